@@ -1,0 +1,31 @@
+//! The nouns that every part of Tidemark shares.
+//!
+//! The data plane (`store`, `server`) and the control plane (`curve`, `plan`, `meter`, `control`) know each other only
+//! through this crate: a [`Snapshot`] goes up, a [`Plan`] comes down, and [`DataPlane`] is the only door between them.
+//!
+//! Invariant: plain values only. Nothing here does I/O except [`SystemClock`], which reads the system's clock.
+
+#![forbid(unsafe_code)]
+
+mod name;
+mod plan;
+mod policy;
+mod secret;
+mod snapshot;
+mod time;
+mod units;
+
+pub use name::{NameError, TenantId, TenantName};
+pub use plan::{DataPlane, Plan, TenantPlan, TenantState};
+pub use policy::{Policy, PolicyError};
+pub use secret::{PermissionError, Permissions, Secret, SecretHash};
+pub use snapshot::{PoolSnapshot, ShardSnapshot, Snapshot, TenantCounters, TenantSnapshot};
+pub use time::{Clock, ManualClock, SystemClock, UnixMs};
+pub use units::{Size, UnitError, format_duration, parse_duration};
+
+/// One mebibyte in bytes.
+pub const MIB: u64 = 1 << 20;
+/// One gibibyte in bytes.
+pub const GIB: u64 = 1 << 30;
+/// The unit in which pool memory is counted, granted and given back: 64 KiB.
+pub const UNIT_BYTES: u64 = 64 << 10;

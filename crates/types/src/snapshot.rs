@@ -1,0 +1,89 @@
+//! What the data plane reports for a round.
+
+use crate::{TenantId, UnixMs};
+
+/// The state of the data plane. Tenants that nothing happened to since the last snapshot are absent: an idle tenant costs
+/// a round nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// When it was taken.
+    pub at: UnixMs,
+    /// The pool.
+    pub pool: PoolSnapshot,
+    /// Tenants touched since the last snapshot.
+    pub tenants: Vec<TenantSnapshot>,
+    /// Removed tenants whose memory is back in the pool and with the system since the last snapshot.
+    pub removed: Vec<TenantId>,
+}
+
+/// The pool's state. All in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolSnapshot {
+    /// The limit in force.
+    pub pool_bytes: u64,
+    /// Held by tenants.
+    pub usage_bytes: u64,
+    /// Free, but still (or already) backed by physical memory: given back or handed out soon.
+    pub resident_free_bytes: u64,
+    /// Memory beside the pool: connection buffers.
+    pub other_bytes: u64,
+    /// Connections now open.
+    pub connections: u64,
+}
+
+/// One tenant's state.
+#[derive(Clone, Debug)]
+pub struct TenantSnapshot {
+    /// The tenant.
+    pub id: TenantId,
+    /// The grant in force; a first grant that the data plane made by itself shows here first.
+    pub grant_bytes: u64,
+    /// Held in segments, values outside the log, and indexes.
+    pub usage_bytes: u64,
+    /// Items in the cache, expired ones that were not met yet included.
+    pub items: u64,
+    /// Connections now open.
+    pub connections: u64,
+    /// Since the tenant was created in this process.
+    pub counters: TenantCounters,
+    /// In shard order; empty for a tenant that never wrote.
+    pub shards: Vec<ShardSnapshot>,
+}
+
+/// Counts since the tenant was created in this process; they never fall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantCounters {
+    /// Keys looked up by get/gets/gat/gats/mg, GET/MGET/GETEX/GETDEL.
+    pub gets: u64,
+    /// Those that were found.
+    pub hits: u64,
+    /// Items written.
+    pub sets: u64,
+    /// Items removed for lack of space.
+    pub evicted: u64,
+    /// Items removed because their time had come.
+    pub expired: u64,
+    /// Writes refused because they could not fit.
+    pub refused_memory: u64,
+    /// Application bytes received, before TLS.
+    pub network_in_bytes: u64,
+    /// Application bytes sent, before TLS.
+    pub network_out_bytes: u64,
+}
+
+/// One shard's state. All in bytes except where said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardSnapshot {
+    /// Items in the shard (a count).
+    pub items: u64,
+    /// Segments, values outside the log and index.
+    pub usage_bytes: u64,
+    /// Of that, the index.
+    pub index_bytes: u64,
+    /// Not yet written parts of open segments.
+    pub free_bytes: u64,
+    /// In segments, of items that were deleted, overwritten or found expired.
+    pub dead_bytes: u64,
+    /// How long ago the oldest segment was begun, in milliseconds.
+    pub oldest_age_ms: u64,
+}
