@@ -1,1 +1,40 @@
-#![forbid(unsafe_code)]
+//! The memory tier of Tidemark: the pool, and in it each tenant's shards with their index, log and eviction.
+//!
+//! ```text
+//! Pool ---- arena of units (64 KiB) and blocks (2 MiB), one budget
+//!   |
+//! TenantStore ---- grant, policy
+//!   |
+//! Shard ---- index: hash -> place      log: segments in a small and a main queue      values too large for it
+//! ```
+//!
+//! A [`TenantStore`] is used through [`TenantStore::lock`]: one short lock per shard. What needs no command to wait for it
+//! is done by a [`Keeper`] that the program drives. Time comes in as a value.
+//!
+//! `unsafe` is confined to reading and writing the arena: `arena` (addresses, advice to the system), `item` (layout),
+//! `index` and `ghost` (buckets), and the places in `shard` where items are written, moved and marked. Every address comes
+//! from a run that the shard owns, and changes need `&mut Shard`, which the lock hands out once.
+
+mod arena;
+mod buddy;
+mod ghost;
+mod hash;
+mod index;
+mod item;
+mod keeper;
+#[cfg(test)]
+mod model;
+mod policy;
+mod pool;
+mod segment;
+mod shard;
+mod shared;
+mod tenant;
+
+pub use hash::{Hasher, KeyHash};
+pub use item::{Attributes, EXPIRY_MAX, KEY_BYTES_MAX};
+pub use keeper::{Keeper, KeeperInbox};
+pub use pool::{Pool, PoolStats};
+pub use shard::{Counters, DATABASES, Found, Key, Refused, Shard, Value};
+pub use shared::Alarm;
+pub use tenant::{PinnedValue, SHARDS_MAX, ShardGuard, TenantConfig, TenantStore};

@@ -1,0 +1,149 @@
+//! The ghosts: fingerprints of keys that were evicted from the small queue not long ago, so that one that comes back goes to
+//! the main queue at once (S3-FIFO).
+//!
+//! Two bytes a ghost: buckets of one cache line hold the last 31 fingerprints that fell into them and the place of the next
+//! one. A ghost is a hint: a fingerprint can stand for another key (31 chances in 65,536), and a resize forgets all.
+
+use tidemark_types::UNIT_BYTES;
+
+use crate::arena::{Arena, BLOCK_ORDER};
+use crate::hash::KeyHash;
+use crate::pool::Run;
+
+const SLOTS: usize = 31;
+const BUCKET_BYTES: usize = 64;
+
+/// The ghosts of one shard.
+#[derive(Debug)]
+pub(crate) struct Ghosts {
+    /// All of the same order.
+    runs: Vec<Run>,
+    /// log2 of the buckets in a run.
+    run_shift: u32,
+    buckets: u64,
+}
+
+/// The oldest fingerprint's slot, and the fingerprints; 0 for none.
+#[repr(C)]
+struct Bucket {
+    next: u16,
+    fingerprints: [u16; SLOTS],
+}
+
+/// Runs to take for a store of ghosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GhostMemory {
+    pub(crate) order: u8,
+    pub(crate) runs: usize,
+}
+
+impl Ghosts {
+    /// The memory that about this many ghosts need.
+    pub(crate) fn memory_for(ghosts: u64) -> GhostMemory {
+        let bytes = ghosts.div_ceil(SLOTS as u64) * BUCKET_BYTES as u64;
+        let units = bytes.div_ceil(UNIT_BYTES).max(1);
+        let order = (units.next_power_of_two().trailing_zeros() as u8).min(BLOCK_ORDER - 1);
+        GhostMemory { order, runs: units.div_ceil(1 << order) as usize }
+    }
+
+    /// A store for about `ghosts` ghosts in runs of [`Self::memory_for`], which must be zeroed.
+    pub(crate) fn new(runs: Vec<Run>, ghosts: u64) -> Self {
+        let run_buckets = runs.first().map_or(1, |run| run.bytes() / BUCKET_BYTES) as u64;
+        let buckets = ghosts.div_ceil(SLOTS as u64).clamp(1, run_buckets * runs.len() as u64);
+        Self { run_shift: run_buckets.trailing_zeros(), runs, buckets }
+    }
+
+    /// The memory, to be put back.
+    pub(crate) fn into_runs(self) -> Vec<Run> {
+        self.runs
+    }
+
+    /// Memory held, in units.
+    #[cfg(test)]
+    pub(crate) fn units(&self) -> u64 {
+        self.runs.iter().map(|run| run.units()).sum()
+    }
+
+    /// Ghosts that fit.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.buckets * SLOTS as u64
+    }
+
+    /// Remembers a key.
+    pub(crate) fn insert(&mut self, arena: &Arena, hash: KeyHash) {
+        let bucket = self.bucket_mut(arena, hash);
+        let next = bucket.next as usize % SLOTS;
+        bucket.fingerprints[next] = hash.fingerprint();
+        bucket.next = (next as u16 + 1) % SLOTS as u16;
+    }
+
+    /// Whether the key is remembered; if so it is forgotten.
+    pub(crate) fn take(&mut self, arena: &Arena, hash: KeyHash) -> bool {
+        let wanted = hash.fingerprint();
+        let bucket = self.bucket_mut(arena, hash);
+        let found = bucket.fingerprints.iter_mut().find(|fingerprint| **fingerprint == wanted);
+        found.map(|fingerprint| *fingerprint = 0).is_some()
+    }
+
+    /// Loads the bucket of a key ahead.
+    pub(crate) fn prefetch(&self, arena: &Arena, hash: KeyHash) {
+        arena.prefetch(self.offset(hash));
+    }
+
+    fn offset(&self, hash: KeyHash) -> u64 {
+        // Neither the shard's top bits nor the fingerprint's: a rotation puts the low 16 bits (the tag) on top, whose order
+        // means nothing to anyone.
+        let bucket = ((u128::from(hash.0.rotate_right(16)) * u128::from(self.buckets)) >> 64) as u64;
+        let in_run = bucket & ((1 << self.run_shift) - 1);
+        self.runs[(bucket >> self.run_shift) as usize].offset() + in_run * BUCKET_BYTES as u64
+    }
+
+    fn bucket_mut(&mut self, arena: &Arena, hash: KeyHash) -> &mut Bucket {
+        let address = arena.at(self.offset(hash), BUCKET_BYTES).cast::<Bucket>();
+        // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes; any bytes are a valid bucket; `&mut self` makes
+        // this the only reference into the run.
+        unsafe { &mut *address }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::Hasher;
+    use crate::pool::Pool;
+
+    fn hash(n: u64) -> KeyHash {
+        Hasher::with_seed(1).hash(0, &n.to_le_bytes())
+    }
+
+    #[test]
+    fn remembers_about_the_newest_and_forgets_what_was_taken() {
+        let pool = Pool::without_thread(4 << 20, Some(4 << 20)).unwrap();
+        let arena = &pool.core().arena;
+        let count = 10_000;
+        let memory = Ghosts::memory_for(count);
+        let runs = (0..memory.runs).map(|_| pool.core().take(memory.order).unwrap()).collect();
+        let mut ghosts = Ghosts::new(runs, count);
+        assert!((10_000..10_100).contains(&ghosts.capacity()), "{}", ghosts.capacity());
+        (0..5 * count).for_each(|n| ghosts.insert(arena, hash(n)));
+        let remembered = |ghosts: &mut Ghosts, range: std::ops::Range<u64>| {
+            let all = range.end - range.start;
+            range.filter(|&n| ghosts.take(arena, hash(n))).count() as f64 / all as f64
+        };
+        let newest = remembered(&mut ghosts, 5 * count - count / 2..5 * count);
+        let again = remembered(&mut ghosts, 5 * count - count / 2..5 * count);
+        let oldest = remembered(&mut ghosts, 0..count);
+        assert!(newest > 0.99, "{newest}");
+        assert!(again < 0.01, "{again}");
+        assert!(oldest < 0.01, "{oldest}");
+    }
+
+    #[test]
+    fn memory_fits_the_number() {
+        for (ghosts, order, runs) in
+            [(1, 0, 1), (31 * 1024, 0, 1), (31 * 1024 + 1, 1, 1), (200_000, 3, 1), (5_000_000, 4, 10)]
+        {
+            assert_eq!(Ghosts::memory_for(ghosts), GhostMemory { order, runs }, "{ghosts}");
+        }
+    }
+}

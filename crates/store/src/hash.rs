@@ -1,0 +1,117 @@
+//! The keyed hash that places keys.
+//!
+//! The seed is drawn from the system at start, so that nobody can prepare keys that collide (hash flooding). The bits of a
+//! hash have fixed uses: from the top, the shard and then the bucket ("position"); the lowest 16 the tag in the index
+//! entry; the next 16 the fingerprint among the ghosts.
+
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
+
+/// A seeded hash function over keys.
+#[derive(Clone, Debug)]
+pub struct Hasher {
+    secrets: RapidSecrets,
+}
+
+impl Hasher {
+    /// A hasher of this seed: equal seeds give equal hashes.
+    pub fn with_seed(seed: u64) -> Self {
+        Self { secrets: RapidSecrets::seed(seed) }
+    }
+
+    /// A hasher whose seed nobody outside knows.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub fn random() -> std::io::Result<Self> {
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).map_err(|error| std::io::Error::other(error.to_string()))?;
+        Ok(Self::with_seed(u64::from_le_bytes(seed)))
+    }
+
+    /// The hash of a key in one of a tenant's databases.
+    #[inline]
+    pub fn hash(&self, db: u8, key: &[u8]) -> KeyHash {
+        let hash = rapidhash_v3_inline::<true, false, true>(key, &self.secrets);
+        // Database 0 is nearly always meant, and costs nothing. An odd factor and a fold keep equal keys of different
+        // databases apart in all bits that are used.
+        if db == 0 {
+            return KeyHash(hash);
+        }
+        let mixed = u128::from(hash ^ u64::from(db)) * u128::from(0x9E37_79B9_7F4A_7C15_u64 ^ (u64::from(db) << 32));
+        KeyHash((mixed >> 64) as u64 ^ mixed as u64)
+    }
+}
+
+/// The 64-bit hash of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyHash(pub u64);
+
+impl KeyHash {
+    /// The shard of `2^shard_bits` that the key belongs to.
+    #[inline]
+    pub fn shard(self, shard_bits: u32) -> usize {
+        // A shift by 64 is not defined, so the shift is done in two steps.
+        ((self.0 >> 1) >> (63 - shard_bits)) as usize
+    }
+
+    /// Where in the shard the key belongs, as a fraction of 2^64. Never the largest value, so that a frontier at
+    /// `u64::MAX` has every position below it.
+    #[inline]
+    pub(crate) fn position(self, shard_bits: u32) -> u64 {
+        (self.0 << shard_bits) & !1
+    }
+
+    /// The bits kept in the index entry.
+    #[inline]
+    pub(crate) fn tag(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// The bits remembered of an evicted key; never zero.
+    #[inline]
+    pub(crate) fn fingerprint(self) -> u16 {
+        ((self.0 >> 16) as u16).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_and_databases_give_different_hashes() {
+        let (one, two) = (Hasher::with_seed(1), Hasher::with_seed(2));
+        assert_eq!(one.hash(0, b"key"), Hasher::with_seed(1).hash(0, b"key"));
+        assert_ne!(one.hash(0, b"key"), two.hash(0, b"key"));
+        let hashes: std::collections::HashSet<_> = (0..16).map(|db| one.hash(db, b"key")).collect();
+        assert_eq!(hashes.len(), 16);
+    }
+
+    #[test]
+    fn shard_and_position_use_the_top_bits_in_order() {
+        let hash = KeyHash(0xF123_4567_89AB_CDEF);
+        assert_eq!(hash.shard(0), 0);
+        assert_eq!(hash.shard(4), 0xF);
+        assert_eq!(hash.position(4), 0x1234_5678_9ABC_DEF0);
+        assert_eq!(hash.position(0), 0xF123_4567_89AB_CDEE);
+        assert_eq!(hash.tag(), 0xCDEF);
+        assert_eq!(hash.fingerprint(), 0x89AB);
+    }
+
+    #[test]
+    fn every_database_spreads_over_shards_and_tags() {
+        let hasher = Hasher::with_seed(3);
+        for db in [0, 1, 15] {
+            let mut shards = [0_u32; 8];
+            let mut tags = std::collections::HashSet::new();
+            for key in 0..8000_u32 {
+                let hash = hasher.hash(db, &key.to_le_bytes());
+                shards[hash.shard(3)] += 1;
+                tags.insert(hash.tag());
+            }
+            // A binomial(8000, 1/8) is within 6 standard deviations (30) of its mean all but once in 10^9.
+            assert!(shards.iter().all(|&n| n.abs_diff(1000) < 180), "db {db}: {shards:?}");
+            assert!(tags.len() > 7300, "db {db}: {} of about 7,530 different tags", tags.len());
+        }
+    }
+}

@@ -1,0 +1,820 @@
+//! A shard's index: from a key's hash to the place of its item.
+//!
+//! Buckets of 64 bytes hold eight entries of 8 bytes. A bucket's number is the key's position times the number of buckets,
+//! so buckets are in the order of positions, their number is free, and a full bucket spills into the next one. The table
+//! changes its size in place: a *frontier* moves through the positions, and the buckets on its one side are numbered with
+//! the old size, on its other side with the new one. At every moment the whole is one table with linear probing whose
+//! numbering happens to have a bend, so lookups, insertions and removals need not know of it.
+//!
+//! ```text
+//! entry:  63........48 47........42 41......40 39.........0
+//!         tag          displacement  use count  place (arena offset in bytes); all zero: empty
+//! ```
+//!
+//! Invariants: an entry of displacement d lies d buckets behind its own, and every bucket from its own up to there is full
+//! (so a search ends at the first bucket that is not); entries of a bucket are dense from slot 0; a place stands for a
+//! live item of the shard.
+
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::arena::{Arena, UNIT_SHIFT};
+use crate::pool::Run;
+
+/// Entries in a bucket: one cache line.
+const SLOTS: usize = 8;
+const BUCKET_BYTES: usize = SLOTS * 8;
+/// log2 of the buckets in a chunk (a unit of 64 KiB).
+const CHUNK_SHIFT: u32 = UNIT_SHIFT - BUCKET_BYTES.trailing_zeros();
+const CHUNK_BUCKETS: u64 = 1 << CHUNK_SHIFT;
+
+const PLACE_BITS: u32 = 40;
+const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+const USES_SHIFT: u32 = PLACE_BITS;
+const DISPLACEMENT_SHIFT: u32 = 42;
+const DISPLACEMENT_MAX: u64 = 63;
+const TAG_SHIFT: u32 = 48;
+
+/// An item is counted as used up to this many times (two bits, as S3-FIFO and the two-bit clock want).
+pub(crate) const USES_MAX: u8 = 3;
+/// The largest arena that an entry can name: 1 TiB.
+pub(crate) const PLACES_MAX: u64 = 1 << PLACE_BITS;
+
+/// Buckets of a new index: 1 KiB, enough for 111 items.
+const BUCKETS_MIN: u64 = 16;
+/// Below this the index doubles, above it grows by a quarter: one page.
+const DOUBLING_BELOW: u64 = 64;
+
+/// The part of an index that is read without the shard's lock, to compute which cache line to load ahead. What is read
+/// there may be out of date; it is used for nothing but a prefetch.
+#[derive(Debug, Default)]
+pub(crate) struct IndexView {
+    below: AtomicU64,
+    above: AtomicU64,
+    frontier: AtomicU64,
+    table: AtomicPtr<ChunkTable>,
+}
+
+/// Which units of the arena the chunks are.
+#[derive(Debug)]
+struct ChunkTable {
+    units: Box<[AtomicU32]>,
+}
+
+impl IndexView {
+    /// Loads the bucket of a position ahead.
+    #[inline]
+    pub(crate) fn prefetch(&self, arena: &Arena, position: u64) {
+        let table = self.table.load(Ordering::Acquire);
+        // SAFETY: a table that was published stays allocated as long as the index (`Index::tables`), and the index as long
+        // as this view, which lives beside it in the shard's cell.
+        let Some(table) = (unsafe { table.as_ref() }) else { return };
+        let above = position >= self.frontier.load(Ordering::Relaxed);
+        let buckets = if above { &self.above } else { &self.below }.load(Ordering::Relaxed);
+        let bucket = scale(position, buckets);
+        if let Some(unit) = table.units.get((bucket >> CHUNK_SHIFT) as usize) {
+            arena.prefetch(offset_in_chunk(unit.load(Ordering::Relaxed), bucket));
+        }
+    }
+}
+
+/// Where an entry is. Valid until the next change of the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    bucket: u64,
+    slot: usize,
+}
+
+/// There is no room for one more entry until the index has grown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// The index of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    /// Numbering of positions below the frontier.
+    below: u64,
+    /// Numbering of positions at or above the frontier.
+    above: u64,
+    frontier: u64,
+    /// While resizing: the old numbering's next bucket to be moved, and the direction.
+    resize: Option<Resize>,
+    /// Buckets that exist: the larger numbering plus some behind it for the last one's spill.
+    buckets: u64,
+    entries: u64,
+    runs: Vec<Run>,
+    /// The last one is in force; older ones may still be read by a prefetch, and are half as large each.
+    tables: Vec<Box<ChunkTable>>,
+    chunks: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resize {
+    /// Buckets `0..next` still have the old numbering (`below`).
+    Growing { next: u64 },
+    /// Buckets `next..` still have the old numbering (`above`).
+    Shrinking { next: u64 },
+}
+
+impl Index {
+    /// Entries held.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> u64 {
+        self.entries
+    }
+
+    /// Memory held, in units.
+    pub(crate) fn units(&self) -> u64 {
+        self.runs.iter().map(|run| run.units()).sum()
+    }
+
+    /// Finds the entry of this hash whose place `is_it` accepts.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        arena: &Arena,
+        position: u64,
+        tag: u16,
+        mut is_it: impl FnMut(u64) -> bool,
+    ) -> Option<(Slot, u64)> {
+        if self.buckets == 0 {
+            return None;
+        }
+        let home = self.home(position);
+        let mut bucket = home;
+        while bucket < self.buckets {
+            let entries = self.bucket(arena, bucket);
+            // Tag and displacement together: 22 bits that must match before an item is looked at.
+            let wanted = u64::from(tag) << 6 | (bucket - home);
+            for (slot, &entry) in entries.iter().enumerate() {
+                if entry >> DISPLACEMENT_SHIFT == wanted && entry != 0 && is_it(entry & PLACE_MASK) {
+                    return Some((Slot { bucket, slot }, entry & PLACE_MASK));
+                }
+            }
+            if entries[SLOTS - 1] == 0 {
+                return None;
+            }
+            bucket += 1;
+        }
+        None
+    }
+
+    /// Adds an entry. The key must not be in the index.
+    pub(crate) fn insert(&mut self, arena: &Arena, position: u64, tag: u16, place: u64, uses: u8) -> Result<(), Full> {
+        debug_assert!(place != 0 && place <= PLACE_MASK && uses <= USES_MAX);
+        // Beyond nine tenths of what the table has or is becoming, runs of full buckets grow long, and a resize under way
+        // might not find room to end. The caller ends it and starts the next one.
+        let becoming = if matches!(self.resize, Some(Resize::Shrinking { .. })) { self.below } else { self.above };
+        if self.entries * 10 >= becoming * 72 {
+            return Err(Full);
+        }
+        self.place(arena, position, tag, place, uses)
+    }
+
+    /// [`Self::insert`] without its limit.
+    fn place(&mut self, arena: &Arena, position: u64, tag: u16, place: u64, uses: u8) -> Result<(), Full> {
+        let home = self.home(position);
+        let end = self.buckets.min(home + DISPLACEMENT_MAX + 1);
+        for bucket in home..end {
+            let entries = self.bucket_mut(arena, bucket);
+            if entries[SLOTS - 1] == 0
+                && let Some(free) = entries.iter_mut().find(|entry| **entry == 0)
+            {
+                let displacement = bucket - home;
+                *free = u64::from(tag) << TAG_SHIFT
+                    | displacement << DISPLACEMENT_SHIFT
+                    | u64::from(uses) << USES_SHIFT
+                    | place;
+                self.entries += 1;
+                return Ok(());
+            }
+        }
+        Err(Full)
+    }
+
+    /// Removes an entry, closing the gap with one that had spilled over it.
+    pub(crate) fn remove(&mut self, arena: &Arena, at: Slot) {
+        self.entries -= 1;
+        let mut hole = at.bucket;
+        let mut was_full = self.take_out(arena, at);
+        // Only a bucket that was full can have spilled. Look behind it, as long as buckets are full, for an entry that
+        // belongs at the hole or before it.
+        let mut bucket = hole + 1;
+        while was_full && bucket < self.buckets {
+            let entries = self.bucket(arena, bucket);
+            let full = entries[SLOTS - 1] != 0;
+            let reach = bucket - hole;
+            let spilled = entries.iter().position(|&entry| entry != 0 && displacement(entry) >= reach);
+            if let Some(slot) = spilled {
+                let entry = entries[slot] - (reach << DISPLACEMENT_SHIFT);
+                was_full = self.take_out(arena, Slot { bucket, slot });
+                let gap = self.bucket_mut(arena, hole);
+                gap[SLOTS - 1] = entry;
+                hole = bucket;
+            } else if !full {
+                return;
+            }
+            bucket += 1;
+        }
+    }
+
+    /// How often the entry's item was used since it was last judged, 0 to [`USES_MAX`].
+    pub(crate) fn uses(&self, arena: &Arena, at: Slot) -> u8 {
+        ((self.bucket(arena, at.bucket)[at.slot] >> USES_SHIFT) & u64::from(USES_MAX)) as u8
+    }
+
+    /// Counts one more use. Writes nothing once the count is full, so that hot buckets stay clean.
+    #[inline]
+    pub(crate) fn count_use(&mut self, arena: &Arena, at: Slot) {
+        let entry = &mut self.bucket_mut(arena, at.bucket)[at.slot];
+        if (*entry >> USES_SHIFT) & u64::from(USES_MAX) < u64::from(USES_MAX) {
+            *entry += 1 << USES_SHIFT;
+        }
+    }
+
+    /// The item has moved to another place; its uses are set anew.
+    pub(crate) fn relocate(&mut self, arena: &Arena, at: Slot, place: u64, uses: u8) {
+        debug_assert!(place != 0 && place <= PLACE_MASK && uses <= USES_MAX);
+        let entry = &mut self.bucket_mut(arena, at.bucket)[at.slot];
+        let kept = *entry & !(PLACE_MASK | u64::from(USES_MAX) << USES_SHIFT);
+        *entry = kept | u64::from(uses) << USES_SHIFT | place;
+    }
+
+    /// Whether the index should grow before more is inserted: it is seven eighths full and not growing already.
+    #[inline]
+    pub(crate) fn wants_growth(&self) -> bool {
+        // 0.87 of eight slots are 6.96 per bucket.
+        self.resize.is_none() && self.entries * 100 >= self.above * 696
+    }
+
+    /// Whether the index is so empty that it should shrink.
+    #[inline]
+    pub(crate) fn wants_shrinking(&self) -> bool {
+        self.resize.is_none() && self.above > DOUBLING_BELOW && self.entries * 100 < self.above * 480
+    }
+
+    /// Whether a resize is under way, so that [`Self::step`] has work.
+    #[inline]
+    pub(crate) fn is_resizing(&self) -> bool {
+        self.resize.is_some()
+    }
+
+    /// Chunks (units) that must be added before [`Self::start_growing`].
+    pub(crate) fn chunks_to_grow(&self) -> usize {
+        let needed = total_buckets(self.grown()).div_ceil(CHUNK_BUCKETS) as usize;
+        needed.saturating_sub(self.chunks)
+    }
+
+    /// Adds memory. The run must be clean or zeroed by the caller.
+    pub(crate) fn add_run(&mut self, run: Run, view: &IndexView) {
+        let more = run.units() as usize;
+        let capacity = self.tables.last().map_or(0, |table| table.units.len());
+        if self.chunks + more > capacity {
+            let units = (0..(self.chunks + more).next_power_of_two()).map(|i| {
+                let old = self.tables.last().and_then(|table| table.units.get(i));
+                AtomicU32::new(old.map_or(0, |unit| unit.load(Ordering::Relaxed)))
+            });
+            let table = Box::new(ChunkTable { units: units.collect() });
+            self.tables.push(table);
+        }
+        if let Some(table) = self.tables.last() {
+            for (i, unit) in (run.start..).take(more).enumerate() {
+                table.units[self.chunks + i].store(unit, Ordering::Relaxed);
+            }
+            view.table.store((&raw const **table).cast_mut(), Ordering::Release);
+        }
+        self.chunks += more;
+        self.runs.push(run);
+    }
+
+    /// Begins to grow: doubling while small, by a quarter later. All chunks needed must have been added.
+    pub(crate) fn start_growing(&mut self, view: &IndexView) {
+        debug_assert!(self.resize.is_none() && self.chunks_to_grow() == 0);
+        let old = self.above;
+        self.above = self.grown();
+        self.below = old;
+        self.buckets = total_buckets(self.above);
+        if old == 0 {
+            self.below = self.above;
+        } else {
+            self.frontier = u64::MAX;
+            self.resize = Some(Resize::Growing { next: old });
+        }
+        self.publish(view);
+    }
+
+    /// Begins to shrink by a fifth.
+    pub(crate) fn start_shrinking(&mut self, view: &IndexView) {
+        debug_assert!(self.resize.is_none());
+        self.below = (self.above * 4 / 5).max(DOUBLING_BELOW);
+        self.frontier = 0;
+        self.resize = Some(Resize::Shrinking { next: 0 });
+        self.publish(view);
+    }
+
+    /// Moves up to `buckets` buckets to the new numbering. `position_of` gives an item's position from its place (it reads
+    /// the key). Returns runs that are no longer needed, at a resize's end.
+    pub(crate) fn step(
+        &mut self,
+        arena: &Arena,
+        view: &IndexView,
+        buckets: u32,
+        mut position_of: impl FnMut(u64) -> u64,
+    ) -> Vec<Run> {
+        let Some(resize) = self.resize else { return Vec::new() };
+        self.prefetch_next(arena, resize, buckets);
+        for _ in 0..buckets {
+            match self.resize {
+                Some(Resize::Growing { next: 0 }) => {
+                    self.below = self.above;
+                    self.resize = None;
+                }
+                Some(Resize::Growing { next }) => self.move_bucket(arena, next - 1, &mut position_of),
+                Some(Resize::Shrinking { next }) if next == self.above => {
+                    self.above = self.below;
+                    self.frontier = 0;
+                    self.resize = None;
+                    self.cut(arena);
+                }
+                Some(Resize::Shrinking { next }) => self.move_bucket(arena, next, &mut position_of),
+                None => break,
+            }
+        }
+        self.publish(view);
+        if self.resize.is_some() { Vec::new() } else { std::iter::from_fn(|| self.surplus_run()).collect() }
+    }
+
+    /// Empties the index and hands back its memory.
+    pub(crate) fn clear(&mut self, view: &IndexView) -> Vec<Run> {
+        let runs = std::mem::take(&mut self.runs);
+        // Tables stay, because a prefetch may be reading one.
+        let tables = std::mem::take(&mut self.tables);
+        *self = Self { tables, ..Self::default() };
+        self.publish(view);
+        runs
+    }
+
+    /// Visits every entry whose own bucket lies at or behind that of `position`, bucket by bucket in the order of
+    /// positions, until `visit` has been called for all entries of a bucket and `enough` says so. `visit` gets places and
+    /// uses. Returns the position at which to go on, `None` at the end.
+    pub(crate) fn scan(
+        &self,
+        arena: &Arena,
+        position: u64,
+        mut visit: impl FnMut(u64, u8),
+        mut enough: impl FnMut() -> bool,
+    ) -> Option<u64> {
+        if self.buckets == 0 {
+            return None;
+        }
+        let mut position = position;
+        loop {
+            let own = self.home(position);
+            self.for_each_of(arena, own, |_, entry| {
+                visit(entry & PLACE_MASK, ((entry >> USES_SHIFT) & u64::from(USES_MAX)) as u8);
+            });
+            position = self.position_behind(position, own)?;
+            if enough() {
+                return Some(position);
+            }
+        }
+    }
+
+    /// A place picked by a random number, roughly evenly. `None` only if the index is empty.
+    pub(crate) fn pick(&self, arena: &Arena, random: u64) -> Option<u64> {
+        if self.entries == 0 {
+            return None;
+        }
+        let first = scale(random, self.buckets);
+        let turn = random as usize % SLOTS;
+        (0..self.buckets).map(|i| (first + i) % self.buckets).find_map(|bucket| {
+            let entries = self.bucket(arena, bucket);
+            let filled = entries.iter().position(|&entry| entry == 0).unwrap_or(SLOTS);
+            (filled > 0).then(|| entries[turn % filled] & PLACE_MASK)
+        })
+    }
+
+    /// Loads the items ahead whose hash and tag match, if their bucket is at hand.
+    #[inline]
+    pub(crate) fn prefetch_item(&self, arena: &Arena, position: u64, tag: u16) {
+        let _ = self.find(arena, position, tag, |place| {
+            arena.prefetch(place);
+            arena.prefetch(place + 64);
+            true
+        });
+    }
+
+    /// The number of a position's own bucket.
+    #[inline]
+    fn home(&self, position: u64) -> u64 {
+        scale(position, if position >= self.frontier { self.above } else { self.below })
+    }
+
+    /// The first position behind those of `position`'s own bucket.
+    fn position_behind(&self, position: u64, own: u64) -> Option<u64> {
+        if position >= self.frontier {
+            return first_position(own + 1, self.above);
+        }
+        // The frontier always lies between two buckets of the old numbering, but inside of one of the new numbering.
+        let behind = first_position(own + 1, self.below).map_or(self.frontier, |next| next.min(self.frontier));
+        (behind != u64::MAX).then_some(behind)
+    }
+
+    fn grown(&self) -> u64 {
+        match self.above {
+            0 => BUCKETS_MIN,
+            small if small < DOUBLING_BELOW => small * 2,
+            large => large + large / 4,
+        }
+    }
+
+    /// Forgets the buckets that a smaller numbering does not need. What the last one spilled follows it without a gap.
+    fn cut(&mut self, arena: &Arena) {
+        let spill = (total_buckets(self.above)..self.buckets).take_while(|&bucket| self.bucket(arena, bucket)[0] != 0);
+        self.buckets = total_buckets(self.above) + spill.count() as u64;
+    }
+
+    /// The last run, if no bucket lies in it.
+    fn surplus_run(&mut self) -> Option<Run> {
+        let needed = self.buckets.div_ceil(CHUNK_BUCKETS) as usize;
+        let last = self.runs.last()?.units() as usize;
+        if self.chunks - last < needed {
+            return None;
+        }
+        self.chunks -= last;
+        self.runs.pop()
+    }
+
+    fn publish(&self, view: &IndexView) {
+        view.below.store(self.below, Ordering::Relaxed);
+        view.above.store(self.above, Ordering::Relaxed);
+        view.frontier.store(self.frontier, Ordering::Relaxed);
+    }
+
+    /// Gives all entries of one bucket of the old numbering their place in the new one, and moves the frontier past it.
+    fn move_bucket(&mut self, arena: &Arena, own: u64, position_of: &mut impl FnMut(u64) -> u64) {
+        // Taken out one by one, because each removal may move others of the same bucket.
+        let mut moved: Vec<u64> = Vec::with_capacity(SLOTS * 2);
+        while let Some((slot, entry)) = self.first_of(arena, own) {
+            moved.push(entry);
+            self.remove(arena, slot);
+        }
+        match &mut self.resize {
+            Some(Resize::Growing { next }) => {
+                *next = own;
+                self.frontier = first_position(own, self.below).unwrap_or(u64::MAX);
+            }
+            Some(Resize::Shrinking { next }) => {
+                *next = own + 1;
+                self.frontier = first_position(own + 1, self.above).unwrap_or(u64::MAX);
+            }
+            None => {}
+        }
+        for entry in moved {
+            let place = entry & PLACE_MASK;
+            let uses = ((entry >> USES_SHIFT) & u64::from(USES_MAX)) as u8;
+            let inserted = self.place(arena, position_of(place), (entry >> TAG_SHIFT) as u16, place, uses);
+            // As many entries came out as go in, within a few buckets of where they were.
+            assert!(inserted.is_ok(), "an index of {} entries in {} buckets has no room", self.entries, self.buckets);
+        }
+    }
+
+    /// Calls `f` with every entry whose own bucket this is.
+    fn for_each_of(&self, arena: &Arena, own: u64, mut f: impl FnMut(Slot, u64)) {
+        for bucket in own..self.buckets.min(own + DISPLACEMENT_MAX + 1) {
+            let entries = self.bucket(arena, bucket);
+            for (slot, &entry) in entries.iter().enumerate() {
+                if entry != 0 && displacement(entry) == bucket - own {
+                    f(Slot { bucket, slot }, entry);
+                }
+            }
+            if entries[SLOTS - 1] == 0 {
+                return;
+            }
+        }
+    }
+
+    fn first_of(&self, arena: &Arena, own: u64) -> Option<(Slot, u64)> {
+        let mut first = None;
+        self.for_each_of(arena, own, |slot, entry| {
+            first.get_or_insert((slot, entry));
+        });
+        first
+    }
+
+    /// Loads the items of the buckets that this step will move: their keys are read for their positions.
+    fn prefetch_next(&self, arena: &Arena, resize: Resize, buckets: u32) {
+        let range = match resize {
+            Resize::Growing { next } => next.saturating_sub(u64::from(buckets))..next,
+            Resize::Shrinking { next } => next..(next + u64::from(buckets)).min(self.above),
+        };
+        for bucket in range {
+            for &entry in self.bucket(arena, bucket) {
+                arena.prefetch(entry & PLACE_MASK);
+            }
+        }
+    }
+
+    /// Takes an entry out of its bucket, keeping the rest dense. Whether the bucket was full.
+    fn take_out(&mut self, arena: &Arena, at: Slot) -> bool {
+        let entries = self.bucket_mut(arena, at.bucket);
+        let was_full = entries[SLOTS - 1] != 0;
+        let last = entries.iter().rposition(|&entry| entry != 0).unwrap_or(at.slot);
+        entries[at.slot] = entries[last];
+        entries[last] = 0;
+        was_full
+    }
+
+    #[inline]
+    fn bucket_offset(&self, bucket: u64) -> u64 {
+        debug_assert!(bucket < self.buckets);
+        match self.tables.last() {
+            Some(table) => offset_in_chunk(table.units[(bucket >> CHUNK_SHIFT) as usize].load(Ordering::Relaxed), bucket),
+            None => 0,
+        }
+    }
+
+    #[inline]
+    fn bucket(&self, arena: &Arena, bucket: u64) -> &[u64; SLOTS] {
+        let address = arena.at(self.bucket_offset(bucket), BUCKET_BYTES).cast::<[u64; SLOTS]>();
+        // SAFETY: the offset is inside a chunk that this index owns (bounds-checked by the table and the arena), aligned to
+        // 64 bytes, always initialised (chunks are zeroed), and changed only through `bucket_mut`, which needs `&mut self`.
+        unsafe { &*address }
+    }
+
+    #[inline]
+    fn bucket_mut(&mut self, arena: &Arena, bucket: u64) -> &mut [u64; SLOTS] {
+        let address = arena.at(self.bucket_offset(bucket), BUCKET_BYTES).cast::<[u64; SLOTS]>();
+        // SAFETY: as in `bucket`; `&mut self` makes this the only reference into the index's chunks.
+        unsafe { &mut *address }
+    }
+}
+
+/// `position / 2^64 * buckets`, rounded down.
+#[inline]
+fn scale(position: u64, buckets: u64) -> u64 {
+    ((u128::from(position) * u128::from(buckets)) >> 64) as u64
+}
+
+/// The least position whose bucket among `buckets` is `bucket`; `None` if there is none below 2^64.
+fn first_position(bucket: u64, buckets: u64) -> Option<u64> {
+    u64::try_from((u128::from(bucket) << 64).div_ceil(u128::from(buckets.max(1)))).ok()
+}
+
+/// Buckets for a numbering, with those behind the last one that take its spill.
+fn total_buckets(buckets: u64) -> u64 {
+    buckets + (buckets / 8).clamp(4, DISPLACEMENT_MAX)
+}
+
+#[inline]
+fn displacement(entry: u64) -> u64 {
+    (entry >> DISPLACEMENT_SHIFT) & DISPLACEMENT_MAX
+}
+
+#[inline]
+fn offset_in_chunk(unit: u32, bucket: u64) -> u64 {
+    (u64::from(unit) << UNIT_SHIFT) + (bucket & (CHUNK_BUCKETS - 1)) * BUCKET_BYTES as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Pool;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    /// An index beside a map from places to positions and tags, which stands for the items' keys.
+    struct Fixture {
+        pool: Pool,
+        index: Index,
+        view: IndexView,
+        keys: HashMap<u64, (u64, u16)>,
+        next_place: u64,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let pool = Pool::without_thread(64 << 20, Some(64 << 20)).unwrap();
+            Self { pool, index: Index::default(), view: IndexView::default(), keys: HashMap::new(), next_place: 1 }
+        }
+
+        fn arena(&self) -> &Arena {
+            &self.pool.core().arena
+        }
+
+        fn insert(&mut self, position: u64, tag: u16) -> u64 {
+            if self.index.wants_growth() {
+                self.grow();
+            }
+            let place = self.next_place;
+            self.next_place += 1;
+            let position = position & !1;
+            while self.index.insert(&self.pool.core().arena, position, tag, place, 0) == Err(Full) {
+                self.step(u32::MAX);
+                self.grow();
+            }
+            self.keys.insert(place, (position, tag));
+            place
+        }
+
+        fn grow(&mut self) {
+            while self.index.chunks_to_grow() > 0 {
+                let run = self.pool.core().take(0).unwrap();
+                self.index.add_run(run, &self.view);
+            }
+            self.index.start_growing(&self.view);
+        }
+
+        fn slot(&self, place: u64) -> Option<Slot> {
+            let (position, tag) = self.keys[&place];
+            self.index.find(self.arena(), position, tag, |p| p == place).map(|(slot, _)| slot)
+        }
+
+        fn remove(&mut self, place: u64) {
+            let slot = self.slot(place).unwrap();
+            self.index.remove(&self.pool.core().arena, slot);
+            self.keys.remove(&place);
+            if self.index.wants_shrinking() {
+                self.index.start_shrinking(&self.view);
+            }
+        }
+
+        fn step(&mut self, buckets: u32) {
+            let keys = &self.keys;
+            let runs = self.index.step(&self.pool.core().arena, &self.view, buckets, |place| keys[&place].0);
+            runs.into_iter().for_each(|run| self.pool.core().put(run));
+        }
+
+        /// Every key is found, and the invariants of the module's head hold.
+        fn check(&self) {
+            assert_eq!(self.index.len(), self.keys.len() as u64);
+            for &place in self.keys.keys() {
+                assert!(self.slot(place).is_some(), "place {place} is lost");
+            }
+            let mut filled = 0;
+            for bucket in 0..self.index.buckets {
+                let entries = self.index.bucket(self.arena(), bucket);
+                let count = entries.iter().filter(|&&entry| entry != 0).count();
+                assert!(entries[..count].iter().all(|&entry| entry != 0), "bucket {bucket} has a gap");
+                filled += count as u64;
+                for &entry in &entries[..count] {
+                    let (position, tag) = self.keys[&(entry & PLACE_MASK)];
+                    let home = self.index.home(position);
+                    assert_eq!((bucket - home, (entry >> TAG_SHIFT) as u16), (displacement(entry), tag));
+                    for before in home..bucket {
+                        assert_ne!(self.index.bucket(self.arena(), before)[SLOTS - 1], 0, "a gap before bucket {bucket}");
+                    }
+                }
+            }
+            assert_eq!(filled, self.index.len());
+        }
+
+        fn scan_all(&mut self, steps_between: u32) -> Vec<u64> {
+            let mut seen = Vec::new();
+            let mut position = Some(0);
+            while let Some(from) = position {
+                position = self.index.scan(self.arena(), from, |place, _| seen.push(place), || true);
+                self.step(steps_between);
+            }
+            seen
+        }
+    }
+
+    /// A different, well mixed number for each `n` (splitmix64).
+    fn mixed(n: u64) -> u64 {
+        let z = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    #[test]
+    fn grows_from_nothing_and_shrinks_back_without_losing_an_entry() {
+        let mut f = Fixture::new();
+        let places: Vec<u64> = (0..60_000)
+            .map(|n| {
+                f.step(1);
+                f.insert(mixed(n), mixed(n) as u16)
+            })
+            .collect();
+        f.check();
+        let grown = f.index.units();
+        assert!(grown >= 8, "{grown} units");
+        for (i, place) in places.iter().enumerate().skip(100) {
+            f.remove(*place);
+            f.step(8);
+            if i % 7_000 == 0 {
+                f.check();
+            }
+        }
+        while f.index.is_resizing() || f.index.wants_shrinking() {
+            if !f.index.is_resizing() {
+                f.index.start_shrinking(&f.view);
+            }
+            f.step(64);
+        }
+        f.check();
+        assert_eq!(f.index.units(), 1);
+        assert_eq!(f.pool.stats().usage_bytes, 64 << 10);
+    }
+
+    #[test]
+    fn fill_stays_between_the_bounds() {
+        let mut f = Fixture::new();
+        for n in 0..200_000_u64 {
+            f.insert(mixed(n), mixed(n) as u16);
+            f.step(1);
+            if n > 1_000 && !f.index.is_resizing() {
+                let fill = f.index.len() as f64 / (f.index.above * SLOTS as u64) as f64;
+                assert!((0.60..0.88).contains(&fill), "{n}: {fill}");
+            }
+        }
+    }
+
+    #[test]
+    fn uses_saturate_and_relocation_sets_them() {
+        let mut f = Fixture::new();
+        let place = f.insert(mixed(1), 7);
+        let arena = &f.pool.core().arena;
+        let slot = f.slot(place).unwrap();
+        for expected in [1, 2, 3, 3] {
+            f.index.count_use(arena, slot);
+            assert_eq!(f.index.uses(arena, slot), expected);
+        }
+        f.index.relocate(arena, slot, 77, 1);
+        assert_eq!(f.index.find(arena, mixed(1) & !1, 7, |p| p == 77), Some((slot, 77)));
+        assert_eq!(f.index.uses(arena, slot), 1);
+    }
+
+    #[test]
+    fn a_picked_entry_exists() {
+        let mut f = Fixture::new();
+        assert_eq!(f.index.pick(f.arena(), 1), None);
+        (0..50).for_each(|n| {
+            f.insert(mixed(n), 1);
+        });
+        let picked: std::collections::HashSet<u64> =
+            (0..1000).map(|n| f.index.pick(f.arena(), mixed(n)).unwrap()).collect();
+        assert!(picked.iter().all(|place| f.keys.contains_key(place)));
+        assert!(picked.len() > 30, "{} of 50 were picked", picked.len());
+    }
+
+    #[test]
+    fn a_cleared_index_is_empty_and_can_be_used_again() {
+        let mut f = Fixture::new();
+        (0..500).for_each(|n| {
+            f.insert(mixed(n), 1);
+            f.step(4);
+        });
+        let runs = f.index.clear(&f.view);
+        assert_eq!(runs.len(), 1);
+        f.keys.clear();
+        runs.into_iter().for_each(|run| f.pool.core().put(run));
+        f.check();
+        f.insert(mixed(1), 1);
+        f.check();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Clustered positions (few different high bits) make buckets spill far; growth and shrinking stop at every stage.
+        #[test]
+        fn equals_a_map_at_every_step(
+            ops in prop::collection::vec((0_u8..10, any::<u64>(), 0_u32..4), 1..600),
+            spread in 4_u32..40,
+        ) {
+            let mut f = Fixture::new();
+            for (op, random, steps) in ops {
+                match op {
+                    0..=6 => {
+                        for n in 0..3 {
+                            f.insert(mixed(random ^ n) << (64 - spread) | mixed(random) >> spread, mixed(random ^ n) as u16 & 3);
+                        }
+                    }
+                    _ => {
+                        if let Some(&place) = f.keys.keys().min_by_key(|place| *place ^ (random & 63)) {
+                            f.remove(place);
+                        }
+                    }
+                }
+                f.step(steps);
+            }
+            f.check();
+        }
+
+        #[test]
+        fn a_scan_sees_all_that_was_there_throughout(count in 1_u64..4000, removed in 0_u64..4000, steps in 0_u32..6) {
+            let mut f = Fixture::new();
+            let places: Vec<u64> = (0..count).map(|n| f.insert(mixed(n), 0)).collect();
+            f.step(1_000_000);
+            let gone = (removed % count) as usize;
+            for place in &places[..gone] {
+                f.remove(*place);
+            }
+            let mut seen = f.scan_all(steps);
+            seen.sort_unstable();
+            seen.dedup();
+            prop_assert_eq!(seen, &places[gone..]);
+        }
+    }
+}

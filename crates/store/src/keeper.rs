@@ -1,0 +1,97 @@
+//! Who does the shards' upkeep, and when.
+//!
+//! Every shard that holds memory has one keeper, which looks at it about once a second, and at once when the grant of its
+//! tenant was lowered. A keeper is driven from outside, in slices of a few microseconds: by a worker between its turns, or
+//! by a thread of its own. A shard that holds nothing costs it nothing.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tidemark_types::UnixMs;
+
+use crate::shard::Upkeep;
+use crate::tenant::TenantStore;
+
+/// How often a shard with nothing urgent is looked at.
+const VISIT_EVERY: Duration = Duration::from_secs(1);
+
+/// What a keeper is told by others. Shared.
+pub struct KeeperInbox {
+    messages: Mutex<Vec<Visit>>,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for KeeperInbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeeperInbox {{ {} messages }}", self.messages.lock().len())
+    }
+}
+
+impl KeeperInbox {
+    /// An inbox; `wake` is called when something came in, from any thread, also under a shard's lock.
+    pub fn new(wake: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
+        Arc::new(Self { messages: Mutex::new(Vec::new()), wake })
+    }
+
+    pub(crate) fn push(&self, visit: Visit) {
+        self.messages.lock().push(visit);
+        (self.wake)();
+    }
+}
+
+/// A shard to look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Visit {
+    pub(crate) tenant: Arc<TenantStore>,
+    pub(crate) shard: usize,
+    /// Whether this shard is to be looked at again and again from now on; else just until nothing is urgent.
+    pub(crate) regular: bool,
+}
+
+/// Looks after shards.
+#[derive(Debug)]
+pub struct Keeper {
+    inbox: Arc<KeeperInbox>,
+    /// Those with work to do now.
+    busy: VecDeque<Visit>,
+    /// The others, with the time of the next visit, soonest first.
+    waiting: VecDeque<(UnixMs, Visit)>,
+}
+
+impl Keeper {
+    /// A keeper that is told what to do through `inbox`.
+    pub fn new(inbox: Arc<KeeperInbox>) -> Self {
+        Self { inbox, busy: VecDeque::new(), waiting: VecDeque::new() }
+    }
+
+    /// Does upkeep for about `slice` at most. Returns how long there is nothing to do: zero if there is more now, `None` if
+    /// nothing will be to do until the inbox wakes.
+    pub fn run(&mut self, now: UnixMs, slice: Duration) -> Option<Duration> {
+        let inbox = std::mem::take(&mut *self.inbox.messages.lock());
+        self.busy.extend(inbox);
+        while let Some((due, _)) = self.waiting.front()
+            && *due <= now
+        {
+            self.busy.extend(self.waiting.pop_front().map(|(_, visit)| visit));
+        }
+        let begin = Instant::now();
+        while let Some(visit) = self.busy.pop_front() {
+            match visit.tenant.upkeep(visit.shard, now) {
+                Upkeep::More => self.busy.push_back(visit),
+                Upkeep::Later if visit.regular => self.waiting.push_back((now.plus(VISIT_EVERY), visit)),
+                // An empty shard announces itself again at its next write.
+                Upkeep::Later | Upkeep::Empty => {}
+            }
+            if begin.elapsed() >= slice {
+                break;
+            }
+        }
+        if !self.busy.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        self.waiting.front().map(|(due, _)| due.since(now))
+    }
+}

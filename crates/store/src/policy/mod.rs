@@ -1,0 +1,102 @@
+//! Which items go: one mechanism, whose decisions the policies make.
+//!
+//! A shard's log has two queues of segments. New items go to the one that the policy names; when memory is short, the oldest
+//! segment of a queue that the policy names is evicted: each live item in it is judged, and dropped or copied to the newest
+//! end of the main queue. Policies are pure: they see numbers and answer with a choice.
+
+mod clock;
+mod fifo;
+mod s3fifo;
+
+use tidemark_types::Policy;
+
+/// One of the two queues of segments in a shard's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queue {
+    /// Items on probation.
+    Small,
+    /// All others.
+    Main,
+}
+
+/// What becomes of an item in a segment that is evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It goes.
+    Drop,
+    /// It goes, and its key is remembered as a ghost.
+    DropToGhost,
+    /// It moves to the newest end of the main queue, with this count of uses, if there is room for it.
+    Keep {
+        /// The new count.
+        uses: u8,
+    },
+}
+
+/// Sizes of a shard's queues, in bytes of memory held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueBytes {
+    pub(crate) small: u64,
+    pub(crate) main: u64,
+}
+
+impl QueueBytes {
+    /// Whether the small queue holds more than its tenth (S3-FIFO's default).
+    pub(crate) fn small_is_over(self) -> bool {
+        self.small * 10 > self.small + self.main
+    }
+}
+
+/// The decisions of a policy.
+pub(crate) trait Rules: Sync {
+    /// Where an item goes whose key was not in the cache; `ghost` says that it was not long ago.
+    fn admit(&self, ghost: bool) -> Queue;
+    /// Which queue gives up its oldest segment (the other one if it has none).
+    fn victim(&self, sizes: QueueBytes) -> Queue;
+    /// What becomes of a live item with this count of uses.
+    fn judge(&self, from: Queue, uses: u8) -> Verdict;
+    /// Whether the policy wants to know about ghosts.
+    fn has_ghosts(&self) -> bool {
+        false
+    }
+}
+
+/// A shard of fewer segments has no room for two queues: it uses the two-bit clock instead of S3-FIFO.
+pub(crate) const S3FIFO_SEGMENTS_MIN: usize = 64;
+
+/// The rules in force for a tenant's policy in a shard of so many segments. `had_small` says that the shard follows S3-FIFO
+/// already; it stays with it down to three quarters of the bound, so that it does not change to and fro.
+pub(crate) fn rules(policy: Policy, segments: usize, had_small: bool) -> &'static dyn Rules {
+    let bound = if had_small { S3FIFO_SEGMENTS_MIN * 3 / 4 } else { S3FIFO_SEGMENTS_MIN };
+    match policy {
+        Policy::Fifo => &fifo::Fifo,
+        Policy::S3Fifo if segments >= bound => &s3fifo::S3Fifo,
+        Policy::Clock | Policy::S3Fifo => &clock::Clock,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_shards_use_the_clock() {
+        for (policy, segments, had_small, ghosts) in [
+            (Policy::S3Fifo, 63, false, false),
+            (Policy::S3Fifo, 64, false, true),
+            (Policy::S3Fifo, 48, true, true),
+            (Policy::S3Fifo, 47, true, false),
+            (Policy::Clock, 1000, true, false),
+            (Policy::Fifo, 1000, false, false),
+        ] {
+            assert_eq!(rules(policy, segments, had_small).has_ghosts(), ghosts, "{policy} {segments} {had_small}");
+        }
+    }
+
+    #[test]
+    fn the_small_queue_has_a_tenth() {
+        assert!(!QueueBytes { small: 10, main: 90 }.small_is_over());
+        assert!(QueueBytes { small: 11, main: 90 }.small_is_over());
+        assert!(!QueueBytes { small: 0, main: 0 }.small_is_over());
+    }
+}

@@ -1,0 +1,487 @@
+//! All memory for segments, indexes and large values: one budget in units of 64 KiB, shared by every tenant.
+//!
+//! A run of units has one owner at a time: whoever took it and has not put it back. Memory that was put back is returned
+//! to the system by the pool's thread, which also backs huge pages with memory before they are asked for (the first touch
+//! of one takes 500 to 850 us on the development machine, so it must never happen in a command).
+//!
+//! Invariant: `used` counts exactly the units that are taken, and never passes the budget by a new taking.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::arena::{Arena, BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS, UNIT_SHIFT};
+use crate::buddy::Buddy;
+use crate::index::PLACES_MAX;
+
+/// Huge pages kept ready at most: at 0.85 ms for backing one and 2 MiB each, 16 cover a burst of 2 GB/s for 16 ms.
+const READY_MAX: usize = 16;
+/// Without a demand for huge pages in this time, those kept ready go back to the system.
+const READY_IDLE: Duration = Duration::from_millis(500);
+
+/// The memory of all tenants. Dropping it stops its thread; memory that tenants still hold stays valid until they drop it.
+#[derive(Debug)]
+pub struct Pool {
+    core: Arc<PoolCore>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How a pool stands. All in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolStats {
+    /// The limit.
+    pub pool_bytes: u64,
+    /// Taken by tenants.
+    pub usage_bytes: u64,
+    /// Free but backed by memory: not yet returned, or kept ready.
+    pub resident_free_bytes: u64,
+}
+
+impl Pool {
+    /// A pool of `pool_bytes` that can later be resized up to `reserve_bytes` of address space (the machine's memory when
+    /// `None`), with a thread that returns freed memory and prepares huge pages.
+    ///
+    /// # Errors
+    /// The system refuses the address space or the thread.
+    pub fn start(pool_bytes: u64, reserve_bytes: Option<u64>) -> io::Result<Self> {
+        let mut pool = Self::without_thread(pool_bytes, reserve_bytes)?;
+        let core = Arc::clone(&pool.core);
+        core.state.lock().has_thread = true;
+        let thread = std::thread::Builder::new().name("tidemark-pool".into()).spawn(move || core.serve())?;
+        pool.thread = Some(thread);
+        Ok(pool)
+    }
+
+    /// The same without a thread: memory is returned and prepared by whoever puts it back or asks for it. For programs that
+    /// want no threads and for simulations.
+    ///
+    /// # Errors
+    /// The system refuses the address space.
+    pub fn without_thread(pool_bytes: u64, reserve_bytes: Option<u64>) -> io::Result<Self> {
+        if pool_bytes > PLACES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pool is at most 1 TiB"));
+        }
+        let reserve = reserve_bytes.unwrap_or_else(system_memory_bytes).clamp(pool_bytes, PLACES_MAX);
+        // Strict overcommit may refuse the machine's whole memory but grant the pool's, with a quarter for fragmentation.
+        let arena = Arena::reserve(reserve).or_else(|_| Arena::reserve(pool_bytes + pool_bytes / 4))?;
+        let units = arena.units();
+        let state = State {
+            buddy: Buddy::new(units),
+            dirty: Default::default(),
+            ready: Vec::new(),
+            huge_blocks: vec![false; (units / BLOCK_UNITS) as usize],
+            wanted: 0,
+            last_demand: Instant::now(),
+            has_thread: false,
+            stopping: false,
+        };
+        let core = PoolCore {
+            arena,
+            owners: (0..units).map(|_| AtomicU32::new(0)).collect(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            budget_units: AtomicU64::new(pool_bytes >> UNIT_SHIFT),
+            used_units: AtomicU64::new(0),
+            resident_free_units: AtomicU64::new(0),
+        };
+        Ok(Self { core: Arc::new(core), thread: None })
+    }
+
+    /// Changes the limit. Tenants that hold more are brought down by their grants, not by the pool.
+    ///
+    /// Returns the limit in force: no more than the reserved address space.
+    pub fn resize(&self, pool_bytes: u64) -> u64 {
+        let possible = u64::from(self.core.arena.units() - 1);
+        let units = (pool_bytes >> UNIT_SHIFT).min(possible);
+        self.core.budget_units.store(units, Ordering::Relaxed);
+        units << UNIT_SHIFT
+    }
+
+    /// How the pool stands.
+    pub fn stats(&self) -> PoolStats {
+        self.core.stats()
+    }
+
+    pub(crate) fn core(&self) -> &Arc<PoolCore> {
+        &self.core
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        {
+            let mut state = self.core.state.lock();
+            state.stopping = true;
+            state.has_thread = false;
+        }
+        self.core.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported by the panic hook; there is nothing left to save here.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A run of `2^order` units that the holder owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Number of the first unit.
+    pub(crate) start: u32,
+    /// log2 of the length in units.
+    pub(crate) order: u8,
+    /// Whether every byte is zero and no page need be touched to make it so.
+    pub(crate) clean: bool,
+}
+
+impl Run {
+    /// Offset of the first byte in the arena.
+    pub(crate) fn offset(self) -> u64 {
+        u64::from(self.start) << UNIT_SHIFT
+    }
+
+    /// Length in units.
+    pub(crate) fn units(self) -> u64 {
+        1 << self.order
+    }
+
+    /// Length in bytes.
+    pub(crate) fn bytes(self) -> usize {
+        1 << (UNIT_SHIFT + u32::from(self.order))
+    }
+}
+
+/// What tenants and the pool's thread share.
+#[derive(Debug)]
+pub(crate) struct PoolCore {
+    pub(crate) arena: Arena,
+    /// For each unit, a number that its owner chose (a shard: the segment that the unit belongs to).
+    owners: Box<[AtomicU32]>,
+    state: Mutex<State>,
+    changed: Condvar,
+    budget_units: AtomicU64,
+    used_units: AtomicU64,
+    resident_free_units: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    buddy: Buddy,
+    /// Freed runs by order, still backed by memory, to be returned by the thread.
+    dirty: [VecDeque<u32>; BLOCK_ORDER as usize + 1],
+    /// Blocks that are one huge page each, backed and zeroed.
+    ready: Vec<u32>,
+    /// Blocks that the system was asked to back with huge pages.
+    huge_blocks: Vec<bool>,
+    /// Ready blocks that shards are expected to ask for soon.
+    wanted: usize,
+    last_demand: Instant,
+    has_thread: bool,
+    stopping: bool,
+}
+
+impl PoolCore {
+    /// Takes a run of `2^order` units on ordinary pages (`order` below a block's), if the budget has room.
+    pub(crate) fn take(&self, order: u8) -> Option<Run> {
+        debug_assert!(order < BLOCK_ORDER);
+        let mut state = self.state.lock();
+        if !self.charge(1 << order) {
+            return None;
+        }
+        if let Some(start) = state.dirty[order as usize].pop_back() {
+            self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
+            return Some(Run { start, order, clean: false });
+        }
+        let start = state.buddy.take_low(order).or_else(|| {
+            self.reclaim(&mut state);
+            state.buddy.take_low(order)
+        });
+        let Some(start) = start else {
+            self.used_units.fetch_sub(1 << order, Ordering::Relaxed);
+            return None;
+        };
+        let block = (start / BLOCK_UNITS) as usize;
+        if std::mem::take(&mut state.huge_blocks[block]) {
+            // The block was one huge page before. Without this, its first touch would back all of it again.
+            self.arena.set_huge((block as u64) * BLOCK_BYTES as u64, BLOCK_BYTES, false);
+        }
+        Some(Run { start, order, clean: true })
+    }
+
+    /// Takes a whole block that is backed by memory already (one huge page where the system has them). `None` if the budget
+    /// has no room or no block is ready; then take smaller runs, and the pool's thread prepares a block for the next time.
+    pub(crate) fn take_block(&self) -> Option<Run> {
+        let mut state = self.state.lock();
+        if !self.charge(u64::from(BLOCK_UNITS)) {
+            return None;
+        }
+        state.last_demand = Instant::now();
+        state.wanted = state.wanted.saturating_sub(1);
+        let order = BLOCK_ORDER;
+        let ready = state.ready.pop().map(|start| Run { start, order, clean: true });
+        let warm = ready.or_else(|| Some(Run { start: state.dirty[order as usize].pop_back()?, order, clean: false }));
+        if let Some(run) = warm {
+            self.resident_free_units.fetch_sub(u64::from(BLOCK_UNITS), Ordering::Relaxed);
+            return Some(run);
+        }
+        if !state.has_thread
+            && let Some(start) = self.prepare_block(&mut state)
+        {
+            return Some(Run { start, order, clean: true });
+        }
+        self.used_units.fetch_sub(u64::from(BLOCK_UNITS), Ordering::Relaxed);
+        None
+    }
+
+    /// Says that a block will be asked for soon, so that the pool's thread has one ready by then.
+    pub(crate) fn expect_block(&self) {
+        let mut state = self.state.lock();
+        state.last_demand = Instant::now();
+        if state.has_thread && state.wanted < READY_MAX {
+            state.wanted += 1;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Puts a run back. Its memory returns to the system soon.
+    pub(crate) fn put(&self, run: Run) {
+        self.used_units.fetch_sub(run.units(), Ordering::Relaxed);
+        let mut state = self.state.lock();
+        if state.has_thread {
+            state.dirty[run.order as usize].push_back(run.start);
+            self.resident_free_units.fetch_add(run.units(), Ordering::Relaxed);
+            self.changed.notify_one();
+        } else {
+            self.release(&mut state, run.start, run.order);
+        }
+    }
+
+    /// Units that could be taken within the budget.
+    pub(crate) fn free_units(&self) -> u64 {
+        let budget = self.budget_units.load(Ordering::Relaxed);
+        budget.saturating_sub(self.used_units.load(Ordering::Relaxed))
+    }
+
+    /// Notes whom the units of a run belong to.
+    pub(crate) fn set_owner(&self, run: Run, owner: u32) {
+        let first = run.start as usize;
+        for unit in &self.owners[first..first + run.units() as usize] {
+            unit.store(owner, Ordering::Relaxed);
+        }
+    }
+
+    /// The number that the owner of the unit at this offset chose.
+    #[inline]
+    pub(crate) fn owner(&self, offset: u64) -> u32 {
+        self.owners[(offset >> UNIT_SHIFT) as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stats(&self) -> PoolStats {
+        PoolStats {
+            pool_bytes: self.budget_units.load(Ordering::Relaxed) << UNIT_SHIFT,
+            usage_bytes: self.used_units.load(Ordering::Relaxed) << UNIT_SHIFT,
+            resident_free_bytes: self.resident_free_units.load(Ordering::Relaxed) << UNIT_SHIFT,
+        }
+    }
+
+    /// Counts `units` as used if the budget allows. Only under the state's lock, which makes check and count one step.
+    fn charge(&self, units: u64) -> bool {
+        let fits = self.used_units.load(Ordering::Relaxed) + units <= self.budget_units.load(Ordering::Relaxed);
+        if fits {
+            self.used_units.fetch_add(units, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Returns the memory of a run to the system and its units to the buddy. Holds the lock meanwhile: for callers that have
+    /// no thread to leave it to.
+    fn release(&self, state: &mut State, start: u32, order: u8) {
+        let run = Run { start, order, clean: false };
+        // On failure the run is merely not zero, which only `clean` promises; it is overwritten or released again later.
+        if self.arena.release(run.offset(), run.bytes()).is_ok() {
+            state.buddy.put(start, order);
+        } else {
+            state.dirty[order as usize].push_back(start);
+            self.resident_free_units.fetch_add(run.units(), Ordering::Relaxed);
+        }
+    }
+
+    /// Address space is short: returns at once what waits for the thread, ready blocks included.
+    fn reclaim(&self, state: &mut State) {
+        let dirty = std::mem::take(&mut state.dirty);
+        let ready = std::mem::take(&mut state.ready);
+        let all = dirty.into_iter().zip(0..).flat_map(|(runs, order)| runs.into_iter().map(move |start| (start, order)));
+        for (start, order) in all.chain(ready.into_iter().map(|start| (start, BLOCK_ORDER))) {
+            self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
+            self.release(state, start, order);
+        }
+    }
+
+    /// Takes the highest free block and backs it with memory. `None` without a free block or without memory.
+    fn prepare_block(&self, state: &mut State) -> Option<u32> {
+        let start = state.buddy.take_high_block()?;
+        state.huge_blocks[(start / BLOCK_UNITS) as usize] = true;
+        self.back_with_memory(start).then_some(start).or_else(|| {
+            state.buddy.put(start, BLOCK_ORDER);
+            None
+        })
+    }
+
+    fn back_with_memory(&self, start: u32) -> bool {
+        let offset = u64::from(start) << UNIT_SHIFT;
+        self.arena.set_huge(offset, BLOCK_BYTES, true);
+        self.arena.populate(offset, BLOCK_BYTES).is_ok()
+    }
+
+    /// The pool's thread: returns freed runs, prepares blocks, sleeps when there is nothing to do.
+    fn serve(&self) {
+        let mut state = self.state.lock();
+        while !state.stopping {
+            if let Some((start, order)) = state.next_dirty() {
+                let run = Run { start, order, clean: false };
+                parking_lot::MutexGuard::unlocked(&mut state, || {
+                    // Failure: see `release`. The run goes back to the free ones all the same; it costs resident memory
+                    // until it is used and freed again.
+                    let _ = self.arena.release(run.offset(), run.bytes());
+                });
+                self.resident_free_units.fetch_sub(run.units(), Ordering::Relaxed);
+                state.buddy.put(start, order);
+            } else if state.ready.len() < state.wanted && self.free_units() >= u64::from(BLOCK_UNITS) {
+                self.prepare_ahead(&mut state);
+            } else if state.ready.is_empty() && state.wanted == 0 {
+                self.changed.wait(&mut state);
+            } else {
+                let timed_out = self.changed.wait_for(&mut state, READY_IDLE).timed_out();
+                if timed_out && state.last_demand.elapsed() >= READY_IDLE {
+                    state.wanted = 0;
+                    let ready = std::mem::take(&mut state.ready);
+                    state.dirty[BLOCK_ORDER as usize].extend(ready);
+                }
+            }
+        }
+        self.reclaim(&mut state);
+    }
+
+    /// Makes one more block ready, without the lock while the system works.
+    fn prepare_ahead(&self, state: &mut parking_lot::MutexGuard<'_, State>) {
+        let Some(start) = state.buddy.take_high_block() else {
+            state.wanted = state.ready.len();
+            return;
+        };
+        state.huge_blocks[(start / BLOCK_UNITS) as usize] = true;
+        let backed = parking_lot::MutexGuard::unlocked(state, || self.back_with_memory(start));
+        if backed {
+            self.resident_free_units.fetch_add(u64::from(BLOCK_UNITS), Ordering::Relaxed);
+            state.ready.push(start);
+        } else {
+            state.buddy.put(start, BLOCK_ORDER);
+            state.wanted = state.ready.len();
+        }
+    }
+}
+
+impl State {
+    /// The next freed run to return, larger ones first.
+    fn next_dirty(&mut self) -> Option<(u32, u8)> {
+        (0..=BLOCK_ORDER).rev().find_map(|order| Some((self.dirty[order as usize].pop_front()?, order)))
+    }
+}
+
+/// The machine's memory in bytes.
+fn system_memory_bytes() -> u64 {
+    // SAFETY: sysconf reads system constants and has no preconditions.
+    let (pages, page_bytes) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    u64::try_from(pages).unwrap_or(0) * u64::try_from(page_bytes).unwrap_or(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemark_types::{MIB, UNIT_BYTES};
+
+    /// Waits until the pool's thread has nothing left to do or a minute has passed.
+    fn settled(pool: &Pool, condition: impl Fn(PoolStats) -> bool) -> PoolStats {
+        let begin = Instant::now();
+        while !condition(pool.stats()) && begin.elapsed() < Duration::from_secs(60) {
+            std::thread::yield_now();
+        }
+        pool.stats()
+    }
+
+    #[test]
+    fn the_budget_is_kept_and_can_change() {
+        let pool = Pool::without_thread(MIB, Some(64 * MIB)).unwrap();
+        let core = pool.core();
+        let first = core.take(3).unwrap();
+        let second = core.take(3).unwrap();
+        assert_eq!(core.take(0), None, "16 units are 1 MiB");
+        assert_eq!(pool.stats().usage_bytes, MIB);
+        core.put(first);
+        assert_eq!(core.free_units(), 8);
+        assert_eq!(pool.resize(MIB / 2), MIB / 2);
+        assert_eq!(core.take(0), None);
+        core.put(second);
+        assert_eq!(pool.resize(1 << 40), 64 * MIB - UNIT_BYTES);
+        assert!(core.take_block().is_some());
+    }
+
+    #[test]
+    fn memory_put_back_is_zero_and_clean_again() {
+        let pool = Pool::without_thread(4 * MIB, Some(8 * MIB)).unwrap();
+        let core = pool.core();
+        let run = core.take(0).unwrap();
+        assert!(run.clean);
+        let place = core.arena.at(run.offset(), 1);
+        // SAFETY: the run is ours.
+        unsafe { place.write(9) };
+        core.put(run);
+        let again = core.take(0).unwrap();
+        assert_eq!((again.start, again.clean), (run.start, true));
+        // SAFETY: the run is ours.
+        assert_eq!(unsafe { place.read() }, 0);
+    }
+
+    #[test]
+    fn the_thread_returns_memory_and_prepares_blocks() {
+        let pool = Pool::start(64 * MIB, Some(128 * MIB)).unwrap();
+        let core = pool.core();
+        core.expect_block();
+        assert_eq!(settled(&pool, |s| s.resident_free_bytes == 2 * MIB).resident_free_bytes, 2 * MIB);
+        let block = core.take_block().expect("one block is ready");
+        assert_eq!(pool.stats().usage_bytes, 2 * MIB);
+        let small = core.take(2).unwrap();
+        core.put(small);
+        core.put(block);
+        let stats = settled(&pool, |s| s.resident_free_bytes == 0);
+        assert_eq!((stats.usage_bytes, stats.resident_free_bytes), (0, 0), "also what was kept ready is returned when idle");
+    }
+
+    #[test]
+    fn a_block_that_was_huge_can_be_split_again() {
+        let pool = Pool::without_thread(4 * MIB, Some(4 * MIB)).unwrap();
+        let core = pool.core();
+        let block = core.take_block().unwrap();
+        core.put(block);
+        let mut runs = Vec::new();
+        while let Some(run) = core.take(0) {
+            runs.push(run);
+        }
+        assert_eq!(runs.len(), 63, "all units but the first");
+        assert!(core.take_block().is_none());
+        runs.into_iter().for_each(|run| core.put(run));
+        assert!(core.take_block().is_some());
+    }
+
+    #[test]
+    fn owners_are_remembered_by_unit() {
+        let pool = Pool::without_thread(4 * MIB, Some(4 * MIB)).unwrap();
+        let core = pool.core();
+        let run = core.take(1).unwrap();
+        core.set_owner(run, 42);
+        assert_eq!(core.owner(run.offset() + UNIT_BYTES + 5), 42);
+    }
+}

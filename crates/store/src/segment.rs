@@ -1,0 +1,239 @@
+//! A segment: a run of units that items are appended to, and what is known of it.
+//!
+//! Invariant: `live_bytes` is exactly the sum of the sizes of the items in it that are not dead. When it is zero, no index
+//! entry names a place in the segment, and its memory may go.
+
+use tidemark_types::UnixMs;
+
+use crate::policy::Queue;
+use crate::pool::Run;
+
+/// A segment's number within its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SegmentId(pub(crate) u32);
+
+/// What a segment is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Being appended to.
+    Open,
+    /// Full, in its queue.
+    Sealed,
+    /// Out of its queue, being emptied.
+    Victim,
+    /// Forgotten but for the replies that are being sent from it.
+    Detached,
+}
+
+/// What a shard knows of one of its segments.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) run: Run,
+    pub(crate) queue: Queue,
+    pub(crate) state: State,
+    /// Bytes appended.
+    pub(crate) used_bytes: u32,
+    /// Of those, bytes of items that are not dead.
+    pub(crate) live_bytes: u32,
+    /// Units outside of the log that belong to live stubs in it.
+    pub(crate) outside_units: u32,
+    /// Replies that are being sent from here; the bytes must not move or change.
+    pub(crate) pins: u32,
+    /// Grows from segment to segment of a shard.
+    pub(crate) sequence: u64,
+    pub(crate) opened: UnixMs,
+    pub(crate) expiries: Option<Box<ExpiryCounts>>,
+}
+
+impl Segment {
+    /// Bytes that can still be appended.
+    pub(crate) fn room_bytes(&self) -> usize {
+        self.run.bytes() - self.used_bytes as usize
+    }
+
+    /// Memory that it stands for, with the values outside of the log.
+    pub(crate) fn held_units(&self) -> u64 {
+        self.run.units() + u64::from(self.outside_units)
+    }
+
+    /// Whether less than half of what was appended is live.
+    pub(crate) fn is_mostly_dead(&self) -> bool {
+        self.live_bytes < self.used_bytes / 2
+    }
+
+    /// Counts bytes that expire.
+    pub(crate) fn add_expiry(&mut self, expiry: Option<UnixMs>, bytes: usize) {
+        if let Some(expiry) = expiry {
+            self.expiries.get_or_insert_default().add(self.opened, expiry, bytes as u32);
+        }
+    }
+
+    /// Takes back what [`Self::add_expiry`] counted.
+    pub(crate) fn remove_expiry(&mut self, expiry: Option<UnixMs>, bytes: usize) {
+        if let (Some(expiry), Some(counts)) = (expiry, &mut self.expiries) {
+            counts.remove(self.opened, expiry, bytes as u32);
+        }
+    }
+
+    /// When at least half of the segment will be dead or expired if nothing else happens; `None` if that will not be so.
+    pub(crate) fn mostly_expired_at(&self) -> Option<UnixMs> {
+        let dead = self.used_bytes - self.live_bytes;
+        let wanted = (self.used_bytes / 2 + 1).saturating_sub(dead);
+        self.expiries.as_ref()?.reaches(self.opened, wanted)
+    }
+}
+
+/// Live bytes of a segment by the octave of their remaining life when the segment was opened: count `n` is of bytes that
+/// expire less than 2^n ms after it.
+#[derive(Debug)]
+pub(crate) struct ExpiryCounts([u32; OCTAVES]);
+
+/// 2^48 ms is the largest expiry time; one more for what is past.
+const OCTAVES: usize = 50;
+
+impl Default for ExpiryCounts {
+    fn default() -> Self {
+        Self([0; OCTAVES])
+    }
+}
+
+impl ExpiryCounts {
+    fn octave(opened: UnixMs, expiry: UnixMs) -> usize {
+        let life = expiry.0.saturating_sub(opened.0);
+        ((u64::BITS - life.leading_zeros()) as usize).min(OCTAVES - 1)
+    }
+
+    fn add(&mut self, opened: UnixMs, expiry: UnixMs, bytes: u32) {
+        let count = &mut self.0[Self::octave(opened, expiry)];
+        *count = count.saturating_add(bytes);
+    }
+
+    /// Saturates, because a segment that is being compacted counts anew while old items are still being removed.
+    fn remove(&mut self, opened: UnixMs, expiry: UnixMs, bytes: u32) {
+        let count = &mut self.0[Self::octave(opened, expiry)];
+        *count = count.saturating_sub(bytes);
+    }
+
+    /// The moment by which at least `wanted` bytes have certainly expired.
+    fn reaches(&self, opened: UnixMs, wanted: u32) -> Option<UnixMs> {
+        let mut sum = 0_u64;
+        let octave = self.0.iter().position(|&count| {
+            sum += u64::from(count);
+            sum >= u64::from(wanted)
+        })?;
+        Some(UnixMs(opened.0.saturating_add(1 << octave)))
+    }
+}
+
+/// A shard's segments by number.
+#[derive(Debug, Default)]
+pub(crate) struct Segments {
+    slots: Vec<Option<Segment>>,
+    free: Vec<u32>,
+}
+
+impl Segments {
+    pub(crate) fn insert(&mut self, segment: Segment) -> SegmentId {
+        if let Some(free) = self.free.pop() {
+            self.slots[free as usize] = Some(segment);
+            return SegmentId(free);
+        }
+        self.slots.push(Some(segment));
+        SegmentId(self.slots.len() as u32 - 1)
+    }
+
+    pub(crate) fn remove(&mut self, id: SegmentId) -> Segment {
+        let segment = self.slots[id.0 as usize].take();
+        self.free.push(id.0);
+        let Some(segment) = segment else { unreachable!("segment {} was removed before", id.0) };
+        segment
+    }
+
+    pub(crate) fn get(&self, id: SegmentId) -> Option<&Segment> {
+        self.slots.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Segments that exist.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
+        let numbered = self.slots.iter().zip(0..);
+        numbered.filter_map(|(segment, id)| Some((SegmentId(id), segment.as_ref()?)))
+    }
+}
+
+impl std::ops::Index<SegmentId> for Segments {
+    type Output = Segment;
+
+    fn index(&self, id: SegmentId) -> &Segment {
+        match &self.slots[id.0 as usize] {
+            Some(segment) => segment,
+            None => unreachable!("segment {} does not exist", id.0),
+        }
+    }
+}
+
+impl std::ops::IndexMut<SegmentId> for Segments {
+    fn index_mut(&mut self, id: SegmentId) -> &mut Segment {
+        match &mut self.slots[id.0 as usize] {
+            Some(segment) => segment,
+            None => unreachable!("segment {} does not exist", id.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPENED: UnixMs = UnixMs(1_000_000);
+
+    fn at(ms: u64) -> Option<UnixMs> {
+        Some(UnixMs(OPENED.0 + ms))
+    }
+
+    fn segment() -> Segment {
+        Segment {
+            run: Run { start: 1, order: 0, clean: true },
+            queue: Queue::Main,
+            state: State::Open,
+            used_bytes: 1000,
+            live_bytes: 1000,
+            outside_units: 0,
+            pins: 0,
+            sequence: 1,
+            opened: OPENED,
+            expiries: None,
+        }
+    }
+
+    #[test]
+    fn the_time_when_half_has_expired_is_never_too_early() {
+        let mut segment = segment();
+        assert_eq!(segment.mostly_expired_at(), None);
+        segment.add_expiry(at(900), 400);
+        assert_eq!(segment.mostly_expired_at(), None, "400 of 1000 bytes are less than half");
+        segment.add_expiry(at(5_000), 200);
+        assert_eq!(segment.mostly_expired_at(), at(8192));
+        segment.live_bytes -= 200;
+        assert_eq!(segment.mostly_expired_at(), at(1024), "dead bytes count");
+        segment.remove_expiry(at(900), 400);
+        segment.remove_expiry(at(5_000), 200);
+        assert_eq!(segment.mostly_expired_at(), None);
+    }
+
+    #[test]
+    fn numbers_are_used_again() {
+        let mut segments = Segments::default();
+        let first = segments.insert(segment());
+        let second = segments.insert(segment());
+        assert_ne!(first, second);
+        segments.remove(first);
+        assert_eq!(segments.len(), 1);
+        assert_eq!(segments.insert(segment()), first);
+        assert_eq!(segments.iter().map(|(id, _)| id).collect::<Vec<_>>(), [first, second]);
+        assert_eq!(segments.len(), 2);
+    }
+}

@@ -1,0 +1,100 @@
+//! Checks a shard's invariants from the ground up. For tests.
+
+use std::collections::HashMap;
+
+use super::{DATABASES, Shard};
+use crate::item::{Record, record};
+use crate::policy::Queue;
+use crate::segment::{SegmentId, State};
+
+impl Shard {
+    /// # Panics
+    /// If an invariant of the store does not hold.
+    pub(crate) fn audit(&self) {
+        let mut live_items = 0;
+        let mut outside_units = 0;
+        let mut per_db: HashMap<u8, (u64, u64)> = HashMap::new();
+        let mut queue_units = [0; 2];
+        for (id, segment) in self.segments.iter() {
+            if segment.state == State::Detached {
+                assert!(segment.pins > 0);
+                continue;
+            }
+            queue_units[segment.queue as usize] += segment.held_units();
+            self.audit_place(id);
+            let (mut live, mut outside) = (0, 0);
+            self.walk(id, |place, item| {
+                live += item.bytes();
+                live_items += 1;
+                outside += item.outside_count();
+                let hash = self.shared.hasher.hash(item.db(), item.key());
+                let found = self.index.find(self.arena(), self.position(hash), hash.tag(), |p| p == place);
+                assert!(found.is_some(), "no entry for the live item at {place}");
+                assert!(item.outside().iter().all(|unit| self.outside.contains(unit)));
+                if !(self.flush_pending && self.is_flushed(place, item)) {
+                    let counts = per_db.entry(item.db()).or_default();
+                    counts.0 += 1;
+                    counts.1 += u64::from(item.expiry().is_some());
+                }
+            });
+            assert_eq!(segment.live_bytes as usize, live, "live bytes of {id:?} {segment:?}");
+            assert_eq!(segment.outside_units, outside, "units outside of {id:?}");
+            outside_units += u64::from(outside);
+        }
+        assert_eq!(self.index.len(), live_items, "entries and live items");
+        assert_eq!(self.queue_units, queue_units, "units by queue");
+        for db in 0..DATABASES as u8 {
+            let counted = (self.items_in(db), self.expiring_in(db));
+            assert_eq!(counted, per_db.get(&db).copied().unwrap_or_default(), "database {db}");
+        }
+        let doomed = self.outside_pins.values().filter(|pin| pin.doomed).map(|pin| pin.units.len() as u64).sum::<u64>();
+        assert_eq!(self.outside.len() as u64, outside_units + doomed, "units outside of the log");
+        self.audit_units();
+    }
+
+    fn audit_units(&self) {
+        let segments: u64 = self.segments.iter().map(|(_, segment)| segment.run.units()).sum();
+        let spare = self.spare.map_or(0, |run| run.units());
+        let ghosts = self.ghosts.as_ref().map_or(0, |ghosts| ghosts.units());
+        let held = segments + spare + ghosts + self.index.units() + self.outside.len() as u64;
+        assert_eq!(self.units, held, "units held");
+    }
+
+    /// A segment is where its state says.
+    fn audit_place(&self, id: SegmentId) {
+        let segment = &self.segments[id];
+        let queued = self.queues[segment.queue as usize].iter().filter(|&&queued| queued == id).count();
+        let open = self.open[segment.queue as usize] == Some(id);
+        let expected = match segment.state {
+            State::Open => (0, true),
+            State::Sealed => (1, false),
+            State::Victim | State::Detached => (0, false),
+        };
+        assert_eq!((queued, open), expected, "{id:?} {segment:?}");
+        let other = if segment.queue == Queue::Small { Queue::Main } else { Queue::Small };
+        assert!(!self.queues[other as usize].contains(&id) && self.open[other as usize] != Some(id));
+    }
+
+    /// Visits the live items of a segment; of a victim those moved together at its front and those not yet walked.
+    fn walk(&self, id: SegmentId, mut visit: impl FnMut(u64, crate::item::Item<'_>)) {
+        let segment = &self.segments[id];
+        let (front, cursor) = self.evictions.walked(id).unwrap_or((segment.used_bytes, segment.used_bytes));
+        for (from, to) in [(0, front), (cursor, segment.used_bytes)] {
+            let mut at = from;
+            while at < to {
+                let place = segment.run.offset() + u64::from(at);
+                // SAFETY: both ranges are sequences of items and fillers in a segment of this shard, which is borrowed.
+                match unsafe { record(self.arena().at(place, 1)) } {
+                    Record::Filler(bytes) => at += bytes as u32,
+                    Record::Item(item) => {
+                        at += item.bytes() as u32;
+                        if !item.is_dead() {
+                            visit(place, item);
+                        }
+                    }
+                }
+            }
+            assert_eq!(at, to, "{id:?} ends inside of an item");
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! Making room: one segment at a time is emptied, a few items at a time.
+//!
+//! A *victim* leaves its queue and is walked from its beginning. Each live item in it is judged by the policy; survivors are
+//! copied to the newest end of the main queue. Where that end has no room and no free segment is at hand, survivors are
+//! moved together at the victim's own beginning instead, and the victim becomes the open segment. So an eviction never
+//! needs memory to free memory. Survivors are capped, most used ones first, so that every eviction frees some.
+//!
+//! Evictions run ahead of need: while the next segment can only come from an eviction, each write also walks a part of the
+//! victim, sized so that the victim is empty before the open segment is full, and no write has to wait for a whole one.
+
+use tidemark_types::UnixMs;
+
+use super::{Shard, item_at};
+use crate::ghost::Ghosts;
+use crate::hash::KeyHash;
+use crate::index::{Slot, USES_MAX};
+use crate::item::{Record, record};
+use crate::policy::{Queue, Rules, Verdict, rules};
+use crate::pool::Run;
+use crate::segment::{Segment, SegmentId, State};
+
+/// Items judged together: their index buckets are loaded ahead at the same time.
+const BATCH_ITEMS: usize = 16;
+/// Bytes of a victim that are worth a batch of their own.
+const BATCH_BYTES: u64 = 1024;
+/// Ghosts kept per item in the cache, in tenths (libCacheSim: 0.9).
+const GHOST_TENTHS: u64 = 9;
+/// Mostly dead segments remembered at most; those beyond are found when they reach the head of their queue.
+const MOSTLY_DEAD_MAX: usize = 1024;
+
+/// What a shard remembers between evictions.
+#[derive(Debug, Default)]
+pub(super) struct Evictions {
+    victim: Option<Victim>,
+    /// Bytes of the victim that are to be walked before the next write ends.
+    debt_bytes: u64,
+    /// Bytes to walk for each byte written, so that the victim is empty in time.
+    pace: u64,
+    /// Segments of which less than half is live: taken before the head of a queue.
+    mostly_dead: Vec<SegmentId>,
+    /// Live bytes met in main segments lately, by uses: says which of the used items can survive.
+    met_bytes: [u64; USES_MAX as usize + 1],
+}
+
+impl Evictions {
+    pub(super) fn note_mostly_dead(&mut self, id: SegmentId) {
+        // An item dies after the other: the same segment is noted again and again, mostly in a row.
+        if self.mostly_dead.last() != Some(&id) && self.mostly_dead.len() < MOSTLY_DEAD_MAX {
+            self.mostly_dead.push(id);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Evictions {
+    /// Of the victim under way: where its moved survivors end and where the part not yet walked begins.
+    pub(super) fn walked(&self, id: SegmentId) -> Option<(u32, u32)> {
+        let victim = self.victim.as_ref().filter(|victim| victim.id == id)?;
+        Some((victim.front, victim.cursor))
+    }
+}
+
+/// Why a segment is emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// For room: the policy judges. At most this many quarters of the segment survive.
+    Evict { quarters: u64 },
+    /// Because little in it is live: everything live survives.
+    Clean,
+}
+
+#[derive(Debug)]
+struct Victim {
+    id: SegmentId,
+    purpose: Purpose,
+    /// Where the survivors go.
+    to: Queue,
+    /// Bytes walked.
+    cursor: u32,
+    /// Bytes of survivors moved together at the segment's beginning.
+    front: u32,
+    /// Live bytes seen, and those of them that survived.
+    seen_bytes: u64,
+    kept_bytes: u64,
+    /// Least uses with which an item surely survives.
+    bar: u8,
+    /// The shard's flushes when the walk began.
+    flushes: u64,
+}
+
+/// A live item of the victim.
+#[derive(Clone, Copy)]
+struct Candidate {
+    place: u64,
+    hash: KeyHash,
+}
+
+impl Shard {
+    pub(super) fn rules(&self) -> &'static dyn Rules {
+        rules(self.shared.policy(), self.segments.len(), self.ghosts.is_some())
+    }
+
+    /// Walks a part of the victim if the next segment can only come from an eviction.
+    #[inline]
+    pub(super) fn pace(&mut self, queue: Queue, written: usize, now: UnixMs) {
+        if !self.is_tight() {
+            self.evictions.debt_bytes = 0;
+            return;
+        }
+        if self.evictions.victim.is_none() {
+            if !self.choose_victim(3) {
+                return;
+            }
+            // Survivors fill the open segment too, so the victim must be empty when half of what is free now is written.
+            let room = self.open[queue as usize].map_or(0, |id| self.segments[id].room_bytes()) as u64;
+            let to_walk = self.evictions.victim.as_ref().map_or(0, |v| u64::from(self.segments[v.id].used_bytes));
+            self.evictions.pace = (to_walk / (room / 2).max(1) + 1).min(64);
+        }
+        self.evictions.debt_bytes += self.evictions.pace * written as u64;
+        while self.evictions.debt_bytes >= BATCH_BYTES && self.evictions.victim.is_some() {
+            let walked = self.walk_victim(now);
+            self.evictions.debt_bytes = self.evictions.debt_bytes.saturating_sub(walked);
+        }
+    }
+
+    /// Empties a whole segment for a queue that needs room. `false` if there is none.
+    pub(super) fn evict_one(&mut self, now: UnixMs) -> bool {
+        if self.evictions.victim.is_none() && !self.choose_victim(3) {
+            return false;
+        }
+        self.finish_victim(now);
+        true
+    }
+
+    /// Empties a whole segment to take its units for something else; open segments too if nothing else is left.
+    pub(crate) fn evict_for_units(&mut self, now: UnixMs) -> bool {
+        if let Some(spare) = self.spare.take() {
+            self.put_run(spare);
+            return true;
+        }
+        if self.evict_one(now) {
+            self.release_spare();
+            return true;
+        }
+        self.seal(Queue::Small);
+        self.seal(Queue::Main);
+        let evicted = self.evict_one(now);
+        self.release_spare();
+        evicted
+    }
+
+    pub(super) fn release_spare(&mut self) {
+        if let Some(spare) = self.spare.take() {
+            self.put_run(spare);
+        }
+    }
+
+    /// Walks a batch of the victim for a forced shrink: at most a quarter of a segment survives. `false` if there is nothing
+    /// to evict.
+    pub(super) fn shrink_step(&mut self, now: UnixMs) -> bool {
+        if self.evictions.victim.is_none() && !self.choose_victim(1) {
+            return false;
+        }
+        self.walk_victim(now);
+        true
+    }
+
+    /// Walks a batch of a mostly dead segment, or begins with one. `false` if there is none.
+    pub(super) fn clean_step(&mut self, now: UnixMs) -> bool {
+        if self.evictions.victim.is_none() {
+            let Some(id) = self.next_mostly_dead() else { return false };
+            self.begin_victim(id, Purpose::Clean);
+        }
+        self.walk_victim(now);
+        true
+    }
+
+    /// Takes a particular sealed segment as the next victim, to keep what is live in it. `false` if another one is under way.
+    pub(super) fn begin_cleaning(&mut self, id: SegmentId) -> bool {
+        if self.evictions.victim.is_some() {
+            return false;
+        }
+        self.begin_victim(id, Purpose::Clean);
+        true
+    }
+
+    /// Ends the victim under way, if any.
+    pub(super) fn finish_victim(&mut self, now: UnixMs) {
+        while self.evictions.victim.is_some() {
+            self.walk_victim(now);
+        }
+    }
+
+    /// Forgets everything about evictions: the shard was emptied.
+    pub(super) fn reset_evictions(&mut self) {
+        self.evictions = Evictions::default();
+    }
+
+    fn choose_victim(&mut self, quarters: u64) -> bool {
+        if let Some(id) = self.next_mostly_dead() {
+            self.begin_victim(id, Purpose::Clean);
+            return true;
+        }
+        self.fit_ghosts();
+        let first = self.rules().victim(self.queue_bytes());
+        let second = if first == Queue::Small { Queue::Main } else { Queue::Small };
+        let id = self.oldest_unpinned(first).or_else(|| self.oldest_unpinned(second));
+        if let Some(id) = id {
+            self.begin_victim(id, Purpose::Evict { quarters });
+        }
+        id.is_some()
+    }
+
+    fn oldest_unpinned(&self, queue: Queue) -> Option<SegmentId> {
+        self.queues[queue as usize].iter().copied().find(|&id| self.segments[id].pins == 0)
+    }
+
+    fn next_mostly_dead(&mut self) -> Option<SegmentId> {
+        while let Some(id) = self.evictions.mostly_dead.pop() {
+            // The note may be old: the segment may be gone, or its number another one's.
+            let fits = |segment: &Segment| {
+                segment.state == State::Sealed && segment.is_mostly_dead() && segment.pins == 0
+            };
+            if self.segments.get(id).is_some_and(fits) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    fn begin_victim(&mut self, id: SegmentId, purpose: Purpose) {
+        self.unqueue(id);
+        let segment = &mut self.segments[id];
+        segment.state = State::Victim;
+        // Counted anew while survivors are moved together.
+        segment.expiries = None;
+        let to = if purpose == Purpose::Clean { segment.queue } else { Queue::Main };
+        let bar = match purpose {
+            Purpose::Evict { quarters } if segment.queue == Queue::Main => self.evictions.bar(quarters),
+            _ => 0,
+        };
+        if self.segments[id].queue == Queue::Main {
+            // Half of what was met before is forgotten, so that the bar follows the load.
+            self.evictions.met_bytes = self.evictions.met_bytes.map(|bytes| bytes / 2);
+        }
+        self.evictions.victim =
+            Some(Victim { id, purpose, to, cursor: 0, front: 0, seen_bytes: 0, kept_bytes: 0, bar, flushes: self.flushes });
+    }
+
+    fn unqueue(&mut self, id: SegmentId) {
+        let queue = &mut self.queues[self.segments[id].queue as usize];
+        // Nearly always the first.
+        if let Some(at) = queue.iter().position(|&queued| queued == id) {
+            queue.remove(at);
+        }
+    }
+
+    /// Judges the next batch of the victim's items. Returns the bytes walked.
+    fn walk_victim(&mut self, now: UnixMs) -> u64 {
+        let Some(mut victim) = self.evictions.victim.take() else { return 0 };
+        let begin = victim.cursor;
+        let mut batch = [Candidate { place: 0, hash: KeyHash(0) }; BATCH_ITEMS];
+        let count = self.collect(&mut victim, &mut batch);
+        for candidate in &batch[..count] {
+            self.judge(&mut victim, *candidate, now);
+        }
+        let walked = u64::from(victim.cursor - begin);
+        if victim.cursor == self.segments[victim.id].used_bytes {
+            self.end_victim(&victim);
+        } else {
+            self.evictions.victim = Some(victim);
+        }
+        self.tend_index();
+        walked
+    }
+
+    /// Finds the next live items and loads their index buckets ahead.
+    fn collect(&self, victim: &mut Victim, batch: &mut [Candidate; BATCH_ITEMS]) -> usize {
+        let segment = &self.segments[victim.id];
+        let (offset, end) = (segment.run.offset(), segment.used_bytes);
+        let mut count = 0;
+        while count < BATCH_ITEMS && victim.cursor < end {
+            let place = offset + u64::from(victim.cursor);
+            // SAFETY: everything up to `used_bytes` is a sequence of items and fillers, of this shard, which is borrowed.
+            match unsafe { record(self.arena().at(place, 1)) } {
+                Record::Filler(bytes) => victim.cursor += bytes as u32,
+                Record::Item(item) => {
+                    victim.cursor += item.bytes() as u32;
+                    if !item.is_dead() {
+                        let hash = self.shared.hasher.hash(item.db(), item.key());
+                        self.view.prefetch(self.arena(), self.position(hash));
+                        if let Some(ghosts) = &self.ghosts {
+                            ghosts.prefetch(self.arena(), hash);
+                        }
+                        batch[count] = Candidate { place, hash };
+                        count += 1;
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    /// Decides on one item and carries it out.
+    fn judge(&mut self, victim: &mut Victim, candidate: Candidate, now: UnixMs) {
+        let Candidate { place, hash } = candidate;
+        let found = self.index.find(self.arena(), self.position(hash), hash.tag(), |p| p == place);
+        let Some((slot, _)) = found else { unreachable!("a live item at {place} has no index entry") };
+        let item = self.item(place);
+        let bytes = item.bytes() as u64;
+        let uses = self.index.uses(self.arena(), slot);
+        let queue = self.segments[victim.id].queue;
+        victim.seen_bytes += bytes;
+        if !self.is_valid(place, item, now) {
+            let flushed = self.flush_pending && self.is_flushed(place, item);
+            self.counters.expired += u64::from(!flushed);
+            self.drop_item(slot, place);
+            return;
+        }
+        if queue == Queue::Main {
+            self.evictions.met_bytes[uses as usize] += bytes;
+        }
+        let verdict = match victim.purpose {
+            Purpose::Clean => Verdict::Keep { uses },
+            Purpose::Evict { .. } => self.rules().judge(queue, uses),
+        };
+        if let Verdict::Keep { uses: new_uses } = verdict
+            && victim.may_keep(bytes, uses, u64::from(self.segments[victim.id].used_bytes))
+            && self.keep(victim, slot, place, new_uses)
+        {
+            victim.kept_bytes += bytes;
+            return;
+        }
+        if verdict == Verdict::DropToGhost
+            && let Some(ghosts) = &mut self.ghosts
+        {
+            ghosts.insert(&self.shared.pool.arena, hash);
+        }
+        self.counters.evicted += 1;
+        self.drop_item(slot, place);
+    }
+
+    /// Removes an item of the victim.
+    fn drop_item(&mut self, slot: Slot, place: u64) {
+        self.index.remove(&self.shared.pool.arena, slot);
+        let outside = self.item(place).outside();
+        self.kill(place);
+        self.free_outside(outside);
+    }
+
+    /// Moves a survivor. `false` if it fits nowhere.
+    fn keep(&mut self, victim: &mut Victim, slot: Slot, place: u64, uses: u8) -> bool {
+        let item = item_at(&self.shared.pool.arena, place);
+        let (bytes, expiry, outside) = (item.bytes(), item.expiry(), item.outside_count());
+        let copied_to = if victim.front == 0 { self.append_to_open(victim.to, bytes) } else { None };
+        let new_place = match copied_to {
+            Some(new_place) => new_place,
+            None => self.segments[victim.id].run.offset() + u64::from(victim.front),
+        };
+        let (from, to) = (self.arena().at(place, bytes), self.arena().at(new_place, bytes));
+        // SAFETY: both ranges lie in segments of this shard, which is exclusively borrowed: the source is a complete item; the
+        // target is either free room at an open segment's end, or the victim's front, which ends at or before the source's
+        // end and holds nothing live that was not moved (so the ranges may overlap, which `copy` allows).
+        unsafe { std::ptr::copy(from, to, bytes) };
+        self.index.relocate(&self.shared.pool.arena, slot, new_place, uses);
+        if copied_to.is_none() {
+            victim.front += bytes as u32;
+            self.segments[victim.id].add_expiry(expiry, bytes);
+            return true;
+        }
+        let to = SegmentId(self.shared.pool.owner(new_place));
+        self.segments[victim.id].live_bytes -= bytes as u32;
+        self.segments[to].live_bytes += bytes as u32;
+        self.segments[to].add_expiry(expiry, bytes);
+        self.move_outside(victim.id, outside, Some(to));
+        true
+    }
+
+    /// The victim has been walked to its end: it is free, or holds its own survivors and becomes an open segment.
+    fn end_victim(&mut self, victim: &Victim) {
+        let id = victim.id;
+        if self.segments[id].live_bytes == 0 {
+            let run = self.remove_segment(id);
+            let fits = self.spare.is_none() && run.order == self.segment_order(0) && self.ghost_units_missing == 0;
+            if fits && self.shared.excess() == 0 && self.shared.room() < run.units() {
+                self.spare = Some(run);
+            } else {
+                self.put_run(run);
+                self.fit_ghosts();
+            }
+            return;
+        }
+        let (old_queue, units) = (self.segments[id].queue, self.segments[id].held_units());
+        *self.queue_units_mut(old_queue) -= units;
+        *self.queue_units_mut(victim.to) += units;
+        let segment = &mut self.segments[id];
+        segment.used_bytes = victim.front;
+        segment.queue = victim.to;
+        segment.state = State::Open;
+        let flushed_meanwhile = victim.flushes != self.flushes;
+        if !flushed_meanwhile {
+            // Nothing that was flushed is left in it: later flushes are told by a new number.
+            segment.sequence = self.next_sequence;
+            self.next_sequence += 1;
+        }
+        self.seal(victim.to);
+        self.open[victim.to as usize] = Some(id);
+        if flushed_meanwhile {
+            // What the flush killed in here is told by the segment's old number, so nothing new may be added to it.
+            self.seal(victim.to);
+        }
+    }
+
+    /// Returns the memory of a sealed segment in which nothing is live.
+    pub(super) fn free_sealed(&mut self, id: SegmentId) {
+        if self.segments[id].pins == 0 {
+            self.unqueue(id);
+            let run = self.remove_segment(id);
+            self.put_run(run);
+        }
+    }
+
+    /// Nothing in the open segment is live: it begins anew.
+    pub(super) fn restart_open(&mut self, id: SegmentId) {
+        let segment = &mut self.segments[id];
+        if segment.pins == 0 {
+            segment.used_bytes = 0;
+            segment.expiries = None;
+        }
+    }
+
+    pub(super) fn remove_segment(&mut self, id: SegmentId) -> Run {
+        let segment = self.segments.remove(id);
+        debug_assert!(segment.live_bytes == 0 && segment.outside_units == 0 && segment.pins == 0);
+        *self.queue_units_mut(segment.queue) -= segment.held_units();
+        segment.run
+    }
+
+    /// Gives the ghosts about as much room as the policy wants, if memory is free for it; else notes how much is missing, so
+    /// that evictions make room for it.
+    fn fit_ghosts(&mut self) {
+        self.ghost_units_missing = 0;
+        if !self.rules().has_ghosts() {
+            self.drop_ghosts();
+            return;
+        }
+        let wanted = (self.items() * GHOST_TENTHS / 10).max(1);
+        let has = self.ghosts.as_ref().map_or(0, Ghosts::capacity);
+        if has * 10 >= wanted * 7 && has * 10 <= wanted * 15 {
+            return;
+        }
+        self.drop_ghosts();
+        let memory = Ghosts::memory_for(wanted);
+        let mut runs = Vec::with_capacity(memory.runs);
+        while runs.len() < memory.runs {
+            match self.take_zeroed(memory.order) {
+                Some(run) => runs.push(run),
+                None => break,
+            }
+        }
+        if runs.len() == memory.runs {
+            self.ghosts = Some(Ghosts::new(runs, wanted));
+        } else {
+            self.ghost_units_missing = (memory.runs as u64) << memory.order;
+            runs.into_iter().for_each(|run| self.put_run(run));
+        }
+    }
+
+    pub(super) fn drop_ghosts(&mut self) {
+        let runs = self.ghosts.take().map(Ghosts::into_runs);
+        runs.into_iter().flatten().for_each(|run| self.put_run(run));
+    }
+}
+
+impl Evictions {
+    /// The least uses with which all items so used fit into that many quarters of a segment, going by those met lately.
+    fn bar(&self, quarters: u64) -> u8 {
+        let all: u64 = self.met_bytes.iter().sum();
+        let mut above = 0;
+        let fits = |&uses: &u8| {
+            above += self.met_bytes[uses as usize];
+            above * 4 <= all * quarters
+        };
+        (1..=USES_MAX).rev().take_while(fits).last().unwrap_or(USES_MAX)
+    }
+}
+
+impl Victim {
+    /// Whether the cap on survivors allows one more: used enough, as long as the cap is not reached; used less, as long as
+    /// the survivors so far leave room in proportion to what was seen.
+    fn may_keep(&self, bytes: u64, uses: u8, segment_bytes: u64) -> bool {
+        let Purpose::Evict { quarters } = self.purpose else { return true };
+        let base = if uses >= self.bar { segment_bytes } else { self.seen_bytes };
+        (self.kept_bytes + bytes) * 4 <= base * quarters
+    }
+}

@@ -1,0 +1,539 @@
+//! A shard: one part of a tenant's keys, with its own index and log, used under one short lock.
+//!
+//! This file has what reads, deletes and changes items in place; [`write`] appends, [`evict`] makes room, [`large`] keeps
+//! values outside of the log, [`upkeep`] does what no command waits for.
+//!
+//! Invariants: every index entry names a live item in a segment of this shard; every item that is not dead has an entry;
+//! the units held are those of the runs in `segments`, `spare`, `index`, `ghosts` and of the values outside of the log,
+//! and are charged to the tenant.
+
+#[cfg(test)]
+mod audit;
+mod evict;
+mod large;
+mod pin;
+mod upkeep;
+mod write;
+
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use tidemark_types::{ShardSnapshot, UnixMs};
+
+use crate::arena::Arena;
+use crate::ghost::Ghosts;
+use crate::hash::KeyHash;
+use crate::index::{Index, IndexView, Slot};
+use crate::item::{Attributes, Item};
+use crate::policy::Queue;
+use crate::pool::Run;
+use crate::segment::{SegmentId, Segments, State};
+use crate::shared::TenantShared;
+
+pub use large::Value;
+pub(crate) use pin::PinnedPlace;
+pub(crate) use upkeep::Upkeep;
+pub use write::Refused;
+
+use evict::Evictions;
+use pin::OutsidePin;
+
+/// Databases of a tenant (RESP's SELECT); memcached uses the first.
+pub const DATABASES: usize = 16;
+
+/// An access is noted in the item at most once in this many seconds, so that reading hot items writes nothing (memcached's
+/// own interval).
+const ACCESS_NOTE_SECONDS: u16 = 60;
+
+/// A key of a tenant, with its hash.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    /// The database, below [`DATABASES`].
+    pub db: u8,
+    /// The key itself.
+    pub bytes: &'a [u8],
+    /// Of both, by the tenant's hasher.
+    pub hash: KeyHash,
+}
+
+/// What is counted in a shard. Everything only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Keys looked up by [`Shard::get`].
+    pub gets: u64,
+    /// Those that were found.
+    pub hits: u64,
+    /// Items written.
+    pub sets: u64,
+    /// Items removed for lack of space.
+    pub evicted: u64,
+    /// Items removed because their time had come.
+    pub expired: u64,
+    /// Writes refused because they could not fit.
+    pub refused_memory: u64,
+}
+
+impl Counters {
+    /// Adds another shard's counts.
+    pub fn add(&mut self, other: &Self) {
+        self.gets += other.gets;
+        self.hits += other.hits;
+        self.sets += other.sets;
+        self.evicted += other.evicted;
+        self.expired += other.expired;
+        self.refused_memory += other.refused_memory;
+    }
+}
+
+/// An item that was found, readable while the shard is borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    item: Item<'a>,
+    arena: &'a Arena,
+    was_used: bool,
+    accessed: u16,
+}
+
+impl<'a> Found<'a> {
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> Value<'a> {
+        Value::of(self.item, self.arena)
+    }
+
+    /// The memcached client's flags.
+    #[inline]
+    pub fn client_flags(&self) -> u32 {
+        self.item.client_flags()
+    }
+
+    /// Everything besides key and value.
+    pub fn attributes(&self) -> Attributes {
+        self.item.attributes()
+    }
+
+    /// Whether the item was read before this time.
+    pub fn was_used(&self) -> bool {
+        self.was_used
+    }
+
+    /// Seconds since the last access before this one: exact to a minute, counted modulo 18 hours.
+    pub fn idle_seconds(&self, now: UnixMs) -> u16 {
+        second_of(now).wrapping_sub(self.accessed)
+    }
+}
+
+/// One shard. See the module's head.
+#[derive(Debug)]
+pub struct Shard {
+    shared: Arc<TenantShared>,
+    view: Arc<IndexView>,
+    index: Index,
+    segments: Segments,
+    /// Sealed segments, oldest first, of the small and the main queue.
+    queues: [VecDeque<SegmentId>; 2],
+    open: [Option<SegmentId>; 2],
+    /// Units that each queue's segments stand for, with values outside of the log.
+    queue_units: [u64; 2],
+    /// A free segment kept back for the next one to be opened.
+    spare: Option<Run>,
+    evictions: Evictions,
+    ghosts: Option<Ghosts>,
+    /// Memory that the ghosts lack; evictions make room for it.
+    ghost_units_missing: u64,
+    /// Units of values outside of the log.
+    outside: HashSet<u32>,
+    /// Of those that replies are being sent from, by a value's first unit.
+    outside_pins: HashMap<u32, OutsidePin>,
+    next_sequence: u64,
+    next_token: u64,
+    /// Units held in all.
+    units: u64,
+    counters: Counters,
+    /// Up to the last one that was ever used: most tenants use only the first.
+    databases: Vec<Database>,
+    /// Whether items of segments before a database's `flushed_before` may still exist.
+    flush_pending: bool,
+    /// Flushes of single databases.
+    flushes: u64,
+    /// The latest expiry time of any item since the shard was last empty.
+    last_expiry: UnixMs,
+    /// Since when there have been no items.
+    empty_since: Option<UnixMs>,
+    /// When segments will be mostly expired, soonest first.
+    expiries: BinaryHeap<std::cmp::Reverse<(UnixMs, u64, SegmentId)>>,
+}
+
+/// What is known of a database's items in a shard.
+#[derive(Clone, Copy, Debug, Default)]
+struct Database {
+    items: u64,
+    /// Those that have an expiry time.
+    expiring: u64,
+    /// Items in segments with a lower sequence number were flushed.
+    flushed_before: u64,
+}
+
+impl Shard {
+    pub(crate) fn new(shared: Arc<TenantShared>, view: Arc<IndexView>) -> Self {
+        Self {
+            shared,
+            view,
+            index: Index::default(),
+            segments: Segments::default(),
+            queues: Default::default(),
+            open: [None; 2],
+            queue_units: [0; 2],
+            spare: None,
+            evictions: Evictions::default(),
+            ghosts: None,
+            ghost_units_missing: 0,
+            outside: HashSet::new(),
+            outside_pins: HashMap::new(),
+            next_sequence: 1,
+            next_token: 1,
+            units: 0,
+            counters: Counters::default(),
+            databases: Vec::new(),
+            flush_pending: false,
+            flushes: 0,
+            last_expiry: UnixMs(0),
+            empty_since: None,
+            expiries: BinaryHeap::new(),
+        }
+    }
+
+    /// Looks a key up for a client that wants its value: counts for the hit ratio and for eviction.
+    #[inline]
+    pub fn get(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
+        self.counters.gets += 1;
+        let (slot, place) = self.lookup(key, now)?;
+        self.counters.hits += 1;
+        Some(self.read(slot, place, now))
+    }
+
+    /// Looks a key up without counting for the hit ratio, but as a use for eviction (TOUCH, GETRANGE and the like).
+    pub fn access(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
+        let (slot, place) = self.lookup(key, now)?;
+        Some(self.read(slot, place, now))
+    }
+
+    /// Looks a key up and leaves no trace (EXISTS, TTL).
+    pub fn peek(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
+        let (_, place) = self.lookup(key, now)?;
+        Some(self.found(place))
+    }
+
+    /// Removes a key. Whether it was there.
+    pub fn delete(&mut self, key: &Key<'_>, now: UnixMs) -> bool {
+        let found = self.lookup(key, now);
+        if let Some((slot, place)) = found {
+            self.unlink(slot, place);
+        }
+        found.is_some()
+    }
+
+    /// Sets or removes a key's expiry. Whether the key was there; a time that has come removes it.
+    ///
+    /// # Errors
+    /// The item needs a new place, for the time to be added, and there is none.
+    pub(crate) fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<UnixMs>, now: UnixMs) -> Result<bool, Refused> {
+        let Some((slot, place)) = self.lookup(key, now) else { return Ok(false) };
+        let item = self.item(place);
+        let old = item.expiry();
+        match (old, expiry) {
+            (None, None) => {}
+            (_, Some(expiry)) if expiry <= now => self.unlink(slot, place),
+            (Some(_), Some(new)) => {
+                let bytes = item.bytes();
+                // SAFETY: the item is in a segment of this shard, which is exclusively borrowed.
+                unsafe { item.set_expiry(new) };
+                let segment = &mut self.segments[SegmentId(self.shared.pool.owner(place))];
+                segment.remove_expiry(old, bytes);
+                segment.add_expiry(expiry, bytes);
+            }
+            _ => {
+                let attributes = Attributes { expiry, ..item.attributes() };
+                return Ok(self.rewrite(key, attributes, now)?.is_some());
+            }
+        }
+        Ok(true)
+    }
+
+    /// The token of a key's item, given to it now if it has none; `None` if the key is not there.
+    ///
+    /// # Errors
+    /// The item needs a new place, for the token to be added, and there is none.
+    pub(crate) fn token(&mut self, key: &Key<'_>, now: UnixMs) -> Result<Option<u64>, Refused> {
+        let Some((_, place)) = self.lookup(key, now) else { return Ok(None) };
+        let attributes = self.item(place).attributes();
+        if attributes.token.is_some() {
+            return Ok(attributes.token);
+        }
+        let token = self.new_token();
+        let rewritten = self.rewrite(key, Attributes { token: Some(token), ..attributes }, now)?;
+        Ok(rewritten.map(|()| token))
+    }
+
+    /// A token that no item of this shard has had.
+    pub fn new_token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token - 1
+    }
+
+    /// A client chose this token itself (the meta flag E): those given later lie above it where they can.
+    pub fn note_token(&mut self, token: u64) {
+        if token < u64::MAX / 2 {
+            self.next_token = self.next_token.max(token + 1);
+        }
+    }
+
+    /// Sets the marks of the meta protocol's anti-stampede flags. Whether the key was there.
+    pub fn set_marks(&mut self, key: &Key<'_>, stale: bool, won: bool, now: UnixMs) -> bool {
+        let found = self.lookup(key, now);
+        if let Some((_, place)) = found {
+            // SAFETY: the item is in a segment of this shard, which is exclusively borrowed.
+            unsafe { self.item(place).set_marks(stale, won) };
+        }
+        found.is_some()
+    }
+
+    /// Visits keys in the order of their hashes from `position` (a fraction of 2^64) on, until `enough` says so after a
+    /// bucket. Returns where to go on, `None` at the end. Every key that is there throughout a scan is visited.
+    pub fn scan(
+        &self,
+        position: u64,
+        db: u8,
+        now: UnixMs,
+        mut visit: impl FnMut(&[u8]),
+        enough: impl FnMut() -> bool,
+    ) -> Option<u64> {
+        let visit_place = |place: u64, _: u8| {
+            let item = self.item(place);
+            if item.db() == db && self.is_valid(place, item, now) {
+                visit(item.key());
+            }
+        };
+        self.index.scan(self.arena(), position, visit_place, enough)
+    }
+
+    /// A key of a database, picked by a random number; `None` if none was found in a few attempts.
+    pub fn random_key(&self, db: u8, mut random: u64, now: UnixMs) -> Option<&[u8]> {
+        // As many attempts as Redis makes to find a key that has not expired.
+        (0..100).find_map(|_| {
+            random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            let place = self.index.pick(self.arena(), random)?;
+            let item = self.item(place);
+            (item.db() == db && self.is_valid(place, item, now)).then(|| item.key())
+        })
+    }
+
+    /// Items of a database (expired ones that nobody met yet included).
+    pub fn items_in(&self, db: u8) -> u64 {
+        self.databases.get(db as usize).map_or(0, |db| db.items)
+    }
+
+    /// Items of a database that have an expiry time.
+    pub fn expiring_in(&self, db: u8) -> u64 {
+        self.databases.get(db as usize).map_or(0, |db| db.expiring)
+    }
+
+    /// Items of all databases.
+    pub fn items(&self) -> u64 {
+        self.databases.iter().map(|db| db.items).sum()
+    }
+
+    /// Counts a write that was refused.
+    pub(crate) fn count_refusal(&mut self) {
+        self.counters.refused_memory += 1;
+    }
+
+    /// Memory held, in units.
+    #[inline]
+    pub(crate) fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Memory held, in bytes.
+    pub fn usage_bytes(&self) -> u64 {
+        self.units * tidemark_types::UNIT_BYTES
+    }
+
+    /// How the shard stands.
+    pub fn snapshot(&self, now: UnixMs) -> ShardSnapshot {
+        let mut snapshot = ShardSnapshot {
+            items: self.items(),
+            usage_bytes: self.usage_bytes(),
+            index_bytes: self.index.units() * tidemark_types::UNIT_BYTES,
+            ..ShardSnapshot::default()
+        };
+        for (_, segment) in self.segments.iter() {
+            snapshot.free_bytes += segment.room_bytes() as u64;
+            snapshot.dead_bytes += u64::from(segment.used_bytes - segment.live_bytes);
+            let age = now.since(segment.opened).as_millis();
+            snapshot.oldest_age_ms = snapshot.oldest_age_ms.max(u64::try_from(age).unwrap_or(u64::MAX));
+        }
+        snapshot
+    }
+
+    /// Loads the item of a key ahead, if its bucket is at hand.
+    #[inline]
+    pub fn prefetch_item(&self, hash: KeyHash) {
+        self.index.prefetch_item(self.arena(), self.position(hash), hash.tag());
+    }
+
+    #[inline]
+    fn arena(&self) -> &Arena {
+        &self.shared.pool.arena
+    }
+
+    #[inline]
+    fn position(&self, hash: KeyHash) -> u64 {
+        hash.position(self.shared.shard_bits)
+    }
+
+    /// The item at a place that an index entry or a segment of this shard names.
+    #[inline]
+    fn item(&self, place: u64) -> Item<'_> {
+        item_at(&self.shared.pool.arena, place)
+    }
+
+    /// Finds a key's entry, whatever has become of its item.
+    #[inline]
+    fn find(&self, key: &Key<'_>) -> Option<(Slot, u64)> {
+        let arena = self.arena();
+        self.index.find(arena, self.position(key.hash), key.hash.tag(), |place| {
+            let item = item_at(arena, place);
+            item.key() == key.bytes && item.db() == key.db
+        })
+    }
+
+    /// Finds a key's item; one that has expired or was flushed is removed instead.
+    #[inline]
+    fn lookup(&mut self, key: &Key<'_>, now: UnixMs) -> Option<(Slot, u64)> {
+        let (slot, place) = self.find(key)?;
+        if self.is_valid(place, self.item(place), now) {
+            return Some((slot, place));
+        }
+        self.remove_invalid(slot, place);
+        None
+    }
+
+    #[inline]
+    fn is_valid(&self, place: u64, item: Item<'_>, now: UnixMs) -> bool {
+        item.expiry().is_none_or(|expiry| expiry > now) && !(self.flush_pending && self.is_flushed(place, item))
+    }
+
+    fn is_flushed(&self, place: u64, item: Item<'_>) -> bool {
+        let segment = &self.segments[SegmentId(self.shared.pool.owner(place))];
+        self.databases.get(item.db() as usize).is_some_and(|db| segment.sequence < db.flushed_before)
+    }
+
+    #[cold]
+    fn remove_invalid(&mut self, slot: Slot, place: u64) {
+        if !(self.flush_pending && self.is_flushed(place, self.item(place))) {
+            self.counters.expired += 1;
+        }
+        self.unlink(slot, place);
+    }
+
+    /// Counts a use and shows the item.
+    #[inline]
+    fn read(&mut self, slot: Slot, place: u64, now: UnixMs) -> Found<'_> {
+        self.index.count_use(&self.shared.pool.arena, slot);
+        let found = self.found(place);
+        let second = second_of(now);
+        if !found.was_used || second.wrapping_sub(found.accessed) >= ACCESS_NOTE_SECONDS {
+            // SAFETY: the item is in a segment of this shard, which is exclusively borrowed.
+            unsafe { found.item.note_access(second) };
+        }
+        self.found_before(place, found.was_used, found.accessed)
+    }
+
+    fn found(&self, place: u64) -> Found<'_> {
+        let item = self.item(place);
+        self.found_before(place, item.is_used(), item.accessed())
+    }
+
+    #[inline]
+    fn found_before(&self, place: u64, was_used: bool, accessed: u16) -> Found<'_> {
+        Found { item: self.item(place), arena: self.arena(), was_used, accessed }
+    }
+
+    /// Removes an entry and its item.
+    fn unlink(&mut self, slot: Slot, place: u64) {
+        self.index.remove(&self.shared.pool.arena, slot);
+        let units = self.item(place).outside();
+        self.kill(place);
+        self.free_outside(units);
+        self.tend_index();
+    }
+
+    /// Takes an item that no entry names any more out of the counts, and its segment too if that was the last one in it.
+    /// A stub's value stays.
+    fn kill(&mut self, place: u64) {
+        self.uncount(place);
+        let id = SegmentId(self.shared.pool.owner(place));
+        let item = self.item(place);
+        let (bytes, expiry, outside) = (item.bytes(), item.expiry(), item.outside_count());
+        // SAFETY: the item is in a segment of this shard, which is exclusively borrowed.
+        unsafe { item.kill() };
+        self.move_outside(id, outside, None);
+        let segment = &mut self.segments[id];
+        segment.live_bytes -= bytes as u32;
+        segment.remove_expiry(expiry, bytes);
+        let (state, live, mostly_dead) = (segment.state, segment.live_bytes, segment.is_mostly_dead());
+        match state {
+            State::Open if live == 0 => self.restart_open(id),
+            State::Sealed if live == 0 => self.free_sealed(id),
+            State::Sealed if mostly_dead => self.evictions.note_mostly_dead(id),
+            _ => {}
+        }
+    }
+
+    /// Counts an item that was written.
+    fn count(&mut self, db: u8, expiry: Option<UnixMs>) {
+        if self.databases.len() <= db as usize {
+            self.databases.resize(db as usize + 1, Database::default());
+        }
+        let database = &mut self.databases[db as usize];
+        database.items += 1;
+        if let Some(expiry) = expiry {
+            database.expiring += 1;
+            self.last_expiry = self.last_expiry.max(expiry);
+        }
+    }
+
+    /// Takes an item out of its database's counts, unless a flush did.
+    fn uncount(&mut self, place: u64) {
+        let item = self.item(place);
+        if self.flush_pending && self.is_flushed(place, item) {
+            return;
+        }
+        let (db, expires) = (item.db() as usize, item.expiry().is_some());
+        self.databases[db].items -= 1;
+        self.databases[db].expiring -= u64::from(expires);
+    }
+
+    fn queue_units_mut(&mut self, queue: Queue) -> &mut u64 {
+        &mut self.queue_units[queue as usize]
+    }
+}
+
+#[inline]
+fn item_at(arena: &Arena, place: u64) -> Item<'_> {
+    // SAFETY: places come from index entries and from walking segments, both of which name complete items of this shard
+    // (invariant). The shard's memory is changed only through `&mut Shard`, and the borrow that the callers tie the item to
+    // is of the shard or ends before its next change.
+    unsafe { Item::at(arena.at(place, 8)) }
+}
+
+/// The second of a moment as items keep it.
+fn second_of(now: UnixMs) -> u16 {
+    now.seconds() as u16
+}

@@ -1,0 +1,93 @@
+//! Sending a reply from where the value lies.
+//!
+//! A large value is not copied into a reply: it is *pinned*, the lock is released, and the system copies it from its place
+//! while other commands go on. What is pinned does not move, change or go until the pin ends; meanwhile it may be deleted
+//! or overwritten, and is then freed at the pin's end.
+
+use super::{Key, Shard, Value};
+use crate::segment::{SegmentId, State};
+
+/// Units of a value outside of the log that a reply is being sent from.
+#[derive(Debug)]
+pub(super) struct OutsidePin {
+    count: u32,
+    pub(super) units: Vec<u32>,
+    /// Whether the value is dead and its units wait to be freed.
+    pub(super) doomed: bool,
+}
+
+/// What a pin holds in place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PinnedPlace {
+    Segment(SegmentId),
+    /// A value outside of the log, by its first unit.
+    Outside(u32),
+}
+
+impl Shard {
+    /// Pins the value of a key that was just looked up. The parts are where it lies, in order. `None` if it can not stay there.
+    pub(crate) fn pin(&mut self, key: &Key<'_>) -> Option<(PinnedPlace, Vec<*const [u8]>)> {
+        let (_, place) = self.find(key)?;
+        let (pinned, parts) = match self.found(place).value() {
+            Value::Whole(value) => {
+                let id = SegmentId(self.shared.pool.owner(place));
+                if self.segments[id].state == State::Victim {
+                    // Its items are about to move.
+                    return None;
+                }
+                (PinnedPlace::Segment(id), vec![std::ptr::from_ref(value)])
+            }
+            Value::Pieces(pieces) => {
+                let parts = pieces.parts().map(std::ptr::from_ref).collect();
+                (PinnedPlace::Outside(pieces.first_unit()?), parts)
+            }
+        };
+        match pinned {
+            PinnedPlace::Segment(id) => self.segments[id].pins += 1,
+            PinnedPlace::Outside(first) => {
+                let units = self.item(place).outside();
+                self.outside_pins.entry(first).or_insert(OutsidePin { count: 0, units, doomed: false }).count += 1;
+            }
+        }
+        Some((pinned, parts))
+    }
+
+    /// Ends a pin.
+    pub(crate) fn unpin(&mut self, place: PinnedPlace) {
+        match place {
+            PinnedPlace::Segment(id) => self.unpin_segment(id),
+            PinnedPlace::Outside(first) => self.unpin_outside(first),
+        }
+    }
+
+    fn unpin_segment(&mut self, id: SegmentId) {
+        let segment = &mut self.segments[id];
+        segment.pins -= 1;
+        if segment.pins > 0 || segment.live_bytes > 0 {
+            return;
+        }
+        match segment.state {
+            State::Sealed => self.free_sealed(id),
+            State::Open => self.restart_open(id),
+            State::Detached => {
+                let run = self.segments.remove(id).run;
+                self.put_run(run);
+            }
+            // A victim is never pinned; its walk frees it.
+            State::Victim => {}
+        }
+    }
+
+    fn unpin_outside(&mut self, first: u32) {
+        let Some(pin) = self.outside_pins.get_mut(&first) else { return };
+        pin.count -= 1;
+        if pin.count > 0 {
+            return;
+        }
+        if let Some(pin) = self.outside_pins.remove(&first)
+            && pin.doomed
+        {
+            self.free_outside(pin.units);
+        }
+    }
+}

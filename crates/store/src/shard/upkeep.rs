@@ -1,0 +1,216 @@
+//! What no command waits for: giving memory back, removing what has expired or was flushed, cleaning segments.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tidemark_types::UnixMs;
+
+use super::{Database, Shard};
+use crate::policy::Queue;
+use crate::pool::Run;
+use crate::segment::{SegmentId, Segments, State};
+
+/// A shard without items gives its memory back after this time: one whose last item is deleted is often written to again
+/// at once.
+const EMPTY_LINGERS: Duration = Duration::from_secs(1);
+/// Index buckets moved per piece of upkeep.
+const INDEX_PIECE: u32 = 32;
+
+/// How a shard stands after a piece of upkeep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upkeep {
+    /// There is more to do now.
+    More,
+    /// Nothing for now; look again in a while.
+    Later,
+    /// The shard holds no memory; until it is written to there is nothing to look after.
+    Empty,
+}
+
+impl Shard {
+    /// Removes everything at once and gives the memory back.
+    pub(crate) fn clear(&mut self) {
+        let runs = self.index.clear(&self.view);
+        runs.into_iter().for_each(|run| self.put_run(run));
+        self.reset_evictions();
+        self.drop_ghosts();
+        self.release_spare();
+        self.detach_segments();
+        self.clear_outside();
+        self.databases = Vec::new();
+        self.expiries.clear();
+        self.flush_pending = false;
+        self.last_expiry = UnixMs(0);
+        self.empty_since = None;
+    }
+
+    /// Removes everything of one database.
+    pub(crate) fn flush(&mut self, db: u8) {
+        if self.items() == self.items_in(db) {
+            self.clear();
+            return;
+        }
+        if self.items_in(db) == 0 {
+            return;
+        }
+        // Other databases' items lie between: what is older than this moment is dead, and upkeep removes it.
+        self.seal(Queue::Small);
+        self.seal(Queue::Main);
+        self.flushes += 1;
+        self.flush_pending = true;
+        self.databases[db as usize] = Database { flushed_before: self.next_sequence, ..Database::default() };
+    }
+
+    /// Does a piece of what there is to do, of a few microseconds.
+    pub(crate) fn upkeep(&mut self, now: UnixMs) -> Upkeep {
+        if self.units == 0 {
+            return Upkeep::Empty;
+        }
+        let worked = self.shrink(now)
+            || self.remove_all_expired(now)
+            || self.clean(now)
+            || self.purge(now)
+            || self.resize_index();
+        if worked {
+            return if self.units == 0 { Upkeep::Empty } else { Upkeep::More };
+        }
+        self.release_if_empty(now)
+    }
+
+    /// Whether the shard holds more than its share of a grant that was lowered; then gives a bit back.
+    fn shrink(&mut self, now: UnixMs) -> bool {
+        if self.shared.excess() == 0 || self.units <= self.shared.share() {
+            return false;
+        }
+        if self.shared.grant() == 0 || self.items() == 0 {
+            // What replies are being sent from stays until then.
+            let before = self.units;
+            self.clear();
+            return self.units < before;
+        }
+        self.release_spare();
+        if self.shrink_step(now) {
+            return true;
+        }
+        // No sealed segment is left: the open ones and the ghosts must go too, then what the index has too much.
+        let had_open = self.open.iter().any(Option::is_some);
+        self.seal(Queue::Small);
+        self.seal(Queue::Main);
+        let had_ghosts = self.ghosts.is_some();
+        self.drop_ghosts();
+        had_open || had_ghosts || self.resize_index()
+    }
+
+    /// Takes the next segment of which half has expired.
+    fn clean(&mut self, now: UnixMs) -> bool {
+        while let Some(&Reverse((at, sequence, id))) = self.expiries.peek()
+            && at <= now
+        {
+            let is_it = self.segments.get(id).is_some_and(|segment| {
+                segment.sequence == sequence && segment.state == State::Sealed && segment.pins == 0
+            });
+            if is_it && !self.begin_cleaning(id) {
+                // Another victim is under way; it goes first.
+                break;
+            }
+            self.expiries.pop();
+        }
+        self.clean_step(now)
+    }
+
+    /// Removes what flushes of single databases have left.
+    fn purge(&mut self, now: UnixMs) -> bool {
+        if !self.flush_pending {
+            return false;
+        }
+        let before = self.databases.iter().map(|db| db.flushed_before).max().unwrap_or(0);
+        let old: Vec<SegmentId> = self.segments.iter().filter(|(_, s)| s.sequence < before).map(|(id, _)| id).collect();
+        let next = old.iter().find(|&&id| self.segments[id].state == State::Sealed && self.segments[id].pins == 0);
+        if let Some(&id) = next {
+            // Where another victim is under way, this goes on with that one first.
+            self.begin_cleaning(id);
+            return self.clean_step(now);
+        }
+        self.flush_pending = !old.is_empty();
+        false
+    }
+
+    fn resize_index(&mut self) -> bool {
+        self.tend_index();
+        let resizing = self.index.is_resizing();
+        if resizing {
+            self.step_index(INDEX_PIECE);
+        }
+        resizing
+    }
+
+    /// Where every item has expired, removes all at once.
+    fn remove_all_expired(&mut self, now: UnixMs) -> bool {
+        let items = self.items();
+        let expiring: u64 = self.databases.iter().map(|db| db.expiring).sum();
+        let all = items > 0 && items == expiring && self.last_expiry <= now;
+        if all {
+            self.counters.expired += items;
+            self.clear();
+        }
+        all
+    }
+
+    fn release_if_empty(&mut self, now: UnixMs) -> Upkeep {
+        if self.items() > 0 {
+            self.empty_since = None;
+            return Upkeep::Later;
+        }
+        let since = *self.empty_since.get_or_insert(now);
+        if now.since(since) < EMPTY_LINGERS {
+            return Upkeep::Later;
+        }
+        self.clear();
+        if self.units == 0 { Upkeep::Empty } else { Upkeep::Later }
+    }
+
+    /// Forgets all segments; those that replies are being sent from keep their memory until then.
+    fn detach_segments(&mut self) {
+        self.queues = Default::default();
+        self.open = [None; 2];
+        self.queue_units = [0; 2];
+        let mut pinned = Vec::new();
+        let all: Vec<SegmentId> = self.segments.iter().map(|(id, _)| id).collect();
+        for id in all {
+            let segment = &mut self.segments[id];
+            if segment.pins > 0 {
+                segment.state = State::Detached;
+                segment.live_bytes = 0;
+                segment.outside_units = 0;
+                pinned.push(id);
+            } else {
+                let run = self.segments.remove(id).run;
+                self.put_run(run);
+            }
+        }
+        if pinned.is_empty() {
+            self.segments = Segments::default();
+        }
+    }
+
+    /// Frees the values outside of the log; those that replies are being sent from keep their memory until then.
+    fn clear_outside(&mut self) {
+        let mut kept = HashSet::new();
+        for pin in self.outside_pins.values_mut() {
+            pin.doomed = true;
+            kept.extend(pin.units.iter().copied());
+        }
+        for start in std::mem::replace(&mut self.outside, kept) {
+            if !self.outside.contains(&start) {
+                self.put_run(Run { start, order: 0, clean: false });
+            }
+        }
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

@@ -1,0 +1,400 @@
+//! Writing: overwriting in place, appending to the log, opening segments, growing the index.
+
+use tidemark_types::{UNIT_BYTES, UnixMs};
+
+use super::{Key, Shard, second_of};
+use crate::arena::BLOCK_ORDER;
+use crate::index::Full;
+use crate::item::{Attributes, Draft, write_filler};
+use crate::policy::{Queue, QueueBytes};
+use crate::pool::Run;
+use crate::segment::{Segment, SegmentId, State};
+
+/// A shard of this many units (128 MiB) uses segments of one huge page each.
+const HUGE_FROM_UNITS: u64 = (128 << 20) / UNIT_BYTES;
+/// Segments that a shard is divided into, about, while they are smaller than a huge page.
+const SEGMENTS_GOAL: u64 = 64;
+/// Index buckets moved at each change while the index is being resized: growing by a quarter must end before the next
+/// growth is due, 1.7 insertions per bucket later; two are enough, four leave room for a burst.
+const INDEX_STEP: u32 = 4;
+
+/// A new item finds the index full at most once after it was grown for it; more attempts mean that memory is short.
+const APPEND_ATTEMPTS: u32 = 3;
+
+/// A write that was not done. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The tenant's grant has no room, even with everything evicted that can be.
+    #[error("out of memory storing object")]
+    Memory,
+}
+
+impl Shard {
+    /// Writes an item, new or in the place of the key's old one.
+    ///
+    /// # Errors
+    /// It does not fit into the tenant's grant; then the old item, if any, is as it was.
+    pub(crate) fn put(&mut self, key: &Key<'_>, value: &[u8], attributes: Attributes, now: UnixMs) -> Result<(), Refused> {
+        let draft =
+            Draft { db: key.db, key: key.bytes, value, is_stub: false, attributes, accessed: second_of(now) };
+        // Also where the item will not be overwritten: an expired one must not pass for the key's old one below.
+        if let Some((_, place)) = self.lookup(key, now)
+            && self.overwrite(place, &draft)
+        {
+            self.counters.sets += 1;
+            return Ok(());
+        }
+        if value.len() > self.inline_value_max() {
+            return self.put_large(key, value, attributes, now);
+        }
+        self.append(key, &draft, now)
+    }
+
+    /// Writes over the old item if the new one fits into its place.
+    fn overwrite(&mut self, place: u64, draft: &Draft<'_>) -> bool {
+        let old = self.item(place);
+        let (old_bytes, new_bytes) = (old.bytes(), draft.bytes());
+        if old.is_stub() || new_bytes > old_bytes {
+            return false;
+        }
+        let id = SegmentId(self.shared.pool.owner(place));
+        if self.segments[id].pins > 0 {
+            return false;
+        }
+        let (old_expiry, new_expiry) = (old.expiry(), draft.attributes.expiry);
+        self.uncount(place);
+        self.count(draft.db, new_expiry);
+        let segment = &mut self.segments[id];
+        segment.remove_expiry(old_expiry, old_bytes);
+        segment.add_expiry(new_expiry, new_bytes);
+        segment.live_bytes -= (old_bytes - new_bytes) as u32;
+        let note = segment.state == State::Sealed && segment.is_mostly_dead();
+        let address = self.arena().at(place, old_bytes);
+        // SAFETY: [place, place + old_bytes) is the old item, in a segment of this shard, which is exclusively borrowed; the
+        // draft's key and value come from outside of the arena, and its bytes are no more than the old ones.
+        unsafe {
+            draft.write(address);
+            if new_bytes < old_bytes {
+                write_filler(address.add(new_bytes), old_bytes - new_bytes);
+            }
+        }
+        if note {
+            self.evictions.note_mostly_dead(id);
+        }
+        true
+    }
+
+    /// Appends an item and makes it the key's. The draft's key and value must not lie in the arena.
+    pub(super) fn append(&mut self, key: &Key<'_>, draft: &Draft<'_>, now: UnixMs) -> Result<(), Refused> {
+        let old = self.find(key);
+        let queue = match old {
+            Some((_, place)) => self.segments[SegmentId(self.shared.pool.owner(place))].queue,
+            None => self.admit(key),
+        };
+        let bytes = draft.bytes();
+        for _ in 0..APPEND_ATTEMPTS {
+            // Room in the index is made first: between `reserve` and the entry nothing may be evicted, because the item would
+            // be in a segment without being counted in it.
+            if old.is_none() && self.index.wants_growth() {
+                // Without memory for it the index fills further for now.
+                self.grow_index(now);
+            }
+            let Some(place) = self.reserve(queue, bytes, now) else { break };
+            // SAFETY: `reserve` found `bytes` free bytes in an open segment of this shard, which is exclusively borrowed.
+            unsafe { draft.write(self.arena().at(place, bytes)) };
+            if self.enter(key, draft, place) {
+                self.counters.sets += 1;
+                self.tend_index();
+                self.pace(queue, bytes, now);
+                return Ok(());
+            }
+            // SAFETY: as for the write above; the bytes are in no index, and become a gap that walks pass over.
+            unsafe { write_filler(self.arena().at(place, bytes), bytes) };
+            if self.index.is_resizing() {
+                self.step_index(u32::MAX);
+            } else if !self.grow_index(now) {
+                break;
+            }
+        }
+        Err(Refused::Memory)
+    }
+
+    /// Makes a written item the key's. `false` if the index is full.
+    fn enter(&mut self, key: &Key<'_>, draft: &Draft<'_>, place: u64) -> bool {
+        // Making room may have evicted or moved the old item since it was seen: look again.
+        let Some((slot, old_place)) = self.find(key) else {
+            let (position, tag) = (self.position(key.hash), key.hash.tag());
+            let inserted = self.index.insert(&self.shared.pool.arena, position, tag, place, 0);
+            if inserted == Ok(()) {
+                self.count_in(place, draft);
+            }
+            return inserted != Err(Full);
+        };
+        let uses = self.index.uses(self.arena(), slot);
+        self.index.relocate(&self.shared.pool.arena, slot, place, uses);
+        let outside = self.item(old_place).outside();
+        self.count_in(place, draft);
+        self.kill(old_place);
+        self.free_outside(outside);
+        true
+    }
+
+    /// Writes the key's item anew, with other attributes, elsewhere. `None` if it was evicted to make room for itself.
+    pub(super) fn rewrite(
+        &mut self,
+        key: &Key<'_>,
+        attributes: Attributes,
+        now: UnixMs,
+    ) -> Result<Option<()>, Refused> {
+        let Some((_, place)) = self.find(key) else { return Ok(None) };
+        let old = self.item(place);
+        let value = old.value().to_vec();
+        let (is_stub, was_used, accessed) = (old.is_stub(), old.is_used(), old.accessed());
+        let queue = self.segments[SegmentId(self.shared.pool.owner(place))].queue;
+        let draft = Draft { db: key.db, key: key.bytes, value: &value, is_stub, attributes, accessed };
+        let bytes = draft.bytes();
+        let Some(new_place) = self.reserve(queue, bytes, now) else { return Err(Refused::Memory) };
+        let address = self.arena().at(new_place, bytes);
+        let Some((slot, old_place)) = self.find(key) else {
+            // SAFETY: `reserve` found these free bytes in an open segment of this shard, which is exclusively borrowed.
+            unsafe { write_filler(address, bytes) };
+            return Ok(None);
+        };
+        // SAFETY: as above; the value was copied out of the arena.
+        unsafe { draft.write(address) };
+        let uses = self.index.uses(self.arena(), slot);
+        self.index.relocate(&self.shared.pool.arena, slot, new_place, uses);
+        self.count_in(new_place, &draft);
+        if was_used {
+            // SAFETY: the item was just written, in a segment of this shard.
+            unsafe { self.item(new_place).note_access(accessed) };
+        }
+        // A stub's value moves with it: `kill` leaves it alone.
+        self.kill(old_place);
+        self.pace(queue, bytes, now);
+        Ok(Some(()))
+    }
+
+    /// Counts a written item to its segment and database.
+    fn count_in(&mut self, place: u64, draft: &Draft<'_>) {
+        let id = SegmentId(self.shared.pool.owner(place));
+        let (bytes, outside) = (draft.bytes(), self.item(place).outside_count());
+        let segment = &mut self.segments[id];
+        segment.live_bytes += bytes as u32;
+        segment.add_expiry(draft.attributes.expiry, bytes);
+        self.add_outside(id, i64::from(outside));
+        self.count(draft.db, draft.attributes.expiry);
+    }
+
+    fn admit(&mut self, key: &Key<'_>) -> Queue {
+        let rules = self.rules();
+        let ghost = match &mut self.ghosts {
+            Some(ghosts) => ghosts.take(&self.shared.pool.arena, key.hash),
+            None => false,
+        };
+        rules.admit(ghost)
+    }
+
+    /// Finds `bytes` free bytes at the end of a queue, making room if it must.
+    fn reserve(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> Option<u64> {
+        loop {
+            if let Some(place) = self.append_to_open(queue, bytes) {
+                return Some(place);
+            }
+            if !self.open_next(queue, bytes, now) {
+                return None;
+            }
+        }
+    }
+
+    pub(super) fn append_to_open(&mut self, queue: Queue, bytes: usize) -> Option<u64> {
+        let segment = &mut self.segments[self.open[queue as usize]?];
+        if segment.room_bytes() < bytes {
+            return None;
+        }
+        let place = segment.run.offset() + u64::from(segment.used_bytes);
+        segment.used_bytes += bytes as u32;
+        Some(place)
+    }
+
+    /// Gives a queue an open segment with room for `bytes`, or makes progress towards it. `false` if that is impossible.
+    fn open_next(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> bool {
+        self.seal(queue);
+        let order = self.segment_order(bytes);
+        if let Some(run) = self.take_spare(order).or_else(|| self.take_run(order)) {
+            self.open_in(queue, run, now);
+            return true;
+        }
+        if self.evict_one(now) {
+            return true;
+        }
+        // Nothing can be evicted, so the grant is smaller than a segment of the usual size: any that has room will do.
+        let least = order_of(bytes);
+        let smaller = (least..order).rev().find_map(|order| self.take_run(order));
+        smaller.map(|run| self.open_in(queue, run, now)).is_some()
+    }
+
+    fn open_in(&mut self, queue: Queue, run: Run, now: UnixMs) {
+        let segment = Segment {
+            run,
+            queue,
+            state: State::Open,
+            used_bytes: 0,
+            live_bytes: 0,
+            outside_units: 0,
+            pins: 0,
+            sequence: self.next_sequence,
+            opened: now,
+            expiries: None,
+        };
+        self.next_sequence += 1;
+        *self.queue_units_mut(queue) += run.units();
+        let id = self.segments.insert(segment);
+        self.shared.pool.set_owner(run, id.0);
+        self.open[queue as usize] = Some(id);
+        if run.order == BLOCK_ORDER && !self.is_tight() {
+            self.shared.pool.expect_block();
+        }
+    }
+
+    /// Ends a queue's open segment.
+    pub(super) fn seal(&mut self, queue: Queue) {
+        let Some(id) = self.open[queue as usize].take() else { return };
+        let segment = &mut self.segments[id];
+        segment.state = State::Sealed;
+        let (live, mostly_dead) = (segment.live_bytes, segment.is_mostly_dead());
+        if let Some(at) = segment.mostly_expired_at() {
+            let sequence = segment.sequence;
+            self.expiries.push(std::cmp::Reverse((at, sequence, id)));
+        }
+        self.queues[queue as usize].push_back(id);
+        if live == 0 {
+            self.free_sealed(id);
+        } else if mostly_dead {
+            self.evictions.note_mostly_dead(id);
+        }
+        if queue == Queue::Small && self.rules().has_ghosts() && !self.is_tight() {
+            self.promote_segments();
+        }
+    }
+
+    /// While nothing needs evicting, the small queue's oldest segments become main ones without copying.
+    fn promote_segments(&mut self) {
+        while self.queue_bytes().small_is_over() {
+            let Some(id) = self.queues[Queue::Small as usize].pop_front() else { return };
+            let units = self.segments[id].held_units();
+            self.segments[id].queue = Queue::Main;
+            *self.queue_units_mut(Queue::Small) -= units;
+            *self.queue_units_mut(Queue::Main) += units;
+            self.queues[Queue::Main as usize].push_back(id);
+        }
+    }
+
+    pub(super) fn queue_bytes(&self) -> QueueBytes {
+        let [small, main] = self.queue_units.map(|units| units * UNIT_BYTES);
+        QueueBytes { small, main }
+    }
+
+    /// log2 of the units of the next segment.
+    pub(super) fn segment_order(&self, bytes: usize) -> u8 {
+        let share = self.shared.share();
+        let usual = if share >= HUGE_FROM_UNITS {
+            BLOCK_ORDER
+        } else {
+            let units = (share / SEGMENTS_GOAL).max(1);
+            (units.next_power_of_two().trailing_zeros() as u8).min(BLOCK_ORDER - 1)
+        };
+        usual.max(order_of(bytes))
+    }
+
+    /// The longest value that goes into the log: half a segment.
+    fn inline_value_max(&self) -> usize {
+        (UNIT_BYTES as usize) << self.segment_order(0) >> 1
+    }
+
+    /// Whether the next segment can only come from an eviction.
+    pub(super) fn is_tight(&self) -> bool {
+        self.spare.is_none() && self.shared.room() < (1 << self.segment_order(0)) + self.ghost_units_missing
+    }
+
+    fn take_spare(&mut self, order: u8) -> Option<Run> {
+        let spare = self.spare.take()?;
+        if spare.order == order {
+            return Some(spare);
+        }
+        self.put_run(spare);
+        None
+    }
+
+    /// Takes a run within the grant.
+    pub(super) fn take_run(&mut self, order: u8) -> Option<Run> {
+        let run = self.shared.take(order)?;
+        self.units += run.units();
+        Some(run)
+    }
+
+    /// Puts a run back.
+    pub(super) fn put_run(&mut self, run: Run) {
+        self.units -= run.units();
+        self.shared.put(run);
+    }
+
+    /// Takes a run whose bytes are all zero.
+    pub(super) fn take_zeroed(&mut self, order: u8) -> Option<Run> {
+        let run = self.take_run(order)?;
+        if !run.clean {
+            let address = self.arena().at(run.offset(), run.bytes());
+            // SAFETY: the run was just taken: nobody else knows it.
+            unsafe { std::ptr::write_bytes(address, 0, run.bytes()) };
+        }
+        Some(run)
+    }
+
+    /// Begins to grow the index, evicting for its memory if it must.
+    fn grow_index(&mut self, now: UnixMs) -> bool {
+        loop {
+            let missing = self.index.chunks_to_grow();
+            if missing == 0 {
+                break;
+            }
+            // A large index lies on huge pages, as long as one is ready and not mostly waste.
+            let is_large = missing >= 1 << (BLOCK_ORDER - 2) && self.shared.share() >= HUGE_FROM_UNITS;
+            let run = is_large.then(|| self.take_zeroed(BLOCK_ORDER)).flatten().or_else(|| self.take_zeroed(0));
+            match run {
+                Some(run) => self.index.add_run(run, &self.view),
+                None if !self.evict_for_units(now) => return false,
+                None => {}
+            }
+        }
+        // Evictions on the way may have begun to shrink it.
+        if !self.index.is_resizing() {
+            self.index.start_growing(&self.view);
+        }
+        true
+    }
+
+    /// Moves a resize of the index on, and begins to shrink it when it has become too empty.
+    #[inline]
+    pub(super) fn tend_index(&mut self) {
+        if self.index.is_resizing() {
+            self.step_index(INDEX_STEP);
+        } else if self.index.wants_shrinking() {
+            self.index.start_shrinking(&self.view);
+        }
+    }
+
+    pub(super) fn step_index(&mut self, buckets: u32) {
+        let shared = &self.shared;
+        let surplus: Vec<Run> = self.index.step(&shared.pool.arena, &self.view, buckets, |place| {
+            let item = super::item_at(&shared.pool.arena, place);
+            shared.hasher.hash(item.db(), item.key()).position(shared.shard_bits)
+        });
+        surplus.into_iter().for_each(|run| self.put_run(run));
+    }
+}
+
+/// log2 of the least number of units that hold `bytes`.
+fn order_of(bytes: usize) -> u8 {
+    let units = (bytes as u64).div_ceil(UNIT_BYTES).max(1);
+    units.next_power_of_two().trailing_zeros() as u8
+}

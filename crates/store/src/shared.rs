@@ -1,0 +1,178 @@
+//! What the shards of one tenant share: the grant, the use of it, and the policy.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use tidemark_types::{Policy, UNIT_BYTES};
+
+use crate::hash::Hasher;
+use crate::pool::{PoolCore, Run};
+
+/// Called when something happened that the control plane should look at before its next round.
+pub type Alarm = Arc<dyn Fn() + Send + Sync>;
+
+/// Shared by all shards of a tenant. Counts are in units of 64 KiB.
+pub(crate) struct TenantShared {
+    pub(crate) pool: Arc<PoolCore>,
+    pub(crate) hasher: Hasher,
+    /// log2 of the number of shards.
+    pub(crate) shard_bits: u32,
+    policy: AtomicU8,
+    grant: AtomicU64,
+    used: AtomicU64,
+    /// What may be granted here at the first write while the grant is zero.
+    first_grant: AtomicU64,
+    alarm: Alarm,
+}
+
+impl fmt::Debug for TenantShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (grant, used) = (self.grant.load(Ordering::Relaxed), self.used.load(Ordering::Relaxed));
+        write!(f, "TenantShared {{ grant: {grant} units, used: {used} units }}")
+    }
+}
+
+impl TenantShared {
+    pub(crate) fn new(pool: Arc<PoolCore>, hasher: Hasher, shard_bits: u32, alarm: Alarm) -> Self {
+        let zero = || AtomicU64::new(0);
+        let policy = AtomicU8::new(policy_number(Policy::default()));
+        Self { pool, hasher, shard_bits, policy, grant: zero(), used: zero(), first_grant: zero(), alarm }
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        Policy::ALL.get(self.policy.load(Ordering::Relaxed) as usize).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy_number(policy), Ordering::Relaxed);
+    }
+
+    /// Sets the grant and what may be granted at a first write, both in bytes (whole units count).
+    pub(crate) fn set_grant(&self, grant_bytes: u64, first_grant_bytes: u64) {
+        self.first_grant.store(first_grant_bytes / UNIT_BYTES, Ordering::Relaxed);
+        self.grant.store(grant_bytes / UNIT_BYTES, Ordering::Relaxed);
+    }
+
+    pub(crate) fn grant(&self) -> u64 {
+        self.grant.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// What each shard may hold if all hold the same.
+    pub(crate) fn share(&self) -> u64 {
+        self.grant() >> self.shard_bits
+    }
+
+    /// Units that may still be taken.
+    pub(crate) fn room(&self) -> u64 {
+        self.grant().saturating_sub(self.used())
+    }
+
+    /// Units held beyond the grant.
+    pub(crate) fn excess(&self) -> u64 {
+        self.used().saturating_sub(self.grant())
+    }
+
+    /// Takes a run within the grant: a whole block where one is asked for and ready, else a smaller run.
+    pub(crate) fn take(&self, order: u8) -> Option<Run> {
+        if order >= crate::arena::BLOCK_ORDER {
+            if let Some(run) = self.charged(1 << order, || self.pool.take_block()) {
+                return Some(run);
+            }
+            // No block is ready: a command never waits for one to be backed with memory.
+            return self.take(crate::arena::BLOCK_ORDER - 1);
+        }
+        self.charged(1 << order, || self.pool.take(order))
+    }
+
+    /// Puts a run back.
+    pub(crate) fn put(&self, run: Run) {
+        self.pool.put(run);
+        self.used.fetch_sub(run.units(), Ordering::Relaxed);
+    }
+
+    fn charged(&self, units: u64, take: impl FnOnce() -> Option<Run>) -> Option<Run> {
+        if self.grant() == 0 {
+            self.grant_first();
+        }
+        let within = |used: u64| (used + units <= self.grant()).then_some(used + units);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
+        let run = take();
+        if run.is_none() {
+            self.used.fetch_sub(units, Ordering::Relaxed);
+        }
+        run
+    }
+
+    /// A first write must not wait for a round: the grant that the plan foresaw for it is made here, as far as memory is
+    /// free, and the control plane is told.
+    fn grant_first(&self) {
+        let possible = self.first_grant.load(Ordering::Relaxed).min(self.pool.free_units());
+        if possible > 0 && self.grant.compare_exchange(0, possible, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            (self.alarm)();
+        }
+    }
+}
+
+fn policy_number(policy: Policy) -> u8 {
+    // Few policies: a position in the list of all always fits.
+    Policy::ALL.iter().position(|&known| known == policy).unwrap_or_default() as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Pool;
+    use std::sync::atomic::AtomicUsize;
+    use tidemark_types::MIB;
+
+    fn shared(pool: &Pool) -> (TenantShared, Arc<AtomicUsize>) {
+        let alarms = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&alarms);
+        let alarm: Alarm = Arc::new(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        (TenantShared::new(Arc::clone(pool.core()), Hasher::with_seed(1), 0, alarm), alarms)
+    }
+
+    #[test]
+    fn the_first_write_makes_the_first_grant_and_says_so_once() {
+        let pool = Pool::without_thread(4 * MIB, Some(8 * MIB)).unwrap();
+        let (tenant, alarms) = shared(&pool);
+        assert_eq!(tenant.take(0), None, "no grant was foreseen");
+        tenant.set_grant(0, 2 * MIB);
+        let run = tenant.take(0).unwrap();
+        assert_eq!((tenant.grant(), tenant.used(), alarms.load(Ordering::Relaxed)), (32, 1, 1));
+        assert!(tenant.take(4).is_some());
+        assert_eq!(alarms.load(Ordering::Relaxed), 1);
+        assert_eq!(tenant.take(4), None, "33 of 32 units");
+        tenant.put(run);
+        assert_eq!(tenant.room(), 16);
+    }
+
+    #[test]
+    fn a_first_grant_is_no_larger_than_what_is_free() {
+        let pool = Pool::without_thread(4 * MIB, Some(8 * MIB)).unwrap();
+        let (first, _) = shared(&pool);
+        first.set_grant(3 * MIB, 0);
+        assert!((0..3).all(|_| first.take(4).is_some()));
+        let (second, _) = shared(&pool);
+        second.set_grant(0, 20 * MIB);
+        assert!(second.take(0).is_some());
+        assert_eq!(second.grant(), 16);
+    }
+
+    #[test]
+    fn a_refused_run_is_not_counted() {
+        let pool = Pool::without_thread(MIB, Some(8 * MIB)).unwrap();
+        let (tenant, _) = shared(&pool);
+        tenant.set_grant(4 * MIB, 0);
+        assert!(tenant.take(4).is_some());
+        assert_eq!(tenant.take(0), None, "the pool is full");
+        assert_eq!(tenant.used(), 16);
+    }
+}

@@ -1,0 +1,371 @@
+//! One tenant's part of the store: its shards, its grant, its keys.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use tidemark_types::{Policy, ShardSnapshot, UNIT_BYTES, UnixMs};
+
+use crate::hash::{Hasher, KeyHash};
+use crate::index::IndexView;
+use crate::keeper::{KeeperInbox, Visit};
+use crate::pool::Pool;
+use crate::item::Attributes;
+use crate::shard::{Counters, Key, PinnedPlace, Refused, Shard, Upkeep};
+use crate::shared::{Alarm, TenantShared};
+
+/// The most shards that a tenant can have.
+pub const SHARDS_MAX: usize = 64;
+/// Bytes of a tenant's values that replies may be sent from without copying at a time: so much more than its grant may
+/// stay in memory while slow clients read. Beyond it values are copied into buffers that are bounded elsewhere.
+const PINNED_BYTES_MAX: u64 = 16 << 20;
+
+/// How a tenant's store is made.
+#[derive(Clone)]
+pub struct TenantConfig {
+    /// A power of two, at most [`SHARDS_MAX`].
+    pub shards: usize,
+    /// Which items go when memory is short.
+    pub policy: Policy,
+    /// Places keys.
+    pub hasher: Hasher,
+    /// Who looks after the shards: shard `i` is the `(i + first)`-th one's, counted around.
+    pub keepers: Arc<[Arc<KeeperInbox>]>,
+    /// Number of the first shard's keeper.
+    pub first_keeper: usize,
+    /// Called after a first grant.
+    pub alarm: Alarm,
+}
+
+/// One tenant's keys and memory.
+#[derive(Debug)]
+pub struct TenantStore {
+    shared: Arc<TenantShared>,
+    keepers: Arc<[Arc<KeeperInbox>]>,
+    first_keeper: usize,
+    /// Made at the first write: a tenant that is never used costs next to nothing.
+    cells: OnceLock<Box<[Cell]>>,
+    pinned_bytes: AtomicU64,
+}
+
+/// A shard with its lock. Cells do not share cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Cell {
+    view: Arc<IndexView>,
+    /// Units that the shard holds, for others to see without the lock.
+    units: AtomicU64,
+    /// Whether a keeper looks at the shard regularly.
+    is_kept: AtomicBool,
+    shard: Mutex<Shard>,
+}
+
+impl TenantStore {
+    /// A store without items, without memory and, until a grant is set, without a right to any.
+    ///
+    /// # Panics
+    /// If the number of shards is not a power of two up to [`SHARDS_MAX`], or there is no keeper.
+    pub fn new(pool: &Pool, config: TenantConfig) -> Arc<Self> {
+        assert!(config.shards.is_power_of_two() && config.shards <= SHARDS_MAX, "{} shards", config.shards);
+        assert!(!config.keepers.is_empty(), "a tenant without a keeper");
+        let shard_bits = config.shards.trailing_zeros();
+        let shared = TenantShared::new(Arc::clone(pool.core()), config.hasher, shard_bits, config.alarm);
+        shared.set_policy(config.policy);
+        Arc::new(Self {
+            shared: Arc::new(shared),
+            keepers: config.keepers,
+            first_keeper: config.first_keeper,
+            cells: OnceLock::new(),
+            pinned_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// A key with its hash. `db` is below [`crate::DATABASES`].
+    #[inline]
+    pub fn key<'a>(&self, db: u8, bytes: &'a [u8]) -> Key<'a> {
+        Key { db, bytes, hash: self.shared.hasher.hash(db, bytes) }
+    }
+
+    /// Number of shards.
+    #[inline]
+    pub fn shards(&self) -> usize {
+        1 << self.shared.shard_bits
+    }
+
+    /// The shard that a key of this hash belongs to.
+    #[inline]
+    pub fn shard_of(&self, hash: KeyHash) -> usize {
+        hash.shard(self.shared.shard_bits)
+    }
+
+    /// Loads the index bucket of a hash ahead, without a lock.
+    #[inline]
+    pub fn prefetch(&self, hash: KeyHash) {
+        if let Some(cells) = self.cells.get() {
+            let position = hash.position(self.shared.shard_bits);
+            cells[self.shard_of(hash)].view.prefetch(&self.shared.pool.arena, position);
+        }
+    }
+
+    /// Locks a shard. Hold it for microseconds only, and never across a system call.
+    #[inline]
+    pub fn lock(self: &Arc<Self>, shard: usize) -> ShardGuard<'_> {
+        let cell = &self.cells()[shard];
+        ShardGuard { tenant: self, number: shard, cell, shard: cell.shard.lock() }
+    }
+
+    /// Locks every shard in ascending order, which is the only order in which several may be locked.
+    pub fn lock_all(self: &Arc<Self>) -> Vec<ShardGuard<'_>> {
+        (0..self.shards()).map(|shard| self.lock(shard)).collect()
+    }
+
+    /// Removes everything of all databases, at once as others see it, and gives the memory back.
+    pub fn clear(self: &Arc<Self>) {
+        if self.cells.get().is_some() {
+            self.lock_all().iter_mut().for_each(|shard| shard.clear());
+        }
+    }
+
+    /// Removes everything of one database, at once as others see it.
+    pub fn flush(self: &Arc<Self>, db: u8) {
+        if self.cells.get().is_some() {
+            self.lock_all().iter_mut().for_each(|shard| shard.flush(db));
+            self.nudge();
+        }
+    }
+
+    /// Sets the memory that the tenant may hold, and what it may take by itself at a first write while that is zero. What it
+    /// holds too much is given back by its keepers.
+    pub fn set_grant(self: &Arc<Self>, grant_bytes: u64, first_grant_bytes: u64) {
+        self.shared.set_grant(grant_bytes, first_grant_bytes);
+        if self.shared.excess() > 0 {
+            self.nudge();
+        }
+    }
+
+    /// Sets the eviction policy. Nothing is lost by it.
+    pub fn set_policy(&self, policy: Policy) {
+        self.shared.set_policy(policy);
+    }
+
+    /// The memory that the tenant may hold, in bytes.
+    pub fn grant_bytes(&self) -> u64 {
+        self.shared.grant() * UNIT_BYTES
+    }
+
+    /// The memory that the tenant holds, in bytes.
+    pub fn usage_bytes(&self) -> u64 {
+        self.shared.used() * UNIT_BYTES
+    }
+
+    /// Adds up something over all shards, locking one after the other.
+    pub fn sum(self: &Arc<Self>, mut of: impl FnMut(&Shard) -> u64) -> u64 {
+        let shards = 0..self.cells.get().map_or(0, |cells| cells.len());
+        shards.map(|shard| of(&self.lock(shard).shard)).sum()
+    }
+
+    /// How the shards stand, and what they counted.
+    pub fn snapshot(self: &Arc<Self>, now: UnixMs) -> (Vec<ShardSnapshot>, Counters) {
+        let mut total = Counters::default();
+        let shards = 0..self.cells.get().map_or(0, |cells| cells.len());
+        let snapshots = shards.map(|shard| {
+            let guard = self.lock(shard);
+            total.add(&guard.counters());
+            guard.snapshot(now)
+        });
+        (snapshots.collect(), total)
+    }
+
+    /// Does a piece of upkeep of a shard. For keepers.
+    pub(crate) fn upkeep(self: &Arc<Self>, shard: usize, now: UnixMs) -> Upkeep {
+        let mut guard = self.lock(shard);
+        let state = guard.shard.upkeep(now);
+        if state == Upkeep::Empty {
+            // Under the lock, so that the next write announces the shard again.
+            guard.cell.is_kept.store(false, Ordering::Relaxed);
+        }
+        state
+    }
+
+    /// Asks the keepers to look at all shards now.
+    fn nudge(self: &Arc<Self>) {
+        for shard in 0..self.cells.get().map_or(0, |cells| cells.len()) {
+            self.announce(shard, false);
+        }
+    }
+
+    fn announce(self: &Arc<Self>, shard: usize, regular: bool) {
+        let keeper = &self.keepers[(self.first_keeper + shard) % self.keepers.len()];
+        keeper.push(Visit { tenant: Arc::clone(self), shard, regular });
+    }
+
+    fn cells(&self) -> &[Cell] {
+        self.cells.get_or_init(|| {
+            let cell = || {
+                let view = Arc::new(IndexView::default());
+                let shard = Shard::new(Arc::clone(&self.shared), Arc::clone(&view));
+                Cell { view, units: AtomicU64::new(0), is_kept: AtomicBool::new(false), shard: Mutex::new(shard) }
+            };
+            (0..self.shards()).map(|_| cell()).collect()
+        })
+    }
+}
+
+/// A locked shard.
+#[derive(Debug)]
+pub struct ShardGuard<'a> {
+    tenant: &'a Arc<TenantStore>,
+    number: usize,
+    cell: &'a Cell,
+    shard: MutexGuard<'a, Shard>,
+}
+
+impl std::ops::Deref for ShardGuard<'_> {
+    type Target = Shard;
+
+    #[inline]
+    fn deref(&self) -> &Shard {
+        &self.shard
+    }
+}
+
+impl std::ops::DerefMut for ShardGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.shard
+    }
+}
+
+impl Drop for ShardGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let units = self.shard.units();
+        if self.cell.units.load(Ordering::Relaxed) != units {
+            self.cell.units.store(units, Ordering::Relaxed);
+        }
+        // A shard that came to hold memory needs a keeper.
+        if !self.cell.is_kept.load(Ordering::Relaxed) && units > 0 {
+            self.cell.is_kept.store(true, Ordering::Relaxed);
+            self.tenant.announce(self.number, true);
+        }
+    }
+}
+
+impl<'a> ShardGuard<'a> {
+    /// Writes an item, new or in the place of the key's old one.
+    ///
+    /// # Errors
+    /// It does not fit into the tenant's grant; then the old item, if any, is as it was or evicted.
+    #[inline]
+    pub fn put(&mut self, key: &Key<'_>, value: &[u8], attributes: Attributes, now: UnixMs) -> Result<(), Refused> {
+        self.relieved(now, |shard| shard.put(key, value, attributes, now))
+    }
+
+    /// Sets or removes a key's expiry. Whether the key was there; a time that has come removes it.
+    ///
+    /// # Errors
+    /// The item needs a new place, for the time to be added, and there is none.
+    pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<UnixMs>, now: UnixMs) -> Result<bool, Refused> {
+        self.relieved(now, |shard| shard.set_expiry(key, expiry, now))
+    }
+
+    /// The token of a key's item, given to it now if it has none; `None` if the key is not there.
+    ///
+    /// # Errors
+    /// The item needs a new place, for the token to be added, and there is none.
+    pub fn token(&mut self, key: &Key<'_>, now: UnixMs) -> Result<Option<u64>, Refused> {
+        self.relieved(now, |shard| shard.token(key, now))
+    }
+
+    /// Does something that may be refused for want of memory; if it is, other shards of the tenant give some up for it.
+    #[inline]
+    fn relieved<T>(
+        &mut self,
+        now: UnixMs,
+        mut write: impl FnMut(&mut Shard) -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
+        loop {
+            let written = write(&mut self.shard);
+            if written.is_ok() {
+                return written;
+            }
+            if !self.take_from_siblings(now) {
+                self.shard.count_refusal();
+                return written;
+            }
+        }
+    }
+
+    /// This shard has nothing left to evict, because its siblings hold the tenant's grant: the one that holds most evicts a
+    /// segment. `false` if none could.
+    #[cold]
+    fn take_from_siblings(&self, now: UnixMs) -> bool {
+        let held = |(number, cell): (usize, &Cell)| (cell.units.load(Ordering::Relaxed), number);
+        let mut by_units: Vec<(u64, usize)> = self.tenant.cells().iter().enumerate().map(held).collect();
+        by_units.sort_unstable();
+        let own = self.shard.units();
+        let larger = by_units.into_iter().rev().filter(|&(units, number)| number != self.number && units > own);
+        // A sibling in use is passed over instead of waited for: its user may be waiting for this shard.
+        let siblings = larger.filter_map(|(_, number)| {
+            let cell = &self.tenant.cells()[number];
+            Some(ShardGuard { tenant: self.tenant, number, cell, shard: cell.shard.try_lock()? })
+        });
+        siblings.into_iter().any(|mut sibling| sibling.shard.evict_for_units(now))
+    }
+
+    /// The shard's number.
+    #[inline]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The tenant whose shard this is.
+    #[inline]
+    pub fn tenant(&self) -> &'a Arc<TenantStore> {
+        self.tenant
+    }
+
+    /// Pins the value of a key that was just found under this lock, so that it can be read after the lock is released.
+    /// `None` if so much is pinned already, or the value is just about to move, that it must be copied.
+    pub fn pin(&mut self, key: &Key<'_>, value_bytes: usize) -> Option<PinnedValue> {
+        let bytes = value_bytes as u64;
+        let fits = |pinned: u64| (pinned + bytes <= PINNED_BYTES_MAX).then_some(pinned + bytes);
+        let pinned = &self.tenant.pinned_bytes;
+        pinned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        let Some((place, parts)) = self.shard.pin(key) else {
+            pinned.fetch_sub(bytes, Ordering::Relaxed);
+            return None;
+        };
+        Some(PinnedValue { tenant: Arc::clone(self.tenant), shard: self.number, place, parts, bytes })
+    }
+}
+
+/// A value that stays as it is until this is dropped. Must not be dropped while the same shard is locked by this thread.
+#[derive(Debug)]
+pub struct PinnedValue {
+    tenant: Arc<TenantStore>,
+    shard: usize,
+    place: PinnedPlace,
+    parts: Vec<*const [u8]>,
+    bytes: u64,
+}
+
+// SAFETY: the parts point into the pool, which the tenant keeps alive, at memory that is neither changed nor freed before
+// `drop` ends the pin under the shard's lock; reading it from any thread is sound.
+unsafe impl Send for PinnedValue {}
+
+impl PinnedValue {
+    /// The value's parts in order.
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        // SAFETY: pinned (see above) for as long as `self` is borrowed.
+        self.parts.iter().map(|part| unsafe { &**part })
+    }
+}
+
+impl Drop for PinnedValue {
+    fn drop(&mut self) {
+        self.tenant.lock(self.shard).shard.unpin(self.place);
+        self.tenant.pinned_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
