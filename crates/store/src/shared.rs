@@ -83,8 +83,9 @@ impl TenantShared {
             if let Some(run) = self.charged(1 << order, || self.pool.take_block()) {
                 return Some(run);
             }
-            // No block is ready: a command never waits for one to be backed with memory.
-            return self.take(crate::arena::BLOCK_ORDER - 1);
+            // If it is not the grant that is too small, no block is ready: a command never waits for one to be backed with
+            // memory.
+            return if self.room() < 1 << order { None } else { self.take(crate::arena::BLOCK_ORDER - 1) };
         }
         self.charged(1 << order, || self.pool.take(order))
     }

@@ -247,7 +247,7 @@ impl Shard {
             Some(Victim { id, purpose, to, cursor: 0, front: 0, seen_bytes: 0, kept_bytes: 0, bar, flushes: self.flushes });
     }
 
-    fn unqueue(&mut self, id: SegmentId) {
+    pub(super) fn unqueue(&mut self, id: SegmentId) {
         let queue = &mut self.queues[self.segments[id].queue as usize];
         // Nearly always the first.
         if let Some(at) = queue.iter().position(|&queued| queued == id) {
@@ -352,7 +352,7 @@ impl Shard {
     fn keep(&mut self, victim: &mut Victim, slot: Slot, place: u64, uses: u8) -> bool {
         let item = item_at(&self.shared.pool.arena, place);
         let (bytes, expiry, outside) = (item.bytes(), item.expiry(), item.outside_count());
-        let copied_to = if victim.front == 0 { self.append_to_open(victim.to, bytes) } else { None };
+        let copied_to = if victim.front == 0 { self.append_survivor(victim.to, bytes) } else { None };
         let new_place = match copied_to {
             Some(new_place) => new_place,
             None => self.segments[victim.id].run.offset() + u64::from(victim.front),
@@ -374,6 +374,14 @@ impl Shard {
         self.segments[to].add_expiry(expiry, bytes);
         self.move_outside(victim.id, outside, Some(to));
         true
+    }
+
+    /// Room for a survivor in a segment that exists.
+    fn append_survivor(&mut self, to: Queue, bytes: usize) -> Option<u64> {
+        self.append_to_open(to, bytes).or_else(|| {
+            self.seal(to);
+            self.reopen(to, bytes).then(|| self.append_to_open(to, bytes)).flatten()
+        })
     }
 
     /// The victim has been walked to its end: it is free, or holds its own survivors and becomes an open segment.
@@ -403,12 +411,15 @@ impl Shard {
             segment.sequence = self.next_sequence;
             self.next_sequence += 1;
         }
+        // Of two segments to go on with, the emptier one is next. What a flush killed in here is told by the segment's old
+        // number, so nothing new may be added to it.
+        let room = segment.room_bytes();
+        let other = self.open[victim.to as usize].take();
+        let goes_on = !flushed_meanwhile && other.is_none_or(|other| self.segments[other].room_bytes() < room);
+        let (next, last) = if goes_on { (Some(id), other) } else { (other, Some(id)) };
+        self.open[victim.to as usize] = last;
         self.seal(victim.to);
-        self.open[victim.to as usize] = Some(id);
-        if flushed_meanwhile {
-            // What the flush killed in here is told by the segment's old number, so nothing new may be added to it.
-            self.seal(victim.to);
-        }
+        self.open[victim.to as usize] = next;
     }
 
     /// Returns the memory of a sealed segment in which nothing is live.

@@ -135,6 +135,8 @@ pub struct Shard {
     open: [Option<SegmentId>; 2],
     /// Units that each queue's segments stand for, with values outside of the log.
     queue_units: [u64; 2],
+    /// Sealed segments with room left, as far as known.
+    unfilled: Vec<SegmentId>,
     /// A free segment kept back for the next one to be opened.
     spare: Option<Run>,
     evictions: Evictions,
@@ -184,6 +186,7 @@ impl Shard {
             queues: Default::default(),
             open: [None; 2],
             queue_units: [0; 2],
+            unfilled: Vec::new(),
             spare: None,
             evictions: Evictions::default(),
             ghosts: None,

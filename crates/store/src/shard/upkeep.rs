@@ -174,6 +174,7 @@ impl Shard {
     fn detach_segments(&mut self) {
         self.queues = Default::default();
         self.open = [None; 2];
+        self.unfilled = Vec::new();
         self.queue_units = [0; 2];
         let mut pinned = Vec::new();
         let all: Vec<SegmentId> = self.segments.iter().map(|(id, _)| id).collect();

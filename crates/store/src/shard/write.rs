@@ -18,6 +18,11 @@ const SEGMENTS_GOAL: u64 = 64;
 /// growth is due, 1.7 insertions per bucket later; two are enough, four leave room for a burst.
 const INDEX_STEP: u32 = 4;
 
+/// A segment that ended with so large a part of it free is gone on with later.
+const UNFILLED_FRACTION: usize = 8;
+/// Such segments remembered at most: each is a few per cent of a shard at worst, and mostly there are none.
+const UNFILLED_MAX: usize = 8;
+
 /// A new item finds the index full at most once after it was grown for it; more attempts mean that memory is short.
 const APPEND_ATTEMPTS: u32 = 3;
 
@@ -220,6 +225,9 @@ impl Shard {
     /// Gives a queue an open segment with room for `bytes`, or makes progress towards it. `false` if that is impossible.
     fn open_next(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> bool {
         self.seal(queue);
+        if self.reopen(queue, bytes) {
+            return true;
+        }
         let order = self.segment_order(bytes);
         if let Some(run) = self.take_spare(order).or_else(|| self.take_run(order)) {
             self.open_in(queue, run, now);
@@ -252,9 +260,28 @@ impl Shard {
         let id = self.segments.insert(segment);
         self.shared.pool.set_owner(run, id.0);
         self.open[queue as usize] = Some(id);
-        if run.order == BLOCK_ORDER && !self.is_tight() {
+        if self.segment_order(0) == BLOCK_ORDER && !self.is_tight() {
             self.shared.pool.expect_block();
         }
+    }
+
+    /// Goes on with a segment that was sealed early.
+    pub(super) fn reopen(&mut self, queue: Queue, bytes: usize) -> bool {
+        let oldest_allowed = self.databases.iter().map(|db| db.flushed_before).max().unwrap_or(0);
+        let segments = &self.segments;
+        let fits = |id: &SegmentId| {
+            segments.get(*id).is_some_and(|segment| {
+                segment.state == State::Sealed && segment.queue == queue && segment.room_bytes() >= bytes
+                    // What a flush killed is told by its segment's number, so nothing may be added to an older one.
+                    && segment.sequence >= oldest_allowed
+            })
+        };
+        let Some(at) = self.unfilled.iter().position(fits) else { return false };
+        let id = self.unfilled.swap_remove(at);
+        self.unqueue(id);
+        self.segments[id].state = State::Open;
+        self.open[queue as usize] = Some(id);
+        true
     }
 
     /// Ends a queue's open segment.
@@ -267,15 +294,25 @@ impl Shard {
             let sequence = segment.sequence;
             self.expiries.push(std::cmp::Reverse((at, sequence, id)));
         }
+        let is_unfilled = segment.room_bytes() >= segment.run.bytes() / UNFILLED_FRACTION;
         self.queues[queue as usize].push_back(id);
         if live == 0 {
             self.free_sealed(id);
         } else if mostly_dead {
             self.evictions.note_mostly_dead(id);
+        } else if is_unfilled {
+            self.note_unfilled(id);
         }
         if queue == Queue::Small && self.rules().has_ghosts() && !self.is_tight() {
             self.promote_segments();
         }
+    }
+
+    pub(super) fn note_unfilled(&mut self, id: SegmentId) {
+        if self.unfilled.len() == UNFILLED_MAX {
+            self.unfilled.remove(0);
+        }
+        self.unfilled.push(id);
     }
 
     /// While nothing needs evicting, the small queue's oldest segments become main ones without copying.
