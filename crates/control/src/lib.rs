@@ -1,1 +1,44 @@
+//! The control plane: which tenants there are, what they may do, and how much memory each may hold.
+//!
+//! A [`Control`] runs one thread. Once per round it takes a [`Snapshot`](tidemark_types::Snapshot) from the data plane,
+//! decides, and publishes a [`Plan`](tidemark_types::Plan); between rounds it answers the commands of a
+//! [`ControlHandle`]. What must outlive the process is in one [`StateFile`].
+//!
+//! The parts, from pure to impure: [`grants`] and [`shards_for`] are functions over plain values; `book` holds every
+//! tenant and turns snapshots and commands into plans, without clock, file or thread; `controller` carries each command
+//! to the file, the book and the data plane, in this order; `thread` gives it time and a mailbox.
+//!
+//! Invariants: a command is acknowledged only after it is in the state file and in force in the data plane. The sum of
+//! all grants never passes the pool less [`reserve_bytes`]. Nothing of the cache's content is ever stored.
+
 #![forbid(unsafe_code)]
+
+mod book;
+mod controller;
+mod error;
+pub mod fake;
+mod grant;
+mod handle;
+mod hit_window;
+mod process;
+mod secret;
+mod settings;
+mod shards;
+mod state;
+mod steady;
+mod thread;
+mod utc;
+mod view;
+
+pub use error::{ControlError, Refusal, RefusalKind};
+pub use grant::{Holder, Problem, grants, reserve_bytes};
+pub use handle::{Answer, ControlHandle, Readiness, Rotation};
+pub use secret::SecretText;
+pub use settings::{
+    Change, DEFAULT_ROUND_PERIOD, MAX_ROUND_PERIOD, MAX_TENANTS, MIN_CAP_BYTES, MIN_POOL_BYTES, MIN_ROUND_PERIOD,
+    SETTINGS, ServerPatch, Setting, SettingsPatch, TenantSettings,
+};
+pub use shards::shards_for;
+pub use state::{ServerSettings, StateFile, StoredSecret, TenantRecord};
+pub use thread::{Control, ControlConfig, Listeners, Mailbox};
+pub use view::{GoalsView, LimitsView, SecretView, ServerView, TenantView};

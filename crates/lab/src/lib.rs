@@ -1,1 +1,19 @@
+//! What Tidemark is measured and checked with: traces of real applications, generated workloads, load clients, and
+//! simulated caches that say what a hit ratio should be.
+//!
+//! Invariant: everything random follows from a seed, and nothing here knows how the server works inside: it is talked to
+//! through sockets, in its clients' protocols, and each of its answers is checked.
+
 #![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod client;
+mod error;
+pub mod load;
+mod process_cpu;
+pub mod progress;
+pub mod replay;
+pub mod sim;
+pub mod trace;
+
+pub use error::{Error, Fault};

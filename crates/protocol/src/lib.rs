@@ -1,1 +1,17 @@
+//! The wire protocols that clients speak: memcached (text and meta) and RESP2/RESP3. Bytes to commands, replies to
+//! bytes.
+//!
+//! There is no I/O and no state here. A parser gets the contiguous bytes from a command's beginning and answers that
+//! it is complete (and how many bytes it took), incomplete (and the least number of bytes that it can be), or wrong
+//! (with the reply, and how the stream goes on). The connection's state machine around that belongs to the server.
+//!
+//! Invariants, held by `tests/protocol/fuzz.rs` and `split.rs`: no input panics; an answer never changes when more
+//! bytes follow; a command is never taken from a part of another; nothing is allocated for a well-formed command,
+//! whose parts are slices of the input; replies are appended to a caller's buffer.
+
 #![forbid(unsafe_code)]
+
+pub mod memcached;
+pub mod number;
+pub mod resp;
+mod scan;

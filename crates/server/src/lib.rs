@@ -1,1 +1,32 @@
+//! The data plane: workers that serve memcached and RESP clients from the tenants' stores.
+//!
+//! ```text
+//! acceptor -> worker: turn { receive from a group, parse, execute in windows, send } -> store
+//! ```
+//!
+//! A [`Server`] knows of tenants only what [`Plan`](tidemark_types::Plan)s say, and goes on with the last one when no more
+//! come. Connections stay with the worker that got them; any worker uses any shard under its lock.
+
 #![forbid(unsafe_code)]
+
+mod access;
+mod acceptor;
+mod clients;
+mod connection;
+mod counts;
+mod limits;
+mod logins;
+mod memcached;
+mod output;
+mod process;
+mod redis;
+mod server;
+mod session;
+mod shared;
+mod tenant;
+mod tenants;
+mod transaction;
+mod turn;
+mod worker;
+
+pub use server::{Config, Server, StartError};

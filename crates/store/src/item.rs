@@ -88,6 +88,19 @@ pub struct Attributes {
     pub won: bool,
 }
 
+impl Attributes {
+    /// The bits of the optional fields that they need.
+    fn optional_fields(&self) -> u8 {
+        let flag = |present: bool, bit: u8| if present { bit } else { 0 };
+        flag(self.expiry.is_some(), EXPIRES) | flag(self.client_flags != 0, CLIENT_FLAGS) | flag(self.token.is_some(), TOKEN)
+    }
+
+    /// Whether an item with these attributes is laid out as one with the others, so that they can be changed in place.
+    pub(crate) fn has_layout_of(&self, other: &Self) -> bool {
+        self.optional_fields() == other.optional_fields()
+    }
+}
+
 /// An item about to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draft<'a> {
@@ -103,11 +116,8 @@ pub(crate) struct Draft<'a> {
 
 impl Draft<'_> {
     fn kind(&self) -> u8 {
-        let attributes = &self.attributes;
         let flag = |present: bool, bit: u8| if present { bit } else { 0 };
-        flag(attributes.expiry.is_some(), EXPIRES)
-            | flag(attributes.client_flags != 0, CLIENT_FLAGS)
-            | flag(attributes.token.is_some(), TOKEN)
+        self.attributes.optional_fields()
             | flag(self.db != 0, DB)
             | flag(self.key.len() >= 255, LONG_KEY)
             | flag(self.is_stub, STUB)
@@ -312,26 +322,29 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Sets the marks of the meta protocol's anti-stampede flags.
+    /// Sets attributes whose layout is that of the item's ([`Attributes::has_layout_of`]).
     ///
     /// # Safety
     /// As for [`Self::kill`].
-    pub(crate) unsafe fn set_marks(&self, stale: bool, won: bool) {
-        let kept = self.length_word() & !(STALE | WON);
-        let word = kept | if stale { STALE } else { 0 } | if won { WON } else { 0 };
-        // SAFETY: bytes 2 to 4 are the item's; the caller vouches for the rest.
-        unsafe { write_le(self.at.as_ptr().add(2), u64::from(word), 3) };
-    }
-
-    /// Sets the expiry of an item that has one.
-    ///
-    /// # Safety
-    /// As for [`Self::kill`].
-    pub(crate) unsafe fn set_expiry(&self, expiry: UnixMs) {
+    pub(crate) unsafe fn set_attributes(&self, attributes: &Attributes) {
+        debug_assert!(self.attributes().has_layout_of(attributes));
         let fields = self.fields();
-        debug_assert!(fields & EXPIRES as usize != 0);
-        // SAFETY: the field is the item's; the caller vouches for the rest.
-        unsafe { write_le(self.at.as_ptr().add(EXPIRES_AT[fields] as usize), expiry.0.min(EXPIRY_MAX.0), 6) };
+        let flag = |present: bool, bit: u32| if present { bit } else { 0 };
+        let marks = flag(attributes.stale, STALE) | flag(attributes.won, WON);
+        let at = self.at.as_ptr();
+        // SAFETY: the header and the fields that `fields` says are there are the item's; the caller vouches for the rest.
+        unsafe {
+            write_le(at.add(2), u64::from(self.length_word() & !(STALE | WON) | marks), 3);
+            if let Some(expiry) = attributes.expiry {
+                write_le(at.add(EXPIRES_AT[fields] as usize), expiry.0.min(EXPIRY_MAX.0), 6);
+            }
+            if attributes.client_flags != 0 {
+                write_le(at.add(CLIENT_FLAGS_AT[fields] as usize), u64::from(attributes.client_flags), 4);
+            }
+            if let Some(token) = attributes.token {
+                write_le(at.add(TOKEN_AT[fields] as usize), token, 8);
+            }
+        }
     }
 }
 
@@ -432,8 +445,7 @@ mod tests {
         // SAFETY: the buffer belongs to this test.
         unsafe {
             item.note_access(65_535);
-            item.set_marks(true, false);
-            item.set_expiry(UnixMs(42));
+            item.set_attributes(&Attributes { expiry: Some(UnixMs(42)), stale: true, ..attributes });
             item.kill();
         }
         assert!(item.is_used() && item.is_dead());

@@ -82,6 +82,7 @@ impl Model {
             keepers: Arc::new([Arc::clone(&inbox)]),
             first_keeper: 0,
             alarm: Arc::new(|| {}),
+            usage_changed: Arc::new(|| {}),
         };
         let tenant = TenantStore::new(&pool, config);
         tenant.set_grant(load.grant_bytes, 0);
@@ -248,8 +249,9 @@ impl Model {
     fn mark(&mut self, name: &Name) {
         let (stale, won) = (self.random.chance(2), self.random.chance(2));
         let handle = self.tenant.key(name.0, &name.1);
-        let done = self.tenant.lock(self.tenant.shard_of(handle.hash)).set_marks(&handle, stale, won, self.now);
-        if done {
+        let mut shard = self.tenant.lock(self.tenant.shard_of(handle.hash));
+        let Some(before) = shard.peek(&handle, self.now).map(|found| found.attributes()) else { return };
+        if shard.set_attributes(&handle, Attributes { stale, won, ..before }, self.now) == Ok(true) {
             let attributes = &mut self.expected.get_mut(name).unwrap().attributes;
             (attributes.stale, attributes.won) = (stale, won);
         }

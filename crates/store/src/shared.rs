@@ -9,7 +9,7 @@ use tidemark_types::{Policy, UNIT_BYTES};
 use crate::hash::Hasher;
 use crate::pool::{PoolCore, Run};
 
-/// Called when something happened that the control plane should look at before its next round.
+/// Called when something happened that others should know of. May be called under a shard's lock, so it does little.
 pub type Alarm = Arc<dyn Fn() + Send + Sync>;
 
 /// Shared by all shards of a tenant. Counts are in units of 64 KiB.

@@ -1,5 +1,6 @@
 //! One tenant's part of the store: its shards, its grant, its keys.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +37,8 @@ pub struct TenantConfig {
     pub first_keeper: usize,
     /// Called after a first grant.
     pub alarm: Alarm,
+    /// Called when upkeep has changed how much the tenant holds, which no command of a client tells of.
+    pub usage_changed: Alarm,
 }
 
 /// One tenant's keys and memory.
@@ -46,7 +49,16 @@ pub struct TenantStore {
     first_keeper: usize,
     /// Made at the first write: a tenant that is never used costs next to nothing.
     cells: OnceLock<Box<[Cell]>>,
+    usage_changed: UsageChanged,
     pinned_bytes: AtomicU64,
+}
+
+struct UsageChanged(Alarm);
+
+impl fmt::Debug for UsageChanged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UsageChanged")
+    }
 }
 
 /// A shard with its lock. Cells do not share cache lines.
@@ -77,6 +89,7 @@ impl TenantStore {
             keepers: config.keepers,
             first_keeper: config.first_keeper,
             cells: OnceLock::new(),
+            usage_changed: UsageChanged(config.usage_changed),
             pinned_bytes: AtomicU64::new(0),
         })
     }
@@ -180,7 +193,11 @@ impl TenantStore {
     /// Does a piece of upkeep of a shard. For keepers.
     pub(crate) fn upkeep(self: &Arc<Self>, shard: usize, now: UnixMs) -> Upkeep {
         let mut guard = self.lock(shard);
+        let before = guard.units();
         let state = guard.shard.upkeep(now);
+        if guard.units() != before {
+            (self.usage_changed.0)();
+        }
         if state == Upkeep::Empty {
             // Under the lock, so that the next write announces the shard again.
             guard.cell.is_kept.store(false, Ordering::Relaxed);
@@ -262,12 +279,22 @@ impl<'a> ShardGuard<'a> {
         self.relieved(now, |shard| shard.put(key, value, attributes, now))
     }
 
+    /// Changes what is remembered of a key's item besides its value. Whether the key was there; an expiry that has come
+    /// removes it.
+    ///
+    /// # Errors
+    /// The item needs a new place, for something to be added, and there is none.
+    pub fn set_attributes(&mut self, key: &Key<'_>, attributes: Attributes, now: UnixMs) -> Result<bool, Refused> {
+        self.relieved(now, |shard| shard.set_attributes(key, attributes, now))
+    }
+
     /// Sets or removes a key's expiry. Whether the key was there; a time that has come removes it.
     ///
     /// # Errors
-    /// The item needs a new place, for the time to be added, and there is none.
+    /// As for [`Self::set_attributes`].
     pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<UnixMs>, now: UnixMs) -> Result<bool, Refused> {
-        self.relieved(now, |shard| shard.set_expiry(key, expiry, now))
+        let Some(attributes) = self.peek(key, now).map(|found| found.attributes()) else { return Ok(false) };
+        self.set_attributes(key, Attributes { expiry, ..attributes }, now)
     }
 
     /// The token of a key's item, given to it now if it has none; `None` if the key is not there.

@@ -112,6 +112,11 @@ impl<'a> Found<'a> {
         self.item.attributes()
     }
 
+    /// Bytes that the item takes in its segment.
+    pub fn item_bytes(&self) -> usize {
+        self.item.bytes()
+    }
+
     /// Whether the item was read before this time.
     pub fn was_used(&self) -> bool {
         self.was_used
@@ -236,37 +241,37 @@ impl Shard {
         found.is_some()
     }
 
-    /// Sets or removes a key's expiry. Whether the key was there; a time that has come removes it.
-    ///
-    /// # Errors
-    /// The item needs a new place, for the time to be added, and there is none.
-    pub(crate) fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<UnixMs>, now: UnixMs) -> Result<bool, Refused> {
+    /// Changes what is remembered of a key's item besides its value. Whether the key was there; an expiry that has come
+    /// removes it.
+    pub(crate) fn set_attributes(
+        &mut self,
+        key: &Key<'_>,
+        attributes: Attributes,
+        now: UnixMs,
+    ) -> Result<bool, Refused> {
         let Some((slot, place)) = self.lookup(key, now) else { return Ok(false) };
-        let item = self.item(place);
-        let old = item.expiry();
-        match (old, expiry) {
-            (None, None) => {}
-            (_, Some(expiry)) if expiry <= now => self.unlink(slot, place),
-            (Some(_), Some(new)) => {
-                let bytes = item.bytes();
-                // SAFETY: the item is in a segment of this shard, which is exclusively borrowed.
-                unsafe { item.set_expiry(new) };
-                let segment = &mut self.segments[SegmentId(self.shared.pool.owner(place))];
-                segment.remove_expiry(old, bytes);
-                segment.add_expiry(expiry, bytes);
-            }
-            _ => {
-                let attributes = Attributes { expiry, ..item.attributes() };
-                return Ok(self.rewrite(key, attributes, now)?.is_some());
-            }
+        if attributes.expiry.is_some_and(|expiry| expiry <= now) {
+            self.unlink(slot, place);
+            return Ok(true);
         }
+        let item = self.item(place);
+        let (old, bytes) = (item.attributes(), item.bytes());
+        if old == attributes {
+            return Ok(true);
+        }
+        if !old.has_layout_of(&attributes) {
+            return Ok(self.rewrite(key, attributes, now)?.is_some());
+        }
+        // SAFETY: the item is in a segment of this shard, which is exclusively borrowed.
+        unsafe { item.set_attributes(&attributes) };
+        let segment = &mut self.segments[SegmentId(self.shared.pool.owner(place))];
+        segment.remove_expiry(old.expiry, bytes);
+        segment.add_expiry(attributes.expiry, bytes);
+        self.last_expiry = self.last_expiry.max(attributes.expiry.unwrap_or_default());
         Ok(true)
     }
 
     /// The token of a key's item, given to it now if it has none; `None` if the key is not there.
-    ///
-    /// # Errors
-    /// The item needs a new place, for the token to be added, and there is none.
     pub(crate) fn token(&mut self, key: &Key<'_>, now: UnixMs) -> Result<Option<u64>, Refused> {
         let Some((_, place)) = self.lookup(key, now) else { return Ok(None) };
         let attributes = self.item(place).attributes();
@@ -289,16 +294,6 @@ impl Shard {
         if token < u64::MAX / 2 {
             self.next_token = self.next_token.max(token + 1);
         }
-    }
-
-    /// Sets the marks of the meta protocol's anti-stampede flags. Whether the key was there.
-    pub fn set_marks(&mut self, key: &Key<'_>, stale: bool, won: bool, now: UnixMs) -> bool {
-        let found = self.lookup(key, now);
-        if let Some((_, place)) = found {
-            // SAFETY: the item is in a segment of this shard, which is exclusively borrowed.
-            unsafe { self.item(place).set_marks(stale, won) };
-        }
-        found.is_some()
     }
 
     /// Visits keys in the order of their hashes from `position` (a fraction of 2^64) on, until `enough` says so after a

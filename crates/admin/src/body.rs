@@ -1,0 +1,369 @@
+//! Requests' bodies: JSON objects, read under limits, every field known or refused.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use serde_json::{Map, Value};
+use tidemark_control::{Change, Refusal, RefusalKind, Rotation, SETTINGS, ServerPatch, Setting, SettingsPatch};
+use tidemark_types::{Permissions, Policy};
+
+use crate::answer::ApiError;
+
+/// The largest body: a hundred times what the longest request needs.
+const MAX_BODY_BYTES: usize = 64 << 10;
+/// How long a body may take to arrive.
+const BODY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A body that is one JSON object; `None` for an empty body.
+pub(crate) async fn read_object(body: Body) -> Result<Option<Map<String, Value>>, ApiError> {
+    let reading = tokio::time::timeout(BODY_PATIENCE, axum::body::to_bytes(body, MAX_BODY_BYTES));
+    let bytes = match reading.await {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(_)) => {
+            let message = format!("the body is broken off or longer than {MAX_BODY_BYTES} bytes");
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message));
+        }
+        Err(_) => {
+            let message = format!("the body did not arrive within {} s", BODY_PATIENCE.as_secs());
+            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message));
+        }
+    };
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(object)) => Ok(Some(object)),
+        Ok(_) => Err(bad_json("a JSON object is needed")),
+        Err(error) => Err(bad_json(&format!("the body is not JSON: {error}"))),
+    }
+}
+
+/// As [`read_object`], where there must be one.
+pub(crate) async fn read_needed_object(body: Body) -> Result<Map<String, Value>, ApiError> {
+    read_object(body)
+        .await?
+        .ok_or_else(|| bad_json("the body is empty: a JSON object is needed"))
+}
+
+fn bad_json(message: &str) -> ApiError {
+    ApiError::new(StatusCode::BAD_REQUEST, "bad_json", message)
+}
+
+/// `{"name","goals","limits","policy"}` of a new tenant.
+pub(crate) fn new_tenant(mut object: Map<String, Value>) -> Result<(String, SettingsPatch), Refusal> {
+    let name = match object.remove("name") {
+        Some(Value::String(name)) => name,
+        Some(_) => return Err(wrong("name", "a tenant's name", &["a text"])),
+        None => return Err(Refusal::new(RefusalKind::Invalid, "a new tenant needs a `name`").field("name")),
+    };
+    Ok((name, settings(object, &["name"])?))
+}
+
+/// `{"goals","limits","policy"}`: what is there is set, null clears.
+pub(crate) fn settings_patch(object: Map<String, Value>) -> Result<SettingsPatch, Refusal> {
+    if object.contains_key("name") {
+        return Err(Refusal::new(RefusalKind::Invalid, "a tenant's name can not be changed").field("name"));
+    }
+    settings(object, &[])
+}
+
+fn settings(object: Map<String, Value>, also_allowed: &[&str]) -> Result<SettingsPatch, Refusal> {
+    let mut patch = SettingsPatch::default();
+    for (key, value) in object {
+        let section = SETTINGS.iter().any(|setting| setting.section == key);
+        match value {
+            Value::Object(fields) if section => {
+                for (field, value) in fields {
+                    change(&mut patch, &key, &field, &value)?;
+                }
+            }
+            // A section that is null is one whose fields are all null.
+            Value::Null if section => {
+                for setting in SETTINGS
+                    .iter()
+                    .filter(|setting| setting.section == key && setting.available)
+                {
+                    change(&mut patch, &key, setting.name, &Value::Null)?;
+                }
+            }
+            _ if section => return Err(wrong(&key, "an object", &["an object", "null"])),
+            value
+                if SETTINGS
+                    .iter()
+                    .any(|setting| setting.section.is_empty() && setting.name == key) =>
+            {
+                change(&mut patch, "", &key, &value)?;
+            }
+            _ => {
+                let top_level = ["goals", "limits", "policy"];
+                return Err(unknown_field(&key, also_allowed.iter().chain(&top_level)));
+            }
+        }
+    }
+    Ok(patch)
+}
+
+fn change(patch: &mut SettingsPatch, section: &str, name: &str, value: &Value) -> Result<(), Refusal> {
+    let path = if section.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{section}.{name}")
+    };
+    let known = |setting: &&Setting| setting.section == section && setting.name == name;
+    let Some(setting) = SETTINGS.iter().find(known) else {
+        let allowed = SETTINGS
+            .iter()
+            .filter(|setting| setting.section == section && setting.available);
+        return Err(unknown_field(&path, allowed.map(|setting| &setting.name)));
+    };
+    if !setting.available {
+        // Null is what it is anyway.
+        return if value.is_null() {
+            Ok(())
+        } else {
+            Err(not_available(&path))
+        };
+    }
+    match path.as_str() {
+        "goals.floor_bytes" => patch.floor_bytes = bytes(&path, value)?,
+        "goals.cap_bytes" => patch.cap_bytes = bytes(&path, value)?,
+        _ => patch.policy = policy(&path, value)?,
+    }
+    Ok(())
+}
+
+/// `{"pool_bytes","round_period_us"}`: what is there is set, null clears.
+pub(crate) fn server_patch(object: Map<String, Value>) -> Result<ServerPatch, Refusal> {
+    let mut patch = ServerPatch::default();
+    for (key, value) in object {
+        match key.as_str() {
+            "pool_bytes" => patch.pool_bytes = bytes(&key, &value)?,
+            "round_period_us" => {
+                patch.round_period = match bytes(&key, &value)? {
+                    Change::Keep => Change::Keep,
+                    Change::Clear => Change::Clear,
+                    Change::Set(us) => Change::Set(Duration::from_micros(us)),
+                };
+            }
+            _ => return Err(unknown_field(&key, &["pool_bytes", "round_period_us"])),
+        }
+    }
+    Ok(patch)
+}
+
+/// `{"permissions": "read,write"}` or `{"finish": true}`; nothing: a new secret that allows what the newest one does.
+pub(crate) fn rotation(object: Map<String, Value>) -> Result<Rotation, Refusal> {
+    let (mut permissions, mut is_finish) = (None, false);
+    for (key, value) in object {
+        match (key.as_str(), value) {
+            ("finish", Value::Bool(value)) => is_finish = value,
+            ("finish", _) => return Err(wrong("finish", "whether to end the older secret", &["true", "false"])),
+            ("permissions", Value::String(text)) => {
+                let parsed: Permissions = text.parse().map_err(|error: tidemark_types::PermissionError| {
+                    Refusal::new(RefusalKind::Invalid, error.to_string()).field("permissions")
+                })?;
+                permissions = Some(parsed);
+            }
+            ("permissions", Value::Null) => {}
+            ("permissions", _) => return Err(wrong("permissions", "a list", &["a text such as read,write", "null"])),
+            _ => return Err(unknown_field(&key, &["permissions", "finish"])),
+        }
+    }
+    match (is_finish, permissions) {
+        (true, Some(_)) => {
+            let message = "`finish` makes no new secret that `permissions` could be for";
+            Err(Refusal::new(RefusalKind::Invalid, message).field("permissions"))
+        }
+        (true, None) => Ok(Rotation::Finish),
+        (false, permissions) => Ok(Rotation::Add { permissions }),
+    }
+}
+
+fn bytes(path: &str, value: &Value) -> Result<Change<u64>, Refusal> {
+    match value {
+        Value::Null => Ok(Change::Clear),
+        _ => value
+            .as_u64()
+            .map(Change::Set)
+            .ok_or_else(|| wrong(path, "a whole number", &["a whole number", "null"])),
+    }
+}
+
+fn policy(path: &str, value: &Value) -> Result<Change<Policy>, Refusal> {
+    let names = || Policy::ALL.iter().map(|policy| policy.name());
+    match value {
+        Value::Null => Ok(Change::Clear),
+        Value::String(text) => text
+            .parse()
+            .map(Change::Set)
+            .map_err(|error: tidemark_types::PolicyError| {
+                Refusal::new(RefusalKind::Invalid, error.to_string())
+                    .field(path)
+                    .allowed(names())
+            }),
+        _ => Err(wrong(path, "a policy's name", &[]).allowed(names())),
+    }
+}
+
+fn wrong(path: &str, needed: &str, allowed: &[&str]) -> Refusal {
+    Refusal::new(RefusalKind::Invalid, format!("`{path}` must be {needed}"))
+        .field(path)
+        .allowed(allowed.iter().copied())
+}
+
+fn unknown_field<'a>(path: &str, allowed: impl IntoIterator<Item = &'a &'a str>) -> Refusal {
+    let path: String = path.chars().take(200).collect();
+    Refusal::new(RefusalKind::UnknownField, format!("there is no field `{path}`"))
+        .field(path)
+        .allowed(allowed.into_iter().copied())
+}
+
+fn not_available(path: &str) -> Refusal {
+    let message = format!("`{path}` is not available in this version: it would have no effect");
+    Refusal::new(RefusalKind::NotAvailable, message).field(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(value: Value) -> Map<String, Value> {
+        match value {
+            Value::Object(object) => object,
+            _ => panic!("{value} is no object"),
+        }
+    }
+
+    #[test]
+    fn settings_are_set_cleared_and_kept() {
+        let (floor, cap) = (Change::Set(1 << 20), Change::Set(1 << 30));
+        for (body, floor_bytes, cap_bytes, policy) in [
+            (json!({}), Change::Keep, Change::Keep, Change::Keep),
+            (
+                json!({"goals": {"floor_bytes": 1 << 20}}),
+                floor,
+                Change::Keep,
+                Change::Keep,
+            ),
+            (
+                json!({"goals": {"cap_bytes": 1 << 30, "floor_bytes": null}}),
+                Change::Clear,
+                cap,
+                Change::Keep,
+            ),
+            (json!({"goals": null}), Change::Clear, Change::Clear, Change::Keep),
+            (
+                json!({"policy": "clock"}),
+                Change::Keep,
+                Change::Keep,
+                Change::Set(Policy::Clock),
+            ),
+            (json!({"policy": null}), Change::Keep, Change::Keep, Change::Clear),
+            (json!({"limits": null}), Change::Keep, Change::Keep, Change::Keep),
+            (
+                json!({"limits": {"connections": null}, "goals": {"hit_ratio": null}}),
+                Change::Keep,
+                Change::Keep,
+                Change::Keep,
+            ),
+        ] {
+            let expected = SettingsPatch {
+                floor_bytes,
+                cap_bytes,
+                policy,
+            };
+            assert_eq!(settings_patch(object(body.clone())), Ok(expected), "{body}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_refused_by_name() {
+        for (body, kind, field) in [
+            (json!({"goal": {}}), RefusalKind::UnknownField, "goal"),
+            (json!({"goals": {"cap": 1}}), RefusalKind::UnknownField, "goals.cap"),
+            (
+                json!({"goals": {"cap_bytes": "64MiB"}}),
+                RefusalKind::Invalid,
+                "goals.cap_bytes",
+            ),
+            (
+                json!({"goals": {"cap_bytes": -1}}),
+                RefusalKind::Invalid,
+                "goals.cap_bytes",
+            ),
+            (
+                json!({"goals": {"cap_bytes": 1.5}}),
+                RefusalKind::Invalid,
+                "goals.cap_bytes",
+            ),
+            (json!({"goals": 5}), RefusalKind::Invalid, "goals"),
+            (json!({"policy": "lru"}), RefusalKind::Invalid, "policy"),
+            (json!({"policy": "fifo:3"}), RefusalKind::Invalid, "policy"),
+            (json!({"policy": 3}), RefusalKind::Invalid, "policy"),
+            (json!({"name": "other"}), RefusalKind::Invalid, "name"),
+        ] {
+            let refusal = settings_patch(object(body.clone())).unwrap_err();
+            assert_eq!((refusal.kind, refusal.field.as_deref()), (kind, Some(field)), "{body}");
+        }
+        for setting in SETTINGS.iter().filter(|setting| !setting.available) {
+            let refusal = settings_patch(object(json!({setting.section: {setting.name: 1}}))).unwrap_err();
+            assert_eq!(refusal.kind, RefusalKind::NotAvailable, "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn allowed_names_are_listed() {
+        let allowed = |body| settings_patch(object(body)).unwrap_err().allowed;
+        assert_eq!(allowed(json!({"x": 1})), ["goals", "limits", "policy"]);
+        assert_eq!(allowed(json!({"goals": {"x": 1}})), ["floor_bytes", "cap_bytes"]);
+        assert_eq!(allowed(json!({"policy": "x"})), ["fifo", "clock", "s3fifo"]);
+        assert_eq!(
+            new_tenant(object(json!({"name": "a", "x": 1}))).unwrap_err().allowed[0],
+            "name"
+        );
+    }
+
+    #[test]
+    fn a_new_tenant_needs_a_name() {
+        assert_eq!(
+            new_tenant(object(json!({"name": "shop"}))),
+            Ok(("shop".into(), SettingsPatch::default()))
+        );
+        for body in [json!({}), json!({"name": 5}), json!({"name": null})] {
+            assert_eq!(new_tenant(object(body)).unwrap_err().field.as_deref(), Some("name"));
+        }
+    }
+
+    #[test]
+    fn the_server_s_settings() {
+        let patch = server_patch(object(json!({"pool_bytes": 5, "round_period_us": null}))).unwrap();
+        assert_eq!((patch.pool_bytes, patch.round_period), (Change::Set(5), Change::Clear));
+        for body in [
+            json!({"memory": 5}),
+            json!({"pool_bytes": "1GiB"}),
+            json!({"round_period_us": -5}),
+        ] {
+            assert!(server_patch(object(body.clone())).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn rotations() {
+        let add = |permissions| Some(Rotation::Add { permissions });
+        for (body, expected) in [
+            (json!({}), add(None)),
+            (json!({"permissions": null, "finish": false}), add(None)),
+            (json!({"permissions": "read"}), add(Some(Permissions::READ))),
+            (json!({"finish": true}), Some(Rotation::Finish)),
+            (json!({"finish": true, "permissions": "read"}), None),
+            (json!({"finish": "yes"}), None),
+            (json!({"permissions": "fly"}), None),
+            (json!({"permissions": ["read"]}), None),
+            (json!({"secret": "x"}), None),
+        ] {
+            assert_eq!(rotation(object(body.clone())).ok(), expected, "{body}");
+        }
+    }
+}

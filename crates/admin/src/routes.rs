@@ -1,0 +1,149 @@
+//! Which path does what, and who may call it.
+
+use axum::Json;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use serde::Serialize;
+use serde_json::{Map, json};
+use tidemark_control::{ControlHandle, ServerView, TenantView};
+
+use crate::answer::ApiError;
+use crate::body;
+use crate::token::Token;
+
+/// Paths that belong to capabilities of later versions. They are known, so that a client is told what it meets.
+const LATER: [&str; 5] = [
+    "/metrics",
+    "/api/v1/usage",
+    "/api/v1/events",
+    "/api/v1/tenants/{name}/curve",
+    "/api/v1/tenants/{name}/moves",
+];
+/// What needs no token: it says nothing that a connection attempt would not.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+type Result<T> = std::result::Result<T, ApiError>;
+type Name = std::result::Result<Path<String>, PathRejection>;
+
+/// Every path of the API. With a token, calls must carry it; without one, whoever can connect may command.
+pub(crate) fn router(control: ControlHandle, token: Option<Token>) -> Router {
+    let mut router = Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/api/v1/server", get(server).patch(set_server))
+        .route("/api/v1/tenants", get(tenants).post(create_tenant))
+        .route(
+            "/api/v1/tenants/{name}",
+            get(tenant).patch(set_tenant).delete(remove_tenant),
+        )
+        .route("/api/v1/tenants/{name}/rotate", post(rotate));
+    for path in LATER {
+        router = router.route(path, any(later));
+    }
+    router = router
+        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(no_such_path);
+    if let Some(token) = token {
+        router = router.layer(from_fn_with_state(token, check_token));
+    }
+    router.with_state(control)
+}
+
+async fn check_token(State(token): State<Token>, request: Request, next: Next) -> Response {
+    let header = request.headers().get(header::AUTHORIZATION);
+    let is_allowed = header.is_some_and(|value| token.is_in(value.as_bytes()));
+    if is_allowed || OPEN.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    let message = "this needs the token from admin.token in the data folder, as `Authorization: Bearer TOKEN`";
+    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", message).into_response()
+}
+
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+async fn readyz(State(control): State<ControlHandle>) -> Response {
+    let readiness = control.readiness();
+    let status = if readiness.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, Json(readiness)).into_response()
+}
+
+async fn server(State(control): State<ControlHandle>) -> Result<Json<ServerView>> {
+    Ok(Json(control.server().await?))
+}
+
+async fn set_server(State(control): State<ControlHandle>, body: Body) -> Result<Json<ServerView>> {
+    let patch = body::server_patch(body::read_needed_object(body).await?)?;
+    Ok(Json(control.set_server(patch).await?))
+}
+
+/// Typed, not a tree of JSON values: of ten thousand tenants that would take many times the text's memory.
+#[derive(Serialize)]
+struct Tenants {
+    tenants: Vec<TenantView>,
+}
+
+async fn tenants(State(control): State<ControlHandle>) -> Result<Json<Tenants>> {
+    let tenants = control.tenants().await?;
+    Ok(Json(Tenants { tenants }))
+}
+
+async fn create_tenant(State(control): State<ControlHandle>, body: Body) -> Result<Response> {
+    let (name, patch) = body::new_tenant(body::read_needed_object(body).await?)?;
+    let secret = control.create_tenant(&name, patch).await?;
+    let created = json!({ "name": name, "secret": secret.expose() });
+    Ok((StatusCode::CREATED, Json(created)).into_response())
+}
+
+async fn tenant(State(control): State<ControlHandle>, name: Name) -> Result<Json<TenantView>> {
+    Ok(Json(control.tenant(text(name)?).await?))
+}
+
+async fn set_tenant(State(control): State<ControlHandle>, name: Name, body: Body) -> Result<Json<TenantView>> {
+    let patch = body::settings_patch(body::read_needed_object(body).await?)?;
+    Ok(Json(control.set_tenant(text(name)?, patch).await?))
+}
+
+async fn remove_tenant(State(control): State<ControlHandle>, name: Name) -> Result<StatusCode> {
+    control.remove_tenant(text(name)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn rotate(State(control): State<ControlHandle>, name: Name, body: Body) -> Result<Response> {
+    let name = text(name)?;
+    let rotation = body::rotation(body::read_object(body).await?.unwrap_or_else(Map::new))?;
+    let secret = control.rotate(&name, rotation).await?;
+    let secret = secret.as_ref().map(|secret| secret.expose());
+    Ok(Json(json!({ "name": name, "secret": secret })).into_response())
+}
+
+async fn later(uri: Uri) -> ApiError {
+    let message = format!("{} is not available in this version", uri.path());
+    ApiError::new(StatusCode::NOT_FOUND, "not_available", message)
+}
+
+async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{method} is not possible on {}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+}
+
+async fn no_such_path(uri: Uri) -> ApiError {
+    ApiError::no_such_path(uri.path())
+}
+
+/// A path that is not UTF-8 names nothing.
+fn text(name: Name) -> Result<String> {
+    name.map(|Path(name)| name)
+        .map_err(|_| ApiError::no_such_path("this path: it is not UTF-8"))
+}

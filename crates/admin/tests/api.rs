@@ -1,0 +1,541 @@
+//! The API over real sockets: a real control plane with a real state file, and a fake data plane.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin};
+use tidemark_control::fake::FakeDataPlane;
+use tidemark_control::{Control, ControlConfig, Listeners, Mailbox, StateFile};
+use tidemark_types::{Clock, GIB, MIB, SystemClock};
+
+/// Far longer than any answer takes, so that only a hang is one.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Scene {
+    folder: TempDir,
+    data_plane: Arc<FakeDataPlane>,
+    control: Control,
+    admin: Admin,
+    address: SocketAddr,
+    token: String,
+}
+
+fn bind(folder: &Path) -> Result<BoundAdmin, AdminError> {
+    BoundAdmin::bind(&AdminConfig {
+        address: Some("127.0.0.1:0".parse().unwrap()),
+        folder: folder.into(),
+    })
+}
+
+fn start() -> Scene {
+    let folder = tempfile::tempdir().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let data_plane = Arc::new(FakeDataPlane::new(Arc::clone(&clock)));
+    let state = StateFile::open(folder.path(), clock.now()).unwrap();
+    let bound = bind(folder.path()).unwrap();
+    let address = bound.address().unwrap();
+    let token = bound.new_token().unwrap().to_owned();
+    let mailbox = Mailbox::default();
+    data_plane.set_waker(mailbox.waker());
+    let config = ControlConfig {
+        pool_bytes: GIB,
+        pool_limit_bytes: 4 * GIB,
+        workers: 2,
+        listeners: Listeners {
+            redis: Some("127.0.0.1:6379".parse().unwrap()),
+            admin: Some(address),
+            ..Listeners::default()
+        },
+    };
+    let control = Control::start(mailbox, state, Arc::clone(&data_plane) as _, clock, config).unwrap();
+    let admin = bound.serve(&control.handle()).unwrap();
+    Scene {
+        folder,
+        data_plane,
+        control,
+        admin,
+        address,
+        token,
+    }
+}
+
+/// What came back.
+#[derive(Debug)]
+struct Reply {
+    status: u16,
+    head: String,
+    body: Value,
+}
+
+impl Reply {
+    fn read(mut stream: impl Read) -> Self {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        Self {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            head: head.to_ascii_lowercase(),
+            body: serde_json::from_str(body).unwrap_or_else(|_| json!(body)),
+        }
+    }
+
+    fn code(&self) -> &str {
+        self.body["error"]["code"].as_str().unwrap_or_default()
+    }
+}
+
+fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+impl Scene {
+    fn unix(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.folder.path().join("admin.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    fn tcp(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    fn call_raw(&self, method: &str, path: &str, body: &[u8]) -> Reply {
+        let mut stream = self.unix();
+        // A server that refuses a body may answer and close before it has read all of it.
+        let _ = stream.write_all(&request(method, path, "", body));
+        Reply::read(stream)
+    }
+
+    fn call(&self, method: &str, path: &str, body: &Value) -> Reply {
+        let text = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        self.call_raw(method, path, text.as_bytes())
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.call("GET", path, &Value::Null)
+    }
+
+    fn create(&self, name: &str) {
+        assert_eq!(
+            self.call("POST", "/api/v1/tenants", &json!({ "name": name })).status,
+            201
+        );
+    }
+
+    fn over_tcp(&self, path: &str, headers: &str) -> Reply {
+        let mut stream = self.tcp();
+        stream.write_all(&request("GET", path, headers, b"")).unwrap();
+        Reply::read(stream)
+    }
+
+    fn stop(self) {
+        self.admin.stop();
+        self.control.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_tenant_s_life() {
+    let scene = start();
+    let body = json!({"name": "shop", "goals": {"cap_bytes": 64 * MIB, "floor_bytes": 2 * MIB}, "policy": "clock"});
+    let created = scene.call("POST", "/api/v1/tenants", &body);
+    assert_eq!((created.status, &created.body["name"]), (201, &json!("shop")));
+    assert_eq!(created.body["secret"].as_str().unwrap().len(), 43);
+    assert_eq!(scene.call("POST", "/api/v1/tenants", &body).code(), "name_taken");
+
+    let shown = scene.get("/api/v1/tenants/shop").body;
+    assert_eq!(
+        (&shown["state"], &shown["policy"], &shown["shards"]),
+        (&json!("idle"), &json!("clock"), &json!(1))
+    );
+    assert_eq!(shown["goals"]["cap_bytes"], json!(64 * MIB));
+    assert_eq!(
+        (&shown["goals"]["hit_ratio"], &shown["goal_state"]),
+        (&Value::Null, &json!("none"))
+    );
+
+    scene.data_plane.set_demand("shop", GIB);
+    scene.data_plane.write();
+    let patched = scene.call(
+        "PATCH",
+        "/api/v1/tenants/shop",
+        &json!({"goals": {"cap_bytes": 4 * MIB}, "policy": null}),
+    );
+    assert_eq!((patched.status, &patched.body["policy"]), (200, &json!("s3fifo")));
+    assert_eq!(patched.body["goals"]["floor_bytes"], json!(2 * MIB), "a patch merges");
+    assert!(scene.data_plane.tenant("shop").unwrap().1 <= 4 * MIB);
+
+    let rotated = scene.call("POST", "/api/v1/tenants/shop/rotate", &json!({"permissions": "read"}));
+    assert_ne!(rotated.body["secret"], created.body["secret"]);
+    assert_eq!(
+        scene.get("/api/v1/tenants/shop").body["secrets"][1]["permissions"],
+        json!("read")
+    );
+    assert_eq!(
+        scene.call("POST", "/api/v1/tenants/shop/rotate", &Value::Null).status,
+        200
+    );
+    let finished = scene.call("POST", "/api/v1/tenants/shop/rotate", &json!({"finish": true}));
+    assert_eq!(finished.body, json!({"name": "shop", "secret": null}));
+
+    let names = |scene: &Scene| -> Vec<Value> {
+        let body = scene.get("/api/v1/tenants").body;
+        body["tenants"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tenant| tenant["name"].clone())
+            .collect()
+    };
+    assert_eq!(names(&scene), [json!("default"), json!("shop")]);
+    let removed = scene.call("DELETE", "/api/v1/tenants/shop", &Value::Null);
+    assert_eq!((removed.status, &removed.body), (204, &json!("")));
+    assert_eq!(names(&scene), [json!("default")]);
+    assert_eq!(scene.get("/api/v1/tenants/shop").code(), "not_found");
+    scene.stop();
+}
+
+#[test]
+fn the_server_is_shown_and_set() {
+    let scene = start();
+    let shown = scene.get("/api/v1/server").body;
+    assert_eq!((&shown["pool_bytes"], &shown["workers"]), (&json!(GIB), &json!(2)));
+    assert_eq!(
+        (&shown["redis"], &shown["memcached"]),
+        (&json!("127.0.0.1:6379"), &Value::Null)
+    );
+    assert_eq!(shown["unexplained_cpu_seconds_total"], Value::Null);
+    assert!(shown["rss_bytes"].as_u64() > Some(0) && shown["rounds_total"].as_u64() > Some(0));
+    let set = scene.call(
+        "PATCH",
+        "/api/v1/server",
+        &json!({"pool_bytes": 2 * GIB, "round_period_us": 250_000}),
+    );
+    assert_eq!(
+        (&set.body["pool_bytes"], &set.body["round_period_us"]),
+        (&json!(2 * GIB), &json!(250_000))
+    );
+    assert_eq!(scene.data_plane.pool_and_granted_bytes().0, 2 * GIB);
+    assert_eq!(
+        scene.call("PATCH", "/api/v1/server", &json!({"pool_bytes": null})).body["pool_bytes"],
+        json!(GIB)
+    );
+    scene.stop();
+}
+
+#[test]
+fn mistakes_are_answered_by_code_and_field() {
+    let scene = start();
+    scene.create("shop");
+    let tenants = "/api/v1/tenants";
+    let shop = "/api/v1/tenants/shop";
+    for (method, path, body, status, code, field) in [
+        ("POST", tenants, json!({}), 400, "invalid", "name"),
+        ("POST", tenants, json!({"name": "a b"}), 400, "invalid", "name"),
+        (
+            "POST",
+            tenants,
+            json!({"name": "x", "colour": 1}),
+            400,
+            "unknown_field",
+            "colour",
+        ),
+        (
+            "POST",
+            tenants,
+            json!({"name": "x", "goals": {"hit_ratio": 0.9}}),
+            400,
+            "not_available",
+            "goals.hit_ratio",
+        ),
+        (
+            "POST",
+            tenants,
+            json!({"name": "x", "limits": {"connections": 9}}),
+            400,
+            "not_available",
+            "limits.connections",
+        ),
+        (
+            "POST",
+            tenants,
+            json!({"name": "x", "goals": {"cap_bytes": 5}}),
+            400,
+            "invalid",
+            "goals.cap_bytes",
+        ),
+        (
+            "POST",
+            tenants,
+            json!({"name": "x", "goals": {"floor_bytes": 2 * GIB}}),
+            409,
+            "over_limit",
+            "goals.floor_bytes",
+        ),
+        (
+            "POST",
+            tenants,
+            json!({"name": "x", "policy": "lru"}),
+            400,
+            "invalid",
+            "policy",
+        ),
+        ("POST", tenants, json!([1]), 400, "bad_json", ""),
+        ("POST", tenants, Value::Null, 400, "bad_json", ""),
+        ("PATCH", shop, json!({"name": "y"}), 400, "invalid", "name"),
+        ("PATCH", shop, Value::Null, 400, "bad_json", ""),
+        ("PATCH", "/api/v1/tenants/nobody", json!({}), 404, "not_found", ""),
+        ("DELETE", "/api/v1/tenants/nobody", Value::Null, 404, "not_found", ""),
+        (
+            "POST",
+            "/api/v1/tenants/nobody/rotate",
+            Value::Null,
+            404,
+            "not_found",
+            "",
+        ),
+        (
+            "POST",
+            "/api/v1/tenants/shop/rotate",
+            json!({"finish": 1}),
+            400,
+            "invalid",
+            "finish",
+        ),
+        (
+            "PATCH",
+            "/api/v1/server",
+            json!({"pool_bytes": 1}),
+            400,
+            "invalid",
+            "pool_bytes",
+        ),
+        (
+            "PATCH",
+            "/api/v1/server",
+            json!({"round_period_us": 1}),
+            400,
+            "invalid",
+            "round_period_us",
+        ),
+        (
+            "PATCH",
+            "/api/v1/server",
+            json!({"memory": 1}),
+            400,
+            "unknown_field",
+            "memory",
+        ),
+        (
+            "GET",
+            "/api/v1/tenants/shop/curve",
+            Value::Null,
+            404,
+            "not_available",
+            "",
+        ),
+        (
+            "GET",
+            "/api/v1/tenants/shop/moves",
+            Value::Null,
+            404,
+            "not_available",
+            "",
+        ),
+        (
+            "GET",
+            "/api/v1/usage?tenant=shop",
+            Value::Null,
+            404,
+            "not_available",
+            "",
+        ),
+        ("GET", "/api/v1/events", Value::Null, 404, "not_available", ""),
+        ("GET", "/metrics", Value::Null, 404, "not_available", ""),
+        ("GET", "/api/v1/tenants/%ff%fe", Value::Null, 404, "not_found", ""),
+        ("GET", "/api/v2/server", Value::Null, 404, "not_found", ""),
+        ("PUT", shop, json!({}), 405, "method_not_allowed", ""),
+        ("OPTIONS", "/api/v1/server", Value::Null, 405, "method_not_allowed", ""),
+    ] {
+        let reply = scene.call(method, path, &body);
+        let found_field = reply.body["error"]["field"].as_str().unwrap_or_default();
+        assert_eq!(
+            (reply.status, reply.code(), found_field),
+            (status, code, field),
+            "{method} {path} {body}"
+        );
+        assert!(reply.body["error"]["message"].as_str().unwrap().len() > 10, "{reply:?}");
+        assert!(
+            reply.body["error"].as_object().unwrap().contains_key("allowed"),
+            "{reply:?}"
+        );
+    }
+    assert_eq!(
+        scene.get("/api/v1/tenants").body["tenants"].as_array().unwrap().len(),
+        2
+    );
+    let allowed = scene.call("PATCH", shop, &json!({"policy": "lru"})).body["error"]["allowed"].clone();
+    assert_eq!(allowed, json!(["fifo", "clock", "s3fifo"]));
+    assert!(scene.call("PUT", shop, &json!({})).head.contains("allow: get"));
+    scene.stop();
+}
+
+#[test]
+fn bodies_that_are_no_json_or_too_long() {
+    let scene = start();
+    let too_long = vec![b' '; (64 << 10) + 1];
+    let nested = "[".repeat(10_000);
+    for (body, status, code) in [
+        (b"{".as_slice(), 400, "bad_json"),
+        (b"\xff\xfe", 400, "bad_json"),
+        (b"{\"name\": \"x\"} x", 400, "bad_json"),
+        (nested.as_bytes(), 400, "bad_json"),
+        (&too_long, 413, "too_large"),
+    ] {
+        let reply = scene.call_raw("POST", "/api/v1/tenants", body);
+        assert_eq!((reply.status, reply.code()), (status, code));
+    }
+    // A length that is promised and not sent, and bytes that are no HTTP: the connection ends, the server goes on.
+    for bytes in [
+        b"POST /api/v1/tenants HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{".as_slice(),
+        b"\x80\r\n\r\n",
+    ] {
+        let mut stream = scene.unix();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+    }
+    assert_eq!(scene.get("/healthz").status, 200);
+    scene.stop();
+}
+
+#[test]
+fn over_tcp_the_token_is_needed() {
+    let scene = start();
+    let token = format!("Authorization: Bearer {}\r\n", scene.token);
+    let wrong = format!("Authorization: Bearer {}x\r\n", scene.token);
+    for (path, headers, status) in [
+        ("/api/v1/server", token.as_str(), 200),
+        ("/api/v1/server", wrong.as_str(), 401),
+        ("/api/v1/server", "", 401),
+        ("/api/v1/server", "Authorization: \u{ff}\r\n", 401),
+        ("/api/v1/nothing", "", 401),
+        ("/api/v1/nothing", token.as_str(), 404),
+        ("/api/v1/events", "", 401),
+        ("/healthz", "", 200),
+        ("/readyz", "", 200),
+    ] {
+        let reply = scene.over_tcp(path, headers);
+        assert_eq!(reply.status, status, "{path} {headers}");
+        assert_eq!(reply.status == 401, reply.head.contains("www-authenticate: bearer"));
+    }
+    scene.stop();
+}
+
+#[test]
+fn readiness_turns_with_draining() {
+    let scene = start();
+    let ready = scene.get("/readyz");
+    assert_eq!(
+        (ready.status, &ready.body["ready"], &ready.body["control"]),
+        (200, &json!(true), &json!("ok"))
+    );
+    assert!(ready.body["age_seconds"].is_u64());
+    scene.control.handle().set_draining();
+    let draining = scene.get("/readyz");
+    assert_eq!((draining.status, &draining.body["ready"]), (503, &json!(false)));
+    assert_eq!(scene.get("/healthz").status, 200);
+    scene.stop();
+}
+
+#[test]
+fn a_stopping_control_plane_is_no_hang() {
+    let scene = start();
+    scene.data_plane.withhold_removed(true);
+    scene.create("shop");
+    let mut waiting = scene.unix();
+    waiting
+        .write_all(&request("DELETE", "/api/v1/tenants/shop", "", b""))
+        .unwrap();
+    let state = |scene: &Scene| scene.get("/api/v1/tenants/shop").body["state"].clone();
+    while state(&scene) != json!("removing") {
+        std::thread::yield_now();
+    }
+    let Scene { control, admin, .. } = scene;
+    control.stop().unwrap();
+    let reply = Reply::read(waiting);
+    assert_eq!((reply.status, reply.code()), (503, "unavailable"));
+    admin.stop();
+}
+
+#[test]
+fn silent_connections_leave_room_and_the_socket_is_its_owner_s() {
+    let scene = start();
+    let mode = std::fs::metadata(scene.folder.path().join("admin.sock"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // More than TCP has places for: the Unix socket has its own.
+    let silent: Vec<TcpStream> = (0..100).map(|_| scene.tcp()).collect();
+    assert_eq!(scene.get("/healthz").status, 200);
+    drop(silent);
+    assert_eq!(scene.over_tcp("/healthz", "").status, 200);
+    scene.stop();
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    let bound = bind(folder.path()).unwrap();
+    assert!(bound.new_token().is_some());
+    let error = bind(folder.path()).unwrap_err().to_string();
+    assert!(
+        error.contains(&path.display().to_string()) && error.contains("another server"),
+        "{error}"
+    );
+    drop(bound);
+    assert!(!path.exists());
+    assert!(
+        bind(folder.path()).unwrap().new_token().is_none(),
+        "the token is shown once"
+    );
+}
+
+#[test]
+fn a_taken_address_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let config = AdminConfig {
+        address: Some(address),
+        folder: folder.path().into(),
+    };
+    let error = BoundAdmin::bind(&config).unwrap_err();
+    assert!(
+        matches!(&error, AdminError::Bind { address: named, .. } if *named == address),
+        "{error}"
+    );
+}

@@ -1,0 +1,398 @@
+//! Every tenant with its settings, its grant and what the data plane last said of it; and the plan that follows.
+//!
+//! Snapshots and commands go in, plans come out; no clock, file, socket or thread in here.
+//!
+//! Invariants: a tenant that holds nothing is in none of the lists that a round walks, so that it costs a round
+//! nothing. A tenant is in a plan exactly when something in it changed since its last plan. Time is what the caller
+//! says, and does not go back.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use tidemark_types::{
+    MIB, Plan, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan, TenantSnapshot,
+    TenantState, UnixMs,
+};
+
+use crate::grant::{Holder, Problem, grantable_bytes, grants, reserve_bytes};
+use crate::hit_window::HitWindow;
+use crate::shards::shards_for;
+use crate::state::TenantRecord;
+
+/// A tenant wants more while it grew or was short of memory within this time: longer than a round, so that one quiet
+/// round does not take its headroom away.
+const WANT_LASTS: Duration = Duration::from_secs(2);
+/// A tenant that was emptied keeps its grant this long, because the next write often follows the flush.
+const IDLE_AFTER: Duration = Duration::from_secs(2);
+/// In a full pool at most an eighth of it moves to equal shares per second: a newcomer has its share within seconds,
+/// and the others evict no faster than they can serve beside it.
+const STEPS_PER_POOL: u64 = 8;
+/// The first grant, so that a tenant can write before the control plane has heard of it.
+const MIN_FIRST_GRANT_BYTES: u64 = MIB;
+/// And for each shard enough for some segments and the index.
+const FIRST_GRANT_PER_SHARD_BYTES: u64 = MIB / 4;
+
+/// All tenants.
+#[derive(Debug)]
+pub(crate) struct Book {
+    workers: usize,
+    pool_bytes: u64,
+    /// What the last plan said; `None` before the first.
+    planned_pool_bytes: Option<u64>,
+    pool: PoolSnapshot,
+    tenants: HashMap<TenantId, Tenant>,
+    names: BTreeMap<TenantName, TenantId>,
+    /// Those that hold memory or ask for some.
+    holders: BTreeSet<TenantId>,
+    /// Holders whose usage is zero, and since when.
+    empty_since: BTreeMap<TenantId, UnixMs>,
+    /// Those that the next plan must mention.
+    changed: BTreeSet<TenantId>,
+    /// Something happened that may move grants.
+    is_dirty: bool,
+    sequence: u64,
+    decided_at: UnixMs,
+}
+
+/// One tenant.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    pub(crate) record: TenantRecord,
+    pub(crate) shards: u16,
+    pub(crate) grant_bytes: u64,
+    pub(crate) is_removing: bool,
+    /// What the data plane said, for one that was ever touched.
+    pub(crate) seen: Option<Box<Seen>>,
+    plan_version: u64,
+}
+
+/// What is known of a tenant from snapshots.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) usage_bytes: u64,
+    pub(crate) items: u64,
+    pub(crate) connections: u64,
+    pub(crate) counters: TenantCounters,
+    pub(crate) hits: HitWindow,
+    /// When it last grew or was short of memory.
+    wanted_at: Option<UnixMs>,
+    /// Since the last decision.
+    was_short: bool,
+    /// About how much it wrote since the last decision.
+    inflow_bytes: u64,
+}
+
+impl Book {
+    /// With the tenants of the state file; none holds anything yet.
+    pub(crate) fn new(pool_bytes: u64, workers: usize, records: Vec<TenantRecord>) -> Self {
+        let mut book = Self {
+            workers,
+            pool_bytes,
+            planned_pool_bytes: None,
+            pool: PoolSnapshot::default(),
+            tenants: HashMap::with_capacity(records.len()),
+            names: BTreeMap::new(),
+            holders: BTreeSet::new(),
+            empty_since: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            is_dirty: true,
+            sequence: 0,
+            decided_at: UnixMs(0),
+        };
+        for record in records {
+            book.insert(record);
+        }
+        book
+    }
+
+    /// Adds a tenant.
+    pub(crate) fn insert(&mut self, record: TenantRecord) {
+        let id = record.id;
+        self.names.insert(record.name.clone(), id);
+        self.changed.insert(id);
+        let tenant = Tenant {
+            shards: shards_for(record.settings.cap_bytes, self.pool_bytes, self.workers),
+            record,
+            grant_bytes: 0,
+            is_removing: false,
+            seen: None,
+            plan_version: 0,
+        };
+        self.tenants.insert(id, tenant);
+    }
+
+    /// Takes over a tenant's new settings or secrets.
+    pub(crate) fn update(&mut self, record: TenantRecord) {
+        if let Some(tenant) = self.tenants.get_mut(&record.id) {
+            self.changed.insert(record.id);
+            tenant.record = record;
+        }
+    }
+
+    /// Begins a tenant's removal; it ends with the snapshot that says that its memory is back.
+    pub(crate) fn start_removing(&mut self, id: TenantId) {
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            tenant.is_removing = true;
+            tenant.grant_bytes = 0;
+            self.holders.remove(&id);
+            self.empty_since.remove(&id);
+            self.changed.insert(id);
+        }
+    }
+
+    /// Changes the pool's size.
+    pub(crate) fn set_pool_bytes(&mut self, pool_bytes: u64) {
+        self.is_dirty |= self.pool_bytes != pool_bytes;
+        self.pool_bytes = pool_bytes;
+    }
+
+    /// The pool's size.
+    pub(crate) fn pool_bytes(&self) -> u64 {
+        self.pool_bytes
+    }
+
+    /// What the data plane last said of the pool.
+    pub(crate) fn pool(&self) -> PoolSnapshot {
+        self.pool
+    }
+
+    /// All grants together.
+    pub(crate) fn granted_bytes(&self) -> u64 {
+        self.holders
+            .iter()
+            .filter_map(|id| self.tenants.get(id))
+            .map(|tenant| tenant.grant_bytes)
+            .sum()
+    }
+
+    /// A tenant by its name, also one that is being removed.
+    pub(crate) fn find(&self, name: &str) -> Option<&Tenant> {
+        let name: TenantName = name.parse().ok()?;
+        self.tenants.get(self.names.get(&name)?)
+    }
+
+    /// Every tenant by name.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = &Tenant> {
+        self.names.values().filter_map(|id| self.tenants.get(id))
+    }
+
+    /// How many tenants there are.
+    pub(crate) fn len(&self) -> usize {
+        self.tenants.len()
+    }
+
+    /// How many tenants a round looks at.
+    #[cfg(test)]
+    pub(crate) fn holder_count(&self) -> usize {
+        self.holders.len()
+    }
+
+    /// Takes over what the data plane reports. Its cost is that of the tenants in the snapshot.
+    pub(crate) fn observe(&mut self, snapshot: &Snapshot, now: UnixMs) {
+        self.pool = snapshot.pool;
+        for report in &snapshot.tenants {
+            self.observe_tenant(now, report);
+        }
+        for id in &snapshot.removed {
+            if let Some(tenant) = self.tenants.remove(id) {
+                self.names.remove(&tenant.record.name);
+            }
+            self.holders.remove(id);
+            self.empty_since.remove(id);
+            self.changed.remove(id);
+            self.is_dirty = true;
+        }
+    }
+
+    fn observe_tenant(&mut self, now: UnixMs, report: &TenantSnapshot) {
+        let Some(tenant) = self.tenants.get_mut(&report.id) else {
+            return;
+        };
+        let seen = tenant.seen.get_or_insert_default();
+        let sets_before = seen.counters.sets;
+        seen.take_over(now, report);
+        if tenant.is_removing {
+            return;
+        }
+        // A first grant is the data plane's own; every other one is the last plan's.
+        if tenant.grant_bytes == 0 {
+            tenant.grant_bytes = report.grant_bytes;
+        }
+        self.is_dirty = true;
+        if report.usage_bytes > 0 || tenant.grant_bytes > 0 || seen.was_short {
+            self.holders.insert(report.id);
+        }
+        if report.usage_bytes > 0 {
+            self.empty_since.remove(&report.id);
+        } else if self.holders.contains(&report.id) {
+            let wrote = report.counters.sets > sets_before;
+            let since = self.empty_since.entry(report.id).or_insert(now);
+            *since = if wrote { now } else { *since };
+        }
+    }
+
+    /// What the data plane shall do from now on; `None` if nothing changes. Its cost is that of the tenants that hold
+    /// memory, and nothing when nothing happened.
+    pub(crate) fn plan(&mut self, now: UnixMs) -> Option<Plan> {
+        self.retire_empty(now);
+        let must_decide = std::mem::take(&mut self.is_dirty) || !self.changed.is_empty();
+        if !must_decide {
+            return None;
+        }
+        self.decide(now);
+        if self.changed.is_empty() && self.planned_pool_bytes == Some(self.pool_bytes) {
+            return None;
+        }
+        self.sequence += 1;
+        self.planned_pool_bytes = Some(self.pool_bytes);
+        let reserve_bytes = reserve_bytes(self.pool_bytes);
+        let mut tenants = Vec::with_capacity(self.changed.len());
+        for id in std::mem::take(&mut self.changed) {
+            if let Some(tenant) = self.tenants.get_mut(&id) {
+                tenants.push(tenant.plan(reserve_bytes));
+            }
+        }
+        Some(Plan {
+            sequence: self.sequence,
+            pool_bytes: self.pool_bytes,
+            tenants,
+        })
+    }
+
+    /// Takes the grant of tenants that have been empty for a while.
+    fn retire_empty(&mut self, now: UnixMs) {
+        let due: Vec<TenantId> = self
+            .empty_since
+            .iter()
+            .filter(|(_, since)| now.since(**since) >= IDLE_AFTER)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            self.empty_since.remove(&id);
+            self.holders.remove(&id);
+            if let Some(tenant) = self.tenants.get_mut(&id) {
+                tenant.grant_bytes = 0;
+                self.changed.insert(id);
+                if let Some(seen) = &mut tenant.seen {
+                    seen.hits = HitWindow::default();
+                }
+            }
+        }
+    }
+
+    /// Sets the grants of all holders.
+    fn decide(&mut self, now: UnixMs) {
+        let mut ids = Vec::with_capacity(self.holders.len());
+        let mut holders = Vec::with_capacity(self.holders.len());
+        for id in &self.holders {
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                ids.push(*id);
+                holders.push(tenant.holder(now));
+            }
+        }
+        let elapsed_ms = now.since(self.decided_at).as_millis().min(1000);
+        self.decided_at = now;
+        // At most a thousandth of 2^64 times a thousand.
+        let step_bytes =
+            grantable_bytes(self.pool_bytes) / STEPS_PER_POOL / 1000 * u64::try_from(elapsed_ms).unwrap_or(1000);
+        let decided = grants(&Problem {
+            pool_bytes: self.pool_bytes,
+            step_bytes,
+            holders: &holders,
+        });
+        for (id, grant_bytes) in ids.iter().zip(decided) {
+            if let Some(tenant) = self.tenants.get_mut(id)
+                && tenant.grant_bytes != grant_bytes
+            {
+                tenant.grant_bytes = grant_bytes;
+                self.changed.insert(*id);
+            }
+        }
+    }
+}
+
+impl Seen {
+    fn take_over(&mut self, now: UnixMs, report: &TenantSnapshot) {
+        if self.hits.is_empty() {
+            // So that the window knows the counters before its first gets.
+            self.hits.note(now, self.counters.gets, self.counters.hits);
+        }
+        self.hits.note(now, report.counters.gets, report.counters.hits);
+
+        let grown_bytes = report.usage_bytes.saturating_sub(self.usage_bytes);
+        let evicted = report.counters.evicted.saturating_sub(self.counters.evicted);
+        let refused = report
+            .counters
+            .refused_memory
+            .saturating_sub(self.counters.refused_memory);
+        let mean_item_bytes = report.usage_bytes / report.items.max(1);
+        let was_short = evicted > 0 || refused > 0;
+        if was_short || grown_bytes > 0 {
+            self.wanted_at = Some(now);
+        }
+        self.was_short |= was_short;
+        let inflow_bytes = grown_bytes.saturating_add(evicted.saturating_mul(mean_item_bytes));
+        self.inflow_bytes = self.inflow_bytes.saturating_add(inflow_bytes);
+
+        self.usage_bytes = report.usage_bytes;
+        self.items = report.items;
+        self.connections = report.connections;
+        self.counters = report.counters;
+    }
+}
+
+impl Tenant {
+    /// As the grant rule sees it. Begins a new count of what happens until the next decision.
+    fn holder(&mut self, now: UnixMs) -> Holder {
+        let settings = self.record.settings;
+        let mut holder = Holder {
+            floor_bytes: settings.floor_bytes.unwrap_or(0),
+            cap_bytes: settings.cap_bytes,
+            grant_bytes: self.grant_bytes,
+            shards: self.shards,
+            ..Holder::default()
+        };
+        if let Some(seen) = &mut self.seen {
+            // Within three hundredths of the grant no shard finds a free segment.
+            let is_at_grant = seen.usage_bytes >= self.grant_bytes - self.grant_bytes / 32;
+            holder.usage_bytes = seen.usage_bytes;
+            holder.wants_more = seen.wanted_at.is_some_and(|at| now.since(at) <= WANT_LASTS);
+            holder.is_full = std::mem::take(&mut seen.was_short) || is_at_grant;
+            holder.inflow_bytes = std::mem::take(&mut seen.inflow_bytes);
+        }
+        holder
+    }
+
+    /// What the data plane shall know.
+    fn plan(&mut self, reserve_bytes: u64) -> TenantPlan {
+        self.plan_version += 1;
+        let settings = self.record.settings;
+        let cap_bytes = settings.cap_bytes.unwrap_or(u64::MAX);
+        let first_grant_bytes = (u64::from(self.shards) * FIRST_GRANT_PER_SHARD_BYTES).max(MIN_FIRST_GRANT_BYTES);
+        let secret = |stored: &crate::state::StoredSecret| Secret {
+            hash: stored.hash,
+            permissions: stored.permissions,
+        };
+        TenantPlan {
+            id: self.record.id,
+            version: self.plan_version,
+            name: self.record.name.clone(),
+            open: self.record.name.is_default(),
+            secrets: self.record.secrets.iter().map(secret).collect(),
+            policy: settings.policy.unwrap_or_default(),
+            shards: self.shards,
+            grant_bytes: self.grant_bytes,
+            first_grant_bytes: first_grant_bytes.min(reserve_bytes).min(cap_bytes),
+            cap_bytes: settings.cap_bytes,
+            state: match (self.is_removing, self.grant_bytes) {
+                (true, _) => TenantState::Removing,
+                (false, 0) => TenantState::Idle,
+                (false, _) => TenantState::Active,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "book_tests.rs"]
+mod tests;

@@ -1,0 +1,423 @@
+//! Carries a command out: check, write to the state file, enter in the book, publish the plan; in this order, so that
+//! what is acknowledged is both durable and in force, and what fails has changed nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemark_types::{Clock, DataPlane, Permissions, TenantId, UnixMs};
+
+use crate::book::{Book, Tenant};
+use crate::error::{ControlError, Refusal, RefusalKind};
+use crate::handle::{Reply, Rotation, Shared};
+use crate::process;
+use crate::secret::SecretText;
+use crate::settings::{
+    Change, DEFAULT_ROUND_PERIOD, MAX_TENANTS, ServerPatch, SettingsPatch, TenantSettings, check_floors, check_name,
+    check_pool, check_round_period, check_tenant,
+};
+use crate::state::{MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord};
+use crate::steady::SteadyClock;
+use crate::thread::ControlConfig;
+use crate::utc::rfc3339;
+use crate::view::{GoalsView, LimitsView, SecretView, ServerView, TenantView};
+
+/// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
+/// second.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
+
+/// The control plane without its thread.
+pub(crate) struct Controller {
+    state: StateFile,
+    server: ServerSettings,
+    book: Book,
+    data_plane: Arc<dyn DataPlane>,
+    clock: Arc<SteadyClock>,
+    config: ControlConfig,
+    shared: Arc<Shared>,
+    removals: Vec<Removal>,
+    started_at: UnixMs,
+}
+
+/// Someone waits for a removed tenant's memory.
+struct Removal {
+    id: TenantId,
+    name: String,
+    began_at: UnixMs,
+    reply: Reply<()>,
+}
+
+impl Controller {
+    /// Reads the state file and publishes the first plan.
+    pub(crate) fn new(
+        state: StateFile,
+        data_plane: Arc<dyn DataPlane>,
+        clock: Arc<SteadyClock>,
+        config: ControlConfig,
+        shared: Arc<Shared>,
+    ) -> Result<Self, ControlError> {
+        check_pool(config.pool_bytes, config.pool_limit_bytes)?;
+        let records = state.tenants()?;
+        let server = state.server()?;
+        let book = Book::new(config.pool_bytes, config.workers, records);
+        let started_at = clock.now();
+        let mut controller = Self {
+            state,
+            server,
+            book,
+            data_plane,
+            clock,
+            config,
+            shared,
+            removals: Vec::new(),
+            started_at,
+        };
+        controller.adopt_pool_setting()?;
+        controller.warn_of_floors();
+        controller.publish();
+        Ok(controller)
+    }
+
+    /// Time between rounds.
+    pub(crate) fn round_period(&self) -> Duration {
+        self.server.round_period.unwrap_or(DEFAULT_ROUND_PERIOD)
+    }
+
+    /// One round: observe, decide, publish.
+    pub(crate) fn round(&mut self) {
+        let snapshot = self.data_plane.snapshot();
+        self.book.observe(&snapshot, self.clock.now());
+        self.publish();
+        for id in snapshot.removed {
+            for removal in self.removals.extract_if(.., |removal| removal.id == id) {
+                removal.reply.send(Ok(()));
+            }
+        }
+        let now = self.clock.now();
+        for removal in self
+            .removals
+            .extract_if(.., |removal| now.since(removal.began_at) >= REMOVAL_LIMIT)
+        {
+            removal.reply.send(Err(ControlError::MemoryNotBack {
+                name: removal.name,
+                seconds: REMOVAL_LIMIT.as_secs(),
+            }));
+        }
+        self.shared.note_round(now, self.round_period());
+    }
+
+    /// Whether someone waits for memory to come back, so that rounds should not be far apart.
+    pub(crate) fn is_removing(&self) -> bool {
+        !self.removals.is_empty()
+    }
+
+    fn publish(&mut self) {
+        if let Some(plan) = self.book.plan(self.clock.now()) {
+            tracing::debug!(sequence = plan.sequence, tenants = plan.tenants.len(), "plan published");
+            self.data_plane.apply(&plan);
+        }
+    }
+
+    /// What was set while the server ran stays in force over a restart, unless the configuration was changed since
+    /// then.
+    fn adopt_pool_setting(&mut self) -> Result<(), ControlError> {
+        let Some(setting) = self.server.pool else { return Ok(()) };
+        let is_possible = check_pool(setting.bytes, self.config.pool_limit_bytes).is_ok();
+        if is_possible && setting.configured_bytes == self.config.pool_bytes {
+            tracing::info!(pool_bytes = setting.bytes, "memory as it was set while the server ran");
+            self.book.set_pool_bytes(setting.bytes);
+            return Ok(());
+        }
+        tracing::info!(
+            pool_bytes = self.config.pool_bytes,
+            "memory as configured: what was set before no longer applies"
+        );
+        self.change_server(ServerSettings {
+            pool: None,
+            ..self.server
+        })
+    }
+
+    fn warn_of_floors(&self) {
+        let floors = self
+            .book
+            .tenants()
+            .filter_map(|tenant| tenant.record.settings.floor_bytes);
+        if let Err(refusal) = check_floors(floors, self.book.pool_bytes(), "") {
+            tracing::warn!("{refusal}: each is kept only in part");
+        }
+    }
+
+    fn change_server(&mut self, server: ServerSettings) -> Result<(), ControlError> {
+        self.state.set_server(&server)?;
+        self.server = server;
+        Ok(())
+    }
+}
+
+/// Commands about tenants.
+impl Controller {
+    pub(crate) fn create_tenant(&mut self, name: &str, patch: SettingsPatch) -> Result<SecretText, ControlError> {
+        let name = check_name(name)?;
+        if let Some(taken) = self.book.find(name.as_str()) {
+            let why = if taken.is_removing {
+                "is being removed: its memory is not back yet"
+            } else {
+                "exists already"
+            };
+            let refusal = Refusal::new(RefusalKind::NameTaken, format!("tenant `{name}` {why}")).field("name");
+            return Err(refusal.into());
+        }
+        if self.book.len() >= MAX_TENANTS {
+            let message = format!("there are {MAX_TENANTS} tenants already: a server has at most that many");
+            return Err(Refusal::new(RefusalKind::OverLimit, message).into());
+        }
+        let settings = patch.of(TenantSettings::default());
+        self.check_settings(None, &settings)?;
+        let (secret, stored) = self.new_secret(Permissions::ALL)?;
+        let record = self.state.add_tenant(&name, settings, stored)?;
+        tracing::info!(tenant = %name, id = record.id.0, "tenant created");
+        self.book.insert(record);
+        self.publish();
+        Ok(secret)
+    }
+
+    pub(crate) fn set_tenant(&mut self, name: &str, patch: SettingsPatch) -> Result<TenantView, ControlError> {
+        let mut record = self.existing(name)?.record.clone();
+        let settings = patch.of(record.settings);
+        if settings != record.settings {
+            self.check_settings(Some(record.id), &settings)?;
+            record.settings = settings;
+            self.update(record)?;
+            tracing::info!(tenant = name, "tenant changed");
+        }
+        self.tenant(name)
+    }
+
+    /// Removes the tenant at once; the reply is sent when its memory is back.
+    pub(crate) fn remove_tenant(&mut self, name: String, reply: Reply<()>) {
+        match self.start_removing(&name) {
+            Err(error) => reply.send(Err(error)),
+            Ok(id) => self.removals.push(Removal {
+                id,
+                name,
+                began_at: self.clock.now(),
+                reply,
+            }),
+        }
+    }
+
+    fn start_removing(&mut self, name: &str) -> Result<TenantId, ControlError> {
+        let id = self.existing(name)?.record.id;
+        self.state.remove_tenant(id)?;
+        tracing::info!(tenant = name, id = id.0, "tenant removed");
+        self.book.start_removing(id);
+        self.publish();
+        Ok(id)
+    }
+
+    pub(crate) fn rotate(&mut self, name: &str, rotation: Rotation) -> Result<Option<SecretText>, ControlError> {
+        let mut record = self.existing(name)?.record.clone();
+        let secret = match rotation {
+            Rotation::Finish => {
+                // Where only one lives, what is asked for is already so.
+                let older = record.secrets.len().saturating_sub(1);
+                record.secrets.drain(..older);
+                None
+            }
+            Rotation::Add { permissions } => {
+                let newest = record.secrets.last().map(|secret| secret.permissions);
+                let permissions = permissions.or(newest).unwrap_or(Permissions::ALL);
+                let (secret, stored) = self.new_secret(permissions)?;
+                let leaving = (record.secrets.len() + 1).saturating_sub(MAX_SECRETS);
+                record.secrets.drain(..leaving);
+                record.secrets.push(stored);
+                Some(secret)
+            }
+        };
+        self.update(record)?;
+        tracing::info!(tenant = name, "secrets rotated");
+        Ok(secret)
+    }
+
+    pub(crate) fn tenant(&self, name: &str) -> Result<TenantView, ControlError> {
+        let now = self.clock.now();
+        let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
+        Ok(tenant_view(tenant, now))
+    }
+
+    pub(crate) fn tenants(&self) -> Vec<TenantView> {
+        let now = self.clock.now();
+        self.book.tenants().map(|tenant| tenant_view(tenant, now)).collect()
+    }
+
+    fn existing(&self, name: &str) -> Result<&Tenant, ControlError> {
+        let tenant = self.book.find(name).filter(|tenant| !tenant.is_removing);
+        Ok(tenant.ok_or_else(|| not_found(name))?)
+    }
+
+    fn update(&mut self, mut record: TenantRecord) -> Result<(), ControlError> {
+        record.version += 1;
+        self.state.update_tenant(&record)?;
+        self.book.update(record);
+        self.publish();
+        Ok(())
+    }
+
+    fn check_settings(&self, id: Option<TenantId>, settings: &TenantSettings) -> Result<(), Refusal> {
+        check_tenant(settings)?;
+        let Some(floor) = settings.floor_bytes else {
+            return Ok(());
+        };
+        let others = self
+            .book
+            .tenants()
+            .filter(|tenant| Some(tenant.record.id) != id && !tenant.is_removing);
+        let floors = others
+            .filter_map(|tenant| tenant.record.settings.floor_bytes)
+            .chain([floor]);
+        check_floors(floors, self.book.pool_bytes(), "goals.floor_bytes")
+    }
+
+    fn new_secret(&self, permissions: Permissions) -> Result<(SecretText, StoredSecret), ControlError> {
+        let secret = SecretText::generate()?;
+        let stored = StoredSecret {
+            hash: secret.hash(),
+            permissions,
+            created_at: self.clock.wall(),
+        };
+        Ok((secret, stored))
+    }
+}
+
+/// Commands about the server.
+impl Controller {
+    pub(crate) fn set_server(&mut self, patch: ServerPatch) -> Result<ServerView, ControlError> {
+        let mut server = self.server;
+        match patch.pool_bytes {
+            Change::Keep => {}
+            Change::Clear => server.pool = None,
+            Change::Set(bytes) => {
+                server.pool = Some(PoolSetting {
+                    bytes,
+                    configured_bytes: self.config.pool_bytes,
+                });
+            }
+        }
+        server.round_period = patch.round_period.of(server.round_period);
+        if let Some(period) = server.round_period {
+            check_round_period(period)?;
+        }
+        self.adopt_server(server)?;
+        Ok(self.server())
+    }
+
+    /// The configuration was changed while the server runs: it wins over what was set before.
+    pub(crate) fn configure_pool(&mut self, pool_bytes: u64) -> Result<(), ControlError> {
+        let before = std::mem::replace(&mut self.config.pool_bytes, pool_bytes);
+        let server = ServerSettings {
+            pool: None,
+            ..self.server
+        };
+        self.adopt_server(server)
+            .inspect_err(|_| self.config.pool_bytes = before)
+    }
+
+    fn adopt_server(&mut self, server: ServerSettings) -> Result<(), ControlError> {
+        let pool_bytes = server.pool.map_or(self.config.pool_bytes, |pool| pool.bytes);
+        if pool_bytes != self.book.pool_bytes() {
+            check_pool(pool_bytes, self.config.pool_limit_bytes)?;
+            let floors = self
+                .book
+                .tenants()
+                .filter_map(|tenant| tenant.record.settings.floor_bytes);
+            check_floors(floors, pool_bytes, "pool_bytes")?;
+        }
+        self.change_server(server)?;
+        tracing::info!(pool_bytes, round_period = ?self.round_period(), "server set");
+        self.book.set_pool_bytes(pool_bytes);
+        self.publish();
+        Ok(())
+    }
+
+    pub(crate) fn server(&self) -> ServerView {
+        let pool = self.book.pool();
+        ServerView {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: self.clock.now().since(self.started_at).as_secs(),
+            workers: self.config.workers,
+            pool_bytes: self.book.pool_bytes(),
+            granted_bytes: self.book.granted_bytes(),
+            usage_bytes: pool.usage_bytes,
+            other_bytes: pool.other_bytes,
+            connections: pool.connections,
+            rss_bytes: process::rss_bytes(),
+            cpu_seconds_total: process::cpu_seconds(),
+            unattributed_cpu_seconds_total: None,
+            unexplained_cpu_seconds_total: None,
+            rounds_total: self.shared.rounds(),
+            round_period_us: u64::try_from(self.round_period().as_micros()).unwrap_or(u64::MAX),
+            memcached: self.config.listeners.memcached,
+            redis: self.config.listeners.redis,
+            admin: self.config.listeners.admin,
+        }
+    }
+}
+
+fn not_found(name: &str) -> Refusal {
+    let name: String = name.chars().take(80).collect();
+    Refusal::new(RefusalKind::NotFound, format!("there is no tenant `{name}`"))
+}
+
+fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
+    let record = &tenant.record;
+    let seen = tenant.seen.as_deref();
+    let counters = seen.map(|seen| seen.counters).unwrap_or_default();
+    let usage_bytes = seen.map_or(0, |seen| seen.usage_bytes);
+    let holds = tenant.grant_bytes > 0 || usage_bytes > 0;
+    let secret = |secret: &StoredSecret| SecretView {
+        created_at: rfc3339(secret.created_at),
+        permissions: secret.permissions.to_string(),
+    };
+    TenantView {
+        name: record.name.to_string(),
+        state: match (tenant.is_removing, holds) {
+            (true, _) => "removing",
+            (false, true) => "active",
+            (false, false) => "idle",
+        },
+        open: record.name.is_default(),
+        secrets: record.secrets.iter().map(secret).collect(),
+        goals: GoalsView {
+            floor_bytes: record.settings.floor_bytes,
+            cap_bytes: record.settings.cap_bytes,
+            ..GoalsView::default()
+        },
+        // Goals that can be met or missed come with the planner.
+        goal_state: "none",
+        shortfall_ratio: None,
+        best_hit_ratio: None,
+        limits: LimitsView::default(),
+        policy: record.settings.policy.unwrap_or_default().name(),
+        shards: tenant.shards,
+        grant_bytes: tenant.grant_bytes,
+        usage_bytes,
+        lent_bytes: None,
+        demand_bytes: None,
+        items: seen.map_or(0, |seen| seen.items),
+        gets_total: counters.gets,
+        hits_total: counters.hits,
+        sets_total: counters.sets,
+        hit_ratio: seen.and_then(|seen| seen.hits.ratio(now)),
+        cpu_seconds_total: None,
+        cpu_model_seconds_total: None,
+        vcpus: None,
+        memory_byte_seconds_total: None,
+        network_in_bytes_total: counters.network_in_bytes,
+        network_out_bytes_total: counters.network_out_bytes,
+        connections: seen.map_or(0, |seen| seen.connections),
+    }
+}
+
+#[cfg(test)]
+#[path = "controller_tests.rs"]
+mod tests;

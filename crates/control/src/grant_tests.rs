@@ -1,0 +1,278 @@
+//! The grant rule against its promises, for cases that people think of and for many that they do not.
+
+use proptest::prelude::*;
+use tidemark_types::GIB;
+
+use super::*;
+
+/// A step that no test reaches.
+const NO_STEP_LIMIT: u64 = u64::MAX;
+
+fn holder(usage_mib: u64, wants_more: bool) -> Holder {
+    Holder {
+        grant_bytes: usage_mib * MIB,
+        usage_bytes: usage_mib * MIB,
+        shards: 1,
+        wants_more,
+        is_full: wants_more,
+        inflow_bytes: if wants_more { GIB } else { 0 },
+        ..Holder::default()
+    }
+}
+
+fn decide(pool_bytes: u64, step_bytes: u64, holders: &[Holder]) -> Vec<u64> {
+    grants(&Problem {
+        pool_bytes,
+        step_bytes,
+        holders,
+    })
+}
+
+/// Rounds in which every tenant that wants more fills what it is granted, until nothing moves.
+fn settle(pool_bytes: u64, step_bytes: u64, holders: &mut [Holder]) -> usize {
+    for round in 0..1000 {
+        let decided = decide(pool_bytes, step_bytes, holders);
+        let moved = holders
+            .iter()
+            .zip(&decided)
+            .any(|(holder, grant)| holder.grant_bytes != *grant);
+        if !moved {
+            return round;
+        }
+        for (holder, grant) in holders.iter_mut().zip(decided) {
+            holder.grant_bytes = grant;
+            holder.usage_bytes = if holder.wants_more {
+                grant
+            } else {
+                holder.usage_bytes.min(grant)
+            };
+        }
+    }
+    panic!("grants still move after 1000 rounds: {holders:?}");
+}
+
+#[test]
+fn the_reserve_is_a_64th_and_at_least_a_mebibyte() {
+    for (pool_bytes, reserve) in [(GIB, 16 * MIB), (64 * MIB, MIB), (8 * MIB, MIB), (0, MIB)] {
+        assert_eq!(reserve_bytes(pool_bytes), reserve);
+    }
+    assert_eq!(grantable_bytes(GIB), GIB - 16 * MIB);
+    assert_eq!(grantable_bytes(0), 0);
+}
+
+#[test]
+fn one_tenant_gets_everything_at_once() {
+    for cap_bytes in [None, Some(64 * MIB), Some(64 * MIB + 1)] {
+        let one = Holder {
+            cap_bytes,
+            ..holder(1, true)
+        };
+        let expected = cap_bytes.map_or(grantable_bytes(GIB), |cap| cap / UNIT_BYTES * UNIT_BYTES);
+        assert_eq!(decide(GIB, 0, &[one]), [expected]);
+    }
+}
+
+#[test]
+fn what_is_free_is_shared_evenly_by_those_that_grow() {
+    let decided = decide(GIB, 0, &[holder(100, true), holder(200, true), holder(300, false)]);
+    // Everyone keeps usage and a 16th of it; of the rest, the two that grow get the same.
+    assert_eq!(decided[2], 300 * MIB + 300 * MIB / 16 / UNIT_BYTES * UNIT_BYTES);
+    let gained = [decided[0] - 100 * MIB, decided[1] - 200 * MIB];
+    assert!(gained[0].abs_diff(gained[1]) <= 7 * MIB, "{gained:?}");
+    assert_eq!(decided.iter().sum::<u64>(), grantable_bytes(GIB));
+}
+
+#[test]
+fn nobody_loses_what_nobody_else_wants() {
+    let mut quiet = holder(100, false);
+    quiet.grant_bytes = 900 * MIB;
+    assert_eq!(decide(GIB, NO_STEP_LIMIT, &[quiet, holder(10, false)])[0], 900 * MIB);
+}
+
+#[test]
+fn a_newcomer_reaches_its_equal_share_by_steps() {
+    let full_mib = grantable_bytes(GIB) / MIB;
+    for (old_wants, step_bytes) in [(true, GIB / 8), (false, GIB / 8), (true, 4 * MIB)] {
+        let mut holders = [holder(full_mib, old_wants), holder(1, true)];
+        let first = decide(GIB, step_bytes, &holders);
+        assert!(first[1] <= step_bytes + MIB, "{first:?}");
+        let rounds = settle(GIB, step_bytes, &mut holders);
+        let share = grantable_bytes(GIB) / 2;
+        assert!(holders[1].grant_bytes >= share - share / 60, "{rounds} {holders:?}");
+        assert!(holders[0].grant_bytes >= share, "{rounds} {holders:?}");
+    }
+}
+
+#[test]
+fn a_slow_newcomer_takes_only_what_it_fills() {
+    let full_mib = grantable_bytes(GIB) / MIB;
+    let slow = Holder {
+        inflow_bytes: MIB,
+        ..holder(1, true)
+    };
+    let decided = decide(GIB, NO_STEP_LIMIT, &[holder(full_mib, true), slow]);
+    assert!(decided[1] <= 5 * MIB, "{decided:?}");
+}
+
+#[test]
+fn floors_come_back_at_once_and_only_as_far_as_they_are_needed() {
+    let full_mib = grantable_bytes(GIB) / MIB;
+    for (wants_more, least, most) in [(true, 256 * MIB, 256 * MIB), (false, 8 * MIB, 10 * MIB)] {
+        let with_floor = Holder {
+            floor_bytes: 256 * MIB,
+            inflow_bytes: 0,
+            ..holder(8, wants_more)
+        };
+        let decided = decide(GIB, 0, &[holder(full_mib - 8, true), with_floor]);
+        assert!((least..=most).contains(&decided[1]), "{decided:?}");
+    }
+}
+
+#[test]
+fn floors_hold_against_any_number_of_others() {
+    let mut holders = vec![holder(1, true); 200];
+    holders[0].floor_bytes = 512 * MIB;
+    settle(GIB, GIB / 8, &mut holders);
+    assert!(holders[0].grant_bytes >= 512 * MIB, "{:?}", holders[0]);
+    let others = (grantable_bytes(GIB) - 512 * MIB) / 199;
+    assert!(
+        holders[1..]
+            .iter()
+            .all(|other| other.grant_bytes >= others - others / 10),
+        "{holders:?}"
+    );
+}
+
+#[test]
+fn a_smaller_pool_takes_from_the_largest_first() {
+    let holders = [holder(600, true), holder(300, true), holder(50, false)];
+    for (pool_mib, expected_mib) in [(512, [227, 227, 50]), (900, [536, 300, 50])] {
+        let decided = decide(pool_mib * MIB, 0, &holders);
+        assert!(decided.iter().sum::<u64>() <= grantable_bytes(pool_mib * MIB));
+        for (grant, expected_mib) in decided.iter().zip(expected_mib) {
+            assert!(grant.abs_diff(expected_mib * MIB) <= MIB, "{pool_mib} {decided:?}");
+        }
+    }
+}
+
+#[test]
+fn floors_above_a_pool_that_shrank_are_cut_to_one_height() {
+    let floor = |bytes| Holder {
+        floor_bytes: bytes,
+        ..holder(200, true)
+    };
+    let decided = decide(128 * MIB, 0, &[floor(200 * MIB), floor(100 * MIB), floor(10 * MIB)]);
+    assert_eq!(decided[2], 10 * MIB);
+    assert!(decided[0].abs_diff(decided[1]) <= UNIT_BYTES, "{decided:?}");
+}
+
+#[test]
+fn small_differences_move_nothing() {
+    let share_mib = grantable_bytes(GIB) / MIB / 2;
+    let near = [holder(share_mib + 4, true), holder(share_mib - 4, true)];
+    assert_eq!(decide(GIB, NO_STEP_LIMIT, &near), near.map(|holder| holder.grant_bytes));
+    let far = [holder(share_mib + 40, true), holder(share_mib - 40, true)];
+    assert_ne!(decide(GIB, NO_STEP_LIMIT, &far), far.map(|holder| holder.grant_bytes));
+}
+
+/// Water filled unit by unit into the lowest vessel that is not full: slow, and plainly right.
+fn level_by_unit(amount: u64, vessels: &[(u64, u64)]) -> Vec<u64> {
+    let mut heights: Vec<u64> = vessels.iter().map(|(bottom, _)| *bottom).collect();
+    let bottoms: u64 = heights.iter().sum();
+    for _ in bottoms..amount {
+        let lowest = (0..heights.len())
+            .filter(|i| heights[*i] < vessels[*i].1)
+            .min_by_key(|i| heights[*i]);
+        match lowest {
+            Some(lowest) => heights[lowest] += 1,
+            None => break,
+        }
+    }
+    heights
+}
+
+fn any_holder() -> impl Strategy<Value = Holder> {
+    let size = || prop_oneof![Just(0), 0..2 * MIB, 0..2 * GIB, Just(u64::MAX)];
+    let cap = prop_oneof![Just(None), (0..2 * GIB).prop_map(Some), (MIB..4 * MIB).prop_map(Some)];
+    let flags = (any::<bool>(), any::<bool>(), 0..2 * GIB, 1_u16..65);
+    let grant = (0..4 * GIB / UNIT_BYTES).prop_map(|units| units * UNIT_BYTES);
+    (size(), cap, grant, size(), flags).prop_map(
+        |(floor_bytes, cap_bytes, grant_bytes, usage_bytes, (wants_more, is_full, inflow_bytes, shards))| Holder {
+            floor_bytes,
+            cap_bytes,
+            grant_bytes,
+            usage_bytes,
+            shards,
+            wants_more,
+            is_full,
+            inflow_bytes,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn levels_are_those_of_the_slow_oracle(
+        amount in 0_u64..200,
+        vessels in prop::collection::vec((0_u64..30, 0_u64..30).prop_map(|(a, b)| (a.min(b), a.max(b))), 0..12),
+    ) {
+        let (fast, slow) = (level(amount, &vessels), level_by_unit(amount, &vessels));
+        prop_assert_eq!(fast.iter().sum::<u64>(), slow.iter().sum::<u64>());
+        let (mut fast, mut slow) = (fast, slow);
+        fast.sort_unstable();
+        slow.sort_unstable();
+        prop_assert_eq!(fast, slow);
+    }
+
+    #[test]
+    fn limits_hold_for_any_input(
+        pool_bytes in prop_oneof![0..4 * GIB, Just(u64::MAX)],
+        step_bytes in prop_oneof![Just(0), 0..GIB, Just(u64::MAX)],
+        holders in prop::collection::vec(any_holder(), 0..40),
+    ) {
+        let decided = decide(pool_bytes, step_bytes, &holders);
+        prop_assert_eq!(decided.len(), holders.len());
+        prop_assert!(decided.iter().sum::<u64>() <= grantable_bytes(pool_bytes));
+        for (holder, grant) in holders.iter().zip(&decided) {
+            prop_assert!(grant.is_multiple_of(UNIT_BYTES));
+            prop_assert!(*grant <= holder.cap_bytes.unwrap_or(u64::MAX));
+        }
+    }
+
+    #[test]
+    fn floors_are_kept_and_no_more_is_taken_than_the_step(
+        step_bytes in 0..GIB,
+        holders in prop::collection::vec(any_holder(), 1..40),
+    ) {
+        // Together at most what can be granted: settings that promise more are refused.
+        let available = grantable_bytes(4 * GIB);
+        let most_floor = available / 40 / UNIT_BYTES * UNIT_BYTES;
+        let bounded = |holder: Holder| Holder { floor_bytes: holder.floor_bytes.min(most_floor), ..holder };
+        let holders: Vec<Holder> = holders.into_iter().map(bounded).collect();
+        let decided = decide(4 * GIB, step_bytes, &holders);
+        let (mut needed_bytes, mut lost_bytes) = (0, 0);
+        for (holder, grant) in holders.iter().zip(&decided) {
+            let most = holder.cap_bytes.unwrap_or(u64::MAX).min(available) / UNIT_BYTES * UNIT_BYTES;
+            let held = holder.usage_bytes.min(most).next_multiple_of(UNIT_BYTES).min(most);
+            let floor = holder.floor_bytes.next_multiple_of(UNIT_BYTES).min(most);
+            let claim = if holder.wants_more { floor } else { floor.min(held) };
+            prop_assert!(*grant >= claim, "{holder:?} {grant}");
+            needed_bytes += held.max(floor);
+            lost_bytes += held.min(holder.grant_bytes).saturating_sub(*grant);
+        }
+        let forced_bytes = needed_bytes.saturating_sub(available);
+        prop_assert!(lost_bytes <= step_bytes + forced_bytes, "{lost_bytes} {step_bytes} {forced_bytes}");
+    }
+
+    #[test]
+    fn grants_settle(
+        pool_mib in 8_u64..2048,
+        sides in prop::collection::vec((0_u64..512, any::<bool>(), 0_u64..3), 1..30),
+    ) {
+        let mut holders: Vec<Holder> = sides
+            .iter()
+            .map(|(usage, wants, floor)| Holder { floor_bytes: floor * MIB, ..holder(*usage, *wants) })
+            .collect();
+        settle(pool_mib * MIB, pool_mib * MIB / 8, &mut holders);
+    }
+}

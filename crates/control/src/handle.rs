@@ -1,0 +1,221 @@
+//! What other threads hold of the control plane: a handle that sends commands, and answers that can be awaited or
+//! waited for.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use serde::Serialize;
+use tidemark_types::{Clock, Permissions, UnixMs};
+use tokio::sync::oneshot;
+
+use crate::controller::Controller;
+use crate::error::ControlError;
+use crate::secret::SecretText;
+use crate::settings::{ServerPatch, SettingsPatch};
+use crate::thread::Message;
+use crate::view::{ServerView, TenantView};
+
+/// A round that is this much older than it should be means that the control thread hangs.
+const STALE_AFTER_ROUNDS: u32 = 3;
+/// With short rounds, a thread of low priority on a busy machine still deserves this long.
+const STALE_AFTER_AT_LEAST: Duration = Duration::from_secs(3);
+
+/// Sends commands to the control thread. Cloning it is cheap.
+#[derive(Clone)]
+pub struct ControlHandle {
+    pub(crate) sender: SyncSender<Message>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// What a rotation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rotation {
+    /// Adds a secret; of two that lived, the older one ends.
+    Add {
+        /// What the new secret allows; `None`: the same as the newest one.
+        permissions: Option<Permissions>,
+    },
+    /// Only the newest secret lives on.
+    Finish,
+}
+
+/// Whether the server accepts work, and whether its control plane still plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Readiness {
+    /// False only while draining.
+    pub ready: bool,
+    /// `ok`, or `stale` if the last round is too long ago: the data plane then serves on its last plan.
+    pub control: &'static str,
+    /// Age of the last round.
+    pub age_seconds: u64,
+}
+
+impl ControlHandle {
+    /// Creates a tenant. The secret is shown this once.
+    pub fn create_tenant(&self, name: impl Into<String>, patch: SettingsPatch) -> Answer<SecretText> {
+        let name = name.into();
+        self.ask(move |controller| controller.create_tenant(&name, patch))
+    }
+
+    /// Every tenant by name.
+    pub fn tenants(&self) -> Answer<Vec<TenantView>> {
+        self.ask(|controller| Ok(controller.tenants()))
+    }
+
+    /// One tenant.
+    pub fn tenant(&self, name: impl Into<String>) -> Answer<TenantView> {
+        let name = name.into();
+        self.ask(move |controller| controller.tenant(&name))
+    }
+
+    /// Changes a tenant's settings.
+    pub fn set_tenant(&self, name: impl Into<String>, patch: SettingsPatch) -> Answer<TenantView> {
+        let name = name.into();
+        self.ask(move |controller| controller.set_tenant(&name, patch))
+    }
+
+    /// Removes a tenant. The answer comes when its memory is back, or after ten seconds without it.
+    pub fn remove_tenant(&self, name: impl Into<String>) -> Answer<()> {
+        let name = name.into();
+        self.send(|reply| Box::new(move |controller| controller.remove_tenant(name, reply)))
+    }
+
+    /// Changes a tenant's secrets. A new secret is shown this once.
+    pub fn rotate(&self, name: impl Into<String>, rotation: Rotation) -> Answer<Option<SecretText>> {
+        let name = name.into();
+        self.ask(move |controller| controller.rotate(&name, rotation))
+    }
+
+    /// The server's state.
+    pub fn server(&self) -> Answer<ServerView> {
+        self.ask(|controller| Ok(controller.server()))
+    }
+
+    /// Changes the server's settings until they are changed again, over restarts.
+    pub fn set_server(&self, patch: ServerPatch) -> Answer<ServerView> {
+        self.ask(move |controller| controller.set_server(patch))
+    }
+
+    /// Tells of a pool size from a changed configuration; it replaces what [`Self::set_server`] set.
+    pub fn configure_pool(&self, pool_bytes: u64) -> Answer<()> {
+        self.ask(move |controller| controller.configure_pool(pool_bytes))
+    }
+
+    /// Says from now on that the server is not ready, so that load balancers turn away before it stops.
+    pub fn set_draining(&self) {
+        self.shared.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server is ready. Needs no answer of the control thread, which may hang.
+    pub fn readiness(&self) -> Readiness {
+        let age = self
+            .clock
+            .now()
+            .since(UnixMs(self.shared.last_round_ms.load(Ordering::Relaxed)));
+        let period = Duration::from_millis(self.shared.period_ms.load(Ordering::Relaxed));
+        let is_stale = age > (period * STALE_AFTER_ROUNDS).max(STALE_AFTER_AT_LEAST);
+        Readiness {
+            ready: !self.shared.draining.load(Ordering::Relaxed),
+            control: if is_stale { "stale" } else { "ok" },
+            age_seconds: age.as_secs(),
+        }
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Controller) -> Result<T, ControlError> + Send + 'static,
+    ) -> Answer<T> {
+        self.send(|reply| Box::new(move |controller| reply.send(work(controller))))
+    }
+
+    fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Answer<T> {
+        let (sender, receiver) = oneshot::channel();
+        match self.sender.try_send(Message::Command(command(Reply::of(sender)))) {
+            // Disconnected: the reply was dropped with the command, and the answer says so.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => Answer(Some(receiver)),
+            Err(TrySendError::Full(_)) => Answer(None),
+        }
+    }
+}
+
+/// What a handle sends: work for the control thread.
+pub(crate) type Command = Box<dyn FnOnce(&mut Controller) + Send>;
+
+/// Where a command's result goes.
+pub(crate) struct Reply<T>(oneshot::Sender<Result<T, ControlError>>);
+
+impl<T> Reply<T> {
+    pub(crate) fn of(sender: oneshot::Sender<Result<T, ControlError>>) -> Self {
+        Self(sender)
+    }
+
+    pub(crate) fn send(self, result: Result<T, ControlError>) {
+        // Nobody waits any more: the command was carried out all the same.
+        let _ = self.0.send(result);
+    }
+}
+
+/// The result of a command, to come: `.await` it, or block a thread with [`Answer::wait`].
+#[must_use = "a command may fail"]
+pub struct Answer<T>(Option<oneshot::Receiver<Result<T, ControlError>>>);
+
+impl<T> Answer<T> {
+    /// Blocks until the result is there. Not for a thread that runs an async runtime.
+    ///
+    /// # Errors
+    /// The command's own; [`ControlError::Stopped`] and [`ControlError::Busy`] when it was never carried out.
+    pub fn wait(self) -> Result<T, ControlError> {
+        let receiver = self.0.ok_or(ControlError::Busy)?;
+        receiver.blocking_recv().unwrap_or(Err(ControlError::Stopped))
+    }
+}
+
+impl<T> Future for Answer<T> {
+    type Output = Result<T, ControlError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(receiver) = &mut self.0 else {
+            return Poll::Ready(Err(ControlError::Busy));
+        };
+        Pin::new(receiver)
+            .poll(context)
+            .map(|result| result.unwrap_or(Err(ControlError::Stopped)))
+    }
+}
+
+/// What the handles read without asking the control thread.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    last_round_ms: AtomicU64,
+    rounds: AtomicU64,
+    period_ms: AtomicU64,
+    draining: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(now: UnixMs) -> Self {
+        Self {
+            last_round_ms: AtomicU64::new(now.0),
+            rounds: AtomicU64::new(0),
+            period_ms: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn note_round(&self, now: UnixMs, period: Duration) {
+        self.last_round_ms.store(now.0, Ordering::Relaxed);
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        self.period_ms
+            .store(u64::try_from(period.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+}

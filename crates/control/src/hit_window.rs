@@ -1,0 +1,105 @@
+//! Gets and hits of the last ten seconds, from counters that never fall.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tidemark_types::UnixMs;
+
+/// How far back a hit ratio looks.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Samples nearer together than this are one: rounds may come every few milliseconds.
+const SPACING: Duration = Duration::from_millis(900);
+/// One before the window, and those within it at their spacing.
+const MAX_SAMPLES: usize = 13;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sample {
+    at: UnixMs,
+    gets: u64,
+    hits: u64,
+}
+
+/// The counters' values of the last ten seconds.
+#[derive(Debug, Default)]
+pub(crate) struct HitWindow(VecDeque<Sample>);
+
+impl HitWindow {
+    /// Whether nothing was noted yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Notes the counters as they were at `at`. The first call gives their value before the window.
+    pub(crate) fn note(&mut self, at: UnixMs, gets: u64, hits: u64) {
+        let sample = Sample { at, gets, hits };
+        let length = self.0.len();
+        if length >= 2 && at.since(self.0[length - 2].at) < SPACING {
+            self.0[length - 1] = sample;
+            return;
+        }
+        self.0.push_back(sample);
+        // The oldest is needed only until the next one is as old as the window.
+        while self.0.len() > 2 && (self.0.len() > MAX_SAMPLES || at.since(self.0[1].at) >= WINDOW) {
+            self.0.pop_front();
+        }
+    }
+
+    /// Hits per get over the last ten seconds before `now`; `None` without gets.
+    pub(crate) fn ratio(&self, now: UnixMs) -> Option<f64> {
+        let newest = self.0.back()?;
+        let before = self
+            .0
+            .iter()
+            .rev()
+            .find(|sample| now.since(sample.at) >= WINDOW)
+            .or(self.0.front())?;
+        let gets = newest.gets.checked_sub(before.gets).filter(|gets| *gets > 0)?;
+        // Both counts are far below 2^53, where a float still tells neighbours apart.
+        let ratio = newest.hits.saturating_sub(before.hits) as f64 / gets as f64;
+        Some(ratio)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> UnixMs {
+        UnixMs(1_000_000 + ms)
+    }
+
+    #[test]
+    fn the_ratio_covers_the_last_ten_seconds() {
+        let mut window = HitWindow::default();
+        window.note(at(0), 0, 0);
+        assert_eq!(window.ratio(at(0)), None);
+        window.note(at(1000), 100, 50);
+        assert_eq!(window.ratio(at(1000)), Some(0.5));
+        for second in 2..=12 {
+            window.note(at(second * 1000), 100 * second, 50 + 100 * (second - 1));
+        }
+        assert_eq!(window.ratio(at(12_000)), Some(1.0));
+        // Nothing was noted since: the last eight seconds of it still count, later nothing does.
+        assert_eq!(window.ratio(at(20_000)), Some(1.0));
+        assert_eq!(window.ratio(at(22_000)), None);
+    }
+
+    #[test]
+    fn many_rounds_per_second_keep_few_samples() {
+        let mut window = HitWindow::default();
+        for round in 0..10_000 {
+            window.note(at(round * 10), round, round / 2);
+        }
+        assert!(window.0.len() <= MAX_SAMPLES, "{}", window.0.len());
+        let ratio = window.ratio(at(100_000)).unwrap();
+        assert!((ratio - 0.5).abs() < 0.01, "{ratio}");
+    }
+
+    #[test]
+    fn a_clock_that_went_back_gives_no_nonsense() {
+        let mut window = HitWindow::default();
+        window.note(at(50_000), 10, 10);
+        window.note(at(0), 20, 15);
+        assert_eq!(window.ratio(at(0)), Some(0.5));
+    }
+}

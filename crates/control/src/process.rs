@@ -1,0 +1,51 @@
+//! What the system says about this process.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Physical memory of the process in bytes; `None` where the system has no `/proc`.
+pub(crate) fn rss_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
+}
+
+/// CPU time of all threads of the process since it began, user and system, in seconds.
+pub(crate) fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Makes the calling thread yield to the workers: planning can wait, a client can not. Returns the system's reason when
+/// it refuses; the thread then runs at the priority of the others.
+pub(crate) fn lower_priority() -> Result<(), rustix::io::Errno> {
+    /// Half as far down as a thread can go: still scheduled within a round on a busy machine.
+    const NICENESS: i32 = 10;
+    // On Linux `None` is the calling thread, not the process (setpriority(2), "C library/kernel differences").
+    rustix::process::setpriority_process(None, NICENESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_has_memory_and_uses_time() {
+        assert!(rss_bytes().unwrap() > 1 << 20);
+        let before = cpu_seconds();
+        let mut sum = 0_u64;
+        while cpu_seconds() <= before {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+    }
+
+    #[test]
+    fn only_the_calling_thread_yields() {
+        std::thread::spawn(|| {
+            lower_priority().unwrap();
+            assert_eq!(rustix::process::getpriority_process(None).unwrap(), 10);
+        })
+        .join()
+        .unwrap();
+        assert_eq!(rustix::process::getpriority_process(None).unwrap(), 0);
+    }
+}

@@ -1,0 +1,312 @@
+//! What an operator may set: per tenant and for the server. Values are checked here, before anything is stored.
+//!
+//! Units: bytes, except where a name says otherwise.
+
+use std::time::Duration;
+
+use tidemark_types::{MIB, Policy, Size, TenantName, UNIT_BYTES};
+
+use crate::error::{Refusal, RefusalKind};
+use crate::grant::grantable_bytes;
+
+/// The least cap of a tenant: one small segment and its index for each of a few shards fit, so that the tenant can
+/// work.
+pub const MIN_CAP_BYTES: u64 = MIB;
+/// The least pool: the reserve, and a few tenants of the least cap.
+pub const MIN_POOL_BYTES: u64 = 8 * MIB;
+/// The most tenants of one server: beyond it, listing them and loading the state file at the start would take seconds.
+pub const MAX_TENANTS: usize = 65_536;
+/// How often the control plane looks, unless it is woken.
+pub const DEFAULT_ROUND_PERIOD: Duration = Duration::from_secs(1);
+/// A shorter round would cost CPU time that belongs to the workers.
+pub const MIN_ROUND_PERIOD: Duration = Duration::from_millis(100);
+/// A longer round would make floors and grants that come "within two rounds" meaningless.
+pub const MAX_ROUND_PERIOD: Duration = Duration::from_secs(60);
+
+/// What is set for a tenant; `None` is the default of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantSettings {
+    /// Memory that it is guaranteed while it is active and needs it.
+    pub floor_bytes: Option<u64>,
+    /// Memory that it never exceeds.
+    pub cap_bytes: Option<u64>,
+    /// Which items go when memory is short.
+    pub policy: Option<Policy>,
+}
+
+/// What a command does to one setting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Change<T> {
+    /// Leaves it.
+    #[default]
+    Keep,
+    /// Back to the default.
+    Clear,
+    /// A new value.
+    Set(T),
+}
+
+impl<T: Copy> Change<T> {
+    /// The setting after the change.
+    pub fn of(self, before: Option<T>) -> Option<T> {
+        match self {
+            Self::Keep => before,
+            Self::Clear => None,
+            Self::Set(value) => Some(value),
+        }
+    }
+}
+
+/// A change of a tenant's settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SettingsPatch {
+    /// See [`TenantSettings::floor_bytes`].
+    pub floor_bytes: Change<u64>,
+    /// See [`TenantSettings::cap_bytes`].
+    pub cap_bytes: Change<u64>,
+    /// See [`TenantSettings::policy`].
+    pub policy: Change<Policy>,
+}
+
+impl SettingsPatch {
+    /// The settings after the change.
+    pub fn of(self, before: TenantSettings) -> TenantSettings {
+        TenantSettings {
+            floor_bytes: self.floor_bytes.of(before.floor_bytes),
+            cap_bytes: self.cap_bytes.of(before.cap_bytes),
+            policy: self.policy.of(before.policy),
+        }
+    }
+}
+
+/// A change of the server's settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerPatch {
+    /// All memory for segments and indexes; cleared: what the server was started with.
+    pub pool_bytes: Change<u64>,
+    /// Time between rounds; cleared: [`DEFAULT_ROUND_PERIOD`].
+    pub round_period: Change<Duration>,
+}
+
+/// A setting of a tenant by its place in the API's bodies.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// `goals`, `limits`, or empty for the top level.
+    pub section: &'static str,
+    /// The field's name.
+    pub name: &'static str,
+    /// Whether this version has the capability behind it.
+    pub available: bool,
+}
+
+const fn setting(section: &'static str, name: &'static str, available: bool) -> Setting {
+    Setting {
+        section,
+        name,
+        available,
+    }
+}
+
+/// Every setting of a tenant. Those that are not available are known by name, so that a client that sends one is told
+/// that it has no effect yet instead of believing that it has.
+pub const SETTINGS: [Setting; 12] = [
+    setting("goals", "floor_bytes", true),
+    setting("goals", "cap_bytes", true),
+    setting("goals", "hit_ratio", false),
+    setting("goals", "latency_us", false),
+    setting("goals", "miss_cost_us", false),
+    setting("goals", "priority", false),
+    setting("goals", "weight", false),
+    setting("goals", "utility", false),
+    setting("limits", "ops_per_second", false),
+    setting("limits", "bytes_per_second", false),
+    setting("limits", "connections", false),
+    setting("", "policy", true),
+];
+
+/// Checks one tenant's settings by themselves.
+///
+/// # Errors
+/// A cap below [`MIN_CAP_BYTES`], a floor above the cap.
+pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
+    if let Some(cap) = settings.cap_bytes
+        && cap < MIN_CAP_BYTES
+    {
+        return Err(Refusal::new(
+            RefusalKind::Invalid,
+            format!(
+                "a cap of {} is too small: at least {} are needed",
+                Size(cap),
+                Size(MIN_CAP_BYTES)
+            ),
+        )
+        .field("goals.cap_bytes")
+        .allowed([format!("at least {MIN_CAP_BYTES}"), "null".into()]));
+    }
+    if let (Some(floor), Some(cap)) = (settings.floor_bytes, settings.cap_bytes)
+        && floor > cap
+    {
+        return Err(Refusal::new(
+            RefusalKind::Invalid,
+            format!("the floor of {} is above the cap of {}", Size(floor), Size(cap)),
+        )
+        .field("goals.floor_bytes")
+        .allowed([format!("0 to {cap}"), "null".into()]));
+    }
+    Ok(())
+}
+
+/// Checks that all floors together can be kept.
+///
+/// # Errors
+/// They come to more than what can be granted of the pool.
+pub(crate) fn check_floors(floors: impl Iterator<Item = u64>, pool_bytes: u64, field: &str) -> Result<(), Refusal> {
+    let total = floors.fold(0_u64, |sum, floor| sum.saturating_add(round_up(floor)));
+    let available = grantable_bytes(pool_bytes);
+    if total <= available {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        RefusalKind::OverLimit,
+        format!(
+            "the floors of all tenants would come to {}, but only {} can be granted of a pool of {}",
+            Size(total),
+            Size(available),
+            Size(pool_bytes)
+        ),
+    )
+    .field(field))
+}
+
+/// Checks a size for the pool. `limit_bytes` is the most that this machine can back.
+///
+/// # Errors
+/// Below [`MIN_POOL_BYTES`] or above the limit.
+pub(crate) fn check_pool(pool_bytes: u64, limit_bytes: u64) -> Result<(), Refusal> {
+    if (MIN_POOL_BYTES..=limit_bytes).contains(&pool_bytes) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        RefusalKind::Invalid,
+        format!(
+            "{} of memory is not possible: allowed are {} to {}",
+            Size(pool_bytes),
+            Size(MIN_POOL_BYTES),
+            Size(limit_bytes)
+        ),
+    )
+    .field("pool_bytes")
+    .allowed([format!("{MIN_POOL_BYTES} to {limit_bytes}"), "null".into()]))
+}
+
+/// Checks a round period.
+///
+/// # Errors
+/// Outside [`MIN_ROUND_PERIOD`] to [`MAX_ROUND_PERIOD`].
+pub(crate) fn check_round_period(period: Duration) -> Result<(), Refusal> {
+    if (MIN_ROUND_PERIOD..=MAX_ROUND_PERIOD).contains(&period) {
+        return Ok(());
+    }
+    let allowed = format!("{} to {}", MIN_ROUND_PERIOD.as_micros(), MAX_ROUND_PERIOD.as_micros());
+    Err(Refusal::new(
+        RefusalKind::Invalid,
+        format!(
+            "a round period of {} us is not possible: allowed are {allowed} us",
+            period.as_micros()
+        ),
+    )
+    .field("round_period_us")
+    .allowed([allowed, "null".into()]))
+}
+
+/// Reads a tenant's name out of a request.
+///
+/// # Errors
+/// The text is no name.
+pub(crate) fn check_name(text: &str) -> Result<TenantName, Refusal> {
+    text.parse()
+        .map_err(|error: tidemark_types::NameError| Refusal::new(RefusalKind::Invalid, error.to_string()).field("name"))
+}
+
+/// To whole units, upwards.
+pub(crate) fn round_up(bytes: u64) -> u64 {
+    bytes.div_ceil(UNIT_BYTES).saturating_mul(UNIT_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemark_types::GIB;
+
+    #[test]
+    fn tenants_settings_are_checked() {
+        for (floor_bytes, cap_bytes, wrong_field) in [
+            (None, None, None),
+            (Some(0), Some(MIN_CAP_BYTES), None),
+            (Some(MIB), Some(MIB), None),
+            (Some(u64::MAX), None, None),
+            (None, Some(MIN_CAP_BYTES - 1), Some("goals.cap_bytes")),
+            (None, Some(0), Some("goals.cap_bytes")),
+            (Some(MIB + 1), Some(MIB), Some("goals.floor_bytes")),
+        ] {
+            let settings = TenantSettings {
+                floor_bytes,
+                cap_bytes,
+                policy: None,
+            };
+            let field = check_tenant(&settings).err().and_then(|refusal| refusal.field);
+            assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
+        }
+    }
+
+    #[test]
+    fn floors_must_fit_into_what_can_be_granted() {
+        let available = grantable_bytes(GIB);
+        for (floors, fits) in [
+            (vec![], true),
+            (vec![available], true),
+            (vec![available + 1], false),
+            (vec![available / 2, available / 2], true),
+            (vec![available / 2, available / 2 + UNIT_BYTES], false),
+            (vec![u64::MAX, u64::MAX], false),
+        ] {
+            let result = check_floors(floors.iter().copied(), GIB, "goals.floor_bytes");
+            assert_eq!(result.is_ok(), fits, "{floors:?}");
+        }
+    }
+
+    #[test]
+    fn server_settings_are_checked() {
+        for (pool, fits) in [
+            (MIN_POOL_BYTES - 1, false),
+            (MIN_POOL_BYTES, true),
+            (GIB, true),
+            (GIB + 1, false),
+        ] {
+            assert_eq!(check_pool(pool, GIB).is_ok(), fits, "{pool}");
+        }
+        for (ms, fits) in [(99, false), (100, true), (60_000, true), (60_001, false)] {
+            assert_eq!(check_round_period(Duration::from_millis(ms)).is_ok(), fits, "{ms}");
+        }
+    }
+
+    #[test]
+    fn a_patch_keeps_clears_and_sets() {
+        let before = TenantSettings {
+            floor_bytes: Some(1),
+            cap_bytes: Some(2),
+            policy: None,
+        };
+        let patch = SettingsPatch {
+            floor_bytes: Change::Keep,
+            cap_bytes: Change::Clear,
+            policy: Change::Set(Policy::Fifo),
+        };
+        let after = TenantSettings {
+            floor_bytes: Some(1),
+            cap_bytes: None,
+            policy: Some(Policy::Fifo),
+        };
+        assert_eq!(patch.of(before), after);
+    }
+}

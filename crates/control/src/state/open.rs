@@ -1,0 +1,243 @@
+//! Opening the state file: which folder, whose file, is it whole.
+//!
+//! A new file is made under another name and renamed when it is complete. So `state.sqlite` is either absent or was
+//! once whole: an empty or partial one is always damage, and damage is never answered with a fresh start.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use tidemark_types::{TenantName, UnixMs};
+
+use super::{StateFile, rows};
+use crate::error::ControlError;
+use crate::settings::TenantSettings;
+
+const FILE_NAME: &str = "state.sqlite";
+const NEW_FILE_NAME: &str = "state.sqlite.new";
+const NEW_FILE_JOURNAL: &str = "state.sqlite.new-journal";
+/// Files that SQLite keeps beside a database; without it they are the rest of something lost.
+const COMPANIONS: [&str; 2] = ["state.sqlite-wal", "state.sqlite-journal"];
+const LOCK_NAME: &str = "lock";
+/// "Tide": tells this program's databases from others (SQLite file format, 1.3.17).
+const APPLICATION_ID: i64 = 0x5469_6465;
+/// The schema below.
+const SCHEMA_VERSION: i64 = 1;
+/// How every SQLite file begins (SQLite file format, 1.3.1).
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+const SCHEMA: &str = "
+    CREATE TABLE tenants (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        version INTEGER NOT NULL,
+        floor_bytes INTEGER,
+        cap_bytes INTEGER,
+        policy TEXT,
+        created_at_ms INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE secrets (
+        tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
+        slot INTEGER NOT NULL,
+        hash BLOB NOT NULL,
+        permissions INTEGER NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        PRIMARY KEY (tenant_id, slot)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE server (
+        name TEXT PRIMARY KEY,
+        value INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+";
+
+pub(super) fn open(folder: &Path, now: UnixMs) -> Result<StateFile, ControlError> {
+    // Secrets' hashes and the admin token live here: nobody else looks in.
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| ControlError::file("create the data folder", folder, &error))?;
+    let lock = lock(folder)?;
+    let path = folder.join(FILE_NAME);
+    match fs::symlink_metadata(&path) {
+        Ok(_) => check_magic(&path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(folder, &path, now)?,
+        Err(error) => return Err(ControlError::file("open", &path, &error)),
+    }
+    let connection = connect(&path).map_err(|error| explain("open", &path, &error))?;
+    check_identity(&connection, &path)?;
+    check_integrity(&connection, &path)?;
+    Ok(StateFile {
+        connection,
+        path,
+        _lock: lock,
+    })
+}
+
+/// One process per folder. The lock is the system's, so it ends with the process even when that is killed.
+fn lock(folder: &Path) -> Result<File, ControlError> {
+    let path = folder.join(LOCK_NAME);
+    let failed = |error: &io::Error| ControlError::file("lock", &path, error);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|error| failed(&error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::Error(error)) => return Err(failed(&error)),
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            let holder = file
+                .read_to_string(&mut text)
+                .ok()
+                .and_then(|_| text.trim().parse().ok());
+            return Err(ControlError::InUse { path, holder });
+        }
+    }
+    // Only the error message of the next one depends on it.
+    let note = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    note.map_err(|error| failed(&error))?;
+    Ok(file)
+}
+
+fn check_magic(path: &Path) -> Result<(), ControlError> {
+    let failed = |error: &io::Error| ControlError::file("open", path, error);
+    let mut beginning = Vec::new();
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    file.take(16)
+        .read_to_end(&mut beginning)
+        .map_err(|error| failed(&error))?;
+    if beginning == MAGIC {
+        return Ok(());
+    }
+    let detail = if beginning.is_empty() {
+        "it is empty"
+    } else {
+        "it does not begin as an SQLite file"
+    };
+    Err(ControlError::Damaged {
+        path: path.into(),
+        detail: detail.into(),
+    })
+}
+
+fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    // Exclusive: the log's index then needs no shared-memory file.
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.busy_timeout(std::time::Duration::ZERO)?;
+    Ok(connection)
+}
+
+fn check_identity(connection: &Connection, path: &Path) -> Result<(), ControlError> {
+    let number = |pragma| -> Result<i64, ControlError> {
+        connection
+            .pragma_query_value(None, pragma, |row| row.get(0))
+            .map_err(|error| explain("open", path, &error))
+    };
+    if number("application_id")? != APPLICATION_ID {
+        return Err(ControlError::Foreign { path: path.into() });
+    }
+    match number("user_version")? {
+        SCHEMA_VERSION => Ok(()),
+        found if found > SCHEMA_VERSION => Err(ControlError::Newer {
+            path: path.into(),
+            found,
+            known: SCHEMA_VERSION,
+        }),
+        found => Err(ControlError::Damaged {
+            path: path.into(),
+            detail: format!("no version wrote schema {found}"),
+        }),
+    }
+}
+
+fn check_integrity(connection: &Connection, path: &Path) -> Result<(), ControlError> {
+    let check = || -> Result<String, rusqlite::Error> {
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
+        connection.pragma_query_value(None, "integrity_check", |row| row.get(0))
+    };
+    let finding = check().map_err(|error| explain("open", path, &error))?;
+    if finding == "ok" {
+        return Ok(());
+    }
+    Err(ControlError::Damaged {
+        path: path.into(),
+        detail: finding.lines().next().unwrap_or_default().into(),
+    })
+}
+
+fn create(folder: &Path, path: &Path, now: UnixMs) -> Result<(), ControlError> {
+    for companion in COMPANIONS {
+        if fs::symlink_metadata(folder.join(companion)).is_ok() {
+            return Err(ControlError::Damaged {
+                path: path.into(),
+                detail: format!("it is missing, but {companion} is there"),
+            });
+        }
+    }
+    let new_path = folder.join(NEW_FILE_NAME);
+    for left in [new_path.clone(), folder.join(NEW_FILE_JOURNAL)] {
+        match fs::remove_file(&left) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(ControlError::file("replace", &left, &error));
+            }
+            // Either there was none, or a start was cut off before it had finished: nobody ever saw that file.
+            _ => {}
+        }
+    }
+    fill(&new_path, now).map_err(|error| explain("create", &new_path, &error))?;
+    let publish = || -> io::Result<()> {
+        fs::set_permissions(&new_path, Permissions::from_mode(0o600))?;
+        File::open(&new_path)?.sync_all()?;
+        fs::rename(&new_path, path)?;
+        File::open(folder)?.sync_all()
+    };
+    publish().map_err(|error| ControlError::file("create", path, &error))
+}
+
+/// A complete file with the one tenant `default`: open on loopback, without a secret.
+fn fill(path: &Path, now: UnixMs) -> Result<(), rusqlite::Error> {
+    let mut connection = Connection::open(path)?;
+    let transaction = connection.transaction()?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.execute_batch(SCHEMA)?;
+    if let Ok(name) = TenantName::DEFAULT.parse() {
+        rows::insert_tenant(&transaction, &name, TenantSettings::default(), now)?;
+    }
+    transaction.commit()?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+/// SQLite's errors by whose fault they are.
+pub(super) fn explain(doing: &'static str, path: &Path, error: &rusqlite::Error) -> ControlError {
+    let path = path.to_path_buf();
+    match error.sqlite_error_code() {
+        // Without a code, or with the general one: a table, a column or a row is not as the schema has it.
+        None | Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) => {
+            ControlError::Damaged {
+                path,
+                detail: error.to_string(),
+            }
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ControlError::InUse { path, holder: None },
+        _ => ControlError::File {
+            doing,
+            path,
+            detail: error.to_string(),
+        },
+    }
+}

@@ -1,0 +1,248 @@
+//! Rows to values and back. What is read is checked as if a stranger had written it: a value that no version writes is
+//! damage.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rusqlite::types::Value;
+use rusqlite::{Row, Transaction, params};
+use tidemark_types::{Permissions, SecretHash, TenantId, TenantName, UnixMs};
+
+use super::{MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord, open};
+use crate::error::ControlError;
+use crate::settings::TenantSettings;
+
+const POOL_BYTES: &str = "pool_bytes";
+const POOL_CONFIGURED_BYTES: &str = "pool_configured_bytes";
+const ROUND_PERIOD_US: &str = "round_period_us";
+
+/// A row that holds what no version writes.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct BadRow(String);
+
+/// Why rows could not be read.
+enum ReadError {
+    Sqlite(rusqlite::Error),
+    Row(BadRow),
+}
+
+impl From<rusqlite::Error> for ReadError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl From<BadRow> for ReadError {
+    fn from(error: BadRow) -> Self {
+        Self::Row(error)
+    }
+}
+
+fn explain(file: &StateFile, error: ReadError) -> ControlError {
+    match error {
+        ReadError::Sqlite(error) => open::explain("read", &file.path, &error),
+        ReadError::Row(BadRow(detail)) => ControlError::Damaged {
+            path: file.path.clone(),
+            detail,
+        },
+    }
+}
+
+pub(super) fn tenants(file: &StateFile) -> Result<Vec<TenantRecord>, ControlError> {
+    let read = || -> Result<Vec<TenantRecord>, ReadError> {
+        let mut secrets = secrets_by_tenant(file)?;
+        let mut statement = file.connection.prepare(
+            "SELECT id, name, version, floor_bytes, cap_bytes, policy, created_at_ms FROM tenants ORDER BY id",
+        )?;
+        let mut rows = statement.query([])?;
+        let mut tenants = Vec::new();
+        while let Some(row) = rows.next()? {
+            let mut tenant = tenant(row)?;
+            tenant.secrets = secrets.remove(&tenant.id).unwrap_or_default();
+            tenants.push(tenant);
+        }
+        Ok(tenants)
+    };
+    read().map_err(|error| explain(file, error))
+}
+
+pub(super) fn server(file: &StateFile) -> Result<ServerSettings, ControlError> {
+    let read = || -> Result<ServerSettings, ReadError> {
+        let mut statement = file.connection.prepare("SELECT name, value FROM server")?;
+        let mut rows = statement.query([])?;
+        let mut values: BTreeMap<String, u64> = BTreeMap::new();
+        while let Some(row) = rows.next()? {
+            let name: String = row.get(0)?;
+            let value = count(row, 1, &name)?;
+            values.insert(name, value);
+        }
+        let pool = values.remove(POOL_BYTES).zip(values.remove(POOL_CONFIGURED_BYTES));
+        let settings = ServerSettings {
+            pool: pool.map(|(bytes, configured_bytes)| PoolSetting {
+                bytes,
+                configured_bytes,
+            }),
+            round_period: values.remove(ROUND_PERIOD_US).map(Duration::from_micros),
+        };
+        match values.pop_first() {
+            None => Ok(settings),
+            Some((name, _)) => Err(BadRow(format!("the server setting `{name}` is not known")).into()),
+        }
+    };
+    read().map_err(|error| explain(file, error))
+}
+
+fn tenant(row: &Row<'_>) -> Result<TenantRecord, ReadError> {
+    let id = tenant_id(row, 0)?;
+    let name: String = row.get(1)?;
+    let name: TenantName = name.parse().map_err(|error| BadRow(format!("tenant {id}: {error}")))?;
+    let policy: Option<String> = row.get(5)?;
+    let policy = policy
+        .map(|text| text.parse())
+        .transpose()
+        .map_err(|error| BadRow(format!("tenant {name}: {error}")))?;
+    Ok(TenantRecord {
+        id,
+        version: count(row, 2, "version")?,
+        settings: TenantSettings {
+            floor_bytes: optional_count(row, 3, "floor_bytes")?,
+            cap_bytes: optional_count(row, 4, "cap_bytes")?,
+            policy,
+        },
+        secrets: Vec::new(),
+        created_at: UnixMs(count(row, 6, "created_at_ms")?),
+        name,
+    })
+}
+
+fn secrets_by_tenant(file: &StateFile) -> Result<BTreeMap<TenantId, Vec<StoredSecret>>, ReadError> {
+    let mut statement = file
+        .connection
+        .prepare("SELECT tenant_id, hash, permissions, created_at_ms FROM secrets ORDER BY tenant_id, slot")?;
+    let mut rows = statement.query([])?;
+    let mut secrets: BTreeMap<TenantId, Vec<StoredSecret>> = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let id = tenant_id(row, 0)?;
+        let hash: Vec<u8> = row.get(1)?;
+        let hash: [u8; 32] = hash
+            .try_into()
+            .map_err(|_| BadRow(format!("a secret of tenant {id} is not 32 bytes")))?;
+        let permissions = u8::try_from(count(row, 2, "permissions")?)
+            .ok()
+            .and_then(Permissions::from_bits);
+        let permissions =
+            permissions.ok_or_else(|| BadRow(format!("a secret of tenant {id} has unknown permissions")))?;
+        let of_tenant = secrets.entry(id).or_default();
+        of_tenant.push(StoredSecret {
+            hash: SecretHash(hash),
+            permissions,
+            created_at: UnixMs(count(row, 3, "created_at_ms")?),
+        });
+        if of_tenant.len() > MAX_SECRETS {
+            return Err(BadRow(format!("tenant {id} has more than {MAX_SECRETS} secrets")).into());
+        }
+    }
+    Ok(secrets)
+}
+
+fn tenant_id(row: &Row<'_>, column: usize) -> Result<TenantId, ReadError> {
+    let id = count(row, column, "id")?;
+    let id = u32::try_from(id).map_err(|_| BadRow(format!("{id} is not a tenant's number")))?;
+    Ok(TenantId(id))
+}
+
+fn count(row: &Row<'_>, column: usize, name: &str) -> Result<u64, ReadError> {
+    optional_count(row, column, name)?.ok_or_else(|| BadRow(format!("`{name}` is missing")).into())
+}
+
+/// SQLite's integers are signed: the 64th bit carries the sizes that do not fit otherwise.
+fn optional_count(row: &Row<'_>, column: usize, name: &str) -> Result<Option<u64>, ReadError> {
+    match row.get(column)? {
+        Value::Null => Ok(None),
+        Value::Integer(number) => Ok(Some(number.cast_unsigned())),
+        _ => Err(BadRow(format!("`{name}` is not a number")).into()),
+    }
+}
+
+pub(super) fn insert_tenant(
+    transaction: &Transaction<'_>,
+    name: &TenantName,
+    settings: TenantSettings,
+    created_at: UnixMs,
+) -> Result<TenantId, rusqlite::Error> {
+    transaction.execute(
+        "INSERT INTO tenants (name, version, floor_bytes, cap_bytes, policy, created_at_ms)
+         VALUES (?1, 1, ?2, ?3, ?4, ?5)",
+        params![
+            name.as_str(),
+            settings.floor_bytes.map(u64::cast_signed),
+            settings.cap_bytes.map(u64::cast_signed),
+            settings.policy.map(|policy| policy.name()),
+            created_at.0.cast_signed(),
+        ],
+    )?;
+    let id = transaction.last_insert_rowid();
+    u32::try_from(id)
+        .map(TenantId)
+        .map_err(|_| rusqlite::Error::IntegralValueOutOfRange(0, id))
+}
+
+pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord) -> Result<(), rusqlite::Error> {
+    let changed = transaction.execute(
+        "UPDATE tenants SET version = ?2, floor_bytes = ?3, cap_bytes = ?4, policy = ?5 WHERE id = ?1",
+        params![
+            tenant.id.0,
+            tenant.version.cast_signed(),
+            tenant.settings.floor_bytes.map(u64::cast_signed),
+            tenant.settings.cap_bytes.map(u64::cast_signed),
+            tenant.settings.policy.map(|policy| policy.name()),
+        ],
+    )?;
+    if changed == 1 {
+        Ok(())
+    } else {
+        Err(rusqlite::Error::StatementChangedRows(changed))
+    }
+}
+
+pub(super) fn replace_secrets(
+    transaction: &Transaction<'_>,
+    id: TenantId,
+    secrets: &[StoredSecret],
+) -> Result<(), rusqlite::Error> {
+    transaction.execute("DELETE FROM secrets WHERE tenant_id = ?1", params![id.0])?;
+    for (slot, secret) in secrets.iter().enumerate() {
+        transaction.execute(
+            "INSERT INTO secrets (tenant_id, slot, hash, permissions, created_at_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![
+                id.0,
+                slot,
+                secret.hash.0.as_slice(),
+                secret.permissions.bits(),
+                secret.created_at.0.cast_signed(),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+pub(super) fn replace_server(transaction: &Transaction<'_>, settings: &ServerSettings) -> Result<(), rusqlite::Error> {
+    transaction.execute("DELETE FROM server", [])?;
+    let period_us = settings
+        .round_period
+        .map(|period| u64::try_from(period.as_micros()).unwrap_or(u64::MAX));
+    for (name, value) in [
+        (POOL_BYTES, settings.pool.map(|pool| pool.bytes)),
+        (POOL_CONFIGURED_BYTES, settings.pool.map(|pool| pool.configured_bytes)),
+        (ROUND_PERIOD_US, period_us),
+    ] {
+        if let Some(value) = value {
+            transaction.execute(
+                "INSERT INTO server (name, value) VALUES (?1, ?2)",
+                params![name, value.cast_signed()],
+            )?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! What the state file accepts, what it refuses, and that a refused write changes nothing.
+
+use std::fs;
+use std::path::Path;
+
+use tidemark_types::Policy;
+
+use super::*;
+
+const NOW: UnixMs = UnixMs(1_700_000_000_000);
+
+fn secret(byte: u8) -> StoredSecret {
+    StoredSecret {
+        hash: SecretHash([byte; 32]),
+        permissions: Permissions::READ.with(Permissions::WRITE),
+        created_at: NOW,
+    }
+}
+
+fn settings() -> TenantSettings {
+    TenantSettings {
+        floor_bytes: Some(0),
+        cap_bytes: Some(u64::MAX),
+        policy: Some(Policy::Fifo),
+    }
+}
+
+fn open(folder: &Path) -> StateFile {
+    StateFile::open(folder, NOW).unwrap()
+}
+
+#[test]
+fn everything_is_read_back_as_it_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = open(&folder.path().join("new/folder"));
+    let names: Vec<_> = file
+        .tenants()
+        .unwrap()
+        .iter()
+        .map(|tenant| tenant.name.to_string())
+        .collect();
+    assert_eq!(names, ["default"]);
+    let mut shop = file
+        .add_tenant(&"shop".parse().unwrap(), settings(), secret(1))
+        .unwrap();
+    shop.secrets.push(secret(2));
+    shop.settings.policy = None;
+    shop.version = 2;
+    file.update_tenant(&shop).unwrap();
+    let server = ServerSettings {
+        pool: Some(PoolSetting {
+            bytes: 1 << 40,
+            configured_bytes: 1 << 30,
+        }),
+        round_period: Some(Duration::from_millis(100)),
+    };
+    file.set_server(&server).unwrap();
+    drop(file);
+
+    let file = open(&folder.path().join("new/folder"));
+    let tenants = file.tenants().unwrap();
+    assert_eq!(format!("{:?}", tenants[1]), format!("{shop:?}"));
+    assert_eq!(tenants[1].secrets[1].hash.0, [2; 32]);
+    assert_eq!(file.server().unwrap(), server);
+}
+
+#[test]
+fn a_number_is_never_used_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut last = 0;
+    for _ in 0..3 {
+        let mut file = open(folder.path());
+        let tenant = file
+            .add_tenant(&"shop".parse().unwrap(), settings(), secret(1))
+            .unwrap();
+        assert!(tenant.id.0 > last);
+        last = tenant.id.0;
+        file.remove_tenant(tenant.id).unwrap();
+    }
+    let file = open(folder.path());
+    let secrets: i64 = file
+        .connection
+        .query_row("SELECT count(*) FROM secrets", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(secrets, 0, "secrets leave with their tenant");
+}
+
+#[test]
+fn only_its_owner_may_read_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let mut file = open(&data);
+    file.add_tenant(&"shop".parse().unwrap(), settings(), secret(1))
+        .unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&data), 0o700);
+    for entry in fs::read_dir(&data).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_second_instance_is_told_who_is_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = open(folder.path());
+    let error = StateFile::open(folder.path(), NOW).unwrap_err().to_string();
+    let (lock, pid) = (folder.path().join("lock"), std::process::id());
+    assert!(
+        error.contains(&lock.display().to_string()) && error.contains(&format!("process {pid}")),
+        "{error}"
+    );
+    drop(first);
+    open(folder.path());
+}
+
+/// What happens to a file between two starts.
+enum Harm {
+    Replaced(&'static [u8]),
+    Halved,
+    Flipped,
+    /// One letter of one of the two places where SQLite keeps the name: in the table and in the index.
+    Misindexed,
+    FolderInstead,
+    Sql(&'static str),
+}
+
+impl Harm {
+    fn do_to(&self, path: &Path) {
+        let mut bytes = fs::read(path).unwrap();
+        match self {
+            Self::Replaced(with) => fs::write(path, with).unwrap(),
+            Self::Halved => fs::write(path, &bytes[..bytes.len() / 2]).unwrap(),
+            Self::Flipped => {
+                bytes.iter_mut().skip(4096).step_by(7).for_each(|byte| *byte ^= 0x55);
+                fs::write(path, bytes).unwrap();
+            }
+            Self::Misindexed => {
+                let place = bytes.windows(7).rposition(|window| window == b"default").unwrap();
+                bytes[place] ^= 1;
+                fs::write(path, bytes).unwrap();
+            }
+            Self::FolderInstead => {
+                fs::remove_file(path).unwrap();
+                fs::create_dir(path).unwrap();
+            }
+            Self::Sql(text) => Connection::open(path).unwrap().execute_batch(text).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn what_is_not_a_whole_state_file_is_refused_and_left_alone() {
+    for (message, harm) in [
+        ("is empty", Harm::Replaced(b"")),
+        ("does not begin as an SQLite file", Harm::Replaced(b"hello")),
+        ("does not begin as an SQLite file", Harm::Replaced(&[0; 40_000])),
+        ("is damaged", Harm::Halved),
+        ("is damaged", Harm::Flipped),
+        ("index", Harm::Misindexed),
+        ("can not open", Harm::FolderInstead),
+        (
+            "but not a state file of Tidemark",
+            Harm::Sql("PRAGMA application_id = 5"),
+        ),
+        ("newer Tidemark (schema 99", Harm::Sql("PRAGMA user_version = 99")),
+        ("no version wrote schema 0", Harm::Sql("PRAGMA user_version = 0")),
+        ("no such table", Harm::Sql("DROP TABLE server")),
+        (
+            "`a b` is not a tenant name",
+            Harm::Sql("UPDATE tenants SET name = 'a b'"),
+        ),
+        (
+            "is not an eviction policy",
+            Harm::Sql("UPDATE tenants SET policy = 'lru'"),
+        ),
+        (
+            "is not 32 bytes",
+            Harm::Sql("INSERT INTO secrets VALUES (1, 0, x'00', 15, 0)"),
+        ),
+        (
+            "unknown permissions",
+            Harm::Sql("INSERT INTO secrets VALUES (1, 0, zeroblob(32), 16, 0)"),
+        ),
+        ("`x` is not known", Harm::Sql("INSERT INTO server VALUES ('x', 1)")),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.sqlite");
+        drop(open(folder.path()));
+        harm.do_to(&path);
+        let before = fs::read(&path).ok();
+        let read = || StateFile::open(folder.path(), NOW).and_then(|file| file.tenants().and_then(|_| file.server()));
+        let error = read().unwrap_err().to_string();
+        assert!(error.contains(message), "{message}: {error}");
+        assert!(
+            error.contains(&path.display().to_string()) && !error.contains('\n'),
+            "{error}"
+        );
+        assert_eq!(before, fs::read(&path).ok(), "{message}");
+        assert_eq!(error, read().unwrap_err().to_string());
+    }
+}
+
+#[test]
+fn a_missing_file_beside_its_log_is_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()));
+    fs::rename(
+        folder.path().join("state.sqlite"),
+        folder.path().join("state.sqlite-wal"),
+    )
+    .unwrap();
+    let error = StateFile::open(folder.path(), NOW).unwrap_err().to_string();
+    assert!(
+        error.contains("it is missing, but state.sqlite-wal is there"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_start_that_was_cut_off_leaves_no_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("state.sqlite.new"), "half").unwrap();
+    fs::write(folder.path().join("state.sqlite.new-journal"), "half").unwrap();
+    assert_eq!(open(folder.path()).tenants().unwrap().len(), 1);
+}
+
+#[test]
+fn a_folder_that_can_not_be_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let error = StateFile::open(&path, NOW).unwrap_err().to_string();
+        assert!(error.contains(&path.display().to_string()), "{error}");
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_the_change_and_keeps_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = open(folder.path());
+    // SQLite itself answers as it would on a full disk.
+    file.connection.pragma_update(None, "max_page_count", 8).unwrap();
+    let mut written = 1;
+    let error = loop {
+        let name = format!("t{written}").parse().unwrap();
+        match file.add_tenant(&name, settings(), secret(1)) {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        error.to_string().contains("can not write") && error.to_string().contains("full"),
+        "{error}"
+    );
+    assert!(written > 10);
+    assert_eq!(file.tenants().unwrap().len(), written);
+    drop(file);
+    let tenants = open(folder.path()).tenants().unwrap();
+    assert_eq!(tenants.len(), written);
+    assert!(
+        tenants[1..].iter().all(|tenant| tenant.secrets.len() == 1),
+        "never a tenant without its secret"
+    );
+}

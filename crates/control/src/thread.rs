@@ -1,0 +1,202 @@
+//! Gives the control plane its thread, its time and its mailbox.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tidemark_types::{Clock, DataPlane};
+
+use crate::controller::Controller;
+use crate::error::ControlError;
+use crate::handle::{Command, ControlHandle, Shared};
+use crate::process;
+use crate::state::StateFile;
+use crate::steady::SteadyClock;
+
+/// Commands that wait at most; each is answered within milliseconds, so more means that the thread hangs.
+const MAX_WAITING: usize = 1024;
+/// Rounds are at least this far apart, however often the data plane wakes: a hundred of them per second are not felt.
+const MIN_ROUND_GAP: Duration = Duration::from_millis(10);
+/// With thousands of tenants at work a round takes milliseconds: woken rounds then take at most a twentieth of the
+/// time.
+const MIN_GAP_PER_ROUND_TIME: u32 = 20;
+/// While someone waits for a removed tenant's memory, a round comes at least this often, so that the limit is kept.
+const REMOVAL_ROUND_PERIOD: Duration = Duration::from_secs(1);
+
+/// How the control plane is set up.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// The configured pool.
+    pub pool_bytes: u64,
+    /// The largest pool that this machine can back.
+    pub pool_limit_bytes: u64,
+    /// How many workers the data plane has.
+    pub workers: usize,
+    /// Where the server listens, for those who ask the API.
+    pub listeners: Listeners,
+}
+
+/// Where the server listens; `None` is off.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Listeners {
+    /// The memcached protocol.
+    pub memcached: Option<SocketAddr>,
+    /// The Redis protocol.
+    pub redis: Option<SocketAddr>,
+    /// The admin API.
+    pub admin: Option<SocketAddr>,
+}
+
+pub(crate) enum Message {
+    Wake,
+    Command(Command),
+    Stop,
+}
+
+/// Where commands and wakes arrive. Made before the data plane, which wakes through it, and before the control plane,
+/// which reads it.
+pub struct Mailbox {
+    sender: SyncSender<Message>,
+    receiver: Receiver<Message>,
+    woken: Arc<AtomicBool>,
+}
+
+impl Default for Mailbox {
+    fn default() -> Self {
+        let (sender, receiver) = sync_channel(MAX_WAITING);
+        Self {
+            sender,
+            receiver,
+            woken: Arc::default(),
+        }
+    }
+}
+
+impl Mailbox {
+    /// What the data plane calls when something can not wait for the next round. It never blocks, and all calls until
+    /// that round are one.
+    pub fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let (sender, woken) = (self.sender.clone(), Arc::clone(&self.woken));
+        Arc::new(move || {
+            if !woken.swap(true, Ordering::AcqRel) {
+                // A full mailbox wakes the thread as well, and it looks at the flag after each message.
+                let _ = sender.try_send(Message::Wake);
+            }
+        })
+    }
+}
+
+/// The running control plane.
+pub struct Control {
+    handle: ControlHandle,
+    thread: JoinHandle<()>,
+}
+
+impl Control {
+    /// Reads the state file, publishes the first plan, and starts the thread. When this returns, every tenant can log
+    /// in.
+    ///
+    /// # Errors
+    /// The state file can not be read or written, the configured pool is impossible, or there is no thread to be had.
+    pub fn start(
+        mailbox: Mailbox,
+        state: StateFile,
+        data_plane: Arc<dyn DataPlane>,
+        clock: Arc<dyn Clock>,
+        config: ControlConfig,
+    ) -> Result<Self, ControlError> {
+        let clock = Arc::new(SteadyClock::new(clock));
+        let shared = Arc::new(Shared::new(clock.now()));
+        let handle = ControlHandle {
+            sender: mailbox.sender.clone(),
+            shared: Arc::clone(&shared),
+            clock: Arc::clone(&clock) as _,
+        };
+        let mut controller = Controller::new(state, data_plane, clock, config, shared)?;
+        controller.round();
+        let run = move || {
+            if let Err(error) = process::lower_priority() {
+                tracing::warn!(%error, "the control thread runs at the priority of the workers");
+            }
+            run(&mut controller, &mailbox);
+        };
+        let thread = std::thread::Builder::new().name("tidemark-control".into()).spawn(run);
+        let thread = thread.map_err(|error| ControlError::System {
+            what: "a thread",
+            detail: error.to_string(),
+        })?;
+        Ok(Self { handle, thread })
+    }
+
+    /// For those that command it.
+    pub fn handle(&self) -> ControlHandle {
+        self.handle.clone()
+    }
+
+    /// Ends the thread after the commands that are waiting, and closes the state file.
+    ///
+    /// # Errors
+    /// [`ControlError::Stopped`]: the thread had already ended, by a panic.
+    pub fn stop(self) -> Result<(), ControlError> {
+        // An error means that the thread is gone, which the join reports.
+        let _ = self.handle.sender.send(Message::Stop);
+        self.thread.join().map_err(|_| ControlError::Stopped)
+    }
+}
+
+fn run(controller: &mut Controller, mailbox: &Mailbox) {
+    let mut last = LastRound {
+        ended_at: Instant::now(),
+        took: Duration::ZERO,
+    };
+    let is_woken = || mailbox.woken.load(Ordering::Acquire);
+    loop {
+        let due = last.next_due(controller, is_woken());
+        match mailbox
+            .receiver
+            .recv_timeout(due.saturating_duration_since(Instant::now()))
+        {
+            Ok(Message::Command(command)) => command(controller),
+            Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Message::Wake) | Err(RecvTimeoutError::Timeout) => {}
+        }
+        // The command may have changed the period, and the flag may have been set while the thread waited.
+        let now = Instant::now();
+        if now >= last.next_due(controller, is_woken()) {
+            // Before the snapshot: what happens from here on wakes again.
+            mailbox.woken.store(false, Ordering::Release);
+            controller.round();
+            last = LastRound {
+                ended_at: Instant::now(),
+                took: now.elapsed(),
+            };
+        }
+    }
+}
+
+/// The last round in time.
+struct LastRound {
+    ended_at: Instant,
+    took: Duration,
+}
+
+impl LastRound {
+    /// When the next one is due.
+    fn next_due(&self, controller: &Controller, is_woken: bool) -> Instant {
+        let period = controller.round_period();
+        let woken_gap = MIN_ROUND_GAP.max(self.took * MIN_GAP_PER_ROUND_TIME);
+        self.ended_at
+            + match (is_woken, controller.is_removing()) {
+                (true, _) => period.min(woken_gap),
+                (false, true) => period.min(REMOVAL_ROUND_PERIOD),
+                (false, false) => period,
+            }
+    }
+}
+
+#[cfg(test)]
+#[path = "thread_tests.rs"]
+mod tests;

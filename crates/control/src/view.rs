@@ -1,0 +1,96 @@
+//! Tenants and server as the API shows them: the fields of `GET /api/v1/server` and `GET /api/v1/tenants/{name}`. What
+//! this version does not measure is `None` and becomes null; it is never a made-up zero.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+/// The server.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct ServerView {
+    pub version: &'static str,
+    pub uptime_seconds: u64,
+    pub workers: usize,
+    pub pool_bytes: u64,
+    pub granted_bytes: u64,
+    pub usage_bytes: u64,
+    pub other_bytes: u64,
+    pub connections: u64,
+    pub rss_bytes: Option<u64>,
+    pub cpu_seconds_total: f64,
+    pub unattributed_cpu_seconds_total: Option<f64>,
+    pub unexplained_cpu_seconds_total: Option<f64>,
+    pub rounds_total: u64,
+    pub round_period_us: u64,
+    pub memcached: Option<SocketAddr>,
+    pub redis: Option<SocketAddr>,
+    pub admin: Option<SocketAddr>,
+}
+
+/// A tenant.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct TenantView {
+    pub name: String,
+    pub state: &'static str,
+    /// Whether connections from loopback are this tenant's without logging in.
+    pub open: bool,
+    /// Oldest first.
+    pub secrets: Vec<SecretView>,
+    pub goals: GoalsView,
+    pub goal_state: &'static str,
+    pub shortfall_ratio: Option<f64>,
+    pub best_hit_ratio: Option<f64>,
+    pub limits: LimitsView,
+    pub policy: &'static str,
+    pub shards: u16,
+    pub grant_bytes: u64,
+    pub usage_bytes: u64,
+    pub lent_bytes: Option<u64>,
+    pub demand_bytes: Option<u64>,
+    pub items: u64,
+    pub gets_total: u64,
+    pub hits_total: u64,
+    pub sets_total: u64,
+    pub hit_ratio: Option<f64>,
+    pub cpu_seconds_total: Option<f64>,
+    pub cpu_model_seconds_total: Option<f64>,
+    pub vcpus: Option<f64>,
+    pub memory_byte_seconds_total: Option<u64>,
+    pub network_in_bytes_total: u64,
+    pub network_out_bytes_total: u64,
+    pub connections: u64,
+}
+
+/// What is known of a secret: never the secret.
+#[derive(Clone, Debug, Serialize)]
+pub struct SecretView {
+    /// When it was made (RFC 3339).
+    pub created_at: String,
+    /// What it allows: `read,write,flush,admin`.
+    pub permissions: String,
+}
+
+/// A tenant's goals as they are set.
+#[derive(Clone, Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct GoalsView {
+    pub hit_ratio: Option<f64>,
+    pub latency_us: Option<u64>,
+    pub miss_cost_us: Option<u64>,
+    pub floor_bytes: Option<u64>,
+    pub cap_bytes: Option<u64>,
+    pub priority: Option<u32>,
+    pub weight: Option<f64>,
+    pub utility: Option<&'static str>,
+}
+
+/// A tenant's limits as they are set.
+#[derive(Clone, Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct LimitsView {
+    pub ops_per_second: Option<u64>,
+    pub bytes_per_second: Option<u64>,
+    pub connections: Option<u64>,
+}

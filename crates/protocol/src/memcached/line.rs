@@ -1,0 +1,425 @@
+//! Commands by lines: finds the line, splits it at spaces, and reads each command's words.
+//!
+//! The order of the checks is memcached's, because it decides which error a client sees. One thing surprises:
+//! `noreply` as the last word hides errors, too.
+
+use super::command::{Arithmetic, Command, Delete, Direction, FlushAll, Get, Stats, Store, Touch, Verb, Verbosity};
+use super::key::{Keys, is_key};
+use super::{ANNOUNCED_BYTES_MAX, Failure, LINE_BYTES_MAX, Limits, Parsed, meta, text};
+use crate::number::{parse_i64, parse_u32, parse_u64};
+
+/// No command but those with keys or flags has more words.
+const WORDS_MAX: usize = 8;
+
+/// The words of a line; only spaces divide them.
+pub(super) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
+}
+
+/// The text without the spaces before it.
+pub(super) fn trim_start(text: &[u8]) -> &[u8] {
+    let spaces = text.iter().take_while(|byte| **byte == b' ').count();
+    &text[spaces..]
+}
+
+/// The text without the spaces around it.
+pub(super) fn trim_spaces(text: &[u8]) -> &[u8] {
+    let trimmed = trim_start(text);
+    let spaces = trimmed.iter().rev().take_while(|byte| **byte == b' ').count();
+    &trimmed[..trimmed.len() - spaces]
+}
+
+/// A line and where it came from.
+#[derive(Clone, Copy)]
+pub(super) struct Line<'a, 'l> {
+    input: &'a [u8],
+    limits: &'l Limits,
+    /// Bytes of the input up to and with the line's end.
+    pub(super) consumed: usize,
+    /// What stands behind the command's name.
+    pub(super) arguments: &'a [u8],
+}
+
+/// Parses any command.
+pub(super) fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
+    if input.first() == Some(&0x80) {
+        return close(text::BINARY, input.len());
+    }
+    let Some(end) = find_line_end(input, limits) else {
+        return if input.len() > longest_line(input, limits) {
+            close(text::LINE_TOO_LONG, input.len())
+        } else {
+            Parsed::Incomplete {
+                needed: input.len() + 1,
+            }
+        };
+    };
+    let line = &input[..end];
+    let line = trim_start(line.strip_suffix(b"\r").unwrap_or(line));
+    let name_length = memchr::memchr(b' ', line).unwrap_or(line.len());
+    let (name, arguments) = line.split_at(name_length);
+    let line = Line {
+        input,
+        limits,
+        consumed: end + 1,
+        arguments,
+    };
+    line.dispatch(name)
+}
+
+/// Where the line's `\n` is, if that is within the limit.
+fn find_line_end(input: &[u8], limits: &Limits) -> Option<usize> {
+    let near = &input[..input.len().min(LINE_BYTES_MAX + 1)];
+    memchr::memchr(b'\n', near).or_else(|| {
+        let longest = longest_line(input, limits);
+        let far = input.get(near.len()..input.len().min(longest + 1))?;
+        memchr::memchr(b'\n', far).map(|at| near.len() + at)
+    })
+}
+
+/// The longest line that may begin so. Only bytes within the smaller limit decide, so that the answer does not depend
+/// on how much has come.
+fn longest_line(input: &[u8], limits: &Limits) -> usize {
+    let begin = trim_start(&input[..input.len().min(LINE_BYTES_MAX)]);
+    let has_keys = [&b"get "[..], b"gets ", b"gat ", b"gats "]
+        .iter()
+        .any(|name| begin.starts_with(name));
+    if has_keys {
+        limits.key_line_bytes.max(LINE_BYTES_MAX)
+    } else {
+        LINE_BYTES_MAX
+    }
+}
+
+/// A failure after which nothing more is read. All that came is taken, so that it is not parsed again.
+fn close<'a>(reply: &'static [u8], consumed: usize) -> Parsed<'a> {
+    Parsed::Failed(Failure {
+        reply,
+        consumed,
+        swallow: 0,
+        close: true,
+    })
+}
+
+/// Up to [`WORDS_MAX`] words.
+struct Words<'a> {
+    items: [&'a [u8]; WORDS_MAX],
+    /// One more than the maximum if there are more.
+    count: usize,
+}
+
+impl<'a> Words<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        let mut items = [&b""[..]; WORDS_MAX];
+        let mut count = 0;
+        for word in words(text).take(WORDS_MAX + 1) {
+            if let Some(item) = items.get_mut(count) {
+                *item = word;
+            }
+            count += 1;
+        }
+        Self { items, count }
+    }
+
+    /// Whether the last word asks for no reply.
+    fn noreply(&self) -> bool {
+        self.count
+            .checked_sub(1)
+            .and_then(|last| self.items.get(last))
+            .is_some_and(|word| *word == b"noreply")
+    }
+}
+
+/// The length of a body as a command line says it.
+#[derive(Clone, Copy)]
+pub(super) enum BodyLength {
+    /// In bytes, without the line end behind it.
+    Known(usize),
+    /// No number, or a negative one: no body will follow that could be recognised.
+    Unreadable,
+    /// A number, but a body that long would be read as commands.
+    Huge,
+}
+
+impl BodyLength {
+    pub(super) fn parse(word: &[u8]) -> Self {
+        let digits = word.strip_prefix(b"+").unwrap_or(word);
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+            return Self::Unreadable;
+        }
+        match parse_u64(digits).and_then(|length| usize::try_from(length).ok()) {
+            Some(length) if length <= ANNOUNCED_BYTES_MAX => Self::Known(length),
+            _ => Self::Huge,
+        }
+    }
+}
+
+/// Why there is no body.
+pub(super) enum NoBody {
+    /// It has not come whole.
+    Incomplete { needed: usize },
+    /// It is too long, or has no line end behind it.
+    Failed(Failure),
+}
+
+impl From<NoBody> for Parsed<'_> {
+    fn from(reason: NoBody) -> Self {
+        match reason {
+            NoBody::Incomplete { needed } => Parsed::Incomplete { needed },
+            NoBody::Failed(failure) => Parsed::Failed(failure),
+        }
+    }
+}
+
+/// What to answer, unless the client asked for no reply.
+fn unless(noreply: bool, reply: &'static [u8]) -> &'static [u8] {
+    if noreply { b"" } else { reply }
+}
+
+impl<'a> Line<'a, '_> {
+    fn dispatch(self, name: &[u8]) -> Parsed<'a> {
+        match name {
+            b"get" => self.get(false),
+            b"gets" => self.get(true),
+            b"gat" => self.gat(false),
+            b"gats" => self.gat(true),
+            b"set" => self.store(Verb::Set),
+            b"add" => self.store(Verb::Add),
+            b"replace" => self.store(Verb::Replace),
+            b"append" => self.store(Verb::Append),
+            b"prepend" => self.store(Verb::Prepend),
+            b"cas" => self.store(Verb::Cas(0)),
+            b"incr" => self.arithmetic(Direction::Increment),
+            b"decr" => self.arithmetic(Direction::Decrement),
+            b"touch" => self.touch(),
+            b"delete" => self.delete(),
+            b"mg" => meta::get(self),
+            b"ms" => meta::set(self),
+            b"md" => meta::delete(self),
+            b"ma" => meta::arithmetic(self),
+            b"me" => meta::debug(self),
+            b"mn" => self.complete(Command::MetaNoop),
+            _ => self.dispatch_rare(name),
+        }
+    }
+
+    fn dispatch_rare(self, name: &[u8]) -> Parsed<'a> {
+        match name {
+            b"flush_all" => self.flush_all(),
+            b"version" => self.complete(Command::Version),
+            b"verbosity" => self.verbosity(),
+            b"stats" => self.complete(Command::Stats(Stats { text: self.arguments })),
+            b"quit" => self.complete(Command::Quit),
+            b"shutdown" => self.fail(text::SHUTDOWN),
+            b"slabs" | b"lru" | b"lru_crawler" | b"watch" | b"cache_memlimit" | b"extstore" | b"refresh_certs" => {
+                self.fail(text::NOT_OFFERED)
+            }
+            _ => self.fail(text::ERROR),
+        }
+    }
+
+    pub(super) fn complete(self, command: Command<'a>) -> Parsed<'a> {
+        Parsed::Complete {
+            command,
+            consumed: self.consumed,
+        }
+    }
+
+    pub(super) fn fail(self, reply: &'static [u8]) -> Parsed<'a> {
+        Parsed::Failed(Failure {
+            reply,
+            consumed: self.consumed,
+            swallow: 0,
+            close: false,
+        })
+    }
+
+    /// A failure of a command with a body: the body must not be taken for commands.
+    pub(super) fn fail_with_body(self, reply: &'static [u8], length: BodyLength) -> Parsed<'a> {
+        let (swallow, close) = match length {
+            BodyLength::Known(bytes) => (bytes + 2, false),
+            BodyLength::Unreadable => (0, false),
+            BodyLength::Huge => (0, true),
+        };
+        Parsed::Failed(Failure {
+            reply,
+            consumed: self.consumed,
+            swallow,
+            close,
+        })
+    }
+
+    /// Takes the body of `length` bytes behind the line. `noreply` hides errors.
+    pub(super) fn body(self, length: usize, noreply: bool) -> Result<(&'a [u8], usize), NoBody> {
+        if length > self.limits.value_bytes {
+            return Err(NoBody::Failed(Failure {
+                reply: unless(noreply, text::TOO_LARGE),
+                consumed: self.consumed,
+                swallow: length + 2,
+                close: false,
+            }));
+        }
+        let end = self.consumed + length;
+        match self.input.get(end..end + 2) {
+            Some(b"\r\n") => Ok((&self.input[self.consumed..end], end + 2)),
+            Some(_) => Err(NoBody::Failed(Failure {
+                reply: unless(noreply, text::BAD_DATA_CHUNK),
+                consumed: end + 2,
+                swallow: 0,
+                close: false,
+            })),
+            None => Err(NoBody::Incomplete { needed: end + 2 }),
+        }
+    }
+
+    fn get(self, with_cas: bool) -> Parsed<'a> {
+        self.keys(self.arguments, with_cas, None)
+    }
+
+    fn gat(self, with_cas: bool) -> Parsed<'a> {
+        let arguments = trim_start(self.arguments);
+        let length = memchr::memchr(b' ', arguments).unwrap_or(arguments.len());
+        let (exptime, keys) = arguments.split_at(length);
+        if trim_start(keys).is_empty() {
+            return self.fail(text::ERROR);
+        }
+        match parse_i64(exptime) {
+            Some(exptime) => self.keys(keys, with_cas, Some(exptime)),
+            None => self.fail(text::BAD_EXPTIME),
+        }
+    }
+
+    fn keys(self, keys: &'a [u8], with_cas: bool, touch: Option<i64>) -> Parsed<'a> {
+        if trim_start(keys).is_empty() {
+            return self.fail(text::ERROR);
+        }
+        match Keys::parse(keys) {
+            Some(keys) => self.complete(Command::Get(Get { keys, with_cas, touch })),
+            None => self.fail(text::BAD_FORMAT),
+        }
+    }
+
+    fn store(self, verb: Verb) -> Parsed<'a> {
+        let words = Words::new(self.arguments);
+        let expected = if verb == Verb::Cas(0) { 5 } else { 4 };
+        if words.count != expected && words.count != expected + 1 {
+            return self.fail(text::ERROR);
+        }
+        let [key, flags, exptime, length, cas, ..] = words.items;
+        let noreply = words.noreply();
+        let length = BodyLength::parse(length);
+        let bad = || self.fail_with_body(unless(noreply, text::BAD_FORMAT), length);
+        let (true, Some(flags), Some(exptime), BodyLength::Known(length)) =
+            (is_key(key), parse_u32(flags), parse_i64(exptime), length)
+        else {
+            return bad();
+        };
+        let verb = match (verb, parse_u64(cas)) {
+            (Verb::Cas(_), Some(token)) => Verb::Cas(token),
+            (Verb::Cas(_), None) => return bad(),
+            _ => verb,
+        };
+        let (value, consumed) = match self.body(length, noreply) {
+            Ok(body) => body,
+            Err(reason) => return reason.into(),
+        };
+        let store = Store {
+            verb,
+            key,
+            flags,
+            exptime,
+            value,
+            noreply,
+        };
+        Parsed::Complete {
+            command: Command::Store(store),
+            consumed,
+        }
+    }
+
+    fn arithmetic(self, direction: Direction) -> Parsed<'a> {
+        let words = Words::new(self.arguments);
+        if words.count != 2 && words.count != 3 {
+            return self.fail(text::ERROR);
+        }
+        let [key, delta, ..] = words.items;
+        let noreply = words.noreply();
+        if !is_key(key) {
+            return self.fail(unless(noreply, text::BAD_FORMAT));
+        }
+        match parse_u64(delta) {
+            Some(delta) => self.complete(Command::Arithmetic(Arithmetic {
+                key,
+                direction,
+                delta,
+                noreply,
+            })),
+            None => self.fail(unless(noreply, text::BAD_DELTA)),
+        }
+    }
+
+    fn touch(self) -> Parsed<'a> {
+        let words = Words::new(self.arguments);
+        if words.count != 2 && words.count != 3 {
+            return self.fail(text::ERROR);
+        }
+        let [key, exptime, ..] = words.items;
+        let noreply = words.noreply();
+        if !is_key(key) {
+            return self.fail(unless(noreply, text::BAD_FORMAT));
+        }
+        match parse_i64(exptime) {
+            Some(exptime) => self.complete(Command::Touch(Touch { key, exptime, noreply })),
+            None => self.fail(unless(noreply, text::BAD_EXPTIME)),
+        }
+    }
+
+    /// `delete <key> [0] [noreply]`: a delay could be given once, and old clients still send a zero.
+    fn delete(self) -> Parsed<'a> {
+        let words = Words::new(self.arguments);
+        let [key, first, second, ..] = words.items;
+        let noreply = words.count > 1 && words.noreply();
+        let allowed = match words.count {
+            1 => true,
+            2 => first == b"0" || first == b"noreply",
+            3 => first == b"0" && second == b"noreply",
+            _ => return self.fail(text::ERROR),
+        };
+        if !allowed {
+            return self.fail(unless(noreply, text::BAD_DELETE));
+        }
+        if !is_key(key) {
+            return self.fail(unless(noreply, text::BAD_FORMAT));
+        }
+        self.complete(Command::Delete(Delete { key, noreply }))
+    }
+
+    fn flush_all(self) -> Parsed<'a> {
+        let words = Words::new(self.arguments);
+        if words.count > 2 {
+            return self.fail(text::ERROR);
+        }
+        let noreply = words.noreply();
+        let delay = if words.count > usize::from(noreply) {
+            parse_i64(words.items[0])
+        } else {
+            Some(0)
+        };
+        match delay {
+            Some(delay) => self.complete(Command::FlushAll(FlushAll { delay, noreply })),
+            None => self.fail(unless(noreply, text::BAD_EXPTIME)),
+        }
+    }
+
+    fn verbosity(self) -> Parsed<'a> {
+        let words = Words::new(self.arguments);
+        if words.count != 1 && words.count != 2 {
+            return self.fail(text::ERROR);
+        }
+        let noreply = words.noreply();
+        match parse_u32(words.items[0]) {
+            Some(level) => self.complete(Command::Verbosity(Verbosity { level, noreply })),
+            None => self.fail(unless(noreply, text::BAD_FORMAT)),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! memcached's text and meta protocol.
+//!
+//! Follows `doc/protocol.txt` of memcached 1.6 and, where that is silent, what its code does. Where Tidemark is
+//! stricter: client flags above 32 bits are refused; a key with a control character is refused; the body of a refused
+//! storage command is swallowed whenever its length could be read, so that its bytes are never taken for commands;
+//! base64 keys are refused unless they are what an encoder would write.
+//!
+//! Invariant: [`parse`] gives the same answer however the bytes are split and whatever follows them.
+
+mod command;
+pub mod compose;
+mod exptime;
+mod key;
+mod line;
+mod meta;
+mod parse;
+pub mod text;
+
+pub use command::{Arithmetic, Command, Delete, Direction, FlushAll, Get, Stats, Store, Touch, Verb, Verbosity};
+pub use exptime::{Expires, RELATIVE_SECONDS_MAX, expires};
+pub use key::{KeyBuffer, Keys, MetaKey, is_key};
+pub use meta::{Meta, MetaArithmetic, MetaFlag, MetaFlags, MetaMode, MetaSet};
+pub use parse::parse;
+
+/// The longest key, in bytes, as sent (protocol.txt, "Keys"); also for keys sent in base64.
+pub const KEY_BYTES_MAX: usize = 250;
+/// The longest command line without its line end, in bytes; memcached closes the connection beyond it.
+pub const LINE_BYTES_MAX: usize = 2048;
+/// The longest line of keys (`get`, `gets`, `gat`, `gats`) by default, in bytes: more than a thousand of the longest
+/// keys. memcached has no bound; here a line occupies a connection's buffer until it is complete.
+pub const KEY_LINE_BYTES_MAX: usize = 256 << 10;
+/// The longest opaque token of a meta command, in bytes (protocol.txt, "Meta Get").
+pub const OPAQUE_BYTES_MAX: usize = 32;
+/// The longest value by default, in bytes.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// The largest length that a client may announce for a body that is then swallowed, in bytes. memcached calls anything
+/// above it a bad line and reads the body as commands; here the connection is closed instead.
+const ANNOUNCED_BYTES_MAX: usize = i32::MAX as usize - 2;
+
+/// What a command may be at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest value, in bytes.
+    pub value_bytes: usize,
+    /// The longest line of keys, in bytes; other lines are bounded by [`LINE_BYTES_MAX`].
+    pub key_line_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            value_bytes: VALUE_BYTES_MAX,
+            key_line_bytes: KEY_LINE_BYTES_MAX,
+        }
+    }
+}
+
+/// What [`parse`] found at the beginning of its input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Parsed<'a> {
+    /// A whole command, body included.
+    Complete {
+        /// The command; its parts are slices of the input.
+        command: Command<'a>,
+        /// Bytes of the input that it took.
+        consumed: usize,
+    },
+    /// The beginning of a command. Parsing again is of no use below `needed` bytes.
+    Incomplete {
+        /// The least number of bytes, from the command's beginning, that can answer anything else.
+        needed: usize,
+    },
+    /// Not a command.
+    Failed(Failure),
+}
+
+/// A refused command: what to answer and how the stream goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The reply with its line end; empty if the client asked for none.
+    pub reply: &'static [u8],
+    /// Bytes of the input that it took; all of them if `close`.
+    pub consumed: usize,
+    /// Bytes behind those to drop as they come: the refused command's body and its line end.
+    pub swallow: usize,
+    /// The next command's beginning can not be known: send the reply and close.
+    pub close: bool,
+}

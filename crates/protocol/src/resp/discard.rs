@@ -1,0 +1,68 @@
+//! Drops the rest of a command that was refused as too large, without keeping it.
+
+use super::error::ErrorReply;
+use super::parse::bulk_length;
+
+/// What of a refused command has still to be dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Discard {
+    /// Bytes of the present argument and its line end.
+    bytes: usize,
+    /// Arguments behind that one.
+    args: usize,
+}
+
+/// What [`Discard::feed`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discarded {
+    /// The command has ended; the next one begins behind `consumed` bytes.
+    Done {
+        /// Bytes of the input that were dropped.
+        consumed: usize,
+    },
+    /// More has to be dropped. What was not consumed (the beginning of a length, at most
+    /// [`super::INLINE_BYTES_MAX`] bytes) must be given again, with more behind it.
+    More {
+        /// Bytes of the input that were dropped.
+        consumed: usize,
+    },
+    /// Not RESP: reply with the error and close.
+    Failed(ErrorReply<'static>),
+}
+
+impl Discard {
+    /// Drops this number of whole arguments.
+    pub(super) fn args(args: usize) -> Self {
+        Self { bytes: 0, args }
+    }
+
+    /// Drops the rest of an argument, its line end included, and this number of whole arguments behind it.
+    pub(super) fn within(bytes: usize, args: usize) -> Self {
+        Self { bytes, args }
+    }
+
+    /// Drops what it can of `input`.
+    pub fn feed(&mut self, input: &[u8]) -> Discarded {
+        let mut at = 0;
+        loop {
+            let dropped = self.bytes.min(input.len() - at);
+            self.bytes -= dropped;
+            at += dropped;
+            if self.bytes > 0 {
+                return Discarded::More { consumed: at };
+            }
+            if self.args == 0 {
+                return Discarded::Done { consumed: at };
+            }
+            match bulk_length(input, at) {
+                Ok(Some((length, begin))) => {
+                    self.args -= 1;
+                    self.bytes = length + 2;
+                    at = begin;
+                }
+                Ok(None) => return Discarded::More { consumed: at },
+                Err(error) => return Discarded::Failed(error),
+            }
+        }
+    }
+}

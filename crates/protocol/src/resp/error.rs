@@ -1,0 +1,289 @@
+//! Error replies in Redis 7.0's words.
+//!
+//! What a client sent is quoted at no more than [`QUOTED_BYTES_MAX`] bytes, and a line end in it becomes spaces, so
+//! that an error is always one short line.
+
+use std::fmt;
+
+use super::args::Args;
+use super::command::Row;
+
+/// The most bytes of a client's word that an error repeats (as in Redis).
+pub const QUOTED_BYTES_MAX: usize = 128;
+
+/// An error to reply with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorReply<'a> {
+    /// A text that never changes, its code first.
+    Fixed(&'static str),
+    /// Something else than `$` where an argument should begin.
+    ExpectedBulk(u8),
+    /// Too few or too many arguments for this command.
+    WrongArity(&'static Row),
+    /// No time for this command: zero or less where that is not allowed, or beyond the clock's end.
+    InvalidExpire(&'static Row),
+    /// The connection's secret does not permit this command.
+    NotPermitted(&'static Row),
+    /// No such command: all its arguments.
+    UnknownCommand(Args<'a>),
+    /// No such subcommand of this command.
+    UnknownSubcommand(&'static Row, &'a [u8]),
+    /// A command of Redis that Tidemark does not have: its name.
+    NotOffered(&'a [u8]),
+    /// A subcommand of Redis that Tidemark does not have.
+    SubcommandNotOffered(&'static Row, &'a [u8]),
+    /// An option that `HELLO` does not have, or one without its arguments.
+    HelloOption(&'a [u8]),
+    /// An option that `EXPIRE` and its like do not have.
+    UnsupportedOption(&'a [u8]),
+    /// No type of clients.
+    UnknownClientType(&'a [u8]),
+    /// An attribute that `CLIENT SETINFO` does not have.
+    UnrecognizedAttribute(&'a [u8]),
+    /// A value that `CLIENT SETINFO` does not allow for this attribute.
+    BadAttribute(&'static str),
+    /// `CLIENT KILL USER` with a name that no tenant has.
+    NoSuchUser(&'a [u8]),
+    /// Above a limit of Tidemark's: which, its value, and its unit.
+    AboveLimit(&'static str, usize, &'static str),
+}
+
+macro_rules! fixed {
+    ($($(#[$doc:meta])* $name:ident = $text:expr;)*) => {
+        $($(#[$doc])* pub const $name: ErrorReply<'static> = ErrorReply::Fixed($text);)*
+    };
+}
+
+fixed! {
+    /// Options that exclude each other, or words where none belong.
+    SYNTAX = "ERR syntax error";
+    /// An argument or a value that is no 64-bit number.
+    NOT_AN_INTEGER = "ERR value is not an integer or out of range";
+    /// A number beyond 32 bits.
+    NOT_A_SMALL_INTEGER = "ERR value is out of range, value must between -2147483648 and 2147483647";
+    /// An argument or a value that is no number with a fraction.
+    NOT_A_FLOAT = "ERR value is not a valid float";
+    /// `INCRBYFLOAT` beyond all numbers.
+    NOT_FINITE = "ERR increment would produce NaN or Infinity";
+    /// A sum beyond 64 bits.
+    OVERFLOW = "ERR increment or decrement would overflow";
+    /// `DECRBY` by the one number that has no opposite.
+    DECREMENT_OVERFLOW = "ERR decrement would overflow";
+    /// A negative offset.
+    OFFSET_OUT_OF_RANGE = "ERR offset is out of range";
+    /// A value, or a whole command, above the limit.
+    STRING_TOO_LONG = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+    /// A key of another type. Every key here is a string, so this is for completeness of what clients match on.
+    WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    /// `RENAME` of nothing.
+    NO_SUCH_KEY = "ERR no such key";
+    /// `SELECT` beyond the last database.
+    DB_OUT_OF_RANGE = "ERR DB index is out of range";
+    /// No cursor of `SCAN`.
+    INVALID_CURSOR = "ERR invalid cursor";
+    /// `EXPIRE` with options that exclude each other.
+    NX_AND_OTHERS = "ERR NX and XX, GT or LT options at the same time are not compatible";
+    /// The same of the other two.
+    GT_AND_LT = "ERR GT and LT options at the same time are not compatible";
+    /// Anything before login.
+    NO_AUTH = "NOAUTH Authentication required.";
+    /// `HELLO` before login and without one.
+    NO_AUTH_HELLO = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO \
+        AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the \
+        same time";
+    /// A wrong name or secret.
+    WRONG_PASS = "WRONGPASS invalid username-password pair or user is disabled.";
+    /// `AUTH <secret>` where the open tenant needs none.
+    NO_PASSWORD_SET = "ERR AUTH <password> called without any password configured for the default user. Are you \
+        sure your configuration is correct?";
+    /// A version that `HELLO` does not have.
+    NO_PROTO = "NOPROTO unsupported protocol version";
+    /// A version that is no number.
+    PROTO_NOT_A_NUMBER = "ERR Protocol version is not an integer or out of range";
+    /// A name for a client that could not be listed.
+    BAD_CLIENT_NAME = "ERR Client names cannot contain spaces, newlines or special characters.";
+    /// `CLIENT KILL` with an id that is none.
+    CLIENT_ID_NOT_POSITIVE = "ERR client-id should be greater than 0";
+    /// `CLIENT KILL MAXAGE` with an age that is none.
+    MAXAGE_NOT_POSITIVE = "ERR maxage should be greater than 0";
+    /// `CLIENT LIST` with an id that is none.
+    BAD_CLIENT_ID = "ERR Invalid client ID";
+    /// `CLIENT KILL` of an address that nobody has.
+    NO_SUCH_CLIENT = "ERR No such client";
+    /// `MULTI` within `MULTI`.
+    NESTED_MULTI = "ERR MULTI calls can not be nested";
+    /// `WATCH` within `MULTI`.
+    WATCH_IN_MULTI = "ERR WATCH inside MULTI is not allowed";
+    /// `EXEC` alone.
+    EXEC_WITHOUT_MULTI = "ERR EXEC without MULTI";
+    /// `DISCARD` alone.
+    DISCARD_WITHOUT_MULTI = "ERR DISCARD without MULTI";
+    /// `EXEC` after a command that could not be queued.
+    EXEC_ABORT = "EXECABORT Transaction discarded because of previous errors.";
+    /// `COMMAND GETKEYS` of a command that does not exist.
+    INVALID_COMMAND = "ERR Invalid command specified";
+    /// `COMMAND GETKEYS` with too few or too many arguments.
+    INVALID_ARITY = "ERR Invalid number of arguments specified for command";
+    /// `COMMAND GETKEYS` of a command without keys.
+    NO_KEYS = "ERR The command has no key arguments";
+    /// No memory could be had for a value.
+    OUT_OF_MEMORY = "OOM command not allowed when used memory > 'maxmemory'.";
+
+    /// `*` with something that is no number of arguments.
+    INVALID_MULTIBULK_LENGTH = "ERR Protocol error: invalid multibulk length";
+    /// `$` with something that is no length.
+    INVALID_BULK_LENGTH = "ERR Protocol error: invalid bulk length";
+    /// A line that does not end.
+    TOO_BIG_INLINE = "ERR Protocol error: too big inline request";
+    /// A number of arguments that does not end.
+    TOO_BIG_MULTIBULK_COUNT = "ERR Protocol error: too big mbulk count string";
+    /// A length that does not end.
+    TOO_BIG_BULK_COUNT = "ERR Protocol error: too big bulk count string";
+    /// A quote that does not end.
+    UNBALANCED_QUOTES = "ERR Protocol error: unbalanced quotes in request";
+    /// Too many arguments before login.
+    UNAUTHENTICATED_MULTIBULK = "ERR Protocol error: unauthenticated multibulk length";
+    /// Too long an argument before login.
+    UNAUTHENTICATED_BULK = "ERR Protocol error: unauthenticated bulk length";
+}
+
+impl ErrorReply<'_> {
+    /// Appends the error's text, without `-` and line end, in one line.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        let begin = out.len();
+        self.append_raw(out);
+        for byte in &mut out[begin..] {
+            if matches!(byte, b'\r' | b'\n') {
+                *byte = b' ';
+            }
+        }
+    }
+
+    fn append_raw(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Fixed(text) => out.extend_from_slice(text.as_bytes()),
+            Self::ExpectedBulk(byte) => join(out, &[b"ERR Protocol error: expected '$', got '", &[byte], b"'"]),
+            Self::WrongArity(row) => {
+                join(
+                    out,
+                    &[
+                        b"ERR wrong number of arguments for '",
+                        row.name.as_bytes(),
+                        b"' command",
+                    ],
+                );
+            }
+            Self::InvalidExpire(row) => {
+                join(
+                    out,
+                    &[b"ERR invalid expire time in '", row.name.as_bytes(), b"' command"],
+                );
+            }
+            Self::NotPermitted(row) => join(
+                out,
+                &[
+                    b"NOPERM this user has no permissions to run the '",
+                    row.name.as_bytes(),
+                    b"' command",
+                ],
+            ),
+            Self::UnknownCommand(args) => append_unknown(out, args),
+            Self::UnknownSubcommand(row, given) => {
+                let container = row.name.to_ascii_uppercase();
+                join(
+                    out,
+                    &[
+                        b"ERR unknown subcommand '",
+                        quoted(given),
+                        b"'. Try ",
+                        container.as_bytes(),
+                        b" HELP.",
+                    ],
+                );
+            }
+            Self::NotOffered(name) => {
+                join(
+                    out,
+                    &[b"ERR the command '", quoted(name), b"' is not offered by Tidemark"],
+                );
+            }
+            Self::SubcommandNotOffered(row, name) => {
+                let container = row.name.to_ascii_uppercase();
+                let parts = [
+                    b"ERR the command '",
+                    container.as_bytes(),
+                    b" ",
+                    quoted(name),
+                    b"' is not offered by Tidemark",
+                ];
+                join(out, &parts);
+            }
+            Self::HelloOption(given) => join(out, &[b"ERR Syntax error in HELLO option '", quoted(given), b"'"]),
+            Self::UnsupportedOption(given) => join(out, &[b"ERR Unsupported option ", quoted(given)]),
+            Self::UnknownClientType(given) => join(out, &[b"ERR Unknown client type '", quoted(given), b"'"]),
+            Self::UnrecognizedAttribute(given) => join(out, &[b"ERR Unrecognized option '", quoted(given), b"'"]),
+            Self::BadAttribute(name) => {
+                join(
+                    out,
+                    &[
+                        b"ERR ",
+                        name.as_bytes(),
+                        b" cannot contain spaces, newlines or special characters.",
+                    ],
+                );
+            }
+            Self::NoSuchUser(given) => join(out, &[b"ERR No such user '", quoted(given), b"'"]),
+            Self::AboveLimit(what, limit, unit) => {
+                let text = format!("ERR {what} is above the limit of {limit} {unit}");
+                out.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+}
+
+impl fmt::Display for ErrorReply<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Vec::new();
+        self.append_to(&mut text);
+        f.write_str(&String::from_utf8_lossy(&text))
+    }
+}
+
+impl std::error::Error for ErrorReply<'_> {}
+
+fn join(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+/// What an error repeats of a client's word: as in Redis, no more than a bound, and nothing from a zero byte on.
+fn quoted(word: &[u8]) -> &[u8] {
+    until_zero(&word[..word.len().min(QUOTED_BYTES_MAX)])
+}
+
+fn until_zero(word: &[u8]) -> &[u8] {
+    &word[..memchr::memchr(0, word).unwrap_or(word.len())]
+}
+
+/// The form of Redis's `rejectCommandFormat` for a command that it does not know: arguments are repeated until they
+/// have taken 128 bytes, quotes and spaces counted.
+fn append_unknown(out: &mut Vec<u8>, args: Args<'_>) {
+    join(
+        out,
+        &[
+            b"ERR unknown command '",
+            quoted(args.arg(0)),
+            b"', with args beginning with: ",
+        ],
+    );
+    let mut taken = 0;
+    for arg in args.from(1) {
+        if taken >= QUOTED_BYTES_MAX {
+            break;
+        }
+        let shown = until_zero(&arg[..arg.len().min(QUOTED_BYTES_MAX - taken)]);
+        join(out, &[b"'", shown, b"' "]);
+        taken += shown.len() + 3;
+    }
+}

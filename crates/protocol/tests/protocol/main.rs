@@ -1,0 +1,11 @@
+//! The protocols from outside: tables of cases, and laws that hold for any input.
+
+mod commands;
+mod compose;
+mod describe;
+mod fuzz;
+mod memcached;
+mod options;
+mod resp;
+mod roundtrip;
+mod split;

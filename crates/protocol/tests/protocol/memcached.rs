@@ -1,0 +1,466 @@
+//! memcached: what is read from each line.
+
+use tidemark_protocol::memcached::{Command, KEY_LINE_BYTES_MAX, LINE_BYTES_MAX, Limits, Parsed, parse};
+
+use crate::describe;
+
+const LIMITS: Limits = Limits {
+    value_bytes: 10,
+    key_line_bytes: 4096,
+};
+
+fn check(cases: &[(&str, &str)]) {
+    for (input, expected) in cases {
+        let parsed = parse(input.as_bytes(), &LIMITS);
+        assert_eq!(describe::memcached(&parsed), *expected, "{input:?}");
+    }
+}
+
+#[test]
+fn reading_keys() {
+    let long = "k".repeat(250);
+    let too_long = "k".repeat(251);
+    check(&[
+        ("get a\r\n", "get a @7"),
+        ("get a\n", "get a @6"),
+        ("  get a\r\n", "get a @9"),
+        ("get  a \r\n", "get a @9"),
+        ("get a b  c\r\nget d\r\n", "get a b c @12"),
+        ("get \u{e9}\r\n", "get \\xc3\\xa9 @8"),
+        ("gets a b\r\n", "get a b cas @10"),
+        ("gat 10 a\r\n", "get a touch=10 @10"),
+        ("gat -1 a b\r\n", "get a b touch=-1 @12"),
+        ("gats 0 a\r\n", "get a cas touch=0 @10"),
+        (
+            &format!("get {long}\r\n"),
+            &format!("get {}..(250) @256", "k".repeat(60)),
+        ),
+        (
+            &format!("get {too_long}\r\n"),
+            "CLIENT_ERROR bad command line format @257",
+        ),
+        (
+            &format!("get a {too_long}\r\n"),
+            "CLIENT_ERROR bad command line format @259",
+        ),
+        (
+            &format!("gat 0 {too_long}\r\n"),
+            "CLIENT_ERROR bad command line format @259",
+        ),
+        ("get\r\n", "ERROR @5"),
+        ("get \r\n", "ERROR @6"),
+        ("gets\r\n", "ERROR @6"),
+        ("gat\r\n", "ERROR @5"),
+        ("gat 0\r\n", "ERROR @7"),
+        ("gat x a\r\n", "CLIENT_ERROR invalid exptime argument @9"),
+        // A key is not what a terminal or a log could stumble over.
+        ("get a\tb\r\n", "CLIENT_ERROR bad command line format @9"),
+        ("get \ta\r\n", "CLIENT_ERROR bad command line format @8"),
+        ("get a\rb\r\n", "CLIENT_ERROR bad command line format @9"),
+        ("get a\r\r\n", "CLIENT_ERROR bad command line format @8"),
+        ("get a\0b\r\n", "CLIENT_ERROR bad command line format @9"),
+        ("get a\x7fb\r\n", "CLIENT_ERROR bad command line format @9"),
+        ("GET a\r\n", "ERROR @7"),
+        ("getx a\r\n", "ERROR @8"),
+        ("bget a\r\n", "ERROR @8"),
+    ]);
+}
+
+#[test]
+fn storing() {
+    let too_long = "k".repeat(251);
+    check(&[
+        ("set a 1 2 3\r\nxyz\r\n", "Set a 1 2 [xyz] @18"),
+        ("set a 1 2 3\nxyz\r\n", "Set a 1 2 [xyz] @17"),
+        ("set a 0 0 0\r\n\r\n", "Set a 0 0 [] @15"),
+        ("set a 0 0 4\r\na\r\nb\r\nget k\r\n", "Set a 0 0 [a\\r\\nb] @19"),
+        ("set a 0 0 1 noreply\r\nx\r\n", "Set a 0 0 [x] noreply @24"),
+        ("set a 0 0 1  noreply\r\nx\r\n", "Set a 0 0 [x] noreply @25"),
+        ("set  a  0 0 1 \r\nx\r\n", "Set a 0 0 [x] @19"),
+        // Anything else in noreply's place is ignored.
+        ("set a 0 0 1 NOREPLY\r\nx\r\n", "Set a 0 0 [x] @24"),
+        ("set a 4294967295 -1 1\r\nx\r\n", "Set a 4294967295 -1 [x] @26"),
+        (
+            "set a 0 9223372036854775807 1\r\nx\r\n",
+            "Set a 0 9223372036854775807 [x] @34",
+        ),
+        ("set a +0 0 +01\r\nx\r\n", "Set a 0 0 [x] @19"),
+        ("add a 0 0 1\r\nx\r\n", "Add a 0 0 [x] @16"),
+        ("replace a 0 0 1\r\nx\r\n", "Replace a 0 0 [x] @20"),
+        ("append a 0 0 1\r\nx\r\n", "Append a 0 0 [x] @19"),
+        ("prepend a 0 0 1\r\nx\r\n", "Prepend a 0 0 [x] @20"),
+        (
+            "cas a 0 0 1 18446744073709551615\r\nx\r\n",
+            "Cas(18446744073709551615) a 0 0 [x] @37",
+        ),
+        ("cas a 0 0 1 7 noreply\r\nx\r\n", "Cas(7) a 0 0 [x] noreply @26"),
+        ("cas a 0 0 1 7 8\r\nx\r\n", "Cas(7) a 0 0 [x] @20"),
+        // The first command of a connection may be a login; it is a set like any other.
+        ("set auth 0 0 10\r\nshop sesam\r\n", "Set auth 0 0 [shop sesam] @29"),
+        ("set\r\n", "ERROR @5"),
+        ("set a 0 0\r\n", "ERROR @11"),
+        ("set a 0 0 1 noreply x\r\n", "ERROR @23"),
+        ("cas a 0 0 1\r\nx\r\n", "ERROR @13"),
+        ("cas a 0 0 1 1 2 3\r\nx\r\n", "ERROR @19"),
+        (
+            "set a x 0 1\r\nx\r\n",
+            "CLIENT_ERROR bad command line format @13 swallow 3",
+        ),
+        (
+            "set a -1 0 1\r\nx\r\n",
+            "CLIENT_ERROR bad command line format @14 swallow 3",
+        ),
+        (
+            "set a 4294967296 0 1\r\nx\r\n",
+            "CLIENT_ERROR bad command line format @22 swallow 3",
+        ),
+        (
+            "set a 0 x 1\r\nx\r\n",
+            "CLIENT_ERROR bad command line format @13 swallow 3",
+        ),
+        (
+            "set a 0 9223372036854775808 1\r\n",
+            "CLIENT_ERROR bad command line format @31 swallow 3",
+        ),
+        (
+            "set a\tb 0 0 1\r\nx\r\n",
+            "CLIENT_ERROR bad command line format @15 swallow 3",
+        ),
+        (
+            &format!("set {too_long} 0 0 1\r\nx\r\n"),
+            "CLIENT_ERROR bad command line format @263 swallow 3",
+        ),
+        (
+            "cas a 0 0 1 x\r\nx\r\n",
+            "CLIENT_ERROR bad command line format @15 swallow 3",
+        ),
+        (
+            "cas a 0 0 1 -1\r\nx\r\n",
+            "CLIENT_ERROR bad command line format @16 swallow 3",
+        ),
+        // No body can be told from such a length.
+        ("set a 0 0 x\r\nx\r\n", "CLIENT_ERROR bad command line format @13"),
+        ("set a 0 0 1x\r\nx\r\n", "CLIENT_ERROR bad command line format @14"),
+        ("set a 0 0 -1\r\nx\r\n", "CLIENT_ERROR bad command line format @14"),
+        // A body of this length would be read as commands.
+        ("set a 0 0 2147483646\r\n", "CLIENT_ERROR bad command line format close"),
+        ("set a 0 0 4294967297\r\n", "CLIENT_ERROR bad command line format close"),
+        (
+            "set a 0 0 18446744073709551617\r\n",
+            "CLIENT_ERROR bad command line format close",
+        ),
+        (
+            "set a 0 0 11\r\n",
+            "SERVER_ERROR object too large for cache @14 swallow 13",
+        ),
+        (
+            "set a 0 0 2147483645\r\n",
+            "SERVER_ERROR object too large for cache @22 swallow 2147483647",
+        ),
+        ("set a 0 0 3\r\nabcde\r\n", "CLIENT_ERROR bad data chunk @18"),
+        ("set a 0 0 3\r\nabc\n\n", "CLIENT_ERROR bad data chunk @18"),
+        // noreply hides errors, too, once the words have been counted.
+        ("set a x 0 1 noreply\r\nx\r\n", " @21 swallow 3"),
+        ("set a 0 0 11 noreply\r\n", " @22 swallow 13"),
+        ("set a 0 0 1 noreply\r\nxyz", " @24"),
+        ("cas a 0 0 1 noreply\r\nx\r\n", " @21 swallow 3"),
+    ]);
+}
+
+#[test]
+fn numbers_times_and_the_rest() {
+    check(&[
+        ("incr a 1\r\n", "Increment a 1 @10"),
+        (
+            "decr a 18446744073709551615 noreply\r\n",
+            "Decrement a 18446744073709551615 noreply @37",
+        ),
+        ("incr a 1 foo\r\n", "Increment a 1 @14"),
+        ("incr a\r\n", "ERROR @8"),
+        ("incr a 1 2 3\r\n", "ERROR @14"),
+        ("incr a x\r\n", "CLIENT_ERROR invalid numeric delta argument @10"),
+        ("incr a -1\r\n", "CLIENT_ERROR invalid numeric delta argument @11"),
+        (
+            "incr a 18446744073709551616\r\n",
+            "CLIENT_ERROR invalid numeric delta argument @29",
+        ),
+        ("incr a x noreply\r\n", " @18"),
+        ("touch a 10\r\n", "touch a 10 @12"),
+        ("touch a 10 noreply\r\n", "touch a 10 noreply @20"),
+        ("touch a\r\n", "ERROR @9"),
+        ("touch a x\r\n", "CLIENT_ERROR invalid exptime argument @11"),
+        ("delete a\r\n", "delete a @10"),
+        ("delete a noreply\r\n", "delete a noreply @18"),
+        ("delete a 0\r\n", "delete a @12"),
+        ("delete a 0 noreply\r\n", "delete a noreply @20"),
+        ("delete\r\n", "ERROR @8"),
+        ("delete a b c d\r\n", "ERROR @16"),
+        (
+            "delete a 1\r\n",
+            "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply] @12",
+        ),
+        (
+            "delete a 0 0\r\n",
+            "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply] @14",
+        ),
+        (
+            "delete a noreply 0\r\n",
+            "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply] @20",
+        ),
+        ("delete a 1 noreply\r\n", " @20"),
+        ("delete noreply\r\n", "delete noreply @16"),
+        ("flush_all\r\n", "flush_all 0 @11"),
+        ("flush_all 10\r\n", "flush_all 10 @14"),
+        ("flush_all -1\r\n", "flush_all -1 @14"),
+        ("flush_all noreply\r\n", "flush_all 0 noreply @19"),
+        ("flush_all 10 noreply\r\n", "flush_all 10 noreply @22"),
+        ("flush_all 0 foo\r\n", "flush_all 0 @17"),
+        ("flush_all x\r\n", "CLIENT_ERROR invalid exptime argument @13"),
+        ("flush_all x noreply\r\n", " @21"),
+        ("flush_all a b c\r\n", "ERROR @17"),
+        ("version\r\n", "version @9"),
+        ("version foo\r\n", "version @13"),
+        ("verbosity 1\r\n", "verbosity 1 @13"),
+        ("verbosity 1 noreply\r\n", "verbosity 1 noreply @21"),
+        ("verbosity\r\n", "ERROR @11"),
+        ("verbosity x\r\n", "CLIENT_ERROR bad command line format @13"),
+        ("verbosity noreply\r\n", " @19"),
+        ("stats\r\n", "stats [] @7"),
+        ("stats settings\r\n", "stats [settings] @16"),
+        ("stats  detail  on\r\n", "stats [detail on] @19"),
+        ("quit\r\n", "quit @6"),
+        ("quit now\r\n", "quit @10"),
+        ("mn\r\n", "mn @4"),
+        ("\r\n", "ERROR @2"),
+        ("\n", "ERROR @1"),
+        (" \r\n", "ERROR @3"),
+        ("     \n", "ERROR @6"),
+        ("x\r\n", "ERROR @3"),
+        ("noreply\r\n", "ERROR @9"),
+        ("shutdown\r\n", "ERROR: shutdown not enabled @10"),
+        (
+            "slabs reassign 1 2\r\n",
+            "CLIENT_ERROR the command is not offered by Tidemark @20",
+        ),
+        (
+            "cache_memlimit 64\r\n",
+            "CLIENT_ERROR the command is not offered by Tidemark @19",
+        ),
+    ]);
+}
+
+#[test]
+fn meta_commands() {
+    let opaque = "1".repeat(32);
+    let too_long = "k".repeat(251);
+    let base64 = "A".repeat(248);
+    check(&[
+        ("mg a\r\n", "mg a @6"),
+        ("mg a v\r\n", "mg a v @8"),
+        ("mg  a  s v k O12 q \r\n", "mg a s v k O12 q @21"),
+        (
+            "mg a N30 R-5 T0 E7 C9\r\n",
+            "mg a N30 R-5 T0 E7 C9 ttl=0 vivify=30 recache=-5 compare=9 new=7 @23",
+        ),
+        ("mg 44OG b v\r\n", "mg \\xe3\\x83\\x86 (base64) b v @13"),
+        ("mg YQ== v k b\r\n", "mg a (base64) v k b @15"),
+        (
+            &format!("mg {base64} b\r\n"),
+            &format!("mg {}..(186) (base64) b @255", "\\x00".repeat(60)),
+        ),
+        ("mg a P/path Lhint\r\n", "mg a P/path Lhint @19"),
+        ("mg a vv s5\r\n", "mg a vv s5 @12"),
+        ("ms a 2\r\nhi\r\n", "ms Set a [hi] @12"),
+        ("ms a 2 T90 F1 c\r\nhi\r\n", "ms Set a T90 F1 c ttl=90 flags=1 [hi] @21"),
+        ("ms a 0 ME\r\n\r\n", "ms Add a ME [] @13"),
+        ("ms a 1 MA N5\r\nx\r\n", "ms Append a MA N5 vivify=5 [x] @17"),
+        ("ms a 1 MP\r\nx\r\n", "ms Prepend a MP [x] @14"),
+        ("ms a 1 MR\r\nx\r\n", "ms Replace a MR [x] @14"),
+        ("ms a 1 MS I C3\r\nx\r\n", "ms Set a MS I C3 compare=3 [x] @19"),
+        ("md a q I T30 x\r\n", "md a q I T30 x ttl=30 @16"),
+        ("ma a\r\n", "ma Increment a @6"),
+        (
+            "ma a N0 J13 D30 v MD\r\n",
+            "ma Decrement a N0 J13 D30 v MD vivify=0 delta=30 initial=13 @22",
+        ),
+        ("ma a M+\r\n", "ma Increment a M+ @9"),
+        ("ma a M-\r\n", "ma Decrement a M- @9"),
+        ("me a\r\n", "me a @6"),
+        ("me YQ== b\r\n", "me a @11"),
+        ("me a v b\r\n", "me a @10"),
+        (&format!("mg a O{opaque}\r\n"), &format!("mg a O{opaque} @40")),
+        (
+            &format!("mg a O{opaque}1\r\n"),
+            "CLIENT_ERROR opaque token too long @41",
+        ),
+        ("mg\r\n", "ERROR @4"),
+        ("ms\r\n", "ERROR @4"),
+        ("md\r\n", "ERROR @4"),
+        ("ma\r\n", "ERROR @4"),
+        ("me\r\n", "CLIENT_ERROR bad command line format @4"),
+        ("mx a\r\n", "ERROR @6"),
+        (
+            &format!("mg {too_long} v\r\n"),
+            "CLIENT_ERROR bad command line format @258",
+        ),
+        (
+            &format!("me {too_long}\r\n"),
+            "CLIENT_ERROR bad command line format @256",
+        ),
+        ("mg a v v\r\n", "CLIENT_ERROR duplicate flag @10"),
+        ("mg a S1\r\n", "CLIENT_ERROR invalid flag @9"),
+        ("mg a \x7f\r\n", "CLIENT_ERROR invalid flag @8"),
+        ("mg a T\r\n", "CLIENT_ERROR bad token in command line format @8"),
+        ("mg a R5x\r\n", "CLIENT_ERROR bad token in command line format @10"),
+        ("mg a C-1\r\n", "CLIENT_ERROR bad token in command line format @10"),
+        ("mg a Tx Z\r\n", "CLIENT_ERROR invalid flag @11"),
+        ("mg a Fx\r\n", "CLIENT_ERROR bad command line format @9"),
+        ("mg a b\r\n", "CLIENT_ERROR error decoding key @8"),
+        ("mg YQ= b\r\n", "CLIENT_ERROR error decoding key @10"),
+        ("mg YR== b\r\n", "CLIENT_ERROR error decoding key @11"),
+        ("md a q q\r\n", "CLIENT_ERROR duplicate flag @10"),
+        ("ma a Z\r\n", "CLIENT_ERROR invalid or duplicate flag @8"),
+        ("ma a Dx\r\n", "CLIENT_ERROR invalid or duplicate flag @9"),
+        ("ma a MX\r\n", "CLIENT_ERROR invalid mode for ma M token @9"),
+        ("me a b\r\n", "CLIENT_ERROR bad command line format @8"),
+    ]);
+}
+
+#[test]
+fn bodies_of_refused_meta_sets_are_swallowed() {
+    let too_long = "k".repeat(251);
+    check(&[
+        ("ms a 1 Z\r\nx\r\n", "CLIENT_ERROR invalid flag @10 swallow 3"),
+        ("ms a 1 S1\r\nx\r\n", "CLIENT_ERROR invalid flag @11 swallow 3"),
+        (
+            "ms a 1 q T\r\nx\r\n",
+            "CLIENT_ERROR bad token in command line format @12 swallow 3",
+        ),
+        (
+            "ms a 1 MZ\r\nx\r\n",
+            "CLIENT_ERROR invalid mode for ms M token @11 swallow 3",
+        ),
+        (
+            "ms a 1 MEE\r\nx\r\n",
+            "CLIENT_ERROR incorrect length for M token @12 swallow 3",
+        ),
+        ("ms a 1 ME MR\r\nx\r\n", "CLIENT_ERROR duplicate flag @14 swallow 3"),
+        ("ms a 1 b\r\nx\r\n", "CLIENT_ERROR error decoding key @10 swallow 3"),
+        (
+            "ms a 1 Fx\r\nx\r\n",
+            "CLIENT_ERROR bad command line format @11 swallow 3",
+        ),
+        (
+            &format!("ms {too_long} 1\r\nx\r\n"),
+            "CLIENT_ERROR bad command line format @258 swallow 3",
+        ),
+        (
+            "ms a 11 q\r\n",
+            "SERVER_ERROR object too large for cache @11 swallow 13",
+        ),
+        ("ms a 2 q\r\nxyz\r\n", "CLIENT_ERROR bad data chunk @14"),
+        ("ms a\r\n", "CLIENT_ERROR bad command line format @6"),
+        ("ms a x\r\n", "CLIENT_ERROR bad command line format @8"),
+        ("ms a -1\r\n", "CLIENT_ERROR bad command line format @9"),
+        ("ms a S1\r\n", "CLIENT_ERROR bad command line format @9"),
+        ("ms a 2147483646\r\n", "CLIENT_ERROR bad command line format close"),
+    ]);
+}
+
+#[test]
+fn what_is_missing_is_counted() {
+    check(&[
+        ("", "incomplete 1"),
+        ("g", "incomplete 2"),
+        ("get a", "incomplete 6"),
+        ("get a\r", "incomplete 7"),
+        ("set a 0 0 5\r\n", "incomplete 20"),
+        ("set a 0 0 5\r\nabcde\r", "incomplete 20"),
+        ("set a 0 0 5 noreply\n", "incomplete 27"),
+        ("add a 0 0 10\r\nabc", "incomplete 26"),
+        ("ms a 5 c\r\nab", "incomplete 17"),
+    ]);
+}
+
+#[test]
+fn lines_are_bounded() {
+    let limits = Limits::default();
+    let check = |input: String, expected: &str| {
+        assert_eq!(
+            describe::memcached(&parse(input.as_bytes(), &limits)),
+            expected,
+            "{}",
+            input.len()
+        );
+    };
+    let too_long = "CLIENT_ERROR line too long close";
+    check(
+        "x".repeat(LINE_BYTES_MAX),
+        &format!("incomplete {}", LINE_BYTES_MAX + 1),
+    );
+    check(
+        "x".repeat(LINE_BYTES_MAX) + "\n",
+        &format!("ERROR @{}", LINE_BYTES_MAX + 1),
+    );
+    check("x".repeat(LINE_BYTES_MAX + 1), too_long);
+    check("x".repeat(LINE_BYTES_MAX + 1) + "\n", too_long);
+    check(format!("set {} 0 0 1\r\n", "k".repeat(LINE_BYTES_MAX)), too_long);
+    check(format!("mg {}", "k".repeat(LINE_BYTES_MAX)), too_long);
+    check(" ".repeat(LINE_BYTES_MAX + 1), too_long);
+    for name in ["get", "gets", "gat 1", "gats 1"] {
+        let begin = format!("{name} ");
+        let fits = begin.clone() + &"k ".repeat((KEY_LINE_BYTES_MAX - begin.len()) / 2);
+        check(fits.clone(), &format!("incomplete {}", fits.len() + 1));
+        let line = fits.clone() + "\n";
+        let Parsed::Complete {
+            command: Command::Get(get),
+            ..
+        } = parse(line.as_bytes(), &limits)
+        else {
+            panic!("{name} with many keys");
+        };
+        assert_eq!(get.keys.len(), (KEY_LINE_BYTES_MAX - begin.len()) / 2);
+        check(fits.clone() + "k ", too_long);
+        check(fits + "k \r\n", too_long);
+    }
+}
+
+#[test]
+fn the_binary_protocol_is_answered_in_its_own_form_and_closed() {
+    for input in [&b"\x80"[..], b"\x80\x00\x00\x03", b"\x80get a\r\n"] {
+        let Parsed::Failed(failure) = parse(input, &LIMITS) else {
+            panic!("{input:?}");
+        };
+        assert!(failure.close);
+        assert_eq!(failure.reply[0], 0x81);
+        assert!(failure.reply.ends_with(b"use the text or meta protocol\n"));
+    }
+}
+
+#[test]
+fn commands_need_permissions() {
+    for (line, permissions) in [
+        ("get a\r\n", "read"),
+        ("gat 0 a\r\n", "read,write"),
+        ("mg a v R30\r\n", "read"),
+        ("mg a T30\r\n", "read,write"),
+        ("mg a N30\r\n", "read,write"),
+        ("me a\r\n", "read"),
+        ("set a 0 0 1\r\nx\r\n", "write"),
+        ("incr a 1\r\n", "write"),
+        ("touch a 1\r\n", "write"),
+        ("delete a\r\n", "write"),
+        ("ms a 1\r\nx\r\n", "write"),
+        ("md a\r\n", "write"),
+        ("ma a\r\n", "write"),
+        ("flush_all\r\n", "flush"),
+        ("version\r\n", "none"),
+        ("stats\r\n", "none"),
+        ("mn\r\n", "none"),
+    ] {
+        let Parsed::Complete { command, .. } = parse(line.as_bytes(), &LIMITS) else {
+            panic!("{line:?}");
+        };
+        assert_eq!(command.permissions().to_string(), permissions, "{line:?}");
+    }
+}

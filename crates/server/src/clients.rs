@@ -1,0 +1,132 @@
+//! The connections as CLIENT LIST shows them and CLIENT KILL ends them.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tidemark_types::{TenantId, UnixMs};
+
+/// No tenant: not logged in.
+const NOBODY: u64 = u64::MAX;
+
+/// What others may see of a connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) descriptor: i32,
+    pub(crate) connected_at: UnixMs,
+    /// The worker whose connection it is, and its place there.
+    pub(crate) worker: usize,
+    pub(crate) place: AtomicU32,
+    tenant: AtomicU64,
+    last_active: AtomicU64,
+    /// Number of the last command in the command table, plus one.
+    pub(crate) last_command: AtomicU32,
+    pub(crate) db: AtomicU8,
+    pub(crate) resp: AtomicU8,
+    pub(crate) is_in_transaction: AtomicBool,
+    pub(crate) watches: AtomicU32,
+    pub(crate) no_evict: AtomicBool,
+    pub(crate) no_touch: AtomicBool,
+    /// Someone asked for its end.
+    is_killed: AtomicBool,
+    pub(crate) names: Mutex<Names>,
+}
+
+/// What a client says of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) name: Box<str>,
+    pub(crate) library: Box<str>,
+    pub(crate) library_version: Box<str>,
+}
+
+impl Client {
+    pub(crate) fn tenant(&self) -> Option<TenantId> {
+        u32::try_from(self.tenant.load(Ordering::Relaxed)).ok().map(TenantId)
+    }
+
+    pub(crate) fn set_tenant(&self, tenant: Option<TenantId>) {
+        self.tenant.store(tenant.map_or(NOBODY, |id| u64::from(id.0)), Ordering::Relaxed);
+    }
+
+    pub(crate) fn last_active(&self) -> UnixMs {
+        UnixMs(self.last_active.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn note_active(&self, now: UnixMs) {
+        self.last_active.store(now.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.is_killed.load(Ordering::Acquire)
+    }
+
+    /// Asks for the connection's end; its worker must be woken.
+    pub(crate) fn kill(&self) {
+        self.is_killed.store(true, Ordering::Release);
+    }
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    next_id: AtomicU64,
+    by_id: Mutex<HashMap<u64, Arc<Client>>>,
+}
+
+/// Where a new connection comes from and where it is served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) descriptor: i32,
+    pub(crate) worker: usize,
+    pub(crate) at: UnixMs,
+}
+
+impl Clients {
+    /// Adds a connection.
+    pub(crate) fn add(&self, arrival: Arrival) -> Arc<Client> {
+        let client = Arc::new(Client {
+            id: self.next_id.fetch_add(1, Ordering::Relaxed) + 1,
+            peer: arrival.peer,
+            local: arrival.local,
+            descriptor: arrival.descriptor,
+            connected_at: arrival.at,
+            worker: arrival.worker,
+            place: AtomicU32::new(0),
+            tenant: AtomicU64::new(NOBODY),
+            last_active: AtomicU64::new(arrival.at.0),
+            last_command: AtomicU32::new(0),
+            db: AtomicU8::new(0),
+            resp: AtomicU8::new(2),
+            is_in_transaction: AtomicBool::new(false),
+            watches: AtomicU32::new(0),
+            no_evict: AtomicBool::new(false),
+            no_touch: AtomicBool::new(false),
+            is_killed: AtomicBool::new(false),
+            names: Mutex::default(),
+        });
+        self.by_id.lock().insert(client.id, Arc::clone(&client));
+        client
+    }
+
+    pub(crate) fn remove(&self, id: u64) {
+        self.by_id.lock().remove(&id);
+    }
+
+    /// A tenant's connections in the order in which they came.
+    pub(crate) fn of_tenant(&self, tenant: TenantId) -> Vec<Arc<Client>> {
+        let by_id = self.by_id.lock();
+        let mut clients: Vec<_> = by_id.values().filter(|client| client.tenant() == Some(tenant)).cloned().collect();
+        drop(by_id);
+        clients.sort_unstable_by_key(|client| client.id);
+        clients
+    }
+}

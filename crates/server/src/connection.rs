@@ -1,0 +1,169 @@
+//! One client's connection: its socket, the command that is incomplete, the replies that are unsent.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mio::net::TcpStream;
+use tidemark_protocol::resp::Discard;
+use tidemark_types::UnixMs;
+
+use crate::clients::Client;
+use crate::limits::{INCOMPLETE_COMMAND, LOGIN_TIME, STALLED_SEND};
+use crate::output::Unsent;
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// What is dropped of the input before commands go on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Skip {
+    Nothing,
+    /// So many bytes: the body of a refused storage command.
+    Bytes(usize),
+    /// The rest of a refused RESP command.
+    Command(Discard),
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) socket: TcpStream,
+    pub(crate) session: Session,
+    /// An incomplete command. Empty while there is none: an idle connection owns no buffer.
+    pub(crate) input: Vec<u8>,
+    /// Parsing the input is of no use below so many bytes.
+    pub(crate) needed: usize,
+    pub(crate) skip: Skip,
+    pub(crate) unsent: Unsent,
+    /// The system may have more to read: said so, and not read to the end since.
+    pub(crate) is_readable: bool,
+    /// In the list of connections to serve.
+    pub(crate) is_queued: bool,
+    /// Complete commands may wait in the input: the connection's share of a turn was used up, or its replies were too many.
+    pub(crate) has_leftover: bool,
+    /// The other side has sent everything.
+    pub(crate) is_finished: bool,
+    /// The socket failed.
+    pub(crate) is_broken: bool,
+    /// No buffer could be had for its input; it is tried again at the next sweep.
+    pub(crate) is_starved: bool,
+    pub(crate) connected_at: UnixMs,
+    /// Since when the input holds an incomplete command.
+    pub(crate) incomplete_since: Option<UnixMs>,
+    /// When a send last made progress while something is unsent.
+    pub(crate) sending_since: Option<UnixMs>,
+    /// What is charged for its buffers.
+    charged_bytes: usize,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: TcpStream, session: Session, now: UnixMs) -> Self {
+        Self {
+            socket,
+            session,
+            input: Vec::new(),
+            needed: 0,
+            skip: Skip::Nothing,
+            unsent: Unsent::default(),
+            is_readable: true,
+            is_queued: false,
+            has_leftover: false,
+            is_finished: false,
+            is_broken: false,
+            is_starved: false,
+            connected_at: now,
+            incomplete_since: None,
+            sending_since: None,
+            charged_bytes: 0,
+        }
+    }
+
+    /// Whether there is something to do for it in a turn: replies that wait are sent first.
+    pub(crate) fn wants_turn(&self) -> bool {
+        self.unsent.is_empty() && !self.is_starved && ((self.is_readable && !self.is_finished) || self.has_leftover)
+    }
+
+    /// Whether nothing more will come of it.
+    pub(crate) fn is_done(&self) -> bool {
+        let is_over = self.session.is_ending || (self.is_finished && !self.has_leftover);
+        self.is_broken || (is_over && self.unsent.is_empty())
+    }
+
+    /// Sends what is unsent. Whether the connection lives on.
+    pub(crate) fn flush(&mut self, now: UnixMs) -> bool {
+        match self.unsent.send(&mut self.socket) {
+            Ok(progress) => {
+                self.note_sending(progress, now);
+                !self.is_done()
+            }
+            Err(_) => false,
+        }
+    }
+
+    pub(crate) fn note_sending(&mut self, progress: bool, now: UnixMs) {
+        if self.unsent.is_empty() {
+            self.sending_since = None;
+        } else if progress || self.sending_since.is_none() {
+            self.sending_since = Some(now);
+        }
+    }
+
+    /// The limit that the connection has passed, if any.
+    pub(crate) fn overdue(&self, now: UnixMs) -> Option<&'static str> {
+        let is_over = |since: Option<UnixMs>, limit| since.is_some_and(|since| now.since(since) >= limit);
+        if is_over(self.sending_since, STALLED_SEND) {
+            return Some("replies were not read for 30 s");
+        }
+        if is_over(self.incomplete_since, INCOMPLETE_COMMAND) {
+            return Some("a command was incomplete for 60 s");
+        }
+        let late = self.session.needs_login() && is_over(Some(self.connected_at), LOGIN_TIME);
+        late.then_some("no login within 5 s")
+    }
+
+    /// Whether a limit may pass while the connection is silent.
+    pub(crate) fn has_deadline(&self) -> bool {
+        self.sending_since.is_some() || self.incomplete_since.is_some() || self.session.needs_login()
+    }
+
+    /// Charges the buffers' present size to the server's and the tenant's accounts.
+    pub(crate) fn charge(&mut self, shared: &Shared) {
+        let held = self.input.capacity() + self.unsent.buffer_bytes();
+        if held == self.charged_bytes {
+            return;
+        }
+        let (old, new) = (self.charged_bytes as u64, held as u64);
+        self.charged_bytes = held;
+        let accounts = [Some(&shared.tenants.buffer_bytes), self.session.tenant.as_ref().map(|t| &t.buffer_bytes)];
+        for account in accounts.into_iter().flatten() {
+            account.fetch_add(new, Ordering::Relaxed);
+            account.fetch_sub(old, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the charge back before the connection goes, or goes to another tenant.
+    pub(crate) fn discharge(&mut self, shared: &Shared) {
+        let bytes = std::mem::take(&mut self.charged_bytes) as u64;
+        shared.tenants.buffer_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(tenant) = &self.session.tenant {
+            tenant.buffer_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether so many more bytes may be held for it. One tenant gets at most half of all.
+    pub(crate) fn may_hold(&self, bytes: usize, shared: &Shared) -> bool {
+        let (bytes, most) = (bytes as u64, shared.buffer_bytes_max);
+        let all = shared.tenants.buffer_bytes.load(Ordering::Relaxed);
+        let own = self.session.tenant.as_ref().map_or(0, |tenant| tenant.buffer_bytes.load(Ordering::Relaxed));
+        all + bytes <= most && own + bytes <= most / 2
+    }
+
+    /// Whether the tenant was removed or someone killed the connection.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.session.client.is_killed() || self.session.tenant.as_ref().is_some_and(|tenant| tenant.is_removed())
+    }
+
+    /// The entry in the list of clients.
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.session.client
+    }
+}

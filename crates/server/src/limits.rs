@@ -1,0 +1,64 @@
+//! Every maximum of the data plane, with its reason. `ARCHITECTURE.md` shows this table.
+
+use std::time::Duration;
+
+/// Commands executed together: their index buckets and items are loaded ahead at the same time. Sixteen independent loads
+/// take 10 to 12 ns each on the development machine, a dependent one 160 ns.
+pub(crate) const WINDOW_COMMANDS: usize = 16;
+/// Connections received from before any of them is answered.
+pub(crate) const GROUP_CONNECTIONS: usize = 16;
+/// Bytes received from a connection in a turn: a large pipeline in one system call, and a bound on its share of the turn.
+pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
+/// A worker's memory for receiving: several connections' pipelines, within the second-level cache.
+pub(crate) const SCRATCH_BYTES: usize = 4 * RECEIVE_BYTES;
+/// Commands of a connection in a turn; the rest waits for the next one, so that a pipeline of a million delays nobody.
+pub(crate) const TURN_COMMANDS: usize = 1024;
+/// Connections served in a turn before readiness is polled again.
+pub(crate) const TURN_CONNECTIONS: usize = 64;
+/// Upkeep of shards per turn.
+pub(crate) const KEEPER_SLICE: Duration = Duration::from_micros(20);
+
+/// Replies that a connection may have waiting: beyond it nothing more is read from it until they are sent.
+pub(crate) const REPLY_BYTES: usize = 256 << 10;
+/// A value of at least this size is sent from where it lies instead of being copied: two copies of 16 KiB cost more than a
+/// pin and a gathering send.
+pub(crate) const PIN_BYTES: usize = 16 << 10;
+/// Without progress in sending for so long, a connection is closed: a reader this slow holds memory that others need.
+pub(crate) const STALLED_SEND: Duration = Duration::from_secs(30);
+/// A command that is incomplete for so long closes its connection: its sender is gone, or holds a buffer hostage.
+pub(crate) const INCOMPLETE_COMMAND: Duration = Duration::from_secs(60);
+/// Time for a login where one is needed.
+pub(crate) const LOGIN_TIME: Duration = Duration::from_secs(5);
+/// Bytes that a connection may send before it has logged in.
+pub(crate) const LOGIN_BYTES: usize = 4 << 10;
+/// Idle time after which the system asks the other side whether it is still there, to notice half-open connections.
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(300);
+/// How often connections are looked at for these limits.
+pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// All connections' buffers together, at least; and at least this part of the pool.
+pub(crate) const BUFFER_BYTES_MIN: u64 = 64 << 20;
+pub(crate) const BUFFER_POOL_FRACTION: u64 = 16;
+
+/// File descriptors kept for listeners, the state file and the administration.
+pub(crate) const RESERVED_DESCRIPTORS: u64 = 64;
+/// Failed logins of an address or a tenant in a minute; more are refused unread, so that secrets can not be guessed by
+/// trying and trying costs the server nothing.
+pub(crate) const FAILED_LOGINS: u32 = 20;
+/// See [`FAILED_LOGINS`].
+pub(crate) const FAILED_LOGIN_WINDOW: Duration = Duration::from_secs(60);
+/// Addresses and names whose failed logins are remembered: the oldest are forgotten first.
+pub(crate) const FAILED_LOGIN_ENTRIES: usize = 4096;
+/// Length of a client's name, library name and version (CLIENT SETNAME, SETINFO).
+pub(crate) const CLIENT_NAME_BYTES: usize = 256;
+
+/// Commands in a transaction.
+pub(crate) const TRANSACTION_COMMANDS: usize = 1024;
+/// Bytes of keys in a transaction.
+pub(crate) const TRANSACTION_KEY_BYTES: usize = 64 << 10;
+/// Bytes of all arguments in a transaction.
+pub(crate) const TRANSACTION_BYTES: usize = 1 << 20;
+/// Keys that a connection watches.
+pub(crate) const WATCHED_KEYS: usize = 1024;
+/// Keys that KEYS answers at most.
+pub(crate) const KEYS_ANSWERED: usize = 10_000;

@@ -1,0 +1,198 @@
+//! Executing memcached's commands. Database 0 of the tenant; `doc/protocol.txt` of memcached 1.6.45.
+
+mod login;
+mod meta;
+mod stats;
+mod text;
+
+pub(crate) use text::send_value;
+
+use tidemark_protocol::memcached::{
+    self as mc, Arithmetic, Command, FlushAll, KeyBuffer, Limits, Meta, Verbosity, compose, expires, text as reply,
+};
+use tidemark_store::{Key, KeyHash};
+use tidemark_types::{Permissions, UnixMs};
+
+use crate::access::Access;
+use crate::counts::Count;
+use crate::limits::LOGIN_BYTES;
+use crate::session::{Exec, Session};
+use crate::shared::Shared;
+
+/// memcached's database among the tenant's sixteen.
+const DB: u8 = 0;
+/// What `version` and `stats` answer: the memcached version whose protocol this is, for clients that compare, and our own.
+pub(crate) const VERSION: &str = concat!("1.6.45-tidemark-", env!("CARGO_PKG_VERSION"));
+
+/// What a command of this connection may be at most.
+pub(crate) fn limits(session: &Session) -> Limits {
+    if session.needs_login() {
+        return Limits { value_bytes: LOGIN_BYTES, key_line_bytes: LOGIN_BYTES };
+    }
+    Limits::default()
+}
+
+/// The key of a command that goes through a window; `None` for one that must be executed by itself.
+pub(crate) fn step_key<'a>(command: &Command<'a>, session: &mut Session, shared: &Shared) -> Option<&'a [u8]> {
+    let is_first = !std::mem::replace(&mut session.has_begun, true);
+    if session.needs_login() || !session.permissions.allows(needed_permissions(command)) {
+        return None;
+    }
+    match command {
+        Command::Get(get) if get.keys.len() == 1 => Some(get.keys.first()),
+        Command::Store(store) if is_first && login::is_login(store, shared) => {
+            // Executed by itself, as a login.
+            session.has_begun = false;
+            None
+        }
+        Command::Store(store) => Some(store.key),
+        Command::Arithmetic(arithmetic) => Some(arithmetic.key),
+        Command::Touch(touch) => Some(touch.key),
+        Command::Delete(delete) => Some(delete.key),
+        Command::MetaGet(meta) | Command::MetaDelete(meta) => plain_key(meta),
+        Command::MetaSet(set) => plain_key(&set.meta),
+        Command::MetaArithmetic(arithmetic) => plain_key(&arithmetic.meta),
+        _ => None,
+    }
+}
+
+/// A meta command's key, if it was sent as it is.
+fn plain_key<'a>(meta: &Meta<'a>) -> Option<&'a [u8]> {
+    (!meta.key.encoded).then_some(meta.key.sent)
+}
+
+/// Executes a command of a window.
+pub(crate) fn execute_step(
+    command: &Command<'_>,
+    hash: KeyHash,
+    session: &Session,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) {
+    if let Some(tenant) = &session.tenant {
+        tenant.flush_if_due(exec.now);
+    }
+    let key = |bytes| Key { db: DB, bytes, hash };
+    match command {
+        Command::Get(get) => {
+            text::get_one(get, &key(get.keys.first()), access, exec);
+            exec.out.bytes.extend_from_slice(reply::END);
+        }
+        Command::Store(store) => text::store(store, &key(store.key), access, exec),
+        Command::Arithmetic(arithmetic) => text::arithmetic(arithmetic, &key(arithmetic.key), access, exec),
+        Command::Touch(touch) => text::touch(touch, &key(touch.key), access, exec),
+        Command::Delete(delete) => text::delete(delete, &key(delete.key), access, exec),
+        Command::MetaGet(meta) => meta::get(meta, &key(meta.key.sent), access, exec),
+        Command::MetaSet(set) => meta::set(set, &key(set.meta.key.sent), access, exec),
+        Command::MetaDelete(meta) => meta::delete(meta, &key(meta.key.sent), access, exec),
+        Command::MetaArithmetic(arithmetic) => {
+            meta::arithmetic(arithmetic, &key(arithmetic.meta.key.sent), access, exec);
+        }
+        // `step_key` gave no key for these.
+        _ => {}
+    }
+}
+
+/// Executes a command by itself.
+pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut Exec<'_>) {
+    let is_first = !std::mem::replace(&mut session.has_begun, true);
+    if let Command::Store(store) = command
+        && (session.needs_login() || (is_first && login::is_login(store, exec.shared)))
+    {
+        return login::log_in(store, session, exec);
+    }
+    if let Command::Quit = command {
+        session.is_ending = true;
+        return;
+    }
+    let Some(tenant) = session.tenant.clone() else {
+        exec.out.bytes.extend_from_slice(reply::UNAUTHENTICATED);
+        session.is_ending = true;
+        return;
+    };
+    if !session.permissions.allows(needed_permissions(command)) {
+        exec.counts.add(Count::Denied, 1);
+        exec.out.bytes.extend_from_slice(reply::NOT_PERMITTED);
+        return;
+    }
+    tenant.flush_if_due(exec.now);
+    let access = &mut Access::each(&tenant.store);
+    match command {
+        Command::Get(get) => text::get_many(get, access, exec),
+        Command::FlushAll(flush) => flush_all(flush, session, exec),
+        Command::Version => compose::version(&mut exec.out.bytes, VERSION),
+        // There are no levels to choose from: what is logged is the operator's choice.
+        Command::Verbosity(Verbosity { noreply, .. }) => append_unless(*noreply, reply::OK, exec),
+        Command::Stats(wanted) => stats::answer(wanted, &tenant, exec),
+        Command::MetaDebug(key) => meta::debug(*key, access, exec),
+        Command::MetaNoop => exec.out.bytes.extend_from_slice(reply::META_NOOP),
+        Command::MetaGet(meta) => {
+            with_key(meta, access, |key, access| meta::get(meta, key, access, exec));
+        }
+        Command::MetaSet(set) => {
+            with_key(&set.meta, access, |key, access| meta::set(set, key, access, exec));
+        }
+        Command::MetaDelete(meta) => {
+            with_key(meta, access, |key, access| meta::delete(meta, key, access, exec));
+        }
+        Command::MetaArithmetic(arithmetic) => {
+            with_key(&arithmetic.meta, access, |key, access| meta::arithmetic(arithmetic, key, access, exec));
+        }
+        // These go through windows.
+        Command::Store(_) | Command::Arithmetic(_) | Command::Touch(_) | Command::Delete(_) | Command::Quit => {}
+    }
+}
+
+/// Calls `f` with a meta command's key, decoded.
+fn with_key(meta: &Meta<'_>, access: &mut Access<'_>, f: impl FnOnce(&Key<'_>, &mut Access<'_>)) {
+    let mut buffer = KeyBuffer::new();
+    let key = access.store().key(DB, meta.key.bytes(&mut buffer));
+    f(&key, access);
+}
+
+fn flush_all(flush: &FlushAll, session: &Session, exec: &mut Exec<'_>) {
+    exec.counts.add(Count::Flushes, 1);
+    if let Some(tenant) = &session.tenant {
+        match expires(flush.delay, exec.now) {
+            mc::Expires::At(at) if at > exec.now => tenant.flush_at(at),
+            _ => tenant.store.flush(DB),
+        }
+    }
+    append_unless(flush.noreply, reply::OK, exec);
+}
+
+/// What a command needs its connection's secret to permit.
+fn needed_permissions(command: &Command<'_>) -> Permissions {
+    const READ_WRITE: Permissions = Permissions::READ.with(Permissions::WRITE);
+    match command {
+        Command::Get(get) if get.touch.is_some() => READ_WRITE,
+        Command::Get(_) | Command::MetaDebug(_) => Permissions::READ,
+        Command::MetaGet(meta) if [b'T', b'N', b'R'].iter().any(|flag| meta.flags.has(*flag)) => READ_WRITE,
+        Command::MetaGet(_) => Permissions::READ,
+        Command::Arithmetic(Arithmetic { .. }) | Command::MetaArithmetic(_) => READ_WRITE,
+        Command::Store(_)
+        | Command::Touch(_)
+        | Command::Delete(_)
+        | Command::MetaSet(_)
+        | Command::MetaDelete(_) => Permissions::WRITE,
+        Command::FlushAll(_) => Permissions::FLUSH,
+        Command::Version | Command::Verbosity(_) | Command::Stats(_) | Command::Quit | Command::MetaNoop => {
+            Permissions::NONE
+        }
+    }
+}
+
+fn append_unless(noreply: bool, text: &[u8], exec: &mut Exec<'_>) {
+    if !noreply {
+        exec.out.bytes.extend_from_slice(text);
+    }
+}
+
+/// What an expiration time means for an item that is written now: `Err` if it would be expired at once.
+fn expiry(exptime: i64, now: UnixMs) -> Result<Option<UnixMs>, ()> {
+    match expires(exptime, now) {
+        mc::Expires::Never => Ok(None),
+        mc::Expires::At(at) if at > now => Ok(Some(at.min(tidemark_store::EXPIRY_MAX))),
+        mc::Expires::At(_) | mc::Expires::Already => Err(()),
+    }
+}

@@ -1,0 +1,298 @@
+//! Replies on their way out.
+//!
+//! While a group of connections is served, replies are appended to one [`Output`], each connection's behind the last
+//! one's. They are sent from there. What the system does not take at once goes into the connection's own [`Unsent`].
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Write};
+
+use tidemark_store::PinnedValue;
+
+/// Parts given to the system in one call (its own bound is 1,024).
+const GATHERED_PARTS: usize = 64;
+
+/// Replies of the connections of a group.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    /// What was copied.
+    pub(crate) bytes: Vec<u8>,
+    /// Values to be sent between those bytes, each behind so many of them.
+    pins: Vec<(usize, PinnedValue)>,
+    pinned_bytes: usize,
+}
+
+impl Output {
+    /// Adds a value that is sent from where it lies.
+    pub(crate) fn push_pinned(&mut self, value: PinnedValue, bytes: usize) {
+        self.pins.push((self.bytes.len(), value));
+        self.pinned_bytes += bytes;
+    }
+
+    /// Bytes in all; grows with every reply.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() + self.pinned_bytes
+    }
+
+    /// Forgets everything and keeps a bounded buffer.
+    pub(crate) fn clear(&mut self) {
+        const KEPT_BYTES: usize = 1 << 20;
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
+        self.pins.clear();
+        self.pinned_bytes = 0;
+    }
+
+    /// Drops what was added since there were so many copied bytes (CLIENT REPLY OFF).
+    pub(crate) fn truncate(&mut self, bytes: usize) {
+        self.bytes.truncate(bytes);
+        while self.pins.last().is_some_and(|(at, _)| *at > bytes) {
+            self.pins.pop();
+        }
+    }
+
+    /// Whether any value in a range of the copied bytes is pinned.
+    fn has_pins(&self, begin: usize, end: usize) -> bool {
+        self.pins.iter().any(|(at, _)| (begin..=end).contains(at))
+    }
+
+    /// Sends a range of the copied bytes and the values between them; what the system does not take is returned.
+    pub(crate) fn send(&mut self, begin: usize, end: usize, socket: &mut impl Write) -> io::Result<Unsent> {
+        let mut unsent = Unsent::default();
+        if begin == end {
+            return Ok(unsent);
+        }
+        if self.pins.is_empty() || !self.has_pins(begin, end) {
+            let bytes = &self.bytes[begin..end];
+            let sent = ignore_would_block(socket.write(bytes))?;
+            unsent.push_bytes(&bytes[sent..]);
+            return Ok(unsent);
+        }
+        let mut from = begin;
+        let pins = std::mem::take(&mut self.pins);
+        for (at, value) in pins {
+            if !(begin..=end).contains(&at) {
+                self.pins.push((at, value));
+                continue;
+            }
+            unsent.push_bytes(&self.bytes[from..at]);
+            unsent.push_pinned(value);
+            from = at;
+        }
+        unsent.push_bytes(&self.bytes[from..end]);
+        unsent.send(socket)?;
+        Ok(unsent)
+    }
+}
+
+/// Replies of one connection that the system has not taken yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unsent {
+    pieces: VecDeque<Piece>,
+    /// Of the first piece, already sent.
+    sent: usize,
+    /// All that is left.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Copied(Vec<u8>),
+    Pinned(PinnedValue),
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Copied(bytes) => bytes.len(),
+            Self::Pinned(value) => value.parts().map(<[u8]>::len).sum(),
+        }
+    }
+}
+
+impl Unsent {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Bytes left to send.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Memory that copied replies take.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        let copied = |piece: &Piece| if let Piece::Copied(bytes) = piece { bytes.capacity() } else { 0 };
+        self.pieces.iter().map(copied).sum()
+    }
+
+    /// Adds what comes later.
+    pub(crate) fn append(&mut self, later: Self) {
+        self.bytes += later.bytes;
+        self.pieces.extend(later.pieces);
+    }
+
+    /// Sends as much as the system takes. Whether it took any.
+    pub(crate) fn send(&mut self, socket: &mut impl Write) -> io::Result<bool> {
+        let mut any = false;
+        while !self.pieces.is_empty() {
+            let sent = {
+                let mut slices = Vec::with_capacity(GATHERED_PARTS);
+                self.gather(&mut slices);
+                ignore_would_block(socket.write_vectored(&slices))?
+            };
+            if sent == 0 {
+                break;
+            }
+            any = true;
+            self.advance(sent);
+        }
+        Ok(any)
+    }
+
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.bytes += bytes.len();
+            self.pieces.push_back(Piece::Copied(bytes.to_vec()));
+        }
+    }
+
+    fn push_pinned(&mut self, value: PinnedValue) {
+        let piece = Piece::Pinned(value);
+        self.bytes += piece.len();
+        self.pieces.push_back(piece);
+    }
+
+    fn gather<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>) {
+        let mut skip = self.sent;
+        let mut add = |part: &'a [u8]| {
+            let skipped = skip.min(part.len());
+            skip -= skipped;
+            if skipped < part.len() && slices.len() < GATHERED_PARTS {
+                slices.push(IoSlice::new(&part[skipped..]));
+            }
+        };
+        for piece in &self.pieces {
+            match piece {
+                Piece::Copied(bytes) => add(bytes),
+                Piece::Pinned(value) => value.parts().for_each(&mut add),
+            }
+        }
+    }
+
+    fn advance(&mut self, sent: usize) {
+        self.bytes -= sent;
+        self.sent += sent;
+        while let Some(first) = self.pieces.front()
+            && self.sent >= first.len()
+        {
+            self.sent -= first.len();
+            self.pieces.pop_front();
+        }
+    }
+}
+
+/// That a socket takes or gives nothing now is not an error.
+pub(crate) fn ignore_would_block(result: io::Result<usize>) -> io::Result<usize> {
+    match result {
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tidemark_store::{Attributes, Hasher, KeeperInbox, Pool, TenantConfig, TenantStore};
+    use tidemark_types::{MIB, Policy, UnixMs};
+
+    /// Takes so many bytes per call, then would block until told.
+    struct Slow {
+        taken: Vec<u8>,
+        per_call: usize,
+        left: usize,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let count = bytes.len().min(self.per_call).min(self.left);
+            if count == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.left -= count;
+            self.taken.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn pinned(values: &[&[u8]]) -> Vec<PinnedValue> {
+        let pool = Pool::without_thread(64 * MIB, Some(64 * MIB)).unwrap();
+        let config = TenantConfig {
+            shards: 1,
+            policy: Policy::Fifo,
+            hasher: Hasher::with_seed(1),
+            keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
+            first_keeper: 0,
+            alarm: Arc::new(|| {}),
+            usage_changed: Arc::new(|| {}),
+        };
+        let store = TenantStore::new(&pool, config);
+        store.set_grant(32 * MIB, 0);
+        let pin = |value: &&[u8]| {
+            let name = value.len().to_string();
+            let key = store.key(0, name.as_bytes());
+            let mut shard = store.lock(0);
+            shard.put(&key, value, Attributes::default(), UnixMs(1)).unwrap();
+            shard.pin(&key, value.len()).unwrap()
+        };
+        values.iter().map(pin).collect()
+    }
+
+    #[test]
+    fn copied_and_pinned_parts_keep_their_order_however_little_the_system_takes() {
+        let small = vec![b's'; 20_000];
+        let large: Vec<u8> = (0..300_000_u32).map(|n| n as u8).collect();
+        for (per_call, per_turn) in [(usize::MAX, usize::MAX), (1, 100_000), (7_000, 9_000), (65_537, 1)] {
+            if per_turn == 1 && per_call == 1 {
+                continue;
+            }
+            let mut output = Output::default();
+            output.bytes.extend_from_slice(b"other connection");
+            let begin = output.bytes.len();
+            output.bytes.extend_from_slice(b"<");
+            let mut pins = pinned(&[&small, &large]);
+            output.push_pinned(pins.remove(0), small.len());
+            output.bytes.extend_from_slice(b"|");
+            output.push_pinned(pins.remove(0), large.len());
+            output.bytes.extend_from_slice(b">");
+            let end = output.bytes.len();
+            assert_eq!(output.len(), end + small.len() + large.len());
+            let mut socket = Slow { taken: Vec::new(), per_call, left: per_turn };
+            let mut unsent = output.send(begin, end, &mut socket).unwrap();
+            while !unsent.is_empty() {
+                socket.left = per_turn.max(4_000);
+                assert!(unsent.send(&mut socket).unwrap());
+            }
+            let expected = [b"<", &small[..], b"|", &large[..], b">"].concat();
+            assert!(socket.taken == expected, "{per_call} {per_turn}");
+            assert_eq!(unsent.len(), 0);
+        }
+    }
+
+    #[test]
+    fn truncation_takes_pins_along() {
+        let mut output = Output::default();
+        output.bytes.extend_from_slice(b"kept");
+        let mark = output.bytes.len();
+        output.bytes.extend_from_slice(b"$20000\r\n");
+        output.push_pinned(pinned(&[&[1; 20_000]]).remove(0), 20_000);
+        output.truncate(mark);
+        let mut taken = Vec::new();
+        assert!(output.send(0, mark, &mut taken).unwrap().is_empty());
+        assert_eq!(taken, b"kept");
+    }
+}

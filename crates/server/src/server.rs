@@ -1,0 +1,219 @@
+//! Starting and stopping the data plane.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpListener;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Protocol as Ip, Socket, Type};
+use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
+use tidemark_types::{DataPlane, Plan, Snapshot};
+
+use crate::clients::Clients;
+use crate::limits::{BUFFER_BYTES_MIN, BUFFER_POOL_FRACTION, RESERVED_DESCRIPTORS};
+use crate::session::Protocol;
+use crate::shared::Shared;
+use crate::tenants::{Door, Tenants};
+use crate::worker::{Mailbox, Parts, Station, Worker};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// What a server is started with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where memcached clients connect; port 0 asks the system for one.
+    pub memcached: Option<SocketAddr>,
+    /// Where RESP clients connect.
+    pub redis: Option<SocketAddr>,
+    /// Threads that serve clients, at least one.
+    pub workers: usize,
+    /// Whether each worker stays on a CPU of its own.
+    pub pin: bool,
+    /// Memory for segments and indexes until the first plan says otherwise.
+    pub pool_bytes: u64,
+}
+
+/// Why a server could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A listener's address can not be had.
+    #[error("{listener}: can not listen on {address}: {source}")]
+    Bind {
+        /// `memcached` or `redis`.
+        listener: &'static str,
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The memory can not be reserved.
+    #[error("reserving memory for the pool: {0}")]
+    Memory(#[source] io::Error),
+    /// Something else that the system refused.
+    #[error("starting the workers: {0}")]
+    System(#[from] io::Error),
+}
+
+/// The running data plane.
+pub struct Server {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Binds the listeners and starts the workers. Connections are accepted once the first plan is applied, since before it
+    /// there are no tenants. `wake_control` is called when something should not wait for the next round.
+    ///
+    /// # Errors
+    /// An address that can not be had, or memory or threads that the system refuses.
+    pub fn start(config: &Config, wake_control: Arc<dyn Fn() + Send + Sync>) -> Result<Self, StartError> {
+        let connections_max = raise_descriptor_limit().saturating_sub(RESERVED_DESCRIPTORS).max(1);
+        let memcached = bind("memcached", config.memcached)?;
+        let redis = bind("redis", config.redis)?;
+        let pool = Pool::start(config.pool_bytes, None).map_err(StartError::Memory)?;
+        let stations: Vec<Station> = (0..config.workers.max(1)).map(|_| Station::new()).collect::<io::Result<_>>()?;
+        let mailboxes: Box<[Arc<Mailbox>]> = stations.iter().map(|station| Arc::clone(&station.mailbox)).collect();
+        let inboxes: Arc<[Arc<KeeperInbox>]> = mailboxes.iter().map(inbox_of).collect();
+        let to_wake = mailboxes.clone();
+        let wake_workers = Arc::new(move || to_wake.iter().for_each(|mailbox| mailbox.ask_for_sweep()));
+        let tenants = Tenants::new(pool, Hasher::random()?, Arc::clone(&inboxes), wake_control, wake_workers);
+        let shared = Arc::new(Shared {
+            tenants: Arc::new(tenants),
+            clients: Clients::default(),
+            mailboxes,
+            started: Instant::now(),
+            started_at: Shared::now(),
+            run_id: run_id()?,
+            memcached: memcached.as_ref().map(|(_, address)| *address),
+            redis: redis.as_ref().map(|(_, address)| *address),
+            connections_max,
+            buffer_bytes_max: (config.pool_bytes / BUFFER_POOL_FRACTION).max(BUFFER_BYTES_MIN),
+            refused_connections: AtomicU64::new(0),
+            accepted_connections: AtomicU64::new(0),
+            has_plan: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
+            drain_limit_ms: AtomicU64::new(0),
+        });
+        let mut listeners: Vec<(TcpListener, Protocol)> = Vec::new();
+        listeners.extend(memcached.map(|(listener, _)| (listener, Protocol::Memcached)));
+        listeners.extend(redis.map(|(listener, _)| (listener, Protocol::Redis)));
+        let mut server = Self { shared, workers: Vec::new() };
+        for (number, (station, inbox)) in stations.into_iter().zip(inboxes.iter()).enumerate() {
+            let listeners = if number == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
+            let (keeper, shared) = (Keeper::new(Arc::clone(inbox)), Arc::clone(&server.shared));
+            let worker = Worker::new(Parts { number, station, shared, keeper, listeners })?;
+            let pin = config.pin;
+            let thread = std::thread::Builder::new().name(format!("tidemark-w{number}")).spawn(move || {
+                if pin {
+                    stay_on_cpu(number);
+                }
+                worker.run();
+            })?;
+            server.workers.push(thread);
+        }
+        Ok(server)
+    }
+
+    /// Where memcached clients connect.
+    pub fn memcached_addr(&self) -> Option<SocketAddr> {
+        self.shared.memcached
+    }
+
+    /// Where RESP clients connect.
+    pub fn redis_addr(&self) -> Option<SocketAddr> {
+        self.shared.redis
+    }
+
+    /// The door for the control plane.
+    pub fn data_plane(&self) -> Arc<dyn DataPlane> {
+        let door = Door { tenants: Arc::clone(&self.shared.tenants), clock: Shared::now };
+        Arc::new(OpeningDoor { door, shared: Arc::clone(&self.shared) })
+    }
+
+    /// Stops accepting, finishes what is in flight within `limit`, and ends the workers.
+    pub fn drain(self, limit: Duration) {
+        self.shared.drain_limit_ms.store(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.shared.is_draining.store(true, Ordering::Release);
+        self.shared.wake_all();
+        for worker in self.workers {
+            // A worker's panic ends the process (`panic = "abort"`) or was reported by the panic hook.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// The data plane's door; the first plan opens the listeners.
+struct OpeningDoor {
+    door: Door,
+    shared: Arc<Shared>,
+}
+
+impl DataPlane for OpeningDoor {
+    fn apply(&self, plan: &Plan) {
+        self.door.apply(plan);
+        if !self.shared.has_plan.swap(true, Ordering::AcqRel) {
+            self.shared.wake_all();
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.door.snapshot()
+    }
+}
+
+/// A keeper's inbox that wakes its worker.
+fn inbox_of(mailbox: &Arc<Mailbox>) -> Arc<KeeperInbox> {
+    let mailbox = Arc::clone(mailbox);
+    KeeperInbox::new(Box::new(move || mailbox.wake()))
+}
+
+fn bind(name: &'static str, address: Option<SocketAddr>) -> Result<Option<(TcpListener, SocketAddr)>, StartError> {
+    let Some(address) = address else { return Ok(None) };
+    let failed = |source| StartError::Bind { listener: name, address, source };
+    let listener = listen(address).map_err(failed)?;
+    let local = listener.local_addr().map_err(failed)?;
+    Ok(Some((TcpListener::from_std(listener), local)))
+}
+
+fn listen(address: SocketAddr) -> io::Result<StdListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Ip::TCP))?;
+    // Connections of an earlier run that are still being closed do not keep the port.
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Raises the process's soft limit of open files to the hard one. Returns the limit in force.
+fn raise_descriptor_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::warn!(%error, "raising the limit of open files");
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+fn run_id() -> io::Result<String> {
+    let mut bytes = [0; 20];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn stay_on_cpu(number: usize) {
+    let mut allowed = rustix::thread::CpuSet::new();
+    let available = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    allowed.set(number % available);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &allowed) {
+        tracing::warn!(worker = number, %error, "keeping a worker on one CPU");
+    }
+}

@@ -1,0 +1,108 @@
+//! Who a connection is, and what it is in the middle of.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tidemark_protocol::resp::Version;
+use tidemark_types::{Permissions, UnixMs};
+
+use crate::clients::Client;
+use crate::counts::{Count, TurnCounts};
+use crate::output::Output;
+use crate::shared::Shared;
+use crate::tenant::Tenant;
+use crate::transaction::Transaction;
+
+/// Which protocol a connection's listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Protocol {
+    Memcached,
+    Redis,
+}
+
+/// Which replies a RESP client wants (CLIENT REPLY).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyMode {
+    All,
+    None,
+    /// All but the next one.
+    SkipNext,
+}
+
+/// The state of a connection that commands see.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) protocol: Protocol,
+    pub(crate) client: Arc<Client>,
+    pub(crate) tenant: Option<Arc<Tenant>>,
+    pub(crate) permissions: Permissions,
+    pub(crate) db: u8,
+    pub(crate) version: Version,
+    pub(crate) reply_mode: ReplyMode,
+    /// Whether a command was received; memcached's login must be the first.
+    pub(crate) has_begun: bool,
+    /// Close when the replies so far are sent.
+    pub(crate) is_ending: bool,
+    /// MULTI and WATCH, which few connections use.
+    pub(crate) transaction: Option<Box<Transaction>>,
+}
+
+impl Session {
+    /// A new connection; it belongs to the open tenant if there is one for its address.
+    pub(crate) fn new(protocol: Protocol, client: Arc<Client>, shared: &Shared) -> Self {
+        let mut session = Self {
+            protocol,
+            client,
+            tenant: None,
+            permissions: Permissions::NONE,
+            db: 0,
+            version: Version::Resp2,
+            reply_mode: ReplyMode::All,
+            has_begun: false,
+            is_ending: false,
+            transaction: None,
+        };
+        let open = shared.tenants.open_for(session.peer());
+        session.set_tenant(open.map(|tenant| (tenant, Permissions::ALL)));
+        session
+    }
+
+    pub(crate) fn peer(&self) -> IpAddr {
+        self.client.peer.ip()
+    }
+
+    /// Moves the connection to a tenant, or to none.
+    pub(crate) fn set_tenant(&mut self, login: Option<(Arc<Tenant>, Permissions)>) {
+        if let Some(old) = self.tenant.take() {
+            old.connections.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.permissions = Permissions::NONE;
+        self.client.set_tenant(login.as_ref().map(|(tenant, _)| tenant.id));
+        if let Some((tenant, permissions)) = login {
+            tenant.connections.fetch_add(1, Ordering::AcqRel);
+            tenant.counts.add(Count::Connections, 1);
+            self.tenant = Some(tenant);
+            self.permissions = permissions;
+        }
+    }
+
+    /// Whether the connection has yet to log in.
+    pub(crate) fn needs_login(&self) -> bool {
+        self.tenant.is_none()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.set_tenant(None);
+    }
+}
+
+/// What a command works with beside its session.
+pub(crate) struct Exec<'a> {
+    pub(crate) now: UnixMs,
+    pub(crate) shared: &'a Shared,
+    pub(crate) out: &'a mut Output,
+    pub(crate) counts: &'a mut TurnCounts,
+}

@@ -1,0 +1,55 @@
+//! What all workers share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tidemark_types::{Clock, SystemClock, UnixMs};
+
+use crate::clients::Clients;
+use crate::tenants::Tenants;
+use crate::worker::Mailbox;
+
+/// What all workers share.
+pub(crate) struct Shared {
+    pub(crate) tenants: Arc<Tenants>,
+    pub(crate) clients: Clients,
+    /// One for each worker.
+    pub(crate) mailboxes: Box<[Arc<Mailbox>]>,
+    pub(crate) started: Instant,
+    pub(crate) started_at: UnixMs,
+    /// A random name of this run of the server (`run_id` in INFO), 40 hexadecimal digits.
+    pub(crate) run_id: String,
+    pub(crate) memcached: Option<SocketAddr>,
+    pub(crate) redis: Option<SocketAddr>,
+    pub(crate) connections_max: u64,
+    /// Bytes that the buffers of all connections may take together.
+    pub(crate) buffer_bytes_max: u64,
+    /// Connections that were refused because there were too many.
+    pub(crate) refused_connections: AtomicU64,
+    pub(crate) accepted_connections: AtomicU64,
+    /// Whether the first plan is in force: before it there are no tenants, so nobody is let in.
+    pub(crate) has_plan: AtomicBool,
+    /// The server finishes what is in flight and stops.
+    pub(crate) is_draining: AtomicBool,
+    /// How long that may take, in milliseconds.
+    pub(crate) drain_limit_ms: AtomicU64,
+}
+
+impl Shared {
+    /// The present moment.
+    pub(crate) fn now() -> UnixMs {
+        SystemClock.now()
+    }
+
+    /// How long draining may take.
+    pub(crate) fn drain_limit(&self) -> Duration {
+        Duration::from_millis(self.drain_limit_ms.load(Ordering::Relaxed))
+    }
+
+    /// Wakes every worker.
+    pub(crate) fn wake_all(&self) {
+        self.mailboxes.iter().for_each(|mailbox| mailbox.wake());
+    }
+}

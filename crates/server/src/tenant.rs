@@ -1,0 +1,123 @@
+//! A tenant as the data plane knows it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use tidemark_store::TenantStore;
+use tidemark_types::{Permissions, Secret, TenantId, TenantName, TenantPlan, UnixMs};
+
+use crate::counts::TenantCounts;
+
+/// No flush is due.
+const NEVER: u64 = u64::MAX;
+
+/// A tenant: its keys, who may use them, and what it has used.
+pub(crate) struct Tenant {
+    pub(crate) id: TenantId,
+    pub(crate) name: TenantName,
+    pub(crate) store: Arc<TenantStore>,
+    pub(crate) counts: TenantCounts,
+    /// Connections that are this tenant's now.
+    pub(crate) connections: AtomicU64,
+    /// Bytes that those connections hold in buffers.
+    pub(crate) buffer_bytes: AtomicU64,
+    /// Whether something happened since the last snapshot.
+    pub(crate) is_touched: AtomicBool,
+    /// No new logins, and the connections there are must go.
+    is_removed: AtomicBool,
+    /// When database 0 is to be flushed (memcached's `flush_all` with a delay), in milliseconds since 1970.
+    flush_at: AtomicU64,
+    access: RwLock<Access>,
+}
+
+/// Who may use a tenant.
+struct Access {
+    /// The version of the plan that this comes from.
+    version: u64,
+    secrets: Vec<Secret>,
+    cap_bytes: Option<u64>,
+}
+
+impl fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tenant({} {})", self.id, self.name)
+    }
+}
+
+impl Tenant {
+    pub(crate) fn new(plan: &TenantPlan, store: Arc<TenantStore>) -> Self {
+        let tenant = Self {
+            id: plan.id,
+            name: plan.name.clone(),
+            store,
+            counts: TenantCounts::default(),
+            connections: AtomicU64::new(0),
+            buffer_bytes: AtomicU64::new(0),
+            is_touched: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
+            flush_at: AtomicU64::new(NEVER),
+            access: RwLock::new(Access { version: 0, secrets: Vec::new(), cap_bytes: None }),
+        };
+        tenant.adopt(plan);
+        tenant
+    }
+
+    /// Follows a newer plan. What the tenant holds too much is given back soon.
+    pub(crate) fn adopt(&self, plan: &TenantPlan) {
+        let mut access = self.access.write();
+        if plan.version < access.version {
+            return;
+        }
+        *access = Access { version: plan.version, secrets: plan.secrets.clone(), cap_bytes: plan.cap_bytes };
+        drop(access);
+        self.store.set_policy(plan.policy);
+        let cap = plan.cap_bytes.unwrap_or(u64::MAX);
+        self.store.set_grant(plan.grant_bytes.min(cap), plan.first_grant_bytes.min(cap));
+    }
+
+    /// What the bearer of a secret may do; `None` if it is not one of this tenant's. Takes the same time whatever the secret.
+    pub(crate) fn permissions_of(&self, secret: &[u8]) -> Option<Permissions> {
+        let given = Sha256::digest(secret);
+        let mut granted = None;
+        for known in &self.access.read().secrets {
+            if bool::from(known.hash.0.ct_eq(given.as_slice())) {
+                granted = Some(known.permissions);
+            }
+        }
+        granted.filter(|_| !self.is_removed())
+    }
+
+    /// Memory that the tenant never exceeds.
+    pub(crate) fn cap_bytes(&self) -> Option<u64> {
+        self.access.read().cap_bytes
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
+    }
+
+    /// Ends the tenant: no login succeeds any more, and its memory goes.
+    pub(crate) fn remove(&self) {
+        self.is_removed.store(true, Ordering::Release);
+        self.store.set_grant(0, 0);
+        self.store.clear();
+    }
+
+    /// Arranges for database 0 to be flushed at a moment; a later call replaces an earlier one.
+    pub(crate) fn flush_at(&self, at: UnixMs) {
+        self.flush_at.store(at.0, Ordering::Relaxed);
+    }
+
+    /// Flushes database 0 if that is due.
+    #[inline]
+    pub(crate) fn flush_if_due(&self, now: UnixMs) {
+        let due = self.flush_at.load(Ordering::Relaxed);
+        if due <= now.0 && self.flush_at.compare_exchange(due, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.store.flush(0);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! A worker: a thread with an event loop, and the connections that it was given.
+//!
+//! One pass of the loop is a *turn*: ask the system which connections are ready, serve them in groups ([`crate::turn`]),
+//! do a slice of upkeep, and once a second look for connections that have passed a limit. A turn never waits for anything
+//! but the first of these.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+use parking_lot::Mutex;
+use tidemark_store::Keeper;
+use tidemark_types::UnixMs;
+
+use crate::acceptor::Acceptor;
+use crate::clients::Arrival;
+use crate::connection::Connection;
+use crate::limits::{GROUP_CONNECTIONS, KEEPER_SLICE, SWEEP_EVERY, TURN_CONNECTIONS};
+use crate::session::{Protocol, Session};
+use crate::shared::Shared;
+use crate::turn::Turn;
+
+/// Readiness events taken from the system at a time.
+const EVENTS: usize = 1024;
+const WAKER: Token = Token(usize::MAX);
+const MEMCACHED_LISTENER: Token = Token(usize::MAX - 1);
+const REDIS_LISTENER: Token = Token(usize::MAX - 2);
+
+/// How others reach a worker.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    waker: Waker,
+    arrivals: Mutex<Vec<(TcpStream, Protocol)>>,
+    /// Some connections may have to be closed.
+    wants_sweep: AtomicBool,
+}
+
+impl Mailbox {
+    /// Makes the worker look at everything again.
+    pub(crate) fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            // The eventfd's counter is full: the worker is about to wake anyway.
+            tracing::debug!(%error, "waking a worker");
+        }
+    }
+
+    /// Makes the worker look for connections that were killed or whose tenant was removed.
+    pub(crate) fn ask_for_sweep(&self) {
+        self.wants_sweep.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Gives the worker a new connection.
+    pub(crate) fn send(&self, socket: TcpStream, protocol: Protocol) {
+        self.arrivals.lock().push((socket, protocol));
+        self.wake();
+    }
+}
+
+/// What a worker is made of before it runs: its end of the mailbox.
+pub(crate) struct Station {
+    poll: Poll,
+    pub(crate) mailbox: Arc<Mailbox>,
+}
+
+impl Station {
+    pub(crate) fn new() -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        Ok(Self { poll, mailbox: Arc::new(Mailbox { waker, arrivals: Mutex::default(), wants_sweep: AtomicBool::new(false) }) })
+    }
+}
+
+/// A worker.
+pub(crate) struct Worker {
+    number: usize,
+    poll: Poll,
+    mailbox: Arc<Mailbox>,
+    shared: Arc<Shared>,
+    keeper: Keeper,
+    /// Only the first worker accepts; it hands connections to all.
+    acceptor: Option<Acceptor>,
+    connections: Vec<Option<Box<Connection>>>,
+    free: Vec<usize>,
+    /// Places of connections to serve.
+    ready: VecDeque<usize>,
+    turn: Turn,
+    next_sweep: UnixMs,
+    /// Set when draining begins: until when.
+    drain_until: Option<Instant>,
+}
+
+/// What a worker needs to begin.
+pub(crate) struct Parts {
+    pub(crate) number: usize,
+    pub(crate) station: Station,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) keeper: Keeper,
+    pub(crate) listeners: Vec<(TcpListener, Protocol)>,
+}
+
+impl Worker {
+    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+        let Station { poll, mailbox } = parts.station;
+        let mut listeners = parts.listeners;
+        for (listener, protocol) in &mut listeners {
+            poll.registry().register(listener, token_of(*protocol), Interest::READABLE)?;
+        }
+        let acceptor = if listeners.is_empty() { None } else { Some(Acceptor::new(listeners)?) };
+        Ok(Self {
+            number: parts.number,
+            poll,
+            mailbox,
+            shared: parts.shared,
+            keeper: parts.keeper,
+            acceptor,
+            connections: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            turn: Turn::default(),
+            next_sweep: UnixMs(0),
+            drain_until: None,
+        })
+    }
+
+    /// Runs until the server has drained.
+    pub(crate) fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut timeout = None;
+        loop {
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!(worker = self.number, %error, "asking the system for ready connections");
+                return;
+            }
+            let now = Shared::now();
+            for event in &events {
+                self.note_event(event, now);
+            }
+            self.take_arrivals(now);
+            if let Some(acceptor) = &mut self.acceptor {
+                acceptor.accept(&self.shared);
+            }
+            self.serve(now);
+            let kept = self.keeper.run(now, KEEPER_SLICE);
+            let swept = self.sweep(now);
+            if self.is_drained() {
+                return;
+            }
+            timeout = self.next_timeout(kept, swept);
+        }
+    }
+
+    fn note_event(&mut self, event: &mio::event::Event, now: UnixMs) {
+        match event.token() {
+            WAKER => {}
+            MEMCACHED_LISTENER | REDIS_LISTENER => {
+                if let Some(acceptor) = &mut self.acceptor {
+                    acceptor.note_ready();
+                }
+            }
+            Token(place) => {
+                let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) else { return };
+                if event.is_readable() || event.is_read_closed() || event.is_error() {
+                    connection.is_readable = true;
+                }
+                if event.is_writable() && !connection.unsent.is_empty() {
+                    let lives = connection.flush(now);
+                    connection.charge(&self.shared);
+                    if !lives {
+                        self.close(place);
+                        return;
+                    }
+                }
+                self.queue(place);
+            }
+        }
+    }
+
+    /// Puts a connection in the list of those to serve, if it has something to be served with.
+    fn queue(&mut self, place: usize) {
+        if let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut)
+            && !connection.is_queued
+            && connection.wants_turn()
+        {
+            connection.is_queued = true;
+            self.ready.push_back(place);
+        }
+    }
+
+    fn take_arrivals(&mut self, now: UnixMs) {
+        let arrivals = std::mem::take(&mut *self.mailbox.arrivals.lock());
+        for (socket, protocol) in arrivals {
+            if let Err(error) = self.add(socket, protocol, now) {
+                tracing::debug!(%error, "a connection was gone before it was served");
+                self.shared.tenants.connections.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn add(&mut self, mut socket: TcpStream, protocol: Protocol, now: UnixMs) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        let arrival = Arrival {
+            peer: socket.peer_addr()?,
+            local: socket.local_addr()?,
+            descriptor: socket.as_raw_fd(),
+            worker: self.number,
+            at: now,
+        };
+        let place = self.free.pop().unwrap_or(self.connections.len());
+        if let Err(error) =
+            self.poll.registry().register(&mut socket, Token(place), Interest::READABLE | Interest::WRITABLE)
+        {
+            if place < self.connections.len() {
+                self.free.push(place);
+            }
+            return Err(error);
+        }
+        let client = self.shared.clients.add(arrival);
+        client.place.store(place as u32, Ordering::Relaxed);
+        let session = Session::new(protocol, client, &self.shared);
+        if let Some(tenant) = &session.tenant {
+            self.shared.tenants.touch(tenant);
+        }
+        let connection = Box::new(Connection::new(socket, session, now));
+        if place == self.connections.len() {
+            self.connections.push(Some(connection));
+        } else {
+            self.connections[place] = Some(connection);
+        }
+        self.queue(place);
+        Ok(())
+    }
+
+    /// Serves the connections that are ready, up to a turn's share.
+    fn serve(&mut self, now: UnixMs) {
+        let mut left = self.ready.len().min(TURN_CONNECTIONS);
+        while left > 0 {
+            let size = left.min(GROUP_CONNECTIONS);
+            left -= size;
+            let mut group = self.turn.take_group();
+            for _ in 0..size {
+                let Some(place) = self.ready.pop_front() else { break };
+                if let Some(mut connection) = self.connections[place].take() {
+                    connection.is_queued = false;
+                    group.push((place, connection));
+                }
+            }
+            self.turn.serve(&mut group, &self.shared, now);
+            for (place, connection) in group.drain(..) {
+                let lives = !connection.is_done();
+                self.connections[place] = Some(connection);
+                if lives {
+                    self.queue(place);
+                } else {
+                    self.close(place);
+                }
+            }
+            self.turn.put_group(group);
+        }
+    }
+
+    fn close(&mut self, place: usize) {
+        let Some(mut connection) = self.connections[place].take() else { return };
+        // An error means that the socket is not registered any more, which is what is wanted.
+        let _ = self.poll.registry().deregister(&mut connection.socket);
+        connection.discharge(&self.shared);
+        self.shared.clients.remove(connection.client().id);
+        self.shared.tenants.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(tenant) = &connection.session.tenant {
+            self.shared.tenants.touch(tenant);
+        }
+        self.free.push(place);
+    }
+
+    /// Closes connections that have passed a limit or were cut off. Whether any has a deadline to come.
+    fn sweep(&mut self, now: UnixMs) -> bool {
+        let asked = self.mailbox.wants_sweep.swap(false, Ordering::Acquire);
+        if !asked && now < self.next_sweep && self.next_sweep.0 - now.0 <= SWEEP_EVERY.as_millis() as u64 {
+            return true;
+        }
+        self.next_sweep = now.plus(SWEEP_EVERY);
+        let mut any = false;
+        for place in 0..self.connections.len() {
+            let Some(connection) = &mut self.connections[place] else { continue };
+            let reason = if connection.is_cut_off() { Some("cut off") } else { connection.overdue(now) };
+            if let Some(reason) = reason {
+                tracing::debug!(client = connection.client().id, peer = %connection.client().peer, reason, "closed");
+                self.close(place);
+            } else {
+                any |= connection.has_deadline() || connection.is_starved;
+                connection.is_starved = false;
+                self.queue(place);
+            }
+        }
+        any
+    }
+
+    fn next_timeout(&self, kept: Option<Duration>, swept: bool) -> Option<Duration> {
+        if !self.ready.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let sweep = swept.then_some(SWEEP_EVERY);
+        let accept = self.acceptor.as_ref().and_then(Acceptor::retry_after);
+        let drain = self.drain_until.map(|until| until.saturating_duration_since(Instant::now()));
+        [kept, sweep, accept, drain].into_iter().flatten().min()
+    }
+
+    /// While the server drains: closes connections that have nothing in flight. Whether none is left, or the time is over.
+    fn is_drained(&mut self) -> bool {
+        if !self.shared.is_draining.load(Ordering::Acquire) {
+            return false;
+        }
+        let Some(until) = self.drain_until else {
+            // What has arrived by now is in flight: each connection is read and served once more.
+            self.acceptor = None;
+            self.drain_until = Some(Instant::now() + self.shared.drain_limit());
+            for place in 0..self.connections.len() {
+                if let Some(connection) = &mut self.connections[place] {
+                    connection.is_readable = true;
+                    self.queue(place);
+                }
+            }
+            return self.connections.iter().all(Option::is_none);
+        };
+        for place in 0..self.connections.len() {
+            let Some(connection) = &self.connections[place] else { continue };
+            let in_flight = connection.is_queued || !connection.unsent.is_empty() || !connection.input.is_empty();
+            if !in_flight {
+                self.close(place);
+            }
+        }
+        self.connections.iter().all(Option::is_none) || Instant::now() >= until
+    }
+}
+
+fn token_of(protocol: Protocol) -> Token {
+    match protocol {
+        Protocol::Memcached => MEMCACHED_LISTENER,
+        Protocol::Redis => REDIS_LISTENER,
+    }
+}

@@ -1,0 +1,129 @@
+//! The commands; one file each.
+
+mod bench;
+mod replay;
+mod serve;
+mod server;
+mod tenant;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+
+/// An elastic, multi-tenant cache that speaks memcached and Redis
+#[derive(Debug, Parser)]
+#[command(name = "tidemark", version, before_help = EXAMPLES, after_help = EXIT_CODES)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    /// Print data as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tidemark serve                              start with nothing configured
+  tidemark tenant create shop --cap 256MiB    make a tenant; prints its secret
+  tidemark tenant list                        who has how much memory
+  tidemark server set --memory 4GiB           resize while it runs";
+
+const EXIT_CODES: &str = "Exit codes: 0; 1 failure; 2 usage; 3 not found; 4 denied or over a limit";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the server
+    #[command(before_help = serve::EXAMPLES)]
+    Serve(serve::Args),
+    /// Show or change the running server
+    #[command(before_help = server::EXAMPLES)]
+    Server(server::Args),
+    /// Create, show, change and remove tenants
+    #[command(before_help = tenant::EXAMPLES)]
+    Tenant(tenant::Args),
+    /// Load a server and measure it
+    #[command(before_help = BENCH_EXAMPLES)]
+    Bench(bench::Args),
+    /// Replay traces against a server and count hits
+    #[command(before_help = REPLAY_EXAMPLES)]
+    Replay(replay::Args),
+}
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  tidemark bench --protocol redis --address 127.0.0.1:6379
+  tidemark bench --protocol memcached --address 127.0.0.1:11211 --connections 64 --pipeline 10 --reads 0.9 --seconds 10
+  tidemark bench --protocol redis --address 127.0.0.1:6379 --rate 50000 --zipf 0.99 --value-size 100-1000 --json";
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  tidemark replay trace.oracleGeneral.zst
+  tidemark replay shop=orders.i64be.xz blog=pages.lis --protocol memcached --address 127.0.0.1:11211";
+
+/// Commands of later versions. They are known by name, so that whoever types one is told.
+const LATER: [&str; 11] = [
+    "token",
+    "top",
+    "doctor",
+    "demo",
+    "calibrate",
+    "completions",
+    "man",
+    "usage",
+    "bill",
+    "estimate",
+    "curve",
+];
+
+/// Reads the command line and does what it says.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let cli = Cli::try_parse().or_else(|error| refuse(&error))?;
+    match &cli.command {
+        Command::Serve(args) => serve::run(args, cli.json),
+        Command::Server(args) => server::run(args, cli.json),
+        Command::Tenant(args) => tenant::run(args, cli.json),
+        Command::Bench(args) => bench::run(args, cli.json),
+        Command::Replay(args) => replay::run(args, cli.json),
+    }
+}
+
+/// What is wrong with the command line: told in clap's way, and its exit codes (0 for help, 2 for mistakes) are ours.
+fn refuse(error: &clap::Error) -> anyhow::Result<Cli> {
+    let first = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let later = first.filter(|name| error.kind() == ErrorKind::InvalidSubcommand && LATER.contains(&name.as_str()));
+    match later {
+        Some(name) => Err(Failure::usage(format!("`tidemark {name}` is not available in this version")).into()),
+        None => error.exit(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_help_begins_with_examples() {
+        fn check(command: &clap::Command) {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.starts_with("Examples:"), "{}: {help}", command.get_name());
+            for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+                check(below);
+            }
+        }
+        let mut command = Cli::command();
+        command.build();
+        command.clone().debug_assert();
+        check(&command);
+    }
+
+    #[test]
+    fn commands_of_later_versions_are_absent() {
+        for name in LATER {
+            let error = Cli::try_parse_from(["tidemark", name]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidSubcommand, "{name}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! `tidemark serve`: options, then the running server from its start to its end.
+
+mod args;
+mod machine;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin};
+use tidemark_control::{Control, ControlConfig, ControlHandle, Listeners, Mailbox, StateFile};
+use tidemark_server::{Server, StartError};
+use tidemark_types::{Clock, SystemClock};
+
+use crate::failure::Failure;
+use crate::options::{Availability, Machine, OPTIONS, ServeOptions, Sources, Written};
+use crate::output::{note, print};
+use crate::{log, port_holder};
+
+pub(super) use args::Args;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  tidemark serve                                      memcached on 11211, Redis on 6379, 1 GiB
+  tidemark serve --memory 8GiB --data /var/lib/tidemark
+  tidemark serve --config tidemark.toml --check-config
+  tidemark serve --redis 0.0.0.0:6379                 clients elsewhere must log in";
+
+/// How long commands under way may take after SIGTERM. Container engines kill after ten seconds by default.
+const DRAIN_LIMIT: Duration = Duration::from_secs(8);
+
+pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
+    let usage = |error: crate::options::OptionError| Failure::usage(error.to_string());
+    let sources =
+        Sources::new(args.flags.clone(), args.config.clone(), |name| std::env::var_os(name)).map_err(usage)?;
+    let machine = machine::this();
+    let written = sources.load().map_err(usage)?;
+    let options = ServeOptions::check(&written, &machine).map_err(usage)?;
+    if args.print_config {
+        return Ok(print(&configuration(&options, &written, json))?);
+    }
+    if args.check_config {
+        note("the configuration is good");
+        return Ok(());
+    }
+    log::start()?;
+    let running = Running::start(&options, &written, &machine)?;
+    running.say_ready(&options)?;
+    running.wait(options, &sources, &machine)
+}
+
+/// The options in force as a file that would say the same, or as JSON.
+fn configuration(options: &ServeOptions, written: &Written, json: bool) -> String {
+    let known = OPTIONS
+        .iter()
+        .filter_map(|option| Some((option, options.text(option.key)?)));
+    if json {
+        // A number and a truth value are JSON as they stand; every other text is a string.
+        let value = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
+        let object: Map<String, Value> = known
+            .map(|(option, text)| (option.key.to_owned(), value(text)))
+            .collect();
+        return Value::Object(object).to_string();
+    }
+    let line = |(option, text): (&crate::options::OptionSpec, String)| {
+        let value = if option.value_name == "N" || option.value_name.is_empty() {
+            text
+        } else {
+            toml::Value::String(text).to_string()
+        };
+        format!("{} = {value}  # {}", option.key, written.origin(option))
+    };
+    known.map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Everything that runs.
+struct Running {
+    server: Server,
+    control: Control,
+    admin: Admin,
+    listeners: Listeners,
+    signals: Signals,
+    /// From now on a signal ends the process at once.
+    is_ending: Arc<AtomicBool>,
+}
+
+impl Running {
+    fn start(options: &ServeOptions, written: &Written, machine: &Machine) -> anyhow::Result<Self> {
+        let is_ending = Arc::new(AtomicBool::new(false));
+        for signal in [SIGTERM, SIGINT] {
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&is_ending))?;
+        }
+        let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        // First the folder: its lock keeps a second server from replacing the first one's socket.
+        let state = StateFile::open(&options.data, clock.now())?;
+        let admin = BoundAdmin::bind(&AdminConfig {
+            address: options.admin,
+            folder: options.data.clone(),
+        });
+        let admin = admin.map_err(|error| explain_admin(error, written))?;
+        let mailbox = Mailbox::default();
+        let config = tidemark_server::Config {
+            memcached: options.memcached,
+            redis: options.redis,
+            workers: options.workers,
+            pin: options.pin,
+            pool_bytes: options.memory_bytes,
+        };
+        let server = Server::start(&config, mailbox.waker()).map_err(|error| explain_server(error, written))?;
+        let listeners = Listeners {
+            memcached: server.memcached_addr(),
+            redis: server.redis_addr(),
+            admin: admin.address(),
+        };
+        let config = ControlConfig {
+            pool_bytes: options.memory_bytes,
+            pool_limit_bytes: machine.memory_bytes,
+            workers: options.workers,
+            listeners,
+        };
+        let control = Control::start(mailbox, state, server.data_plane(), clock, config)?;
+        if let Some(token) = admin.new_token() {
+            let file = options.data.join("admin.token");
+            note(&format!(
+                "admin token (shown this once; it is also in {}): {token}",
+                file.display()
+            ));
+        }
+        let admin = admin.serve(&control.handle())?;
+        Ok(Self {
+            server,
+            control,
+            admin,
+            listeners,
+            signals,
+            is_ending,
+        })
+    }
+
+    /// The one line on standard output, and what an operator should know.
+    fn say_ready(&self, options: &ServeOptions) -> anyhow::Result<()> {
+        let Listeners {
+            memcached,
+            redis,
+            admin,
+        } = self.listeners;
+        let text =
+            |address: Option<SocketAddr>| address.map_or_else(|| "off".to_owned(), |address| address.to_string());
+        let is_elsewhere = [memcached, redis]
+            .into_iter()
+            .flatten()
+            .any(|address| !address.ip().is_loopback());
+        if is_elsewhere && !has_secrets(&self.control.handle())? {
+            tracing::warn!(
+                "clients from other machines must log in, but no tenant has a secret yet: see `tidemark tenant create`"
+            );
+        }
+        let data = options.data.display();
+        print(&format!(
+            "ready memcached={} redis={} admin={} data={data}",
+            text(memcached),
+            text(redis),
+            text(admin)
+        ))?;
+        tracing::info!(
+            memory_bytes = options.memory_bytes,
+            workers = options.workers,
+            "serving"
+        );
+        Ok(())
+    }
+
+    /// Serves until a signal says to end.
+    fn wait(mut self, mut options: ServeOptions, sources: &Sources, machine: &Machine) -> anyhow::Result<()> {
+        let handle = self.control.handle();
+        for signal in self.signals.forever() {
+            if signal != SIGHUP {
+                break;
+            }
+            match reload(&handle, &options, sources, machine) {
+                Ok(reloaded) => options = reloaded,
+                Err(error) => tracing::error!("reload refused, nothing is changed: {error:#}"),
+            }
+        }
+        self.is_ending.store(true, Ordering::SeqCst);
+        self.drain()
+    }
+
+    /// Ends in order: not ready any more, no new connections, what is in flight finished, then the rest.
+    fn drain(self) -> anyhow::Result<()> {
+        tracing::info!("draining");
+        self.control.handle().set_draining();
+        self.server.drain(DRAIN_LIMIT);
+        self.control.stop()?;
+        self.admin.stop();
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+fn has_secrets(handle: &ControlHandle) -> anyhow::Result<bool> {
+    Ok(handle.tenants().wait()?.iter().any(|tenant| !tenant.secrets.is_empty()))
+}
+
+/// Reads the configuration again. What can change while the server runs does; the rest is named. Returns what is in
+/// force.
+fn reload(
+    handle: &ControlHandle,
+    before: &ServeOptions,
+    sources: &Sources,
+    machine: &Machine,
+) -> anyhow::Result<ServeOptions> {
+    let wanted = ServeOptions::check(&sources.load()?, machine)?;
+    let mut in_force = before.clone();
+    for option in wanted.changes(before) {
+        let (from, to) = (before.text(option.key), wanted.text(option.key));
+        if option.availability == Availability::Live {
+            handle.configure_pool(wanted.memory_bytes).wait()?;
+            in_force.memory_bytes = wanted.memory_bytes;
+            tracing::info!(option = option.key, from, to, "reloaded");
+        } else {
+            tracing::warn!(
+                option = option.key,
+                from,
+                to,
+                "changed in the configuration: it needs a restart"
+            );
+        }
+    }
+    tracing::info!("configuration read again");
+    Ok(in_force)
+}
+
+fn explain_admin(error: AdminError, written: &Written) -> anyhow::Error {
+    match error {
+        AdminError::Bind { address, source } => explain_bind("admin", address, &source, written).into(),
+        other => other.into(),
+    }
+}
+
+fn explain_server(error: StartError, written: &Written) -> anyhow::Error {
+    match error {
+        StartError::Bind {
+            listener,
+            address,
+            source,
+        } => explain_bind(listener, address, &source, written).into(),
+        other => other.into(),
+    }
+}
+
+/// An address that can not be had: where it was written, and who has it.
+fn explain_bind(key: &str, address: SocketAddr, source: &std::io::Error, written: &Written) -> Failure {
+    let place = written.place(key).unwrap_or_else(|| format!("--{key} {address}"));
+    if source.kind() != std::io::ErrorKind::AddrInUse {
+        return Failure::failed(format!("{place}: {source}"));
+    }
+    let port = address.port();
+    let holder = port_holder::find(port).map_or_else(String::new, |holder| format!(" by {holder}"));
+    Failure::failed(format!(
+        "{place}: port {port} is taken{holder}: end that program, or give another address"
+    ))
+}

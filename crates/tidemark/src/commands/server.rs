@@ -1,0 +1,106 @@
+//! `tidemark server show | set`.
+
+use clap::Subcommand;
+use hyper::Method;
+use serde_json::{Map, Value, json};
+use tidemark_types::{Size, parse_duration};
+
+use crate::client::ClientArgs;
+use crate::failure::Failure;
+use crate::output::{Field, Form, list, print};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  tidemark server show
+  tidemark server show --json
+  tidemark server set --memory 4GiB
+  tidemark server set --memory none      back to what it was started with";
+
+const SHOW_EXAMPLES: &str = "Examples:\n  tidemark server show\n  tidemark server show --json --data /var/lib/tidemark";
+const SET_EXAMPLES: &str = "\
+Examples:
+  tidemark server set --memory 4GiB
+  tidemark server set --round-period 500ms
+  tidemark server set --memory none      back to what it was started with";
+
+const PATH: &str = "/api/v1/server";
+
+const FIELDS: [Field; 15] = [
+    ("version", "/version", Form::Plain),
+    ("uptime", "/uptime_seconds", Form::Seconds),
+    ("workers", "/workers", Form::Plain),
+    ("memcached", "/memcached", Form::Plain),
+    ("redis", "/redis", Form::Plain),
+    ("admin", "/admin", Form::Plain),
+    ("memory", "/pool_bytes", Form::Bytes),
+    ("granted", "/granted_bytes", Form::Bytes),
+    ("used", "/usage_bytes", Form::Bytes),
+    ("other", "/other_bytes", Form::Bytes),
+    ("resident", "/rss_bytes", Form::Bytes),
+    ("connections", "/connections", Form::Plain),
+    ("cpu time", "/cpu_seconds_total", Form::Seconds),
+    ("rounds", "/rounds_total", Form::Plain),
+    ("round period", "/round_period_us", Form::Microseconds),
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the server's state
+    #[command(before_help = SHOW_EXAMPLES)]
+    Show,
+    /// Change the server while it runs; it stays so over restarts until the configuration is changed
+    #[command(before_help = SET_EXAMPLES)]
+    Set {
+        /// Memory for all tenants; `none`: what the server was started with
+        #[arg(long, value_name = "SIZE")]
+        memory: Option<String>,
+        /// Time between two rounds of the control plane; `none`: 1s
+        #[arg(long, value_name = "T")]
+        round_period: Option<String>,
+    },
+}
+
+pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
+    let client = args.client.client()?;
+    let server = match &args.command {
+        Command::Show => client.get(PATH)?,
+        Command::Set { memory, round_period } => {
+            let body = patch(memory.as_deref(), round_period.as_deref())?;
+            client.call(Method::PATCH, PATH, Some(&body))?
+        }
+    };
+    let text = if json {
+        server.to_string()
+    } else {
+        list(&server, &FIELDS)
+    };
+    Ok(print(&text)?)
+}
+
+fn patch(memory: Option<&str>, round_period: Option<&str>) -> Result<Value, Failure> {
+    let mut body = Map::new();
+    if let Some(text) = memory {
+        let bytes = || text.parse().map(|Size(bytes)| json!(bytes));
+        let value = if text == "none" { Ok(Value::Null) } else { bytes() };
+        let value = value.map_err(|error| Failure::usage(format!("--memory {text}: {error}")))?;
+        body.insert("pool_bytes".into(), value);
+    }
+    if let Some(text) = round_period {
+        let us = || parse_duration(text).map(|period| json!(u64::try_from(period.as_micros()).unwrap_or(u64::MAX)));
+        let value = if text == "none" { Ok(Value::Null) } else { us() };
+        let value = value.map_err(|error| Failure::usage(format!("--round-period {text}: {error}")))?;
+        body.insert("round_period_us".into(), value);
+    }
+    if body.is_empty() {
+        return Err(Failure::usage("nothing to set: give --memory or --round-period"));
+    }
+    Ok(body.into())
+}

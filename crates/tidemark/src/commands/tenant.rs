@@ -1,0 +1,306 @@
+//! `tidemark tenant create | show | list | set | remove | rotate`.
+
+mod settings;
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+
+use clap::Subcommand;
+use hyper::Method;
+use serde_json::{Value, json};
+use tidemark_types::{Permissions, TenantName};
+
+use crate::client::{Client, ClientArgs};
+use crate::failure::Failure;
+use crate::output::{Field, Form, columns, list, note, print};
+use settings::SettingArgs;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  tidemark tenant create shop --cap 256MiB
+  tidemark tenant set shop --cap 64MiB --policy clock
+  tidemark tenant set shop --cap none
+  tidemark tenant rotate shop, then, when every client has the new secret: tidemark tenant rotate shop --finish
+  tidemark tenant list";
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  tidemark tenant create shop
+  tidemark tenant create shop --floor 64MiB --cap 1GiB --policy s3fifo
+  tidemark tenant create shop --json";
+const SHOW_EXAMPLES: &str = "Examples:\n  tidemark tenant show shop\n  tidemark tenant show shop --json";
+const LIST_EXAMPLES: &str = "Examples:\n  tidemark tenant list\n  tidemark tenant list --json";
+const SET_EXAMPLES: &str = "\
+Examples:
+  tidemark tenant set shop --cap 64MiB
+  tidemark tenant set shop --floor none --policy fifo";
+const REMOVE_EXAMPLES: &str = "Examples:\n  tidemark tenant remove shop\n  tidemark tenant remove shop --yes";
+const ROTATE_EXAMPLES: &str = "\
+Examples:
+  tidemark tenant rotate shop                           a second secret; both work
+  tidemark tenant rotate shop --finish                  the older one ends
+  tidemark tenant rotate shop --permissions read        a secret that can only read";
+
+const TENANTS: &str = "/api/v1/tenants";
+
+const COLUMNS: [Field; 9] = [
+    ("name", "/name", Form::Plain),
+    ("state", "/state", Form::Plain),
+    ("policy", "/policy", Form::Plain),
+    ("floor", "/goals/floor_bytes", Form::Bytes),
+    ("cap", "/goals/cap_bytes", Form::Bytes),
+    ("grant", "/grant_bytes", Form::Bytes),
+    ("used", "/usage_bytes", Form::Bytes),
+    ("items", "/items", Form::Plain),
+    ("hit ratio", "/hit_ratio", Form::Ratio),
+];
+
+const FIELDS: [Field; 19] = [
+    ("name", "/name", Form::Plain),
+    ("state", "/state", Form::Plain),
+    ("open on loopback", "/open", Form::Plain),
+    ("secret", "/secrets/0/created_at", Form::Plain),
+    ("  permissions", "/secrets/0/permissions", Form::Plain),
+    ("newer secret", "/secrets/1/created_at", Form::Plain),
+    ("  permissions", "/secrets/1/permissions", Form::Plain),
+    ("policy", "/policy", Form::Plain),
+    ("shards", "/shards", Form::Plain),
+    ("floor", "/goals/floor_bytes", Form::Bytes),
+    ("cap", "/goals/cap_bytes", Form::Bytes),
+    ("grant", "/grant_bytes", Form::Bytes),
+    ("used", "/usage_bytes", Form::Bytes),
+    ("items", "/items", Form::Plain),
+    ("gets", "/gets_total", Form::Plain),
+    ("hits", "/hits_total", Form::Plain),
+    ("sets", "/sets_total", Form::Plain),
+    ("hit ratio (10 s)", "/hit_ratio", Form::Ratio),
+    ("connections", "/connections", Form::Plain),
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a tenant and print its secret, once
+    #[command(before_help = CREATE_EXAMPLES)]
+    Create {
+        /// Letters, digits, `-`, `_` and `.`
+        name: TenantName,
+        #[command(flatten)]
+        settings: SettingArgs,
+    },
+    /// Show one tenant
+    #[command(before_help = SHOW_EXAMPLES)]
+    Show {
+        /// The tenant
+        name: TenantName,
+    },
+    /// Show all tenants
+    #[command(before_help = LIST_EXAMPLES)]
+    List,
+    /// Change a tenant's settings; `none` clears one
+    #[command(before_help = SET_EXAMPLES)]
+    Set {
+        /// The tenant
+        name: TenantName,
+        #[command(flatten)]
+        settings: SettingArgs,
+    },
+    /// Remove a tenant with all its items
+    #[command(before_help = REMOVE_EXAMPLES)]
+    Remove {
+        /// The tenant
+        name: TenantName,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Give a tenant a new secret, or end its older one
+    #[command(before_help = ROTATE_EXAMPLES)]
+    Rotate {
+        /// The tenant
+        name: TenantName,
+        /// What the new secret allows: read, write, flush, admin, separated by commas [default: as the newest one]
+        #[arg(long, value_name = "LIST", conflicts_with = "finish")]
+        permissions: Option<Permissions>,
+        /// End the older of two secrets instead
+        #[arg(long)]
+        finish: bool,
+    },
+}
+
+pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
+    let client = args.client.client()?;
+    match &args.command {
+        Command::Create { name, settings } => create(&client, name, settings, json),
+        Command::Show { name } => show(&client.get(&path(name))?, json),
+        Command::List => show_all(&client.get(TENANTS)?, json),
+        Command::Set { name, settings } => {
+            let body = settings.body()?;
+            if body.as_object().is_none_or(serde_json::Map::is_empty) {
+                return Err(Failure::usage("nothing to set: see `tidemark tenant set --help`").into());
+            }
+            show(&client.call(Method::PATCH, &path(name), Some(&body))?, json)
+        }
+        Command::Remove { name, yes } => remove(&client, name, *yes),
+        Command::Rotate {
+            name,
+            permissions,
+            finish,
+        } => rotate(&client, name, *permissions, *finish, json),
+    }
+}
+
+/// A name holds nothing that a path would have to escape.
+fn path(name: &TenantName) -> String {
+    format!("{TENANTS}/{name}")
+}
+
+fn show(tenant: &Value, json: bool) -> anyhow::Result<()> {
+    let text = if json {
+        tenant.to_string()
+    } else {
+        list(tenant, &FIELDS)
+    };
+    Ok(print(&text)?)
+}
+
+fn show_all(answer: &Value, json: bool) -> anyhow::Result<()> {
+    let tenants = answer
+        .get("tenants")
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let text = if json {
+        answer.to_string()
+    } else {
+        columns(tenants, &COLUMNS)
+    };
+    Ok(print(&text)?)
+}
+
+fn create(client: &Client, name: &TenantName, settings: &SettingArgs, json: bool) -> anyhow::Result<()> {
+    let mut body = settings.body()?;
+    body["name"] = json!(name.as_str());
+    let created = client.call(Method::POST, TENANTS, Some(&body))?;
+    show_secret(client, name, &created, json)
+}
+
+fn rotate(
+    client: &Client,
+    name: &TenantName,
+    permissions: Option<Permissions>,
+    finish: bool,
+    json: bool,
+) -> anyhow::Result<()> {
+    let body = if finish {
+        json!({ "finish": true })
+    } else {
+        json!({ "permissions": permissions.map(|permissions| permissions.to_string()) })
+    };
+    let rotated = client.call(Method::POST, &format!("{}/rotate", path(name)), Some(&body))?;
+    if finish && !json {
+        note(&format!("only the newest secret of {name} works now"));
+        return Ok(());
+    }
+    show_secret(client, name, &rotated, json)
+}
+
+/// The secret as data; how to use it as messages.
+fn show_secret(client: &Client, name: &TenantName, answer: &Value, json: bool) -> anyhow::Result<()> {
+    if json {
+        return Ok(print(&answer.to_string())?);
+    }
+    let secret = answer.get("secret").and_then(Value::as_str).unwrap_or_default();
+    print(&format!("name    {name}\nsecret  {secret}"))?;
+    note("\nThe secret is not shown again. To use it:");
+    for line in first_steps(name, secret, &client.get("/api/v1/server")?) {
+        note(&format!("  {line}"));
+    }
+    Ok(())
+}
+
+/// Lines to paste into a shell, for the protocols that the server speaks.
+fn first_steps(name: &TenantName, secret: &str, server: &Value) -> Vec<String> {
+    let address = |key: &str| server.get(key)?.as_str()?.parse::<SocketAddr>().ok();
+    let host = |address: SocketAddr| match address.ip() {
+        // It listens everywhere: on this machine that includes loopback.
+        ip if ip.is_unspecified() && ip.is_ipv4() => "127.0.0.1".to_owned(),
+        ip if ip.is_unspecified() => "::1".to_owned(),
+        ip => ip.to_string(),
+    };
+    let redis = address("redis").map(|at| {
+        format!(
+            "REDISCLI_AUTH={secret} redis-cli -h {} -p {} --user {name} SET greeting hello",
+            host(at),
+            at.port()
+        )
+    });
+    let memcached = address("memcached").map(|at| {
+        let login = format!("{name} {secret}");
+        format!(
+            "printf 'set login 0 0 {}\\r\\n{login}\\r\\nset greeting 0 0 5\\r\\nhello\\r\\nget greeting\\r\\nquit\\r\\n' \
+             | nc {} {}",
+            login.len(),
+            host(at),
+            at.port()
+        )
+    });
+    [redis, memcached].into_iter().flatten().collect()
+}
+
+fn remove(client: &Client, name: &TenantName, is_sure: bool) -> anyhow::Result<()> {
+    if !is_sure && io::stdin().is_terminal() && !confirm(client, name)? {
+        note("nothing is removed");
+        return Ok(());
+    }
+    client.call(Method::DELETE, &path(name), None)?;
+    note(&format!("tenant {name} is removed, and its memory is back"));
+    Ok(())
+}
+
+fn confirm(client: &Client, name: &TenantName) -> anyhow::Result<bool> {
+    let tenant = client.get(&path(name))?;
+    let items = tenant.get("items").and_then(Value::as_u64).unwrap_or_default();
+    let mut stderr = io::stderr();
+    write!(
+        stderr,
+        "Remove tenant {name} with its secrets and {items} items? [y/N] "
+    )?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_steps_name_the_protocols_that_are_on() {
+        let name: TenantName = "shop".parse().unwrap();
+        for (server, expected) in [
+            (json!({}), vec![]),
+            (
+                json!({"redis": "0.0.0.0:6379"}),
+                vec!["REDISCLI_AUTH=s3cret redis-cli -h 127.0.0.1 -p 6379 --user shop SET greeting hello"],
+            ),
+            (
+                json!({"redis": null, "memcached": "[::1]:11211"}),
+                vec![
+                    "printf 'set login 0 0 11\\r\\nshop s3cret\\r\\nset greeting 0 0 5\\r\\nhello\\r\\n\
+                     get greeting\\r\\nquit\\r\\n' \
+                     | nc ::1 11211",
+                ],
+            ),
+        ] {
+            assert_eq!(first_steps(&name, "s3cret", &server), expected, "{server}");
+        }
+    }
+}

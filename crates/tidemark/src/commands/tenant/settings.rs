@@ -1,0 +1,179 @@
+//! A tenant's settings as flags: a table, each row with its place in the API's body.
+
+use clap::{Arg, ArgMatches, Command};
+use serde_json::{Map, Value, json};
+use tidemark_types::Size;
+
+use crate::failure::Failure;
+
+/// One flag.
+#[derive(Debug)]
+struct SettingFlag {
+    name: &'static str,
+    value_name: &'static str,
+    help: &'static str,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// A size, in `goals` under this name.
+    Goal(&'static str),
+    /// The policy's name.
+    Policy,
+    /// In a later version. It is known, so that whoever writes it is told.
+    Later,
+}
+
+const fn flag(name: &'static str, value_name: &'static str, kind: Kind, help: &'static str) -> SettingFlag {
+    SettingFlag {
+        name,
+        value_name,
+        help,
+        kind,
+    }
+}
+
+const FLAGS: [SettingFlag; 14] = [
+    flag(
+        "floor",
+        "SIZE",
+        Kind::Goal("floor_bytes"),
+        "Memory that is guaranteed while the tenant needs it",
+    ),
+    flag(
+        "cap",
+        "SIZE",
+        Kind::Goal("cap_bytes"),
+        "Memory that is never exceeded, at least 1MiB",
+    ),
+    flag(
+        "policy",
+        "NAME",
+        Kind::Policy,
+        "Which items go when memory is short: fifo, clock or s3fifo [default: s3fifo]",
+    ),
+    flag("hit-ratio", "R", Kind::Later, ""),
+    flag("latency", "T", Kind::Later, ""),
+    flag("miss-cost", "T", Kind::Later, ""),
+    flag("priority", "N", Kind::Later, ""),
+    flag("weight", "W", Kind::Later, ""),
+    flag("utility", "NAME", Kind::Later, ""),
+    flag("ops-limit", "N", Kind::Later, ""),
+    flag("bytes-limit", "SIZE", Kind::Later, ""),
+    flag("max-connections", "N", Kind::Later, ""),
+    flag("spending-limit", "AMOUNT", Kind::Later, ""),
+    flag("at-limit", "ACTION", Kind::Later, ""),
+];
+
+/// What was given, in the order of the table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SettingArgs(Vec<(&'static SettingFlag, String)>);
+
+impl SettingArgs {
+    /// The body of a call that sets them; `none` clears one.
+    pub(super) fn body(&self) -> Result<Value, Failure> {
+        let (mut body, mut goals) = (Map::new(), Map::new());
+        for (flag, text) in &self.0 {
+            let wrong = |problem: String| Failure::usage(format!("--{} {text}: {problem}", flag.name));
+            match flag.kind {
+                Kind::Later => return Err(wrong("not available in this version".into())),
+                Kind::Goal(field) => {
+                    let value = match text.as_str() {
+                        "none" => Value::Null,
+                        size => size
+                            .parse()
+                            .map(|Size(bytes)| json!(bytes))
+                            .map_err(|error| wrong(error.to_string()))?,
+                    };
+                    goals.insert(field.into(), value);
+                }
+                Kind::Policy => {
+                    let value = if text == "none" { Value::Null } else { json!(text) };
+                    body.insert("policy".into(), value);
+                }
+            }
+        }
+        if !goals.is_empty() {
+            body.insert("goals".into(), goals.into());
+        }
+        Ok(body.into())
+    }
+}
+
+impl clap::Args for SettingArgs {
+    fn augment_args(command: Command) -> Command {
+        FLAGS.iter().fold(command, |command, flag| {
+            let is_later = matches!(flag.kind, Kind::Later);
+            command.arg(
+                Arg::new(flag.name)
+                    .long(flag.name)
+                    .value_name(flag.value_name)
+                    .help(flag.help)
+                    .hide(is_later),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for SettingArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |flag: &'static SettingFlag| Some((flag, matches.get_one::<String>(flag.name)?.clone()));
+        Ok(Self(FLAGS.iter().filter_map(given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(given: &[(&str, &str)]) -> SettingArgs {
+        let find = |name: &str| FLAGS.iter().find(|flag| flag.name == name).unwrap();
+        SettingArgs(
+            given
+                .iter()
+                .map(|(name, text)| (find(name), (*text).to_owned()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn flags_become_the_api_s_body() {
+        for (given, body) in [
+            (vec![], json!({})),
+            (vec![("cap", "64MiB")], json!({"goals": {"cap_bytes": 64 << 20}})),
+            (
+                vec![("floor", "0"), ("cap", "none")],
+                json!({"goals": {"floor_bytes": 0, "cap_bytes": null}}),
+            ),
+            (vec![("policy", "clock")], json!({"policy": "clock"})),
+            (vec![("policy", "none")], json!({"policy": null})),
+        ] {
+            assert_eq!(args(&given).body().unwrap(), body, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_and_later_flags_are_named() {
+        assert!(
+            args(&[("cap", "much")])
+                .body()
+                .unwrap_err()
+                .to_string()
+                .starts_with("--cap much: ")
+        );
+        for flag in FLAGS.iter().filter(|flag| matches!(flag.kind, Kind::Later)) {
+            let error = args(&[(flag.name, "1")]).body().unwrap_err().to_string();
+            assert_eq!(error, format!("--{} 1: not available in this version", flag.name));
+        }
+    }
+}

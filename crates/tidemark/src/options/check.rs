@@ -1,0 +1,168 @@
+//! The second stage: texts to values, each refused by the place where it was written.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tidemark_control::MIN_POOL_BYTES;
+use tidemark_types::Size;
+
+use super::{Availability, OPTIONS, OptionError, OptionSpec, Written};
+
+/// More threads than this would wait for each other's locks more than they would serve.
+const MAX_WORKERS: usize = 256;
+
+/// What the server is started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServeOptions {
+    pub(crate) memory_bytes: u64,
+    pub(crate) memcached: Option<SocketAddr>,
+    pub(crate) redis: Option<SocketAddr>,
+    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) data: PathBuf,
+    pub(crate) workers: usize,
+    pub(crate) pin: bool,
+}
+
+/// What the defaults and limits depend on.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub(crate) cores: usize,
+    pub(crate) memory_bytes: u64,
+    /// The user's data folder for Tidemark, if the environment tells.
+    pub(crate) data_folder: Option<PathBuf>,
+}
+
+impl ServeOptions {
+    /// Checks what was written.
+    pub(crate) fn check(written: &Written, machine: &Machine) -> Result<Self, OptionError> {
+        for option in OPTIONS
+            .iter()
+            .filter(|option| option.availability == Availability::Later)
+        {
+            if let Some(entry) = written.get(option.key) {
+                return Err(OptionError(format!(
+                    "{}: not available in this version",
+                    entry.place(option)
+                )));
+            }
+        }
+        let options = Self {
+            memory_bytes: read(written, "memory", |text| memory(text, machine))?.unwrap_or_default(),
+            memcached: read(written, "memcached", address)?.flatten(),
+            redis: read(written, "redis", address)?.flatten(),
+            admin: read(written, "admin", address)?.flatten(),
+            data: match read(written, "data", folder)? {
+                Some(folder) => folder,
+                None => machine.data_folder.clone().ok_or_else(|| {
+                    OptionError("there is no home folder to keep data in: say where with --data DIR".into())
+                })?,
+            },
+            workers: read(written, "workers", workers)?.unwrap_or(machine.cores.clamp(1, MAX_WORKERS)),
+            pin: read(written, "pin", switch)?.unwrap_or_default(),
+        };
+        options.check_addresses(written)?;
+        Ok(options)
+    }
+
+    fn check_addresses(&self, written: &Written) -> Result<(), OptionError> {
+        if self.memcached.is_none() && self.redis.is_none() {
+            return Err(OptionError(
+                "--memcached and --redis are both off: there is nothing to serve".into(),
+            ));
+        }
+        let named = [
+            ("memcached", self.memcached),
+            ("redis", self.redis),
+            ("admin", self.admin),
+        ];
+        for (i, (key, address)) in named.iter().enumerate() {
+            let same = named[..i]
+                .iter()
+                .find(|(_, other)| address.is_some_and(|a| a.port() != 0) && other == address);
+            if let (Some((other, _)), Some(place)) = (same, written.place(key)) {
+                return Err(OptionError(format!("{place}: --{other} has the same address")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The options that differ from `before`, with whether they can change while the server runs.
+    pub(crate) fn changes(&self, before: &Self) -> Vec<&'static OptionSpec> {
+        let is_changed = |option: &&OptionSpec| self.text(option.key) != before.text(option.key);
+        OPTIONS.iter().filter(is_changed).collect()
+    }
+
+    /// The value in force, as it could be written again; `None` for what this version does not have.
+    pub(crate) fn text(&self, key: &str) -> Option<String> {
+        let address = |address: Option<SocketAddr>| address.map_or_else(|| "off".into(), |address| address.to_string());
+        Some(match key {
+            "memory" => Size(self.memory_bytes).to_string(),
+            "memcached" => address(self.memcached),
+            "redis" => address(self.redis),
+            "admin" => address(self.admin),
+            "data" => self.data.display().to_string(),
+            "workers" => self.workers.to_string(),
+            "pin" => self.pin.to_string(),
+            _ => return None,
+        })
+    }
+}
+
+/// `$XDG_DATA_HOME/tidemark`, else `~/.local/share/tidemark` (XDG Base Directory Specification 0.8).
+pub(crate) fn default_data_folder(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    // The specification: a relative path in the variable is to be ignored.
+    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let share = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")))?;
+    Some(share.join("tidemark"))
+}
+
+/// The value of an option; `None` if nothing was written. An error names the place.
+fn read<T>(written: &Written, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, OptionError> {
+    let Some(entry) = written.get(key) else { return Ok(None) };
+    let place = || written.place(key).unwrap_or_default();
+    parse(&entry.text)
+        .map(Some)
+        .map_err(|problem| OptionError(format!("{}: {problem}", place())))
+}
+
+fn memory(text: &str, machine: &Machine) -> Result<u64, String> {
+    let Size(bytes) = text
+        .parse()
+        .map_err(|error: tidemark_types::UnitError| error.to_string())?;
+    if bytes < MIN_POOL_BYTES {
+        return Err(format!("too little: at least {} are needed", Size(MIN_POOL_BYTES)));
+    }
+    if bytes > machine.memory_bytes {
+        return Err(format!(
+            "more than this machine has ({} MiB)",
+            machine.memory_bytes >> 20
+        ));
+    }
+    Ok(bytes)
+}
+
+fn address(text: &str) -> Result<Option<SocketAddr>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    text.parse()
+        .map(Some)
+        .map_err(|_| "write IP:PORT, such as 127.0.0.1:6379 or [::1]:6379, or off".to_owned())
+}
+
+fn folder(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() {
+        return Err("a folder is needed".into());
+    }
+    std::path::absolute(Path::new(text)).map_err(|error| error.to_string())
+}
+
+fn workers(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX_WORKERS).contains(number));
+    number.ok_or_else(|| format!("write a number from 1 to {MAX_WORKERS}"))
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| "write true or false".to_owned())
+}

@@ -1,0 +1,260 @@
+//! The server's options, in two stages: as somebody wrote them ([`Written`]), then checked ([`ServeOptions`]).
+//!
+//! Each option is a row of [`OPTIONS`]; its flag, its environment variable, its key in the configuration file, its help
+//! and its default all follow from the row. A flag wins over the environment, that over the file, that over the
+//! default.
+
+mod check;
+mod file;
+mod nearest;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+pub(crate) use check::{Machine, ServeOptions, default_data_folder};
+
+/// One option.
+#[derive(Debug)]
+pub(crate) struct OptionSpec {
+    /// The key in the file; flag and environment variable are made of it.
+    pub(crate) key: &'static str,
+    /// What stands for its value in the help; empty for a switch.
+    pub(crate) value_name: &'static str,
+    pub(crate) help: &'static str,
+    /// `None`: it is worked out from the machine.
+    pub(crate) default: Option<&'static str>,
+    pub(crate) availability: Availability,
+}
+
+/// Whether an option has an effect, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Availability {
+    /// Also while the server runs, by SIGHUP.
+    Live,
+    AtStart,
+    /// In a later version. It is known, so that whoever writes it is told.
+    Later,
+}
+
+const fn option(
+    key: &'static str,
+    value_name: &'static str,
+    default: Option<&'static str>,
+    availability: Availability,
+    help: &'static str,
+) -> OptionSpec {
+    OptionSpec {
+        key,
+        value_name,
+        help,
+        default,
+        availability,
+    }
+}
+
+use Availability::{AtStart, Later, Live};
+
+/// Every option of `tidemark serve` that can also be in the file.
+pub(crate) const OPTIONS: [OptionSpec; 13] = [
+    option(
+        "memory",
+        "SIZE",
+        Some("1GiB"),
+        Live,
+        "Memory for all tenants: segments and indexes",
+    ),
+    option(
+        "memcached",
+        "ADDR|off",
+        Some("127.0.0.1:11211"),
+        AtStart,
+        "Where memcached clients connect",
+    ),
+    option(
+        "redis",
+        "ADDR|off",
+        Some("127.0.0.1:6379"),
+        AtStart,
+        "Where Redis clients connect",
+    ),
+    option(
+        "admin",
+        "ADDR|off",
+        Some("127.0.0.1:7070"),
+        AtStart,
+        "Where the admin API listens beside its Unix socket",
+    ),
+    option(
+        "data",
+        "DIR",
+        None,
+        AtStart,
+        "Folder of the state file, the admin token and the admin socket",
+    ),
+    option(
+        "workers",
+        "N",
+        None,
+        AtStart,
+        "Threads that serve clients (one per core)",
+    ),
+    option("pin", "", Some("false"), AtStart, "Bind each worker to a core"),
+    option("tls_cert", "FILE", None, Later, ""),
+    option("tls_key", "FILE", None, Later, ""),
+    option("tls_ca", "FILE", None, Later, ""),
+    option("tls", "LISTENERS", None, Later, ""),
+    option("node_memory", "DIR", None, Later, ""),
+    option("prices", "FILE", None, Later, ""),
+];
+
+impl OptionSpec {
+    /// `--tls-cert`
+    pub(crate) fn flag(&self) -> String {
+        format!("--{}", self.key.replace('_', "-"))
+    }
+
+    /// `TIDEMARK_TLS_CERT`
+    pub(crate) fn variable(&self) -> String {
+        format!("TIDEMARK_{}", self.key.to_ascii_uppercase())
+    }
+}
+
+/// Where a value was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Flag,
+    Environment,
+    File(PathBuf),
+    Default,
+}
+
+/// A value as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) text: String,
+    pub(crate) source: Source,
+}
+
+/// Every value that somebody wrote, or that is a fixed default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written(BTreeMap<&'static str, Entry>);
+
+/// Options that can not be followed: says where it was written, what, and what would be right.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OptionError(String);
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OptionError {}
+
+/// What flags and environment say; the file is read anew with each [`Sources::load`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    /// Flags by their option's key.
+    pub(crate) flags: BTreeMap<&'static str, String>,
+    /// Variables by their option's key.
+    pub(crate) environment: BTreeMap<&'static str, String>,
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Sources {
+    /// Flags and the file's name as given; the environment from `variable`, which is asked by name.
+    pub(crate) fn new(
+        flags: BTreeMap<&'static str, String>,
+        file: Option<PathBuf>,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, OptionError> {
+        let mut environment = BTreeMap::new();
+        // Other variables that begin alike are nobody's mistake: a cluster sets some for a service of this name.
+        for option in &OPTIONS {
+            // An empty one is how some tools write "not set".
+            let Some(value) = variable(&option.variable()).filter(|value| !value.is_empty()) else {
+                continue;
+            };
+            let value = value
+                .into_string()
+                .map_err(|_| OptionError(format!("{} is not UTF-8", option.variable())))?;
+            environment.insert(option.key, value);
+        }
+        let file_variable = || {
+            variable("TIDEMARK_CONFIG")
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        Ok(Self {
+            flags,
+            environment,
+            file: file.or_else(file_variable),
+        })
+    }
+
+    /// Reads the file and puts everything together.
+    pub(crate) fn load(&self) -> Result<Written, OptionError> {
+        let mut written = Written::default();
+        for option in &OPTIONS {
+            if let Some(text) = option.default {
+                written.put(option.key, text.to_owned(), Source::Default);
+            }
+        }
+        if let Some(path) = &self.file {
+            for (key, text) in file::read(path)? {
+                written.put(key, text, Source::File(path.clone()));
+            }
+        }
+        for (layer, source) in [(&self.environment, Source::Environment), (&self.flags, Source::Flag)] {
+            for (key, text) in layer {
+                written.put(key, text.clone(), source.clone());
+            }
+        }
+        Ok(written)
+    }
+}
+
+impl Written {
+    fn put(&mut self, key: &'static str, text: String, source: Source) {
+        self.0.insert(key, Entry { text, source });
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Entry> {
+        self.0.get(key)
+    }
+
+    /// Where a value was written, and which one.
+    pub(crate) fn place(&self, key: &str) -> Option<String> {
+        let option = OPTIONS.iter().find(|option| option.key == key)?;
+        Some(self.get(key)?.place(option))
+    }
+
+    /// Where a value is from, without it.
+    pub(crate) fn origin(&self, option: &OptionSpec) -> String {
+        match self.get(option.key).map(|entry| &entry.source) {
+            Some(Source::Flag) => option.flag(),
+            Some(Source::Environment) => option.variable(),
+            Some(Source::File(path)) => path.display().to_string(),
+            Some(Source::Default) | None => "default".into(),
+        }
+    }
+}
+
+impl Entry {
+    /// `--memory 3XB`, `TIDEMARK_MEMORY=3XB`, `memory = 3XB in FILE`: what to look for and where.
+    fn place(&self, option: &OptionSpec) -> String {
+        let Self { text, source } = self;
+        match source {
+            Source::Flag if option.value_name.is_empty() => option.flag(),
+            Source::Flag => format!("{} {text}", option.flag()),
+            Source::Environment => format!("{}={text}", option.variable()),
+            Source::File(path) => format!("{} = {text} in {}", option.key, path.display()),
+            Source::Default => format!("{} (default {text})", option.flag()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

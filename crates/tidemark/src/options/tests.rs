@@ -1,0 +1,276 @@
+//! Which source wins, what is refused and how it is named, and that the example is right.
+
+use std::fs;
+use std::path::Path;
+
+use tidemark_types::{GIB, MIB};
+
+use super::*;
+
+fn machine() -> Machine {
+    Machine {
+        cores: 4,
+        memory_bytes: 8 * GIB,
+        data_folder: Some("/home/user/.local/share/tidemark".into()),
+    }
+}
+
+/// Options from a file's text, variables by name, and flags by key.
+fn load(
+    file: Option<&str>,
+    variables: &[(&str, &str)],
+    flags: &[(&'static str, &str)],
+) -> Result<(Written, ServeOptions), OptionError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.toml");
+    if let Some(text) = file {
+        fs::write(&path, text).unwrap();
+    }
+    let flags = flags.iter().map(|(key, text)| (*key, (*text).to_owned())).collect();
+    let variable = |name: &str| {
+        variables
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value.into())
+    };
+    let written = Sources::new(flags, file.map(|_| path.clone()), variable)?.load()?;
+    let options = ServeOptions::check(&written, &machine())?;
+    Ok((written, options))
+}
+
+#[test]
+fn nothing_configured_is_the_documented_default() {
+    let options = load(None, &[], &[]).unwrap().1;
+    let expected = ServeOptions {
+        memory_bytes: GIB,
+        memcached: Some("127.0.0.1:11211".parse().unwrap()),
+        redis: Some("127.0.0.1:6379".parse().unwrap()),
+        admin: Some("127.0.0.1:7070".parse().unwrap()),
+        data: "/home/user/.local/share/tidemark".into(),
+        workers: 4,
+        pin: false,
+    };
+    assert_eq!(options, expected);
+}
+
+#[test]
+fn flags_win_over_the_environment_over_the_file_over_defaults() {
+    let (file, variable, flag) = ("memory = \"16MiB\"", ("TIDEMARK_MEMORY", "32MiB"), ("memory", "64MiB"));
+    for (file, variables, flags, memory_mib) in [
+        (None, vec![], vec![], 1024),
+        (Some(file), vec![], vec![], 16),
+        (Some(file), vec![variable], vec![], 32),
+        (Some(file), vec![variable], vec![flag], 64),
+        (None, vec![], vec![flag], 64),
+        (Some(file), vec![("TIDEMARK_MEMORY", "")], vec![], 16),
+    ] {
+        let options = load(file, &variables, &flags).unwrap().1;
+        assert_eq!(
+            options.memory_bytes,
+            memory_mib * MIB,
+            "{file:?} {variables:?} {flags:?}"
+        );
+    }
+}
+
+#[test]
+fn every_option_can_come_from_every_source() {
+    let file =
+        "memory = 33554432\nmemcached = 'off'\nredis = '[::1]:0'\nadmin = 'off'\ndata = '/d'\nworkers = 3\npin = true";
+    let values = [
+        ("memory", "32MiB"),
+        ("memcached", "off"),
+        ("redis", "[::1]:0"),
+        ("admin", "off"),
+        ("data", "/d"),
+        ("workers", "3"),
+    ];
+    let names: Vec<String> = OPTIONS.iter().map(OptionSpec::variable).collect();
+    let mut variables: Vec<(&str, &str)> = values
+        .iter()
+        .map(|(key, value)| {
+            (
+                names
+                    .iter()
+                    .find(|n| n.ends_with(&key.to_uppercase()))
+                    .unwrap()
+                    .as_str(),
+                *value,
+            )
+        })
+        .collect();
+    variables.push(("TIDEMARK_PIN", "true"));
+    let mut flags = values.to_vec();
+    flags.push(("pin", "true"));
+    let expected = ServeOptions {
+        memory_bytes: 32 * MIB,
+        memcached: None,
+        redis: Some("[::1]:0".parse().unwrap()),
+        admin: None,
+        data: "/d".into(),
+        workers: 3,
+        pin: true,
+    };
+    assert_eq!(load(Some(file), &[], &[]).unwrap().1, expected);
+    assert_eq!(load(None, &variables, &[]).unwrap().1, expected);
+    assert_eq!(load(None, &[], &flags).unwrap().1, expected);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    for (file, variable, flag, parts) in [
+        (
+            Some("memory = '3XB'"),
+            None,
+            None,
+            vec!["memory = 3XB in ", "t.toml", "64MiB"],
+        ),
+        (
+            None,
+            Some(("TIDEMARK_MEMORY", "3XB")),
+            None,
+            vec!["TIDEMARK_MEMORY=3XB"],
+        ),
+        (None, None, Some(("memory", "3XB")), vec!["--memory 3XB"]),
+        (
+            None,
+            None,
+            Some(("memory", "1MiB")),
+            vec!["--memory 1MiB", "at least 8MiB"],
+        ),
+        (None, None, Some(("memory", "9GiB")), vec!["--memory 9GiB", "8192 MiB"]),
+        (None, None, Some(("redis", "6379")), vec!["--redis 6379", "IP:PORT"]),
+        (
+            None,
+            None,
+            Some(("redis", "127.0.0.1:11211")),
+            vec!["--redis 127.0.0.1:11211", "--memcached has the same"],
+        ),
+        (None, None, Some(("workers", "0")), vec!["--workers 0", "1 to 256"]),
+        (None, None, Some(("data", "")), vec!["--data", "folder"]),
+        (Some("pin = 3"), None, None, vec!["pin = 3 in ", "true or false"]),
+        (Some("memory = 1.5"), None, None, vec!["memory in ", "float"]),
+        (
+            Some("memroy = '1GiB'"),
+            None,
+            None,
+            vec!["`memroy`", "t.toml", "did you mean `memory`"],
+        ),
+        (Some("[redis]\nport = 1"), None, None, vec!["redis in ", "table"]),
+        (
+            Some("a = 1\nmemory = '1GiB"),
+            None,
+            None,
+            vec!["t.toml is not TOML, line 2"],
+        ),
+        (Some("memory = 1\nmemory = 2"), None, None, vec!["is not TOML, line 2"]),
+        (
+            Some("tls = ['redis']"),
+            None,
+            None,
+            vec!["tls = \"redis\" in ", "not available in this version"],
+        ),
+        (
+            None,
+            Some(("TIDEMARK_PRICES", "x")),
+            None,
+            vec!["TIDEMARK_PRICES=x", "not available in this version"],
+        ),
+        (
+            None,
+            None,
+            Some(("tls_cert", "x")),
+            vec!["--tls-cert x", "not available in this version"],
+        ),
+        (
+            None,
+            None,
+            Some(("node_memory", "x")),
+            vec!["--node-memory x", "not available in this version"],
+        ),
+    ] {
+        let error = load(file, variable.as_slice(), flag.as_slice())
+            .unwrap_err()
+            .to_string();
+        for part in parts {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        assert!(!error.contains('\n'), "{error}");
+    }
+    assert!(
+        load(None, &[], &[("memcached", "off"), ("redis", "off")])
+            .unwrap_err()
+            .0
+            .contains("nothing to serve")
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let sources = Sources::new(BTreeMap::new(), Some("/nowhere/t.toml".into()), |_| None).unwrap();
+    assert!(sources.load().unwrap_err().0.contains("/nowhere/t.toml"));
+    let variable = |name: &str| (name == "TIDEMARK_CONFIG").then(|| "/elsewhere/t.toml".into());
+    let sources = Sources::new(BTreeMap::new(), None, variable).unwrap();
+    assert!(sources.load().unwrap_err().0.contains("/elsewhere/t.toml"));
+}
+
+#[test]
+fn the_example_documents_every_option_with_its_default() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tidemark.example.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let example = load(Some(&text), &[], &[]).unwrap();
+    assert_eq!(example.1, load(None, &[], &[]).unwrap().1);
+    for option in OPTIONS.iter().filter(|option| option.availability != Later) {
+        let is_there = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{} = ", option.key));
+        assert!(text.lines().any(is_there), "{} is not in the example", option.key);
+    }
+    // Those without a fixed default are commented out; with the mark removed they are right as well.
+    let all = text.lines().map(|line| {
+        line.strip_prefix("# ")
+            .filter(|rest| rest.contains(" = "))
+            .unwrap_or(line)
+    });
+    let options = load(Some(&all.collect::<Vec<_>>().join("\n")), &[], &[]).unwrap();
+    for option in OPTIONS.iter().filter(|option| option.availability != Later) {
+        assert!(
+            matches!(options.0.get(option.key).unwrap().source, Source::File(_)),
+            "{}",
+            option.key
+        );
+    }
+}
+
+#[test]
+fn the_data_folder_follows_the_xdg_specification() {
+    for (xdg, home, folder) in [
+        (Some("/x"), Some("/home/u"), Some("/x/tidemark")),
+        (None, Some("/home/u"), Some("/home/u/.local/share/tidemark")),
+        (Some("relative"), Some("/home/u"), Some("/home/u/.local/share/tidemark")),
+        (None, None, None),
+        (None, Some(""), None),
+    ] {
+        let variable = |name: &str| match name {
+            "XDG_DATA_HOME" => xdg.map(Into::into),
+            "HOME" => home.map(Into::into),
+            _ => None,
+        };
+        assert_eq!(
+            default_data_folder(variable),
+            folder.map(PathBuf::from),
+            "{xdg:?} {home:?}"
+        );
+    }
+}
+
+#[test]
+fn changes_are_listed_with_whether_they_act_at_once() {
+    let before = load(None, &[], &[]).unwrap().1;
+    let after = load(None, &[], &[("memory", "2GiB"), ("workers", "2")]).unwrap().1;
+    let changes: Vec<_> = after
+        .changes(&before)
+        .iter()
+        .map(|option| (option.key, option.availability))
+        .collect();
+    assert_eq!(changes, [("memory", Live), ("workers", AtStart)]);
+    assert!(before.changes(&before).is_empty());
+}
