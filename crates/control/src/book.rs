@@ -14,7 +14,7 @@ use tidemark_types::{
     TenantState, UnixMs,
 };
 
-use crate::grant::{Holder, Problem, grantable_bytes, grants, reserve_bytes};
+use crate::grant::{Holder, Problem, grantable_bytes, grants};
 use crate::hit_window::HitWindow;
 use crate::shards::shards_for;
 use crate::state::TenantRecord;
@@ -27,10 +27,9 @@ const IDLE_AFTER: Duration = Duration::from_secs(2);
 /// In a full pool at most an eighth of it moves to equal shares per second: a newcomer has its share within seconds,
 /// and the others evict no faster than they can serve beside it.
 const STEPS_PER_POOL: u64 = 8;
-/// The first grant, so that a tenant can write before the control plane has heard of it.
-const MIN_FIRST_GRANT_BYTES: u64 = MIB;
-/// And for each shard enough for some segments and the index.
-const FIRST_GRANT_PER_SHARD_BYTES: u64 = MIB / 4;
+/// The first grant, which the data plane makes by itself at the first write as far as memory is free: enough for what can
+/// be written (at 1 GB/s) before the control plane has heard of it and answered.
+const FIRST_GRANT_BYTES: u64 = 20 * MIB;
 
 /// All tenants.
 #[derive(Debug)]
@@ -245,11 +244,10 @@ impl Book {
         }
         self.sequence += 1;
         self.planned_pool_bytes = Some(self.pool_bytes);
-        let reserve_bytes = reserve_bytes(self.pool_bytes);
         let mut tenants = Vec::with_capacity(self.changed.len());
         for id in std::mem::take(&mut self.changed) {
             if let Some(tenant) = self.tenants.get_mut(&id) {
-                tenants.push(tenant.plan(reserve_bytes));
+                tenants.push(tenant.plan());
             }
         }
         Some(Plan {
@@ -364,11 +362,10 @@ impl Tenant {
     }
 
     /// What the data plane shall know.
-    fn plan(&mut self, reserve_bytes: u64) -> TenantPlan {
+    fn plan(&mut self) -> TenantPlan {
         self.plan_version += 1;
         let settings = self.record.settings;
         let cap_bytes = settings.cap_bytes.unwrap_or(u64::MAX);
-        let first_grant_bytes = (u64::from(self.shards) * FIRST_GRANT_PER_SHARD_BYTES).max(MIN_FIRST_GRANT_BYTES);
         let secret = |stored: &crate::state::StoredSecret| Secret {
             hash: stored.hash,
             permissions: stored.permissions,
@@ -382,7 +379,7 @@ impl Tenant {
             policy: settings.policy.unwrap_or_default(),
             shards: self.shards,
             grant_bytes: self.grant_bytes,
-            first_grant_bytes: first_grant_bytes.min(reserve_bytes).min(cap_bytes),
+            first_grant_bytes: FIRST_GRANT_BYTES.min(cap_bytes),
             cap_bytes: settings.cap_bytes,
             state: match (self.is_removing, self.grant_bytes) {
                 (true, _) => TenantState::Removing,

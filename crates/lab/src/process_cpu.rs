@@ -31,7 +31,9 @@ impl Listener {
         let links: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
         let all = fs::read_dir("/proc").ok()?.flatten();
         let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let processes: Vec<u32> = ids.filter(|id| *id != std::process::id() && holds(*id, &links)).collect();
+        let processes: Vec<u32> = ids
+            .filter(|id| *id != std::process::id() && holds(*id, &links))
+            .collect();
         (!processes.is_empty()).then_some(Self { processes })
     }
 
@@ -91,7 +93,9 @@ fn process_cpu_ns(process: u32) -> Option<u64> {
             text.split_ascii_whitespace().next()?.parse::<u64>().ok()
         })
         .sum();
-    exact.filter(|ns| *ns > 0).or_else(|| ticks_ns(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?))
+    exact
+        .filter(|ns| *ns > 0)
+        .or_else(|| ticks_ns(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?))
 }
 
 /// `utime` and `stime`, the 14th and 15th field of `/proc/<pid>/stat`; the second is a name that may hold anything but ends
@@ -110,7 +114,9 @@ mod tests {
     #[test]
     fn sockets_are_matched_by_address_and_state() {
         let line = |local: &str, state: &str| {
-            format!("   0: {local} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 643 1 0 100 0 0 10 0")
+            format!(
+                "   0: {local} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 643 1 0 100 0 0 10 0"
+            )
         };
         for (local, state, address, found) in [
             ("0100007F:2BCB", "0A", "127.0.0.1:11211", true),
@@ -132,7 +138,10 @@ mod tests {
     #[test]
     fn the_names_of_processes_do_not_confuse() {
         let stat = "7 (a) b) R 1 2 3 4 5 6 7 8 9 10 300 42 0 0";
-        assert_eq!(ticks_ns(stat), Some(342 * (1_000_000_000 / rustix::param::clock_ticks_per_second())));
+        assert_eq!(
+            ticks_ns(stat),
+            Some(342 * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
+        );
     }
 
     #[test]

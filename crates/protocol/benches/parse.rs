@@ -64,40 +64,41 @@ fn compose(name: &str, mut append: impl FnMut(&mut Vec<u8>)) {
     });
 }
 
-fn main() {
-    let value = [b'v'; 64];
-    let with_body = |line: &str| [line.as_bytes(), &value, b"\r\n"].concat();
-    let key = b"key:000000000042";
+/// What keys and values look like here.
+const KEY: &[u8; 16] = b"key:000000000042";
+const VALUE: [u8; 64] = [b'v'; 64];
 
-    parse_memcached("get, 16-byte key", b"get key:000000000042\r\n");
-    parse_memcached(
-        "get, 16-byte key, more behind",
-        b"get key:000000000042\r\nget key:000000000043\r\n",
-    );
-    parse_memcached(
-        "get, ten keys",
-        format!("get{}\r\n", " key:000000000042".repeat(10)).as_bytes(),
-    );
-    parse_memcached("gets, 16-byte key", b"gets key:000000000042\r\n");
-    parse_memcached("set, 64-byte value", &with_body("set key:000000000042 0 0 64\r\n"));
-    parse_memcached(
-        "set, 64-byte value, noreply",
-        &with_body("set key:000000000042 0 3600 64 noreply\r\n"),
-    );
-    parse_memcached("add, 64-byte value", &with_body("add key:000000000042 0 0 64\r\n"));
-    parse_memcached("delete", b"delete key:000000000042\r\n");
-    parse_memcached("incr", b"incr key:000000000042 1\r\n");
-    parse_memcached("mg v", b"mg key:000000000042 v\r\n");
-    parse_memcached("mg f c v k O123", b"mg key:000000000042 f c v k O123\r\n");
-    parse_memcached("ms T60, 64-byte value", &with_body("ms key:000000000042 64 T60\r\n"));
+fn with_body(line: &str) -> Vec<u8> {
+    [line.as_bytes(), &VALUE, b"\r\n"].concat()
+}
 
-    parse_resp("GET, 16-byte key", b"*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n");
-    let set = [
-        &b"*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$64\r\n"[..],
-        &value,
-        b"\r\n",
-    ]
-    .concat();
+fn memcached_commands() {
+    let ten_keys = format!("get{}\r\n", " key:000000000042".repeat(10));
+    for (name, input) in [
+        ("get, 16-byte key", b"get key:000000000042\r\n".to_vec()),
+        (
+            "get, more behind",
+            b"get key:000000000042\r\nget key:000000000043\r\n".to_vec(),
+        ),
+        ("get, ten keys", ten_keys.into_bytes()),
+        ("gets, 16-byte key", b"gets key:000000000042\r\n".to_vec()),
+        ("set, 64-byte value", with_body("set key:000000000042 0 0 64\r\n")),
+        ("set, noreply", with_body("set key:000000000042 0 3600 64 noreply\r\n")),
+        ("add, 64-byte value", with_body("add key:000000000042 0 0 64\r\n")),
+        ("delete", b"delete key:000000000042\r\n".to_vec()),
+        ("incr", b"incr key:000000000042 1\r\n".to_vec()),
+        ("mg v", b"mg key:000000000042 v\r\n".to_vec()),
+        ("mg f c v k O123", b"mg key:000000000042 f c v k O123\r\n".to_vec()),
+        ("ms T60, 64-byte value", with_body("ms key:000000000042 64 T60\r\n")),
+    ] {
+        parse_memcached(name, &input);
+    }
+}
+
+fn resp_commands() {
+    let set = with_body("*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$64\r\n");
+    let key = b"$16\r\nkey:000000000042\r\n";
+    parse_resp("GET, 16-byte key", &[b"*2\r\n$3\r\nGET\r\n", &key[..]].concat());
     parse_resp("SET, 64-byte value", &set);
     parse_resp(
         "SET EX, 64-byte value",
@@ -105,44 +106,52 @@ fn main() {
     );
     parse_resp(
         "MGET, ten keys",
-        &[
-            b"*11\r\n$4\r\nMGET\r\n",
-            b"$16\r\nkey:000000000042\r\n".repeat(10).as_slice(),
-        ]
-        .concat(),
+        &[&b"*11\r\n$4\r\nMGET\r\n"[..], &key.repeat(10)].concat(),
     );
     parse_resp("PING, inline", b"PING\r\n");
-    resolve("resolve GET", b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
-    resolve("resolve set", b"*3\r\n$3\r\nset\r\n$1\r\nk\r\n$1\r\nv\r\n");
-    resolve("resolve PEXPIRETIME", b"*2\r\n$11\r\nPEXPIRETIME\r\n$1\r\nk\r\n");
-    resolve("resolve CLIENT SETINFO", b"CLIENT SETINFO LIB-NAME x\r\n");
+    for (name, line) in [
+        ("resolve GET", "GET k\r\n"),
+        ("resolve set", "set k v\r\n"),
+        ("resolve PEXPIRETIME", "PEXPIRETIME k\r\n"),
+        ("resolve CLIENT SETINFO", "CLIENT SETINFO LIB-NAME x\r\n"),
+    ] {
+        resolve(name, line.as_bytes());
+    }
+}
 
+fn replies() {
     compose("VALUE, 64 bytes", |out| {
-        compose::value(out, black_box(key), 0, None, black_box(&value));
+        compose::value(out, black_box(KEY), 0, None, black_box(&VALUE));
     });
     compose("VALUE with flags and CAS, 64 bytes", |out| {
-        compose::value(out, black_box(key), 32, Some(black_box(123_456_789)), black_box(&value));
+        compose::value(out, black_box(KEY), 32, Some(black_box(123_456_789)), black_box(&VALUE));
     });
     compose("bulk, 64 bytes", |out| {
-        Reply::new(out, Version::Resp2).bulk(black_box(&value));
+        Reply::new(out, Version::Resp2).bulk(black_box(&VALUE));
     });
     compose("integer", |out| {
         Reply::new(out, Version::Resp2).integer(black_box(12345));
     });
     let limits = memcached::Limits::default();
-    let memcached::Parsed::Complete {
+    let parsed = memcached::parse(b"mg key:000000000042 f c v\r\n", &limits);
+    if let memcached::Parsed::Complete {
         command: memcached::Command::MetaGet(meta),
         ..
-    } = memcached::parse(b"mg key:000000000042 f c v\r\n", &limits)
-    else {
-        return;
-    };
-    let facts = compose::Facts {
-        value_bytes: value.len(),
-        cas: 7,
-        ..compose::Facts::default()
-    };
-    compose("VA f c, 64 bytes", |out| {
-        compose::meta_hit(out, black_box(&meta), &facts, black_box(&value));
-    });
+    } = parsed
+    {
+        let facts = compose::Facts {
+            value_bytes: VALUE.len(),
+            cas: 7,
+            ..compose::Facts::default()
+        };
+        compose("VA f c, 64 bytes", |out| {
+            compose::meta_hit(out, black_box(&meta), &facts, black_box(&VALUE));
+        });
+    }
+}
+
+fn main() {
+    memcached_commands();
+    resp_commands();
+    replies();
 }

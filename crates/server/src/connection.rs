@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use mio::net::TcpStream;
-use tidemark_protocol::resp::Discard;
+use tidemark_protocol::resp::{ArgList, Discard};
 use tidemark_types::UnixMs;
 
 use crate::clients::Client;
@@ -32,6 +32,8 @@ pub(crate) struct Connection {
     pub(crate) input: Vec<u8>,
     /// Parsing the input is of no use below so many bytes.
     pub(crate) needed: usize,
+    /// How far an incomplete RESP command was parsed: one of many arguments that comes in many pieces is read once.
+    pub(crate) parsed: Option<Box<ArgList>>,
     pub(crate) skip: Skip,
     pub(crate) unsent: Unsent,
     /// The system may have more to read: said so, and not read to the end since.
@@ -62,6 +64,7 @@ impl Connection {
             session,
             input: Vec::new(),
             needed: 0,
+            parsed: None,
             skip: Skip::Nothing,
             unsent: Unsent::default(),
             is_readable: true,

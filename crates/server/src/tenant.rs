@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tidemark_store::TenantStore;
-use tidemark_types::{Permissions, Secret, TenantId, TenantName, TenantPlan, UnixMs};
+use tidemark_types::{Permissions, Secret, SecretHash, TenantId, TenantName, TenantPlan, UnixMs};
 
 use crate::counts::TenantCounts;
 
@@ -32,6 +32,21 @@ pub(crate) struct Tenant {
     /// When database 0 is to be flushed (memcached's `flush_all` with a delay), in milliseconds since 1970.
     flush_at: AtomicU64,
     access: RwLock<Access>,
+}
+
+/// A secret that nobody has: no text is known to have this hash.
+pub(crate) const NO_SECRET: Secret = Secret { hash: SecretHash([0; 32]), permissions: Permissions::NONE };
+
+/// What a secret is allowed by those that are known. Takes the same time whichever it is.
+pub(crate) fn granted_by(known: &[Secret], secret: &[u8]) -> Option<Permissions> {
+    let given = Sha256::digest(secret);
+    let mut granted = None;
+    for known in known {
+        if bool::from(known.hash.0.ct_eq(given.as_slice())) {
+            granted = Some(known.permissions);
+        }
+    }
+    granted
 }
 
 /// Who may use a tenant.
@@ -81,14 +96,7 @@ impl Tenant {
 
     /// What the bearer of a secret may do; `None` if it is not one of this tenant's. Takes the same time whatever the secret.
     pub(crate) fn permissions_of(&self, secret: &[u8]) -> Option<Permissions> {
-        let given = Sha256::digest(secret);
-        let mut granted = None;
-        for known in &self.access.read().secrets {
-            if bool::from(known.hash.0.ct_eq(given.as_slice())) {
-                granted = Some(known.permissions);
-            }
-        }
-        granted.filter(|_| !self.is_removed())
+        granted_by(&self.access.read().secrets, secret).filter(|_| !self.is_removed())
     }
 
     /// Memory that the tenant never exceeds.

@@ -15,7 +15,7 @@ use tidemark_types::{
 
 use crate::counts::Count;
 use crate::logins::{FailedLogins, Who};
-use crate::tenant::Tenant;
+use crate::tenant::{NO_SECRET, Tenant, granted_by};
 
 /// A login that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,11 @@ impl Tenants {
         if let Some(left) = self.failed_logins.lock().refused_for(&who, now) {
             return Err(LoginError::TooMany(left));
         }
-        let permissions = tenant.as_ref().and_then(|tenant| tenant.permissions_of(secret));
+        // A name that does not exist takes as long as a wrong secret: existence is nobody else's business.
+        let permissions = match &tenant {
+            Some(tenant) => tenant.permissions_of(secret),
+            None => granted_by(&[NO_SECRET; 2], secret),
+        };
         if let (Some(tenant), Some(permissions)) = (tenant, permissions) {
             return Ok((tenant, permissions));
         }

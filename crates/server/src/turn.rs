@@ -24,6 +24,8 @@ use crate::{memcached, redis};
 
 /// Less room than this is not worth a receive.
 const RECEIVE_BYTES_MIN: usize = 4 << 10;
+/// Parsing a shorter incomplete command again costs less than keeping how far it was parsed.
+const PARSED_KEPT_FROM_BYTES: usize = 4 << 10;
 /// Received at most at a time of a command whose length is known.
 const RECEIVE_LONG_BYTES: usize = 256 << 10;
 
@@ -272,9 +274,20 @@ impl<'a> Executor<'_, 'a> {
         args: &mut resp::ArgList,
     ) -> Option<usize> {
         let connection = &mut *group[member].1;
-        match resp::parse(rest, &redis::limits(&connection.session), args) {
+        let limits = redis::limits(&connection.session);
+        let parsed = match connection.parsed.take() {
+            Some(begun) => {
+                *args = *begun;
+                resp::parse_more(rest, &limits, args)
+            }
+            None => resp::parse(rest, &limits, args),
+        };
+        match parsed {
             resp::Parsed::Incomplete { needed } => {
                 connection.needed = needed;
+                if rest.len() >= PARSED_KEPT_FROM_BYTES {
+                    connection.parsed = Some(Box::new(std::mem::take(args)));
+                }
                 None
             }
             resp::Parsed::Nothing { consumed } => Some(consumed),

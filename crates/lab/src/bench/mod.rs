@@ -120,15 +120,27 @@ pub(crate) struct Shared {
 pub fn run(options: &Options, observe: &mut dyn FnMut(&Progress)) -> Result<Report, Error> {
     check(options)?;
     raise_descriptor_limit(options.connections);
-    let mut workers = (0..options.threads).map(|index| Worker::new(options, index)).collect::<Result<Vec<_>, _>>()?;
-    let preload = if options.preload { preload(options, &mut workers, observe)? } else { Tally::default() };
+    let mut workers = (0..options.threads)
+        .map(|index| Worker::new(options, index))
+        .collect::<Result<Vec<_>, _>>()?;
+    let preload = if options.preload {
+        preload(options, &mut workers, observe)?
+    } else {
+        Tally::default()
+    };
     let length_ns = Duration::from_secs_f64(options.seconds);
     let length_ns = u64::try_from(length_ns.as_nanos()).unwrap_or(u64::MAX);
     let phase = |index| Phase::Measure {
         end_ns: length_ns,
-        schedule: options.rate.map(|rate| Schedule::new(rate, index, options.threads, length_ns)),
+        schedule: options
+            .rate
+            .map(|rate| Schedule::new(rate, index, options.threads, length_ns)),
     };
-    let listener = workers.iter().any(Worker::is_local).then(|| Listener::find(options.address)).flatten();
+    let listener = workers
+        .iter()
+        .any(Worker::is_local)
+        .then(|| Listener::find(options.address))
+        .flatten();
     let cpu_before = listener.as_ref().and_then(Listener::cpu_ns);
     let tally = run_phase(&mut workers, phase, &mut |progress| {
         observe(&Progress {
@@ -138,7 +150,9 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(&Progress)) -> Result<Repo
         });
     })?;
     let cpu_after = listener.as_ref().and_then(Listener::cpu_ns);
-    let cpu_ns = cpu_before.zip(cpu_after).and_then(|(before, after)| after.checked_sub(before));
+    let cpu_ns = cpu_before
+        .zip(cpu_after)
+        .and_then(|(before, after)| after.checked_sub(before));
     refuse_useless(options.address, &tally)?;
     Ok(Report::new(&tally, &preload, cpu_ns))
 }
@@ -184,7 +198,10 @@ fn run_phase(
             }));
         }
         watch(&ends, running, start, shared, observe);
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
     });
     let mut total = Tally::default();
     for result in results {
@@ -222,8 +239,15 @@ fn watch(
 
 /// A load of which nothing was done measures nothing.
 fn refuse_useless(address: SocketAddr, tally: &Tally) -> Result<(), Error> {
+    if tally.requests == 0 {
+        return Ok(());
+    }
+    if tally.mistakes.unanswered == tally.requests {
+        let seconds = tally.last_ns / 1_000_000_000;
+        return Err(Error::Silent { address, seconds });
+    }
     match &tally.first_mistake {
-        Some(reply) if tally.mistakes.total() == tally.requests => Err(Error::Refused {
+        Some(reply) if tally.mistakes.refused == tally.requests => Err(Error::Refused {
             address,
             what: "every request",
             reply: reply.clone(),
@@ -235,12 +259,16 @@ fn refuse_useless(address: SocketAddr, tally: &Tally) -> Result<(), Error> {
 fn check(options: &Options) -> Result<(), Error> {
     let whole = |name: &str, value: usize, most: usize| {
         let allowed = (1..=most).contains(&value);
-        allowed.then_some(()).ok_or_else(|| format!("{name} {value}: allowed are 1 to {most}"))
+        allowed
+            .then_some(())
+            .ok_or_else(|| format!("{name} {value}: allowed are 1 to {most}"))
     };
     let real = |name: &str, value: f64, most: f64, positive: bool| {
         let allowed = (0.0..=most).contains(&value) && !(positive && value == 0.0);
         let least = if positive { "above 0, at most" } else { "0 to" };
-        allowed.then_some(()).ok_or_else(|| format!("{name} {value}: allowed is {least} {most}"))
+        allowed
+            .then_some(())
+            .ok_or_else(|| format!("{name} {value}: allowed is {least} {most}"))
     };
     let checked = whole("--connections", options.connections, MAX_CONNECTIONS)
         .and_then(|()| whole("--pipeline", options.pipeline, MAX_PIPELINE))
@@ -266,7 +294,10 @@ fn raise_descriptor_limit(connections: usize) {
     /// Standard streams, the poll of each thread, files that are read.
     const OTHERS: usize = 1024;
     let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < (connections + OTHERS) as u64) {
+    if limit
+        .current
+        .is_some_and(|current| current < (connections + OTHERS) as u64)
+    {
         let raised = Rlimit {
             current: limit.maximum,
             maximum: limit.maximum,

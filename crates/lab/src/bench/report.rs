@@ -73,12 +73,19 @@ impl Report {
     pub(super) fn new(tally: &Tally, preload: &Tally, server_cpu_ns: Option<u64>) -> Self {
         let requests = tally.requests as f64;
         let us = |quantile| Some(round(tally.latency_ns(quantile)? as f64 / 1e3, 1e3));
-        let latency_us = us(0.5).zip(us(0.99)).zip(us(0.999)).map(|((p50, p99), p999)| Latency { p50, p99, p999 });
+        let latency_us = us(0.5)
+            .zip(us(0.99))
+            .zip(us(0.999))
+            .map(|((p50, p99), p999)| Latency { p50, p99, p999 });
         let seconds = tally.last_ns as f64 / 1e9;
         Self {
             requests: tally.requests,
             errors: tally.mistakes.total(),
-            ops_per_second: if seconds > 0.0 { round(requests / seconds, 10.0) } else { 0.0 },
+            ops_per_second: if seconds > 0.0 {
+                round(requests / seconds, 10.0)
+            } else {
+                0.0
+            },
             latency_us,
             hit_ratio: (tally.gets > 0).then(|| tally.hits as f64 / tally.gets as f64),
             server_cpu_ns_per_op: server_cpu_ns

@@ -60,7 +60,10 @@ mod tests {
             all.sort_unstable();
             assert_eq!(all.len(), count, "{rate} by {threads}");
             for (n, due) in all.iter().enumerate() {
-                assert!((*due as f64 - n as f64 * 1e9 / rate).abs() <= 1.0, "{rate} by {threads}: {n} at {due}");
+                assert!(
+                    (*due as f64 - n as f64 * 1e9 / rate).abs() <= 1.0,
+                    "{rate} by {threads}: {n} at {due}"
+                );
             }
         }
     }

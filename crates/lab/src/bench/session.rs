@@ -100,7 +100,9 @@ impl Session {
             Operation::Set(key) => {
                 let size_bytes = speller.value_size.of(key);
                 let values = &speller.values;
-                self.connection.set(speller.key.of(key), size_bytes, |out| values.write(key, size_bytes, out));
+                self.connection.set(speller.key.of(key), size_bytes, |out| {
+                    values.write(key, size_bytes, out);
+                });
                 (key, false)
             }
         };

@@ -67,7 +67,10 @@ impl Worker {
         let mut sessions = own
             .map(|number| {
                 // Tenants in turn over all connections, so that each gets as many as any other, give or take one.
-                let login = options.logins.get(number % options.logins.len().max(1)).and_then(Option::as_ref);
+                let login = options
+                    .logins
+                    .get(number % options.logins.len().max(1))
+                    .and_then(Option::as_ref);
                 let connection = Connection::open(options.address, options.protocol, login)?;
                 Ok(Session::new(connection, options.pipeline, preload_of(options, number)))
             })
@@ -101,7 +104,9 @@ impl Worker {
 
     /// Whether the server is on this machine.
     pub(super) fn is_local(&self) -> bool {
-        self.sessions.first().is_some_and(|session| session.connection.is_local())
+        self.sessions
+            .first()
+            .is_some_and(|session| session.connection.is_local())
     }
 
     /// Runs a phase to its end and returns its counts.
@@ -185,7 +190,11 @@ impl Worker {
 
     /// Sends what is due in an open loop, as far as the connections have room for it, each in turn.
     fn dispatch(&mut self, phase: &mut Phase, now_ns: u64) -> Result<(), Error> {
-        let Phase::Measure { schedule: Some(schedule), end_ns } = phase else {
+        let Phase::Measure {
+            schedule: Some(schedule),
+            end_ns,
+        } = phase
+        else {
             return Ok(());
         };
         if now_ns >= *end_ns + SEND_LATE_NS {
@@ -246,7 +255,10 @@ impl Worker {
         let Phase::Measure { end_ns, schedule } = phase else {
             return MAX_SLEEP;
         };
-        let due_ns = schedule.as_ref().filter(|_| self.in_flight < self.capacity).and_then(Schedule::due_ns);
+        let due_ns = schedule
+            .as_ref()
+            .filter(|_| self.in_flight < self.capacity)
+            .and_then(Schedule::due_ns);
         let next_ns = due_ns.unwrap_or(*end_ns).saturating_sub(now_ns);
         if due_ns.is_some() && next_ns < AWAKE_NS {
             return Duration::ZERO;
@@ -266,7 +278,11 @@ impl Worker {
             session.refills.clear();
         }
         self.in_flight = 0;
-        if let Phase::Measure { schedule: Some(schedule), .. } = phase {
+        if let Phase::Measure {
+            schedule: Some(schedule),
+            ..
+        } = phase
+        {
             while let Some(due_ns) = schedule.due_ns() {
                 schedule.advance();
                 self.tally.unsent += 1;
@@ -285,7 +301,11 @@ impl Worker {
 #[inline]
 fn draw(rng: &mut Rng, keys: &Keys, reads_ratio: f64) -> Operation {
     let key = keys.draw(rng);
-    if rng.unit() < reads_ratio { Operation::Get(key) } else { Operation::Set(key) }
+    if rng.unit() < reads_ratio {
+        Operation::Get(key)
+    } else {
+        Operation::Set(key)
+    }
 }
 
 /// The keys that connection `number` stores beforehand: those of its tenant, shared among the tenant's connections.

@@ -166,11 +166,7 @@ impl Connection {
     /// # Errors
     /// What came is not the protocol, or `take` failed.
     #[inline]
-    pub fn replies(
-        &mut self,
-        input: &[u8],
-        mut take: impl FnMut(Reply<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub fn replies(&mut self, input: &[u8], mut take: impl FnMut(Reply<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let mut rest = input;
         while !rest.is_empty() {
             match self.decoder.next(rest) {
@@ -206,8 +202,15 @@ impl Connection {
 
 /// A reply, shortened and made printable, for errors.
 pub(crate) fn quote(reply: &[u8]) -> String {
-    let line = reply.split(|byte| *byte == b'\r' || *byte == b'\n').next().unwrap_or_default();
-    String::from_utf8_lossy(line).chars().map(|c| if c.is_control() { '?' } else { c }).take(QUOTE_CHARS).collect()
+    let line = reply
+        .split(|byte| *byte == b'\r' || *byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    String::from_utf8_lossy(line)
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .take(QUOTE_CHARS)
+        .collect()
 }
 
 fn malformed(address: SocketAddr, protocol: Protocol, input: &[u8]) -> Error {
@@ -232,7 +235,9 @@ fn log_in(
         },
         _ => Error::Connection { address, source },
     };
-    stream.write_all(&protocol.login_request(&login.tenant, login.secret())).map_err(waited)?;
+    stream
+        .write_all(&protocol.login_request(&login.tenant, login.secret()))
+        .map_err(waited)?;
     let mut input = Vec::new();
     let mut buffer = [0; 512];
     loop {

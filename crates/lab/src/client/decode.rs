@@ -96,7 +96,11 @@ impl Decoder {
             Head::NeedMore => return Decoded::NeedMore,
             Head::Malformed => return Decoded::Malformed,
             Head::Line(length, reply) => return Decoded::Reply(length, reply),
-            Head::Value { key, size_bytes, begins } => (key, size_bytes, begins),
+            Head::Value {
+                key,
+                size_bytes,
+                begins,
+            } => (key, size_bytes, begins),
         };
         let (rest, tail) = (&input[begins..], self.tail());
         let part = |bytes, last| Part {
@@ -145,7 +149,11 @@ impl Decoder {
             return Decoded::Reply(bytes.len(), Reply::Value(part(bytes, false)));
         }
         if input.len() < tail.len() {
-            return if tail.starts_with(input) { Decoded::NeedMore } else { Decoded::Malformed };
+            return if tail.starts_with(input) {
+                Decoded::NeedMore
+            } else {
+                Decoded::Malformed
+            };
         }
         if !input.starts_with(tail) {
             return Decoded::Malformed;
@@ -179,7 +187,12 @@ fn memcached_head(input: &[u8]) -> Head<'_> {
     let length = line.len() + 2;
     if let Some(fields) = line.strip_prefix(b"VALUE ") {
         let mut fields = fields.split(|byte| *byte == b' ');
-        let parsed = (fields.next(), fields.next().and_then(number), fields.next().and_then(number), fields.next());
+        let parsed = (
+            fields.next(),
+            fields.next().and_then(number),
+            fields.next().and_then(number),
+            fields.next(),
+        );
         return match parsed {
             (Some(key), Some(_flags), Some(size_bytes), None) if !key.is_empty() => Head::Value {
                 key: Some(key),

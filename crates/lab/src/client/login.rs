@@ -58,7 +58,10 @@ impl Secrets {
                 [name, secret] if secrets.common.is_none() => secrets.by_name.push((name.into(), secret.into())),
                 _ => {
                     let expected = "either a single secret or lines of `name secret`";
-                    return Err(Error::Usage(format!("line {} of the secrets: expected {expected}", number + 1)));
+                    return Err(Error::Usage(format!(
+                        "line {} of the secrets: expected {expected}",
+                        number + 1
+                    )));
                 }
             }
         }
@@ -70,7 +73,11 @@ impl Secrets {
     /// # Errors
     /// There is no secret for it.
     pub fn login(&self, tenant: &TenantName) -> Result<Option<Login>, Error> {
-        let own = self.by_name.iter().find(|(name, _)| **name == *tenant.as_str()).map(|(_, secret)| secret);
+        let own = self
+            .by_name
+            .iter()
+            .find(|(name, _)| **name == *tenant.as_str())
+            .map(|(_, secret)| secret);
         match own.or(self.common.as_ref().filter(|_| !tenant.is_default())) {
             Some(secret) => Ok(Some(Login {
                 tenant: tenant.clone(),

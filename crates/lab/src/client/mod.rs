@@ -103,10 +103,12 @@ impl Protocol {
             Self::Memcached => {
                 format!("set auth 0 0 {}\r\n{name} {secret}\r\n", name.len() + 1 + secret.len()).into_bytes()
             }
-            Self::Redis => {
-                format!("*3\r\n$4\r\nAUTH\r\n${}\r\n{name}\r\n${}\r\n{secret}\r\n", name.len(), secret.len())
-                    .into_bytes()
-            }
+            Self::Redis => format!(
+                "*3\r\n$4\r\nAUTH\r\n${}\r\n{name}\r\n${}\r\n{secret}\r\n",
+                name.len(),
+                secret.len()
+            )
+            .into_bytes(),
         }
     }
 }

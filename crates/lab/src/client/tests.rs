@@ -52,7 +52,12 @@ fn decode(protocol: Protocol, stream: &[u8], step: usize) -> Vec<Seen> {
 
 fn check(protocol: Protocol, stream: &[u8], expected: &[Seen]) {
     for step in 1..=stream.len() {
-        assert_eq!(decode(protocol, stream, step), expected, "{protocol}, {step} at a time: {}", stream.escape_ascii());
+        assert_eq!(
+            decode(protocol, stream, step),
+            expected,
+            "{protocol}, {step} at a time: {}",
+            stream.escape_ascii()
+        );
     }
 }
 
@@ -115,7 +120,12 @@ fn what_is_not_the_protocol_is_not_guessed_at() {
     ] {
         for step in [1, 2, 3, stream.len()] {
             let seen = decode(protocol, stream, step);
-            assert_eq!(seen, [Seen::Malformed], "{protocol}, {step} at a time: {}", stream.escape_ascii());
+            assert_eq!(
+                seen,
+                [Seen::Malformed],
+                "{protocol}, {step} at a time: {}",
+                stream.escape_ascii()
+            );
         }
     }
 }
@@ -163,7 +173,13 @@ fn secrets_are_found_by_name_and_never_printed() {
         assert!(!format!("{login:?}").contains("s3"), "{login:?}");
         assert_eq!(login.as_ref().map(Login::secret), secret, "{text:?} {tenant}");
     }
-    for (text, tenant) in [("", "shop"), ("shop s3", "blog"), ("a b s3", "a"), ("s3\ns4", "a"), ("s3\na s4", "a")] {
+    for (text, tenant) in [
+        ("", "shop"),
+        ("shop s3", "blog"),
+        ("a b s3", "a"),
+        ("s3\ns4", "a"),
+        ("s3\na s4", "a"),
+    ] {
         let error = login(text, tenant).unwrap_err().to_string();
         assert!(!error.contains("s3") && !error.contains("s4"), "{error}");
     }

@@ -1,6 +1,6 @@
 //! Which key next.
 
-use super::{WorkloadError, Rng, Zipf};
+use super::{Rng, WorkloadError, Zipf};
 
 /// The most keys of a workload. Sums of 2^40 ranks stay exact enough in 53 bits.
 pub(super) const MAX_KEYS: u64 = 1 << 40;
@@ -43,7 +43,7 @@ pub struct Keys {
 #[derive(Clone, Debug)]
 enum Ranks {
     Uniform,
-    Zipf(Zipf),
+    Zipf(Box<Zipf>),
     Exponential { mass: f64, inverse_lambda: f64 },
 }
 
@@ -58,7 +58,7 @@ impl Keys {
         }
         let ranks = match distribution {
             Distribution::Uniform => Ranks::Uniform,
-            Distribution::Zipf { alpha } => Ranks::Zipf(Zipf::new(count, alpha)?),
+            Distribution::Zipf { alpha } => Ranks::Zipf(Box::new(Zipf::new(count, alpha)?)),
             Distribution::Exponential { lambda } if lambda > 0.0 && lambda.is_finite() => {
                 let cut = lambda * count as f64;
                 Ranks::Exponential {
@@ -105,7 +105,9 @@ impl Keys {
     /// The key that has a rank, 0 the most popular one.
     #[inline]
     pub fn key_of_rank(&self, rank: u64) -> u64 {
-        self.permutation.as_ref().map_or(rank, |permutation| permutation.apply(rank))
+        self.permutation
+            .as_ref()
+            .map_or(rank, |permutation| permutation.apply(rank))
     }
 }
 
@@ -162,7 +164,10 @@ mod tests {
             let mut last = None;
             for value in 0..count {
                 let image = permutation.apply(value);
-                assert!(!std::mem::replace(&mut seen[usize::try_from(image).unwrap()], true), "{count}: {image} twice");
+                assert!(
+                    !std::mem::replace(&mut seen[usize::try_from(image).unwrap()], true),
+                    "{count}: {image} twice"
+                );
                 ascents += u64::from(last.is_some_and(|last| last < image));
                 last = Some(image);
             }
@@ -188,7 +193,10 @@ mod tests {
                 .sum();
             let found = sum / f64::from(draws);
             let tolerance = 5.0 * deviation / f64::from(draws).sqrt();
-            assert!((found - mean).abs() < tolerance, "{distribution:?}: {found}, expected {mean}");
+            assert!(
+                (found - mean).abs() < tolerance,
+                "{distribution:?}: {found}, expected {mean}"
+            );
         };
         check(1_000_000, Distribution::Uniform, 499_999.5, 1e6 / 12_f64.sqrt());
         // Whole numbers below an exponential variate of mean 1000 have the mean 1 / (e^0.001 - 1).
@@ -223,7 +231,10 @@ mod tests {
             (10, Distribution::Exponential { lambda: f64::NAN }),
             (10, Distribution::Zipf { alpha: -1.0 }),
         ] {
-            assert!(Keys::new(count, distribution, Order::Ranked).is_err(), "{count} {distribution:?}");
+            assert!(
+                Keys::new(count, distribution, Order::Ranked).is_err(),
+                "{count} {distribution:?}"
+            );
         }
     }
 }

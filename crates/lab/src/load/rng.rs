@@ -78,7 +78,10 @@ mod tests {
         // The reference implementation's first outputs from the state 1, 2, 3, 4.
         let mut rng = Rng { state: [1, 2, 3, 4] };
         let first: [u64; 4] = std::array::from_fn(|_| rng.bits());
-        assert_eq!(first, [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386]);
+        assert_eq!(
+            first,
+            [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386]
+        );
     }
 
     #[test]

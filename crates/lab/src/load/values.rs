@@ -23,7 +23,8 @@ pub enum ValueSize {
     Fixed(usize),
     /// From one size to another, both included, all equally likely, in bytes.
     Range(usize, usize),
-    /// The values of Facebook's general-purpose pool ETC; see [`ValueSize::of`].
+    /// The values of Facebook's general-purpose pool ETC: two in five have fewer than 15 bytes, the others follow a
+    /// generalized Pareto law with a mean of 344 (Atikoglu et al., SIGMETRICS 2012).
     Etc,
 }
 
@@ -31,8 +32,8 @@ pub enum ValueSize {
 /// "Workload analysis of a large-scale key-value store", SIGMETRICS 2012, section 5, as used by the load generator
 /// mutilate (<https://github.com/leverich/mutilate>, `Generator.cc`).
 const ETC_SMALL_SHARES: [f64; 15] = [
-    0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837, 0.00837, 0.08989, 0.00092,
-    0.00326, 0.01980,
+    0.00536, 0.00047, 0.17820, 0.09239, 0.00018, 0.02740, 0.00065, 0.00606, 0.00023, 0.00837, 0.00837, 0.08989,
+    0.00092, 0.00326, 0.01980,
 ];
 /// The other sizes follow a generalized Pareto law with this location, scale and shape (same source).
 const ETC_LOCATION_BYTES: f64 = 15.0;
@@ -79,8 +80,7 @@ fn etc_bytes(point: f64) -> usize {
     }
     let above = 1.0 - left / (1.0 - ETC_SMALL_SHARES.iter().sum::<f64>());
     let bytes = ETC_LOCATION_BYTES + ETC_SCALE_BYTES * (above.powf(-ETC_SHAPE) - 1.0) / ETC_SHAPE;
-    let bytes = bytes.min(ETC_MAX_BYTES) as usize;
-    bytes
+    bytes.min(ETC_MAX_BYTES) as usize
 }
 
 impl FromStr for ValueSize {
@@ -212,10 +212,17 @@ mod tests {
         for (bytes, share) in ETC_SMALL_SHARES.into_iter().enumerate() {
             let count = sizes.iter().filter(|size| **size == bytes).count() as f64;
             let expected = share * f64::from(keys);
-            assert!((count - expected).abs() < 5.0 * expected.sqrt() + 1.0, "{bytes}: {count}, expected {expected}");
+            assert!(
+                (count - expected).abs() < 5.0 * expected.sqrt() + 1.0,
+                "{bytes}: {count}, expected {expected}"
+            );
         }
         // Above: mean = location + scale / (1 - shape), half a byte less by cutting; the tail at 1,000 bytes by the law.
-        let large: Vec<f64> = sizes.iter().filter(|size| **size >= 15).map(|size| *size as f64).collect();
+        let large: Vec<f64> = sizes
+            .iter()
+            .filter(|size| **size >= 15)
+            .map(|size| *size as f64)
+            .collect();
         let mean = large.iter().sum::<f64>() / large.len() as f64;
         let expected = ETC_LOCATION_BYTES + ETC_SCALE_BYTES / (1.0 - ETC_SHAPE) - 0.5;
         assert!((mean / expected - 1.0).abs() < 0.02, "{mean}, expected {expected}");
@@ -237,11 +244,17 @@ mod tests {
                 for cut in [0, size_bytes.min(3), size_bytes.min(8), size_bytes / 2, size_bytes] {
                     assert!(values.matches(key, 0, &value[..cut]) && values.matches(key, cut, &value[cut..]));
                 }
-                assert!(size_bytes == 0 || !values.matches(key ^ 2, 0, &value), "{size_bytes} bytes of {key}");
+                assert!(
+                    size_bytes == 0 || !values.matches(key ^ 2, 0, &value),
+                    "{size_bytes} bytes of {key}"
+                );
                 for flipped in [0, size_bytes / 2, size_bytes.saturating_sub(1)] {
                     if let Some(byte) = value.get_mut(flipped) {
                         *byte ^= 1;
-                        assert!(!values.matches(key, 0, &value), "{size_bytes} bytes of {key}, byte {flipped}");
+                        assert!(
+                            !values.matches(key, 0, &value),
+                            "{size_bytes} bytes of {key}, byte {flipped}"
+                        );
                         value[flipped] ^= 1;
                     }
                 }

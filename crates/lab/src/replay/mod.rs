@@ -104,7 +104,11 @@ pub fn run(options: Options, observe: &mut dyn FnMut(&[Progress])) -> Result<Rep
     let positions: Vec<Position> = options.sources.iter().map(|source| source.trace.position()).collect();
     let mut players = Vec::with_capacity(options.sources.len());
     for source in options.sources {
-        let tenant = source.login.as_ref().map_or(TenantName::DEFAULT, |login| login.tenant.as_str()).to_owned();
+        let tenant = source
+            .login
+            .as_ref()
+            .map_or(TenantName::DEFAULT, |login| login.tenant.as_str())
+            .to_owned();
         let connect = (options.address, options.protocol, source.login.as_ref());
         let player = Player::open(connect, source.trace, options.value_size_bytes, options.speed)?;
         players.push((tenant, player));
@@ -128,7 +132,10 @@ pub fn run(options: Options, observe: &mut dyn FnMut(&[Progress])) -> Result<Rep
             }));
         }
         watch(&ends, &shared, &positions, observe);
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
     });
     let traces = results.into_iter().collect::<Result<_, _>>()?;
     Ok(Report { traces })
@@ -150,12 +157,7 @@ fn report(trace: &str, tenant: String, shared: &Shared, took: Duration) -> Trace
 }
 
 /// Tells the observer how far it is until all threads have ended.
-fn watch(
-    ends: &mpsc::Receiver<()>,
-    shared: &[Shared],
-    positions: &[Position],
-    observe: &mut dyn FnMut(&[Progress]),
-) {
+fn watch(ends: &mpsc::Receiver<()>, shared: &[Shared], positions: &[Position], observe: &mut dyn FnMut(&[Progress])) {
     let mut running = shared.len();
     let mut next = Instant::now() + OBSERVED_EVERY;
     while running > 0 {
@@ -178,16 +180,20 @@ fn watch(
 fn check(options: &Options) -> Result<(), Error> {
     let count = options.sources.len();
     if !(1..=MAX_TRACES).contains(&count) {
-        return Err(Error::Usage(format!("{count} traces: allowed are 1 to {MAX_TRACES} at once")));
+        return Err(Error::Usage(format!(
+            "{count} traces: allowed are 1 to {MAX_TRACES} at once"
+        )));
     }
     if options.value_size_bytes > MAX_VALUE_BYTES {
         let given = options.value_size_bytes;
-        return Err(Error::Usage(format!("--value-size {given}: allowed are 0 to {MAX_VALUE_BYTES} bytes")));
+        return Err(Error::Usage(format!(
+            "--value-size {given}: allowed are 0 to {MAX_VALUE_BYTES} bytes"
+        )));
     }
     match options.speed {
-        Some(speed) if !(speed > 0.0 && speed.is_finite()) => {
-            Err(Error::Usage(format!("--speed {speed}: allowed is a number above 0, such as 1 or 60")))
-        }
+        Some(speed) if !(speed > 0.0 && speed.is_finite()) => Err(Error::Usage(format!(
+            "--speed {speed}: allowed is a number above 0, such as 1 or 60"
+        ))),
         _ => Ok(()),
     }
 }

@@ -14,8 +14,9 @@ use crate::client::{Connection, Login, Part, Protocol, Received, Reply, quote};
 use crate::load::Values;
 use crate::trace::{Request, Trace};
 
-/// Gets in flight at once. More hides the way to the server better, but lets evictions come later than they would one
-/// by one; this many are a thousandth of the objects of the smallest cache that a hit ratio is asked of.
+/// Gets in flight at once. More would hide the way to the server better, but let evictions come later than they would one
+/// by one. This many give a first-in-first-out cache 0.4 points of hit ratio too much at 200 objects, 0.07 at 1,000
+/// (`orm-busy`) and nothing that can be seen above.
 pub const WINDOW: usize = 16;
 /// Received at once.
 const SCRATCH_BYTES: usize = 256 << 10;
@@ -237,7 +238,9 @@ impl Requests {
     fn due(&mut self, request: &Request, speed: f64) -> Result<Duration, Error> {
         let Some(seconds) = request.time_seconds else {
             let name = self.trace.name();
-            return Err(Error::Usage(format!("{name}: this trace does not say when its requests came: --speed needs that")));
+            return Err(Error::Usage(format!(
+                "{name}: this trace does not say when its requests came: --speed needs that"
+            )));
         };
         let first_seconds = *self.first_seconds.get_or_insert(seconds);
         // A request that came before the first one, by a clock that was set back, is due at once.
@@ -256,7 +259,9 @@ impl Channel {
     }
 
     fn get(&mut self, request: &Request) {
-        let size = request.size_bytes.map_or(Some(self.value_size_bytes), |bytes| usize::try_from(bytes).ok());
+        let size = request
+            .size_bytes
+            .map_or(Some(self.value_size_bytes), |bytes| usize::try_from(bytes).ok());
         self.ask(Get {
             key: request.key,
             size_bytes: size.map_or(MAX_VALUE_BYTES, |bytes| bytes.min(MAX_VALUE_BYTES)),
@@ -332,7 +337,8 @@ impl Channel {
         let values = &self.values;
         let mut text = itoa::Buffer::new();
         let key_text = text.format(key).as_bytes();
-        self.connection.set(key_text, size_bytes, |out| values.write(key, size_bytes, out));
+        self.connection
+            .set(key_text, size_bytes, |out| values.write(key, size_bytes, out));
         self.in_flight.push_back(InFlight::Set);
         self.recent.remember(key);
     }

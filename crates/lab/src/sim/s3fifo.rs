@@ -98,7 +98,11 @@ impl Simulator for S3Fifo {
         }
         // While nothing had to go yet the small queue must not take more than its part.
         let small_is_full = !self.evicted_any && self.small.bytes() >= self.small_bytes;
-        let queue = if had_ghost || small_is_full { &mut self.main } else { &mut self.small };
+        let queue = if had_ghost || small_is_full {
+            &mut self.main
+        } else {
+            &mut self.small
+        };
         queue.push(Entry { key, bytes });
         self.uses.insert(key, 0);
         false
@@ -133,8 +137,14 @@ impl Ghosts {
             return;
         }
         while self.bytes + entry.bytes > self.limit_bytes {
-            let Some((key, turn)) = self.order.pop_front() else { break };
-            if self.present.get(&key).is_some_and(|(present_turn, _)| *present_turn == turn) {
+            let Some((key, turn)) = self.order.pop_front() else {
+                break;
+            };
+            if self
+                .present
+                .get(&key)
+                .is_some_and(|(present_turn, _)| *present_turn == turn)
+            {
                 self.forget(key);
             }
         }

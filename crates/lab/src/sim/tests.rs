@@ -67,7 +67,9 @@ fn load(file: &str) -> Option<Vec<(u64, u64)>> {
     let path = folder.join(file);
     path.exists().then(|| {
         let requests = Trace::open(&path, None).unwrap().map(Result::unwrap);
-        requests.map(|request| (request.key, request.size_bytes.unwrap_or(1))).collect()
+        requests
+            .map(|request| (request.key, request.size_bytes.unwrap_or(1)))
+            .collect()
     })
 }
 
@@ -75,7 +77,9 @@ fn load(file: &str) -> Option<Vec<(u64, u64)>> {
 fn made() -> Vec<(u64, u64)> {
     let mut state = 1_u64;
     let draw = |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let r = state >> 33;
         let key = ((r & 1023) * (r >> 10 & 1023) * (r >> 20 & 1023)) >> 16;
         (key, 100 + key % 400)
@@ -86,7 +90,10 @@ fn made() -> Vec<(u64, u64)> {
 #[test]
 fn hits_are_those_of_libcachesim() {
     check("the generated load", &made(), &MADE);
-    for (file, golden) in [("cloudPhysicsIO.oracleGeneral.bin", &CLOUD), ("orm-busy.trace.xz", &ORM)] {
+    for (file, golden) in [
+        ("cloudPhysicsIO.oracleGeneral.bin", &CLOUD),
+        ("orm-busy.trace.xz", &ORM),
+    ] {
         if let Some(trace) = load(file) {
             check(file, &trace, golden);
         }
@@ -97,7 +104,10 @@ fn hits_are_those_of_libcachesim() {
 fn overhead_takes_room() {
     let trace: Vec<u64> = (0..10).cycle().take(100).collect();
     let hits = |overhead_bytes| {
-        let mut fifo = Fifo::new(Capacity { bytes: 1000, overhead_bytes });
+        let mut fifo = Fifo::new(Capacity {
+            bytes: 1000,
+            overhead_bytes,
+        });
         trace.iter().filter(|key| fifo.request(**key, 90)).count()
     };
     assert_eq!((hits(10), hits(11)), (90, 0));

@@ -144,7 +144,11 @@ fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn whole_bytes(text: &[u8]) -> Option<u64> {
     let point = text.iter().position(|byte| *byte == b'.').unwrap_or(text.len());
     let (whole, fraction) = text.split_at(point);
-    fraction.iter().skip(1).all(|digit| *digit == b'0').then(|| number(whole))?
+    fraction
+        .iter()
+        .skip(1)
+        .all(|digit| *digit == b'0')
+        .then(|| number(whole))?
 }
 
 /// `2017-06-20 00:00:26.626`, also with `T` and `Z`, as seconds since 1970.
@@ -152,7 +156,9 @@ fn seconds(text: &[u8]) -> Option<f64> {
     let text = text.strip_suffix(b"Z").unwrap_or(text);
     let part = |from: usize, to: usize| text.get(from..to).and_then(number);
     let marks = [(4, b"-"), (7, b"-"), (13, b":"), (16, b":")];
-    let marked = marks.iter().all(|(at, mark)| text.get(*at..*at + 1) == Some(mark.as_slice()));
+    let marked = marks
+        .iter()
+        .all(|(at, mark)| text.get(*at..*at + 1) == Some(mark.as_slice()));
     if !marked || !matches!(text.get(10), Some(b' ' | b'T')) {
         return None;
     }
@@ -177,7 +183,11 @@ fn seconds(text: &[u8]) -> Option<f64> {
 /// Days from 1970-01-01 to a date of the Gregorian calendar. The year is counted from March, so that the leap day comes
 /// last; `153 m + 2` over 5 is the number of days before the m-th month from March.
 fn days_since_1970(year: u64, month: u64, day: u64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year.saturating_sub(1), month + 9) };
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year.saturating_sub(1), month + 9)
+    };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
     // 719,468 days lie between 0000-03-01 and 1970-01-01.
     days.cast_signed() - 719_468
@@ -186,10 +196,17 @@ fn days_since_1970(year: u64, month: u64, day: u64) -> i64 {
 /// An octal number as tar headers write it: digits, then spaces or NULs.
 fn octal(field: &[u8]) -> Option<u64> {
     let text = field.trim_ascii_start();
-    let end = text.iter().position(|byte| !(b'0'..=b'7').contains(byte)).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|byte| !(b'0'..=b'7').contains(byte))
+        .unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
     if digits.is_empty() || digits.len() > 12 || rest.iter().any(|byte| !matches!(byte, b' ' | 0)) {
         return None;
     }
-    Some(digits.iter().fold(0, |value, digit| value * 8 + u64::from(digit - b'0')))
+    Some(
+        digits
+            .iter()
+            .fold(0, |value, digit| value * 8 + u64::from(digit - b'0')),
+    )
 }

@@ -136,7 +136,10 @@ pub enum TraceError {
         given: String,
     },
     /// The file's name says nothing about the format.
-    #[error("{trace}: the name does not tell the trace's format: give --format, one of {}", format_names())]
+    #[error(
+        "{trace}: the name does not tell the trace's format: give --format, one of {}",
+        format_names()
+    )]
     UnknownName {
         /// The file.
         trace: String,

@@ -67,7 +67,11 @@ impl Source {
 
     /// Whether the beginning is nothing but digits and line ends.
     pub(super) fn begins_with_digits(&self) -> bool {
-        !self.head.is_empty() && self.head.iter().all(|b| b.is_ascii_digit() || matches!(b, b'\n' | b'\r'))
+        !self.head.is_empty()
+            && self
+                .head
+                .iter()
+                .all(|b| b.is_ascii_digit() || matches!(b, b'\n' | b'\r'))
     }
 
     /// Whether the beginning is a POSIX tar header (its mark is at byte 257).

@@ -122,7 +122,13 @@ fn cases() -> [Case; 6] {
             file: "orm-busy.trace.xz",
             format: None,
             counts: counts(5_000_000, 76_349),
-            make: || made(false, |key, out| out.extend(u32::try_from(key).unwrap().to_be_bytes()), xz),
+            make: || {
+                made(
+                    false,
+                    |key, out| out.extend(u32::try_from(key).unwrap().to_be_bytes()),
+                    xz,
+                )
+            },
         },
         Case {
             file: "scarab-recs.trace.xz",
@@ -155,7 +161,11 @@ fn cases() -> [Case; 6] {
                 distinct_bytes: None,
                 ..counts(37_474, 12_541)
             },
-            make: || made(true, csv_line, |lines| gzip(&tar(&[CSV_HEADER.as_bytes(), lines].concat()))),
+            make: || {
+                made(true, csv_line, |lines| {
+                    gzip(&tar(&[CSV_HEADER.as_bytes(), lines].concat()))
+                })
+            },
         },
     ]
 }
@@ -186,7 +196,12 @@ fn generated_traces_have_their_counts() {
         let made = (case.make)();
         let path = folder.path().join(case.file);
         std::fs::write(&path, &made.bytes).unwrap();
-        assert_eq!(count(Trace::open(&path, case.format).unwrap()), made.counts, "{}", case.file);
+        assert_eq!(
+            count(Trace::open(&path, case.format).unwrap()),
+            made.counts,
+            "{}",
+            case.file
+        );
     }
 }
 
@@ -205,7 +220,11 @@ fn requests_carry_what_the_trace_says() {
     ] {
         let requests: Vec<Request> = read(&bytes, format).unwrap();
         assert_eq!(requests.len(), 1, "{format}");
-        assert_eq!((requests[0].size_bytes, requests[0].time_seconds), (size_bytes, time_seconds), "{format}");
+        assert_eq!(
+            (requests[0].size_bytes, requests[0].time_seconds),
+            (size_bytes, time_seconds),
+            "{format}"
+        );
     }
 }
 
@@ -223,21 +242,65 @@ fn mistakes_are_named_with_their_place() {
     let cut = |bytes: Vec<u8>, by: usize| bytes[..bytes.len() - by].to_vec();
     let long = vec![b'7'; 20_000];
     for (format, bytes, said) in [
-        (Format::OracleGeneral, truncated, "t: byte 24: the file ends after 16 of the 24 bytes"),
-        (Format::I32Be, vec![1; 7], "byte 4: the file ends after 3 of the 4 bytes"),
-        (Format::I64Be, vec![1; 1], "byte 0: the file ends after 1 of the 8 bytes"),
-        (Format::Decimal, b"1\n2\nx3\n".to_vec(), "line 3: expected a decimal key below 2^64, found `x3`"),
-        (Format::Decimal, b"18446744073709551616".to_vec(), "line 1: expected a decimal key"),
+        (
+            Format::OracleGeneral,
+            truncated,
+            "t: byte 24: the file ends after 16 of the 24 bytes",
+        ),
+        (
+            Format::I32Be,
+            vec![1; 7],
+            "byte 4: the file ends after 3 of the 4 bytes",
+        ),
+        (
+            Format::I64Be,
+            vec![1; 1],
+            "byte 0: the file ends after 1 of the 8 bytes",
+        ),
+        (
+            Format::Decimal,
+            b"1\n2\nx3\n".to_vec(),
+            "line 3: expected a decimal key below 2^64, found `x3`",
+        ),
+        (
+            Format::Decimal,
+            b"18446744073709551616".to_vec(),
+            "line 1: expected a decimal key",
+        ),
         (Format::Decimal, b"-1".to_vec(), "found `-1`"),
         (Format::Decimal, long, "expected a line of at most 16 KiB"),
-        (Format::Lis, b"1 2 0 0\n5\n".to_vec(), "line 2: expected `start count 0 line`"),
+        (
+            Format::Lis,
+            b"1 2 0 0\n5\n".to_vec(),
+            "line 2: expected `start count 0 line`",
+        ),
         (Format::Lis, b"18446744073709551615 2 0 0".to_vec(), "line 1"),
-        (Format::IbmCsv, b"a,b\n".to_vec(), "expected a header with http.request.uri"),
+        (
+            Format::IbmCsv,
+            b"a,b\n".to_vec(),
+            "expected a header with http.request.uri",
+        ),
         (Format::IbmCsv, header("1,2,3\n"), "line 2: expected as many fields"),
-        (Format::IbmCsv, header("1,a,u,5.5,2017-06-20 00:00:26\n"), "expected a number of bytes, found `5.5`"),
-        (Format::IbmCsv, header("1,a,u,5,2017-13-20 00:00:26\n"), "expected a time"),
-        (Format::IbmCsv, header("1,a,u,5,2017-06-20 00:00:26.\n"), "expected a time"),
-        (Format::IbmCsv, tar(&header("1,a,u,5,2017-06-20 00:00:26\n"))[..512 + CSV_HEADER.len()].to_vec(), "expected the rest of an archived"),
+        (
+            Format::IbmCsv,
+            header("1,a,u,5.5,2017-06-20 00:00:26\n"),
+            "expected a number of bytes, found `5.5`",
+        ),
+        (
+            Format::IbmCsv,
+            header("1,a,u,5,2017-13-20 00:00:26\n"),
+            "expected a time",
+        ),
+        (
+            Format::IbmCsv,
+            header("1,a,u,5,2017-06-20 00:00:26.\n"),
+            "expected a time",
+        ),
+        (
+            Format::IbmCsv,
+            tar(&header("1,a,u,5,2017-06-20 00:00:26\n"))[..512 + CSV_HEADER.len()].to_vec(),
+            "expected the rest of an archived",
+        ),
         (Format::IbmCsv, tar(b""), "expected a file in the archive"),
         (Format::Decimal, cut(gzip(b"1\n2\n"), 6), "after decompression"),
         (Format::I32Be, cut(xz(&[0; 4000]), 20), "after decompression"),
@@ -270,8 +333,14 @@ fn formats_are_told_by_names() {
         assert_eq!(format.name().parse::<Format>().unwrap(), format);
     }
     let error = "csv".parse::<Format>().unwrap_err().to_string();
-    assert!(error.contains("`csv`") && error.contains("oracleGeneral, i32be, i64be, decimal, lis, ibm-csv"), "{error}");
-    let error = Trace::open(Path::new("/nowhere/a.lis"), None).err().unwrap().to_string();
+    assert!(
+        error.contains("`csv`") && error.contains("oracleGeneral, i32be, i64be, decimal, lis, ibm-csv"),
+        "{error}"
+    );
+    let error = Trace::open(Path::new("/nowhere/a.lis"), None)
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.starts_with("/nowhere/a.lis: "), "{error}");
 }
 

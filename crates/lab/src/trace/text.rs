@@ -44,7 +44,9 @@ impl Lis {
             let Some(line) = self.source.line(u64::MAX)? else {
                 return Ok(None);
             };
-            let mut fields = line.split(|b| b.is_ascii_whitespace()).filter(|field| !field.is_empty());
+            let mut fields = line
+                .split(|b| b.is_ascii_whitespace())
+                .filter(|field| !field.is_empty());
             let Some(start) = fields.next() else {
                 continue;
             };

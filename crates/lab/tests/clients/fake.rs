@@ -101,7 +101,13 @@ impl Setup {
 impl Fake {
     /// What a tenant has; the open one is `default`.
     pub(crate) fn cache(&self, tenant: &str) -> Cache {
-        self.shared.caches.lock().unwrap().get(tenant).cloned().unwrap_or_default()
+        self.shared
+            .caches
+            .lock()
+            .unwrap()
+            .get(tenant)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Ends [`Fault::StallAt`].
@@ -174,7 +180,11 @@ fn serve(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
 
 fn log_in(shared: &Shared, command: &Command, writer: &mut impl Write) -> std::io::Result<Option<String>> {
     let known = match command {
-        Command::Auth(name, secret) => shared.setup.tenants.contains(&(name.as_str(), secret.as_str())).then_some(name),
+        Command::Auth(name, secret) => shared
+            .setup
+            .tenants
+            .contains(&(name.as_str(), secret.as_str()))
+            .then_some(name),
         _ => None,
     };
     let reply: &[u8] = match (shared.setup.protocol, known.is_some()) {
@@ -190,7 +200,11 @@ fn log_in(shared: &Shared, command: &Command, writer: &mut impl Write) -> std::i
 fn execute(cache: &mut Cache, command: Command, setup: &Setup) -> Vec<u8> {
     let memcached = setup.protocol == Protocol::Memcached;
     let stored: &[u8] = if memcached { b"STORED\r\n" } else { b"+OK\r\n" };
-    let refused: &[u8] = if memcached { b"SERVER_ERROR refused\r\n" } else { b"-ERR refused\r\n" };
+    let refused: &[u8] = if memcached {
+        b"SERVER_ERROR refused\r\n"
+    } else {
+        b"-ERR refused\r\n"
+    };
     match (setup.fault, command) {
         (Fault::Garbage, _) => b"?!\r\n".to_vec(),
         (Fault::RefuseAll, _) | (_, Command::Auth(..)) => refused.to_vec(),
@@ -203,11 +217,20 @@ fn execute(cache: &mut Cache, command: Command, setup: &Setup) -> Vec<u8> {
         (fault, Command::Get(key)) => {
             cache.gets.push(key.clone());
             let value = cache.values.get(&key).map(|value| damage(value, fault));
-            let key = if fault == Fault::WrongKey { b"other".to_vec() } else { key };
+            let key = if fault == Fault::WrongKey {
+                b"other".to_vec()
+            } else {
+                key
+            };
             match value {
-                Some(value) if memcached => {
-                    [b"VALUE ", &*key, format!(" 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\nEND\r\n"].concat()
-                }
+                Some(value) if memcached => [
+                    b"VALUE ",
+                    &*key,
+                    format!(" 0 {}\r\n", value.len()).as_bytes(),
+                    &value,
+                    b"\r\nEND\r\n",
+                ]
+                .concat(),
                 Some(value) => [format!("${}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat(),
                 None if memcached => b"END\r\n".to_vec(),
                 None => b"$-1\r\n".to_vec(),

@@ -12,8 +12,16 @@ use crate::number::{parse_i64, parse_u32, parse_u64};
 const WORDS_MAX: usize = 8;
 
 /// The words of a line; only spaces divide them.
+#[inline]
 pub(super) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        rest = trim_start(rest);
+        let length = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+        let (word, behind) = rest.split_at(length);
+        rest = behind;
+        (length > 0).then_some(word)
+    })
 }
 
 /// The text without the spaces before it.

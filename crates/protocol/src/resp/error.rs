@@ -160,84 +160,46 @@ impl ErrorReply<'_> {
     }
 
     fn append_raw(&self, out: &mut Vec<u8>) {
-        match *self {
-            Self::Fixed(text) => out.extend_from_slice(text.as_bytes()),
-            Self::ExpectedBulk(byte) => join(out, &[b"ERR Protocol error: expected '$', got '", &[byte], b"'"]),
-            Self::WrongArity(row) => {
-                join(
-                    out,
-                    &[
-                        b"ERR wrong number of arguments for '",
-                        row.name.as_bytes(),
-                        b"' command",
-                    ],
-                );
+        let byte;
+        let (before, word, after): (&str, &[u8], &str) = match *self {
+            Self::Fixed(text) => (text, b"", ""),
+            Self::ExpectedBulk(other) => {
+                byte = [other];
+                ("ERR Protocol error: expected '$', got '", &byte, "'")
             }
-            Self::InvalidExpire(row) => {
-                join(
-                    out,
-                    &[b"ERR invalid expire time in '", row.name.as_bytes(), b"' command"],
-                );
+            Self::WrongArity(row) => ("ERR wrong number of arguments for '", row.name.as_bytes(), "' command"),
+            Self::InvalidExpire(row) => ("ERR invalid expire time in '", row.name.as_bytes(), "' command"),
+            Self::NotPermitted(row) => {
+                let before = "NOPERM this user has no permissions to run the '";
+                (before, row.name.as_bytes(), "' command")
             }
-            Self::NotPermitted(row) => join(
-                out,
-                &[
-                    b"NOPERM this user has no permissions to run the '",
-                    row.name.as_bytes(),
-                    b"' command",
-                ],
-            ),
-            Self::UnknownCommand(args) => append_unknown(out, args),
+            Self::UnknownCommand(args) => return append_unknown(out, args),
             Self::UnknownSubcommand(row, given) => {
                 let container = row.name.to_ascii_uppercase();
-                join(
-                    out,
-                    &[
-                        b"ERR unknown subcommand '",
-                        quoted(given),
-                        b"'. Try ",
-                        container.as_bytes(),
-                        b" HELP.",
-                    ],
-                );
+                let after = format!("'. Try {container} HELP.");
+                return join(out, "ERR unknown subcommand '", given, &after);
             }
-            Self::NotOffered(name) => {
-                join(
-                    out,
-                    &[b"ERR the command '", quoted(name), b"' is not offered by Tidemark"],
-                );
-            }
+            Self::NotOffered(name) => ("ERR the command '", name, "' is not offered by Tidemark"),
             Self::SubcommandNotOffered(row, name) => {
                 let container = row.name.to_ascii_uppercase();
-                let parts = [
-                    b"ERR the command '",
-                    container.as_bytes(),
-                    b" ",
-                    quoted(name),
-                    b"' is not offered by Tidemark",
-                ];
-                join(out, &parts);
+                let before = format!("ERR the command '{container} ");
+                return join(out, &before, name, "' is not offered by Tidemark");
             }
-            Self::HelloOption(given) => join(out, &[b"ERR Syntax error in HELLO option '", quoted(given), b"'"]),
-            Self::UnsupportedOption(given) => join(out, &[b"ERR Unsupported option ", quoted(given)]),
-            Self::UnknownClientType(given) => join(out, &[b"ERR Unknown client type '", quoted(given), b"'"]),
-            Self::UnrecognizedAttribute(given) => join(out, &[b"ERR Unrecognized option '", quoted(given), b"'"]),
+            Self::HelloOption(given) => ("ERR Syntax error in HELLO option '", given, "'"),
+            Self::UnsupportedOption(given) => ("ERR Unsupported option ", given, ""),
+            Self::UnknownClientType(given) => ("ERR Unknown client type '", given, "'"),
+            Self::UnrecognizedAttribute(given) => ("ERR Unrecognized option '", given, "'"),
             Self::BadAttribute(name) => {
-                join(
-                    out,
-                    &[
-                        b"ERR ",
-                        name.as_bytes(),
-                        b" cannot contain spaces, newlines or special characters.",
-                    ],
-                );
+                let after = " cannot contain spaces, newlines or special characters.";
+                ("ERR ", name.as_bytes(), after)
             }
-            Self::NoSuchUser(given) => join(out, &[b"ERR No such user '", quoted(given), b"'"]),
+            Self::NoSuchUser(given) => ("ERR No such user '", given, "'"),
             Self::AboveLimit(what, limit, unit) => {
-                let text = format!("ERR {what} is above the limit of {limit} {unit}");
-                out.extend_from_slice(text.as_bytes());
+                let after = format!(" is above the limit of {limit} {unit}");
+                return join(out, "ERR ", what.as_bytes(), &after);
             }
-        }
+        };
+        join(out, before, word, after);
     }
 }
 
@@ -251,10 +213,10 @@ impl fmt::Display for ErrorReply<'_> {
 
 impl std::error::Error for ErrorReply<'_> {}
 
-fn join(out: &mut Vec<u8>, parts: &[&[u8]]) {
-    for part in parts {
-        out.extend_from_slice(part);
-    }
+fn join(out: &mut Vec<u8>, before: &str, word: &[u8], after: &str) {
+    out.extend_from_slice(before.as_bytes());
+    out.extend_from_slice(quoted(word));
+    out.extend_from_slice(after.as_bytes());
 }
 
 /// What an error repeats of a client's word: as in Redis, no more than a bound, and nothing from a zero byte on.
@@ -271,11 +233,9 @@ fn until_zero(word: &[u8]) -> &[u8] {
 fn append_unknown(out: &mut Vec<u8>, args: Args<'_>) {
     join(
         out,
-        &[
-            b"ERR unknown command '",
-            quoted(args.arg(0)),
-            b"', with args beginning with: ",
-        ],
+        "ERR unknown command '",
+        args.arg(0),
+        "', with args beginning with: ",
     );
     let mut taken = 0;
     for arg in args.from(1) {
@@ -283,7 +243,7 @@ fn append_unknown(out: &mut Vec<u8>, args: Args<'_>) {
             break;
         }
         let shown = until_zero(&arg[..arg.len().min(QUOTED_BYTES_MAX - taken)]);
-        join(out, &[b"'", shown, b"' "]);
+        join(out, "'", shown, "' ");
         taken += shown.len() + 3;
     }
 }

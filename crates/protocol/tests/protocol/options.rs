@@ -365,7 +365,7 @@ fn logging_in() {
 }
 
 #[test]
-fn clients() {
+fn listing_clients() {
     check(
         |args, _| session::client_list(args),
         &[
@@ -381,6 +381,10 @@ fn clients() {
             ("CLIENT LIST ID 1 abc", "ERR Invalid client ID"),
         ],
     );
+}
+
+#[test]
+fn killing_clients() {
     check(
         |args, _| {
             let kill = session::client_kill(args)?;
@@ -417,6 +421,10 @@ fn clients() {
             ("CLIENT KILL MAXAGE 0", "ERR maxage should be greater than 0"),
         ],
     );
+}
+
+#[test]
+fn settings_of_clients() {
     check(
         |args, _| session::client_reply(args),
         &[

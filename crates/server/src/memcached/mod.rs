@@ -8,10 +8,10 @@ mod text;
 pub(crate) use text::send_value;
 
 use tidemark_protocol::memcached::{
-    self as mc, Arithmetic, Command, FlushAll, KeyBuffer, Limits, Meta, Verbosity, compose, expires, text as reply,
+    self as mc, Command, FlushAll, KeyBuffer, Limits, Meta, Verbosity, compose, expires, text as reply,
 };
 use tidemark_store::{Key, KeyHash};
-use tidemark_types::{Permissions, UnixMs};
+use tidemark_types::UnixMs;
 
 use crate::access::Access;
 use crate::counts::Count;
@@ -35,7 +35,7 @@ pub(crate) fn limits(session: &Session) -> Limits {
 /// The key of a command that goes through a window; `None` for one that must be executed by itself.
 pub(crate) fn step_key<'a>(command: &Command<'a>, session: &mut Session, shared: &Shared) -> Option<&'a [u8]> {
     let is_first = !std::mem::replace(&mut session.has_begun, true);
-    if session.needs_login() || !session.permissions.allows(needed_permissions(command)) {
+    if session.needs_login() || !session.permissions.allows(command.permissions()) {
         return None;
     }
     match command {
@@ -110,7 +110,7 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
         session.is_ending = true;
         return;
     };
-    if !session.permissions.allows(needed_permissions(command)) {
+    if !session.permissions.allows(command.permissions()) {
         exec.counts.add(Count::Denied, 1);
         exec.out.bytes.extend_from_slice(reply::NOT_PERMITTED);
         return;
@@ -159,27 +159,6 @@ fn flush_all(flush: &FlushAll, session: &Session, exec: &mut Exec<'_>) {
         }
     }
     append_unless(flush.noreply, reply::OK, exec);
-}
-
-/// What a command needs its connection's secret to permit.
-fn needed_permissions(command: &Command<'_>) -> Permissions {
-    const READ_WRITE: Permissions = Permissions::READ.with(Permissions::WRITE);
-    match command {
-        Command::Get(get) if get.touch.is_some() => READ_WRITE,
-        Command::Get(_) | Command::MetaDebug(_) => Permissions::READ,
-        Command::MetaGet(meta) if [b'T', b'N', b'R'].iter().any(|flag| meta.flags.has(*flag)) => READ_WRITE,
-        Command::MetaGet(_) => Permissions::READ,
-        Command::Arithmetic(Arithmetic { .. }) | Command::MetaArithmetic(_) => READ_WRITE,
-        Command::Store(_)
-        | Command::Touch(_)
-        | Command::Delete(_)
-        | Command::MetaSet(_)
-        | Command::MetaDelete(_) => Permissions::WRITE,
-        Command::FlushAll(_) => Permissions::FLUSH,
-        Command::Version | Command::Verbosity(_) | Command::Stats(_) | Command::Quit | Command::MetaNoop => {
-            Permissions::NONE
-        }
-    }
 }
 
 fn append_unless(noreply: bool, text: &[u8], exec: &mut Exec<'_>) {

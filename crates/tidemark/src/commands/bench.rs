@@ -111,13 +111,19 @@ struct DistributionArgs {
 pub(crate) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let options = options(args)?;
     let lines = Lines::new(&["bench".into()]);
-    let report = bench::run(&options, &mut |progress| lines.set(0, progress.done_ratio, message(progress)));
+    let report = bench::run(&options, &mut |progress| {
+        lines.set(0, progress.done_ratio, message(progress))
+    });
     drop(lines);
-    let report = report.map_err(failure)?;
+    let report = report.map_err(|error| failure(&error))?;
     for remark in remarks(&report) {
         note(&remark);
     }
-    let text = if json { serde_json::to_string(&report)? } else { table(&report) };
+    let text = if json {
+        serde_json::to_string(&report)?
+    } else {
+        table(&report)
+    };
     Ok(print(&text)?)
 }
 
@@ -132,10 +138,10 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     let secrets = secrets(args.secret_file.as_deref())?;
     let mut logins = Vec::new();
     for tenant in &args.tenants {
-        logins.push(secrets.login(tenant).map_err(failure)?);
+        logins.push(secrets.login(tenant).map_err(|error| failure(&error))?);
     }
     Ok(Options {
-        address: resolve(address).map_err(failure)?,
+        address: resolve(address).map_err(|error| failure(&error))?,
         protocol: args.protocol,
         logins: if logins.is_empty() { vec![None] } else { logins },
         connections: args.connections,
@@ -170,11 +176,11 @@ pub(super) fn secrets(file: Option<&Path>) -> anyhow::Result<Secrets> {
         })?,
         None => std::env::var(SECRET_VARIABLE).unwrap_or_default(),
     };
-    Ok(Secrets::parse(&text).map_err(failure)?)
+    Ok(Secrets::parse(&text).map_err(|error| failure(&error))?)
 }
 
 /// The failure, and so the exit code, that an error of the lab is.
-pub(super) fn failure(error: Error) -> Failure {
+pub(super) fn failure(error: &Error) -> Failure {
     let kind = match error.fault() {
         Fault::Usage => FailureKind::Usage,
         Fault::Denied => FailureKind::Denied,
@@ -186,7 +192,11 @@ pub(super) fn failure(error: Error) -> Failure {
 
 fn message(progress: &Progress) -> String {
     let per_second = progress.requests as f64 / progress.elapsed.as_secs_f64().max(1e-9);
-    let part = if progress.preloading { "storing keys" } else { "measuring" };
+    let part = if progress.preloading {
+        "storing keys"
+    } else {
+        "measuring"
+    };
     let errors = match progress.errors {
         0 => String::new(),
         errors => format!(", {errors} errors"),
@@ -203,17 +213,24 @@ fn remarks(report: &Report) -> Vec<String> {
         unanswered,
     } = report.mistakes;
     if report.errors > 0 {
-        remarks.push(format!("errors: {refused} refused, {wrong} wrong replies, {unanswered} unanswered"));
+        remarks.push(format!(
+            "errors: {refused} refused, {wrong} wrong replies, {unanswered} unanswered"
+        ));
     }
     if report.preload_errors > 0 {
-        remarks.push(format!("errors while storing keys beforehand: {}", report.preload_errors));
+        remarks.push(format!(
+            "errors while storing keys beforehand: {}",
+            report.preload_errors
+        ));
     }
     if let Some(first) = &report.first_mistake {
         remarks.push(format!("the first error: {first}"));
     }
     if report.unsent > 0 {
         let unsent = report.unsent;
-        remarks.push(format!("the server did not keep the rate: {unsent} requests that were due could not be sent"));
+        remarks.push(format!(
+            "the server did not keep the rate: {unsent} requests that were due could not be sent"
+        ));
     }
     remarks
 }
@@ -228,8 +245,18 @@ fn table(report: &Report) -> String {
         ("latency p50", us(latency.map(|latency| latency.p50))),
         ("latency p99", us(latency.map(|latency| latency.p99))),
         ("latency p99.9", us(latency.map(|latency| latency.p999))),
-        ("hit ratio", report.hit_ratio.map_or("-".into(), |ratio| format!("{:.2} %", ratio * 100.0))),
-        ("server cpu", report.server_cpu_ns_per_op.map_or("-".into(), |ns| format!("{ns:.0} ns per request"))),
+        (
+            "hit ratio",
+            report
+                .hit_ratio
+                .map_or("-".into(), |ratio| format!("{:.2} %", ratio * 100.0)),
+        ),
+        (
+            "server cpu",
+            report
+                .server_cpu_ns_per_op
+                .map_or("-".into(), |ns| format!("{ns:.0} ns per request")),
+        ),
     ];
     rows.map(|(name, value)| format!("{name:<13}  {value}")).join("\n")
 }

@@ -62,7 +62,9 @@ impl FromStr for Named {
 
     /// What stands before a `=` and can not be a tenant's name belongs to the file's.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let split = text.split_once('=').and_then(|(name, path)| Some((name.parse().ok()?, path)));
+        let split = text
+            .split_once('=')
+            .and_then(|(name, path)| Some((name.parse().ok()?, path)));
         Ok(match split {
             Some((tenant, path)) => Self {
                 tenant: Some(tenant),
@@ -85,8 +87,12 @@ pub(crate) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
         }
     });
     drop(lines);
-    let report = report.map_err(failure)?;
-    let text = if json { serde_json::to_string(&report)? } else { table(&report) };
+    let report = report.map_err(|error| failure(&error))?;
+    let text = if json {
+        serde_json::to_string(&report)?
+    } else {
+        table(&report)
+    };
     Ok(print(&text)?)
 }
 
@@ -95,15 +101,15 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     let mut sources = Vec::new();
     for named in &args.traces {
         let login = match &named.tenant {
-            Some(tenant) => secrets.login(tenant).map_err(failure)?,
+            Some(tenant) => secrets.login(tenant).map_err(|error| failure(&error))?,
             None => None,
         };
-        let trace = Trace::open(&named.path, args.format).map_err(|error| failure(error.into()))?;
+        let trace = Trace::open(&named.path, args.format).map_err(|error| failure(&error.into()))?;
         sources.push(Source { trace, login });
     }
     let address = args.address.as_deref().unwrap_or(args.protocol.default_address());
     Ok(Options {
-        address: resolve(address).map_err(failure)?,
+        address: resolve(address).map_err(|error| failure(&error))?,
         protocol: args.protocol,
         sources,
         value_size_bytes: usize::try_from(args.value_size.0).unwrap_or(usize::MAX),
@@ -125,9 +131,14 @@ fn message(progress: &Progress) -> String {
 }
 
 fn table(report: &Report) -> String {
-    let mut text = format!("{:>10}  {:>10}  {:>8}  {:>8}  {:>8}  TENANT  TRACE", "REQUESTS", "HITS", "RATIO", "REFUSED", "SECONDS");
+    let mut text = format!(
+        "{:>10}  {:>10}  {:>8}  {:>8}  {:>8}  TENANT  TRACE",
+        "REQUESTS", "HITS", "RATIO", "REFUSED", "SECONDS"
+    );
     for trace in &report.traces {
-        let ratio = trace.hit_ratio.map_or("-".into(), |ratio| format!("{:.2} %", ratio * 100.0));
+        let ratio = trace
+            .hit_ratio
+            .map_or("-".into(), |ratio| format!("{:.2} %", ratio * 100.0));
         text.push_str(&format!(
             "\n{:>10}  {:>10}  {ratio:>8}  {:>8}  {:>8.1}  {:<6}  {}",
             trace.requests, trace.hits, trace.refused, trace.seconds, trace.tenant, trace.trace
