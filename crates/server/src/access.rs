@@ -1,8 +1,8 @@
-//! How commands get at shards: one lock at a time, or all of a tenant's at once for a transaction.
+//! How commands get at shards: one lock at a time, or several of a tenant's at once for what is one step to others.
 
 use std::sync::Arc;
 
-use tidemark_store::{Key, KeyHash, ShardGuard, TenantStore};
+use tidemark_store::{Key, KeyHash, SHARDS_MAX, Shard, ShardGuard, TenantStore};
 
 use crate::limits::WINDOW_COMMANDS;
 
@@ -15,8 +15,32 @@ pub(crate) struct Access<'t> {
 enum Held<'t> {
     /// At most one, kept for the next command, which often needs the same one.
     One(Option<ShardGuard<'t>>),
-    /// Every shard's, in order: what is done is one step for everybody else.
-    All(Vec<ShardGuard<'t>>),
+    /// Several, taken in ascending order: what is done is one step for everybody else.
+    Several(ShardSet, Vec<ShardGuard<'t>>),
+}
+
+/// Some of a tenant's shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShardSet(u64);
+
+const _: () = assert!(SHARDS_MAX <= 64, "one bit for each shard");
+
+impl ShardSet {
+    /// All shards that a tenant can have.
+    pub(crate) const ALL: Self = Self(u64::MAX);
+
+    pub(crate) fn add(&mut self, shard: usize) {
+        self.0 |= 1 << shard;
+    }
+
+    pub(crate) fn has(self, shard: usize) -> bool {
+        self.0 & 1 << shard != 0
+    }
+
+    /// How many shards of the set are below this one.
+    fn count_below(self, shard: usize) -> usize {
+        (self.0 & ((1 << shard) - 1)).count_ones() as usize
+    }
 }
 
 impl<'t> Access<'t> {
@@ -26,9 +50,26 @@ impl<'t> Access<'t> {
         Self { store, held: Held::One(None) }
     }
 
-    /// Access that holds all shards.
-    pub(crate) fn all(store: &'t Arc<TenantStore>) -> Self {
-        Self { store, held: Held::All(store.lock_all()) }
+    /// Takes the locks of several shards and keeps them: what follows is one step for everybody else. Nothing if that was
+    /// done before; then they must have been among those.
+    pub(crate) fn hold(&mut self, shards: ShardSet) {
+        if let Held::One(held) = &mut self.held {
+            *held = None;
+            let wanted = (0..self.store.shards()).filter(|shard| shards.has(*shard));
+            self.held = Held::Several(shards, wanted.map(|shard| self.store.lock(shard)).collect());
+        }
+    }
+
+    /// Takes the locks of the shards that these keys of a database are in, and keeps them.
+    pub(crate) fn hold_keys<'k>(&mut self, db: u8, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut shards = ShardSet::default();
+        keys.for_each(|key| shards.add(self.store.shard_of(self.store.key(db, key).hash)));
+        self.hold(shards);
+    }
+
+    /// Whether locks are kept, so that no pinned value may be dropped before they are released.
+    pub(crate) fn keeps_locks(&self) -> bool {
+        matches!(self.held, Held::Several(..))
     }
 
     #[inline]
@@ -53,7 +94,10 @@ impl<'t> Access<'t> {
     #[inline]
     pub(crate) fn shard(&mut self, number: usize) -> &mut ShardGuard<'t> {
         match &mut self.held {
-            Held::All(guards) => &mut guards[number],
+            Held::Several(shards, guards) => {
+                debug_assert!(shards.has(number), "shard {number} was not locked");
+                &mut guards[shards.count_below(number)]
+            }
             Held::One(held) => {
                 if held.as_ref().is_some_and(|guard| guard.number() != number) {
                     // Released first: two locks at a time, in any order, could wait for each other.
@@ -61,6 +105,31 @@ impl<'t> Access<'t> {
                 }
                 held.get_or_insert_with(|| self.store.lock(number))
             }
+        }
+    }
+
+    /// Shows every shard, one after the other; none if the tenant never wrote.
+    pub(crate) fn for_each_shard(&mut self, mut f: impl FnMut(&Shard)) {
+        self.pause();
+        match &self.held {
+            Held::Several(_, guards) => guards.iter().for_each(|guard| f(guard)),
+            Held::One(_) => {
+                self.store.sum(|shard| {
+                    f(shard);
+                    0
+                });
+            }
+        }
+    }
+
+    /// Removes everything of one database, or of all. Those who keep locks must keep all.
+    pub(crate) fn flush(&mut self, db: Option<u8>) {
+        self.pause();
+        match (&mut self.held, db) {
+            (Held::Several(_, guards), Some(db)) => guards.iter_mut().for_each(|guard| guard.flush(db)),
+            (Held::Several(_, guards), None) => guards.iter_mut().for_each(ShardGuard::clear),
+            (Held::One(_), Some(db)) => self.store.flush(db),
+            (Held::One(_), None) => self.store.clear(),
         }
     }
 
@@ -103,6 +172,8 @@ impl<'t> Access<'t> {
                     return;
                 }
             }
+            // Others get their turn between the windows of a long list.
+            self.pause();
         }
     }
 }

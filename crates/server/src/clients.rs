@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tidemark_protocol::resp::command::CommandId;
 use tidemark_types::{TenantId, UnixMs};
 
 /// No tenant: not logged in.
@@ -24,11 +25,12 @@ pub(crate) struct Client {
     pub(crate) place: AtomicU32,
     tenant: AtomicU64,
     last_active: AtomicU64,
-    /// Number of the last command in the command table, plus one.
-    pub(crate) last_command: AtomicU32,
+    /// Number of the last RESP command, plus one.
+    last_command: AtomicU32,
     pub(crate) db: AtomicU8,
     pub(crate) resp: AtomicU8,
-    pub(crate) is_in_transaction: AtomicBool,
+    /// Commands queued since MULTI, plus one; zero outside of a transaction.
+    pub(crate) queued: AtomicU32,
     pub(crate) watches: AtomicU32,
     pub(crate) no_evict: AtomicBool,
     pub(crate) no_touch: AtomicBool,
@@ -61,6 +63,20 @@ impl Client {
     #[inline]
     pub(crate) fn note_active(&self, now: UnixMs) {
         self.last_active.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Notes which RESP command came last.
+    #[inline]
+    pub(crate) fn note_command(&self, id: CommandId) {
+        // Mostly the same one again: then the cache line stays as it is.
+        if self.last_command.load(Ordering::Relaxed) != id as u32 + 1 {
+            self.last_command.store(id as u32 + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The number ([`CommandId`]) of the last RESP command.
+    pub(crate) fn last_command(&self) -> Option<usize> {
+        self.last_command.load(Ordering::Relaxed).checked_sub(1).map(|number| number as usize)
     }
 
     pub(crate) fn is_killed(&self) -> bool {
@@ -106,7 +122,7 @@ impl Clients {
             last_command: AtomicU32::new(0),
             db: AtomicU8::new(0),
             resp: AtomicU8::new(2),
-            is_in_transaction: AtomicBool::new(false),
+            queued: AtomicU32::new(0),
             watches: AtomicU32::new(0),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
@@ -121,10 +137,11 @@ impl Clients {
         self.by_id.lock().remove(&id);
     }
 
-    /// A tenant's connections in the order in which they came.
+    /// A tenant's connections in the order in which they came, without those that were killed.
     pub(crate) fn of_tenant(&self, tenant: TenantId) -> Vec<Arc<Client>> {
         let by_id = self.by_id.lock();
-        let mut clients: Vec<_> = by_id.values().filter(|client| client.tenant() == Some(tenant)).cloned().collect();
+        let is_its = |client: &&Arc<Client>| client.tenant() == Some(tenant) && !client.is_killed();
+        let mut clients: Vec<_> = by_id.values().filter(is_its).cloned().collect();
         drop(by_id);
         clients.sort_unstable_by_key(|client| client.id);
         clients

@@ -1,9 +1,14 @@
 //! What is counted for each tenant beside what its shards count: traffic and commands.
 //!
 //! A worker counts a connection's turn in a [`TurnCounts`] of its own and adds it to the tenant's once, so that a command
-//! costs no shared cache line.
+//! costs no shared cache line. Errors are rare and counted at once.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tidemark_protocol::resp::command::{CommandId, Row};
+use tidemark_types::UnixMs;
 
 /// A thing that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,28 +48,146 @@ pub(crate) enum Count {
 
 const COUNTS: usize = Count::Connections as usize + 1;
 
+/// Room for every command and subcommand of RESP, by its number: one bit each in a word.
+pub(crate) const COMMANDS_MAX: usize = 128;
+
 /// A tenant's counts, shared by all workers.
 #[derive(Debug)]
-pub(crate) struct TenantCounts([AtomicU64; COUNTS]);
+pub(crate) struct TenantCounts {
+    counts: [AtomicU64; COUNTS],
+    /// Made at the first RESP command: most of ten thousand tenants see few or none.
+    commands: OnceLock<Box<CommandCounts>>,
+}
 
 impl Default for TenantCounts {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+        Self { counts: std::array::from_fn(|_| AtomicU64::new(0)), commands: OnceLock::new() }
     }
 }
 
 impl TenantCounts {
     pub(crate) fn get(&self, count: Count) -> u64 {
-        self.0[count as usize].load(Ordering::Relaxed)
+        self.counts[count as usize].load(Ordering::Relaxed)
     }
 
     pub(crate) fn add(&self, count: Count, by: u64) {
-        self.0[count as usize].fetch_add(by, Ordering::Relaxed);
+        self.counts[count as usize].fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// The counts of each RESP command.
+    pub(crate) fn commands(&self) -> &CommandCounts {
+        self.commands.get_or_init(Box::default)
     }
 
     /// Sets everything to zero (`stats reset`).
     pub(crate) fn reset(&self) {
-        self.0.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        if let Some(commands) = self.commands.get() {
+            commands.calls.iter().for_each(|calls| calls.store(0, Ordering::Relaxed));
+            *commands.errors.lock() = Errors::default();
+            *commands.rates.lock() = RateSample::default();
+        }
+    }
+}
+
+/// What is counted of each RESP command (INFO's commandstats and errorstats).
+#[derive(Debug)]
+pub(crate) struct CommandCounts {
+    calls: [AtomicU64; COMMANDS_MAX],
+    errors: Mutex<Errors>,
+    rates: Mutex<RateSample>,
+}
+
+impl Default for CommandCounts {
+    fn default() -> Self {
+        Self {
+            calls: std::array::from_fn(|_| AtomicU64::new(0)),
+            errors: Mutex::default(),
+            rates: Mutex::default(),
+        }
+    }
+}
+
+/// Errors that were answered. Both lists are as long as there are codes and commands at most.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Errors {
+    /// By the error's first word.
+    pub(crate) by_code: Vec<(String, u64)>,
+    pub(crate) by_command: Vec<(CommandId, Failures)>,
+}
+
+/// A command's errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Failures {
+    /// Before it was executed: too few arguments, no permission.
+    pub(crate) rejected: u64,
+    /// While it was.
+    pub(crate) failed: u64,
+}
+
+/// When an error came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    BeforeExecution,
+    Execution,
+}
+
+impl CommandCounts {
+    pub(crate) fn calls(&self, id: CommandId) -> u64 {
+        self.calls[id as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn errors(&self) -> Errors {
+        self.errors.lock().clone()
+    }
+
+    /// Counts an error whose text begins with `code`, of this command if it is known.
+    pub(crate) fn note_error(&self, code: &str, row: Option<&Row>, stage: Stage) {
+        let mut errors = self.errors.lock();
+        match errors.by_code.iter_mut().find(|(known, _)| known == code) {
+            Some((_, count)) => *count += 1,
+            None => errors.by_code.push((code.to_owned(), 1)),
+        }
+        let Some(row) = row else { return };
+        let at = errors.by_command.iter().position(|(id, _)| *id == row.id).unwrap_or_else(|| {
+            errors.by_command.push((row.id, Failures::default()));
+            errors.by_command.len() - 1
+        });
+        let failures = &mut errors.by_command[at].1;
+        match stage {
+            Stage::BeforeExecution => failures.rejected += 1,
+            Stage::Execution => failures.failed += 1,
+        }
+    }
+
+    /// How much each of some counts has grown per second since someone last asked, at least a second ago.
+    pub(crate) fn rates(&self, totals: Totals, now: UnixMs) -> Totals {
+        self.rates.lock().rates(totals, now)
+    }
+}
+
+/// Counts whose growth is of interest: commands, bytes in, bytes out.
+pub(crate) type Totals = [u64; 3];
+
+/// The last time that someone asked how fast counts grow.
+#[derive(Clone, Copy, Debug, Default)]
+struct RateSample {
+    at: UnixMs,
+    totals: Totals,
+    per_second: Totals,
+}
+
+impl RateSample {
+    fn rates(&mut self, totals: Totals, now: UnixMs) -> Totals {
+        let elapsed_ms = now.0.saturating_sub(self.at.0);
+        if elapsed_ms >= 1000 {
+            if self.at.0 > 0 {
+                let growth = |i: usize| totals[i].saturating_sub(self.totals[i]).saturating_mul(1000) / elapsed_ms;
+                self.per_second = std::array::from_fn(growth);
+            }
+            (self.at, self.totals) = (now, totals);
+        }
+        self.per_second
     }
 }
 
@@ -74,21 +197,30 @@ pub(crate) struct TurnCounts {
     counts: [u32; COUNTS],
     /// Which of them are not zero.
     touched: u64,
+    commands: [u32; COMMANDS_MAX],
+    commands_touched: u128,
 }
 
 impl Default for TurnCounts {
     fn default() -> Self {
-        Self { counts: [0; COUNTS], touched: 0 }
+        Self { counts: [0; COUNTS], touched: 0, commands: [0; COMMANDS_MAX], commands_touched: 0 }
     }
 }
 
-const _: () = assert!(COUNTS <= 64, "one bit for each count");
+const _: () = assert!(COUNTS <= 64 && COMMANDS_MAX <= 128, "one bit for each count");
 
 impl TurnCounts {
     #[inline]
     pub(crate) fn add(&mut self, count: Count, by: u32) {
         self.counts[count as usize] += by;
         self.touched |= 1 << count as u32;
+    }
+
+    /// Counts a RESP command.
+    #[inline]
+    pub(crate) fn command(&mut self, id: CommandId) {
+        self.commands[id as usize] += 1;
+        self.commands_touched |= 1 << id as u32;
     }
 
     /// Counts a lookup.
@@ -102,7 +234,13 @@ impl TurnCounts {
         while self.touched != 0 {
             let count = self.touched.trailing_zeros() as usize;
             self.touched &= self.touched - 1;
-            tenant.0[count].fetch_add(u64::from(std::mem::take(&mut self.counts[count])), Ordering::Relaxed);
+            tenant.counts[count].fetch_add(u64::from(std::mem::take(&mut self.counts[count])), Ordering::Relaxed);
+        }
+        while self.commands_touched != 0 {
+            let command = self.commands_touched.trailing_zeros() as usize;
+            self.commands_touched &= self.commands_touched - 1;
+            let calls = u64::from(std::mem::take(&mut self.commands[command]));
+            tenant.commands().calls[command].fetch_add(calls, Ordering::Relaxed);
         }
     }
 }
@@ -110,6 +248,7 @@ impl TurnCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemark_protocol::resp::command::COMMANDS;
 
     #[test]
     fn a_turn_is_handed_over_once() {
@@ -119,11 +258,44 @@ mod tests {
         turn.hit_or_miss(true, Count::GetHits, Count::GetMisses);
         turn.hit_or_miss(false, Count::GetHits, Count::GetMisses);
         turn.add(Count::Connections, 1);
+        turn.command(CommandId::Set);
+        turn.command(CommandId::FlushAll);
+        turn.command(CommandId::Set);
         turn.hand_over(&tenant);
         turn.hand_over(&tenant);
         let counts = [Count::Commands, Count::GetHits, Count::GetMisses, Count::Connections, Count::Sets];
         assert_eq!(counts.map(|count| tenant.get(count)), [3, 1, 1, 1, 0]);
+        let calls = [CommandId::Get, CommandId::Set, CommandId::FlushAll];
+        assert_eq!(calls.map(|id| tenant.commands().calls(id)), [0, 2, 1]);
         tenant.reset();
-        assert_eq!(tenant.get(Count::Commands), 0);
+        assert_eq!((tenant.get(Count::Commands), tenant.commands().calls(CommandId::Set)), (0, 0));
+    }
+
+    #[test]
+    fn errors_are_counted_by_code_and_by_command() {
+        let counts = CommandCounts::default();
+        let (get, set) = (&COMMANDS[0], &COMMANDS[1]);
+        counts.note_error("ERR", Some(get), Stage::BeforeExecution);
+        counts.note_error("OOM", Some(set), Stage::Execution);
+        counts.note_error("ERR", Some(set), Stage::Execution);
+        counts.note_error("ERR", None, Stage::BeforeExecution);
+        let errors = counts.errors();
+        assert_eq!(errors.by_code, [("ERR".to_owned(), 3), ("OOM".to_owned(), 1)]);
+        let of_get = (get.id, Failures { rejected: 1, failed: 0 });
+        assert_eq!(errors.by_command, [of_get, (set.id, Failures { rejected: 0, failed: 2 })]);
+    }
+
+    #[test]
+    fn rates_are_of_the_time_since_the_last_question() {
+        let counts = CommandCounts::default();
+        for (second, totals, rates) in [
+            (10_000, [1_000, 0, 5], [0, 0, 0]),
+            (12_000, [3_000, 10, 5], [1_000, 5, 0]),
+            (12_500, [9_000, 10, 5], [1_000, 5, 0]),
+            (16_000, [7_000, 10, 9], [1_000, 0, 1]),
+            (17_000, [0, 0, 0], [0, 0, 0]),
+        ] {
+            assert_eq!(counts.rates(totals, UnixMs(second)), rates, "{second}");
+        }
     }
 }

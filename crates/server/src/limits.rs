@@ -58,7 +58,15 @@ pub(crate) const TRANSACTION_COMMANDS: usize = 1024;
 pub(crate) const TRANSACTION_KEY_BYTES: usize = 64 << 10;
 /// Bytes of all arguments in a transaction.
 pub(crate) const TRANSACTION_BYTES: usize = 1 << 20;
-/// Keys that a connection watches.
+/// Keys that a connection watches; their bytes are bounded as those of a transaction's.
 pub(crate) const WATCHED_KEYS: usize = 1024;
 /// Keys that KEYS answers at most.
 pub(crate) const KEYS_ANSWERED: usize = 10_000;
+/// Keys that one SCAN looks at, about, whatever its COUNT: two milliseconds of a worker's time.
+pub(crate) const SCANNED_KEYS: usize = 10_000;
+/// Index buckets that SCAN and KEYS read under one lock: at eight items each, and one load that misses the caches for each,
+/// half of the 20 us that a lock may be held.
+pub(crate) const SCANNED_BUCKETS: usize = 8;
+/// The reply to one command, values sent from where they lie included: a few bytes of MGET or of a transaction can ask for
+/// the same megabyte again and again.
+pub(crate) const COMMAND_REPLY_BYTES: usize = 64 << 20;

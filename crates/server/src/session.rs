@@ -40,12 +40,16 @@ pub(crate) struct Session {
     pub(crate) db: u8,
     pub(crate) version: Version,
     pub(crate) reply_mode: ReplyMode,
+    /// Whether the replies to the command that is being executed are dropped (see `reply_mode`).
+    pub(crate) is_silenced: bool,
     /// Whether a command was received; memcached's login must be the first.
     pub(crate) has_begun: bool,
     /// Close when the replies so far are sent.
     pub(crate) is_ending: bool,
     /// MULTI and WATCH, which few connections use.
     pub(crate) transaction: Option<Box<Transaction>>,
+    /// What the tenant is charged for the connection's buffers.
+    pub(crate) charged_bytes: usize,
 }
 
 impl Session {
@@ -59,9 +63,11 @@ impl Session {
             db: 0,
             version: Version::Resp2,
             reply_mode: ReplyMode::All,
+            is_silenced: false,
             has_begun: false,
             is_ending: false,
             transaction: None,
+            charged_bytes: 0,
         };
         let open = shared.tenants.open_for(session.peer());
         session.set_tenant(open.map(|tenant| (tenant, Permissions::ALL)));
@@ -72,19 +78,27 @@ impl Session {
         self.client.peer.ip()
     }
 
-    /// Moves the connection to a tenant, or to none.
+    /// Moves the connection to a tenant, or to none, with the charge for its buffers.
     pub(crate) fn set_tenant(&mut self, login: Option<(Arc<Tenant>, Permissions)>) {
+        let charged_bytes = self.charged_bytes as u64;
         if let Some(old) = self.tenant.take() {
+            old.buffer_bytes.fetch_sub(charged_bytes, Ordering::Relaxed);
             old.connections.fetch_sub(1, Ordering::AcqRel);
         }
         self.permissions = Permissions::NONE;
         self.client.set_tenant(login.as_ref().map(|(tenant, _)| tenant.id));
         if let Some((tenant, permissions)) = login {
             tenant.connections.fetch_add(1, Ordering::AcqRel);
+            tenant.buffer_bytes.fetch_add(charged_bytes, Ordering::Relaxed);
             tenant.counts.add(Count::Connections, 1);
             self.tenant = Some(tenant);
             self.permissions = permissions;
         }
+    }
+
+    /// Memory that the session holds besides the connection's buffers: what is queued and watched.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.transaction.as_ref().map_or(0, |transaction| transaction.memory_bytes())
     }
 
     /// Whether the connection has yet to log in.

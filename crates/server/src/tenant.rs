@@ -99,6 +99,11 @@ impl Tenant {
         granted_by(&self.access.read().secrets, secret).filter(|_| !self.is_removed())
     }
 
+    /// Whether anybody can log in as this tenant.
+    pub(crate) fn has_secrets(&self) -> bool {
+        !self.access.read().secrets.is_empty()
+    }
+
     /// Memory that the tenant never exceeds.
     pub(crate) fn cap_bytes(&self) -> Option<u64> {
         self.access.read().cap_bytes
@@ -118,6 +123,12 @@ impl Tenant {
     /// Arranges for database 0 to be flushed at a moment; a later call replaces an earlier one.
     pub(crate) fn flush_at(&self, at: UnixMs) {
         self.flush_at.store(at.0, Ordering::Relaxed);
+    }
+
+    /// Whether [`Self::flush_if_due`] would flush; that must not be called while a shard is locked.
+    #[inline]
+    pub(crate) fn is_flush_due(&self, now: UnixMs) -> bool {
+        self.flush_at.load(Ordering::Relaxed) <= now.0
     }
 
     /// Flushes database 0 if that is due.

@@ -37,4 +37,4 @@ pub use keeper::{Keeper, KeeperInbox};
 pub use pool::{Pool, PoolStats};
 pub use shard::{Counters, DATABASES, Found, Key, Refused, Shard, Value};
 pub use shared::Alarm;
-pub use tenant::{PinnedValue, SHARDS_MAX, ShardGuard, TenantConfig, TenantStore};
+pub use tenant::{PinnedValue, Reservation, SHARDS_MAX, ShardGuard, TenantConfig, TenantStore};

@@ -11,7 +11,7 @@ use crate::item::Attributes;
 use crate::keeper::{Keeper, KeeperInbox};
 use crate::pool::Pool;
 use crate::shard::{DATABASES, Value};
-use crate::tenant::{PinnedValue, TenantConfig, TenantStore};
+use crate::tenant::{PinnedValue, Reservation, TenantConfig, TenantStore};
 
 /// splitmix64.
 struct Random(u64);
@@ -67,6 +67,7 @@ struct Model {
     /// Every token that a key ever had.
     tokens: HashMap<Name, HashSet<u64>>,
     pins: Vec<(PinnedValue, Vec<u8>)>,
+    reservations: Vec<(Reservation, Name, Expected)>,
     hits: u64,
     refused: u64,
 }
@@ -96,6 +97,7 @@ impl Model {
             expected: HashMap::new(),
             tokens: HashMap::new(),
             pins: Vec::new(),
+            reservations: Vec::new(),
             hits: 0,
             refused: 0,
         }
@@ -112,6 +114,7 @@ impl Model {
         // A store that never holds anything would pass everything above.
         assert!(self.hits > self.load.operations / 200, "{} hits, {} refused", self.hits, self.refused);
         self.pins.clear();
+        self.reservations.clear();
         self.tenant.clear();
         self.audit();
         assert_eq!(self.tenant.usage_bytes(), 0);
@@ -132,7 +135,9 @@ impl Model {
             968..=970 => self.change_grant(),
             971..=973 => self.tenant.set_policy(Policy::ALL[self.random.below(3) as usize]),
             974..=989 => self.pin(&name),
-            990..=995 => drop((!self.pins.is_empty()).then(|| self.pins.swap_remove(0))),
+            990..=993 => drop((!self.pins.is_empty()).then(|| self.pins.swap_remove(0))),
+            994 => self.reserve(name),
+            995 => self.end_reservation(),
             996 if self.random.chance(8) => self.flush(name.0),
             997 if self.random.chance(16) => self.clear(),
             _ => self.scan(name.0),
@@ -169,14 +174,18 @@ impl Model {
         let value: Vec<u8> = stamp.iter().copied().cycle().take(length).collect();
         let mut attributes = self.attributes();
         let handle = self.tenant.key(db, &key);
-        let mut shard = self.tenant.lock(self.tenant.shard_of(handle.hash));
         if self.random.chance(10) {
-            let token = shard.new_token();
+            let token = self.tenant.lock(self.tenant.shard_of(handle.hash)).new_token();
             attributes.token = Some(token);
             assert!(self.tokens.entry((db, key.clone())).or_default().insert(token), "a token twice");
         }
-        let written = shard.put(&handle, &value, attributes, self.now);
+        let written = if self.random.chance(2) {
+            self.tenant.put(&handle, &value, attributes, self.now)
+        } else {
+            self.tenant.lock(self.tenant.shard_of(handle.hash)).put(&handle, &value, attributes, self.now)
+        };
         if written.is_ok() {
+            let mut shard = self.tenant.lock(self.tenant.shard_of(handle.hash));
             let found = shard.peek(&handle, self.now);
             assert!(found.is_none_or(|found| found.value().to_vec() == value), "not what was just written");
             drop(shard);
@@ -269,7 +278,7 @@ impl Model {
         self.tenant.set_grant(grant, 0);
         if self.random.chance(2) {
             while self.keeper.run(self.now, Duration::from_secs(1)) == Some(Duration::ZERO) {}
-            if self.pins.is_empty() {
+            if self.pins.is_empty() && self.reservations.is_empty() {
                 assert!(self.tenant.usage_bytes() <= grant, "{} of {grant}", self.tenant.usage_bytes());
             }
         }
@@ -286,6 +295,43 @@ impl Model {
         {
             drop(shard);
             self.pins.push((pin, copy));
+        }
+    }
+
+    fn reserve(&mut self, name: Name) {
+        let value = vec![self.random.next() as u8; 1 + self.random.below(MIB) as usize];
+        let handle = self.tenant.key(name.0, &name.1);
+        let mut shard = self.tenant.lock(self.tenant.shard_of(handle.hash));
+        let reserved = shard.reserve(value.len(), self.now);
+        drop(shard);
+        if let Ok(Some(mut reservation)) = reserved
+            && self.reservations.len() < 4
+        {
+            let mut rest = &value[..];
+            for part in reservation.parts() {
+                part.copy_from_slice(&rest[..part.len()]);
+                rest = &rest[part.len()..];
+            }
+            assert!(rest.is_empty());
+            let attributes = self.attributes();
+            self.reservations.push((reservation, name, Expected { value, attributes }));
+        }
+    }
+
+    fn end_reservation(&mut self) {
+        let Some((reservation, name, new)) = self.reservations.pop() else { return };
+        if self.random.chance(4) {
+            return;
+        }
+        let handle = self.tenant.key(name.0, &name.1);
+        if reservation.commit(&handle, new.attributes, self.now).is_ok() {
+            let mut shard = self.tenant.lock(self.tenant.shard_of(handle.hash));
+            let stored = shard.peek(&handle, self.now).map(|found| found.value().to_vec());
+            drop(shard);
+            // If everything was removed after the reservation was made, what was written since then stays.
+            if stored.as_ref() != self.expected.get(&name).map(|old| &old.value) || stored.is_none() {
+                self.expected.insert(name, new);
+            }
         }
     }
 

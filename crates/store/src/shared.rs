@@ -21,6 +21,8 @@ pub(crate) struct TenantShared {
     policy: AtomicU8,
     grant: AtomicU64,
     used: AtomicU64,
+    /// The most that was ever used.
+    peak: AtomicU64,
     /// What may be granted here at the first write while the grant is zero.
     first_grant: AtomicU64,
     alarm: Alarm,
@@ -37,7 +39,7 @@ impl TenantShared {
     pub(crate) fn new(pool: Arc<PoolCore>, hasher: Hasher, shard_bits: u32, alarm: Alarm) -> Self {
         let zero = || AtomicU64::new(0);
         let policy = AtomicU8::new(policy_number(Policy::default()));
-        Self { pool, hasher, shard_bits, policy, grant: zero(), used: zero(), first_grant: zero(), alarm }
+        Self { pool, hasher, shard_bits, policy, grant: zero(), used: zero(), peak: zero(), first_grant: zero(), alarm }
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -60,6 +62,10 @@ impl TenantShared {
 
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
     }
 
     /// What each shard may hold if all hold the same.
@@ -101,10 +107,12 @@ impl TenantShared {
             self.grant_first();
         }
         let within = |used: u64| (used + units <= self.grant()).then_some(used + units);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
+        let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
         let run = take();
         if run.is_none() {
             self.used.fetch_sub(units, Ordering::Relaxed);
+        } else {
+            self.peak.fetch_max(before + units, Ordering::Relaxed);
         }
         run
     }
@@ -152,7 +160,7 @@ mod tests {
         assert_eq!(alarms.load(Ordering::Relaxed), 1);
         assert_eq!(tenant.take(4), None, "33 of 32 units");
         tenant.put(run);
-        assert_eq!(tenant.room(), 16);
+        assert_eq!((tenant.room(), tenant.peak()), (16, 17));
     }
 
     #[test]

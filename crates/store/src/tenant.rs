@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use tidemark_types::{Policy, ShardSnapshot, UNIT_BYTES, UnixMs};
 
+use crate::arena::UNIT_SHIFT;
 use crate::hash::{Hasher, KeyHash};
 use crate::index::IndexView;
 use crate::keeper::{KeeperInbox, Visit};
 use crate::pool::Pool;
 use crate::item::Attributes;
-use crate::shard::{Counters, Key, PinnedPlace, Refused, Shard, Upkeep};
+use crate::shard::{Counters, Found, Key, PinnedPlace, Refused, Shard, Upkeep};
 use crate::shared::{Alarm, TenantShared};
 
 /// The most shards that a tenant can have.
@@ -21,6 +22,9 @@ pub const SHARDS_MAX: usize = 64;
 /// Bytes of a tenant's values that replies may be sent from without copying at a time: so much more than its grant may
 /// stay in memory while slow clients read. Beyond it values are copied into buffers that are bounded elsewhere.
 const PINNED_BYTES_MAX: u64 = 16 << 20;
+
+/// Keys looked up together: sixteen independent loads take 10 to 12 ns each on the development machine, a dependent one 160.
+const BATCH_KEYS: usize = 16;
 
 /// How a tenant's store is made.
 #[derive(Clone)]
@@ -133,6 +137,60 @@ impl TenantStore {
         (0..self.shards()).map(|shard| self.lock(shard)).collect()
     }
 
+    /// Writes an item whose value may be long: it is copied without holding a lock.
+    ///
+    /// # Errors
+    /// It does not fit into the tenant's grant.
+    pub fn put(
+        self: &Arc<Self>,
+        key: &Key<'_>,
+        value: &[u8],
+        attributes: Attributes,
+        now: UnixMs,
+    ) -> Result<(), Refused> {
+        let mut guard = self.lock(self.shard_of(key.hash));
+        let Some(mut reservation) = guard.reserve(value.len(), now)? else {
+            return guard.put(key, value, attributes, now);
+        };
+        drop(guard);
+        let mut rest = value;
+        for part in reservation.parts() {
+            let (piece, behind) = rest.split_at(part.len());
+            part.copy_from_slice(piece);
+            rest = behind;
+        }
+        reservation.commit(key, attributes, now)
+    }
+
+    /// Looks several keys up, as [`Shard::get`] does one, and calls `f` with each in order. Faster than one by one: the index
+    /// buckets of a batch of keys are loaded ahead together, and then their items.
+    pub fn get_many(self: &Arc<Self>, keys: &[Key<'_>], now: UnixMs, mut f: impl FnMut(usize, Option<Found<'_>>)) {
+        for (batch, first) in keys.chunks(BATCH_KEYS).zip((0..).step_by(BATCH_KEYS)) {
+            batch.iter().for_each(|key| self.prefetch(key.hash));
+            let mut held: Option<ShardGuard<'_>> = None;
+            for key in batch {
+                self.lock_next(&mut held, key.hash).prefetch_item(key.hash);
+            }
+            for (i, key) in batch.iter().enumerate() {
+                f(first + i, self.lock_next(&mut held, key.hash).get(key, now));
+            }
+        }
+    }
+
+    /// Locks the shard of a hash, after releasing another one that may be held.
+    #[inline]
+    fn lock_next<'g, 't>(
+        self: &'t Arc<Self>,
+        held: &'g mut Option<ShardGuard<'t>>,
+        hash: KeyHash,
+    ) -> &'g mut ShardGuard<'t> {
+        let shard = self.shard_of(hash);
+        if held.as_ref().is_some_and(|guard| guard.number != shard) {
+            *held = None;
+        }
+        held.get_or_insert_with(|| self.lock(shard))
+    }
+
     /// Removes everything of all databases, at once as others see it, and gives the memory back.
     pub fn clear(self: &Arc<Self>) {
         if self.cells.get().is_some() {
@@ -143,7 +201,7 @@ impl TenantStore {
     /// Removes everything of one database, at once as others see it.
     pub fn flush(self: &Arc<Self>, db: u8) {
         if self.cells.get().is_some() {
-            self.lock_all().iter_mut().for_each(|shard| shard.flush(db));
+            self.lock_all().iter_mut().for_each(|guard| guard.shard.flush(db));
             self.nudge();
         }
     }
@@ -162,6 +220,11 @@ impl TenantStore {
         self.shared.set_policy(policy);
     }
 
+    /// The eviction policy in force.
+    pub fn policy(&self) -> Policy {
+        self.shared.policy()
+    }
+
     /// The memory that the tenant may hold, in bytes.
     pub fn grant_bytes(&self) -> u64 {
         self.shared.grant() * UNIT_BYTES
@@ -170,6 +233,11 @@ impl TenantStore {
     /// The memory that the tenant holds, in bytes.
     pub fn usage_bytes(&self) -> u64 {
         self.shared.used() * UNIT_BYTES
+    }
+
+    /// The most memory that the tenant ever held, in bytes.
+    pub fn peak_usage_bytes(&self) -> u64 {
+        self.shared.peak() * UNIT_BYTES
     }
 
     /// Adds up something over all shards, locking one after the other.
@@ -279,6 +347,20 @@ impl<'a> ShardGuard<'a> {
         self.relieved(now, |shard| shard.put(key, value, attributes, now))
     }
 
+    /// Takes room for a value that lies outside of the log, to be filled after the lock is released. `None` for one that is
+    /// short enough for [`Self::put`].
+    ///
+    /// # Errors
+    /// It does not fit into the tenant's grant.
+    pub fn reserve(&mut self, value_bytes: usize, now: UnixMs) -> Result<Option<Reservation>, Refused> {
+        if value_bytes <= self.shard.inline_value_max() {
+            return Ok(None);
+        }
+        let units = self.relieved(now, |shard| shard.reserve_units(value_bytes, now))?;
+        let (tenant, shard) = (Arc::clone(self.tenant), self.number);
+        Ok(Some(Reservation { tenant, shard, units, value_bytes }))
+    }
+
     /// Changes what is remembered of a key's item besides its value. Whether the key was there; an expiry that has come
     /// removes it.
     ///
@@ -353,6 +435,17 @@ impl<'a> ShardGuard<'a> {
         self.tenant
     }
 
+    /// Removes everything of one database. For one who holds all shards; else see [`TenantStore::flush`].
+    pub fn flush(&mut self, db: u8) {
+        self.shard.flush(db);
+        self.tenant.announce(self.number, false);
+    }
+
+    /// Removes everything of all databases. For one who holds all shards; else see [`TenantStore::clear`].
+    pub fn clear(&mut self) {
+        self.shard.clear();
+    }
+
     /// Pins the value of a key that was just found under this lock, so that it can be read after the lock is released.
     /// `None` if so much is pinned already, or the value is just about to move, that it must be copied.
     pub fn pin(&mut self, key: &Key<'_>, value_bytes: usize) -> Option<PinnedValue> {
@@ -365,6 +458,68 @@ impl<'a> ShardGuard<'a> {
             return None;
         };
         Some(PinnedValue { tenant: Arc::clone(self.tenant), shard: self.number, place, parts, bytes })
+    }
+}
+
+/// Room for a value that is being written without a lock. Nothing of it is visible before [`Reservation::commit`]; dropped
+/// without that, it is put back.
+#[derive(Debug)]
+pub struct Reservation {
+    tenant: Arc<TenantStore>,
+    shard: usize,
+    units: Vec<u32>,
+    value_bytes: usize,
+}
+
+impl Reservation {
+    /// The room, in parts in order, as long as the value together.
+    pub fn parts(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        let (arena, value_bytes) = (&self.tenant.shared.pool.arena, self.value_bytes);
+        self.units.iter().enumerate().map(move |(i, unit)| {
+            let bytes = (UNIT_BYTES as usize).min(value_bytes - i * UNIT_BYTES as usize);
+            let address = arena.at(u64::from(*unit) << UNIT_SHIFT, bytes);
+            // SAFETY: the unit was taken for this reservation, is pinned, so that it stays its own until the pin ends, and is
+            // in no index, so that nobody else reads it; `&mut self` makes this the only reference. Memory of the arena is
+            // always initialised.
+            unsafe { std::slice::from_raw_parts_mut(address, bytes) }
+        })
+    }
+
+    /// Makes the value the key's.
+    ///
+    /// # Errors
+    /// The index or the log have no room for it.
+    pub fn commit(mut self, key: &Key<'_>, attributes: Attributes, now: UnixMs) -> Result<(), Refused> {
+        let units = std::mem::take(&mut self.units);
+        let tenant = Arc::clone(&self.tenant);
+        let mut guard = tenant.lock(self.shard);
+        if !guard.shard.end_reservation(&units) {
+            // Everything was removed after the value was written, as far as anybody can tell.
+            return Ok(());
+        }
+        let bytes = self.value_bytes;
+        let written = guard.relieved(now, |shard| {
+            // An expired item must not pass for the key's old one.
+            let _ = shard.peek(key, now);
+            shard.append_stub(key, bytes, &units, attributes, now)
+        });
+        if written.is_err() {
+            guard.shard.free_outside(units);
+        }
+        written
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.units.is_empty() {
+            return;
+        }
+        let units = std::mem::take(&mut self.units);
+        let mut guard = self.tenant.lock(self.shard);
+        if guard.shard.end_reservation(&units) {
+            guard.shard.free_outside(units);
+        }
     }
 }
 

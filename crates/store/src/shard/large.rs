@@ -137,26 +137,48 @@ impl Shard {
         attributes: Attributes,
         now: UnixMs,
     ) -> Result<(), Refused> {
-        let mut units: Vec<u32> = Vec::with_capacity(value.len().div_ceil(UNIT));
-        let mut stub = (value.len() as u32).to_le_bytes().to_vec();
-        for piece in value.chunks(UNIT) {
-            let Some(run) = self.take_unit(now) else {
-                self.free_outside(units);
-                return Err(Refused::Memory);
-            };
-            let address = self.arena().at(run.offset(), piece.len());
-            // SAFETY: the run was just taken: nobody else knows it, and it has room for a piece of at most a unit.
+        let units = self.take_units(value.len(), now)?;
+        for (unit, piece) in units.iter().zip(value.chunks(UNIT)) {
+            let address = self.arena().at(u64::from(*unit) << UNIT_SHIFT, piece.len());
+            // SAFETY: the unit was just taken: nobody else knows it, and it has room for a piece of at most a unit.
             unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), address, piece.len()) };
-            stub.extend_from_slice(&run.start.to_le_bytes());
-            self.outside.insert(run.start);
-            units.push(run.start);
         }
-        let draft = Draft { db: key.db, key: key.bytes, value: &stub, is_stub: true, attributes, accessed: second_of(now) };
-        let written = self.append(key, &draft, now);
+        let written = self.append_stub(key, value.len(), &units, attributes, now);
         if written.is_err() {
             self.free_outside(units);
         }
         written
+    }
+
+    /// Takes the units for a value of so many bytes.
+    pub(super) fn take_units(&mut self, value_bytes: usize, now: UnixMs) -> Result<Vec<u32>, Refused> {
+        let count = value_bytes.div_ceil(UNIT);
+        let mut units: Vec<u32> = Vec::with_capacity(count);
+        while units.len() < count {
+            let Some(run) = self.take_unit(now) else {
+                self.free_outside(units);
+                return Err(Refused::Memory);
+            };
+            self.outside.insert(run.start);
+            units.push(run.start);
+        }
+        Ok(units)
+    }
+
+    /// Makes a value in units of its own the key's. On failure the units are still the caller's.
+    pub(crate) fn append_stub(
+        &mut self,
+        key: &Key<'_>,
+        value_bytes: usize,
+        units: &[u32],
+        attributes: Attributes,
+        now: UnixMs,
+    ) -> Result<(), Refused> {
+        let numbers = std::iter::once(value_bytes as u32).chain(units.iter().copied());
+        let stub: Vec<u8> = numbers.flat_map(u32::to_le_bytes).collect();
+        let accessed = second_of(now);
+        let draft = Draft { db: key.db, key: key.bytes, value: &stub, is_stub: true, attributes, accessed };
+        self.append(key, &draft, now)
     }
 
     /// One unit, for which items are evicted if it must be.
@@ -172,7 +194,7 @@ impl Shard {
     }
 
     /// Puts the units of a value back, now or when the last reply that is being sent from them ends.
-    pub(super) fn free_outside(&mut self, units: Vec<u32>) {
+    pub(crate) fn free_outside(&mut self, units: Vec<u32>) {
         let Some(first) = units.first() else { return };
         if let Some(pinned) = self.outside_pins.get_mut(first) {
             pinned.doomed = true;

@@ -220,6 +220,14 @@ impl Shard {
         Some(self.read(slot, place, now))
     }
 
+    /// The same for a client whose reads shall not count as uses (CLIENT NO-TOUCH): counts for the hit ratio only.
+    pub fn get_unused(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
+        self.counters.gets += 1;
+        let (_, place) = self.lookup(key, now)?;
+        self.counters.hits += 1;
+        Some(self.found(place))
+    }
+
     /// Looks a key up without counting for the hit ratio, but as a use for eviction (TOUCH, GETRANGE and the like).
     pub fn access(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
         let (slot, place) = self.lookup(key, now)?;

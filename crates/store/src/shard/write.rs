@@ -18,6 +18,9 @@ const SEGMENTS_GOAL: u64 = 64;
 /// growth is due, 1.7 insertions per bucket later; two are enough, four leave room for a burst.
 const INDEX_STEP: u32 = 4;
 
+/// Copying so many bytes takes about 20 us, as long as a lock may be held; and above about this size whole units waste less
+/// than the ends of segments that the next value does not fit into.
+const INLINE_VALUE_MAX: usize = 256 << 10;
 /// A segment that ended with so large a part of it free is gone on with later.
 const UNFILLED_FRACTION: usize = 8;
 /// Such segments remembered at most: each is a few per cent of a shard at worst, and mostly there are none.
@@ -344,9 +347,10 @@ impl Shard {
         usual.max(order_of(bytes))
     }
 
-    /// The longest value that goes into the log: half a segment.
-    fn inline_value_max(&self) -> usize {
-        (UNIT_BYTES as usize) << self.segment_order(0) >> 1
+    /// The longest value that goes into the log.
+    pub(crate) fn inline_value_max(&self) -> usize {
+        let half_a_segment = (UNIT_BYTES as usize) << self.segment_order(0) >> 1;
+        half_a_segment.min(INLINE_VALUE_MAX)
     }
 
     /// Whether the next segment can only come from an eviction.

@@ -1,0 +1,30 @@
+# What people and CI do with this repository. Each target is a script or a cargo command of the same name: read that for
+# how it works.
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint ci bench experiments experiment
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: ## Install what is missing, build, and start Tidemark in the foreground
+	@scripts/run
+
+test: ## Install what is missing, and run every test
+	@scripts/test
+
+lint: ## Check format, clippy, the dependency table, and the rules of CONTRIBUTING.md
+	@scripts/lint
+
+ci: ## All that CI does: tests and lints
+	@.ci/run
+
+bench: ## Compare with memcached and Redis; writes docs/performance.json
+	@scripts/bench
+
+experiments: ## List the experiments with their durations
+	@scripts/experiment
+
+experiment: ## Run one experiment: make experiment NAME=...
+	@test -n "$(NAME)" || { echo "which one? make experiment NAME=..., see make experiments" >&2; exit 2; }
+	@scripts/experiment "$(NAME)"
