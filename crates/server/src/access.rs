@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tidemark_store::{Key, KeyHash, SHARDS_MAX, Shard, ShardGuard, TenantStore};
+use tidemark_store::{Attributes, Key, KeyHash, Refused, SHARDS_MAX, Shard, ShardGuard, TenantStore};
+use tidemark_types::UnixMs;
 
-use crate::limits::WINDOW_COMMANDS;
+use crate::limits::{LONG_VALUE_BYTES, WINDOW_COMMANDS};
 
 /// Locks on a tenant's shards, taken as they are needed.
 pub(crate) struct Access<'t> {
@@ -131,6 +132,24 @@ impl<'t> Access<'t> {
             (Held::One(_), Some(db)) => self.store.flush(db),
             (Held::One(_), None) => self.store.clear(),
         }
+    }
+
+    /// Writes an item. A long value is copied without a lock, unless several are held.
+    #[inline]
+    pub(crate) fn put(
+        &mut self,
+        key: &Key<'_>,
+        value: &[u8],
+        attributes: Attributes,
+        now: UnixMs,
+    ) -> Result<(), Refused> {
+        if value.len() >= LONG_VALUE_BYTES
+            && let Held::One(held) = &mut self.held
+        {
+            *held = None;
+            return self.store.put(key, value, attributes, now);
+        }
+        self.shard_of(key.hash).put(key, value, attributes, now)
     }
 
     /// Loads what the commands of a window will need ahead: first all buckets, then all items.

@@ -23,6 +23,9 @@ pub(crate) const REPLY_BYTES: usize = 256 << 10;
 /// A value of at least this size is sent from where it lies instead of being copied: two copies of 16 KiB cost more than a
 /// pin and a gathering send.
 pub(crate) const PIN_BYTES: usize = 16 << 10;
+/// A value of at least this size is copied into its place without holding the shard's lock: it takes more than the 20 us
+/// for which a lock may be held.
+pub(crate) const LONG_VALUE_BYTES: usize = 256 << 10;
 /// Without progress in sending for so long, a connection is closed: a reader this slow holds memory that others need.
 pub(crate) const STALLED_SEND: Duration = Duration::from_secs(30);
 /// A command that is incomplete for so long closes its connection: its sender is gone, or holds a buffer hostage.

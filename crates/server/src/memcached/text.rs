@@ -75,9 +75,13 @@ pub(crate) fn send_value(key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut E
 #[inline]
 pub(super) fn store(store: &Store<'_>, key: &Key<'_>, access: &mut Access<'_>, exec: &mut Exec<'_>) {
     exec.counts.add(Count::Sets, 1);
+    if let (Verb::Set, Some(attributes)) = (store.verb, attributes(store, exec)) {
+        let answer = stored(access.put(key, store.value, attributes, exec.now), exec);
+        return append_unless(store.noreply, answer, exec);
+    }
     let shard = access.shard_of(key.hash);
     let answer = match store.verb {
-        Verb::Set => put(store, key, shard, exec),
+        Verb::Set => stored_and_over(key, shard, exec),
         Verb::Add if shard.access(key, exec.now).is_some() => reply::NOT_STORED,
         Verb::Add => put(store, key, shard, exec),
         Verb::Replace if shard.peek(key, exec.now).is_some() => put(store, key, shard, exec),
@@ -90,13 +94,22 @@ pub(super) fn store(store: &Store<'_>, key: &Key<'_>, access: &mut Access<'_>, e
 
 #[inline]
 fn put(store: &Store<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut Exec<'_>) -> &'static [u8] {
-    let Ok(expiry) = expiry(store.exptime, exec.now) else {
-        // Stored and expired at once: what was there is gone, and nothing is there now.
-        shard.delete(key, exec.now);
-        return reply::STORED;
-    };
-    let attributes = Attributes { expiry, client_flags: store.flags, ..Attributes::default() };
-    stored(shard.put(key, store.value, attributes, exec.now), exec)
+    match attributes(store, exec) {
+        Some(attributes) => stored(shard.put(key, store.value, attributes, exec.now), exec),
+        None => stored_and_over(key, shard, exec),
+    }
+}
+
+/// What is stored beside the value; `None` if the item would be expired at once.
+fn attributes(store: &Store<'_>, exec: &Exec<'_>) -> Option<Attributes> {
+    let expiry = expiry(store.exptime, exec.now).ok()?;
+    Some(Attributes { expiry, client_flags: store.flags, ..Attributes::default() })
+}
+
+/// Stored and expired at once: what was there is gone, and nothing is there now.
+fn stored_and_over(key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &Exec<'_>) -> &'static [u8] {
+    shard.delete(key, exec.now);
+    reply::STORED
 }
 
 fn stored(result: Result<(), Refused>, exec: &mut Exec<'_>) -> &'static [u8] {
