@@ -39,7 +39,9 @@ impl Arena {
     /// Reserves `len` bytes, rounded up to whole blocks, without backing them with memory.
     pub(crate) fn reserve(len: u64) -> io::Result<Self> {
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the pool is larger than the address space");
-        let len = usize::try_from(len).map_err(|_| too_large())?.checked_next_multiple_of(BLOCK_BYTES);
+        let len = usize::try_from(len)
+            .map_err(|_| too_large())?
+            .checked_next_multiple_of(BLOCK_BYTES);
         let len = len.ok_or_else(too_large)?.max(BLOCK_BYTES);
         // One block more than asked for, so that an aligned range fits inside wherever the kernel puts it.
         let mapped = len.checked_add(BLOCK_BYTES).ok_or_else(too_large)?;
@@ -71,7 +73,8 @@ impl Arena {
             }
             aligned
         };
-        let base = NonNull::new(aligned).ok_or_else(|| io::Error::other("the system mapped the pool at address zero"))?;
+        let base =
+            NonNull::new(aligned).ok_or_else(|| io::Error::other("the system mapped the pool at address zero"))?;
         let arena = Self { base, len };
         // Where the system makes huge pages unasked, a unit of 64 KiB would cost 2 MiB on its first touch. Failure is
         // harmless (a kernel without huge pages).
@@ -94,7 +97,10 @@ impl Arena {
     /// going on would serve other tenants' bytes.
     #[inline]
     pub(crate) fn at(&self, offset: u64, len: usize) -> *mut u8 {
-        assert!((offset as usize).saturating_add(len) <= self.len, "offset {offset} + {len} is outside of the arena");
+        assert!(
+            (offset as usize).saturating_add(len) <= self.len,
+            "offset {offset} + {len} is outside of the arena"
+        );
         // SAFETY: checked to be inside the mapping.
         unsafe { self.base.as_ptr().add(offset as usize) }
     }
@@ -122,7 +128,15 @@ impl Arena {
     /// Asks for huge pages in the range (`true`) or ordinary ones.
     pub(crate) fn set_huge(&self, offset: u64, len: usize, huge: bool) {
         // Failure leaves ordinary pages: slower, not wrong.
-        let _ = self.advise(offset, len, if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE });
+        let _ = self.advise(
+            offset,
+            len,
+            if huge {
+                libc::MADV_HUGEPAGE
+            } else {
+                libc::MADV_NOHUGEPAGE
+            },
+        );
     }
 
     /// Backs the range with physical memory now, zeroed where it was not backed before.
@@ -147,7 +161,11 @@ impl Arena {
         // SAFETY: [address, address + len) is inside our own anonymous mapping (checked by `at`); no advice that is passed
         // here unmaps or moves it. DONTNEED discards contents, which the callers own.
         let status = unsafe { libc::madvise(address.cast(), len, advice) };
-        if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 }
 

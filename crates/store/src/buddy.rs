@@ -28,15 +28,14 @@ impl Buddy {
 
     /// The lowest free run of this order; larger runs are split for it.
     pub(crate) fn take_low(&mut self, order: u8) -> Option<u32> {
-        let start = (order..=BLOCK_ORDER).find_map(|larger| {
+        (order..=BLOCK_ORDER).find_map(|larger| {
             let start = self.free[larger as usize].pop_first()?;
             // Give back the upper halves: the run keeps its lower end.
             for half in order..larger {
                 self.free[half as usize].insert(start + (1 << half));
             }
             Some(start)
-        });
-        start
+        })
     }
 
     /// The highest whole block that is free.

@@ -43,14 +43,21 @@ impl Ghosts {
         let bytes = ghosts.div_ceil(SLOTS as u64) * BUCKET_BYTES as u64;
         let units = bytes.div_ceil(UNIT_BYTES).max(1);
         let order = (units.next_power_of_two().trailing_zeros() as u8).min(BLOCK_ORDER - 1);
-        GhostMemory { order, runs: units.div_ceil(1 << order) as usize }
+        GhostMemory {
+            order,
+            runs: units.div_ceil(1 << order) as usize,
+        }
     }
 
     /// A store for about `ghosts` ghosts in runs of [`Self::memory_for`], which must be zeroed.
     pub(crate) fn new(runs: Vec<Run>, ghosts: u64) -> Self {
         let run_buckets = runs.first().map_or(1, |run| run.bytes() / BUCKET_BYTES) as u64;
         let buckets = ghosts.div_ceil(SLOTS as u64).clamp(1, run_buckets * runs.len() as u64);
-        Self { run_shift: run_buckets.trailing_zeros(), runs, buckets }
+        Self {
+            run_shift: run_buckets.trailing_zeros(),
+            runs,
+            buckets,
+        }
     }
 
     /// The memory, to be put back.
@@ -81,7 +88,10 @@ impl Ghosts {
     pub(crate) fn take(&mut self, arena: &Arena, hash: KeyHash) -> bool {
         let wanted = hash.fingerprint();
         let bucket = self.bucket_mut(arena, hash);
-        let found = bucket.fingerprints.iter_mut().find(|fingerprint| **fingerprint == wanted);
+        let found = bucket
+            .fingerprints
+            .iter_mut()
+            .find(|fingerprint| **fingerprint == wanted);
         found.map(|fingerprint| *fingerprint = 0).is_some()
     }
 
@@ -122,7 +132,9 @@ mod tests {
         let arena = &pool.core().arena;
         let count = 10_000;
         let memory = Ghosts::memory_for(count);
-        let runs = (0..memory.runs).map(|_| pool.core().take(memory.order).unwrap()).collect();
+        let runs = (0..memory.runs)
+            .map(|_| pool.core().take(memory.order).unwrap())
+            .collect();
         let mut ghosts = Ghosts::new(runs, count);
         assert!((10_000..10_100).contains(&ghosts.capacity()), "{}", ghosts.capacity());
         (0..5 * count).for_each(|n| ghosts.insert(arena, hash(n)));
@@ -140,9 +152,13 @@ mod tests {
 
     #[test]
     fn memory_fits_the_number() {
-        for (ghosts, order, runs) in
-            [(1, 0, 1), (31 * 1024, 0, 1), (31 * 1024 + 1, 1, 1), (200_000, 3, 1), (5_000_000, 4, 10)]
-        {
+        for (ghosts, order, runs) in [
+            (1, 0, 1),
+            (31 * 1024, 0, 1),
+            (31 * 1024 + 1, 1, 1),
+            (200_000, 3, 1),
+            (5_000_000, 4, 10),
+        ] {
             assert_eq!(Ghosts::memory_for(ghosts), GhostMemory { order, runs }, "{ghosts}");
         }
     }

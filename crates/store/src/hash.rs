@@ -15,7 +15,9 @@ pub struct Hasher {
 impl Hasher {
     /// A hasher of this seed: equal seeds give equal hashes.
     pub fn with_seed(seed: u64) -> Self {
-        Self { secrets: RapidSecrets::seed(seed) }
+        Self {
+            secrets: RapidSecrets::seed(seed),
+        }
     }
 
     /// A hasher whose seed nobody outside knows.
@@ -111,7 +113,11 @@ mod tests {
             }
             // A binomial(8000, 1/8) is within 6 standard deviations (30) of its mean all but once in 10^9.
             assert!(shards.iter().all(|&n| n.abs_diff(1000) < 180), "db {db}: {shards:?}");
-            assert!(tags.len() > 7300, "db {db}: {} of about 7,530 different tags", tags.len());
+            assert!(
+                tags.len() > 7300,
+                "db {db}: {} of about 7,530 different tags",
+                tags.len()
+            );
         }
     }
 }

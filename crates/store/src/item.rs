@@ -92,7 +92,9 @@ impl Attributes {
     /// The bits of the optional fields that they need.
     fn optional_fields(&self) -> u8 {
         let flag = |present: bool, bit: u8| if present { bit } else { 0 };
-        flag(self.expiry.is_some(), EXPIRES) | flag(self.client_flags != 0, CLIENT_FLAGS) | flag(self.token.is_some(), TOKEN)
+        flag(self.expiry.is_some(), EXPIRES)
+            | flag(self.client_flags != 0, CLIENT_FLAGS)
+            | flag(self.token.is_some(), TOKEN)
     }
 
     /// Whether an item with these attributes is laid out as one with the others, so that they can be changed in place.
@@ -183,7 +185,10 @@ impl<'a> Item<'a> {
     #[inline]
     pub(crate) unsafe fn at(at: *mut u8) -> Self {
         // SAFETY: the beginning of an item is not null.
-        Self { at: unsafe { NonNull::new_unchecked(at) }, segment: PhantomData }
+        Self {
+            at: unsafe { NonNull::new_unchecked(at) },
+            segment: PhantomData,
+        }
     }
 
     #[inline]
@@ -213,16 +218,18 @@ impl<'a> Item<'a> {
     #[inline]
     fn key_bytes(&self) -> usize {
         let short = self.byte(1);
-        if short == 255 { self.le(LONG_KEY_AT[self.fields()] as usize, 3) as usize } else { short as usize }
+        if short == 255 {
+            self.le(LONG_KEY_AT[self.fields()] as usize, 3) as usize
+        } else {
+            short as usize
+        }
     }
 
     /// The key, without its database.
     #[inline]
     pub(crate) fn key(&self) -> &'a [u8] {
         // SAFETY: the key lies inside of the item, which is readable for 'a.
-        unsafe {
-            std::slice::from_raw_parts(self.at.add(KEY_AT[self.fields()] as usize).as_ptr(), self.key_bytes())
-        }
+        unsafe { std::slice::from_raw_parts(self.at.add(KEY_AT[self.fields()] as usize).as_ptr(), self.key_bytes()) }
     }
 
     /// The value; for a stub the list of units.
@@ -231,7 +238,10 @@ impl<'a> Item<'a> {
         let offset = KEY_AT[self.fields()] as usize + self.key_bytes();
         // SAFETY: the value lies inside of the item, which is readable for 'a.
         unsafe {
-            std::slice::from_raw_parts(self.at.add(offset).as_ptr(), (self.length_word() & LENGTH_MASK) as usize)
+            std::slice::from_raw_parts(
+                self.at.add(offset).as_ptr(),
+                (self.length_word() & LENGTH_MASK) as usize,
+            )
         }
     }
 
@@ -239,7 +249,11 @@ impl<'a> Item<'a> {
     #[inline]
     pub(crate) fn db(&self) -> u8 {
         // DB is the first of the optional fields.
-        if self.byte(0) & DB == 0 { 0 } else { self.byte(HEADER_BYTES) }
+        if self.byte(0) & DB == 0 {
+            0
+        } else {
+            self.byte(HEADER_BYTES)
+        }
     }
 
     /// Bytes that the item takes.
@@ -281,7 +295,11 @@ impl<'a> Item<'a> {
 
     pub(crate) fn client_flags(&self) -> u32 {
         let fields = self.fields();
-        if fields & CLIENT_FLAGS as usize == 0 { 0 } else { self.le(CLIENT_FLAGS_AT[fields] as usize, 4) as u32 }
+        if fields & CLIENT_FLAGS as usize == 0 {
+            0
+        } else {
+            self.le(CLIENT_FLAGS_AT[fields] as usize, 4) as u32
+        }
     }
 
     pub(crate) fn token(&self) -> Option<u64> {
@@ -339,7 +357,11 @@ impl<'a> Item<'a> {
                 write_le(at.add(EXPIRES_AT[fields] as usize), expiry.0.min(EXPIRY_MAX.0), 6);
             }
             if attributes.client_flags != 0 {
-                write_le(at.add(CLIENT_FLAGS_AT[fields] as usize), u64::from(attributes.client_flags), 4);
+                write_le(
+                    at.add(CLIENT_FLAGS_AT[fields] as usize),
+                    u64::from(attributes.client_flags),
+                    4,
+                );
             }
             if let Some(token) = attributes.token {
                 write_le(at.add(TOKEN_AT[fields] as usize), token, 8);
@@ -392,7 +414,10 @@ pub(crate) unsafe fn write_filler(at: *mut u8, bytes: usize) {
 }
 
 fn field_bytes(bit: u8) -> usize {
-    FIELDS.iter().find(|(field, _)| *field == bit).map_or(0, |(_, bytes)| *bytes)
+    FIELDS
+        .iter()
+        .find(|(field, _)| *field == bit)
+        .map_or(0, |(_, bytes)| *bytes)
 }
 
 /// # Safety
@@ -437,20 +462,39 @@ mod tests {
     #[test]
     fn marks_and_times_change_in_place() {
         let expiry = Some(UnixMs(1_700_000_000_123));
-        let attributes = Attributes { expiry, token: Some(5), ..Attributes::default() };
-        let draft = Draft { db: 3, key: b"k", value: b"value", is_stub: false, attributes, accessed: 1 };
+        let attributes = Attributes {
+            expiry,
+            token: Some(5),
+            ..Attributes::default()
+        };
+        let draft = Draft {
+            db: 3,
+            key: b"k",
+            value: b"value",
+            is_stub: false,
+            attributes,
+            accessed: 1,
+        };
         let mut buffer = written(&draft);
         let item = item(&mut buffer);
         assert!(!item.is_used() && !item.is_dead());
         // SAFETY: the buffer belongs to this test.
         unsafe {
             item.note_access(65_535);
-            item.set_attributes(&Attributes { expiry: Some(UnixMs(42)), stale: true, ..attributes });
+            item.set_attributes(&Attributes {
+                expiry: Some(UnixMs(42)),
+                stale: true,
+                ..attributes
+            });
             item.kill();
         }
         assert!(item.is_used() && item.is_dead());
         assert_eq!(item.accessed(), 65_535);
-        let expected = Attributes { expiry: Some(UnixMs(42)), stale: true, ..attributes };
+        let expected = Attributes {
+            expiry: Some(UnixMs(42)),
+            stale: true,
+            ..attributes
+        };
         assert_eq!(item.attributes(), expected);
         assert_eq!((item.db(), item.key(), item.value()), (3, &b"k"[..], &b"value"[..]));
     }

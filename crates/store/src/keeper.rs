@@ -33,7 +33,10 @@ impl fmt::Debug for KeeperInbox {
 impl KeeperInbox {
     /// An inbox; `wake` is called when something came in, from any thread, also under a shard's lock.
     pub fn new(wake: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
-        Arc::new(Self { messages: Mutex::new(Vec::new()), wake })
+        Arc::new(Self {
+            messages: Mutex::new(Vec::new()),
+            wake,
+        })
     }
 
     pub(crate) fn push(&self, visit: Visit) {
@@ -64,7 +67,11 @@ pub struct Keeper {
 impl Keeper {
     /// A keeper that is told what to do through `inbox`.
     pub fn new(inbox: Arc<KeeperInbox>) -> Self {
-        Self { inbox, busy: VecDeque::new(), waiting: VecDeque::new() }
+        Self {
+            inbox,
+            busy: VecDeque::new(),
+            waiting: VecDeque::new(),
+        }
     }
 
     /// Does upkeep for about `slice` at most. Returns how long there is nothing to do: zero if there is more now, `None` if

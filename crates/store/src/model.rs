@@ -112,7 +112,12 @@ impl Model {
         }
         self.audit();
         // A store that never holds anything would pass everything above.
-        assert!(self.hits > self.load.operations / 200, "{} hits, {} refused", self.hits, self.refused);
+        assert!(
+            self.hits > self.load.operations / 200,
+            "{} hits, {} refused",
+            self.hits,
+            self.refused
+        );
         self.pins.clear();
         self.reservations.clear();
         self.tenant.clear();
@@ -145,12 +150,16 @@ impl Model {
     }
 
     fn name(&mut self) -> Name {
-        let db = if self.random.chance(3) { self.random.below(self.load.dbs) as u8 } else { 0 };
+        let db = if self.random.chance(3) {
+            self.random.below(self.load.dbs) as u8
+        } else {
+            0
+        };
         // Skewed: half of all operations are on an eighth of the keys.
         let fraction = (self.random.next() >> 11) as f64 / (1_u64 << 53) as f64;
         let n = (fraction.powi(3) * self.load.keys as f64) as u64;
         let mut key = format!("key-{n}").into_bytes();
-        if n % 97 == 0 {
+        if n.is_multiple_of(97) {
             key.resize(300 + n as usize % 1000, b'x');
         }
         (db, key)
@@ -161,8 +170,18 @@ impl Model {
             let life = 1 << self.random.below(16);
             self.now.plus(Duration::from_millis(1 + self.random.below(life)))
         });
-        let client_flags = if self.random.chance(4) { self.random.next() as u32 } else { 0 };
-        Attributes { expiry, client_flags, token: None, stale: false, won: false }
+        let client_flags = if self.random.chance(4) {
+            self.random.next() as u32
+        } else {
+            0
+        };
+        Attributes {
+            expiry,
+            client_flags,
+            token: None,
+            stale: false,
+            won: false,
+        }
     }
 
     fn write(&mut self, (db, key): Name) {
@@ -177,17 +196,25 @@ impl Model {
         if self.random.chance(10) {
             let token = self.tenant.lock(self.tenant.shard_of(handle.hash)).new_token();
             attributes.token = Some(token);
-            assert!(self.tokens.entry((db, key.clone())).or_default().insert(token), "a token twice");
+            assert!(
+                self.tokens.entry((db, key.clone())).or_default().insert(token),
+                "a token twice"
+            );
         }
         let written = if self.random.chance(2) {
             self.tenant.put(&handle, &value, attributes, self.now)
         } else {
-            self.tenant.lock(self.tenant.shard_of(handle.hash)).put(&handle, &value, attributes, self.now)
+            self.tenant
+                .lock(self.tenant.shard_of(handle.hash))
+                .put(&handle, &value, attributes, self.now)
         };
         if written.is_ok() {
             let mut shard = self.tenant.lock(self.tenant.shard_of(handle.hash));
             let found = shard.peek(&handle, self.now);
-            assert!(found.is_none_or(|found| found.value().to_vec() == value), "not what was just written");
+            assert!(
+                found.is_none_or(|found| found.value().to_vec() == value),
+                "not what was just written"
+            );
             drop(shard);
             self.expected.insert((db, key), Expected { value, attributes });
         } else {
@@ -205,7 +232,10 @@ impl Model {
                 assert_eq!(found.attributes(), expected.attributes, "{name:?}");
                 assert_eq!(found.value().len(), expected.value.len(), "{name:?}");
                 assert!(found.value().to_vec() == expected.value, "{name:?}: another value");
-                assert!(expected.attributes.expiry.is_none_or(|expiry| expiry > self.now), "{name:?} has expired");
+                assert!(
+                    expected.attributes.expiry.is_none_or(|expiry| expiry > self.now),
+                    "{name:?} has expired"
+                );
                 let (from, to) = (expected.value.len() / 3, expected.value.len() / 2);
                 let mut part = Vec::new();
                 found.value().append_range(from, to, &mut part);
@@ -234,7 +264,10 @@ impl Model {
             UnixMs(self.now.0 + self.random.below(life) - (life / 16).min(1))
         });
         let handle = self.tenant.key(name.0, &name.1);
-        let done = self.tenant.lock(self.tenant.shard_of(handle.hash)).set_expiry(&handle, expiry, self.now);
+        let done = self
+            .tenant
+            .lock(self.tenant.shard_of(handle.hash))
+            .set_expiry(&handle, expiry, self.now);
         match (done, self.expected.get_mut(name)) {
             (Ok(true), Some(expected)) => expected.attributes.expiry = expiry,
             (Ok(true), None) => panic!("{name:?} should not be there"),
@@ -245,12 +278,24 @@ impl Model {
 
     fn take_token(&mut self, name: &Name) {
         let handle = self.tenant.key(name.0, &name.1);
-        let token = self.tenant.lock(self.tenant.shard_of(handle.hash)).token(&handle, self.now);
+        let token = self
+            .tenant
+            .lock(self.tenant.shard_of(handle.hash))
+            .token(&handle, self.now);
         let Ok(Some(token)) = token else { return };
-        let expected = self.expected.get_mut(name).unwrap_or_else(|| panic!("{name:?} should not be there"));
+        let expected = self
+            .expected
+            .get_mut(name)
+            .unwrap_or_else(|| panic!("{name:?} should not be there"));
         if expected.attributes.token != Some(token) {
-            assert_eq!(expected.attributes.token, None, "{name:?}: a token changed without a write");
-            assert!(self.tokens.entry(name.clone()).or_default().insert(token), "{name:?}: a token twice");
+            assert_eq!(
+                expected.attributes.token, None,
+                "{name:?}: a token changed without a write"
+            );
+            assert!(
+                self.tokens.entry(name.clone()).or_default().insert(token),
+                "{name:?}: a token twice"
+            );
             expected.attributes.token = Some(token);
         }
     }
@@ -259,7 +304,9 @@ impl Model {
         let (stale, won) = (self.random.chance(2), self.random.chance(2));
         let handle = self.tenant.key(name.0, &name.1);
         let mut shard = self.tenant.lock(self.tenant.shard_of(handle.hash));
-        let Some(before) = shard.peek(&handle, self.now).map(|found| found.attributes()) else { return };
+        let Some(before) = shard.peek(&handle, self.now).map(|found| found.attributes()) else {
+            return;
+        };
         if shard.set_attributes(&handle, Attributes { stale, won, ..before }, self.now) == Ok(true) {
             let attributes = &mut self.expected.get_mut(name).unwrap().attributes;
             (attributes.stale, attributes.won) = (stale, won);
@@ -274,12 +321,20 @@ impl Model {
 
     fn change_grant(&mut self) {
         let (low, high) = (4 * UNIT_BYTES, 2 * self.load.grant_bytes);
-        let grant = if self.random.chance(4) { low + self.random.below(high - low) } else { self.load.grant_bytes };
+        let grant = if self.random.chance(4) {
+            low + self.random.below(high - low)
+        } else {
+            self.load.grant_bytes
+        };
         self.tenant.set_grant(grant, 0);
         if self.random.chance(2) {
             while self.keeper.run(self.now, Duration::from_secs(1)) == Some(Duration::ZERO) {}
             if self.pins.is_empty() && self.reservations.is_empty() {
-                assert!(self.tenant.usage_bytes() <= grant, "{} of {grant}", self.tenant.usage_bytes());
+                assert!(
+                    self.tenant.usage_bytes() <= grant,
+                    "{} of {grant}",
+                    self.tenant.usage_bytes()
+                );
             }
         }
     }
@@ -287,7 +342,9 @@ impl Model {
     fn pin(&mut self, name: &Name) {
         let handle = self.tenant.key(name.0, &name.1);
         let mut shard = self.tenant.lock(self.tenant.shard_of(handle.hash));
-        let Some(found) = shard.get(&handle, self.now) else { return };
+        let Some(found) = shard.get(&handle, self.now) else {
+            return;
+        };
         let value: Value<'_> = found.value();
         let (copy, length) = (value.to_vec(), value.len());
         if self.pins.len() < 8
@@ -314,12 +371,15 @@ impl Model {
             }
             assert!(rest.is_empty());
             let attributes = self.attributes();
-            self.reservations.push((reservation, name, Expected { value, attributes }));
+            self.reservations
+                .push((reservation, name, Expected { value, attributes }));
         }
     }
 
     fn end_reservation(&mut self) {
-        let Some((reservation, name, new)) = self.reservations.pop() else { return };
+        let Some((reservation, name, new)) = self.reservations.pop() else {
+            return;
+        };
         if self.random.chance(4) {
             return;
         }
@@ -356,10 +416,16 @@ impl Model {
             }
         }
         for key in &seen {
-            assert!(self.expected.contains_key(&(db, key.clone())), "{db} {key:?} should not be there");
+            assert!(
+                self.expected.contains_key(&(db, key.clone())),
+                "{db} {key:?} should not be there"
+            );
         }
         // What is there without having been seen was missed by the scan.
-        let missed = self.expected.keys().filter(|(of, key)| *of == db && !seen.contains(key));
+        let missed = self
+            .expected
+            .keys()
+            .filter(|(of, key)| *of == db && !seen.contains(key));
         for (_, key) in missed {
             let handle = self.tenant.key(db, key);
             let mut shard = self.tenant.lock(self.tenant.shard_of(handle.hash));
@@ -396,40 +462,114 @@ const PLAIN: Load = Load {
 fn small_items_under_every_policy() {
     for (seed, policy) in (1..).zip(Policy::ALL) {
         Model::new(Load { seed, policy, ..PLAIN }).run();
-        Model::new(Load { seed: seed + 10, policy, grant_bytes: 8 * MIB, keys: 60_000, ..PLAIN }).run();
+        Model::new(Load {
+            seed: seed + 10,
+            policy,
+            grant_bytes: 8 * MIB,
+            keys: 60_000,
+            ..PLAIN
+        })
+        .run();
     }
 }
 
 #[test]
 fn many_databases_and_flushes() {
-    Model::new(Load { seed: 21, policy: Policy::S3Fifo, dbs: DATABASES as u64, grant_bytes: 6 * MIB, ..PLAIN }).run();
-    Model::new(Load { seed: 22, policy: Policy::Clock, dbs: 3, keys: 2_000, ..PLAIN }).run();
+    Model::new(Load {
+        seed: 21,
+        policy: Policy::S3Fifo,
+        dbs: DATABASES as u64,
+        grant_bytes: 6 * MIB,
+        ..PLAIN
+    })
+    .run();
+    Model::new(Load {
+        seed: 22,
+        policy: Policy::Clock,
+        dbs: 3,
+        keys: 2_000,
+        ..PLAIN
+    })
+    .run();
 }
 
 #[test]
 fn large_values_and_pins() {
-    let large = Load { large_one_in: 50, keys: 500, value_max: 5_000, operations: 20_000, ..PLAIN };
-    Model::new(Load { seed: 31, grant_bytes: 8 * MIB, ..large }).run();
-    Model::new(Load { seed: 32, grant_bytes: 24 * MIB, policy: Policy::Clock, ..large }).run();
-    Model::new(Load { seed: 33, grant_bytes: 16 * MIB, policy: Policy::S3Fifo, shards: 4, ..large }).run();
+    let large = Load {
+        large_one_in: 50,
+        keys: 500,
+        value_max: 5_000,
+        operations: 20_000,
+        ..PLAIN
+    };
+    Model::new(Load {
+        seed: 31,
+        grant_bytes: 8 * MIB,
+        ..large
+    })
+    .run();
+    Model::new(Load {
+        seed: 32,
+        grant_bytes: 24 * MIB,
+        policy: Policy::Clock,
+        ..large
+    })
+    .run();
+    Model::new(Load {
+        seed: 33,
+        grant_bytes: 16 * MIB,
+        policy: Policy::S3Fifo,
+        shards: 4,
+        ..large
+    })
+    .run();
 }
 
 #[test]
 fn several_shards_share_a_grant() {
-    Model::new(Load { seed: 41, shards: 8, grant_bytes: 3 * MIB, policy: Policy::S3Fifo, ..PLAIN }).run();
-    Model::new(Load { seed: 42, shards: 4, grant_bytes: 6 * MIB, policy: Policy::Clock, dbs: 2, ..PLAIN }).run();
+    Model::new(Load {
+        seed: 41,
+        shards: 8,
+        grant_bytes: 3 * MIB,
+        policy: Policy::S3Fifo,
+        ..PLAIN
+    })
+    .run();
+    Model::new(Load {
+        seed: 42,
+        shards: 4,
+        grant_bytes: 6 * MIB,
+        policy: Policy::Clock,
+        dbs: 2,
+        ..PLAIN
+    })
+    .run();
 }
 
 #[test]
 fn huge_segments() {
-    let huge = Load { grant_bytes: 140 * MIB, keys: 60_000, value_max: 8_000, operations: 120_000, ..PLAIN };
-    Model::new(Load { seed: 51, policy: Policy::S3Fifo, ..huge }).run();
+    let huge = Load {
+        grant_bytes: 140 * MIB,
+        keys: 60_000,
+        value_max: 8_000,
+        operations: 120_000,
+        ..PLAIN
+    };
+    Model::new(Load {
+        seed: 51,
+        policy: Policy::S3Fifo,
+        ..huge
+    })
+    .run();
 }
 
 /// Other seeds than the fixed ones: a few at each run, more with `TIDEMARK_MODEL_SEEDS`.
 #[test]
 fn other_seeds() {
-    let count = std::env::var("TIDEMARK_MODEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
+    let count = std::env::var("TIDEMARK_MODEL_SEEDS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(3);
     let mut seed_bytes = [0; 8];
     getrandom::fill(&mut seed_bytes).unwrap();
     let mut random = Random(u64::from_le_bytes(seed_bytes));

@@ -52,7 +52,9 @@ impl Pool {
         let mut pool = Self::without_thread(pool_bytes, reserve_bytes)?;
         let core = Arc::clone(&pool.core);
         core.state.lock().has_thread = true;
-        let thread = std::thread::Builder::new().name("tidemark-pool".into()).spawn(move || core.serve())?;
+        let thread = std::thread::Builder::new()
+            .name("tidemark-pool".into())
+            .spawn(move || core.serve())?;
         pool.thread = Some(thread);
         Ok(pool)
     }
@@ -66,7 +68,9 @@ impl Pool {
         if pool_bytes > PLACES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pool is at most 1 TiB"));
         }
-        let reserve = reserve_bytes.unwrap_or_else(system_memory_bytes).clamp(pool_bytes, PLACES_MAX);
+        let reserve = reserve_bytes
+            .unwrap_or_else(system_memory_bytes)
+            .clamp(pool_bytes, PLACES_MAX);
         // Strict overcommit may refuse the machine's whole memory but grant the pool's, with a quarter for fragmentation.
         let arena = Arena::reserve(reserve).or_else(|_| Arena::reserve(pool_bytes + pool_bytes / 4))?;
         let units = arena.units();
@@ -89,7 +93,10 @@ impl Pool {
             used_units: AtomicU64::new(0),
             resident_free_units: AtomicU64::new(0),
         };
-        Ok(Self { core: Arc::new(core), thread: None })
+        Ok(Self {
+            core: Arc::new(core),
+            thread: None,
+        })
     }
 
     /// Changes the limit. Tenants that hold more are brought down by their grants, not by the pool.
@@ -194,7 +201,11 @@ impl PoolCore {
         }
         if let Some(start) = state.dirty[order as usize].pop_back() {
             self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
-            return Some(Run { start, order, clean: false });
+            return Some(Run {
+                start,
+                order,
+                clean: false,
+            });
         }
         let start = state.buddy.take_low(order).or_else(|| {
             self.reclaim(&mut state);
@@ -207,9 +218,14 @@ impl PoolCore {
         let block = (start / BLOCK_UNITS) as usize;
         if std::mem::take(&mut state.huge_blocks[block]) {
             // The block was one huge page before. Without this, its first touch would back all of it again.
-            self.arena.set_huge((block as u64) * BLOCK_BYTES as u64, BLOCK_BYTES, false);
+            self.arena
+                .set_huge((block as u64) * BLOCK_BYTES as u64, BLOCK_BYTES, false);
         }
-        Some(Run { start, order, clean: true })
+        Some(Run {
+            start,
+            order,
+            clean: true,
+        })
     }
 
     /// Takes a whole block that is backed by memory already (one huge page where the system has them). `None` if the budget
@@ -222,16 +238,31 @@ impl PoolCore {
         state.last_demand = Instant::now();
         state.wanted = state.wanted.saturating_sub(1);
         let order = BLOCK_ORDER;
-        let ready = state.ready.pop().map(|start| Run { start, order, clean: true });
-        let warm = ready.or_else(|| Some(Run { start: state.dirty[order as usize].pop_back()?, order, clean: false }));
+        let ready = state.ready.pop().map(|start| Run {
+            start,
+            order,
+            clean: true,
+        });
+        let warm = ready.or_else(|| {
+            Some(Run {
+                start: state.dirty[order as usize].pop_back()?,
+                order,
+                clean: false,
+            })
+        });
         if let Some(run) = warm {
-            self.resident_free_units.fetch_sub(u64::from(BLOCK_UNITS), Ordering::Relaxed);
+            self.resident_free_units
+                .fetch_sub(u64::from(BLOCK_UNITS), Ordering::Relaxed);
             return Some(run);
         }
         if !state.has_thread
             && let Some(start) = self.prepare_block(&mut state)
         {
-            return Some(Run { start, order, clean: true });
+            return Some(Run {
+                start,
+                order,
+                clean: true,
+            });
         }
         self.used_units.fetch_sub(u64::from(BLOCK_UNITS), Ordering::Relaxed);
         None
@@ -300,7 +331,11 @@ impl PoolCore {
     /// Returns the memory of a run to the system and its units to the buddy. Holds the lock meanwhile: for callers that have
     /// no thread to leave it to.
     fn release(&self, state: &mut State, start: u32, order: u8) {
-        let run = Run { start, order, clean: false };
+        let run = Run {
+            start,
+            order,
+            clean: false,
+        };
         // On failure the run is merely not zero, which only `clean` promises; it is overwritten or released again later.
         if self.arena.release(run.offset(), run.bytes()).is_ok() {
             state.buddy.put(start, order);
@@ -314,7 +349,10 @@ impl PoolCore {
     fn reclaim(&self, state: &mut State) {
         let dirty = std::mem::take(&mut state.dirty);
         let ready = std::mem::take(&mut state.ready);
-        let all = dirty.into_iter().zip(0..).flat_map(|(runs, order)| runs.into_iter().map(move |start| (start, order)));
+        let all = dirty
+            .into_iter()
+            .zip(0..)
+            .flat_map(|(runs, order)| runs.into_iter().map(move |start| (start, order)));
         for (start, order) in all.chain(ready.into_iter().map(|start| (start, BLOCK_ORDER))) {
             self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
             self.release(state, start, order);
@@ -342,7 +380,11 @@ impl PoolCore {
         let mut state = self.state.lock();
         while !state.stopping {
             if let Some((start, order)) = state.next_dirty() {
-                let run = Run { start, order, clean: false };
+                let run = Run {
+                    start,
+                    order,
+                    clean: false,
+                };
                 parking_lot::MutexGuard::unlocked(&mut state, || {
                     // Failure: see `release`. The run goes back to the free ones all the same; it costs resident memory
                     // until it is used and freed again.
@@ -375,7 +417,8 @@ impl PoolCore {
         state.huge_blocks[(start / BLOCK_UNITS) as usize] = true;
         let backed = parking_lot::MutexGuard::unlocked(state, || self.back_with_memory(start));
         if backed {
-            self.resident_free_units.fetch_add(u64::from(BLOCK_UNITS), Ordering::Relaxed);
+            self.resident_free_units
+                .fetch_add(u64::from(BLOCK_UNITS), Ordering::Relaxed);
             state.ready.push(start);
         } else {
             state.buddy.put(start, BLOCK_ORDER);
@@ -387,7 +430,9 @@ impl PoolCore {
 impl State {
     /// The next freed run to return, larger ones first.
     fn next_dirty(&mut self) -> Option<(u32, u8)> {
-        (0..=BLOCK_ORDER).rev().find_map(|order| Some((self.dirty[order as usize].pop_front()?, order)))
+        (0..=BLOCK_ORDER)
+            .rev()
+            .find_map(|order| Some((self.dirty[order as usize].pop_front()?, order)))
     }
 }
 
@@ -450,14 +495,21 @@ mod tests {
         let pool = Pool::start(64 * MIB, Some(128 * MIB)).unwrap();
         let core = pool.core();
         core.expect_block();
-        assert_eq!(settled(&pool, |s| s.resident_free_bytes == 2 * MIB).resident_free_bytes, 2 * MIB);
+        assert_eq!(
+            settled(&pool, |s| s.resident_free_bytes == 2 * MIB).resident_free_bytes,
+            2 * MIB
+        );
         let block = core.take_block().expect("one block is ready");
         assert_eq!(pool.stats().usage_bytes, 2 * MIB);
         let small = core.take(2).unwrap();
         core.put(small);
         core.put(block);
         let stats = settled(&pool, |s| s.resident_free_bytes == 0);
-        assert_eq!((stats.usage_bytes, stats.resident_free_bytes), (0, 0), "also what was kept ready is returned when idle");
+        assert_eq!(
+            (stats.usage_bytes, stats.resident_free_bytes),
+            (0, 0),
+            "also what was kept ready is returned when idle"
+        );
     }
 
     #[test]

@@ -64,7 +64,9 @@ impl Segment {
     /// Counts bytes that expire.
     pub(crate) fn add_expiry(&mut self, expiry: Option<UnixMs>, bytes: usize) {
         if let Some(expiry) = expiry {
-            self.expiries.get_or_insert_default().add(self.opened, expiry, bytes as u32);
+            self.expiries
+                .get_or_insert_default()
+                .add(self.opened, expiry, bytes as u32);
         }
     }
 
@@ -145,7 +147,9 @@ impl Segments {
     pub(crate) fn remove(&mut self, id: SegmentId) -> Segment {
         let segment = self.slots[id.0 as usize].take();
         self.free.push(id.0);
-        let Some(segment) = segment else { unreachable!("segment {} was removed before", id.0) };
+        let Some(segment) = segment else {
+            unreachable!("segment {} was removed before", id.0)
+        };
         segment
     }
 
@@ -196,7 +200,11 @@ mod tests {
 
     fn segment() -> Segment {
         Segment {
-            run: Run { start: 1, order: 0, clean: true },
+            run: Run {
+                start: 1,
+                order: 0,
+                clean: true,
+            },
             queue: Queue::Main,
             state: State::Open,
             used_bytes: 1000,
@@ -214,7 +222,11 @@ mod tests {
         let mut segment = segment();
         assert_eq!(segment.mostly_expired_at(), None);
         segment.add_expiry(at(900), 400);
-        assert_eq!(segment.mostly_expired_at(), None, "400 of 1000 bytes are less than half");
+        assert_eq!(
+            segment.mostly_expired_at(),
+            None,
+            "400 of 1000 bytes are less than half"
+        );
         segment.add_expiry(at(5_000), 200);
         assert_eq!(segment.mostly_expired_at(), at(8192));
         segment.live_bytes -= 200;

@@ -39,11 +39,24 @@ impl TenantShared {
     pub(crate) fn new(pool: Arc<PoolCore>, hasher: Hasher, shard_bits: u32, alarm: Alarm) -> Self {
         let zero = || AtomicU64::new(0);
         let policy = AtomicU8::new(policy_number(Policy::default()));
-        Self { pool, hasher, shard_bits, policy, grant: zero(), used: zero(), peak: zero(), first_grant: zero(), alarm }
+        Self {
+            pool,
+            hasher,
+            shard_bits,
+            policy,
+            grant: zero(),
+            used: zero(),
+            peak: zero(),
+            first_grant: zero(),
+            alarm,
+        }
     }
 
     pub(crate) fn policy(&self) -> Policy {
-        Policy::ALL.get(self.policy.load(Ordering::Relaxed) as usize).copied().unwrap_or_default()
+        Policy::ALL
+            .get(self.policy.load(Ordering::Relaxed) as usize)
+            .copied()
+            .unwrap_or_default()
     }
 
     pub(crate) fn set_policy(&self, policy: Policy) {
@@ -52,7 +65,8 @@ impl TenantShared {
 
     /// Sets the grant and what may be granted at a first write, both in bytes (whole units count).
     pub(crate) fn set_grant(&self, grant_bytes: u64, first_grant_bytes: u64) {
-        self.first_grant.store(first_grant_bytes / UNIT_BYTES, Ordering::Relaxed);
+        self.first_grant
+            .store(first_grant_bytes / UNIT_BYTES, Ordering::Relaxed);
         self.grant.store(grant_bytes / UNIT_BYTES, Ordering::Relaxed);
     }
 
@@ -91,7 +105,11 @@ impl TenantShared {
             }
             // If it is not the grant that is too small, no block is ready: a command never waits for one to be backed with
             // memory.
-            return if self.room() < 1 << order { None } else { self.take(crate::arena::BLOCK_ORDER - 1) };
+            return if self.room() < 1 << order {
+                None
+            } else {
+                self.take(crate::arena::BLOCK_ORDER - 1)
+            };
         }
         self.charged(1 << order, || self.pool.take(order))
     }
@@ -107,7 +125,10 @@ impl TenantShared {
             self.grant_first();
         }
         let within = |used: u64| (used + units <= self.grant()).then_some(used + units);
-        let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
+        let before = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
+            .ok()?;
         let run = take();
         if run.is_none() {
             self.used.fetch_sub(units, Ordering::Relaxed);
@@ -121,7 +142,12 @@ impl TenantShared {
     /// free, and the control plane is told.
     fn grant_first(&self) {
         let possible = self.first_grant.load(Ordering::Relaxed).min(self.pool.free_units());
-        if possible > 0 && self.grant.compare_exchange(0, possible, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if possible > 0
+            && self
+                .grant
+                .compare_exchange(0, possible, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
             (self.alarm)();
         }
     }
@@ -129,7 +155,10 @@ impl TenantShared {
 
 fn policy_number(policy: Policy) -> u8 {
     // Few policies: a position in the list of all always fits.
-    Policy::ALL.iter().position(|&known| known == policy).unwrap_or_default() as u8
+    Policy::ALL
+        .iter()
+        .position(|&known| known == policy)
+        .unwrap_or_default() as u8
 }
 
 #[cfg(test)]
@@ -145,7 +174,10 @@ mod tests {
         let alarm: Alarm = Arc::new(move || {
             counted.fetch_add(1, Ordering::Relaxed);
         });
-        (TenantShared::new(Arc::clone(pool.core()), Hasher::with_seed(1), 0, alarm), alarms)
+        (
+            TenantShared::new(Arc::clone(pool.core()), Hasher::with_seed(1), 0, alarm),
+            alarms,
+        )
     }
 
     #[test]
@@ -155,7 +187,10 @@ mod tests {
         assert_eq!(tenant.take(0), None, "no grant was foreseen");
         tenant.set_grant(0, 2 * MIB);
         let run = tenant.take(0).unwrap();
-        assert_eq!((tenant.grant(), tenant.used(), alarms.load(Ordering::Relaxed)), (32, 1, 1));
+        assert_eq!(
+            (tenant.grant(), tenant.used(), alarms.load(Ordering::Relaxed)),
+            (32, 1, 1)
+        );
         assert!(tenant.take(4).is_some());
         assert_eq!(alarms.load(Ordering::Relaxed), 1);
         assert_eq!(tenant.take(4), None, "33 of 32 units");

@@ -11,9 +11,9 @@ use tidemark_types::{Policy, ShardSnapshot, UNIT_BYTES, UnixMs};
 use crate::arena::UNIT_SHIFT;
 use crate::hash::{Hasher, KeyHash};
 use crate::index::IndexView;
+use crate::item::Attributes;
 use crate::keeper::{KeeperInbox, Visit};
 use crate::pool::Pool;
-use crate::item::Attributes;
 use crate::shard::{Counters, Found, Key, PinnedPlace, Refused, Shard, Upkeep};
 use crate::shared::{Alarm, TenantShared};
 
@@ -83,7 +83,11 @@ impl TenantStore {
     /// # Panics
     /// If the number of shards is not a power of two up to [`SHARDS_MAX`], or there is no keeper.
     pub fn new(pool: &Pool, config: TenantConfig) -> Arc<Self> {
-        assert!(config.shards.is_power_of_two() && config.shards <= SHARDS_MAX, "{} shards", config.shards);
+        assert!(
+            config.shards.is_power_of_two() && config.shards <= SHARDS_MAX,
+            "{} shards",
+            config.shards
+        );
         assert!(!config.keepers.is_empty(), "a tenant without a keeper");
         let shard_bits = config.shards.trailing_zeros();
         let shared = TenantShared::new(Arc::clone(pool.core()), config.hasher, shard_bits, config.alarm);
@@ -101,7 +105,11 @@ impl TenantStore {
     /// A key with its hash. `db` is below [`crate::DATABASES`].
     #[inline]
     pub fn key<'a>(&self, db: u8, bytes: &'a [u8]) -> Key<'a> {
-        Key { db, bytes, hash: self.shared.hasher.hash(db, bytes) }
+        Key {
+            db,
+            bytes,
+            hash: self.shared.hasher.hash(db, bytes),
+        }
     }
 
     /// Number of shards.
@@ -121,7 +129,9 @@ impl TenantStore {
     pub fn prefetch(&self, hash: KeyHash) {
         if let Some(cells) = self.cells.get() {
             let position = hash.position(self.shared.shard_bits);
-            cells[self.shard_of(hash)].view.prefetch(&self.shared.pool.arena, position);
+            cells[self.shard_of(hash)]
+                .view
+                .prefetch(&self.shared.pool.arena, position);
         }
     }
 
@@ -129,7 +139,12 @@ impl TenantStore {
     #[inline]
     pub fn lock(self: &Arc<Self>, shard: usize) -> ShardGuard<'_> {
         let cell = &self.cells()[shard];
-        ShardGuard { tenant: self, number: shard, cell, shard: cell.shard.lock() }
+        ShardGuard {
+            tenant: self,
+            number: shard,
+            cell,
+            shard: cell.shard.lock(),
+        }
     }
 
     /// Locks every shard in ascending order, which is the only order in which several may be locked.
@@ -282,7 +297,11 @@ impl TenantStore {
 
     fn announce(self: &Arc<Self>, shard: usize, regular: bool) {
         let keeper = &self.keepers[(self.first_keeper + shard) % self.keepers.len()];
-        keeper.push(Visit { tenant: Arc::clone(self), shard, regular });
+        keeper.push(Visit {
+            tenant: Arc::clone(self),
+            shard,
+            regular,
+        });
     }
 
     fn cells(&self) -> &[Cell] {
@@ -290,7 +309,12 @@ impl TenantStore {
             let cell = || {
                 let view = Arc::new(IndexView::default());
                 let shard = Shard::new(Arc::clone(&self.shared), Arc::clone(&view));
-                Cell { view, units: AtomicU64::new(0), is_kept: AtomicBool::new(false), shard: Mutex::new(shard) }
+                Cell {
+                    view,
+                    units: AtomicU64::new(0),
+                    is_kept: AtomicBool::new(false),
+                    shard: Mutex::new(shard),
+                }
             };
             (0..self.shards()).map(|_| cell()).collect()
         })
@@ -358,7 +382,12 @@ impl<'a> ShardGuard<'a> {
         }
         let units = self.relieved(now, |shard| shard.reserve_units(value_bytes, now))?;
         let (tenant, shard) = (Arc::clone(self.tenant), self.number);
-        Ok(Some(Reservation { tenant, shard, units, value_bytes }))
+        Ok(Some(Reservation {
+            tenant,
+            shard,
+            units,
+            value_bytes,
+        }))
     }
 
     /// Changes what is remembered of a key's item besides its value. Whether the key was there; an expiry that has come
@@ -375,7 +404,9 @@ impl<'a> ShardGuard<'a> {
     /// # Errors
     /// As for [`Self::set_attributes`].
     pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<UnixMs>, now: UnixMs) -> Result<bool, Refused> {
-        let Some(attributes) = self.peek(key, now).map(|found| found.attributes()) else { return Ok(false) };
+        let Some(attributes) = self.peek(key, now).map(|found| found.attributes()) else {
+            return Ok(false);
+        };
         self.set_attributes(key, Attributes { expiry, ..attributes }, now)
     }
 
@@ -414,13 +445,23 @@ impl<'a> ShardGuard<'a> {
         let mut by_units: Vec<(u64, usize)> = self.tenant.cells().iter().enumerate().map(held).collect();
         by_units.sort_unstable();
         let own = self.shard.units();
-        let larger = by_units.into_iter().rev().filter(|&(units, number)| number != self.number && units > own);
+        let larger = by_units
+            .into_iter()
+            .rev()
+            .filter(|&(units, number)| number != self.number && units > own);
         // A sibling in use is passed over instead of waited for: its user may be waiting for this shard.
         let siblings = larger.filter_map(|(_, number)| {
             let cell = &self.tenant.cells()[number];
-            Some(ShardGuard { tenant: self.tenant, number, cell, shard: cell.shard.try_lock()? })
+            Some(ShardGuard {
+                tenant: self.tenant,
+                number,
+                cell,
+                shard: cell.shard.try_lock()?,
+            })
         });
-        siblings.into_iter().any(|mut sibling| sibling.shard.evict_for_units(now))
+        siblings
+            .into_iter()
+            .any(|mut sibling| sibling.shard.evict_for_units(now))
     }
 
     /// The shard's number.
@@ -457,7 +498,13 @@ impl<'a> ShardGuard<'a> {
             pinned.fetch_sub(bytes, Ordering::Relaxed);
             return None;
         };
-        Some(PinnedValue { tenant: Arc::clone(self.tenant), shard: self.number, place, parts, bytes })
+        Some(PinnedValue {
+            tenant: Arc::clone(self.tenant),
+            shard: self.number,
+            place,
+            parts,
+            bytes,
+        })
     }
 }
 

@@ -67,7 +67,11 @@ pub(crate) const S3FIFO_SEGMENTS_MIN: usize = 64;
 /// The rules in force for a tenant's policy in a shard of so many segments. `had_small` says that the shard follows S3-FIFO
 /// already; it stays with it down to three quarters of the bound, so that it does not change to and fro.
 pub(crate) fn rules(policy: Policy, segments: usize, had_small: bool) -> &'static dyn Rules {
-    let bound = if had_small { S3FIFO_SEGMENTS_MIN * 3 / 4 } else { S3FIFO_SEGMENTS_MIN };
+    let bound = if had_small {
+        S3FIFO_SEGMENTS_MIN * 3 / 4
+    } else {
+        S3FIFO_SEGMENTS_MIN
+    };
     match policy {
         Policy::Fifo => &fifo::Fifo,
         Policy::S3Fifo if segments >= bound => &s3fifo::S3Fifo,
@@ -89,7 +93,11 @@ mod tests {
             (Policy::Clock, 1000, true, false),
             (Policy::Fifo, 1000, false, false),
         ] {
-            assert_eq!(rules(policy, segments, had_small).has_ghosts(), ghosts, "{policy} {segments} {had_small}");
+            assert_eq!(
+                rules(policy, segments, had_small).has_ghosts(),
+                ghosts,
+                "{policy} {segments} {had_small}"
+            );
         }
     }
 

@@ -14,7 +14,11 @@ impl Rules for S3Fifo {
     }
 
     fn victim(&self, sizes: QueueBytes) -> Queue {
-        if sizes.small_is_over() { Queue::Small } else { Queue::Main }
+        if sizes.small_is_over() {
+            Queue::Small
+        } else {
+            Queue::Main
+        }
     }
 
     fn judge(&self, from: Queue, uses: u8) -> Verdict {

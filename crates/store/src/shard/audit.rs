@@ -13,8 +13,11 @@ impl Shard {
     pub(crate) fn audit(&self) {
         let mut live_items = 0;
         // Units of live stubs, of dead ones that are being sent, and of values being written.
-        let mut outside_units: HashSet<u32> =
-            self.outside_pins.values().flat_map(|pin| pin.units.iter().copied()).collect();
+        let mut outside_units: HashSet<u32> = self
+            .outside_pins
+            .values()
+            .flat_map(|pin| pin.units.iter().copied())
+            .collect();
         let mut per_db: HashMap<u8, (u64, u64)> = HashMap::new();
         let mut queue_units = [0; 2];
         for (id, segment) in self.segments.iter() {
@@ -30,7 +33,9 @@ impl Shard {
                 live_items += 1;
                 outside += item.outside_count();
                 let hash = self.shared.hasher.hash(item.db(), item.key());
-                let found = self.index.find(self.arena(), self.position(hash), hash.tag(), |p| p == place);
+                let found = self
+                    .index
+                    .find(self.arena(), self.position(hash), hash.tag(), |p| p == place);
                 assert!(found.is_some(), "no entry for the live item at {place}");
                 outside_units.extend(item.outside());
                 if !(self.flush_pending && self.is_flushed(place, item)) {
@@ -63,7 +68,10 @@ impl Shard {
     /// A segment is where its state says.
     fn audit_place(&self, id: SegmentId) {
         let segment = &self.segments[id];
-        let queued = self.queues[segment.queue as usize].iter().filter(|&&queued| queued == id).count();
+        let queued = self.queues[segment.queue as usize]
+            .iter()
+            .filter(|&&queued| queued == id)
+            .count();
         let open = self.open[segment.queue as usize] == Some(id);
         let expected = match segment.state {
             State::Open => (0, true),
@@ -71,14 +79,21 @@ impl Shard {
             State::Victim | State::Detached => (0, false),
         };
         assert_eq!((queued, open), expected, "{id:?} {segment:?}");
-        let other = if segment.queue == Queue::Small { Queue::Main } else { Queue::Small };
+        let other = if segment.queue == Queue::Small {
+            Queue::Main
+        } else {
+            Queue::Small
+        };
         assert!(!self.queues[other as usize].contains(&id) && self.open[other as usize] != Some(id));
     }
 
     /// Visits the live items of a segment; of a victim those moved together at its front and those not yet walked.
     fn walk(&self, id: SegmentId, mut visit: impl FnMut(u64, crate::item::Item<'_>)) {
         let segment = &self.segments[id];
-        let (front, cursor) = self.evictions.walked(id).unwrap_or((segment.used_bytes, segment.used_bytes));
+        let (front, cursor) = self
+            .evictions
+            .walked(id)
+            .unwrap_or((segment.used_bytes, segment.used_bytes));
         for (from, to) in [(0, front), (cursor, segment.used_bytes)] {
             let mut at = from;
             while at < to {

@@ -113,7 +113,11 @@ impl Shard {
             }
             // Survivors fill the open segment too, so the victim must be empty when half of what is free now is written.
             let room = self.open[queue as usize].map_or(0, |id| self.segments[id].room_bytes()) as u64;
-            let to_walk = self.evictions.victim.as_ref().map_or(0, |v| u64::from(self.segments[v.id].used_bytes));
+            let to_walk = self
+                .evictions
+                .victim
+                .as_ref()
+                .map_or(0, |v| u64::from(self.segments[v.id].used_bytes));
             self.evictions.pace = (to_walk / (room / 2).max(1) + 1).min(64);
         }
         self.evictions.debt_bytes += self.evictions.pace * written as u64;
@@ -168,7 +172,9 @@ impl Shard {
     /// Walks a batch of a mostly dead segment, or begins with one. `false` if there is none.
     pub(super) fn clean_step(&mut self, now: UnixMs) -> bool {
         if self.evictions.victim.is_none() {
-            let Some(id) = self.next_mostly_dead() else { return false };
+            let Some(id) = self.next_mostly_dead() else {
+                return false;
+            };
             self.begin_victim(id, Purpose::Clean);
         }
         self.walk_victim(now);
@@ -203,7 +209,11 @@ impl Shard {
         }
         self.fit_ghosts();
         let first = self.rules().victim(self.queue_bytes());
-        let second = if first == Queue::Small { Queue::Main } else { Queue::Small };
+        let second = if first == Queue::Small {
+            Queue::Main
+        } else {
+            Queue::Small
+        };
         let id = self.oldest_unpinned(first).or_else(|| self.oldest_unpinned(second));
         if let Some(id) = id {
             self.begin_victim(id, Purpose::Evict { quarters });
@@ -212,15 +222,17 @@ impl Shard {
     }
 
     fn oldest_unpinned(&self, queue: Queue) -> Option<SegmentId> {
-        self.queues[queue as usize].iter().copied().find(|&id| self.segments[id].pins == 0)
+        self.queues[queue as usize]
+            .iter()
+            .copied()
+            .find(|&id| self.segments[id].pins == 0)
     }
 
     fn next_mostly_dead(&mut self) -> Option<SegmentId> {
         while let Some(id) = self.evictions.mostly_dead.pop() {
             // The note may be old: the segment may be gone, or its number another one's.
-            let fits = |segment: &Segment| {
-                segment.state == State::Sealed && segment.is_mostly_dead() && segment.pins == 0
-            };
+            let fits =
+                |segment: &Segment| segment.state == State::Sealed && segment.is_mostly_dead() && segment.pins == 0;
             if self.segments.get(id).is_some_and(fits) {
                 return Some(id);
             }
@@ -234,7 +246,11 @@ impl Shard {
         segment.state = State::Victim;
         // Counted anew while survivors are moved together.
         segment.expiries = None;
-        let to = if purpose == Purpose::Clean { segment.queue } else { Queue::Main };
+        let to = if purpose == Purpose::Clean {
+            segment.queue
+        } else {
+            Queue::Main
+        };
         let bar = match purpose {
             Purpose::Evict { quarters } if segment.queue == Queue::Main => self.evictions.bar(quarters),
             _ => 0,
@@ -243,8 +259,17 @@ impl Shard {
             // Half of what was met before is forgotten, so that the bar follows the load.
             self.evictions.met_bytes = self.evictions.met_bytes.map(|bytes| bytes / 2);
         }
-        self.evictions.victim =
-            Some(Victim { id, purpose, to, cursor: 0, front: 0, seen_bytes: 0, kept_bytes: 0, bar, flushes: self.flushes });
+        self.evictions.victim = Some(Victim {
+            id,
+            purpose,
+            to,
+            cursor: 0,
+            front: 0,
+            seen_bytes: 0,
+            kept_bytes: 0,
+            bar,
+            flushes: self.flushes,
+        });
     }
 
     pub(super) fn unqueue(&mut self, id: SegmentId) {
@@ -257,9 +282,14 @@ impl Shard {
 
     /// Judges the next batch of the victim's items. Returns the bytes walked.
     fn walk_victim(&mut self, now: UnixMs) -> u64 {
-        let Some(mut victim) = self.evictions.victim.take() else { return 0 };
+        let Some(mut victim) = self.evictions.victim.take() else {
+            return 0;
+        };
         let begin = victim.cursor;
-        let mut batch = [Candidate { place: 0, hash: KeyHash(0) }; BATCH_ITEMS];
+        let mut batch = [Candidate {
+            place: 0,
+            hash: KeyHash(0),
+        }; BATCH_ITEMS];
         let count = self.collect(&mut victim, &mut batch);
         for candidate in &batch[..count] {
             self.judge(&mut victim, *candidate, now);
@@ -304,8 +334,12 @@ impl Shard {
     /// Decides on one item and carries it out.
     fn judge(&mut self, victim: &mut Victim, candidate: Candidate, now: UnixMs) {
         let Candidate { place, hash } = candidate;
-        let found = self.index.find(self.arena(), self.position(hash), hash.tag(), |p| p == place);
-        let Some((slot, _)) = found else { unreachable!("a live item at {place} has no index entry") };
+        let found = self
+            .index
+            .find(self.arena(), self.position(hash), hash.tag(), |p| p == place);
+        let Some((slot, _)) = found else {
+            unreachable!("a live item at {place} has no index entry")
+        };
         let item = self.item(place);
         let bytes = item.bytes() as u64;
         let uses = self.index.uses(self.arena(), slot);
@@ -352,7 +386,11 @@ impl Shard {
     fn keep(&mut self, victim: &mut Victim, slot: Slot, place: u64, uses: u8) -> bool {
         let item = item_at(&self.shared.pool.arena, place);
         let (bytes, expiry, outside) = (item.bytes(), item.expiry(), item.outside_count());
-        let copied_to = if victim.front == 0 { self.append_survivor(victim.to, bytes) } else { None };
+        let copied_to = if victim.front == 0 {
+            self.append_survivor(victim.to, bytes)
+        } else {
+            None
+        };
         let new_place = match copied_to {
             Some(new_place) => new_place,
             None => self.segments[victim.id].run.offset() + u64::from(victim.front),
@@ -500,8 +538,14 @@ impl Victim {
     /// Whether the cap on survivors allows one more: used enough, as long as the cap is not reached; used less, as long as
     /// the survivors so far leave room in proportion to what was seen.
     fn may_keep(&self, bytes: u64, uses: u8, segment_bytes: u64) -> bool {
-        let Purpose::Evict { quarters } = self.purpose else { return true };
-        let base = if uses >= self.bar { segment_bytes } else { self.seen_bytes };
+        let Purpose::Evict { quarters } = self.purpose else {
+            return true;
+        };
+        let base = if uses >= self.bar {
+            segment_bytes
+        } else {
+            self.seen_bytes
+        };
         (self.kept_bytes + bytes) * 4 <= base * quarters
     }
 }

@@ -37,7 +37,14 @@ pub struct Pieces<'a> {
 impl<'a> Value<'a> {
     #[inline]
     pub(super) fn of(item: Item<'a>, arena: &'a Arena) -> Self {
-        if item.is_stub() { Self::Pieces(Pieces { arena, stub: item.value() }) } else { Self::Whole(item.value()) }
+        if item.is_stub() {
+            Self::Pieces(Pieces {
+                arena,
+                stub: item.value(),
+            })
+        } else {
+            Self::Whole(item.value())
+        }
     }
 
     /// Length in bytes.
@@ -118,13 +125,19 @@ impl<'a> Pieces<'a> {
 impl Item<'_> {
     /// Units outside of the log that belong to the item.
     pub(super) fn outside_count(&self) -> u32 {
-        if self.is_stub() { ((self.value().len() - LENGTH_BYTES) / NUMBER_BYTES) as u32 } else { 0 }
+        if self.is_stub() {
+            ((self.value().len() - LENGTH_BYTES) / NUMBER_BYTES) as u32
+        } else {
+            0
+        }
     }
 
     /// Their numbers; no allocation for an item without any.
     pub(super) fn outside(&self) -> Vec<u32> {
         let value = self.value();
-        (0..self.outside_count() as usize).map(|i| number(value, LENGTH_BYTES + i * NUMBER_BYTES)).collect()
+        (0..self.outside_count() as usize)
+            .map(|i| number(value, LENGTH_BYTES + i * NUMBER_BYTES))
+            .collect()
     }
 }
 
@@ -177,7 +190,14 @@ impl Shard {
         let numbers = std::iter::once(value_bytes as u32).chain(units.iter().copied());
         let stub: Vec<u8> = numbers.flat_map(u32::to_le_bytes).collect();
         let accessed = second_of(now);
-        let draft = Draft { db: key.db, key: key.bytes, value: &stub, is_stub: true, attributes, accessed };
+        let draft = Draft {
+            db: key.db,
+            key: key.bytes,
+            value: &stub,
+            is_stub: true,
+            attributes,
+            accessed,
+        };
         self.append(key, &draft, now)
     }
 
@@ -202,7 +222,11 @@ impl Shard {
         }
         for start in units {
             self.outside.remove(&start);
-            self.put_run(Run { start, order: 0, clean: false });
+            self.put_run(Run {
+                start,
+                order: 0,
+                clean: false,
+            });
         }
     }
 

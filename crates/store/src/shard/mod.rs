@@ -257,7 +257,9 @@ impl Shard {
         attributes: Attributes,
         now: UnixMs,
     ) -> Result<bool, Refused> {
-        let Some((slot, place)) = self.lookup(key, now) else { return Ok(false) };
+        let Some((slot, place)) = self.lookup(key, now) else {
+            return Ok(false);
+        };
         if attributes.expiry.is_some_and(|expiry| expiry <= now) {
             self.unlink(slot, place);
             return Ok(true);
@@ -281,13 +283,22 @@ impl Shard {
 
     /// The token of a key's item, given to it now if it has none; `None` if the key is not there.
     pub(crate) fn token(&mut self, key: &Key<'_>, now: UnixMs) -> Result<Option<u64>, Refused> {
-        let Some((_, place)) = self.lookup(key, now) else { return Ok(None) };
+        let Some((_, place)) = self.lookup(key, now) else {
+            return Ok(None);
+        };
         let attributes = self.item(place).attributes();
         if attributes.token.is_some() {
             return Ok(attributes.token);
         }
         let token = self.new_token();
-        let rewritten = self.rewrite(key, Attributes { token: Some(token), ..attributes }, now)?;
+        let rewritten = self.rewrite(
+            key,
+            Attributes {
+                token: Some(token),
+                ..attributes
+            },
+            now,
+        )?;
         Ok(rewritten.map(|()| token))
     }
 
@@ -327,7 +338,9 @@ impl Shard {
     pub fn random_key(&self, db: u8, mut random: u64, now: UnixMs) -> Option<&[u8]> {
         // As many attempts as Redis makes to find a key that has not expired.
         (0..100).find_map(|_| {
-            random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            random = random
+                .wrapping_mul(0x5851_F42D_4C95_7F2D)
+                .wrapping_add(0x1405_7B7E_F767_814F);
             let place = self.index.pick(self.arena(), random)?;
             let item = self.item(place);
             (item.db() == db && self.is_valid(place, item, now)).then(|| item.key())
@@ -413,10 +426,11 @@ impl Shard {
     #[inline]
     fn find(&self, key: &Key<'_>) -> Option<(Slot, u64)> {
         let arena = self.arena();
-        self.index.find(arena, self.position(key.hash), key.hash.tag(), |place| {
-            let item = item_at(arena, place);
-            item.key() == key.bytes && item.db() == key.db
-        })
+        self.index
+            .find(arena, self.position(key.hash), key.hash.tag(), |place| {
+                let item = item_at(arena, place);
+                item.key() == key.bytes && item.db() == key.db
+            })
     }
 
     /// Finds a key's item; one that has expired or was flushed is removed instead.
@@ -437,7 +451,9 @@ impl Shard {
 
     fn is_flushed(&self, place: u64, item: Item<'_>) -> bool {
         let segment = &self.segments[SegmentId(self.shared.pool.owner(place))];
-        self.databases.get(item.db() as usize).is_some_and(|db| segment.sequence < db.flushed_before)
+        self.databases
+            .get(item.db() as usize)
+            .is_some_and(|db| segment.sequence < db.flushed_before)
     }
 
     #[cold]
@@ -468,7 +484,12 @@ impl Shard {
 
     #[inline]
     fn found_before(&self, place: u64, was_used: bool, accessed: u16) -> Found<'_> {
-        Found { item: self.item(place), arena: self.arena(), was_used, accessed }
+        Found {
+            item: self.item(place),
+            arena: self.arena(),
+            was_used,
+            accessed,
+        }
     }
 
     /// Removes an entry and its item.

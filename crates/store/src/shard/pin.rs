@@ -48,7 +48,14 @@ impl Shard {
             PinnedPlace::Segment(id) => self.segments[id].pins += 1,
             PinnedPlace::Outside(first) => {
                 let units = self.item(place).outside();
-                self.outside_pins.entry(first).or_insert(OutsidePin { count: 0, units, doomed: false }).count += 1;
+                self.outside_pins
+                    .entry(first)
+                    .or_insert(OutsidePin {
+                        count: 0,
+                        units,
+                        doomed: false,
+                    })
+                    .count += 1;
             }
         }
         Some((pinned, parts))
@@ -58,7 +65,14 @@ impl Shard {
     pub(crate) fn reserve_units(&mut self, value_bytes: usize, now: UnixMs) -> Result<Vec<u32>, Refused> {
         let units = self.take_units(value_bytes, now)?;
         if let Some(first) = units.first() {
-            self.outside_pins.insert(*first, OutsidePin { count: 1, units: units.clone(), doomed: false });
+            self.outside_pins.insert(
+                *first,
+                OutsidePin {
+                    count: 1,
+                    units: units.clone(),
+                    doomed: false,
+                },
+            );
         }
         Ok(units)
     }
@@ -103,7 +117,9 @@ impl Shard {
     }
 
     fn unpin_outside(&mut self, first: u32) {
-        let Some(pin) = self.outside_pins.get_mut(&first) else { return };
+        let Some(pin) = self.outside_pins.get_mut(&first) else {
+            return;
+        };
         pin.count -= 1;
         if pin.count > 0 {
             return;

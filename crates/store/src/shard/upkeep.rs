@@ -59,7 +59,10 @@ impl Shard {
         self.seal(Queue::Main);
         self.flushes += 1;
         self.flush_pending = true;
-        self.databases[db as usize] = Database { flushed_before: self.next_sequence, ..Database::default() };
+        self.databases[db as usize] = Database {
+            flushed_before: self.next_sequence,
+            ..Database::default()
+        };
     }
 
     /// Does a piece of what there is to do, of a few microseconds.
@@ -125,8 +128,15 @@ impl Shard {
             return false;
         }
         let before = self.databases.iter().map(|db| db.flushed_before).max().unwrap_or(0);
-        let old: Vec<SegmentId> = self.segments.iter().filter(|(_, s)| s.sequence < before).map(|(id, _)| id).collect();
-        let next = old.iter().find(|&&id| self.segments[id].state == State::Sealed && self.segments[id].pins == 0);
+        let old: Vec<SegmentId> = self
+            .segments
+            .iter()
+            .filter(|(_, s)| s.sequence < before)
+            .map(|(id, _)| id)
+            .collect();
+        let next = old
+            .iter()
+            .find(|&&id| self.segments[id].state == State::Sealed && self.segments[id].pins == 0);
         if let Some(&id) = next {
             // Where another victim is under way, this goes on with that one first.
             self.begin_cleaning(id);
@@ -204,7 +214,11 @@ impl Shard {
         }
         for start in std::mem::replace(&mut self.outside, kept) {
             if !self.outside.contains(&start) {
-                self.put_run(Run { start, order: 0, clean: false });
+                self.put_run(Run {
+                    start,
+                    order: 0,
+                    clean: false,
+                });
             }
         }
     }

@@ -42,9 +42,21 @@ impl Shard {
     ///
     /// # Errors
     /// It does not fit into the tenant's grant; then the old item, if any, is as it was.
-    pub(crate) fn put(&mut self, key: &Key<'_>, value: &[u8], attributes: Attributes, now: UnixMs) -> Result<(), Refused> {
-        let draft =
-            Draft { db: key.db, key: key.bytes, value, is_stub: false, attributes, accessed: second_of(now) };
+    pub(crate) fn put(
+        &mut self,
+        key: &Key<'_>,
+        value: &[u8],
+        attributes: Attributes,
+        now: UnixMs,
+    ) -> Result<(), Refused> {
+        let draft = Draft {
+            db: key.db,
+            key: key.bytes,
+            value,
+            is_stub: false,
+            attributes,
+            accessed: second_of(now),
+        };
         // Also where the item will not be overwritten: an expired one must not pass for the key's old one below.
         if let Some((_, place)) = self.lookup(key, now)
             && self.overwrite(place, &draft)
@@ -107,7 +119,9 @@ impl Shard {
                 // Without memory for it the index fills further for now.
                 self.grow_index(now);
             }
-            let Some(place) = self.reserve(queue, bytes, now) else { break };
+            let Some(place) = self.reserve(queue, bytes, now) else {
+                break;
+            };
             // SAFETY: `reserve` found `bytes` free bytes in an open segment of this shard, which is exclusively borrowed.
             unsafe { draft.write(self.arena().at(place, bytes)) };
             if self.enter(key, draft, place) {
@@ -154,14 +168,25 @@ impl Shard {
         attributes: Attributes,
         now: UnixMs,
     ) -> Result<Option<()>, Refused> {
-        let Some((_, place)) = self.find(key) else { return Ok(None) };
+        let Some((_, place)) = self.find(key) else {
+            return Ok(None);
+        };
         let old = self.item(place);
         let value = old.value().to_vec();
         let (is_stub, was_used, accessed) = (old.is_stub(), old.is_used(), old.accessed());
         let queue = self.segments[SegmentId(self.shared.pool.owner(place))].queue;
-        let draft = Draft { db: key.db, key: key.bytes, value: &value, is_stub, attributes, accessed };
+        let draft = Draft {
+            db: key.db,
+            key: key.bytes,
+            value: &value,
+            is_stub,
+            attributes,
+            accessed,
+        };
         let bytes = draft.bytes();
-        let Some(new_place) = self.reserve(queue, bytes, now) else { return Err(Refused::Memory) };
+        let Some(new_place) = self.reserve(queue, bytes, now) else {
+            return Err(Refused::Memory);
+        };
         let address = self.arena().at(new_place, bytes);
         let Some((slot, old_place)) = self.find(key) else {
             // SAFETY: `reserve` found these free bytes in an open segment of this shard, which is exclusively borrowed.
@@ -279,7 +304,9 @@ impl Shard {
                     && segment.sequence >= oldest_allowed
             })
         };
-        let Some(at) = self.unfilled.iter().position(fits) else { return false };
+        let Some(at) = self.unfilled.iter().position(fits) else {
+            return false;
+        };
         let id = self.unfilled.swap_remove(at);
         self.unqueue(id);
         self.segments[id].state = State::Open;
@@ -289,7 +316,9 @@ impl Shard {
 
     /// Ends a queue's open segment.
     pub(super) fn seal(&mut self, queue: Queue) {
-        let Some(id) = self.open[queue as usize].take() else { return };
+        let Some(id) = self.open[queue as usize].take() else {
+            return;
+        };
         let segment = &mut self.segments[id];
         segment.state = State::Sealed;
         let (live, mostly_dead) = (segment.live_bytes, segment.is_mostly_dead());
@@ -321,7 +350,9 @@ impl Shard {
     /// While nothing needs evicting, the small queue's oldest segments become main ones without copying.
     fn promote_segments(&mut self) {
         while self.queue_bytes().small_is_over() {
-            let Some(id) = self.queues[Queue::Small as usize].pop_front() else { return };
+            let Some(id) = self.queues[Queue::Small as usize].pop_front() else {
+                return;
+            };
             let units = self.segments[id].held_units();
             self.segments[id].queue = Queue::Main;
             *self.queue_units_mut(Queue::Small) -= units;
@@ -400,7 +431,10 @@ impl Shard {
             }
             // A large index lies on huge pages, as long as one is ready and not mostly waste.
             let is_large = missing >= 1 << (BLOCK_ORDER - 2) && self.shared.share() >= HUGE_FROM_UNITS;
-            let run = is_large.then(|| self.take_zeroed(BLOCK_ORDER)).flatten().or_else(|| self.take_zeroed(0));
+            let run = is_large
+                .then(|| self.take_zeroed(BLOCK_ORDER))
+                .flatten()
+                .or_else(|| self.take_zeroed(0));
             match run {
                 Some(run) => self.index.add_run(run, &self.view),
                 None if !self.evict_for_units(now) => return false,

@@ -1,0 +1,261 @@
+//! Tests of the index against a map.
+
+use super::*;
+use crate::pool::Pool;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+/// An index beside a map from places to positions and tags, which stands for the items' keys.
+struct Fixture {
+    pool: Pool,
+    index: Index,
+    view: IndexView,
+    keys: HashMap<u64, (u64, u16)>,
+    next_place: u64,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let pool = Pool::without_thread(64 << 20, Some(64 << 20)).unwrap();
+        Self {
+            pool,
+            index: Index::default(),
+            view: IndexView::default(),
+            keys: HashMap::new(),
+            next_place: 1,
+        }
+    }
+
+    fn arena(&self) -> &Arena {
+        &self.pool.core().arena
+    }
+
+    fn insert(&mut self, position: u64, tag: u16) -> u64 {
+        if self.index.wants_growth() {
+            self.grow();
+        }
+        let place = self.next_place;
+        self.next_place += 1;
+        let position = position & !1;
+        while self.index.insert(&self.pool.core().arena, position, tag, place, 0) == Err(Full) {
+            self.step(u32::MAX);
+            self.grow();
+        }
+        self.keys.insert(place, (position, tag));
+        place
+    }
+
+    fn grow(&mut self) {
+        while self.index.chunks_to_grow() > 0 {
+            let run = self.pool.core().take(0).unwrap();
+            self.index.add_run(run, &self.view);
+        }
+        self.index.start_growing(&self.view);
+    }
+
+    fn slot(&self, place: u64) -> Option<Slot> {
+        let (position, tag) = self.keys[&place];
+        self.index
+            .find(self.arena(), position, tag, |p| p == place)
+            .map(|(slot, _)| slot)
+    }
+
+    fn remove(&mut self, place: u64) {
+        let slot = self.slot(place).unwrap();
+        self.index.remove(&self.pool.core().arena, slot);
+        self.keys.remove(&place);
+        if self.index.wants_shrinking() {
+            self.index.start_shrinking(&self.view);
+        }
+    }
+
+    fn step(&mut self, buckets: u32) {
+        let keys = &self.keys;
+        let runs = self
+            .index
+            .step(&self.pool.core().arena, &self.view, buckets, |place| keys[&place].0);
+        runs.into_iter().for_each(|run| self.pool.core().put(run));
+    }
+
+    /// Every key is found, and the invariants of the module's head hold.
+    fn check(&self) {
+        assert_eq!(self.index.len(), self.keys.len() as u64);
+        for &place in self.keys.keys() {
+            assert!(self.slot(place).is_some(), "place {place} is lost");
+        }
+        let mut filled = 0;
+        for bucket in 0..self.index.buckets {
+            let entries = self.index.bucket(self.arena(), bucket);
+            let count = entries.iter().filter(|&&entry| entry != 0).count();
+            assert!(
+                entries[..count].iter().all(|&entry| entry != 0),
+                "bucket {bucket} has a gap"
+            );
+            filled += count as u64;
+            for &entry in &entries[..count] {
+                let (position, tag) = self.keys[&(entry & PLACE_MASK)];
+                let home = self.index.home(position);
+                assert_eq!((bucket - home, (entry >> TAG_SHIFT) as u16), (displacement(entry), tag));
+                for before in home..bucket {
+                    assert_ne!(
+                        self.index.bucket(self.arena(), before)[SLOTS - 1],
+                        0,
+                        "a gap before bucket {bucket}"
+                    );
+                }
+            }
+        }
+        assert_eq!(filled, self.index.len());
+    }
+
+    fn scan_all(&mut self, steps_between: u32) -> Vec<u64> {
+        let mut seen = Vec::new();
+        let mut position = Some(0);
+        while let Some(from) = position {
+            position = self
+                .index
+                .scan(self.arena(), from, |place, _| seen.push(place), || true);
+            self.step(steps_between);
+        }
+        seen
+    }
+}
+
+/// A different, well mixed number for each `n` (splitmix64).
+fn mixed(n: u64) -> u64 {
+    let z = n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[test]
+fn grows_from_nothing_and_shrinks_back_without_losing_an_entry() {
+    let mut f = Fixture::new();
+    let places: Vec<u64> = (0..60_000)
+        .map(|n| {
+            f.step(1);
+            f.insert(mixed(n), mixed(n) as u16)
+        })
+        .collect();
+    f.check();
+    let grown = f.index.units();
+    assert!(grown >= 8, "{grown} units");
+    for (i, place) in places.iter().enumerate().skip(100) {
+        f.remove(*place);
+        f.step(8);
+        if i % 7_000 == 0 {
+            f.check();
+        }
+    }
+    while f.index.is_resizing() || f.index.wants_shrinking() {
+        if !f.index.is_resizing() {
+            f.index.start_shrinking(&f.view);
+        }
+        f.step(64);
+    }
+    f.check();
+    assert_eq!(f.index.units(), 1);
+    assert_eq!(f.pool.stats().usage_bytes, 64 << 10);
+}
+
+#[test]
+fn fill_stays_between_the_bounds() {
+    let mut f = Fixture::new();
+    for n in 0..200_000_u64 {
+        f.insert(mixed(n), mixed(n) as u16);
+        f.step(1);
+        if n > 1_000 && !f.index.is_resizing() {
+            let fill = f.index.len() as f64 / (f.index.above * SLOTS as u64) as f64;
+            assert!((0.60..0.88).contains(&fill), "{n}: {fill}");
+        }
+    }
+}
+
+#[test]
+fn uses_saturate_and_relocation_sets_them() {
+    let mut f = Fixture::new();
+    let place = f.insert(mixed(1), 7);
+    let arena = &f.pool.core().arena;
+    let slot = f.slot(place).unwrap();
+    for expected in [1, 2, 3, 3] {
+        f.index.count_use(arena, slot);
+        assert_eq!(f.index.uses(arena, slot), expected);
+    }
+    f.index.relocate(arena, slot, 77, 1);
+    assert_eq!(f.index.find(arena, mixed(1) & !1, 7, |p| p == 77), Some((slot, 77)));
+    assert_eq!(f.index.uses(arena, slot), 1);
+}
+
+#[test]
+fn a_picked_entry_exists() {
+    let mut f = Fixture::new();
+    assert_eq!(f.index.pick(f.arena(), 1), None);
+    (0..50).for_each(|n| {
+        f.insert(mixed(n), 1);
+    });
+    let picked: std::collections::HashSet<u64> =
+        (0..1000).map(|n| f.index.pick(f.arena(), mixed(n)).unwrap()).collect();
+    assert!(picked.iter().all(|place| f.keys.contains_key(place)));
+    assert!(picked.len() > 30, "{} of 50 were picked", picked.len());
+}
+
+#[test]
+fn a_cleared_index_is_empty_and_can_be_used_again() {
+    let mut f = Fixture::new();
+    (0..500).for_each(|n| {
+        f.insert(mixed(n), 1);
+        f.step(4);
+    });
+    let runs = f.index.clear(&f.view);
+    assert_eq!(runs.len(), 1);
+    f.keys.clear();
+    runs.into_iter().for_each(|run| f.pool.core().put(run));
+    f.check();
+    f.insert(mixed(1), 1);
+    f.check();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Clustered positions (few different high bits) make buckets spill far; growth and shrinking stop at every stage.
+    #[test]
+    fn equals_a_map_at_every_step(
+        ops in prop::collection::vec((0_u8..10, any::<u64>(), 0_u32..4), 1..600),
+        spread in 4_u32..40,
+    ) {
+        let mut f = Fixture::new();
+        for (op, random, steps) in ops {
+            match op {
+                0..=6 => {
+                    for n in 0..3 {
+                        f.insert(mixed(random ^ n) << (64 - spread) | mixed(random) >> spread, mixed(random ^ n) as u16 & 3);
+                    }
+                }
+                _ => {
+                    if let Some(&place) = f.keys.keys().min_by_key(|place| *place ^ (random & 63)) {
+                        f.remove(place);
+                    }
+                }
+            }
+            f.step(steps);
+        }
+        f.check();
+    }
+
+    #[test]
+    fn a_scan_sees_all_that_was_there_throughout(count in 1_u64..4000, removed in 0_u64..4000, steps in 0_u32..6) {
+        let mut f = Fixture::new();
+        let places: Vec<u64> = (0..count).map(|n| f.insert(mixed(n), 0)).collect();
+        f.step(1_000_000);
+        let gone = (removed % count) as usize;
+        for place in &places[..gone] {
+            f.remove(*place);
+        }
+        let mut seen = f.scan_all(steps);
+        seen.sort_unstable();
+        seen.dedup();
+        prop_assert_eq!(seen, &places[gone..]);
+    }
+}
