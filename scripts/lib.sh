@@ -38,6 +38,7 @@ rust_needed() {
     sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$root/Cargo.toml"
 }
 
+# shellcheck disable=SC2030,SC2031 # what is tried in a subshell is set when it was good
 # Puts a Rust that is new enough in front: the one on the PATH, else rustup's, else rustup's stable one. False if there
 # is none. Somebody's default toolchain is left as it is.
 use_rust() {

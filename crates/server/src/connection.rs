@@ -8,7 +8,7 @@ use tidemark_protocol::resp::{ArgList, Discard};
 use tidemark_types::UnixMs;
 
 use crate::clients::Client;
-use crate::limits::{INCOMPLETE_COMMAND, LOGIN_TIME, STALLED_SEND};
+use crate::limits::Limits;
 use crate::output::Unsent;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -53,8 +53,6 @@ pub(crate) struct Connection {
     pub(crate) incomplete_since: Option<UnixMs>,
     /// When a send last made progress while something is unsent.
     pub(crate) sending_since: Option<UnixMs>,
-    /// What is charged for its buffers.
-    charged_bytes: usize,
 }
 
 impl Connection {
@@ -76,7 +74,6 @@ impl Connection {
             connected_at: now,
             incomplete_since: None,
             sending_since: None,
-            charged_bytes: 0,
         }
     }
 
@@ -111,16 +108,16 @@ impl Connection {
     }
 
     /// The limit that the connection has passed, if any.
-    pub(crate) fn overdue(&self, now: UnixMs) -> Option<&'static str> {
+    pub(crate) fn overdue(&self, limits: &Limits, now: UnixMs) -> Option<&'static str> {
         let is_over = |since: Option<UnixMs>, limit| since.is_some_and(|since| now.since(since) >= limit);
-        if is_over(self.sending_since, STALLED_SEND) {
-            return Some("replies were not read for 30 s");
+        if is_over(self.sending_since, limits.stalled_send) {
+            return Some("replies were not read in time");
         }
-        if is_over(self.incomplete_since, INCOMPLETE_COMMAND) {
-            return Some("a command was incomplete for 60 s");
+        if is_over(self.incomplete_since, limits.incomplete_command) {
+            return Some("a command was incomplete for too long");
         }
-        let late = self.session.needs_login() && is_over(Some(self.connected_at), LOGIN_TIME);
-        late.then_some("no login within 5 s")
+        let late = self.session.needs_login() && is_over(Some(self.connected_at), limits.login);
+        late.then_some("no login in time")
     }
 
     /// Whether a limit may pass while the connection is silent.
@@ -130,12 +127,12 @@ impl Connection {
 
     /// Charges the buffers' present size to the server's and the tenant's accounts.
     pub(crate) fn charge(&mut self, shared: &Shared) {
-        let held = self.input.capacity() + self.unsent.buffer_bytes();
-        if held == self.charged_bytes {
+        let held = self.input.capacity() + self.unsent.buffer_bytes() + self.session.held_bytes();
+        if held == self.session.charged_bytes {
             return;
         }
-        let (old, new) = (self.charged_bytes as u64, held as u64);
-        self.charged_bytes = held;
+        let (old, new) = (self.session.charged_bytes as u64, held as u64);
+        self.session.charged_bytes = held;
         let accounts = [Some(&shared.tenants.buffer_bytes), self.session.tenant.as_ref().map(|t| &t.buffer_bytes)];
         for account in accounts.into_iter().flatten() {
             account.fetch_add(new, Ordering::Relaxed);
@@ -143,9 +140,9 @@ impl Connection {
         }
     }
 
-    /// Takes the charge back before the connection goes, or goes to another tenant.
+    /// Takes the charge back before the connection goes.
     pub(crate) fn discharge(&mut self, shared: &Shared) {
-        let bytes = std::mem::take(&mut self.charged_bytes) as u64;
+        let bytes = std::mem::take(&mut self.session.charged_bytes) as u64;
         shared.tenants.buffer_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(tenant) = &self.session.tenant {
             tenant.buffer_bytes.fetch_sub(bytes, Ordering::Relaxed);

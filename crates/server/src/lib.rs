@@ -29,4 +29,5 @@ mod transaction;
 mod turn;
 mod worker;
 
+pub use limits::Limits;
 pub use server::{Config, Server, StartError};

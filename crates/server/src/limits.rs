@@ -27,11 +27,28 @@ pub(crate) const PIN_BYTES: usize = 16 << 10;
 /// for which a lock may be held.
 pub(crate) const LONG_VALUE_BYTES: usize = 256 << 10;
 /// Without progress in sending for so long, a connection is closed: a reader this slow holds memory that others need.
-pub(crate) const STALLED_SEND: Duration = Duration::from_secs(30);
+const STALLED_SEND: Duration = Duration::from_secs(30);
 /// A command that is incomplete for so long closes its connection: its sender is gone, or holds a buffer hostage.
-pub(crate) const INCOMPLETE_COMMAND: Duration = Duration::from_secs(60);
+const INCOMPLETE_COMMAND: Duration = Duration::from_secs(60);
 /// Time for a login where one is needed.
-pub(crate) const LOGIN_TIME: Duration = Duration::from_secs(5);
+const LOGIN_TIME: Duration = Duration::from_secs(5);
+
+/// How long clients may take. They are looked at once a second, so a connection lives up to a second longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Without reading anything of the replies that wait for it.
+    pub stalled_send: Duration,
+    /// To complete a command of which a part was received.
+    pub incomplete_command: Duration,
+    /// To log in, where that is needed.
+    pub login: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { stalled_send: STALLED_SEND, incomplete_command: INCOMPLETE_COMMAND, login: LOGIN_TIME }
+    }
+}
 /// Bytes that a connection may send before it has logged in.
 pub(crate) const LOGIN_BYTES: usize = 4 << 10;
 /// Idle time after which the system asks the other side whether it is still there, to notice half-open connections.

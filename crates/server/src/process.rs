@@ -1,5 +1,16 @@
 //! What the system says of this process, for `stats` and INFO.
 
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// How old [`Process::recent`] may be.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// The last answer and when it was given.
+static LAST: Mutex<Option<(Instant, Process)>> = Mutex::new(None);
+
 /// CPU time and memory of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Process {
@@ -17,6 +28,19 @@ impl Process {
         std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| Self::parse(&stat)).unwrap_or_default()
     }
 
+    /// The same, at most a second old: asking often costs nothing.
+    pub(crate) fn recent() -> Self {
+        let mut last = LAST.lock();
+        match *last {
+            Some((at, process)) if at.elapsed() < RECENT => process,
+            _ => {
+                let process = Self::read();
+                *last = Some((Instant::now(), process));
+                process
+            }
+        }
+    }
+
     fn parse(stat: &str) -> Option<Self> {
         // The command's name, in parentheses, may hold anything; what follows its end are fields 3 and on.
         let mut fields = stat.get(stat.rfind(')')? + 2..)?.split(' ').skip(11);
@@ -28,6 +52,15 @@ impl Process {
     }
 }
 
+/// The system's name, release and architecture.
+pub(crate) fn operating_system() -> &'static str {
+    static NAME: LazyLock<String> = LazyLock::new(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        format!("Linux {} {}", release.trim_end(), std::env::consts::ARCH)
+    });
+    &NAME
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,6 +69,7 @@ mod tests {
     fn reads_its_own_process() {
         let process = Process::read();
         assert!(process.resident_bytes > 100_000, "{process:?}");
+        assert!(Process::recent().resident_bytes > 100_000);
     }
 
     #[test]

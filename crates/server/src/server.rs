@@ -14,7 +14,7 @@ use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
 use tidemark_types::{DataPlane, Plan, Snapshot};
 
 use crate::clients::Clients;
-use crate::limits::{BUFFER_BYTES_MIN, BUFFER_POOL_FRACTION, RESERVED_DESCRIPTORS};
+use crate::limits::{BUFFER_BYTES_MIN, BUFFER_POOL_FRACTION, Limits, RESERVED_DESCRIPTORS};
 use crate::session::Protocol;
 use crate::shared::Shared;
 use crate::tenants::{Door, Tenants};
@@ -36,6 +36,8 @@ pub struct Config {
     pub pin: bool,
     /// Memory for segments and indexes until the first plan says otherwise.
     pub pool_bytes: u64,
+    /// How long clients may take.
+    pub limits: Limits,
 }
 
 /// Why a server could not be started.
@@ -92,6 +94,7 @@ impl Server {
             memcached: memcached.as_ref().map(|(_, address)| *address),
             redis: redis.as_ref().map(|(_, address)| *address),
             connections_max,
+            limits: config.limits,
             buffer_bytes_max: (config.pool_bytes / BUFFER_POOL_FRACTION).max(BUFFER_BYTES_MIN),
             refused_connections: AtomicU64::new(0),
             accepted_connections: AtomicU64::new(0),

@@ -96,6 +96,12 @@ impl Session {
         }
     }
 
+    /// Whether what the connection reads does not count as used (CLIENT NO-TOUCH).
+    #[inline]
+    pub(crate) fn is_reading_quietly(&self) -> bool {
+        self.client.no_touch.load(Ordering::Relaxed)
+    }
+
     /// Memory that the session holds besides the connection's buffers: what is queued and watched.
     pub(crate) fn held_bytes(&self) -> usize {
         self.transaction.as_ref().map_or(0, |transaction| transaction.memory_bytes())

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tidemark_types::{Clock, SystemClock, UnixMs};
 
 use crate::clients::Clients;
+use crate::limits::Limits;
 use crate::tenants::Tenants;
 use crate::worker::Mailbox;
 
@@ -24,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) memcached: Option<SocketAddr>,
     pub(crate) redis: Option<SocketAddr>,
     pub(crate) connections_max: u64,
+    pub(crate) limits: Limits,
     /// Bytes that the buffers of all connections may take together.
     pub(crate) buffer_bytes_max: u64,
     /// Connections that were refused because there were too many.

@@ -26,6 +26,8 @@ pub(crate) struct Transaction {
     shards: ShardSet,
     /// SELECT was queued: which keys the commands behind it mean is known when it is executed.
     pub(crate) changes_db: bool,
+    /// INFO was queued.
+    pub(crate) asks_for_process: bool,
     watched: HashMap<WatchedKey, Option<u64>>,
     watched_bytes: usize,
 }

@@ -288,7 +288,8 @@ impl Worker {
         let mut any = false;
         for place in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[place] else { continue };
-            let reason = if connection.is_cut_off() { Some("cut off") } else { connection.overdue(now) };
+            let overdue = || connection.overdue(&self.shared.limits, now);
+            let reason = if connection.is_cut_off() { Some("cut off") } else { overdue() };
             if let Some(reason) = reason {
                 tracing::debug!(client = connection.client().id, peer = %connection.client().peer, reason, "closed");
                 self.close(place);

@@ -118,7 +118,7 @@ fn what_is_not_the_protocol_is_not_guessed_at() {
         (Protocol::Redis, b"*1\r\n$1\r\nv\r\n"),
         (Protocol::Redis, &long),
     ] {
-        for step in [1, 2, 3, stream.len()] {
+        for step in (1..stream.len()).take(50).chain([stream.len()]) {
             let seen = decode(protocol, stream, step);
             assert_eq!(
                 seen,

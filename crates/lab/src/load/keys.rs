@@ -201,6 +201,8 @@ mod tests {
         check(1_000_000, Distribution::Uniform, 499_999.5, 1e6 / 12_f64.sqrt());
         // Whole numbers below an exponential variate of mean 1000 have the mean 1 / (e^0.001 - 1).
         check(1_000_000, Distribution::Exponential { lambda: 1e-3 }, 999.5, 1000.0);
+        // With the mean 1 / (e^0.5 - 1) and the variance e^0.5 times its square.
+        check(1000, Distribution::Exponential { lambda: 0.5 }, 1.5415, 1.98);
         // Cut at one mean: the mean of the part below 1 is 1 - 1 / (e - 1) = 0.41802.
         check(100_000, Distribution::Exponential { lambda: 1e-5 }, 41_801.8, 28_500.0);
     }

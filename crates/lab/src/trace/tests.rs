@@ -74,16 +74,30 @@ fn csv_line(key: u64, out: &mut Vec<u8>) {
 
 const CSV_HEADER: &str = ",agent,http.request.uri,http.response.written,timestamp\n";
 
-/// A tar archive of one file, the parts of its header where POSIX puts them.
-fn tar(content: &[u8]) -> Vec<u8> {
-    let mut archive = vec![0; 512];
-    archive[..5].copy_from_slice(b"a.csv");
-    archive[124..136].copy_from_slice(format!("{:011o} ", content.len()).as_bytes());
-    archive[156] = b'0';
-    archive[257..263].copy_from_slice(b"ustar\0");
-    archive.extend(content);
-    archive.resize(archive.len().next_multiple_of(512) + 1024, 0);
+/// A tar archive of a folder and these files, the parts of its headers where POSIX puts them.
+fn tar(files: &[&[u8]]) -> Vec<u8> {
+    let mut archive = Vec::new();
+    let folder = (b'5', [].as_slice());
+    for (kind, content) in std::iter::once(folder).chain(files.iter().map(|file| (b'0', *file))) {
+        let mut header = [0; 512];
+        header[..5].copy_from_slice(b"a.csv");
+        header[124..136].copy_from_slice(format!("{:011o} ", content.len()).as_bytes());
+        header[156] = kind;
+        header[257..263].copy_from_slice(b"ustar\0");
+        archive.extend(header);
+        archive.extend(content);
+        archive.resize(archive.len().next_multiple_of(512), 0);
+    }
+    archive.resize(archive.len() + 1024, 0);
     archive
+}
+
+/// The lines in two files, each with its header.
+fn registry_archive(lines: &[u8]) -> Vec<u8> {
+    let middle = lines.len() / 2 + lines[lines.len() / 2..].iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let (first, second) = lines.split_at(middle);
+    let file = |lines: &[u8]| [CSV_HEADER.as_bytes(), lines].concat();
+    gzip(&tar(&[&file(first), &file(second)]))
 }
 
 fn xz(plain: &[u8]) -> Vec<u8> {
@@ -100,6 +114,14 @@ fn gzip(plain: &[u8]) -> Vec<u8> {
 
 fn zstd(plain: &[u8]) -> Vec<u8> {
     ::zstd::encode_all(plain, 1).unwrap()
+}
+
+/// Runs of two: each line stands for its key and the next.
+fn made_lis() -> Made {
+    let mut lis = made(false, |key, out| writeln!(out, "{key} 2 0 1").unwrap(), zstd);
+    lis.counts.requests *= 2;
+    lis.counts.objects += 1;
+    lis
 }
 
 fn cases() -> [Case; 6] {
@@ -122,13 +144,7 @@ fn cases() -> [Case; 6] {
             file: "orm-busy.trace.xz",
             format: None,
             counts: counts(5_000_000, 76_349),
-            make: || {
-                made(
-                    false,
-                    |key, out| out.extend(u32::try_from(key).unwrap().to_be_bytes()),
-                    xz,
-                )
-            },
+            make: || made(false, |key, out| out.extend((key as u32).to_be_bytes()), xz),
         },
         Case {
             file: "scarab-recs.trace.xz",
@@ -146,26 +162,13 @@ fn cases() -> [Case; 6] {
             file: "OLTP.lis.zst",
             format: None,
             counts: counts(914_145, 186_880),
-            make: || {
-                // Runs of two: each line stands for its key and the next.
-                let mut lis = made(false, |key, out| writeln!(out, "{key} 2 0 1").unwrap(), zstd);
-                lis.counts.requests *= 2;
-                lis.counts.objects += 1;
-                lis
-            },
+            make: made_lis,
         },
         Case {
             file: "ibm-registry-dal09-10mb-50h.tar.gz",
             format: None,
-            counts: Counts {
-                distinct_bytes: None,
-                ..counts(37_474, 12_541)
-            },
-            make: || {
-                made(true, csv_line, |lines| {
-                    gzip(&tar(&[CSV_HEADER.as_bytes(), lines].concat()))
-                })
-            },
+            counts: counts(37_474, 12_541),
+            make: || made(true, csv_line, registry_archive),
         },
     ]
 }
@@ -232,82 +235,79 @@ fn read(bytes: &[u8], format: Format) -> Result<Vec<Request>, TraceError> {
     Trace::from_reader("t", io::Cursor::new(bytes.to_vec()), format)?.collect()
 }
 
+/// Reading `bytes` ends with an error that says `said`.
+fn check_mistake(format: Format, bytes: &[u8], said: &str) {
+    let error = read(bytes, format).unwrap_err().to_string();
+    assert!(error.contains(said), "{format}: {error}, expected {said}");
+}
+
 #[test]
 fn mistakes_are_named_with_their_place() {
-    let mut truncated = Vec::new();
-    oracle_record(1, &mut truncated);
-    oracle_record(2, &mut truncated);
-    truncated.truncate(40);
-    let header = |lines: &str| format!("{CSV_HEADER}{lines}").into_bytes();
-    let cut = |bytes: Vec<u8>, by: usize| bytes[..bytes.len() - by].to_vec();
-    let long = vec![b'7'; 20_000];
-    for (format, bytes, said) in [
+    let mut records = Vec::new();
+    oracle_record(1, &mut records);
+    oracle_record(2, &mut records);
+    let long = [b'7'; 20_000];
+    let cases: [(Format, &[u8], &str); 9] = [
         (
             Format::OracleGeneral,
-            truncated,
+            &records[..40],
             "t: byte 24: the file ends after 16 of the 24 bytes",
         ),
-        (
-            Format::I32Be,
-            vec![1; 7],
-            "byte 4: the file ends after 3 of the 4 bytes",
-        ),
-        (
-            Format::I64Be,
-            vec![1; 1],
-            "byte 0: the file ends after 1 of the 8 bytes",
-        ),
+        (Format::I32Be, &[1; 7], "byte 4: the file ends after 3 of the 4 bytes"),
+        (Format::I64Be, &[1; 1], "byte 0: the file ends after 1 of the 8 bytes"),
         (
             Format::Decimal,
-            b"1\n2\nx3\n".to_vec(),
+            b"1\n2\nx3\n",
             "line 3: expected a decimal key below 2^64, found `x3`",
         ),
         (
             Format::Decimal,
-            b"18446744073709551616".to_vec(),
+            b"18446744073709551616",
             "line 1: expected a decimal key",
         ),
-        (Format::Decimal, b"-1".to_vec(), "found `-1`"),
-        (Format::Decimal, long, "expected a line of at most 16 KiB"),
+        (Format::Decimal, b"-1", "found `-1`"),
+        (Format::Decimal, &long, "expected a line of at most 16 KiB"),
+        (Format::Lis, b"1 2 0 0\n5\n", "line 2: expected `start count 0 line`"),
+        (Format::Lis, b"18446744073709551615 2 0 0", "line 1"),
+    ];
+    for (format, bytes, said) in cases {
+        check_mistake(format, bytes, said);
+    }
+}
+
+#[test]
+fn mistakes_in_csv_are_named_with_their_place() {
+    for (lines, said) in [
+        ("1,2,3", "line 2: expected as many fields"),
         (
-            Format::Lis,
-            b"1 2 0 0\n5\n".to_vec(),
-            "line 2: expected `start count 0 line`",
-        ),
-        (Format::Lis, b"18446744073709551615 2 0 0".to_vec(), "line 1"),
-        (
-            Format::IbmCsv,
-            b"a,b\n".to_vec(),
-            "expected a header with http.request.uri",
-        ),
-        (Format::IbmCsv, header("1,2,3\n"), "line 2: expected as many fields"),
-        (
-            Format::IbmCsv,
-            header("1,a,u,5.5,2017-06-20 00:00:26\n"),
+            "1,a,u,5.5,2017-06-20 00:00:26",
             "expected a number of bytes, found `5.5`",
         ),
+        ("1,a,u,5,2017-13-20 00:00:26", "expected a time"),
+        ("1,a,u,5,2017-06-20 00:00:26.", "expected a time"),
+    ] {
+        check_mistake(Format::IbmCsv, format!("{CSV_HEADER}{lines}\n").as_bytes(), said);
+    }
+    check_mistake(Format::IbmCsv, b"a,b\n", "expected a header with http.request.uri");
+}
+
+#[test]
+fn cut_archives_are_noticed() {
+    let file = format!("{CSV_HEADER}1,a,u,5,2017-06-20 00:00:26\n");
+    let cut = |bytes: Vec<u8>, by: usize| bytes[..bytes.len() - by].to_vec();
+    let behind_the_header = 1024 + CSV_HEADER.len();
+    for (format, bytes, said) in [
         (
             Format::IbmCsv,
-            header("1,a,u,5,2017-13-20 00:00:26\n"),
-            "expected a time",
-        ),
-        (
-            Format::IbmCsv,
-            header("1,a,u,5,2017-06-20 00:00:26.\n"),
-            "expected a time",
-        ),
-        (
-            Format::IbmCsv,
-            tar(&header("1,a,u,5,2017-06-20 00:00:26\n"))[..512 + CSV_HEADER.len()].to_vec(),
+            tar(&[file.as_bytes()])[..behind_the_header].to_vec(),
             "expected the rest of an archived",
         ),
-        (Format::IbmCsv, tar(b""), "expected a file in the archive"),
+        (Format::IbmCsv, tar(&[]), "expected a file in the archive"),
         (Format::Decimal, cut(gzip(b"1\n2\n"), 6), "after decompression"),
         (Format::I32Be, cut(xz(&[0; 4000]), 20), "after decompression"),
         (Format::I32Be, cut(zstd(&[0; 4000]), 3), "after decompression"),
     ] {
-        let error = read(&bytes, format).unwrap_err().to_string();
-        assert!(error.contains(said), "{format}: {error}, expected {said}");
+        check_mistake(format, &bytes, said);
     }
 }
 

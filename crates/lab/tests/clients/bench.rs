@@ -86,6 +86,15 @@ fn a_good_server_makes_no_errors() {
 }
 
 #[test]
+fn replies_may_come_in_pieces() {
+    for protocol in Protocol::ALL {
+        let fake = start(protocol, Fault::Pieces);
+        let report = measure(&options(&fake, protocol)).unwrap();
+        assert_eq!((report.errors, report.hit_ratio), (0, Some(1.0)), "{report:?}");
+    }
+}
+
+#[test]
 fn mistakes_of_the_server_are_counted() {
     for protocol in Protocol::ALL {
         for (fault, wrong, said) in [

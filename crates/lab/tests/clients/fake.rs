@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     ShortValue,
     /// In memcached's protocol, values are said to be another key's.
     WrongKey,
+    /// Nothing, but replies come in pieces of seven bytes.
+    Pieces,
     /// A get is answered as if it were a set.
     Stored,
     /// Sets of more than so many bytes are refused.
@@ -174,7 +176,12 @@ fn serve(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
         cache.connections += u64::from(!std::mem::replace(&mut counted, true));
         let reply = execute(cache, command, &shared.setup);
         drop(caches);
-        writer.write_all(&reply)?;
+        match shared.setup.fault {
+            Fault::Pieces => reply
+                .chunks(7)
+                .try_for_each(|piece| writer.write_all(piece).and_then(|()| writer.flush()))?,
+            _ => writer.write_all(&reply)?,
+        }
     }
 }
 

@@ -27,7 +27,9 @@ pub(super) fn get(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, exec:
         // An item gets a token when one is first asked for; see `gets`.
         let _ = shard.token(key, exec.now);
     }
-    let Some(found) = shard.get(key, exec.now) else {
+    // `u`: the read shall not count as a use.
+    let found = if meta.flags.has(b'u') { shard.get_unused(key, exec.now) } else { shard.get(key, exec.now) };
+    let Some(found) = found else {
         exec.counts.add(misses, 1);
         return match meta.flags.vivify() {
             Some(exptime) => vivify(meta, exptime, key, shard, exec),
@@ -43,9 +45,13 @@ pub(super) fn get(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, exec:
         facts.ttl_before_seconds = facts.ttl_seconds;
         facts.ttl_seconds = ttl_seconds(new.expiry, exec.now);
     }
-    // Who finds the item stale, or about to expire, first, wins; all others are told that someone has.
+    // Who finds the item stale, or about to expire, first, wins; all others are told that someone has. As in memcached, `R`
+    // looks at the time that the item has when its turn comes.
+    let first = meta.flags.iter().find(|flag| matches!(flag.letter, b'R' | b'T'));
+    let is_before_touch = first.is_some_and(|flag| flag.letter == b'R') && meta.flags.ttl().is_some();
+    let left = if is_before_touch { facts.ttl_before_seconds } else { facts.ttl_seconds };
     let is_due = meta.flags.recache().is_some_and(|limit| {
-        facts.ttl_seconds.is_some_and(|left| i64::try_from(left).unwrap_or(i64::MAX) < limit)
+        left.is_some_and(|left| i64::try_from(left).unwrap_or(i64::MAX) < limit)
     });
     facts.stale = old.stale;
     facts.taken = old.won;
@@ -64,7 +70,7 @@ pub(super) fn get(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, exec:
 
 /// A miss of `mg` with `N`: an empty item is put there for others to find, and this client wins the right to fill it.
 fn vivify(meta: &Meta<'_>, exptime: i64, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut Exec<'_>) {
-    let expiry = expiry(meta.flags.ttl().unwrap_or(exptime), exec.now);
+    let expiry = expiry(created_exptime(meta, exptime), exec.now);
     let token = token_for(meta, shard, meta.flags.has(b'c'));
     let attributes = Attributes { expiry: expiry.unwrap_or(Some(UnixMs(1))), token, won: true, ..Attributes::default() };
     if expiry.is_ok()
@@ -74,13 +80,31 @@ fn vivify(meta: &Meta<'_>, exptime: i64, key: &Key<'_>, shard: &mut ShardGuard<'
         exec.out.bytes.extend_from_slice(reply::OUT_OF_MEMORY);
         return;
     }
+    // The client that has won has also read it.
+    let _ = shard.access(key, exec.now);
     let facts = Facts {
         cas: token.unwrap_or(0),
         ttl_seconds: ttl_seconds(attributes.expiry, exec.now),
+        ttl_before_seconds: vivified_seconds(exptime, exec.now),
         won: true,
         ..Facts::default()
     };
     compose::meta_hit(&mut exec.out.bytes, meta, &facts, b"");
+}
+
+/// What a `t` before a `T` shows of an item that `N` creates: the time that `N` gave it.
+fn vivified_seconds(vivify: i64, now: UnixMs) -> Option<u64> {
+    ttl_seconds(expiry(vivify, now).unwrap_or(Some(now)), now)
+}
+
+/// The expiration time of an item that `N` creates: where `T` is given as well, the later flag of the two says it, as in
+/// memcached.
+fn created_exptime(meta: &Meta<'_>, vivify: i64) -> i64 {
+    let last = meta.flags.iter().filter(|flag| matches!(flag.letter, b'N' | b'T')).last();
+    match (last.map(|flag| flag.letter), meta.flags.ttl()) {
+        (Some(b'T'), Some(exptime)) => exptime,
+        _ => vivify,
+    }
 }
 
 /// `ms`.
@@ -89,7 +113,12 @@ pub(super) fn set(set: &MetaSet<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
     exec.counts.add(Count::Sets, 1);
     let meta = &set.meta;
     let shard = access.shard_of(key.hash);
-    let old = shard.access(key, exec.now).map(|found| found.attributes());
+    let old = match set.mode {
+        // What is found instead was worth asking for.
+        MetaMode::Add => shard.access(key, exec.now),
+        _ => shard.peek(key, exec.now),
+    };
+    let old = old.map(|found| found.attributes());
     let mut attributes = Attributes { client_flags: meta.flags.client_flags(), ..Attributes::default() };
     let extends = matches!(set.mode, MetaMode::Append | MetaMode::Prepend);
     // Append and prepend keep what the item has; one that they create has the time of `N`.
@@ -110,7 +139,7 @@ pub(super) fn set(set: &MetaSet<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
     }
     note_cas(meta, None, exec);
     if let (true, Some(old)) = (extends, old) {
-        attributes = Attributes { token: None, ..old };
+        attributes.client_flags = old.client_flags;
         expiry = Ok(old.expiry);
     }
     attributes.token = token_for(meta, shard, meta.flags.has(b'c'));
@@ -142,15 +171,21 @@ enum Freshness {
 /// Whether `ms` may store, by its mode and token.
 fn permitted(set: &MetaSet<'_>, old: Option<&Attributes>) -> Result<Freshness, Outcome> {
     let may_create = set.meta.flags.vivify().is_some();
+    let wanted = set.meta.flags.compare_cas();
     match (set.mode, old) {
-        (MetaMode::Add, Some(_)) | (MetaMode::Replace, None) => return Err(Outcome::NotStored),
+        (MetaMode::Add, Some(_)) => return Err(Outcome::NotStored),
+        // With a token, replacing is `cas`, which says that there is no item.
+        (MetaMode::Replace, None) if wanted.is_none() => return Err(Outcome::NotStored),
         (MetaMode::Append | MetaMode::Prepend, None) if !may_create => return Err(Outcome::NotStored),
         _ => {}
     }
-    let Some(wanted) = set.meta.flags.compare_cas() else { return Ok(Freshness::Current) };
+    let Some(wanted) = wanted else { return Ok(Freshness::Current) };
     match (set.mode, old) {
         (MetaMode::Set | MetaMode::Replace, None) => Err(Outcome::NotFound),
         (_, None) => Ok(Freshness::Current),
+        // As in memcached: no item has token 0, and appending does not compare it.
+        (MetaMode::Append | MetaMode::Prepend, Some(_)) if wanted == 0 => Ok(Freshness::Current),
+        (_, Some(_)) if wanted == 0 => Err(Outcome::Exists),
         (_, Some(old)) if old.token == Some(wanted) => Ok(Freshness::Current),
         // An item without a token was written after any token for it was given, so every token is older.
         (MetaMode::Set | MetaMode::Replace, Some(old))
@@ -248,9 +283,10 @@ fn mark_or_empty(
     shard: &mut ShardGuard<'_>,
     now: UnixMs,
 ) -> Result<(), Refused> {
-    let mut new = old;
+    // Emptying is a write like any other: marks of before do not outlive it.
+    let mut new = Attributes { stale: false, won: false, ..old };
     if meta.flags.has(b'I') {
-        (new.stale, new.won) = (true, false);
+        new.stale = true;
         if let Some(exptime) = meta.flags.ttl() {
             new.expiry = expiry(exptime, now).unwrap_or(Some(UnixMs(1)));
         }
@@ -278,14 +314,15 @@ pub(super) fn arithmetic(
     let (meta, now) = (&arithmetic.meta, exec.now);
     let shard = access.shard_of(key.hash);
     let old = shard.peek(key, now).map(|found| found.attributes());
-    if let (Some(wanted), Some(old)) = (meta.flags.compare_cas(), old)
+    // As in memcached, token 0 compares with nothing.
+    if let (Some(wanted @ 1..), Some(old)) = (meta.flags.compare_cas(), old)
         && old.token != Some(wanted)
     {
         return compose::meta_outcome(&mut exec.out.bytes, meta, Outcome::Exists);
     }
     let token = token_for(meta, shard, meta.flags.has(b'c'));
     let mut expiry_now = old.and_then(|old| old.expiry);
-    let expiry_before = expiry_now;
+    let mut seconds_before = ttl_seconds(expiry_now, now);
     let counted = text::count(arithmetic.direction, meta.flags.delta(), key, shard, now, |old| {
         if let Some(exptime) = meta.flags.ttl() {
             expiry_now = expiry(exptime, now).unwrap_or(Some(UnixMs(1)));
@@ -300,6 +337,7 @@ pub(super) fn arithmetic(
         Counted::Missing => match create_number(meta, token, key, shard, exec) {
             Some(expiry) => {
                 expiry_now = expiry;
+                seconds_before = vivified_seconds(meta.flags.vivify().unwrap_or(0), now);
                 meta.flags.initial()
             }
             None => return,
@@ -308,7 +346,7 @@ pub(super) fn arithmetic(
     let facts = Facts {
         cas: token.unwrap_or(0),
         ttl_seconds: ttl_seconds(expiry_now, now),
-        ttl_before_seconds: ttl_seconds(expiry_before, now),
+        ttl_before_seconds: seconds_before,
         ..Facts::default()
     };
     compose::meta_number(&mut exec.out.bytes, meta, &facts, number);
@@ -326,7 +364,7 @@ fn create_number(
         compose::meta_outcome(&mut exec.out.bytes, meta, Outcome::NotFound);
         return None;
     };
-    let expiry = expiry(meta.flags.ttl().unwrap_or(vivify), exec.now).unwrap_or(Some(UnixMs(1)));
+    let expiry = expiry(created_exptime(meta, vivify), exec.now).unwrap_or(Some(UnixMs(1)));
     let mut digits = itoa::Buffer::new();
     let attributes = Attributes { expiry, token, ..Attributes::default() };
     let is_over = expiry.is_some_and(|expiry| expiry <= exec.now);

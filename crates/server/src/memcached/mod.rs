@@ -155,7 +155,11 @@ fn flush_all(flush: &FlushAll, session: &Session, exec: &mut Exec<'_>) {
     if let Some(tenant) = &session.tenant {
         match expires(flush.delay, exec.now) {
             mc::Expires::At(at) if at > exec.now => tenant.flush_at(at),
-            _ => tenant.store.flush(DB),
+            _ => {
+                // A flush that was to come later is replaced, too.
+                tenant.flush_at(UnixMs(u64::MAX));
+                tenant.store.flush(DB);
+            }
         }
     }
     append_unless(flush.noreply, reply::OK, exec);

@@ -122,10 +122,12 @@ fn stored(result: Result<(), Refused>, exec: &mut Exec<'_>) -> &'static [u8] {
     }
 }
 
-/// `append` and `prepend`: the item keeps its flags and its expiration time, and loses its token, since it is a write.
+/// `append` and `prepend`: the item keeps its flags and its expiration time, and loses its token and its marks, since it is
+/// a write.
 fn extend(store: &Store<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut Exec<'_>) -> &'static [u8] {
     let Some(found) = shard.access(key, exec.now) else { return reply::NOT_STORED };
-    let (old, attributes) = (found.value(), Attributes { token: None, ..found.attributes() });
+    let (old, kept) = (found.value(), found.attributes());
+    let attributes = Attributes { expiry: kept.expiry, client_flags: kept.client_flags, ..Attributes::default() };
     let length = old.len() + store.value.len();
     if length > VALUE_BYTES_MAX {
         exec.counts.add(Count::TooLarge, 1);
@@ -149,7 +151,7 @@ fn compare_and_put(
     shard: &mut ShardGuard<'_>,
     exec: &mut Exec<'_>,
 ) -> &'static [u8] {
-    let Some(found) = shard.access(key, exec.now) else {
+    let Some(found) = shard.peek(key, exec.now) else {
         exec.counts.add(Count::CasMisses, 1);
         return reply::NOT_FOUND;
     };

@@ -1,50 +1,115 @@
-//! Executing RESP commands.
+//! Executing RESP commands, as Redis 7.0.15 does (the few newer ones as the version that brought them).
+//!
+//! A command goes one of two ways. GET and SET go through windows ([`step`], [`execute_step`]), which load ahead what they
+//! need. Everything else is executed by itself ([`execute`]): it is looked up in the protocol's table, checked against it,
+//! and either queued (MULTI) or handed to its handler ([`dispatch`]), of which each family has a file.
+//!
+//! Invariants: a handler that fails has written nothing that stays, neither keys nor a reply; one that may fail behind its
+//! first reply byte copies values instead of pinning them while locks are kept, because a pin must not be dropped under its
+//! shard's lock.
 
-use tidemark_protocol::resp::command::{CommandId, resolve};
+mod answer;
+mod client;
+mod config;
+mod connection;
+mod counters;
+mod describe;
+mod dispatch;
+mod expiry;
+mod info;
+mod keys;
+mod ranges;
+mod scan;
+mod server;
+mod strings;
+mod transactions;
+
+use tidemark_protocol::resp::command::{CommandId, Flags, Row, is_http, resolve};
 use tidemark_protocol::resp::{ArgList, Args, ErrorReply, Limits, Reply, error};
-use tidemark_store::{Attributes, Key, KeyHash, Refused, ShardGuard};
+use tidemark_store::{KEY_BYTES_MAX, Key, KeyHash};
 
 use crate::access::Access;
-use crate::counts::Count;
-use crate::limits::{LOGIN_BYTES, PIN_BYTES};
-use crate::session::{Exec, Session};
+use crate::counts::{Count, Stage};
+use crate::limits::LOGIN_BYTES;
+use crate::session::{Exec, ReplyMode, Session};
+
+use answer::{Failure, begin_reply, end_reply, fail};
+use dispatch::{Call, perform};
 
 /// A command that goes through a window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step<'a> {
-    Get { key: &'a [u8] },
-    Set { key: &'a [u8], value: &'a [u8] },
+    Get {
+        key: &'a [u8],
+    },
+    /// SET with nothing but a key and a value: the usual case.
+    Set {
+        key: &'a [u8],
+        value: &'a [u8],
+    },
+    /// SET with options, SETNX, SETEX, PSETEX.
+    Store {
+        key: &'a [u8],
+        value: &'a [u8],
+        how: strings::How<'static>,
+    },
 }
 
 /// What a command of this connection may be at most.
 pub(crate) fn limits(session: &Session) -> Limits {
     if session.needs_login() {
-        return Limits { bulk_bytes: LOGIN_BYTES, command_bytes: LOGIN_BYTES, ..Limits::BEFORE_LOGIN };
+        return Limits {
+            bulk_bytes: LOGIN_BYTES,
+            command_bytes: LOGIN_BYTES,
+            ..Limits::BEFORE_LOGIN
+        };
     }
     Limits::with_value_bytes(tidemark_protocol::memcached::VALUE_BYTES_MAX)
 }
 
 /// The key of a command that can go through a window, and the command; `None` for one that must be executed by itself.
+#[inline]
 pub(crate) fn step<'a>(args: &ArgList, input: &'a [u8], session: &Session) -> Option<(&'a [u8], Step<'a>)> {
-    if session.transaction.is_some() || session.needs_login() {
+    if session.transaction.is_some() || session.reply_mode != ReplyMode::All {
         return None;
     }
     let row = resolve(args.args(input)).ok()?;
+    // Before login nothing is permitted.
+    if !session.permissions.allows(row.permissions) {
+        return None;
+    }
     let arg = |index| args.place(index).map(|place| &input[place]);
-    match row.id {
-        CommandId::Get if session.permissions.allows(row.permissions) => {
-            let key = arg(1)?;
-            Some((key, Step::Get { key }))
+    let step = match row.id {
+        CommandId::Get if !session.is_reading_quietly() => Step::Get { key: arg(1)? },
+        CommandId::Set if args.place(3).is_none() => Step::Set {
+            key: arg(1)?,
+            value: arg(2)?,
+        },
+        CommandId::Set | CommandId::SetNx | CommandId::SetEx | CommandId::PSetEx => {
+            let (value_at, how) = strings::plain_how(args.args(input), row)?;
+            Step::Store {
+                key: arg(1)?,
+                value: arg(value_at)?,
+                how,
+            }
         }
-        CommandId::Set if session.permissions.allows(row.permissions) && args.place(3).is_none() => {
-            let (key, value) = (arg(1)?, arg(2)?);
-            Some((key, Step::Set { key, value }))
+        _ => return None,
+    };
+    let key = step.key();
+    session.client.note_command(row.id);
+    (key.len() <= KEY_BYTES_MAX).then_some((key, step))
+}
+
+impl<'a> Step<'a> {
+    fn key(&self) -> &'a [u8] {
+        match *self {
+            Self::Get { key } | Self::Set { key, .. } | Self::Store { key, .. } => key,
         }
-        _ => None,
     }
 }
 
 /// Executes a command of a window.
+#[inline]
 pub(crate) fn execute_step(
     step: &Step<'_>,
     hash: KeyHash,
@@ -52,52 +117,98 @@ pub(crate) fn execute_step(
     access: &mut Access<'_>,
     exec: &mut Exec<'_>,
 ) {
+    if let Some(tenant) = &session.tenant
+        && tenant.is_flush_due(exec.now)
+    {
+        access.pause();
+        tenant.flush_if_due(exec.now);
+    }
+    let key = |bytes| Key {
+        db: session.db,
+        bytes,
+        hash,
+    };
     let shard = access.shard_of(hash);
     match *step {
-        Step::Get { key } => get(&Key { db: session.db, bytes: key, hash }, session, shard, exec),
-        Step::Set { key, value } => {
-            let key = Key { db: session.db, bytes: key, hash };
-            exec.counts.add(Count::Sets, 1);
-            let stored = shard.put(&key, value, Attributes::default(), exec.now);
-            let mut reply = Reply::new(&mut exec.out.bytes, session.version);
-            match stored {
-                Ok(()) => reply.ok(),
-                Err(Refused::Memory) => reply.error(&error::OUT_OF_MEMORY),
+        Step::Get { key: bytes } => {
+            exec.counts.command(CommandId::Get);
+            if !strings::fetch(&key(bytes), shard, true, session, exec) {
+                Reply::new(&mut exec.out.bytes, session.version).null();
             }
         }
-    }
-}
-
-fn get(key: &Key<'_>, session: &Session, shard: &mut ShardGuard<'_>, exec: &mut Exec<'_>) {
-    let mut reply = Reply::new(&mut exec.out.bytes, session.version);
-    let Some(found) = shard.get(key, exec.now) else {
-        exec.counts.add(Count::GetMisses, 1);
-        return reply.null();
-    };
-    exec.counts.add(Count::GetHits, 1);
-    match found.value() {
-        tidemark_store::Value::Whole(bytes) if bytes.len() < PIN_BYTES => reply.bulk(bytes),
-        value => {
-            reply.bulk_header(value.len());
-            crate::memcached::send_value(key, shard, exec);
-            exec.out.bytes.extend_from_slice(b"\r\n");
+        Step::Set { key: bytes, value } => {
+            exec.counts.command(CommandId::Set);
+            strings::set(&key(bytes), value, shard, session, exec);
+        }
+        Step::Store { key: bytes, value, how } => {
+            exec.counts.command(how.row.id);
+            let mark = exec.out.bytes.len();
+            if let Err(failure) = strings::store(&key(bytes), value, &how, shard, session, exec) {
+                fail(&failure, Some(how.row), Stage::Execution, mark, session, exec);
+            }
         }
     }
 }
 
 /// Executes a command by itself. `raw` is the command as it was sent.
 pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &mut Exec<'_>) {
-    let _ = raw;
-    let mut reply = Reply::new(&mut exec.out.bytes, session.version);
-    match resolve(args) {
-        Ok(row) if row.id == CommandId::Ping => reply.simple("PONG"),
-        Ok(row) => reply.error(&ErrorReply::NotOffered(row.name.as_bytes())),
-        Err(error) => reply.error(&error),
+    if is_http(args.arg(0)) {
+        session.is_ending = true;
+        return;
     }
+    let mark = begin_reply(session, exec);
+    match admit(args, raw, session, exec) {
+        Ok(Some(call)) => {
+            session.client.note_command(call.row.id);
+            if let Err(failure) = perform(call, session, exec) {
+                fail(&failure, Some(call.row), Stage::Execution, mark, session, exec);
+            }
+            if session.tenant.is_some() {
+                exec.counts.command(call.row.id);
+            }
+        }
+        Ok(None) => Reply::new(&mut exec.out.bytes, session.version).queued(),
+        Err((row, failure)) => {
+            transactions::spoil(session);
+            fail(&failure, row, Stage::BeforeExecution, mark, session, exec);
+        }
+    }
+    end_reply(mark, session, exec);
+}
+
+/// Checks a command as Redis does, in its order. `None` if it was queued.
+#[expect(clippy::type_complexity, reason = "an error with the command that it is of, if that is known")]
+fn admit<'a>(
+    args: Args<'a>,
+    raw: &[u8],
+    session: &mut Session,
+    exec: &mut Exec<'_>,
+) -> Result<Option<Call<'a>>, (Option<&'static Row>, Failure<'a>)> {
+    let row = resolve(args).map_err(|error| (None, error.into()))?;
+    let call = Call { args, row };
+    let refused = |error: ErrorReply<'a>| Err((Some(row), error.into()));
+    if session.needs_login() && !row.flags.has(Flags::NO_AUTH) {
+        return refused(error::NO_AUTH);
+    }
+    if !session.permissions.allows(row.permissions) {
+        exec.counts.add(Count::Denied, 1);
+        return refused(ErrorReply::NotPermitted(row));
+    }
+    let mut keys = row.keys.places(args.len()).map(|place| args.arg(place));
+    if keys.any(|key| key.len() > KEY_BYTES_MAX) {
+        return refused(ErrorReply::AboveLimit("a key", KEY_BYTES_MAX, "bytes"));
+    }
+    if transactions::is_open(session) && !row.runs_within_multi() {
+        transactions::queue(call, raw, session, exec).map_err(|failure| (Some(row), failure))?;
+        return Ok(None);
+    }
+    Ok(Some(call))
 }
 
 /// Answers with an error that is not a command's own.
 pub(crate) fn refuse(error: &ErrorReply<'_>, session: &mut Session, exec: &mut Exec<'_>) {
-    exec.counts.add(Count::Errors, 1);
-    Reply::new(&mut exec.out.bytes, session.version).error(error);
+    let mark = begin_reply(session, exec);
+    transactions::spoil(session);
+    fail(&Failure::Known(*error), None, Stage::BeforeExecution, mark, session, exec);
+    end_reply(mark, session, exec);
 }

@@ -22,8 +22,8 @@ More examples:
   TIDEMARK_SECRET=... tidemark bench --tenant shop              as a tenant
   tidemark bench --tenant shop --tenant blog --secret-file F    as two; F has a line `name secret` for each
 
-Without --rate every connection keeps its pipeline full (closed loop). With --rate requests are due at fixed times and
-latency counts from then (open loop); the load uses a whole core while it waits. A value's size and bytes follow from
+Without --rate every connection keeps its pipeline full (closed loop). With --rate requests are due at fixed times and \
+latency counts from then (open loop); the load uses a whole core while it waits. A value's size and bytes follow from \
 its key, so that a reply of another length counts as an error, with --verify one of other bytes too.";
 
 #[derive(Debug, clap::Args)]
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     verify: bool,
 }
 
-/// What is asked for.
+// What is asked for. (No documentation comment: clap would take it for the command's.)
 #[derive(Debug, clap::Args)]
 struct LoadArgs {
     /// How many keys there are, per tenant

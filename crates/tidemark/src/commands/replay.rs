@@ -18,7 +18,9 @@ More examples:
   tidemark replay shop=orders.trace.xz blog=pages.lis --secret-file F     each as a tenant; F has lines `name secret`
   tidemark replay w1.oracleGeneral.zst --speed 60                         an hour of the trace in a minute
 
-Every request is a get; what is missed is set, with the trace's size or --value-size, at most 1MiB. Formats:
+Every request is a get; what is missed is set, with the trace's size or --value-size, at most 1MiB.
+
+Formats:
   oracleGeneral  libCacheSim's 24-byte records      i32be, i64be  big-endian keys (cache2k, Caffeine)
   decimal        one key per line                   lis           `start count 0 line` (ARC)
   ibm-csv        the IBM Docker registry's CSV, also in a tar archive

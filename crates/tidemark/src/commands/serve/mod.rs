@@ -110,6 +110,7 @@ impl Running {
             workers: options.workers,
             pin: options.pin,
             pool_bytes: options.memory_bytes,
+            limits: tidemark_server::Limits::default(),
         };
         let server = Server::start(&config, mailbox.waker()).map_err(|error| explain_server(error, written))?;
         let listeners = Listeners {

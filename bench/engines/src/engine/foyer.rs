@@ -1,0 +1,45 @@
+//! `foyer`, its cache in memory, with its S3-FIFO policy.
+
+use anyhow::Result;
+use foldhash::fast::RandomState;
+use foyer::{Cache, CacheBuilder, S3FifoConfig};
+
+use super::{Engine, KeyBytes, MARK_AT, weight};
+
+pub(super) const FORM: &str = "S3-FIFO as configured by default, keys and values `Box<[u8]>` (a hit returns a handle), \
+    weighed by payload, one shard, foldhash";
+
+/// See the module.
+pub(crate) struct Foyer {
+    cache: Cache<Box<[u8]>, Box<[u8]>, RandomState>,
+}
+
+impl Foyer {
+    /// A cache of so much payload.
+    pub(crate) fn new(payload_bytes: u64) -> Result<Self> {
+        let cache = CacheBuilder::new(usize::try_from(payload_bytes)?)
+            .with_shards(1)
+            .with_eviction_config(S3FifoConfig::default())
+            .with_hash_builder(RandomState::default())
+            .with_weighter(|key: &Box<[u8]>, value: &Box<[u8]>| weight(key, value))
+            .build();
+        Ok(Self { cache })
+    }
+}
+
+impl Engine for Foyer {
+    #[inline]
+    fn get(&mut self, key: &KeyBytes) -> Option<u8> {
+        self.cache.get(key.as_slice()).map(|entry| entry.value()[MARK_AT])
+    }
+
+    #[inline]
+    fn set(&mut self, key: &KeyBytes, value: &[u8]) -> bool {
+        self.cache.insert(Box::from(key.as_slice()), Box::from(value));
+        true
+    }
+
+    fn holds(&self, key: &KeyBytes) -> bool {
+        self.cache.contains(key.as_slice())
+    }
+}

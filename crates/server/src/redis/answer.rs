@@ -1,0 +1,124 @@
+//! What all replies have in common: errors, their counts, and CLIENT REPLY.
+
+use std::borrow::Cow;
+
+use tidemark_protocol::resp::command::Row;
+use tidemark_protocol::resp::{ErrorReply, Reply, error};
+use tidemark_store::{Key, Refused, ShardGuard, Value};
+
+use crate::counts::{Count, Stage};
+use crate::limits::COMMAND_REPLY_BYTES;
+use crate::memcached::send_value;
+use crate::session::{Exec, ReplyMode, Session};
+
+/// Why a command was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure<'a> {
+    /// In the protocol's words.
+    Known(ErrorReply<'a>),
+    /// In words of our own, the code first.
+    Own(Cow<'static, str>),
+}
+
+impl<'a> From<ErrorReply<'a>> for Failure<'a> {
+    fn from(error: ErrorReply<'a>) -> Self {
+        Self::Known(error)
+    }
+}
+
+impl From<Refused> for Failure<'_> {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Memory => Self::Known(error::OUT_OF_MEMORY),
+        }
+    }
+}
+
+/// Whether a command was done.
+pub(super) type Done<'a> = Result<(), Failure<'a>>;
+
+/// A reply of so many bytes would be too large.
+pub(super) const TOO_LARGE_REPLY: ErrorReply<'static> =
+    ErrorReply::AboveLimit("the reply", COMMAND_REPLY_BYTES, "bytes");
+
+/// Replies in the session's version.
+#[inline]
+pub(super) fn reply<'o>(session: &Session, exec: &'o mut Exec<'_>) -> Reply<'o> {
+    Reply::new(&mut exec.out.bytes, session.version)
+}
+
+/// Answers with an error in place of what was appended since `mark`, and counts it. No shard is locked unless nothing was
+/// pinned since.
+#[cold]
+pub(super) fn fail(
+    failure: &Failure<'_>,
+    row: Option<&Row>,
+    stage: Stage,
+    mark: usize,
+    session: &Session,
+    exec: &mut Exec<'_>,
+) {
+    exec.out.truncate(mark);
+    let out = &mut exec.out.bytes;
+    match failure {
+        Failure::Known(error) => Reply::new(out, session.version).error(error),
+        Failure::Own(text) => {
+            out.push(b'-');
+            out.extend_from_slice(text.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    // Before login it is nobody's error.
+    let Some(tenant) = &session.tenant else { return };
+    exec.counts.add(Count::Errors, 1);
+    if *failure == Failure::Known(error::OUT_OF_MEMORY) {
+        exec.counts.add(Count::NoMemory, 1);
+    }
+    let text = &exec.out.bytes[mark + 1..];
+    let end = text.iter().position(|byte| matches!(byte, b' ' | b'\r')).unwrap_or(text.len());
+    // Codes are our own words, so nothing is lost.
+    let code = String::from_utf8_lossy(&text[..end]);
+    tenant.counts.commands().note_error(&code, row, stage);
+}
+
+/// Begins the reply to a command: where in the output it begins.
+pub(super) fn begin_reply(session: &mut Session, exec: &Exec<'_>) -> usize {
+    session.is_silenced = session.reply_mode != ReplyMode::All;
+    if session.reply_mode == ReplyMode::SkipNext {
+        session.reply_mode = ReplyMode::All;
+    }
+    exec.out.bytes.len()
+}
+
+/// Ends it: what was appended since `mark` is dropped if the client wants no reply.
+pub(super) fn end_reply(mark: usize, session: &Session, exec: &mut Exec<'_>) {
+    if session.is_silenced {
+        exec.out.truncate(mark);
+    }
+}
+
+/// Appends the value of a key that was just found as a bulk string: pinned where it lies if it is large and may be, else
+/// copied.
+pub(super) fn append_value(
+    key: &Key<'_>,
+    shard: &mut ShardGuard<'_>,
+    may_pin: bool,
+    session: &Session,
+    exec: &mut Exec<'_>,
+) {
+    let Some(found) = shard.peek(key, exec.now) else { return };
+    reply(session, exec).bulk_header(found.value().len());
+    if may_pin {
+        send_value(key, shard, exec);
+    } else {
+        found.value().append_to(&mut exec.out.bytes);
+    }
+    exec.out.bytes.extend_from_slice(b"\r\n");
+}
+
+/// Appends a value as a bulk string, copied.
+pub(super) fn copy_value(value: Value<'_>, session: &Session, exec: &mut Exec<'_>) {
+    reply(session, exec).bulk_header(value.len());
+    value.append_to(&mut exec.out.bytes);
+    exec.out.bytes.extend_from_slice(b"\r\n");
+}

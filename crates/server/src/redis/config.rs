@@ -1,0 +1,83 @@
+//! CONFIG GET: what clients and exporters ask, answered in Redis's names. Settings are changed through the administration,
+//! not here.
+
+use tidemark_protocol::memcached::VALUE_BYTES_MAX;
+use tidemark_protocol::resp::command::CommandId;
+use tidemark_protocol::resp::glob::{self, Case};
+use tidemark_store::DATABASES;
+
+use super::answer::{Done, reply};
+use super::dispatch::{Call, Family, Handler};
+use super::info::memory_limit_bytes;
+use crate::limits::KEEPALIVE;
+use crate::session::{Exec, Session};
+use crate::tenant::Tenant;
+use crate::shared::Shared;
+
+pub(super) const HANDLERS: Family = &[(CommandId::ConfigGet, Handler::Session(get))];
+
+/// Every setting that is answered, in order of names.
+const SETTINGS: &[(&str, Setting)] = &[
+    // There is no persistence: a restart is a cold cache.
+    ("appendfsync", Setting::Text("no")),
+    ("appendonly", Setting::Text("no")),
+    ("bind", Setting::Of(|_, shared| shared.redis.map_or_else(String::new, |address| address.ip().to_string()))),
+    ("cluster-enabled", Setting::Text("no")),
+    ("databases", Setting::Of(|_, _| DATABASES.to_string())),
+    ("io-threads", Setting::Of(|_, shared| shared.mailboxes.len().to_string())),
+    ("latency-monitor-threshold", Setting::Text("0")),
+    ("lazyfree-lazy-user-del", Setting::Text("no")),
+    ("lazyfree-lazy-user-flush", Setting::Text("no")),
+    ("maxclients", Setting::Of(|_, shared| shared.connections_max.to_string())),
+    ("maxmemory", Setting::Of(|tenant, shared| memory_limit_bytes(tenant, shared).to_string())),
+    ("maxmemory-policy", Setting::Of(|tenant, _| policy_name(tenant))),
+    ("notify-keyspace-events", Setting::Text("")),
+    ("port", Setting::Of(|_, shared| shared.redis.map_or(0, |address| address.port()).to_string())),
+    ("proto-max-bulk-len", Setting::Of(|_, _| VALUE_BYTES_MAX.to_string())),
+    ("save", Setting::Text("")),
+    ("slowlog-log-slower-than", Setting::Text("-1")),
+    ("slowlog-max-len", Setting::Text("0")),
+    ("tcp-keepalive", Setting::Of(|_, _| KEEPALIVE.as_secs().to_string())),
+    ("timeout", Setting::Text("0")),
+    ("tls-port", Setting::Text("0")),
+    ("unixsocket", Setting::Text("")),
+];
+
+/// Where a setting's value comes from.
+enum Setting {
+    Text(&'static str),
+    Of(fn(&Tenant, &Shared) -> String),
+}
+
+/// The eviction policy in the form of Redis's names: any key may go, and this is how.
+pub(super) fn policy_name(tenant: &Tenant) -> String {
+    format!("allkeys-{}", tenant.store.policy().name())
+}
+
+fn get<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
+    let Some(tenant) = session.tenant.clone() else { return Ok(()) };
+    let is_asked = |name: &str| call.args.from(2).any(|pattern| glob::matches(pattern, name.as_bytes(), Case::Ignored));
+    let asked: Vec<_> = SETTINGS.iter().filter(|(name, _)| is_asked(name)).collect();
+    let shared = exec.shared;
+    let mut reply = reply(session, exec);
+    reply.map(asked.len());
+    for (name, setting) in asked {
+        reply.bulk(name.as_bytes());
+        match setting {
+            Setting::Text(text) => reply.bulk(text.as_bytes()),
+            Setting::Of(value) => reply.bulk(value(&tenant, shared).as_bytes()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_in_order_and_in_lower_case() {
+        assert!(SETTINGS.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(SETTINGS.iter().all(|(name, _)| *name == name.to_ascii_lowercase()));
+    }
+}

@@ -1,0 +1,222 @@
+//! Walking over the keys: SCAN and KEYS.
+//!
+//! A cursor is a hash: the shard in the highest bits, then the position in the shard. Keys are visited in the order of
+//! their hashes, so a cursor means the same however the index grows or shrinks between two calls. Zero begins and ends.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use tidemark_protocol::resp::command::CommandId;
+use tidemark_protocol::resp::glob::{self, Case};
+use tidemark_protocol::resp::options::{self, ScanType};
+use tidemark_protocol::resp::{Reply, Version};
+use tidemark_types::UnixMs;
+
+use super::answer::{Done, Failure, TOO_LARGE_REPLY, reply};
+use super::dispatch::{Call, Family, Handler};
+use crate::access::Access;
+use crate::limits::{COMMAND_REPLY_BYTES, KEYS_ANSWERED, REPLY_BYTES, SCANNED_BUCKETS, SCANNED_KEYS};
+use crate::session::{Exec, Session};
+
+pub(super) const HANDLERS: Family = &[
+    (CommandId::Scan, Handler::Keys(scan)),
+    (CommandId::Keys, Handler::Keys(keys)),
+];
+
+/// Buckets that one SCAN reads even if it is asked for fewer keys: other databases' items may lie between.
+const BUCKETS_MIN: u64 = 10;
+
+/// A place in a tenant's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    shard: usize,
+    /// A fraction of 2^64.
+    position: u64,
+}
+
+impl Place {
+    /// The place that a cursor means, in a store of this many shards.
+    fn of_cursor(cursor: u64, shards: usize) -> Self {
+        let bits = shards.trailing_zeros();
+        // A shift by 64 is not defined, so it is done in two steps.
+        let shard = ((cursor >> 1) >> (63 - bits)) as usize;
+        Self {
+            shard,
+            position: cursor << bits,
+        }
+    }
+
+    /// The cursor that means this place; zero for one behind all keys. Keys' positions are whole multiples of the number of
+    /// shards, so a place between two of them is the same as the later one.
+    fn cursor(self, shards: usize) -> u64 {
+        let bits = shards.trailing_zeros();
+        let position = u128::from(self.position).div_ceil(1 << bits);
+        let cursor = ((self.shard as u128) << (64 - bits)) + position;
+        // Behind the last key of the last shard the sum is 2^64.
+        cursor as u64
+    }
+}
+
+/// Visits keys of a database from a place on, releasing the lock between every few buckets. `enough` is asked after each
+/// bucket; it gets the number of those read so far. Returns where to go on, `None` at the end.
+fn walk(
+    from: Place,
+    db: u8,
+    now: UnixMs,
+    access: &mut Access<'_>,
+    mut visit: impl FnMut(&[u8]),
+    mut enough: impl FnMut(u64) -> bool,
+) -> Option<Place> {
+    let mut place = from;
+    let mut buckets = 0;
+    while place.shard < access.store().shards() {
+        let end = buckets + SCANNED_BUCKETS as u64;
+        let mut is_enough = false;
+        let next = access.shard(place.shard).scan(place.position, db, now, &mut visit, || {
+            buckets += 1;
+            is_enough = enough(buckets);
+            is_enough || buckets >= end
+        });
+        access.pause();
+        place = match next {
+            Some(position) => Place {
+                position,
+                ..place
+            },
+            None => Place {
+                shard: place.shard + 1,
+                position: 0,
+            },
+        };
+        if is_enough || (place.position == 0 && enough(buckets)) {
+            return (place.shard < access.store().shards()).then_some(place);
+        }
+    }
+    None
+}
+
+/// Keys as they will stand in a reply.
+#[derive(Default)]
+struct Found {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Found {
+    fn add(&mut self, key: &[u8]) {
+        // A bulk string is the same in both versions.
+        Reply::new(&mut self.bytes, Version::Resp2).bulk(key);
+        self.count += 1;
+    }
+
+    fn answer(&self, session: &Session, exec: &mut Exec<'_>) {
+        reply(session, exec).array(self.count);
+        exec.out.bytes.extend_from_slice(&self.bytes);
+    }
+}
+
+fn scan<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
+    let options = options::scan(call.args)?;
+    let shards = access.store().shards();
+    let wanted = options.count.min(SCANNED_KEYS as u64);
+    let seen = Cell::new(0);
+    let mut found = Found::default();
+    let bytes = Cell::new(0);
+    let visit = |key: &[u8]| {
+        seen.set(seen.get() + 1);
+        if options.pattern.is_none_or(|pattern| glob::matches(pattern, key, Case::Exact)) {
+            found.add(key);
+            bytes.set(found.bytes.len());
+        }
+    };
+    let enough = |buckets| seen.get() >= wanted || buckets >= wanted.max(BUCKETS_MIN) || bytes.get() >= REPLY_BYTES;
+    let next = match options.types {
+        ScanType::Strings => {
+            walk(Place::of_cursor(options.cursor, shards), session.db, exec.now, access, visit, enough)
+        }
+        // There are no keys of another type: the walk is over.
+        ScanType::Nothing => None,
+    };
+    let cursor = next.map_or(0, |place| place.cursor(shards));
+    let mut reply = reply(session, exec);
+    reply.array(2);
+    reply.bulk(itoa::Buffer::new().format(cursor).as_bytes());
+    found.answer(session, exec);
+    Ok(())
+}
+
+fn keys<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
+    let pattern = call.args.arg(1);
+    let mut found = Found::default();
+    let (count, bytes) = (Cell::new(0), Cell::new(0));
+    let visit = |key: &[u8]| {
+        if count.get() <= KEYS_ANSWERED && glob::matches(pattern, key, Case::Exact) {
+            found.add(key);
+            count.set(found.count);
+            bytes.set(found.bytes.len());
+        }
+    };
+    let enough = |_| count.get() > KEYS_ANSWERED || bytes.get() > COMMAND_REPLY_BYTES;
+    walk(Place { shard: 0, position: 0 }, session.db, exec.now, access, visit, enough);
+    if found.count > KEYS_ANSWERED {
+        let text = format!("ERR KEYS answers at most {KEYS_ANSWERED} keys, and more match: use SCAN");
+        return Err(Failure::Own(Cow::Owned(text)));
+    }
+    if found.bytes.len() > COMMAND_REPLY_BYTES {
+        return Err(TOO_LARGE_REPLY.into());
+    }
+    found.answer(session, exec);
+    Ok(())
+}
+
+/// The first key of a database from a position of a shard on, or from the beginning of all if there is none behind it.
+pub(super) fn first_key_from(
+    shard: usize,
+    position: u64,
+    db: u8,
+    access: &mut Access<'_>,
+    now: UnixMs,
+) -> Option<Vec<u8>> {
+    let found = Cell::new(None);
+    for from in [Place { shard, position }, Place { shard: 0, position: 0 }] {
+        let is_found = Cell::new(false);
+        let visit = |key: &[u8]| {
+            if !is_found.replace(true) {
+                found.set(Some(key.to_vec()));
+            }
+        };
+        walk(from, db, now, access, visit, |_| is_found.get());
+        if is_found.get() {
+            break;
+        }
+    }
+    found.into_inner()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_keep_their_place_and_zero_is_only_the_beginning_and_the_end() {
+        for (shards, shard, position, cursor) in [
+            (1, 0, 0, 0),
+            (1, 0, 1, 1),
+            (1, 0, u64::MAX, u64::MAX),
+            (4, 0, 4, 1),
+            (4, 1, 0, 1 << 62),
+            (4, 3, 0, 3 << 62),
+            (4, 3, 4 << 60, (3 << 62) + (1 << 60)),
+            (64, 63, 0, 63 << 58),
+        ] {
+            let place = Place { shard, position };
+            assert_eq!(place.cursor(shards), cursor, "{place:?} of {shards}");
+            assert_eq!(Place::of_cursor(cursor, shards), place, "{cursor} of {shards}");
+        }
+        // Between two keys: the later one.
+        assert_eq!(Place { shard: 0, position: 5 }.cursor(4), 2);
+        // Behind the last key of a shard: the next shard, or the end.
+        assert_eq!(Place { shard: 2, position: u64::MAX }.cursor(4), 3 << 62);
+        assert_eq!(Place { shard: 3, position: u64::MAX }.cursor(4), 0);
+    }
+}

@@ -1,0 +1,271 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
+//!
+//! A queued command is kept as it was sent and parsed again when it is executed. All locks that the transaction needs are
+//! taken first, in ascending order, so for everybody else it happens at once.
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+
+use tidemark_protocol::number::append_u64;
+use tidemark_protocol::resp::command::{CommandId, resolve};
+use tidemark_protocol::resp::{ArgList, Args, Limits, Parsed, error, parse};
+use tidemark_store::TenantStore;
+
+use super::answer::{Done, Failure, TOO_LARGE_REPLY, end_reply, fail, reply};
+use super::dispatch::{Call, Family, Handler, needs_every_shard, perform_within};
+use crate::access::Access;
+use crate::counts::Stage;
+use crate::limits::COMMAND_REPLY_BYTES;
+use crate::process::Process;
+use crate::session::{Exec, Session};
+use crate::transaction::{Transaction, WatchedKey};
+
+pub(super) const HANDLERS: Family = &[
+    (CommandId::Multi, Handler::Session(multi)),
+    (CommandId::Exec, Handler::Session(execute)),
+    (CommandId::Discard, Handler::Session(discard)),
+    (CommandId::Watch, Handler::Session(watch)),
+    (CommandId::Unwatch, Handler::Session(unwatch)),
+];
+
+/// Redis's words for commands that a transaction can not have.
+const NOT_IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
+
+/// Whether the connection is between MULTI and EXEC.
+pub(super) fn is_open(session: &Session) -> bool {
+    session.transaction.as_ref().is_some_and(|transaction| transaction.is_open)
+}
+
+/// A command was refused instead of being queued: EXEC will refuse all.
+pub(super) fn spoil(session: &mut Session) {
+    if let Some(transaction) = session.transaction.as_mut().filter(|transaction| transaction.is_open) {
+        transaction.is_broken = true;
+    }
+}
+
+/// Forgets what is queued and watched.
+pub(super) fn forget(session: &mut Session) -> Option<Box<Transaction>> {
+    session.client.queued.store(0, Ordering::Relaxed);
+    session.client.watches.store(0, Ordering::Relaxed);
+    session.transaction.take()
+}
+
+/// Queues a command. `raw` is how it was sent.
+pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec: &Exec<'_>) -> Done<'a> {
+    // The tenant whose shards are locked can not become another one in between.
+    if matches!(call.row.id, CommandId::Auth | CommandId::Hello) {
+        return Err(Failure::Own(Cow::Borrowed(NOT_IN_TRANSACTION)));
+    }
+    let (Some(transaction), Some(tenant)) = (&mut session.transaction, &session.tenant) else { return Ok(()) };
+    if transaction.is_broken {
+        // It will never be executed, so it need not be kept.
+        return Ok(());
+    }
+    let keys = || call.row.keys.places(call.args.len()).map(|place| call.args.arg(place));
+    let key_bytes = keys().map(<[u8]>::len).sum();
+    let command = as_array(call.args, raw);
+    transaction.check(command.len(), key_bytes)?;
+    let (all, most) = (exec.shared.tenants.buffer_bytes.load(Ordering::Relaxed), exec.shared.buffer_bytes_max);
+    let own = tenant.buffer_bytes.load(Ordering::Relaxed) + transaction.memory_bytes() as u64;
+    if all.max(own * 2) > most {
+        let text = "ERR the memory for connections is used up: send what is queued, or try again later";
+        return Err(Failure::Own(Cow::Borrowed(text)));
+    }
+    if transaction.changes_db || needs_every_shard(call.row) {
+        transaction.need_all();
+    }
+    for key in keys() {
+        transaction.need(tenant.store.shard_of(tenant.store.key(session.db, key).hash));
+    }
+    transaction.changes_db |= call.row.id == CommandId::Select;
+    transaction.asks_for_process |= call.row.id == CommandId::Info;
+    transaction.queue(command, key_bytes);
+    session.client.queued.store(transaction.queued().len() as u32 + 1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// A command as an array: as it was sent, if it was not an inline one.
+fn as_array(args: Args<'_>, raw: &[u8]) -> Box<[u8]> {
+    if raw.first() == Some(&b'*') {
+        return raw.into();
+    }
+    let mut array = vec![b'*'];
+    append_u64(&mut array, args.len() as u64);
+    for arg in args.from(0) {
+        array.extend_from_slice(b"\r\n$");
+        append_u64(&mut array, arg.len() as u64);
+        array.extend_from_slice(b"\r\n");
+        array.extend_from_slice(arg);
+    }
+    array.extend_from_slice(b"\r\n");
+    array.into()
+}
+
+fn multi<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
+    if is_open(session) {
+        return Err(error::NESTED_MULTI.into());
+    }
+    session.transaction.get_or_insert_default().is_open = true;
+    session.client.queued.store(1, Ordering::Relaxed);
+    reply(session, exec).ok();
+    Ok(())
+}
+
+fn discard<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
+    if !is_open(session) {
+        return Err(error::DISCARD_WITHOUT_MULTI.into());
+    }
+    forget(session);
+    reply(session, exec).ok();
+    Ok(())
+}
+
+fn watch<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
+    if is_open(session) {
+        return Err(error::WATCH_IN_MULTI.into());
+    }
+    let tenant = session.tenant.as_ref().ok_or(error::NO_AUTH)?;
+    tenant.flush_if_due(exec.now);
+    let transaction = session.transaction.get_or_insert_default();
+    let watched_key = |bytes: &[u8]| WatchedKey { db: session.db, bytes: bytes.into() };
+    let is_new = |bytes: &&[u8]| !transaction.watches(&watched_key(bytes));
+    let keys = call.args.from(1).filter(is_new);
+    let outcome = transaction.check_watch(keys.clone().count(), keys.clone().map(<[u8]>::len).sum());
+    let tokens = outcome.map_err(Failure::from).and_then(|()| {
+        let mut access = Access::each(&tenant.store);
+        let token_of = |bytes| {
+            let key = tenant.store.key(session.db, bytes);
+            let token = access.shard_of(key.hash).token(&key, exec.now)?;
+            Ok((watched_key(bytes), token))
+        };
+        keys.map(token_of).collect::<Result<Vec<_>, Failure<'_>>>()
+    });
+    // A key that is named twice is watched as it was first.
+    if let Ok(tokens) = &tokens {
+        tokens.iter().rev().for_each(|(key, token)| transaction.watch(key.clone(), *token));
+    }
+    let watches = transaction.watched().len();
+    session.client.watches.store(watches as u32, Ordering::Relaxed);
+    if watches == 0 {
+        session.transaction = None;
+    }
+    tokens?;
+    reply(session, exec).ok();
+    Ok(())
+}
+
+fn unwatch<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
+    if let Some(transaction) = &mut session.transaction {
+        transaction.unwatch();
+        if !transaction.is_open {
+            session.transaction = None;
+        }
+    }
+    session.client.watches.store(0, Ordering::Relaxed);
+    reply(session, exec).ok();
+    Ok(())
+}
+
+/// EXEC.
+fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
+    if !is_open(session) {
+        return Err(error::EXEC_WITHOUT_MULTI.into());
+    }
+    let Some(transaction) = forget(session) else { return Ok(()) };
+    if transaction.is_broken {
+        return Err(error::EXEC_ABORT.into());
+    }
+    let tenant = session.tenant.clone().ok_or(error::NO_AUTH)?;
+    tenant.flush_if_due(exec.now);
+    if transaction.asks_for_process {
+        // The system is asked now, so that it need not be while shards are locked.
+        Process::recent();
+    }
+    let mut access = Access::each(&tenant.store);
+    hold(&transaction, &tenant.store, &mut access);
+    if has_changed(&transaction, &mut access, exec) {
+        reply(session, exec).null_array();
+        return Ok(());
+    }
+    let begin = exec.out.len();
+    let mark = exec.out.bytes.len();
+    reply(session, exec).array(transaction.queued().len());
+    end_reply(mark, session, exec);
+    let mut list = ArgList::new();
+    for command in transaction.queued() {
+        execute_one(command, &mut list, begin, session, &mut access, exec);
+    }
+    Ok(())
+}
+
+/// Locks all shards that a transaction needs.
+fn hold(transaction: &Transaction, store: &TenantStore, access: &mut Access<'_>) {
+    let mut shards = transaction.shards();
+    for (key, _) in transaction.watched() {
+        shards.add(store.shard_of(store.key(key.db, &key.bytes).hash));
+    }
+    access.hold(shards);
+}
+
+/// Whether a watched key is not what it was.
+fn has_changed(transaction: &Transaction, access: &mut Access<'_>, exec: &Exec<'_>) -> bool {
+    transaction.watched().any(|(watched, token)| {
+        let key = access.store().key(watched.db, &watched.bytes);
+        match access.shard_of(key.hash).peek(&key, exec.now) {
+            None => token.is_some(),
+            // An item without a token was written since.
+            Some(found) => token.is_none() || found.attributes().token != token,
+        }
+    })
+}
+
+/// Executes a queued command; `begin` is where the transaction's reply begins.
+fn execute_one(
+    command: &[u8],
+    list: &mut ArgList,
+    begin: usize,
+    session: &mut Session,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) {
+    let mark = exec.out.bytes.len();
+    // It was found whole and allowed when it was queued.
+    let limits = Limits::with_value_bytes(command.len());
+    if !matches!(parse(command, &limits, list), Parsed::Complete { .. }) {
+        return fail(&error::SYNTAX.into(), None, Stage::Execution, mark, session, exec);
+    }
+    let args = list.args(command);
+    let row = match resolve(args) {
+        Ok(row) => row,
+        Err(error) => return fail(&error.into(), None, Stage::Execution, mark, session, exec),
+    };
+    let done = if exec.out.len() - begin > COMMAND_REPLY_BYTES {
+        Err(TOO_LARGE_REPLY.into())
+    } else {
+        perform_within(Call { args, row }, session, access, exec)
+    };
+    exec.counts.command(row.id);
+    if let Err(failure) = done {
+        fail(&failure, Some(row), Stage::Execution, mark, session, exec);
+    }
+    end_reply(mark, session, exec);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inline_command_is_queued_as_an_array() {
+        for (sent, kept) in [
+            (&b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n"[..], &b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n"[..]),
+            (b"get  a\r\n", b"*2\r\n$3\r\nget\r\n$1\r\na\r\n"),
+            (b"set \"a b\" ''\n", b"*3\r\n$3\r\nset\r\n$3\r\na b\r\n$0\r\n\r\n"),
+        ] {
+            let mut list = ArgList::new();
+            let limits = Limits::with_value_bytes(1 << 20);
+            assert_eq!(parse(sent, &limits, &mut list), Parsed::Complete { consumed: sent.len() });
+            assert_eq!(as_array(list.args(sent), sent).escape_ascii().to_string(), kept.escape_ascii().to_string());
+        }
+    }
+}
