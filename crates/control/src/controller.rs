@@ -38,6 +38,9 @@ pub(crate) struct Controller {
     started_at: UnixMs,
 }
 
+/// Figures of this age are still shown: people do not notice it, and a program that asks in a loop costs few rounds.
+const FRESH_FOR: Duration = Duration::from_millis(100);
+
 /// Someone waits for a removed tenant's memory.
 struct Removal {
     id: TenantId,
@@ -103,6 +106,15 @@ impl Controller {
             }));
         }
         self.shared.note_round(now, self.round_period());
+    }
+
+    /// Has a round now if the last one is so old that its figures would surprise who asks for them.
+    fn refresh(&mut self) -> UnixMs {
+        let now = self.clock.now();
+        if now.since(self.shared.last_round()) >= FRESH_FOR {
+            self.round();
+        }
+        self.clock.now()
     }
 
     /// Whether someone waits for memory to come back, so that rounds should not be far apart.
@@ -239,14 +251,14 @@ impl Controller {
         Ok(secret)
     }
 
-    pub(crate) fn tenant(&self, name: &str) -> Result<TenantView, ControlError> {
-        let now = self.clock.now();
+    pub(crate) fn tenant(&mut self, name: &str) -> Result<TenantView, ControlError> {
+        let now = self.refresh();
         let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
         Ok(tenant_view(tenant, now))
     }
 
-    pub(crate) fn tenants(&self) -> Vec<TenantView> {
-        let now = self.clock.now();
+    pub(crate) fn tenants(&mut self) -> Vec<TenantView> {
+        let now = self.refresh();
         self.book.tenants().map(|tenant| tenant_view(tenant, now)).collect()
     }
 
@@ -339,7 +351,8 @@ impl Controller {
         Ok(())
     }
 
-    pub(crate) fn server(&self) -> ServerView {
+    pub(crate) fn server(&mut self) -> ServerView {
+        self.refresh();
         let pool = self.book.pool();
         ServerView {
             version: env!("CARGO_PKG_VERSION"),

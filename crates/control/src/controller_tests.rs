@@ -194,7 +194,7 @@ fn the_pool_is_resized_live_and_over_restarts_until_the_configuration_changes() 
     drop(scene);
 
     for (configured_bytes, in_force_bytes) in [(POOL, 2 * GIB), (3 * GIB, 3 * GIB), (POOL, POOL)] {
-        let scene = Scene::with_pool(folder.path(), configured_bytes);
+        let mut scene = Scene::with_pool(folder.path(), configured_bytes);
         assert_eq!(
             scene.controller.server().pool_bytes,
             in_force_bytes,
@@ -234,7 +234,7 @@ fn settings_and_secrets_survive_a_restart() {
     let hash = scene.data_plane.tenant("shop").unwrap().0.secrets[0].hash;
     drop(scene);
 
-    let scene = Scene::new(folder.path());
+    let mut scene = Scene::new(folder.path());
     let view = scene.controller.tenant("shop").unwrap();
     assert_eq!(
         (view.goals.floor_bytes, view.goals.cap_bytes),

@@ -117,7 +117,7 @@ impl ControlHandle {
         let age = self
             .clock
             .now()
-            .since(UnixMs(self.shared.last_round_ms.load(Ordering::Relaxed)));
+            .since(self.shared.last_round());
         let period = Duration::from_millis(self.shared.period_ms.load(Ordering::Relaxed));
         let is_stale = age > (period * STALE_AFTER_ROUNDS).max(STALE_AFTER_AT_LEAST);
         Readiness {
@@ -213,6 +213,11 @@ impl Shared {
         self.rounds.fetch_add(1, Ordering::Relaxed);
         self.period_ms
             .store(u64::try_from(period.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// When the last round was.
+    pub(crate) fn last_round(&self) -> UnixMs {
+        UnixMs(self.last_round_ms.load(Ordering::Relaxed))
     }
 
     pub(crate) fn rounds(&self) -> u64 {
