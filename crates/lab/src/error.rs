@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use crate::load::WorkloadError;
 use crate::trace::TraceError;
 
-/// A failed `bench` or `replay`. [`Error::fault`] says whose fault it is.
+/// A failed `bench`, `replay` or experiment. [`Error::fault`] says whose fault it is.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The parameters contradict each other or are outside their limits.
@@ -109,6 +110,30 @@ pub enum Error {
     /// The system does not give what is needed to wait for sockets.
     #[error("can not wait for connections: {0}")]
     Poll(io::Error),
+    /// A program that an experiment needs did not start, or not well.
+    #[error("{program}: {reason}")]
+    Program {
+        /// The program.
+        program: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// A server did not do what a measurement takes for granted, so that its figures would mean something else.
+    #[error("{server}: {reason}")]
+    Unfit {
+        /// The server.
+        server: String,
+        /// What was found.
+        reason: String,
+    },
+    /// A file can not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
 }
 
 /// Whose fault an [`Error`] is; exit codes follow from it.

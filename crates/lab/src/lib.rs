@@ -9,6 +9,7 @@
 pub mod bench;
 pub mod client;
 mod error;
+pub mod experiment;
 pub mod load;
 mod process_cpu;
 pub mod progress;

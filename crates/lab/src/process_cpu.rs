@@ -37,6 +37,11 @@ impl Listener {
         (!processes.is_empty()).then_some(Self { processes })
     }
 
+    /// Whether this process is the only one behind it.
+    pub(crate) fn is(&self, process: u32) -> bool {
+        self.processes == [process]
+    }
+
     /// What they used since they started, user and system, of all threads that are alive, in nanoseconds.
     pub(crate) fn cpu_ns(&self) -> Option<u64> {
         self.processes.iter().map(|id| process_cpu_ns(*id)).sum()

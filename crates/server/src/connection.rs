@@ -38,6 +38,8 @@ pub(crate) struct Connection {
     pub(crate) unsent: Unsent,
     /// The system may have more to read: said so, and not read to the end since.
     pub(crate) is_readable: bool,
+    /// The system said that the other side has sent everything; that is read to its end, since it is said only once.
+    pub(crate) is_closing: bool,
     /// In the list of connections to serve.
     pub(crate) is_queued: bool,
     /// Complete commands may wait in the input: the connection's share of a turn was used up, or its replies were too many.
@@ -66,6 +68,7 @@ impl Connection {
             skip: Skip::Nothing,
             unsent: Unsent::default(),
             is_readable: true,
+            is_closing: false,
             is_queued: false,
             has_leftover: false,
             is_finished: false,

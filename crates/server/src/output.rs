@@ -45,8 +45,8 @@ impl Output {
     /// Drops what was added since there were so many copied bytes (CLIENT REPLY OFF).
     pub(crate) fn truncate(&mut self, bytes: usize) {
         self.bytes.truncate(bytes);
-        while self.pins.last().is_some_and(|(at, _)| *at > bytes) {
-            self.pins.pop();
+        while let Some((_, pinned)) = self.pins.pop_if(|(at, _)| *at > bytes) {
+            self.pinned_bytes -= pinned.parts().map(<[u8]>::len).sum::<usize>();
         }
     }
 
@@ -127,6 +127,11 @@ impl Unsent {
 
     /// Adds what comes later.
     pub(crate) fn append(&mut self, later: Self) {
+        if self.is_empty() {
+            *self = later;
+            return;
+        }
+        debug_assert_eq!(later.sent, 0, "nothing is sent before what comes first");
         self.bytes += later.bytes;
         self.pieces.extend(later.pieces);
     }

@@ -15,6 +15,7 @@ use tidemark_types::{DataPlane, Plan, Snapshot};
 
 use crate::clients::Clients;
 use crate::limits::{BUFFER_BYTES_MIN, BUFFER_POOL_FRACTION, Limits, RESERVED_DESCRIPTORS};
+use crate::process::Process;
 use crate::session::Protocol;
 use crate::shared::Shared;
 use crate::tenants::{Door, Tenants};
@@ -78,12 +79,20 @@ impl Server {
         let memcached = bind("memcached", config.memcached)?;
         let redis = bind("redis", config.redis)?;
         let pool = Pool::start(config.pool_bytes, None).map_err(StartError::Memory)?;
-        let stations: Vec<Station> = (0..config.workers.max(1)).map(|_| Station::new()).collect::<io::Result<_>>()?;
+        let stations: Vec<Station> = (0..config.workers.max(1))
+            .map(|_| Station::new())
+            .collect::<io::Result<_>>()?;
         let mailboxes: Box<[Arc<Mailbox>]> = stations.iter().map(|station| Arc::clone(&station.mailbox)).collect();
         let inboxes: Arc<[Arc<KeeperInbox>]> = mailboxes.iter().map(inbox_of).collect();
         let to_wake = mailboxes.clone();
         let wake_workers = Arc::new(move || to_wake.iter().for_each(|mailbox| mailbox.ask_for_sweep()));
-        let tenants = Tenants::new(pool, Hasher::random()?, Arc::clone(&inboxes), wake_control, wake_workers);
+        let tenants = Tenants::new(
+            pool,
+            Hasher::random()?,
+            Arc::clone(&inboxes),
+            wake_control,
+            wake_workers,
+        );
         let shared = Arc::new(Shared {
             tenants: Arc::new(tenants),
             clients: Clients::default(),
@@ -105,18 +114,33 @@ impl Server {
         let mut listeners: Vec<(TcpListener, Protocol)> = Vec::new();
         listeners.extend(memcached.map(|(listener, _)| (listener, Protocol::Memcached)));
         listeners.extend(redis.map(|(listener, _)| (listener, Protocol::Redis)));
-        let mut server = Self { shared, workers: Vec::new() };
+        let mut server = Self {
+            shared,
+            workers: Vec::new(),
+        };
         for (number, (station, inbox)) in stations.into_iter().zip(inboxes.iter()).enumerate() {
-            let listeners = if number == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
+            let listeners = if number == 0 {
+                std::mem::take(&mut listeners)
+            } else {
+                Vec::new()
+            };
             let (keeper, shared) = (Keeper::new(Arc::clone(inbox)), Arc::clone(&server.shared));
-            let worker = Worker::new(Parts { number, station, shared, keeper, listeners })?;
-            let pin = config.pin;
-            let thread = std::thread::Builder::new().name(format!("tidemark-w{number}")).spawn(move || {
-                if pin {
-                    stay_on_cpu(number);
-                }
-                worker.run();
+            let worker = Worker::new(Parts {
+                number,
+                station,
+                shared,
+                keeper,
+                listeners,
             })?;
+            let pin = config.pin;
+            let thread = std::thread::Builder::new()
+                .name(format!("tidemark-w{number}"))
+                .spawn(move || {
+                    if pin {
+                        stay_on_cpu(number);
+                    }
+                    worker.run();
+                })?;
             server.workers.push(thread);
         }
         Ok(server)
@@ -134,13 +158,21 @@ impl Server {
 
     /// The door for the control plane.
     pub fn data_plane(&self) -> Arc<dyn DataPlane> {
-        let door = Door { tenants: Arc::clone(&self.shared.tenants), clock: Shared::now };
-        Arc::new(OpeningDoor { door, shared: Arc::clone(&self.shared) })
+        let door = Door {
+            tenants: Arc::clone(&self.shared.tenants),
+            clock: Shared::now,
+        };
+        Arc::new(OpeningDoor {
+            door,
+            shared: Arc::clone(&self.shared),
+        })
     }
 
     /// Stops accepting, finishes what is in flight within `limit`, and ends the workers.
     pub fn drain(self, limit: Duration) {
-        self.shared.drain_limit_ms.store(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.shared
+            .drain_limit_ms
+            .store(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.shared.is_draining.store(true, Ordering::Release);
         self.shared.wake_all();
         for worker in self.workers {
@@ -158,10 +190,17 @@ struct OpeningDoor {
 
 impl DataPlane for OpeningDoor {
     fn apply(&self, plan: &Plan) {
-        self.door.apply(plan);
-        if !self.shared.has_plan.swap(true, Ordering::AcqRel) {
-            self.shared.wake_all();
+        if self.shared.has_plan.load(Ordering::Acquire) {
+            return self.door.apply(plan);
         }
+        // Nothing is in the pool yet: what the process holds now is what it needs beside it.
+        let tenants = &self.shared.tenants;
+        tenants
+            .base_bytes
+            .store(Process::read().resident_bytes, Ordering::Relaxed);
+        self.door.apply(plan);
+        self.shared.has_plan.store(true, Ordering::Release);
+        self.shared.wake_all();
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -177,7 +216,11 @@ fn inbox_of(mailbox: &Arc<Mailbox>) -> Arc<KeeperInbox> {
 
 fn bind(name: &'static str, address: Option<SocketAddr>) -> Result<Option<(TcpListener, SocketAddr)>, StartError> {
     let Some(address) = address else { return Ok(None) };
-    let failed = |source| StartError::Bind { listener: name, address, source };
+    let failed = |source| StartError::Bind {
+        listener: name,
+        address,
+        source,
+    };
     let listener = listen(address).map_err(failed)?;
     let local = listener.local_addr().map_err(failed)?;
     Ok(Some((TcpListener::from_std(listener), local)))
@@ -199,7 +242,10 @@ fn listen(address: SocketAddr) -> io::Result<StdListener> {
 /// Raises the process's soft limit of open files to the hard one. Returns the limit in force.
 fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let wanted = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
     if let Err(error) = setrlimit(Resource::Nofile, wanted) {
         tracing::warn!(%error, "raising the limit of open files");
     }

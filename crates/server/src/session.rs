@@ -44,6 +44,8 @@ pub(crate) struct Session {
     pub(crate) is_silenced: bool,
     /// Whether a command was received; memcached's login must be the first.
     pub(crate) has_begun: bool,
+    /// Of a long `get` whose replies are sent in parts, the keys that are answered.
+    pub(crate) keys_answered: usize,
     /// Close when the replies so far are sent.
     pub(crate) is_ending: bool,
     /// MULTI and WATCH, which few connections use.
@@ -65,6 +67,7 @@ impl Session {
             reply_mode: ReplyMode::All,
             is_silenced: false,
             has_begun: false,
+            keys_answered: 0,
             is_ending: false,
             transaction: None,
             charged_bytes: 0,

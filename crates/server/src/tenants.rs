@@ -43,6 +43,8 @@ pub(crate) struct Tenants {
     wake_control: Alarm,
     /// Tells every worker to look at its connections: some may belong to a removed tenant.
     wake_workers: Alarm,
+    /// What the process took before there were any tenants: its program, its tables.
+    pub(crate) base_bytes: AtomicU64,
     pub(crate) buffer_bytes: AtomicU64,
     pub(crate) connections: AtomicU64,
 }
@@ -77,6 +79,7 @@ impl Tenants {
             sequence: AtomicU64::new(0),
             wake_control,
             wake_workers,
+            base_bytes: AtomicU64::new(0),
             buffer_bytes: AtomicU64::new(0),
             connections: AtomicU64::new(0),
         }
@@ -84,7 +87,11 @@ impl Tenants {
 
     /// The tenant that a connection from this address is in without logging in.
     pub(crate) fn open_for(&self, peer: IpAddr) -> Option<Arc<Tenant>> {
-        if peer.to_canonical().is_loopback() { self.table.read().open.clone() } else { None }
+        if peer.to_canonical().is_loopback() {
+            self.table.read().open.clone()
+        } else {
+            None
+        }
     }
 
     /// Logs in.
@@ -160,7 +167,9 @@ impl Tenants {
                     touched.lock().push(tenant.id);
                 }
             });
-            let shards = usize::from(plan.shards.max(1)).next_power_of_two().min(tidemark_store::SHARDS_MAX);
+            let shards = usize::from(plan.shards.max(1))
+                .next_power_of_two()
+                .min(tidemark_store::SHARDS_MAX);
             let config = TenantConfig {
                 shards,
                 policy: plan.policy,
@@ -174,7 +183,9 @@ impl Tenants {
         });
         let mut table = self.table.write();
         table.by_id.insert(plan.id, Arc::clone(&tenant));
-        table.by_name.insert(plan.name.as_str().as_bytes().into(), Arc::clone(&tenant));
+        table
+            .by_name
+            .insert(plan.name.as_str().as_bytes().into(), Arc::clone(&tenant));
         tenant
     }
 
@@ -182,7 +193,11 @@ impl Tenants {
         let mut table = self.table.write();
         table.by_id.remove(&tenant.id);
         // A new tenant may have the name already.
-        if table.by_name.get(tenant.name.as_str().as_bytes()).is_some_and(|named| named.id == tenant.id) {
+        if table
+            .by_name
+            .get(tenant.name.as_str().as_bytes())
+            .is_some_and(|named| named.id == tenant.id)
+        {
             table.by_name.remove(tenant.name.as_str().as_bytes());
         }
         if table.open.as_ref().is_some_and(|open| open.id == tenant.id) {
@@ -250,7 +265,11 @@ impl DataPlane for Door {
         }
         let in_force = self.tenants.pool.resize(plan.pool_bytes);
         if in_force < plan.pool_bytes / tidemark_types::UNIT_BYTES * tidemark_types::UNIT_BYTES {
-            tracing::warn!(asked = plan.pool_bytes, in_force, "the pool can not be larger than the address space reserved at start");
+            tracing::warn!(
+                asked = plan.pool_bytes,
+                in_force,
+                "the pool can not be larger than the address space reserved at start"
+            );
         }
         for tenant in &plan.tenants {
             self.tenants.adopt(tenant);
@@ -267,10 +286,14 @@ impl DataPlane for Door {
                 pool_bytes: stats.pool_bytes,
                 usage_bytes: stats.usage_bytes,
                 resident_free_bytes: stats.resident_free_bytes,
-                other_bytes: self.tenants.buffer_bytes.load(Ordering::Relaxed),
+                other_bytes: self.tenants.base_bytes.load(Ordering::Relaxed)
+                    + self.tenants.buffer_bytes.load(Ordering::Relaxed),
                 connections: self.tenants.connections.load(Ordering::Relaxed),
             },
-            tenants: touched.into_iter().filter_map(|id| self.tenants.tenant_snapshot(id, at)).collect(),
+            tenants: touched
+                .into_iter()
+                .filter_map(|id| self.tenants.tenant_snapshot(id, at))
+                .collect(),
             removed: self.tenants.take_removed(),
         }
     }

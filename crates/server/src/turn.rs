@@ -76,6 +76,8 @@ impl Input {
 struct Step<'a> {
     /// Number of its connection in the group.
     member: usize,
+    /// What of the connection's input comes before it.
+    before: Done,
     hash: KeyHash,
     command: StepCommand<'a>,
 }
@@ -107,6 +109,8 @@ struct Executor<'s, 'a> {
     current: usize,
     /// For each connection up to the current one, where its replies begin.
     begins: &'s mut Vec<Mark>,
+    /// Connections whose replies came to be too many within a window, and how far their input was executed.
+    deferred: Vec<(usize, Done)>,
 }
 
 impl Turn {
@@ -159,12 +163,19 @@ impl Turn {
             window: Vec::with_capacity(WINDOW_COMMANDS),
             current: 0,
             begins: &mut self.begins,
+            deferred: Vec::new(),
         };
         for (member, input) in self.inputs.iter().enumerate() {
             self.done.push(executor.run(group, member, input.bytes(&self.scratch), &mut self.args));
         }
         executor.flush(group);
         executor.enter(group, group.len());
+        for (member, done) in executor.deferred {
+            self.done[member] = done;
+            group[member].1.has_leftover = true;
+            // Parsed behind what comes next.
+            group[member].1.parsed = None;
+        }
     }
 
     /// Counts a connection's turn.
@@ -222,8 +233,8 @@ impl<'a> Executor<'_, 'a> {
                 break;
             }
             let taken = match group[member].1.session.protocol {
-                Protocol::Memcached => self.run_memcached(group, member, rest),
-                Protocol::Redis => self.run_redis(group, member, rest, args),
+                Protocol::Memcached => self.run_memcached(group, member, done, rest),
+                Protocol::Redis => self.run_redis(group, member, done, rest, args),
             };
             let Some(taken) = taken else { break };
             done.bytes += taken;
@@ -232,8 +243,14 @@ impl<'a> Executor<'_, 'a> {
         done
     }
 
-    /// Executes the command at the beginning of `rest`, or puts it into the window. `None` if it is incomplete.
-    fn run_memcached(&mut self, group: &mut [Member], member: usize, rest: &'a [u8]) -> Option<usize> {
+    /// Executes the command at the beginning of `rest`, or puts it into the window. `None` if it is incomplete, or has to wait.
+    fn run_memcached(
+        &mut self,
+        group: &mut [Member],
+        member: usize,
+        before: Done,
+        rest: &'a [u8],
+    ) -> Option<usize> {
         let connection = &mut *group[member].1;
         let limits = memcached::limits(&connection.session);
         match mc::parse(rest, &limits) {
@@ -243,22 +260,26 @@ impl<'a> Executor<'_, 'a> {
             }
             mc::Parsed::Complete { command, consumed } => {
                 match memcached::step_key(&command, &mut connection.session, self.shared) {
-                    Some(key) => self.push(group, member, key, StepCommand::Memcached(command)),
+                    Some(key) => self.push(group, member, before, key, StepCommand::Memcached(command)),
                     None => {
-                        self.flush(group);
+                        self.finish(group, member)?;
                         let (session, mut exec) = self.alone(group, member);
-                        memcached::execute(&command, session, &mut exec);
+                        if !memcached::execute(&command, session, &mut exec) {
+                            self.deferred.push((member, before));
+                            return None;
+                        }
                     }
                 }
                 Some(consumed)
             }
             mc::Parsed::Failed(failure) => {
-                self.flush(group);
+                self.finish(group, member)?;
                 let (session, exec) = self.alone(group, member);
                 exec.out.bytes.extend_from_slice(failure.reply);
                 exec.counts.add(Count::Errors, 1);
                 session.has_begun = true;
-                session.is_ending |= failure.close;
+                // Before login nothing is received only to be dropped.
+                session.is_ending |= failure.close || session.needs_login();
                 group[member].1.skip = Skip::Bytes(failure.swallow);
                 Some(failure.consumed)
             }
@@ -270,6 +291,7 @@ impl<'a> Executor<'_, 'a> {
         &mut self,
         group: &mut [Member],
         member: usize,
+        before: Done,
         rest: &'a [u8],
         args: &mut resp::ArgList,
     ) -> Option<usize> {
@@ -293,9 +315,9 @@ impl<'a> Executor<'_, 'a> {
             resp::Parsed::Nothing { consumed } => Some(consumed),
             resp::Parsed::Complete { consumed } => {
                 match redis::step(args, rest, &connection.session) {
-                    Some((key, step)) => self.push(group, member, key, StepCommand::Redis(step)),
+                    Some((key, step)) => self.push(group, member, before, key, StepCommand::Redis(step)),
                     None => {
-                        self.flush(group);
+                        self.finish(group, member)?;
                         let (session, mut exec) = self.alone(group, member);
                         redis::execute(args.args(rest), &rest[..consumed], session, &mut exec);
                     }
@@ -303,14 +325,14 @@ impl<'a> Executor<'_, 'a> {
                 Some(consumed)
             }
             resp::Parsed::Refused { error, consumed, rest } => {
-                self.flush(group);
+                self.finish(group, member)?;
                 let (session, mut exec) = self.alone(group, member);
                 redis::refuse(&error, session, &mut exec);
                 group[member].1.skip = Skip::Command(rest);
                 Some(consumed)
             }
             resp::Parsed::Failed(error) => {
-                self.flush(group);
+                self.finish(group, member)?;
                 let (session, mut exec) = self.alone(group, member);
                 redis::refuse(&error, session, &mut exec);
                 session.is_ending = true;
@@ -346,7 +368,9 @@ impl<'a> Executor<'_, 'a> {
             }
             resp::Discarded::More { consumed } => Skipped::Bytes(consumed),
             resp::Discarded::Failed(error) => {
-                self.flush(group);
+                if self.finish(group, member).is_none() {
+                    return Skipped::Incomplete;
+                }
                 let (session, mut exec) = self.alone(group, member);
                 redis::refuse(&error, session, &mut exec);
                 session.is_ending = true;
@@ -356,12 +380,19 @@ impl<'a> Executor<'_, 'a> {
     }
 
     /// Puts a command into the window, and executes the window if it is full.
-    fn push(&mut self, group: &mut [Member], member: usize, key: &[u8], command: StepCommand<'a>) {
+    fn push(
+        &mut self,
+        group: &mut [Member],
+        member: usize,
+        before: Done,
+        key: &[u8],
+        command: StepCommand<'a>,
+    ) {
         let session = &group[member].1.session;
         let Some(tenant) = &session.tenant else { return };
         let hash = tenant.store.key(session.db, key).hash;
         tenant.store.prefetch(hash);
-        self.window.push(Step { member, hash, command });
+        self.window.push(Step { member, before, hash, command });
         if self.window.len() == WINDOW_COMMANDS {
             self.flush(group);
         }
@@ -376,6 +407,13 @@ impl<'a> Executor<'_, 'a> {
         let mut access: Option<Access<'_>> = None;
         for step in &window {
             self.enter(group, step.member);
+            if self.is_deferred(step.member) {
+                continue;
+            }
+            if self.has_many_replies(step.member) {
+                self.deferred.push((step.member, step.before));
+                continue;
+            }
             let session = &group[step.member].1.session;
             let Some(tenant) = &session.tenant else { continue };
             let access = access_to(&mut access, &tenant.store);
@@ -390,6 +428,16 @@ impl<'a> Executor<'_, 'a> {
         drop(access);
         window.clear();
         self.window = window;
+    }
+
+    /// Executes the window for a connection whose next command is executed by itself. `None` if that has to wait.
+    fn finish(&mut self, group: &mut [Member], member: usize) -> Option<()> {
+        self.flush(group);
+        (!self.is_deferred(member)).then_some(())
+    }
+
+    fn is_deferred(&self, member: usize) -> bool {
+        self.deferred.iter().any(|(deferred, _)| *deferred == member)
     }
 
     /// Turns to a connection's command outside of the window.
@@ -476,8 +524,8 @@ fn read(connection: &mut Connection, buffer: &mut [u8]) -> usize {
             0
         }
         Ok(received) => {
-            // A short read means that the socket is empty (epoll(7), "Questions and answers", 9).
-            connection.is_readable = received == buffer.len();
+            // A short read means that the socket is empty (epoll(7), "Questions and answers", 9), unless the end came along.
+            connection.is_readable = received == buffer.len() || connection.is_closing;
             received
         }
         result => {

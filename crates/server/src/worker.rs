@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use parking_lot::Mutex;
+use socket2::SockRef;
 use tidemark_store::Keeper;
 use tidemark_types::UnixMs;
 
@@ -168,6 +169,7 @@ impl Worker {
                 let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) else { return };
                 if event.is_readable() || event.is_read_closed() || event.is_error() {
                     connection.is_readable = true;
+                    connection.is_closing |= event.is_read_closed();
                 }
                 if event.is_writable() && !connection.unsent.is_empty() {
                     let lives = connection.flush(now);
@@ -248,6 +250,12 @@ impl Worker {
                 let Some(place) = self.ready.pop_front() else { break };
                 if let Some(mut connection) = self.connections[place].take() {
                     connection.is_queued = false;
+                    if !connection.may_hold(0, &self.shared) {
+                        // Replies would take more than there may be; the next sweep tries again.
+                        connection.is_starved = true;
+                        self.connections[place] = Some(connection);
+                        continue;
+                    }
                     group.push((place, connection));
                 }
             }
@@ -288,10 +296,24 @@ impl Worker {
         let mut any = false;
         for place in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[place] else { continue };
+            // The system says that there is room only when there is much; a slow reader makes room little by little.
+            if !connection.unsent.is_empty() {
+                let lives = connection.flush(now);
+                connection.charge(&self.shared);
+                if !lives {
+                    self.close(place);
+                    continue;
+                }
+            }
             let overdue = || connection.overdue(&self.shared.limits, now);
             let reason = if connection.is_cut_off() { Some("cut off") } else { overdue() };
             if let Some(reason) = reason {
                 tracing::debug!(client = connection.client().id, peer = %connection.client().peer, reason, "closed");
+                if !connection.unsent.is_empty() {
+                    // What the system holds for a client that does not read goes at once, too. If it can not be told so, it
+                    // goes later.
+                    let _ = SockRef::from(&connection.socket).set_linger(Some(Duration::ZERO));
+                }
                 self.close(place);
             } else {
                 any |= connection.has_deadline() || connection.is_starved;

@@ -25,7 +25,7 @@ pub struct PoolSnapshot {
     pub usage_bytes: u64,
     /// Free, but still (or already) backed by physical memory: given back or handed out soon.
     pub resident_free_bytes: u64,
-    /// Memory beside the pool: connection buffers.
+    /// Memory beside the pool: what the process needs to run at all, and the connections' buffers.
     pub other_bytes: u64,
     /// Connections now open.
     pub connections: u64,

@@ -81,7 +81,7 @@ CONVERSATIONS = {
         ("get", ("f",), {}, b"10.6"),
     ],
     "expiry": [
-        ("setex", ("k", 100, "v"), {}, True),
+        ("set", ("k", "v"), {"ex": 100}, True),
         ("ttl", ("k",), {}, 100),
         ("persist", ("k",), {}, True),
         ("ttl", ("k",), {}, -1),

@@ -45,17 +45,25 @@ pub(crate) trait Engine {
     fn holds(&self, key: &KeyBytes) -> bool;
 
     /// Asks for each key in turn and sets those that are missed.
-    fn pass(&mut self, keys: &[KeyBytes]) -> Tally {
-        let mut tally = Tally::default();
-        let mut value = [0; VALUE_BYTES];
-        for key in keys {
-            match self.get(key) {
-                Some(byte) => tally.hit(key, byte),
-                None => tally.refused += u64::from(!self.set(key, value_of(key, &mut value))),
-            }
-        }
-        tally
+    fn pass(&mut self, keys: &[KeyBytes]) -> Tally
+    where
+        Self: Sized,
+    {
+        one_by_one(self, keys)
     }
+}
+
+/// The pass of a cache that is asked for one key at a time.
+fn one_by_one(engine: &mut impl Engine, keys: &[KeyBytes]) -> Tally {
+    let mut tally = Tally::default();
+    let mut value = [0; VALUE_BYTES];
+    for key in keys {
+        match engine.get(key) {
+            Some(byte) => tally.hit(key, byte),
+            None => tally.refused += u64::from(!engine.set(key, value_of(key, &mut value))),
+        }
+    }
+    tally
 }
 
 /// What came of a pass.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use tidemark_store::{Attributes, Found, Hasher, Keeper, KeeperInbox, Pool, TenantConfig, TenantStore, Value};
 use tidemark_types::{Clock, MIB, Policy, SystemClock, UnixMs};
 
-use super::{Engine, KeyBytes, MARK_AT, Tally, VALUE_BYTES, value_of};
+use super::{Engine, KeyBytes, MARK_AT, Tally, VALUE_BYTES, one_by_one, value_of};
 
 pub(super) const FORM: &str = "one shard (one thread has no use for more), keys and values as `&[u8]`, time read every 64 \
     operations, upkeep on the same core every 1,024";
@@ -119,15 +119,7 @@ impl Engine for Tidemark {
         if self.batch > 1 {
             return self.pass_in_batches(keys);
         }
-        let mut tally = Tally::default();
-        let mut value = [0; VALUE_BYTES];
-        for key in keys {
-            match self.get(key) {
-                Some(byte) => tally.hit(key, byte),
-                None => tally.refused += u64::from(!self.set(key, value_of(key, &mut value))),
-            }
-        }
-        tally
+        one_by_one(self, keys)
     }
 }
 
@@ -136,6 +128,6 @@ impl Engine for Tidemark {
 fn marked(found: &Found<'_>) -> u8 {
     match found.value() {
         Value::Whole(value) => value[MARK_AT],
-        Value::Parts(_) => 0,
+        Value::Pieces(_) => 0,
     }
 }

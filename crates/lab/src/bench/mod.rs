@@ -60,6 +60,8 @@ pub struct Options {
     pub workload: Workload,
     /// Requests per second of all connections together, in open loop; closed loop where there is none.
     pub rate: Option<f64>,
+    /// How many requests of an open loop are due together, on one connection: 1 for evenly spaced ones.
+    pub burst: usize,
     /// How long is measured, in seconds.
     pub seconds: f64,
     /// Whether all keys are stored before the measurement.
@@ -134,7 +136,7 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(&Progress)) -> Result<Repo
         end_ns: length_ns,
         schedule: options
             .rate
-            .map(|rate| Schedule::new(rate, index, options.threads, length_ns)),
+            .map(|rate| Schedule::new(rate, options.burst, (index, options.threads), length_ns)),
     };
     let listener = workers
         .iter()
@@ -273,6 +275,7 @@ fn check(options: &Options) -> Result<(), Error> {
     let checked = whole("--connections", options.connections, MAX_CONNECTIONS)
         .and_then(|()| whole("--pipeline", options.pipeline, MAX_PIPELINE))
         .and_then(|()| whole("--threads", options.threads, MAX_THREADS))
+        .and_then(|()| whole("burst", options.burst, options.pipeline))
         .and_then(|()| real("--seconds", options.seconds, MAX_SECONDS, true))
         .and_then(|()| real("--reads", options.workload.reads_ratio, 1.0, false))
         .and_then(|()| options.rate.map_or(Ok(()), |rate| real("--rate", rate, MAX_RATE, true)));

@@ -29,6 +29,9 @@ pub struct Report {
     /// at the end is in the latencies, they are not in the requests.
     #[serde(skip)]
     pub unsent: u64,
+    /// How often the load received something from the system: replies that come together are one.
+    #[serde(skip)]
+    pub receives: u64,
     /// Errors while the keys were stored before the measurement.
     #[serde(skip)]
     pub preload_errors: u64,
@@ -94,6 +97,7 @@ impl Report {
             mistakes: tally.mistakes,
             first_mistake: tally.first_mistake.clone().or_else(|| preload.first_mistake.clone()),
             unsent: tally.unsent,
+            receives: tally.receives,
             preload_errors: preload.mistakes.total(),
         }
     }

@@ -21,6 +21,8 @@ pub(crate) struct Tally {
     pub(crate) first_mistake: Option<String>,
     /// Requests that were due and could not even be sent before the end.
     pub(crate) unsent: u64,
+    /// How often replies were received from the system.
+    pub(crate) receives: u64,
     /// When the last reply came.
     pub(crate) last_ns: u64,
     latency_ns: Option<Histogram<u64>>,
@@ -38,6 +40,7 @@ impl Default for Tally {
             mistakes: Mistakes::default(),
             first_mistake: None,
             unsent: 0,
+            receives: 0,
             last_ns: 0,
             latency_ns: Histogram::new_with_max(MAX_LATENCY_NS, LATENCY_DIGITS).ok(),
             run_ns: 0,
@@ -70,6 +73,7 @@ impl Tally {
         self.hits += other.hits;
         self.mistakes.add(&other.mistakes);
         self.unsent += other.unsent;
+        self.receives += other.receives;
         self.last_ns = self.last_ns.max(other.last_ns);
         if self.first_mistake.is_none() {
             self.first_mistake.clone_from(&other.first_mistake);

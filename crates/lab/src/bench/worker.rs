@@ -157,6 +157,7 @@ impl Worker {
             };
             let now_ns = nanoseconds_since(self.start);
             let before = session.in_flight.len();
+            self.tally.receives += 1;
             session.take(&self.scratch[..length], &mut self.speller, &mut self.tally, now_ns)?;
             self.in_flight -= before - session.in_flight.len();
             if !more && !to_the_end {
@@ -206,10 +207,11 @@ impl Worker {
                 break;
             }
             let index = self.cursor;
-            self.cursor = if index + 1 == self.sessions.len() { 0 } else { index + 1 };
+            let next = if index + 1 == self.sessions.len() { 0 } else { index + 1 };
             let session = &mut self.sessions[index];
             if !session.has_room() {
                 full += 1;
+                self.cursor = next;
                 continue;
             }
             full = 0;
@@ -220,6 +222,9 @@ impl Worker {
             }
             self.in_flight += 1;
             schedule.advance();
+            if schedule.begins_burst() {
+                self.cursor = next;
+            }
         }
         for position in 0..self.dirty.len() {
             let index = self.dirty[position];

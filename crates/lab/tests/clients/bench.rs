@@ -27,6 +27,7 @@ fn options(fake: &Fake, protocol: Protocol) -> Options {
             seed: 1,
         },
         rate: None,
+        burst: 1,
         seconds: 0.2,
         preload: true,
         look_aside: false,
@@ -91,6 +92,7 @@ fn replies_may_come_in_pieces() {
         let fake = start(protocol, Fault::Pieces);
         let report = measure(&options(&fake, protocol)).unwrap();
         assert_eq!((report.errors, report.hit_ratio), (0, Some(1.0)), "{report:?}");
+        assert!(report.receives > 0, "{report:?}");
     }
 }
 
@@ -264,10 +266,11 @@ fn what_was_missed_is_stored_when_looking_aside() {
 
 #[test]
 fn an_open_loop_sends_what_is_due_and_no_more() {
-    for threads in [1, 2] {
+    for (threads, burst) in [(1, 1), (2, 1), (1, 8), (2, 5)] {
         let fake = start(Protocol::Redis, Fault::None);
         let mut options = options(&fake, Protocol::Redis);
         (options.rate, options.seconds, options.threads) = (Some(2000.0), 0.5, threads);
+        options.burst = burst;
         let report = measure(&options).unwrap();
         assert_eq!(
             (report.requests + report.unsent, report.errors),
@@ -343,12 +346,13 @@ fn the_seed_decides_what_is_asked() {
 fn impossible_options_are_refused() {
     type Change = fn(&mut Options);
     let fake = start(Protocol::Redis, Fault::None);
-    let cases: [(Change, &str); 11] = [
+    let cases: [(Change, &str); 12] = [
         (|o| o.connections = 0, "--connections 0"),
         (|o| o.connections = 1_000_000, "--connections 1000000"),
         (|o| o.connections = 1, "--connections 1: at least one"),
         (|o| o.pipeline = 0, "--pipeline 0"),
         (|o| o.threads = 0, "--threads 0"),
+        (|o| o.burst = 9, "burst 9: allowed are 1 to 8"),
         (|o| o.seconds = 0.0, "--seconds 0"),
         (|o| o.rate = Some(f64::NAN), "--rate NaN"),
         (|o| o.workload.reads_ratio = 1.5, "--reads 1.5"),

@@ -93,32 +93,37 @@ pub(crate) fn execute_step(
     }
 }
 
-/// Executes a command by itself.
-pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut Exec<'_>) {
+/// Executes a command by itself. Whether it is finished: else it is to be executed again when the replies are sent.
+pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut Exec<'_>) -> bool {
     let is_first = !std::mem::replace(&mut session.has_begun, true);
     if let Command::Store(store) = command
         && (session.needs_login() || (is_first && login::is_login(store, exec.shared)))
     {
-        return login::log_in(store, session, exec);
+        login::log_in(store, session, exec);
+        return true;
     }
     if let Command::Quit = command {
         session.is_ending = true;
-        return;
+        return true;
     }
     let Some(tenant) = session.tenant.clone() else {
         exec.out.bytes.extend_from_slice(reply::UNAUTHENTICATED);
         session.is_ending = true;
-        return;
+        return true;
     };
     if !session.permissions.allows(command.permissions()) {
         exec.counts.add(Count::Denied, 1);
         exec.out.bytes.extend_from_slice(reply::NOT_PERMITTED);
-        return;
+        return true;
     }
     tenant.flush_if_due(exec.now);
     let access = &mut Access::each(&tenant.store);
     match command {
-        Command::Get(get) => text::get_many(get, access, exec),
+        Command::Get(get) => {
+            let answered = text::get_many(get, session.keys_answered, access, exec);
+            session.keys_answered = answered.unwrap_or(0);
+            return answered.is_none();
+        }
         Command::FlushAll(flush) => flush_all(flush, session, exec),
         Command::Version => compose::version(&mut exec.out.bytes, VERSION),
         // There are no levels to choose from: what is logged is the operator's choice.
@@ -141,6 +146,7 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
         // These go through windows.
         Command::Store(_) | Command::Arithmetic(_) | Command::Touch(_) | Command::Delete(_) | Command::Quit => {}
     }
+    true
 }
 
 /// Calls `f` with a meta command's key, decoded.

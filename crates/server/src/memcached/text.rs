@@ -10,7 +10,7 @@ use tidemark_types::UnixMs;
 use super::{DB, append_unless, expiry};
 use crate::access::Access;
 use crate::counts::Count;
-use crate::limits::PIN_BYTES;
+use crate::limits::{PIN_BYTES, REPLY_BYTES};
 use crate::session::Exec;
 
 /// Digits of the largest number that `incr` works with.
@@ -21,13 +21,29 @@ pub(super) fn get_one(get: &Get<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
     get_from(get, key, access.shard_of(key.hash), exec);
 }
 
-/// The same for several keys, with the END.
-pub(super) fn get_many(get: &Get<'_>, access: &mut Access<'_>, exec: &mut Exec<'_>) {
-    access.for_each_key(DB, get.keys.into_iter(), |shard, key| {
-        get_from(get, &key, shard, exec);
-        true
+/// The same for several keys behind the first `answered` ones, with the END. Where the replies come to be too many to be
+/// held at once, it stops and says how many keys are answered by then; `None` at the end.
+pub(super) fn get_many(
+    get: &Get<'_>,
+    mut answered: usize,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) -> Option<usize> {
+    let most = exec.out.len() + REPLY_BYTES;
+    let mut is_over = true;
+    access.for_each_key(DB, get.keys.into_iter().skip(answered), |shard, key| {
+        is_over = exec.out.len() < most;
+        if is_over {
+            get_from(get, &key, shard, exec);
+            answered += 1;
+        }
+        is_over
     });
+    if !is_over {
+        return Some(answered);
+    }
     exec.out.bytes.extend_from_slice(reply::END);
+    None
 }
 
 #[inline]

@@ -34,6 +34,17 @@ impl From<Refused> for Failure<'_> {
     }
 }
 
+impl Failure<'_> {
+    /// The text without the code that says nothing.
+    pub(super) fn reason(&self) -> String {
+        let text = match self {
+            Self::Known(error) => error.to_string(),
+            Self::Own(text) => text.clone().into_owned(),
+        };
+        text.strip_prefix("ERR ").map_or(text.clone(), str::to_owned)
+    }
+}
+
 /// Whether a command was done.
 pub(super) type Done<'a> = Result<(), Failure<'a>>;
 
@@ -81,17 +92,31 @@ pub(super) fn fail(
     tenant.counts.commands().note_error(&code, row, stage);
 }
 
-/// Begins the reply to a command: where in the output it begins.
-pub(super) fn begin_reply(session: &mut Session, exec: &Exec<'_>) -> usize {
+/// Where the reply to a command begins, and whether the client wanted none when it did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun {
+    pub(super) mark: usize,
+    is_silenced: bool,
+}
+
+/// Begins the reply to a command.
+pub(super) fn begin_reply(session: &mut Session, exec: &Exec<'_>) -> Begun {
     session.is_silenced = session.reply_mode != ReplyMode::All;
     if session.reply_mode == ReplyMode::SkipNext {
         session.reply_mode = ReplyMode::All;
     }
-    exec.out.bytes.len()
+    Begun { mark: exec.out.bytes.len(), is_silenced: session.is_silenced }
 }
 
-/// Ends it: what was appended since `mark` is dropped if the client wants no reply.
-pub(super) fn end_reply(mark: usize, session: &Session, exec: &mut Exec<'_>) {
+/// Ends it: what was appended is dropped if the client wanted no reply and the command has not changed that.
+pub(super) fn end_reply(begun: Begun, session: &Session, exec: &mut Exec<'_>) {
+    if begun.is_silenced {
+        end_part(begun.mark, session, exec);
+    }
+}
+
+/// Ends a part of a transaction's reply, which began at `mark`.
+pub(super) fn end_part(mark: usize, session: &Session, exec: &mut Exec<'_>) {
     if session.is_silenced {
         exec.out.truncate(mark);
     }

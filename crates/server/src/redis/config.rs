@@ -56,19 +56,26 @@ pub(super) fn policy_name(tenant: &Tenant) -> String {
 
 fn get<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
     let Some(tenant) = session.tenant.clone() else { return Ok(()) };
-    let is_asked = |name: &str| call.args.from(2).any(|pattern| glob::matches(pattern, name.as_bytes(), Case::Ignored));
-    let asked: Vec<_> = SETTINGS.iter().filter(|(name, _)| is_asked(name)).collect();
+    let asked: Vec<_> = SETTINGS.iter().filter_map(|(name, setting)| Some((asked_as(name, call)?, setting))).collect();
     let shared = exec.shared;
     let mut reply = reply(session, exec);
     reply.map(asked.len());
     for (name, setting) in asked {
-        reply.bulk(name.as_bytes());
+        reply.bulk(name);
         match setting {
             Setting::Text(text) => reply.bulk(text.as_bytes()),
             Setting::Of(value) => reply.bulk(value(&tenant, shared).as_bytes()),
         }
     }
     Ok(())
+}
+
+/// The name by which a setting was asked for: as the client wrote it, or its own if it was a pattern.
+fn asked_as<'a>(name: &'static str, call: Call<'a>) -> Option<&'a [u8]> {
+    let name = name.as_bytes();
+    let is_it = |pattern: &&[u8]| pattern.eq_ignore_ascii_case(name) || glob::matches(pattern, name, Case::Ignored);
+    let asked = call.args.from(2).find(is_it)?;
+    Some(if asked.eq_ignore_ascii_case(name) { asked } else { name })
 }
 
 #[cfg(test)]

@@ -54,7 +54,9 @@ fn reset<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a
     enter(open.map(|tenant| (tenant, Permissions::ALL)), session, exec);
     set_db(0, session);
     set_version(Version::Resp2, session);
-    (session.reply_mode, session.is_silenced) = (ReplyMode::All, false);
+    // As in Redis, CLIENT REPLY OFF ends before this reply, and SKIP behind it.
+    session.is_silenced &= session.reply_mode != ReplyMode::None;
+    session.reply_mode = ReplyMode::All;
     session.client.no_evict.store(false, Ordering::Relaxed);
     session.client.no_touch.store(false, Ordering::Relaxed);
     session.client.names.lock().name = Box::default();

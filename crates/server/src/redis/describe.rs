@@ -57,7 +57,7 @@ fn info<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
     for name in names {
         match named(name) {
             Some(row) => describe(row, &mut reply),
-            None => reply.null_array(),
+            None => reply.null(),
         }
     }
     Ok(())

@@ -156,12 +156,12 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
         session.is_ending = true;
         return;
     }
-    let mark = begin_reply(session, exec);
+    let begun = begin_reply(session, exec);
     match admit(args, raw, session, exec) {
         Ok(Some(call)) => {
             session.client.note_command(call.row.id);
             if let Err(failure) = perform(call, session, exec) {
-                fail(&failure, Some(call.row), Stage::Execution, mark, session, exec);
+                fail(&failure, Some(call.row), Stage::Execution, begun.mark, session, exec);
             }
             if session.tenant.is_some() {
                 exec.counts.command(call.row.id);
@@ -169,11 +169,11 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
         }
         Ok(None) => Reply::new(&mut exec.out.bytes, session.version).queued(),
         Err((row, failure)) => {
-            transactions::spoil(session);
-            fail(&failure, row, Stage::BeforeExecution, mark, session, exec);
+            let failure = transactions::refused(row, failure, session);
+            fail(&failure, row, Stage::BeforeExecution, begun.mark, session, exec);
         }
     }
-    end_reply(mark, session, exec);
+    end_reply(begun, session, exec);
 }
 
 /// Checks a command as Redis does, in its order. `None` if it was queued.
@@ -184,7 +184,15 @@ fn admit<'a>(
     session: &mut Session,
     exec: &mut Exec<'_>,
 ) -> Result<Option<Call<'a>>, (Option<&'static Row>, Failure<'a>)> {
-    let row = resolve(args).map_err(|error| (None, error.into()))?;
+    let row = match resolve(args) {
+        Ok(row) => row,
+        Err(error) => match error {
+            // As in Redis, what the arity does not say is found out when the command is executed.
+            ErrorReply::WrongArity(row) if transactions::is_open(session) && row.accepts(args.len()) => row,
+            ErrorReply::WrongArity(row) => return Err((Some(row), error.into())),
+            _ => return Err((None, error.into())),
+        },
+    };
     let call = Call { args, row };
     let refused = |error: ErrorReply<'a>| Err((Some(row), error.into()));
     if session.needs_login() && !row.flags.has(Flags::NO_AUTH) {
@@ -207,8 +215,8 @@ fn admit<'a>(
 
 /// Answers with an error that is not a command's own.
 pub(crate) fn refuse(error: &ErrorReply<'_>, session: &mut Session, exec: &mut Exec<'_>) {
-    let mark = begin_reply(session, exec);
-    transactions::spoil(session);
-    fail(&Failure::Known(*error), None, Stage::BeforeExecution, mark, session, exec);
-    end_reply(mark, session, exec);
+    let begun = begin_reply(session, exec);
+    let failure = transactions::refused(None, Failure::Known(*error), session);
+    fail(&failure, None, Stage::BeforeExecution, begun.mark, session, exec);
+    end_reply(begun, session, exec);
 }

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use tidemark_protocol::number::append_u64;
-use tidemark_protocol::resp::command::{CommandId, resolve};
+use tidemark_protocol::resp::command::{CommandId, Row, resolve};
 use tidemark_protocol::resp::{ArgList, Args, Limits, Parsed, error, parse};
 use tidemark_store::TenantStore;
 
-use super::answer::{Done, Failure, TOO_LARGE_REPLY, end_reply, fail, reply};
+use super::answer::{Done, Failure, TOO_LARGE_REPLY, end_part, fail, reply};
 use super::dispatch::{Call, Family, Handler, needs_every_shard, perform_within};
 use crate::access::Access;
 use crate::counts::Stage;
@@ -36,11 +36,17 @@ pub(super) fn is_open(session: &Session) -> bool {
     session.transaction.as_ref().is_some_and(|transaction| transaction.is_open)
 }
 
-/// A command was refused instead of being queued: EXEC will refuse all.
-pub(super) fn spoil(session: &mut Session) {
+/// What to answer to a command that was refused before it was executed or queued: EXEC will refuse all, or if it is EXEC
+/// itself, what is queued and watched ends with it.
+pub(super) fn refused<'a>(row: Option<&Row>, failure: Failure<'a>, session: &mut Session) -> Failure<'a> {
+    if row.is_some_and(|row| row.id == CommandId::Exec) {
+        forget(session);
+        return Failure::Own(Cow::Owned(format!("EXECABORT Transaction discarded because of: {}", failure.reason())));
+    }
     if let Some(transaction) = session.transaction.as_mut().filter(|transaction| transaction.is_open) {
         transaction.is_broken = true;
     }
+    failure
 }
 
 /// Forgets what is queued and watched.
@@ -190,7 +196,7 @@ fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
     let begin = exec.out.len();
     let mark = exec.out.bytes.len();
     reply(session, exec).array(transaction.queued().len());
-    end_reply(mark, session, exec);
+    end_part(mark, session, exec);
     let mut list = ArgList::new();
     for command in transaction.queued() {
         execute_one(command, &mut list, begin, session, &mut access, exec);
@@ -248,7 +254,7 @@ fn execute_one(
     if let Err(failure) = done {
         fail(&failure, Some(row), Stage::Execution, mark, session, exec);
     }
-    end_reply(mark, session, exec);
+    end_part(mark, session, exec);
 }
 
 #[cfg(test)]

@@ -157,6 +157,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
             seed: load.seed,
         },
         rate: args.rate,
+        burst: 1,
         seconds: args.seconds,
         preload: args.preload,
         look_aside: args.look_aside,

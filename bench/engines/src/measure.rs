@@ -1,0 +1,210 @@
+//! One measurement, in a process that does nothing else: fill a cache with one pass, then time another.
+//!
+//! Invariant: everything that is not the cache (the keys above all) is in memory before the cache is made and stays there
+//! until its memory has been read, so that the difference is the cache's.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Engine, Foyer, KEY_BYTES, Kind, KeyBytes, Moka, QuickCache, Segcache, Tally, Tidemark};
+
+/// What is to be measured.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Spec {
+    /// The cache
+    #[arg(long)]
+    pub(crate) cache: Kind,
+    /// Its capacity as it counts itself: bytes of payload; for segcache of segments, for Tidemark of grant
+    #[arg(long)]
+    pub(crate) capacity: u64,
+    /// Keys asked for at once (above 1 only Tidemark can)
+    #[arg(long, default_value_t = 1)]
+    pub(crate) batch: usize,
+    /// A file of 16-byte keys in the order of asking
+    #[arg(long)]
+    pub(crate) keys: PathBuf,
+    /// A file of the same keys, each once
+    #[arg(long)]
+    pub(crate) distinct: PathBuf,
+    /// How many of the keys fill the cache; the others are for the timed pass, or all if none is left
+    #[arg(long)]
+    pub(crate) fill: usize,
+    /// How many operations are timed at least; 0 to end after filling
+    #[arg(long)]
+    pub(crate) timed: usize,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Part of the lookups that hit while the cache was filled, from empty.
+    pub(crate) fill_hit_ratio: f64,
+    /// The cache's memory after that.
+    pub(crate) fill_rss_bytes: u64,
+    /// Part of the timed lookups that hit.
+    pub(crate) hit_ratio: f64,
+    /// The cache's memory at the end.
+    pub(crate) rss_bytes: u64,
+    /// Items held at the end.
+    pub(crate) items: u64,
+    /// Sets that the cache refused.
+    pub(crate) refused: u64,
+    /// Operations that were timed.
+    pub(crate) operations: u64,
+    /// What they took: CPU time of the whole process, which on one core is the time that passes, less what the core did for
+    /// other programs meanwhile.
+    pub(crate) seconds: f64,
+}
+
+impl Outcome {
+    /// Million operations a second.
+    pub(crate) fn mops(&self) -> f64 {
+        self.operations as f64 / self.seconds / 1e6
+    }
+
+    /// Bytes of memory for each item.
+    pub(crate) fn bytes_per_item(&self) -> f64 {
+        self.rss_bytes as f64 / self.items as f64
+    }
+}
+
+/// Measures in this process, on one core.
+pub(crate) fn measure(spec: &Spec) -> Result<Outcome> {
+    ensure!(
+        spec.batch == 1 || matches!(spec.cache, Kind::Tidemark(_)),
+        "{} has no way to ask for several keys at once",
+        spec.cache
+    );
+    stay_on_one_core()?;
+    let keys = read_keys(&spec.keys)?;
+    ensure!(!keys.is_empty() && spec.fill <= keys.len(), "{} keys are too few", keys.len());
+    let before = resident_bytes()?;
+    let capacity = spec.capacity;
+    match spec.cache {
+        Kind::Tidemark(policy) => run(Tidemark::new(capacity, policy, spec.batch)?, spec, &keys, before),
+        Kind::Segcache => run(Segcache::new(capacity)?, spec, &keys, before),
+        Kind::QuickCache => run(QuickCache::new(capacity)?, spec, &keys, before),
+        Kind::Foyer => run(Foyer::new(capacity)?, spec, &keys, before),
+        Kind::Moka => run(Moka::new(capacity), spec, &keys, before),
+    }
+}
+
+fn run(mut engine: impl Engine, spec: &Spec, keys: &[KeyBytes], rss_before: u64) -> Result<Outcome> {
+    let (fill, rest) = keys.split_at(spec.fill);
+    let timed = if rest.is_empty() { keys } else { rest };
+    let filled = engine.pass(fill);
+    let fill_rss_bytes = resident_bytes()?.saturating_sub(rss_before);
+    let (mut all, mut operations) = (Tally::default(), 0);
+    let begin = cpu_seconds();
+    while operations < spec.timed {
+        let tally = engine.pass(timed);
+        operations += timed.len();
+        all.hits += tally.hits;
+        all.wrong += tally.wrong;
+        all.refused += tally.refused;
+    }
+    let seconds = cpu_seconds() - begin;
+    let rss_bytes = resident_bytes()?.saturating_sub(rss_before);
+    let wrong = filled.wrong + all.wrong;
+    ensure!(wrong == 0, "{} returned {wrong} values that were not the keys'", spec.cache);
+    let distinct = read_keys(&spec.distinct)?;
+    Ok(Outcome {
+        fill_hit_ratio: filled.hits as f64 / fill.len() as f64,
+        fill_rss_bytes,
+        hit_ratio: all.hits as f64 / operations as f64,
+        rss_bytes,
+        items: distinct.iter().filter(|key| engine.holds(key)).count() as u64,
+        refused: filled.refused + all.refused,
+        operations: operations as u64,
+        seconds,
+    })
+}
+
+/// Keeps this thread, and those that it starts, on the last core that it may use: the first ones serve most interrupts.
+fn stay_on_one_core() -> Result<()> {
+    let allowed = sched_getaffinity(None).context("the allowed cores can not be read")?;
+    let last = (0..CpuSet::MAX_CPU).rev().find(|&core| allowed.is_set(core));
+    let mut one = CpuSet::new();
+    one.set(last.context("there is no core to run on")?);
+    sched_setaffinity(None, &one).context("the core can not be chosen")
+}
+
+/// CPU time of all threads of this process.
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn read_keys(path: &Path) -> Result<Vec<KeyBytes>> {
+    let read = || {
+        let mut file = File::open(path)?;
+        let count = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX) / KEY_BYTES;
+        let mut keys = vec![[0; KEY_BYTES]; count];
+        file.read_exact(keys.as_flattened_mut())?;
+        std::io::Result::Ok(keys)
+    };
+    read().with_context(|| format!("{}: the keys can not be read", path.display()))
+}
+
+/// Resident memory that no file stands behind (so without the program itself), in bytes. The exact sum over all mappings;
+/// the kernel's cheaper counters are some pages behind.
+fn resident_bytes() -> Result<u64> {
+    let text = fs::read_to_string("/proc/self/smaps_rollup").context("the process's memory can not be read")?;
+    resident_in(&text).context("the process's memory is not told as expected")
+}
+
+fn resident_in(rollup: &str) -> Option<u64> {
+    let kib = |name: &str| -> Option<u64> {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse().ok()
+    };
+    // Of a process that shares nothing, the proportional set is the resident one.
+    Some((kib("Pss_Anon:")? + kib("Pss_Shmem:")?) << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn the_systems_summary_is_read() {
+        let text = "Rss:   900 kB\nPss:   800 kB\nPss_Anon:     120 kB\nPss_File:   20 kB\nPss_Shmem:    3 kB\n";
+        assert_eq!(resident_in(text), Some(123 << 10));
+        assert_eq!(resident_in("Rss: 1 kB\n"), None);
+        assert!(resident_bytes().unwrap() > 0);
+    }
+
+    #[test]
+    fn a_measurement_counts_hits_items_and_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, numbers: &mut dyn Iterator<Item = u64>| {
+            let path = folder.path().join(name);
+            let mut file = File::create(&path).unwrap();
+            numbers.for_each(|number| write!(file, "{number:016}").unwrap());
+            path
+        };
+        let spec = Spec {
+            cache: Kind::TIDEMARK,
+            capacity: 16 << 20,
+            batch: 1,
+            keys: write("keys", &mut (0..30_000).map(|i| i % 10_000)),
+            distinct: write("distinct", &mut (0..10_000)),
+            fill: 20_000,
+            timed: 15_000,
+        };
+        let outcome = measure(&spec).unwrap();
+        assert_eq!((outcome.fill_hit_ratio, outcome.hit_ratio), (0.5, 1.0));
+        assert_eq!((outcome.items, outcome.refused, outcome.operations), (10_000, 0, 20_000));
+        assert!((100.0..400.0).contains(&outcome.bytes_per_item()), "{outcome:?}");
+        let batched = Spec { cache: Kind::Moka, batch: 16, ..spec };
+        assert!(measure(&batched).unwrap_err().to_string().contains("moka has no way"));
+    }
+}

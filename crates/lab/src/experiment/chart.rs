@@ -1,0 +1,380 @@
+//! Charts as SVG, written by hand: panels of bars or lines over labelled places, with quartiles as whiskers.
+//!
+//! Readable on light and on dark ground: the ground is left out, text and grid follow what the reader prefers, and the
+//! colours of the series have middle brightness. Lengths are pixels.
+
+use std::fmt::Write as _;
+
+use super::Spread;
+
+/// A picture of one or several panels with one legend.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// Beside and below each other.
+    pub panels: Vec<Panel>,
+}
+
+/// One pair of axes.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// What it shows.
+    pub title: String,
+    /// What the places are.
+    pub x_label: String,
+    /// What the values are, and in what; the axis begins at zero.
+    pub y_label: String,
+    /// The places, from left to right.
+    pub places: Vec<String>,
+    /// How values are drawn.
+    pub marks: Marks,
+    /// What is drawn: a name, which has one colour in all panels, and a value for each place.
+    pub series: Vec<(String, Vec<Option<Spread>>)>,
+}
+
+/// How values are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marks {
+    /// Side by side, for places that have no order.
+    Bars,
+    /// Connected, for places that have one.
+    Lines,
+}
+
+const PANEL_WIDTH: f64 = 470.0;
+const PANEL_HEIGHT: f64 = 270.0;
+const MARGIN: f64 = 14.0;
+/// Left of a panel's axes: the label and the numbers.
+const LEFT: f64 = 64.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 46.0;
+const TITLE_HEIGHT: f64 = 34.0;
+const LEGEND_HEIGHT: f64 = 26.0;
+/// Mean width of a letter at 12 px, for laying out the legend.
+const LETTER_WIDTH: f64 = 6.7;
+/// About so many numbers are on an axis.
+const TICKS: f64 = 5.0;
+
+/// Apart for the colour-blind too (after Okabe and Ito), and of middle brightness.
+const COLOURS: [&str; 6] = ["#2b7bba", "#d9822b", "#2f9e75", "#b8589a", "#8a8f98", "#b39c1f"];
+
+const STYLE: &str = "\
+text{font:12px -apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#3b434b}\
+.title{font-size:15px;font-weight:600}.panel{font-weight:600}.grid{stroke:#c3c8ce;stroke-width:1}\
+.axis{stroke:#6b737c;stroke-width:1}.whisker{stroke:#3b434b;stroke-width:1;fill:none}\
+@media (prefers-color-scheme:dark){text{fill:#c9d1d9}.grid{stroke:#3a4149}.axis{stroke:#8b949e}.whisker{stroke:#c9d1d9}}";
+
+impl Chart {
+    /// The picture.
+    pub fn svg(&self) -> String {
+        let columns = if self.panels.len() > 1 { 2 } else { 1 };
+        let rows = self.panels.len().div_ceil(columns);
+        let width = columns as f64 * PANEL_WIDTH + 2.0 * MARGIN;
+        let (legend, legend_rows) = self.legend(width);
+        let head = MARGIN + TITLE_HEIGHT + legend_rows as f64 * LEGEND_HEIGHT;
+        let height = head + rows as f64 * PANEL_HEIGHT + MARGIN;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+             height=\"{height}\" role=\"img\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
+             <text class=\"title\" x=\"{MARGIN}\" y=\"{y}\">{title}</text>\n{legend}",
+            title = escape(&self.title),
+            y = MARGIN + 16.0,
+        );
+        for (index, panel) in self.panels.iter().enumerate() {
+            let (column, row) = (index % columns, index / columns);
+            let x = MARGIN + column as f64 * PANEL_WIDTH;
+            let y = head + row as f64 * PANEL_HEIGHT;
+            let _ = writeln!(svg, "<g transform=\"translate({x} {y})\">");
+            self.draw(panel, &mut svg);
+            svg.push_str("</g>\n");
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+
+    /// All names, in the order in which they first occur: the place gives the colour.
+    fn names(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for (name, _) in self.panels.iter().flat_map(|panel| &panel.series) {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    fn colour(&self, name: &str) -> &'static str {
+        let place = self.names().iter().position(|other| *other == name).unwrap_or(0);
+        COLOURS[place % COLOURS.len()]
+    }
+
+    /// The legend, and how many rows it has.
+    fn legend(&self, width: f64) -> (String, usize) {
+        let (mut svg, mut x, mut row) = (String::new(), MARGIN, 0);
+        for name in self.names() {
+            let long = 34.0 + name.chars().count() as f64 * LETTER_WIDTH;
+            if x > MARGIN && x + long > width - MARGIN {
+                (x, row) = (MARGIN, row + 1);
+            }
+            let y = MARGIN + TITLE_HEIGHT + row as f64 * LEGEND_HEIGHT;
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"12\" height=\"12\" rx=\"2\" fill=\"{}\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                self.colour(name),
+                x + 18.0,
+                y + 10.5,
+                escape(name)
+            );
+            x += long;
+        }
+        (svg, row + 1)
+    }
+
+    fn draw(&self, panel: &Panel, svg: &mut String) {
+        let frame = Frame::of(panel);
+        frame.draw_axes(panel, svg);
+        for (index, (name, values)) in panel.series.iter().enumerate() {
+            let colour = self.colour(name);
+            match panel.marks {
+                Marks::Bars => frame.draw_bars((index, panel.series.len()), values, colour, svg),
+                Marks::Lines => frame.draw_line(values, colour, svg),
+            }
+        }
+    }
+}
+
+/// A panel's axes: where values and places are.
+struct Frame {
+    top_value: f64,
+    step: f64,
+    slot: f64,
+}
+
+const PLOT_WIDTH: f64 = PANEL_WIDTH - LEFT - MARGIN;
+const PLOT_HEIGHT: f64 = PANEL_HEIGHT - TOP - BOTTOM;
+
+impl Frame {
+    fn of(panel: &Panel) -> Self {
+        let values = panel.series.iter().flat_map(|(_, values)| values).flatten();
+        let largest = values.map(|spread| spread.high.max(spread.median)).fold(0.0, f64::max);
+        let step = nice_step(largest / TICKS);
+        Self {
+            step,
+            top_value: (largest / step).ceil().max(1.0) * step,
+            slot: PLOT_WIDTH / panel.places.len().max(1) as f64,
+        }
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        TOP + PLOT_HEIGHT * (1.0 - value / self.top_value)
+    }
+
+    fn x(&self, place: usize) -> f64 {
+        LEFT + (place as f64 + 0.5) * self.slot
+    }
+
+    fn draw_axes(&self, panel: &Panel, svg: &mut String) {
+        let (right, bottom) = (LEFT + PLOT_WIDTH, TOP + PLOT_HEIGHT);
+        let _ = writeln!(
+            svg,
+            "<text class=\"panel\" x=\"{LEFT}\" y=\"{}\">{}</text>",
+            TOP - 14.0,
+            escape(&panel.title)
+        );
+        let ticks = (self.top_value / self.step).round() as usize;
+        for tick in 0..=ticks {
+            let value = tick as f64 * self.step;
+            let y = self.y(value);
+            let class = if tick == 0 { "axis" } else { "grid" };
+            let _ = writeln!(
+                svg,
+                "<line class=\"{class}\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\"/>\
+                 <text text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                LEFT - 6.0,
+                y + 4.0,
+                number(value)
+            );
+        }
+        for (place, label) in panel.places.iter().enumerate() {
+            let (x, y) = (self.x(place), bottom + 17.0);
+            let _ = writeln!(
+                svg,
+                "<text text-anchor=\"middle\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
+                escape(label)
+            );
+        }
+        let middle = (LEFT + PLOT_WIDTH / 2.0, TOP + PLOT_HEIGHT / 2.0);
+        let _ = writeln!(
+            svg,
+            "<text text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n<text text-anchor=\"middle\" \
+             transform=\"translate(12 {:.1}) rotate(-90)\">{}</text>",
+            middle.0,
+            bottom + 36.0,
+            escape(&panel.x_label),
+            middle.1,
+            escape(&panel.y_label)
+        );
+    }
+
+    fn draw_bars(&self, (index, count): (usize, usize), values: &[Option<Spread>], colour: &str, svg: &mut String) {
+        /// Of the slot, what the bars of one place take together.
+        const FILLED: f64 = 0.78;
+        let width = self.slot * FILLED / count as f64;
+        for (place, value) in values.iter().enumerate() {
+            let Some(value) = value else { continue };
+            let left = self.x(place) - self.slot * FILLED / 2.0 + index as f64 * width;
+            let y = self.y(value.median);
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{colour}\"/>",
+                (width - 1.0).max(1.0),
+                TOP + PLOT_HEIGHT - y
+            );
+            self.draw_whisker(left + (width - 1.0) / 2.0, value, svg);
+        }
+    }
+
+    fn draw_line(&self, values: &[Option<Spread>], colour: &str, svg: &mut String) {
+        let known = values
+            .iter()
+            .enumerate()
+            .filter_map(|(place, value)| Some((self.x(place), value.as_ref()?)));
+        let mut points = String::new();
+        for (x, value) in known.clone() {
+            let _ = write!(points, "{x:.1},{:.1} ", self.y(value.median));
+        }
+        let _ = writeln!(
+            svg,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2.5\"/>",
+            points.trim_end()
+        );
+        for (x, value) in known {
+            self.draw_whisker(x, value, svg);
+            let y = self.y(value.median);
+            let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{colour}\"/>");
+        }
+    }
+
+    /// The quartiles, where they are far enough apart to be seen.
+    fn draw_whisker(&self, x: f64, value: &Spread, svg: &mut String) {
+        let (low, high) = (self.y(value.low), self.y(value.high));
+        if low - high < 1.0 {
+            return;
+        }
+        let (left, right) = (x - 3.0, x + 3.0);
+        let _ = writeln!(
+            svg,
+            "<path class=\"whisker\" d=\"M{left:.1} {high:.1}H{right:.1}M{x:.1} {high:.1}V{low:.1}M{left:.1} \
+             {low:.1}H{right:.1}\"/>"
+        );
+    }
+}
+
+/// One, two or five times a power of ten, at least this much.
+fn nice_step(least: f64) -> f64 {
+    if least <= 0.0 || !least.is_finite() {
+        return 1.0;
+    }
+    let power = 10_f64.powf(least.log10().floor());
+    let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= least);
+    factor.unwrap_or(10.0) * power
+}
+
+/// A number on an axis.
+fn number(value: f64) -> String {
+    let scaled = |factor: f64, unit: &str| {
+        let text = format!("{:.2}", value / factor);
+        format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+    };
+    if value >= 1e6 {
+        scaled(1e6, "M")
+    } else if value >= 1e4 {
+        scaled(1e3, "k")
+    } else {
+        scaled(1.0, "")
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_round_numbers() {
+        for (least, step) in [
+            (0.0, 1.0),
+            (0.9, 1.0),
+            (1.1, 2.0),
+            (3.0, 5.0),
+            (6.0, 10.0),
+            (0.013, 0.02),
+            (700.0, 1000.0),
+        ] {
+            assert!(
+                (nice_step(least) / step - 1.0).abs() < 1e-9,
+                "{least}: {}",
+                nice_step(least)
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.25, "0.25"),
+            (500.0, "500"),
+            (9000.0, "9000"),
+            (25_000.0, "25k"),
+            (1.5e6, "1.5M"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn every_value_is_drawn_within_the_axes() {
+        let spread = |median| {
+            Some(Spread {
+                median,
+                low: median * 0.9,
+                high: median * 1.1,
+            })
+        };
+        let chart = Chart {
+            title: "a < b & c".into(),
+            panels: [Marks::Bars, Marks::Lines]
+                .map(|marks| Panel {
+                    title: "panel".into(),
+                    x_label: "place".into(),
+                    y_label: "ns".into(),
+                    places: vec!["1".into(), "2".into()],
+                    marks,
+                    series: vec![
+                        ("one".into(), vec![spread(10.0), spread(100.0)]),
+                        ("two".into(), vec![None, spread(50.0)]),
+                    ],
+                })
+                .into(),
+        };
+        let svg = chart.svg();
+        // The legend's two and the bars' three.
+        assert_eq!(svg.matches("<rect").count(), 5);
+        assert_eq!(
+            (svg.matches("<polyline").count(), svg.matches("<circle").count()),
+            (2, 3)
+        );
+        assert_eq!(svg.matches("class=\"whisker\"").count(), 6);
+        assert!(svg.contains("a &lt; b &amp; c") && !svg.contains("NaN"), "{svg}");
+        for part in svg.split("cy=\"").skip(1) {
+            let y: f64 = part.split('"').next().unwrap().parse().unwrap();
+            assert!((TOP..=TOP + PLOT_HEIGHT).contains(&y), "{y}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Experiments: what is measured on whole servers, how it is written down.
+//!
+//! An experiment starts the servers that it needs ([`server`]), measures them, and returns an [`Outcome`]; this module
+//! adds the circumstances and writes `NAME.json`, `NAME.md` and `NAME.svg`. The comparison with memcached and Redis is
+//! one too, with tables of its own ([`performance`]).
+//!
+//! Invariants: nothing that was started stays when an experiment ends, however it ends; what identifies a machine is not
+//! written down; figures that are compared come from the same run.
+
+mod chart;
+mod cores;
+mod floor;
+mod genie_fig12;
+mod machine;
+mod markdown;
+mod measure;
+pub mod performance;
+mod process;
+pub mod replay_hit_ratio;
+mod report;
+mod server;
+mod statistics;
+mod syscalls;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+use crate::Error;
+
+pub use chart::{Chart, Marks, Panel};
+pub use cores::Cores;
+pub use floor::serve as serve_floor;
+pub use machine::{Machine, commit};
+pub use markdown::{figure, tables};
+pub use process::Children;
+pub use report::{Point, Report, Series, Target};
+pub use server::{Programs, Stage};
+pub use statistics::Spread;
+
+/// One experiment.
+#[derive(Debug)]
+pub struct Experiment {
+    /// What it is called in `make experiment NAME=...`.
+    pub name: &'static str,
+    /// What it shows, in a line.
+    pub title: &'static str,
+    /// About how long it takes on two cores.
+    pub minutes: u32,
+    /// What is measured and how, in Markdown.
+    pub about: &'static str,
+    run: fn(&Context) -> Result<Outcome, Error>,
+}
+
+/// Every experiment.
+pub const ALL: [&Experiment; 2] = [&genie_fig12::EXPERIMENT, &replay_hit_ratio::EXPERIMENT];
+
+/// What an experiment is given.
+#[derive(Debug)]
+pub struct Context {
+    /// How servers are started.
+    pub stage: Stage,
+    /// What all randomness follows from.
+    pub seed: u64,
+    /// Whether only to see that it works: fewer and shorter rounds, smaller data.
+    pub quick: bool,
+    /// When it began.
+    pub began: Instant,
+}
+
+impl Context {
+    /// Says on standard error what is done now.
+    pub fn tell(&self, what: &str) {
+        let seconds = self.began.elapsed().as_secs();
+        // Nothing depends on it: where standard error is closed, it is not said.
+        let _ = writeln!(std::io::stderr(), "{:>3}:{:02}  {what}", seconds / 60, seconds % 60);
+    }
+
+    /// What `outcome` of `name` comes to under the present circumstances; the sources are in `root`.
+    pub fn report(&self, name: &str, outcome: &Outcome, root: &Path) -> Report {
+        let versions = self.stage.programs.versions().collect();
+        Report {
+            name: name.to_owned(),
+            commit: commit(root),
+            seed: self.seed,
+            scale: outcome.scale.clone(),
+            machine: Machine::this(self.stage.cores.count, versions),
+            targets: outcome.targets.clone(),
+            series: outcome.series.clone(),
+        }
+    }
+}
+
+/// What an experiment found.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How much was done, in words.
+    pub scale: String,
+    /// What was to be reached.
+    pub targets: Vec<Target>,
+    /// What was found.
+    pub series: Vec<Series>,
+    /// The picture.
+    pub chart: Chart,
+}
+
+impl Experiment {
+    /// The experiment of that name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn named(name: &str) -> Result<&'static Self, Error> {
+        let known = || ALL.map(|experiment| experiment.name).join(", ");
+        let found = ALL.into_iter().find(|experiment| experiment.name == name);
+        found.ok_or_else(|| Error::Usage(format!("there is no experiment `{name}`: allowed are {}", known())))
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// A server does not start, or not behave.
+    pub fn run(&self, context: &Context) -> Result<Outcome, Error> {
+        (self.run)(context)
+    }
+
+    /// The page about a run of it.
+    pub fn page(&self, report: &Report) -> String {
+        markdown::page(self, report)
+    }
+}
+
+/// Writes `NAME.json`, `NAME.md` and `NAME.svg` into a folder.
+///
+/// # Errors
+/// A file can not be written.
+pub fn write(folder: &Path, report: &Report, page: &str, chart: &Chart) -> Result<(), Error> {
+    write_json(&folder.join(format!("{}.json", report.name)), report)?;
+    write_file(&folder.join(format!("{}.md", report.name)), page)?;
+    write_file(&folder.join(format!("{}.svg", report.name)), &chart.svg())
+}
+
+/// Writes a report's JSON.
+///
+/// # Errors
+/// The file can not be written.
+pub fn write_json(path: &Path, report: &Report) -> Result<(), Error> {
+    // A report has no key that is not a text, so that this can not fail; if it did, the page would say it.
+    let json = serde_json::to_string_pretty(report).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
+    write_file(path, &format!("{json}\n"))
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Error> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let written = fs::create_dir_all(folder).and_then(|()| fs::write(path, text));
+    written.map_err(|source| Error::File {
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,71 @@
+//! `make bench`: what an operation costs Tidemark, memcached and Redis, each over its own protocol, and what it costs a
+//! responder that stores nothing.
+//!
+//! Written to `docs/performance.json`, and as tables into `docs/performance.md` ([`tables`]), whose prose stays as it is.
+
+mod cells;
+mod run;
+mod tables;
+
+use std::fs;
+use std::path::Path;
+
+use super::report::Report;
+use super::{Context, Outcome, write_json};
+use crate::Error;
+
+use cells::Findings;
+
+/// The name of the report, and of its files.
+pub const NAME: &str = "performance";
+
+/// A run's result.
+#[derive(Debug)]
+pub struct Performance {
+    findings: Findings,
+    /// Targets and series.
+    pub report: Report,
+}
+
+impl Performance {
+    /// Measures everything; the sources, whose commit is noted, are in `root`.
+    ///
+    /// # Errors
+    /// A server does not start, or not behave.
+    pub fn measure(context: &Context, root: &Path) -> Result<Self, Error> {
+        let findings = run::run(context)?;
+        let outcome = Outcome {
+            scale: findings.scale.clone(),
+            targets: findings.targets(),
+            series: findings.series(),
+            chart: findings.chart(),
+        };
+        let report = context.report(NAME, &outcome, root);
+        Ok(Self { findings, report })
+    }
+
+    /// All tables, one below the other.
+    pub fn text(&self) -> String {
+        let tables = tables::all(&self.findings, &self.report);
+        tables.into_iter().map(|(_, table)| table + "\n").collect()
+    }
+
+    /// Writes `performance.json`, `performance.svg`, and the tables of `performance.md` into a folder.
+    ///
+    /// # Errors
+    /// A file can not be read or written, or the page lacks a table's place.
+    pub fn write(&self, folder: &Path) -> Result<(), Error> {
+        write_json(&folder.join(format!("{NAME}.json")), &self.report)?;
+        super::write_file(&folder.join(format!("{NAME}.svg")), &self.findings.chart().svg())?;
+        let path = folder.join(format!("{NAME}.md"));
+        let file = |source| Error::File {
+            path: path.clone(),
+            source,
+        };
+        let mut page = fs::read_to_string(&path).map_err(file)?;
+        for (name, table) in tables::all(&self.findings, &self.report) {
+            page = tables::put(&page, name, &table)?;
+        }
+        fs::write(&path, page).map_err(file)
+    }
+}

@@ -1,0 +1,204 @@
+//! What an experiment came to: the JSON form of interfaces.md ("Experiments and benchmarks").
+
+use serde::{Serialize, Serializer};
+
+use super::Spread;
+use super::machine::Machine;
+
+/// The result of an experiment or of the benchmark; serialised, it is `docs/experiments/NAME.json` or
+/// `docs/performance.json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The experiment's name.
+    pub name: String,
+    /// The commit that was measured.
+    pub commit: String,
+    /// What all randomness followed from.
+    pub seed: u64,
+    /// How much was done, in words: rounds, seconds, sizes.
+    pub scale: String,
+    /// Where it was done.
+    pub machine: Machine,
+    /// What was to be reached.
+    pub targets: Vec<Target>,
+    /// What was found.
+    pub series: Vec<Series>,
+}
+
+/// A figure that shall not be above a limit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Target {
+    /// What the figure is.
+    pub name: String,
+    /// What was found.
+    #[serde(serialize_with = "short")]
+    pub value: f64,
+    /// The most that it may be.
+    pub limit: f64,
+    /// Whether it is.
+    pub met: bool,
+}
+
+/// One line of a chart, one column of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Series {
+    /// Who or what was measured.
+    pub name: String,
+    /// What was measured: series of the same measure belong together.
+    pub measure: String,
+    /// In what.
+    pub unit: String,
+    /// Under which conditions; empty if there is only one set of them.
+    pub condition: String,
+    /// What the points' `x` is.
+    pub x: String,
+    /// The values.
+    pub points: Vec<Point>,
+}
+
+/// One value of a series.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Where: a label of the axis.
+    pub x: String,
+    /// The value, or the median of several rounds.
+    #[serde(serialize_with = "short")]
+    pub y: f64,
+    /// The lower quartile, if there were rounds.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short_option")]
+    pub low: Option<f64>,
+    /// The upper quartile, if there were rounds.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short_option")]
+    pub high: Option<f64>,
+}
+
+impl Target {
+    /// The target that `value` is at most `limit`.
+    pub fn at_most(name: impl Into<String>, value: f64, limit: f64) -> Self {
+        Self {
+            name: name.into(),
+            value,
+            limit,
+            met: value <= limit,
+        }
+    }
+}
+
+impl Point {
+    /// A single value.
+    pub fn single(x: impl Into<String>, y: f64) -> Self {
+        Self {
+            x: x.into(),
+            y,
+            low: None,
+            high: None,
+        }
+    }
+
+    /// What several rounds came to.
+    pub fn spread(x: impl Into<String>, spread: Spread) -> Self {
+        Self {
+            x: x.into(),
+            y: spread.median,
+            low: Some(spread.low),
+            high: Some(spread.high),
+        }
+    }
+}
+
+/// Digits of a figure that measure something.
+const DIGITS: i32 = 5;
+
+/// A figure without the digits that measure nothing.
+pub(super) fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let places = DIGITS - 1 - value.abs().log10().floor() as i32;
+    // Multiplying by a power of ten and dividing by the same one leaves the nearest short decimal.
+    if places >= 0 {
+        let factor = 10_f64.powi(places);
+        (value * factor).round() / factor
+    } else {
+        value.round()
+    }
+}
+
+fn short<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(rounded(*value))
+}
+
+fn short_option<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.map(rounded).serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_json_has_the_fields_of_the_interface() {
+        let report = Report {
+            name: "x".into(),
+            commit: "abc".into(),
+            seed: 3,
+            scale: "full".into(),
+            machine: Machine {
+                cpu: "a".into(),
+                cores: 2,
+                kernel: "6.1".into(),
+                memory_bytes: 1 << 30,
+                software: Default::default(),
+            },
+            targets: vec![
+                Target::at_most("a", 0.123_456_78, 0.2),
+                Target::at_most("b", 0.3, 0.2),
+                Target::at_most("c", f64::NAN, 0.2),
+            ],
+            series: vec![Series {
+                name: "s".into(),
+                measure: "m".into(),
+                unit: "ns".into(),
+                condition: String::new(),
+                x: "pipeline".into(),
+                points: vec![
+                    Point::single("1", 1_234_567.0),
+                    Point::spread(
+                        "10",
+                        Spread {
+                            median: 2.0,
+                            low: 1.0,
+                            high: 3.0,
+                        },
+                    ),
+                ],
+            }],
+        };
+        let expected = json!({
+            "name": "x", "commit": "abc", "seed": 3, "scale": "full",
+            "machine": {"cpu": "a", "cores": 2, "kernel": "6.1", "memory_bytes": 1 << 30, "software": {}},
+            "targets": [
+                {"name": "a", "value": 0.12346, "limit": 0.2, "met": true},
+                {"name": "b", "value": 0.3, "limit": 0.2, "met": false},
+                {"name": "c", "value": null, "limit": 0.2, "met": false},
+            ],
+            "series": [{"name": "s", "measure": "m", "unit": "ns", "condition": "", "x": "pipeline",
+                "points": [{"x": "1", "y": 1_234_567.0}, {"x": "10", "y": 2.0, "low": 1.0, "high": 3.0}]}],
+        });
+        assert_eq!(serde_json::to_value(&report).unwrap(), expected);
+    }
+
+    #[test]
+    fn digits_that_measure_nothing_are_cut() {
+        for (value, expected) in [
+            (0.0, 0.0),
+            (0.001_234_567, 0.001_234_6),
+            (-7.654_321, -7.6543),
+            (123_456.7, 123_457.0),
+            (99_999.96, 100_000.0),
+        ] {
+            assert_eq!(rounded(value), expected, "{value}");
+        }
+    }
+}

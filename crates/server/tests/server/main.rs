@@ -1,0 +1,14 @@
+//! The server from outside: a client's bytes in, the server's bytes out.
+
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod harness;
+#[cfg(test)]
+mod login;
+#[cfg(test)]
+mod memcached;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod transcript;
