@@ -184,8 +184,8 @@ impl<'a> Item<'a> {
     /// to and that is not freed during `'a`.
     #[inline]
     pub(crate) unsafe fn at(at: *mut u8) -> Self {
-        // SAFETY: the beginning of an item is not null.
         Self {
+            // SAFETY: the beginning of an item is not null.
             at: unsafe { NonNull::new_unchecked(at) },
             segment: PhantomData,
         }

@@ -1,6 +1,8 @@
 //! The server from outside: a client's bytes in, the server's bytes out.
 
 #[cfg(test)]
+mod descriptors;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod harness;
@@ -8,6 +10,8 @@ mod harness;
 mod login;
 #[cfg(test)]
 mod memcached;
+#[cfg(test)]
+mod process;
 #[cfg(test)]
 mod streams;
 #[cfg(test)]

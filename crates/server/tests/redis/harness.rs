@@ -1,0 +1,230 @@
+//! A running server, and clients that speak RESP to it byte by byte.
+//!
+//! Everything waits for a condition, up to [`PATIENCE`].
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+use socket2::{Domain, Socket, Type};
+use tidemark_server::{Config, Limits, Server};
+use tidemark_types::{
+    DataPlane, MIB, Permissions, Plan, Policy, PoolSnapshot, Secret, SecretHash, TenantId, TenantPlan, TenantState,
+};
+
+/// How long a test waits for what must come. Much longer than it takes, since the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+const POOL_BYTES: u64 = 512 * MIB;
+
+/// A running server.
+pub(crate) struct Harness {
+    server: Option<Server>,
+    plane: Arc<dyn DataPlane>,
+    address: SocketAddr,
+}
+
+/// A tenant with 64 MiB in four shards.
+pub(crate) fn tenant(id: u32, name: &str, secrets: &[(&str, Permissions)]) -> TenantPlan {
+    let secret = |(text, permissions): &(&str, Permissions)| Secret {
+        hash: SecretHash(Sha256::digest(text).into()),
+        permissions: *permissions,
+    };
+    TenantPlan {
+        id: TenantId(id),
+        version: 1,
+        name: name.parse().unwrap(),
+        open: false,
+        secrets: secrets.iter().map(secret).collect(),
+        policy: Policy::default(),
+        shards: 4,
+        grant_bytes: 64 * MIB,
+        first_grant_bytes: 0,
+        cap_bytes: None,
+        state: TenantState::Active,
+    }
+}
+
+/// The tenant that loopback connections start in.
+pub(crate) fn open_tenant() -> TenantPlan {
+    TenantPlan {
+        open: true,
+        ..tenant(1, "default", &[])
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain: {what}");
+        // Between two looks, so that what is waited for gets the CPU.
+        std::thread::yield_now();
+    }
+}
+
+impl Harness {
+    /// A server with two workers and the open tenant.
+    pub(crate) fn start() -> Self {
+        Self::with(2, vec![open_tenant()])
+    }
+
+    pub(crate) fn with(workers: usize, tenants: Vec<TenantPlan>) -> Self {
+        let config = Config {
+            memcached: None,
+            redis: Some((Ipv4Addr::LOCALHOST, 0).into()),
+            workers,
+            pin: false,
+            pool_bytes: POOL_BYTES,
+            limits: Limits::default(),
+        };
+        let server = Server::start(&config, Arc::new(|| {})).unwrap();
+        let plane = server.data_plane();
+        plane.apply(&Plan {
+            sequence: 1,
+            pool_bytes: POOL_BYTES,
+            tenants,
+        });
+        let address = server.redis_addr().unwrap();
+        Self {
+            server: Some(server),
+            plane,
+            address,
+        }
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::new(TcpStream::connect(self.address).unwrap())
+    }
+
+    /// A connection from another address of this machine.
+    pub(crate) fn connect_from(&self, address: Ipv4Addr) -> Client {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        Client::new(socket.into())
+    }
+
+    /// What the data plane says of itself.
+    pub(crate) fn pool(&self) -> PoolSnapshot {
+        self.plane.snapshot().pool
+    }
+}
+
+impl Drop for Harness {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.drain(Duration::ZERO);
+        }
+    }
+}
+
+/// A command as an array of bulk strings.
+pub(crate) fn array<T: AsRef<[u8]>>(words: &[T]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(&bulk(word.as_ref()));
+    }
+    bytes
+}
+
+/// A bulk string.
+pub(crate) fn bulk(text: &[u8]) -> Vec<u8> {
+    [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat()
+}
+
+/// A client's end of a connection.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Client {
+    fn new(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self {
+            stream,
+            received: Vec::new(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Sends a command and returns its whole reply.
+    pub(crate) fn call<T: AsRef<[u8]>>(&mut self, words: &[T]) -> Vec<u8> {
+        self.send(&array(words));
+        self.reply()
+    }
+
+    /// Sends a command whose words are separated by spaces and returns its reply as text.
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        String::from_utf8(self.call(&words)).unwrap()
+    }
+
+    /// The integer that a command answers.
+    pub(crate) fn number(&mut self, line: &str) -> i64 {
+        let reply = self.ask(line);
+        let number = reply.strip_prefix(':').and_then(|text| text.trim_end().parse().ok());
+        number.unwrap_or_else(|| panic!("{line}: {reply}"))
+    }
+
+    /// The text that a command answers.
+    pub(crate) fn text(&mut self, line: &str) -> String {
+        let reply = self.ask(line);
+        let (header, text) = reply.split_once("\r\n").unwrap();
+        assert!(header.starts_with(['$', '=']), "{line}: {reply}");
+        text.trim_end_matches("\r\n").to_owned()
+    }
+
+    /// The next whole reply.
+    pub(crate) fn reply(&mut self) -> Vec<u8> {
+        loop {
+            if let Some(end) = reply_end(&self.received, 0) {
+                return self.received.drain(..end).collect();
+            }
+            let ended = !self.receive();
+            assert!(!ended, "closed after {}", self.received.escape_ascii());
+        }
+    }
+
+    /// All that comes until the server closes the connection.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        while self.receive() {}
+        std::mem::take(&mut self.received)
+    }
+
+    /// Receives something. `false` at the end of the connection.
+    fn receive(&mut self) -> bool {
+        let mut buffer = vec![0; 64 << 10];
+        match self.stream.read(&mut buffer) {
+            Ok(received) => {
+                self.received.extend_from_slice(&buffer[..received]);
+                received > 0
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => false,
+            Err(error) => panic!("{error}; received {}", self.received.escape_ascii()),
+        }
+    }
+}
+
+/// Where the reply that begins at `at` ends, if it is all there.
+fn reply_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let line = at + bytes.get(at..)?.windows(2).position(|window| window == b"\r\n")?;
+    let length = || str::from_utf8(&bytes[at + 1..line]).ok()?.parse::<i64>().ok();
+    let behind = line + 2;
+    let elements = match bytes[at] {
+        b'$' | b'=' => {
+            let Ok(length) = usize::try_from(length()?) else { return Some(behind) };
+            return Some(behind + length + 2).filter(|end| *end <= bytes.len());
+        }
+        b'*' | b'~' | b'>' => length()?,
+        b'%' => length()? * 2,
+        _ => 0,
+    };
+    (0..elements).try_fold(behind, |at, _| reply_end(bytes, at))
+}
