@@ -21,7 +21,6 @@ pub(crate) enum Count {
     BusyNanos,
     GetHits,
     GetMisses,
-    GetExpired,
     Sets,
     TouchHits,
     TouchMisses,

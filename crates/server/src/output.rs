@@ -90,8 +90,6 @@ pub(crate) struct Unsent {
     pieces: VecDeque<Piece>,
     /// Of the first piece, already sent.
     sent: usize,
-    /// All that is left.
-    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -114,11 +112,6 @@ impl Unsent {
         self.pieces.is_empty()
     }
 
-    /// Bytes left to send.
-    pub(crate) fn len(&self) -> usize {
-        self.bytes
-    }
-
     /// Memory that copied replies take.
     pub(crate) fn buffer_bytes(&self) -> usize {
         let copied = |piece: &Piece| if let Piece::Copied(bytes) = piece { bytes.capacity() } else { 0 };
@@ -132,7 +125,6 @@ impl Unsent {
             return;
         }
         debug_assert_eq!(later.sent, 0, "nothing is sent before what comes first");
-        self.bytes += later.bytes;
         self.pieces.extend(later.pieces);
     }
 
@@ -156,15 +148,12 @@ impl Unsent {
 
     fn push_bytes(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
-            self.bytes += bytes.len();
             self.pieces.push_back(Piece::Copied(bytes.to_vec()));
         }
     }
 
     fn push_pinned(&mut self, value: PinnedValue) {
-        let piece = Piece::Pinned(value);
-        self.bytes += piece.len();
-        self.pieces.push_back(piece);
+        self.pieces.push_back(Piece::Pinned(value));
     }
 
     fn gather<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>) {
@@ -185,7 +174,6 @@ impl Unsent {
     }
 
     fn advance(&mut self, sent: usize) {
-        self.bytes -= sent;
         self.sent += sent;
         while let Some(first) = self.pieces.front()
             && self.sent >= first.len()
@@ -284,7 +272,6 @@ mod tests {
             }
             let expected = [b"<", &small[..], b"|", &large[..], b">"].concat();
             assert!(socket.taken == expected, "{per_call} {per_turn}");
-            assert_eq!(unsent.len(), 0);
         }
     }
 

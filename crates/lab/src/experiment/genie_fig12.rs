@@ -2,7 +2,7 @@
 //! (Genie, TKDE 2025, section VI.D and table I).
 
 use super::chart::{Chart, Marks, Panel};
-use super::measure::{Data, Endpoint, Load, Plan, Rounds, Sample, rounds};
+use super::measure::{Data, Endpoint, Load, Measure, Plan, Rounds, Sample, rounds};
 use super::report::{Point, Series, Target};
 use super::server::{Kind, Limits, Server};
 use super::{Context, Experiment, Outcome, Spread};
@@ -58,10 +58,7 @@ const PIPELINES: [(usize, f64); 2] = [(1, 0.85), (50, 0.65)];
 /// For the values of [`LARGE_BYTES`].
 const LARGE_LIMIT: f64 = 1.0;
 /// Room for 8 Mi items of any of the servers, and for all large values.
-const LIMITS: Limits = Limits {
-    memory_bytes: 4 << 30,
-    value_bytes: 1 << 20,
-};
+const MEMORY_BYTES: u64 = 4 << 30;
 /// In the order of [`endpoints`]: which place a name has, and with whom it is compared.
 const NAMES: [&str; 4] = ["Tidemark, memcached protocol", "memcached", "Tidemark, RESP", "Redis"];
 const PAIRS: [(usize, usize); 2] = [(0, 1), (2, 3)];
@@ -177,7 +174,11 @@ fn conditions() -> impl Iterator<Item = Condition> {
 fn measure(context: &Context, data: Data, loads: &[Load], scale: &Scale) -> Result<Rounds, Error> {
     let item = format!("{}+{} bytes", data.key_bytes, data.value_bytes);
     context.tell(&format!("{item}: storing {} items", data.keys));
-    let start = |kind| Server::start(&context.stage, kind, LIMITS);
+    let limits = Limits {
+        memory_bytes: MEMORY_BYTES,
+        value_bytes: data.value_bytes,
+    };
+    let start = |kind| Server::start(&context.stage, kind, limits);
     let servers = [start(Kind::Tidemark)?, start(Kind::Memcached)?, start(Kind::Redis)?];
     let endpoints = endpoints(&servers)?;
     // Tidemark's two protocols share their keys.
@@ -208,9 +209,6 @@ fn endpoints([tidemark, memcached, redis]: &[Server; 3]) -> Result<[Endpoint; 4]
         endpoint(3, redis, Protocol::Redis)?,
     ])
 }
-
-/// A figure of a sample.
-type Measure = fn(&Sample) -> f64;
 
 #[derive(Default)]
 struct Found {

@@ -57,6 +57,9 @@ pub(super) struct Sample {
     pub(super) requests: u64,
 }
 
+/// A figure of a sample.
+pub(super) type Measure = fn(&Sample) -> f64;
+
 /// Who is measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Endpoint {

@@ -229,8 +229,8 @@ fn memcached_arguments(command: &mut Command, _: &Path, port: &str, limits: Limi
         &megabytes,
     ]);
     if limits.value_bytes >= LARGEST_DEFAULT_VALUE_BYTES {
-        let item = (limits.value_bytes + ITEM_HEADER_BYTES).to_string();
-        command.args(["-I", &item]);
+        let item_bytes = (limits.value_bytes + ITEM_HEADER_BYTES).next_multiple_of(ITEM_STEP_BYTES);
+        command.args(["-I", &item_bytes.to_string()]);
     }
     if rustix::process::getuid().is_root() {
         // It refuses to run as root.
@@ -242,6 +242,8 @@ fn memcached_arguments(command: &mut Command, _: &Path, port: &str, limits: Limi
 const LARGEST_DEFAULT_VALUE_BYTES: usize = (1 << 20) - ITEM_HEADER_BYTES;
 /// More than memcached's header and any key.
 const ITEM_HEADER_BYTES: usize = 512;
+/// It wants its largest item to be a multiple of its largest chunk.
+const ITEM_STEP_BYTES: usize = 512 << 10;
 
 /// One thread, nothing written to disk; the options are those of Redis 7's `redis.conf`.
 fn redis_arguments(command: &mut Command, folder: &Path, port: &str, _: Limits) {

@@ -26,8 +26,11 @@ pub(super) const HANDLERS: Family = &[(CommandId::Info, Handler::Keys(info))];
 /// The version of Redis that clients may take this server for: what they do not find missing in it is here.
 pub(super) const COMPATIBLE_VERSION: &str = "7.2.4";
 
+/// Writes a section.
+type Section = fn(&mut Report<'_>);
+
 /// Each section's name in a question, whether it is in the answer to a plain INFO, and its text.
-const SECTIONS: [(&str, bool, fn(&mut Report<'_>)); 13] = [
+const SECTIONS: [(&str, bool, Section); 13] = [
     ("server", true, server),
     ("clients", true, clients),
     ("memory", true, memory),

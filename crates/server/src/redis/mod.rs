@@ -128,22 +128,21 @@ pub(crate) fn execute_step(
         bytes,
         hash,
     };
-    let shard = access.shard_of(hash);
     match *step {
         Step::Get { key: bytes } => {
             exec.counts.command(CommandId::Get);
-            if !strings::fetch(&key(bytes), shard, true, session, exec) {
+            if !strings::fetch(&key(bytes), access.shard_of(hash), true, session, exec) {
                 Reply::new(&mut exec.out.bytes, session.version).null();
             }
         }
         Step::Set { key: bytes, value } => {
             exec.counts.command(CommandId::Set);
-            strings::set(&key(bytes), value, shard, session, exec);
+            strings::set(&key(bytes), value, access, session, exec);
         }
         Step::Store { key: bytes, value, how } => {
             exec.counts.command(how.row.id);
             let mark = exec.out.bytes.len();
-            if let Err(failure) = strings::store(&key(bytes), value, &how, shard, session, exec) {
+            if let Err(failure) = strings::store(&key(bytes), value, &how, access, session, exec) {
                 fail(&failure, Some(how.row), Stage::Execution, mark, session, exec);
             }
         }
@@ -177,7 +176,6 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
 }
 
 /// Checks a command as Redis does, in its order. `None` if it was queued.
-#[expect(clippy::type_complexity, reason = "an error with the command that it is of, if that is known")]
 fn admit<'a>(
     args: Args<'a>,
     raw: &[u8],

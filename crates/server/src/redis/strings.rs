@@ -61,9 +61,9 @@ pub(super) fn fetch(
 
 /// `SET key value` as part of a window.
 #[inline]
-pub(super) fn set(key: &Key<'_>, value: &[u8], shard: &mut ShardGuard<'_>, session: &Session, exec: &mut Exec<'_>) {
+pub(super) fn set(key: &Key<'_>, value: &[u8], access: &mut Access<'_>, session: &Session, exec: &mut Exec<'_>) {
     exec.counts.add(Count::Sets, 1);
-    match shard.put(key, value, Attributes::default(), exec.now) {
+    match access.put(key, value, Attributes::default(), exec.now) {
         Ok(()) => reply(session, exec).ok(),
         Err(refused) => {
             let mark = exec.out.bytes.len();
@@ -119,7 +119,7 @@ pub(super) fn store(
     key: &Key<'_>,
     value: &[u8],
     how: &How<'_>,
-    shard: &mut ShardGuard<'_>,
+    access: &mut Access<'_>,
     session: &Session,
     exec: &mut Exec<'_>,
 ) -> Done<'static> {
@@ -127,9 +127,8 @@ pub(super) fn store(
         SetExpiry::Deadline(deadline) => Some(deadline.resolve(exec.now, how.row)?),
         SetExpiry::Clear | SetExpiry::Keep => None,
     };
-    let needs_old =
-        how.get || how.condition != SetCondition::Always || how.expiry == SetExpiry::Keep;
-    let found = if needs_old { shard.access(key, exec.now) } else { None };
+    let needs_old = how.get || how.condition != SetCondition::Always || how.expiry == SetExpiry::Keep;
+    let found = if needs_old { access.shard_of(key.hash).access(key, exec.now) } else { None };
     if how.get {
         match &found {
             Some(found) => copy_value(found.value(), session, exec),
@@ -145,15 +144,16 @@ pub(super) fn store(
     let old_expiry = found.and_then(|found| found.attributes().expiry);
     if is_met {
         exec.counts.add(Count::Sets, 1);
-        let expiry = match how.expiry {
-            SetExpiry::Keep => old_expiry,
-            _ => deadline.map(moment),
-        };
+        let expiry = if how.expiry == SetExpiry::Keep { old_expiry } else { deadline.map(moment) };
+        let attributes = Attributes { expiry, ..Attributes::default() };
         if expiry.is_some_and(|expiry| expiry <= exec.now) {
             // Written and expired at once.
-            shard.delete(key, exec.now);
+            access.shard_of(key.hash).delete(key, exec.now);
+        } else if needs_old {
+            // Under the lock under which the old item was looked at.
+            access.shard_of(key.hash).put(key, value, attributes, exec.now)?;
         } else {
-            shard.put(key, value, Attributes { expiry, ..Attributes::default() }, exec.now)?;
+            access.put(key, value, attributes, exec.now)?;
         }
     }
     let mut reply = reply(session, exec);
@@ -196,13 +196,13 @@ fn set_with_options<'a>(
 ) -> Done<'a> {
     let (value_at, how) = how(call.args, call.row)?;
     let key = access.store().key(session.db, call.args.arg(1));
-    store(&key, call.args.arg(value_at), &how, access.shard_of(key.hash), session, exec)
+    store(&key, call.args.arg(value_at), &how, access, session, exec)
 }
 
 fn get_set<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let how = How { row: call.row, condition: SetCondition::Always, expiry: SetExpiry::Clear, get: true };
     let key = access.store().key(session.db, call.args.arg(1));
-    store(&key, call.args.arg(2), &how, access.shard_of(key.hash), session, exec)
+    store(&key, call.args.arg(2), &how, access, session, exec)
 }
 
 fn get_del<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::chart::{Chart, Marks, Panel};
-use super::super::measure::{Data, Sample};
+use super::super::measure::{Data, Measure, Sample};
 use super::super::report::{Point, Series, Target};
 use super::super::statistics::Spread;
 use super::super::syscalls::Calls;
@@ -259,7 +259,7 @@ impl Findings {
     }
 
     pub(super) fn series(&self) -> Vec<Series> {
-        let measures: [(&str, &str, fn(&Sample) -> f64); 4] = [
+        let measures: [(&str, &str, Measure); 4] = [
             ("CPU per operation", "ns", cpu),
             ("throughput", "operations/s", |sample| sample.ops_per_second),
             ("receives per operation, of the load", "", |sample| sample.receives),
