@@ -33,6 +33,8 @@ pub(crate) struct Harness {
     sequence: AtomicU64,
     pool_bytes: AtomicU64,
     seen: Mutex<Seen>,
+    /// How often the server asked for a round at once.
+    alarms: Arc<AtomicU64>,
     /// What the server holds beside the pool when there is no connection.
     base_bytes: u64,
     pub(crate) address: SocketAddr,
@@ -114,7 +116,12 @@ impl Harness {
             pool_bytes: setup.pool_bytes,
             limits: setup.limits,
         };
-        let server = Server::start(&config, Arc::new(|| {})).unwrap();
+        let alarms = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&alarms);
+        let count_alarm = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        };
+        let server = Server::start(&config, Arc::new(count_alarm)).unwrap();
         let mut harness = Self {
             plane: server.data_plane(),
             address: server.memcached_addr().unwrap(),
@@ -122,6 +129,7 @@ impl Harness {
             sequence: AtomicU64::new(0),
             pool_bytes: AtomicU64::new(setup.pool_bytes),
             seen: Mutex::default(),
+            alarms,
             base_bytes: 0,
         };
         harness.apply(setup.tenants);
@@ -135,10 +143,15 @@ impl Harness {
         self.plane.apply(&Plan { sequence, pool_bytes: self.pool_bytes.load(Ordering::Relaxed), tenants });
     }
 
-    /// Changes the pool's size.
-    pub(crate) fn resize_pool(&self, bytes: u64) {
+    /// Changes the pool's size, and with it these tenants.
+    pub(crate) fn resize_pool(&self, bytes: u64, tenants: Vec<TenantPlan>) {
         self.pool_bytes.store(bytes, Ordering::Relaxed);
-        self.apply(Vec::new());
+        self.apply(tenants);
+    }
+
+    /// How often the server asked for a round at once.
+    pub(crate) fn alarms(&self) -> u64 {
+        self.alarms.load(Ordering::Relaxed)
     }
 
     /// Takes a snapshot. What it says of tenants is remembered.

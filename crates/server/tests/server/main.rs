@@ -13,6 +13,8 @@ mod memcached;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
+mod remote;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod transcript;

@@ -16,19 +16,6 @@ const ALONE: &str = "TIDEMARK_TEST_ALONE";
 /// Where the process that asked for this one listens.
 const CONTROL: &str = "TIDEMARK_TEST_CONTROL";
 
-/// Runs a test (by its path in this binary) in a process in which nothing else runs.
-pub(crate) fn alone(name: &str, test: impl FnOnce()) {
-    if is_alone(name) {
-        return test();
-    }
-    let output = command(name).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(output.status.success() && said.contains("1 passed"), "{name} in a process of its own: {said}");
-    // Figures that the test has measured.
-    println!("{said}");
-}
-
 /// A process that serves this one.
 pub(crate) struct Child {
     process: std::process::Child,
@@ -91,10 +78,11 @@ fn command(name: &str) -> Command {
     command
 }
 
-/// Physical memory of this process, in bytes: what is its own, without the pages of files that it maps.
-pub(crate) fn resident_bytes() -> u64 {
+/// Physical memory of this process, in bytes: `Rss` is all of it, `Anonymous` what is its own, without the pages of files
+/// that it maps.
+pub(crate) fn resident_bytes(which: &str) -> u64 {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
+    let line = rollup.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix(':')).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
