@@ -19,7 +19,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use listen::{Admin, BoundAdmin};
+pub use listen::{Admin, BoundAdmin, longest_socket_path};
 
 /// How the admin API is set up.
 #[derive(Clone, Debug)]

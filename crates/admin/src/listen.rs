@@ -68,17 +68,19 @@ impl BoundAdmin {
     /// # Errors
     /// A socket can not be bound, or the token's file not be read or written.
     pub fn bind(config: &AdminConfig) -> Result<Self, AdminError> {
-        let (token, is_new_token) = Token::load_or_create(&config.folder)?;
         let tcp = config.address.map(bind_tcp).transpose()?;
         let path = config.folder.join(SOCKET_NAME);
         let unix = bind_unix(&config.folder, &path).map_err(|source| AdminError::Socket {
             path: path.clone(),
             source,
         })?;
+        let socket = SocketFile(path);
+        // Last: a start that fails before has made no token that nobody was shown.
+        let (token, is_new_token) = Token::load_or_create(&config.folder)?;
         Ok(Self {
             tcp,
             unix,
-            socket: SocketFile(path),
+            socket,
             token,
             is_new_token,
         })
@@ -140,6 +142,11 @@ impl BoundAdmin {
             _socket: self.socket,
         })
     }
+}
+
+/// The longest path of a socket that [`BoundAdmin::bind`] makes in a data folder; the system limits its length.
+pub fn longest_socket_path(folder: &Path) -> PathBuf {
+    folder.join(NEW_SOCKET_NAME)
 }
 
 /// The running admin API.

@@ -114,6 +114,16 @@ impl TenantShared {
         self.charged(1 << order, || self.pool.take(order))
     }
 
+    /// Takes a run in the place of one that the caller has just put back: also while the tenant holds more than a grant that
+    /// was lowered, or all tenants more than a pool that was. So a write that meets a shrink gives up one segment for the next,
+    /// and need not bring the excess down by itself.
+    pub(crate) fn take_back(&self, order: u8) -> Option<Run> {
+        let order = order.min(crate::arena::BLOCK_ORDER - 1);
+        let units = 1 << order;
+        let allowed = |used: u64| (used > self.grant() || used + units <= self.grant()).then_some(used + units);
+        self.counted(units, allowed, || self.pool.take_back(order))
+    }
+
     /// Puts a run back.
     pub(crate) fn put(&self, run: Run) {
         self.pool.put(run);
@@ -125,9 +135,19 @@ impl TenantShared {
             self.grant_first();
         }
         let within = |used: u64| (used + units <= self.grant()).then_some(used + units);
+        self.counted(units, within, take)
+    }
+
+    /// Takes a run if the use allows it, which `allowed` says, with the use it comes to.
+    fn counted(
+        &self,
+        units: u64,
+        allowed: impl FnMut(u64) -> Option<u64>,
+        take: impl FnOnce() -> Option<Run>,
+    ) -> Option<Run> {
         let before = self
             .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, allowed)
             .ok()?;
         let run = take();
         if run.is_none() {

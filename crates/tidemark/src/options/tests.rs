@@ -116,6 +116,9 @@ fn every_option_can_come_from_every_source() {
     assert_eq!(load(None, &[], &flags).unwrap().1, expected);
 }
 
+/// One byte too many for the socket's name while it is made, `/admin.sock.new`.
+const LONG_FOLDER: &str = const_str(&[b'x'; 93]);
+
 #[test]
 fn what_is_wrong_is_named_with_its_place() {
     for (file, variable, flag, parts) in [
@@ -148,6 +151,12 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         (None, None, Some(("workers", "0")), vec!["--workers 0", "1 to 256"]),
         (None, None, Some(("data", "")), vec!["--data", "folder"]),
+        (
+            None,
+            None,
+            Some(("data", LONG_FOLDER)),
+            vec!["--data /xxx", "too long, the socket in it may have at most 107 bytes"],
+        ),
         (Some("pin = 3"), None, None, vec!["pin = 3 in ", "true or false"]),
         (Some("memory = 1.5"), None, None, vec!["memory in ", "float"]),
         (
