@@ -14,6 +14,7 @@ mod body;
 mod listen;
 mod routes;
 mod token;
+mod unique;
 
 use std::io;
 use std::net::SocketAddr;

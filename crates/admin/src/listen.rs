@@ -22,7 +22,7 @@ use tidemark_control::ControlHandle;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 
-use crate::routes::router;
+use crate::routes::{Guard, router};
 use crate::token::Token;
 use crate::{AdminConfig, AdminError};
 
@@ -110,7 +110,11 @@ impl BoundAdmin {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed("an event queue"))?;
         let (stop, stopped) = watch::channel(());
-        let routers = (router(control.clone(), Some(self.token)), router(control.clone(), None));
+        let guard = Guard {
+            token: self.token,
+            is_loopback: self.tcp.as_ref().is_some_and(|(_, address)| address.ip().is_loopback()),
+        };
+        let routers = (router(control.clone(), Some(guard)), router(control.clone(), None));
         let (tcp, unix) = {
             let _guard = runtime.enter();
             let tcp = self

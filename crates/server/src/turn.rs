@@ -22,8 +22,10 @@ use crate::session::{Exec, Protocol, Session};
 use crate::shared::Shared;
 use crate::{memcached, redis};
 
-/// Less room than this is not worth a receive.
-const RECEIVE_BYTES_MIN: usize = 4 << 10;
+/// Received at least of a command that is too long to be received with others.
+const RECEIVE_LONG_BYTES_MIN: usize = 4 << 10;
+/// The beginning of a command is received on behind a copy of it, together with what follows, if it is not longer.
+const COPIED_BEGINNING_BYTES: usize = 16 << 10;
 /// Parsing a shorter incomplete command again costs less than keeping how far it was parsed.
 const PARSED_KEPT_FROM_BYTES: usize = 4 << 10;
 /// Received at most at a time of a command whose length is known.
@@ -503,15 +505,20 @@ fn prefetch_items(window: &[Step<'_>], group: &[Member]) {
 
 /// Reads what a connection has sent.
 fn receive(connection: &mut Connection, scratch: &mut [u8], used: &mut usize, shared: &Shared) -> Input {
-    if !connection.input.is_empty() {
+    let held = connection.input.len();
+    let is_long = held > COPIED_BEGINNING_BYTES || connection.needed > RECEIVE_BYTES;
+    if connection.has_leftover || is_long {
         return receive_more(connection, shared);
     }
-    let room = (scratch.len() - *used).min(RECEIVE_BYTES);
-    if !connection.is_readable || connection.is_finished || room < RECEIVE_BYTES_MIN {
-        return Input::Scratch(0..0);
+    // Only where there is room for as much as is received at most: to cut what has arrived costs more than to come back.
+    if !connection.is_readable || connection.is_finished || scratch.len() - *used < RECEIVE_BYTES {
+        return Input::Own(std::mem::take(&mut connection.input));
     }
     let begin = *used;
-    let received = read(connection, &mut scratch[begin..begin + room]);
+    let buffer = &mut scratch[begin..begin + RECEIVE_BYTES];
+    buffer[..held].copy_from_slice(&connection.input);
+    connection.input = Vec::new();
+    let received = held + read(connection, &mut buffer[held..]);
     *used += received;
     Input::Scratch(begin..begin + received)
 }
@@ -525,7 +532,7 @@ fn receive_more(connection: &mut Connection, shared: &Shared) -> Input {
         let missing = connection
             .needed
             .saturating_sub(held)
-            .clamp(RECEIVE_BYTES_MIN, RECEIVE_LONG_BYTES);
+            .clamp(RECEIVE_LONG_BYTES_MIN, RECEIVE_LONG_BYTES);
         let growth = (held + missing).saturating_sub(input.capacity());
         if growth > 0 && !connection.may_hold(growth, shared) {
             connection.is_starved = true;

@@ -239,4 +239,24 @@ mod tests {
         assert_eq!(tenant.take(0), None, "the pool is full");
         assert_eq!(tenant.used(), 16);
     }
+
+    #[test]
+    fn in_excess_a_run_is_had_only_in_the_place_of_another() {
+        let pool = Pool::without_thread(4 * MIB, Some(8 * MIB)).unwrap();
+        let (tenant, _) = shared(&pool);
+        tenant.set_grant(4 * MIB, 0);
+        let runs: Vec<Run> = (0..4).map(|_| tenant.take(4).unwrap()).collect();
+        for (grant_bytes, pool_bytes) in [(MIB, 4 * MIB), (4 * MIB, MIB), (MIB, MIB)] {
+            tenant.set_grant(grant_bytes, 0);
+            pool.resize(pool_bytes);
+            tenant.put(runs[0]);
+            assert_eq!(tenant.take(4), None, "{grant_bytes} {pool_bytes}");
+            assert!(tenant.take_back(4).is_some(), "{grant_bytes} {pool_bytes}");
+            assert_eq!((tenant.used(), pool.stats().usage_bytes), (64, 4 * MIB));
+        }
+        // Within the grant and the pool the usual rule holds.
+        runs.into_iter().for_each(|run| tenant.put(run));
+        assert!(tenant.take_back(4).is_some());
+        assert_eq!(tenant.take_back(0), None, "17 of 16 units");
+    }
 }

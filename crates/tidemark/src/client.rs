@@ -43,7 +43,9 @@ impl ClientArgs {
     pub(crate) fn client(&self, before: Option<&Path>) -> anyhow::Result<Client> {
         let variable = || std::env::var_os(DATA_VARIABLE).filter(|folder| !folder.is_empty());
         let named = self.data.as_deref().or(before).map(Path::to_path_buf);
-        let folder = named.or_else(|| variable().map(PathBuf::from)).or_else(|| default_data_folder(|name| std::env::var_os(name)));
+        let folder = named
+            .or_else(|| variable().map(PathBuf::from))
+            .or_else(|| default_data_folder(|name| std::env::var_os(name)));
         let folder =
             folder.ok_or_else(|| Failure::usage("there is no home folder: say where the server is with --data DIR"))?;
         Ok(Client { folder })
@@ -62,7 +64,10 @@ impl Body {
     /// Of fields that no flag stands for.
     pub(crate) fn of<const N: usize>(fields: [(&str, Value); N]) -> Self {
         Self {
-            json: fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect(),
+            json: fields
+                .map(|(name, value)| (name.to_owned(), value))
+                .into_iter()
+                .collect(),
             places: Vec::new(),
         }
     }
@@ -145,5 +150,8 @@ fn refusal(status: u16, answer: &Value, places: &[(&'static str, String)]) -> Fa
     };
     let message = text("message").map_or_else(|| format!("the server answered with status {status}"), str::to_owned);
     let place = places.iter().find(|(field, _)| text("field") == Some(field));
-    Failure::new(kind, place.map_or(String::new(), |(_, place)| format!("{place}: ")) + &message)
+    Failure::new(
+        kind,
+        place.map_or(String::new(), |(_, place)| format!("{place}: ")) + &message,
+    )
 }

@@ -30,7 +30,8 @@ pub(crate) fn start() -> anyhow::Result<()> {
 
 /// The library itself takes an unknown word for a target and then logs nothing else: so every word is checked.
 fn filter(text: &str) -> Result<EnvFilter, Failure> {
-    let is_target = |target: &str| !target.is_empty() && target.bytes().all(|b| b.is_ascii_alphanumeric() || b"_:".contains(&b));
+    let is_target =
+        |target: &str| !target.is_empty() && target.bytes().all(|b| b.is_ascii_alphanumeric() || b"_:".contains(&b));
     let is_directive = |directive: &str| {
         let (target, level) = directive.split_once('=').unwrap_or(("all", directive));
         is_target(target) && LEVELS.contains(&level)

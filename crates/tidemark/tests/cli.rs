@@ -279,7 +279,7 @@ fn exit_codes_tell_kinds_of_failures_apart() {
         (
             vec!["tenant", "set", "shop", "--cap", "1kB"],
             USAGE,
-            vec!["cap of 1000B is too small"],
+            vec!["--cap 1kB: a cap of 1000B is not possible: allowed are 1MiB to "],
         ),
         (
             vec!["tenant", "set", "shop", "--cap", "much"],
@@ -289,7 +289,7 @@ fn exit_codes_tell_kinds_of_failures_apart() {
         (
             vec!["tenant", "set", "shop", "--policy", "lru"],
             USAGE,
-            vec!["`lru`", "fifo, clock, s3fifo"],
+            vec!["--policy lru: `lru`", "fifo, clock, s3fifo"],
         ),
         (
             vec!["tenant", "set", "shop", "--hit-ratio", "0.9"],
@@ -298,7 +298,16 @@ fn exit_codes_tell_kinds_of_failures_apart() {
         ),
         (vec!["tenant", "set", "shop"], USAGE, vec!["nothing to set"]),
         (vec!["server", "set"], USAGE, vec!["nothing to set"]),
-        (vec!["server", "set", "--memory", "1"], USAGE, vec!["8MiB"]),
+        (
+            vec!["server", "set", "--memory", "1"],
+            USAGE,
+            vec!["--memory 1: 1B of memory is not possible: allowed are 8MiB to ", "iB"],
+        ),
+        (
+            vec!["server", "set", "--round-period", "1ms"],
+            USAGE,
+            vec!["--round-period 1ms: a round period of 1ms is not possible: allowed are 100ms to 1m"],
+        ),
         (
             vec!["server", "set", "--round-period", "soon"],
             USAGE,
@@ -308,9 +317,21 @@ fn exit_codes_tell_kinds_of_failures_apart() {
         let arguments = with_data(&arguments);
         check_fails(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), code, &parts);
     }
+    // Before the command, too, where it takes the option.
+    let before = run(&["--data", &data, "tenant", "show", "shop"]);
+    assert!(before.status.success(), "{}", stderr(&before));
+    check_fails(&["--data", &data, "bench"], USAGE, &["--data", "before their names"]);
     server.stop();
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().to_str().unwrap();
+    // An empty variable is none: the server is looked for in the user's folder.
+    let unset = tidemark()
+        .args(["tenant", "list"])
+        .envs([("TIDEMARK_DATA", ""), ("XDG_DATA_HOME", nowhere)])
+        .output()
+        .unwrap();
+    let expected = format!("no server runs on {nowhere}/tidemark");
+    assert!(stderr(&unset).contains(&expected), "{}", stderr(&unset));
     check_fails(
         &["tenant", "list", "--data", nowhere],
         FAILED,
@@ -497,6 +518,129 @@ fn a_start_that_can_not_be_says_why_in_one_line() {
         "off",
     ];
     check_fails(&arguments, FAILED, &["is damaged", state.to_str().unwrap()]);
+}
+
+#[test]
+fn a_cause_is_said_once_and_the_token_when_it_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("admin.token")).unwrap();
+    let data = folder.path().to_str().unwrap();
+    let free = "127.0.0.1:0";
+    let arguments = [
+        "serve",
+        "--data",
+        data,
+        "--memcached",
+        free,
+        "--redis",
+        free,
+        "--admin",
+        free,
+    ];
+    let failed = run(&arguments);
+    let message = stderr(&failed);
+    assert_eq!(failed.status.code(), Some(FAILED));
+    assert_eq!(message.matches("Is a directory").count(), 1, "{message}");
+
+    std::fs::remove_dir(folder.path().join("admin.token")).unwrap();
+    let taken = TcpListener::bind(free).unwrap().local_addr().unwrap();
+    let _holder = TcpListener::bind(taken).unwrap();
+    let taken = taken.to_string();
+    for (flag, is_made) in [("--admin", false), ("--redis", true), ("--redis", false)] {
+        let mut arguments = arguments;
+        let place = arguments.iter().position(|argument| *argument == flag).unwrap();
+        arguments[place + 1] = &taken;
+        let message = stderr(&run(&arguments));
+        assert!(message.contains("is taken"), "{message}");
+        assert_eq!(
+            message.contains("admin token (shown this once"),
+            is_made,
+            "{flag}: {message}"
+        );
+    }
+}
+
+#[test]
+fn a_log_level_that_is_none_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = tidemark()
+        .args(["serve", "--data", folder.path().to_str().unwrap()])
+        .env("TIDEMARK_LOG", "loud")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(USAGE));
+    assert_eq!(
+        stderr(&output),
+        "error: TIDEMARK_LOG=loud: allowed are error, warn, info, debug, trace\n"
+    );
+}
+
+#[test]
+fn a_load_is_never_another_tenant_s_and_its_errors_are_a_failure() {
+    let server = Server::start(&[]);
+    let read_only = {
+        assert!(server.run(&["tenant", "create", "shop"]).status.success());
+        let rotated = server.json(&["tenant", "rotate", "shop", "--permissions", "read"]);
+        rotated["secret"].as_str().unwrap().to_owned()
+    };
+    let address = server.json(&["server", "show"])["memcached"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let nobody_s = "x".repeat(43);
+    for (tenant, secret, code, part) in [
+        ("shop", &read_only, FAILED, "requests failed; the first: CLIENT_ERROR"),
+        ("nobody", &read_only, DENIED, "refused the login of tenant `nobody`"),
+        ("shop", &nobody_s, DENIED, "refused the login of tenant `shop`"),
+        // Not of the form of a secret: the server stores it.
+        (
+            "shop",
+            &nobody_s[1..].to_owned(),
+            DENIED,
+            "did not take the login of tenant `shop`",
+        ),
+    ] {
+        let arguments = ["bench", "--address", &address, "--tenant", tenant];
+        let output = tidemark()
+            .args(arguments)
+            .args(["--connections", "1", "--seconds", "0.1", "--keys", "10"])
+            .env("TIDEMARK_SECRET", secret)
+            .output()
+            .unwrap();
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{message}");
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    // The secret is not left behind. Figures are a moment old.
+    let begun = std::time::Instant::now();
+    while server.json(&["tenant", "show", "default"])["items"] != 0 {
+        assert!(begun.elapsed().as_secs() < 10, "the login stays as a value");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_start_says_what_an_operator_should_know() {
+    use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+    let folder = tempfile::tempdir().unwrap();
+    let data = data(&folder);
+    std::fs::DirBuilder::new().mode(0o700).create(&data).unwrap();
+    let notes = ["others may look into the data folder", "there is no open tenant"];
+    let said = |log: &str| notes.map(|part| log.contains(part));
+    let server = Server::start_in(folder, &[]);
+    assert!(server.run(&["tenant", "remove", "default"]).status.success());
+    let (_, log, folder) = server.stop();
+    assert_eq!(said(&log), [false, false], "{log}");
+
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let server = Server::start_in(folder, &[]);
+    assert!(server.run(&["tenant", "create", "default"]).status.success());
+    assert_eq!(server.json(&["tenant", "show", "default"])["open"], true);
+    let (_, log, folder) = server.stop();
+    assert_eq!(said(&log), [true, true], "{log}");
+
+    let (_, log, _) = Server::start_in(folder, &[]).stop();
+    assert_eq!(said(&log), [true, false], "{log}");
 }
 
 #[test]

@@ -16,8 +16,8 @@ use super::server::{Kind, Limits, Server, tidemark};
 use super::{Context, Experiment, Outcome, Spread};
 use crate::Error;
 use crate::client::{Login, Protocol, Secrets};
-use crate::load::{Distribution, Keys, Order, Rng, ValueSize};
-use crate::replay::{self, MAX_VALUE_BYTES, Options, Source};
+use crate::load::{Distribution, Keys, MAX_VALUE_BYTES, Order, Rng, ValueSize};
+use crate::replay::{self, Options, Source};
 use crate::sim::{Capacity, Fifo, Simulator as _};
 use crate::trace::{Format, Request, Trace, TraceError};
 

@@ -136,7 +136,7 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
         }
         Command::MetaArithmetic(arithmetic) => {
             with_key(&arithmetic.meta, access, |key, access| {
-                meta::arithmetic(arithmetic, key, access, exec)
+                meta::arithmetic(arithmetic, key, access, exec);
             });
         }
         // These go through windows.

@@ -120,9 +120,9 @@ fn transactions_are_bounded() {
     let cases: [(Vec<Vec<String>>, Option<&str>); 8] = [
         (gets(1024, 1), None),
         (gets(1025, 1), Some("a transaction is above the limit of 1024 commands")),
-        (gets(1000, 65), None),
+        (gets(992, 66), None),
         (
-            gets(1000, 66),
+            gets(993, 66),
             Some("a transaction is above the limit of 65536 bytes of keys"),
         ),
         (sets(4, 250 << 10), None),
@@ -135,7 +135,7 @@ fn transactions_are_bounded() {
             Some("what is watched is above the limit of 1024 keys"),
         ),
         (
-            watch(keys(1000, 66)),
+            watch(keys(993, 66)),
             Some("what is watched is above the limit of 65536 bytes of keys"),
         ),
     ];

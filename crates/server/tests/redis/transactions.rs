@@ -1,5 +1,6 @@
 //! Transactions of several connections at once: what others do in between, and that nobody sees the half of one.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -105,6 +106,15 @@ fn no_increment_is_lost() {
     assert_eq!(harness.connect().text("GET counter"), (CLIENTS * TIMES).to_string());
 }
 
+/// Ends the writers when the reader has seen enough, or has failed.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn nobody_sees_the_half_of_a_transaction() {
     // In several shards: more keys than there are.
@@ -129,6 +139,7 @@ fn nobody_sees_the_half_of_a_transaction() {
     };
     let mut reader = harness.connect();
     thread::scope(|scope| {
+        let _ends = Ends(&is_over);
         scope.spawn(|| write(&mut by_set, &set_all("set")));
         scope.spawn(|| write(&mut by_mset, &mset_all("mset")));
         let mut changes = 0;
@@ -140,16 +151,11 @@ fn nobody_sees_the_half_of_a_transaction() {
             });
             let reply = reader.ask("EXEC");
             let values: Vec<&str> = reply.split("\r\n").skip(2).step_by(2).take(keys.len()).collect();
-            let is_torn = values.iter().any(|value| *value != values[0]);
-            if is_torn {
-                is_over.store(true, Ordering::Relaxed);
-            }
-            assert!(!is_torn, "{reply}");
+            assert!(values.iter().all(|value| *value == values[0]), "{reply}");
             changes += u32::from(values[0] != last);
             last = values[0].to_owned();
             changes >= 20
         });
-        is_over.store(true, Ordering::Relaxed);
     });
 }
 
@@ -172,4 +178,41 @@ fn long_values_are_read_and_written_within_a_transaction() {
         assert!(reply == format!("*3\r\n+OK\r\n{value}{value}"), "{length} bytes");
         assert_eq!(client.number("EXISTS a"), 0);
     }
+}
+
+#[test]
+fn nobody_sees_the_half_of_a_long_value() {
+    const LENGTH: usize = 700_000;
+    let harness = Harness::start();
+    let mut reader = harness.connect();
+    let is_over = AtomicBool::new(false);
+    // Written with and without a condition, which go different ways.
+    let writers = [
+        ("a", &[][..]),
+        ("b", &["EX", "100"]),
+        ("c", &["KEEPTTL"]),
+        ("d", &["XX", "GET"]),
+    ];
+    reader.call(&["SET", "key", &"a".repeat(LENGTH)]);
+    thread::scope(|scope| {
+        let _ends = Ends(&is_over);
+        for (letter, options) in writers {
+            let (mut client, is_over) = (harness.connect(), &is_over);
+            scope.spawn(move || {
+                let value = letter.repeat(LENGTH);
+                while !is_over.load(Ordering::Relaxed) {
+                    client.call(&[&["SET", "key", &value], options].concat());
+                }
+            });
+        }
+        let mut seen = BTreeSet::new();
+        wait_until("each writer's value was seen", || {
+            let value = reader.text("GET key");
+            assert_eq!(value.len(), LENGTH);
+            let letter = value.as_bytes()[0];
+            assert!(value.bytes().all(|byte| byte == letter), "a value of several writers");
+            seen.insert(letter);
+            seen.len() == writers.len()
+        });
+    });
 }

@@ -91,7 +91,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
         (Command::Tenant(args), _) => tenant::run(args, data, cli.json),
         (_, Some(folder)) => {
             let folder = folder.display();
-            Err(Failure::usage(format!("--data {folder}: only `server` and `tenant` take it before their names")).into())
+            Err(Failure::usage(format!(
+                "--data {folder}: only `server` and `tenant` take it before their names"
+            ))
+            .into())
         }
         (Command::Serve(args), _) => serve::run(args, cli.json),
         (Command::Bench(args), _) => bench::run(args, cli.json),

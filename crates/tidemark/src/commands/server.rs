@@ -89,7 +89,8 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
 
 fn patch(memory: Option<&str>, round_period: Option<&str>) -> Result<Body, Failure> {
     let bytes = |text: &str| text.parse().map(|Size(bytes)| json!(bytes));
-    let us = |text: &str| parse_duration(text).map(|period| json!(u64::try_from(period.as_micros()).unwrap_or(u64::MAX)));
+    let us =
+        |text: &str| parse_duration(text).map(|period| json!(u64::try_from(period.as_micros()).unwrap_or(u64::MAX)));
     let mut body = Body::default();
     let mut put = |flag: &str, field, text: &str, parse: &dyn Fn(&str) -> Result<Value, UnitError>| {
         let place = format!("{flag} {text}");

@@ -205,7 +205,10 @@ fn rotate(
     let body = if finish {
         Body::of([("finish", true.into())])
     } else {
-        Body::of([("permissions", permissions.map(|permissions| permissions.to_string()).into())])
+        Body::of([(
+            "permissions",
+            permissions.map(|permissions| permissions.to_string()).into(),
+        )])
     };
     let rotated = client.call(Method::POST, &format!("{}/rotate", path(name)), Some(body))?;
     if finish && !json {
