@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let options = options(args)?;
     let lines = Lines::new(&["bench".into()]);
     let report = bench::run(&options, &mut |progress| {
-        lines.set(0, progress.done_ratio, message(progress))
+        lines.set(0, progress.done_ratio, message(progress));
     });
     drop(lines);
     let report = report.map_err(|error| failure(&error))?;
