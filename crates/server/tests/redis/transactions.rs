@@ -115,48 +115,81 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// Sends commands as a transaction, in one piece, and returns what EXEC answers.
+fn transact(client: &mut Client, commands: &[String]) -> String {
+    let lines = [&["MULTI".to_owned()], commands, &["EXEC".to_owned()]].concat();
+    client.send(lines.join("\r\n").as_bytes());
+    client.send(b"\r\n");
+    let replies: Vec<Vec<u8>> = lines.iter().map(|_| client.reply()).collect();
+    String::from_utf8(replies.last().unwrap().clone()).unwrap()
+}
+
 #[test]
 fn nobody_sees_the_half_of_a_transaction() {
-    // In several shards: more keys than there are.
-    let keys: Vec<String> = (0..12).map(|n| format!("key-{n}")).collect();
-    let set_all = |value: &str| keys.iter().map(|key| format!("SET {key} {value}")).collect::<Vec<_>>();
-    let mset_all = |value: &str| {
-        let pairs: Vec<String> = keys.iter().map(|key| format!("{key} {value}")).collect();
-        vec![format!("MSET {}", pairs.join(" "))]
+    // In all shards, and so many that others come in between if they can.
+    let keys: Vec<String> = (0..200).map(|n| format!("key-{n}")).collect();
+    let each = |before: &str, behind: &str| -> Vec<String> {
+        keys.iter()
+            .map(|key| format!("{before} {key} {behind}").trim_end().to_owned())
+            .collect()
     };
+    let (set, get) = (each("SET", "set"), each("GET", ""));
+    let mset = [format!("MSET {}", each("", "mset").concat())];
     let harness = Harness::start();
-    let (mut by_set, mut by_mset) = (harness.connect(), harness.connect());
-    by_set.ask(&mset_all("begin")[0]);
+    let (mut by_set, mut by_mset, mut reader) = (harness.connect(), harness.connect(), harness.connect());
+    transact(&mut by_mset, &mset);
     let is_over = AtomicBool::new(false);
     let write = |client: &mut Client, commands: &[String]| {
         while !is_over.load(Ordering::Relaxed) {
-            client.ask("MULTI");
-            commands.iter().for_each(|command| {
-                client.ask(command);
-            });
-            client.ask("EXEC");
+            transact(client, commands);
         }
     };
-    let mut reader = harness.connect();
     thread::scope(|scope| {
         let _ends = Ends(&is_over);
-        scope.spawn(|| write(&mut by_set, &set_all("set")));
-        scope.spawn(|| write(&mut by_mset, &mset_all("mset")));
+        scope.spawn(|| write(&mut by_set, &set));
+        scope.spawn(|| write(&mut by_mset, &mset));
         let mut changes = 0;
         let mut last = String::new();
         wait_until("values of both writers were seen", || {
-            reader.ask("MULTI");
-            keys.iter().for_each(|key| {
-                reader.ask(&format!("GET {key}"));
-            });
-            let reply = reader.ask("EXEC");
+            let reply = transact(&mut reader, &get);
             let values: Vec<&str> = reply.split("\r\n").skip(2).step_by(2).take(keys.len()).collect();
             assert!(values.iter().all(|value| *value == values[0]), "{reply}");
             changes += u32::from(values[0] != last);
             last = values[0].to_owned();
-            changes >= 20
+            changes >= 200
         });
     });
+}
+
+#[test]
+fn a_swap_returns_each_value_once() {
+    const LENGTH: usize = 300_000;
+    const TIMES: usize = 60;
+    let harness = Harness::start();
+    let swap = |mut client: Client, name: usize| -> Vec<String> {
+        let value = |n| format!("{name}-{n}-{}", "v".repeat(LENGTH));
+        let swapped = (0..TIMES).map(|n| client.call(&["SET", "key", &value(n), "GET"]));
+        swapped
+            .map(|reply| String::from_utf8_lossy(&reply[..20]).into_owned())
+            .collect()
+    };
+    harness.connect().call(&["SET", "key", &"first".repeat(4)]);
+    let mut returned: Vec<String> = thread::scope(|scope| {
+        let swaps: Vec<_> = (0..4).map(|name| (name, harness.connect())).collect();
+        let swaps: Vec<_> = swaps
+            .into_iter()
+            .map(|(name, client)| scope.spawn(move || swap(client, name)))
+            .collect();
+        swaps.into_iter().flat_map(|swaps| swaps.join().unwrap()).collect()
+    });
+    let all = returned.len();
+    returned.sort();
+    returned.dedup();
+    assert_eq!(
+        (all, returned.len()),
+        (4 * TIMES, 4 * TIMES),
+        "a value was returned twice"
+    );
 }
 
 #[test]
