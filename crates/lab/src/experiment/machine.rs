@@ -20,11 +20,13 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Versions of the servers, by name.
     pub software: BTreeMap<String, String>,
+    /// The share of the cores' time that processes had which were not part of the measurement, 0 to 1.
+    pub others_ratio: f64,
 }
 
 impl Machine {
     /// This one; `cores` as they were before this process bound itself to one.
-    pub fn this(cores: usize, software: BTreeMap<String, String>) -> Self {
+    pub fn this(cores: usize, software: BTreeMap<String, String>, others_ratio: f64) -> Self {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into()),
@@ -32,6 +34,7 @@ impl Machine {
             kernel: plain_version(&kernel).to_owned(),
             memory_bytes: memory_bytes("MemTotal"),
             software,
+            others_ratio,
         }
     }
 }
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_described() {
-        let machine = Machine::this(2, BTreeMap::new());
+        let machine = Machine::this(2, BTreeMap::new(), 0.0);
         assert!(machine.memory_bytes > 1 << 20 && !machine.cpu.is_empty(), "{machine:?}");
         assert!(machine.kernel.contains('.'), "{machine:?}");
     }

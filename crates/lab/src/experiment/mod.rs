@@ -14,6 +14,7 @@ mod genie_fig12;
 mod machine;
 mod markdown;
 mod measure;
+mod others;
 pub mod performance;
 mod process;
 pub mod replay_hit_ratio;
@@ -34,6 +35,7 @@ pub use cores::Cores;
 pub use floor::serve as serve_floor;
 pub use machine::{Machine, commit};
 pub use markdown::{figure, tables};
+pub use others::Others;
 pub use process::Children;
 pub use report::{Point, Report, Series, Target};
 pub use server::{Programs, Stage};
@@ -67,7 +69,12 @@ pub struct Context {
     pub quick: bool,
     /// When it began.
     pub began: Instant,
+    /// What others do meanwhile.
+    pub others: Others,
 }
+
+/// More work of others than this is worth a warning: what a machine does for itself is less.
+const OTHERS_WORTH_A_WORD: f64 = 0.03;
 
 impl Context {
     /// Says on standard error what is done now.
@@ -80,12 +87,20 @@ impl Context {
     /// What `outcome` of `name` comes to under the present circumstances; the sources are in `root`.
     pub fn report(&self, name: &str, outcome: &Outcome, root: &Path) -> Report {
         let versions = self.stage.programs.versions().collect();
+        let cores = self.stage.cores.count;
+        let machine = Machine::this(cores, versions, self.others.share(cores));
+        if machine.others_ratio > OTHERS_WORTH_A_WORD {
+            let percent = machine.others_ratio * 100.0;
+            self.tell(&format!(
+                "other processes had {percent:.0} % of the cores' time: the figures say little"
+            ));
+        }
         Report {
             name: name.to_owned(),
             commit: commit(root),
             seed: self.seed,
             scale: outcome.scale.clone(),
-            machine: Machine::this(self.stage.cores.count, versions),
+            machine,
             targets: outcome.targets.clone(),
             series: outcome.series.clone(),
         }

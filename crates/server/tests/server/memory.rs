@@ -204,6 +204,8 @@ fn the_pool_is_resized_under_load() {
     let seed = random_seed();
     println!("seed {seed}");
     std::thread::scope(|scope| {
+        // Also when a check below fails: the clients' threads are waited for.
+        let stop_at_end = StopAtEnd(&stop);
         for (number, (mut client, rounds)) in clients.into_iter().zip(&rounds).enumerate() {
             let (stop, mut random) = (&stop, Random(seed + 2 * number as u64));
             scope.spawn(move || {
@@ -231,12 +233,21 @@ fn the_pool_is_resized_under_load() {
             wait_until("all clients are served", goes_on);
             assert!(server.ask("usage") <= 2 * grant_bytes);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stop_at_end);
     });
 }
 
+/// Ends the threads that look at this.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A server whose tenants `1..=count`, called `t` and their number, come with the wish `create` and go with `remove`.
-fn many_tenants(name: &str, count: u32, pool_bytes: u64, plan: TenantPlan) -> Option<Remote> {
+fn many_tenants(name: &str, count: u32, pool_bytes: u64, plan: &TenantPlan) -> Option<Remote> {
     let setup = move || Setup {
         pool_bytes,
         tenants: Vec::new(),
@@ -274,7 +285,7 @@ fn a_thousand_small_tenants_strand_little() {
         ..tenant(1, "t")
     };
     let name = "memory::a_thousand_small_tenants_strand_little";
-    let Some(mut server) = many_tenants(name, TENANTS, 4096 * MIB, plan) else {
+    let Some(mut server) = many_tenants(name, TENANTS, 4096 * MIB, &plan) else {
         return;
     };
     let before = server.ask("resident");
@@ -317,7 +328,7 @@ fn ten_thousand_idle_tenants_cost_next_to_nothing() {
         ..tenant(1, "t")
     };
     let name = "memory::ten_thousand_idle_tenants_cost_next_to_nothing";
-    let Some(mut server) = many_tenants(name, TENANTS, 4096 * MIB, plan) else {
+    let Some(mut server) = many_tenants(name, TENANTS, 4096 * MIB, &plan) else {
         return;
     };
     let before = server.ask("resident");
