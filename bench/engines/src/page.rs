@@ -8,11 +8,10 @@ use anyhow::{Context, Result};
 use tidemark_lab::experiment::{Report, Spread, figure, write_json};
 
 use crate::bench::Who;
-use crate::engine::Kind;
 use crate::load::Name;
 use crate::measure::Outcome;
 use crate::report::{NAME, hit_percent, points_behind_best};
-use crate::settings::{Equal, Setting, one};
+use crate::settings::{Equal, Setting, contestants};
 
 /// Where the page is, in the repository.
 pub(crate) const FOLDER: &str = "docs/experiments";
@@ -252,10 +251,7 @@ fn everybody(settings: &[&Setting]) -> Vec<Who> {
 }
 
 fn forms() -> String {
-    let kinds = [Kind::TIDEMARK].into_iter().chain(Kind::ALL.into_iter().filter(|kind| {
-        let is_library = !matches!(kind, Kind::Tidemark(_));
-        is_library
-    }));
+    let kinds = contestants();
     kinds.map(|kind| format!("- `{kind}`: {}\n", kind.form())).collect()
 }
 

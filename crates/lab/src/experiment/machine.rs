@@ -7,6 +7,8 @@ use std::process::Command;
 
 use serde::Serialize;
 
+use super::report::short;
+
 /// The machine and what was measured on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
@@ -20,13 +22,14 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Versions of the servers, by name.
     pub software: BTreeMap<String, String>,
-    /// The share of the cores' time that processes had which were not part of the measurement, 0 to 1.
-    pub others_ratio: f64,
+    /// How many cores processes had, in the mean, that were no part of the measurement.
+    #[serde(serialize_with = "short")]
+    pub others_cores: f64,
 }
 
 impl Machine {
     /// This one; `cores` as they were before this process bound itself to one.
-    pub fn this(cores: usize, software: BTreeMap<String, String>, others_ratio: f64) -> Self {
+    pub fn this(cores: usize, software: BTreeMap<String, String>, others_cores: f64) -> Self {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into()),
@@ -34,7 +37,7 @@ impl Machine {
             kernel: plain_version(&kernel).to_owned(),
             memory_bytes: memory_bytes("MemTotal"),
             software,
-            others_ratio,
+            others_cores,
         }
     }
 }

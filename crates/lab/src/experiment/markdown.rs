@@ -137,7 +137,7 @@ pub(super) fn circumstances(report: &Report) -> String {
         kernel,
         memory_bytes,
         software,
-        others_ratio,
+        others_cores,
     } = &report.machine;
     let memory = *memory_bytes as f64 / f64::from(1 << 30);
     let versions: Vec<String> = software
@@ -146,12 +146,11 @@ pub(super) fn circumstances(report: &Report) -> String {
         .collect();
     format!(
         "Commit {}, seed {}; {}. {cpu}, {cores} cores, {memory:.0} GiB, Linux {kernel}; {}. \
-         Other processes had {:.1} % of the cores' time meanwhile.",
+         Other processes had {others_cores:.2} of a core meanwhile.",
         report.commit,
         report.seed,
         report.scale,
-        versions.join(", "),
-        others_ratio * 100.0
+        versions.join(", ")
     )
 }
 

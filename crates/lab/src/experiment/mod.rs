@@ -29,13 +29,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::Error;
+use others::DISTURBED_CORES;
 
 pub use chart::{Chart, Marks, Panel};
 pub use cores::Cores;
 pub use floor::serve as serve_floor;
 pub use machine::{Machine, commit};
 pub use markdown::{figure, tables};
-pub use others::Others;
 pub use process::Children;
 pub use report::{Point, Report, Series, Target};
 pub use server::{Programs, Stage};
@@ -69,12 +69,7 @@ pub struct Context {
     pub quick: bool,
     /// When it began.
     pub began: Instant,
-    /// What others do meanwhile.
-    pub others: Others,
 }
-
-/// More work of others than this is worth a warning: what a machine does for itself is less.
-const OTHERS_WORTH_A_WORD: f64 = 0.03;
 
 impl Context {
     /// Says on standard error what is done now.
@@ -87,12 +82,11 @@ impl Context {
     /// What `outcome` of `name` comes to under the present circumstances; the sources are in `root`.
     pub fn report(&self, name: &str, outcome: &Outcome, root: &Path) -> Report {
         let versions = self.stage.programs.versions().collect();
-        let cores = self.stage.cores.count;
-        let machine = Machine::this(cores, versions, self.others.share(cores));
-        if machine.others_ratio > OTHERS_WORTH_A_WORD {
-            let percent = machine.others_ratio * 100.0;
+        let machine = Machine::this(self.stage.cores.count, versions, outcome.others_cores);
+        if machine.others_cores > DISTURBED_CORES {
+            let cores = machine.others_cores;
             self.tell(&format!(
-                "other processes had {percent:.0} % of the cores' time: the figures say little"
+                "other processes had {cores:.2} of a core: the figures say little"
             ));
         }
         Report {
@@ -118,6 +112,8 @@ pub struct Outcome {
     pub series: Vec<Series>,
     /// The picture.
     pub chart: Chart,
+    /// How many cores other processes had meanwhile.
+    pub others_cores: f64,
 }
 
 impl Experiment {

@@ -6,29 +6,30 @@
 use std::fs;
 use std::time::Instant;
 
-use super::report::rounded;
+/// Others that have more than this disturb: what a machine does for itself is less.
+pub(super) const DISTURBED_CORES: f64 = 0.1;
 
 /// Looks from when it is made.
 #[derive(Debug)]
-pub struct Others {
+pub(super) struct Others {
     began: Instant,
     ticks: u64,
 }
 
 impl Others {
     /// From now on.
-    pub fn watch() -> Self {
+    pub(super) fn watch() -> Self {
         Self {
             began: Instant::now(),
             ticks: ticks_of_others(),
         }
     }
 
-    /// The share of all of these cores' time, 0 to 1, that processes had that are neither this one nor started by it.
-    pub(super) fn share(&self, cores: usize) -> f64 {
+    /// How many cores, in the mean, processes had since then that are neither this one nor started by it.
+    pub(super) fn cores(&self) -> f64 {
         let ticks = ticks_of_others().saturating_sub(self.ticks) as f64;
         let seconds = ticks / rustix::param::clock_ticks_per_second() as f64;
-        rounded(seconds / self.began.elapsed().as_secs_f64() / cores as f64)
+        seconds / self.began.elapsed().as_secs_f64()
     }
 }
 
@@ -87,6 +88,19 @@ mod tests {
         let own = fs::read_to_string("/proc/self/stat").unwrap();
         assert!(Stat::parse(&own).is_some(), "{own}");
         let others = Others::watch();
-        assert!(others.share(1) >= 0.0 && others.share(1).is_finite());
+        // Busy for long enough to be seen, if it were counted, whatever the machine's speed.
+        let cpu = || {
+            Stat::parse(&fs::read_to_string("/proc/self/stat").unwrap())
+                .unwrap()
+                .ticks
+        };
+        let before = cpu();
+        while cpu() < before + 20 {
+            std::hint::black_box(before);
+        }
+        let elapsed = others.began.elapsed().as_secs_f64();
+        let own_cores = 20.0 / rustix::param::clock_ticks_per_second() as f64 / elapsed;
+        let cores = std::thread::available_parallelism().unwrap().get() as f64;
+        assert!(others.cores() < cores - own_cores / 2.0, "{own_cores} of {cores}");
     }
 }

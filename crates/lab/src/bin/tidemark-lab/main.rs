@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use tidemark_lab::client::Protocol;
 use tidemark_lab::experiment::performance::Performance;
 use tidemark_lab::experiment::{
-    ALL, Children, Context, Cores, Experiment, Others, Programs, Stage, Target, serve_floor, tables, write,
+    ALL, Children, Context, Cores, Experiment, Programs, Stage, Target, serve_floor, tables, write,
 };
 use tidemark_lab::{Error, Fault};
 
@@ -113,7 +113,6 @@ impl Options {
             seed: self.seed,
             quick: self.quick,
             began: Instant::now(),
-            others: Others::watch(),
         };
         if cores.count == 1 {
             context.tell("there is one core only: servers and load take turns on it, and the figures say little");
