@@ -117,7 +117,7 @@ fn circumstances(report: &Report) -> String {
         .map(|(name, version)| format!("{name} {version}"))
         .collect();
     format!(
-        "Commit {}, seed {}; {}. {}, {} cores, {:.0} GiB, Linux {}; {}.\n",
+        "Commit {}, seed {}; {}. {}, {} cores, {:.0} GiB, Linux {}; {}. Other programs had {:.2} cores meanwhile.\n",
         report.commit,
         report.seed,
         report.scale,
@@ -125,7 +125,8 @@ fn circumstances(report: &Report) -> String {
         machine.cores,
         machine.memory_bytes as f64 / f64::from(1 << 30),
         machine.kernel,
-        versions.join(", ")
+        versions.join(", "),
+        machine.others_cores
     )
 }
 

@@ -315,6 +315,7 @@ pub(crate) mod tests {
             refused: 0,
             operations,
             seconds: 1.0,
+            others_cores: 0.25,
         };
         Setting {
             load: Name::Zipf,
