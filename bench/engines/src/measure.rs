@@ -162,9 +162,9 @@ fn run(mut engine: impl Engine, spec: &Spec, keys: &[KeyBytes], rss_before: u64)
     );
     let distinct = read_keys(&spec.distinct)?;
     Ok(Outcome {
-        fill_hit_ratio: filled.hits as f64 / fill.len() as f64,
+        fill_hit_ratio: filled.hits as f64 / fill.len().max(1) as f64,
         fill_rss_bytes,
-        hit_ratio: all.tally.hits as f64 / all.operations as f64,
+        hit_ratio: all.tally.hits as f64 / all.operations.max(1) as f64,
         rss_bytes,
         items: distinct.iter().filter(|key| engine.holds(key)).count() as u64,
         refused: filled.refused + all.tally.refused,

@@ -157,6 +157,8 @@ fn check_lowered_cap(name: &str, policy: Policy, shards: u16) {
     let newest = count(&(ITEMS - NEWEST..ITEMS).collect::<Vec<_>>());
     let cold = count(&(ITEMS / 20..ITEMS - OLDER).collect::<Vec<_>>());
     let hot_left = count(&hot);
+    println!("newest {newest}, cold {cold}, hot {hot_left}");
+    let _ = [4000, 5000, 6000].map(|n| println!("NN {n} {}", count(&(ITEMS - n..ITEMS).collect::<Vec<_>>())));
     assert!(newest > 0.95 && cold < 0.01, "newest {newest}, cold {cold}");
     assert!(policy == Policy::Fifo || hot_left > 0.95, "hot {hot_left}");
     // It goes on with the memory that is left.
