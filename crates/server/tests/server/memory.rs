@@ -14,9 +14,9 @@ use crate::remote::{Remote, remote};
 const BATCH: usize = 1000;
 /// A lowered grant is followed within this time.
 const SHRINK_TIME: Duration = Duration::from_secs(2);
-/// What the program comes to need once it serves, on top of what it reports: the two workers' receive buffers of 256 KiB each,
-/// and pages of its file that are read for the first time.
-const PROGRAM_BYTES: u64 = MIB;
+/// What the program comes to need once it serves, on top of what it reports: the two workers' buffers, of 256 KiB for what
+/// is received and up to 1 MiB for replies, and pages of its file that are read for the first time.
+const PROGRAM_BYTES: u64 = 3 * MIB;
 
 /// A value of 1,000 bytes that tells whose it is.
 fn kilobyte(number: usize) -> Vec<u8> {
