@@ -14,7 +14,7 @@ pub mod load;
 mod process_cpu;
 pub mod progress;
 pub mod replay;
-pub mod sim;
+pub mod curve;
 pub mod trace;
 
 pub use error::{Error, Fault};

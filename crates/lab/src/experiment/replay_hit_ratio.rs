@@ -18,7 +18,7 @@ use crate::Error;
 use crate::client::{Login, Protocol, Secrets};
 use crate::load::{Distribution, Keys, Order, Rng, ValueSize};
 use crate::replay::{self, MAX_VALUE_BYTES, Options, Source};
-use crate::sim::{Capacity, Fifo, Simulator as _};
+use tidemark_curve::sim::{Capacity, Fifo, Simulator as _};
 use crate::trace::{Format, Request, Trace, TraceError};
 
 /// What an item takes beside its key and its value: the header that every item has.

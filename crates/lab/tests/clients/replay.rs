@@ -8,7 +8,7 @@ use std::time::Instant;
 use tidemark_lab::client::{Protocol, Secrets};
 use tidemark_lab::load::{Distribution, Keys, Order, Rng};
 use tidemark_lab::replay::{Options, Report, Source, run};
-use tidemark_lab::sim::{Capacity, Fifo, Simulator};
+use tidemark_curve::sim::{Capacity, Fifo, Simulator};
 use tidemark_lab::trace::{Format, Trace};
 use tidemark_lab::{Error, Fault as Whose};
 
