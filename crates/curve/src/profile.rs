@@ -168,6 +168,11 @@ impl Profile {
         self.threshold
     }
 
+    /// Keys that are followed now.
+    pub fn sampled_keys(&self) -> u64 {
+        self.stack.len() as u64
+    }
+
     /// Keys there are, deleted and expired ones left out; an estimate unless all are sampled.
     pub fn keys(&self) -> u64 {
         (self.stack.len() as f64 / self.threshold.ratio()).round() as u64

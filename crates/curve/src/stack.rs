@@ -19,6 +19,8 @@ pub(crate) const NEVER: u64 = u64::MAX;
 const NOBODY: u32 = u32::MAX;
 /// The shortest row.
 const SLOTS_MIN: usize = 256;
+/// All keys together weigh no more, so that sums do not overflow: 8 EiB. What is beyond weighs nothing.
+const BYTES_MAX: u64 = 1 << 63;
 /// Keys that a row of 32-bit slots, of which half may be empty, has room for.
 pub(crate) const KEYS_MAX: usize = 1 << 30;
 
@@ -119,6 +121,7 @@ impl Stack {
         let Ok(place) = u32::try_from(self.records.len()) else {
             return;
         };
+        let bytes = bytes.min(BYTES_MAX - self.bytes);
         self.records.push(Record {
             key,
             bytes,
@@ -136,6 +139,7 @@ impl Stack {
     pub(crate) fn set(&mut self, key: u64, bytes: u64, expires_at_ms: u64) {
         let Some(place) = self.places.get(&key) else { return };
         let record = &mut self.records[*place as usize];
+        let bytes = bytes.min(BYTES_MAX - (self.bytes - record.bytes));
         self.order
             .add(record.slot as usize, bytes.wrapping_sub(record.bytes));
         self.bytes = self.bytes - record.bytes + bytes;
