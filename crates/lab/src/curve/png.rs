@@ -100,7 +100,7 @@ fn write(text: &str, at: At, align: Align, font: Font, map: &mut Pixmap) {
     let mut left = (at.x * f64::from(SCALE)) as i64 - before as i64;
     for sign in text.chars() {
         if let Some(raster) = get_raster(sign, weight, height).or_else(|| get_raster('?', weight, height)) {
-            for (row, line) in raster.raster().iter().enumerate() {
+            for (row, line) in raster.rows().enumerate() {
                 for (column, strength) in line.iter().enumerate() {
                     blend(left + column as i64, top + row as i64, *strength, map);
                 }
