@@ -35,7 +35,9 @@ fn measure(name: &str, keys: &[u64], mut pass: impl FnMut(&[u64])) {
 fn keys(key: impl Fn(f64) -> f64) -> Vec<u64> {
     let mut state = 1_u64;
     let draw = |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         key((state >> 11) as f64 / (1_u64 << 53) as f64) as u64
     };
     (0..REQUESTS).map(draw).collect()
@@ -52,7 +54,10 @@ fn profile(name: &str, keys: &[u64], sampling: Sampling) {
 }
 
 fn main() {
-    for (load, keys) in [("skewed", keys(|unit| KEYS.powf(unit))), ("even", keys(|unit| KEYS * unit))] {
+    for (load, keys) in [
+        ("skewed", keys(|unit| KEYS.powf(unit))),
+        ("even", keys(|unit| KEYS * unit)),
+    ] {
         profile(&format!("{load}: exact"), &keys, Sampling::EXACT);
         for samples in [8192, 1024] {
             let sampling = Sampling { keys: samples, seed: 1 };

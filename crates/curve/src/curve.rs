@@ -34,12 +34,19 @@ impl Curve {
     /// The curve through measured points, in any order. A point above one of a smaller size is taken down to it, one that
     /// is not a number is left out, and of two at one size the lower counts.
     pub fn through(points: impl IntoIterator<Item = Point>) -> Self {
-        let mut given: Vec<Point> = points.into_iter().filter(|point| point.miss_ratio.is_finite()).collect();
+        let mut given: Vec<Point> = points
+            .into_iter()
+            .filter(|point| point.miss_ratio.is_finite())
+            .collect();
         given.sort_by(|a, b| a.bytes.cmp(&b.bytes).then(a.miss_ratio.total_cmp(&b.miss_ratio)));
         let mut points = vec![ORIGIN];
         let mut last = ORIGIN;
         for point in given {
-            let lower = if point.miss_ratio < last.miss_ratio { point } else { last };
+            let lower = if point.miss_ratio < last.miss_ratio {
+                point
+            } else {
+                last
+            };
             let is_at_last = point.bytes == last.bytes;
             last = Point {
                 bytes: point.bytes,
@@ -134,7 +141,15 @@ mod tests {
     #[test]
     fn lookups_go_both_ways() {
         let curve = Curve::through([point(100, 0.5), point(300, 0.1), point(200, 0.5)]);
-        for (bytes, miss_ratio) in [(0, 1.0), (50, 0.75), (100, 0.5), (150, 0.5), (250, 0.3), (300, 0.1), (9999, 0.1)] {
+        for (bytes, miss_ratio) in [
+            (0, 1.0),
+            (50, 0.75),
+            (100, 0.5),
+            (150, 0.5),
+            (250, 0.3),
+            (300, 0.1),
+            (9999, 0.1),
+        ] {
             assert!((curve.at(bytes).miss_ratio - miss_ratio).abs() < 1e-12, "{bytes}");
         }
         for (hit_ratio, bytes) in [
@@ -155,7 +170,10 @@ mod tests {
         let curve = Curve::through([point(10, f64::NAN)]);
         assert_eq!(curve.points(), [ORIGIN]);
         assert_eq!((curve.at(0), curve.at(7).miss_ratio), (ORIGIN, 1.0));
-        assert_eq!((curve.bytes_for(0.0), curve.bytes_for(0.1), curve.hull()), (Some(0), None, curve.clone()));
+        assert_eq!(
+            (curve.bytes_for(0.0), curve.bytes_for(0.1), curve.hull()),
+            (Some(0), None, curve.clone())
+        );
         assert_eq!(Curve::through([point(0, 0.25)]).at(0).miss_ratio, 0.25);
     }
 

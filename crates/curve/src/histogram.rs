@@ -96,8 +96,15 @@ impl Histogram {
     /// Cumulated counts in ascending order of size: at the last distance of each bin up to the last that has counts, and
     /// at the sizes.
     pub(crate) fn steps(&self) -> Vec<Step> {
-        let used = self.bins.iter().rposition(|bin| bin.count > 0.0).map_or(0, |last| last + 1);
-        let bins = self.bins[..used].iter().enumerate().map(|(bin, counts)| (last_of(bin), counts));
+        let used = self
+            .bins
+            .iter()
+            .rposition(|bin| bin.count > 0.0)
+            .map_or(0, |last| last + 1);
+        let bins = self.bins[..used]
+            .iter()
+            .enumerate()
+            .map(|(bin, counts)| (last_of(bin), counts));
         let mut steps = cumulate(bins);
         steps.extend(cumulate(self.sizes.iter().copied().zip(&self.at_sizes)));
         steps.sort_by_key(|step| step.bytes);
@@ -144,6 +151,10 @@ mod tests {
             assert_eq!(step.count, step.bytes.min(200_000) as f64, "{step:?}");
             assert_eq!(step.by_group[0], step.count);
         }
-        assert!([5, 1000, 100_003].iter().all(|size| steps.iter().any(|step| step.bytes == *size)));
+        assert!(
+            [5, 1000, 100_003]
+                .iter()
+                .all(|size| steps.iter().any(|step| step.bytes == *size))
+        );
     }
 }

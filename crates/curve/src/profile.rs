@@ -151,7 +151,9 @@ impl Profile {
             self.by_hash.push((hash, key));
         }
         while self.stack.len() > self.keys_max {
-            let Some((largest, key)) = self.by_hash.pop() else { return };
+            let Some((largest, key)) = self.by_hash.pop() else {
+                return;
+            };
             if self.stack.remove(key) {
                 self.threshold = Threshold::below(largest);
             }
@@ -217,7 +219,11 @@ impl Profile {
         if self.threshold.is_all() {
             return raw;
         }
-        Curve::through(raw.points().iter().map(|point| self.with_error_of_distances(&raw, *point)))
+        Curve::through(
+            raw.points()
+                .iter()
+                .map(|point| self.with_error_of_distances(&raw, *point)),
+        )
     }
 
     /// Adds to a point's error that of the distances: a size is a sum over a sample, too, and the less of it the less

@@ -36,7 +36,10 @@ impl Skew {
         uses.sort_unstable_by(|a, b| b.cmp(a));
         // A sampled rank is less certain the smaller it is: half a rank less removes the bias of that (X. Gabaix,
         // R. Ibragimov, "Rank - 1/2", Journal of Business & Economic Statistics 29.1, 2011).
-        let points = uses.iter().enumerate().map(|(place, uses)| ((place as f64 + 0.5).ln(), (*uses as f64).ln()));
+        let points = uses
+            .iter()
+            .enumerate()
+            .map(|(place, uses)| ((place as f64 + 0.5).ln(), (*uses as f64).ln()));
         Some(Self::of_line(points))
     }
 

@@ -140,8 +140,7 @@ impl Stack {
         let Some(place) = self.places.get(&key) else { return };
         let record = &mut self.records[*place as usize];
         let bytes = bytes.min(BYTES_MAX - (self.bytes - record.bytes));
-        self.order
-            .add(record.slot as usize, bytes.wrapping_sub(record.bytes));
+        self.order.add(record.slot as usize, bytes.wrapping_sub(record.bytes));
         self.bytes = self.bytes - record.bytes + bytes;
         record.bytes = bytes;
         if record.expires_at_ms != expires_at_ms {
@@ -242,7 +241,10 @@ mod tests {
             let entry = self.0.remove(at);
             let newer_bytes = self.0[at..].iter().map(|(_, bytes, _)| bytes).sum();
             self.0.push(entry);
-            Some(Found { newer_bytes, bytes: entry.1 })
+            Some(Found {
+                newer_bytes,
+                bytes: entry.1,
+            })
         }
 
         fn remove(&mut self, key: u64) -> bool {

@@ -30,7 +30,9 @@ fn value(thread: u64, operation: u64) -> Vec<u8> {
         1..=20 => 20_000 + seed % 60_000,
         _ => 1 + seed % 400,
     };
-    (0..length).map(|i| (seed.rotate_left(i as u32 % 64) as u8).wrapping_add(i as u8)).collect()
+    (0..length)
+        .map(|i| (seed.rotate_left(i as u32 % 64) as u8).wrapping_add(i as u8))
+        .collect()
 }
 
 fn work(store: &Arc<TenantStore>, thread: u64, clock: &AtomicU64) -> u64 {
@@ -124,7 +126,9 @@ fn threads_see_their_own_last_writes_or_nothing() {
                 std::thread::yield_now();
             }
         });
-        let workers: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || work(store, n, clock))).collect();
+        let workers: Vec<_> = (0..THREADS)
+            .map(|n| scope.spawn(move || work(store, n, clock)))
+            .collect();
         let hits = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
         is_over.store(true, Ordering::Relaxed);
         hits

@@ -11,6 +11,7 @@ pub(super) const FORM: &str = "TinyLFU as configured by default, keys `Box<[u8]>
     handle), weighed by payload, foldhash";
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Moka {
     cache: Cache<Box<[u8]>, Arc<[u8]>, RandomState>,
 }
@@ -28,6 +29,10 @@ impl Moka {
 }
 
 impl Engine for Moka {
+    fn share(&self) -> Self {
+        self.clone()
+    }
+
     #[inline]
     fn get(&mut self, key: &KeyBytes) -> Option<u8> {
         self.cache.get(key.as_slice()).map(|value| value[MARK_AT])

@@ -34,7 +34,11 @@ impl Lru {
     fn evict(&mut self) {
         while let Some(oldest) = self.uses.pop() {
             self.gone += 1;
-            if self.present.get(&oldest.key).is_some_and(|(_, last)| *last + 1 == self.gone) {
+            if self
+                .present
+                .get(&oldest.key)
+                .is_some_and(|(_, last)| *last + 1 == self.gone)
+            {
                 self.present.remove(&oldest.key);
                 self.bytes -= oldest.bytes;
                 return;

@@ -43,7 +43,11 @@ impl Sizes {
     /// Round sizes.
     pub(super) fn ticks(&self) -> Vec<Tick> {
         let decades = (self.last / self.first).log10();
-        let factors: &[f64] = if decades <= DENSE_DECADES { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let factors: &[f64] = if decades <= DENSE_DECADES {
+            &[1.0, 2.0, 5.0]
+        } else {
+            &[1.0]
+        };
         let mut ticks = Vec::new();
         let mut power = 10_f64.powf(self.first.log10().floor());
         while power <= self.last {
@@ -120,8 +124,16 @@ mod tests {
         for (first, last, labels) in [
             (1, 1, &["1 B", "2 B"][..]),
             (763, 76_349, &["1 kB", "2 kB", "5 kB", "10 kB", "20 kB", "50 kB"]),
-            (20_000_000, 2_000_000_000, &["20 MB", "50 MB", "100 MB", "200 MB", "500 MB", "1 GB", "2 GB"]),
-            (10, 10_000_000, &["10 B", "100 B", "1 kB", "10 kB", "100 kB", "1 MB", "10 MB"]),
+            (
+                20_000_000,
+                2_000_000_000,
+                &["20 MB", "50 MB", "100 MB", "200 MB", "500 MB", "1 GB", "2 GB"],
+            ),
+            (
+                10,
+                10_000_000,
+                &["10 B", "100 B", "1 kB", "10 kB", "100 kB", "1 MB", "10 MB"],
+            ),
         ] {
             let axis = Sizes::new(first, last);
             let ticks = axis.ticks();
@@ -139,7 +151,11 @@ mod tests {
             (0.04, &["0 %", "1 %", "2 %", "3 %", "4 %"]),
             (0.0, &["0 %", "0.1 %"]),
         ] {
-            let labelled: Vec<String> = Ratios::new(largest).ticks().into_iter().map(|tick| tick.label).collect();
+            let labelled: Vec<String> = Ratios::new(largest)
+                .ticks()
+                .into_iter()
+                .map(|tick| tick.label)
+                .collect();
             assert_eq!(labelled, labels, "{largest}");
         }
     }

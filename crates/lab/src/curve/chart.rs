@@ -60,7 +60,11 @@ impl<'a> Chart<'a> {
             });
         }
         shapes.push(Shape::Line {
-            through: self.drawn().iter().map(|point| self.place(point.bytes, point.miss_ratio)).collect(),
+            through: self
+                .drawn()
+                .iter()
+                .map(|point| self.place(point.bytes, point.miss_ratio))
+                .collect(),
             ink: Ink::Curve,
             is_dashed: false,
         });
@@ -89,7 +93,10 @@ impl<'a> Chart<'a> {
 
     /// A curve from the axis's one end to the other.
     fn line(&self, curve: &Curve) -> Vec<At> {
-        self.along(curve).iter().map(|point| self.place(point.bytes, point.miss_ratio)).collect()
+        self.along(curve)
+            .iter()
+            .map(|point| self.place(point.bytes, point.miss_ratio))
+            .collect()
     }
 
     fn along(&self, curve: &Curve) -> Vec<Point> {
@@ -103,7 +110,11 @@ impl<'a> Chart<'a> {
     /// What is drawn of the curve: a policy's only between its points, of which alone anything is known.
     fn drawn(&self) -> Vec<Point> {
         if self.compares() {
-            self.report.points.iter().map(|point| self.report.curve.at(point.bytes)).collect()
+            self.report
+                .points
+                .iter()
+                .map(|point| self.report.curve.at(point.bytes))
+                .collect()
         } else {
             self.along(&self.report.curve)
         }
@@ -112,10 +123,15 @@ impl<'a> Chart<'a> {
     fn band(&self) -> Shape {
         let edge = |factor: f64| {
             let ratio = move |point: &Point| (point.miss_ratio + factor * point.standard_error).clamp(0.0, 1.0);
-            self.drawn().into_iter().map(move |point| self.place(point.bytes, ratio(&point)))
+            self.drawn()
+                .into_iter()
+                .map(move |point| self.place(point.bytes, ratio(&point)))
         };
         let within = edge(BAND_ERRORS).chain(edge(-BAND_ERRORS).rev()).collect();
-        Shape::Area { within, ink: Ink::Curve }
+        Shape::Area {
+            within,
+            ink: Ink::Curve,
+        }
     }
 
     fn draw_axes(&self, shapes: &mut Vec<Shape>) {
@@ -124,7 +140,14 @@ impl<'a> Chart<'a> {
             let y = TOP + (bottom - TOP) * (1.0 - tick.at);
             let ink = if tick.at == 0.0 { Ink::Axis } else { Ink::Grid };
             shapes.push(Shape::Rule(At { x: LEFT, y }, At { x: right, y }, ink));
-            shapes.push(words(At { x: LEFT - 8.0, y: y + 4.0 }, tick.label, Align::End));
+            shapes.push(words(
+                At {
+                    x: LEFT - 8.0,
+                    y: y + 4.0,
+                },
+                tick.label,
+                Align::End,
+            ));
         }
         for tick in self.sizes.ticks() {
             let x = LEFT + (right - LEFT) * tick.at;
@@ -133,19 +156,28 @@ impl<'a> Chart<'a> {
             shapes.push(words(At { x, y: bottom + 19.0 }, tick.label, Align::Middle));
         }
         let middle = LEFT + (right - LEFT) / 2.0;
-        shapes.push(words(At { x: middle, y: HEIGHT - 16.0 }, "cache size".into(), Align::Middle));
+        shapes.push(words(
+            At {
+                x: middle,
+                y: HEIGHT - 16.0,
+            },
+            "cache size".into(),
+            Align::Middle,
+        ));
     }
 
     /// Title, what was measured, and which line is which.
     fn draw_heads(&self, shapes: &mut Vec<Shape>) {
-        let Report {
-            requests, objects, ..
-        } = self.report;
+        let Report { requests, objects, .. } = self.report;
         let how = match self.report.sampled_objects {
             Some(sampled) => format!("from a sample of {}; the band is two standard errors", grouped(sampled)),
             None => "exact".into(),
         };
-        let what = format!("{} requests for {} objects, {how}", grouped(*requests), grouped(*objects));
+        let what = format!(
+            "{} requests for {} objects, {how}",
+            grouped(*requests),
+            grouped(*objects)
+        );
         shapes.push(Shape::Words {
             at: At { x: 16.0, y: 28.0 },
             text: self.title.clone(),
@@ -162,7 +194,14 @@ impl<'a> Chart<'a> {
                 ink,
                 is_dashed: ink == Ink::Other,
             });
-            shapes.push(words(At { x: x + 32.0, y: y + 4.0 }, name.into(), Align::Start));
+            shapes.push(words(
+                At {
+                    x: x + 32.0,
+                    y: y + 4.0,
+                },
+                name.into(),
+                Align::Start,
+            ));
             x += 56.0 + name.len() as f64 * LETTER_WIDTH;
         }
     }

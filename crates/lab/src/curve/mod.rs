@@ -13,8 +13,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tidemark_curve::sim::Eviction;
-use tidemark_curve::{Curve, Miniatures, Point, Profile, Sampling, Threshold};
+use tidemark_curve::{Curve, Eviction, Miniatures, Point, Profile, Sampling, Threshold};
 
 use crate::Error;
 use crate::trace::{Format, Request, Trace};
@@ -170,7 +169,9 @@ fn sizes(options: &Options, profile: &Profile) -> Vec<u64> {
     let mut sizes = if options.sizes.is_empty() {
         let distinct = u128::from(profile.bytes());
         let part = |percent: u64| u64::try_from(distinct * u128::from(percent) / 100).unwrap_or(u64::MAX);
-        DEFAULT_PERCENTS.map(|percent| part(percent).clamp(1, MAX_SIZE_BYTES)).to_vec()
+        DEFAULT_PERCENTS
+            .map(|percent| part(percent).clamp(1, MAX_SIZE_BYTES))
+            .to_vec()
     } else {
         options.sizes.clone()
     };
@@ -248,7 +249,10 @@ fn check(options: &Options) -> Result<(), Error> {
     let usage = |text: String| Err(Error::Usage(text));
     let samples = options.sampling.keys;
     if !(1..=Sampling::EXACT.keys).contains(&samples) {
-        return usage(format!("--samples {samples}: allowed are 1 to {}", Sampling::EXACT.keys));
+        return usage(format!(
+            "--samples {samples}: allowed are 1 to {}",
+            Sampling::EXACT.keys
+        ));
     }
     let count = options.sizes.len();
     if count > MAX_SIZES {

@@ -17,13 +17,22 @@ pub(super) enum Shape {
     /// A straight line.
     Rule(At, At, Ink),
     /// A line through places.
-    Line { through: Vec<At>, ink: Ink, is_dashed: bool },
+    Line {
+        through: Vec<At>,
+        ink: Ink,
+        is_dashed: bool,
+    },
     /// The inside of a line that returns to its beginning, drawn faintly.
     Area { within: Vec<At>, ink: Ink },
     /// A dot.
     Dot(At, Ink),
     /// Words on a line of their own.
-    Words { at: At, text: String, align: Align, font: Font },
+    Words {
+        at: At,
+        text: String,
+        align: Align,
+        font: Font,
+    },
 }
 
 /// Colours by what they are for.
@@ -129,9 +138,17 @@ impl Shape {
                 to.x,
                 to.y
             ),
-            Self::Line { through, ink, is_dashed } => {
+            Self::Line {
+                through,
+                ink,
+                is_dashed,
+            } => {
                 let [dash, gap] = DASH;
-                let dashes = if *is_dashed { format!(" stroke-dasharray=\"{dash} {gap}\"") } else { String::new() };
+                let dashes = if *is_dashed {
+                    format!(" stroke-dasharray=\"{dash} {gap}\"")
+                } else {
+                    String::new()
+                };
                 writeln!(
                     svg,
                     "<polyline class=\"{}\" points=\"{}\" fill=\"none\" stroke-width=\"{LINE_WIDTH}\" \
@@ -151,7 +168,12 @@ impl Shape {
                 "<circle class=\"{}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{DOT_RADIUS}\"/>",
                 ink.class()
             ),
-            Self::Words { at: At { x, y }, text, align, font } => {
+            Self::Words {
+                at: At { x, y },
+                text,
+                align,
+                font,
+            } => {
                 let anchor = match align {
                     Align::Start => "start",
                     Align::Middle => "middle",
@@ -159,7 +181,10 @@ impl Shape {
                 };
                 let class = if *font == Font::Title { " class=\"title\"" } else { "" };
                 let text = escape(text);
-                writeln!(svg, "<text{class} x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>")
+                writeln!(
+                    svg,
+                    "<text{class} x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
+                )
             }
         };
     }

@@ -2,7 +2,8 @@
 
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 use tiny_skia::{
-    Color, FillRule, LineJoin, Paint, Path, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, StrokeDash, Transform,
+    Color, FillRule, LineJoin, Paint, Path, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, StrokeDash,
+    Transform,
 };
 
 use super::picture::{
@@ -26,7 +27,11 @@ pub fn png(picture: &Picture) -> Option<Vec<u8>> {
 fn draw(shape: &Shape, map: &mut Pixmap) {
     match shape {
         Shape::Rule(from, to, ink) => stroke(&[*from, *to], *ink, RULE_WIDTH, false, map),
-        Shape::Line { through, ink, is_dashed } => stroke(through, *ink, LINE_WIDTH, *is_dashed, map),
+        Shape::Line {
+            through,
+            ink,
+            is_dashed,
+        } => stroke(through, *ink, LINE_WIDTH, *is_dashed, map),
         Shape::Area { within, ink } => {
             if let Some(path) = path(within, true) {
                 let paint = paint(*ink, AREA_OPACITY);
@@ -122,7 +127,8 @@ fn blend(x: i64, y: i64, strength: u8, map: &mut Pixmap) {
         ((ground * (255 - strength) + ink * strength) / 255) as u8
     };
     let [red, green, blue] = WORDS;
-    let colour = PremultipliedColorU8::from_rgba(mix(dot.red(), red), mix(dot.green(), green), mix(dot.blue(), blue), 255);
+    let colour =
+        PremultipliedColorU8::from_rgba(mix(dot.red(), red), mix(dot.green(), green), mix(dot.blue(), blue), 255);
     if let Some(colour) = colour {
         *dot = colour;
     }

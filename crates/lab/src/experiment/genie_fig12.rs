@@ -13,7 +13,7 @@ use crate::load::Distribution;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "genie-fig12",
     title: "Throughput and cost by item size, skew and mix (Genie, Fig. 12)",
-    minutes: 30,
+    minutes: 12,
     about: "\
 The loads of Genie's Fig. 12: items of 8+8, 16+64 and 128+1,024 bytes (key+value; the paper's numbers of items divided by
 32), uniform and Zipf 0.99, 95 and 50 % reads; and, as in its Fig. 16, gets of values of 4 KiB to 1 MiB, uniform. The paper
@@ -53,7 +53,8 @@ const DISTRIBUTIONS: [(&str, Distribution); 2] = [
     ("Zipf 0.99", Distribution::Zipf { alpha: 0.99 }),
 ];
 const READS: [f64; 2] = [0.95, 0.5];
-/// With the most that Tidemark's CPU time may be of each other server's (design, section 9: the same for both here).
+/// With the most that Tidemark's CPU time may be of each other server's (docs/performance.md: the same for both
+/// here).
 const PIPELINES: [(usize, f64); 2] = [(1, 0.85), (50, 0.65)];
 /// For the values of [`LARGE_BYTES`].
 const LARGE_LIMIT: f64 = 1.0;
@@ -81,8 +82,8 @@ impl Scale {
             }
         } else {
             Self {
-                rounds: 10,
-                seconds: 1.0,
+                rounds: 8,
+                seconds: 0.5,
                 fewer: 1,
             }
         }

@@ -25,22 +25,34 @@ pub struct Machine {
 impl Machine {
     /// This one; `cores` as they were before this process bound itself to one.
     pub fn this(cores: usize, software: BTreeMap<String, String>) -> Self {
-        let field = |file: &str, name: &str| {
-            let text = fs::read_to_string(file).unwrap_or_default();
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
-            line.map(|(_, value)| value.trim().to_owned())
-        };
-        let memory = field("/proc/meminfo", "MemTotal");
-        let kibibytes = memory.and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into()),
             cores,
             kernel: plain_version(&kernel).to_owned(),
-            memory_bytes: kibibytes.unwrap_or(0) * 1024,
+            memory_bytes: memory_bytes("MemTotal"),
             software,
         }
     }
+}
+
+/// What programs can still take without swapping.
+pub(super) fn available_memory_bytes() -> u64 {
+    memory_bytes("MemAvailable")
+}
+
+/// A line of `/proc/meminfo` (proc(5)), 0 where it is not there.
+fn memory_bytes(name: &str) -> u64 {
+    let text = field("/proc/meminfo", name);
+    let kibibytes = text.and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
+/// The value of the first line `NAME: VALUE` of a file.
+fn field(file: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+    line.map(|(_, value)| value.trim().to_owned())
 }
 
 /// A version's digits and points: what is behind them may name a machine or an owner.

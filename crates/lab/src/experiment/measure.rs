@@ -11,7 +11,7 @@ use crate::bench::{self, Options, Workload};
 use crate::client::Protocol;
 use crate::load::{Distribution, Order, ValueSize};
 
-/// Connections of every measurement (design, section 9).
+/// Connections of every measurement.
 pub(super) const CONNECTIONS: usize = 64;
 /// Requests in flight per connection while keys are stored, and how much they are at most.
 const PRELOAD_PIPELINE: usize = 50;

@@ -80,7 +80,10 @@ fn exact(requests: &Requests, sizes: &[u64]) -> Vec<u64> {
 
 /// A policy's misses at sizes.
 fn simulated(eviction: Eviction, requests: &Requests, sizes: &[u64]) -> Vec<u64> {
-    let mut caches: Vec<_> = sizes.iter().map(|size| (*size, Miniatures::new(eviction, &[*size], Threshold::ALL, 0))).collect();
+    let mut caches: Vec<_> = sizes
+        .iter()
+        .map(|size| (*size, Miniatures::new(eviction, &[*size], Threshold::ALL, 0)))
+        .collect();
     for (key, bytes) in requests {
         for (_, cache) in &mut caches {
             cache.request(*key, *bytes);
@@ -94,7 +97,11 @@ fn check(file: &str, golden: &Golden) {
     let Some(requests) = load(file) else { return };
     let sizes = golden.map(|(bytes, _)| bytes);
     assert_eq!(default_sizes(&requests), sizes, "{file}");
-    assert_eq!(exact(&requests, &sizes), golden.map(|(_, counts)| counts[0]), "{file}: exact");
+    assert_eq!(
+        exact(&requests, &sizes),
+        golden.map(|(_, counts)| counts[0]),
+        "{file}: exact"
+    );
     for (place, eviction) in POLICIES.into_iter().enumerate() {
         let expected = golden.map(|(_, counts)| counts[place]);
         assert_eq!(simulated(eviction, &requests, &sizes), expected, "{file}: {eviction}");
@@ -115,6 +122,9 @@ fn distances_and_simulation_agree_on_lru() {
         let sizes = default_sizes(&requests);
         let [distances, simulation] = [exact(&requests, &sizes), simulated(Eviction::Lru, &requests, &sizes)];
         assert_eq!(distances, simulation, "objects of up to {largest_bytes} bytes");
-        assert!(distances.is_sorted_by(|a, b| a > b) && distances[0] < 200_000, "{distances:?}");
+        assert!(
+            distances.is_sorted_by(|a, b| a > b) && distances[0] < 200_000,
+            "{distances:?}"
+        );
     }
 }

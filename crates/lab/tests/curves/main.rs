@@ -2,6 +2,7 @@
 //!
 //! A trace that is not there is said to be so, and a generated load takes its place.
 
+#![expect(clippy::print_stdout, reason = "figures and skips are to be seen")]
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 mod accuracy;
@@ -49,5 +50,7 @@ fn skewed(requests: usize, keys: u64, alpha: f64, largest_bytes: u64) -> Request
 fn default_sizes(requests: &Requests) -> Vec<u64> {
     let sizes: std::collections::HashMap<u64, u64> = requests.iter().copied().collect();
     let distinct: u64 = sizes.values().sum();
-    [1, 2, 5, 10, 20, 40, 60, 80].map(|percent| distinct * percent / 100).into()
+    [1, 2, 5, 10, 20, 40, 60, 80]
+        .map(|percent| distinct * percent / 100)
+        .into()
 }

@@ -33,6 +33,8 @@ pub(crate) struct Harness {
     sequence: AtomicU64,
     pool_bytes: AtomicU64,
     seen: Mutex<Seen>,
+    /// How often the server asked for a round at once.
+    alarms: Arc<AtomicU64>,
     /// What the server holds beside the pool when there is no connection.
     base_bytes: u64,
     pub(crate) address: SocketAddr,
@@ -55,7 +57,12 @@ pub(crate) struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { workers: 2, pool_bytes: 256 * MIB, limits: Limits::default(), tenants: vec![open_tenant()] }
+        Self {
+            workers: 2,
+            pool_bytes: 256 * MIB,
+            limits: Limits::default(),
+            tenants: vec![open_tenant()],
+        }
     }
 }
 
@@ -78,12 +85,18 @@ pub(crate) fn tenant(id: u32, name: &str) -> TenantPlan {
 
 /// The tenant that loopback connections start in.
 pub(crate) fn open_tenant() -> TenantPlan {
-    TenantPlan { open: true, ..tenant(1, "default") }
+    TenantPlan {
+        open: true,
+        ..tenant(1, "default")
+    }
 }
 
 /// A secret as plans name it.
 pub(crate) fn secret(text: &str, permissions: Permissions) -> Secret {
-    Secret { hash: SecretHash(Sha256::digest(text).into()), permissions }
+    Secret {
+        hash: SecretHash(Sha256::digest(text).into()),
+        permissions,
+    }
 }
 
 /// Calls until it gives something; panics if it does not in time.
@@ -114,7 +127,12 @@ impl Harness {
             pool_bytes: setup.pool_bytes,
             limits: setup.limits,
         };
-        let server = Server::start(&config, Arc::new(|| {})).unwrap();
+        let alarms = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&alarms);
+        let count_alarm = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        };
+        let server = Server::start(&config, Arc::new(count_alarm)).unwrap();
         let mut harness = Self {
             plane: server.data_plane(),
             address: server.memcached_addr().unwrap(),
@@ -122,6 +140,7 @@ impl Harness {
             sequence: AtomicU64::new(0),
             pool_bytes: AtomicU64::new(setup.pool_bytes),
             seen: Mutex::default(),
+            alarms,
             base_bytes: 0,
         };
         harness.apply(setup.tenants);
@@ -132,20 +151,30 @@ impl Harness {
     /// Applies a plan with these tenants.
     pub(crate) fn apply(&self, tenants: Vec<TenantPlan>) {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
-        self.plane.apply(&Plan { sequence, pool_bytes: self.pool_bytes.load(Ordering::Relaxed), tenants });
+        self.plane.apply(&Plan {
+            sequence,
+            pool_bytes: self.pool_bytes.load(Ordering::Relaxed),
+            tenants,
+        });
     }
 
-    /// Changes the pool's size.
-    pub(crate) fn resize_pool(&self, bytes: u64) {
+    /// Changes the pool's size, and with it these tenants.
+    pub(crate) fn resize_pool(&self, bytes: u64, tenants: Vec<TenantPlan>) {
         self.pool_bytes.store(bytes, Ordering::Relaxed);
-        self.apply(Vec::new());
+        self.apply(tenants);
+    }
+
+    /// How often the server asked for a round at once.
+    pub(crate) fn alarms(&self) -> u64 {
+        self.alarms.load(Ordering::Relaxed)
     }
 
     /// Takes a snapshot. What it says of tenants is remembered.
     pub(crate) fn look(&self) -> PoolSnapshot {
         let snapshot = self.plane.snapshot();
         let mut seen = self.seen.lock();
-        seen.tenants.extend(snapshot.tenants.into_iter().map(|tenant| (tenant.id, tenant)));
+        seen.tenants
+            .extend(snapshot.tenants.into_iter().map(|tenant| (tenant.id, tenant)));
         seen.removed.extend(snapshot.removed);
         snapshot.pool
     }
@@ -161,10 +190,10 @@ impl Harness {
         self.seen.lock().tenants.get(&TenantId(id)).cloned()
     }
 
-    /// Whether a snapshot said that a tenant's removal is complete.
-    pub(crate) fn is_removed(&self, id: u32) -> bool {
+    /// The tenants whose removal snapshots said to be complete.
+    pub(crate) fn removed(&self) -> Vec<TenantId> {
         self.look();
-        self.seen.lock().removed.contains(&TenantId(id))
+        self.seen.lock().removed.clone()
     }
 
     /// A new connection.
@@ -241,11 +270,16 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, received: Vec::new() }
+        Self {
+            stream,
+            received: Vec::new(),
+        }
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap_or_else(|error| panic!("sending {}: {error}", show(bytes)));
+        self.stream
+            .write_all(bytes)
+            .unwrap_or_else(|error| panic!("sending {}: {error}", show(bytes)));
     }
 
     /// Receives exactly this.
@@ -269,7 +303,12 @@ impl Client {
     pub(crate) fn read_exactly(&mut self, reply: &[u8]) {
         let mut received = vec![0; reply.len()];
         self.stream.read_exact(&mut received).unwrap();
-        assert!(received == reply, "expected {}\nreceived {}", show(reply), show(&received));
+        assert!(
+            received == reply,
+            "expected {}\nreceived {}",
+            show(reply),
+            show(&received)
+        );
     }
 
     /// Sends a request and receives exactly this reply.
@@ -301,8 +340,11 @@ impl Client {
     /// A figure of `stats`.
     pub(crate) fn stat(&mut self, name: &str) -> u64 {
         let stats = String::from_utf8(self.answer(b"stats\r\n")).unwrap();
-        let line = stats.lines().find_map(|line| line.strip_prefix("STAT ")?.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no figure {name}: {stats}"))
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("STAT ")?.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok())
+            .unwrap_or_else(|| panic!("no figure {name}: {stats}"))
     }
 
     /// Receives the rest, up to the end of the connection.

@@ -1,6 +1,8 @@
 //! The server from outside: a client's bytes in, the server's bytes out.
 
 #[cfg(test)]
+mod buffers;
+#[cfg(test)]
 mod descriptors;
 #[cfg(test)]
 mod faults;
@@ -11,8 +13,14 @@ mod login;
 #[cfg(test)]
 mod memcached;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
+mod remote;
+#[cfg(test)]
 mod streams;
+#[cfg(test)]
+mod tenants;
 #[cfg(test)]
 mod transcript;

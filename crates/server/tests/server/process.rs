@@ -1,4 +1,4 @@
-//! Tests in a process of their own, and what the system says of it.
+//! Processes of a test's own, and what the system says of them.
 //!
 //! Such a test runs the test binary again, for itself only, with a variable that names it. There it takes the other branch.
 
@@ -15,19 +15,6 @@ use crate::harness::PATIENCE;
 const ALONE: &str = "TIDEMARK_TEST_ALONE";
 /// Where the process that asked for this one listens.
 const CONTROL: &str = "TIDEMARK_TEST_CONTROL";
-
-/// Runs a test (by its path in this binary) in a process in which nothing else runs.
-pub(crate) fn alone(name: &str, test: impl FnOnce()) {
-    if is_alone(name) {
-        return test();
-    }
-    let output = command(name).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(output.status.success() && said.contains("1 passed"), "{name} in a process of its own: {said}");
-    // Figures that the test has measured.
-    println!("{said}");
-}
 
 /// A process that serves this one.
 pub(crate) struct Child {
@@ -54,7 +41,10 @@ pub(crate) fn child(name: &str, serve: impl FnOnce(&mut dyn FnMut(&str) -> Optio
     let process = command(name).env(CONTROL, port).stdout(Stdio::null()).spawn().unwrap();
     let (control, _) = listener.accept().unwrap();
     control.set_read_timeout(Some(PATIENCE)).unwrap();
-    Some(Child { process, control: BufReader::new(control) })
+    Some(Child {
+        process,
+        control: BufReader::new(control),
+    })
 }
 
 impl Child {
@@ -68,7 +58,10 @@ impl Child {
 
     /// Says a line and hears the answer.
     pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.control.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+        self.control
+            .get_mut()
+            .write_all(format!("{line}\n").as_bytes())
+            .unwrap();
         self.hear()
     }
 }
@@ -87,14 +80,20 @@ fn is_alone(name: &str) -> bool {
 
 fn command(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(ALONE, name);
+    command
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ALONE, name);
     command
 }
 
-/// Physical memory of this process, in bytes: what is its own, without the pages of files that it maps.
-pub(crate) fn resident_bytes() -> u64 {
+/// Physical memory of this process, in bytes: `Rss` is all of it, `Anonymous` what is its own, without the pages of files
+/// that it maps.
+pub(crate) fn resident_bytes(which: &str) -> u64 {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
+    let line = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix(which)?.strip_prefix(':'))
+        .unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 

@@ -15,10 +15,14 @@
 //! (so a search ends at the first bucket that is not); entries of a bucket are dense from slot 0; a place stands for a
 //! live item of the shard.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+mod view;
+
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::arena::{Arena, UNIT_SHIFT};
 use crate::pool::Run;
+pub(crate) use view::IndexView;
+use view::{ChunkTable, offset_in_chunk, scale};
 
 /// Entries in a bucket: one cache line.
 const SLOTS: usize = 8;
@@ -43,41 +47,6 @@ pub(crate) const PLACES_MAX: u64 = 1 << PLACE_BITS;
 const BUCKETS_MIN: u64 = 16;
 /// Below this the index doubles, above it grows by a quarter: one page.
 const DOUBLING_BELOW: u64 = 64;
-
-/// The part of an index that is read without the shard's lock, to compute which cache line to load ahead. What is read
-/// there may be out of date; it is used for nothing but a prefetch.
-#[derive(Debug, Default)]
-pub(crate) struct IndexView {
-    below: AtomicU64,
-    above: AtomicU64,
-    frontier: AtomicU64,
-    table: AtomicPtr<ChunkTable>,
-}
-
-/// Which units of the arena the chunks are.
-#[derive(Debug)]
-struct ChunkTable {
-    units: Box<[AtomicU32]>,
-}
-
-impl IndexView {
-    /// Loads the bucket of a position ahead.
-    #[inline]
-    pub(crate) fn prefetch(&self, arena: &Arena, position: u64) {
-        let table = self.table.load(Ordering::Acquire);
-        // SAFETY: a table that was published stays allocated as long as the index (`Index::tables`), and the index as long
-        // as this view, which lives beside it in the shard's cell.
-        let Some(table) = (unsafe { table.as_ref() }) else {
-            return;
-        };
-        let above = position >= self.frontier.load(Ordering::Relaxed);
-        let buckets = if above { &self.above } else { &self.below }.load(Ordering::Relaxed);
-        let bucket = scale(position, buckets);
-        if let Some(unit) = table.units.get((bucket >> CHUNK_SHIFT) as usize) {
-            arena.prefetch(offset_in_chunk(unit.load(Ordering::Relaxed), bucket));
-        }
-    }
-}
 
 /// Where an entry is. Valid until the next change of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,7 +261,7 @@ impl Index {
             for (i, unit) in (run.start..).take(more).enumerate() {
                 table.units[self.chunks + i].store(unit, Ordering::Relaxed);
             }
-            view.table.store((&raw const **table).cast_mut(), Ordering::Release);
+            view.publish(table);
         }
         self.chunks += more;
         self.runs.push(run);
@@ -473,9 +442,7 @@ impl Index {
     }
 
     fn publish(&self, view: &IndexView) {
-        view.below.store(self.below, Ordering::Relaxed);
-        view.above.store(self.above, Ordering::Relaxed);
-        view.frontier.store(self.frontier, Ordering::Relaxed);
+        view.renumber(self.below, self.above, self.frontier);
     }
 
     /// Gives all entries of one bucket of the old numbering their place in the new one, and moves the frontier past it.
@@ -589,12 +556,6 @@ impl Index {
     }
 }
 
-/// `position / 2^64 * buckets`, rounded down.
-#[inline]
-fn scale(position: u64, buckets: u64) -> u64 {
-    ((u128::from(position) * u128::from(buckets)) >> 64) as u64
-}
-
 /// The least position whose bucket among `buckets` is `bucket`; `None` if there is none below 2^64.
 fn first_position(bucket: u64, buckets: u64) -> Option<u64> {
     u64::try_from((u128::from(bucket) << 64).div_ceil(u128::from(buckets.max(1)))).ok()
@@ -608,11 +569,6 @@ fn total_buckets(buckets: u64) -> u64 {
 #[inline]
 fn displacement(entry: u64) -> u64 {
     (entry >> DISPLACEMENT_SHIFT) & DISPLACEMENT_MAX
-}
-
-#[inline]
-fn offset_in_chunk(unit: u32, bucket: u64) -> u64 {
-    (u64::from(unit) << UNIT_SHIFT) + (bucket & (CHUNK_BUCKETS - 1)) * BUCKET_BYTES as u64
 }
 
 #[cfg(test)]

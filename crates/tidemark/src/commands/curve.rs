@@ -67,7 +67,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
-    let name = args.trace.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = args
+        .trace
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let lines = Lines::new(std::slice::from_ref(&name));
     let report = curve::run(&options(args), &mut |progress| {
         lines.set(0, progress.done_ratio, message(progress));
@@ -132,14 +137,21 @@ fn summary(report: &Report) -> String {
         None => text.push_str(", exact"),
     }
     if let Some(skew) = report.skew {
-        text.push_str(&format!("; Zipf's law with exponent {:.2} explains {:.0} %", skew.alpha, skew.r_squared * 100.0));
+        text.push_str(&format!(
+            "; Zipf's law with exponent {:.2} explains {:.0} %",
+            skew.alpha,
+            skew.r_squared * 100.0
+        ));
     }
     text
 }
 
 fn table(report: &Report) -> String {
     let is_sampled = report.sampled_objects.is_some();
-    let mut text = format!("{:>16}  {:>10}  {:>10}  {:>10}", "BYTES", "SIZE", "MISS RATIO", "HIT RATIO");
+    let mut text = format!(
+        "{:>16}  {:>10}  {:>10}  {:>10}",
+        "BYTES", "SIZE", "MISS RATIO", "HIT RATIO"
+    );
     if is_sampled {
         text.push_str("  STANDARD ERROR");
     }

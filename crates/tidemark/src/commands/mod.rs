@@ -7,6 +7,8 @@ mod serve;
 mod server;
 mod tenant;
 
+use std::path::PathBuf;
+
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
@@ -20,6 +22,9 @@ struct Cli {
     /// Print data as JSON
     #[arg(long, global = true)]
     json: bool,
+    /// The data folder of the server: for `server` and `tenant`, which also take it behind their names
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -88,13 +93,21 @@ const LATER: [&str; 10] = [
 /// Reads the command line and does what it says.
 pub(crate) fn run() -> anyhow::Result<()> {
     let cli = Cli::try_parse().or_else(|error| refuse(&error))?;
-    match &cli.command {
-        Command::Serve(args) => serve::run(args, cli.json),
-        Command::Server(args) => server::run(args, cli.json),
-        Command::Tenant(args) => tenant::run(args, cli.json),
-        Command::Bench(args) => bench::run(args, cli.json),
-        Command::Replay(args) => replay::run(args, cli.json),
-        Command::Curve(args) => curve::run(args, cli.json),
+    let data = cli.data.as_deref();
+    match (&cli.command, data) {
+        (Command::Server(args), _) => server::run(args, data, cli.json),
+        (Command::Tenant(args), _) => tenant::run(args, data, cli.json),
+        (_, Some(folder)) => {
+            let folder = folder.display();
+            Err(Failure::usage(format!(
+                "--data {folder}: only `server` and `tenant` take it before their names"
+            ))
+            .into())
+        }
+        (Command::Serve(args), _) => serve::run(args, cli.json),
+        (Command::Bench(args), _) => bench::run(args, cli.json),
+        (Command::Replay(args), _) => replay::run(args, cli.json),
+        (Command::Curve(args), _) => curve::run(args, cli.json),
     }
 }
 

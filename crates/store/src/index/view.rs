@@ -1,0 +1,65 @@
+//! What of an index is read without the shard's lock, to compute which cache line to load ahead. What is read there may be
+//! out of date; it is used for nothing but a prefetch.
+
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use super::{BUCKET_BYTES, CHUNK_BUCKETS, CHUNK_SHIFT};
+use crate::arena::{Arena, UNIT_SHIFT};
+
+/// An index as those see it that do not hold its shard's lock.
+#[derive(Debug, Default)]
+pub(crate) struct IndexView {
+    below: AtomicU64,
+    above: AtomicU64,
+    frontier: AtomicU64,
+    table: AtomicPtr<ChunkTable>,
+}
+
+/// Which units of the arena the chunks are.
+#[derive(Debug)]
+pub(super) struct ChunkTable {
+    pub(super) units: Box<[AtomicU32]>,
+}
+
+impl IndexView {
+    /// Loads the bucket of a position ahead.
+    #[inline]
+    pub(crate) fn prefetch(&self, arena: &Arena, position: u64) {
+        let table = self.table.load(Ordering::Acquire);
+        // SAFETY: a table that was published stays allocated as long as the index (`Index::tables`), and the index as long
+        // as this view, which lives beside it in the shard's cell.
+        let Some(table) = (unsafe { table.as_ref() }) else {
+            return;
+        };
+        let above = position >= self.frontier.load(Ordering::Relaxed);
+        let buckets = if above { &self.above } else { &self.below }.load(Ordering::Relaxed);
+        let bucket = scale(position, buckets);
+        if let Some(unit) = table.units.get((bucket >> CHUNK_SHIFT) as usize) {
+            arena.prefetch(offset_in_chunk(unit.load(Ordering::Relaxed), bucket));
+        }
+    }
+
+    /// Puts a table in force. It must stay allocated and in its place as long as this view.
+    pub(super) fn publish(&self, table: &ChunkTable) {
+        self.table.store((&raw const *table).cast_mut(), Ordering::Release);
+    }
+
+    /// Puts both sides' numbering in force, and where they meet.
+    pub(super) fn renumber(&self, below: u64, above: u64, frontier: u64) {
+        self.below.store(below, Ordering::Relaxed);
+        self.above.store(above, Ordering::Relaxed);
+        self.frontier.store(frontier, Ordering::Relaxed);
+    }
+}
+
+/// `position / 2^64 * buckets`, rounded down.
+#[inline]
+pub(super) fn scale(position: u64, buckets: u64) -> u64 {
+    ((u128::from(position) * u128::from(buckets)) >> 64) as u64
+}
+
+/// Where in the arena a bucket lies whose chunk is this unit.
+#[inline]
+pub(super) fn offset_in_chunk(unit: u32, bucket: u64) -> u64 {
+    (u64::from(unit) << UNIT_SHIFT) + (bucket & (CHUNK_BUCKETS - 1)) * BUCKET_BYTES as u64
+}
