@@ -63,12 +63,13 @@ impl Miniatures {
         if self.gets == 0 {
             return Curve::through([]);
         }
-        let stands_for = 1.0 / (self.threshold.ratio() * self.gets as f64);
+        let stands_for_all = self.threshold.ratio() * self.gets as f64;
         Curve::through(self.caches.iter().map(|miniature| {
-            let parts = miniature.misses.map(|misses| misses as f64 * stands_for);
+            let parts = miniature.misses.map(|misses| misses as f64 / stands_for_all);
             Point {
                 bytes: miniature.bytes,
-                miss_ratio: parts.iter().sum(),
+                // Whole numbers first, so that what is exact is not rounded.
+                miss_ratio: miniature.misses.iter().sum::<u64>() as f64 / stands_for_all,
                 standard_error: standard_error(&parts, self.threshold),
             }
         }))

@@ -120,7 +120,7 @@ fn samples_come_with_their_error() {
     let file = trace(keys);
     let mut options = options(&file);
     let exact = measure(&options);
-    for (eviction, most) in [("lru", 0.03), ("fifo", 0.05), ("clock", 0.05), ("s3fifo", 0.05)] {
+    for eviction in ["lru", "fifo", "clock", "s3fifo"] {
         options.eviction = eviction.parse().unwrap();
         options.sampling.keys = 2000;
         options.sizes = exact.points.iter().map(|point| point.bytes).collect();
@@ -130,11 +130,8 @@ fn samples_come_with_their_error() {
         assert_eq!((sampled.sampled_objects, exact.sampled_objects), (Some(2000), None));
         for (a, b) in sampled.points.iter().zip(&exact.points) {
             let error = a.standard_error.unwrap();
-            assert!(
-                (a.miss_ratio - b.miss_ratio).abs() < most.max(4.0 * error),
-                "{eviction}: {a:?} {b:?}"
-            );
-            assert!(error < most, "{eviction}: {a:?}");
+            let difference = (a.miss_ratio - b.miss_ratio).abs();
+            assert!(difference < 4.0 * error && error < 0.1, "{eviction}: {a:?} {b:?}");
         }
     }
 }
