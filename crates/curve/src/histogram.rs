@@ -51,6 +51,8 @@ pub(crate) struct Histogram {
     sizes: Vec<u64>,
     /// For each size, the count of distances up to it and above the size before.
     at_sizes: Vec<Bin>,
+    /// The largest distance so far: behind it, nothing comes.
+    largest: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,11 +83,13 @@ impl Histogram {
             bins: vec![Bin::EMPTY; BINS],
             at_sizes: vec![Bin::EMPTY; sizes.len()],
             sizes,
+            largest: 0,
         }
     }
 
     #[inline]
     pub(crate) fn add(&mut self, distance: u64, group: usize, count: f64) {
+        self.largest = self.largest.max(distance);
         self.bins[bin_of(distance)].add(group, count);
         let size = self.sizes.partition_point(|size| *size < distance);
         if let Some(at_size) = self.at_sizes.get_mut(size) {
@@ -93,8 +97,7 @@ impl Histogram {
         }
     }
 
-    /// Cumulated counts in ascending order of size: at the last distance of each bin up to the last that has counts, and
-    /// at the sizes.
+    /// Cumulated counts in ascending order of size: at the last distance of each bin, at the largest of all, and at the sizes.
     pub(crate) fn steps(&self) -> Vec<Step> {
         let used = self
             .bins
@@ -104,7 +107,7 @@ impl Histogram {
         let bins = self.bins[..used]
             .iter()
             .enumerate()
-            .map(|(bin, counts)| (last_of(bin), counts));
+            .map(|(bin, counts)| (last_of(bin).min(self.largest), counts));
         let mut steps = cumulate(bins);
         steps.extend(cumulate(self.sizes.iter().copied().zip(&self.at_sizes)));
         steps.sort_by_key(|step| step.bytes);
@@ -147,6 +150,7 @@ mod tests {
         }
         let steps = histogram.steps();
         assert!(steps.is_sorted_by(|a, b| a.bytes < b.bytes));
+        assert!(steps.iter().any(|step| step.bytes == 200_000), "the largest distance");
         for step in &steps {
             assert_eq!(step.count, step.bytes.min(200_000) as f64, "{step:?}");
             assert_eq!(step.by_group[0], step.count);

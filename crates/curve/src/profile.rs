@@ -243,3 +243,158 @@ impl Profile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What may happen to a key.
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Get(u64),
+        Set(u64, u64, Option<u64>),
+        Delete(u64),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let key = 0_u64..12;
+        prop_oneof![
+            5 => key.clone().prop_map(Event::Get),
+            2 => (key.clone(), 1_u64..100).prop_map(|(key, bytes)| Event::Set(key, bytes, None)),
+            1 => (key.clone(), 1_u64..100, 0_u64..40).prop_map(|(key, bytes, ms)| Event::Set(key, bytes, Some(ms))),
+            1 => key.prop_map(Event::Delete),
+        ]
+    }
+
+    /// The distances of all gets that have one, by lists: keys by last use with bytes and expiry; one event in a millisecond.
+    fn distances(events: &[Event]) -> Vec<u64> {
+        let (mut list, mut distances) = (Vec::<(u64, u64, u64)>::new(), Vec::new());
+        for (now, event) in (0..).zip(events) {
+            list.retain(|(_, _, expires)| *expires > now);
+            let place = |list: &[(u64, u64, u64)], key: u64| list.iter().position(|(other, ..)| *other == key);
+            match *event {
+                Event::Get(key) => {
+                    if let Some(place) = place(&list, key) {
+                        distances.push(list[place..].iter().map(|(_, bytes, _)| bytes).sum());
+                        let entry = list.remove(place);
+                        list.push(entry);
+                    }
+                }
+                Event::Set(key, bytes, ms) => {
+                    list.retain(|(other, ..)| *other != key);
+                    list.push((key, bytes, ms.map_or(u64::MAX, |ms| now + ms)));
+                }
+                Event::Delete(key) => list.retain(|(other, ..)| *other != key),
+            }
+        }
+        distances
+    }
+
+    fn profile(sampling: Sampling, sizes: &[u64], events: &[Event]) -> Profile {
+        let mut profile = Profile::new(sampling, sizes);
+        for (now, event) in (0..).zip(events) {
+            match *event {
+                Event::Get(key) => profile.get(key, now),
+                Event::Set(key, bytes, ms) => profile.set(key, bytes, ms.map(|ms| now + ms), now),
+                Event::Delete(key) => profile.delete(key),
+            }
+        }
+        profile
+    }
+
+    proptest! {
+        #[test]
+        fn hits_are_the_gets_whose_distance_is_not_above_the_size(events in vec(event(), 0..300)) {
+            let sizes: Vec<u64> = (0..12).map(|n| n * 97 + 1).collect();
+            let profile = profile(Sampling::EXACT, &sizes, &events);
+            let distances = distances(&events);
+            let gets = events.iter().filter(|event| matches!(event, Event::Get(_))).count();
+            prop_assert_eq!(profile.gets(), gets as u64);
+            for size in sizes {
+                let hits = distances.iter().filter(|distance| **distance <= size).count();
+                let expected = if gets == 0 { 1.0 } else { (gets - hits) as f64 / gets as f64 };
+                prop_assert!((profile.curve().at(size).miss_ratio - expected).abs() < 1e-12, "{} bytes", size);
+            }
+        }
+
+        #[test]
+        fn samples_never_exceed_their_number_and_curves_never_rise(
+            events in vec(event(), 0..300), keys in 1_usize..8, seed in 0_u64..100
+        ) {
+            let profile = profile(Sampling { keys, seed }, &[50, 500], &events);
+            prop_assert!(profile.sampled_keys() <= keys as u64);
+            let curve = profile.curve();
+            prop_assert!(curve.points().is_sorted_by(|a, b| a.miss_ratio >= b.miss_ratio));
+            prop_assert!(curve.points().iter().all(|point| point.standard_error.is_finite()));
+        }
+    }
+
+    #[test]
+    fn deleted_and_expired_keys_weigh_nothing_and_miss() {
+        let check = |events: &[Event], size: u64, misses: f64| {
+            let curve = profile(Sampling::EXACT, &[size], events).curve();
+            assert_eq!(curve.at(size).miss_ratio, misses, "{events:?} in {size}");
+        };
+        let set = |key| Event::Set(key, 10, None);
+        let (get, expiring) = (Event::Get, |key, ms| Event::Set(key, 10, Some(ms)));
+        check(&[set(1), set(2), get(1)], 19, 1.0);
+        check(&[set(1), set(2), get(1)], 20, 0.0);
+        check(&[set(1), set(2), Event::Delete(2), get(1)], 10, 0.0);
+        check(&[set(1), expiring(2, 2), get(1)], 19, 1.0);
+        check(&[set(1), expiring(2, 1), get(1)], 10, 0.0);
+        check(&[expiring(1, 1), get(1)], 1000, 1.0);
+        check(&[expiring(1, 0), set(2), get(2)], 10, 0.0);
+        check(
+            &[set(1), Event::Set(2, 500, None), Event::Set(2, 5, None), get(1)],
+            15,
+            0.0,
+        );
+    }
+
+    #[test]
+    fn nothing_and_one_request() {
+        let mut profile = Profile::new(Sampling::EXACT, &[10]);
+        assert_eq!(
+            (profile.curve(), profile.keys(), profile.skew()),
+            (Curve::through([]), 0, None)
+        );
+        profile.request(7, 10);
+        assert_eq!(profile.curve().at(u64::MAX).miss_ratio, 1.0);
+        profile.request(7, 10);
+        assert_eq!(
+            (profile.curve().at(9).miss_ratio, profile.curve().at(10).miss_ratio),
+            (1.0, 0.5)
+        );
+        assert_eq!((profile.keys(), profile.bytes(), profile.largest_bytes()), (1, 10, 10));
+    }
+
+    #[test]
+    fn sizes_beyond_all_measure_do_not_overflow() {
+        let mut profile = Profile::new(Sampling { keys: 4, seed: 0 }, &[]);
+        for n in 0..1000 {
+            profile.request(n % 9, u64::MAX - n);
+        }
+        let curve = profile.curve();
+        assert!(
+            curve
+                .points()
+                .iter()
+                .all(|point| point.miss_ratio.is_finite() && point.standard_error.is_finite())
+        );
+    }
+
+    #[test]
+    fn churn_of_deletes_does_not_grow_the_sampler() {
+        let mut profile = Profile::new(Sampling { keys: 64, seed: 0 }, &[]);
+        for n in 0..200_000 {
+            profile.set(n % 5000, 10, None, n);
+            profile.delete(n % 5000);
+            profile.set(n % 5000, 10, None, n);
+        }
+        assert!(profile.by_hash.len() <= 3 * 64, "{}", profile.by_hash.len());
+        assert_eq!(profile.sampled_keys(), 64);
+    }
+}

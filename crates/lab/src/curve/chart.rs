@@ -34,8 +34,10 @@ impl<'a> Chart<'a> {
         let first = report.points.first().map_or(1, |point| point.bytes);
         let last = report.points.last().map_or(1, |point| point.bytes);
         let sizes = Sizes::new(first / 2, last.max(report.distinct_bytes));
-        let at_first = |curve: &Curve| curve.at(sizes.bytes_at(0.0)).miss_ratio;
-        let largest = at_first(&report.lru).max(report.points.first().map_or(1.0, |point| point.miss_ratio));
+        let highest = |point: Point| (point.miss_ratio + BAND_ERRORS * point.standard_error).min(1.0);
+        let at_first = highest(report.lru.at(sizes.bytes_at(0.0)));
+        let of_points = report.points.iter().map(|point| highest(report.curve.at(point.bytes)));
+        let largest = of_points.fold(at_first, f64::max);
         Self {
             report,
             title: format!("Miss ratio of {trace}"),

@@ -204,6 +204,19 @@ fn every_report_can_be_drawn() {
             let y: f64 = part.split('"').next().unwrap().parse().unwrap();
             assert!((0.0..picture.height).contains(&y), "{y}");
         }
+        // The band stays below the heads, too.
+        for place in svg
+            .split("points=\"")
+            .skip(1)
+            .flat_map(|part| part.split('"').next().unwrap().split(' '))
+        {
+            let (x, y) = place.split_once(',').unwrap();
+            let place: (f64, f64) = (x.parse().unwrap(), y.parse().unwrap());
+            assert!(
+                (0.0..picture.width).contains(&place.0) && (69.9..picture.height).contains(&place.1),
+                "{place:?}"
+            );
+        }
         let png = png(&picture).unwrap();
         assert!(png.starts_with(b"\x89PNG\r\n\x1a\n"));
         assert_eq!(png[16..24], [0, 0, 6, 64, 0, 0, 3, 192], "1600 times 960 dots");
