@@ -10,6 +10,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tidemark_curve::sim::{Capacity, Fifo, Simulator as _};
+
 use super::chart::{Chart, Marks, Panel};
 use super::others::Others;
 use super::report::{Point, Series, Target};
@@ -19,7 +21,6 @@ use crate::Error;
 use crate::client::{Login, Protocol, Secrets};
 use crate::load::{Distribution, Keys, MAX_VALUE_BYTES, Order, Rng, ValueSize};
 use crate::replay::{self, Options, Source};
-use crate::sim::{Capacity, Fifo, Simulator as _};
 use crate::trace::{Format, Request, Trace, TraceError};
 
 /// What an item takes beside its key and its value: the header that every item has.

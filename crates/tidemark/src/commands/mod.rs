@@ -1,6 +1,7 @@
 //! The commands; one file each.
 
 mod bench;
+mod curve;
 mod replay;
 mod serve;
 mod server;
@@ -54,6 +55,9 @@ enum Command {
     /// Replay traces against a server and count hits
     #[command(before_help = REPLAY_EXAMPLES)]
     Replay(replay::Args),
+    /// Measure how a trace's miss ratio falls with the cache's size
+    #[command(before_help = CURVE_EXAMPLES)]
+    Curve(curve::Args),
 }
 
 const BENCH_EXAMPLES: &str = "\
@@ -67,8 +71,13 @@ Examples:
   tidemark replay trace.oracleGeneral.zst
   tidemark replay shop=orders.i64be.xz blog=pages.lis --protocol memcached --address 127.0.0.1:11211";
 
+const CURVE_EXAMPLES: &str = "\
+Examples:
+  tidemark curve trace.oracleGeneral.zst
+  tidemark curve trace.oracleGeneral.zst --policy s3fifo --svg curve.svg --png curve.png";
+
 /// Commands of later versions. They are known by name, so that whoever types one is told.
-const LATER: [&str; 11] = [
+const LATER: [&str; 10] = [
     "token",
     "top",
     "doctor",
@@ -79,7 +88,6 @@ const LATER: [&str; 11] = [
     "usage",
     "bill",
     "estimate",
-    "curve",
 ];
 
 /// Reads the command line and does what it says.
@@ -99,6 +107,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         (Command::Serve(args), _) => serve::run(args, cli.json),
         (Command::Bench(args), _) => bench::run(args, cli.json),
         (Command::Replay(args), _) => replay::run(args, cli.json),
+        (Command::Curve(args), _) => curve::run(args, cli.json),
     }
 }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 mod commands;
+mod curve;
 mod start;
 
 use std::io::{BufRead as _, BufReader, Read as _};
