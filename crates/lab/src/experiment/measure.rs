@@ -190,9 +190,9 @@ pub(super) fn rounds(
     tell: &mut dyn FnMut(usize),
 ) -> Result<Rounds, Error> {
     let mut all = vec![vec![Vec::with_capacity(plan.rounds); endpoints.len()]; loads.len()];
-    let mut patience = REPEATS_PER_MEASUREMENT * endpoints.len() * loads.len() * plan.rounds;
     for round in 0..plan.rounds {
         tell(round + 1);
+        let mut patience = REPEATS_PER_MEASUREMENT * endpoints.len() * loads.len();
         for (load, samples) in loads.iter().zip(&mut all) {
             for index in order(endpoints.len(), round) {
                 // All of a round are asked for the same keys in the same order.
@@ -209,7 +209,7 @@ pub(super) fn rounds(
     Ok(all)
 }
 
-/// How many measurements may be made again, for each one that is planned: an experiment takes at most twice its time.
+/// How many measurements of a round may be made again, for each of it: an experiment takes at most twice its time.
 const REPEATS_PER_MEASUREMENT: usize = 1;
 /// More rounds than any experiment has.
 const SEEDS_PER_RUN: u64 = 1000;

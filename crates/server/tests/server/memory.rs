@@ -158,12 +158,61 @@ fn check_lowered_cap(name: &str, policy: Policy, shards: u16) {
     let cold = count(&(ITEMS / 20..ITEMS - OLDER).collect::<Vec<_>>());
     let hot_left = count(&hot);
     println!("newest {newest}, cold {cold}, hot {hot_left}");
-    let _ = [4000, 5000, 6000].map(|n| println!("NN {n} {}", count(&(ITEMS - n..ITEMS).collect::<Vec<_>>())));
     assert!(newest > 0.95 && cold < 0.01, "newest {newest}, cold {cold}");
     assert!(policy == Policy::Fifo || hot_left > 0.95, "hot {hot_left}");
     // It goes on with the memory that is left.
     write(&mut client, ITEMS..ITEMS + 2 * OLDER);
     assert!(server.ask("usage") <= CAP_BYTES);
+}
+
+#[test]
+fn a_removed_tenants_memory_returns_at_once() {
+    const LARGE: usize = 1_000_000;
+    let tenants = || {
+        let gone = TenantPlan {
+            grant_bytes: 160 * MIB,
+            ..tenant(1, "gone")
+        };
+        vec![gone, tenant(2, "stays")]
+    };
+    let start = move || {
+        Harness::start(Setup {
+            tenants: tenants(),
+            ..Setup::default()
+        })
+    };
+    let name = "memory::a_removed_tenants_memory_returns_at_once";
+    let Some(mut server) = remote(name, start, |harness, _| {
+        let state = TenantState::Removing;
+        harness.apply(vec![TenantPlan {
+            version: 2,
+            state,
+            ..tenant(1, "gone")
+        }]);
+        0
+    }) else {
+        return;
+    };
+    let (mut gone, mut stays) = (server.log_in("gone"), server.log_in("stays"));
+    write(&mut gone, 0..150_000);
+    write(&mut stays, 0..1000);
+    gone.ask(&set("large", &vec![b'l'; LARGE]), b"STORED\r\n");
+    // One that does not read what is sent to it from where it lies, and one in the middle of a write.
+    let mut deaf = server.log_in("gone");
+    deaf.send(&b"get large\r\n".repeat(100));
+    let mut unfinished = server.log_in("gone");
+    unfinished.send(b"set k 0 0 1000000\r\nabc");
+    wait_until("both are in flight", || server.ask("buffers") > 0);
+    assert!(server.ask("resident") > 150 * MIB);
+    server.ask("remove");
+    wait_for_fall(&mut server, 16 * MIB, SHRINK_TIME);
+    wait_until("it is gone", || server.ask("removed") == 1);
+    gone.expect_end(b"");
+    for client in [&mut deaf, &mut unfinished] {
+        let (_, ended) = client.receive_until(|_| false);
+        assert!(ended);
+    }
+    assert_eq!(count_present(&mut stays, &(0..1000).collect::<Vec<_>>()), 1000);
 }
 
 #[test]
