@@ -94,6 +94,8 @@ pub(crate) struct Outcome {
     /// What they took: with one thread the CPU time of the whole process, which on one core is the time that passes, less
     /// what the core did for other programs meanwhile; with several threads the time that passed.
     pub(crate) seconds: f64,
+    /// How many cores other programs had meanwhile, in the mean.
+    pub(crate) others_cores: f64,
 }
 
 impl Outcome {
@@ -144,11 +146,13 @@ fn run(mut engine: impl Engine, spec: &Spec, keys: &[KeyBytes], rss_before: u64)
     let timed = if rest.is_empty() { keys } else { rest };
     let filled = engine.pass(fill);
     let fill_rss_bytes = resident_bytes()?.saturating_sub(rss_before);
+    let others = Others::watch()?;
     let all = if spec.threads == 1 {
         alone(&mut engine, timed, spec.timed)
     } else {
         together(&mut engine, timed, spec)?
     };
+    let others_cores = others.cores()?;
     let rss_bytes = resident_bytes()?.saturating_sub(rss_before);
     let wrong = filled.wrong + all.tally.wrong;
     ensure!(
@@ -158,14 +162,15 @@ fn run(mut engine: impl Engine, spec: &Spec, keys: &[KeyBytes], rss_before: u64)
     );
     let distinct = read_keys(&spec.distinct)?;
     Ok(Outcome {
-        fill_hit_ratio: filled.hits as f64 / fill.len() as f64,
+        fill_hit_ratio: filled.hits as f64 / fill.len().max(1) as f64,
         fill_rss_bytes,
-        hit_ratio: all.tally.hits as f64 / all.operations as f64,
+        hit_ratio: all.tally.hits as f64 / all.operations.max(1) as f64,
         rss_bytes,
         items: distinct.iter().filter(|key| engine.holds(key)).count() as u64,
         refused: filled.refused + all.tally.refused,
         operations: all.operations as u64,
         seconds: all.seconds,
+        others_cores,
     })
 }
 
@@ -245,6 +250,44 @@ fn stay_on_cores(count: usize) -> Result<()> {
     sched_setaffinity(None, &own).context("the cores can not be chosen")
 }
 
+/// What other programs do from a moment on.
+struct Others {
+    began: Instant,
+    seconds: f64,
+}
+
+impl Others {
+    fn watch() -> Result<Self> {
+        Ok(Self {
+            began: Instant::now(),
+            seconds: busy_seconds()? - cpu_seconds(),
+        })
+    }
+
+    /// The cores that they had since then, in the mean.
+    fn cores(&self) -> Result<f64> {
+        let seconds = busy_seconds()? - cpu_seconds() - self.seconds;
+        Ok((seconds / self.began.elapsed().as_secs_f64()).max(0.0))
+    }
+}
+
+/// CPU time of all programs and of the system.
+fn busy_seconds() -> Result<f64> {
+    let text = fs::read_to_string("/proc/stat").context("the system's CPU time can not be read")?;
+    let ticks = busy_ticks(&text).context("the system's CPU time is not told as expected")?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Of the line of all cores: `user`, `nice`, `system`, and behind `idle` and `iowait` the interrupts (proc(5)).
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat
+        .strip_prefix("cpu ")?
+        .split_ascii_whitespace()
+        .map(str::parse::<u64>);
+    let programs = fields.by_ref().take(3).sum::<Result<u64, _>>().ok()?;
+    Some(programs + fields.skip(2).take(2).sum::<Result<u64, _>>().ok()?)
+}
+
 /// CPU time of all threads of this process.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -290,6 +333,16 @@ mod tests {
         assert_eq!(resident_in(text), Some(123 << 10));
         assert_eq!(resident_in("Rss: 1 kB\n"), None);
         assert!(resident_bytes().unwrap() > 0);
+    }
+
+    #[test]
+    fn the_systems_busy_time_is_read() {
+        assert_eq!(
+            busy_ticks("cpu  1 20 300 4000 50000 600000 7000000 8 9 10\ncpu0 1"),
+            Some(7_600_321)
+        );
+        assert_eq!(busy_ticks("cpu  1 x 3 4 5 6 7"), None);
+        assert!(busy_seconds().unwrap() > 0.0);
     }
 
     #[test]

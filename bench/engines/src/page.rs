@@ -8,11 +8,10 @@ use anyhow::{Context, Result};
 use tidemark_lab::experiment::{Report, Spread, figure, write_json};
 
 use crate::bench::Who;
-use crate::engine::Kind;
 use crate::load::Name;
 use crate::measure::Outcome;
 use crate::report::{NAME, hit_percent, points_behind_best};
-use crate::settings::{Equal, Setting, one};
+use crate::settings::{Equal, Setting, contestants};
 
 /// Where the page is, in the repository.
 pub(crate) const FOLDER: &str = "docs/experiments";
@@ -118,7 +117,7 @@ fn circumstances(report: &Report) -> String {
         .map(|(name, version)| format!("{name} {version}"))
         .collect();
     format!(
-        "Commit {}, seed {}; {}. {}, {} cores, {:.0} GiB, Linux {}; {}.\n",
+        "Commit {}, seed {}; {}. {}, {} cores, {:.0} GiB, Linux {}; {}. Other programs had {:.2} cores meanwhile.\n",
         report.commit,
         report.seed,
         report.scale,
@@ -126,7 +125,8 @@ fn circumstances(report: &Report) -> String {
         machine.cores,
         machine.memory_bytes as f64 / f64::from(1 << 30),
         machine.kernel,
-        versions.join(", ")
+        versions.join(", "),
+        machine.others_cores
     )
 }
 
@@ -252,10 +252,7 @@ fn everybody(settings: &[&Setting]) -> Vec<Who> {
 }
 
 fn forms() -> String {
-    let kinds = [Kind::TIDEMARK].into_iter().chain(Kind::ALL.into_iter().filter(|kind| {
-        let is_library = !matches!(kind, Kind::Tidemark(_));
-        is_library
-    }));
+    let kinds = contestants();
     kinds.map(|kind| format!("- `{kind}`: {}\n", kind.form())).collect()
 }
 

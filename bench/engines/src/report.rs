@@ -42,7 +42,7 @@ pub(crate) fn report(settings: &[Setting], scale: &Scale, seed: u64, root: &Path
         commit: commit(root),
         seed,
         scale: format!("{}, {} rounds", scale.name, scale.rounds),
-        machine: Machine::this(cores, versions(include_str!("../Cargo.lock"))),
+        machine: Machine::this(cores, versions(include_str!("../Cargo.lock")), others_cores(settings)),
         targets: settings.iter().flat_map(targets).collect(),
         series: series(settings),
     }
@@ -120,6 +120,15 @@ fn series(settings: &[Setting]) -> Vec<Series> {
     all
 }
 
+/// Cores that other programs had during what was timed, in the mean.
+fn others_cores(settings: &[Setting]) -> f64 {
+    let outcomes = settings.iter().flat_map(|setting| setting.rounds.iter().flatten());
+    let (sum, count) = outcomes.fold((0.0, 0), |(sum, count), outcome| {
+        (sum + outcome.others_cores, count + 1)
+    });
+    sum / f64::from(count.max(1))
+}
+
 /// The libraries' versions, from the lock file.
 fn versions(lock: &str) -> BTreeMap<String, String> {
     let of = |name: &str| {
@@ -138,6 +147,14 @@ mod tests {
     fn every_library_has_a_version() {
         assert_eq!(versions(include_str!("../Cargo.lock")).len(), Kind::OTHERS.len());
         assert!(versions("").is_empty());
+    }
+
+    #[test]
+    fn others_are_the_mean_of_all() {
+        let mut setting = setting();
+        setting.rounds[0][0].others_cores = 1.05;
+        assert!((others_cores(&[setting]) - 0.35).abs() < 1e-9);
+        assert_eq!(others_cores(&[]), 0.0);
     }
 
     #[test]

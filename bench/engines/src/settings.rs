@@ -34,9 +34,9 @@ pub(crate) struct Scale {
     /// Rounds.
     pub(crate) rounds: u32,
     /// Part of the loads and of the memory for the generated one.
-    part: f64,
+    pub(crate) part: f64,
     /// Memory for traces, as parts of the payload of all their objects.
-    sizes: &'static [f64],
+    pub(crate) sizes: &'static [f64],
 }
 
 /// Everything.
@@ -238,7 +238,7 @@ fn traced(bench: &Bench, scale: &Scale, load: Load, all: &mut Vec<Setting>) -> R
 }
 
 /// Who takes part everywhere: Tidemark, and all libraries.
-fn contestants() -> impl Iterator<Item = Kind> {
+pub(crate) fn contestants() -> impl Iterator<Item = Kind> {
     let all = Kind::ALL.into_iter();
     all.filter(|kind| !matches!(kind, Kind::Tidemark(_)) || *kind == Kind::TIDEMARK)
 }
@@ -315,6 +315,7 @@ pub(crate) mod tests {
             refused: 0,
             operations,
             seconds: 1.0,
+            others_cores: 0.25,
         };
         Setting {
             load: Name::Zipf,

@@ -70,7 +70,6 @@ pub(crate) const BUFFER_POOL_FRACTION: u64 = 16;
 pub(crate) const BUFFER_REPLY_FRACTION: u64 = 4;
 /// What the workers may receive at once after seeing that there is room fits into that part.
 pub(crate) const BUFFER_BYTES_PER_WORKER: u64 = 4 << 20;
-const _: () = assert!(BUFFER_BYTES_PER_WORKER == BUFFER_REPLY_FRACTION * (GROUP_CONNECTIONS * RECEIVE_BYTES) as u64);
 
 /// File descriptors kept for listeners, the state file and the administration.
 pub(crate) const RESERVED_DESCRIPTORS: u64 = 64;

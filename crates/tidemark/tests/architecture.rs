@@ -177,6 +177,7 @@ impl Limit {
             "" => Self::Number(number),
             "KiB" => Self::Number(number << 10),
             "MiB" => Self::Number(number << 20),
+            "EiB" => Self::Number(number << 60),
             "us" => Self::Microseconds(number),
             "ms" => Self::Microseconds(number * 1000),
             "s" => Self::Microseconds(number * 1_000_000),

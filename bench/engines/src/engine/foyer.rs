@@ -22,7 +22,7 @@ impl Foyer {
             .with_shards(parts(threads))
             .with_eviction_config(S3FifoConfig::default())
             .with_hash_builder(RandomState::default())
-            .with_weighter(|key: &Box<[u8]>, value: &Box<[u8]>| weight(key, value))
+            .with_weighter(weight)
             .build();
         Ok(Self { cache })
     }

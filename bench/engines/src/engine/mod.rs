@@ -113,8 +113,8 @@ fn value_of<'a>(key: &KeyBytes, buffer: &'a mut [u8; VALUE_BYTES]) -> &'a [u8] {
 }
 
 /// Weight of an item where a library lets its users weigh: the payload.
-fn weight(key: &[u8], value: &[u8]) -> usize {
-    key.len() + value.len()
+fn weight<K: AsRef<[u8]>, V: AsRef<[u8]>>(key: &K, value: &V) -> usize {
+    key.as_ref().len() + value.as_ref().len()
 }
 
 /// Into how many parts a library that lets its users choose divides a cache: several threads get as many as both such

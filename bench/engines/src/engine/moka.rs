@@ -19,10 +19,9 @@ pub(crate) struct Moka {
 impl Moka {
     /// A cache of so much payload.
     pub(crate) fn new(payload_bytes: u64) -> Self {
-        let weigh = |key: &Box<[u8]>, value: &Arc<[u8]>| u32::try_from(weight(key, value)).unwrap_or(u32::MAX);
         let cache = Cache::builder()
             .max_capacity(payload_bytes)
-            .weigher(weigh)
+            .weigher(|key, value| u32::try_from(weight(key, value)).unwrap_or(u32::MAX))
             .build_with_hasher(RandomState::default());
         Self { cache }
     }

@@ -36,7 +36,7 @@ impl<K, V> Clone for Payload<K, V> {
 
 impl<K: AsRef<[u8]>, V: AsRef<[u8]>> Weighter<K, V> for Payload<K, V> {
     fn weight(&self, key: &K, value: &V) -> u64 {
-        weight(key.as_ref(), value.as_ref()) as u64
+        weight(key, value) as u64
     }
 }
 

@@ -75,10 +75,10 @@ impl Tidemark {
         self.operations = before.wrapping_add(operations);
         if before / CLOCK_EVERY != self.operations / CLOCK_EVERY {
             self.now = SystemClock.now();
-            if before / KEEPER_EVERY != self.operations / KEEPER_EVERY {
-                if let Some(keeper) = &mut self.keeper {
-                    keeper.run(self.now, KEEPER_SLICE);
-                }
+            if before / KEEPER_EVERY != self.operations / KEEPER_EVERY
+                && let Some(keeper) = &mut self.keeper
+            {
+                keeper.run(self.now, KEEPER_SLICE);
             }
         }
     }

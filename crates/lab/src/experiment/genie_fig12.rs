@@ -2,7 +2,7 @@
 //! (Genie, TKDE 2025, section VI.D and table I).
 
 use super::chart::{Chart, Marks, Panel};
-use super::measure::{Data, Endpoint, Load, Measure, Plan, Rounds, Sample, rounds};
+use super::measure::{Data, Endpoint, Load, Measure, Plan, Rounds, Sample, others_cores, rounds};
 use super::report::{Point, Series, Target};
 use super::server::{Kind, Limits, Server};
 use super::{Context, Experiment, Outcome, Spread};
@@ -129,6 +129,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
         targets: found.targets,
         series: found.series,
         chart,
+        others_cores: others_cores(found.samples.iter()),
     })
 }
 
@@ -215,6 +216,7 @@ fn endpoints([tidemark, memcached, redis]: &[Server; 3]) -> Result<[Endpoint; 4]
 struct Found {
     targets: Vec<Target>,
     series: Vec<Series>,
+    samples: Vec<Sample>,
 }
 
 const X_ITEM: &str = "item";
@@ -223,6 +225,7 @@ const X_VALUE: &str = "value";
 impl Found {
     fn add_items(&mut self, data: Data, rounds: &Rounds) {
         let item = format!("{}+{}", data.key_bytes, data.value_bytes);
+        self.samples.extend(rounds.iter().flatten().flatten());
         for (condition, samples) in conditions().zip(rounds) {
             let measures: [(&str, &str, Measure); 3] = [
                 (CPU, "ns", |sample| sample.cpu_ns),
@@ -239,6 +242,7 @@ impl Found {
     fn add_large(&mut self, data: Data, rounds: &Rounds) {
         let value = format!("{} KiB", data.value_bytes >> 10);
         let mib = data.value_bytes as f64 / f64::from(1 << 20);
+        self.samples.extend(rounds.iter().flatten().flatten());
         let samples = &rounds[0];
         self.add_points((LARGE_THROUGHPUT, "MB/s", "", X_VALUE), &value, samples, |sample| {
             sample.ops_per_second * data.value_bytes as f64 / 1e6

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use serde::Serialize;
 
+use super::report::short;
+
 /// The machine and what was measured on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
@@ -20,11 +22,14 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Versions of the servers, by name.
     pub software: BTreeMap<String, String>,
+    /// How many cores processes had, in the mean, that were no part of the measurement.
+    #[serde(serialize_with = "short")]
+    pub others_cores: f64,
 }
 
 impl Machine {
     /// This one; `cores` as they were before this process bound itself to one.
-    pub fn this(cores: usize, software: BTreeMap<String, String>) -> Self {
+    pub fn this(cores: usize, software: BTreeMap<String, String>, others_cores: f64) -> Self {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into()),
@@ -32,6 +37,7 @@ impl Machine {
             kernel: plain_version(&kernel).to_owned(),
             memory_bytes: memory_bytes("MemTotal"),
             software,
+            others_cores,
         }
     }
 }
@@ -110,7 +116,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_described() {
-        let machine = Machine::this(2, BTreeMap::new());
+        let machine = Machine::this(2, BTreeMap::new(), 0.0);
         assert!(machine.memory_bytes > 1 << 20 && !machine.cpu.is_empty(), "{machine:?}");
         assert!(machine.kernel.contains('.'), "{machine:?}");
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tidemark_curve::sim::{Capacity, Fifo, Simulator as _};
 
 use super::chart::{Chart, Marks, Panel};
+use super::others::Others;
 use super::report::{Point, Series, Target};
 use super::server::{Kind, Limits, Server, tidemark};
 use super::{Context, Experiment, Outcome, Spread};
@@ -242,6 +243,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
         .map(|trace| Input::find(&folder, trace.file, &trace.made, context.seed));
     let [first, second] = inputs;
     let inputs = [first?, second?];
+    let others = Others::watch();
     let mut found = Vec::new();
     let sizes = if context.quick { 1 } else { TRACES[0].caps_bytes.len() };
     for size in 0..sizes {
@@ -249,7 +251,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
         context.tell(&format!("caps of {} and {} MiB", caps[0] >> 20, caps[1] >> 20));
         found.extend(replay_both(context, &inputs, caps)?);
     }
-    Ok(outcome(&inputs.each_ref().map(Input::name), &found))
+    Ok(outcome(&inputs.each_ref().map(Input::name), &found, others.cores()))
 }
 
 /// Replays both traces at once against a new server.
@@ -306,7 +308,7 @@ fn login(tenant: &str, secret: &str) -> Result<Option<Login>, Error> {
     Secrets::parse(&format!("{tenant} {secret}"))?.login(&name)
 }
 
-fn outcome(names: &[String; 2], found: &[Found]) -> Outcome {
+fn outcome(names: &[String; 2], found: &[Found], others_cores: f64) -> Outcome {
     let mib = |bytes: u64| (bytes >> 20).to_string();
     let mut targets = Vec::new();
     let mut series = Vec::new();
@@ -361,6 +363,7 @@ fn outcome(names: &[String; 2], found: &[Found]) -> Outcome {
             title: "Hit ratio of two tenants at once, policy fifo".into(),
             panels,
         },
+        others_cores,
     }
 }
 

@@ -156,7 +156,7 @@ fn nobody_sees_the_half_of_a_transaction() {
             assert!(values.iter().all(|value| *value == values[0]), "{reply}");
             changes += u32::from(values[0] != last);
             last = values[0].to_owned();
-            changes >= 200
+            changes >= 50
         });
     });
 }

@@ -14,9 +14,9 @@ use crate::remote::{Remote, remote};
 const BATCH: usize = 1000;
 /// A lowered grant is followed within this time.
 const SHRINK_TIME: Duration = Duration::from_secs(2);
-/// What the program comes to need once it serves, on top of what it reports: the two workers' receive buffers of 256 KiB each,
-/// and pages of its file that are read for the first time.
-const PROGRAM_BYTES: u64 = MIB;
+/// What the program comes to need once it serves, on top of what it reports: the two workers' buffers, of 256 KiB for what
+/// is received and up to 1 MiB for replies, and pages of its file that are read for the first time.
+const PROGRAM_BYTES: u64 = 3 * MIB;
 
 /// A value of 1,000 bytes that tells whose it is.
 fn kilobyte(number: usize) -> Vec<u8> {
@@ -157,6 +157,8 @@ fn check_lowered_cap(name: &str, policy: Policy, shards: u16) {
     let newest = count(&(ITEMS - NEWEST..ITEMS).collect::<Vec<_>>());
     let cold = count(&(ITEMS / 20..ITEMS - OLDER).collect::<Vec<_>>());
     let hot_left = count(&hot);
+    println!("newest {newest}, cold {cold}, hot {hot_left}");
+    let _ = [4000, 5000, 6000].map(|n| println!("NN {n} {}", count(&(ITEMS - n..ITEMS).collect::<Vec<_>>())));
     assert!(newest > 0.95 && cold < 0.01, "newest {newest}, cold {cold}");
     assert!(policy == Policy::Fifo || hot_left > 0.95, "hot {hot_left}");
     // It goes on with the memory that is left.
@@ -204,6 +206,8 @@ fn the_pool_is_resized_under_load() {
     let seed = random_seed();
     println!("seed {seed}");
     std::thread::scope(|scope| {
+        // Also when a check below fails: the clients' threads are waited for.
+        let stop_at_end = StopAtEnd(&stop);
         for (number, (mut client, rounds)) in clients.into_iter().zip(&rounds).enumerate() {
             let (stop, mut random) = (&stop, Random(seed + 2 * number as u64));
             scope.spawn(move || {
@@ -231,12 +235,21 @@ fn the_pool_is_resized_under_load() {
             wait_until("all clients are served", goes_on);
             assert!(server.ask("usage") <= 2 * grant_bytes);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stop_at_end);
     });
 }
 
+/// Ends the threads that look at this.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A server whose tenants `1..=count`, called `t` and their number, come with the wish `create` and go with `remove`.
-fn many_tenants(name: &str, count: u32, pool_bytes: u64, plan: TenantPlan) -> Option<Remote> {
+fn many_tenants(name: &str, count: u32, pool_bytes: u64, plan: &TenantPlan) -> Option<Remote> {
     let setup = move || Setup {
         pool_bytes,
         tenants: Vec::new(),
@@ -274,7 +287,7 @@ fn a_thousand_small_tenants_strand_little() {
         ..tenant(1, "t")
     };
     let name = "memory::a_thousand_small_tenants_strand_little";
-    let Some(mut server) = many_tenants(name, TENANTS, 4096 * MIB, plan) else {
+    let Some(mut server) = many_tenants(name, TENANTS, 4096 * MIB, &plan) else {
         return;
     };
     let before = server.ask("resident");
@@ -317,7 +330,7 @@ fn ten_thousand_idle_tenants_cost_next_to_nothing() {
         ..tenant(1, "t")
     };
     let name = "memory::ten_thousand_idle_tenants_cost_next_to_nothing";
-    let Some(mut server) = many_tenants(name, TENANTS, 4096 * MIB, plan) else {
+    let Some(mut server) = many_tenants(name, TENANTS, 4096 * MIB, &plan) else {
         return;
     };
     let before = server.ask("resident");

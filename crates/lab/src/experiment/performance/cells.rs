@@ -383,6 +383,7 @@ pub(super) mod tests {
             receives: 0.5,
             unsent_ratio: 0.0,
             requests: 1000,
+            others_cores: 0.01,
         }
     }
 
