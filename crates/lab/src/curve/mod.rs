@@ -21,8 +21,8 @@ use crate::trace::{Format, Request, Trace};
 pub use chart::Chart;
 pub use png::png;
 
-/// Keys that are sampled if nothing else is asked for: traces of up to a million objects are measured exactly, in about
-/// a hundred megabytes.
+/// Keys that are sampled if nothing else is asked for: traces of up to a million objects are measured exactly, in at
+/// most 150 MiB.
 pub const DEFAULT_SAMPLES: usize = 1 << 20;
 /// Sizes at once: a policy's curve simulates a cache for each.
 pub const MAX_SIZES: usize = 256;
