@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use tidemark_types::{
-    MIB, Plan, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan, TenantSnapshot,
-    TenantState, UnixMs,
+    MIB, Plan, PoolSnapshot, SamplingThreshold, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan,
+    TenantSnapshot, TenantState, UnixMs,
 };
 
 use crate::grant::{Holder, Problem, grantable_bytes, grants};
@@ -381,6 +381,8 @@ impl Tenant {
             grant_bytes: self.grant_bytes,
             first_grant_bytes: FIRST_GRANT_BYTES.min(cap_bytes),
             cap_bytes: settings.cap_bytes,
+            // Nothing estimates curves yet.
+            sampling_threshold: SamplingThreshold::OFF,
             state: match (self.is_removing, self.grant_bytes) {
                 (true, _) => TenantState::Removing,
                 (false, 0) => TenantState::Idle,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidemark_types::{
-    Clock, DataPlane, Plan, PoolSnapshot, Snapshot, TenantCounters, TenantId, TenantPlan, TenantSnapshot, TenantState,
+    Clock, DataPlane, Plan, PoolSnapshot, SampleWindow, Snapshot, TenantCounters, TenantId, TenantPlan, TenantSnapshot, TenantState,
 };
 
 /// The size of every item.
@@ -217,6 +217,7 @@ impl DataPlane for FakeDataPlane {
                 items: tenant.usage_bytes / ITEM_BYTES,
                 connections: 1,
                 counters: tenant.counters,
+                sampled: SampleWindow::default(),
                 shards: Vec::new(),
             })
         };

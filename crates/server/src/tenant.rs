@@ -90,6 +90,7 @@ impl Tenant {
         *access = Access { version: plan.version, secrets: plan.secrets.clone(), cap_bytes: plan.cap_bytes };
         drop(access);
         self.store.set_policy(plan.policy);
+        self.store.set_sampling(plan.sampling_threshold);
         let cap = plan.cap_bytes.unwrap_or(u64::MAX);
         self.store.set_grant(plan.grant_bytes.min(cap), plan.first_grant_bytes.min(cap));
     }
@@ -136,7 +137,7 @@ impl Tenant {
     pub(crate) fn flush_if_due(&self, now: UnixMs) {
         let due = self.flush_at.load(Ordering::Relaxed);
         if due <= now.0 && self.flush_at.compare_exchange(due, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.store.flush(0);
+            self.store.flush(Some(0), now);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tidemark_store::{Alarm, Hasher, KeeperInbox, Pool, TenantConfig, TenantStore};
+use tidemark_store::{Alarm, Hasher, KeeperInbox, Pool, TenantConfig, TenantReport, TenantStore};
 use tidemark_types::{
     DataPlane, Permissions, Plan, PoolSnapshot, Snapshot, TenantCounters, TenantId, TenantPlan, TenantSnapshot,
     TenantState, UnixMs,
@@ -226,11 +226,12 @@ impl Tenants {
         removed
     }
 
-    fn tenant_snapshot(&self, id: TenantId, now: UnixMs) -> Option<TenantSnapshot> {
+    /// One tenant's snapshot, and the memory that its samples took until now.
+    fn tenant_snapshot(&self, id: TenantId, now: UnixMs) -> Option<(TenantSnapshot, u64)> {
         let tenant = self.table.read().by_id.get(&id).cloned()?;
         tenant.is_touched.store(false, Ordering::Relaxed);
-        let (shards, counted) = tenant.store.snapshot(now);
-        Some(TenantSnapshot {
+        let TenantReport { shards, counters: counted, sampled, sample_buffer_bytes } = tenant.store.report(now);
+        let snapshot = TenantSnapshot {
             id,
             grant_bytes: tenant.store.grant_bytes(),
             usage_bytes: tenant.store.usage_bytes(),
@@ -246,8 +247,10 @@ impl Tenants {
                 network_in_bytes: tenant.counts.get(Count::NetworkIn),
                 network_out_bytes: tenant.counts.get(Count::NetworkOut),
             },
+            sampled,
             shards,
-        })
+        };
+        Some((snapshot, sample_buffer_bytes))
     }
 }
 
@@ -280,6 +283,9 @@ impl DataPlane for Door {
         let at = (self.clock)();
         let stats = self.tenants.pool.stats();
         let touched = std::mem::take(&mut *self.tenants.touched.lock());
+        let reports = touched.into_iter().filter_map(|id| self.tenants.tenant_snapshot(id, at));
+        // Who was not touched has no samples.
+        let (tenants, sample_bytes): (_, Vec<u64>) = reports.unzip();
         Snapshot {
             at,
             pool: PoolSnapshot {
@@ -287,13 +293,11 @@ impl DataPlane for Door {
                 usage_bytes: stats.usage_bytes,
                 resident_free_bytes: stats.resident_free_bytes,
                 other_bytes: self.tenants.base_bytes.load(Ordering::Relaxed)
-                    + self.tenants.buffer_bytes.load(Ordering::Relaxed),
+                    + self.tenants.buffer_bytes.load(Ordering::Relaxed)
+                    + sample_bytes.into_iter().sum::<u64>(),
                 connections: self.tenants.connections.load(Ordering::Relaxed),
             },
-            tenants: touched
-                .into_iter()
-                .filter_map(|id| self.tenants.tenant_snapshot(id, at))
-                .collect(),
+            tenants,
             removed: self.tenants.take_removed(),
         }
     }

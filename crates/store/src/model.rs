@@ -396,7 +396,7 @@ impl Model {
     }
 
     fn flush(&mut self, db: u8) {
-        self.tenant.flush(db);
+        self.tenant.flush(Some(db), self.now);
         self.expected.retain(|(of, _), _| *of != db);
         assert_eq!(self.tenant.sum(|shard| shard.items_in(db)), 0);
     }

@@ -1,10 +1,10 @@
-//! What the shards of one tenant share: the grant, the use of it, and the policy.
+//! What the shards of one tenant share: the grant, the use of it, the policy, and which keys are sampled.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use tidemark_types::{Policy, UNIT_BYTES};
+use tidemark_types::{Policy, SamplingThreshold, UNIT_BYTES};
 
 use crate::hash::Hasher;
 use crate::pool::{PoolCore, Run};
@@ -25,6 +25,9 @@ pub(crate) struct TenantShared {
     peak: AtomicU64,
     /// What may be granted here at the first write while the grant is zero.
     first_grant: AtomicU64,
+    sampling: AtomicU32,
+    /// Records of sampled keys that were made, modulo 2^32.
+    samples: AtomicU32,
     alarm: Alarm,
 }
 
@@ -48,6 +51,8 @@ impl TenantShared {
             used: zero(),
             peak: zero(),
             first_grant: zero(),
+            sampling: AtomicU32::new(0),
+            samples: AtomicU32::new(0),
             alarm,
         }
     }
@@ -61,6 +66,25 @@ impl TenantShared {
 
     pub(crate) fn set_policy(&self, policy: Policy) {
         self.policy.store(policy_number(policy), Ordering::Relaxed);
+    }
+
+    pub(crate) fn sampling_threshold(&self) -> SamplingThreshold {
+        SamplingThreshold::new(self.sampling.load(Ordering::Relaxed))
+    }
+
+    /// Sets which keys are sampled. Returns what was set before.
+    pub(crate) fn set_sampling(&self, threshold: SamplingThreshold) -> SamplingThreshold {
+        SamplingThreshold::new(self.sampling.swap(threshold.get(), Ordering::Relaxed))
+    }
+
+    /// Samples fewer keys until [`Self::set_sampling`] says otherwise.
+    pub(crate) fn lower_sampling(&self, threshold: SamplingThreshold) {
+        self.sampling.fetch_min(threshold.get(), Ordering::Relaxed);
+    }
+
+    /// The next record's number. Called under the shard's lock, so that numbers grow in the order in which things happen.
+    pub(crate) fn next_sample(&self) -> u32 {
+        self.samples.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Sets the grant and what may be granted at a first write, both in bytes (whole units count).

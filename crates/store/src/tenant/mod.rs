@@ -1,4 +1,9 @@
 //! One tenant's part of the store: its shards, its grant, its keys.
+//!
+//! This file has the shards and their locks; [`held`] what stays in place without a lock, [`report`] what is told of all.
+
+mod held;
+mod report;
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,16 +11,18 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use tidemark_types::{Policy, ShardSnapshot, UNIT_BYTES, UnixMs};
+use tidemark_types::{Policy, UNIT_BYTES, UnixMs};
 
-use crate::arena::UNIT_SHIFT;
 use crate::hash::{Hasher, KeyHash};
 use crate::index::IndexView;
 use crate::item::Attributes;
 use crate::keeper::{KeeperInbox, Visit};
 use crate::pool::Pool;
-use crate::shard::{Counters, Found, Key, PinnedPlace, Refused, Shard, Upkeep};
+use crate::shard::{Found, Key, Refused, Shard, Upkeep};
 use crate::shared::{Alarm, TenantShared};
+
+pub use held::{PinnedValue, Reservation};
+pub use report::TenantReport;
 
 /// The most shards that a tenant can have.
 pub const SHARDS_MAX: usize = 64;
@@ -209,15 +216,14 @@ impl TenantStore {
     /// Removes everything of all databases, at once as others see it, and gives the memory back.
     pub fn clear(self: &Arc<Self>) {
         if self.cells.get().is_some() {
-            self.lock_all().iter_mut().for_each(|shard| shard.clear());
+            self.lock_all().iter_mut().for_each(|guard| guard.shard.clear());
         }
     }
 
-    /// Removes everything of one database, at once as others see it.
-    pub fn flush(self: &Arc<Self>, db: u8) {
+    /// Removes everything of one database, or of all, for a client, at once as others see it.
+    pub fn flush(self: &Arc<Self>, db: Option<u8>, now: UnixMs) {
         if self.cells.get().is_some() {
-            self.lock_all().iter_mut().for_each(|guard| guard.shard.flush(db));
-            self.nudge();
+            self.lock_all().iter_mut().for_each(|shard| shard.flush(db, now));
         }
     }
 
@@ -259,18 +265,6 @@ impl TenantStore {
     pub fn sum(self: &Arc<Self>, mut of: impl FnMut(&Shard) -> u64) -> u64 {
         let shards = 0..self.cells.get().map_or(0, |cells| cells.len());
         shards.map(|shard| of(&self.lock(shard).shard)).sum()
-    }
-
-    /// How the shards stand, and what they counted.
-    pub fn snapshot(self: &Arc<Self>, now: UnixMs) -> (Vec<ShardSnapshot>, Counters) {
-        let mut total = Counters::default();
-        let shards = 0..self.cells.get().map_or(0, |cells| cells.len());
-        let snapshots = shards.map(|shard| {
-            let guard = self.lock(shard);
-            total.add(&guard.counters());
-            guard.snapshot(now)
-        });
-        (snapshots.collect(), total)
     }
 
     /// Does a piece of upkeep of a shard. For keepers.
@@ -476,15 +470,20 @@ impl<'a> ShardGuard<'a> {
         self.tenant
     }
 
-    /// Removes everything of one database. For one who holds all shards; else see [`TenantStore::flush`].
-    pub fn flush(&mut self, db: u8) {
-        self.shard.flush(db);
-        self.tenant.announce(self.number, false);
-    }
-
-    /// Removes everything of all databases. For one who holds all shards; else see [`TenantStore::clear`].
-    pub fn clear(&mut self) {
-        self.shard.clear();
+    /// Removes everything of one database, or of all, for a client. For one who holds all shards; else see
+    /// [`TenantStore::flush`].
+    pub fn flush(&mut self, db: Option<u8>, now: UnixMs) {
+        if self.number == 0 {
+            // One record tells of the whole tenant's.
+            self.shard.sample_flush(db, now);
+        }
+        match db {
+            Some(db) => {
+                self.shard.flush(db);
+                self.tenant.announce(self.number, false);
+            }
+            None => self.shard.clear(),
+        }
     }
 
     /// Pins the value of a key that was just found under this lock, so that it can be read after the lock is released.
@@ -505,96 +504,5 @@ impl<'a> ShardGuard<'a> {
             parts,
             bytes,
         })
-    }
-}
-
-/// Room for a value that is being written without a lock. Nothing of it is visible before [`Reservation::commit`]; dropped
-/// without that, it is put back.
-#[derive(Debug)]
-pub struct Reservation {
-    tenant: Arc<TenantStore>,
-    shard: usize,
-    units: Vec<u32>,
-    value_bytes: usize,
-}
-
-impl Reservation {
-    /// The room, in parts in order, as long as the value together.
-    pub fn parts(&mut self) -> impl Iterator<Item = &mut [u8]> {
-        let (arena, value_bytes) = (&self.tenant.shared.pool.arena, self.value_bytes);
-        self.units.iter().enumerate().map(move |(i, unit)| {
-            let bytes = (UNIT_BYTES as usize).min(value_bytes - i * UNIT_BYTES as usize);
-            let address = arena.at(u64::from(*unit) << UNIT_SHIFT, bytes);
-            // SAFETY: the unit was taken for this reservation, is pinned, so that it stays its own until the pin ends, and is
-            // in no index, so that nobody else reads it; `&mut self` makes this the only reference. Memory of the arena is
-            // always initialised.
-            unsafe { std::slice::from_raw_parts_mut(address, bytes) }
-        })
-    }
-
-    /// Makes the value the key's.
-    ///
-    /// # Errors
-    /// The index or the log have no room for it.
-    pub fn commit(mut self, key: &Key<'_>, attributes: Attributes, now: UnixMs) -> Result<(), Refused> {
-        let units = std::mem::take(&mut self.units);
-        let tenant = Arc::clone(&self.tenant);
-        let mut guard = tenant.lock(self.shard);
-        if !guard.shard.end_reservation(&units) {
-            // Everything was removed after the value was written, as far as anybody can tell.
-            return Ok(());
-        }
-        let bytes = self.value_bytes;
-        let written = guard.relieved(now, |shard| {
-            // An expired item must not pass for the key's old one.
-            let _ = shard.peek(key, now);
-            shard.append_stub(key, bytes, &units, attributes, now)
-        });
-        if written.is_err() {
-            guard.shard.free_outside(units);
-        }
-        written
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if self.units.is_empty() {
-            return;
-        }
-        let units = std::mem::take(&mut self.units);
-        let mut guard = self.tenant.lock(self.shard);
-        if guard.shard.end_reservation(&units) {
-            guard.shard.free_outside(units);
-        }
-    }
-}
-
-/// A value that stays as it is until this is dropped. Must not be dropped while the same shard is locked by this thread.
-#[derive(Debug)]
-pub struct PinnedValue {
-    tenant: Arc<TenantStore>,
-    shard: usize,
-    place: PinnedPlace,
-    parts: Vec<*const [u8]>,
-    bytes: u64,
-}
-
-// SAFETY: the parts point into the pool, which the tenant keeps alive, at memory that is neither changed nor freed before
-// `drop` ends the pin under the shard's lock; reading it from any thread is sound.
-unsafe impl Send for PinnedValue {}
-
-impl PinnedValue {
-    /// The value's parts in order.
-    pub fn parts(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        // SAFETY: pinned (see above) for as long as `self` is borrowed.
-        self.parts.iter().map(|part| unsafe { &**part })
-    }
-}
-
-impl Drop for PinnedValue {
-    fn drop(&mut self) {
-        self.tenant.lock(self.shard).shard.unpin(self.place);
-        self.tenant.pinned_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
