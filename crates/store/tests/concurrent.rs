@@ -3,6 +3,7 @@
 //! Each thread owns the keys with its number in front, so it knows exactly what they may hold: what it wrote last, or
 //! nothing. Everybody also reads keys that nobody ever writes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -149,16 +150,17 @@ fn threads_see_their_own_last_writes_or_nothing() {
 /// Takes one report after the other until the work is over, and one more. How many windows had all records.
 fn watch(store: &Arc<TenantStore>, is_over: &AtomicBool, now: UnixMs) -> u64 {
     let (mut before, mut complete) = (Counters::default(), 0);
-    let mut last_sequence = None;
+    let mut last_of_keys = HashMap::new();
     loop {
         // Read first: what is done by then is in the report.
         let was_over = is_over.load(Ordering::Acquire);
         let report = store.report(now);
         let window = report.sampled;
+        assert!(window.samples.is_sorted_by(|a, b| a.sequence < b.sequence));
         for sample in &window.samples {
             assert!(window.threshold.takes(sample.order));
-            assert!(last_sequence.is_none_or(|last| last < sample.sequence), "out of order");
-            last_sequence = Some(sample.sequence);
+            let last = last_of_keys.insert(sample.order, sample.sequence);
+            assert!(last.is_none_or(|last| last < sample.sequence), "out of order");
         }
         let count = |kinds: &[SampleKind]| {
             let is_meant = |sample: &&tidemark_types::Sample| kinds.contains(&sample.kind);
@@ -207,7 +209,8 @@ fn reports_taken_meanwhile_have_every_record() {
         let workers: Vec<_> = (0..THREADS)
             .map(|n| scope.spawn(move || work(store, n, SAMPLED_OPERATIONS, clock)))
             .collect();
-        workers.into_iter().for_each(|worker| drop(worker.join().unwrap()));
+        let hits: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+        assert!(hits > 0);
         is_over.store(true, Ordering::Release);
         watcher.join().unwrap()
     });

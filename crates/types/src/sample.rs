@@ -52,7 +52,7 @@ pub enum SampleKind {
     GetHit,
     /// It was asked for and not found. Counted as a get.
     GetMiss,
-    /// It was written and had not been there.
+    /// It was written and was not there, or had to go to make room for what was written.
     Fill,
     /// It was written anew, maybe with another size and expiry.
     Overwrite,
@@ -70,7 +70,8 @@ pub struct Sample {
     /// A hash that stands for the key (with its database), distributed evenly and independent of where the key is placed.
     /// Whether the key is sampled goes by its uppermost bits. Zero for a flush.
     pub order: u64,
-    /// The tenant's records in the order in which they happened, counted modulo 2^32.
+    /// The tenant's records in the order in which they happened, counted modulo 2^32. The shards are asked one after the other,
+    /// so the last records of one window and the first of the next may overlap, but never those of one key.
     pub sequence: u32,
     /// Second of the event, since 1970.
     pub second: u32,
@@ -117,7 +118,7 @@ pub struct SampleWindow {
     /// The lowest threshold that was in force. Lower than the plan's if a buffer filled up: then it was lowered at once, and
     /// the records of keys that it does not take were dropped.
     pub threshold: SamplingThreshold,
-    /// In the order in which they happened.
+    /// In the order of `sequence`.
     pub samples: Vec<Sample>,
 }
 

@@ -17,6 +17,9 @@ fn threshold(one_in: u32) -> SamplingThreshold {
     SamplingThreshold::new(SamplingThreshold::ALL.get() / one_in)
 }
 
+/// The inverse of the factor by which an order is made of a hash.
+const UNDO_ORDER: u64 = 0xF1DE83E19937733D;
+
 /// splitmix64.
 struct Random(u64);
 
@@ -201,20 +204,42 @@ impl Reference {
             assert_eq!(threshold, self.threshold, "lowered without need");
         }
         self.lowered += u64::from(threshold < self.threshold);
-        assert_eq!(samples.len(), taken(threshold).count());
-        for (sample, expected) in samples.iter().zip(taken(threshold)) {
+        let samples = self.without_repeated_flushes(&samples);
+        let expected = self.without_repeated_flushes(&taken(threshold).copied().collect::<Vec<_>>());
+        assert_eq!(samples.len(), expected.len());
+        for (sample, mut expected) in samples.iter().zip(expected) {
             assert!(self.last_sequence.is_none_or(|last| last < sample.sequence));
             self.last_sequence = Some(sample.sequence);
             self.kinds[sample.kind as usize] += 1;
-            assert_eq!(
-                *sample,
-                Sample {
-                    sequence: sample.sequence,
-                    ..*expected
-                }
-            );
+            expected.sequence = sample.sequence;
+            if expected.kind == SampleKind::Overwrite && u64::from(expected.item_bytes) > UNIT_BYTES {
+                // The old item may have been evicted for room for the new one.
+                assert!(matches!(sample.kind, SampleKind::Fill | SampleKind::Overwrite));
+                expected.kind = sample.kind;
+            }
+            assert_eq!(*sample, expected);
         }
         self.threshold = self.tenant.sampling_threshold();
+    }
+
+    /// Of flushes between which nothing is recorded in the first shard, which records them, only the last may be there.
+    fn without_repeated_flushes(&self, samples: &[Sample]) -> Vec<Sample> {
+        let mut kept: Vec<Sample> = Vec::new();
+        let mut next: Option<(SampleKind, u8)> = None;
+        for sample in samples.iter().rev() {
+            let this = (sample.kind, sample.db);
+            let is_flush = sample.kind == SampleKind::Flush;
+            if !(is_flush && next == Some(this)) {
+                kept.push(*sample);
+            }
+            let hash = KeyHash(sample.order.wrapping_mul(UNDO_ORDER));
+            assert_eq!(hash.order(), sample.order);
+            if is_flush || self.tenant.shard_of(hash) == 0 {
+                next = Some(this);
+            }
+        }
+        kept.reverse();
+        kept
     }
 }
 
@@ -314,7 +339,7 @@ fn a_report_frees_what_it_hands_over() {
     let mut reference = Reference::new(6, 2, 32 * MIB, SamplingThreshold::ALL);
     (0..500).for_each(|_| reference.operation());
     let report = reference.tenant.report(reference.now);
-    assert!(report.sampled.samples.len() > 400);
+    assert!(report.sampled.samples.len() > 350);
     assert!(report.sample_buffer_bytes >= 32 * report.sampled.samples.len() as u64);
     assert_eq!(reference.tenant.report(reference.now).sample_buffer_bytes, 0);
 }
@@ -360,7 +385,7 @@ fn a_key_that_is_most_of_what_happens_goes_too() {
     let orders = (0_u64..).map(|n| if n % 3 == 0 { n << 52 } else { hot });
     let lower = orders.zip(0..).find_map(|(order, n)| sampler.push(sample(order, n)));
     assert_eq!(lower, Some(SamplingThreshold::below(hot)));
-    assert!(sampler.take(SamplingThreshold::OFF).samples.len() < SHARD_SAMPLES_MIN / 3);
+    assert!(sampler.take(SamplingThreshold::OFF).samples.len() <= SHARD_SAMPLES_MIN / 3 + 1);
 }
 
 #[test]
@@ -391,7 +416,7 @@ fn windows_of_shards_become_one() {
             .map(|(order, sequence)| sample(*order, *sequence))
             .collect(),
     };
-    let (low, high) = (1 << 60, 3 << 61);
+    let (low, high) = (1 << 60, 3 << 62);
     for (windows, expected) in [
         (vec![], window(9, &[])),
         (vec![window(2, &[(low, 1), (low, 2)])], window(2, &[(low, 1), (low, 2)])),
