@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidemark_types::{
-    Clock, DataPlane, Plan, PoolSnapshot, SampleWindow, Snapshot, TenantCounters, TenantId, TenantPlan, TenantSnapshot, TenantState,
+    Clock, DataPlane, Plan, PoolSnapshot, Samples, Snapshot, TenantCounters, TenantId, TenantPlan, TenantSnapshot,
+    TenantState,
 };
 
 /// The size of every item.
@@ -217,7 +218,7 @@ impl DataPlane for FakeDataPlane {
                 items: tenant.usage_bytes / ITEM_BYTES,
                 connections: 1,
                 counters: tenant.counters,
-                sampled: SampleWindow::default(),
+                samples: Samples::default(),
                 shards: Vec::new(),
             })
         };

@@ -230,7 +230,7 @@ impl Tenants {
     fn tenant_snapshot(&self, id: TenantId, now: UnixMs) -> Option<(TenantSnapshot, u64)> {
         let tenant = self.table.read().by_id.get(&id).cloned()?;
         tenant.is_touched.store(false, Ordering::Relaxed);
-        let TenantReport { shards, counters: counted, sampled, sample_buffer_bytes } = tenant.store.report(now);
+        let TenantReport { shards, counters: counted, samples, sample_buffer_bytes } = tenant.store.report(now);
         let snapshot = TenantSnapshot {
             id,
             grant_bytes: tenant.store.grant_bytes(),
@@ -247,7 +247,7 @@ impl Tenants {
                 network_in_bytes: tenant.counts.get(Count::NetworkIn),
                 network_out_bytes: tenant.counts.get(Count::NetworkOut),
             },
-            sampled,
+            samples,
             shards,
         };
         Some((snapshot, sample_buffer_bytes))

@@ -94,11 +94,11 @@ fn work(store: &Arc<TenantStore>, thread: u64, operations: u64, clock: &AtomicU6
     hits
 }
 
-fn tenant(pool: &Pool, inbox: &Arc<KeeperInbox>) -> Arc<TenantStore> {
+fn tenant(pool: &Pool, inbox: &Arc<KeeperInbox>, hasher: Hasher) -> Arc<TenantStore> {
     let config = TenantConfig {
         shards: 4,
         policy: Policy::S3Fifo,
-        hasher: Hasher::random().unwrap(),
+        hasher,
         keepers: Arc::new([Arc::clone(inbox)]),
         first_keeper: 0,
         alarm: Arc::new(|| {}),
@@ -113,7 +113,7 @@ fn tenant(pool: &Pool, inbox: &Arc<KeeperInbox>) -> Arc<TenantStore> {
 fn threads_see_their_own_last_writes_or_nothing() {
     let pool = Pool::start(256 * MIB, Some(512 * MIB)).unwrap();
     let inbox = KeeperInbox::new(Box::new(|| {}));
-    let store = tenant(&pool, &inbox);
+    let store = tenant(&pool, &inbox, Hasher::random().unwrap());
     let clock = AtomicU64::new(1_700_000_000_000);
     let is_over = AtomicBool::new(false);
     let hits: u64 = std::thread::scope(|scope| {
@@ -147,7 +147,7 @@ fn threads_see_their_own_last_writes_or_nothing() {
     assert_eq!(pool.stats().usage_bytes, 0);
 }
 
-/// Takes one report after the other until the work is over, and one more. How many windows had all records.
+/// Takes one report after the other until the work is over, and one more. How many had all records.
 fn watch(store: &Arc<TenantStore>, is_over: &AtomicBool, now: UnixMs) -> u64 {
     let (mut before, mut complete) = (Counters::default(), 0);
     let mut last_of_keys = HashMap::new();
@@ -155,16 +155,16 @@ fn watch(store: &Arc<TenantStore>, is_over: &AtomicBool, now: UnixMs) -> u64 {
         // Read first: what is done by then is in the report.
         let was_over = is_over.load(Ordering::Acquire);
         let report = store.report(now);
-        let window = report.sampled;
-        assert!(window.samples.is_sorted_by(|a, b| a.sequence < b.sequence));
-        for sample in &window.samples {
-            assert!(window.threshold.takes(sample.order));
+        let samples = report.samples;
+        assert!(samples.records.is_sorted_by(|a, b| a.sequence < b.sequence));
+        for sample in &samples.records {
+            assert!(samples.threshold.takes(sample.order));
             let last = last_of_keys.insert(sample.order, sample.sequence);
             assert!(last.is_none_or(|last| last < sample.sequence), "out of order");
         }
         let count = |kinds: &[SampleKind]| {
             let is_meant = |sample: &&tidemark_types::Sample| kinds.contains(&sample.kind);
-            window.samples.iter().filter(is_meant).count() as u64
+            samples.records.iter().filter(is_meant).count() as u64
         };
         let after = report.counters;
         let recorded = [
@@ -177,7 +177,7 @@ fn watch(store: &Arc<TenantStore>, is_over: &AtomicBool, now: UnixMs) -> u64 {
             after.hits - before.hits,
             after.sets - before.sets,
         ];
-        if window.threshold == SamplingThreshold::ALL {
+        if samples.threshold == SamplingThreshold::ALL {
             assert_eq!(recorded, counted);
             complete += u64::from(counted[0] > 0);
         } else {
@@ -199,7 +199,7 @@ fn watch(store: &Arc<TenantStore>, is_over: &AtomicBool, now: UnixMs) -> u64 {
 #[test]
 fn reports_taken_meanwhile_have_every_record() {
     let pool = Pool::start(256 * MIB, Some(512 * MIB)).unwrap();
-    let store = tenant(&pool, &KeeperInbox::new(Box::new(|| {})));
+    let store = tenant(&pool, &KeeperInbox::new(Box::new(|| {})), Hasher::random().unwrap());
     store.set_sampling(SamplingThreshold::ALL);
     let clock = AtomicU64::new(1_700_000_000_000);
     let is_over = AtomicBool::new(false);
@@ -214,5 +214,5 @@ fn reports_taken_meanwhile_have_every_record() {
         is_over.store(true, Ordering::Release);
         watcher.join().unwrap()
     });
-    assert!(complete > 10, "{complete} windows had all records");
+    assert!(complete > 10, "{complete} reports had all records");
 }

@@ -19,7 +19,7 @@ mod units;
 pub use name::{NameError, TenantId, TenantName};
 pub use plan::{DataPlane, Plan, TenantPlan, TenantState};
 pub use policy::{Policy, PolicyError};
-pub use sample::{Sample, SampleKind, SampleWindow, SamplingThreshold};
+pub use sample::{Sample, SampleKind, Samples, SamplingThreshold};
 pub use secret::{PermissionError, Permissions, Secret, SecretHash};
 pub use snapshot::{PoolSnapshot, ShardSnapshot, Snapshot, TenantCounters, TenantSnapshot};
 pub use time::{Clock, ManualClock, SystemClock, UnixMs};

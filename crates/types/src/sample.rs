@@ -71,7 +71,7 @@ pub struct Sample {
     /// Whether the key is sampled goes by its uppermost bits. Zero for a flush.
     pub order: u64,
     /// The tenant's records in the order in which they happened, counted modulo 2^32. The shards are asked one after the other,
-    /// so the last records of one window and the first of the next may overlap, but never those of one key.
+    /// so the last records before a snapshot and the first ones after it may overlap, but never those of one key.
     pub sequence: u32,
     /// Second of the event, since 1970.
     pub second: u32,
@@ -114,12 +114,12 @@ impl Sample {
 
 /// The records of a tenant between two snapshots, all that this threshold takes and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SampleWindow {
+pub struct Samples {
     /// The lowest threshold that was in force. Lower than the plan's if a buffer filled up: then it was lowered at once, and
     /// the records of keys that it does not take were dropped.
     pub threshold: SamplingThreshold,
     /// In the order of `sequence`.
-    pub samples: Vec<Sample>,
+    pub records: Vec<Sample>,
 }
 
 #[cfg(test)]

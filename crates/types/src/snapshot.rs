@@ -1,6 +1,6 @@
 //! What the data plane reports for a round.
 
-use crate::{SampleWindow, TenantId, UnixMs};
+use crate::{Samples, TenantId, UnixMs};
 
 /// The state of the data plane. Tenants that nothing happened to since the last snapshot are absent: an idle tenant costs
 /// a round nothing.
@@ -48,7 +48,7 @@ pub struct TenantSnapshot {
     pub counters: TenantCounters,
     /// What happened to sampled keys since the tenant's last snapshot: of exactly those events that `counters` counts more
     /// than it did then.
-    pub sampled: SampleWindow,
+    pub samples: Samples,
     /// In shard order; empty for a tenant that never wrote.
     pub shards: Vec<ShardSnapshot>,
 }

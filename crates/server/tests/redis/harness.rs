@@ -116,7 +116,7 @@ impl Harness {
     /// What was recorded of sampled keys since this was asked last.
     pub(crate) fn sampled(&self) -> Vec<Sample> {
         let tenants = self.plane.snapshot().tenants;
-        tenants.into_iter().flat_map(|tenant| tenant.sampled.samples).collect()
+        tenants.into_iter().flat_map(|tenant| tenant.samples.records).collect()
     }
 }
 

@@ -16,9 +16,9 @@ fn commands_make_the_records_of_what_they_did() {
     let mut client = harness.connect();
     let mut check = |request: &str, expected: &[SampleKind]| {
         client.answer(request.as_bytes());
-        let window = harness.tenant(1).unwrap().sampled;
-        assert_eq!(window.threshold, SamplingThreshold::ALL);
-        let kinds: Vec<_> = window.samples.iter().map(|sample| sample.kind).collect();
+        let samples = harness.tenant(1).unwrap().samples;
+        assert_eq!(samples.threshold, SamplingThreshold::ALL);
+        let kinds: Vec<_> = samples.records.iter().map(|sample| sample.kind).collect();
         assert_eq!(kinds, expected, "{request}");
     };
     for (request, expected) in [
@@ -58,20 +58,20 @@ fn commands_make_the_records_of_what_they_did() {
 fn samples_tell_sizes_and_expiries() {
     let harness = server(SamplingThreshold::ALL);
     let mut client = harness.connect();
-    let mut window = |request: &[u8]| {
+    let mut records = |request: &[u8]| {
         client.answer(request);
-        harness.tenant(1).unwrap().sampled.samples
+        harness.tenant(1).unwrap().samples.records
     };
-    let stored = window(b"set key 0 100 7\r\n1234567\r\n")[0];
+    let stored = records(b"set key 0 100 7\r\n1234567\r\n")[0];
     assert_eq!(stored.payload_bytes, 10);
     assert!((11..40).contains(&stored.item_bytes), "{stored:?}");
     let left = stored.expiry().unwrap().0 - u64::from(stored.second) * 1000;
     assert!((99_000..=101_000).contains(&left), "{left} ms");
-    let got = window(b"get key\r\n")[0];
+    let got = records(b"get key\r\n")[0];
     assert_eq!((got.order, got.payload_bytes, got.item_bytes), (stored.order, 10, stored.item_bytes));
     assert_eq!(got.expiry(), stored.expiry());
     // A value outside of the log takes whole units.
-    let large = window(&set("large", &[0; 500_000]))[0];
+    let large = records(&set("large", &[0; 500_000]))[0];
     assert_ne!(large.order, stored.order);
     assert_eq!((large.payload_bytes, large.expiry()), (500_005, None));
     assert!((524_288..525_000).contains(&large.item_bytes), "{large:?}");
@@ -91,14 +91,14 @@ fn plans_say_how_much_is_sampled() {
         client.answer(b"get other\r\n");
         harness.look();
         client.answer(&requests);
-        harness.tenant(1).unwrap().sampled
+        harness.tenant(1).unwrap().samples
     };
     let mut previous: Option<Vec<u64>> = None;
     for part in [1, 2, 8, 64] {
         let threshold = SamplingThreshold::new(SamplingThreshold::ALL.get() / part);
-        let window = run(&harness, threshold);
-        assert_eq!(window.threshold, threshold);
-        let orders: Vec<u64> = window.samples.iter().map(|sample| sample.order).collect();
+        let samples = run(&harness, threshold);
+        assert_eq!(samples.threshold, threshold);
+        let orders: Vec<u64> = samples.records.iter().map(|sample| sample.order).collect();
         // A binomial is within 6 standard deviations of its mean all but once in 10^9.
         let mean = KEYS as f64 / f64::from(part);
         assert!((orders.len() as f64 - mean).abs() < 6.0 * mean.sqrt() + 1.0, "{} of {mean}", orders.len());
@@ -107,8 +107,8 @@ fn plans_say_how_much_is_sampled() {
         }
         previous = Some(orders);
     }
-    let window = run(&harness, SamplingThreshold::OFF);
-    assert_eq!((window.threshold, window.samples.len()), (SamplingThreshold::OFF, 0));
+    let samples = run(&harness, SamplingThreshold::OFF);
+    assert_eq!((samples.threshold, samples.records.len()), (SamplingThreshold::OFF, 0));
 }
 
 #[test]
@@ -129,17 +129,17 @@ fn a_flood_lowers_the_threshold_until_a_plan_says_otherwise() {
     let mut client = harness.connect();
     let requests: Vec<u8> = (0..20_000).flat_map(|n| format!("get key-{n}\r\n").into_bytes()).collect();
     client.answer(&requests);
-    let flooded = harness.tenant(1).unwrap().sampled;
+    let flooded = harness.tenant(1).unwrap().samples;
     assert!(flooded.threshold < SamplingThreshold::ALL && flooded.threshold > SamplingThreshold::OFF);
     // All of those that the threshold takes, and no others: keys are distributed evenly.
     let expected = 20_000.0 * flooded.threshold.ratio();
-    let count = flooded.samples.len() as f64;
+    let count = flooded.records.len() as f64;
     assert!((count - expected).abs() < 6.0 * expected.sqrt(), "{count} records instead of {expected}");
     client.answer(b"get key-1\r\n");
-    assert_eq!(harness.tenant(1).unwrap().sampled.threshold, flooded.threshold);
+    assert_eq!(harness.tenant(1).unwrap().samples.threshold, flooded.threshold);
     harness.apply(vec![TenantPlan { version: 2, sampling_threshold: SamplingThreshold::ALL, ..open_tenant() }]);
     client.answer(b"get key-1\r\n");
     harness.look();
     client.answer(b"get key-1\r\n");
-    assert_eq!(harness.tenant(1).unwrap().sampled.threshold, SamplingThreshold::ALL);
+    assert_eq!(harness.tenant(1).unwrap().samples.threshold, SamplingThreshold::ALL);
 }

@@ -4,10 +4,10 @@
 //! everything since the last hand-over. So a buffer that fills up does not lose any: the threshold is lowered until there is
 //! room again, and what remains is what the lower threshold would have recorded from the beginning.
 
-use tidemark_types::{Sample, SampleKind, SampleWindow, SamplingThreshold};
+use tidemark_types::{Sample, SampleKind, Samples, SamplingThreshold};
 
-/// Records that a tenant keeps at most between two hand-overs: 128 KiB. More than the estimators of a whole process can
-/// take in a second within their share of the CPU's time, divided by a few busy tenants.
+/// Records that a tenant keeps at most between two hand-overs: 128 KiB. Halving so many takes 12 us, and a shard's lock may
+/// be held for 20; a few tenants that fill theirs every second keep the estimators as busy as they may be.
 const SAMPLES_MAX: usize = 4096;
 /// Each shard's part of that is at least this, so that those of an unevenly used one suffice.
 const SHARD_SAMPLES_MIN: usize = 256;
@@ -15,18 +15,18 @@ const SHARD_SAMPLES_MIN: usize = 256;
 /// What a shard has recorded.
 #[derive(Debug)]
 pub(crate) struct Sampler {
+    /// Only falls between two hand-overs.
     threshold: SamplingThreshold,
-    /// The lowest threshold since the last hand-over is `threshold`: it only falls in between.
-    samples: Vec<Sample>,
-    samples_max: usize,
+    records: Vec<Sample>,
+    records_max: usize,
 }
 
 impl Sampler {
     pub(crate) fn new(threshold: SamplingThreshold, shard_bits: u32) -> Self {
         Self {
             threshold,
-            samples: Vec::new(),
-            samples_max: (SAMPLES_MAX >> shard_bits).max(SHARD_SAMPLES_MIN),
+            records: Vec::new(),
+            records_max: (SAMPLES_MAX >> shard_bits).max(SHARD_SAMPLES_MIN),
         }
     }
 
@@ -43,7 +43,7 @@ impl Sampler {
 
     /// Keeps a record. If there were too many, the threshold is now lower and returned.
     pub(crate) fn push(&mut self, sample: Sample) -> Option<SamplingThreshold> {
-        if let Some(last) = self.samples.last_mut()
+        if let Some(last) = self.records.last_mut()
             && sample.kind == SampleKind::Flush
             && (last.kind, last.db) == (sample.kind, sample.db)
         {
@@ -51,13 +51,13 @@ impl Sampler {
             *last = sample;
             return None;
         }
-        self.samples.push(sample);
-        if self.samples.len() < self.samples_max {
+        self.records.push(sample);
+        if self.records.len() < self.records_max {
             return None;
         }
         // Half of the records go. Their order in the buffer does not matter: each has its number.
-        let middle = self.samples.len() / 2;
-        let (_, median, _) = self.samples.select_nth_unstable_by_key(middle, |sample| sample.order);
+        let middle = self.records.len() / 2;
+        let (_, median, _) = self.records.select_nth_unstable_by_key(middle, |sample| sample.order);
         let lower = SamplingThreshold::below(median.order);
         self.lower_to(lower);
         Some(lower)
@@ -67,45 +67,45 @@ impl Sampler {
     pub(crate) fn lower_to(&mut self, threshold: SamplingThreshold) {
         if threshold < self.threshold {
             self.threshold = threshold;
-            self.samples.retain(|sample| threshold.takes(sample.order));
+            self.records.retain(|sample| threshold.takes(sample.order));
         }
         if threshold == SamplingThreshold::OFF {
-            self.samples = Vec::new();
+            self.records = Vec::new();
         }
     }
 
     /// Hands everything over and begins anew with another threshold.
-    pub(crate) fn take(&mut self, next: SamplingThreshold) -> SampleWindow {
-        SampleWindow {
+    pub(crate) fn take(&mut self, next: SamplingThreshold) -> Samples {
+        Samples {
             threshold: std::mem::replace(&mut self.threshold, next),
-            samples: std::mem::take(&mut self.samples),
+            records: std::mem::take(&mut self.records),
         }
     }
 }
 
-/// One window of several shards': that of the lowest threshold among them, in the order in which things happened. Without
-/// shards nothing has happened, and any threshold would have said so.
-pub(crate) fn merged(windows: Vec<SampleWindow>, without_shards: SamplingThreshold) -> SampleWindow {
-    let lowest = windows.iter().map(|window| window.threshold).min();
+/// The records of a tenant's shards: those that the lowest threshold among them takes, in the order in which things happened.
+/// Without shards nothing has happened, and any threshold would have said so.
+pub(crate) fn merged(shards: Vec<Samples>, without_shards: SamplingThreshold) -> Samples {
+    let lowest = shards.iter().map(|shard| shard.threshold).min();
     let threshold = lowest.unwrap_or(without_shards);
-    let differ = windows.iter().any(|window| window.threshold != threshold);
-    let mut samples = Vec::new();
-    for window in windows {
-        if samples.is_empty() {
-            samples = window.samples;
+    let differ = shards.iter().any(|shard| shard.threshold != threshold);
+    let mut records = Vec::new();
+    for shard in shards {
+        if records.is_empty() {
+            records = shard.records;
         } else {
-            samples.extend(window.samples);
+            records.extend(shard.records);
         }
     }
     if differ {
-        samples.retain(|sample| threshold.takes(sample.order));
+        records.retain(|sample| threshold.takes(sample.order));
     }
-    if let Some(first) = samples.first() {
+    if let Some(first) = records.first() {
         // Numbers may have begun anew at zero meanwhile: they are counted from half a round before one of them.
         let origin = first.sequence.wrapping_sub(1 << 31);
-        samples.sort_unstable_by_key(|sample| sample.sequence.wrapping_sub(origin));
+        records.sort_unstable_by_key(|sample| sample.sequence.wrapping_sub(origin));
     }
-    SampleWindow { threshold, samples }
+    Samples { threshold, records }
 }
 
 #[cfg(test)]

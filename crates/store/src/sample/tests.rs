@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_types::{MIB, Policy, Sample, SampleKind, SampleWindow, SamplingThreshold, UNIT_BYTES, UnixMs};
+use tidemark_types::{MIB, Policy, Sample, SampleKind, Samples, SamplingThreshold, UNIT_BYTES, UnixMs};
 
 use super::{SAMPLES_MAX, SHARD_SAMPLES_MIN, Sampler, merged};
 use crate::hash::{Hasher, KeyHash};
@@ -196,7 +196,7 @@ impl Reference {
 
     /// Compares what is reported with what happened.
     fn report(&mut self) {
-        let SampleWindow { threshold, samples } = self.tenant.report(self.now).sampled;
+        let Samples { threshold, records } = self.tenant.report(self.now).samples;
         let all = std::mem::take(&mut self.all);
         let taken = |threshold: SamplingThreshold| all.iter().filter(move |sample| threshold.takes(sample.order));
         assert!(threshold <= self.threshold);
@@ -204,7 +204,7 @@ impl Reference {
             assert_eq!(threshold, self.threshold, "lowered without need");
         }
         self.lowered += u64::from(threshold < self.threshold);
-        let samples = self.without_repeated_flushes(&samples);
+        let samples = self.without_repeated_flushes(&records);
         let expected = self.without_repeated_flushes(&taken(threshold).copied().collect::<Vec<_>>());
         assert_eq!(samples.len(), expected.len());
         for (sample, mut expected) in samples.iter().zip(expected) {
@@ -305,7 +305,7 @@ fn records_are_what_happened_to_the_keys_that_the_threshold_takes() {
         assert_eq!(
             reference.lowered > 0,
             every > 200,
-            "{} windows were lowered",
+            "lowered {} times",
             reference.lowered
         );
     }
@@ -339,16 +339,16 @@ fn a_report_frees_what_it_hands_over() {
     let mut reference = Reference::new(6, 2, 32 * MIB, SamplingThreshold::ALL);
     (0..500).for_each(|_| reference.operation());
     let report = reference.tenant.report(reference.now);
-    assert!(report.sampled.samples.len() > 350);
-    assert!(report.sample_buffer_bytes >= 32 * report.sampled.samples.len() as u64);
+    assert!(report.samples.records.len() > 350);
+    assert!(report.sample_buffer_bytes >= 32 * report.samples.records.len() as u64);
     assert_eq!(reference.tenant.report(reference.now).sample_buffer_bytes, 0);
 }
 
 #[test]
 fn a_tenant_that_was_never_used_reports_the_threshold_that_it_begins_with() {
     let reference = Reference::new(7, 2, MIB, threshold(3));
-    let window = reference.tenant.report(reference.now).sampled;
-    assert_eq!((window.threshold, window.samples.len()), (threshold(3), 0));
+    let reported = reference.tenant.report(reference.now).samples;
+    assert_eq!((reported.threshold, reported.records.len()), (threshold(3), 0));
 }
 
 fn sample(order: u64, sequence: u32) -> Sample {
@@ -372,9 +372,9 @@ fn a_full_buffer_keeps_half_of_the_records_and_all_of_a_key() {
     assert!((1..SAMPLES_MAX).all(|n| push(&mut sampler, n).is_none()));
     let lower = push(&mut sampler, SAMPLES_MAX).unwrap();
     assert!((0.4..0.6).contains(&(lower.ratio() * 256.0 / 50.0)), "{lower:?}");
-    let window = merged(vec![sampler.take(lower)], lower);
-    assert_eq!(window.threshold, lower);
-    let numbers = window.samples.iter().map(|sample| sample.sequence as usize);
+    let half = merged(vec![sampler.take(lower)], lower);
+    assert_eq!(half.threshold, lower);
+    let numbers = half.records.iter().map(|sample| sample.sequence as usize);
     assert!(numbers.eq((1..=SAMPLES_MAX).filter(|n| lower.takes(keys[n % keys.len()]))));
 }
 
@@ -385,7 +385,7 @@ fn a_key_that_is_most_of_what_happens_goes_too() {
     let orders = (0_u64..).map(|n| if n % 3 == 0 { n << 52 } else { hot });
     let lower = orders.zip(0..).find_map(|(order, n)| sampler.push(sample(order, n)));
     assert_eq!(lower, Some(SamplingThreshold::below(hot)));
-    assert!(sampler.take(SamplingThreshold::OFF).samples.len() <= SHARD_SAMPLES_MIN / 3 + 1);
+    assert!(sampler.take(SamplingThreshold::OFF).records.len() <= SHARD_SAMPLES_MIN / 3 + 1);
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn flushes_alone_fill_nothing() {
     sampler.push(flush(100_001));
     let numbers: Vec<u32> = sampler
         .take(threshold(1000))
-        .samples
+        .records
         .iter()
         .map(|sample| sample.sequence)
         .collect();
@@ -408,37 +408,40 @@ fn flushes_alone_fill_nothing() {
 }
 
 #[test]
-fn windows_of_shards_become_one() {
-    let window = |one_in, samples: &[(u64, u32)]| SampleWindow {
+fn records_of_shards_become_one() {
+    let samples = |one_in, records: &[(u64, u32)]| Samples {
         threshold: threshold(one_in),
-        samples: samples
+        records: records
             .iter()
             .map(|(order, sequence)| sample(*order, *sequence))
             .collect(),
     };
     let (low, high) = (1 << 60, 3 << 62);
-    for (windows, expected) in [
-        (vec![], window(9, &[])),
-        (vec![window(2, &[(low, 1), (low, 2)])], window(2, &[(low, 1), (low, 2)])),
+    for (shards, expected) in [
+        (vec![], samples(9, &[])),
         (
-            vec![window(1, &[(low, 1), (high, 4)]), window(1, &[(high, 2), (low, 3)])],
-            window(1, &[(low, 1), (high, 2), (low, 3), (high, 4)]),
+            vec![samples(2, &[(low, 1), (low, 2)])],
+            samples(2, &[(low, 1), (low, 2)]),
+        ),
+        (
+            vec![samples(1, &[(low, 1), (high, 4)]), samples(1, &[(high, 2), (low, 3)])],
+            samples(1, &[(low, 1), (high, 2), (low, 3), (high, 4)]),
         ),
         // One shard lowered its threshold.
         (
-            vec![window(1, &[(low, 1), (high, 4)]), window(2, &[(low, 3)])],
-            window(2, &[(low, 1), (low, 3)]),
+            vec![samples(1, &[(low, 1), (high, 4)]), samples(2, &[(low, 3)])],
+            samples(2, &[(low, 1), (low, 3)]),
         ),
-        (vec![window(1, &[(high, 4)]), window(2, &[])], window(2, &[])),
+        (vec![samples(1, &[(high, 4)]), samples(2, &[])], samples(2, &[])),
         // The numbers began anew.
         (
             vec![
-                window(1, &[(low, 5), (low, 7)]),
-                window(1, &[(low, u32::MAX), (low, 6)]),
+                samples(1, &[(low, 5), (low, 7)]),
+                samples(1, &[(low, u32::MAX), (low, 6)]),
             ],
-            window(1, &[(low, u32::MAX), (low, 5), (low, 6), (low, 7)]),
+            samples(1, &[(low, u32::MAX), (low, 5), (low, 6), (low, 7)]),
         ),
     ] {
-        assert_eq!(merged(windows.clone(), threshold(9)), expected, "{windows:?}");
+        assert_eq!(merged(shards.clone(), threshold(9)), expected, "{shards:?}");
     }
 }

@@ -219,13 +219,17 @@ impl Shard {
     /// Looks a key up for a client that wants its value: counts for the hit ratio and for eviction.
     #[inline]
     pub fn get(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
-        let (slot, place) = self.lookup_counted(key, now)?;
+        self.count_get(key, now);
+        let (slot, place) = self.lookup(key, now)?;
+        self.counters.hits += 1;
         Some(self.read(slot, place, now))
     }
 
     /// The same for a client whose reads shall not count as uses (CLIENT NO-TOUCH): counts for the hit ratio only.
     pub fn get_unused(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
-        let (_, place) = self.lookup_counted(key, now)?;
+        self.count_get(key, now);
+        let (_, place) = self.lookup(key, now)?;
+        self.counters.hits += 1;
         Some(self.found(place))
     }
 
@@ -402,19 +406,13 @@ impl Shard {
             })
     }
 
-    /// Finds a key's item as [`Self::lookup`] does, counts it for the hit ratio, and records it if the key is sampled.
+    /// Counts a get that is about to be done, and records it if the key is sampled.
     #[inline]
-    fn lookup_counted(&mut self, key: &Key<'_>, now: UnixMs) -> Option<(Slot, u64)> {
-        let found = self.lookup(key, now);
+    fn count_get(&mut self, key: &Key<'_>, now: UnixMs) {
         self.counters.gets += 1;
-        self.counters.hits += u64::from(found.is_some());
         if self.is_sampled(key) {
-            match found {
-                Some((_, place)) => self.sample_item(SampleKind::GetHit, key, place, now),
-                None => self.sample_absent(SampleKind::GetMiss, key, now),
-            }
+            self.sample_get(key, now);
         }
-        found
     }
 
     /// Finds a key's item; one that has expired or was flushed is removed instead.

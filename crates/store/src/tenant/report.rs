@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidemark_types::{Sample, SampleWindow, SamplingThreshold, ShardSnapshot, UnixMs};
+use tidemark_types::{Sample, Samples, SamplingThreshold, ShardSnapshot, UnixMs};
 
 use super::TenantStore;
 use crate::sample::merged;
@@ -16,7 +16,7 @@ pub struct TenantReport {
     /// Since the tenant was created.
     pub counters: Counters,
     /// Since the last report.
-    pub sampled: SampleWindow,
+    pub samples: Samples,
     /// Memory that the samples took until now.
     pub sample_buffer_bytes: u64,
 }
@@ -26,20 +26,20 @@ impl TenantStore {
     /// with the threshold that was set last.
     pub fn report(self: &Arc<Self>, now: UnixMs) -> TenantReport {
         let mut counters = Counters::default();
-        let mut windows = Vec::new();
+        let mut recorded = Vec::new();
         let shards = 0..self.cells.get().map_or(0, |cells| cells.len());
         let snapshots = shards.map(|shard| {
             let mut guard = self.lock(shard);
             counters.add(&guard.counters());
-            windows.push(guard.shard.take_samples());
+            recorded.push(guard.shard.take_samples());
             guard.snapshot(now)
         });
         let shards = snapshots.collect();
-        let held: usize = windows.iter().map(|window| window.samples.capacity()).sum();
+        let held: usize = recorded.iter().map(|samples| samples.records.capacity()).sum();
         TenantReport {
             shards,
             counters,
-            sampled: merged(windows, self.sampling_threshold()),
+            samples: merged(recorded, self.sampling_threshold()),
             sample_buffer_bytes: (held * size_of::<Sample>()) as u64,
         }
     }
