@@ -1,7 +1,7 @@
 //! Loads: which keys are asked for, in which order, written to files before anything is measured, so that the measuring
 //! process neither generates keys nor reads compressed traces.
 //!
-//! Invariant: a load follows from its name, the seed and the scale.
+//! Invariant: a load follows from its name, the seed and the scale, which makes everything smaller alike.
 
 use std::collections::HashSet;
 use std::env;
@@ -18,15 +18,17 @@ use tidemark_lab::trace::Trace;
 use crate::engine::{KEY_BYTES, PAYLOAD_BYTES};
 
 /// Keys of the generated load.
-const ZIPF_KEYS: u64 = 4_000_000;
+const ZIPF_KEYS: f64 = 4e6;
 /// Its exponent.
 const ZIPF_ALPHA: f64 = 0.99;
 /// Operations that fill a cache: three times as many misses as 128 MiB hold items.
 const ZIPF_FILL: f64 = 20e6;
 /// Operations that are timed.
 const ZIPF_TIMED: f64 = 10e6;
-/// Traces are repeated until so many operations are timed: half a second in the slowest cache.
-const TRACE_TIMED: f64 = 2e6;
+/// More requests than a trace has.
+const TRACE_REQUESTS: f64 = 1e7;
+/// Traces are repeated until so many operations are timed: some seconds in the slowest cache.
+const TRACE_TIMED: f64 = 4e6;
 
 /// A load by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +123,7 @@ impl Load {
     }
 }
 
-/// Writes a load into a folder. `scale` is the part of the operations that are to be done; traces are read whole.
+/// Writes a load into a folder; `scale` is the part of it that is wanted.
 pub(crate) fn prepare(name: Name, seed: u64, scale: f64, folder: &Path) -> Result<Load> {
     let path = |kind: &str| folder.join(format!("{name}.{kind}"));
     let mut files = Files {
@@ -132,14 +134,24 @@ pub(crate) fn prepare(name: Name, seed: u64, scale: f64, folder: &Path) -> Resul
         distinct_count: 0,
     };
     let (fill, timed) = match name.trace() {
-        Some(trace) => (write_trace(&trace, &mut files)?, (TRACE_TIMED * scale) as usize),
+        Some(trace) => {
+            let requests = (TRACE_REQUESTS * scale) as usize;
+            (
+                write_trace(&trace, requests, &mut files)?,
+                (TRACE_TIMED * scale) as usize,
+            )
+        }
         None => {
             let (fill, timed) = ((ZIPF_FILL * scale) as usize, (ZIPF_TIMED * scale) as usize);
-            write_zipf(seed, fill + timed, &mut files)?;
+            write_zipf(seed, (ZIPF_KEYS * scale) as u64, fill + timed, &mut files)?;
             (fill, timed)
         }
     };
-    files.keys.flush().and_then(|()| files.distinct.flush()).context("the keys can not be written")?;
+    files
+        .keys
+        .flush()
+        .and_then(|()| files.distinct.flush())
+        .context("the keys can not be written")?;
     Ok(Load {
         name,
         keys: path("keys"),
@@ -159,12 +171,16 @@ struct Files {
 
 impl Files {
     fn ask(&mut self, key: u64) -> Result<()> {
-        self.keys.write_all(self.text.of(key)).context("the keys can not be written")
+        self.keys
+            .write_all(self.text.of(key))
+            .context("the keys can not be written")
     }
 
     fn note(&mut self, key: u64) -> Result<()> {
         self.distinct_count += 1;
-        self.distinct.write_all(self.text.of(key)).context("the keys can not be written")
+        self.distinct
+            .write_all(self.text.of(key))
+            .context("the keys can not be written")
     }
 }
 
@@ -173,19 +189,20 @@ fn create(path: &Path) -> Result<BufWriter<File>> {
     Ok(BufWriter::new(file))
 }
 
-fn write_zipf(seed: u64, count: usize, files: &mut Files) -> Result<()> {
-    let keys = Keys::new(ZIPF_KEYS, Distribution::Zipf { alpha: ZIPF_ALPHA }, Order::Scrambled)?;
+fn write_zipf(seed: u64, keys: u64, count: usize, files: &mut Files) -> Result<()> {
+    let distinct = 0..keys;
+    let keys = Keys::new(keys, Distribution::Zipf { alpha: ZIPF_ALPHA }, Order::Scrambled)?;
     let mut rng = Rng::new(seed);
     for _ in 0..count {
         files.ask(keys.draw(&mut rng))?;
     }
-    (0..ZIPF_KEYS).try_for_each(|key| files.note(key))
+    distinct.into_iter().try_for_each(|key| files.note(key))
 }
 
-/// Returns the number of requests.
-fn write_trace(path: &Path, files: &mut Files) -> Result<usize> {
+/// Writes the first requests of a trace; returns how many.
+fn write_trace(path: &Path, requests: usize, files: &mut Files) -> Result<usize> {
     let (mut seen, mut count) = (HashSet::new(), 0);
-    for request in Trace::open(path, None)? {
+    for request in Trace::open(path, None)?.take(requests) {
         let key = request?.key;
         files.ask(key)?;
         if seen.insert(key) {
@@ -206,8 +223,8 @@ mod tests {
         let written = |seed| {
             let folder = tempfile::tempdir().unwrap();
             let load = prepare(Name::Zipf, seed, 1e-4, folder.path()).unwrap();
-            assert_eq!((load.fill, load.timed, load.distinct_count), (2000, 1000, ZIPF_KEYS));
-            assert_eq!(fs::metadata(&load.distinct).unwrap().len(), ZIPF_KEYS * KEY_BYTES as u64);
+            assert_eq!((load.fill, load.timed, load.distinct_count), (2000, 1000, 400));
+            assert_eq!(fs::metadata(&load.distinct).unwrap().len(), 400 * KEY_BYTES as u64);
             fs::read(&load.keys).unwrap()
         };
         assert_eq!(written(1).len(), 3000 * KEY_BYTES);

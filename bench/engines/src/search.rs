@@ -36,7 +36,10 @@ pub(crate) fn capacity_for(
     let (mut below, mut above): (Option<Found>, Option<Found>) = (None, None);
     let mut capacity = guess.max(1);
     for _ in 0..goal.steps {
-        let found = Found { capacity, measured: measure(capacity)? };
+        let found = Found {
+            capacity,
+            measured: measure(capacity)?,
+        };
         let figure = found.measured as f64;
         if figure > most {
             above = above.filter(|above| above.capacity < capacity).or(Some(found));
@@ -67,7 +70,11 @@ pub(crate) fn capacity_for(
 mod tests {
     use super::*;
 
-    const GOAL: Goal = Goal { target: 10_000, tolerance: 0.01, steps: 12 };
+    const GOAL: Goal = Goal {
+        target: 10_000,
+        tolerance: 0.01,
+        steps: 12,
+    };
 
     fn check(of: impl Fn(u64) -> u64, measured: Option<std::ops::RangeInclusive<u64>>) {
         let mut steps = 0;
@@ -81,7 +88,10 @@ mod tests {
             None => assert_eq!(found, None),
             Some(range) => {
                 let found = found.unwrap();
-                assert!(range.contains(&found.measured) && of(found.capacity) == found.measured, "{found:?}");
+                assert!(
+                    range.contains(&found.measured) && of(found.capacity) == found.measured,
+                    "{found:?}"
+                );
             }
         }
     }
@@ -94,7 +104,10 @@ mod tests {
         // A table that doubles: nothing between 8,192 and 16,384.
         check(|capacity| capacity.next_power_of_two(), Some(8_192..=8_192));
         // A table that doubles beside what grows evenly: the step at 6,000 leads past the goal.
-        check(|capacity| capacity + if capacity > 6_000 { 8_000 } else { 1_000 }, Some(6_900..=7_000));
+        check(
+            |capacity| capacity + if capacity > 6_000 { 8_000 } else { 1_000 },
+            Some(6_900..=7_000),
+        );
         // What is needed at least is too much.
         check(|capacity| capacity + 20_000, None);
     }

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::http::StatusCode;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tidemark_control::{Change, Refusal, RefusalKind, Rotation, SETTINGS, ServerPatch, Setting, SettingsPatch};
 use tidemark_types::{Permissions, Policy};
 
 use crate::answer::ApiError;
+use crate::unique::Unique;
 
 /// The largest body: a hundred times what the longest request needs.
 const MAX_BODY_BYTES: usize = 64 << 10;
@@ -17,12 +19,17 @@ const BODY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A body that is one JSON object; `None` for an empty body.
 pub(crate) async fn read_object(body: Body) -> Result<Option<Map<String, Value>>, ApiError> {
-    let reading = tokio::time::timeout(BODY_PATIENCE, axum::body::to_bytes(body, MAX_BODY_BYTES));
+    // A length that is announced is refused before anything of it is received.
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+        return Err(too_large());
+    }
+    let reading = tokio::time::timeout(BODY_PATIENCE, Limited::new(body, MAX_BODY_BYTES).collect());
     let bytes = match reading.await {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(_)) => {
-            let message = format!("the body is broken off or longer than {MAX_BODY_BYTES} bytes");
-            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message));
+        Ok(Ok(collected)) => collected.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
+        Ok(Err(error)) => {
+            let message = format!("the body is broken off: {error}");
+            return Err(ApiError::new(StatusCode::BAD_REQUEST, "broken_off", message));
         }
         Err(_) => {
             let message = format!("the body did not arrive within {} s", BODY_PATIENCE.as_secs());
@@ -33,9 +40,9 @@ pub(crate) async fn read_object(body: Body) -> Result<Option<Map<String, Value>>
         return Ok(None);
     }
     match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(object)) => Ok(Some(object)),
+        Ok(Unique(Value::Object(object))) => Ok(Some(object)),
         Ok(_) => Err(bad_json("a JSON object is needed")),
-        Err(error) => Err(bad_json(&format!("the body is not JSON: {error}"))),
+        Err(error) => Err(bad_json(&format!("the body can not be read: {error}"))),
     }
 }
 
@@ -44,6 +51,11 @@ pub(crate) async fn read_needed_object(body: Body) -> Result<Map<String, Value>,
     read_object(body)
         .await?
         .ok_or_else(|| bad_json("the body is empty: a JSON object is needed"))
+}
+
+fn too_large() -> ApiError {
+    let message = format!("the body is longer than {MAX_BODY_BYTES} bytes");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
 }
 
 fn bad_json(message: &str) -> ApiError {

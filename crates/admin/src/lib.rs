@@ -14,12 +14,13 @@ mod body;
 mod listen;
 mod routes;
 mod token;
+mod unique;
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use listen::{Admin, BoundAdmin};
+pub use listen::{Admin, BoundAdmin, longest_socket_path};
 
 /// How the admin API is set up.
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ use tidemark_control::ControlHandle;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 
-use crate::routes::router;
+use crate::routes::{Guard, router};
 use crate::token::Token;
 use crate::{AdminConfig, AdminError};
 
@@ -68,17 +68,19 @@ impl BoundAdmin {
     /// # Errors
     /// A socket can not be bound, or the token's file not be read or written.
     pub fn bind(config: &AdminConfig) -> Result<Self, AdminError> {
-        let (token, is_new_token) = Token::load_or_create(&config.folder)?;
         let tcp = config.address.map(bind_tcp).transpose()?;
         let path = config.folder.join(SOCKET_NAME);
         let unix = bind_unix(&config.folder, &path).map_err(|source| AdminError::Socket {
             path: path.clone(),
             source,
         })?;
+        let socket = SocketFile(path);
+        // Last: a start that fails before has made no token that nobody was shown.
+        let (token, is_new_token) = Token::load_or_create(&config.folder)?;
         Ok(Self {
             tcp,
             unix,
-            socket: SocketFile(path),
+            socket,
             token,
             is_new_token,
         })
@@ -108,7 +110,11 @@ impl BoundAdmin {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed("an event queue"))?;
         let (stop, stopped) = watch::channel(());
-        let routers = (router(control.clone(), Some(self.token)), router(control.clone(), None));
+        let guard = Guard {
+            token: self.token,
+            is_loopback: self.tcp.as_ref().is_some_and(|(_, address)| address.ip().is_loopback()),
+        };
+        let routers = (router(control.clone(), Some(guard)), router(control.clone(), None));
         let (tcp, unix) = {
             let _guard = runtime.enter();
             let tcp = self
@@ -140,6 +146,11 @@ impl BoundAdmin {
             _socket: self.socket,
         })
     }
+}
+
+/// The longest path of a socket that [`BoundAdmin::bind`] makes in a data folder; the system limits its length.
+pub fn longest_socket_path(folder: &Path) -> PathBuf {
+    folder.join(NEW_SOCKET_NAME)
 }
 
 /// The running admin API.

@@ -18,21 +18,27 @@ use crate::body;
 use crate::token::Token;
 
 /// Paths that belong to capabilities of later versions. They are known, so that a client is told what it meets.
-const LATER: [&str; 5] = [
-    "/metrics",
-    "/api/v1/usage",
-    "/api/v1/events",
-    "/api/v1/tenants/{name}/curve",
-    "/api/v1/tenants/{name}/moves",
-];
+const LATER: [&str; 3] = [METRICS, "/api/v1/usage", "/api/v1/events"];
+/// As [`LATER`], of one tenant.
+const LATER_OF_TENANT: [&str; 2] = ["/api/v1/tenants/{name}/curve", "/api/v1/tenants/{name}/moves"];
+const METRICS: &str = "/metrics";
 /// What needs no token: it says nothing that a connection attempt would not.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Who may call over a listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Guard {
+    /// What each call must carry.
+    pub(crate) token: Token,
+    /// Whether it listens on loopback, where scrapers need no token.
+    pub(crate) is_loopback: bool,
+}
 
 type Result<T> = std::result::Result<T, ApiError>;
 type Name = std::result::Result<Path<String>, PathRejection>;
 
-/// Every path of the API. With a token, calls must carry it; without one, whoever can connect may command.
-pub(crate) fn router(control: ControlHandle, token: Option<Token>) -> Router {
+/// Every path of the API. With a guard, calls must carry its token; without one, whoever can connect may command.
+pub(crate) fn router(control: ControlHandle, guard: Option<Guard>) -> Router {
     let mut router = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -46,19 +52,23 @@ pub(crate) fn router(control: ControlHandle, token: Option<Token>) -> Router {
     for path in LATER {
         router = router.route(path, any(later));
     }
+    for path in LATER_OF_TENANT {
+        router = router.route(path, any(later_of_tenant));
+    }
     router = router
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(no_such_path);
-    if let Some(token) = token {
-        router = router.layer(from_fn_with_state(token, check_token));
+    if let Some(guard) = guard {
+        router = router.layer(from_fn_with_state(guard, check_token));
     }
     router.with_state(control)
 }
 
-async fn check_token(State(token): State<Token>, request: Request, next: Next) -> Response {
+async fn check_token(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let header = request.headers().get(header::AUTHORIZATION);
-    let is_allowed = header.is_some_and(|value| token.is_in(value.as_bytes()));
-    if is_allowed || OPEN.contains(&request.uri().path()) {
+    let is_allowed = header.is_some_and(|value| guard.token.is_in(value.as_bytes()));
+    let path = request.uri().path();
+    if is_allowed || OPEN.contains(&path) || (guard.is_loopback && path == METRICS) {
         return next.run(request).await;
     }
     let message = "this needs the token from admin.token in the data folder, as `Authorization: Bearer TOKEN`";
@@ -131,6 +141,12 @@ async fn rotate(State(control): State<ControlHandle>, name: Name, body: Body) ->
 async fn later(uri: Uri) -> ApiError {
     let message = format!("{} is not available in this version", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, "not_available", message)
+}
+
+/// Of a tenant that does not exist, that comes first.
+async fn later_of_tenant(State(control): State<ControlHandle>, name: Name, uri: Uri) -> Result<ApiError> {
+    control.tenant(text(name)?).await?;
+    Ok(later(uri).await)
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {

@@ -78,8 +78,13 @@ struct Reply {
 
 impl Reply {
     fn read(mut stream: impl Read) -> Self {
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
+        let mut text = Vec::new();
+        match stream.read_to_end(&mut text) {
+            // An answer to what was not read to its end is followed by a reset.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+            read => drop(read.unwrap()),
+        }
+        let text = String::from_utf8(text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         Self {
             status: head.split(' ').nth(1).unwrap().parse().unwrap(),
@@ -361,6 +366,8 @@ fn mistakes_are_answered_by_code_and_field() {
             "not_available",
             "",
         ),
+        ("GET", "/api/v1/tenants/nope/curve", Value::Null, 404, "not_found", ""),
+        ("GET", "/api/v1/tenants/nope/moves", Value::Null, 404, "not_found", ""),
         (
             "GET",
             "/api/v1/usage?tenant=shop",
@@ -402,17 +409,31 @@ fn mistakes_are_answered_by_code_and_field() {
 #[test]
 fn bodies_that_are_no_json_or_too_long() {
     let scene = start();
-    let too_long = vec![b' '; (64 << 10) + 1];
+    let longest = " ".repeat(64 << 10);
     let nested = "[".repeat(10_000);
     for (body, status, code) in [
         (b"{".as_slice(), 400, "bad_json"),
         (b"\xff\xfe", 400, "bad_json"),
         (b"{\"name\": \"x\"} x", 400, "bad_json"),
         (nested.as_bytes(), 400, "bad_json"),
-        (&too_long, 413, "too_large"),
+        (b"{\"name\": \"x\", \"name\": \"y\"}", 400, "bad_json"),
+        (longest.as_bytes(), 400, "bad_json"),
     ] {
         let reply = scene.call_raw("POST", "/api/v1/tenants", body);
         assert_eq!((reply.status, reply.code()), (status, code));
+    }
+    // Nothing of what is only announced is waited for; what ends within a chunk is told from what is too long.
+    let chunk = format!("Transfer-Encoding: chunked\r\n\r\n10001\r\n{longest} ");
+    for (rest, status, code) in [
+        ("Content-Length: 65537\r\n\r\n", 413, "too_large"),
+        ("Transfer-Encoding: chunked\r\n\r\nx\r\n", 400, "broken_off"),
+        (&chunk, 413, "too_large"),
+    ] {
+        let mut stream = scene.unix();
+        let head = "POST /api/v1/tenants HTTP/1.1\r\nHost: x\r\nConnection: close\r\n";
+        stream.write_all(format!("{head}{rest}").as_bytes()).unwrap();
+        let reply = Reply::read(stream);
+        assert_eq!((reply.status, reply.code()), (status, code), "{}", &rest[..30]);
     }
     // A length that is promised and not sent, and bytes that are no HTTP: the connection ends, the server goes on.
     for bytes in [
@@ -444,6 +465,7 @@ fn over_tcp_the_token_is_needed() {
         ("/api/v1/events", "", 401),
         ("/healthz", "", 200),
         ("/readyz", "", 200),
+        ("/metrics", "", 404),
     ] {
         let reply = scene.over_tcp(path, headers);
         assert_eq!(reply.status, status, "{path} {headers}");
@@ -537,5 +559,9 @@ fn a_taken_address_is_named() {
     assert!(
         matches!(&error, AdminError::Bind { address: named, .. } if *named == address),
         "{error}"
+    );
+    assert!(
+        !folder.path().join("admin.token").exists(),
+        "a start that fails makes no token that nobody is shown"
     );
 }

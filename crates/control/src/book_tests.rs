@@ -143,9 +143,11 @@ fn a_plan_names_only_what_changed_and_says_all_of_it() {
 
 #[test]
 fn first_grants_stay_within_the_cap() {
-    for (cap_bytes, pool_bytes, first_grant_bytes) in
-        [(None, GIB, 20 * MIB), (Some(MIB), GIB, MIB), (Some(30 * MIB), GIB, 20 * MIB)]
-    {
+    for (cap_bytes, pool_bytes, first_grant_bytes) in [
+        (None, GIB, 20 * MIB),
+        (Some(MIB), GIB, MIB),
+        (Some(30 * MIB), GIB, 20 * MIB),
+    ] {
         let mut tenant = record(0);
         tenant.settings.cap_bytes = cap_bytes;
         let plan = Book::new(pool_bytes, 2, vec![tenant]).plan(UnixMs(0)).unwrap();

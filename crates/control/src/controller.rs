@@ -149,11 +149,16 @@ impl Controller {
         })
     }
 
+    /// The floors that are to be kept: of all tenants but those that are being removed and this one.
+    fn floors(&self, but: Option<TenantId>) -> impl Iterator<Item = u64> {
+        let tenants = self.book.tenants();
+        tenants
+            .filter(move |tenant| Some(tenant.record.id) != but && !tenant.is_removing)
+            .filter_map(|tenant| tenant.record.settings.floor_bytes)
+    }
+
     fn warn_of_floors(&self) {
-        let floors = self
-            .book
-            .tenants()
-            .filter_map(|tenant| tenant.record.settings.floor_bytes);
+        let floors = self.floors(None);
         if let Err(refusal) = check_floors(floors, self.book.pool_bytes(), "") {
             tracing::warn!("{refusal}: each is kept only in part");
         }
@@ -280,13 +285,7 @@ impl Controller {
         let Some(floor) = settings.floor_bytes else {
             return Ok(());
         };
-        let others = self
-            .book
-            .tenants()
-            .filter(|tenant| Some(tenant.record.id) != id && !tenant.is_removing);
-        let floors = others
-            .filter_map(|tenant| tenant.record.settings.floor_bytes)
-            .chain([floor]);
+        let floors = self.floors(id).chain([floor]);
         check_floors(floors, self.book.pool_bytes(), "goals.floor_bytes")
     }
 
@@ -338,11 +337,7 @@ impl Controller {
         let pool_bytes = server.pool.map_or(self.config.pool_bytes, |pool| pool.bytes);
         if pool_bytes != self.book.pool_bytes() {
             check_pool(pool_bytes, self.config.pool_limit_bytes)?;
-            let floors = self
-                .book
-                .tenants()
-                .filter_map(|tenant| tenant.record.settings.floor_bytes);
-            check_floors(floors, pool_bytes, "pool_bytes")?;
+            check_floors(self.floors(None), pool_bytes, "pool_bytes")?;
         }
         self.change_server(server)?;
         tracing::info!(pool_bytes, round_period = ?self.round_period(), "server set");

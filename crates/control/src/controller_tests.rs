@@ -301,7 +301,7 @@ fn secrets_rotate_two_at_a_time() {
 fn a_removal_is_answered_when_the_memory_is_back() {
     let folder = tempfile::tempdir().unwrap();
     let mut scene = Scene::new(folder.path());
-    scene.create("shop", SettingsPatch::default());
+    scene.create("shop", floor(512 * MIB));
     scene.data_plane.set_demand("shop", GIB);
     scene.seconds(1);
     scene.data_plane.withhold_removed(true);
@@ -318,6 +318,8 @@ fn a_removal_is_answered_when_the_memory_is_back() {
         refusal(scene.controller.set_tenant("shop", cap(MIB))).0,
         RefusalKind::NotFound
     );
+    // Nobody needs its floor any more.
+    scene.controller.set_server(pool(256 * MIB)).unwrap();
 
     scene.data_plane.withhold_removed(false);
     scene.seconds(1);
@@ -347,7 +349,7 @@ fn a_removal_whose_memory_stays_away_says_so_after_ten_seconds() {
 }
 
 #[test]
-fn the_open_tenant_can_be_removed_for_good() {
+fn the_open_tenant_can_be_removed_for_good_and_made_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut scene = Scene::new(folder.path());
     let (sender, mut receiver) = oneshot::channel();
@@ -355,7 +357,10 @@ fn the_open_tenant_can_be_removed_for_good() {
     scene.seconds(1);
     receiver.try_recv().unwrap().unwrap();
     drop(scene);
-    assert!(Scene::new(folder.path()).controller.tenants().is_empty());
+    let mut scene = Scene::new(folder.path());
+    assert!(scene.controller.tenants().is_empty());
+    scene.create("default", SettingsPatch::default());
+    assert!(scene.data_plane.tenant("default").unwrap().0.open);
 }
 
 #[test]

@@ -114,10 +114,7 @@ impl ControlHandle {
 
     /// Whether the server is ready. Needs no answer of the control thread, which may hang.
     pub fn readiness(&self) -> Readiness {
-        let age = self
-            .clock
-            .now()
-            .since(self.shared.last_round());
+        let age = self.clock.now().since(self.shared.last_round());
         let period = Duration::from_millis(self.shared.period_ms.load(Ordering::Relaxed));
         let is_stale = age > (period * STALE_AFTER_ROUNDS).max(STALE_AFTER_AT_LEAST);
         Readiness {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidemark_types::{MIB, Policy, Size, TenantName, UNIT_BYTES};
+use tidemark_types::{MIB, Policy, Size, TenantName, UNIT_BYTES, format_duration};
 
 use crate::error::{Refusal, RefusalKind};
 use crate::grant::grantable_bytes;
@@ -12,6 +12,8 @@ use crate::grant::grantable_bytes;
 /// The least cap of a tenant: one small segment and its index for each of a few shards fit, so that the tenant can
 /// work.
 pub const MIN_CAP_BYTES: u64 = MIB;
+/// The most cap of a tenant: more than any machine has, and the state file's signed integers hold it.
+pub(crate) const MAX_CAP_BYTES: u64 = 1 << 60;
 /// The least pool: the reserve, and a few tenants of the least cap.
 pub const MIN_POOL_BYTES: u64 = 8 * MIB;
 /// The most tenants of one server: beyond it, listing them and loading the state file at the start would take seconds.
@@ -127,21 +129,22 @@ pub const SETTINGS: [Setting; 12] = [
 /// Checks one tenant's settings by themselves.
 ///
 /// # Errors
-/// A cap below [`MIN_CAP_BYTES`], a floor above the cap.
+/// A cap below [`MIN_CAP_BYTES`] or above [`MAX_CAP_BYTES`], a floor above the cap.
 pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
     if let Some(cap) = settings.cap_bytes
-        && cap < MIN_CAP_BYTES
+        && !(MIN_CAP_BYTES..=MAX_CAP_BYTES).contains(&cap)
     {
         return Err(Refusal::new(
             RefusalKind::Invalid,
             format!(
-                "a cap of {} is too small: at least {} are needed",
+                "a cap of {} is not possible: allowed are {} to {}",
                 Size(cap),
-                Size(MIN_CAP_BYTES)
+                Size(MIN_CAP_BYTES),
+                Size(MAX_CAP_BYTES)
             ),
         )
         .field("goals.cap_bytes")
-        .allowed([format!("at least {MIN_CAP_BYTES}"), "null".into()]));
+        .allowed([format!("{MIN_CAP_BYTES} to {MAX_CAP_BYTES}"), "null".into()]));
     }
     if let (Some(floor), Some(cap)) = (settings.floor_bytes, settings.cap_bytes)
         && floor > cap
@@ -192,7 +195,8 @@ pub(crate) fn check_pool(pool_bytes: u64, limit_bytes: u64) -> Result<(), Refusa
             "{} of memory is not possible: allowed are {} to {}",
             Size(pool_bytes),
             Size(MIN_POOL_BYTES),
-            Size(limit_bytes)
+            // A machine's memory is no round number of anything.
+            Size(limit_bytes - limit_bytes % MIB)
         ),
     )
     .field("pool_bytes")
@@ -207,16 +211,20 @@ pub(crate) fn check_round_period(period: Duration) -> Result<(), Refusal> {
     if (MIN_ROUND_PERIOD..=MAX_ROUND_PERIOD).contains(&period) {
         return Ok(());
     }
-    let allowed = format!("{} to {}", MIN_ROUND_PERIOD.as_micros(), MAX_ROUND_PERIOD.as_micros());
     Err(Refusal::new(
         RefusalKind::Invalid,
         format!(
-            "a round period of {} us is not possible: allowed are {allowed} us",
-            period.as_micros()
+            "a round period of {} is not possible: allowed are {} to {}",
+            format_duration(period),
+            format_duration(MIN_ROUND_PERIOD),
+            format_duration(MAX_ROUND_PERIOD)
         ),
     )
     .field("round_period_us")
-    .allowed([allowed, "null".into()]))
+    .allowed([
+        format!("{} to {}", MIN_ROUND_PERIOD.as_micros(), MAX_ROUND_PERIOD.as_micros()),
+        "null".into(),
+    ]))
 }
 
 /// Reads a tenant's name out of a request.
@@ -247,6 +255,8 @@ mod tests {
             (Some(u64::MAX), None, None),
             (None, Some(MIN_CAP_BYTES - 1), Some("goals.cap_bytes")),
             (None, Some(0), Some("goals.cap_bytes")),
+            (None, Some(MAX_CAP_BYTES), None),
+            (None, Some(MAX_CAP_BYTES + 1), Some("goals.cap_bytes")),
             (Some(MIB + 1), Some(MIB), Some("goals.floor_bytes")),
         ] {
             let settings = TenantSettings {

@@ -6,6 +6,7 @@ use std::path::Path;
 use tidemark_types::Policy;
 
 use super::*;
+use crate::settings::MAX_CAP_BYTES;
 
 const NOW: UnixMs = UnixMs(1_700_000_000_000);
 
@@ -20,7 +21,7 @@ fn secret(byte: u8) -> StoredSecret {
 fn settings() -> TenantSettings {
     TenantSettings {
         floor_bytes: Some(0),
-        cap_bytes: Some(u64::MAX),
+        cap_bytes: Some(MAX_CAP_BYTES),
         policy: Some(Policy::Fifo),
     }
 }
@@ -122,6 +123,8 @@ enum Harm {
     Flipped,
     /// One letter of one of the two places where SQLite keeps the name: in the table and in the index.
     Misindexed,
+    /// A free page that is not there, in the header (SQLite file format, 1.3.9).
+    Miscounted,
     FolderInstead,
     Sql(&'static str),
 }
@@ -139,6 +142,10 @@ impl Harm {
             Self::Misindexed => {
                 let place = bytes.windows(7).rposition(|window| window == b"default").unwrap();
                 bytes[place] ^= 1;
+                fs::write(path, bytes).unwrap();
+            }
+            Self::Miscounted => {
+                bytes[39] = 1;
                 fs::write(path, bytes).unwrap();
             }
             Self::FolderInstead => {
@@ -159,6 +166,7 @@ fn what_is_not_a_whole_state_file_is_refused_and_left_alone() {
         ("is damaged", Harm::Halved),
         ("is damaged", Harm::Flipped),
         ("index", Harm::Misindexed),
+        ("(Freelist: ", Harm::Miscounted),
         ("can not open", Harm::FolderInstead),
         (
             "but not a state file of Tidemark",
@@ -182,6 +190,30 @@ fn what_is_not_a_whole_state_file_is_refused_and_left_alone() {
         (
             "unknown permissions",
             Harm::Sql("INSERT INTO secrets VALUES (1, 0, zeroblob(32), 16, 0)"),
+        ),
+        (
+            "`cap_bytes` is negative",
+            Harm::Sql("UPDATE tenants SET cap_bytes = -1"),
+        ),
+        (
+            "the floor of 2MiB is above the cap of 1MiB",
+            Harm::Sql("UPDATE tenants SET floor_bytes = 2097152, cap_bytes = 1048576"),
+        ),
+        (
+            "there is a secret of no tenant",
+            Harm::Sql("PRAGMA foreign_keys = OFF; INSERT INTO secrets VALUES (7, 0, zeroblob(32), 15, 0)"),
+        ),
+        (
+            "not numbered from 0",
+            Harm::Sql("INSERT INTO secrets VALUES (1, 5, zeroblob(32), 15, 0)"),
+        ),
+        (
+            "a round period of 0ns is not possible",
+            Harm::Sql("INSERT INTO server VALUES ('round_period_us', 0)"),
+        ),
+        (
+            "only one of `pool_bytes` and",
+            Harm::Sql("INSERT INTO server VALUES ('pool_bytes', 67108864)"),
         ),
         ("`x` is not known", Harm::Sql("INSERT INTO server VALUES ('x', 1)")),
     ] {

@@ -45,6 +45,14 @@ pub enum Error {
         /// What the server said.
         reply: String,
     },
+    /// The server stored memcached's login as an ordinary value: it has no such tenant, or another secret.
+    #[error("{address} did not take the login of tenant `{tenant}`: no such tenant, or the wrong secret")]
+    LoginNotTaken {
+        /// The server's address.
+        address: SocketAddr,
+        /// The tenant.
+        tenant: String,
+    },
     /// The server closed a connection that was in use.
     #[error("{address} closed the connection")]
     Closed {
@@ -158,7 +166,7 @@ impl Error {
             | Self::Address { .. }
             | Self::Trace(TraceError::UnknownFormat { .. } | TraceError::UnknownName { .. }) => Fault::Usage,
             Self::Trace(TraceError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => Fault::NotFound,
-            Self::Login { .. } | Self::Refused { .. } => Fault::Denied,
+            Self::Login { .. } | Self::LoginNotTaken { .. } | Self::Refused { .. } => Fault::Denied,
             _ => Fault::Failed,
         }
     }

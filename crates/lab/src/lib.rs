@@ -8,13 +8,13 @@
 
 pub mod bench;
 pub mod client;
+pub mod curve;
 mod error;
 pub mod experiment;
 pub mod load;
 mod process_cpu;
 pub mod progress;
 pub mod replay;
-pub mod sim;
 pub mod trace;
 
 pub use error::{Error, Fault};

@@ -31,7 +31,13 @@ pub(crate) struct Acceptor {
 
 impl Acceptor {
     pub(crate) fn new(listeners: Vec<(TcpListener, Protocol)>) -> io::Result<Self> {
-        Ok(Self { listeners, is_ready: true, retry_at: None, spare: Some(spare()?), next_worker: 0 })
+        Ok(Self {
+            listeners,
+            is_ready: true,
+            retry_at: None,
+            spare: Some(spare()?),
+            next_worker: 0,
+        })
     }
 
     /// The system says that connections are waiting.
@@ -90,11 +96,13 @@ impl Acceptor {
     /// Accepting failed for want of something. Without a descriptor the connection is accepted with the spare one and
     /// refused, so that its client learns at once and the system does not report it again and again.
     fn survive(&mut self, listener: usize, error: &io::Error, shared: &Shared) {
-        let no_descriptor =
-            [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].map(rustix::io::Errno::raw_os_error);
+        let no_descriptor = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].map(rustix::io::Errno::raw_os_error);
         if error.raw_os_error().is_some_and(|code| no_descriptor.contains(&code)) {
             self.spare = None;
-            while let Ok((socket, _)) = self.listeners[listener].0.accept() {
+            for _ in 0..ACCEPTED_PER_TURN {
+                let Ok((socket, _)) = self.listeners[listener].0.accept() else {
+                    break;
+                };
                 refuse(&socket, self.listeners[listener].1, shared);
             }
             self.spare = spare().ok();
@@ -112,7 +120,8 @@ fn spare() -> io::Result<File> {
 /// Whether an error concerns the connection that was being accepted, not the listener (accept(2), "Error handling").
 fn is_per_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{
-        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable, PermissionDenied,
+        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable,
+        PermissionDenied,
     };
     matches!(
         error.kind(),
@@ -139,6 +148,9 @@ fn refuse(mut socket: &TcpStream, protocol: Protocol, shared: &Shared) {
 
 fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 10).with_retries(3);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE)
+        .with_interval(KEEPALIVE / 10)
+        .with_retries(3);
     SockRef::from(socket).set_tcp_keepalive(&keepalive)
 }

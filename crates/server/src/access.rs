@@ -48,7 +48,10 @@ impl<'t> Access<'t> {
     /// Access that locks shards one by one.
     #[inline]
     pub(crate) fn each(store: &'t Arc<TenantStore>) -> Self {
-        Self { store, held: Held::One(None) }
+        Self {
+            store,
+            held: Held::One(None),
+        }
     }
 
     /// Takes the locks of several shards and keeps them: what follows is one step for everybody else. Nothing if that was
@@ -76,6 +79,16 @@ impl<'t> Access<'t> {
     #[inline]
     pub(crate) fn store(&self) -> &'t Arc<TenantStore> {
         self.store
+    }
+
+    /// Does a flush that is due. Not while several locks are kept.
+    #[inline]
+    pub(crate) fn flush_if_due(&mut self, now: UnixMs) {
+        if self.store.is_flush_due(now) {
+            // The flush takes all locks itself.
+            self.pause();
+            self.store.flush_if_due(now);
+        }
     }
 
     /// Releases a lock that is held only in case it is needed again.
@@ -192,5 +205,44 @@ impl<'t> Access<'t> {
             // Others get their turn between the windows of a long list.
             self.pause();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tidemark_store::{Hasher, KeeperInbox, Pool, TenantConfig};
+    use tidemark_types::{MIB, Policy};
+
+    #[test]
+    fn a_flush_that_comes_due_between_two_commands_does_not_wait_for_itself() {
+        const NOW: UnixMs = UnixMs(1_000);
+        let pool = Pool::without_thread(8 * MIB, Some(8 * MIB)).unwrap();
+        let config = TenantConfig {
+            shards: 2,
+            policy: Policy::Fifo,
+            hasher: Hasher::with_seed(1),
+            keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
+            first_keeper: 0,
+            alarm: Arc::new(|| {}),
+            usage_changed: Arc::new(|| {}),
+        };
+        let store = TenantStore::new(&pool, config);
+        store.set_grant(4 * MIB, 0);
+        let (done, result) = std::sync::mpsc::channel();
+        // In a thread of its own, so that a wait without an end fails the test.
+        std::thread::spawn(move || {
+            let key = store.key(0, b"k");
+            let mut access = Access::each(&store);
+            access.put(&key, b"v", Attributes::default(), NOW).unwrap();
+            let mut is_there = || access.shard_of(key.hash).get(&key, NOW).is_some();
+            let before = is_there();
+            store.flush_at(NOW);
+            access.flush_if_due(NOW);
+            let after = access.shard_of(key.hash).get(&key, NOW).is_some();
+            done.send((before, after)).unwrap();
+        });
+        assert_eq!(result.recv_timeout(Duration::from_secs(10)), Ok((true, false)));
     }
 }

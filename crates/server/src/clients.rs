@@ -53,7 +53,8 @@ impl Client {
     }
 
     pub(crate) fn set_tenant(&self, tenant: Option<TenantId>) {
-        self.tenant.store(tenant.map_or(NOBODY, |id| u64::from(id.0)), Ordering::Relaxed);
+        self.tenant
+            .store(tenant.map_or(NOBODY, |id| u64::from(id.0)), Ordering::Relaxed);
     }
 
     pub(crate) fn last_active(&self) -> UnixMs {
@@ -76,7 +77,10 @@ impl Client {
 
     /// The number ([`CommandId`]) of the last RESP command.
     pub(crate) fn last_command(&self) -> Option<usize> {
-        self.last_command.load(Ordering::Relaxed).checked_sub(1).map(|number| number as usize)
+        self.last_command
+            .load(Ordering::Relaxed)
+            .checked_sub(1)
+            .map(|number| number as usize)
     }
 
     pub(crate) fn is_killed(&self) -> bool {

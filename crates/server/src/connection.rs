@@ -8,7 +8,7 @@ use tidemark_protocol::resp::{ArgList, Discard};
 use tidemark_types::UnixMs;
 
 use crate::clients::Client;
-use crate::limits::Limits;
+use crate::limits::{BUFFER_REPLY_FRACTION, Limits};
 use crate::output::Unsent;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -130,13 +130,17 @@ impl Connection {
 
     /// Charges the buffers' present size to the server's and the tenant's accounts.
     pub(crate) fn charge(&mut self, shared: &Shared) {
-        let held = self.input.capacity() + self.unsent.buffer_bytes() + self.session.held_bytes();
+        let parsed = self.parsed.as_ref().map_or(0, |parsed| parsed.memory_bytes());
+        let held = self.input.capacity() + parsed + self.unsent.buffer_bytes() + self.session.held_bytes();
         if held == self.session.charged_bytes {
             return;
         }
         let (old, new) = (self.session.charged_bytes as u64, held as u64);
         self.session.charged_bytes = held;
-        let accounts = [Some(&shared.tenants.buffer_bytes), self.session.tenant.as_ref().map(|t| &t.buffer_bytes)];
+        let accounts = [
+            Some(&shared.tenants.buffer_bytes),
+            self.session.tenant.as_ref().map(|t| &t.buffer_bytes),
+        ];
         for account in accounts.into_iter().flatten() {
             account.fetch_add(new, Ordering::Relaxed);
             account.fetch_sub(old, Ordering::Relaxed);
@@ -154,10 +158,29 @@ impl Connection {
 
     /// Whether so many more bytes may be held for it. One tenant gets at most half of all.
     pub(crate) fn may_hold(&self, bytes: usize, shared: &Shared) -> bool {
-        let (bytes, most) = (bytes as u64, shared.buffer_bytes_max);
+        self.fits(bytes as u64, 0, shared)
+    }
+
+    /// Whether it may be served. Where no more may be held, nothing is received; what was received already is executed, since
+    /// that makes room, up to a limit for the sake of those who do not read their replies, and who are gone after a while.
+    pub(crate) fn may_go_on(&self, shared: &Shared) -> bool {
+        let beyond = if self.input.is_empty() {
+            0
+        } else {
+            shared.buffer_bytes_max / BUFFER_REPLY_FRACTION
+        };
+        self.fits(0, beyond, shared)
+    }
+
+    fn fits(&self, bytes: u64, beyond: u64, shared: &Shared) -> bool {
+        let most = shared.buffer_bytes_max;
         let all = shared.tenants.buffer_bytes.load(Ordering::Relaxed);
-        let own = self.session.tenant.as_ref().map_or(0, |tenant| tenant.buffer_bytes.load(Ordering::Relaxed));
-        all + bytes <= most && own + bytes <= most / 2
+        let own = self
+            .session
+            .tenant
+            .as_ref()
+            .map_or(0, |tenant| tenant.buffer_bytes.load(Ordering::Relaxed));
+        all + bytes <= most + beyond && own + bytes <= most / 2 + beyond
     }
 
     /// Whether the tenant was removed or someone killed the connection.

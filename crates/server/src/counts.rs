@@ -54,18 +54,34 @@ pub(crate) const COMMANDS_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct TenantCounts {
     counts: [AtomicU64; COUNTS],
+    /// What there was of each when the tenant last reset its statistics. Others go on from the totals, which never fall.
+    reset_at: OnceLock<Box<[AtomicU64; COUNTS]>>,
     /// Made at the first RESP command: most of ten thousand tenants see few or none.
     commands: OnceLock<Box<CommandCounts>>,
 }
 
 impl Default for TenantCounts {
     fn default() -> Self {
-        Self { counts: std::array::from_fn(|_| AtomicU64::new(0)), commands: OnceLock::new() }
+        Self {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            reset_at: OnceLock::new(),
+            commands: OnceLock::new(),
+        }
     }
 }
 
 impl TenantCounts {
+    /// What was counted since the tenant last reset its statistics.
     pub(crate) fn get(&self, count: Count) -> u64 {
+        let before = self
+            .reset_at
+            .get()
+            .map_or(0, |counts| counts[count as usize].load(Ordering::Relaxed));
+        self.total(count).saturating_sub(before)
+    }
+
+    /// What was counted since the tenant was created in this process.
+    pub(crate) fn total(&self, count: Count) -> u64 {
         self.counts[count as usize].load(Ordering::Relaxed)
     }
 
@@ -78,11 +94,19 @@ impl TenantCounts {
         self.commands.get_or_init(Box::default)
     }
 
-    /// Sets everything to zero (`stats reset`).
+    /// Begins the tenant's statistics anew (`stats reset`, CONFIG RESETSTAT).
     pub(crate) fn reset(&self) {
-        self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        let before = self
+            .reset_at
+            .get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
+        for (before, count) in before.iter().zip(&self.counts) {
+            before.store(count.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         if let Some(commands) = self.commands.get() {
-            commands.calls.iter().for_each(|calls| calls.store(0, Ordering::Relaxed));
+            commands
+                .calls
+                .iter()
+                .for_each(|calls| calls.store(0, Ordering::Relaxed));
             *commands.errors.lock() = Errors::default();
             *commands.rates.lock() = RateSample::default();
         }
@@ -148,10 +172,14 @@ impl CommandCounts {
             None => errors.by_code.push((code.to_owned(), 1)),
         }
         let Some(row) = row else { return };
-        let at = errors.by_command.iter().position(|(id, _)| *id == row.id).unwrap_or_else(|| {
-            errors.by_command.push((row.id, Failures::default()));
-            errors.by_command.len() - 1
-        });
+        let at = errors
+            .by_command
+            .iter()
+            .position(|(id, _)| *id == row.id)
+            .unwrap_or_else(|| {
+                errors.by_command.push((row.id, Failures::default()));
+                errors.by_command.len() - 1
+            });
         let failures = &mut errors.by_command[at].1;
         match stage {
             Stage::BeforeExecution => failures.rejected += 1,
@@ -202,7 +230,12 @@ pub(crate) struct TurnCounts {
 
 impl Default for TurnCounts {
     fn default() -> Self {
-        Self { counts: [0; COUNTS], touched: 0, commands: [0; COMMANDS_MAX], commands_touched: 0 }
+        Self {
+            counts: [0; COUNTS],
+            touched: 0,
+            commands: [0; COMMANDS_MAX],
+            commands_touched: 0,
+        }
     }
 }
 
@@ -226,6 +259,13 @@ impl TurnCounts {
     #[inline]
     pub(crate) fn hit_or_miss(&mut self, hit: bool, hits: Count, misses: Count) {
         self.add(if hit { hits } else { misses }, 1);
+    }
+
+    /// Forgets everything.
+    pub(crate) fn discard(&mut self) {
+        if self.touched != 0 || self.commands_touched != 0 {
+            *self = Self::default();
+        }
     }
 
     /// Adds everything to a tenant's counts and begins anew.
@@ -262,12 +302,33 @@ mod tests {
         turn.command(CommandId::Set);
         turn.hand_over(&tenant);
         turn.hand_over(&tenant);
-        let counts = [Count::Commands, Count::GetHits, Count::GetMisses, Count::Connections, Count::Sets];
+        let counts = [
+            Count::Commands,
+            Count::GetHits,
+            Count::GetMisses,
+            Count::Connections,
+            Count::Sets,
+        ];
         assert_eq!(counts.map(|count| tenant.get(count)), [3, 1, 1, 1, 0]);
         let calls = [CommandId::Get, CommandId::Set, CommandId::FlushAll];
         assert_eq!(calls.map(|id| tenant.commands().calls(id)), [0, 2, 1]);
         tenant.reset();
-        assert_eq!((tenant.get(Count::Commands), tenant.commands().calls(CommandId::Set)), (0, 0));
+        assert_eq!(
+            (tenant.get(Count::Commands), tenant.commands().calls(CommandId::Set)),
+            (0, 0)
+        );
+        assert_eq!(tenant.total(Count::Commands), 3, "bills are not reset");
+        turn.add(Count::Commands, 2);
+        turn.hand_over(&tenant);
+        assert_eq!((tenant.get(Count::Commands), tenant.total(Count::Commands)), (2, 5));
+        turn.add(Count::Commands, 7);
+        turn.command(CommandId::Get);
+        turn.discard();
+        turn.hand_over(&tenant);
+        assert_eq!(
+            (tenant.get(Count::Commands), tenant.commands().calls(CommandId::Get)),
+            (2, 0)
+        );
     }
 
     #[test]
@@ -281,7 +342,10 @@ mod tests {
         let errors = counts.errors();
         assert_eq!(errors.by_code, [("ERR".to_owned(), 3), ("OOM".to_owned(), 1)]);
         let of_get = (get.id, Failures { rejected: 1, failed: 0 });
-        assert_eq!(errors.by_command, [of_get, (set.id, Failures { rejected: 0, failed: 2 })]);
+        assert_eq!(
+            errors.by_command,
+            [of_get, (set.id, Failures { rejected: 0, failed: 2 })]
+        );
     }
 
     #[test]

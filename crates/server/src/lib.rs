@@ -9,8 +9,8 @@
 
 #![forbid(unsafe_code)]
 
-mod access;
 mod acceptor;
+mod access;
 mod clients;
 mod connection;
 mod counts;

@@ -33,7 +33,7 @@ const INCOMPLETE_COMMAND: Duration = Duration::from_secs(60);
 /// Time for a login where one is needed.
 const LOGIN_TIME: Duration = Duration::from_secs(5);
 
-/// How long clients may take. They are looked at once a second, so a connection lives up to a second longer.
+/// How much clients may take. They are looked at once a second, so a connection lives up to a second longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Without reading anything of the replies that wait for it.
@@ -42,11 +42,18 @@ pub struct Limits {
     pub incomplete_command: Duration,
     /// To log in, where that is needed.
     pub login: Duration,
+    /// Bytes that the buffers of all connections may hold, at least: with a large pool it is more.
+    pub buffer_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { stalled_send: STALLED_SEND, incomplete_command: INCOMPLETE_COMMAND, login: LOGIN_TIME }
+        Self {
+            stalled_send: STALLED_SEND,
+            incomplete_command: INCOMPLETE_COMMAND,
+            login: LOGIN_TIME,
+            buffer_bytes: BUFFER_BYTES_MIN,
+        }
     }
 }
 /// Bytes that a connection may send before it has logged in.
@@ -59,12 +66,18 @@ pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// All connections' buffers together, at least; and at least this part of the pool.
 pub(crate) const BUFFER_BYTES_MIN: u64 = 64 << 20;
 pub(crate) const BUFFER_POOL_FRACTION: u64 = 16;
+/// This part more may be held for the replies to what was received already: executing it is what makes buffers smaller.
+pub(crate) const BUFFER_REPLY_FRACTION: u64 = 4;
+/// What the workers may receive at once after seeing that there is room fits into that part.
+pub(crate) const BUFFER_BYTES_PER_WORKER: u64 = 4 << 20;
 
 /// File descriptors kept for listeners, the state file and the administration.
 pub(crate) const RESERVED_DESCRIPTORS: u64 = 64;
 /// Failed logins of an address or a tenant in a minute; more are refused unread, so that secrets can not be guessed by
 /// trying and trying costs the server nothing.
 pub(crate) const FAILED_LOGINS: u32 = 20;
+/// The same for an address with whatever names: many applications may share one.
+pub(crate) const FAILED_LOGINS_OF_ADDRESS: u32 = 200;
 /// See [`FAILED_LOGINS`].
 pub(crate) const FAILED_LOGIN_WINDOW: Duration = Duration::from_secs(60);
 /// Addresses and names whose failed logins are remembered: the oldest are forgotten first.

@@ -80,6 +80,7 @@ impl Output {
         }
         unsent.push_bytes(&self.bytes[from..end]);
         unsent.send(socket)?;
+        unsent.release_segments();
         Ok(unsent)
     }
 }
@@ -114,7 +115,13 @@ impl Unsent {
 
     /// Memory that copied replies take.
     pub(crate) fn buffer_bytes(&self) -> usize {
-        let copied = |piece: &Piece| if let Piece::Copied(bytes) = piece { bytes.capacity() } else { 0 };
+        let copied = |piece: &Piece| {
+            if let Piece::Copied(bytes) = piece {
+                bytes.capacity()
+            } else {
+                0
+            }
+        };
         self.pieces.iter().map(copied).sum()
     }
 
@@ -144,6 +151,18 @@ impl Unsent {
             self.advance(sent);
         }
         Ok(any)
+    }
+
+    /// Copies what lies in the log: a slow reader must not hold a whole segment for a value. Values outside of the log hold
+    /// no more than themselves.
+    fn release_segments(&mut self) {
+        for piece in &mut self.pieces {
+            if let Piece::Pinned(value) = piece
+                && value.holds_segment()
+            {
+                *piece = Piece::Copied(value.parts().flatten().copied().collect());
+            }
+        }
     }
 
     fn push_bytes(&mut self, bytes: &[u8]) {
@@ -197,7 +216,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use tidemark_store::{Attributes, Hasher, KeeperInbox, Pool, TenantConfig, TenantStore};
-    use tidemark_types::{MIB, Policy, UnixMs};
+    use tidemark_types::{MIB, Policy, UNIT_BYTES, UnixMs};
 
     /// Takes so many bytes per call, then would block until told.
     struct Slow {
@@ -222,7 +241,7 @@ mod tests {
         }
     }
 
-    fn pinned(values: &[&[u8]]) -> Vec<PinnedValue> {
+    fn store() -> Arc<TenantStore> {
         let pool = Pool::without_thread(64 * MIB, Some(64 * MIB)).unwrap();
         let config = TenantConfig {
             shards: 1,
@@ -235,6 +254,10 @@ mod tests {
         };
         let store = TenantStore::new(&pool, config);
         store.set_grant(32 * MIB, 0);
+        store
+    }
+
+    fn pinned(store: &Arc<TenantStore>, values: &[&[u8]]) -> Vec<PinnedValue> {
         let pin = |value: &&[u8]| {
             let name = value.len().to_string();
             let key = store.key(0, name.as_bytes());
@@ -257,14 +280,18 @@ mod tests {
             output.bytes.extend_from_slice(b"other connection");
             let begin = output.bytes.len();
             output.bytes.extend_from_slice(b"<");
-            let mut pins = pinned(&[&small, &large]);
+            let mut pins = pinned(&store(), &[&small, &large]);
             output.push_pinned(pins.remove(0), small.len());
             output.bytes.extend_from_slice(b"|");
             output.push_pinned(pins.remove(0), large.len());
             output.bytes.extend_from_slice(b">");
             let end = output.bytes.len();
             assert_eq!(output.len(), end + small.len() + large.len());
-            let mut socket = Slow { taken: Vec::new(), per_call, left: per_turn };
+            let mut socket = Slow {
+                taken: Vec::new(),
+                per_call,
+                left: per_turn,
+            };
             let mut unsent = output.send(begin, end, &mut socket).unwrap();
             while !unsent.is_empty() {
                 socket.left = per_turn.max(4_000);
@@ -276,12 +303,45 @@ mod tests {
     }
 
     #[test]
+    fn what_a_slow_reader_leaves_unsent_holds_no_segment() {
+        let store = store();
+        let (in_log, outside) = (vec![1; 20_000], vec![2; 600_000]);
+        let mut output = Output::default();
+        output.bytes.extend_from_slice(b"<");
+        for (pin, bytes) in pinned(&store, &[&in_log, &outside])
+            .into_iter()
+            .zip([in_log.len(), outside.len()])
+        {
+            output.push_pinned(pin, bytes);
+        }
+        output.bytes.extend_from_slice(b">");
+        let end = output.bytes.len();
+        let mut socket = Slow {
+            taken: Vec::new(),
+            per_call: 100,
+            left: 100,
+        };
+        let mut unsent = output.send(0, end, &mut socket).unwrap();
+        assert!(!unsent.is_empty());
+        store.clear();
+        assert_eq!(
+            store.usage_bytes(),
+            10 * UNIT_BYTES,
+            "the value outside of the log, and nothing else"
+        );
+        socket.left = usize::MAX;
+        (0..10_000).take_while(|_| unsent.send(&mut socket).unwrap()).count();
+        assert!(unsent.is_empty() && socket.taken == [&b"<"[..], &in_log, &outside, b">"].concat());
+        assert_eq!(store.usage_bytes(), 0);
+    }
+
+    #[test]
     fn truncation_takes_pins_along() {
         let mut output = Output::default();
         output.bytes.extend_from_slice(b"kept");
         let mark = output.bytes.len();
         output.bytes.extend_from_slice(b"$20000\r\n");
-        output.push_pinned(pinned(&[&[1; 20_000]]).remove(0), 20_000);
+        output.push_pinned(pinned(&store(), &[&[1; 20_000]]).remove(0), 20_000);
         output.truncate(mark);
         let mut taken = Vec::new();
         assert!(output.send(0, mark, &mut taken).unwrap().is_empty());

@@ -25,7 +25,10 @@ pub(crate) struct Process {
 impl Process {
     /// Reads `/proc/self/stat` (proc(5)); zeros where the system does not tell.
     pub(crate) fn read() -> Self {
-        std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| Self::parse(&stat)).unwrap_or_default()
+        std::fs::read_to_string("/proc/self/stat")
+            .ok()
+            .and_then(|stat| Self::parse(&stat))
+            .unwrap_or_default()
     }
 
     /// The same, at most a second old: asking often costs nothing.
@@ -48,7 +51,11 @@ impl Process {
         let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / ticks);
         let (user_seconds, system_seconds) = (seconds()?, seconds()?);
         let pages: u64 = fields.nth(8)?.parse().ok()?;
-        Some(Self { user_seconds, system_seconds, resident_bytes: pages * rustix::param::page_size() as u64 })
+        Some(Self {
+            user_seconds,
+            system_seconds,
+            resident_bytes: pages * rustix::param::page_size() as u64,
+        })
     }
 }
 
@@ -77,7 +84,10 @@ mod tests {
         let stat = "7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 200 300 13 14 15 16 17 18 19 20 5 21";
         let process = Process::parse(stat).unwrap();
         let ticks = rustix::param::clock_ticks_per_second() as f64;
-        assert_eq!((process.user_seconds, process.system_seconds), (200.0 / ticks, 300.0 / ticks));
+        assert_eq!(
+            (process.user_seconds, process.system_seconds),
+            (200.0 / ticks, 300.0 / ticks)
+        );
         assert_eq!(process.resident_bytes, 5 * rustix::param::page_size() as u64);
         assert_eq!(Process::parse("7 (x) S 1"), None);
     }

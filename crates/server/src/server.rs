@@ -14,7 +14,10 @@ use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
 use tidemark_types::{DataPlane, Plan, Snapshot};
 
 use crate::clients::Clients;
-use crate::limits::{BUFFER_BYTES_MIN, BUFFER_POOL_FRACTION, Limits, RESERVED_DESCRIPTORS};
+use crate::limits::{
+    BUFFER_BYTES_PER_WORKER, BUFFER_POOL_FRACTION, BUFFER_REPLY_FRACTION, GROUP_CONNECTIONS, Limits, RECEIVE_BYTES,
+    RESERVED_DESCRIPTORS,
+};
 use crate::process::Process;
 use crate::session::Protocol;
 use crate::shared::Shared;
@@ -104,7 +107,7 @@ impl Server {
             redis: redis.as_ref().map(|(_, address)| *address),
             connections_max,
             limits: config.limits,
-            buffer_bytes_max: (config.pool_bytes / BUFFER_POOL_FRACTION).max(BUFFER_BYTES_MIN),
+            buffer_bytes_max: buffer_bytes_max(config),
             refused_connections: AtomicU64::new(0),
             accepted_connections: AtomicU64::new(0),
             has_plan: AtomicBool::new(false),
@@ -209,6 +212,16 @@ impl DataPlane for OpeningDoor {
 }
 
 /// A keeper's inbox that wakes its worker.
+const _: () = assert!(BUFFER_BYTES_PER_WORKER == BUFFER_REPLY_FRACTION * (GROUP_CONNECTIONS * RECEIVE_BYTES) as u64);
+
+/// What the buffers of all connections may hold.
+fn buffer_bytes_max(config: &Config) -> u64 {
+    let for_workers = config.workers as u64 * BUFFER_BYTES_PER_WORKER;
+    (config.pool_bytes / BUFFER_POOL_FRACTION)
+        .max(config.limits.buffer_bytes)
+        .max(for_workers)
+}
+
 fn inbox_of(mailbox: &Arc<Mailbox>) -> Arc<KeeperInbox> {
     let mailbox = Arc::clone(mailbox);
     KeeperInbox::new(Box::new(move || mailbox.wake()))

@@ -22,12 +22,28 @@ pub(crate) enum Protocol {
 }
 
 /// Which replies a RESP client wants (CLIENT REPLY).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReplyMode {
-    All,
-    None,
-    /// All but the next one.
-    SkipNext,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReplyMode {
+    /// None until it says so.
+    pub(crate) is_off: bool,
+    /// Not the one to the present command.
+    pub(crate) skips_this: bool,
+    /// Not the one to the command behind the present one.
+    pub(crate) skips_next: bool,
+}
+
+impl ReplyMode {
+    /// Whether what is appended now is dropped.
+    #[inline]
+    pub(crate) fn is_silent(self) -> bool {
+        self.is_off || self.skips_this
+    }
+
+    /// Notes that a command is over.
+    #[inline]
+    pub(crate) fn end_command(&mut self) {
+        self.skips_this = std::mem::take(&mut self.skips_next);
+    }
 }
 
 /// The state of a connection that commands see.
@@ -40,8 +56,6 @@ pub(crate) struct Session {
     pub(crate) db: u8,
     pub(crate) version: Version,
     pub(crate) reply_mode: ReplyMode,
-    /// Whether the replies to the command that is being executed are dropped (see `reply_mode`).
-    pub(crate) is_silenced: bool,
     /// Whether a command was received; memcached's login must be the first.
     pub(crate) has_begun: bool,
     /// Of a long `get` whose replies are sent in parts, the keys that are answered.
@@ -64,8 +78,7 @@ impl Session {
             permissions: Permissions::NONE,
             db: 0,
             version: Version::Resp2,
-            reply_mode: ReplyMode::All,
-            is_silenced: false,
+            reply_mode: ReplyMode::default(),
             has_begun: false,
             keys_answered: 0,
             is_ending: false,
@@ -107,7 +120,9 @@ impl Session {
 
     /// Memory that the session holds besides the connection's buffers: what is queued and watched.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.transaction.as_ref().map_or(0, |transaction| transaction.memory_bytes())
+        self.transaction
+            .as_ref()
+            .map_or(0, |transaction| transaction.memory_bytes())
     }
 
     /// Whether the connection has yet to log in.

@@ -8,12 +8,9 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tidemark_store::TenantStore;
-use tidemark_types::{Permissions, Secret, SecretHash, TenantId, TenantName, TenantPlan, UnixMs};
+use tidemark_types::{Permissions, Secret, SecretHash, TenantId, TenantName, TenantPlan};
 
 use crate::counts::TenantCounts;
-
-/// No flush is due.
-const NEVER: u64 = u64::MAX;
 
 /// A tenant: its keys, who may use them, and what it has used.
 pub(crate) struct Tenant {
@@ -29,13 +26,14 @@ pub(crate) struct Tenant {
     pub(crate) is_touched: AtomicBool,
     /// No new logins, and the connections there are must go.
     is_removed: AtomicBool,
-    /// When database 0 is to be flushed (memcached's `flush_all` with a delay), in milliseconds since 1970.
-    flush_at: AtomicU64,
     access: RwLock<Access>,
 }
 
 /// A secret that nobody has: no text is known to have this hash.
-pub(crate) const NO_SECRET: Secret = Secret { hash: SecretHash([0; 32]), permissions: Permissions::NONE };
+pub(crate) const NO_SECRET: Secret = Secret {
+    hash: SecretHash([0; 32]),
+    permissions: Permissions::NONE,
+};
 
 /// What a secret is allowed by those that are known. Takes the same time whichever it is.
 pub(crate) fn granted_by(known: &[Secret], secret: &[u8]) -> Option<Permissions> {
@@ -74,8 +72,11 @@ impl Tenant {
             buffer_bytes: AtomicU64::new(0),
             is_touched: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
-            flush_at: AtomicU64::new(NEVER),
-            access: RwLock::new(Access { version: 0, secrets: Vec::new(), cap_bytes: None }),
+            access: RwLock::new(Access {
+                version: 0,
+                secrets: Vec::new(),
+                cap_bytes: None,
+            }),
         };
         tenant.adopt(plan);
         tenant
@@ -87,12 +88,24 @@ impl Tenant {
         if plan.version < access.version {
             return;
         }
-        *access = Access { version: plan.version, secrets: plan.secrets.clone(), cap_bytes: plan.cap_bytes };
+        *access = Access {
+            version: plan.version,
+            secrets: plan.secrets.clone(),
+            cap_bytes: plan.cap_bytes,
+        };
         drop(access);
         self.store.set_policy(plan.policy);
         self.store.set_sampling(plan.sampling_threshold);
         let cap = plan.cap_bytes.unwrap_or(u64::MAX);
-        self.store.set_grant(plan.grant_bytes.min(cap), plan.first_grant_bytes.min(cap));
+        // A plan has no grant for a tenant that held nothing when it was made. What was written since then stays; the next
+        // snapshot tells of it.
+        let wrote_meanwhile = plan.grant_bytes == 0 && self.store.usage_bytes() > 0;
+        let grant = if wrote_meanwhile {
+            self.store.grant_bytes()
+        } else {
+            plan.grant_bytes
+        };
+        self.store.set_grant(grant.min(cap), plan.first_grant_bytes.min(cap));
     }
 
     /// What the bearer of a secret may do; `None` if it is not one of this tenant's. Takes the same time whatever the secret.
@@ -119,25 +132,5 @@ impl Tenant {
         self.is_removed.store(true, Ordering::Release);
         self.store.set_grant(0, 0);
         self.store.clear();
-    }
-
-    /// Arranges for database 0 to be flushed at a moment; a later call replaces an earlier one.
-    pub(crate) fn flush_at(&self, at: UnixMs) {
-        self.flush_at.store(at.0, Ordering::Relaxed);
-    }
-
-    /// Whether [`Self::flush_if_due`] would flush; that must not be called while a shard is locked.
-    #[inline]
-    pub(crate) fn is_flush_due(&self, now: UnixMs) -> bool {
-        self.flush_at.load(Ordering::Relaxed) <= now.0
-    }
-
-    /// Flushes database 0 if that is due.
-    #[inline]
-    pub(crate) fn flush_if_due(&self, now: UnixMs) {
-        let due = self.flush_at.load(Ordering::Relaxed);
-        if due <= now.0 && self.flush_at.compare_exchange(due, NEVER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.store.flush(Some(0), now);
-        }
     }
 }

@@ -103,9 +103,7 @@ impl Tenants {
         now: UnixMs,
     ) -> Result<(Arc<Tenant>, Permissions), LoginError> {
         let tenant = self.table.read().by_name.get(name).cloned();
-        // Only names that exist are remembered by name: others would let anybody fill the memory for them.
-        let by_name = tenant.as_ref().map(|_| Who::Tenant(name.into()));
-        let who: Vec<Who> = [Some(Who::Address(peer)), by_name].into_iter().flatten().collect();
+        let who = Who::new(peer, name);
         if let Some(left) = self.failed_logins.lock().refused_for(&who, now) {
             return Err(LoginError::TooMany(left));
         }
@@ -121,15 +119,10 @@ impl Tenants {
         Err(LoginError::Wrong)
     }
 
-    /// Whether a name is a tenant's.
-    pub(crate) fn has(&self, name: &[u8]) -> bool {
-        self.table.read().by_name.contains_key(name)
-    }
-
     /// Notes that something happened to a tenant.
     #[inline]
     pub(crate) fn touch(&self, tenant: &Tenant) {
-        if !tenant.is_touched.load(Ordering::Relaxed) && !tenant.is_touched.swap(true, Ordering::Relaxed) {
+        if !tenant.is_touched.swap(true, Ordering::AcqRel) {
             self.touched.lock().push(tenant.id);
         }
     }
@@ -162,7 +155,7 @@ impl Tenants {
             let (touched, itself) = (Arc::clone(&self.touched), itself.clone());
             let usage_changed: Alarm = Arc::new(move || {
                 if let Some(tenant) = itself.upgrade()
-                    && !tenant.is_touched.swap(true, Ordering::Relaxed)
+                    && !tenant.is_touched.swap(true, Ordering::AcqRel)
                 {
                     touched.lock().push(tenant.id);
                 }
@@ -229,8 +222,14 @@ impl Tenants {
     /// One tenant's snapshot, and the memory that its samples took until now.
     fn tenant_snapshot(&self, id: TenantId, now: UnixMs) -> Option<(TenantSnapshot, u64)> {
         let tenant = self.table.read().by_id.get(&id).cloned()?;
-        tenant.is_touched.store(false, Ordering::Relaxed);
-        let TenantReport { shards, counters: counted, samples, sample_buffer_bytes } = tenant.store.report(now);
+        // Acquired, and released by those who touch: what was counted before a touch that finds the mark set is seen here.
+        tenant.is_touched.swap(false, Ordering::AcqRel);
+        let TenantReport {
+            shards,
+            counters: counted,
+            samples,
+            sample_buffer_bytes,
+        } = tenant.store.report(now);
         let snapshot = TenantSnapshot {
             id,
             grant_bytes: tenant.store.grant_bytes(),
@@ -244,8 +243,8 @@ impl Tenants {
                 evicted: counted.evicted,
                 expired: counted.expired,
                 refused_memory: counted.refused_memory,
-                network_in_bytes: tenant.counts.get(Count::NetworkIn),
-                network_out_bytes: tenant.counts.get(Count::NetworkOut),
+                network_in_bytes: tenant.counts.total(Count::NetworkIn),
+                network_out_bytes: tenant.counts.total(Count::NetworkOut),
             },
             samples,
             shards,

@@ -94,7 +94,11 @@ impl Transaction {
             return Err(ErrorReply::AboveLimit("what is watched", WATCHED_KEYS, "keys"));
         }
         if self.watched_bytes + bytes > TRANSACTION_KEY_BYTES {
-            return Err(ErrorReply::AboveLimit("what is watched", TRANSACTION_KEY_BYTES, "bytes of keys"));
+            return Err(ErrorReply::AboveLimit(
+                "what is watched",
+                TRANSACTION_KEY_BYTES,
+                "bytes of keys",
+            ));
         }
         Ok(())
     }
@@ -130,7 +134,10 @@ mod tests {
     use super::*;
 
     fn key(name: &[u8]) -> WatchedKey {
-        WatchedKey { db: 0, bytes: name.into() }
+        WatchedKey {
+            db: 0,
+            bytes: name.into(),
+        }
     }
 
     #[test]
@@ -142,13 +149,31 @@ mod tests {
         };
         for (transaction, command_bytes, key_bytes, error) in [
             (filled(1023, 30, 1), 30, 1, None),
-            (filled(1024, 30, 1), 30, 1, Some("ERR a transaction is above the limit of 1024 commands")),
+            (
+                filled(1024, 30, 1),
+                30,
+                1,
+                Some("ERR a transaction is above the limit of 1024 commands"),
+            ),
             (filled(1, 66_000, 65_000), 600, 536, None),
-            (filled(1, 66_000, 65_000), 600, 537, Some("ERR a transaction is above the limit of 65536 bytes of keys")),
+            (
+                filled(1, 66_000, 65_000),
+                600,
+                537,
+                Some("ERR a transaction is above the limit of 65536 bytes of keys"),
+            ),
             (filled(1, 1 << 20, 10), 1 << 16, 3, None),
-            (filled(1, 1 << 20, 10), 65_537, 3, Some("ERR a transaction is above the limit of 1114112 bytes")),
+            (
+                filled(1, 1 << 20, 10),
+                65_537,
+                3,
+                Some("ERR a transaction is above the limit of 1114112 bytes"),
+            ),
         ] {
-            let found = transaction.check(command_bytes, key_bytes).err().map(|error| error.to_string());
+            let found = transaction
+                .check(command_bytes, key_bytes)
+                .err()
+                .map(|error| error.to_string());
             assert_eq!(found.as_deref(), error);
         }
     }
@@ -161,7 +186,10 @@ mod tests {
         assert_eq!(transaction.check_watch(1023, 65_535), Ok(()));
         let error = |keys, bytes| transaction.check_watch(keys, bytes).unwrap_err().to_string();
         assert_eq!(error(1024, 1), "ERR what is watched is above the limit of 1024 keys");
-        assert_eq!(error(1, 65_536), "ERR what is watched is above the limit of 65536 bytes of keys");
+        assert_eq!(
+            error(1, 65_536),
+            "ERR what is watched is above the limit of 65536 bytes of keys"
+        );
         assert_eq!(transaction.memory_bytes(), 1 + ENTRY_BYTES);
         transaction.unwatch();
         assert_eq!((transaction.watched().len(), transaction.memory_bytes()), (0, 0));

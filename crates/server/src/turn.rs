@@ -22,8 +22,10 @@ use crate::session::{Exec, Protocol, Session};
 use crate::shared::Shared;
 use crate::{memcached, redis};
 
-/// Less room than this is not worth a receive.
-const RECEIVE_BYTES_MIN: usize = 4 << 10;
+/// Received at least of a command that is too long to be received with others.
+const RECEIVE_LONG_BYTES_MIN: usize = 4 << 10;
+/// The beginning of a command is received on behind a copy of it, together with what follows, if it is not longer.
+const COPIED_BEGINNING_BYTES: usize = 16 << 10;
 /// Parsing a shorter incomplete command again costs less than keeping how far it was parsed.
 const PARSED_KEPT_FROM_BYTES: usize = 4 << 10;
 /// Received at most at a time of a command whose length is known.
@@ -127,7 +129,8 @@ impl Turn {
         self.scratch.resize(SCRATCH_BYTES, 0);
         let mut used = 0;
         for (_, connection) in group.iter_mut() {
-            self.inputs.push(receive(connection, &mut self.scratch, &mut used, shared));
+            self.inputs
+                .push(receive(connection, &mut self.scratch, &mut used, shared));
         }
         let begin = Instant::now();
         self.execute(group, shared, now);
@@ -166,7 +169,8 @@ impl Turn {
             deferred: Vec::new(),
         };
         for (member, input) in self.inputs.iter().enumerate() {
-            self.done.push(executor.run(group, member, input.bytes(&self.scratch), &mut self.args));
+            self.done
+                .push(executor.run(group, member, input.bytes(&self.scratch), &mut self.args));
         }
         executor.flush(group);
         executor.enter(group, group.len());
@@ -190,7 +194,8 @@ impl Turn {
             self.counts.add(Count::Commands, done.commands);
             self.counts.add(Count::NetworkIn, done.bytes as u32);
             self.counts.add(Count::NetworkOut, reply_bytes as u32);
-            self.counts.add(Count::BusyNanos, (nanos_each * u64::from(done.commands)) as u32);
+            self.counts
+                .add(Count::BusyNanos, (nanos_each * u64::from(done.commands)) as u32);
             self.counts.hand_over(&tenant.counts);
             shared.tenants.touch(tenant);
         }
@@ -244,13 +249,7 @@ impl<'a> Executor<'_, 'a> {
     }
 
     /// Executes the command at the beginning of `rest`, or puts it into the window. `None` if it is incomplete, or has to wait.
-    fn run_memcached(
-        &mut self,
-        group: &mut [Member],
-        member: usize,
-        before: Done,
-        rest: &'a [u8],
-    ) -> Option<usize> {
+    fn run_memcached(&mut self, group: &mut [Member], member: usize, before: Done, rest: &'a [u8]) -> Option<usize> {
         let connection = &mut *group[member].1;
         let limits = memcached::limits(&connection.session);
         match mc::parse(rest, &limits) {
@@ -259,7 +258,7 @@ impl<'a> Executor<'_, 'a> {
                 None
             }
             mc::Parsed::Complete { command, consumed } => {
-                match memcached::step_key(&command, &mut connection.session, self.shared) {
+                match memcached::step_key(&command, &mut connection.session) {
                     Some(key) => self.push(group, member, before, key, StepCommand::Memcached(command)),
                     None => {
                         self.finish(group, member)?;
@@ -352,7 +351,11 @@ impl<'a> Executor<'_, 'a> {
                 if *left == 0 {
                     connection.skip = Skip::Nothing;
                 }
-                return if dropped == 0 { Skipped::Nothing } else { Skipped::Bytes(dropped) };
+                return if dropped == 0 {
+                    Skipped::Nothing
+                } else {
+                    Skipped::Bytes(dropped)
+                };
             }
             Skip::Command(discard) => discard.feed(input),
         };
@@ -380,19 +383,17 @@ impl<'a> Executor<'_, 'a> {
     }
 
     /// Puts a command into the window, and executes the window if it is full.
-    fn push(
-        &mut self,
-        group: &mut [Member],
-        member: usize,
-        before: Done,
-        key: &[u8],
-        command: StepCommand<'a>,
-    ) {
+    fn push(&mut self, group: &mut [Member], member: usize, before: Done, key: &[u8], command: StepCommand<'a>) {
         let session = &group[member].1.session;
         let Some(tenant) = &session.tenant else { return };
         let hash = tenant.store.key(session.db, key).hash;
         tenant.store.prefetch(hash);
-        self.window.push(Step { member, before, hash, command });
+        self.window.push(Step {
+            member,
+            before,
+            hash,
+            command,
+        });
         if self.window.len() == WINDOW_COMMANDS {
             self.flush(group);
         }
@@ -417,10 +418,15 @@ impl<'a> Executor<'_, 'a> {
             let session = &group[step.member].1.session;
             let Some(tenant) = &session.tenant else { continue };
             let access = access_to(&mut access, &tenant.store);
-            let mut exec = Exec { now: self.now, shared: self.shared, out: self.output, counts: self.counts };
+            let mut exec = Exec {
+                now: self.now,
+                shared: self.shared,
+                out: self.output,
+                counts: self.counts,
+            };
             match &step.command {
                 StepCommand::Memcached(command) => {
-                    memcached::execute_step(command, step.hash, session, access, &mut exec);
+                    memcached::execute_step(command, step.hash, access, &mut exec);
                 }
                 StepCommand::Redis(command) => redis::execute_step(command, step.hash, session, access, &mut exec),
             }
@@ -443,18 +449,28 @@ impl<'a> Executor<'_, 'a> {
     /// Turns to a connection's command outside of the window.
     fn alone<'g>(&'g mut self, group: &'g mut [Member], member: usize) -> (&'g mut Session, Exec<'g>) {
         self.enter(group, member);
-        let exec = Exec { now: self.now, shared: self.shared, out: self.output, counts: self.counts };
+        let exec = Exec {
+            now: self.now,
+            shared: self.shared,
+            out: self.output,
+            counts: self.counts,
+        };
         (&mut group[member].1.session, exec)
     }
 
     /// Notes that what is executed from now on is this connection's.
     fn enter(&mut self, group: &[Member], member: usize) {
         while self.current < member {
-            if let Some(tenant) = &group[self.current].1.session.tenant {
-                self.counts.hand_over(&tenant.counts);
+            match &group[self.current].1.session.tenant {
+                Some(tenant) => self.counts.hand_over(&tenant.counts),
+                // A stranger's errors are no tenant's.
+                None => self.counts.discard(),
             }
             self.current += 1;
-            self.begins.push(Mark { copied: self.output.bytes.len(), all: self.output.len() });
+            self.begins.push(Mark {
+                copied: self.output.bytes.len(),
+                all: self.output.len(),
+            });
         }
     }
 
@@ -465,7 +481,10 @@ impl<'a> Executor<'_, 'a> {
 
 /// Access to a tenant's store: the one there is, if it is to the same.
 fn access_to<'x, 't>(access: &'x mut Option<Access<'t>>, store: &'t Arc<TenantStore>) -> &'x mut Access<'t> {
-    if access.as_ref().is_some_and(|access| !Arc::ptr_eq(access.store(), store)) {
+    if access
+        .as_ref()
+        .is_some_and(|access| !Arc::ptr_eq(access.store(), store))
+    {
         // Its lock is released before another one is taken.
         *access = None;
     }
@@ -477,22 +496,29 @@ fn prefetch_items(window: &[Step<'_>], group: &[Member]) {
     let mut access: Option<Access<'_>> = None;
     for step in window {
         if let Some(tenant) = &group[step.member].1.session.tenant {
-            access_to(&mut access, &tenant.store).shard_of(step.hash).prefetch_item(step.hash);
+            access_to(&mut access, &tenant.store)
+                .shard_of(step.hash)
+                .prefetch_item(step.hash);
         }
     }
 }
 
 /// Reads what a connection has sent.
 fn receive(connection: &mut Connection, scratch: &mut [u8], used: &mut usize, shared: &Shared) -> Input {
-    if !connection.input.is_empty() {
+    let held = connection.input.len();
+    let is_long = held > COPIED_BEGINNING_BYTES || connection.needed > RECEIVE_BYTES;
+    if connection.has_leftover || is_long {
         return receive_more(connection, shared);
     }
-    let room = (scratch.len() - *used).min(RECEIVE_BYTES);
-    if !connection.is_readable || connection.is_finished || room < RECEIVE_BYTES_MIN {
-        return Input::Scratch(0..0);
+    // Only where there is room for as much as is received at most: to cut what has arrived costs more than to come back.
+    if !connection.is_readable || connection.is_finished || scratch.len() - *used < RECEIVE_BYTES {
+        return Input::Own(std::mem::take(&mut connection.input));
     }
     let begin = *used;
-    let received = read(connection, &mut scratch[begin..begin + room]);
+    let buffer = &mut scratch[begin..begin + RECEIVE_BYTES];
+    buffer[..held].copy_from_slice(&connection.input);
+    connection.input = Vec::new();
+    let received = held + read(connection, &mut buffer[held..]);
     *used += received;
     Input::Scratch(begin..begin + received)
 }
@@ -503,7 +529,10 @@ fn receive_more(connection: &mut Connection, shared: &Shared) -> Input {
     let held = input.len();
     // Complete commands that wait come first; reading more would only make the buffer grow.
     if connection.is_readable && !connection.is_finished && !connection.has_leftover {
-        let missing = connection.needed.saturating_sub(held).clamp(RECEIVE_BYTES_MIN, RECEIVE_LONG_BYTES);
+        let missing = connection
+            .needed
+            .saturating_sub(held)
+            .clamp(RECEIVE_LONG_BYTES_MIN, RECEIVE_LONG_BYTES);
         let growth = (held + missing).saturating_sub(input.capacity());
         if growth > 0 && !connection.may_hold(growth, shared) {
             connection.is_starved = true;
@@ -528,6 +557,8 @@ fn read(connection: &mut Connection, buffer: &mut [u8]) -> usize {
             connection.is_readable = received == buffer.len() || connection.is_closing;
             received
         }
+        // The system says that there is something to read only once.
+        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => 0,
         result => {
             connection.is_readable = false;
             connection.is_broken = ignore_would_block(result).is_err();

@@ -72,7 +72,14 @@ impl Station {
     pub(crate) fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        Ok(Self { poll, mailbox: Arc::new(Mailbox { waker, arrivals: Mutex::default(), wants_sweep: AtomicBool::new(false) }) })
+        Ok(Self {
+            poll,
+            mailbox: Arc::new(Mailbox {
+                waker,
+                arrivals: Mutex::default(),
+                wants_sweep: AtomicBool::new(false),
+            }),
+        })
     }
 }
 
@@ -109,9 +116,14 @@ impl Worker {
         let Station { poll, mailbox } = parts.station;
         let mut listeners = parts.listeners;
         for (listener, protocol) in &mut listeners {
-            poll.registry().register(listener, token_of(*protocol), Interest::READABLE)?;
+            poll.registry()
+                .register(listener, token_of(*protocol), Interest::READABLE)?;
         }
-        let acceptor = if listeners.is_empty() { None } else { Some(Acceptor::new(listeners)?) };
+        let acceptor = if listeners.is_empty() {
+            None
+        } else {
+            Some(Acceptor::new(listeners)?)
+        };
         Ok(Self {
             number: parts.number,
             poll,
@@ -136,8 +148,9 @@ impl Worker {
             if let Err(error) = self.poll.poll(&mut events, timeout)
                 && error.kind() != io::ErrorKind::Interrupted
             {
+                // The connections of a worker that is gone would hang; a process that is gone is started again.
                 tracing::error!(worker = self.number, %error, "asking the system for ready connections");
-                return;
+                std::process::abort();
             }
             let now = Shared::now();
             for event in &events {
@@ -166,7 +179,9 @@ impl Worker {
                 }
             }
             Token(place) => {
-                let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) else { return };
+                let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) else {
+                    return;
+                };
                 if event.is_readable() || event.is_read_closed() || event.is_error() {
                     connection.is_readable = true;
                     connection.is_closing |= event.is_read_closed();
@@ -216,7 +231,9 @@ impl Worker {
         };
         let place = self.free.pop().unwrap_or(self.connections.len());
         if let Err(error) =
-            self.poll.registry().register(&mut socket, Token(place), Interest::READABLE | Interest::WRITABLE)
+            self.poll
+                .registry()
+                .register(&mut socket, Token(place), Interest::READABLE | Interest::WRITABLE)
         {
             if place < self.connections.len() {
                 self.free.push(place);
@@ -250,8 +267,8 @@ impl Worker {
                 let Some(place) = self.ready.pop_front() else { break };
                 if let Some(mut connection) = self.connections[place].take() {
                     connection.is_queued = false;
-                    if !connection.may_hold(0, &self.shared) {
-                        // Replies would take more than there may be; the next sweep tries again.
+                    if !connection.may_go_on(&self.shared) {
+                        // The next sweep tries again.
                         connection.is_starved = true;
                         self.connections[place] = Some(connection);
                         continue;
@@ -274,7 +291,9 @@ impl Worker {
     }
 
     fn close(&mut self, place: usize) {
-        let Some(mut connection) = self.connections[place].take() else { return };
+        let Some(mut connection) = self.connections[place].take() else {
+            return;
+        };
         // An error means that the socket is not registered any more, which is what is wanted.
         let _ = self.poll.registry().deregister(&mut connection.socket);
         connection.discharge(&self.shared);
@@ -295,7 +314,9 @@ impl Worker {
         self.next_sweep = now.plus(SWEEP_EVERY);
         let mut any = false;
         for place in 0..self.connections.len() {
-            let Some(connection) = &mut self.connections[place] else { continue };
+            let Some(connection) = &mut self.connections[place] else {
+                continue;
+            };
             // The system says that there is room only when there is much; a slow reader makes room little by little.
             if !connection.unsent.is_empty() {
                 let lives = connection.flush(now);
@@ -306,7 +327,11 @@ impl Worker {
                 }
             }
             let overdue = || connection.overdue(&self.shared.limits, now);
-            let reason = if connection.is_cut_off() { Some("cut off") } else { overdue() };
+            let reason = if connection.is_cut_off() {
+                Some("cut off")
+            } else {
+                overdue()
+            };
             if let Some(reason) = reason {
                 tracing::debug!(client = connection.client().id, peer = %connection.client().peer, reason, "closed");
                 if !connection.unsent.is_empty() {
@@ -330,7 +355,9 @@ impl Worker {
         }
         let sweep = swept.then_some(SWEEP_EVERY);
         let accept = self.acceptor.as_ref().and_then(Acceptor::retry_after);
-        let drain = self.drain_until.map(|until| until.saturating_duration_since(Instant::now()));
+        let drain = self
+            .drain_until
+            .map(|until| until.saturating_duration_since(Instant::now()));
         [kept, sweep, accept, drain].into_iter().flatten().min()
     }
 
@@ -352,7 +379,9 @@ impl Worker {
             return self.connections.iter().all(Option::is_none);
         };
         for place in 0..self.connections.len() {
-            let Some(connection) = &self.connections[place] else { continue };
+            let Some(connection) = &self.connections[place] else {
+                continue;
+            };
             let in_flight = connection.is_queued || !connection.unsent.is_empty() || !connection.input.is_empty();
             if !in_flight {
                 self.close(place);

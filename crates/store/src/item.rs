@@ -31,7 +31,7 @@ const FILLER: u8 = 128;
 /// The bits that say which optional fields there are.
 const OPTIONAL: u8 = EXPIRES | CLIENT_FLAGS | TOKEN | DB | LONG_KEY;
 
-const HEADER_BYTES: usize = 7;
+pub(crate) const HEADER_BYTES: usize = 7;
 const LENGTH_MASK: u32 = (1 << 21) - 1;
 const USED: u32 = 1 << 21;
 const STALE: u32 = 1 << 22;

@@ -4,7 +4,8 @@
 //! to the system by the pool's thread, which also backs huge pages with memory before they are asked for (the first touch
 //! of one takes 500 to 850 us on the development machine, so it must never happen in a command).
 //!
-//! Invariant: `used` counts exactly the units that are taken, and never passes the budget by a new taking.
+//! Invariant: `used` counts exactly the units that are taken. It passes the budget only where the budget is lowered, and then
+//! it does not grow: a taking is within the budget, or in the place of a putting back.
 
 use std::collections::VecDeque;
 use std::io;
@@ -194,11 +195,28 @@ struct State {
 impl PoolCore {
     /// Takes a run of `2^order` units on ordinary pages (`order` below a block's), if the budget has room.
     pub(crate) fn take(&self, order: u8) -> Option<Run> {
-        debug_assert!(order < BLOCK_ORDER);
-        let mut state = self.state.lock();
-        if !self.charge(1 << order) {
-            return None;
+        let state = self.state.lock();
+        self.charge(1 << order)
+            .then(|| self.take_charged(state, order))
+            .flatten()
+    }
+
+    /// Takes a run in the place of one that the caller has just put back: also while more is in use than a budget that was
+    /// lowered.
+    pub(crate) fn take_back(&self, order: u8) -> Option<Run> {
+        let state = self.state.lock();
+        let is_over = self.used_units.load(Ordering::Relaxed) > self.budget_units.load(Ordering::Relaxed);
+        if is_over {
+            self.used_units.fetch_add(1 << order, Ordering::Relaxed);
         }
+        (is_over || self.charge(1 << order))
+            .then(|| self.take_charged(state, order))
+            .flatten()
+    }
+
+    /// Finds a run that is counted as used already.
+    fn take_charged(&self, mut state: parking_lot::MutexGuard<'_, State>, order: u8) -> Option<Run> {
+        debug_assert!(order < BLOCK_ORDER);
         if let Some(start) = state.dirty[order as usize].pop_back() {
             self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
             return Some(Run {

@@ -138,6 +138,16 @@ impl TenantShared {
         self.charged(1 << order, || self.pool.take(order))
     }
 
+    /// Takes a run in the place of one that the caller has just put back: also while the tenant holds more than a grant that
+    /// was lowered, or all tenants more than a pool that was. So a write that meets a shrink gives up one segment for the next,
+    /// and need not bring the excess down by itself.
+    pub(crate) fn take_back(&self, order: u8) -> Option<Run> {
+        let order = order.min(crate::arena::BLOCK_ORDER - 1);
+        let units = 1 << order;
+        let allowed = |used: u64| (used > self.grant() || used + units <= self.grant()).then_some(used + units);
+        self.counted(units, allowed, || self.pool.take_back(order))
+    }
+
     /// Puts a run back.
     pub(crate) fn put(&self, run: Run) {
         self.pool.put(run);
@@ -149,9 +159,19 @@ impl TenantShared {
             self.grant_first();
         }
         let within = |used: u64| (used + units <= self.grant()).then_some(used + units);
+        self.counted(units, within, take)
+    }
+
+    /// Takes a run if the use allows it, which `allowed` says, with the use it comes to.
+    fn counted(
+        &self,
+        units: u64,
+        allowed: impl FnMut(u64) -> Option<u64>,
+        take: impl FnOnce() -> Option<Run>,
+    ) -> Option<Run> {
         let before = self
             .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, allowed)
             .ok()?;
         let run = take();
         if run.is_none() {
@@ -242,5 +262,25 @@ mod tests {
         assert!(tenant.take(4).is_some());
         assert_eq!(tenant.take(0), None, "the pool is full");
         assert_eq!(tenant.used(), 16);
+    }
+
+    #[test]
+    fn in_excess_a_run_is_had_only_in_the_place_of_another() {
+        let pool = Pool::without_thread(4 * MIB, Some(8 * MIB)).unwrap();
+        let (tenant, _) = shared(&pool);
+        tenant.set_grant(4 * MIB, 0);
+        let runs: Vec<Run> = (0..4).map(|_| tenant.take(4).unwrap()).collect();
+        for (grant_bytes, pool_bytes) in [(MIB, 4 * MIB), (4 * MIB, MIB), (MIB, MIB)] {
+            tenant.set_grant(grant_bytes, 0);
+            pool.resize(pool_bytes);
+            tenant.put(runs[0]);
+            assert_eq!(tenant.take(4), None, "{grant_bytes} {pool_bytes}");
+            assert!(tenant.take_back(4).is_some(), "{grant_bytes} {pool_bytes}");
+            assert_eq!((tenant.used(), pool.stats().usage_bytes), (64, 4 * MIB));
+        }
+        // Within the grant and the pool the usual rule holds.
+        runs.into_iter().for_each(|run| tenant.put(run));
+        assert!(tenant.take_back(4).is_some());
+        assert_eq!(tenant.take_back(0), None, "17 of 16 units");
     }
 }

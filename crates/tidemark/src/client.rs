@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::{Method, Request, header};
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::net::UnixStream;
 
 use crate::failure::{Failure, FailureKind};
@@ -30,19 +30,46 @@ pub(crate) struct Client {
 /// Where the server's data folder is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientArgs {
-    /// The data folder of the server [default: `tidemark` in the user's data folder]
-    #[arg(long, value_name = "DIR", env = "TIDEMARK_DATA", global = true)]
+    /// The data folder of the server [env: TIDEMARK_DATA] [default: `tidemark` in the user's data folder]
+    #[arg(long, value_name = "DIR", global = true)]
     data: Option<PathBuf>,
 }
 
+/// The variable that says it where no flag does. An empty one is how some tools write "not set".
+const DATA_VARIABLE: &str = "TIDEMARK_DATA";
+
 impl ClientArgs {
-    /// A client of the server that was named, else of the user's.
-    pub(crate) fn client(&self) -> anyhow::Result<Client> {
-        let folder = self.data.clone().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.or_else(|| default_data_folder(|name| std::env::var_os(name)));
+    /// A client of the server that was named, here or before the command (`before`), else of the user's.
+    pub(crate) fn client(&self, before: Option<&Path>) -> anyhow::Result<Client> {
+        let variable = || std::env::var_os(DATA_VARIABLE).filter(|folder| !folder.is_empty());
+        let named = self.data.as_deref().or(before).map(Path::to_path_buf);
+        let folder = named
+            .or_else(|| variable().map(PathBuf::from))
+            .or_else(|| default_data_folder(|name| std::env::var_os(name)));
         let folder =
             folder.ok_or_else(|| Failure::usage("there is no home folder: say where the server is with --data DIR"))?;
         Ok(Client { folder })
+    }
+}
+
+/// What a call sends, and where its fields were written, so that a refusal can name the flag.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    pub(crate) json: Map<String, Value>,
+    /// Fields as the API names them (`goals.cap_bytes`), each with its flag and value (`--cap 1KiB`).
+    pub(crate) places: Vec<(&'static str, String)>,
+}
+
+impl Body {
+    /// Of fields that no flag stands for.
+    pub(crate) fn of<const N: usize>(fields: [(&str, Value); N]) -> Self {
+        Self {
+            json: fields
+                .map(|(name, value)| (name.to_owned(), value))
+                .into_iter()
+                .collect(),
+            places: Vec::new(),
+        }
     }
 }
 
@@ -52,10 +79,11 @@ impl Client {
     }
 
     /// One call; the answer's body, null if it is empty.
-    pub(crate) fn call(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+    pub(crate) fn call(&self, method: Method, path: &str, body: Option<Body>) -> anyhow::Result<Value> {
+        let Body { json, places } = body.unwrap_or_default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (status, text) = runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await })
+            .block_on(async { tokio::time::timeout(PATIENCE, self.exchange(method, path, json)).await })
             .map_err(|_| Failure::failed(format!("the server did not answer within {} s", PATIENCE.as_secs())))??;
         let answer = if text.is_empty() {
             Value::Null
@@ -65,11 +93,11 @@ impl Client {
         if status < 400 {
             Ok(answer)
         } else {
-            Err(refusal(status, &answer).into())
+            Err(refusal(status, &answer, &places).into())
         }
     }
 
-    async fn exchange(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<(u16, Bytes)> {
+    async fn exchange(&self, method: Method, path: &str, json: Map<String, Value>) -> anyhow::Result<(u16, Bytes)> {
         let socket = self.folder.join(SOCKET_NAME);
         let stream = UnixStream::connect(&socket)
             .await
@@ -77,7 +105,12 @@ impl Client {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         // Ends with the runtime.
         tokio::spawn(connection);
-        let body = body.map_or_else(String::new, Value::to_string);
+        // No field: no body, which a removal has none of.
+        let body = if json.is_empty() {
+            String::new()
+        } else {
+            Value::Object(json).to_string()
+        };
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -106,8 +139,8 @@ impl Client {
     }
 }
 
-/// The API's error as a failure: its code decides the exit code.
-fn refusal(status: u16, answer: &Value) -> Failure {
+/// The API's error as a failure: its code decides the exit code; the flag behind its field is named.
+fn refusal(status: u16, answer: &Value, places: &[(&'static str, String)]) -> Failure {
     let text = |field: &str| answer.pointer(&format!("/error/{field}")).and_then(Value::as_str);
     let kind = match (text("code"), status) {
         (Some("over_limit"), _) | (_, 401 | 403 | 413 | 429) => FailureKind::Denied,
@@ -116,5 +149,9 @@ fn refusal(status: u16, answer: &Value) -> Failure {
         _ => FailureKind::Failed,
     };
     let message = text("message").map_or_else(|| format!("the server answered with status {status}"), str::to_owned);
-    Failure::new(kind, message)
+    let place = places.iter().find(|(field, _)| text("field") == Some(field));
+    Failure::new(
+        kind,
+        place.map_or(String::new(), |(_, place)| format!("{place}: ")) + &message,
+    )
 }

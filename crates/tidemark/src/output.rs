@@ -86,7 +86,7 @@ impl Form {
 }
 
 /// About how much: three digits are enough to read; the exact number is in the JSON.
-fn bytes_text(bytes: f64) -> String {
+pub(crate) fn bytes_text(bytes: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes;
     let mut unit = 0;

@@ -1,6 +1,8 @@
 //! Holds ARCHITECTURE.md true: its table of crates against the workspace's real dependencies, its limits against the
 //! constants, its libraries against the manifests.
 
+#![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -175,6 +177,7 @@ impl Limit {
             "" => Self::Number(number),
             "KiB" => Self::Number(number << 10),
             "MiB" => Self::Number(number << 20),
+            "EiB" => Self::Number(number << 60),
             "us" => Self::Microseconds(number),
             "ms" => Self::Microseconds(number * 1000),
             "s" => Self::Microseconds(number * 1_000_000),

@@ -4,30 +4,35 @@ use anyhow::Result;
 use foldhash::fast::RandomState;
 use foyer::{Cache, CacheBuilder, S3FifoConfig};
 
-use super::{Engine, KeyBytes, MARK_AT, weight};
+use super::{Engine, KeyBytes, MARK_AT, parts, weight};
 
 pub(super) const FORM: &str = "S3-FIFO as configured by default, keys and values `Box<[u8]>` (a hit returns a handle), \
-    weighed by payload, one shard, foldhash";
+    weighed by payload, one shard for one thread, else eight, foldhash";
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Foyer {
     cache: Cache<Box<[u8]>, Box<[u8]>, RandomState>,
 }
 
 impl Foyer {
-    /// A cache of so much payload.
-    pub(crate) fn new(payload_bytes: u64) -> Result<Self> {
+    /// A cache of so much payload, for so many threads.
+    pub(crate) fn new(payload_bytes: u64, threads: usize) -> Result<Self> {
         let cache = CacheBuilder::new(usize::try_from(payload_bytes)?)
-            .with_shards(1)
+            .with_shards(parts(threads))
             .with_eviction_config(S3FifoConfig::default())
             .with_hash_builder(RandomState::default())
-            .with_weighter(|key: &Box<[u8]>, value: &Box<[u8]>| weight(key, value))
+            .with_weighter(weight)
             .build();
         Ok(Self { cache })
     }
 }
 
 impl Engine for Foyer {
+    fn share(&self) -> Self {
+        self.clone()
+    }
+
     #[inline]
     fn get(&mut self, key: &KeyBytes) -> Option<u8> {
         self.cache.get(key.as_slice()).map(|entry| entry.value()[MARK_AT])

@@ -10,6 +10,7 @@ mod segcache;
 mod tidemark;
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,8 @@ use tidemark_types::Policy;
 
 pub(crate) use foyer::Foyer;
 pub(crate) use moka::Moka;
-pub(crate) use quick_cache::QuickCache;
-pub(crate) use segcache::Segcache;
+pub(crate) use quick_cache::{QuickCache, QuickCacheFixed};
+pub(crate) use segcache::{ITEM_BYTES as ITEM_BYTES_SEGCACHE, Segcache};
 pub(crate) use tidemark::Tidemark;
 
 /// Bytes of a key.
@@ -33,8 +34,11 @@ const MARK_AT: usize = VALUE_BYTES / 2;
 /// A key.
 pub(crate) type KeyBytes = [u8; KEY_BYTES];
 
-/// A cache in which keys and values are bytes of any length.
-pub(crate) trait Engine {
+/// A cache of keys and values, or one thread's handle on it.
+pub(crate) trait Engine: Send {
+    /// A handle on the same cache for another thread.
+    fn share(&self) -> Self;
+
     /// Looks a key up and reads the byte of its value that tells whether the value is the right one.
     fn get(&mut self, key: &KeyBytes) -> Option<u8>;
 
@@ -77,6 +81,14 @@ pub(crate) struct Tally {
     pub(crate) refused: u64,
 }
 
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.hits += other.hits;
+        self.wrong += other.wrong;
+        self.refused += other.refused;
+    }
+}
+
 impl Tally {
     /// Counts a hit that read this byte.
     #[inline]
@@ -101,8 +113,14 @@ fn value_of<'a>(key: &KeyBytes, buffer: &'a mut [u8; VALUE_BYTES]) -> &'a [u8] {
 }
 
 /// Weight of an item where a library lets its users weigh: the payload.
-fn weight(key: &[u8], value: &[u8]) -> usize {
-    key.len() + value.len()
+fn weight<K: AsRef<[u8]>, V: AsRef<[u8]>>(key: &K, value: &V) -> usize {
+    key.as_ref().len() + value.as_ref().len()
+}
+
+/// Into how many parts a library that lets its users choose divides a cache: several threads get as many as both such
+/// libraries take by default on two cores.
+fn parts(threads: usize) -> usize {
+    if threads == 1 { 1 } else { 8 }
 }
 
 /// Items of which a capacity consists.
@@ -120,6 +138,8 @@ pub(crate) enum Kind {
     Segcache,
     /// Clock-PRO, changed.
     QuickCache,
+    /// The same for keys and values of one length each.
+    QuickCacheFixed,
     /// S3-FIFO.
     Foyer,
     /// W-TinyLFU.
@@ -129,15 +149,16 @@ pub(crate) enum Kind {
 impl Kind {
     /// Tidemark as it is by default.
     pub(crate) const TIDEMARK: Self = Self::Tidemark(Policy::S3Fifo);
-    /// Those that it is compared with.
+    /// Those that it is compared with: they, too, hold keys and values of any length.
     pub(crate) const OTHERS: [Self; 4] = [Self::Segcache, Self::QuickCache, Self::Foyer, Self::Moka];
-    /// All, with Tidemark's other policies for information.
-    pub(crate) const ALL: [Self; 7] = [
+    /// All, with what is measured for information only.
+    pub(crate) const ALL: [Self; 8] = [
         Self::TIDEMARK,
         Self::Tidemark(Policy::Clock),
         Self::Tidemark(Policy::Fifo),
         Self::Segcache,
         Self::QuickCache,
+        Self::QuickCacheFixed,
         Self::Foyer,
         Self::Moka,
     ];
@@ -150,6 +171,7 @@ impl Kind {
             Self::Tidemark(Policy::Fifo) => "tidemark-fifo",
             Self::Segcache => "segcache",
             Self::QuickCache => "quick_cache",
+            Self::QuickCacheFixed => "quick_cache-fixed",
             Self::Foyer => "foyer",
             Self::Moka => "moka",
         }
@@ -161,6 +183,7 @@ impl Kind {
             Self::Tidemark(_) => tidemark::FORM,
             Self::Segcache => segcache::FORM,
             Self::QuickCache => quick_cache::FORM,
+            Self::QuickCacheFixed => quick_cache::FIXED_FORM,
             Self::Foyer => foyer::FORM,
             Self::Moka => moka::FORM,
         }

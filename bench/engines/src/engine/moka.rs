@@ -11,6 +11,7 @@ pub(super) const FORM: &str = "TinyLFU as configured by default, keys `Box<[u8]>
     handle), weighed by payload, foldhash";
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Moka {
     cache: Cache<Box<[u8]>, Arc<[u8]>, RandomState>,
 }
@@ -18,16 +19,19 @@ pub(crate) struct Moka {
 impl Moka {
     /// A cache of so much payload.
     pub(crate) fn new(payload_bytes: u64) -> Self {
-        let weigh = |key: &Box<[u8]>, value: &Arc<[u8]>| u32::try_from(weight(key, value)).unwrap_or(u32::MAX);
         let cache = Cache::builder()
             .max_capacity(payload_bytes)
-            .weigher(weigh)
+            .weigher(|key, value| u32::try_from(weight(key, value)).unwrap_or(u32::MAX))
             .build_with_hasher(RandomState::default());
         Self { cache }
     }
 }
 
 impl Engine for Moka {
+    fn share(&self) -> Self {
+        self.clone()
+    }
+
     #[inline]
     fn get(&mut self, key: &KeyBytes) -> Option<u8> {
         self.cache.get(key.as_slice()).map(|value| value[MARK_AT])

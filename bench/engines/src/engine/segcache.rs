@@ -1,5 +1,6 @@
 //! `segcache`, Pelikan's segment-structured cache, with its S3-FIFO policy.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,7 +12,7 @@ pub(super) const FORM: &str = "S3-FIFO with a tenth for admission, metrics off, 
     the memory), the smallest hash table that is at most 0.85 full, items without expiry";
 
 /// An item as stored: a header of 12 bytes, key and value, rounded up to 8.
-const ITEM_BYTES: u64 = (12 + PAYLOAD_BYTES).next_multiple_of(8);
+pub(crate) const ITEM_BYTES: u64 = (12 + PAYLOAD_BYTES).next_multiple_of(8);
 /// Above this fill of the hash table sets begin to fail.
 const FILL_MAX: f64 = 0.85;
 /// The library's own default.
@@ -24,8 +25,9 @@ const SEGMENTS_WANTED: u64 = 64;
 const HASH_POWER_MIN: u32 = 7;
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Segcache {
-    cache: segcache::Segcache,
+    cache: Arc<segcache::Segcache>,
 }
 
 impl Segcache {
@@ -42,11 +44,15 @@ impl Segcache {
             .eviction(Policy::S3Fifo { admission_ratio: 0.1 })
             .build()
             .context("segcache can not be made")?;
-        Ok(Self { cache })
+        Ok(Self { cache: Arc::new(cache) })
     }
 }
 
 impl Engine for Segcache {
+    fn share(&self) -> Self {
+        self.clone()
+    }
+
     #[inline]
     fn get(&mut self, key: &KeyBytes) -> Option<u8> {
         match self.cache.get(key)?.value() {

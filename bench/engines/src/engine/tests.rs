@@ -15,7 +15,11 @@ fn keys(count: u64) -> Vec<KeyBytes> {
 fn check(mut engine: impl Engine, name: &str) {
     let (few, many) = (keys(FEW), keys(MANY));
     let first = engine.pass(&few);
-    assert_eq!(first, Tally::default(), "{name}: nothing is there at first, and nothing is refused");
+    assert_eq!(
+        first,
+        Tally::default(),
+        "{name}: nothing is there at first, and nothing is refused"
+    );
     let second = engine.pass(&few);
     assert_eq!((second.wrong, second.refused), (0, 0), "{name}");
     // Shards of unequal fill, and policies that admit late, may have dropped some.
@@ -25,6 +29,9 @@ fn check(mut engine: impl Engine, name: &str) {
     let held = many.iter().filter(|key| engine.holds(key)).count() as u64;
     assert!((FEW / 2..MANY / 2).contains(&held), "{name}: {held} keys held");
     assert!(!engine.holds(b"never set before"), "{name}");
+    let other = engine.share();
+    let also_held = many.iter().filter(|key| other.holds(key)).count() as u64;
+    assert_eq!(also_held, held, "{name}: another handle is on the same cache");
 }
 
 #[test]
@@ -32,12 +39,13 @@ fn every_cache_returns_what_was_set_and_forgets_what_is_too_much() {
     for policy in Policy::ALL {
         for batch in [1, 16, 50] {
             let name = Kind::Tidemark(policy).name();
-            check(Tidemark::new(CAPACITY_BYTES, policy, batch).unwrap(), name);
+            check(Tidemark::new(CAPACITY_BYTES, policy, batch, 1).unwrap(), name);
         }
     }
     check(Segcache::new(CAPACITY_BYTES).unwrap(), "segcache");
-    check(QuickCache::new(CAPACITY_BYTES).unwrap(), "quick_cache");
-    check(Foyer::new(CAPACITY_BYTES).unwrap(), "foyer");
+    check(QuickCache::new(CAPACITY_BYTES, 1).unwrap(), "quick_cache");
+    check(QuickCacheFixed::new(CAPACITY_BYTES, 1).unwrap(), "quick_cache-fixed");
+    check(Foyer::new(CAPACITY_BYTES, 1).unwrap(), "foyer");
     check(Moka::new(CAPACITY_BYTES), "moka");
 }
 

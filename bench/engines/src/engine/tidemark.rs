@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tidemark_store::{Attributes, Found, Hasher, Keeper, KeeperInbox, Pool, TenantConfig, TenantStore, Value};
+use tidemark_store::{
+    Attributes, Found, Hasher, Keeper, KeeperInbox, Pool, SHARDS_MAX, TenantConfig, TenantStore, Value,
+};
 use tidemark_types::{Clock, MIB, Policy, SystemClock, UnixMs};
 
 use super::{Engine, KeyBytes, MARK_AT, Tally, VALUE_BYTES, one_by_one, value_of};
 
-pub(super) const FORM: &str = "one shard (one thread has no use for more), keys and values as `&[u8]`, time read every 64 \
-    operations, upkeep on the same core every 1,024";
+pub(super) const FORM: &str = "keys and values `&[u8]`, one shard for one thread, else one for each 64 MiB as in the server; a \
+    thread reads the time every 64 operations; upkeep by the first thread every 1,024";
 
 /// Time is read so often: about once per turn of a busy worker's loop.
 const CLOCK_EVERY: u32 = 64;
@@ -18,14 +20,17 @@ const CLOCK_EVERY: u32 = 64;
 const KEEPER_EVERY: u32 = 1024;
 /// What upkeep may take at once, as in the server.
 const KEEPER_SLICE: Duration = Duration::from_micros(20);
+/// Memory of a shard where several threads meet, as in the server.
+const SHARD_BYTES: u64 = 64 * MIB;
 /// Address space beside the grant, so that freed runs of one size do not keep others from being found.
 const SPARE_ADDRESSES: u64 = 64 * MIB;
 
 /// See the module.
 pub(crate) struct Tidemark {
     tenant: Arc<TenantStore>,
-    keeper: Keeper,
-    _pool: Pool,
+    /// The first thread keeps the shards.
+    keeper: Option<Keeper>,
+    pool: Arc<Pool>,
     now: UnixMs,
     operations: u32,
     batch: usize,
@@ -33,12 +38,17 @@ pub(crate) struct Tidemark {
 
 impl Tidemark {
     /// A store that may hold `grant_bytes` with its index, asked for `batch` keys at once.
-    pub(crate) fn new(grant_bytes: u64, policy: Policy, batch: usize) -> Result<Self> {
+    pub(crate) fn new(grant_bytes: u64, policy: Policy, batch: usize, threads: usize) -> Result<Self> {
         let addresses = grant_bytes * 2 + SPARE_ADDRESSES;
         let pool = Pool::start(grant_bytes, Some(addresses)).context("the pool can not be made")?;
         let inbox = KeeperInbox::new(Box::new(|| {}));
+        let wanted = if threads == 1 {
+            1
+        } else {
+            (grant_bytes / SHARD_BYTES).max(1)
+        };
         let config = TenantConfig {
-            shards: 1,
+            shards: (1 << wanted.ilog2()).min(SHARDS_MAX),
             policy,
             hasher: Hasher::random().context("no seed for the hash")?,
             keepers: Arc::new([Arc::clone(&inbox)]),
@@ -50,8 +60,8 @@ impl Tidemark {
         tenant.set_grant(grant_bytes, 0);
         Ok(Self {
             tenant,
-            keeper: Keeper::new(inbox),
-            _pool: pool,
+            keeper: Some(Keeper::new(inbox)),
+            pool: Arc::new(pool),
             now: SystemClock.now(),
             operations: 0,
             batch,
@@ -65,8 +75,10 @@ impl Tidemark {
         self.operations = before.wrapping_add(operations);
         if before / CLOCK_EVERY != self.operations / CLOCK_EVERY {
             self.now = SystemClock.now();
-            if before / KEEPER_EVERY != self.operations / KEEPER_EVERY {
-                self.keeper.run(self.now, KEEPER_SLICE);
+            if before / KEEPER_EVERY != self.operations / KEEPER_EVERY
+                && let Some(keeper) = &mut self.keeper
+            {
+                keeper.run(self.now, KEEPER_SLICE);
             }
         }
     }
@@ -95,6 +107,15 @@ impl Tidemark {
 }
 
 impl Engine for Tidemark {
+    fn share(&self) -> Self {
+        Self {
+            tenant: Arc::clone(&self.tenant),
+            keeper: None,
+            pool: Arc::clone(&self.pool),
+            ..*self
+        }
+    }
+
     #[inline]
     fn get(&mut self, key: &KeyBytes) -> Option<u8> {
         self.turn(1);

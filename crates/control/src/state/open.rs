@@ -59,6 +59,7 @@ pub(super) fn open(folder: &Path, now: UnixMs) -> Result<StateFile, ControlError
         .mode(0o700)
         .create(folder)
         .map_err(|error| ControlError::file("create the data folder", folder, &error))?;
+    warn_of_onlookers(folder)?;
     let lock = lock(folder)?;
     let path = folder.join(FILE_NAME);
     match fs::symlink_metadata(&path) {
@@ -74,6 +75,17 @@ pub(super) fn open(folder: &Path, now: UnixMs) -> Result<StateFile, ControlError
         path,
         _lock: lock,
     })
+}
+
+/// A folder that was there before keeps its mode: the files in it are their owner's only, their names are not.
+fn warn_of_onlookers(folder: &Path) -> Result<(), ControlError> {
+    let metadata = fs::metadata(folder).map_err(|error| ControlError::file("look at", folder, &error))?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let mode = format!("{mode:o}");
+        tracing::warn!(folder = %folder.display(), mode, "others may look into the data folder: `chmod 700` closes it");
+    }
+    Ok(())
 }
 
 /// One process per folder. The lock is the system's, so it ends with the process even when that is killed.
@@ -169,14 +181,21 @@ fn check_integrity(connection: &Connection, path: &Path) -> Result<(), ControlEr
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
         connection.pragma_query_value(None, "integrity_check", |row| row.get(0))
     };
-    let finding = check().map_err(|error| explain("open", path, &error))?;
-    if finding == "ok" {
-        return Ok(());
-    }
-    Err(ControlError::Damaged {
+    let damaged = |detail: &str| ControlError::Damaged {
         path: path.into(),
-        detail: finding.lines().next().unwrap_or_default().into(),
-    })
+        detail: detail.into(),
+    };
+    let finding = check().map_err(|error| explain("open", path, &error))?;
+    if finding != "ok" {
+        // The first line of several is a heading, `*** in database main ***`.
+        let first = finding.lines().find(|line| !line.starts_with("***"));
+        return Err(damaged(first.unwrap_or(&finding)));
+    }
+    let has_orphans = || connection.prepare("PRAGMA foreign_key_check")?.exists([]);
+    if has_orphans().map_err(|error| explain("open", path, &error))? {
+        return Err(damaged("there is a secret of no tenant"));
+    }
+    Ok(())
 }
 
 fn create(folder: &Path, path: &Path, now: UnixMs) -> Result<(), ControlError> {
@@ -236,8 +255,39 @@ pub(super) fn explain(doing: &'static str, path: &Path, error: &rusqlite::Error)
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ControlError::InUse { path, holder: None },
         _ => ControlError::File {
             doing,
+            detail: reason(error, OpenOptions::new().read(true).write(true).open(&path)),
             path,
-            detail: error.to_string(),
         },
+    }
+}
+
+/// SQLite has only "disk I/O error" or "unable to open" for a file that may not be written: `opened` tells.
+fn reason(error: &rusqlite::Error, opened: io::Result<File>) -> String {
+    match opened {
+        Err(refused) if refused.kind() == io::ErrorKind::PermissionDenied => {
+            format!("{refused}: the server's user must be allowed to read and write it")
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_may_not_be_written_is_told_from_a_failing_disk() {
+        let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR), None);
+        for (opened, part) in [
+            (
+                Err(io::ErrorKind::PermissionDenied.into()),
+                "permission denied: the server's user",
+            ),
+            (Err(io::ErrorKind::NotFound.into()), "disk I/O error"),
+            (tempfile::tempfile(), "disk I/O error"),
+        ] {
+            let said = reason(&error, opened);
+            assert!(said.contains(part), "{part}: {said}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use tidemark_types::{Permissions, SecretHash, TenantId, TenantName, UnixMs};
 
 use super::{MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord, open};
 use crate::error::ControlError;
-use crate::settings::TenantSettings;
+use crate::settings::{TenantSettings, check_round_period, check_tenant};
 
 const POOL_BYTES: &str = "pool_bytes";
 const POOL_CONFIGURED_BYTES: &str = "pool_configured_bytes";
@@ -77,14 +77,25 @@ pub(super) fn server(file: &StateFile) -> Result<ServerSettings, ControlError> {
             let value = count(row, 1, &name)?;
             values.insert(name, value);
         }
-        let pool = values.remove(POOL_BYTES).zip(values.remove(POOL_CONFIGURED_BYTES));
-        let settings = ServerSettings {
-            pool: pool.map(|(bytes, configured_bytes)| PoolSetting {
+        let pool = match (values.remove(POOL_BYTES), values.remove(POOL_CONFIGURED_BYTES)) {
+            (None, None) => None,
+            // Whether the size is possible depends on the machine: that is judged at each start.
+            (Some(bytes), Some(configured_bytes)) => Some(PoolSetting {
                 bytes,
                 configured_bytes,
             }),
-            round_period: values.remove(ROUND_PERIOD_US).map(Duration::from_micros),
+            _ => {
+                return Err(BadRow(format!(
+                    "only one of `{POOL_BYTES}` and `{POOL_CONFIGURED_BYTES}` is there"
+                ))
+                .into());
+            }
         };
+        let round_period = values.remove(ROUND_PERIOD_US).map(Duration::from_micros);
+        if let Some(period) = round_period {
+            check_round_period(period).map_err(|refusal| BadRow(refusal.message))?;
+        }
+        let settings = ServerSettings { pool, round_period };
         match values.pop_first() {
             None => Ok(settings),
             Some((name, _)) => Err(BadRow(format!("the server setting `{name}` is not known")).into()),
@@ -102,14 +113,16 @@ fn tenant(row: &Row<'_>) -> Result<TenantRecord, ReadError> {
         .map(|text| text.parse())
         .transpose()
         .map_err(|error| BadRow(format!("tenant {name}: {error}")))?;
+    let settings = TenantSettings {
+        floor_bytes: optional_count(row, 3, "floor_bytes")?,
+        cap_bytes: optional_count(row, 4, "cap_bytes")?,
+        policy,
+    };
+    check_tenant(&settings).map_err(|refusal| BadRow(format!("tenant {name}: {refusal}")))?;
     Ok(TenantRecord {
         id,
         version: count(row, 2, "version")?,
-        settings: TenantSettings {
-            floor_bytes: optional_count(row, 3, "floor_bytes")?,
-            cap_bytes: optional_count(row, 4, "cap_bytes")?,
-            policy,
-        },
+        settings,
         secrets: Vec::new(),
         created_at: UnixMs(count(row, 6, "created_at_ms")?),
         name,
@@ -119,7 +132,7 @@ fn tenant(row: &Row<'_>) -> Result<TenantRecord, ReadError> {
 fn secrets_by_tenant(file: &StateFile) -> Result<BTreeMap<TenantId, Vec<StoredSecret>>, ReadError> {
     let mut statement = file
         .connection
-        .prepare("SELECT tenant_id, hash, permissions, created_at_ms FROM secrets ORDER BY tenant_id, slot")?;
+        .prepare("SELECT tenant_id, hash, permissions, created_at_ms, slot FROM secrets ORDER BY tenant_id, slot")?;
     let mut rows = statement.query([])?;
     let mut secrets: BTreeMap<TenantId, Vec<StoredSecret>> = BTreeMap::new();
     while let Some(row) = rows.next()? {
@@ -134,6 +147,9 @@ fn secrets_by_tenant(file: &StateFile) -> Result<BTreeMap<TenantId, Vec<StoredSe
         let permissions =
             permissions.ok_or_else(|| BadRow(format!("a secret of tenant {id} has unknown permissions")))?;
         let of_tenant = secrets.entry(id).or_default();
+        if count(row, 4, "slot")? != of_tenant.len() as u64 {
+            return Err(BadRow(format!("the secrets of tenant {id} are not numbered from 0")).into());
+        }
         of_tenant.push(StoredSecret {
             hash: SecretHash(hash),
             permissions,
@@ -156,11 +172,12 @@ fn count(row: &Row<'_>, column: usize, name: &str) -> Result<u64, ReadError> {
     optional_count(row, column, name)?.ok_or_else(|| BadRow(format!("`{name}` is missing")).into())
 }
 
-/// SQLite's integers are signed: the 64th bit carries the sizes that do not fit otherwise.
+/// SQLite's integers are signed; nothing that is stored is negative.
 fn optional_count(row: &Row<'_>, column: usize, name: &str) -> Result<Option<u64>, ReadError> {
     match row.get(column)? {
         Value::Null => Ok(None),
-        Value::Integer(number) => Ok(Some(number.cast_unsigned())),
+        Value::Integer(number) if number >= 0 => Ok(Some(number.cast_unsigned())),
+        Value::Integer(_) => Err(BadRow(format!("`{name}` is negative")).into()),
         _ => Err(BadRow(format!("`{name}` is not a number")).into()),
     }
 }

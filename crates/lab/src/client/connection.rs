@@ -10,11 +10,12 @@ use std::time::Duration;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
+use super::handshake::log_in;
 use super::{Decoded, Decoder, Login, Protocol, Reply};
 use crate::Error;
 
 /// How long connecting and logging in may take each: long enough for a loaded machine, short enough for a person.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// What was sent is dropped from the front of the buffer when it is this much.
 const COMPACT_BYTES: usize = 256 << 10;
 /// How much of a reply an error quotes.
@@ -52,7 +53,7 @@ impl Connection {
     /// Connects and, given a login, logs in; waits for both.
     ///
     /// # Errors
-    /// Nothing listens there, it does not answer, or it refuses the login.
+    /// Nothing listens there, it does not answer, or it refuses the login or does not take it for one.
     pub fn open(address: SocketAddr, protocol: Protocol, login: Option<&Login>) -> Result<Self, Error> {
         let connect = |source| Error::Connect { address, source };
         let mut stream = std::net::TcpStream::connect_timeout(&address, OPEN_TIMEOUT).map_err(connect)?;
@@ -213,50 +214,10 @@ pub(crate) fn quote(reply: &[u8]) -> String {
         .collect()
 }
 
-fn malformed(address: SocketAddr, protocol: Protocol, input: &[u8]) -> Error {
+pub(super) fn malformed(address: SocketAddr, protocol: Protocol, input: &[u8]) -> Error {
     Error::Protocol {
         address,
         protocol: protocol.name(),
         reply: quote(input),
-    }
-}
-
-/// Sends the login and waits for its one reply.
-fn log_in(
-    stream: &mut std::net::TcpStream,
-    address: SocketAddr,
-    protocol: Protocol,
-    login: &Login,
-) -> Result<(), Error> {
-    let waited = |source: io::Error| match source.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::Silent {
-            address,
-            seconds: OPEN_TIMEOUT.as_secs(),
-        },
-        _ => Error::Connection { address, source },
-    };
-    stream
-        .write_all(&protocol.login_request(&login.tenant, login.secret()))
-        .map_err(waited)?;
-    let mut input = Vec::new();
-    let mut buffer = [0; 512];
-    loop {
-        match stream.read(&mut buffer).map_err(waited)? {
-            0 => return Err(Error::Closed { address }),
-            length => input.extend_from_slice(&buffer[..length]),
-        }
-        // A decoder at its beginning each time: a login's reply is one line, so nothing of it is taken in part.
-        match Decoder::new(protocol).next(&input) {
-            Decoded::NeedMore => {}
-            Decoded::Reply(_, Reply::Stored) => return Ok(()),
-            Decoded::Reply(_, Reply::Refused(line) | Reply::Unexpected(line)) => {
-                return Err(Error::Login {
-                    address,
-                    tenant: login.tenant.to_string(),
-                    reply: quote(line),
-                });
-            }
-            Decoded::Reply(..) | Decoded::Malformed => return Err(malformed(address, protocol, &input)),
-        }
     }
 }

@@ -6,13 +6,12 @@
 
 mod connection;
 mod decode;
+mod handshake;
 mod login;
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
-
-use tidemark_types::TenantName;
 
 use crate::Error;
 
@@ -93,23 +92,6 @@ impl Protocol {
         write(out);
         debug_assert_eq!(out.len() - before, size_bytes);
         out.extend_from_slice(b"\r\n");
-    }
-
-    /// The request with which a connection becomes a tenant's: RESP's `AUTH name secret`, or memcached's ASCII
-    /// authentication, a `set` of any key whose value is `name secret` (`doc/protocol.txt`, "Authentication").
-    fn login_request(self, tenant: &TenantName, secret: &str) -> Vec<u8> {
-        let name = tenant.as_str();
-        match self {
-            Self::Memcached => {
-                format!("set auth 0 0 {}\r\n{name} {secret}\r\n", name.len() + 1 + secret.len()).into_bytes()
-            }
-            Self::Redis => format!(
-                "*3\r\n$4\r\nAUTH\r\n${}\r\n{name}\r\n${}\r\n{secret}\r\n",
-                name.len(),
-                secret.len()
-            )
-            .into_bytes(),
-        }
     }
 }
 

@@ -51,8 +51,8 @@ const TOP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
 const TITLE_HEIGHT: f64 = 34.0;
 const LEGEND_HEIGHT: f64 = 26.0;
-/// Mean width of a letter at 12 px, for laying out the legend.
-const LETTER_WIDTH: f64 = 6.7;
+/// Mean width of a letter at 12 px in a wide font, for laying out the legend.
+const LETTER_WIDTH: f64 = 7.4;
 /// About so many numbers are on an axis.
 const TICKS: f64 = 5.0;
 

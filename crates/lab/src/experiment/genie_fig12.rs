@@ -2,7 +2,7 @@
 //! (Genie, TKDE 2025, section VI.D and table I).
 
 use super::chart::{Chart, Marks, Panel};
-use super::measure::{Data, Endpoint, Load, Measure, Plan, Rounds, Sample, rounds};
+use super::measure::{Data, Endpoint, Load, Measure, Plan, Rounds, Sample, others_cores, rounds};
 use super::report::{Point, Series, Target};
 use super::server::{Kind, Limits, Server};
 use super::{Context, Experiment, Outcome, Spread};
@@ -13,7 +13,7 @@ use crate::load::Distribution;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "genie-fig12",
     title: "Throughput and cost by item size, skew and mix (Genie, Fig. 12)",
-    minutes: 30,
+    minutes: 12,
     about: "\
 The loads of Genie's Fig. 12: items of 8+8, 16+64 and 128+1,024 bytes (key+value; the paper's numbers of items divided by
 32), uniform and Zipf 0.99, 95 and 50 % reads; and, as in its Fig. 16, gets of values of 4 KiB to 1 MiB, uniform. The paper
@@ -53,7 +53,8 @@ const DISTRIBUTIONS: [(&str, Distribution); 2] = [
     ("Zipf 0.99", Distribution::Zipf { alpha: 0.99 }),
 ];
 const READS: [f64; 2] = [0.95, 0.5];
-/// With the most that Tidemark's CPU time may be of each other server's (design, section 9: the same for both here).
+/// With the most that Tidemark's CPU time may be of each other server's (docs/performance.md: the same for both
+/// here).
 const PIPELINES: [(usize, f64); 2] = [(1, 0.85), (50, 0.65)];
 /// For the values of [`LARGE_BYTES`].
 const LARGE_LIMIT: f64 = 1.0;
@@ -81,8 +82,8 @@ impl Scale {
             }
         } else {
             Self {
-                rounds: 10,
-                seconds: 1.0,
+                rounds: 8,
+                seconds: 0.5,
                 fewer: 1,
             }
         }
@@ -128,6 +129,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
         targets: found.targets,
         series: found.series,
         chart,
+        others_cores: others_cores(found.samples.iter()),
     })
 }
 
@@ -214,6 +216,7 @@ fn endpoints([tidemark, memcached, redis]: &[Server; 3]) -> Result<[Endpoint; 4]
 struct Found {
     targets: Vec<Target>,
     series: Vec<Series>,
+    samples: Vec<Sample>,
 }
 
 const X_ITEM: &str = "item";
@@ -222,6 +225,7 @@ const X_VALUE: &str = "value";
 impl Found {
     fn add_items(&mut self, data: Data, rounds: &Rounds) {
         let item = format!("{}+{}", data.key_bytes, data.value_bytes);
+        self.samples.extend(rounds.iter().flatten().flatten());
         for (condition, samples) in conditions().zip(rounds) {
             let measures: [(&str, &str, Measure); 3] = [
                 (CPU, "ns", |sample| sample.cpu_ns),
@@ -238,6 +242,7 @@ impl Found {
     fn add_large(&mut self, data: Data, rounds: &Rounds) {
         let value = format!("{} KiB", data.value_bytes >> 10);
         let mib = data.value_bytes as f64 / f64::from(1 << 20);
+        self.samples.extend(rounds.iter().flatten().flatten());
         let samples = &rounds[0];
         self.add_points((LARGE_THROUGHPUT, "MB/s", "", X_VALUE), &value, samples, |sample| {
             sample.ops_per_second * data.value_bytes as f64 / 1e6

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use serde::Serialize;
 
+use super::report::short;
+
 /// The machine and what was measured on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
@@ -20,27 +22,43 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Versions of the servers, by name.
     pub software: BTreeMap<String, String>,
+    /// How many cores processes had, in the mean, that were no part of the measurement.
+    #[serde(serialize_with = "short")]
+    pub others_cores: f64,
 }
 
 impl Machine {
     /// This one; `cores` as they were before this process bound itself to one.
-    pub fn this(cores: usize, software: BTreeMap<String, String>) -> Self {
-        let field = |file: &str, name: &str| {
-            let text = fs::read_to_string(file).unwrap_or_default();
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
-            line.map(|(_, value)| value.trim().to_owned())
-        };
-        let memory = field("/proc/meminfo", "MemTotal");
-        let kibibytes = memory.and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
+    pub fn this(cores: usize, software: BTreeMap<String, String>, others_cores: f64) -> Self {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into()),
             cores,
             kernel: plain_version(&kernel).to_owned(),
-            memory_bytes: kibibytes.unwrap_or(0) * 1024,
+            memory_bytes: memory_bytes("MemTotal"),
             software,
+            others_cores,
         }
     }
+}
+
+/// What programs can still take without swapping.
+pub(super) fn available_memory_bytes() -> u64 {
+    memory_bytes("MemAvailable")
+}
+
+/// A line of `/proc/meminfo` (proc(5)), 0 where it is not there.
+fn memory_bytes(name: &str) -> u64 {
+    let text = field("/proc/meminfo", name);
+    let kibibytes = text.and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
+/// The value of the first line `NAME: VALUE` of a file.
+fn field(file: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+    line.map(|(_, value)| value.trim().to_owned())
 }
 
 /// A version's digits and points: what is behind them may name a machine or an owner.
@@ -98,7 +116,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_described() {
-        let machine = Machine::this(2, BTreeMap::new());
+        let machine = Machine::this(2, BTreeMap::new(), 0.0);
         assert!(machine.memory_bytes > 1 << 20 && !machine.cpu.is_empty(), "{machine:?}");
         assert!(machine.kernel.contains('.'), "{machine:?}");
     }

@@ -137,6 +137,7 @@ pub(super) fn circumstances(report: &Report) -> String {
         kernel,
         memory_bytes,
         software,
+        others_cores,
     } = &report.machine;
     let memory = *memory_bytes as f64 / f64::from(1 << 30);
     let versions: Vec<String> = software
@@ -144,7 +145,8 @@ pub(super) fn circumstances(report: &Report) -> String {
         .map(|(name, version)| format!("{name} {version}"))
         .collect();
     format!(
-        "Commit {}, seed {}; {}. {cpu}, {cores} cores, {memory:.0} GiB, Linux {kernel}; {}.",
+        "Commit {}, seed {}; {}. {cpu}, {cores} cores, {memory:.0} GiB, Linux {kernel}; {}. \
+         Other processes had {others_cores:.2} of a core meanwhile.",
         report.commit,
         report.seed,
         report.scale,

@@ -2,16 +2,18 @@
 //!
 //! Figures of different moments differ by more than what is looked for: other tenants of the machine come and go. So
 //! servers take turns: each round measures every server once at every load, in the order of the round before reversed,
-//! and what is compared are figures of the same round.
+//! and what is compared are figures of the same round. A measurement during which other processes were busy is made
+//! again, as long as there is patience; whether it is depends on them only, never on what was found.
 
 use std::net::SocketAddr;
 
+use super::others::{DISTURBED_CORES, Others};
 use crate::Error;
 use crate::bench::{self, Options, Workload};
 use crate::client::Protocol;
 use crate::load::{Distribution, Order, ValueSize};
 
-/// Connections of every measurement (design, section 9).
+/// Connections of every measurement.
 pub(super) const CONNECTIONS: usize = 64;
 /// Requests in flight per connection while keys are stored, and how much they are at most.
 const PRELOAD_PIPELINE: usize = 50;
@@ -55,6 +57,16 @@ pub(super) struct Sample {
     /// Of an open loop: the share of what was due that could not even be sent.
     pub(super) unsent_ratio: f64,
     pub(super) requests: u64,
+    /// How many cores processes had that are no part of the measurement.
+    pub(super) others_cores: f64,
+}
+
+/// What other processes had during measurements, in the mean.
+pub(super) fn others_cores<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
+    let (sum, count) = samples.fold((0.0, 0_u32), |(sum, count), sample| {
+        (sum + sample.others_cores, count + 1)
+    });
+    sum / f64::from(count.max(1))
 }
 
 /// A figure of a sample.
@@ -97,7 +109,9 @@ impl Endpoint {
 
     /// Measures once.
     pub(super) fn measure(&self, data: Data, load: Load, seed: u64) -> Result<Sample, Error> {
+        let others = Others::watch();
         let report = bench::run(&self.options(data, load, seed), &mut |_| {})?;
+        let others_cores = others.cores();
         if report.errors > 0 {
             return Err(self.unfit(report.first_mistake.unwrap_or_else(|| "requests failed".into())));
         }
@@ -119,6 +133,7 @@ impl Endpoint {
             receives: report.receives as f64 / report.requests as f64,
             unsent_ratio: report.unsent as f64 / due,
             requests: report.requests,
+            others_cores,
         })
     }
 
@@ -177,17 +192,25 @@ pub(super) fn rounds(
     let mut all = vec![vec![Vec::with_capacity(plan.rounds); endpoints.len()]; loads.len()];
     for round in 0..plan.rounds {
         tell(round + 1);
+        let mut patience = REPEATS_PER_MEASUREMENT * endpoints.len() * loads.len();
         for (load, samples) in loads.iter().zip(&mut all) {
             for index in order(endpoints.len(), round) {
                 // All of a round are asked for the same keys in the same order.
                 let seed = plan.seed.wrapping_mul(SEEDS_PER_RUN).wrapping_add(round as u64);
-                samples[index].push(endpoints[index].measure(data, *load, seed)?);
+                let mut sample = endpoints[index].measure(data, *load, seed)?;
+                while sample.others_cores > DISTURBED_CORES && patience > 0 {
+                    patience -= 1;
+                    sample = endpoints[index].measure(data, *load, seed)?;
+                }
+                samples[index].push(sample);
             }
         }
     }
     Ok(all)
 }
 
+/// How many measurements of a round may be made again, for each of it: an experiment takes at most twice its time.
+const REPEATS_PER_MEASUREMENT: usize = 1;
 /// More rounds than any experiment has.
 const SEEDS_PER_RUN: u64 = 1000;
 

@@ -14,6 +14,7 @@ mod genie_fig12;
 mod machine;
 mod markdown;
 mod measure;
+mod others;
 pub mod performance;
 mod process;
 pub mod replay_hit_ratio;
@@ -28,6 +29,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::Error;
+use others::DISTURBED_CORES;
 
 pub use chart::{Chart, Marks, Panel};
 pub use cores::Cores;
@@ -80,12 +82,19 @@ impl Context {
     /// What `outcome` of `name` comes to under the present circumstances; the sources are in `root`.
     pub fn report(&self, name: &str, outcome: &Outcome, root: &Path) -> Report {
         let versions = self.stage.programs.versions().collect();
+        let machine = Machine::this(self.stage.cores.count, versions, outcome.others_cores);
+        if machine.others_cores > DISTURBED_CORES {
+            let cores = machine.others_cores;
+            self.tell(&format!(
+                "other processes had {cores:.2} of a core: the figures say little"
+            ));
+        }
         Report {
             name: name.to_owned(),
             commit: commit(root),
             seed: self.seed,
             scale: outcome.scale.clone(),
-            machine: Machine::this(self.stage.cores.count, versions),
+            machine,
             targets: outcome.targets.clone(),
             series: outcome.series.clone(),
         }
@@ -103,6 +112,8 @@ pub struct Outcome {
     pub series: Vec<Series>,
     /// The picture.
     pub chart: Chart,
+    /// How many cores other processes had meanwhile.
+    pub others_cores: f64,
 }
 
 impl Experiment {

@@ -10,15 +10,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tidemark_curve::sim::{Capacity, Fifo, Simulator as _};
+
 use super::chart::{Chart, Marks, Panel};
+use super::others::Others;
 use super::report::{Point, Series, Target};
 use super::server::{Kind, Limits, Server, tidemark};
 use super::{Context, Experiment, Outcome, Spread};
 use crate::Error;
 use crate::client::{Login, Protocol, Secrets};
-use crate::load::{Distribution, Keys, Order, Rng, ValueSize};
-use crate::replay::{self, MAX_VALUE_BYTES, Options, Source};
-use crate::sim::{Capacity, Fifo, Simulator as _};
+use crate::load::{Distribution, Keys, MAX_VALUE_BYTES, Order, Rng, ValueSize};
+use crate::replay::{self, Options, Source};
 use crate::trace::{Format, Request, Trace, TraceError};
 
 /// What an item takes beside its key and its value: the header that every item has.
@@ -31,41 +33,53 @@ pub const VALUE_BYTES: u64 = 100;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "replay-hit-ratio",
     title: "Two traces as two tenants: hit ratio against simulation",
-    minutes: 3,
+    minutes: 2,
     about: "\
 `orm-busy` (an object-relational mapper's cache, 5,000,000 requests, values of 100 bytes) and `cloudPhysicsIO` (block I/O,
 113,872 requests with sizes) are replayed at once against one server, each as a tenant of its own with its own cap and the
 policy `fifo`, both empty at the start, in one pass. Each hit ratio is compared with that of a simulated first-in-first-out
 cache (the same counts as libcachesim's) in the room that the tenant had: its grant without its index, each item taking
-7 bytes of header, its key and its value. Where the traces are not there, generated ones of similar shape take their place
+7 bytes of header, its key and its value. What it has less is mostly the segment that is being written, which is not full:
+one of sixteen at the smallest cap. Where the traces are not there, generated ones of similar shape take their place
 and their names say so.",
     run,
 };
 
-/// The traces, and for each the caps that it is replayed with, in bytes.
-const TRACES: [(&str, MadeTrace, [u64; 3]); 2] = [
-    (
-        "orm-busy.trace.xz",
-        MadeTrace {
+/// A trace of a real application.
+#[derive(Clone, Copy, Debug)]
+pub struct RealTrace {
+    /// Its file.
+    pub file: &'static str,
+    /// What takes its place where that is not there.
+    pub made: MadeTrace,
+    /// The caps that it is replayed with, in bytes.
+    caps_bytes: [u64; 3],
+}
+
+/// The traces that are replayed.
+pub const TRACES: [RealTrace; 2] = [
+    RealTrace {
+        file: "orm-busy.trace.xz",
+        made: MadeTrace {
             name: "generated-records.oracleGeneral.bin",
             keys: 76_349,
             requests: 2_000_000,
             alpha: 0.8,
             value_size: ValueSize::Fixed(VALUE_BYTES as usize),
         },
-        [1 << 20, 2 << 20, 4 << 20],
-    ),
-    (
-        "cloudPhysicsIO.oracleGeneral.bin",
-        MadeTrace {
+        caps_bytes: [1 << 20, 2 << 20, 4 << 20],
+    },
+    RealTrace {
+        file: "cloudPhysicsIO.oracleGeneral.bin",
+        made: MadeTrace {
             name: "generated-blocks.oracleGeneral.bin",
             keys: 50_000,
             requests: 113_872,
             alpha: 0.6,
             value_size: ValueSize::Range(512, 69_632),
         },
-        [64 << 20, 256 << 20, 1 << 30],
-    ),
+        caps_bytes: [64 << 20, 256 << 20, 1 << 30],
+    },
 ];
 
 /// A generated load that stands for a trace.
@@ -89,22 +103,32 @@ impl MadeTrace {
     /// # Errors
     /// The parameters make no sense.
     pub fn bytes(&self, seed: u64) -> Result<Vec<u8>, Error> {
-        /// What the format says of an object that is not asked for again; unknown here, and read by nobody.
-        const NO_NEXT_ACCESS: i64 = -1;
         let keys = Keys::new(self.keys, Distribution::Zipf { alpha: self.alpha }, Order::Scrambled)?;
         let mut rng = Rng::new(seed);
-        let mut file = Vec::new();
-        for request in 0..self.requests {
+        Ok(oracle_general((0..self.requests).map(|request| {
             let key = keys.draw(&mut rng);
-            let seconds = u32::try_from(request / 1000).unwrap_or(u32::MAX);
-            let size_bytes = u32::try_from(self.value_size.of(key)).unwrap_or(u32::MAX);
-            file.extend_from_slice(&seconds.to_le_bytes());
-            file.extend_from_slice(&key.to_le_bytes());
-            file.extend_from_slice(&size_bytes.to_le_bytes());
-            file.extend_from_slice(&NO_NEXT_ACCESS.to_le_bytes());
-        }
-        Ok(file)
+            Request {
+                key,
+                size_bytes: Some(self.value_size.of(key) as u64),
+                time_seconds: Some((request / 1000) as f64),
+            }
+        })))
     }
+}
+
+/// Requests in the `oracleGeneral` format ([`Format::OracleGeneral`]); those without a size get [`VALUE_BYTES`].
+pub fn oracle_general(requests: impl Iterator<Item = Request>) -> Vec<u8> {
+    /// What the format says of an object that is not asked for again; unknown here, and read by nobody.
+    const NO_NEXT_ACCESS: i64 = -1;
+    let mut file = Vec::new();
+    for request in requests {
+        let size_bytes = request.size_bytes.unwrap_or(VALUE_BYTES);
+        file.extend_from_slice(&(request.time_seconds.unwrap_or(0.0) as u32).to_le_bytes());
+        file.extend_from_slice(&request.key.to_le_bytes());
+        file.extend_from_slice(&u32::try_from(size_bytes).unwrap_or(u32::MAX).to_le_bytes());
+        file.extend_from_slice(&NO_NEXT_ACCESS.to_le_bytes());
+    }
+    file
 }
 
 /// The memory of a tenant, in bytes.
@@ -216,17 +240,18 @@ fn run(context: &Context) -> Result<Outcome, Error> {
     let folder = std::env::var_os("TIDEMARK_TRACES").map_or_else(|| "../shared/traces".into(), PathBuf::from);
     let inputs = TRACES
         .each_ref()
-        .map(|(file, made, _)| Input::find(&folder, file, made, context.seed));
+        .map(|trace| Input::find(&folder, trace.file, &trace.made, context.seed));
     let [first, second] = inputs;
     let inputs = [first?, second?];
+    let others = Others::watch();
     let mut found = Vec::new();
-    let sizes = if context.quick { 1 } else { TRACES[0].2.len() };
+    let sizes = if context.quick { 1 } else { TRACES[0].caps_bytes.len() };
     for size in 0..sizes {
-        let caps = TRACES.each_ref().map(|(.., caps)| caps[size]);
+        let caps = TRACES.each_ref().map(|trace| trace.caps_bytes[size]);
         context.tell(&format!("caps of {} and {} MiB", caps[0] >> 20, caps[1] >> 20));
         found.extend(replay_both(context, &inputs, caps)?);
     }
-    Ok(outcome(&inputs.each_ref().map(Input::name), &found))
+    Ok(outcome(&inputs.each_ref().map(Input::name), &found, others.cores()))
 }
 
 /// Replays both traces at once against a new server.
@@ -283,7 +308,7 @@ fn login(tenant: &str, secret: &str) -> Result<Option<Login>, Error> {
     Secrets::parse(&format!("{tenant} {secret}"))?.login(&name)
 }
 
-fn outcome(names: &[String; 2], found: &[Found]) -> Outcome {
+fn outcome(names: &[String; 2], found: &[Found], others_cores: f64) -> Outcome {
     let mib = |bytes: u64| (bytes >> 20).to_string();
     let mut targets = Vec::new();
     let mut series = Vec::new();
@@ -338,6 +363,7 @@ fn outcome(names: &[String; 2], found: &[Found]) -> Outcome {
             title: "Hit ratio of two tenants at once, policy fifo".into(),
             panels,
         },
+        others_cores,
     }
 }
 
@@ -347,10 +373,10 @@ mod tests {
 
     #[test]
     fn a_generated_trace_is_a_trace() {
-        for (_, made, _) in &TRACES {
+        for trace in &TRACES {
             let made = MadeTrace {
                 requests: 3000,
-                ..*made
+                ..trace.made
             };
             let bytes = made.bytes(1).unwrap();
             assert_eq!(bytes, made.bytes(1).unwrap());

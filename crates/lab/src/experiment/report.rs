@@ -110,7 +110,7 @@ impl Point {
 const DIGITS: i32 = 5;
 
 /// A figure without the digits that measure nothing.
-pub(super) fn rounded(value: f64) -> f64 {
+fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
@@ -124,7 +124,7 @@ pub(super) fn rounded(value: f64) -> f64 {
     }
 }
 
-fn short<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn short<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(rounded(*value))
 }
 
@@ -150,6 +150,7 @@ mod tests {
                 kernel: "6.1".into(),
                 memory_bytes: 1 << 30,
                 software: Default::default(),
+                others_cores: 0.012,
             },
             targets: vec![
                 Target::at_most("a", 0.123_456_78, 0.2),
@@ -177,7 +178,8 @@ mod tests {
         };
         let expected = json!({
             "name": "x", "commit": "abc", "seed": 3, "scale": "full",
-            "machine": {"cpu": "a", "cores": 2, "kernel": "6.1", "memory_bytes": 1 << 30, "software": {}},
+            "machine": {"cpu": "a", "cores": 2, "kernel": "6.1", "memory_bytes": 1 << 30, "software": {},
+                "others_cores": 0.012},
             "targets": [
                 {"name": "a", "value": 0.12346, "limit": 0.2, "met": true},
                 {"name": "b", "value": 0.3, "limit": 0.2, "met": false},

@@ -68,7 +68,7 @@ impl Keys {
             }
             Distribution::Exponential { lambda } => {
                 return Err(WorkloadError::Parameter {
-                    what: "rate of an exponential distribution",
+                    flag: "--exponential",
                     given: lambda,
                     allowed: "a number above 0, such as 1e-6",
                 });

@@ -21,20 +21,20 @@ pub use zipf::Zipf;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WorkloadError {
     /// The number of keys is zero or above what the generators were checked for.
-    #[error("{0} keys: allowed are 1 to {max}", max = keys::MAX_KEYS)]
+    #[error("--keys {0}: allowed are 1 to {max}", max = keys::MAX_KEYS)]
     KeyCount(u64),
     /// The parameter of the distribution makes no sense.
-    #[error("`{given}` is not a {what}: allowed is {allowed}")]
+    #[error("{flag} {given}: allowed is {allowed}")]
     Parameter {
-        /// The parameter's name.
-        what: &'static str,
+        /// The parameter, as the flag that sets it.
+        flag: &'static str,
         /// What was given.
         given: f64,
         /// What is allowed.
         allowed: &'static str,
     },
     /// The keys would not be different or not be keys.
-    #[error("keys of {size_bytes} bytes can not name {count} keys: allowed are {least} to {most} bytes")]
+    #[error("--key-size {size_bytes}: {count} keys need {least} to {most} bytes each")]
     KeySize {
         /// Bytes per key that were asked for.
         size_bytes: usize,

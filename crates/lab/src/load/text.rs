@@ -111,7 +111,7 @@ mod tests {
     fn sizes_that_can_not_be_are_refused() {
         for (size_bytes, count) in [(0, 1), (1, 17), (251, 10), (4, 65_537)] {
             let error = KeyText::new(size_bytes, count).unwrap_err().to_string();
-            assert!(error.contains(&format!("keys of {size_bytes} bytes")), "{error}");
+            assert!(error.contains(&format!("--key-size {size_bytes}: ")), "{error}");
         }
     }
 }

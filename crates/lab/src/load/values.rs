@@ -7,8 +7,8 @@ use tidemark_types::Size;
 use super::rng::{mix, scale, unit};
 use super::{Rng, WorkloadError};
 
-/// The largest value: what a Tidemark server can be told to accept.
-pub const MAX_VALUE_BYTES: usize = 64 << 20;
+/// The largest value: what a server stores at most under a key if it is not told otherwise.
+pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
 /// Values begin with as much of their key's hash as fits.
 const HASH_BYTES: usize = 8;
@@ -184,8 +184,9 @@ mod tests {
             ("1kB-1MiB", Some(ValueSize::Range(1000, 1 << 20))),
             ("5-5", Some(ValueSize::Range(5, 5))),
             ("etc", Some(ValueSize::Etc)),
-            ("64MiB", Some(ValueSize::Fixed(64 << 20))),
-            ("65MiB", None),
+            ("1048576", Some(ValueSize::Fixed(1 << 20))),
+            ("1048577", None),
+            ("1-2000000", None),
             ("9-8", None),
             ("-8", None),
             ("8-", None),

@@ -32,7 +32,7 @@ impl Zipf {
     pub fn new(ranks: u64, alpha: f64) -> Result<Self, WorkloadError> {
         if !(0.0..=MAX_ALPHA).contains(&alpha) {
             return Err(WorkloadError::Parameter {
-                what: "Zipf exponent",
+                flag: "--zipf",
                 given: alpha,
                 allowed: "0 to 20",
             });

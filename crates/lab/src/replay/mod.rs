@@ -23,6 +23,7 @@ use tidemark_types::TenantName;
 
 use crate::Error;
 use crate::client::{Login, Protocol};
+use crate::load::MAX_VALUE_BYTES;
 use crate::trace::{Position, Trace};
 
 pub use player::WINDOW;
@@ -30,8 +31,6 @@ use player::{Player, Shared};
 
 /// Traces at once: each has a thread.
 pub const MAX_TRACES: usize = 64;
-/// What a server stores at most under a key if it is not told otherwise: larger objects are replayed with this size.
-pub const MAX_VALUE_BYTES: usize = 1 << 20;
 /// How often progress is told.
 const OBSERVED_EVERY: Duration = Duration::from_secs(1);
 

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
 
-use super::MAX_VALUE_BYTES;
 use super::recent::Recent;
 use crate::Error;
 use crate::client::{Connection, Login, Part, Protocol, Received, Reply, quote};
-use crate::load::Values;
+use crate::load::{MAX_VALUE_BYTES, Values};
 use crate::trace::{Request, Trace};
 
 /// Gets in flight at once. More would hide the way to the server better, but let evictions come later than they would one

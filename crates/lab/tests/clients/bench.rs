@@ -246,6 +246,22 @@ fn a_wrong_secret_is_denied() {
 }
 
 #[test]
+fn a_login_that_is_stored_as_a_value_is_none() {
+    let fake = start(Protocol::Memcached, Fault::None);
+    let mut options = options(&fake, Protocol::Memcached);
+    options.logins = vec![login("s1", "shop")];
+    let error = measure(&options).unwrap_err();
+    assert_eq!(error.fault(), Whose::Denied);
+    let said = error.to_string();
+    let expected = format!("{} did not take the login of tenant `shop`", fake.address);
+    assert!(said.starts_with(&expected) && !said.contains("s1"), "{said}");
+    // The secret is not left behind, and nothing was measured under another name.
+    let cache = fake.cache("default");
+    assert_eq!((cache.keys().count(), cache.sets.len()), (0, 1));
+    assert!(cache.sets[0].starts_with(b"login-"));
+}
+
+#[test]
 fn what_was_missed_is_stored_when_looking_aside() {
     for rate in [None, Some(20_000.0)] {
         let fake = start(Protocol::Memcached, Fault::None);
@@ -356,11 +372,11 @@ fn impossible_options_are_refused() {
         (|o| o.seconds = 0.0, "--seconds 0"),
         (|o| o.rate = Some(f64::NAN), "--rate NaN"),
         (|o| o.workload.reads_ratio = 1.5, "--reads 1.5"),
-        (|o| o.workload.keys = 0, "0 keys"),
-        (|o| o.workload.key_size_bytes = 1, "keys of 1 bytes"),
+        (|o| o.workload.keys = 0, "--keys 0: "),
+        (|o| o.workload.key_size_bytes = 1, "--key-size 1: "),
         (
             |o| o.workload.distribution = Distribution::Zipf { alpha: -1.0 },
-            "`-1` is not a Zipf exponent",
+            "--zipf -1: ",
         ),
     ];
     for (change, said) in cases {

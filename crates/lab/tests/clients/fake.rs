@@ -120,6 +120,18 @@ impl Fake {
 }
 
 impl Cache {
+    /// The keys that have a value.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.values.keys()
+    }
+
+    fn remove(&mut self, key: &[u8]) -> bool {
+        self.order.retain(|kept| kept != key);
+        let value = self.values.remove(key);
+        self.bytes -= value.as_ref().map_or(0, Vec::len);
+        value.is_some()
+    }
+
     fn set(&mut self, key: Vec<u8>, value: Vec<u8>, capacity_bytes: usize) {
         self.sets.push(key.clone());
         if let Some(old) = self.values.remove(&key) {
@@ -139,6 +151,7 @@ impl Cache {
 enum Command {
     Get(Vec<u8>),
     Set(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
     Auth(String, String),
 }
 
@@ -221,6 +234,10 @@ fn execute(cache: &mut Cache, command: Command, setup: &Setup) -> Vec<u8> {
             stored.to_vec()
         }
         (Fault::Stored, Command::Get(_)) => stored.to_vec(),
+        (_, Command::Delete(key)) => match cache.remove(&key) {
+            true => b"DELETED\r\n".to_vec(),
+            false => b"NOT_FOUND\r\n".to_vec(),
+        },
         (fault, Command::Get(key)) => {
             cache.gets.push(key.clone());
             let value = cache.values.get(&key).map(|value| damage(value, fault));
@@ -278,6 +295,7 @@ fn read_memcached(reader: &mut impl BufRead, logging_in: bool) -> std::io::Resul
     let line = read_line(reader)?;
     match line.split(' ').collect::<Vec<_>>()[..] {
         ["get", key] => Ok(Command::Get(key.into())),
+        ["delete", key] => Ok(Command::Delete(key.into())),
         ["set", key, "0", "0", length] => {
             let value = read_body(reader, length)?;
             if !logging_in {

@@ -5,10 +5,10 @@ use std::io::{Cursor, Write as _};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use tidemark_curve::sim::{Capacity, Fifo, Simulator};
 use tidemark_lab::client::{Protocol, Secrets};
 use tidemark_lab::load::{Distribution, Keys, Order, Rng};
 use tidemark_lab::replay::{Options, Report, Source, run};
-use tidemark_lab::sim::{Capacity, Fifo, Simulator};
 use tidemark_lab::trace::{Format, Trace};
 use tidemark_lab::{Error, Fault as Whose};
 

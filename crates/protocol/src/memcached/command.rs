@@ -55,7 +55,22 @@ impl Command<'_> {
             Self::Store(_) | Self::Arithmetic(_) | Self::Touch(_) | Self::Delete(_) => Permissions::WRITE,
             Self::MetaSet(_) | Self::MetaDelete(_) | Self::MetaArithmetic(_) => Permissions::WRITE,
             Self::FlushAll(_) => Permissions::FLUSH,
+            // Other connections, and figures that others look at, too.
+            Self::Stats(stats) if stats.concerns_others() => Permissions::ADMIN,
             Self::Version | Self::Verbosity(_) | Self::Stats(_) | Self::Quit | Self::MetaNoop => Permissions::NONE,
+        }
+    }
+
+    /// Whether the client waits for no answer, whatever comes of the command.
+    pub fn has_noreply(&self) -> bool {
+        match self {
+            Self::Store(Store { noreply, .. })
+            | Self::Arithmetic(Arithmetic { noreply, .. })
+            | Self::Touch(Touch { noreply, .. })
+            | Self::Delete(Delete { noreply, .. })
+            | Self::FlushAll(FlushAll { noreply, .. })
+            | Self::Verbosity(Verbosity { noreply, .. }) => *noreply,
+            _ => false,
         }
     }
 }
@@ -175,5 +190,10 @@ impl<'a> Stats<'a> {
     /// What kind is asked for (`settings`, `items`, ...) and any further words; none for the general ones.
     pub fn arguments(self) -> impl Iterator<Item = &'a [u8]> {
         super::line::words(self.text)
+    }
+
+    /// Whether connections are listed or figures begun anew.
+    fn concerns_others(self) -> bool {
+        matches!(self.arguments().next(), Some(b"conns" | b"reset"))
     }
 }

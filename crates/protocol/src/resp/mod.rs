@@ -25,7 +25,7 @@ pub use error::ErrorReply;
 pub use parse::{parse, parse_more};
 pub use reply::{Reply, Version};
 
-/// The most arguments of a command, its name included (Redis's `PROTO_MAX_MULTIBULK_LEN`).
+/// The most arguments of a command, its name included: where each is takes 8 bytes. Redis's own limit is 2^31 - 1.
 pub const ARGS_MAX: usize = 1024 * 1024;
 /// The longest argument that is answered with an error instead of a closed connection, in bytes (Redis's default
 /// `proto-max-bulk-len`).

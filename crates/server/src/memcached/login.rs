@@ -2,25 +2,30 @@
 //! "Authentication").
 
 use tidemark_protocol::memcached::{Store, Verb, text as reply};
+use tidemark_types::TenantName;
 
 use super::append_unless;
 use crate::counts::Count;
 use crate::session::{Exec, Session};
-use crate::shared::Shared;
 use crate::tenants::LoginError;
 
 /// Length of a secret: 32 random bytes in base64url.
 const SECRET_BYTES: usize = 43;
 
-/// Whether a connection's first command is a login, where none is needed: its body is a tenant's name and something of the
-/// form of a secret. An ordinary value that looks like this would have to name a tenant; a mistyped secret must not end up
-/// as a value in the open tenant.
-pub(super) fn is_login(store: &Store<'_>, shared: &Shared) -> bool {
-    let is_secret = |text: &[u8]| {
-        text.len() == SECRET_BYTES && text.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
-    };
-    store.verb == Verb::Set
-        && split(store.value).is_some_and(|(name, secret)| is_secret(secret) && shared.tenants.has(name))
+/// Whether a connection's first command is a login, where none is needed: its body is of the form of a tenant's name and a
+/// secret. Whether there is such a tenant is not asked: a mistyped name must not end up with its secret as a value in the
+/// open tenant, and the answer must not tell which tenants exist.
+pub(super) fn is_login(store: &Store<'_>) -> bool {
+    store.verb == Verb::Set && split(store.value).is_some_and(|(name, secret)| is_name(name) && is_secret(secret))
+}
+
+fn is_name(text: &[u8]) -> bool {
+    str::from_utf8(text).is_ok_and(|text| text.parse::<TenantName>().is_ok())
+}
+
+fn is_secret(text: &[u8]) -> bool {
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    text.len() == SECRET_BYTES && text.iter().all(is_allowed)
 }
 
 /// Logs a connection in, or says why not and closes it.
@@ -71,6 +76,35 @@ fn split(value: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_first_set_is_a_login_by_its_form_alone() {
+        const SECRET: &str = "0123456789-abcdefghijklmnopqrstuvwxyz_ABCDF";
+        let long_name = "a".repeat(TenantName::MAX_BYTES + 1);
+        for (value, verb, is_one) in [
+            (format!("shop {SECRET}"), Verb::Set, true),
+            (format!("no-such.tenant_1 {SECRET}"), Verb::Set, true),
+            (format!("shop {SECRET}"), Verb::Add, false),
+            (format!("-shop {SECRET}"), Verb::Set, false),
+            (format!("sh\u{f6}p {SECRET}"), Verb::Set, false),
+            (format!("{long_name} {SECRET}"), Verb::Set, false),
+            (format!("shop  {SECRET}"), Verb::Set, false),
+            (format!("shop {SECRET}A"), Verb::Set, false),
+            (format!("shop {}", &SECRET[1..]), Verb::Set, false),
+            (format!("shop {}=", &SECRET[1..]), Verb::Set, false),
+            ("shop".into(), Verb::Set, false),
+        ] {
+            let store = Store {
+                verb,
+                key: b"k",
+                value: value.as_bytes(),
+                flags: 0,
+                exptime: 0,
+                noreply: false,
+            };
+            assert_eq!(is_login(&store), is_one, "{verb:?} {value}");
+        }
+    }
 
     #[test]
     fn a_login_is_split_at_the_first_space() {

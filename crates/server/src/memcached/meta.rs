@@ -5,7 +5,7 @@
 
 use tidemark_protocol::memcached::compose::{self, DebugFacts, Facts, Outcome};
 use tidemark_protocol::memcached::{
-    Meta, MetaArithmetic, MetaKey, MetaMode, MetaSet, VALUE_BYTES_MAX, text as reply, KeyBuffer,
+    KeyBuffer, Meta, MetaArithmetic, MetaKey, MetaMode, MetaSet, VALUE_BYTES_MAX, text as reply,
 };
 use tidemark_store::{Attributes, Found, Key, Refused, ShardGuard};
 use tidemark_types::UnixMs;
@@ -21,14 +21,21 @@ pub(super) fn get(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, exec:
     exec.counts.add(Count::Metas, 1);
     let shard = access.shard_of(key.hash);
     let touches = meta.flags.ttl().is_some();
-    let (hits, misses) =
-        if touches { (Count::TouchHits, Count::TouchMisses) } else { (Count::GetHits, Count::GetMisses) };
+    let (hits, misses) = if touches {
+        (Count::TouchHits, Count::TouchMisses)
+    } else {
+        (Count::GetHits, Count::GetMisses)
+    };
     if meta.flags.has(b'c') {
         // An item gets a token when one is first asked for; see `gets`.
         let _ = shard.token(key, exec.now);
     }
     // `u`: the read shall not count as a use.
-    let found = if meta.flags.has(b'u') { shard.get_unused(key, exec.now) } else { shard.get(key, exec.now) };
+    let found = if meta.flags.has(b'u') {
+        shard.get_unused(key, exec.now)
+    } else {
+        shard.get(key, exec.now)
+    };
     let Some(found) = found else {
         exec.counts.add(misses, 1);
         return match meta.flags.vivify() {
@@ -49,10 +56,15 @@ pub(super) fn get(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, exec:
     // looks at the time that the item has when its turn comes.
     let first = meta.flags.iter().find(|flag| matches!(flag.letter, b'R' | b'T'));
     let is_before_touch = first.is_some_and(|flag| flag.letter == b'R') && meta.flags.ttl().is_some();
-    let left = if is_before_touch { facts.ttl_before_seconds } else { facts.ttl_seconds };
-    let is_due = meta.flags.recache().is_some_and(|limit| {
-        left.is_some_and(|left| i64::try_from(left).unwrap_or(i64::MAX) < limit)
-    });
+    let left = if is_before_touch {
+        facts.ttl_before_seconds
+    } else {
+        facts.ttl_seconds
+    };
+    let is_due = meta
+        .flags
+        .recache()
+        .is_some_and(|limit| left.is_some_and(|left| i64::try_from(left).unwrap_or(i64::MAX) < limit));
     facts.stale = old.stale;
     facts.taken = old.won;
     facts.won = !old.won && (old.stale || is_due);
@@ -72,7 +84,12 @@ pub(super) fn get(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, exec:
 fn vivify(meta: &Meta<'_>, exptime: i64, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut Exec<'_>) {
     let expiry = expiry(created_exptime(meta, exptime), exec.now);
     let token = token_for(meta, shard, meta.flags.has(b'c'));
-    let attributes = Attributes { expiry: expiry.unwrap_or(Some(UnixMs(1))), token, won: true, ..Attributes::default() };
+    let attributes = Attributes {
+        expiry: expiry.unwrap_or(Some(UnixMs(1))),
+        token,
+        won: true,
+        ..Attributes::default()
+    };
     if expiry.is_ok()
         && let Err(Refused::Memory) = shard.put(key, b"", attributes, exec.now)
     {
@@ -100,7 +117,11 @@ fn vivified_seconds(vivify: i64, now: UnixMs) -> Option<u64> {
 /// The expiration time of an item that `N` creates: where `T` is given as well, the later flag of the two says it, as in
 /// memcached.
 fn created_exptime(meta: &Meta<'_>, vivify: i64) -> i64 {
-    let last = meta.flags.iter().filter(|flag| matches!(flag.letter, b'N' | b'T')).last();
+    let last = meta
+        .flags
+        .iter()
+        .filter(|flag| matches!(flag.letter, b'N' | b'T'))
+        .last();
     match (last.map(|flag| flag.letter), meta.flags.ttl()) {
         (Some(b'T'), Some(exptime)) => exptime,
         _ => vivify,
@@ -119,10 +140,17 @@ pub(super) fn set(set: &MetaSet<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
         _ => shard.peek(key, exec.now),
     };
     let old = old.map(|found| found.attributes());
-    let mut attributes = Attributes { client_flags: meta.flags.client_flags(), ..Attributes::default() };
+    let mut attributes = Attributes {
+        client_flags: meta.flags.client_flags(),
+        ..Attributes::default()
+    };
     let extends = matches!(set.mode, MetaMode::Append | MetaMode::Prepend);
     // Append and prepend keep what the item has; one that they create has the time of `N`.
-    let exptime = if extends { meta.flags.vivify().unwrap_or(0) } else { meta.flags.ttl().unwrap_or(0) };
+    let exptime = if extends {
+        meta.flags.vivify().unwrap_or(0)
+    } else {
+        meta.flags.ttl().unwrap_or(0)
+    };
     let mut expiry = expiry(exptime, exec.now);
     match permitted(set, old.as_ref()) {
         Err(outcome) => {
@@ -146,17 +174,32 @@ pub(super) fn set(set: &MetaSet<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
     let Ok(expiry) = expiry else {
         // Stored and expired at once.
         shard.delete(key, exec.now);
-        let facts = Facts { value_bytes: set.value.len(), cas: attributes.token.unwrap_or(0), ..Facts::default() };
+        let facts = Facts {
+            value_bytes: set.value.len(),
+            cas: attributes.token.unwrap_or(0),
+            ..Facts::default()
+        };
         return compose::meta_stored(&mut exec.out.bytes, meta, Outcome::Done, &facts);
     };
     attributes.expiry = expiry;
     match put_value(set, key, shard, attributes, exec.now) {
         Ok(length) => {
-            let facts = Facts { value_bytes: length, cas: attributes.token.unwrap_or(0), ..Facts::default() };
+            let facts = Facts {
+                value_bytes: length,
+                cas: attributes.token.unwrap_or(0),
+                ..Facts::default()
+            };
             compose::meta_stored(&mut exec.out.bytes, meta, Outcome::Done, &facts);
         }
         Err(refusal) => {
-            exec.counts.add(if refusal == reply::TOO_LARGE { Count::TooLarge } else { Count::NoMemory }, 1);
+            exec.counts.add(
+                if refusal == reply::TOO_LARGE {
+                    Count::TooLarge
+                } else {
+                    Count::NoMemory
+                },
+                1,
+            );
             exec.out.bytes.extend_from_slice(refusal);
         }
     }
@@ -179,7 +222,9 @@ fn permitted(set: &MetaSet<'_>, old: Option<&Attributes>) -> Result<Freshness, O
         (MetaMode::Append | MetaMode::Prepend, None) if !may_create => return Err(Outcome::NotStored),
         _ => {}
     }
-    let Some(wanted) = wanted else { return Ok(Freshness::Current) };
+    let Some(wanted) = wanted else {
+        return Ok(Freshness::Current);
+    };
     match (set.mode, old) {
         (MetaMode::Set | MetaMode::Replace, None) => Err(Outcome::NotFound),
         (_, None) => Ok(Freshness::Current),
@@ -284,7 +329,11 @@ fn mark_or_empty(
     now: UnixMs,
 ) -> Result<(), Refused> {
     // Emptying is a write like any other: marks of before do not outlive it.
-    let mut new = Attributes { stale: false, won: false, ..old };
+    let mut new = Attributes {
+        stale: false,
+        won: false,
+        ..old
+    };
     if meta.flags.has(b'I') {
         new.stale = true;
         if let Some(exptime) = meta.flags.ttl() {
@@ -304,12 +353,7 @@ fn mark_or_empty(
 }
 
 /// `ma`.
-pub(super) fn arithmetic(
-    arithmetic: &MetaArithmetic<'_>,
-    key: &Key<'_>,
-    access: &mut Access<'_>,
-    exec: &mut Exec<'_>,
-) {
+pub(super) fn arithmetic(arithmetic: &MetaArithmetic<'_>, key: &Key<'_>, access: &mut Access<'_>, exec: &mut Exec<'_>) {
     exec.counts.add(Count::Metas, 1);
     let (meta, now) = (&arithmetic.meta, exec.now);
     let shard = access.shard_of(key.hash);
@@ -327,7 +371,11 @@ pub(super) fn arithmetic(
         if let Some(exptime) = meta.flags.ttl() {
             expiry_now = expiry(exptime, now).unwrap_or(Some(UnixMs(1)));
         }
-        Attributes { expiry: expiry_now, token, ..old }
+        Attributes {
+            expiry: expiry_now,
+            token,
+            ..old
+        }
     });
     text::note_counted(&counted, arithmetic.direction, exec);
     let number = match counted {
@@ -366,7 +414,11 @@ fn create_number(
     };
     let expiry = expiry(created_exptime(meta, vivify), exec.now).unwrap_or(Some(UnixMs(1)));
     let mut digits = itoa::Buffer::new();
-    let attributes = Attributes { expiry, token, ..Attributes::default() };
+    let attributes = Attributes {
+        expiry,
+        token,
+        ..Attributes::default()
+    };
     let is_over = expiry.is_some_and(|expiry| expiry <= exec.now);
     let number = digits.format(meta.flags.initial()).as_bytes();
     if !is_over && shard.put(key, number, attributes, exec.now).is_err() {

@@ -17,7 +17,6 @@ use crate::access::Access;
 use crate::counts::Count;
 use crate::limits::LOGIN_BYTES;
 use crate::session::{Exec, Session};
-use crate::shared::Shared;
 
 /// memcached's database among the tenant's sixteen.
 const DB: u8 = 0;
@@ -27,20 +26,23 @@ pub(crate) const VERSION: &str = concat!("1.6.45-tidemark-", env!("CARGO_PKG_VER
 /// What a command of this connection may be at most.
 pub(crate) fn limits(session: &Session) -> Limits {
     if session.needs_login() {
-        return Limits { value_bytes: LOGIN_BYTES, key_line_bytes: LOGIN_BYTES };
+        return Limits {
+            value_bytes: LOGIN_BYTES,
+            key_line_bytes: LOGIN_BYTES,
+        };
     }
     Limits::default()
 }
 
 /// The key of a command that goes through a window; `None` for one that must be executed by itself.
-pub(crate) fn step_key<'a>(command: &Command<'a>, session: &mut Session, shared: &Shared) -> Option<&'a [u8]> {
+pub(crate) fn step_key<'a>(command: &Command<'a>, session: &mut Session) -> Option<&'a [u8]> {
     let is_first = !std::mem::replace(&mut session.has_begun, true);
     if session.needs_login() || !session.permissions.allows(command.permissions()) {
         return None;
     }
     match command {
         Command::Get(get) if get.keys.len() == 1 => Some(get.keys.first()),
-        Command::Store(store) if is_first && login::is_login(store, shared) => {
+        Command::Store(store) if is_first && login::is_login(store) => {
             // Executed by itself, as a login.
             session.has_begun = false;
             None
@@ -62,16 +64,8 @@ fn plain_key<'a>(meta: &Meta<'a>) -> Option<&'a [u8]> {
 }
 
 /// Executes a command of a window.
-pub(crate) fn execute_step(
-    command: &Command<'_>,
-    hash: KeyHash,
-    session: &Session,
-    access: &mut Access<'_>,
-    exec: &mut Exec<'_>,
-) {
-    if let Some(tenant) = &session.tenant {
-        tenant.flush_if_due(exec.now);
-    }
+pub(crate) fn execute_step(command: &Command<'_>, hash: KeyHash, access: &mut Access<'_>, exec: &mut Exec<'_>) {
+    access.flush_if_due(exec.now);
     let key = |bytes| Key { db: DB, bytes, hash };
     match command {
         Command::Get(get) => {
@@ -97,7 +91,7 @@ pub(crate) fn execute_step(
 pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut Exec<'_>) -> bool {
     let is_first = !std::mem::replace(&mut session.has_begun, true);
     if let Command::Store(store) = command
-        && (session.needs_login() || (is_first && login::is_login(store, exec.shared)))
+        && (session.needs_login() || (is_first && login::is_login(store)))
     {
         login::log_in(store, session, exec);
         return true;
@@ -113,11 +107,11 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
     };
     if !session.permissions.allows(command.permissions()) {
         exec.counts.add(Count::Denied, 1);
-        exec.out.bytes.extend_from_slice(reply::NOT_PERMITTED);
+        append_unless(command.has_noreply(), reply::NOT_PERMITTED, exec);
         return true;
     }
-    tenant.flush_if_due(exec.now);
     let access = &mut Access::each(&tenant.store);
+    access.flush_if_due(exec.now);
     match command {
         Command::Get(get) => {
             let answered = text::get_many(get, session.keys_answered, access, exec);
@@ -141,7 +135,9 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
             with_key(meta, access, |key, access| meta::delete(meta, key, access, exec));
         }
         Command::MetaArithmetic(arithmetic) => {
-            with_key(&arithmetic.meta, access, |key, access| meta::arithmetic(arithmetic, key, access, exec));
+            with_key(&arithmetic.meta, access, |key, access| {
+                meta::arithmetic(arithmetic, key, access, exec);
+            });
         }
         // These go through windows.
         Command::Store(_) | Command::Arithmetic(_) | Command::Touch(_) | Command::Delete(_) | Command::Quit => {}
@@ -160,10 +156,10 @@ fn flush_all(flush: &FlushAll, session: &Session, exec: &mut Exec<'_>) {
     exec.counts.add(Count::Flushes, 1);
     if let Some(tenant) = &session.tenant {
         match expires(flush.delay, exec.now) {
-            mc::Expires::At(at) if at > exec.now => tenant.flush_at(at),
+            mc::Expires::At(at) if at > exec.now => tenant.store.flush_at(at),
             _ => {
                 // A flush that was to come later is replaced, too.
-                tenant.flush_at(UnixMs(u64::MAX));
+                tenant.store.flush_at(UnixMs(u64::MAX));
                 tenant.store.flush(Some(DB), exec.now);
             }
         }

@@ -75,7 +75,10 @@ fn general(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
     lines.add("max_connections", shared.connections_max);
     lines.add("curr_connections", tenant.connections.load(Ordering::Relaxed));
     lines.add("total_connections", count(Count::Connections));
-    lines.add("rejected_connections", shared.refused_connections.load(Ordering::Relaxed));
+    lines.add(
+        "rejected_connections",
+        shared.refused_connections.load(Ordering::Relaxed),
+    );
     lines.add("cmd_get", count(Count::GetHits) + count(Count::GetMisses));
     lines.add("cmd_set", count(Count::Sets));
     lines.add("cmd_flush", count(Count::Flushes));
@@ -116,7 +119,10 @@ fn general(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
 
 /// The memory that the tenant may come to hold.
 fn limit_bytes(tenant: &Tenant, shared: &Shared) -> u64 {
-    tenant.cap_bytes().unwrap_or(u64::MAX).min(shared.tenants.pool.stats().pool_bytes)
+    tenant
+        .cap_bytes()
+        .unwrap_or(u64::MAX)
+        .min(shared.tenants.pool.stats().pool_bytes)
 }
 
 fn settings(tenant: &Tenant, exec: &mut Exec<'_>) {
@@ -126,7 +132,12 @@ fn settings(tenant: &Tenant, exec: &mut Exec<'_>) {
     lines.add("maxconns", shared.connections_max);
     lines.add("tcpport", shared.memcached.map_or(0, |address| address.port()));
     lines.add("udpport", 0);
-    lines.add("inter", shared.memcached.map_or_else(|| "NULL".into(), |address| address.ip().to_string()));
+    lines.add(
+        "inter",
+        shared
+            .memcached
+            .map_or_else(|| "NULL".into(), |address| address.ip().to_string()),
+    );
     lines.add("verbosity", 0);
     lines.add("evictions", "on");
     lines.add("num_threads", shared.mailboxes.len());
@@ -170,8 +181,14 @@ fn connections(tenant: &Tenant, exec: &mut Exec<'_>) {
     for client in clients {
         let descriptor = client.descriptor;
         lines.add(&format!("{descriptor}:addr"), format_args!("tcp:{}", client.peer));
-        lines.add(&format!("{descriptor}:listen_addr"), format_args!("tcp:{}", client.local));
+        lines.add(
+            &format!("{descriptor}:listen_addr"),
+            format_args!("tcp:{}", client.local),
+        );
         lines.add(&format!("{descriptor}:state"), "conn_parse_cmd");
-        lines.add(&format!("{descriptor}:secs_since_last_cmd"), now.since(client.last_active()).as_secs());
+        lines.add(
+            &format!("{descriptor}:secs_since_last_cmd"),
+            now.since(client.last_active()).as_secs(),
+        );
     }
 }

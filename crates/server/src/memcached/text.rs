@@ -49,12 +49,28 @@ pub(super) fn get_many(
 #[inline]
 fn get_from(get: &Get<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut Exec<'_>) {
     // An item gets a token when one is first asked for. Without memory for it, zero is shown, which no item ever has.
-    let cas = get.with_cas.then(|| shard.token(key, exec.now).ok().flatten().unwrap_or(0));
+    let cas = get
+        .with_cas
+        .then(|| shard.token(key, exec.now).ok().flatten().unwrap_or(0));
     let Some(found) = shard.get(key, exec.now) else {
-        exec.counts.add(if get.touch.is_some() { Count::TouchMisses } else { Count::GetMisses }, 1);
+        exec.counts.add(
+            if get.touch.is_some() {
+                Count::TouchMisses
+            } else {
+                Count::GetMisses
+            },
+            1,
+        );
         return;
     };
-    exec.counts.add(if get.touch.is_some() { Count::TouchHits } else { Count::GetHits }, 1);
+    exec.counts.add(
+        if get.touch.is_some() {
+            Count::TouchHits
+        } else {
+            Count::GetHits
+        },
+        1,
+    );
     let (value, flags) = (found.value(), found.client_flags());
     let length = value.len();
     let out = &mut exec.out.bytes;
@@ -77,7 +93,9 @@ fn get_from(get: &Get<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut
 
 /// Adds a value that was just found to the replies: pinned where it lies if it is large and may be, else copied.
 pub(crate) fn send_value(key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut Exec<'_>) {
-    let Some(length) = shard.peek(key, exec.now).map(|found| found.value().len()) else { return };
+    let Some(length) = shard.peek(key, exec.now).map(|found| found.value().len()) else {
+        return;
+    };
     if length >= PIN_BYTES
         && let Some(pinned) = shard.pin(key, length)
     {
@@ -119,7 +137,11 @@ fn put(store: &Store<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut 
 /// What is stored beside the value; `None` if the item would be expired at once.
 fn attributes(store: &Store<'_>, exec: &Exec<'_>) -> Option<Attributes> {
     let expiry = expiry(store.exptime, exec.now).ok()?;
-    Some(Attributes { expiry, client_flags: store.flags, ..Attributes::default() })
+    Some(Attributes {
+        expiry,
+        client_flags: store.flags,
+        ..Attributes::default()
+    })
 }
 
 /// Stored and expired at once: what was there is gone, and nothing is there now.
@@ -141,9 +163,15 @@ fn stored(result: Result<(), Refused>, exec: &mut Exec<'_>) -> &'static [u8] {
 /// `append` and `prepend`: the item keeps its flags and its expiration time, and loses its token and its marks, since it is
 /// a write.
 fn extend(store: &Store<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut Exec<'_>) -> &'static [u8] {
-    let Some(found) = shard.access(key, exec.now) else { return reply::NOT_STORED };
+    let Some(found) = shard.access(key, exec.now) else {
+        return reply::NOT_STORED;
+    };
     let (old, kept) = (found.value(), found.attributes());
-    let attributes = Attributes { expiry: kept.expiry, client_flags: kept.client_flags, ..Attributes::default() };
+    let attributes = Attributes {
+        expiry: kept.expiry,
+        client_flags: kept.client_flags,
+        ..Attributes::default()
+    };
     let length = old.len() + store.value.len();
     if length > VALUE_BYTES_MAX {
         exec.counts.add(Count::TooLarge, 1);
@@ -198,13 +226,18 @@ pub(super) fn count(
     now: UnixMs,
     attributes: impl FnOnce(Attributes) -> Attributes,
 ) -> Counted {
-    let Some(found) = shard.access(key, now) else { return Counted::Missing };
+    let Some(found) = shard.access(key, now) else {
+        return Counted::Missing;
+    };
     let old = match found.value() {
         tidemark_store::Value::Whole(text) if text.len() <= NUMBER_BYTES_MAX => leading_number(text),
         _ => None,
     };
     let Some(old) = old else { return Counted::NotANumber };
-    let attributes = attributes(Attributes { token: None, ..found.attributes() });
+    let attributes = attributes(Attributes {
+        token: None,
+        ..found.attributes()
+    });
     let new = match direction {
         Direction::Increment => old.wrapping_add(delta),
         Direction::Decrement => old.saturating_sub(delta),
@@ -223,14 +256,11 @@ fn leading_number(text: &[u8]) -> Option<u64> {
 }
 
 /// `incr` and `decr`.
-pub(super) fn arithmetic(
-    arithmetic: &Arithmetic<'_>,
-    key: &Key<'_>,
-    access: &mut Access<'_>,
-    exec: &mut Exec<'_>,
-) {
+pub(super) fn arithmetic(arithmetic: &Arithmetic<'_>, key: &Key<'_>, access: &mut Access<'_>, exec: &mut Exec<'_>) {
     let (direction, shard) = (arithmetic.direction, access.shard_of(key.hash));
-    let counted = count(direction, arithmetic.delta, key, shard, exec.now, |attributes| attributes);
+    let counted = count(direction, arithmetic.delta, key, shard, exec.now, |attributes| {
+        attributes
+    });
     note_counted(&counted, direction, exec);
     match counted {
         Counted::Missing => append_unless(arithmetic.noreply, reply::NOT_FOUND, exec),
@@ -274,8 +304,13 @@ pub(super) fn touch(touch: &Touch<'_>, key: &Key<'_>, access: &mut Access<'_>, e
 /// `delete`.
 pub(super) fn delete(delete: &Delete<'_>, key: &Key<'_>, access: &mut Access<'_>, exec: &mut Exec<'_>) {
     let was_there = access.shard_of(key.hash).delete(key, exec.now);
-    exec.counts.hit_or_miss(was_there, Count::DeleteHits, Count::DeleteMisses);
-    append_unless(delete.noreply, if was_there { reply::DELETED } else { reply::NOT_FOUND }, exec);
+    exec.counts
+        .hit_or_miss(was_there, Count::DeleteHits, Count::DeleteMisses);
+    append_unless(
+        delete.noreply,
+        if was_there { reply::DELETED } else { reply::NOT_FOUND },
+        exec,
+    );
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tidemark_store::{Key, Refused, ShardGuard, Value};
 use crate::counts::{Count, Stage};
 use crate::limits::COMMAND_REPLY_BYTES;
 use crate::memcached::send_value;
-use crate::session::{Exec, ReplyMode, Session};
+use crate::session::{Exec, Session};
 
 /// Why a command was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,38 +86,19 @@ pub(super) fn fail(
         exec.counts.add(Count::NoMemory, 1);
     }
     let text = &exec.out.bytes[mark + 1..];
-    let end = text.iter().position(|byte| matches!(byte, b' ' | b'\r')).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|byte| matches!(byte, b' ' | b'\r'))
+        .unwrap_or(text.len());
     // Codes are our own words, so nothing is lost.
     let code = String::from_utf8_lossy(&text[..end]);
     tenant.counts.commands().note_error(&code, row, stage);
 }
 
-/// Where the reply to a command begins, and whether the client wanted none when it did.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Begun {
-    pub(super) mark: usize,
-    is_silenced: bool,
-}
-
-/// Begins the reply to a command.
-pub(super) fn begin_reply(session: &mut Session, exec: &Exec<'_>) -> Begun {
-    session.is_silenced = session.reply_mode != ReplyMode::All;
-    if session.reply_mode == ReplyMode::SkipNext {
-        session.reply_mode = ReplyMode::All;
-    }
-    Begun { mark: exec.out.bytes.len(), is_silenced: session.is_silenced }
-}
-
-/// Ends it: what was appended is dropped if the client wanted no reply and the command has not changed that.
-pub(super) fn end_reply(begun: Begun, session: &Session, exec: &mut Exec<'_>) {
-    if begun.is_silenced {
-        end_part(begun.mark, session, exec);
-    }
-}
-
-/// Ends a part of a transaction's reply, which began at `mark`.
-pub(super) fn end_part(mark: usize, session: &Session, exec: &mut Exec<'_>) {
-    if session.is_silenced {
+/// Drops what was appended since `mark` if the client does not want it. Nothing that is pinned there may be behind a lock
+/// that is held.
+pub(super) fn drop_unwanted(mark: usize, session: &Session, exec: &mut Exec<'_>) {
+    if session.reply_mode.is_silent() {
         exec.out.truncate(mark);
     }
 }

@@ -13,7 +13,7 @@ use super::describe::row_of;
 use super::dispatch::{Call, Family, Handler};
 use crate::clients::Client;
 use crate::limits::CLIENT_NAME_BYTES;
-use crate::session::{Exec, ReplyMode, Session};
+use crate::session::{Exec, Session};
 
 pub(super) const HANDLERS: Family = &[
     (CommandId::ClientGetId, Handler::Session(id)),
@@ -145,7 +145,9 @@ fn describe(client: &Client, session: &Session, now: UnixMs, out: &mut String) {
 
 fn kill<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
     let wanted = options::client_kill(call.args)?;
-    let Some(tenant) = &session.tenant else { return Err(error::NO_AUTH.into()) };
+    let Some(tenant) = &session.tenant else {
+        return Err(error::NO_AUTH.into());
+    };
     if let Some(user) = wanted.user
         && user != tenant.name.as_str().as_bytes()
     {
@@ -186,7 +188,9 @@ fn is_meant(wanted: &ClientKill<'_>, client: &Client, own_id: u64, now: UnixMs) 
         && is_at(wanted.address, client.peer)
         && is_at(wanted.local_address, client.local)
         && wanted.kind.is_none_or(|kind| kind == ClientType::Normal)
-        && wanted.max_age_seconds.is_none_or(|age| now.since(client.connected_at).as_secs() >= age)
+        && wanted
+            .max_age_seconds
+            .is_none_or(|age| now.since(client.connected_at).as_secs() >= age)
         && !(wanted.skip_me && client.id == own_id)
 }
 
@@ -205,17 +209,14 @@ fn no_touch<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> D
 }
 
 fn client_reply<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
+    let mode = &mut session.reply_mode;
     match options::client_reply(call.args)? {
         options::ReplyMode::On => {
-            (session.reply_mode, session.is_silenced) = (ReplyMode::All, false);
+            (mode.is_off, mode.skips_this) = (false, false);
             reply(session, exec).ok();
         }
-        options::ReplyMode::Off => (session.reply_mode, session.is_silenced) = (ReplyMode::None, true),
-        options::ReplyMode::Skip => {
-            if session.reply_mode != ReplyMode::None {
-                session.reply_mode = ReplyMode::SkipNext;
-            }
-        }
+        options::ReplyMode::Off => mode.is_off = true,
+        options::ReplyMode::Skip => mode.skips_next |= !mode.is_off,
     }
     Ok(())
 }

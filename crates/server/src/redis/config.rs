@@ -11,8 +11,8 @@ use super::dispatch::{Call, Family, Handler};
 use super::info::memory_limit_bytes;
 use crate::limits::KEEPALIVE;
 use crate::session::{Exec, Session};
-use crate::tenant::Tenant;
 use crate::shared::Shared;
+use crate::tenant::Tenant;
 
 pub(super) const HANDLERS: Family = &[(CommandId::ConfigGet, Handler::Session(get))];
 
@@ -21,18 +21,37 @@ const SETTINGS: &[(&str, Setting)] = &[
     // There is no persistence: a restart is a cold cache.
     ("appendfsync", Setting::Text("no")),
     ("appendonly", Setting::Text("no")),
-    ("bind", Setting::Of(|_, shared| shared.redis.map_or_else(String::new, |address| address.ip().to_string()))),
+    (
+        "bind",
+        Setting::Of(|_, shared| {
+            shared
+                .redis
+                .map_or_else(String::new, |address| address.ip().to_string())
+        }),
+    ),
     ("cluster-enabled", Setting::Text("no")),
     ("databases", Setting::Of(|_, _| DATABASES.to_string())),
-    ("io-threads", Setting::Of(|_, shared| shared.mailboxes.len().to_string())),
+    (
+        "io-threads",
+        Setting::Of(|_, shared| shared.mailboxes.len().to_string()),
+    ),
     ("latency-monitor-threshold", Setting::Text("0")),
     ("lazyfree-lazy-user-del", Setting::Text("no")),
     ("lazyfree-lazy-user-flush", Setting::Text("no")),
-    ("maxclients", Setting::Of(|_, shared| shared.connections_max.to_string())),
-    ("maxmemory", Setting::Of(|tenant, shared| memory_limit_bytes(tenant, shared).to_string())),
+    (
+        "maxclients",
+        Setting::Of(|_, shared| shared.connections_max.to_string()),
+    ),
+    (
+        "maxmemory",
+        Setting::Of(|tenant, shared| memory_limit_bytes(tenant, shared).to_string()),
+    ),
     ("maxmemory-policy", Setting::Of(|tenant, _| policy_name(tenant))),
     ("notify-keyspace-events", Setting::Text("")),
-    ("port", Setting::Of(|_, shared| shared.redis.map_or(0, |address| address.port()).to_string())),
+    (
+        "port",
+        Setting::Of(|_, shared| shared.redis.map_or(0, |address| address.port()).to_string()),
+    ),
     ("proto-max-bulk-len", Setting::Of(|_, _| VALUE_BYTES_MAX.to_string())),
     ("save", Setting::Text("")),
     ("slowlog-log-slower-than", Setting::Text("-1")),
@@ -55,8 +74,13 @@ pub(super) fn policy_name(tenant: &Tenant) -> String {
 }
 
 fn get<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
-    let Some(tenant) = session.tenant.clone() else { return Ok(()) };
-    let asked: Vec<_> = SETTINGS.iter().filter_map(|(name, setting)| Some((asked_as(name, call)?, setting))).collect();
+    let Some(tenant) = session.tenant.clone() else {
+        return Ok(());
+    };
+    let asked: Vec<_> = SETTINGS
+        .iter()
+        .filter_map(|(name, setting)| Some((asked_as(name, call)?, setting)))
+        .collect();
     let shared = exec.shared;
     let mut reply = reply(session, exec);
     reply.map(asked.len());

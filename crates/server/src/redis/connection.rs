@@ -15,7 +15,7 @@ use super::dispatch::{Call, Family, Handler};
 use super::info::COMPATIBLE_VERSION;
 use super::transactions;
 use crate::counts::Count;
-use crate::session::{Exec, ReplyMode, Session};
+use crate::session::{Exec, Session};
 use crate::tenants::LoginError;
 
 pub(super) const HANDLERS: Family = &[
@@ -55,8 +55,7 @@ fn reset<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a
     set_db(0, session);
     set_version(Version::Resp2, session);
     // As in Redis, CLIENT REPLY OFF ends before this reply, and SKIP behind it.
-    session.is_silenced &= session.reply_mode != ReplyMode::None;
-    session.reply_mode = ReplyMode::All;
+    session.reply_mode.is_off = false;
     session.client.no_evict.store(false, Ordering::Relaxed);
     session.client.no_touch.store(false, Ordering::Relaxed);
     session.client.names.lock().name = Box::default();

@@ -35,9 +35,17 @@ fn of_new(old: Option<Attributes>) -> Attributes {
 fn add_integer<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let (delta, hits, misses) = match call.row.id {
         CommandId::Incr => (1, Count::IncrementHits, Count::IncrementMisses),
-        CommandId::IncrBy => (options::integer(call.args.arg(2))?, Count::IncrementHits, Count::IncrementMisses),
+        CommandId::IncrBy => (
+            options::integer(call.args.arg(2))?,
+            Count::IncrementHits,
+            Count::IncrementMisses,
+        ),
         CommandId::Decr => (-1, Count::DecrementHits, Count::DecrementMisses),
-        _ => (options::negated_integer(call.args.arg(2))?, Count::DecrementHits, Count::DecrementMisses),
+        _ => (
+            options::negated_integer(call.args.arg(2))?,
+            Count::DecrementHits,
+            Count::DecrementMisses,
+        ),
     };
     let key = access.store().key(session.db, call.args.arg(1));
     let shard = access.shard_of(key.hash);
@@ -65,7 +73,8 @@ fn add_float<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exe
     let key = access.store().key(session.db, call.args.arg(1));
     let shard = access.shard_of(key.hash);
     let found = shard.access(&key, exec.now);
-    exec.counts.hit_or_miss(found.is_some(), Count::IncrementHits, Count::IncrementMisses);
+    exec.counts
+        .hit_or_miss(found.is_some(), Count::IncrementHits, Count::IncrementMisses);
     let old = match &found {
         None => Float::parse(b"0"),
         Some(found) => match found.value() {

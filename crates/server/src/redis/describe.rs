@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
+use tidemark_protocol::resp::Reply;
 use tidemark_protocol::resp::command::{COMMANDS, CommandId, Flags, KeyPlaces, Row, lookup};
 use tidemark_protocol::resp::glob::{self, Case};
 use tidemark_protocol::resp::session::{self as options, CommandFilter};
-use tidemark_protocol::resp::Reply;
 
 use super::answer::{Done, reply};
 use super::dispatch::{Call, Family, Handler};
@@ -22,7 +22,10 @@ pub(super) const HANDLERS: Family = &[
 
 /// All rows, subcommands behind their container: the order in which they are numbered.
 static BY_NUMBER: LazyLock<Vec<&'static Row>> = LazyLock::new(|| {
-    COMMANDS.iter().flat_map(|row| std::iter::once(row).chain(row.subcommands)).collect()
+    COMMANDS
+        .iter()
+        .flat_map(|row| std::iter::once(row).chain(row.subcommands))
+        .collect()
 });
 
 /// The row of a number ([`CommandId`]).
@@ -109,16 +112,31 @@ struct KeySpecs(Vec<KeySpec>);
 impl KeySpecs {
     fn of(row: &Row) -> Self {
         use CommandId::{Append, Del, GetDel, MSet, MSetNx, PSetEx, Rename, RenameNx, SetEx, SetNx, Unlink};
-        use CommandId::{Decr, DecrBy, Exists, GetEx, GetSet, Incr, IncrBy, IncrByFloat, Set, StrLen, Touch, Type, Watch};
+        use CommandId::{
+            Decr, DecrBy, Exists, GetEx, GetSet, Incr, IncrBy, IncrByFloat, Set, StrLen, Touch, Type, Watch,
+        };
         if row.keys.first == 0 {
             return Self(Vec::new());
         }
         let (one, two) = (KeyPlaces { last: 1, ..row.keys }, KeyPlaces { first: 2, ..row.keys });
         let flags: &[&str] = match row.id {
             Rename | RenameNx => {
-                let written: &[&str] = if row.id == Rename { &["OW", "update"] } else { &["OW", "insert"] };
-                let moved = KeySpec { flags: &["RW", "access", "delete"], keys: one };
-                return Self(vec![moved, KeySpec { flags: written, keys: two }]);
+                let written: &[&str] = if row.id == Rename {
+                    &["OW", "update"]
+                } else {
+                    &["OW", "insert"]
+                };
+                let moved = KeySpec {
+                    flags: &["RW", "access", "delete"],
+                    keys: one,
+                };
+                return Self(vec![
+                    moved,
+                    KeySpec {
+                        flags: written,
+                        keys: two,
+                    },
+                ]);
             }
             Set => &["RW", "access", "update", "variable_flags"],
             MSet | SetEx | PSetEx => &["OW", "update"],
@@ -139,7 +157,11 @@ impl KeySpec {
     fn describe(&self, reply: &mut Reply<'_>) {
         let KeyPlaces { first, last, step } = self.keys;
         // The last key is counted from the first one, or from behind.
-        let last = if last < 0 { i64::from(last) } else { i64::from(last) - i64::from(first) };
+        let last = if last < 0 {
+            i64::from(last)
+        } else {
+            i64::from(last) - i64::from(first)
+        };
         reply.map(3);
         reply.bulk(b"flags");
         reply.set(self.flags.len());
@@ -147,7 +169,11 @@ impl KeySpec {
         reply.bulk(b"begin_search");
         search(reply, "index", &[("index", first.into())]);
         reply.bulk(b"find_keys");
-        search(reply, "range", &[("lastkey", last), ("keystep", step.into()), ("limit", 0)]);
+        search(
+            reply,
+            "range",
+            &[("lastkey", last), ("keystep", step.into()), ("limit", 0)],
+        );
     }
 }
 

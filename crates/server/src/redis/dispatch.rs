@@ -4,8 +4,8 @@ use tidemark_protocol::resp::command::{CommandId, Row};
 use tidemark_protocol::resp::{Args, ErrorReply, error};
 
 use super::answer::Done;
-use super::{client, config, connection, counters, describe, expiry, info, keys, ranges, scan, server, strings};
 use super::transactions;
+use super::{client, config, connection, counters, describe, expiry, info, keys, ranges, scan, server, strings};
 use crate::access::Access;
 use crate::counts::COMMANDS_MAX;
 use crate::session::{Exec, Session};
@@ -83,7 +83,7 @@ pub(super) fn perform<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec
         Handler::Keys(handler) => {
             let session = &*session;
             let tenant = session.tenant.as_ref().ok_or(error::NO_AUTH)?;
-            tenant.flush_if_due(exec.now);
+            tenant.store.flush_if_due(exec.now);
             handler(call, session, &mut Access::each(&tenant.store), exec)
         }
     }
@@ -110,8 +110,15 @@ mod tests {
     #[test]
     fn every_command_has_one_handler() {
         let containers = ["client", "config", "module", "acl"];
-        let mut handlers: Vec<usize> = FAMILIES.iter().flat_map(|family| family.iter()).map(|(id, _)| *id as usize).collect();
-        for row in COMMANDS.iter().flat_map(|row| std::iter::once(row).chain(row.subcommands)) {
+        let mut handlers: Vec<usize> = FAMILIES
+            .iter()
+            .flat_map(|family| family.iter())
+            .map(|(id, _)| *id as usize)
+            .collect();
+        for row in COMMANDS
+            .iter()
+            .flat_map(|row| std::iter::once(row).chain(row.subcommands))
+        {
             assert_eq!(handler_of(row).is_ok(), !containers.contains(&row.name), "{}", row.name);
         }
         let all = handlers.len();

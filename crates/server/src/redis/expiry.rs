@@ -37,11 +37,7 @@ pub(super) fn change_expiry(
     now: UnixMs,
 ) -> Result<bool, Refused> {
     let token = old.token.map(|_| shard.new_token());
-    let new = Attributes {
-        expiry,
-        token,
-        ..old
-    };
+    let new = Attributes { expiry, token, ..old };
     shard.set_attributes(key, new, now)
 }
 
@@ -65,7 +61,10 @@ fn expire<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: 
 /// TTL, PTTL, EXPIRETIME and PEXPIRETIME.
 fn time_left<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let key = access.store().key(session.db, call.args.arg(1));
-    let found = access.shard_of(key.hash).peek(&key, exec.now).map(|found| found.attributes().expiry);
+    let found = access
+        .shard_of(key.hash)
+        .peek(&key, exec.now)
+        .map(|found| found.attributes().expiry);
     let answer = match found {
         None => NO_KEY,
         Some(None) => NO_EXPIRY,

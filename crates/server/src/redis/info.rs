@@ -48,7 +48,10 @@ const SECTIONS: [(&str, bool, Section); 13] = [
 
 /// The memory that a tenant may come to hold.
 pub(super) fn memory_limit_bytes(tenant: &Tenant, shared: &Shared) -> u64 {
-    tenant.cap_bytes().unwrap_or(u64::MAX).min(shared.tenants.pool.stats().pool_bytes)
+    tenant
+        .cap_bytes()
+        .unwrap_or(u64::MAX)
+        .min(shared.tenants.pool.stats().pool_bytes)
 }
 
 /// What the sections are written from.
@@ -108,8 +111,11 @@ impl Report<'_> {
 
 fn info<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let Some(tenant) = &session.tenant else { return Ok(()) };
-    let asked: BTreeSet<String> =
-        call.args.from(1).map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect();
+    let asked: BTreeSet<String> = call
+        .args
+        .from(1)
+        .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
+        .collect();
     let is_asked = |name: &str| asked.contains(name);
     let plain = asked.is_empty() || is_asked("default");
     let all = is_asked("all") || is_asked("everything");
@@ -149,13 +155,20 @@ fn server(report: &mut Report<'_>) {
     report.line("server_time_usec", u128::from(report.now.0) * 1000);
     report.lines(&[("uptime_in_seconds", uptime), ("uptime_in_days", uptime / 86_400)]);
     // Upkeep is done in every turn, not by a timer; clients read these only to know that they are there.
-    report.lines(&[("hz", 10), ("configured_hz", 10), ("io_threads_active", u64::from(shared.mailboxes.len() > 1))]);
+    report.lines(&[
+        ("hz", 10),
+        ("configured_hz", 10),
+        ("io_threads_active", u64::from(shared.mailboxes.len() > 1)),
+    ]);
 }
 
 fn clients(report: &mut Report<'_>) {
     let connected = report.tenant.connections.load(Ordering::Relaxed);
     let own = report.shared.clients.of_tenant(report.tenant.id);
-    let watching = own.iter().filter(|client| client.watches.load(Ordering::Relaxed) > 0).count();
+    let watching = own
+        .iter()
+        .filter(|client| client.watches.load(Ordering::Relaxed) > 0)
+        .count();
     report.title("Clients");
     report.lines(&[
         ("connected_clients", connected),
@@ -216,7 +229,11 @@ fn persistence(report: &mut Report<'_>) {
         ("rdb_last_save_time", started),
     ]);
     report.line("rdb_last_bgsave_status", "ok");
-    report.lines(&[("aof_enabled", 0), ("aof_rewrite_in_progress", 0), ("aof_rewrite_scheduled", 0)]);
+    report.lines(&[
+        ("aof_enabled", 0),
+        ("aof_rewrite_in_progress", 0),
+        ("aof_rewrite_scheduled", 0),
+    ]);
 }
 
 fn stats(report: &mut Report<'_>) {
@@ -236,7 +253,10 @@ fn stats(report: &mut Report<'_>) {
     report.line("instantaneous_input_kbps", kib(input_rate));
     report.line("instantaneous_output_kbps", kib(output_rate));
     report.lines(&[
-        ("rejected_connections", report.shared.refused_connections.load(Ordering::Relaxed)),
+        (
+            "rejected_connections",
+            report.shared.refused_connections.load(Ordering::Relaxed),
+        ),
         ("sync_full", 0),
         ("sync_partial_ok", 0),
         ("sync_partial_err", 0),
@@ -289,7 +309,11 @@ fn command_stats(report: &mut Report<'_>) {
     report.title("Commandstats");
     for row in all_rows() {
         let calls = counts.calls(row.id);
-        let failures = errors.by_command.iter().find(|(id, _)| *id == row.id).map(|(_, failures)| *failures);
+        let failures = errors
+            .by_command
+            .iter()
+            .find(|(id, _)| *id == row.id)
+            .map(|(_, failures)| *failures);
         if calls == 0 && failures.is_none() {
             continue;
         }
@@ -331,7 +355,10 @@ fn keyspace(report: &mut Report<'_>) {
     report.title("Keyspace");
     for (db, (keys, expires)) in databases.into_iter().enumerate() {
         if keys > 0 {
-            report.line(&format!("db{db}"), format_args!("keys={keys},expires={expires},avg_ttl=0"));
+            report.line(
+                &format!("db{db}"),
+                format_args!("keys={keys},expires={expires},avg_ttl=0"),
+            );
         }
     }
 }

@@ -47,13 +47,16 @@ fn count<'a>(
 fn delete<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     count(call, session, access, exec, |shard, key, exec| {
         let was_there = shard.delete(key, exec.now);
-        exec.counts.hit_or_miss(was_there, Count::DeleteHits, Count::DeleteMisses);
+        exec.counts
+            .hit_or_miss(was_there, Count::DeleteHits, Count::DeleteMisses);
         was_there
     })
 }
 
 fn exists<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
-    count(call, session, access, exec, |shard, key, exec| shard.peek(key, exec.now).is_some())
+    count(call, session, access, exec, |shard, key, exec| {
+        shard.peek(key, exec.now).is_some()
+    })
 }
 
 fn touch<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
@@ -78,7 +81,10 @@ fn rename<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: 
     let to = access.store().key(session.db, call.args.arg(2));
     let is_same = from.bytes == to.bytes;
     let only_if_free = call.row.id == CommandId::RenameNx;
-    let found = access.shard_of(from.hash).access(&from, exec.now).ok_or(error::NO_SUCH_KEY)?;
+    let found = access
+        .shard_of(from.hash)
+        .access(&from, exec.now)
+        .ok_or(error::NO_SUCH_KEY)?;
     let (value, attributes) = (found.value().to_vec(), found.attributes());
     let is_done = if only_if_free {
         !is_same && access.shard_of(to.hash).peek(&to, exec.now).is_none()
@@ -115,7 +121,10 @@ fn random_key<'a>(_: Call<'a>, session: &Session, access: &mut Access<'_>, exec:
         reply(session, exec).null();
         return Ok(());
     };
-    let key = access.shard(shard).random_key(session.db, random, exec.now).map(<[u8]>::to_vec);
+    let key = access
+        .shard(shard)
+        .random_key(session.db, random, exec.now)
+        .map(<[u8]>::to_vec);
     // Where another database has nearly all items, picking blindly rarely meets one of this.
     match key.or_else(|| first_key_from(shard, random, session.db, access, exec.now)) {
         Some(key) => reply(session, exec).bulk(&key),

@@ -31,9 +31,9 @@ use tidemark_store::{KEY_BYTES_MAX, Key, KeyHash};
 use crate::access::Access;
 use crate::counts::{Count, Stage};
 use crate::limits::LOGIN_BYTES;
-use crate::session::{Exec, ReplyMode, Session};
+use crate::session::{Exec, Session};
 
-use answer::{Failure, begin_reply, end_reply, fail};
+use answer::{Failure, drop_unwanted, fail};
 use dispatch::{Call, perform};
 
 /// A command that goes through a window.
@@ -70,7 +70,7 @@ pub(crate) fn limits(session: &Session) -> Limits {
 /// The key of a command that can go through a window, and the command; `None` for one that must be executed by itself.
 #[inline]
 pub(crate) fn step<'a>(args: &ArgList, input: &'a [u8], session: &Session) -> Option<(&'a [u8], Step<'a>)> {
-    if session.transaction.is_some() || session.reply_mode != ReplyMode::All {
+    if session.transaction.is_some() || session.reply_mode.is_silent() {
         return None;
     }
     let row = resolve(args.args(input)).ok()?;
@@ -117,12 +117,7 @@ pub(crate) fn execute_step(
     access: &mut Access<'_>,
     exec: &mut Exec<'_>,
 ) {
-    if let Some(tenant) = &session.tenant
-        && tenant.is_flush_due(exec.now)
-    {
-        access.pause();
-        tenant.flush_if_due(exec.now);
-    }
+    access.flush_if_due(exec.now);
     let key = |bytes| Key {
         db: session.db,
         bytes,
@@ -155,24 +150,42 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
         session.is_ending = true;
         return;
     }
-    let begun = begin_reply(session, exec);
+    let mark = exec.out.bytes.len();
     match admit(args, raw, session, exec) {
         Ok(Some(call)) => {
             session.client.note_command(call.row.id);
-            if let Err(failure) = perform(call, session, exec) {
-                fail(&failure, Some(call.row), Stage::Execution, begun.mark, session, exec);
+            match perform(call, session, exec) {
+                Ok(()) if call.row.id == CommandId::Exec => {}
+                Ok(()) => drop_unwanted(mark, session, exec),
+                Err(failure) => end_failed(&failure, Some(call.row), Stage::Execution, mark, session, exec),
             }
             if session.tenant.is_some() {
                 exec.counts.command(call.row.id);
             }
         }
-        Ok(None) => Reply::new(&mut exec.out.bytes, session.version).queued(),
+        Ok(None) => {
+            Reply::new(&mut exec.out.bytes, session.version).queued();
+            drop_unwanted(mark, session, exec);
+        }
         Err((row, failure)) => {
             let failure = transactions::refused(row, failure, session);
-            fail(&failure, row, Stage::BeforeExecution, begun.mark, session, exec);
+            end_failed(&failure, row, Stage::BeforeExecution, mark, session, exec);
         }
     }
-    end_reply(begun, session, exec);
+    session.reply_mode.end_command();
+}
+
+/// Answers with an error, if the client wants it.
+fn end_failed(
+    failure: &Failure<'_>,
+    row: Option<&Row>,
+    stage: Stage,
+    mark: usize,
+    session: &Session,
+    exec: &mut Exec<'_>,
+) {
+    fail(failure, row, stage, mark, session, exec);
+    drop_unwanted(mark, session, exec);
 }
 
 /// Checks a command as Redis does, in its order. `None` if it was queued.
@@ -213,8 +226,8 @@ fn admit<'a>(
 
 /// Answers with an error that is not a command's own.
 pub(crate) fn refuse(error: &ErrorReply<'_>, session: &mut Session, exec: &mut Exec<'_>) {
-    let begun = begin_reply(session, exec);
+    let mark = exec.out.bytes.len();
     let failure = transactions::refused(None, Failure::Known(*error), session);
-    fail(&failure, None, Stage::BeforeExecution, begun.mark, session, exec);
-    end_reply(begun, session, exec);
+    end_failed(&failure, None, Stage::BeforeExecution, mark, session, exec);
+    session.reply_mode.end_command();
 }

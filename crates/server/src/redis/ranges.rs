@@ -21,7 +21,11 @@ pub(super) const HANDLERS: Family = &[
 
 /// Looks a key up to read a part of it: a use, unless the client asked for none, but nothing for the hit ratio.
 fn read<'s>(key: &Key<'_>, shard: &'s mut ShardGuard<'_>, session: &Session, exec: &Exec<'_>) -> Option<Found<'s>> {
-    if session.is_reading_quietly() { shard.peek(key, exec.now) } else { shard.access(key, exec.now) }
+    if session.is_reading_quietly() {
+        shard.peek(key, exec.now)
+    } else {
+        shard.access(key, exec.now)
+    }
 }
 
 fn append<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
@@ -54,7 +58,15 @@ fn write(
     exec: &mut Exec<'_>,
 ) -> Done<'static> {
     exec.counts.add(Count::Sets, 1);
-    shard.put(key, value, Attributes { token: None, ..attributes }, exec.now)?;
+    shard.put(
+        key,
+        value,
+        Attributes {
+            token: None,
+            ..attributes
+        },
+        exec.now,
+    )?;
     reply(session, exec).integer(value.len() as i64);
     Ok(())
 }

@@ -93,10 +93,7 @@ fn walk(
         let next = if shard.items_in(db) > 0 { scan(shard) } else { None };
         access.pause();
         place = match next {
-            Some(position) => Place {
-                position,
-                ..place
-            },
+            Some(position) => Place { position, ..place },
             None => Place {
                 shard: place.shard + 1,
                 position: 0,
@@ -137,16 +134,24 @@ fn scan<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
     let bytes = Cell::new(0);
     let visit = |key: &[u8]| {
         seen.set(seen.get() + 1);
-        if options.pattern.is_none_or(|pattern| glob::matches(pattern, key, Case::Exact)) {
+        if options
+            .pattern
+            .is_none_or(|pattern| glob::matches(pattern, key, Case::Exact))
+        {
             found.add(key);
             bytes.set(found.bytes.len());
         }
     };
     let enough = |cost| seen.get() >= wanted || cost >= SCAN_COST.max(wanted) || bytes.get() >= REPLY_BYTES;
     let next = match options.types {
-        ScanType::Strings => {
-            walk(Place::of_cursor(options.cursor, shards), session.db, exec.now, access, visit, enough)
-        }
+        ScanType::Strings => walk(
+            Place::of_cursor(options.cursor, shards),
+            session.db,
+            exec.now,
+            access,
+            visit,
+            enough,
+        ),
         // There are no keys of another type: the walk is over.
         ScanType::Nothing => None,
     };
@@ -170,7 +175,14 @@ fn keys<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
         }
     };
     let enough = |_| count.get() > KEYS_ANSWERED || bytes.get() > COMMAND_REPLY_BYTES;
-    walk(Place { shard: 0, position: 0 }, session.db, exec.now, access, visit, enough);
+    walk(
+        Place { shard: 0, position: 0 },
+        session.db,
+        exec.now,
+        access,
+        visit,
+        enough,
+    );
     if found.count > KEYS_ANSWERED {
         let text = format!("ERR KEYS answers at most {KEYS_ANSWERED} keys, and more match: use SCAN");
         return Err(Failure::Own(Cow::Owned(text)));
@@ -229,7 +241,21 @@ mod tests {
         // Between two keys: the later one.
         assert_eq!(Place { shard: 0, position: 5 }.cursor(4), 2);
         // Behind the last key of a shard: the next shard, or the end.
-        assert_eq!(Place { shard: 2, position: u64::MAX }.cursor(4), 3 << 62);
-        assert_eq!(Place { shard: 3, position: u64::MAX }.cursor(4), 0);
+        assert_eq!(
+            Place {
+                shard: 2,
+                position: u64::MAX
+            }
+            .cursor(4),
+            3 << 62
+        );
+        assert_eq!(
+            Place {
+                shard: 3,
+                position: u64::MAX
+            }
+            .cursor(4),
+            0
+        );
     }
 }

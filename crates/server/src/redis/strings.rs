@@ -36,9 +36,13 @@ fn look_up<'s>(
     session: &Session,
     exec: &mut Exec<'_>,
 ) -> Option<tidemark_store::Found<'s>> {
-    let found =
-        if session.is_reading_quietly() { shard.get_unused(key, exec.now) } else { shard.get(key, exec.now) };
-    exec.counts.hit_or_miss(found.is_some(), Count::GetHits, Count::GetMisses);
+    let found = if session.is_reading_quietly() {
+        shard.get_unused(key, exec.now)
+    } else {
+        shard.get(key, exec.now)
+    };
+    exec.counts
+        .hit_or_miss(found.is_some(), Count::GetHits, Count::GetMisses);
     found
 }
 
@@ -51,7 +55,9 @@ pub(super) fn fetch(
     session: &Session,
     exec: &mut Exec<'_>,
 ) -> bool {
-    let Some(found) = look_up(key, shard, session, exec) else { return false };
+    let Some(found) = look_up(key, shard, session, exec) else {
+        return false;
+    };
     match found.value() {
         Value::Whole(bytes) if bytes.len() < PIN_BYTES => reply(session, exec).bulk(bytes),
         _ => append_value(key, shard, may_pin, session, exec),
@@ -85,21 +91,45 @@ pub(crate) struct How<'a> {
 
 /// How SET, SETNX, SETEX or PSETEX write, and which argument is the value.
 fn how<'a>(args: Args<'a>, row: &'static Row) -> Result<(usize, How<'a>), Failure<'a>> {
-    let plain = How { row, condition: SetCondition::Always, expiry: SetExpiry::Clear, get: false };
+    let plain = How {
+        row,
+        condition: SetCondition::Always,
+        expiry: SetExpiry::Clear,
+        get: false,
+    };
     let unit = match row.id {
-        CommandId::SetNx => return Ok((2, How { condition: SetCondition::IfAbsent, ..plain })),
+        CommandId::SetNx => {
+            return Ok((
+                2,
+                How {
+                    condition: SetCondition::IfAbsent,
+                    ..plain
+                },
+            ));
+        }
         CommandId::SetEx => Unit::Seconds,
         CommandId::PSetEx => Unit::Milliseconds,
         _ => {
             let options = options::set(args, row)?;
             return Ok((
                 2,
-                How { condition: options.condition, expiry: options.expiry, get: options.get, ..plain },
+                How {
+                    condition: options.condition,
+                    expiry: options.expiry,
+                    get: options.get,
+                    ..plain
+                },
             ));
         }
     };
     let deadline = options::set_with_time(args, row, unit)?;
-    Ok((3, How { expiry: SetExpiry::Deadline(deadline), ..plain }))
+    Ok((
+        3,
+        How {
+            expiry: SetExpiry::Deadline(deadline),
+            ..plain
+        },
+    ))
 }
 
 /// The same where nothing is borrowed from the arguments, for a window. `None` for IFEQ and for what is wrong.
@@ -111,7 +141,15 @@ pub(super) fn plain_how(args: Args<'_>, row: &'static Row) -> Option<(usize, How
         SetCondition::IfPresent => SetCondition::IfPresent,
         SetCondition::IfEqual(_) => return None,
     };
-    Some((value_at, How { condition, row: how.row, expiry: how.expiry, get: how.get }))
+    Some((
+        value_at,
+        How {
+            condition,
+            row: how.row,
+            expiry: how.expiry,
+            get: how.get,
+        },
+    ))
 }
 
 /// Writes a value if the condition is met, and answers.
@@ -128,7 +166,11 @@ pub(super) fn store(
         SetExpiry::Clear | SetExpiry::Keep => None,
     };
     let needs_old = how.get || how.condition != SetCondition::Always || how.expiry == SetExpiry::Keep;
-    let found = if needs_old { access.shard_of(key.hash).access(key, exec.now) } else { None };
+    let found = if needs_old {
+        access.shard_of(key.hash).access(key, exec.now)
+    } else {
+        None
+    };
     if how.get {
         match &found {
             Some(found) => copy_value(found.value(), session, exec),
@@ -144,8 +186,15 @@ pub(super) fn store(
     let old_expiry = found.and_then(|found| found.attributes().expiry);
     if is_met {
         exec.counts.add(Count::Sets, 1);
-        let expiry = if how.expiry == SetExpiry::Keep { old_expiry } else { deadline.map(moment) };
-        let attributes = Attributes { expiry, ..Attributes::default() };
+        let expiry = if how.expiry == SetExpiry::Keep {
+            old_expiry
+        } else {
+            deadline.map(moment)
+        };
+        let attributes = Attributes {
+            expiry,
+            ..Attributes::default()
+        };
         if expiry.is_some_and(|expiry| expiry <= exec.now) {
             // Written and expired at once.
             access.shard_of(key.hash).delete(key, exec.now);
@@ -188,19 +237,19 @@ fn get<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mu
 }
 
 /// SET, SETNX, SETEX and PSETEX.
-fn set_with_options<'a>(
-    call: Call<'a>,
-    session: &Session,
-    access: &mut Access<'_>,
-    exec: &mut Exec<'_>,
-) -> Done<'a> {
+fn set_with_options<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let (value_at, how) = how(call.args, call.row)?;
     let key = access.store().key(session.db, call.args.arg(1));
     store(&key, call.args.arg(value_at), &how, access, session, exec)
 }
 
 fn get_set<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
-    let how = How { row: call.row, condition: SetCondition::Always, expiry: SetExpiry::Clear, get: true };
+    let how = How {
+        row: call.row,
+        condition: SetCondition::Always,
+        expiry: SetExpiry::Clear,
+        get: true,
+    };
     let key = access.store().key(session.db, call.args.arg(1));
     store(&key, call.args.arg(2), &how, access, session, exec)
 }
@@ -256,7 +305,11 @@ fn mget<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
         is_too_large = exec.out.len() - begin > COMMAND_REPLY_BYTES;
         !is_too_large
     });
-    if is_too_large { Err(TOO_LARGE_REPLY.into()) } else { Ok(()) }
+    if is_too_large {
+        Err(TOO_LARGE_REPLY.into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Writes all pairs, in shards that are locked. If one is refused, those before it are gone too, as if they had been

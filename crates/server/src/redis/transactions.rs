@@ -11,7 +11,7 @@ use tidemark_protocol::resp::command::{CommandId, Row, resolve};
 use tidemark_protocol::resp::{ArgList, Args, Limits, Parsed, error, parse};
 use tidemark_store::TenantStore;
 
-use super::answer::{Done, Failure, TOO_LARGE_REPLY, end_part, fail, reply};
+use super::answer::{Done, Failure, TOO_LARGE_REPLY, drop_unwanted, fail, reply};
 use super::dispatch::{Call, Family, Handler, needs_every_shard, perform_within};
 use crate::access::Access;
 use crate::counts::Stage;
@@ -33,7 +33,10 @@ const NOT_IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 
 /// Whether the connection is between MULTI and EXEC.
 pub(super) fn is_open(session: &Session) -> bool {
-    session.transaction.as_ref().is_some_and(|transaction| transaction.is_open)
+    session
+        .transaction
+        .as_ref()
+        .is_some_and(|transaction| transaction.is_open)
 }
 
 /// What to answer to a command that was refused before it was executed or queued: EXEC will refuse all, or if it is EXEC
@@ -41,7 +44,10 @@ pub(super) fn is_open(session: &Session) -> bool {
 pub(super) fn refused<'a>(row: Option<&Row>, failure: Failure<'a>, session: &mut Session) -> Failure<'a> {
     if row.is_some_and(|row| row.id == CommandId::Exec) {
         forget(session);
-        return Failure::Own(Cow::Owned(format!("EXECABORT Transaction discarded because of: {}", failure.reason())));
+        return Failure::Own(Cow::Owned(format!(
+            "EXECABORT Transaction discarded because of: {}",
+            failure.reason()
+        )));
     }
     if let Some(transaction) = session.transaction.as_mut().filter(|transaction| transaction.is_open) {
         transaction.is_broken = true;
@@ -62,7 +68,9 @@ pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec:
     if matches!(call.row.id, CommandId::Auth | CommandId::Hello) {
         return Err(Failure::Own(Cow::Borrowed(NOT_IN_TRANSACTION)));
     }
-    let (Some(transaction), Some(tenant)) = (&mut session.transaction, &session.tenant) else { return Ok(()) };
+    let (Some(transaction), Some(tenant)) = (&mut session.transaction, &session.tenant) else {
+        return Ok(());
+    };
     if transaction.is_broken {
         // It will never be executed, so it need not be kept.
         return Ok(());
@@ -71,7 +79,10 @@ pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec:
     let key_bytes = keys().map(<[u8]>::len).sum();
     let command = as_array(call.args, raw);
     transaction.check(command.len(), key_bytes)?;
-    let (all, most) = (exec.shared.tenants.buffer_bytes.load(Ordering::Relaxed), exec.shared.buffer_bytes_max);
+    let (all, most) = (
+        exec.shared.tenants.buffer_bytes.load(Ordering::Relaxed),
+        exec.shared.buffer_bytes_max,
+    );
     let own = tenant.buffer_bytes.load(Ordering::Relaxed) + transaction.memory_bytes() as u64;
     if all.max(own * 2) > most {
         let text = "ERR the memory for connections is used up: send what is queued, or try again later";
@@ -86,7 +97,10 @@ pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec:
     transaction.changes_db |= call.row.id == CommandId::Select;
     transaction.asks_for_process |= call.row.id == CommandId::Info;
     transaction.queue(command, key_bytes);
-    session.client.queued.store(transaction.queued().len() as u32 + 1, Ordering::Relaxed);
+    session
+        .client
+        .queued
+        .store(transaction.queued().len() as u32 + 1, Ordering::Relaxed);
     Ok(())
 }
 
@@ -131,9 +145,12 @@ fn watch<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done
         return Err(error::WATCH_IN_MULTI.into());
     }
     let tenant = session.tenant.as_ref().ok_or(error::NO_AUTH)?;
-    tenant.flush_if_due(exec.now);
+    tenant.store.flush_if_due(exec.now);
     let transaction = session.transaction.get_or_insert_default();
-    let watched_key = |bytes: &[u8]| WatchedKey { db: session.db, bytes: bytes.into() };
+    let watched_key = |bytes: &[u8]| WatchedKey {
+        db: session.db,
+        bytes: bytes.into(),
+    };
     let is_new = |bytes: &&[u8]| !transaction.watches(&watched_key(bytes));
     let keys = call.args.from(1).filter(is_new);
     let outcome = transaction.check_watch(keys.clone().count(), keys.clone().map(<[u8]>::len).sum());
@@ -148,7 +165,10 @@ fn watch<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done
     });
     // A key that is named twice is watched as it was first.
     if let Ok(tokens) = &tokens {
-        tokens.iter().rev().for_each(|(key, token)| transaction.watch(key.clone(), *token));
+        tokens
+            .iter()
+            .rev()
+            .for_each(|(key, token)| transaction.watch(key.clone(), *token));
     }
     let watches = transaction.watched().len();
     session.client.watches.store(watches as u32, Ordering::Relaxed);
@@ -172,31 +192,33 @@ fn unwatch<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
     Ok(())
 }
 
-/// EXEC.
+/// EXEC. What is appended has been dropped where the client did not want it: it may change its mind in between.
 fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
     if !is_open(session) {
         return Err(error::EXEC_WITHOUT_MULTI.into());
     }
-    let Some(transaction) = forget(session) else { return Ok(()) };
+    let Some(transaction) = forget(session) else {
+        return Ok(());
+    };
     if transaction.is_broken {
         return Err(error::EXEC_ABORT.into());
     }
     let tenant = session.tenant.clone().ok_or(error::NO_AUTH)?;
-    tenant.flush_if_due(exec.now);
+    tenant.store.flush_if_due(exec.now);
     if transaction.asks_for_process {
         // The system is asked now, so that it need not be while shards are locked.
         Process::recent();
     }
     let mut access = Access::each(&tenant.store);
     hold(&transaction, &tenant.store, &mut access);
+    let (begin, mark) = (exec.out.len(), exec.out.bytes.len());
     if has_changed(&transaction, &mut access, exec) {
         reply(session, exec).null_array();
+        drop_unwanted(mark, session, exec);
         return Ok(());
     }
-    let begin = exec.out.len();
-    let mark = exec.out.bytes.len();
     reply(session, exec).array(transaction.queued().len());
-    end_part(mark, session, exec);
+    drop_unwanted(mark, session, exec);
     let mut list = ArgList::new();
     for command in transaction.queued() {
         execute_one(command, &mut list, begin, session, &mut access, exec);
@@ -254,7 +276,7 @@ fn execute_one(
     if let Err(failure) = done {
         fail(&failure, Some(row), Stage::Execution, mark, session, exec);
     }
-    end_part(mark, session, exec);
+    drop_unwanted(mark, session, exec);
 }
 
 #[cfg(test)]
@@ -264,14 +286,23 @@ mod tests {
     #[test]
     fn an_inline_command_is_queued_as_an_array() {
         for (sent, kept) in [
-            (&b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n"[..], &b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n"[..]),
+            (
+                &b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n"[..],
+                &b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n"[..],
+            ),
             (b"get  a\r\n", b"*2\r\n$3\r\nget\r\n$1\r\na\r\n"),
             (b"set \"a b\" ''\n", b"*3\r\n$3\r\nset\r\n$3\r\na b\r\n$0\r\n\r\n"),
         ] {
             let mut list = ArgList::new();
             let limits = Limits::with_value_bytes(1 << 20);
-            assert_eq!(parse(sent, &limits, &mut list), Parsed::Complete { consumed: sent.len() });
-            assert_eq!(as_array(list.args(sent), sent).escape_ascii().to_string(), kept.escape_ascii().to_string());
+            assert_eq!(
+                parse(sent, &limits, &mut list),
+                Parsed::Complete { consumed: sent.len() }
+            );
+            assert_eq!(
+                as_array(list.args(sent), sent).escape_ascii().to_string(),
+                kept.escape_ascii().to_string()
+            );
         }
     }
 }

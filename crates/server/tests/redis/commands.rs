@@ -42,7 +42,12 @@ fn replies_are_redis_s() {
                 let client = clients.entry(step.client).or_insert_with(|| client(&harness, resp));
                 let reply = client.call(&step.words);
                 let shown = reply.escape_ascii();
-                assert!(step.reply.is(&reply, resp), "{} ({resp:?})\n{}\nanswered {shown}", case.title, step.line);
+                assert!(
+                    step.reply.is(&reply, resp),
+                    "{} ({resp:?})\n{}\nanswered {shown}",
+                    case.title,
+                    step.line
+                );
                 if step.closes {
                     assert_eq!(client.rest(), b"", "{}", step.line);
                 } else if step.words[0] == b"RESET" && resp == Resp::Three {
@@ -62,10 +67,14 @@ fn stream(case: &Case, resp: Resp) -> (Vec<u8>, Vec<u8>) {
 
 /// Cases of one client, in short, whose replies depend neither on the time nor on what was asked before.
 fn short_cases() -> Vec<Case> {
-    let mut short: Vec<Case> = cases().into_iter().filter(|case| case.steps.iter().all(|step| step.client == 1)).collect();
+    let mut short: Vec<Case> = cases()
+        .into_iter()
+        .filter(|case| case.steps.iter().all(|step| step.client == 1))
+        .collect();
     for case in &mut short {
         // Failed logins are counted.
-        case.steps.retain(|step| step.reply.is_exact() && !step.reply.is_error("WRONGPASS"));
+        case.steps
+            .retain(|step| step.reply.is_exact() && !step.reply.is_error("WRONGPASS"));
         case.steps.truncate(12);
     }
     short
@@ -74,13 +83,22 @@ fn short_cases() -> Vec<Case> {
 #[test]
 fn a_stream_in_one_piece_gets_the_same_replies() {
     let harness = Harness::start();
-    for case in cases().iter().filter(|case| case.steps.iter().all(|step| step.client == 1)) {
+    for case in cases()
+        .iter()
+        .filter(|case| case.steps.iter().all(|step| step.client == 1))
+    {
         harness.connect().ask("FLUSHALL");
         let mut client = harness.connect();
         client.send(&stream(case, Resp::Two).0);
         for step in &case.steps {
             let reply = client.reply();
-            assert!(step.reply.is(&reply, Resp::Two), "{}\n{}\n{}", case.title, step.line, reply.escape_ascii());
+            assert!(
+                step.reply.is(&reply, Resp::Two),
+                "{}\n{}\n{}",
+                case.title,
+                step.line,
+                reply.escape_ascii()
+            );
         }
     }
 }
@@ -115,51 +133,126 @@ fn inline_commands_get_the_same_replies() {
         let escaped: String = word.iter().map(|byte| format!("\\x{byte:02x}")).collect();
         format!("\"{escaped}\"")
     };
-    for case in cases().iter().filter(|case| case.steps.iter().all(|step| step.client == 1)) {
+    for case in cases()
+        .iter()
+        .filter(|case| case.steps.iter().all(|step| step.client == 1))
+    {
         harness.connect().ask("FLUSHALL");
         let mut client = harness.connect();
         for step in &case.steps {
             let line: Vec<String> = step.words.iter().map(quote).collect();
             client.send(format!("{}\r\n", line.join(" ")).as_bytes());
             let reply = client.reply();
-            assert!(step.reply.is(&reply, Resp::Two), "{}\n{}\n{}", case.title, step.line, reply.escape_ascii());
+            assert!(
+                step.reply.is(&reply, Resp::Two),
+                "{}\n{}\n{}",
+                case.title,
+                step.line,
+                reply.escape_ascii()
+            );
         }
     }
 }
 
+const OPEN: &str = "";
+const CLOSED: &str = "closed";
+
 /// What Redis 7.0.15 answers to these streams; the connection stays open unless said otherwise.
+const STREAMS: [(&str, &str, &str); 27] = [
+    (
+        "CLIENT REPLY OFF\r\nPING\r\nFOO\r\nCLIENT REPLY x\r\nCLIENT REPLY ON\r\nPING\r\n",
+        "+OK\r\n+PONG\r\n",
+        OPEN,
+    ),
+    ("CLIENT REPLY SKIP\r\nPING\r\nECHO a\r\n", "$1\r\na\r\n", OPEN),
+    ("CLIENT REPLY SKIP\r\nFOO\r\nECHO a\r\n", "$1\r\na\r\n", OPEN),
+    (
+        "CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\nECHO a\r\n",
+        "$1\r\na\r\n",
+        OPEN,
+    ),
+    (
+        "CLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\nPING\r\n",
+        "+OK\r\n+PONG\r\n",
+        OPEN,
+    ),
+    (
+        "CLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nPING\r\nPING\r\nCLIENT REPLY ON\r\n",
+        "+OK\r\n",
+        OPEN,
+    ),
+    (
+        "CLIENT REPLY OFF\r\nPING\r\nRESET\r\nPING\r\n",
+        "+RESET\r\n+PONG\r\n",
+        OPEN,
+    ),
+    ("CLIENT REPLY SKIP\r\nRESET\r\nPING\r\n", "+PONG\r\n", OPEN),
+    (
+        "CLIENT REPLY OFF\r\nSET a 1\r\nGET a\r\nINCR a\r\nCLIENT REPLY ON\r\nGET a\r\n",
+        "+OK\r\n$1\r\n2\r\n",
+        OPEN,
+    ),
+    ("CLIENT REPLY OFF\r\nPING\r\nQUIT\r\n", "", CLOSED),
+    ("CLIENT REPLY OFF\r\n*1\r\n+x\r\n", "", CLOSED),
+    (
+        "MULTI\r\nPING\r\nCLIENT REPLY OFF\r\nPING\r\nEXEC\r\nPING\r\nCLIENT REPLY ON\r\n",
+        "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+PONG\r\n+OK\r\n",
+        OPEN,
+    ),
+    (
+        "MULTI\r\nCLIENT REPLY SKIP\r\nECHO a\r\nEXEC\r\nPING\r\nECHO b\r\n",
+        "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n",
+        OPEN,
+    ),
+    (
+        "CLIENT REPLY OFF\r\nMULTI\r\nPING\r\nCLIENT REPLY ON\r\nECHO a\r\nEXEC\r\n",
+        "+OK\r\n$1\r\na\r\n",
+        OPEN,
+    ),
+    (
+        "MULTI\r\nCLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\nECHO a\r\nEXEC\r\nPING\r\n",
+        "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+OK\r\n$1\r\na\r\n",
+        OPEN,
+    ),
+    (
+        "MULTI\r\nCLIENT REPLY SKIP\r\nCLIENT REPLY OFF\r\nEXEC\r\nRESET\r\nPING\r\n",
+        "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+PONG\r\n",
+        OPEN,
+    ),
+    (
+        "CLIENT REPLY OFF\r\nMULTI\r\nCLIENT REPLY ON\r\nECHO a\r\nCLIENT REPLY OFF\r\nPING\r\nEXEC\r\nPING\r\nRESET\r\n",
+        "+OK\r\n$1\r\na\r\n+RESET\r\n",
+        OPEN,
+    ),
+    (
+        "CLIENT REPLY SKIP\r\nEXEC\r\nMULTI\r\nCLIENT REPLY OFF\r\nEXEC\r\nWATCH a\r\nSET a 1\r\nMULTI\r\nEXEC\r\n\
+      CLIENT REPLY ON\r\n",
+        "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n",
+        OPEN,
+    ),
+    ("\r\n\r\nPING\r\n*0\r\n*-1\r\nPING\r\n", "+PONG\r\n+PONG\r\n", OPEN),
+    ("PING\n", "+PONG\r\n", OPEN),
+    (
+        "SET a \"x\r\nPING\r\n",
+        "-ERR Protocol error: unbalanced quotes in request\r\n",
+        CLOSED,
+    ),
+    (
+        "*1\r\n+PING\r\n",
+        "-ERR Protocol error: expected '$', got '+'\r\n",
+        CLOSED,
+    ),
+    ("*x\r\n", "-ERR Protocol error: invalid multibulk length\r\n", CLOSED),
+    ("*2\r\n$-1\r\n", "-ERR Protocol error: invalid bulk length\r\n", CLOSED),
+    ("POST / HTTP/1.1\r\nHost: x\r\n\r\n", "", CLOSED),
+    ("PING\r\nHost: x\r\nPING\r\n", "+PONG\r\n", CLOSED),
+    ("PING\r\nQUIT\r\nPING\r\n", "+PONG\r\n+OK\r\n", CLOSED),
+];
+
 #[test]
 fn whole_streams() {
-    const OPEN: &str = "";
-    const CLOSED: &str = "closed";
     let harness = Harness::start();
-    for (sent, received, end) in [
-        ("CLIENT REPLY OFF\r\nPING\r\nFOO\r\nCLIENT REPLY x\r\nCLIENT REPLY ON\r\nPING\r\n", "+OK\r\n+PONG\r\n", OPEN),
-        ("CLIENT REPLY SKIP\r\nPING\r\nECHO a\r\n", "$1\r\na\r\n", OPEN),
-        ("CLIENT REPLY SKIP\r\nFOO\r\nECHO a\r\n", "$1\r\na\r\n", OPEN),
-        ("CLIENT REPLY SKIP\r\nCLIENT REPLY SKIP\r\nPING\r\nECHO a\r\n", "$1\r\na\r\n", OPEN),
-        ("CLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\nPING\r\n", "+OK\r\n+PONG\r\n", OPEN),
-        ("CLIENT REPLY OFF\r\nCLIENT REPLY SKIP\r\nPING\r\nPING\r\nCLIENT REPLY ON\r\n", "+OK\r\n", OPEN),
-        ("CLIENT REPLY OFF\r\nPING\r\nRESET\r\nPING\r\n", "+RESET\r\n+PONG\r\n", OPEN),
-        ("CLIENT REPLY SKIP\r\nRESET\r\nPING\r\n", "+PONG\r\n", OPEN),
-        ("CLIENT REPLY OFF\r\nSET a 1\r\nGET a\r\nINCR a\r\nCLIENT REPLY ON\r\nGET a\r\n", "+OK\r\n$1\r\n2\r\n", OPEN),
-        ("CLIENT REPLY OFF\r\nPING\r\nQUIT\r\n", "", CLOSED),
-        ("CLIENT REPLY OFF\r\n*1\r\n+x\r\n", "", CLOSED),
-        ("MULTI\r\nPING\r\nCLIENT REPLY OFF\r\nPING\r\nEXEC\r\nPING\r\nCLIENT REPLY ON\r\n",
-            "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+PONG\r\n+OK\r\n", OPEN),
-        ("MULTI\r\nCLIENT REPLY SKIP\r\nECHO a\r\nEXEC\r\nPING\r\nECHO b\r\n",
-            "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n", OPEN),
-        ("CLIENT REPLY OFF\r\nMULTI\r\nPING\r\nCLIENT REPLY ON\r\nECHO a\r\nEXEC\r\n", "+OK\r\n$1\r\na\r\n", OPEN),
-        ("\r\n\r\nPING\r\n*0\r\n*-1\r\nPING\r\n", "+PONG\r\n+PONG\r\n", OPEN),
-        ("PING\n", "+PONG\r\n", OPEN),
-        ("SET a \"x\r\nPING\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n", CLOSED),
-        ("*1\r\n+PING\r\n", "-ERR Protocol error: expected '$', got '+'\r\n", CLOSED),
-        ("*x\r\n", "-ERR Protocol error: invalid multibulk length\r\n", CLOSED),
-        ("*2\r\n$-1\r\n", "-ERR Protocol error: invalid bulk length\r\n", CLOSED),
-        ("POST / HTTP/1.1\r\nHost: x\r\n\r\n", "", CLOSED),
-        ("PING\r\nHost: x\r\nPING\r\n", "+PONG\r\n", CLOSED),
-        ("PING\r\nQUIT\r\nPING\r\n", "+PONG\r\n+OK\r\n", CLOSED),
-    ] {
+    for (sent, received, end) in STREAMS {
         let mut client = harness.connect();
         client.stream.write_all(sent.as_bytes()).unwrap();
         if end == OPEN {
@@ -167,6 +260,10 @@ fn whole_streams() {
             client.stream.shutdown(Shutdown::Write).unwrap();
         }
         let expected = format!("{received}{}", if end == OPEN { "$3\r\nend\r\n" } else { "" });
-        assert_eq!(client.rest().escape_ascii().to_string(), expected.escape_default().to_string(), "{sent:?}");
+        assert_eq!(
+            client.rest().escape_ascii().to_string(),
+            expected.escape_default().to_string(),
+            "{sent:?}"
+        );
     }
 }

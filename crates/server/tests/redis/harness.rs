@@ -191,12 +191,19 @@ impl Client {
 
     /// The next whole reply.
     pub(crate) fn reply(&mut self) -> Vec<u8> {
+        self.next_reply()
+            .unwrap_or_else(|| panic!("closed after {}", self.received.escape_ascii()))
+    }
+
+    /// The next whole reply; `None` if the server has closed the connection before.
+    pub(crate) fn next_reply(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(end) = reply_end(&self.received, 0) {
-                return self.received.drain(..end).collect();
+                return Some(self.received.drain(..end).collect());
             }
-            let ended = !self.receive();
-            assert!(!ended, "closed after {}", self.received.escape_ascii());
+            if !self.receive() {
+                return None;
+            }
         }
     }
 
@@ -227,7 +234,9 @@ fn reply_end(bytes: &[u8], at: usize) -> Option<usize> {
     let behind = line + 2;
     let elements = match bytes[at] {
         b'$' | b'=' => {
-            let Ok(length) = usize::try_from(length()?) else { return Some(behind) };
+            let Ok(length) = usize::try_from(length()?) else {
+                return Some(behind);
+            };
             return Some(behind + length + 2).filter(|end| *end <= bytes.len());
         }
         b'*' | b'~' | b'>' => length()?,

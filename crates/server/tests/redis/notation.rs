@@ -55,7 +55,9 @@ impl Reply {
         if let Self::Integer(from, to) = self {
             let text = str::from_utf8(bytes).unwrap_or_default();
             let number = text.strip_prefix(':').and_then(|text| text.strip_suffix("\r\n"));
-            return number.and_then(|number| number.parse().ok()).is_some_and(|number| (*from..=*to).contains(&number));
+            return number
+                .and_then(|number| number.parse().ok())
+                .is_some_and(|number| (*from..=*to).contains(&number));
         }
         self.bytes(resp) == bytes
     }
@@ -118,7 +120,9 @@ fn step(line: &str) -> Step {
         Some((number, command)) if number.len() == 1 => (number.parse().unwrap(), command),
         _ => (1, command),
     };
-    let (reply, closes) = reply.strip_suffix(" closed").map_or((reply, false), |reply| (reply, true));
+    let (reply, closes) = reply
+        .strip_suffix(" closed")
+        .map_or((reply, false), |reply| (reply, true));
     let mut scanner = Scanner { rest: reply, line };
     let step = Step {
         line: line.to_owned(),
@@ -201,9 +205,11 @@ impl<'a> Scanner<'a> {
     }
 
     fn reply(&mut self, is_outermost: bool) -> Reply {
-        for (begin, end, make) in
-            [("[", "]", Reply::Array as fn(_) -> _), ("{", "}", Reply::Map), ("~[", "]", Reply::Set)]
-        {
+        for (begin, end, make) in [
+            ("[", "]", Reply::Array as fn(_) -> _),
+            ("{", "}", Reply::Map),
+            ("~[", "]", Reply::Set),
+        ] {
             if self.take(begin) {
                 let mut elements = Vec::new();
                 while !self.take(end) {
@@ -235,10 +241,19 @@ impl<'a> Scanner<'a> {
 fn lines_are_read_as_they_are_written() {
     let cases = parse("# x\n== a\n2: SET \"a\\x00\\\"\" b => +OK closed\nx => [:1 {\"k\" nil*} ~[-\"E x\"] :2..5]\n");
     let [first, second] = &cases[0].steps[..] else { panic!() };
-    assert_eq!((first.client, first.closes, &first.reply), (2, true, &Reply::Simple("OK".into())));
+    assert_eq!(
+        (first.client, first.closes, &first.reply),
+        (2, true, &Reply::Simple("OK".into()))
+    );
     assert_eq!(first.words, [&b"SET"[..], b"a\0\"", b"b"]);
     let bytes = |resp| String::from_utf8(second.reply.bytes(resp)).unwrap();
-    assert_eq!(bytes(Resp::Two), "*4\r\n:1\r\n*2\r\n$1\r\nk\r\n*-1\r\n*1\r\n-E x\r\n:2\r\n");
-    assert_eq!(bytes(Resp::Three), "*4\r\n:1\r\n%1\r\n$1\r\nk\r\n_\r\n~1\r\n-E x\r\n:2\r\n");
+    assert_eq!(
+        bytes(Resp::Two),
+        "*4\r\n:1\r\n*2\r\n$1\r\nk\r\n*-1\r\n*1\r\n-E x\r\n:2\r\n"
+    );
+    assert_eq!(
+        bytes(Resp::Three),
+        "*4\r\n:1\r\n%1\r\n$1\r\nk\r\n_\r\n~1\r\n-E x\r\n:2\r\n"
+    );
     assert!(Reply::Integer(2, 5).is(b":5\r\n", Resp::Two) && !Reply::Integer(2, 5).is(b":6\r\n", Resp::Two));
 }

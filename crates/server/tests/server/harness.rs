@@ -57,7 +57,12 @@ pub(crate) struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { workers: 2, pool_bytes: 256 * MIB, limits: Limits::default(), tenants: vec![open_tenant()] }
+        Self {
+            workers: 2,
+            pool_bytes: 256 * MIB,
+            limits: Limits::default(),
+            tenants: vec![open_tenant()],
+        }
     }
 }
 
@@ -81,12 +86,18 @@ pub(crate) fn tenant(id: u32, name: &str) -> TenantPlan {
 
 /// The tenant that loopback connections start in.
 pub(crate) fn open_tenant() -> TenantPlan {
-    TenantPlan { open: true, ..tenant(1, "default") }
+    TenantPlan {
+        open: true,
+        ..tenant(1, "default")
+    }
 }
 
 /// A secret as plans name it.
 pub(crate) fn secret(text: &str, permissions: Permissions) -> Secret {
-    Secret { hash: SecretHash(Sha256::digest(text).into()), permissions }
+    Secret {
+        hash: SecretHash(Sha256::digest(text).into()),
+        permissions,
+    }
 }
 
 /// Calls until it gives something; panics if it does not in time.
@@ -141,7 +152,11 @@ impl Harness {
     /// Applies a plan with these tenants.
     pub(crate) fn apply(&self, tenants: Vec<TenantPlan>) {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
-        self.plane.apply(&Plan { sequence, pool_bytes: self.pool_bytes.load(Ordering::Relaxed), tenants });
+        self.plane.apply(&Plan {
+            sequence,
+            pool_bytes: self.pool_bytes.load(Ordering::Relaxed),
+            tenants,
+        });
     }
 
     /// Changes the pool's size, and with it these tenants.
@@ -159,7 +174,8 @@ impl Harness {
     pub(crate) fn look(&self) -> PoolSnapshot {
         let snapshot = self.plane.snapshot();
         let mut seen = self.seen.lock();
-        seen.tenants.extend(snapshot.tenants.into_iter().map(|tenant| (tenant.id, tenant)));
+        seen.tenants
+            .extend(snapshot.tenants.into_iter().map(|tenant| (tenant.id, tenant)));
         seen.removed.extend(snapshot.removed);
         snapshot.pool
     }
@@ -175,10 +191,10 @@ impl Harness {
         self.seen.lock().tenants.get(&TenantId(id)).cloned()
     }
 
-    /// Whether a snapshot said that a tenant's removal is complete.
-    pub(crate) fn is_removed(&self, id: u32) -> bool {
+    /// The tenants whose removal snapshots said to be complete.
+    pub(crate) fn removed(&self) -> Vec<TenantId> {
         self.look();
-        self.seen.lock().removed.contains(&TenantId(id))
+        self.seen.lock().removed.clone()
     }
 
     /// A new connection.
@@ -255,11 +271,16 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, received: Vec::new() }
+        Self {
+            stream,
+            received: Vec::new(),
+        }
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap_or_else(|error| panic!("sending {}: {error}", show(bytes)));
+        self.stream
+            .write_all(bytes)
+            .unwrap_or_else(|error| panic!("sending {}: {error}", show(bytes)));
     }
 
     /// Receives exactly this.
@@ -283,7 +304,12 @@ impl Client {
     pub(crate) fn read_exactly(&mut self, reply: &[u8]) {
         let mut received = vec![0; reply.len()];
         self.stream.read_exact(&mut received).unwrap();
-        assert!(received == reply, "expected {}\nreceived {}", show(reply), show(&received));
+        assert!(
+            received == reply,
+            "expected {}\nreceived {}",
+            show(reply),
+            show(&received)
+        );
     }
 
     /// Sends a request and receives exactly this reply.
@@ -315,8 +341,11 @@ impl Client {
     /// A figure of `stats`.
     pub(crate) fn stat(&mut self, name: &str) -> u64 {
         let stats = String::from_utf8(self.answer(b"stats\r\n")).unwrap();
-        let line = stats.lines().find_map(|line| line.strip_prefix("STAT ")?.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no figure {name}: {stats}"))
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("STAT ")?.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok())
+            .unwrap_or_else(|| panic!("no figure {name}: {stats}"))
     }
 
     /// Receives the rest, up to the end of the connection.

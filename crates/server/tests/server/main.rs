@@ -1,6 +1,10 @@
 //! The server from outside: a client's bytes in, the server's bytes out.
 
 #[cfg(test)]
+mod buffers;
+#[cfg(test)]
+mod connections;
+#[cfg(test)]
 mod descriptors;
 #[cfg(test)]
 mod faults;
@@ -11,6 +15,8 @@ mod login;
 #[cfg(test)]
 mod memcached;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod remote;
@@ -18,5 +24,7 @@ mod remote;
 mod samples;
 #[cfg(test)]
 mod streams;
+#[cfg(test)]
+mod tenants;
 #[cfg(test)]
 mod transcript;

@@ -55,13 +55,17 @@ fn check(text: &str) {
     for case in parse(text) {
         let mut clients: HashMap<usize, Client> = HashMap::new();
         let mut names = Names::default();
-        harness.connect().ask(b"stats reset\r\nflush_all\r\n", b"RESET\r\nOK\r\n");
+        harness
+            .connect()
+            .ask(b"stats reset\r\nflush_all\r\n", b"RESET\r\nOK\r\n");
         for exchange in &case.exchanges {
             let client = clients.entry(exchange.client).or_insert_with(|| harness.connect());
             if exchange.is_polled {
                 let asked = exchange.request.bytes(&names);
                 let what = format!("{}, line {}: {}", case.title, exchange.line, exchange.reply.shown());
-                wait_until(&what, || exchange.reply.matches(&answer(client, &asked, exchange), &mut names));
+                wait_until(&what, || {
+                    exchange.reply.matches(&answer(client, &asked, exchange), &mut names)
+                });
             } else {
                 play(client, exchange, &mut names, &case);
             }
@@ -95,7 +99,12 @@ fn answer(client: &mut Client, asked: &[u8], exchange: &Exchange) -> Vec<u8> {
     let marks = exchange.reply.count(MARK_REPLY) + 1;
     let (mut answered, ended) =
         client.receive_until(|bytes| bytes.ends_with(MARK_REPLY) && count(bytes, MARK_REPLY) >= marks);
-    assert!(!ended, "line {}: the connection was closed after {}", exchange.line, show(&answered));
+    assert!(
+        !ended,
+        "line {}: the connection was closed after {}",
+        exchange.line,
+        show(&answered)
+    );
     answered.truncate(answered.len() - MARK_REPLY.len());
     answered
 }

@@ -1,4 +1,4 @@
-//! Tests in a process of their own, and what the system says of it.
+//! Processes of a test's own, and what the system says of them.
 //!
 //! Such a test runs the test binary again, for itself only, with a variable that names it. There it takes the other branch.
 
@@ -41,7 +41,10 @@ pub(crate) fn child(name: &str, serve: impl FnOnce(&mut dyn FnMut(&str) -> Optio
     let process = command(name).env(CONTROL, port).stdout(Stdio::null()).spawn().unwrap();
     let (control, _) = listener.accept().unwrap();
     control.set_read_timeout(Some(PATIENCE)).unwrap();
-    Some(Child { process, control: BufReader::new(control) })
+    Some(Child {
+        process,
+        control: BufReader::new(control),
+    })
 }
 
 impl Child {
@@ -55,7 +58,10 @@ impl Child {
 
     /// Says a line and hears the answer.
     pub(crate) fn ask(&mut self, line: &str) -> String {
-        self.control.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+        self.control
+            .get_mut()
+            .write_all(format!("{line}\n").as_bytes())
+            .unwrap();
         self.hear()
     }
 }
@@ -74,7 +80,9 @@ fn is_alone(name: &str) -> bool {
 
 fn command(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(ALONE, name);
+    command
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ALONE, name);
     command
 }
 
@@ -82,7 +90,10 @@ fn command(name: &str) -> Command {
 /// that it maps.
 pub(crate) fn resident_bytes(which: &str) -> u64 {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
-    let line = rollup.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix(':')).unwrap();
+    let line = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix(which)?.strip_prefix(':'))
+        .unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 

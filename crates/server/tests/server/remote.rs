@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use crate::harness::{Client, Harness, login, SECRET};
+use crate::harness::{Client, Harness, SECRET, login};
 use crate::process::{Child, child, cpu_time, open_files, resident_bytes};
 
 /// The server as the test sees it.
@@ -47,6 +47,7 @@ fn figure(harness: &Harness, words: &[&str]) -> Option<u64> {
             let pool = harness.look();
             pool.usage_bytes + pool.other_bytes
         }
+        ["removed"] => harness.removed().len() as u64,
         ["usage", number] => tenant(number)?.usage_bytes,
         ["grant", number] => tenant(number)?.grant_bytes,
         _ => return None,

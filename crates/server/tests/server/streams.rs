@@ -33,10 +33,16 @@ struct Stream {
 /// The cases that one client can send without looking at the replies.
 fn streams() -> Vec<Stream> {
     let cases = TRANSCRIPTS.iter().flat_map(|text| parse(text)).filter(|case| {
-        case.exchanges.iter().all(|part| part.client == 1 && !part.is_polled && !part.request.has_names())
+        case.exchanges
+            .iter()
+            .all(|part| part.client == 1 && !part.is_polled && !part.request.has_names())
     });
     let stream = cases.map(|case| Stream {
-        request: case.exchanges.iter().flat_map(|part| part.request.bytes(&Names::default())).collect(),
+        request: case
+            .exchanges
+            .iter()
+            .flat_map(|part| part.request.bytes(&Names::default()))
+            .collect(),
         reply: case.exchanges.iter().map(|part| part.reply.clone()).collect(),
         closes: case.exchanges.iter().any(|part| part.closes),
         title: case.title,
@@ -49,7 +55,12 @@ fn streams() -> Vec<Stream> {
 /// One worker, so that a reply on one connection says that what was sent before on another has been received.
 fn one_worker() -> Harness {
     let tenants = vec![open_tenant(), tenant(2, "left"), tenant(3, "right")];
-    Harness::start(Setup { workers: 1, pool_bytes: 256 * MIB, limits: Limits::default(), tenants })
+    Harness::start(Setup {
+        workers: 1,
+        pool_bytes: 256 * MIB,
+        limits: Limits::default(),
+        tenants,
+    })
 }
 
 #[track_caller]
@@ -81,9 +92,17 @@ fn send_all(client: &mut Client, request: &[u8]) -> Vec<u8> {
 fn all_in_one() -> Stream {
     let together: Vec<Stream> = streams().into_iter().filter(|stream| !stream.closes).collect();
     let flush = &b"flush_all noreply\r\n"[..];
-    let request: Vec<u8> = together.iter().flat_map(|stream| [flush, &stream.request].concat()).collect();
+    let request: Vec<u8> = together
+        .iter()
+        .flat_map(|stream| [flush, &stream.request].concat())
+        .collect();
     let reply = together.into_iter().map(|stream| stream.reply).collect();
-    Stream { title: "all together".into(), request, reply, closes: false }
+    Stream {
+        title: "all together".into(),
+        request,
+        reply,
+        closes: false,
+    }
 }
 
 #[test]
@@ -91,7 +110,11 @@ fn all_requests_in_one_piece() {
     let harness = one_worker();
     for stream in streams() {
         harness.connect().ask(b"flush_all\r\n", b"OK\r\n");
-        check(&stream, &send_all(&mut harness.connect(), &stream.request), "in one piece");
+        check(
+            &stream,
+            &send_all(&mut harness.connect(), &stream.request),
+            "in one piece",
+        );
     }
 }
 
@@ -108,7 +131,11 @@ fn cut_in_two_at_any_byte() {
     let mut other = harness.connect();
     for stream in streams() {
         let length = stream.request.len();
-        let (step, ends) = if length <= CUT_EVERYWHERE_BYTES { (1, length) } else { (length / 97, 64) };
+        let (step, ends) = if length <= CUT_EVERYWHERE_BYTES {
+            (1, length)
+        } else {
+            (length / 97, 64)
+        };
         let is_tried = |at: &usize| at.is_multiple_of(step) || *at < ends || *at + ends > length;
         for at in (1..length).filter(is_tried) {
             other.ask(b"flush_all\r\n", b"OK\r\n");
@@ -132,7 +159,9 @@ fn pieces_of_two_streams_in_turn() {
         let mut clients = [harness.log_in("left"), harness.log_in("right")];
         let mut senders = clients.each_ref().map(|client| client.stream.try_clone().unwrap());
         let answers = std::thread::scope(|scope| {
-            let readers = clients.each_mut().map(|client| scope.spawn(|| client.receive_until(|_| false).0));
+            let readers = clients
+                .each_mut()
+                .map(|client| scope.spawn(|| client.receive_until(|_| false).0));
             let mut sent = [0, 0];
             while sent.iter().any(|&sent| sent < all.request.len()) {
                 let who = random.below(2);
@@ -142,9 +171,13 @@ fn pieces_of_two_streams_in_turn() {
                 senders[who].write_all(&piece[..size]).unwrap();
                 sent[who] += size;
             }
-            senders.iter().for_each(|sender| sender.shutdown(Shutdown::Write).unwrap());
+            senders
+                .iter()
+                .for_each(|sender| sender.shutdown(Shutdown::Write).unwrap());
             readers.map(|reader| reader.join().unwrap())
         });
-        answers.iter().for_each(|answered| check(&all, answered, &format!("in turn, seed {seed}")));
+        answers
+            .iter()
+            .for_each(|answered| check(&all, answered, &format!("in turn, seed {seed}")));
     }
 }

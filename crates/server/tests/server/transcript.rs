@@ -66,19 +66,31 @@ pub(crate) fn parse(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         if let Some(title) = line.strip_prefix("== ") {
-            cases.push(Case { title: title.into(), exchanges: Vec::new() });
+            cases.push(Case {
+                title: title.into(),
+                exchanges: Vec::new(),
+            });
         } else if !line.is_empty() && !line.starts_with('#') {
-            let case = cases.last_mut().unwrap_or_else(|| panic!("line {number}: no case has begun"));
+            let case = cases
+                .last_mut()
+                .unwrap_or_else(|| panic!("line {number}: no case has begun"));
             add_line(case, number, line);
         }
     }
-    assert!(cases.iter().all(|case| !case.exchanges.is_empty()), "a case without lines");
+    assert!(
+        cases.iter().all(|case| !case.exchanges.is_empty()),
+        "a case without lines"
+    );
     cases
 }
 
 fn add_line(case: &mut Case, number: usize, line: &str) {
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-    let client = if digits == 0 { 1 } else { line[..digits].parse().unwrap() };
+    let client = if digits == 0 {
+        1
+    } else {
+        line[..digits].parse().unwrap()
+    };
     let rest = &line[digits..];
     let (is_polled, rest) = rest.strip_prefix('~').map_or((false, rest), |rest| (true, rest));
     if let Some(sent) = rest.strip_prefix('>') {
@@ -87,12 +99,22 @@ fn add_line(case: &mut Case, number: usize, line: &str) {
         });
         if !goes_on {
             let (request, reply) = (Text::default(), Text::default());
-            case.exchanges.push(Exchange { line: number, client, is_polled, request, reply, closes: false });
+            case.exchanges.push(Exchange {
+                line: number,
+                client,
+                is_polled,
+                request,
+                reply,
+                closes: false,
+            });
         }
         case.exchanges.last_mut().unwrap().request.add_line(sent, &case.title);
         return;
     }
-    let last = case.exchanges.last_mut().unwrap_or_else(|| panic!("line {number}: nothing was asked"));
+    let last = case
+        .exchanges
+        .last_mut()
+        .unwrap_or_else(|| panic!("line {number}: nothing was asked"));
     assert_eq!(last.client, client, "line {number}: another client asked");
     if rest == "closed" {
         last.closes = true;
@@ -123,7 +145,11 @@ impl Text {
                 _ => {
                     self.0.push(Part::Bytes(std::mem::take(&mut bytes)));
                     let (name, behind) = sign[1..].split_once('>').unwrap_or_else(|| panic!("`{written}`"));
-                    self.0.push(if name == "*" { Part::Any } else { Part::Name(format!("{title}: {name}")) });
+                    self.0.push(if name == "*" {
+                        Part::Any
+                    } else {
+                        Part::Name(format!("{title}: {name}"))
+                    });
                     behind
                 }
             };
@@ -142,7 +168,11 @@ impl Text {
     pub(crate) fn bytes(&self, names: &Names) -> Vec<u8> {
         let bytes = |part: &Part| match part {
             Part::Bytes(bytes) => bytes.clone(),
-            Part::Name(name) => names.0.get(name).unwrap_or_else(|| panic!("<{name}> was not seen yet")).clone(),
+            Part::Name(name) => names
+                .0
+                .get(name)
+                .unwrap_or_else(|| panic!("<{name}> was not seen yet"))
+                .clone(),
             Part::Any => panic!("a request can not be just anything"),
         };
         self.0.iter().flat_map(bytes).collect()
@@ -175,7 +205,13 @@ impl Text {
 
     /// How often `needle` is in the text.
     pub(crate) fn count(&self, needle: &[u8]) -> usize {
-        let count = |part: &Part| if let Part::Bytes(bytes) = part { count(bytes, needle) } else { 0 };
+        let count = |part: &Part| {
+            if let Part::Bytes(bytes) = part {
+                count(bytes, needle)
+            } else {
+                0
+            }
+        };
         self.0.iter().map(count).sum()
     }
 
@@ -214,7 +250,11 @@ pub(crate) fn show(bytes: &[u8]) -> String {
     const SHOWN_BYTES: usize = 400;
     let shown = bytes[..bytes.len().min(SHOWN_BYTES)].escape_ascii();
     let more = bytes.len().saturating_sub(SHOWN_BYTES);
-    if more > 0 { format!("{shown}...({more} more)") } else { shown.to_string() }
+    if more > 0 {
+        format!("{shown}...({more} more)")
+    } else {
+        shown.to_string()
+    }
 }
 
 /// Reads what begins with a backslash and returns what is behind it.
@@ -244,9 +284,14 @@ fn lines_are_read_as_they_are_written() {
     let cases = parse("# x\n== a\n> set {k*3} \\x80\\r\\\n> b\n< HD c<one>\n2> c\n2closed\n== b\n~> d\n~< <*> e\n");
     let titles: Vec<&str> = cases.iter().map(|case| &*case.title).collect();
     assert_eq!(titles, ["a", "b"]);
-    let [first, second] = &cases[0].exchanges[..] else { panic!() };
+    let [first, second] = &cases[0].exchanges[..] else {
+        panic!()
+    };
     assert_eq!(first.request.bytes(&Names::default()), b"set kkk \x80\rb\r\n");
-    assert_eq!((first.client, second.client, first.closes, second.closes), (1, 2, false, true));
+    assert_eq!(
+        (first.client, second.client, first.closes, second.closes),
+        (1, 2, false, true)
+    );
     assert!(cases[1].exchanges[0].is_polled);
     let mut names = Names::default();
     for (bytes, fits) in [
@@ -259,6 +304,9 @@ fn lines_are_read_as_they_are_written() {
         assert_eq!(first.reply.matches(bytes, &mut names), fits, "{}", show(bytes));
     }
     let other = &parse("== c\n> x\n< HD c<two>\n")[0].exchanges[0].reply;
-    assert!(!other.matches(b"HD c7\r\n", &mut names), "different names are different numbers");
+    assert!(
+        !other.matches(b"HD c7\r\n", &mut names),
+        "different names are different numbers"
+    );
     assert!(other.matches(b"HD c8\r\n", &mut names));
 }

@@ -11,7 +11,6 @@
 use tidemark_types::UnixMs;
 
 use super::{Shard, item_at};
-use crate::ghost::Ghosts;
 use crate::hash::KeyHash;
 use crate::index::{Slot, USES_MAX};
 use crate::item::{Record, record};
@@ -23,8 +22,6 @@ use crate::segment::{Segment, SegmentId, State};
 const BATCH_ITEMS: usize = 16;
 /// Bytes of a victim that are worth a batch of their own.
 const BATCH_BYTES: u64 = 1024;
-/// Ghosts kept per item in the cache, in tenths (libCacheSim: 0.9).
-const GHOST_TENTHS: u64 = 9;
 /// Mostly dead segments remembered at most; those beyond are found when they reach the head of their queue.
 const MOSTLY_DEAD_MAX: usize = 1024;
 
@@ -38,6 +35,8 @@ pub(super) struct Evictions {
     pace: u64,
     /// Segments of which less than half is live: taken before the head of a queue.
     mostly_dead: Vec<SegmentId>,
+    /// Units that evictions gave back for what is being written, and that it has not taken.
+    freed_units: u64,
     /// Live bytes met in main segments lately, by uses: says which of the used items can survive.
     met_bytes: [u64; USES_MAX as usize + 1],
 }
@@ -49,6 +48,19 @@ impl Evictions {
             self.mostly_dead.push(id);
         }
     }
+
+    pub(super) fn freed_units(&self) -> u64 {
+        self.freed_units
+    }
+
+    pub(super) fn note_taken(&mut self, units: u64) {
+        self.freed_units = self.freed_units.saturating_sub(units);
+    }
+
+    /// Something else is to be written: what was evicted before has gone to others.
+    pub(super) fn forget_freed(&mut self) {
+        self.freed_units = 0;
+    }
 }
 
 #[cfg(test)]
@@ -57,6 +69,25 @@ impl Evictions {
     pub(super) fn walked(&self, id: SegmentId) -> Option<(u32, u32)> {
         let victim = self.victim.as_ref().filter(|victim| victim.id == id)?;
         Some((victim.front, victim.cursor))
+    }
+}
+
+/// What an eviction is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Something is to be written.
+    Room,
+    /// The grant was lowered.
+    Shrink,
+}
+
+impl Need {
+    /// Quarters of a segment that survive at most: a forced shrink has to end soon.
+    fn surviving_quarters(self) -> u64 {
+        match self {
+            Self::Room => 3,
+            Self::Shrink => 1,
+        }
     }
 }
 
@@ -108,7 +139,7 @@ impl Shard {
             return;
         }
         if self.evictions.victim.is_none() {
-            if !self.choose_victim(3) {
+            if !self.choose_victim(Need::Room) {
                 return;
             }
             // Survivors fill the open segment too, so the victim must be empty when half of what is free now is written.
@@ -129,28 +160,40 @@ impl Shard {
 
     /// Empties a whole segment for a queue that needs room. `false` if there is none.
     pub(super) fn evict_one(&mut self, now: UnixMs) -> bool {
-        if self.evictions.victim.is_none() && !self.choose_victim(3) {
-            return false;
-        }
-        self.finish_victim(now);
-        true
+        self.freeing(|shard| shard.evict_segment(now))
     }
 
     /// Empties a whole segment to take its units for something else; open segments too if nothing else is left.
     pub(crate) fn evict_for_units(&mut self, now: UnixMs) -> bool {
-        if let Some(spare) = self.spare.take() {
-            self.put_run(spare);
-            return true;
+        self.freeing(|shard| {
+            if shard.spare.is_some() {
+                shard.release_spare();
+                return true;
+            }
+            let evicted = shard.evict_segment(now) || {
+                shard.seal(Queue::Small);
+                shard.seal(Queue::Main);
+                shard.evict_segment(now)
+            };
+            shard.release_spare();
+            evicted
+        })
+    }
+
+    /// Notes what is freed for what is being written.
+    fn freeing(&mut self, free: impl FnOnce(&mut Self) -> bool) -> bool {
+        let before = self.units;
+        let done = free(self);
+        self.evictions.freed_units += before.saturating_sub(self.units);
+        done
+    }
+
+    fn evict_segment(&mut self, now: UnixMs) -> bool {
+        if self.evictions.victim.is_none() && !self.choose_victim(Need::Room) {
+            return false;
         }
-        if self.evict_one(now) {
-            self.release_spare();
-            return true;
-        }
-        self.seal(Queue::Small);
-        self.seal(Queue::Main);
-        let evicted = self.evict_one(now);
-        self.release_spare();
-        evicted
+        self.finish_victim(now);
+        true
     }
 
     pub(super) fn release_spare(&mut self) {
@@ -159,10 +202,9 @@ impl Shard {
         }
     }
 
-    /// Walks a batch of the victim for a forced shrink: at most a quarter of a segment survives. `false` if there is nothing
-    /// to evict.
+    /// Walks a batch of the victim for a forced shrink. `false` if there is nothing to evict.
     pub(super) fn shrink_step(&mut self, now: UnixMs) -> bool {
-        if self.evictions.victim.is_none() && !self.choose_victim(1) {
+        if self.evictions.victim.is_none() && !self.choose_victim(Need::Shrink) {
             return false;
         }
         self.walk_victim(now);
@@ -202,23 +244,42 @@ impl Shard {
         self.evictions = Evictions::default();
     }
 
-    fn choose_victim(&mut self, quarters: u64) -> bool {
+    fn choose_victim(&mut self, need: Need) -> bool {
         if let Some(id) = self.next_mostly_dead() {
             self.begin_victim(id, Purpose::Clean);
             return true;
         }
         self.fit_ghosts();
+        let id = match need {
+            Need::Room => self.policy_victim(),
+            Need::Shrink => self.oldest_of_all(),
+        };
+        if let Some(id) = id {
+            let quarters = need.surviving_quarters();
+            self.begin_victim(id, Purpose::Evict { quarters });
+        }
+        id.is_some()
+    }
+
+    /// The segment that the policy gives up next.
+    fn policy_victim(&self) -> Option<SegmentId> {
         let first = self.rules().victim(self.queue_bytes());
         let second = if first == Queue::Small {
             Queue::Main
         } else {
             Queue::Small
         };
-        let id = self.oldest_unpinned(first).or_else(|| self.oldest_unpinned(second));
-        if let Some(id) = id {
-            self.begin_victim(id, Purpose::Evict { quarters });
-        }
-        id.is_some()
+        self.oldest_unpinned(first).or_else(|| self.oldest_unpinned(second))
+    }
+
+    /// The oldest segment whatever its queue. A shrink to a small part that kept the queues' proportions would keep the main
+    /// queue's newest segments, which are older than all that it would take from the small one.
+    fn oldest_of_all(&self) -> Option<SegmentId> {
+        let oldest = [Queue::Small, Queue::Main].map(|queue| self.oldest_unpinned(queue));
+        oldest
+            .into_iter()
+            .flatten()
+            .min_by_key(|&id| self.segments[id].sequence)
     }
 
     fn oldest_unpinned(&self, queue: Queue) -> Option<SegmentId> {
@@ -483,41 +544,6 @@ impl Shard {
         debug_assert!(segment.live_bytes == 0 && segment.outside_units == 0 && segment.pins == 0);
         *self.queue_units_mut(segment.queue) -= segment.held_units();
         segment.run
-    }
-
-    /// Gives the ghosts about as much room as the policy wants, if memory is free for it; else notes how much is missing, so
-    /// that evictions make room for it.
-    fn fit_ghosts(&mut self) {
-        self.ghost_units_missing = 0;
-        if !self.rules().has_ghosts() {
-            self.drop_ghosts();
-            return;
-        }
-        let wanted = (self.items() * GHOST_TENTHS / 10).max(1);
-        let has = self.ghosts.as_ref().map_or(0, Ghosts::capacity);
-        if has * 10 >= wanted * 7 && has * 10 <= wanted * 15 {
-            return;
-        }
-        self.drop_ghosts();
-        let memory = Ghosts::memory_for(wanted);
-        let mut runs = Vec::with_capacity(memory.runs);
-        while runs.len() < memory.runs {
-            match self.take_zeroed(memory.order) {
-                Some(run) => runs.push(run),
-                None => break,
-            }
-        }
-        if runs.len() == memory.runs {
-            self.ghosts = Some(Ghosts::new(runs, wanted));
-        } else {
-            self.ghost_units_missing = (memory.runs as u64) << memory.order;
-            runs.into_iter().for_each(|run| self.put_run(run));
-        }
-    }
-
-    pub(super) fn drop_ghosts(&mut self) {
-        let runs = self.ghosts.take().map(Ghosts::into_runs);
-        runs.into_iter().flatten().for_each(|run| self.put_run(run));
     }
 }
 

@@ -166,6 +166,7 @@ impl Shard {
     /// Takes the units for a value of so many bytes.
     pub(super) fn take_units(&mut self, value_bytes: usize, now: UnixMs) -> Result<Vec<u32>, Refused> {
         let count = value_bytes.div_ceil(UNIT);
+        self.evictions.forget_freed();
         let mut units: Vec<u32> = Vec::with_capacity(count);
         while units.len() < count {
             let Some(run) = self.take_unit(now) else {

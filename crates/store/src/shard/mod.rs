@@ -10,6 +10,7 @@
 #[cfg(test)]
 mod audit;
 mod evict;
+mod ghosts;
 mod large;
 mod pin;
 mod sampling;
@@ -25,7 +26,7 @@ use crate::arena::Arena;
 use crate::ghost::Ghosts;
 use crate::hash::KeyHash;
 use crate::index::{Index, IndexView, Slot};
-use crate::item::{Attributes, Item};
+use crate::item::{Attributes, HEADER_BYTES, Item};
 use crate::policy::Queue;
 use crate::pool::Run;
 use crate::sample::Sampler;
@@ -547,7 +548,7 @@ fn item_at(arena: &Arena, place: u64) -> Item<'_> {
     // SAFETY: places come from index entries and from walking segments, both of which name complete items of this shard
     // (invariant). The shard's memory is changed only through `&mut Shard`, and the borrow that the callers tie the item to
     // is of the shard or ends before its next change.
-    unsafe { Item::at(arena.at(place, 8)) }
+    unsafe { Item::at(arena.at(place, HEADER_BYTES)) }
 }
 
 /// The second of a moment as items keep it.

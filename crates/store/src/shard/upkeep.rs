@@ -9,13 +9,15 @@ use tidemark_types::UnixMs;
 use super::{Database, Shard};
 use crate::policy::Queue;
 use crate::pool::Run;
-use crate::segment::{SegmentId, Segments, State};
+use crate::segment::{Segment, SegmentId, Segments, State};
 
 /// A shard without items gives its memory back after this time: one whose last item is deleted is often written to again
 /// at once.
 const EMPTY_LINGERS: Duration = Duration::from_secs(1);
 /// Index buckets moved per piece of upkeep.
 const INDEX_PIECE: u32 = 32;
+/// Times of expiry remembered beyond two for each segment, so that a small shard does not make its list again and again.
+const EXPIRIES_KEPT: usize = 64;
 
 /// How a shard stands after a piece of upkeep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +122,21 @@ impl Shard {
             self.expiries.pop();
         }
         self.clean_step(now)
+    }
+
+    /// Segments that went before their items expired leave their entries behind. Where these are the more part, the list is
+    /// made again.
+    pub(super) fn forget_old_expiries(&mut self) {
+        if self.expiries.len() <= 2 * self.segments.len() + EXPIRIES_KEPT {
+            return;
+        }
+        let sealed = self
+            .segments
+            .iter()
+            .filter(|(_, segment)| segment.state == State::Sealed);
+        let entry =
+            |(id, segment): (SegmentId, &Segment)| Some(Reverse((segment.mostly_expired_at()?, segment.sequence, id)));
+        self.expiries = sealed.filter_map(entry).collect();
     }
 
     /// Removes what flushes of single databases have left.
@@ -227,5 +244,50 @@ impl Shard {
 impl Drop for Shard {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Attributes, Hasher, KeeperInbox, Pool, TenantConfig, TenantStore};
+    use std::sync::Arc;
+    use tidemark_types::{MIB, Policy};
+
+    const NOW: UnixMs = UnixMs(1_000_000_000_000);
+    const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
+
+    #[test]
+    fn segments_that_were_evicted_leave_no_entries_behind() {
+        let pool = Pool::without_thread(16 * MIB, Some(16 * MIB)).unwrap();
+        let config = TenantConfig {
+            shards: 1,
+            policy: Policy::Fifo,
+            hasher: Hasher::with_seed(1),
+            keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
+            first_keeper: 0,
+            alarm: Arc::new(|| {}),
+            usage_changed: Arc::new(|| {}),
+        };
+        let store = TenantStore::new(&pool, config);
+        store.set_grant(4 * MIB, 0);
+        let attributes = Attributes {
+            expiry: Some(NOW.plus(MONTH)),
+            ..Attributes::default()
+        };
+        let mut sealed = 0;
+        for number in 0..60_000_u32 {
+            let key = number.to_string();
+            let key = store.key(0, key.as_bytes());
+            let mut shard = store.lock(0);
+            let before = shard.expiries.len();
+            shard.put(&key, &[7; 1000], attributes, NOW).unwrap();
+            sealed += usize::from(shard.expiries.len() > before);
+            assert!(
+                shard.expiries.len() <= 2 * shard.segments.len() + EXPIRIES_KEPT,
+                "after {number} items"
+            );
+        }
+        assert!(sealed > 4 * EXPIRIES_KEPT, "{sealed} segments are not enough to tell");
     }
 }

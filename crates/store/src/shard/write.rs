@@ -282,6 +282,7 @@ impl Shard {
 
     /// Finds `bytes` free bytes at the end of a queue, making room if it must.
     fn reserve(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> Option<u64> {
+        self.evictions.forget_freed();
         loop {
             if let Some(place) = self.append_to_open(queue, bytes) {
                 return Some(place);
@@ -390,6 +391,7 @@ impl Shard {
         if queue == Queue::Small && self.rules().has_ghosts() && !self.is_tight() {
             self.promote_segments();
         }
+        self.forget_old_expiries();
     }
 
     pub(super) fn note_unfilled(&mut self, id: SegmentId) {
@@ -450,9 +452,13 @@ impl Shard {
         None
     }
 
-    /// Takes a run within the grant.
+    /// Takes a run within the grant, or in the place of what was evicted for it.
     pub(super) fn take_run(&mut self, order: u8) -> Option<Run> {
-        let run = self.shared.take(order)?;
+        let run = self.shared.take(order).or_else(|| {
+            let has_freed = self.evictions.freed_units() >= 1 << order;
+            has_freed.then(|| self.shared.take_back(order)).flatten()
+        })?;
+        self.evictions.note_taken(run.units());
         self.units += run.units();
         Some(run)
     }
@@ -476,6 +482,7 @@ impl Shard {
 
     /// Begins to grow the index, evicting for its memory if it must.
     fn grow_index(&mut self, now: UnixMs) -> bool {
+        self.evictions.forget_freed();
         loop {
             let missing = self.index.chunks_to_grow();
             if missing == 0 {

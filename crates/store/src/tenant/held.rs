@@ -1,4 +1,4 @@
-//! Values that are written or sent without a lock: they are held in place meanwhile.
+//! Places in the pool that are used without a shard's lock: a value that is being sent, room for one that is being written.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -87,6 +87,11 @@ pub struct PinnedValue {
 unsafe impl Send for PinnedValue {}
 
 impl PinnedValue {
+    /// Whether more is kept in memory by this than the value: a whole segment of the log.
+    pub fn holds_segment(&self) -> bool {
+        matches!(self.place, PinnedPlace::Segment(_))
+    }
+
     /// The value's parts in order.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         // SAFETY: pinned (see above) for as long as `self` is borrowed.

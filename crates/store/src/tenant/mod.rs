@@ -20,14 +20,13 @@ use crate::keeper::{KeeperInbox, Visit};
 use crate::pool::Pool;
 use crate::shard::{Found, Key, Refused, Shard, Upkeep};
 use crate::shared::{Alarm, TenantShared};
-
 pub use held::{PinnedValue, Reservation};
 pub use report::TenantReport;
 
 /// The most shards that a tenant can have.
 pub const SHARDS_MAX: usize = 64;
-/// Bytes of a tenant's values that replies may be sent from without copying at a time: so much more than its grant may
-/// stay in memory while slow clients read. Beyond it values are copied into buffers that are bounded elsewhere.
+/// Bytes of a tenant's values that replies may be sent from without copying at a time. Beyond it values are copied into
+/// buffers that are bounded elsewhere.
 const PINNED_BYTES_MAX: u64 = 16 << 20;
 
 /// Keys looked up together: sixteen independent loads take 10 to 12 ns each on the development machine, a dependent one 160.
@@ -62,7 +61,12 @@ pub struct TenantStore {
     cells: OnceLock<Box<[Cell]>>,
     usage_changed: UsageChanged,
     pinned_bytes: AtomicU64,
+    /// When database 0 is to be flushed, in milliseconds since 1970.
+    flush_at: AtomicU64,
 }
+
+/// No flush is due.
+const NEVER: u64 = u64::MAX;
 
 struct UsageChanged(Alarm);
 
@@ -81,6 +85,8 @@ struct Cell {
     units: AtomicU64,
     /// Whether a keeper looks at the shard regularly.
     is_kept: AtomicBool,
+    /// Whether a keeper was asked to look at the shard and has not done so yet.
+    is_nudged: AtomicBool,
     shard: Mutex<Shard>,
 }
 
@@ -106,6 +112,7 @@ impl TenantStore {
             cells: OnceLock::new(),
             usage_changed: UsageChanged(config.usage_changed),
             pinned_bytes: AtomicU64::new(0),
+            flush_at: AtomicU64::new(NEVER),
         })
     }
 
@@ -227,6 +234,32 @@ impl TenantStore {
         }
     }
 
+    /// Arranges for database 0 to be flushed at a moment (memcached's `flush_all` with a delay); a later call replaces an
+    /// earlier one. Keepers see to it; one who uses the store sees to it by [`Self::flush_if_due`] before each use.
+    pub fn flush_at(&self, at: UnixMs) {
+        self.flush_at.store(at.0, Ordering::Relaxed);
+    }
+
+    /// Whether [`Self::flush_if_due`] would flush; that must not be called while a shard is locked.
+    #[inline]
+    pub fn is_flush_due(&self, now: UnixMs) -> bool {
+        self.flush_at.load(Ordering::Relaxed) <= now.0
+    }
+
+    /// Flushes database 0 if that is due. Not while one of the shards is locked by the caller.
+    #[inline]
+    pub fn flush_if_due(self: &Arc<Self>, now: UnixMs) {
+        let due = self.flush_at.load(Ordering::Relaxed);
+        if due <= now.0
+            && self
+                .flush_at
+                .compare_exchange(due, NEVER, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            self.flush(Some(0), now);
+        }
+    }
+
     /// Sets the memory that the tenant may hold, and what it may take by itself at a first write while that is zero. What it
     /// holds too much is given back by its keepers.
     pub fn set_grant(self: &Arc<Self>, grant_bytes: u64, first_grant_bytes: u64) {
@@ -269,6 +302,9 @@ impl TenantStore {
 
     /// Does a piece of upkeep of a shard. For keepers.
     pub(crate) fn upkeep(self: &Arc<Self>, shard: usize, now: UnixMs) -> Upkeep {
+        self.flush_if_due(now);
+        // What is done before the next nudge is seen below, since that nudge finds this one answered.
+        self.cells()[shard].is_nudged.swap(false, Ordering::AcqRel);
         let mut guard = self.lock(shard);
         let before = guard.units();
         let state = guard.shard.upkeep(now);
@@ -284,7 +320,11 @@ impl TenantStore {
 
     /// Asks the keepers to look at all shards now.
     fn nudge(self: &Arc<Self>) {
-        for shard in 0..self.cells.get().map_or(0, |cells| cells.len()) {
+        (0..self.cells.get().map_or(0, |cells| cells.len())).for_each(|shard| self.nudge_one(shard));
+    }
+
+    fn nudge_one(self: &Arc<Self>, shard: usize) {
+        if !self.cells()[shard].is_nudged.swap(true, Ordering::AcqRel) {
             self.announce(shard, false);
         }
     }
@@ -307,6 +347,7 @@ impl TenantStore {
                     view,
                     units: AtomicU64::new(0),
                     is_kept: AtomicBool::new(false),
+                    is_nudged: AtomicBool::new(false),
                     shard: Mutex::new(shard),
                 }
             };
@@ -439,12 +480,12 @@ impl<'a> ShardGuard<'a> {
         let mut by_units: Vec<(u64, usize)> = self.tenant.cells().iter().enumerate().map(held).collect();
         by_units.sort_unstable();
         let own = self.shard.units();
-        let larger = by_units
+        let others = by_units
             .into_iter()
             .rev()
-            .filter(|&(units, number)| number != self.number && units > own);
+            .filter(|&(units, number)| number != self.number && units >= own);
         // A sibling in use is passed over instead of waited for: its user may be waiting for this shard.
-        let siblings = larger.filter_map(|(_, number)| {
+        let siblings = others.filter_map(|(_, number)| {
             let cell = &self.tenant.cells()[number];
             Some(ShardGuard {
                 tenant: self.tenant,
@@ -480,7 +521,7 @@ impl<'a> ShardGuard<'a> {
         match db {
             Some(db) => {
                 self.shard.flush(db);
-                self.tenant.announce(self.number, false);
+                self.tenant.nudge_one(self.number);
             }
             None => self.shard.clear(),
         }

@@ -24,7 +24,8 @@ More examples:
 
 Without --rate every connection keeps its pipeline full (closed loop). With --rate requests are due at fixed times and \
 latency counts from then (open loop); the load uses a whole core while it waits. A value's size and bytes follow from \
-its key, so that a reply of another length counts as an error, with --verify one of other bytes too.";
+its key, so that a reply of another length counts as an error, with --verify one of other bytes too. A run with errors \
+ends with exit code 1.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = NOTES)]
@@ -112,7 +113,7 @@ pub(crate) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let options = options(args)?;
     let lines = Lines::new(&["bench".into()]);
     let report = bench::run(&options, &mut |progress| {
-        lines.set(0, progress.done_ratio, message(progress))
+        lines.set(0, progress.done_ratio, message(progress));
     });
     drop(lines);
     let report = report.map_err(|error| failure(&error))?;
@@ -124,7 +125,18 @@ pub(crate) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     } else {
         table(&report)
     };
-    Ok(print(&text)?)
+    print(&text)?;
+    Ok(verdict(&report)?)
+}
+
+/// A run with errors is a failure: its figures are of a load that was not served in full.
+fn verdict(report: &Report) -> Result<(), Failure> {
+    let errors = report.errors + report.preload_errors;
+    if errors == 0 {
+        return Ok(());
+    }
+    let first = report.first_mistake.as_deref().unwrap_or("not told");
+    Err(Failure::failed(format!("{errors} requests failed; the first: {first}")))
 }
 
 fn options(args: &Args) -> anyhow::Result<Options> {
@@ -223,9 +235,6 @@ fn remarks(report: &Report) -> Vec<String> {
             "errors while storing keys beforehand: {}",
             report.preload_errors
         ));
-    }
-    if let Some(first) = &report.first_mistake {
-        remarks.push(format!("the first error: {first}"));
     }
     if report.unsent > 0 {
         let unsent = report.unsent;

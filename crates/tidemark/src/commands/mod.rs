@@ -1,10 +1,13 @@
 //! The commands; one file each.
 
 mod bench;
+mod curve;
 mod replay;
 mod serve;
 mod server;
 mod tenant;
+
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -19,6 +22,9 @@ struct Cli {
     /// Print data as JSON
     #[arg(long, global = true)]
     json: bool,
+    /// The data folder of the server: for `server` and `tenant`, which also take it behind their names
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -49,6 +55,9 @@ enum Command {
     /// Replay traces against a server and count hits
     #[command(before_help = REPLAY_EXAMPLES)]
     Replay(replay::Args),
+    /// Measure how a trace's miss ratio falls with the cache's size
+    #[command(before_help = CURVE_EXAMPLES)]
+    Curve(curve::Args),
 }
 
 const BENCH_EXAMPLES: &str = "\
@@ -62,8 +71,13 @@ Examples:
   tidemark replay trace.oracleGeneral.zst
   tidemark replay shop=orders.i64be.xz blog=pages.lis --protocol memcached --address 127.0.0.1:11211";
 
+const CURVE_EXAMPLES: &str = "\
+Examples:
+  tidemark curve trace.oracleGeneral.zst
+  tidemark curve trace.oracleGeneral.zst --policy s3fifo --svg curve.svg --png curve.png";
+
 /// Commands of later versions. They are known by name, so that whoever types one is told.
-const LATER: [&str; 11] = [
+const LATER: [&str; 10] = [
     "token",
     "top",
     "doctor",
@@ -74,18 +88,26 @@ const LATER: [&str; 11] = [
     "usage",
     "bill",
     "estimate",
-    "curve",
 ];
 
 /// Reads the command line and does what it says.
 pub(crate) fn run() -> anyhow::Result<()> {
     let cli = Cli::try_parse().or_else(|error| refuse(&error))?;
-    match &cli.command {
-        Command::Serve(args) => serve::run(args, cli.json),
-        Command::Server(args) => server::run(args, cli.json),
-        Command::Tenant(args) => tenant::run(args, cli.json),
-        Command::Bench(args) => bench::run(args, cli.json),
-        Command::Replay(args) => replay::run(args, cli.json),
+    let data = cli.data.as_deref();
+    match (&cli.command, data) {
+        (Command::Server(args), _) => server::run(args, data, cli.json),
+        (Command::Tenant(args), _) => tenant::run(args, data, cli.json),
+        (_, Some(folder)) => {
+            let folder = folder.display();
+            Err(Failure::usage(format!(
+                "--data {folder}: only `server` and `tenant` take it before their names"
+            ))
+            .into())
+        }
+        (Command::Serve(args), _) => serve::run(args, cli.json),
+        (Command::Bench(args), _) => bench::run(args, cli.json),
+        (Command::Replay(args), _) => replay::run(args, cli.json),
+        (Command::Curve(args), _) => curve::run(args, cli.json),
     }
 }
 

@@ -1,11 +1,13 @@
 //! `tidemark server show | set`.
 
+use std::path::Path;
+
 use clap::Subcommand;
 use hyper::Method;
-use serde_json::{Map, Value, json};
-use tidemark_types::{Size, parse_duration};
+use serde_json::{Value, json};
+use tidemark_types::{Size, UnitError, parse_duration};
 
-use crate::client::ClientArgs;
+use crate::client::{Body, ClientArgs};
 use crate::failure::Failure;
 use crate::output::{Field, Form, list, print};
 
@@ -68,13 +70,13 @@ enum Command {
     },
 }
 
-pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
-    let client = args.client.client()?;
+pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Result<()> {
+    let client = args.client.client(data)?;
     let server = match &args.command {
         Command::Show => client.get(PATH)?,
         Command::Set { memory, round_period } => {
             let body = patch(memory.as_deref(), round_period.as_deref())?;
-            client.call(Method::PATCH, PATH, Some(&body))?
+            client.call(Method::PATCH, PATH, Some(body))?
         }
     };
     let text = if json {
@@ -85,22 +87,27 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     Ok(print(&text)?)
 }
 
-fn patch(memory: Option<&str>, round_period: Option<&str>) -> Result<Value, Failure> {
-    let mut body = Map::new();
+fn patch(memory: Option<&str>, round_period: Option<&str>) -> Result<Body, Failure> {
+    let bytes = |text: &str| text.parse().map(|Size(bytes)| json!(bytes));
+    let us =
+        |text: &str| parse_duration(text).map(|period| json!(u64::try_from(period.as_micros()).unwrap_or(u64::MAX)));
+    let mut body = Body::default();
+    let mut put = |flag: &str, field, text: &str, parse: &dyn Fn(&str) -> Result<Value, UnitError>| {
+        let place = format!("{flag} {text}");
+        let value = if text == "none" { Ok(Value::Null) } else { parse(text) };
+        let value = value.map_err(|error| Failure::usage(format!("{place}: {error}")))?;
+        body.json.insert(String::from(field), value);
+        body.places.push((field, place));
+        Ok::<(), Failure>(())
+    };
     if let Some(text) = memory {
-        let bytes = || text.parse().map(|Size(bytes)| json!(bytes));
-        let value = if text == "none" { Ok(Value::Null) } else { bytes() };
-        let value = value.map_err(|error| Failure::usage(format!("--memory {text}: {error}")))?;
-        body.insert("pool_bytes".into(), value);
+        put("--memory", "pool_bytes", text, &bytes)?;
     }
     if let Some(text) = round_period {
-        let us = || parse_duration(text).map(|period| json!(u64::try_from(period.as_micros()).unwrap_or(u64::MAX)));
-        let value = if text == "none" { Ok(Value::Null) } else { us() };
-        let value = value.map_err(|error| Failure::usage(format!("--round-period {text}: {error}")))?;
-        body.insert("round_period_us".into(), value);
+        put("--round-period", "round_period_us", text, &us)?;
     }
-    if body.is_empty() {
+    if body.json.is_empty() {
         return Err(Failure::usage("nothing to set: give --memory or --round-period"));
     }
-    Ok(body.into())
+    Ok(body)
 }

@@ -4,13 +4,14 @@ mod settings;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
+use std::path::Path;
 
 use clap::Subcommand;
 use hyper::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tidemark_types::{Permissions, TenantName};
 
-use crate::client::{Client, ClientArgs};
+use crate::client::{Body, Client, ClientArgs};
 use crate::failure::Failure;
 use crate::output::{Field, Form, columns, list, note, print};
 use settings::SettingArgs;
@@ -113,6 +114,9 @@ enum Command {
         settings: SettingArgs,
     },
     /// Remove a tenant with all its items
+    ///
+    /// Without the tenant `default`, connections from this machine must log in, too; `tidemark tenant create default` makes
+    /// an open one again, empty.
     #[command(before_help = REMOVE_EXAMPLES)]
     Remove {
         /// The tenant
@@ -135,18 +139,18 @@ enum Command {
     },
 }
 
-pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
-    let client = args.client.client()?;
+pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Result<()> {
+    let client = args.client.client(data)?;
     match &args.command {
         Command::Create { name, settings } => create(&client, name, settings, json),
         Command::Show { name } => show(&client.get(&path(name))?, json),
         Command::List => show_all(&client.get(TENANTS)?, json),
         Command::Set { name, settings } => {
             let body = settings.body()?;
-            if body.as_object().is_none_or(serde_json::Map::is_empty) {
+            if body.json.is_empty() {
                 return Err(Failure::usage("nothing to set: see `tidemark tenant set --help`").into());
             }
-            show(&client.call(Method::PATCH, &path(name), Some(&body))?, json)
+            show(&client.call(Method::PATCH, &path(name), Some(body))?, json)
         }
         Command::Remove { name, yes } => remove(&client, name, *yes),
         Command::Rotate {
@@ -186,8 +190,8 @@ fn show_all(answer: &Value, json: bool) -> anyhow::Result<()> {
 
 fn create(client: &Client, name: &TenantName, settings: &SettingArgs, json: bool) -> anyhow::Result<()> {
     let mut body = settings.body()?;
-    body["name"] = json!(name.as_str());
-    let created = client.call(Method::POST, TENANTS, Some(&body))?;
+    body.json.insert("name".into(), name.as_str().into());
+    let created = client.call(Method::POST, TENANTS, Some(body))?;
     show_secret(client, name, &created, json)
 }
 
@@ -199,11 +203,14 @@ fn rotate(
     json: bool,
 ) -> anyhow::Result<()> {
     let body = if finish {
-        json!({ "finish": true })
+        Body::of([("finish", true.into())])
     } else {
-        json!({ "permissions": permissions.map(|permissions| permissions.to_string()) })
+        Body::of([(
+            "permissions",
+            permissions.map(|permissions| permissions.to_string()).into(),
+        )])
     };
-    let rotated = client.call(Method::POST, &format!("{}/rotate", path(name)), Some(&body))?;
+    let rotated = client.call(Method::POST, &format!("{}/rotate", path(name)), Some(body))?;
     if finish && !json {
         note(&format!("only the newest secret of {name} works now"));
         return Ok(());
@@ -280,6 +287,8 @@ fn confirm(client: &Client, name: &TenantName) -> anyhow::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -11,6 +11,8 @@ use super::{Availability, OPTIONS, OptionError, OptionSpec, Written};
 
 /// More threads than this would wait for each other's locks more than they would serve.
 const MAX_WORKERS: usize = 256;
+/// Of `sockaddr_un`'s 108 bytes one is the zero at the end (unix(7)).
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// What the server is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,16 @@ pub(crate) struct Machine {
     pub(crate) memory_bytes: u64,
     /// The user's data folder for Tidemark, if the environment tells.
     pub(crate) data_folder: Option<PathBuf>,
+}
+
+impl Machine {
+    fn default_folder(&self) -> Result<PathBuf, OptionError> {
+        let folder = self.data_folder.clone();
+        let folder = folder
+            .ok_or_else(|| OptionError("there is no home folder to keep data in: say where with --data DIR".into()))?;
+        with_room_for_socket(folder.clone())
+            .map_err(|problem| OptionError(format!("{}: {problem}: say where with --data DIR", folder.display())))
+    }
 }
 
 impl ServeOptions {
@@ -54,9 +66,7 @@ impl ServeOptions {
             admin: read(written, "admin", address)?.flatten(),
             data: match read(written, "data", folder)? {
                 Some(folder) => folder,
-                None => machine.data_folder.clone().ok_or_else(|| {
-                    OptionError("there is no home folder to keep data in: say where with --data DIR".into())
-                })?,
+                None => machine.default_folder()?,
             },
             workers: read(written, "workers", workers)?.unwrap_or(machine.cores.clamp(1, MAX_WORKERS)),
             pin: read(written, "pin", switch)?.unwrap_or_default(),
@@ -155,7 +165,17 @@ fn folder(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() {
         return Err("a folder is needed".into());
     }
-    std::path::absolute(Path::new(text)).map_err(|error| error.to_string())
+    let folder = std::path::absolute(Path::new(text)).map_err(|error| error.to_string())?;
+    with_room_for_socket(folder)
+}
+
+fn with_room_for_socket(folder: PathBuf) -> Result<PathBuf, String> {
+    if tidemark_admin::longest_socket_path(&folder).as_os_str().len() <= MAX_SOCKET_PATH_BYTES {
+        return Ok(folder);
+    }
+    Err(format!(
+        "too long, the socket in it may have at most {MAX_SOCKET_PATH_BYTES} bytes"
+    ))
 }
 
 fn workers(text: &str) -> Result<usize, String> {

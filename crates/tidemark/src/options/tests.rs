@@ -118,6 +118,9 @@ fn every_option_can_come_from_every_source() {
 
 #[test]
 fn what_is_wrong_is_named_with_its_place() {
+    // One byte too many for `/admin.sock.new` in it.
+    let long_folder = format!("/{}", "x".repeat(92));
+    assert!(load(None, &[], &[("data", &long_folder[..92])]).is_ok());
     for (file, variable, flag, parts) in [
         (
             Some("memory = '3XB'"),
@@ -148,6 +151,12 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         (None, None, Some(("workers", "0")), vec!["--workers 0", "1 to 256"]),
         (None, None, Some(("data", "")), vec!["--data", "folder"]),
+        (
+            None,
+            None,
+            Some(("data", long_folder.as_str())),
+            vec!["--data /xxx", "too long, the socket in it may have at most 107 bytes"],
+        ),
         (Some("pin = 3"), None, None, vec!["pin = 3 in ", "true or false"]),
         (Some("memory = 1.5"), None, None, vec!["memory in ", "float"]),
         (

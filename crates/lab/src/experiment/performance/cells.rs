@@ -12,7 +12,7 @@ use super::super::syscalls::Calls;
 pub(super) const PIPELINES: [usize; 3] = [1, 10, 50];
 /// Bytes per key.
 pub(super) const KEY_BYTES: usize = 16;
-/// SET may cost at most this much of GET (design, section 9).
+/// SET may cost at most this much of GET.
 pub(super) const SET_LIMIT: f64 = 1.15;
 /// The latency target: not above the other server's.
 pub(super) const LATENCY_LIMIT: f64 = 1.0;
@@ -24,29 +24,33 @@ pub(super) struct Group {
     pub(super) keys: u64,
 }
 
-/// The groups of a full run; a quick one has the main one only.
-pub(super) const GROUPS: [Group; 4] = [
-    Group {
-        value_bytes: 8,
-        keys: 1_000_000,
-    },
+/// The groups of a full run, where there is memory for them; a quick one has those with as few keys as [`MAIN`].
+pub(super) const GROUPS: [Group; 6] = [
+    Group::new(8, 1),
     MAIN,
-    Group {
-        value_bytes: 1024,
-        keys: 1_000_000,
-    },
-    Group {
-        value_bytes: 64,
-        keys: 10_000_000,
-    },
+    Group::new(1024, 1),
+    Group::new(8, 10),
+    Group::new(64, 10),
+    Group::new(1024, 10),
 ];
-/// The load of design.md's table.
-pub(super) const MAIN: Group = Group {
-    value_bytes: 64,
-    keys: 1_000_000,
-};
+/// The load of the main table.
+pub(super) const MAIN: Group = Group::new(64, 1);
+/// About what a server takes for an item beside key and value: Redis, the most of the three.
+const ITEM_OVERHEAD_BYTES: u64 = 160;
 
 impl Group {
+    const fn new(value_bytes: usize, million_keys: u64) -> Self {
+        Self {
+            value_bytes,
+            keys: million_keys * 1_000_000,
+        }
+    }
+
+    /// About what a server takes for it.
+    pub(super) fn memory_bytes(self) -> u64 {
+        self.keys * ((KEY_BYTES + self.value_bytes) as u64 + ITEM_OVERHEAD_BYTES)
+    }
+
     pub(super) fn data(self) -> Data {
         Data {
             keys: self.keys,
@@ -122,12 +126,13 @@ impl Who {
     }
 }
 
-/// Tidemark and the server that it is compared with over the same protocol.
+/// Tidemark, the server that it is compared with over the same protocol, and the floor of both.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) own: Who,
     pub(super) other: Who,
-    /// The most that Tidemark's CPU time may be of the other's, at each of [`PIPELINES`] (design, section 9).
+    pub(super) floor: Who,
+    /// The most that Tidemark's CPU time may be of the other's, at each of [`PIPELINES`].
     pub(super) limits: [f64; 3],
 }
 
@@ -135,11 +140,13 @@ pub(super) const PAIRS: [Pair; 2] = [
     Pair {
         own: Who::TidemarkMemcached,
         other: Who::Memcached,
+        floor: Who::FloorMemcached,
         limits: [0.85, 0.75, 0.65],
     },
     Pair {
         own: Who::TidemarkResp,
         other: Who::Redis,
+        floor: Who::FloorResp,
         limits: [0.85, 0.6, 0.65],
     },
 ];
@@ -376,6 +383,7 @@ pub(super) mod tests {
             receives: 0.5,
             unsent_ratio: 0.0,
             requests: 1000,
+            others_cores: 0.01,
         }
     }
 

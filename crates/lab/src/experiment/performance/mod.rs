@@ -10,6 +10,7 @@ mod tables;
 use std::fs;
 use std::path::Path;
 
+use super::measure::others_cores;
 use super::report::Report;
 use super::{Context, Outcome, write_json};
 use crate::Error;
@@ -39,6 +40,7 @@ impl Performance {
             targets: findings.targets(),
             series: findings.series(),
             chart: findings.chart(),
+            others_cores: others_cores(findings.samples.values().flatten()),
         };
         let report = context.report(NAME, &outcome, root);
         Ok(Self { findings, report })

@@ -1,6 +1,7 @@
 //! The measurements themselves.
 
 use super::super::Context;
+use super::super::machine::available_memory_bytes;
 use super::super::measure::{Endpoint, Load, Plan, Rounds, rounds};
 use super::super::server::{Kind, Limits, Server};
 use super::super::syscalls;
@@ -13,13 +14,13 @@ use crate::load::Distribution;
 const OPEN_SHARE: f64 = 0.7;
 /// The rate at which latencies are compared, of what the other server reaches.
 const HALF: f64 = 0.5;
-/// Room for ten million keys in any of the servers.
-const LIMITS: Limits = Limits {
-    memory_bytes: 4 << 30,
-    value_bytes: 1024,
-};
-/// Latencies need more requests than times.
-const LATENCY_SECONDS: f64 = 2.0;
+/// What a server may hold, of what it is expected to: nothing shall be evicted.
+const ROOM: u64 = 2;
+/// Of the memory that is available, what the three servers that store something may be expected to take.
+const MEMORY_SHARE: f64 = 0.8;
+/// Rare latencies need more requests than times do, and more rounds.
+const LATENCY_SECONDS: f64 = 1.0;
+const LATENCY_ROUNDS: usize = 2;
 /// System calls are the same in every second: one measurement is enough.
 const CALLS_SECONDS: f64 = 0.5;
 
@@ -31,35 +32,54 @@ struct Scale {
 }
 
 pub(super) fn run(context: &Context) -> Result<Findings, Error> {
-    let (scale, groups) = if context.quick {
-        let scale = Scale {
-            rounds: 3,
+    let scale = if context.quick {
+        Scale {
+            rounds: 5,
             seconds: 0.4,
-        };
-        (scale, &[MAIN][..])
+        }
     } else {
-        let scale = Scale {
+        Scale {
             rounds: 10,
-            seconds: 1.0,
-        };
-        (scale, &GROUPS[..])
+            seconds: 0.5,
+        }
     };
+    let groups = groups(context);
     let mut findings = Findings {
         scale: format!(
-            "{} interleaved rounds of {} s for each server and load ({LATENCY_SECONDS} s for latencies), 64 connections, \
-             {} of {} combinations of values and keys",
+            "{} interleaved rounds of {} s for each server and load (for latencies {} rounds of {LATENCY_SECONDS} s), \
+             64 connections, {} of {} combinations of values and keys",
             scale.rounds,
             scale.seconds,
+            scale.rounds * LATENCY_ROUNDS,
             groups.len(),
             GROUPS.len()
         ),
         ..Findings::default()
     };
     for group in groups {
-        Lineup::start(context, *group)?.measure(&mut findings, scale)?;
+        Lineup::start(context, group)?.measure(&mut findings, scale)?;
     }
     Ok(findings)
 }
+
+/// Those that are asked for and for which there is memory.
+fn groups(context: &Context) -> Vec<Group> {
+    let available_bytes = available_memory_bytes() as f64 * MEMORY_SHARE;
+    let asked = GROUPS
+        .into_iter()
+        .filter(|group| !context.quick || group.keys == MAIN.keys);
+    let fits = |group: &Group| {
+        let fits = (group.memory_bytes() * STORING) as f64 <= available_bytes;
+        if !fits {
+            context.tell(&format!("{}: left out, for want of memory", group.name()));
+        }
+        fits
+    };
+    asked.filter(fits).collect()
+}
+
+/// Servers that store something.
+const STORING: u64 = 3;
 
 /// The servers of a group, with its keys in them.
 struct Lineup<'a> {
@@ -76,7 +96,11 @@ impl<'a> Lineup<'a> {
         let name = group.name();
         context.tell(&format!("{name}: starting the servers and storing the keys"));
         let value_bytes = group.value_bytes;
-        let start = |kind| Server::start(&context.stage, kind, LIMITS);
+        let limits = Limits {
+            memory_bytes: group.memory_bytes() * ROOM,
+            value_bytes,
+        };
+        let start = |kind| Server::start(&context.stage, kind, limits);
         let floor = |protocol| start(Kind::Floor { protocol, value_bytes });
         let servers = [
             start(Kind::Tidemark)?,
@@ -137,11 +161,11 @@ impl<'a> Lineup<'a> {
         Ok(())
     }
 
-    /// Each pair at half of the peak of its other server.
+    /// Each pair and its floor at half of the peak of its other server.
     fn measure_latencies(&self, findings: &mut Findings, scale: Scale) -> Result<(), Error> {
         let scale = Scale {
-            seconds: scale.seconds * LATENCY_SECONDS,
-            ..scale
+            rounds: scale.rounds * LATENCY_ROUNDS,
+            seconds: LATENCY_SECONDS,
         };
         for pair in &PAIRS {
             let closed = self.cell(Mix::NineToOne, 1, Loop::Closed);
@@ -150,7 +174,7 @@ impl<'a> Lineup<'a> {
             };
             self.measure_cells(
                 findings,
-                (&[LATENCY], &[pair.own, pair.other]),
+                (&[LATENCY], &[pair.own, pair.other, pair.floor]),
                 scale,
                 Some(peak * HALF),
             )?;

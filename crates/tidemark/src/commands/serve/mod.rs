@@ -103,6 +103,14 @@ impl Running {
             folder: options.data.clone(),
         });
         let admin = admin.map_err(|error| explain_admin(error, written))?;
+        // At once: should the start fail below, the next one finds the token made.
+        if let Some(token) = admin.new_token() {
+            let file = options.data.join("admin.token");
+            note(&format!(
+                "admin token (shown this once; it is also in {}): {token}",
+                file.display()
+            ));
+        }
         let mailbox = Mailbox::default();
         let config = tidemark_server::Config {
             memcached: options.memcached,
@@ -125,13 +133,6 @@ impl Running {
             listeners,
         };
         let control = Control::start(mailbox, state, server.data_plane(), clock, config)?;
-        if let Some(token) = admin.new_token() {
-            let file = options.data.join("admin.token");
-            note(&format!(
-                "admin token (shown this once; it is also in {}): {token}",
-                file.display()
-            ));
-        }
         let admin = admin.serve(&control.handle())?;
         Ok(Self {
             server,
@@ -156,9 +157,15 @@ impl Running {
             .into_iter()
             .flatten()
             .any(|address| !address.ip().is_loopback());
-        if is_elsewhere && !has_secrets(&self.control.handle())? {
+        let tenants = self.control.handle().tenants().wait()?;
+        if is_elsewhere && tenants.iter().all(|tenant| tenant.secrets.is_empty()) {
             tracing::warn!(
                 "clients from other machines must log in, but no tenant has a secret yet: see `tidemark tenant create`"
+            );
+        }
+        if !tenants.iter().any(|tenant| tenant.open) {
+            tracing::warn!(
+                "there is no open tenant: clients on this machine must log in, too; `tidemark tenant create default` makes one"
             );
         }
         let data = options.data.display();
@@ -204,10 +211,6 @@ impl Running {
     }
 }
 
-fn has_secrets(handle: &ControlHandle) -> anyhow::Result<bool> {
-    Ok(handle.tenants().wait()?.iter().any(|tenant| !tenant.secrets.is_empty()))
-}
-
 /// Reads the configuration again. What can change while the server runs does; the rest is named. Returns what is in
 /// force.
 fn reload(
@@ -237,21 +240,23 @@ fn reload(
     Ok(in_force)
 }
 
-fn explain_admin(error: AdminError, written: &Written) -> anyhow::Error {
+// The errors of the crates below say their cause themselves: as a `Failure` they say it once.
+
+fn explain_admin(error: AdminError, written: &Written) -> Failure {
     match error {
-        AdminError::Bind { address, source } => explain_bind("admin", address, &source, written).into(),
-        other => other.into(),
+        AdminError::Bind { address, source } => explain_bind("admin", address, &source, written),
+        other => Failure::failed(other.to_string()),
     }
 }
 
-fn explain_server(error: StartError, written: &Written) -> anyhow::Error {
+fn explain_server(error: StartError, written: &Written) -> Failure {
     match error {
         StartError::Bind {
             listener,
             address,
             source,
-        } => explain_bind(listener, address, &source, written).into(),
-        other => other.into(),
+        } => explain_bind(listener, address, &source, written),
+        other => Failure::failed(other.to_string()),
     }
 }
 

@@ -4,6 +4,7 @@ use clap::{Arg, ArgMatches, Command};
 use serde_json::{Map, Value, json};
 use tidemark_types::Size;
 
+use crate::client::Body;
 use crate::failure::Failure;
 
 /// One flag.
@@ -17,7 +18,7 @@ struct SettingFlag {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// A size, in `goals` under this name.
+    /// A size, at this place in the body.
     Goal(&'static str),
     /// The policy's name.
     Policy,
@@ -38,13 +39,13 @@ const FLAGS: [SettingFlag; 14] = [
     flag(
         "floor",
         "SIZE",
-        Kind::Goal("floor_bytes"),
+        Kind::Goal("goals.floor_bytes"),
         "Memory that is guaranteed while the tenant needs it",
     ),
     flag(
         "cap",
         "SIZE",
-        Kind::Goal("cap_bytes"),
+        Kind::Goal("goals.cap_bytes"),
         "Memory that is never exceeded, at least 1MiB",
     ),
     flag(
@@ -72,13 +73,14 @@ pub(super) struct SettingArgs(Vec<(&'static SettingFlag, String)>);
 
 impl SettingArgs {
     /// The body of a call that sets them; `none` clears one.
-    pub(super) fn body(&self) -> Result<Value, Failure> {
-        let (mut body, mut goals) = (Map::new(), Map::new());
+    pub(super) fn body(&self) -> Result<Body, Failure> {
+        let (mut body, mut goals) = (Body::default(), Map::new());
         for (flag, text) in &self.0 {
-            let wrong = |problem: String| Failure::usage(format!("--{} {text}: {problem}", flag.name));
+            let place = format!("--{} {text}", flag.name);
+            let wrong = |problem: String| Failure::usage(format!("{place}: {problem}"));
             match flag.kind {
                 Kind::Later => return Err(wrong("not available in this version".into())),
-                Kind::Goal(field) => {
+                Kind::Goal(path) => {
                     let value = match text.as_str() {
                         "none" => Value::Null,
                         size => size
@@ -86,18 +88,21 @@ impl SettingArgs {
                             .map(|Size(bytes)| json!(bytes))
                             .map_err(|error| wrong(error.to_string()))?,
                     };
+                    let field = path.strip_prefix("goals.").unwrap_or(path);
                     goals.insert(field.into(), value);
+                    body.places.push((path, place));
                 }
                 Kind::Policy => {
                     let value = if text == "none" { Value::Null } else { json!(text) };
-                    body.insert("policy".into(), value);
+                    body.json.insert("policy".into(), value);
+                    body.places.push(("policy", place));
                 }
             }
         }
         if !goals.is_empty() {
-            body.insert("goals".into(), goals.into());
+            body.json.insert("goals".into(), goals.into());
         }
-        Ok(body.into())
+        Ok(body)
     }
 }
 
@@ -158,7 +163,7 @@ mod tests {
             (vec![("policy", "clock")], json!({"policy": "clock"})),
             (vec![("policy", "none")], json!({"policy": null})),
         ] {
-            assert_eq!(args(&given).body().unwrap(), body, "{given:?}");
+            assert_eq!(Value::Object(args(&given).body().unwrap().json), body, "{given:?}");
         }
     }
 

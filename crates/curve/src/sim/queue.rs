@@ -1,6 +1,8 @@
 //! A queue of objects that counts its bytes, and a table that finds them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+pub(super) use crate::stack::Table;
 
 /// An object in a queue.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +23,10 @@ impl Queue {
         self.bytes
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(super) fn push(&mut self, entry: Entry) {
         self.bytes += entry.bytes;
         self.entries.push_back(entry);
@@ -33,6 +39,3 @@ impl Queue {
         Some(entry)
     }
 }
-
-/// Keys are trace ids: one multiplication spreads them well enough, and simulations spend their time here.
-pub(super) type Table<V> = HashMap<u64, V, rapidhash::fast::RandomState>;

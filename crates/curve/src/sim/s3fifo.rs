@@ -35,8 +35,8 @@ impl S3Fifo {
             small: Queue::default(),
             main: Queue::default(),
             uses: Table::default(),
-            // As many ghosts as would fill the main queue.
-            ghosts: Ghosts::new(capacity.bytes - small_bytes),
+            // As many ghosts as would fill the main queue, rounded as the reference rounds.
+            ghosts: Ghosts::new(capacity.bytes - capacity.bytes.div_ceil(SMALL_PART)),
             evicted_any: false,
         }
     }

@@ -1,0 +1,27 @@
+//! What a tenant or a trace would gain from more memory and lose with less: miss-ratio curves from the requests themselves.
+//!
+//! A [`Profile`] takes reuse distances, of every key or of a sample of fixed size, and gives the [`Curve`] of an LRU cache;
+//! [`Miniatures`] run the real policies of [`sim`] in small. Both know how sure they are: points of a curve carry their
+//! standard error. [`Skew`] says how unevenly keys are used.
+//!
+//! Invariant: values in, values out. There is no clock, file or thread here; all randomness is the hash of a seed. Sizes are
+//! bytes, never objects: to count objects, let each have one byte.
+
+#![forbid(unsafe_code)]
+
+mod curve;
+mod histogram;
+mod miniature;
+mod order;
+mod profile;
+mod sample;
+pub mod sim;
+mod skew;
+mod stack;
+
+pub use curve::{Curve, Point};
+pub use miniature::Miniatures;
+pub use profile::{Profile, Sampling};
+pub use sample::Threshold;
+pub use sim::{Eviction, EvictionError};
+pub use skew::Skew;
