@@ -10,6 +10,7 @@
 mod name;
 mod plan;
 mod policy;
+mod ratio;
 mod sample;
 mod secret;
 mod snapshot;
@@ -18,7 +19,8 @@ mod units;
 
 pub use name::{NameError, TenantId, TenantName};
 pub use plan::{DataPlane, Plan, TenantPlan, TenantState};
-pub use policy::{Policy, PolicyError};
+pub use policy::{LogShare, Policy, PolicyChoice, PolicyError};
+pub use ratio::{HitRatio, HitRatioError};
 pub use sample::{Sample, SampleKind, Samples, SamplingThreshold};
 pub use secret::{PermissionError, Permissions, Secret, SecretHash};
 pub use snapshot::{PoolSnapshot, ShardSnapshot, Snapshot, TenantCounters, TenantSnapshot};
