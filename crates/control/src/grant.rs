@@ -1,6 +1,6 @@
-//! The rule that shares the pool until tenants' curves are known (design, 5.2): floors are kept; the rest goes first
-//! come, first served, up to the cap; when the pool is full, the tenant furthest above its equal share gives back to
-//! those that want more and are below theirs.
+//! The rule that shares the pool until tenants compete by their curves (design, 5.2): floors are kept, and tenants with a
+//! goal get what it needs; the rest goes first come, first served, up to the cap; when the pool is full, the tenant
+//! furthest above its equal share gives back to those that want more and are below theirs.
 //!
 //! A pure function: what holds memory now goes in, what may hold how much comes out. Invariants, for any input: every
 //! grant is a multiple of [`UNIT_BYTES`], no grant is above its cap, and all together are at most [`grantable_bytes`].
@@ -20,6 +20,11 @@ const TRANSFER_PER_INFLOW: u64 = 4;
 const HEADROOM_DIVISOR: u64 = 16;
 /// The least such headroom.
 const MIN_HEADROOM_UNITS: u64 = 4;
+/// A tenant that fills towards its goal claims this part of its usage ahead: enough until the next round, and others keep
+/// what it could not fill yet.
+const GOAL_HEADROOM_DIVISOR: u64 = 2;
+/// The least that it claims ahead.
+const MIN_GOAL_HEADROOM_UNITS: u64 = 16 * MIB / UNIT_BYTES;
 
 /// One tenant that holds memory or asks for some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +33,8 @@ pub struct Holder {
     pub floor_bytes: u64,
     /// Never exceeded; `None`: the pool is the limit.
     pub cap_bytes: Option<u64>,
+    /// What its goal needs, if it has one: it gets no more than that.
+    pub goal: Option<GoalNeed>,
     /// The grant in force.
     pub grant_bytes: u64,
     /// What it holds.
@@ -40,6 +47,15 @@ pub struct Holder {
     pub is_full: bool,
     /// About how much it wrote since the last round, in bytes.
     pub inflow_bytes: u64,
+}
+
+/// What a tenant's goal needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GoalNeed {
+    /// The least memory that reaches it, in bytes.
+    pub bytes: u64,
+    /// Whether others give memory for it. A goal that can not be reached is served with what is free.
+    pub claims: bool,
 }
 
 /// What [`grants`] decides about.
@@ -112,21 +128,29 @@ struct Side {
 
 impl Side {
     fn of(holder: &Holder, available: u64) -> Self {
-        let limit = holder
+        let cap = holder
             .cap_bytes
             .map_or(available, |cap| (cap / UNIT_BYTES).min(available));
+        let goal = holder.goal.map(|goal| goal.bytes.div_ceil(UNIT_BYTES).max(MIN_HEADROOM_UNITS));
+        let limit = goal.map_or(cap, |goal| goal.min(cap));
         let usage = holder.usage_bytes.div_ceil(UNIT_BYTES);
         let headroom = (usage / HEADROOM_DIVISOR)
             .max(u64::from(holder.shards))
             .max(MIN_HEADROOM_UNITS);
         let keep = usage.saturating_add(headroom).min(limit);
         let demand = if holder.wants_more { limit } else { keep };
+        let ahead = (usage / GOAL_HEADROOM_DIVISOR).max(MIN_GOAL_HEADROOM_UNITS);
+        let claim = if holder.goal.is_some_and(|goal| goal.claims) {
+            usage.saturating_add(ahead).min(limit)
+        } else {
+            holder.floor_bytes.div_ceil(UNIT_BYTES).min(demand)
+        };
         Self {
             current: holder.grant_bytes / UNIT_BYTES,
             limit,
             held: usage.min(limit),
             keep,
-            claim: holder.floor_bytes.div_ceil(UNIT_BYTES).min(demand),
+            claim,
             demand,
             wants_more: holder.wants_more,
             is_full: holder.is_full,

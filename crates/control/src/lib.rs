@@ -15,7 +15,9 @@
 
 mod book;
 mod controller;
+mod elastic;
 mod error;
+mod estimator;
 pub mod fake;
 mod grant;
 mod handle;
@@ -31,7 +33,7 @@ mod utc;
 mod view;
 
 pub use error::{ControlError, Refusal, RefusalKind};
-pub use grant::{Holder, Problem, grants, reserve_bytes};
+pub use grant::{GoalNeed, Holder, Problem, grants, reserve_bytes};
 pub use handle::{Answer, ControlHandle, Readiness, Rotation};
 pub use secret::SecretText;
 pub use settings::{

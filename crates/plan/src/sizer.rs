@@ -1,0 +1,428 @@
+//! How much memory one tenant needs for its hit ratio.
+//!
+//! Invariant: a size is only left for a reason: the load changed, or a whole window was measured at it that missed the goal
+//! by more than chance explains. It grows only where the curve shows misses that more memory would turn into hits, and not
+//! while what it has is not used yet.
+
+use std::time::Duration;
+
+use tidemark_curve::Curve;
+use tidemark_types::{UNIT_BYTES, UnixMs};
+
+use crate::load::LoadWatch;
+use crate::window::{Count, Measured};
+
+/// A window is this many gets, within these times.
+const WINDOW_GETS: u64 = 10_000;
+const WINDOW_MIN: Duration = Duration::from_secs(5);
+const WINDOW_MAX: Duration = Duration::from_secs(5 * 60);
+/// A curve of fewer gets says nothing.
+const FIT_GETS_MIN: u64 = 2_000;
+/// While each key was asked for less often than this on average, keys that seem to be new may just not have been met yet.
+const YOUNG_GETS_PER_KEY: u64 = 4;
+/// A hit ratio that can not be reached is replaced by one this much below the best: its last hits cost the most.
+const BELOW_BEST: f64 = 0.003;
+/// A hit ratio at most this much below the goal meets it.
+const MET_WITHIN: f64 = 0.01;
+/// A miss of the goal by less is left, because the next window would show another: half a thousandth.
+const DEAD_BAND: f64 = 0.001;
+/// The most that a size grows or shrinks by what was measured alone.
+const GROW_MAX: f64 = 0.25;
+const SHRINK_MAX: f64 = 0.15;
+/// The part of a step that is done: the rest would often be too much.
+const CAUTION: f64 = 0.8;
+/// A curve that is flatter than this, in hit ratio per e-fold of memory, is taken to be this steep.
+const LEAST_SLOPE: f64 = 0.02;
+/// A miss of the goal by more is what the curve, not a step, should mend.
+const FIT_BEYOND: f64 = 0.03;
+/// How much more a policy may need than LRU, or less.
+const EFFICIENCY: (f64, f64) = (0.6, 1.6);
+/// Weight of the last window in it.
+const EFFICIENCY_WEIGHT: f64 = 0.3;
+/// A size that had to grow soon after it shrank waits so long with the next shrinking, and twice as long the next time.
+const HOLD_MIN: Duration = Duration::from_secs(20);
+const HOLD_MAX: Duration = Duration::from_secs(10 * 60);
+/// A goal that is missed for so long at a size that more memory does not help is called infeasible.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether a goal is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum GoalState {
+    /// It is.
+    Met,
+    /// Not yet, or not known yet.
+    #[default]
+    Converging,
+    /// It can not be, with the memory that there is or with any.
+    Infeasible,
+}
+
+/// What is known of a tenant at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'a> {
+    /// The moment.
+    pub now: UnixMs,
+    /// The hit ratio that is asked for.
+    pub goal: f64,
+    /// Gets so far; never falls.
+    pub gets: u64,
+    /// Those that hit.
+    pub hits: u64,
+    /// Memory that it holds, in bytes.
+    pub usage_bytes: u64,
+    /// Memory that it may hold.
+    pub grant_bytes: u64,
+    /// Memory that it could have at most, by its cap and the pool.
+    pub most_bytes: u64,
+    /// The curve of an LRU cache of bare items.
+    pub curve: &'a Curve,
+    /// Gets in the curve.
+    pub curve_gets: u64,
+    /// Keys that there are, as far as they were met.
+    pub keys: u64,
+    /// Memory held for each byte of bare items: index, unfinished segments.
+    pub overhead: f64,
+}
+
+/// What a [`Sizer`] answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sizing {
+    /// The memory that the tenant should have, in bytes.
+    pub bytes: u64,
+    /// The hit ratio that is to be expected of it, if that is known.
+    pub predicted: Option<f64>,
+    /// The load is another one: what the curve was made of is past.
+    pub load_changed: bool,
+}
+
+/// One tenant's way to its goal.
+#[derive(Debug)]
+pub struct Sizer {
+    watch: LoadWatch,
+    /// Where the window began; `None` until the first reading.
+    window: Option<Count>,
+    /// When what is now asked for began.
+    load: Option<Count>,
+    /// The grant of the last reading.
+    grant_bytes: u64,
+    was_full: bool,
+    /// Direct-Fit; else Fine-Grained Resizing.
+    is_fitting: bool,
+    /// Memory of an LRU cache over that of the real policy, for the same hit ratio.
+    efficiency: f64,
+    /// The last window.
+    measured: Option<Measured>,
+    state: GoalState,
+    best: Option<f64>,
+    /// Since when the goal is missed though more memory would not help.
+    helpless_since: Option<UnixMs>,
+    shrunk_at: Option<UnixMs>,
+    grown_at: Option<UnixMs>,
+    hold: Duration,
+    hold_until: UnixMs,
+}
+
+impl Default for Sizer {
+    fn default() -> Self {
+        Self {
+            watch: LoadWatch::default(),
+            window: None,
+            load: None,
+            grant_bytes: 0,
+            was_full: false,
+            is_fitting: true,
+            efficiency: 1.0,
+            measured: None,
+            state: GoalState::Converging,
+            best: None,
+            helpless_since: None,
+            shrunk_at: None,
+            grown_at: None,
+            hold: Duration::ZERO,
+            hold_until: UnixMs(0),
+        }
+    }
+}
+
+/// The curve at the present size.
+#[derive(Clone, Copy, Debug)]
+struct Here {
+    /// Of hits, by e-folds of memory.
+    slope: f64,
+    /// How much the hit ratio would gain from all memory there could be.
+    potential: f64,
+    /// Standard error of the potential.
+    error: f64,
+}
+
+/// What the curve says the tenant needs.
+#[derive(Clone, Copy, Debug)]
+struct Fit {
+    bytes: u64,
+    predicted: f64,
+}
+
+impl Sizer {
+    /// Whether the goal is reached, as far as was measured.
+    pub fn state(&self) -> GoalState {
+        self.state
+    }
+
+    /// The best hit ratio that the memory there could be would give, once it is known.
+    pub fn best_hit_ratio(&self) -> Option<f64> {
+        self.best
+    }
+
+    /// What the last window showed.
+    pub fn measured_hit_ratio(&self) -> Option<f64> {
+        self.measured.map(|measured| measured.hit_ratio)
+    }
+
+    /// Takes a reading; gives the size to have from now on.
+    pub fn step(&mut self, reading: &Reading<'_>) -> Sizing {
+        let count = Count {
+            at: reading.now,
+            gets: reading.gets,
+            hits: reading.hits,
+        };
+        let load = *self.load.get_or_insert(count);
+        if self.watch.note(count) {
+            self.restart(count);
+            return Sizing {
+                bytes: reading.grant_bytes,
+                predicted: None,
+                load_changed: true,
+            };
+        }
+        let is_full = reading.is_full();
+        if self.window.is_none() || reading.grant_bytes != self.grant_bytes || is_full != self.was_full {
+            self.window = Some(count);
+            self.grant_bytes = reading.grant_bytes;
+            self.was_full = is_full;
+        }
+        let is_young = reading.gets.saturating_sub(load.gets) < YOUNG_GETS_PER_KEY.saturating_mul(reading.keys);
+        let here = self.here(reading);
+        let fit = self.fit(reading, is_young);
+        let closed = self.close_window(count);
+        if let Some(measured) = closed {
+            self.learn(reading, &here, measured, is_full);
+        }
+        self.judge(reading, &here, is_young);
+        self.size(reading, &here, fit, closed)
+    }
+
+    fn restart(&mut self, count: Count) {
+        self.watch.expect_anything();
+        self.window = Some(count);
+        self.load = Some(count);
+        self.is_fitting = true;
+        self.efficiency = 1.0;
+        self.state = GoalState::Converging;
+        self.best = None;
+        self.measured = None;
+        self.helpless_since = None;
+        // A load that flips between two needs keeps the larger one's memory.
+        let resized_at = self.shrunk_at.max(self.grown_at);
+        if resized_at.is_some_and(|at| count.at.since(at) < self.hold.max(HOLD_MIN) * 3) {
+            self.hold_longer(count.at);
+        }
+    }
+
+    fn hold_longer(&mut self, now: UnixMs) {
+        self.hold = (self.hold * 2).clamp(HOLD_MIN, HOLD_MAX);
+        self.hold_until = now.plus(self.hold);
+    }
+
+    /// The window's measurement, if it is complete; then another one begins.
+    fn close_window(&mut self, count: Count) -> Option<Measured> {
+        let measured = count.since(self.window?)?;
+        let is_whole = measured.gets >= WINDOW_GETS && measured.elapsed >= WINDOW_MIN;
+        (is_whole || measured.elapsed >= WINDOW_MAX).then(|| {
+            self.window = Some(count);
+            measured
+        })
+    }
+
+    /// Draws from a window what does not depend on the goal.
+    fn learn(&mut self, reading: &Reading<'_>, here: &Option<Here>, measured: Measured, is_full: bool) {
+        self.measured = Some(measured);
+        self.watch.expect(measured.hit_ratio);
+        let Some(here) = here.filter(|here| is_full && here.slope > LEAST_SLOPE) else {
+            return;
+        };
+        let Some(lru_bytes) = reading.curve.bytes_for(measured.hit_ratio).filter(|bytes| *bytes > 0) else {
+            return;
+        };
+        // Where the curve is flat or few gets were measured, the size that goes with a hit ratio is anybody's guess.
+        let uncertainty = 2.0 * measured.standard_error.hypot(here.error) / here.slope;
+        let weight = EFFICIENCY_WEIGHT / (1.0 + uncertainty * 4.0);
+        let seen = (lru_bytes as f64 * reading.overhead / reading.usage_bytes.max(1) as f64).clamp(EFFICIENCY.0, EFFICIENCY.1);
+        self.efficiency += (seen - self.efficiency) * weight;
+    }
+
+    /// An LRU cache's bytes for the real one's.
+    fn lru_bytes(&self, reading: &Reading<'_>, bytes: u64) -> u64 {
+        (bytes as f64 * self.efficiency / reading.overhead) as u64
+    }
+
+    fn here(&self, reading: &Reading<'_>) -> Option<Here> {
+        if reading.curve_gets < FIT_GETS_MIN {
+            return None;
+        }
+        /// Far enough apart for a slope that sampling does not hide.
+        const SPAN: f64 = 1.15;
+        let bytes = self.lru_bytes(reading, reading.usage_bytes) as f64;
+        let at = |bytes: f64| reading.curve.at(bytes as u64);
+        let (most, present) = (at(self.lru_bytes(reading, reading.most_bytes) as f64), at(bytes));
+        Some(Here {
+            slope: (at(bytes / SPAN).miss_ratio - at(bytes * SPAN).miss_ratio) / (2.0 * SPAN.ln()),
+            potential: present.miss_ratio - most.miss_ratio,
+            error: present.standard_error,
+        })
+    }
+
+    /// Direct-Fit: the curve's size for the goal.
+    fn fit(&self, reading: &Reading<'_>, is_young: bool) -> Option<Fit> {
+        if reading.curve_gets < FIT_GETS_MIN {
+            return None;
+        }
+        let best = reading.curve.best_hit_ratio();
+        let aim = if best >= reading.goal + BELOW_BEST {
+            reading.goal
+        } else if is_young {
+            // Of the gets that could hit, the share that should.
+            reading.goal * best
+        } else {
+            reading.goal.min(best - BELOW_BEST)
+        };
+        let lru_bytes = reading.curve.bytes_for(aim)?;
+        let bytes = (lru_bytes as f64 * reading.overhead / self.efficiency) as u64;
+        let bytes = bytes.min(reading.most_bytes);
+        let predicted = 1.0 - reading.curve.at(self.lru_bytes(reading, bytes)).miss_ratio;
+        Some(Fit { bytes, predicted })
+    }
+
+    /// Whether the goal is met, can be met, or can not.
+    fn judge(&mut self, reading: &Reading<'_>, here: &Option<Here>, is_young: bool) {
+        let (Some(here), Some(measured)) = (here, self.measured) else {
+            return;
+        };
+        let missed = reading.goal - measured.hit_ratio;
+        let chance = 2.0 * measured.standard_error;
+        if missed <= MET_WITHIN + chance {
+            self.state = GoalState::Met;
+            self.helpless_since = None;
+            self.best = Some((measured.hit_ratio + here.potential).min(1.0));
+            return;
+        }
+        // What more memory would give is what the curve says beyond the present size, on top of what was measured.
+        let best = (measured.hit_ratio + here.potential).min(1.0);
+        let is_at_most = reading.grant_bytes >= reading.most_bytes && reading.is_full();
+        let is_helpless = is_at_most || best + MET_WITHIN + 2.0 * here.error.hypot(measured.standard_error) < reading.goal;
+        if !is_helpless {
+            self.state = GoalState::Converging;
+            self.helpless_since = None;
+            return;
+        }
+        let since = *self.helpless_since.get_or_insert(reading.now);
+        if reading.now.since(since) >= PATIENCE || (!is_young && !is_at_most) {
+            self.state = GoalState::Infeasible;
+            self.best = Some(if is_at_most { measured.hit_ratio } else { best });
+        }
+    }
+
+    fn size(&mut self, reading: &Reading<'_>, here: &Option<Here>, fit: Option<Fit>, closed: Option<Measured>) -> Sizing {
+        let stay = Sizing {
+            bytes: reading.grant_bytes.min(reading.most_bytes),
+            predicted: None,
+            load_changed: false,
+        };
+        let is_full = reading.is_full();
+        if let Some(fit) = fit
+            && self.is_fitting
+            && is_full
+            && fit.bytes > reading.grant_bytes + reading.grant_bytes / 32
+        {
+            return self.resize(reading, fit.bytes, Some(fit.predicted));
+        }
+        let (Some(measured), Some(here)) = (closed, here) else {
+            return stay;
+        };
+        if is_full {
+            self.is_fitting = false;
+        }
+        let missed = reading.goal - measured.hit_ratio;
+        if missed.abs() <= DEAD_BAND.max(2.0 * measured.standard_error) {
+            return stay;
+        }
+        let bytes = if missed > 0.0 {
+            self.grown(reading, here, fit, missed)
+        } else {
+            self.shrunk(reading, here, missed)
+        };
+        // Steps that no segment would notice are not worth a move.
+        if bytes.abs_diff(reading.grant_bytes) < UNIT_BYTES.max(reading.grant_bytes / 256) {
+            return stay;
+        }
+        self.resize(reading, bytes, Some(reading.goal))
+    }
+
+    /// Fine-Grained Resizing upwards.
+    fn grown(&self, reading: &Reading<'_>, here: &Here, fit: Option<Fit>, missed: f64) -> u64 {
+        // Memory that the curve sees no use for would be wasted.
+        let helps = here.potential > (missed / 2.0).min(0.02).max(2.0 * here.error.min(0.005));
+        if !reading.is_full() || !helps {
+            return reading.grant_bytes;
+        }
+        let step = (CAUTION * missed / here.slope.max(LEAST_SLOPE)).exp_m1().min(GROW_MAX);
+        let stepped = (reading.grant_bytes as f64 * (1.0 + step)) as u64;
+        let fitted = fit.filter(|_| missed > FIT_BEYOND).map_or(0, |fit| fit.bytes);
+        stepped.max(fitted)
+    }
+
+    /// Fine-Grained Resizing downwards.
+    fn shrunk(&self, reading: &Reading<'_>, here: &Here, missed: f64) -> u64 {
+        if reading.now < self.hold_until {
+            return reading.grant_bytes;
+        }
+        let step = (CAUTION * missed / here.slope.max(LEAST_SLOPE)).exp_m1().max(-SHRINK_MAX);
+        // What is not used is given up first.
+        let held = reading.usage_bytes.min(reading.grant_bytes);
+        (held as f64 * (1.0 + step)) as u64
+    }
+
+    fn resize(&mut self, reading: &Reading<'_>, bytes: u64, predicted: Option<f64>) -> Sizing {
+        let bytes = bytes.min(reading.most_bytes);
+        if bytes > reading.grant_bytes {
+            let too_soon = self.hold.max(HOLD_MIN) * 3;
+            if self.shrunk_at.is_some_and(|at| reading.now.since(at) < too_soon)
+                && bytes > reading.grant_bytes + reading.grant_bytes / 16
+            {
+                self.hold_longer(reading.now);
+            }
+            self.grown_at = Some(reading.now);
+        } else {
+            if self.grown_at.is_none_or(|at| reading.now.since(at) > HOLD_MAX) {
+                self.hold = Duration::ZERO;
+            }
+            self.shrunk_at = Some(reading.now);
+        }
+        self.watch.expect_anything();
+        Sizing {
+            bytes,
+            predicted,
+            load_changed: false,
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// Whether what may be held is held: a log leaves up to a segment free.
+    fn is_full(&self) -> bool {
+        self.usage_bytes >= self.grant_bytes - self.grant_bytes / 32
+    }
+}
+
+#[cfg(test)]
+#[path = "sizer_tests.rs"]
+mod tests;
