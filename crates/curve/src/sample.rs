@@ -79,11 +79,6 @@ impl Threshold {
         Self(hash)
     }
 
-    /// The lower of both.
-    pub(crate) fn min(self, other: Self) -> Self {
-        Self(self.0.min(other.0))
-    }
-
     #[inline]
     pub(crate) fn takes(self, hash: u64) -> bool {
         hash < self.0 || self.is_all()

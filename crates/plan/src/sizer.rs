@@ -348,10 +348,9 @@ impl Sizer {
         let (Some(measured), Some(here)) = (closed, here) else {
             return stay;
         };
-        if is_full {
-            self.is_fitting = false;
-        }
         let missed = reading.goal - measured.hit_ratio;
+        // What was measured at a size knows better than the curve whether it is enough.
+        self.is_fitting &= !is_full && missed > 0.0;
         if missed.abs() <= DEAD_BAND.max(2.0 * measured.standard_error) {
             return stay;
         }

@@ -148,7 +148,10 @@ impl Profile {
         if self.threshold.is_all() && !is_full {
             return;
         }
-        if !self.by_hash.is_empty() {
+        // Most of a heap this long are keys that went.
+        if self.by_hash.len() > 2 * self.keys_max {
+            self.by_hash.clear();
+        } else if !self.by_hash.is_empty() {
             self.by_hash.push((hash, key));
         }
         self.shed();
@@ -159,8 +162,8 @@ impl Profile {
         if self.stack.len() <= self.keys_max {
             return;
         }
-        // The heap is made when it is first needed, and again when most of it are keys that went.
-        if self.by_hash.is_empty() || self.by_hash.len() > 2 * self.stack.len() {
+        // The heap is made when it is first needed.
+        if self.by_hash.is_empty() {
             let seed = self.seed;
             self.by_hash = self.stack.keys().map(|key| (seed.hash(key), key)).collect();
         }
