@@ -25,6 +25,8 @@ const FADE_EVERY: Duration = Duration::from_secs(2);
 const FADE_USES_EVERY: Duration = Duration::from_secs(60);
 /// More keys are sampled no sooner than this after the last time.
 const RAISE_EVERY: Duration = Duration::from_secs(10);
+/// A tenant that was not reported of for so long asks for nothing.
+const QUIET_AFTER: Duration = Duration::from_secs(5);
 /// Until then reports may still be of what was sampled before.
 const RAISE_TAKES: Duration = Duration::from_secs(3);
 /// Keys that only a cache this much larger than all memory would hold are forgotten.
@@ -61,8 +63,9 @@ pub(crate) struct Estimator {
     /// Since when the curve is of the present load.
     since: UnixMs,
     reported_at: UnixMs,
-    /// Records a second, smoothed.
+    /// Records and gets a second, smoothed.
     records_per_second: f64,
+    gets_per_second: f64,
     overhead: f64,
     /// Databases that records were of, a bit for each.
     databases: u16,
@@ -84,6 +87,7 @@ impl Estimator {
             since: now,
             reported_at: now,
             records_per_second: 0.0,
+            gets_per_second: 0.0,
             overhead: OVERHEAD_AT_FIRST,
             databases: 0,
             contest: None,
@@ -107,9 +111,11 @@ impl Estimator {
         }
         let elapsed = now.since(self.reported_at).as_secs_f64().max(0.001);
         self.reported_at = now;
-        let rate = report.samples.records.len() as f64 / elapsed;
         // Over about three seconds, whatever the time between reports.
-        self.records_per_second += (rate - self.records_per_second) * (1.0 - (-elapsed / 3.0).exp());
+        let weight = 1.0 - (-elapsed / 3.0).exp();
+        let records = report.samples.records.len() as f64;
+        self.records_per_second += (records / elapsed - self.records_per_second) * weight;
+        self.gets_per_second += (gets as f64 / elapsed - self.gets_per_second) * weight;
     }
 
     fn take(&mut self, sample: &Sample) {
@@ -178,7 +184,7 @@ impl Estimator {
         }
         self.profile.trim((memory_bytes as f64 / self.overhead * TRIM_BEYOND) as u64);
         let mut part = self.profile.threshold().sampling();
-        let excess = self.records_per_second / records_per_second.max(1.0);
+        let excess = self.records_per_second(now) / records_per_second.max(1.0);
         let has_room = self.profile.sampled_keys() < keys as u64 / 2 && excess < 0.4;
         if excess > 1.0 {
             part = scaled(part, 1.0 / excess);
@@ -199,8 +205,18 @@ impl Estimator {
     }
 
     /// Records a second that the data plane makes.
-    pub(crate) fn records_per_second(&self) -> f64 {
-        self.records_per_second
+    pub(crate) fn records_per_second(&self, now: UnixMs) -> f64 {
+        self.while_reported(now, self.records_per_second)
+    }
+
+    /// Gets a second, sampled or not.
+    pub(crate) fn gets_per_second(&self, now: UnixMs) -> f64 {
+        self.while_reported(now, self.gets_per_second)
+    }
+
+    /// Nothing is reported of a tenant that nothing is asked of.
+    fn while_reported(&self, now: UnixMs, rate: f64) -> f64 {
+        if now.since(self.reported_at) < QUIET_AFTER { rate } else { 0.0 }
     }
 
     /// Lets these policies compete at the tenant's present size, and gives the competition; `None` while there is too little
