@@ -13,6 +13,7 @@ use crate::controller::Controller;
 use crate::error::ControlError;
 use crate::handle::{Command, ControlHandle, Shared};
 use crate::process;
+use crate::settings::Idling;
 use crate::state::StateFile;
 use crate::steady::SteadyClock;
 
@@ -35,6 +36,8 @@ pub struct ControlConfig {
     pub pool_limit_bytes: u64,
     /// How many workers the data plane has.
     pub workers: usize,
+    /// How tenants come and go.
+    pub idling: Idling,
     /// Where the server listens, for those who ask the API.
     pub listeners: Listeners,
 }

@@ -25,6 +25,7 @@ fn start() -> Running {
         pool_bytes: GIB,
         pool_limit_bytes: 2 * GIB,
         workers: 2,
+        idling: Idling::default(),
         listeners: Listeners::default(),
     };
     let state = StateFile::open(folder.path(), clock.now()).unwrap();

@@ -51,8 +51,12 @@ pub struct TenantPlan {
 pub enum TenantState {
     /// Holds memory or may take some at the next write.
     Active,
-    /// Holds nothing until the next write.
+    /// Holds nothing until the next write. If it was written to since the snapshot that this follows from, it keeps what it
+    /// took.
     Idle,
+    /// It was asked nothing for long, and others want its memory: gives back all that it holds, then is idle. A write
+    /// meanwhile brings it back with a first grant.
+    Reclaimed,
     /// Its connections are closed, its items gone, its memory is being returned; then it is forgotten.
     Removing,
 }

@@ -18,6 +18,10 @@ impl HitRatio {
     /// The least and the most that make sense: less is what no cache gives, more what no count of requests can show.
     const RANGE: std::ops::RangeInclusive<u32> = 1_000..=999_900;
     const ONE: u32 = 1_000_000;
+    /// The least that can be aimed at.
+    pub const LEAST: Self = Self(*Self::RANGE.start());
+    /// The most that can be aimed at.
+    pub const MOST: Self = Self(*Self::RANGE.end());
 
     /// From a number.
     ///
@@ -26,7 +30,8 @@ impl HitRatio {
     pub fn new(ratio: f64) -> Result<Self, HitRatioError> {
         // What is no number becomes zero, what is too large the largest: both are outside.
         Self::from_millionths((ratio * f64::from(Self::ONE)).round() as u32).ok_or_else(|| HitRatioError {
-            given: ratio.to_string(),
+            // A large number has hundreds of digits.
+            given: ratio.to_string().chars().take(80).collect(),
         })
     }
 
@@ -97,5 +102,6 @@ mod tests {
         let ratio = HitRatio::new(0.9).unwrap();
         assert_eq!(HitRatio::from_millionths(ratio.millionths()), Some(ratio));
         assert_eq!(HitRatio::from_millionths(1_000_000), None);
+        assert_eq!(format!("{} to {}", HitRatio::LEAST, HitRatio::MOST), "0.001 to 0.9999");
     }
 }
