@@ -6,6 +6,7 @@
 //! nothing. A tenant is in a plan exactly when something in it changed since its last plan. Time is what the caller
 //! says, and does not go back.
 
+mod needs;
 mod regrant;
 
 use std::cmp::Ordering;
@@ -13,11 +14,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use tidemark_types::{
-    Plan, Policy, PoolSnapshot, SamplingThreshold, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan,
+    Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan,
     TenantSnapshot, TenantState, UnixMs,
 };
 
-use crate::goal::{CurveReport, GoalReport};
 use crate::grant::{Holder, Problem, grantable_bytes, grants};
 use crate::hit_window::HitWindow;
 use crate::idle::{Sleeper, make_room};
@@ -25,6 +25,7 @@ use crate::moves::{Move, Moves, Reason};
 use crate::settings::Idling;
 use crate::shards::shards_for;
 use crate::state::TenantRecord;
+use needs::Needs;
 use regrant::Cause;
 
 /// A tenant wants more while it grew or was short of memory within this time: longer than a round, so that one quiet
@@ -49,6 +50,8 @@ pub(crate) struct Book {
     names: BTreeMap<TenantName, TenantId>,
     /// Those that hold memory or ask for some.
     holders: BTreeSet<TenantId>,
+    /// Those that have an estimator.
+    estimated: BTreeSet<TenantId>,
     /// Holders whose usage is zero, and since when.
     empty_since: BTreeMap<TenantId, UnixMs>,
     /// Those that the next plan must mention.
@@ -75,7 +78,9 @@ pub(crate) struct Tenant {
     pub(crate) grant_bytes: u64,
     /// The policy in force: what the operator chose, or what follows from the choice.
     pub(crate) policy: Policy,
-    pub(crate) goal: GoalReport,
+    /// The hit ratio that is expected of the size that the goal asked for last.
+    predicted: Option<f64>,
+    needs: Needs,
     pub(crate) moves: Moves,
     pub(crate) is_removing: bool,
     /// What the data plane said, for one that was ever touched.
@@ -117,6 +122,7 @@ impl Book {
             tenants: HashMap::with_capacity(records.len()),
             names: BTreeMap::new(),
             holders: BTreeSet::new(),
+            estimated: BTreeSet::new(),
             empty_since: BTreeMap::new(),
             changed: BTreeSet::new(),
             operated: BTreeSet::new(),
@@ -142,7 +148,8 @@ impl Book {
             shards: shards_for(record.settings.cap_bytes, self.pool_bytes, self.workers),
             grant_bytes: 0,
             policy: record.settings.policy.unwrap_or_default().first(),
-            goal: GoalReport::default(),
+            predicted: None,
+            needs: Needs::default(),
             moves: Moves::default(),
             is_removing: false,
             seen: None,
@@ -166,10 +173,6 @@ impl Book {
         if before.policy.unwrap_or_default() != after.policy.unwrap_or_default() {
             tenant.policy = after.policy.unwrap_or_default().first();
         }
-        if before.hit_ratio != after.hit_ratio {
-            // What was found about another goal says nothing about this one.
-            tenant.goal = GoalReport::default();
-        }
         tenant.record = record;
     }
 
@@ -182,6 +185,7 @@ impl Book {
             self.empty_since.remove(&id);
             self.changed.insert(id);
         }
+        self.stop_estimating(id);
     }
 
     /// Changes how tenants come and go.
@@ -276,6 +280,7 @@ impl Book {
             self.note_grant(report.id, report.grant_bytes, Reason::Join, None);
         }
         self.note_activity(now, report, &before);
+        self.observe_samples(now, report);
         self.is_dirty = true;
         // One whose memory is being reclaimed still holds some, without a grant.
         let tenant = self.tenants.get(&report.id);
@@ -337,13 +342,18 @@ impl Book {
         let mut ids = Vec::with_capacity(self.holders.len());
         let mut holders = Vec::with_capacity(self.holders.len());
         let mut asleep = Vec::with_capacity(self.holders.len());
-        for id in &self.holders {
-            if let Some(tenant) = self.tenants.get_mut(id) {
-                ids.push(*id);
-                holders.push(tenant.holder(now));
+        for id in self.holders.clone() {
+            let goal = self.need(id, now);
+            if let Some(tenant) = self.tenants.get_mut(&id) {
+                ids.push(id);
+                holders.push(Holder {
+                    goal,
+                    ..tenant.holder(now)
+                });
                 asleep.push(tenant.sleeper(now, self.idling.idle_after));
             }
         }
+        self.govern_sampling(now);
         let elapsed_ms = now.since(self.decided_at).as_millis().min(1000);
         self.decided_at = now;
         let available_bytes = grantable_bytes(self.pool_bytes);
@@ -371,7 +381,9 @@ impl Book {
                 is_operated: operated.contains(&id),
                 pool,
             };
-            self.regrant(id, grant_bytes, cause.reason(&holders[index], grant_bytes), None);
+            let reason = cause.reason(&holders[index], grant_bytes);
+            let predicted = self.tenants.get(&id).and_then(|tenant| tenant.predicted);
+            self.regrant(id, grant_bytes, reason, predicted.filter(|_| reason == Reason::Goal));
         }
     }
 }
@@ -409,11 +421,6 @@ impl Seen {
 }
 
 impl Tenant {
-    /// The tenant's curve as it is known; `None` while nothing is.
-    pub(crate) fn curve(&self, _now: UnixMs) -> Option<CurveReport> {
-        None
-    }
-
     /// As one that may have to make room for others; `None` while it is not idle.
     fn sleeper(&self, now: UnixMs, idle_after: Duration) -> Option<Sleeper> {
         let seen = self.seen.as_deref()?;
@@ -466,8 +473,7 @@ impl Tenant {
             grant_bytes: self.grant_bytes,
             first_grant_bytes: remembered_bytes.max(first_grant_bytes).min(cap_bytes),
             cap_bytes: settings.cap_bytes,
-            // Nothing estimates curves yet.
-            sampling_threshold: SamplingThreshold::OFF,
+            sampling_threshold: self.needs.sampling(),
             state: match (self.is_removing, self.grant_bytes) {
                 (true, _) => TenantState::Removing,
                 (false, 0) if gives_all_back => TenantState::Reclaimed,

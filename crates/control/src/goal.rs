@@ -20,14 +20,13 @@ pub(crate) struct GoalReport {
 
 /// Whether a goal is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "nothing estimates yet how goals are met"))]
 pub(crate) enum GoalState {
-    /// There is no goal, or nothing is known yet.
+    /// There is no goal.
     #[default]
     None,
     /// It is met.
     Met,
-    /// It can be met, and the tenant's memory is on its way there.
+    /// It is not met yet, or nothing is known yet.
     Converging,
     /// It can not be met with what the tenant may hold.
     Infeasible,
@@ -41,6 +40,16 @@ impl GoalState {
             Self::Met => "met",
             Self::Converging => "converging",
             Self::Infeasible => "infeasible",
+        }
+    }
+}
+
+impl From<tidemark_plan::GoalState> for GoalState {
+    fn from(state: tidemark_plan::GoalState) -> Self {
+        match state {
+            tidemark_plan::GoalState::Met => Self::Met,
+            tidemark_plan::GoalState::Converging => Self::Converging,
+            tidemark_plan::GoalState::Infeasible => Self::Infeasible,
         }
     }
 }

@@ -25,7 +25,6 @@ const MEASURED_GETS: u64 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reason {
     /// The tenant's goal asks for it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the simple rule knows no goals"))]
     Goal,
     /// The tenant's floor is given to it.
     Floor,

@@ -46,11 +46,12 @@ impl Book {
         self.empty_since.remove(&id);
         self.holders.remove(&id);
         self.regrant(id, 0, Reason::Idle, None);
+        // Also one that never had a grant is to be known as idle.
+        self.changed.insert(id);
+        self.stop_estimating(id);
         let Some(tenant) = self.tenants.get_mut(&id) else {
             return;
         };
-        // Also one that never had a grant is to be known as idle.
-        self.changed.insert(id);
         let Some(seen) = &mut tenant.seen else { return };
         tenant.gives_all_back = seen.usage_bytes > 0;
         seen.hits = HitWindow::default();
@@ -124,6 +125,8 @@ impl Cause {
             Reason::Cap
         } else if self.is_operated || (grows && self.pool == Ordering::Greater) {
             Reason::Operator
+        } else if before.goal.is_some() {
+            Reason::Goal
         } else if grows && from_bytes < before.floor_bytes {
             Reason::Floor
         } else {
