@@ -7,6 +7,7 @@ use tidemark_types::{
 };
 
 use super::*;
+use crate::goal::{GoalReport, GoalState};
 use crate::fake::FakeDataPlane;
 use crate::settings::{DEFAULT_IDLE_AFTER, TenantSettings};
 use crate::state::StoredSecret;
@@ -244,22 +245,17 @@ fn the_policy_in_force_follows_the_choice_and_nothing_else() {
 }
 
 #[test]
-fn what_is_known_of_a_goal_ends_with_it() {
+fn a_goal_of_which_nothing_is_known_yet_is_converging() {
     let mut scene = Scene::new(1);
-    scene.change(0, |record| record.settings.hit_ratio = HitRatio::new(0.9).ok());
-    let known = GoalReport {
-        state: crate::goal::GoalState::Met,
-        goal_bytes: Some(MIB),
-        ..GoalReport::default()
-    };
-    for (hit_ratio, cap_bytes, stays) in [(0.9, Some(MIB), true), (0.8, Some(MIB), false)] {
-        scene.book.tenants.get_mut(&TenantId(0)).unwrap().goal = known;
+    for (hit_ratio, state) in [(Some(0.9), GoalState::Converging), (None, GoalState::None)] {
         scene.change(0, |record| {
-            record.settings.hit_ratio = HitRatio::new(hit_ratio).ok();
-            record.settings.cap_bytes = cap_bytes;
+            record.settings.hit_ratio = hit_ratio.and_then(|ratio| HitRatio::new(ratio).ok());
         });
-        let goal = scene.book.find("t0").unwrap().goal;
-        assert_eq!(goal == known, stays, "{hit_ratio} {cap_bytes:?}");
+        let expected = GoalReport {
+            state,
+            ..GoalReport::default()
+        };
+        assert_eq!(scene.book.find("t0").unwrap().goal(), expected);
     }
 }
 

@@ -311,7 +311,7 @@ impl Controller {
     pub(crate) fn curve(&mut self, name: &str) -> Result<CurveView, ControlError> {
         let now = self.refresh();
         let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
-        Ok(curve_view(tenant.curve(now).as_ref(), tenant.grant_bytes, &tenant.goal))
+        Ok(curve_view(tenant.curve(now).as_ref(), tenant.grant_bytes, &tenant.goal()))
     }
 
     fn existing(&self, name: &str) -> Result<&Tenant, ControlError> {
@@ -452,6 +452,7 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
     let counters = seen.map(|seen| seen.counters).unwrap_or_default();
     let usage_bytes = seen.map_or(0, |seen| seen.usage_bytes);
     let holds = tenant.grant_bytes > 0 || usage_bytes > 0;
+    let goal = tenant.goal();
     let secret = |secret: &StoredSecret| SecretView {
         created_at: rfc3339(secret.created_at),
         permissions: secret.permissions.to_string(),
@@ -471,9 +472,9 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
             cap_bytes: record.settings.cap_bytes,
             ..GoalsView::default()
         },
-        goal_state: tenant.goal.state.name(),
-        shortfall_ratio: tenant.goal.shortfall_ratio,
-        best_hit_ratio: tenant.goal.best_hit_ratio,
+        goal_state: goal.state.name(),
+        shortfall_ratio: goal.shortfall_ratio,
+        best_hit_ratio: goal.best_hit_ratio,
         limits: LimitsView::default(),
         policy: record.settings.policy.unwrap_or_default().to_string(),
         policy_in_force: tenant.policy.to_string(),
@@ -481,7 +482,7 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
         grant_bytes: tenant.grant_bytes,
         usage_bytes,
         lent_bytes: None,
-        demand_bytes: tenant.goal.demand_bytes,
+        demand_bytes: goal.demand_bytes,
         items: seen.map_or(0, |seen| seen.items),
         gets_total: counters.gets,
         hits_total: counters.hits,
