@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use tidemark_types::{
-    Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan,
-    TenantSnapshot, TenantState, UnixMs,
+    Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan, TenantSnapshot,
+    TenantState, UnixMs,
 };
 
 use crate::grant::{Holder, Problem, grantable_bytes, grants};

@@ -7,8 +7,8 @@ use tidemark_types::{
 };
 
 use super::*;
-use crate::goal::{GoalReport, GoalState};
 use crate::fake::FakeDataPlane;
+use crate::goal::{GoalReport, GoalState};
 use crate::settings::{DEFAULT_IDLE_AFTER, TenantSettings};
 use crate::state::StoredSecret;
 

@@ -311,7 +311,11 @@ impl Controller {
     pub(crate) fn curve(&mut self, name: &str) -> Result<CurveView, ControlError> {
         let now = self.refresh();
         let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
-        Ok(curve_view(tenant.curve(now).as_ref(), tenant.grant_bytes, &tenant.goal()))
+        Ok(curve_view(
+            tenant.curve(now).as_ref(),
+            tenant.grant_bytes,
+            &tenant.goal(),
+        ))
     }
 
     fn existing(&self, name: &str) -> Result<&Tenant, ControlError> {

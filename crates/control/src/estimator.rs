@@ -104,7 +104,8 @@ impl Estimator {
             return;
         }
         // A plan that is not in force yet would have taken no more than was asked for.
-        self.profile.sample(Threshold::of(report.samples.threshold.min(self.asked)));
+        self.profile
+            .sample(Threshold::of(report.samples.threshold.min(self.asked)));
         self.profile.count_gets(gets);
         for sample in &report.samples.records {
             self.take(sample);
@@ -182,7 +183,8 @@ impl Estimator {
             self.keys_max = keys;
             self.profile.limit_keys(keys);
         }
-        self.profile.trim((memory_bytes as f64 / self.overhead * TRIM_BEYOND) as u64);
+        self.profile
+            .trim((memory_bytes as f64 / self.overhead * TRIM_BEYOND) as u64);
         let mut part = self.profile.threshold().sampling();
         let excess = self.records_per_second(now) / records_per_second.max(1.0);
         let has_room = self.profile.sampled_keys() < keys as u64 / 2 && excess < 0.4;
@@ -216,7 +218,11 @@ impl Estimator {
 
     /// Nothing is reported of a tenant that nothing is asked of.
     fn while_reported(&self, now: UnixMs, rate: f64) -> f64 {
-        if now.since(self.reported_at) < QUIET_AFTER { rate } else { 0.0 }
+        if now.since(self.reported_at) < QUIET_AFTER {
+            rate
+        } else {
+            0.0
+        }
     }
 
     /// Lets these policies compete at the tenant's present size, and gives the competition; `None` while there is too little
@@ -224,7 +230,11 @@ impl Estimator {
     pub(crate) fn contest(&mut self, policies: &[Policy], usage_bytes: u64, items: u64) -> Option<&mut Contest> {
         let bytes = (usage_bytes as f64 / self.overhead) as u64;
         let threshold = self.profile.threshold();
-        if !self.contest.as_ref().is_some_and(|contest| contest.is_about(bytes, threshold)) {
+        if !self
+            .contest
+            .as_ref()
+            .is_some_and(|contest| contest.is_about(bytes, threshold))
+        {
             self.contest = Contest::new(policies, bytes, items, threshold);
         }
         self.contest.as_mut()

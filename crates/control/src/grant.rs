@@ -131,7 +131,9 @@ impl Side {
         let cap = holder
             .cap_bytes
             .map_or(available, |cap| (cap / UNIT_BYTES).min(available));
-        let goal = holder.goal.map(|goal| goal.bytes.div_ceil(UNIT_BYTES).max(MIN_HEADROOM_UNITS));
+        // Every shard needs a segment to write to, whatever the goal.
+        let least = u64::from(holder.shards).max(MIN_HEADROOM_UNITS);
+        let goal = holder.goal.map(|goal| goal.bytes.div_ceil(UNIT_BYTES).max(least));
         let limit = goal.map_or(cap, |goal| goal.min(cap));
         let usage = holder.usage_bytes.div_ceil(UNIT_BYTES);
         let headroom = (usage / HEADROOM_DIVISOR)

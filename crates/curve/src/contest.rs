@@ -107,7 +107,11 @@ impl Contest {
             // They are known again at their next write; until then their misses are nobody's.
             self.sizes.clear();
         }
-        if self.sizes.insert(key, u32::try_from(bytes).unwrap_or(u32::MAX)).is_none() {
+        if self
+            .sizes
+            .insert(key, u32::try_from(bytes).unwrap_or(u32::MAX))
+            .is_none()
+        {
             self.filled_bytes = self.filled_bytes.saturating_add(bytes);
         }
     }
@@ -139,7 +143,9 @@ impl Contest {
 
 impl std::fmt::Debug for Contest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Contest").field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("Contest")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -166,7 +172,9 @@ mod tests {
     #[test]
     fn a_scan_between_hot_keys_is_what_s3fifo_is_for() {
         let mut contest = Contest::new(&CANDIDATES, 10_000, 1_000, Threshold::ALL).unwrap();
-        play(&mut contest, 100_000, |n| if n % 2 == 0 { random(n) % 900 } else { 1_000_000 + n });
+        play(&mut contest, 100_000, |n| {
+            if n % 2 == 0 { random(n) % 900 } else { 1_000_000 + n }
+        });
         let (best, gain) = contest.best(Policy::Fifo).unwrap();
         assert_eq!(best, Policy::S3Fifo);
         assert!(gain > 0.05, "{gain}");

@@ -256,7 +256,8 @@ impl Sizer {
         // Where the curve is flat or few gets were measured, the size that goes with a hit ratio is anybody's guess.
         let uncertainty = 2.0 * measured.standard_error.hypot(here.error) / here.slope;
         let weight = EFFICIENCY_WEIGHT / (1.0 + uncertainty * 4.0);
-        let seen = (lru_bytes as f64 * reading.overhead / reading.usage_bytes.max(1) as f64).clamp(EFFICIENCY.0, EFFICIENCY.1);
+        let seen =
+            (lru_bytes as f64 * reading.overhead / reading.usage_bytes.max(1) as f64).clamp(EFFICIENCY.0, EFFICIENCY.1);
         self.efficiency += (seen - self.efficiency) * weight;
     }
 
@@ -318,7 +319,8 @@ impl Sizer {
         // What more memory would give is what the curve says beyond the present size, on top of what was measured.
         let best = (measured.hit_ratio + here.potential).min(1.0);
         let is_at_most = reading.grant_bytes >= reading.most_bytes && reading.is_full();
-        let is_helpless = is_at_most || best + MET_WITHIN + 2.0 * here.error.hypot(measured.standard_error) < reading.goal;
+        let is_helpless =
+            is_at_most || best + MET_WITHIN + 2.0 * here.error.hypot(measured.standard_error) < reading.goal;
         if !is_helpless {
             self.state = GoalState::Converging;
             self.helpless_since = None;
@@ -331,7 +333,13 @@ impl Sizer {
         }
     }
 
-    fn size(&mut self, reading: &Reading<'_>, here: &Option<Here>, fit: Option<Fit>, closed: Option<Measured>) -> Sizing {
+    fn size(
+        &mut self,
+        reading: &Reading<'_>,
+        here: &Option<Here>,
+        fit: Option<Fit>,
+        closed: Option<Measured>,
+    ) -> Sizing {
         let stay = Sizing {
             bytes: reading.grant_bytes.min(reading.most_bytes),
             predicted: None,
@@ -384,7 +392,9 @@ impl Sizer {
         if reading.now < self.hold_until {
             return reading.grant_bytes;
         }
-        let step = (CAUTION * missed / here.slope.max(LEAST_SLOPE)).exp_m1().max(-SHRINK_MAX);
+        let step = (CAUTION * missed / here.slope.max(LEAST_SLOPE))
+            .exp_m1()
+            .max(-SHRINK_MAX);
         // What is not used is given up first.
         let held = reading.usage_bytes.min(reading.grant_bytes);
         (held as f64 * (1.0 + step)) as u64

@@ -96,7 +96,11 @@ impl Cache {
         let (mut low, mut high) = (0.0, 1e12);
         for _ in 0..100 {
             let middle = (low + high) / 2.0;
-            if (self.law)(middle) >= goal { high = middle } else { low = middle }
+            if (self.law)(middle) >= goal {
+                high = middle
+            } else {
+                low = middle
+            }
         }
         high * OVERHEAD / self.efficiency
     }
@@ -197,7 +201,10 @@ fn a_load_that_flips_does_not_make_the_size_swing() {
         cache.law = if flip % 2 == 0 { skewed } else { uniform };
         cache.run(10, 0.7);
     }
-    let moves = cache.grants[200 + 300..].windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let moves = cache.grants[200 + 300..]
+        .windows(2)
+        .filter(|pair| pair[0] != pair[1])
+        .count();
     assert!(moves < 20, "{moves} moves in five minutes");
 }
 

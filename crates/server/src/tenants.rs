@@ -282,7 +282,9 @@ impl DataPlane for Door {
         let at = (self.clock)();
         let stats = self.tenants.pool.stats();
         let touched = std::mem::take(&mut *self.tenants.touched.lock());
-        let reports = touched.into_iter().filter_map(|id| self.tenants.tenant_snapshot(id, at));
+        let reports = touched
+            .into_iter()
+            .filter_map(|id| self.tenants.tenant_snapshot(id, at));
         // Who was not touched has no samples.
         let (tenants, sample_bytes): (_, Vec<u64>) = reports.unzip();
         Snapshot {

@@ -137,9 +137,13 @@ impl Book {
         let most = level(allowed, rates);
         let pool_bytes = self.pool_bytes;
         for id in self.estimated.clone() {
-            let Some(tenant) = self.tenants.get_mut(&id) else { continue };
+            let Some(tenant) = self.tenants.get_mut(&id) else {
+                continue;
+            };
             let most_bytes = tenant.record.settings.cap_bytes.unwrap_or(u64::MAX).min(pool_bytes);
-            let Some(elastic) = tenant.needs.elastic.as_deref_mut() else { continue };
+            let Some(elastic) = tenant.needs.elastic.as_deref_mut() else {
+                continue;
+            };
             if elastic.estimator_mut().keep_within(now, keys, most, most_bytes) {
                 self.changed.insert(id);
             }
@@ -226,14 +230,22 @@ impl Tenant {
         });
         let progress = elastic.and_then(Elastic::progress).filter(|_| has_goal);
         let Some(progress) = progress else {
-            let state = if has_goal { GoalState::Converging } else { GoalState::None };
+            let state = if has_goal {
+                GoalState::Converging
+            } else {
+                GoalState::None
+            };
             return GoalReport {
                 state,
                 demand_bytes,
                 ..GoalReport::default()
             };
         };
-        let goal = self.record.settings.hit_ratio.map_or(0.0, tidemark_types::HitRatio::get);
+        let goal = self
+            .record
+            .settings
+            .hit_ratio
+            .map_or(0.0, tidemark_types::HitRatio::get);
         let state = GoalState::from(progress.state);
         let shortfall = progress.measured.map(|measured| (goal - measured).max(0.0));
         GoalReport {
@@ -258,7 +270,9 @@ impl Tenant {
         let shown = points.iter().rev().step_by(every).rev();
         Some(CurveReport {
             requests: estimator.curve_gets(),
-            points: shown.map(|point| ((point.bytes as f64 * overhead) as u64, point.miss_ratio)).collect(),
+            points: shown
+                .map(|point| ((point.bytes as f64 * overhead) as u64, point.miss_ratio))
+                .collect(),
             policy: self.policy,
             age: now.since(estimator.since()),
             standard_error: points.iter().map(|point| point.standard_error).fold(0.0, f64::max),

@@ -115,7 +115,11 @@ impl Profile {
     pub fn cold_ratio(&self) -> f64 {
         let all: f64 = self.sampled_gets.iter().sum();
         let known = self.histogram.steps().last().map_or(0.0, |step| step.count);
-        if all <= 0.0 { 0.0 } else { (1.0 - known / all).clamp(0.0, 1.0) }
+        if all <= 0.0 {
+            0.0
+        } else {
+            (1.0 - known / all).clamp(0.0, 1.0)
+        }
     }
 }
 

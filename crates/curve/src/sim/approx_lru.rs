@@ -47,7 +47,11 @@ impl ApproxLru {
         self.present.insert(key, Place { at, bytes });
         while self.log.bytes() + bytes > self.capacity.bytes {
             let Some(oldest) = self.log.pop() else { break };
-            if self.present.get(&oldest.key).is_some_and(|place| place.at == self.gone_bytes) {
+            if self
+                .present
+                .get(&oldest.key)
+                .is_some_and(|place| place.at == self.gone_bytes)
+            {
                 self.present.remove(&oldest.key);
             }
             self.gone_bytes += oldest.bytes;

@@ -78,7 +78,10 @@ fn with_the_whole_log_as_its_share_approx_lru_is_fifo() {
         let of_share = |thousandths| hits(ApproxLru::new(capacity, share(thousandths)), &trace);
         assert_eq!(of_share(1000), fifo, "in {bytes} bytes");
         // A smaller share keeps what is used, and wastes room on it.
-        assert!((1..lru).contains(&of_share(0)) && of_share(500) != fifo, "in {bytes} bytes");
+        assert!(
+            (1..lru).contains(&of_share(0)) && of_share(500) != fifo,
+            "in {bytes} bytes"
+        );
     }
 }
 
@@ -131,7 +134,11 @@ fn room_for_nine_in_ten(eviction: Eviction, (requests, warm_up): &(Vec<u64>, usi
     let (mut low, mut high) = (1, 20_000);
     while low < high {
         let middle = (low + high) / 2;
-        if is_enough(&middle) { high = middle } else { low = middle + 1 }
+        if is_enough(&middle) {
+            high = middle
+        } else {
+            low = middle + 1
+        }
     }
     high as f64
 }
@@ -141,12 +148,20 @@ fn approx_lru_costs_what_the_paper_says() {
     // The memory of the first-in-first-out log and of the half-share one over that of LRU, as the characteristic time gives it
     // (H. Che, Y. Tung, Z. Wang, IEEE JSAC 20.7, 2002): a key asked for with probability p is in a log of time T for T and
     // absent for 1/p; with copies past T/2, for T/2 + (1 - e)/p and absent for e/p, where e is exp(-pT/2).
-    for (alpha, fifo, half) in [(0.0, 1.0, 1.304), (0.8, 1.074, 1.27), (1.0, 1.167, 1.229), (1.1, 1.26, 1.211)] {
+    for (alpha, fifo, half) in [
+        (0.0, 1.0, 1.304),
+        (0.8, 1.074, 1.27),
+        (1.0, 1.167, 1.229),
+        (1.1, 1.26, 1.211),
+    ] {
         let load = zipf(alpha);
         let lru = room_for_nine_in_ten(Eviction::Lru, &load);
         for (policy, expected) in [(Policy::Fifo, fifo), (Policy::ApproxLru(LogShare::HALF), half)] {
             let found = room_for_nine_in_ten(Eviction::Policy(policy), &load) / lru;
-            assert!((found - expected).abs() < 0.03, "{policy} at {alpha}: {found}, not {expected}");
+            assert!(
+                (found - expected).abs() < 0.03,
+                "{policy} at {alpha}: {found}, not {expected}"
+            );
         }
     }
 }
@@ -190,6 +205,9 @@ fn every_name_is_read_back_and_named_in_the_error() {
         assert!(error.contains(&eviction.to_string()), "{error}");
     }
     assert!(error.contains("`arc`"), "{error}");
-    assert_eq!("approx-lru:0.70".parse(), Ok(Eviction::Policy(Policy::ApproxLru(share(700)))));
+    assert_eq!(
+        "approx-lru:0.70".parse(),
+        Ok(Eviction::Policy(Policy::ApproxLru(share(700))))
+    );
     assert!("approx-lru".parse::<Eviction>().is_err(), "without a share");
 }

@@ -57,7 +57,14 @@ const GRANT_TENTHS: (u64, u64) = (3, 25);
 /// Up to here the paper's figures are targets.
 const TARGET_ALPHA_MAX: f64 = 1.1;
 /// Drawn: as many as there are colours. The tables have all.
-const DRAWN: [&str; 6] = ["fifo", "clock", "s3fifo", "approx-lru:0.5", "approx-lru:0.7", "approx-lru:0.9"];
+const DRAWN: [&str; 6] = [
+    "fifo",
+    "clock",
+    "s3fifo",
+    "approx-lru:0.5",
+    "approx-lru:0.7",
+    "approx-lru:0.9",
+];
 
 /// How much is done.
 struct Scale {
@@ -311,10 +318,16 @@ fn targets(alphas: &[f64], results: &[Vec<PolicyResult>]) -> Vec<Target> {
     let half = Policy::ApproxLru(LogShare::HALF);
     let mut targets = Vec::new();
     for (policy, least, most) in [(half, 1.2, 1.3), (Policy::Fifo, 1.0, 1.2)] {
-        for (alpha, results) in alphas.iter().zip(results).filter(|(alpha, _)| **alpha <= TARGET_ALPHA_MAX) {
+        for (alpha, results) in alphas
+            .iter()
+            .zip(results)
+            .filter(|(alpha, _)| **alpha <= TARGET_ALPHA_MAX)
+        {
             let own = results.iter().find(|result| result.policy == policy);
             // What was not reached meets nothing.
-            let ratio = own.and_then(|own| own.reached).map_or(f64::NAN, |reached| reached.memory_ratio);
+            let ratio = own
+                .and_then(|own| own.reached)
+                .map_or(f64::NAN, |reached| reached.memory_ratio);
             let name = format!("{policy}, Zipf {alpha:.1}: memory over the exact LRU's");
             targets.push(Target::at_least(name.clone(), ratio, least));
             targets.push(Target::at_most(name, ratio, most));
@@ -426,7 +439,9 @@ mod tests {
     #[test]
     fn an_exact_lru_needs_what_its_distances_say() {
         // Nine keys in turn, and in each round one that is asked for once.
-        let requests: Vec<u32> = (0..10_000_u32).map(|n| if n % 10 == 0 { 1000 + n } else { n % 10 }).collect();
+        let requests: Vec<u32> = (0..10_000_u32)
+            .map(|n| if n % 10 == 0 { 1000 + n } else { n % 10 })
+            .collect();
         let (warm_up, counted) = requests.split_at(1000);
         // Eight of the nine and a new one come between two uses of a key, which is the tenth.
         assert_eq!(lru_keys(warm_up, counted, 20_000), 10);

@@ -125,7 +125,11 @@ pub(super) fn targets(targets: &[Target]) -> String {
         rows.push(vec![
             target.name.clone(),
             figure(target.value),
-            if all_at_most { limit } else { format!("{} {limit}", target.bound.words()) },
+            if all_at_most {
+                limit
+            } else {
+                format!("{} {limit}", target.bound.words())
+            },
             if target.met { "met" } else { "**missed**" }.into(),
         ]);
     }

@@ -57,7 +57,12 @@ fn commands_make_the_records_of_what_they_did() {
         let samples = harness.sampled();
         let kinds: Vec<_> = samples.iter().map(|sample| sample.kind).collect();
         assert_eq!(kinds, *expected, "{command}: {reply}");
-        flushed.extend(samples.iter().filter(|sample| sample.kind == Flush).map(|sample| sample.db));
+        flushed.extend(
+            samples
+                .iter()
+                .filter(|sample| sample.kind == Flush)
+                .map(|sample| sample.db),
+        );
     }
     assert_eq!(flushed, [0, 3, Sample::ALL_DATABASES]);
 }

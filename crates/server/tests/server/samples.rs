@@ -7,7 +7,13 @@ use crate::harness::{Harness, Setup, open_tenant, set};
 use SampleKind::{Delete, Fill, Flush, GetHit, GetMiss, Overwrite, Retime};
 
 fn server(sampling_threshold: SamplingThreshold) -> Harness {
-    Harness::start(Setup { tenants: vec![TenantPlan { sampling_threshold, ..open_tenant() }], ..Setup::default() })
+    Harness::start(Setup {
+        tenants: vec![TenantPlan {
+            sampling_threshold,
+            ..open_tenant()
+        }],
+        ..Setup::default()
+    })
 }
 
 #[test]
@@ -68,7 +74,10 @@ fn samples_tell_sizes_and_expiries() {
     let left = stored.expiry().unwrap().0 - u64::from(stored.second) * 1000;
     assert!((99_000..=101_000).contains(&left), "{left} ms");
     let got = records(b"get key\r\n")[0];
-    assert_eq!((got.order, got.payload_bytes, got.item_bytes), (stored.order, 10, stored.item_bytes));
+    assert_eq!(
+        (got.order, got.payload_bytes, got.item_bytes),
+        (stored.order, 10, stored.item_bytes)
+    );
     assert_eq!(got.expiry(), stored.expiry());
     // A value outside of the log takes whole units.
     let large = records(&set("large", &[0; 500_000]))[0];
@@ -82,11 +91,17 @@ fn plans_say_how_much_is_sampled() {
     const KEYS: usize = 2_000;
     let harness = server(SamplingThreshold::OFF);
     let mut client = harness.connect();
-    let requests: Vec<u8> = (0..KEYS).flat_map(|n| format!("get key-{n}\r\n").into_bytes()).collect();
+    let requests: Vec<u8> = (0..KEYS)
+        .flat_map(|n| format!("get key-{n}\r\n").into_bytes())
+        .collect();
     let mut version = 1;
     let mut run = |harness: &Harness, sampling_threshold| {
         version += 1;
-        harness.apply(vec![TenantPlan { version, sampling_threshold, ..open_tenant() }]);
+        harness.apply(vec![TenantPlan {
+            version,
+            sampling_threshold,
+            ..open_tenant()
+        }]);
         // More keys are sampled from a snapshot of the tenant on.
         client.answer(b"get other\r\n");
         harness.look();
@@ -101,9 +116,16 @@ fn plans_say_how_much_is_sampled() {
         let orders: Vec<u64> = samples.records.iter().map(|sample| sample.order).collect();
         // A binomial is within 6 standard deviations of its mean all but once in 10^9.
         let mean = KEYS as f64 / f64::from(part);
-        assert!((orders.len() as f64 - mean).abs() < 6.0 * mean.sqrt() + 1.0, "{} of {mean}", orders.len());
+        assert!(
+            (orders.len() as f64 - mean).abs() < 6.0 * mean.sqrt() + 1.0,
+            "{} of {mean}",
+            orders.len()
+        );
         if let Some(previous) = previous {
-            assert!(orders.iter().all(|order| previous.contains(order)), "not a part of those before");
+            assert!(
+                orders.iter().all(|order| previous.contains(order)),
+                "not a part of those before"
+            );
         }
         previous = Some(orders);
     }
@@ -127,17 +149,26 @@ fn samples_count_as_memory_beside_the_pool_until_they_are_handed_over() {
 fn a_flood_lowers_the_threshold_until_a_plan_says_otherwise() {
     let harness = server(SamplingThreshold::ALL);
     let mut client = harness.connect();
-    let requests: Vec<u8> = (0..20_000).flat_map(|n| format!("get key-{n}\r\n").into_bytes()).collect();
+    let requests: Vec<u8> = (0..20_000)
+        .flat_map(|n| format!("get key-{n}\r\n").into_bytes())
+        .collect();
     client.answer(&requests);
     let flooded = harness.tenant(1).unwrap().samples;
     assert!(flooded.threshold < SamplingThreshold::ALL && flooded.threshold > SamplingThreshold::OFF);
     // All of those that the threshold takes, and no others: keys are distributed evenly.
     let expected = 20_000.0 * flooded.threshold.ratio();
     let count = flooded.records.len() as f64;
-    assert!((count - expected).abs() < 6.0 * expected.sqrt(), "{count} records instead of {expected}");
+    assert!(
+        (count - expected).abs() < 6.0 * expected.sqrt(),
+        "{count} records instead of {expected}"
+    );
     client.answer(b"get key-1\r\n");
     assert_eq!(harness.tenant(1).unwrap().samples.threshold, flooded.threshold);
-    harness.apply(vec![TenantPlan { version: 2, sampling_threshold: SamplingThreshold::ALL, ..open_tenant() }]);
+    harness.apply(vec![TenantPlan {
+        version: 2,
+        sampling_threshold: SamplingThreshold::ALL,
+        ..open_tenant()
+    }]);
     client.answer(b"get key-1\r\n");
     harness.look();
     client.answer(b"get key-1\r\n");

@@ -130,7 +130,11 @@ impl Shard {
             if self.enter(key, draft, place) {
                 self.counters.sets += 1;
                 if self.is_sampled(key) {
-                    let kind = if old.is_some() { SampleKind::Overwrite } else { SampleKind::Fill };
+                    let kind = if old.is_some() {
+                        SampleKind::Overwrite
+                    } else {
+                        SampleKind::Fill
+                    };
                     self.sample_item(kind, key, place, now);
                 }
                 self.tend_index();

@@ -129,7 +129,10 @@ fn without_a_share_it_is_lru_by_segments() {
     let found = out_of_order(approx_lru(0));
     assert!(found <= SEGMENT_ITEMS, "{found} keys outlived a younger one");
     let found = out_of_order(Policy::Fifo);
-    assert!(found > 4 * SEGMENT_ITEMS, "{found} keys outlived a younger one with fifo");
+    assert!(
+        found > 4 * SEGMENT_ITEMS,
+        "{found} keys outlived a younger one with fifo"
+    );
 }
 
 #[test]
