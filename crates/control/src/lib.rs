@@ -6,7 +6,8 @@
 //!
 //! The parts, from pure to impure: [`grants`] and [`shards_for`] are functions over plain values; `book` holds every
 //! tenant and turns snapshots and commands into plans, without clock, file or thread; `controller` carries each command
-//! to the file, the book and the data plane, in this order; `thread` gives it time and a mailbox.
+//! to the file, the book and the data plane, in this order; `thread` gives it time and a mailbox. A [`Stepped`] is the same
+//! without the thread, driven by its caller.
 //!
 //! Invariants: a command is acknowledged only after it is in the state file and in force in the data plane. The sum of
 //! all grants never passes the pool less [`reserve_bytes`]. Nothing of the cache's content is ever stored.
@@ -26,6 +27,7 @@ mod settings;
 mod shards;
 mod state;
 mod steady;
+mod stepped;
 mod thread;
 mod utc;
 mod view;
@@ -40,5 +42,6 @@ pub use settings::{
 };
 pub use shards::shards_for;
 pub use state::{ServerSettings, StateFile, StoredSecret, TenantRecord};
+pub use stepped::Stepped;
 pub use thread::{Control, ControlConfig, Listeners, Mailbox};
 pub use view::{GoalsView, LimitsView, SecretView, ServerView, TenantView};
