@@ -143,7 +143,7 @@ impl Question {
     }
 
     /// Memory in which all keys fit, with room for those that are asked for once: no policy keeps them for long.
-    fn everything_bytes(&self) -> u64 {
+    pub fn everything_bytes(&self) -> u64 {
         let keys = self.load.workload.keys as f64 * self.mean_item_bytes();
         let spare = if self.load.workload.fresh_ratio > 0.0 { 2.0 } else { 1.2 };
         (keys * spare) as u64
