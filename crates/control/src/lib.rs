@@ -4,10 +4,11 @@
 //! decides, and publishes a [`Plan`](tidemark_types::Plan); between rounds it answers the commands of a
 //! [`ControlHandle`]. What must outlive the process is in one [`StateFile`].
 //!
-//! The parts, from pure to impure: [`grants`], [`shards_for`] and `idle` are functions over plain values; `moves` keeps what
-//! became of a grant and why; `book` holds every tenant and turns snapshots and commands into plans, without clock, file
-//! or thread; `controller` carries each command to the file, the book and the data plane, in this order; `thread` gives it
-//! time and a mailbox.
+//! The parts, from pure to impure: [`grants`], [`shards_for`] and `idle` are functions over plain values; `estimator` and
+//! `elastic` follow one tenant's load; `moves` keeps what became of a grant and why; `book` holds every tenant and turns
+//! snapshots and commands into plans, without clock, file or thread; `controller` carries each command to the file, the
+//! book and the data plane, in this order; `thread` gives it time and a mailbox. A [`Stepped`] is the same without the
+//! thread, driven by its caller.
 //!
 //! Invariants: a command is acknowledged only after it is in the state file and in force in the data plane. The sum of
 //! all grants never passes the pool less [`reserve_bytes`]. Nothing of the cache's content is ever stored.
@@ -32,6 +33,7 @@ mod settings;
 mod shards;
 mod state;
 mod steady;
+mod stepped;
 mod thread;
 mod utc;
 mod view;
@@ -47,5 +49,6 @@ pub use settings::{
 };
 pub use shards::shards_for;
 pub use state::{ServerSettings, StateFile, StoredSecret, TenantRecord};
+pub use stepped::Stepped;
 pub use thread::{Control, ControlConfig, Listeners, Mailbox};
 pub use view::{CurvePointView, CurveView, GoalsView, LimitsView, MoveView, SecretView, ServerView, TenantView};

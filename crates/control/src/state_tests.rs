@@ -413,3 +413,24 @@ fn a_full_disk_refuses_the_change_and_keeps_the_rest() {
         "never a tenant without its secret"
     );
 }
+
+#[test]
+fn one_in_memory_is_as_complete_as_a_file() {
+    let mut state = StateFile::in_memory(NOW).unwrap();
+    let shop = state
+        .add_tenant(&"shop".parse().unwrap(), settings(), secret(1))
+        .unwrap();
+    let names = |state: &StateFile| -> Vec<String> {
+        let tenants = state.tenants().unwrap();
+        tenants.iter().map(|tenant| tenant.name.to_string()).collect()
+    };
+    assert_eq!(names(&state), ["default", "shop"]);
+    state.remove_tenant(shop.id).unwrap();
+    assert_eq!(names(&state), ["default"]);
+    let secrets: i64 = state
+        .connection
+        .query_row("SELECT count(*) FROM secrets", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(secrets, 0, "secrets leave with their tenant");
+    assert!(!state.path().exists());
+}

@@ -137,6 +137,12 @@ pub enum Error {
         /// What was found.
         reason: String,
     },
+    /// The control plane of a virtual node refused something.
+    #[error(transparent)]
+    Control(#[from] tidemark_control::ControlError),
+    /// The system gives no address space for a virtual node's pool.
+    #[error("no memory for a pool: {0}")]
+    Memory(io::Error),
     /// A file can not be read or written.
     #[error("{path}: {source}")]
     File {

@@ -33,8 +33,8 @@ pub(crate) const MAX_SECRETS: usize = 2;
 pub struct StateFile {
     connection: Connection,
     path: PathBuf,
-    /// Held for its lock; the system lets go of it with the process, however that ends.
-    _lock: std::fs::File,
+    /// Held for its lock; the system lets go of it with the process, however that ends. None in memory, where nobody else is.
+    _lock: Option<std::fs::File>,
 }
 
 /// A tenant as it is stored.
@@ -96,7 +96,16 @@ impl StateFile {
         open::open(folder, now)
     }
 
-    /// Where it is.
+    /// One that is nowhere but in this process and ends with it, with the one tenant `default`: for programs that keep their
+    /// tenants' settings themselves, and for virtual time.
+    ///
+    /// # Errors
+    /// [`ControlError::File`]: there is no memory for it.
+    pub fn in_memory(now: UnixMs) -> Result<Self, ControlError> {
+        open::in_memory(now)
+    }
+
+    /// Where it is; `:memory:` where it is no file.
     pub fn path(&self) -> &Path {
         &self.path
     }

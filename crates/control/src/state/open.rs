@@ -21,6 +21,8 @@ const NEW_FILE_JOURNAL: &str = "state.sqlite.new-journal";
 /// Files that SQLite keeps beside a database; without it they are the rest of something lost.
 const COMPANIONS: [&str; 2] = ["state.sqlite-wal", "state.sqlite-journal"];
 const LOCK_NAME: &str = "lock";
+/// SQLite's own name for a database that is no file.
+const IN_MEMORY: &str = ":memory:";
 /// "Tide": tells this program's databases from others (SQLite file format, 1.3.17).
 const APPLICATION_ID: i64 = 0x5469_6465;
 /// The schema below. How the one before becomes it: `migrate`.
@@ -83,7 +85,22 @@ pub(super) fn open(folder: &Path, now: UnixMs) -> Result<StateFile, ControlError
     Ok(StateFile {
         connection,
         path,
-        _lock: lock,
+        _lock: Some(lock),
+    })
+}
+
+pub(super) fn in_memory(now: UnixMs) -> Result<StateFile, ControlError> {
+    let path = Path::new(IN_MEMORY);
+    let make = || {
+        let mut connection = Connection::open_in_memory()?;
+        fill(&mut connection, now)?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        Ok(connection)
+    };
+    Ok(StateFile {
+        connection: make().map_err(|error| explain("create", path, &error))?,
+        path: path.into(),
+        _lock: None,
     })
 }
 
@@ -228,7 +245,12 @@ fn create(folder: &Path, path: &Path, now: UnixMs) -> Result<(), ControlError> {
             _ => {}
         }
     }
-    fill(&new_path, now).map_err(|error| explain("create", &new_path, &error))?;
+    let write = || {
+        let mut connection = Connection::open(&new_path)?;
+        fill(&mut connection, now)?;
+        connection.close().map_err(|(_, error)| error)
+    };
+    write().map_err(|error| explain("create", &new_path, &error))?;
     let publish = || -> io::Result<()> {
         fs::set_permissions(&new_path, Permissions::from_mode(0o600))?;
         File::open(&new_path)?.sync_all()?;
@@ -238,9 +260,8 @@ fn create(folder: &Path, path: &Path, now: UnixMs) -> Result<(), ControlError> {
     publish().map_err(|error| ControlError::file("create", path, &error))
 }
 
-/// A complete file with the one tenant `default`: open on loopback, without a secret.
-fn fill(path: &Path, now: UnixMs) -> Result<(), rusqlite::Error> {
-    let mut connection = Connection::open(path)?;
+/// Completes an empty one, with the one tenant `default`: open on loopback, without a secret.
+fn fill(connection: &mut Connection, now: UnixMs) -> Result<(), rusqlite::Error> {
     let transaction = connection.transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
@@ -248,8 +269,7 @@ fn fill(path: &Path, now: UnixMs) -> Result<(), rusqlite::Error> {
     if let Ok(name) = TenantName::DEFAULT.parse() {
         rows::insert_tenant(&transaction, &name, TenantSettings::default(), now)?;
     }
-    transaction.commit()?;
-    connection.close().map_err(|(_, error)| error)
+    transaction.commit()
 }
 
 /// SQLite's errors by whose fault they are.

@@ -62,14 +62,16 @@ pub(super) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A table for each measure: conditions and places below each other, names beside each other.
+/// A table for each measure: conditions and places below each other, names beside each other. Courses have none.
 pub fn tables(series: &[Series]) -> String {
+    let series: Vec<&Series> = series.iter().filter(|series| !series.is_course()).collect();
     let mut text = String::new();
     for measure in in_order(series.iter().map(|series| (&series.measure, &series.unit, &series.x))) {
         let (name, unit, x) = measure;
         let own = || {
             series
                 .iter()
+                .copied()
                 .filter(move |series| (&series.measure, &series.unit, &series.x) == measure)
         };
         let names = in_order(own().map(|series| &series.name));
@@ -200,6 +202,7 @@ fn capital(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::report::COURSE;
 
     #[test]
     fn figures_are_readable() {
@@ -263,5 +266,10 @@ mod tests {
         let expected = "### Time, ns\n\n| condition | pipeline | a |\n|---|---:|---:|\n| cold | 1 | 5.00 |\n\
                         | warm | 1 | 6.00 |\n\n";
         assert_eq!(tables(&conditions), expected);
+        let course = Series {
+            x: COURSE.into(),
+            ..conditions[0].clone()
+        };
+        assert_eq!(tables(&[course]), "");
     }
 }

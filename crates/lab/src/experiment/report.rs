@@ -118,6 +118,16 @@ impl Target {
     }
 }
 
+/// What the points' `x` is in a course: too many points for a table, drawn and kept for programs.
+pub(super) const COURSE: &str = "seconds";
+
+impl Series {
+    /// Whether this is one value after the other in time.
+    pub(super) fn is_course(&self) -> bool {
+        self.x == COURSE
+    }
+}
+
 impl Point {
     /// A single value.
     pub fn single(x: impl Into<String>, y: f64) -> Self {
