@@ -10,8 +10,10 @@
 mod chart;
 mod cores;
 mod floor;
+mod genie_fig11;
 mod genie_fig12;
 mod genie_fig7;
+mod info;
 mod look_aside;
 mod machine;
 mod markdown;
@@ -58,8 +60,9 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 3] = [
+pub const ALL: [&Experiment; 4] = [
     &genie_fig7::EXPERIMENT,
+    &genie_fig11::EXPERIMENT,
     &genie_fig12::EXPERIMENT,
     &replay_hit_ratio::EXPERIMENT,
 ];

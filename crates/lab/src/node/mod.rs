@@ -84,6 +84,7 @@ impl Node {
             pool_limit_bytes: pool_bytes,
             workers,
             listeners: Listeners::default(),
+            idling: Idling::default(),
         };
         let state = StateFile::in_memory(clock.now())?;
         let control = Stepped::new(mailbox, state, Arc::clone(&plane) as _, Arc::clone(&clock) as _, config)?;
