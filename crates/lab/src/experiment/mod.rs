@@ -10,7 +10,9 @@
 mod chart;
 mod cores;
 mod floor;
+mod genie_fig11;
 mod genie_fig12;
+mod info;
 mod machine;
 mod markdown;
 mod measure;
@@ -56,7 +58,11 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 2] = [&genie_fig12::EXPERIMENT, &replay_hit_ratio::EXPERIMENT];
+pub const ALL: [&Experiment; 3] = [
+    &genie_fig11::EXPERIMENT,
+    &genie_fig12::EXPERIMENT,
+    &replay_hit_ratio::EXPERIMENT,
+];
 
 /// What an experiment is given.
 #[derive(Debug)]
