@@ -1,13 +1,12 @@
 //! The control plane: which tenants there are, what they may do, and how much memory each may hold.
 //!
-//! A [`Control`] runs one thread. Once per round it takes a [`Snapshot`](tidemark_types::Snapshot) from the data plane,
-//! decides, and publishes a [`Plan`](tidemark_types::Plan); between rounds it answers the commands of a
-//! [`ControlHandle`]. What must outlive the process is in one [`StateFile`].
+//! A [`Control`] runs one thread; a [`Stepped`] is the same without it, driven by its caller. Once per round it takes a
+//! [`Snapshot`](tidemark_types::Snapshot) from the data plane, decides, and publishes a [`Plan`](tidemark_types::Plan);
+//! between rounds it answers the commands of a [`ControlHandle`]. What must outlive the process is in one [`StateFile`].
 //!
 //! The parts, from pure to impure: [`grants`] and [`shards_for`] are functions over plain values; `book` holds every
 //! tenant and turns snapshots and commands into plans, without clock, file or thread; `controller` carries each command
-//! to the file, the book and the data plane, in this order; `thread` gives it time and a mailbox. A [`Stepped`] is the same
-//! without the thread, driven by its caller.
+//! to the file, the book and the data plane, in this order; `thread` gives it time and a mailbox.
 //!
 //! Invariants: a command is acknowledged only after it is in the state file and in force in the data plane. The sum of
 //! all grants never passes the pool less [`reserve_bytes`]. Nothing of the cache's content is ever stored.
