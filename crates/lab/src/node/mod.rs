@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_control::{
-    Answer, ControlConfig, ControlHandle, Listeners, Mailbox, SettingsPatch, StateFile, Stepped, TenantView,
+    Answer, ControlConfig, ControlHandle, Idling, Listeners, Mailbox, SettingsPatch, StateFile, Stepped, TenantView,
 };
 use tidemark_store::{Keeper, KeeperInbox};
 use tidemark_types::{Clock, ManualClock, ShardSnapshot, UnixMs};
@@ -83,6 +83,7 @@ impl Node {
             pool_bytes,
             pool_limit_bytes: pool_bytes,
             workers,
+            idling: Idling::default(),
             listeners: Listeners::default(),
         };
         let state = StateFile::in_memory(clock.now())?;
