@@ -1,8 +1,8 @@
 //! The control plane: which tenants there are, what they may do, and how much memory each may hold.
 //!
-//! A [`Control`] runs one thread. Once per round it takes a [`Snapshot`](tidemark_types::Snapshot) from the data plane,
-//! decides, and publishes a [`Plan`](tidemark_types::Plan); between rounds it answers the commands of a
-//! [`ControlHandle`]. What must outlive the process is in one [`StateFile`].
+//! A [`Control`] runs one thread; a [`Stepped`] is the same without it, driven by its caller. Once per round it takes a
+//! [`Snapshot`](tidemark_types::Snapshot) from the data plane, decides, and publishes a [`Plan`](tidemark_types::Plan);
+//! between rounds it answers the commands of a [`ControlHandle`]. What must outlive the process is in one [`StateFile`].
 //!
 //! The parts, from pure to impure: [`grants`], [`shards_for`] and `idle` are functions over plain values; `estimator` and
 //! `elastic` follow one tenant's load; `moves` keeps what became of a grant and why; `book` holds every tenant and turns

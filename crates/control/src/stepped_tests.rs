@@ -4,7 +4,7 @@ use tidemark_types::{GIB, MIB, ManualClock, UnixMs};
 
 use super::*;
 use crate::fake::FakeDataPlane;
-use crate::settings::{Change, ServerPatch, SettingsPatch};
+use crate::settings::{Change, Idling, ServerPatch, SettingsPatch};
 use crate::thread::Listeners;
 
 struct Scene {
@@ -23,6 +23,7 @@ impl Scene {
             pool_bytes: GIB,
             pool_limit_bytes: 2 * GIB,
             workers: 2,
+            idling: Idling::default(),
             listeners: Listeners::default(),
         };
         let state = StateFile::in_memory(clock.now()).unwrap();

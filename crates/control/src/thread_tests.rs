@@ -4,6 +4,7 @@ use tidemark_types::{GIB, SystemClock};
 
 use super::*;
 use crate::fake::FakeDataPlane;
+use crate::handle::Shared;
 use crate::settings::{Change, ServerPatch, SettingsPatch};
 
 /// Far longer than any step takes, so that only a hang is one.

@@ -142,11 +142,21 @@ impl Question {
         self.overhead_bytes as f64 + sum as f64 / count as f64
     }
 
-    /// Memory in which all keys fit, with room for those that are asked for once: no policy keeps them for long.
+    /// Memory in which all keys fit, those that are asked for once too as long as they are not many times the others.
     pub fn everything_bytes(&self) -> u64 {
-        let keys = self.load.workload.keys as f64 * self.mean_item_bytes();
-        let spare = if self.load.workload.fresh_ratio > 0.0 { 2.0 } else { 1.2 };
-        (keys * spare) as u64
+        /// More memory than for so many times the keys brings next to nothing.
+        const FRESH_MAX: f64 = 8.0;
+        /// Policies that keep a part of their memory for new items leave as much unused.
+        const SPARE: f64 = 1.2;
+        let Workload {
+            keys,
+            reads_ratio,
+            fresh_ratio,
+            ..
+        } = self.load.workload;
+        let fresh = self.requests as f64 * reads_ratio * fresh_ratio;
+        let items = keys as f64 + fresh.min(FRESH_MAX * keys as f64);
+        (items * self.mean_item_bytes() * SPARE) as u64
     }
 }
 

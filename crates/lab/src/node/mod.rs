@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_control::{
-    Answer, ControlConfig, ControlHandle, Listeners, Mailbox, SettingsPatch, StateFile, Stepped, TenantView,
+    Answer, ControlConfig, ControlHandle, Idling, Listeners, Mailbox, SettingsPatch, StateFile, Stepped, TenantView,
 };
 use tidemark_store::{Keeper, KeeperInbox};
 use tidemark_types::{Clock, ManualClock, ShardSnapshot, UnixMs};
@@ -83,8 +83,8 @@ impl Node {
             pool_bytes,
             pool_limit_bytes: pool_bytes,
             workers,
-            listeners: Listeners::default(),
             idling: Idling::default(),
+            listeners: Listeners::default(),
         };
         let state = StateFile::in_memory(clock.now())?;
         let control = Stepped::new(mailbox, state, Arc::clone(&plane) as _, Arc::clone(&clock) as _, config)?;

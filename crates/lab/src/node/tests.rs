@@ -89,7 +89,7 @@ fn a_first_grant_is_followed_by_rounds() {
     assert!(node.standing("a").unwrap().moment.grant_bytes > 0, "the store's own");
     node.run(10 * SECOND);
     let moment = node.standing("a").unwrap().moment;
-    assert!(moment.usage_bytes > 40 * MIB, "what is free is used: {moment:?}");
+    assert!(moment.usage_bytes > 30 * MIB, "more than the first grant: {moment:?}");
     let (granted, pool) = node.granted_and_pool_bytes();
     assert!(granted <= pool && pool == 64 * MIB, "{granted} of {pool}");
 }

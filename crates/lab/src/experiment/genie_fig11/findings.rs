@@ -115,7 +115,7 @@ impl Findings {
             Reach::With(oracle) => oracle.hit_ratio,
             Reach::Never { best_hit_ratio } => best_hit_ratio,
         };
-        let measures: [(&str, &str, fn(&Judgement) -> f64); 5] = [
+        let measures: [(&str, &str, Figure); 5] = [
             (END_RATIO, "ratio", |judgement| judgement.end_hit_ratio),
             (END_MEMORY, "MiB", |judgement| judgement.end_usage_bytes / MIB),
             ("furthest window after T from the goal", "ratio", |judgement| {
@@ -207,13 +207,17 @@ impl Findings {
 const END_RATIO: &str = "hit ratio at the end";
 const END_MEMORY: &str = "memory at the end";
 
+/// Of what became of a tenant.
+type Figure = fn(&Judgement) -> f64;
+
 /// Seconds and values, by what they are of.
 type Courses = [(&'static str, Vec<(f64, f64)>)];
 
 fn panel(title: &str, unit: &str, courses: &Courses) -> Panel {
     let places = courses.first().map(|(_, points)| &points[..]).unwrap_or_default();
     let label = |at: f64| {
-        let is_label = (at / LABEL_SECONDS).fract() < WINDOW_SECONDS / LABEL_SECONDS;
+        // The first window that begins in a minute, however it was rounded.
+        let is_label = at % LABEL_SECONDS < WINDOW_SECONDS / 2.0;
         if is_label { format!("{:.0}", at / LABEL_SECONDS) } else { String::new() }
     };
     let value = |(_, value): &(f64, f64)| Spread::of([*value]);

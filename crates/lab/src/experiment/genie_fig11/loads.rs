@@ -56,6 +56,7 @@ impl Scale {
 }
 
 /// Items of one size and how they are asked for.
+#[derive(Clone, Copy)]
 struct Shape {
     keys: u64,
     /// Zipf's exponent; 0 is uniform.
