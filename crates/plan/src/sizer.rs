@@ -120,6 +120,8 @@ pub struct Sizer {
     grown_at: Option<UnixMs>,
     hold: Duration,
     hold_until: UnixMs,
+    /// What is wanted until something is known.
+    start_bytes: u64,
 }
 
 impl Default for Sizer {
@@ -140,6 +142,7 @@ impl Default for Sizer {
             grown_at: None,
             hold: Duration::ZERO,
             hold_until: UnixMs(0),
+            start_bytes: 0,
         }
     }
 }
@@ -163,6 +166,14 @@ struct Fit {
 }
 
 impl Sizer {
+    /// One that wants so much until something is known of the load: what the tenant needed before it was idle.
+    pub fn remembering(bytes: u64) -> Self {
+        Self {
+            start_bytes: bytes,
+            ..Self::default()
+        }
+    }
+
     /// Whether the goal is reached, as far as was measured.
     pub fn state(&self) -> GoalState {
         self.state
@@ -216,6 +227,7 @@ impl Sizer {
         self.window = Some(count);
         self.load = Some(count);
         self.is_fitting = true;
+        self.start_bytes = 0;
         self.efficiency = 1.0;
         self.state = GoalState::Converging;
         self.best = None;
@@ -341,7 +353,7 @@ impl Sizer {
         closed: Option<Measured>,
     ) -> Sizing {
         let stay = Sizing {
-            bytes: reading.grant_bytes.min(reading.most_bytes),
+            bytes: reading.grant_bytes.max(self.start_bytes).min(reading.most_bytes),
             predicted: None,
             load_changed: false,
         };
@@ -359,10 +371,13 @@ impl Sizer {
         let missed = reading.goal - measured.hit_ratio;
         // What was measured at a size knows better than the curve whether it is enough.
         self.is_fitting &= !is_full && missed > 0.0;
+        self.start_bytes = if self.is_fitting { self.start_bytes } else { 0 };
         if missed.abs() <= DEAD_BAND.max(2.0 * measured.standard_error) {
             return stay;
         }
-        let bytes = if missed > 0.0 {
+        let bytes = if missed > 0.0 && self.state == GoalState::Infeasible {
+            self.useful(reading).map_or(reading.grant_bytes, |useful| self.released(reading, useful))
+        } else if missed > 0.0 {
             self.grown(reading, here, fit, missed)
         } else {
             self.shrunk(reading, here, missed)
@@ -398,6 +413,20 @@ impl Sizer {
         // What is not used is given up first.
         let held = reading.usage_bytes.min(reading.grant_bytes);
         (held as f64 * (1.0 + step)) as u64
+    }
+
+    /// The least memory with the best hit ratio that any memory gives, by the curve.
+    fn useful(&self, reading: &Reading<'_>) -> Option<u64> {
+        let most = self.lru_bytes(reading, reading.most_bytes);
+        let best = 1.0 - reading.curve.at(most).miss_ratio;
+        let lru_bytes = reading.curve.bytes_for((best - BELOW_BEST).max(0.0))?;
+        Some((lru_bytes as f64 * reading.overhead / self.efficiency) as u64)
+    }
+
+    /// A step towards what is of use, where a goal can not be reached: the rest serves others better.
+    fn released(&self, reading: &Reading<'_>, useful_bytes: u64) -> u64 {
+        let least = reading.grant_bytes - (reading.grant_bytes as f64 * SHRINK_MAX) as u64;
+        useful_bytes.clamp(least, reading.grant_bytes)
     }
 
     fn resize(&mut self, reading: &Reading<'_>, bytes: u64, predicted: Option<f64>) -> Sizing {

@@ -205,6 +205,7 @@ impl Tenant {
         let wanted = elastic.wants(
             now,
             hit_ratio,
+            self.record.remembered_grant_bytes.unwrap_or(0),
             Holding {
                 gets: seen.counters.gets,
                 hits: seen.counters.hits,
@@ -247,7 +248,12 @@ impl Tenant {
             .hit_ratio
             .map_or(0.0, tidemark_types::HitRatio::get);
         let state = GoalState::from(progress.state);
-        let shortfall = progress.measured.map(|measured| (goal - measured).max(0.0));
+        // What can not be reached is missed by the best that can, everything else by what was measured.
+        let reached = match state {
+            GoalState::Infeasible => progress.best.or(progress.measured),
+            _ => progress.measured,
+        };
+        let shortfall = reached.map(|reached| (goal - reached).max(0.0));
         GoalReport {
             state,
             shortfall_ratio: shortfall.filter(|_| state != GoalState::Met),
