@@ -12,7 +12,7 @@ use tidemark_curve::sim::{Capacity, Eviction, Simulator};
 use tidemark_types::{Policy, PolicyChoice, UNIT_BYTES};
 
 use crate::Error;
-use crate::load::{Operation, Requests, Rng, Workload};
+use crate::load::{Distribution, Operation, Requests, Rng, Workload};
 use crate::node::{Load, Node};
 
 /// The gets whose hits count: the last ones of so many parts.
@@ -222,7 +222,8 @@ impl<'q> Aging<'q> {
 const GENERATION_SHIFT: u32 = 40;
 
 /// What an item takes beside its key and its value in a store of this size that is full: the index and the ghosts, the
-/// header, what follows it; not what open segments have left, nor what lies dead. For loads whose values have one size.
+/// header, what follows it; not what open segments have left, nor what lies dead. For loads whose values have one size and
+/// whose items do not all fit.
 ///
 /// # Errors
 /// The load makes no sense, or there is no such memory.
@@ -230,8 +231,10 @@ pub fn overhead_bytes(load: &Load, policy: Policy, bytes: u64) -> Result<u64, Er
     const TENANT: &str = "probe";
     /// Requests per virtual second: as fast as a server could be asked.
     const RATE: f64 = 1e6;
-    /// Long enough to fill and turn over any memory that a load needs at this rate; usually it takes less.
+    /// Long enough to fill any memory that a load needs at this rate; usually it takes less.
     const SECONDS_MAX: usize = 300;
+    /// A memory that is full is turned over meanwhile, so that there are ghosts.
+    const SETTLED_SECONDS: usize = 3;
     let cap = bytes.max(MIN_PROBE_BYTES).next_multiple_of(UNIT_BYTES);
     // The reserve that is never granted is less than an eighth.
     let mut node = Node::new(cap + cap / 8 + MIN_PROBE_BYTES, 1, load.workload.seed)?;
@@ -246,19 +249,21 @@ pub fn overhead_bytes(load: &Load, policy: Policy, bytes: u64) -> Result<u64, Er
     let fast = Load {
         rate: RATE,
         workload: Workload {
-            // A tenth of new keys, so that it fills however well the others hit.
-            fresh_ratio: load.workload.fresh_ratio.max(0.1),
+            // So that it fills soon: what an item takes does not depend on how often it is asked for.
+            distribution: Distribution::Uniform,
+            fresh_ratio: 0.0,
             ..load.workload.clone()
         },
     };
     node.load(TENANT, &fast)?;
-    let mut seconds = 0;
-    let mut full_for = 0;
-    while seconds < SECONDS_MAX && full_for < 3 {
+    let (mut seconds, mut settled_for, mut usage_bytes) = (0, 0, 0);
+    while seconds < SECONDS_MAX && settled_for < SETTLED_SECONDS {
         node.run(Duration::from_secs(1));
+        let now_bytes = node.standing(TENANT)?.moment.usage_bytes;
+        // Full, or it holds all there is.
+        settled_for += usize::from(now_bytes + now_bytes / 16 >= cap || now_bytes == usage_bytes);
+        usage_bytes = now_bytes;
         seconds += 1;
-        let moment = node.standing(TENANT)?.moment;
-        full_for += usize::from(moment.usage_bytes + moment.usage_bytes / 16 >= cap);
     }
     let standing = node.standing(TENANT)?;
     let sum = |of: fn(&tidemark_types::ShardSnapshot) -> u64| standing.shards.iter().map(of).sum::<u64>();
@@ -274,7 +279,7 @@ const MIN_PROBE_BYTES: u64 = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Distribution, Lifetimes, Order, ValueSize};
+    use crate::load::{Lifetimes, Order, ValueSize};
 
     fn question(distribution: Distribution) -> Question {
         Question {
@@ -350,9 +355,13 @@ mod tests {
 
     #[test]
     fn overhead_is_that_of_the_store() {
-        let question = question(Distribution::Zipf { alpha: 0.9 });
-        let bytes = overhead_bytes(&question.load, Policy::S3Fifo, 8 << 20).unwrap();
-        // Header 7, index entry 8 at a fill of at least 0.6, ghosts: at most 20 in all (design, section 4).
-        assert!((15..=21).contains(&bytes), "{bytes}");
+        let mut question = question(Distribution::Zipf { alpha: 0.9 });
+        // With all keys in memory, and with a part of them.
+        for keys in [10_000, 200_000] {
+            question.load.workload.keys = keys;
+            let bytes = overhead_bytes(&question.load, Policy::S3Fifo, 8 << 20).unwrap();
+            // Header 7, index entry 8 at a fill of at least 0.6, ghosts: at most 20 in all (design, section 4).
+            assert!((15..=21).contains(&bytes), "{keys}: {bytes}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Genie's Fig. 11 in virtual time, at a fifth of its keys and its rate, so that times are as they are on a server.
+//! Genie's Fig. 11 in virtual time, at two fifths of its keys and its rate, so that times are as they are on a server.
 
 use tidemark_control::TenantView;
 use tidemark_lab::elastic::{Course, Oracle, Question, Reach, StageTimes};
@@ -9,8 +9,8 @@ use tidemark_types::{MIB, Policy, ShardSnapshot};
 use super::scene::{MINUTE, SECOND, goal, node, uniform, watch, zipf};
 
 const GOAL: f64 = 0.9;
-const KEYS: u64 = 400_000;
-const RATE: f64 = 40_000.0;
+const KEYS: u64 = 800_000;
+const RATE: f64 = 80_000.0;
 /// The least segment of a small shard, which holds about a 64th of its memory in each.
 const LEAST_SEGMENT_BYTES: f64 = 65_536.0;
 
@@ -21,7 +21,7 @@ fn stages() -> [Load; 3] {
     [zipf(KEYS, 1.1, RATE), uniform(KEYS, RATE), tiny]
 }
 
-/// One shard, as a server of five times the size would have five.
+/// One shard, so that its log is long enough for the policy that a server would have.
 fn elastic_node(load: &Load) -> Node {
     node(120 * MIB, &[("shop", goal(GOAL), load)])
 }
