@@ -203,7 +203,7 @@ fn bytes(path: &str, value: &Value) -> Result<Change<u64>, Refusal> {
 }
 
 fn policy(path: &str, value: &Value) -> Result<Change<Policy>, Refusal> {
-    let names = || Policy::ALL.iter().map(|policy| policy.name());
+    let names = || Policy::PLAIN.iter().map(|policy| policy.name());
     match value {
         Value::Null => Ok(Change::Clear),
         Value::String(text) => text

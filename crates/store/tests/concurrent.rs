@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidemark_store::{Attributes, Counters, Hasher, Keeper, KeeperInbox, Pool, TenantConfig, TenantStore};
-use tidemark_types::{MIB, Policy, SampleKind, SamplingThreshold, UnixMs};
+use tidemark_types::{LogShare, MIB, Policy, SampleKind, SamplingThreshold, UnixMs};
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 3_000;
@@ -94,6 +94,14 @@ fn work(store: &Arc<TenantStore>, thread: u64, operations: u64, clock: &AtomicU6
     hits
 }
 
+fn any_policy(random: u64) -> Policy {
+    let share = LogShare::from_thousandths((random >> 32) as u16 % 1001).unwrap_or(LogShare::HALF);
+    match Policy::PLAIN.get(random as usize % 6) {
+        Some(plain) => *plain,
+        None => Policy::ApproxLru(share),
+    }
+}
+
 fn tenant(pool: &Pool, inbox: &Arc<KeeperInbox>, hasher: Hasher) -> Arc<TenantStore> {
     let config = TenantConfig {
         shards: 4,
@@ -129,7 +137,7 @@ fn threads_see_their_own_last_writes_or_nothing() {
                     store.set_grant((1 + mixed(turn) % 32) * MIB, 0);
                 }
                 if turn.is_multiple_of(4096) {
-                    store.set_policy(Policy::ALL[(mixed(turn) % 3) as usize]);
+                    store.set_policy(any_policy(mixed(turn)));
                 }
                 std::thread::yield_now();
             }

@@ -27,6 +27,16 @@ impl LogShare {
     pub const HALF: Self = Self(500);
     const ALL: u16 = 1000;
 
+    /// The share of so many thousandths; `None` above 1000.
+    pub fn from_thousandths(thousandths: u16) -> Option<Self> {
+        (thousandths <= Self::ALL).then_some(Self(thousandths))
+    }
+
+    /// The share in thousandths, 0 to 1000.
+    pub fn thousandths(self) -> u16 {
+        self.0
+    }
+
     /// The share, 0 to 1.
     pub fn ratio(self) -> f64 {
         f64::from(self.0) / f64::from(Self::ALL)
@@ -49,6 +59,9 @@ impl LogShare {
 impl Policy {
     /// The policies without a parameter, in the order in which help texts and errors name them.
     pub const PLAIN: [Self; 3] = [Self::Fifo, Self::Clock, Self::S3Fifo];
+    /// How every policy may be written, for help texts and errors.
+    pub const FORMS: &'static str =
+        "fifo, clock, s3fifo, approx-lru:0.5 (any share of the log from 0 to 1, in steps of 0.001)";
 
     /// The name in flags, files and the API, without a parameter.
     pub fn name(self) -> &'static str {
@@ -81,9 +94,9 @@ impl fmt::Display for Policy {
 /// A text that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{given}` is not an eviction policy: allowed are {}fifo, clock, s3fifo, approx-lru:0.5 (any share of the log from 0 to 1, \
-     in steps of 0.001)",
-    if *.with_choices { "adaptive, genie, " } else { "" }
+    "`{given}` is not an eviction policy: allowed are {}{}",
+    if *.with_choices { "adaptive, genie, " } else { "" },
+    Policy::FORMS
 )]
 pub struct PolicyError {
     given: String,
@@ -203,5 +216,10 @@ mod tests {
             assert_eq!(text.parse().ok(), expected, "{text}");
         }
         assert_eq!(LogShare::HALF.of(u64::MAX), u64::MAX / 2);
+        for (thousandths, share) in [(0, Some(0.0)), (999, Some(0.999)), (1000, Some(1.0)), (1001, None)] {
+            let found = LogShare::from_thousandths(thousandths);
+            assert_eq!(found.map(LogShare::ratio), share);
+            assert!(found.is_none_or(|found| found.thousandths() == thousandths));
+        }
     }
 }

@@ -2,13 +2,17 @@
 //!
 //! A shard's log has two queues of segments. New items go to the one that the policy names; when memory is short, the oldest
 //! segment of a queue that the policy names is evicted: each live item in it is judged, and dropped or copied to the newest
-//! end of the main queue. Policies are pure: they see numbers and answer with a choice.
+//! end of the main queue. Policies are pure: they see numbers and answer with a choice. One of them also decides on items
+//! that are used: [`ApproxLru`].
 
+mod approx_lru;
 mod clock;
 mod fifo;
 mod s3fifo;
 
 use tidemark_types::Policy;
+
+pub(crate) use approx_lru::ApproxLru;
 
 /// One of the two queues of segments in a shard's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +77,9 @@ pub(crate) fn rules(policy: Policy, segments: usize, had_small: bool) -> &'stati
         S3FIFO_SEGMENTS_MIN
     };
     match policy {
-        Policy::Fifo => &fifo::Fifo,
+        // The latter also in a shard of few segments, although it measures its log coarsely there: with the clock in its place,
+        // nothing could be said of what it costs.
+        Policy::Fifo | Policy::ApproxLru(_) => &fifo::Fifo,
         Policy::S3Fifo if segments >= bound => &s3fifo::S3Fifo,
         Policy::Clock | Policy::S3Fifo => &clock::Clock,
     }
@@ -82,6 +88,7 @@ pub(crate) fn rules(policy: Policy, segments: usize, had_small: bool) -> &'stati
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemark_types::LogShare;
 
     #[test]
     fn small_shards_use_the_clock() {
@@ -92,6 +99,7 @@ mod tests {
             (Policy::S3Fifo, 47, true, false),
             (Policy::Clock, 1000, true, false),
             (Policy::Fifo, 1000, false, false),
+            (Policy::ApproxLru(LogShare::HALF), 1000, true, false),
         ] {
             assert_eq!(
                 rules(policy, segments, had_small).has_ghosts(),

@@ -1,7 +1,8 @@
 //! A shard: one part of a tenant's keys, with its own index and log, used under one short lock.
 //!
 //! This file has what reads, deletes and changes items in place; [`write`] appends, [`evict`] makes room, [`large`] keeps
-//! values outside of the log, [`upkeep`] does what no command waits for, [`sampling`] records what happens to sampled keys.
+//! values outside of the log, [`renew`] copies what is used, [`upkeep`] does what no command waits for, [`sampling`] records
+//! what happens to sampled keys.
 //!
 //! Invariants: every index entry names a live item in a segment of this shard; every item that is not dead has an entry;
 //! the units held are those of the runs in `segments`, `spare`, `index`, `ghosts` and of the values outside of the log,
@@ -13,6 +14,7 @@ mod evict;
 mod ghosts;
 mod large;
 mod pin;
+mod renew;
 mod sampling;
 mod upkeep;
 mod write;
@@ -156,6 +158,7 @@ pub struct Shard {
     /// Of those that replies are being sent from, by a value's first unit.
     outside_pins: HashMap<u32, OutsidePin>,
     next_sequence: u64,
+    next_queued: u64,
     next_token: u64,
     /// Units held in all.
     units: u64,
@@ -204,6 +207,7 @@ impl Shard {
             outside: HashSet::new(),
             outside_pins: HashMap::new(),
             next_sequence: 1,
+            next_queued: 1,
             next_token: 1,
             units: 0,
             counters: Counters::default(),
@@ -449,8 +453,11 @@ impl Shard {
 
     /// Counts a use and shows the item.
     #[inline]
-    fn read(&mut self, slot: Slot, place: u64, now: UnixMs) -> Found<'_> {
+    fn read(&mut self, slot: Slot, mut place: u64, now: UnixMs) -> Found<'_> {
         self.index.count_use(&self.shared.pool.arena, slot);
+        if self.shared.copies_used() {
+            place = self.renew(slot, place, now);
+        }
         let found = self.found(place);
         let second = second_of(now);
         if !found.was_used || second.wrapping_sub(found.accessed) >= ACCESS_NOTE_SECONDS {
@@ -536,6 +543,13 @@ impl Shard {
         let (db, expires) = (item.db() as usize, item.expiry().is_some());
         self.databases[db].items -= 1;
         self.databases[db].expiring -= u64::from(expires);
+    }
+
+    /// Puts a segment at a queue's newest end.
+    fn enqueue(&mut self, queue: Queue, id: SegmentId) {
+        self.segments[id].queued = self.next_queued;
+        self.next_queued += 1;
+        self.queues[queue as usize].push_back(id);
     }
 
     fn queue_units_mut(&mut self, queue: Queue) -> &mut u64 {

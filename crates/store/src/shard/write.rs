@@ -130,7 +130,11 @@ impl Shard {
             if self.enter(key, draft, place) {
                 self.counters.sets += 1;
                 if self.is_sampled(key) {
-                    let kind = if old.is_some() { SampleKind::Overwrite } else { SampleKind::Fill };
+                    let kind = if old.is_some() {
+                        SampleKind::Overwrite
+                    } else {
+                        SampleKind::Fill
+                    };
                     self.sample_item(kind, key, place, now);
                 }
                 self.tend_index();
@@ -305,22 +309,24 @@ impl Shard {
 
     /// Gives a queue an open segment with room for `bytes`, or makes progress towards it. `false` if that is impossible.
     fn open_next(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> bool {
+        if self.open_at_hand(queue, bytes, now) || self.evict_one(now) {
+            return true;
+        }
+        // Nothing can be evicted, so the grant is smaller than a segment of the usual size: any that has room will do.
+        let (least, order) = (order_of(bytes), self.segment_order(bytes));
+        let smaller = (least..order).rev().find_map(|order| self.take_run(order));
+        smaller.map(|run| self.open_in(queue, run, now)).is_some()
+    }
+
+    /// Gives a queue an open segment with room for `bytes`. `false` if it takes an eviction.
+    pub(super) fn open_at_hand(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> bool {
         self.seal(queue);
         if self.reopen(queue, bytes) {
             return true;
         }
         let order = self.segment_order(bytes);
-        if let Some(run) = self.take_spare(order).or_else(|| self.take_run(order)) {
-            self.open_in(queue, run, now);
-            return true;
-        }
-        if self.evict_one(now) {
-            return true;
-        }
-        // Nothing can be evicted, so the grant is smaller than a segment of the usual size: any that has room will do.
-        let least = order_of(bytes);
-        let smaller = (least..order).rev().find_map(|order| self.take_run(order));
-        smaller.map(|run| self.open_in(queue, run, now)).is_some()
+        let run = self.take_spare(order).or_else(|| self.take_run(order));
+        run.map(|run| self.open_in(queue, run, now)).is_some()
     }
 
     fn open_in(&mut self, queue: Queue, run: Run, now: UnixMs) {
@@ -330,9 +336,11 @@ impl Shard {
             state: State::Open,
             used_bytes: 0,
             live_bytes: 0,
+            left_bytes: 0,
             outside_units: 0,
             pins: 0,
             sequence: self.next_sequence,
+            queued: 0,
             opened: now,
             expiries: None,
         };
@@ -380,7 +388,7 @@ impl Shard {
             self.expiries.push(std::cmp::Reverse((at, sequence, id)));
         }
         let is_unfilled = segment.room_bytes() >= segment.run.bytes() / UNFILLED_FRACTION;
-        self.queues[queue as usize].push_back(id);
+        self.enqueue(queue, id);
         if live == 0 {
             self.free_sealed(id);
         } else if mostly_dead {
@@ -411,7 +419,7 @@ impl Shard {
             self.segments[id].queue = Queue::Main;
             *self.queue_units_mut(Queue::Small) -= units;
             *self.queue_units_mut(Queue::Main) += units;
-            self.queues[Queue::Main as usize].push_back(id);
+            self.enqueue(Queue::Main, id);
         }
     }
 
