@@ -189,7 +189,7 @@ impl<'a> Chart<'a> {
         shapes.push(words(At { x: 16.0, y: 48.0 }, what, Align::Start));
         let mut x = LEFT;
         let other = self.compares().then_some(("lru", Ink::Other));
-        for (name, ink) in std::iter::once((self.report.policy, Ink::Curve)).chain(other) {
+        for (name, ink) in std::iter::once((self.report.policy.as_str(), Ink::Curve)).chain(other) {
             let y = TOP - 16.0;
             shapes.push(Shape::Line {
                 through: vec![At { x, y }, At { x: x + 26.0, y }],

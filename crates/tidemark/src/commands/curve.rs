@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// How the trace is written, where its name does not tell
     #[arg(long, value_name = "F")]
     format: Option<Format>,
-    /// What is evicted: lru, fifo, clock or s3fifo
+    /// What is evicted: lru, fifo, clock, s3fifo or approx-lru:SHARE
     #[arg(long, default_value_t, value_name = "P")]
     policy: Eviction,
     /// Follow every object, whatever memory that takes (about 100 bytes each)
