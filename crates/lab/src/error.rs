@@ -118,6 +118,9 @@ pub enum Error {
     /// The system does not give what is needed to wait for sockets.
     #[error("can not wait for connections: {0}")]
     Poll(io::Error),
+    /// The system does not give what a cache in this process needs.
+    #[error("can not make a cache in this process: {0}")]
+    Cache(io::Error),
     /// A program that an experiment needs did not start, or not well.
     #[error("{program}: {reason}")]
     Program {

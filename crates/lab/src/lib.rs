@@ -2,7 +2,8 @@
 //! simulated caches that say what a hit ratio should be.
 //!
 //! Invariant: everything random follows from a seed, and nothing here knows how the server works inside: it is talked to
-//! through sockets, in its clients' protocols, and each of its answers is checked.
+//! through sockets, in its clients' protocols, and each of its answers is checked. An experiment that needs no server uses
+//! the store as any program can.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Point, Report, Series, Target};
+use super::report::{Bound, Point, Report, Series, Target};
 use super::{Experiment, Machine, Spread};
 
 /// A figure as people write it: thousands apart, no digits that measure nothing.
@@ -117,12 +117,19 @@ fn in_order<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
 
 /// What was to be reached, and whether it was.
 pub(super) fn targets(targets: &[Target]) -> String {
-    let mut rows = vec![["target", "found", "at most", ""].map(str::to_owned).to_vec()];
+    let all_at_most = targets.iter().all(|target| target.bound == Bound::AtMost);
+    let head = if all_at_most { Bound::AtMost.words() } else { "limit" };
+    let mut rows = vec![["target", "found", head, ""].map(str::to_owned).to_vec()];
     for target in targets {
+        let limit = figure(target.limit);
         rows.push(vec![
             target.name.clone(),
             figure(target.value),
-            figure(target.limit),
+            if all_at_most {
+                limit
+            } else {
+                format!("{} {limit}", target.bound.words())
+            },
             if target.met { "met" } else { "**missed**" }.into(),
         ]);
     }
@@ -210,6 +217,21 @@ mod tests {
         ] {
             assert_eq!(figure(value), text);
         }
+    }
+
+    #[test]
+    fn limits_are_named_where_they_differ() {
+        let most = Target::at_most("a", 0.1, 0.2);
+        let least = Target::at_least("b", 0.1, 0.2);
+        assert_eq!(
+            targets(std::slice::from_ref(&most)),
+            "| target | found | at most |  |\n|---|---:|---:|---:|\n| a | 0.100 | 0.200 | met |\n"
+        );
+        assert_eq!(
+            targets(&[most, least]),
+            "| target | found | limit |  |\n|---|---:|---:|---:|\n| a | 0.100 | at most 0.200 | met |\n\
+             | b | 0.100 | at least 0.200 | **missed** |\n"
+        );
     }
 
     #[test]
