@@ -95,7 +95,7 @@ fn work(store: &Arc<TenantStore>, thread: u64, operations: u64, clock: &AtomicU6
 }
 
 fn any_policy(random: u64) -> Policy {
-    let share = LogShare::from_thousandths((random >> 32) as u16 % 1001).unwrap();
+    let share = LogShare::from_thousandths((random >> 32) as u16 % 1001).unwrap_or(LogShare::HALF);
     match Policy::PLAIN.get(random as usize % 6) {
         Some(plain) => *plain,
         None => Policy::ApproxLru(share),

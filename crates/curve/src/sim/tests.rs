@@ -135,9 +135,9 @@ fn room_for_nine_in_ten(eviction: Eviction, (requests, warm_up): &(Vec<u64>, usi
     while low < high {
         let middle = (low + high) / 2;
         if is_enough(&middle) {
-            high = middle
+            high = middle;
         } else {
-            low = middle + 1
+            low = middle + 1;
         }
     }
     high as f64

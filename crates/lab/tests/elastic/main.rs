@@ -8,3 +8,4 @@ mod infeasible;
 mod many;
 mod scene;
 mod unsteady;
+mod tmpx;
