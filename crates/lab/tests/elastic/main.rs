@@ -8,4 +8,3 @@ mod infeasible;
 mod many;
 mod scene;
 mod unsteady;
-mod tmpx;
