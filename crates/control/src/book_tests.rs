@@ -165,6 +165,22 @@ fn a_quiet_second_costs_no_headroom() {
 }
 
 #[test]
+fn who_was_only_made_smaller_does_not_want_more() {
+    let mut scene = Scene::new(1);
+    scene.data_plane.set_demand("t0", 300 * MIB);
+    scene.seconds(2);
+    scene.data_plane.fall_silent("t0");
+    scene.pass(Duration::from_secs(5));
+    scene.change(0, |record| record.settings.cap_bytes = Some(100 * MIB));
+    scene.seconds(1);
+    assert_eq!(scene.plan_of(0).1, 100 * MIB, "it evicted");
+    scene.change(0, |record| record.settings.cap_bytes = None);
+    scene.seconds(1);
+    let granted_mib = scene.plan_of(0).0.grant_bytes / MIB;
+    assert!(granted_mib < 110, "{granted_mib}");
+}
+
+#[test]
 fn a_plan_names_only_what_changed_and_says_all_of_it() {
     let mut scene = Scene::new(5);
     let mut changed = record(3);

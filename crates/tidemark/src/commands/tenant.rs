@@ -38,6 +38,7 @@ Examples:
   tidemark tenant show shop
   tidemark tenant show shop --moves         when its memory changed, why, and what came of it
   tidemark tenant show shop --curve         what more or less memory would change
+  tidemark tenant show shop --curve --svg curve.svg --png curve.png
   tidemark tenant show shop --moves --json";
 const LIST_EXAMPLES: &str = "Examples:\n  tidemark tenant list\n  tidemark tenant list --json";
 const SET_EXAMPLES: &str = "\
@@ -121,7 +122,7 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
     let client = args.client.client(data)?;
     match &args.command {
         Command::Create { name, settings } => create(&client, name, settings, json),
-        Command::Show { name, what } => what.run(&client, &path(name), json),
+        Command::Show { name, what } => what.run(&client, name.as_str(), &path(name), json),
         Command::List => show::all(&client.get(TENANTS)?, json),
         Command::Set { name, settings } => {
             let body = settings.body()?;

@@ -126,6 +126,8 @@ fn a_goal_is_set_and_what_became_of_the_memory_is_shown() {
     let output = server.run(&["tenant", "show", "default", "--curve"]);
     assert!(stdout(&output).starts_with("BYTES"), "{}", stdout(&output));
     assert!(stderr(&output).contains("standard error"), "{}", stderr(&output));
+    let lonely = server.run(&["tenant", "show", "default", "--svg", "x.svg"]);
+    assert_eq!(lonely.status.code(), Some(USAGE), "{}", stderr(&lonely));
     let both = server.run(&["tenant", "show", "default", "--curve", "--moves"]);
     assert_eq!(both.status.code(), Some(USAGE));
     let (_, log, _) = server.stop();

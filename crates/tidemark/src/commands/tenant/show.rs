@@ -1,8 +1,14 @@
 //! `tidemark tenant show | list`: tenants, the moves of a grant, a curve; for people or as JSON.
 
-use serde_json::{Value, json};
+use std::path::PathBuf;
 
+use serde_json::{Value, json};
+use tidemark_curve::{Curve, Point};
+use tidemark_lab::curve::{Chart, PointReport, Report};
+
+use super::super::curve::draw;
 use crate::client::Client;
+use crate::failure::Failure;
 use crate::output::{Field, Form, columns, list, note, print};
 
 const COLUMNS: [Field; 11] = [
@@ -73,7 +79,7 @@ const CURVE: [Field; 6] = [
 ];
 
 /// What of a tenant is shown.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct ShowArgs {
     /// When its memory changed, why, and the hit ratios predicted and measured
     #[arg(long, conflicts_with = "curve")]
@@ -81,19 +87,77 @@ pub(super) struct ShowArgs {
     /// Its miss ratio at every size, as it is estimated now
     #[arg(long)]
     curve: bool,
+    /// Draw the curve as SVG
+    #[arg(long, value_name = "FILE", requires = "curve")]
+    svg: Option<PathBuf>,
+    /// Draw the curve as PNG
+    #[arg(long, value_name = "FILE", requires = "curve")]
+    png: Option<PathBuf>,
 }
 
 impl ShowArgs {
-    /// Asks about the tenant at `path` of the API and prints the answer.
-    pub(super) fn run(self, client: &Client, path: &str, json: bool) -> anyhow::Result<()> {
+    /// Asks about the tenant `name`, at `path` of the API, and prints the answer.
+    pub(super) fn run(&self, client: &Client, name: &str, path: &str, json: bool) -> anyhow::Result<()> {
         if self.moves {
             moves(&client.get(&format!("{path}/moves"))?, json)
         } else if self.curve {
-            curve(&client.get(&format!("{path}/curve"))?, json)
+            let answer = client.get(&format!("{path}/curve"))?;
+            self.draw(name, &answer)?;
+            curve(&answer, json)
         } else {
             one(&client.get(path)?, json)
         }
     }
+
+    fn draw(&self, name: &str, answer: &Value) -> anyhow::Result<()> {
+        if self.svg.is_none() && self.png.is_none() {
+            return Ok(());
+        }
+        let report =
+            report(answer).ok_or_else(|| Failure::failed("nothing is known of its curve yet: nothing is drawn"))?;
+        draw(&Chart::live(name, &report), self.svg.as_deref(), self.png.as_deref())
+    }
+}
+
+/// From here on a curve is worth drawing: below, nearly all is missed.
+const FALLS_BELOW: f64 = 0.99;
+
+/// The curve of an answer, with marks at its ends and at the sizes that it tells of; `None` without points. How uncertain
+/// each point is, the answer does not tell.
+fn report(answer: &Value) -> Option<Report> {
+    let point = |point: &Value| {
+        Some(Point {
+            bytes: point["bytes"].as_u64()?,
+            miss_ratio: point["miss_ratio"].as_f64()?,
+            standard_error: 0.0,
+        })
+    };
+    let curve = Curve::through(array(answer, "/points").iter().filter_map(point));
+    // The first corner is at no memory, which has no place on the axis.
+    let (last, before) = curve.points().get(1..)?.split_last()?;
+    let falls = |point: &&Point| point.miss_ratio < FALLS_BELOW;
+    let (first, last) = (before.iter().find(falls).unwrap_or(last).bytes, last.bytes);
+    let told = ["now_bytes", "goal_bytes"].map(|field| answer[field].as_u64());
+    let mut sizes: Vec<u64> = told.into_iter().flatten().chain([first, last]).collect();
+    sizes.retain(|bytes| *bytes > 0);
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mark = |bytes: &u64| PointReport {
+        bytes: *bytes,
+        miss_ratio: curve.at(*bytes).miss_ratio,
+        standard_error: None,
+    };
+    Some(Report {
+        requests: answer["requests"].as_u64().unwrap_or_default(),
+        points: sizes.iter().map(mark).collect(),
+        policy: answer["policy"].as_str().unwrap_or_default().to_owned(),
+        objects: 0,
+        distinct_bytes: last,
+        sampled_objects: None,
+        skew: None,
+        lru: curve.clone(),
+        curve,
+    })
 }
 
 /// One tenant.
@@ -160,5 +224,37 @@ mod tests {
             "BYTES    SIZE     MISS RATIO  HIT RATIO\n1048576  1.0 MiB  25.00 %     75.00 %"
         );
         assert!(array(&json!({}), "/points").is_empty());
+    }
+
+    #[test]
+    fn a_curve_is_drawn_with_marks_where_the_tenant_is_and_where_its_goal_is() {
+        let answer = json!({
+            "requests": 5000,
+            "points": [
+                {"bytes": 0, "miss_ratio": 1.0},
+                {"bytes": 9, "miss_ratio": 0.999},
+                {"bytes": 1 << 20, "miss_ratio": 0.5},
+                {"bytes": 4 << 20, "miss_ratio": 0.1},
+            ],
+            "now_bytes": 2 << 20, "goal_bytes": 4 << 20, "policy": "clock", "standard_error": 0.01,
+        });
+        let report = report(&answer).unwrap();
+        let marks: Vec<_> = report.points.iter().map(|point| point.bytes >> 20).collect();
+        assert_eq!(
+            (marks, report.requests, report.policy.as_str()),
+            (vec![1, 2, 4], 5000, "clock")
+        );
+        let svg = Chart::live("shop", &report).picture().svg();
+        for part in ["Miss ratio of shop", "5,000 gets, estimated", "clock"] {
+            assert!(svg.contains(part), "{part}");
+        }
+        assert!(!svg.contains("lru"), "there is nothing to compare with");
+        for nothing in [
+            json!({}),
+            json!({"points": []}),
+            json!({"points": [{"bytes": 0, "miss_ratio": 1.0}]}),
+        ] {
+            assert!(super::report(&nothing).is_none(), "{nothing}");
+        }
     }
 }
