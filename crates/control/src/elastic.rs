@@ -103,7 +103,13 @@ impl Elastic {
     }
 
     /// What the tenant should hold for its goal.
-    pub(crate) fn wants(&mut self, now: UnixMs, hit_ratio: HitRatio, remembered_bytes: u64, holding: Holding) -> Wanted {
+    pub(crate) fn wants(
+        &mut self,
+        now: UnixMs,
+        hit_ratio: HitRatio,
+        remembered_bytes: u64,
+        holding: Holding,
+    ) -> Wanted {
         let goal = match &mut self.goal {
             Some(goal) if goal.hit_ratio == hit_ratio => goal,
             goal => goal.insert(Goal {

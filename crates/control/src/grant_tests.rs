@@ -207,7 +207,10 @@ fn a_goal_gets_what_it_needs_and_no_more() {
         ),
         (
             "nothing of a neighbour's beyond an equal share for what can not be reached",
-            vec![with_goal(900, false, holder(all_mib / 2, true)), holder(all_mib / 2, true)],
+            vec![
+                with_goal(900, false, holder(all_mib / 2, true)),
+                holder(all_mib / 2, true),
+            ],
             vec![all_mib / 2, all_mib / 2],
         ),
         (
@@ -251,16 +254,18 @@ fn any_holder() -> impl Strategy<Value = Holder> {
     let need = (size(), any::<bool>()).prop_map(|(bytes, claims)| GoalNeed { bytes, claims });
     let goal = prop::option::of(need);
     (size(), cap, grant, size(), flags, goal).prop_map(
-        |(floor_bytes, cap_bytes, grant_bytes, usage_bytes, (wants_more, is_full, inflow_bytes, shards), goal)| Holder {
-            floor_bytes,
-            cap_bytes,
-            goal,
-            grant_bytes,
-            usage_bytes,
-            shards,
-            wants_more,
-            is_full,
-            inflow_bytes,
+        |(floor_bytes, cap_bytes, grant_bytes, usage_bytes, (wants_more, is_full, inflow_bytes, shards), goal)| {
+            Holder {
+                floor_bytes,
+                cap_bytes,
+                goal,
+                grant_bytes,
+                usage_bytes,
+                shards,
+                wants_more,
+                is_full,
+                inflow_bytes,
+            }
         },
     )
 }

@@ -16,6 +16,8 @@ use crate::window::{Count, Measured};
 const WINDOW_GETS: u64 = 10_000;
 const WINDOW_MIN: Duration = Duration::from_secs(5);
 const WINDOW_MAX: Duration = Duration::from_secs(5 * 60);
+/// A window that gives no reason for a move goes on for this long: the longer it is, the smaller a miss it shows.
+const WINDOW_CALM: Duration = Duration::from_secs(30);
 /// A curve of fewer gets says nothing.
 const FIT_GETS_MIN: u64 = 2_000;
 /// While each key was asked for less often than this on average, keys that seem to be new may just not have been met yet.
@@ -24,8 +26,10 @@ const YOUNG_GETS_PER_KEY: u64 = 4;
 const BELOW_BEST: f64 = 0.003;
 /// A hit ratio at most this much below the goal meets it.
 const MET_WITHIN: f64 = 0.01;
-/// A miss of the goal by less is left, because the next window would show another: half a thousandth.
+/// A miss of the goal by less is left. A shorter window than this shows more than there is, because gets of one moment
+/// resemble each other, and a size that follows it would swing.
 const DEAD_BAND: f64 = 0.001;
+const DEAD_BAND_WINDOW: Duration = Duration::from_secs(20);
 /// The most that a size grows or shrinks by what was measured alone.
 const GROW_MAX: f64 = 0.25;
 const SHRINK_MAX: f64 = 0.15;
@@ -214,12 +218,21 @@ impl Sizer {
         let is_young = reading.gets.saturating_sub(load.gets) < YOUNG_GETS_PER_KEY.saturating_mul(reading.keys);
         let here = self.here(reading);
         let fit = self.fit(reading, is_young);
-        let closed = self.close_window(count);
-        if let Some(measured) = closed {
-            self.learn(reading, &here, measured, is_full);
+        let measured = self.measure(count);
+        if measured.is_some() {
+            self.measured = measured;
         }
         self.judge(reading, &here, is_young);
-        self.size(reading, &here, fit, closed)
+        let sizing = self.size(reading, &here, fit, measured);
+        let moves = sizing.bytes != reading.grant_bytes;
+        if let Some(measured) = measured.filter(|measured| moves || measured.elapsed >= WINDOW_CALM) {
+            self.window = Some(count);
+            self.learn(reading, &here, measured, is_full);
+            if !moves {
+                self.watch.expect(measured.hit_ratio);
+            }
+        }
+        sizing
     }
 
     fn restart(&mut self, count: Count) {
@@ -245,20 +258,15 @@ impl Sizer {
         self.hold_until = now.plus(self.hold);
     }
 
-    /// The window's measurement, if it is complete; then another one begins.
-    fn close_window(&mut self, count: Count) -> Option<Measured> {
+    /// The window's measurement, if it is long enough to say something.
+    fn measure(&self, count: Count) -> Option<Measured> {
         let measured = count.since(self.window?)?;
         let is_whole = measured.gets >= WINDOW_GETS && measured.elapsed >= WINDOW_MIN;
-        (is_whole || measured.elapsed >= WINDOW_MAX).then(|| {
-            self.window = Some(count);
-            measured
-        })
+        (is_whole || measured.elapsed >= WINDOW_MAX).then_some(measured)
     }
 
     /// Draws from a window what does not depend on the goal.
     fn learn(&mut self, reading: &Reading<'_>, here: &Option<Here>, measured: Measured, is_full: bool) {
-        self.measured = Some(measured);
-        self.watch.expect(measured.hit_ratio);
         let Some(here) = here.filter(|here| is_full && here.slope > LEAST_SLOPE) else {
             return;
         };
@@ -339,7 +347,7 @@ impl Sizer {
             return;
         }
         let since = *self.helpless_since.get_or_insert(reading.now);
-        if reading.now.since(since) >= PATIENCE || (!is_young && !is_at_most) {
+        if reading.now.since(since) >= if is_young { PATIENCE * 2 } else { PATIENCE } {
             self.state = GoalState::Infeasible;
             self.best = Some(if is_at_most { measured.hit_ratio } else { best });
         }
@@ -350,7 +358,7 @@ impl Sizer {
         reading: &Reading<'_>,
         here: &Option<Here>,
         fit: Option<Fit>,
-        closed: Option<Measured>,
+        measured: Option<Measured>,
     ) -> Sizing {
         let stay = Sizing {
             bytes: reading.grant_bytes.max(self.start_bytes).min(reading.most_bytes),
@@ -365,18 +373,20 @@ impl Sizer {
         {
             return self.resize(reading, fit.bytes, Some(fit.predicted));
         }
-        let (Some(measured), Some(here)) = (closed, here) else {
+        let (Some(measured), Some(here)) = (measured, here) else {
             return stay;
         };
         let missed = reading.goal - measured.hit_ratio;
         // What was measured at a size knows better than the curve whether it is enough.
         self.is_fitting &= !is_full && missed > 0.0;
         self.start_bytes = if self.is_fitting { self.start_bytes } else { 0 };
-        if missed.abs() <= DEAD_BAND.max(2.0 * measured.standard_error) {
+        let shortness = DEAD_BAND_WINDOW.as_secs_f64() / measured.elapsed.as_secs_f64();
+        if missed.abs() <= (DEAD_BAND * shortness.max(1.0)).max(2.0 * measured.standard_error) {
             return stay;
         }
         let bytes = if missed > 0.0 && self.state == GoalState::Infeasible {
-            self.useful(reading).map_or(reading.grant_bytes, |useful| self.released(reading, useful))
+            self.useful(reading)
+                .map_or(reading.grant_bytes, |useful| self.released(reading, useful))
         } else if missed > 0.0 {
             self.grown(reading, here, fit, missed)
         } else {

@@ -103,13 +103,7 @@ impl Connection {
 
     /// Adds a request to store a value that `write` appends, for good or for a time.
     #[inline]
-    pub fn set(
-        &mut self,
-        key: &[u8],
-        size_bytes: usize,
-        lifetime: Option<Duration>,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
+    pub fn set(&mut self, key: &[u8], size_bytes: usize, lifetime: Option<Duration>, write: impl FnOnce(&mut Vec<u8>)) {
         self.protocol.write_set(key, size_bytes, lifetime, &mut self.out, write);
     }
 

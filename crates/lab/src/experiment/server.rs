@@ -211,12 +211,7 @@ pub(super) fn tidemark(stage: &Stage, server: &Server, arguments: &[&str]) -> Re
 }
 
 /// Creates a tenant with these settings and returns its secret.
-pub(super) fn create_tenant(
-    stage: &Stage,
-    server: &Server,
-    name: &str,
-    settings: &[&str],
-) -> Result<String, Error> {
+pub(super) fn create_tenant(stage: &Stage, server: &Server, name: &str, settings: &[&str]) -> Result<String, Error> {
     let arguments = [&["tenant", "create", name], settings, &["--json"]].concat();
     let created = tidemark_json(stage, server, &arguments)?;
     let secret = created["secret"].as_str();

@@ -63,7 +63,10 @@ impl Lifetimes {
         const ROUNDED: f64 = 1e-9;
         let shares: Vec<_> = shares.into_iter().collect();
         let total: f64 = shares.iter().map(|(share, _)| share).sum();
-        let wrong = shares.iter().map(|(share, _)| *share).find(|share| !(0.0..=1.0).contains(share));
+        let wrong = shares
+            .iter()
+            .map(|(share, _)| *share)
+            .find(|share| !(0.0..=1.0).contains(share));
         match wrong.or_else(|| (total > 1.0 + ROUNDED).then_some(total)) {
             Some(given) => Err(WorkloadError::Parameter {
                 flag: "a lifetime's share of the sets",

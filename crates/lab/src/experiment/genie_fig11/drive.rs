@@ -95,9 +95,7 @@ pub(super) fn drive(context: &Context, demands: &[(Demand, f64)], gets_per_secon
         };
         let stages = run();
         stop.store(true, Ordering::Relaxed);
-        let courses = watching
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let courses = watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok(Driven {
             courses: courses?,
             stages: stages?,
