@@ -35,11 +35,13 @@ impl Shard {
     /// Whether more than the share of the log is newer than what is at `place`.
     fn is_to_be_copied(&self, share: LogShare, place: u64) -> bool {
         let segment = &self.segments[SegmentId(self.shared.pool.owner(place))];
+        if segment.state == State::Open && segment.queue == Queue::Main {
+            return false;
+        }
         // A log that can still grow is as long as it can be: while nothing has to go, nothing need be copied.
         let log = self.segments.len() + self.segments_at_hand();
         let policy = ApproxLru::new(share, log);
         match (segment.state, segment.queue) {
-            (State::Open, Queue::Main) => false,
             (State::Sealed, Queue::Main) => {
                 let queue = &self.queues[Queue::Main as usize];
                 let behind = usize::from(self.open[Queue::Main as usize].is_some());
@@ -47,7 +49,7 @@ impl Shard {
                 first_kept.is_none_or(|&id| segment.queued < self.segments[id].queued)
             }
             // What another policy put into the small queue goes before all that is in the main one.
-            (State::Open | State::Sealed, Queue::Small) => policy.copies(self.segments.len() - 1),
+            (State::Open | State::Sealed, _) => policy.copies(self.segments.len() - 1),
             // What is being emptied goes even if the log can grow again.
             (State::Victim | State::Detached, _) => policy.copies(log - 1),
         }
