@@ -23,7 +23,8 @@ impl Shard {
             return place;
         }
         let bytes = self.item(place).bytes();
-        // A read evicts nothing for itself. Only writes make the log move on where nothing is at hand, and they make room.
+        // Evictions run ahead of copies as they do of writes. Where they did not, the next write makes room; until then nothing
+        // goes, and nothing need be copied.
         let Some(new_place) = self.append_at_hand(Queue::Main, bytes, now) else {
             return place;
         };
