@@ -23,7 +23,8 @@ impl Shard {
             return place;
         }
         let bytes = self.item(place).bytes();
-        // A read evicts nothing for itself. Only writes make the log move on where nothing is at hand, and they make room.
+        // Evictions run ahead of copies as they do of writes. Where they did not, the next write makes room; until then nothing
+        // goes, and nothing need be copied.
         let Some(new_place) = self.append_at_hand(Queue::Main, bytes, now) else {
             return place;
         };
@@ -35,11 +36,13 @@ impl Shard {
     /// Whether more than the share of the log is newer than what is at `place`.
     fn is_to_be_copied(&self, share: LogShare, place: u64) -> bool {
         let segment = &self.segments[SegmentId(self.shared.pool.owner(place))];
+        if segment.state == State::Open && segment.queue == Queue::Main {
+            return false;
+        }
         // A log that can still grow is as long as it can be: while nothing has to go, nothing need be copied.
         let log = self.segments.len() + self.segments_at_hand();
         let policy = ApproxLru::new(share, log);
         match (segment.state, segment.queue) {
-            (State::Open, Queue::Main) => false,
             (State::Sealed, Queue::Main) => {
                 let queue = &self.queues[Queue::Main as usize];
                 let behind = usize::from(self.open[Queue::Main as usize].is_some());
@@ -47,7 +50,7 @@ impl Shard {
                 first_kept.is_none_or(|&id| segment.queued < self.segments[id].queued)
             }
             // What another policy put into the small queue goes before all that is in the main one.
-            (State::Open | State::Sealed, Queue::Small) => policy.copies(self.segments.len() - 1),
+            (State::Open | State::Sealed, _) => policy.copies(self.segments.len() - 1),
             // What is being emptied goes even if the log can grow again.
             (State::Victim | State::Detached, _) => policy.copies(log - 1),
         }

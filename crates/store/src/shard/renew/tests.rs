@@ -197,6 +197,57 @@ fn while_there_is_room_nothing_is_copied() {
 }
 
 #[test]
+fn reads_alone_move_the_log_on() {
+    let cache = Cache::new(approx_lru(500), MIB);
+    (0..6000).for_each(|number| cache.put(number));
+    let before = cache.counters().evicted;
+    // Of every segment of the older half, half is copied; for three segments of copies, three have to go.
+    let hits = (0..6000).step_by(2).filter(|number| cache.get(*number)).count();
+    assert!(hits > (SEGMENTS - 2) / 2 * SEGMENT_ITEMS, "{hits} hits");
+    let evicted = (cache.counters().evicted - before) as usize;
+    assert!(evicted > SEGMENT_ITEMS, "{evicted} items were evicted");
+    assert!(cache.dead_ratio() > 0.1, "{} of the memory is dead", cache.dead_ratio());
+    cache.audit();
+}
+
+#[test]
+fn a_segment_of_nothing_but_dead_copies_goes_at_once() {
+    let cache = Cache::new(approx_lru(0), MIB);
+    (0..4400).for_each(|number| cache.put(number));
+    let before = cache.counters().evicted;
+    for _ in 0..20 {
+        assert!((4000..4400).all(|number| cache.get(number)));
+    }
+    // Twenty times four hundred copies have passed through two or three segments.
+    let evicted = (cache.counters().evicted - before) as usize;
+    assert!(evicted <= 3 * SEGMENT_ITEMS, "{evicted} items were evicted");
+    cache.audit();
+}
+
+#[test]
+fn what_is_being_emptied_is_copied_whatever_room_there_is() {
+    for grant_bytes in [MIB, 4 * MIB] {
+        let cache = Cache::new(approx_lru(900), MIB);
+        // The first segment is being emptied, from its beginning on.
+        let mut next = 0;
+        while cache.counters().evicted == 0 {
+            cache.put(next);
+            next += 1;
+        }
+        let last_of_first = SEGMENT_ITEMS as u64 - 1;
+        cache.store.set_grant(grant_bytes, 0);
+        assert!(cache.get(last_of_first));
+        cache.store.set_grant(MIB, 0);
+        (next..next + 400).for_each(|number| cache.put(number));
+        assert!(
+            cache.holds(last_of_first) && !cache.holds(last_of_first - 1),
+            "{grant_bytes}"
+        );
+        cache.audit();
+    }
+}
+
+#[test]
 fn where_there_is_no_room_a_hit_is_a_hit() {
     let cache = Cache::new(approx_lru(500), MIB);
     let mut pins = Vec::new();
@@ -227,8 +278,10 @@ fn where_there_is_no_room_a_hit_is_a_hit() {
 #[test]
 fn without_a_grant_no_read_asks_for_one() {
     let cache = Cache::new(approx_lru(0), MIB);
-    (0..4000).for_each(|number| cache.put(number));
+    // Whole segments, so that a copy would need a new one.
+    let count = 13 * SEGMENT_ITEMS as u64;
+    (0..count).for_each(|number| cache.put(number));
     cache.store.set_grant(0, MIB);
-    assert!((0..4000).all(|number| cache.holds(number) == cache.get(number)));
+    assert!((0..count).all(|number| cache.get(number)));
     assert_eq!(cache.store.grant_bytes(), 0);
 }
