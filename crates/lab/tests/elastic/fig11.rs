@@ -42,6 +42,7 @@ fn check(number: u32, load: &Load, course: &Course, view: &TenantView, standing:
     let policy: Policy = view.policy_in_force.parse().unwrap();
     let question = Question {
         load: load.clone(),
+        is_warm: false,
         policy,
         overhead_bytes: overhead_bytes(standing, load),
         requests: 10 * load.workload.keys,

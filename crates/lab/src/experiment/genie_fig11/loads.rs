@@ -15,6 +15,9 @@ pub(super) struct Demand {
     pub(super) goal: f64,
     /// Whether some keys are much more popular than others.
     pub(super) is_skewed: bool,
+    /// Whether every key is stored once before, as after days of such a load; what minutes would have to find out otherwise
+    /// is which of the rare keys were never asked for yet.
+    pub(super) is_warm: bool,
     /// How long it lasts at least.
     pub(super) seconds: f64,
     /// What can say the lifetimes that it has.
@@ -38,7 +41,7 @@ impl Scale {
             Self {
                 gets_per_second: 20_000.0,
                 fewer: 50,
-                seconds: Some(25.0),
+                seconds: Some(20.0),
             }
         } else {
             Self {
@@ -81,6 +84,7 @@ pub(super) fn demands(scale: Scale, seed: u64) -> Result<Vec<Vec<Demand>>, Workl
         is_skewed: shape.alpha > 0.0,
         workload: workload(shape, scale, seed),
         goal: 0.9,
+        is_warm: false,
         seconds: scale.seconds.unwrap_or(300.0),
         protocol: Protocol::Memcached,
     };
@@ -115,8 +119,9 @@ fn cluster24(scale: Scale, seed: u64) -> Result<Demand, WorkloadError> {
         workload,
         goal: 0.99,
         is_skewed: true,
+        is_warm: true,
         // One get in a hundred misses: memory fills slowly.
-        seconds: scale.seconds.unwrap_or(900.0),
+        seconds: scale.seconds.unwrap_or(600.0),
         protocol: Protocol::Redis,
     })
 }
@@ -134,7 +139,8 @@ fn cluster48(scale: Scale, seed: u64) -> Result<Demand, WorkloadError> {
         workload,
         goal: 0.7,
         is_skewed: true,
-        seconds: scale.seconds.unwrap_or(480.0),
+        is_warm: true,
+        seconds: scale.seconds.unwrap_or(300.0),
         protocol: Protocol::Redis,
     })
 }

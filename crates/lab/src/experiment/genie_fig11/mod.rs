@@ -40,8 +40,8 @@ The server has one worker on one core; the load has the other core.",
 
 /// What the default policy is until another one does better, and what the oracle simulates.
 const POLICY: Policy = Policy::S3Fifo;
-/// A load without keys that are asked for once and without lifetimes is in balance after so many requests per key.
-const BALANCED_REQUESTS_PER_KEY: u64 = 16;
+/// The simulation of a load is in balance after so many requests per key.
+const BALANCED_REQUESTS_PER_KEY: u64 = 64;
 /// How long is judged at least.
 const JUDGED_SECONDS: f64 = 60.0;
 
@@ -100,14 +100,10 @@ fn prepare(context: &Context, demand: Demand, scale: Scale, gets_per_second: f64
         workload,
     };
     let in_time = (demand.seconds * load.rate) as u64;
-    let is_steady = load.workload.lifetimes.is_empty() && load.workload.fresh_ratio == 0.0;
-    let requests = if is_steady {
-        in_time.min(BALANCED_REQUESTS_PER_KEY * load.workload.keys)
-    } else {
-        in_time
-    };
+    let requests = in_time.min(BALANCED_REQUESTS_PER_KEY * load.workload.keys);
     let mut question = Question {
         load,
+        is_warm: demand.is_warm,
         policy: POLICY,
         overhead_bytes: 0,
         requests,
