@@ -97,9 +97,9 @@ impl Cache {
         for _ in 0..100 {
             let middle = (low + high) / 2.0;
             if (self.law)(middle) >= goal {
-                high = middle
+                high = middle;
             } else {
-                low = middle
+                low = middle;
             }
         }
         high * OVERHEAD / self.efficiency
