@@ -12,6 +12,7 @@ mod cores;
 mod floor;
 mod genie_fig11;
 mod genie_fig12;
+mod give_back;
 mod info;
 mod machine;
 mod markdown;
@@ -58,9 +59,10 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 3] = [
+pub const ALL: [&Experiment; 4] = [
     &genie_fig11::EXPERIMENT,
     &genie_fig12::EXPERIMENT,
+    &give_back::EXPERIMENT,
     &replay_hit_ratio::EXPERIMENT,
 ];
 

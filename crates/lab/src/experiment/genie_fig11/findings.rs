@@ -88,8 +88,16 @@ impl Findings {
                 .push(Target::at_most(format!("{name}: {what}"), value, limit));
         };
         let ratio = own.end_usage_bytes / genie.end_usage_bytes;
-        let of_genie = if found.demand.is_skewed { SKEWED_MAX } else { UNIFORM_MAX };
-        target("windows after T not within a point of the goal", 1.0 - own.near_ratio, 0.0);
+        let of_genie = if found.demand.is_skewed {
+            SKEWED_MAX
+        } else {
+            UNIFORM_MAX
+        };
+        target(
+            "windows after T not within a point of the goal",
+            1.0 - own.near_ratio,
+            0.0,
+        );
         target("dip below the goal when memory is given back", own.dip_ratio, DIP_MAX);
         match found.reach {
             Reach::With(oracle) => {
@@ -189,16 +197,18 @@ impl Findings {
         for (measure, unit, courses) in [("hit ratio", "ratio", hits), ("memory", "MiB", memory)] {
             self.panels
                 .push(panel(&format!("{}: {measure}", found.demand.name), unit, &courses));
-            self.series.extend(courses.into_iter().map(|(name, points)| Series {
-                name: name.into(),
-                measure: format!("{measure} over time"),
-                unit: unit.into(),
-                condition: found.demand.name.into(),
-                x: COURSE.into(),
-                points: points
-                    .into_iter()
-                    .map(|(at, value)| Point::single(format!("{at:.0}"), value))
-                    .collect(),
+            self.series.extend(courses.into_iter().map(|(name, points)| {
+                Series {
+                    name: name.into(),
+                    measure: format!("{measure} over time"),
+                    unit: unit.into(),
+                    condition: found.demand.name.into(),
+                    x: COURSE.into(),
+                    points: points
+                        .into_iter()
+                        .map(|(at, value)| Point::single(format!("{at:.0}"), value))
+                        .collect(),
+                }
             }));
         }
     }
@@ -218,7 +228,11 @@ fn panel(title: &str, unit: &str, courses: &Courses) -> Panel {
     let label = |at: f64| {
         // The first window that begins in a minute, however it was rounded.
         let is_label = at % LABEL_SECONDS < WINDOW_SECONDS / 2.0;
-        if is_label { format!("{:.0}", at / LABEL_SECONDS) } else { String::new() }
+        if is_label {
+            format!("{:.0}", at / LABEL_SECONDS)
+        } else {
+            String::new()
+        }
     };
     let value = |(_, value): &(f64, f64)| Spread::of([*value]);
     Panel {
@@ -305,6 +319,9 @@ mod tests {
         let course = findings.series.iter().find(|series| series.is_course()).unwrap();
         assert_eq!((course.points.len(), &course.points[1].x[..]), (18, "10"));
         let tables = markdown::tables(&findings.series);
-        assert!(!tables.contains("over time") && tables.contains("Memory at the end"), "{tables}");
+        assert!(
+            !tables.contains("over time") && tables.contains("Memory at the end"),
+            "{tables}"
+        );
     }
 }

@@ -186,7 +186,13 @@ mod tests {
         for quick in [false, true] {
             let scale = Scale::of(quick);
             let demands = demands(scale, 1).unwrap();
-            let count = |skewed| demands.iter().flatten().filter(|demand| demand.is_skewed == skewed).count();
+            let count = |skewed| {
+                demands
+                    .iter()
+                    .flatten()
+                    .filter(|demand| demand.is_skewed == skewed)
+                    .count()
+            };
             assert_eq!((count(true), count(false)), (3, 2));
             for demand in demands.iter().flatten() {
                 demand.workload.key_text().unwrap();

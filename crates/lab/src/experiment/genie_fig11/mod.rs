@@ -80,7 +80,10 @@ fn run(context: &Context) -> Result<Outcome, Error> {
             .into_iter()
             .map(|demand| prepare(context, demand, scale, rate))
             .collect::<Result<Vec<Prepared>, Error>>()?;
-        let loads: Vec<(Demand, f64)> = prepared.iter().map(|load| (load.demand.clone(), load.seconds)).collect();
+        let loads: Vec<(Demand, f64)> = prepared
+            .iter()
+            .map(|load| (load.demand.clone(), load.seconds))
+            .collect();
         let driven = drive(context, &loads, rate)?;
         findings.add(judge(prepared, &driven), &driven.courses);
         rates.push(rate);
