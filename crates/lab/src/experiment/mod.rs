@@ -13,6 +13,7 @@ mod floor;
 mod genie_fig11;
 mod genie_fig12;
 mod genie_fig7;
+mod give_back;
 mod info;
 mod look_aside;
 mod machine;
@@ -60,10 +61,11 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 4] = [
+pub const ALL: [&Experiment; 5] = [
     &genie_fig7::EXPERIMENT,
     &genie_fig11::EXPERIMENT,
     &genie_fig12::EXPERIMENT,
+    &give_back::EXPERIMENT,
     &replay_hit_ratio::EXPERIMENT,
 ];
 

@@ -37,6 +37,8 @@ const TRIAL_SECONDS: f64 = 3.0;
 /// What is tried next is this part of what could be done.
 const NEXT_TRIAL: f64 = 0.8;
 const TRIALS: usize = 8;
+/// A measurement follows the storing of keys; this one is none.
+const STORED_SECONDS: f64 = 0.01;
 
 /// What came of loads that followed each other.
 pub(super) struct Driven {
@@ -133,6 +135,9 @@ impl<'c> Scene<'c> {
 
     fn stage(&self, demand: &Demand, (gets_per_second, seconds): (f64, f64), began: Instant) -> Result<Stage, Error> {
         let options = self.options(demand, gets_per_second, seconds)?;
+        if demand.is_warm {
+            self.store_all(demand, &options)?;
+        }
         let goal = demand.goal.to_string();
         for (name, _) in TENANTS {
             let set = ["tenant", "set", name, "--hit-ratio", &goal];
@@ -150,6 +155,27 @@ impl<'c> Scene<'c> {
             to: from + seconds,
             states: [self.state(0)?, self.state(1)?],
         })
+    }
+
+    /// Stores every key of both tenants, while they have no goal: what is free is theirs.
+    fn store_all(&self, demand: &Demand, options: &Options) -> Result<(), Error> {
+        self.context.tell(&format!("{}: storing every key", demand.name));
+        for (name, _) in TENANTS {
+            let set = ["tenant", "set", name, "--hit-ratio", "none"];
+            tidemark(&self.context.stage, &self.server, &set)?;
+        }
+        let storing = Options {
+            preload: true,
+            rate: None,
+            burst: 1,
+            seconds: STORED_SECONDS,
+            ..options.clone()
+        };
+        let report = bench::run(&storing, &mut |_| {})?;
+        if report.preload_errors > 0 {
+            return Err(self.server.process.failure("not every key was stored"));
+        }
+        Ok(())
     }
 
     /// What a tenant says of its goal.
