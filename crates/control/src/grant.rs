@@ -20,11 +20,12 @@ const TRANSFER_PER_INFLOW: u64 = 4;
 const HEADROOM_DIVISOR: u64 = 16;
 /// The least such headroom.
 const MIN_HEADROOM_UNITS: u64 = 4;
-/// A tenant that fills towards its goal claims this part of its usage ahead: enough until the next round, and others keep
-/// what it could not fill yet.
-const GOAL_HEADROOM_DIVISOR: u64 = 2;
-/// The least that it claims ahead.
-const MIN_GOAL_HEADROOM_UNITS: u64 = 16 * MIB / UNIT_BYTES;
+/// A tenant that fills towards its goal claims this part of its usage ahead, or so much of what it just wrote if that is
+/// more: enough until the next round, and others keep what it could not fill yet.
+const GOAL_HEADROOM_DIVISOR: u64 = 4;
+const GOAL_HEADROOM_PER_INFLOW: u64 = 4;
+/// Goals leave everybody this part of an equal share, as far as it is held.
+const GOALS_LEAVE_DIVISOR: u64 = 2;
 
 /// One tenant that holds memory or asks for some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,11 +84,17 @@ pub(crate) fn grantable_bytes(pool_bytes: u64) -> u64 {
 /// The grants in bytes, in the order of the holders.
 pub fn grants(problem: &Problem<'_>) -> Vec<u64> {
     let available = grantable_bytes(problem.pool_bytes) / UNIT_BYTES;
-    let sides: Vec<Side> = problem
+    let mut sides: Vec<Side> = problem
         .holders
         .iter()
         .map(|holder| Side::of(holder, available))
         .collect();
+    if problem.holders.iter().any(|holder| holder.goal.is_some_and(|goal| goal.claims)) {
+        let left = available / (GOALS_LEAVE_DIVISOR * problem.holders.len() as u64);
+        for side in &mut sides {
+            side.claim = side.claim.max(side.keep.min(left));
+        }
+    }
     let targets = targets(&sides, available);
     let mut grants: Vec<u64> = sides.iter().map(|side| side.held.max(side.claim)).collect();
 
@@ -141,7 +148,10 @@ impl Side {
             .max(MIN_HEADROOM_UNITS);
         let keep = usage.saturating_add(headroom).min(limit);
         let demand = if holder.wants_more { limit } else { keep };
-        let ahead = (usage / GOAL_HEADROOM_DIVISOR).max(MIN_GOAL_HEADROOM_UNITS);
+        let inflow = holder.inflow_bytes / UNIT_BYTES;
+        let ahead = (usage / GOAL_HEADROOM_DIVISOR)
+            .max(inflow.saturating_mul(GOAL_HEADROOM_PER_INFLOW))
+            .max(MIN_TRANSFER_UNITS);
         let claim = if holder.goal.is_some_and(|goal| goal.claims) {
             usage.saturating_add(ahead).min(limit)
         } else {
@@ -156,7 +166,7 @@ impl Side {
             demand,
             wants_more: holder.wants_more,
             is_full: holder.is_full,
-            inflow: holder.inflow_bytes / UNIT_BYTES,
+            inflow,
         }
     }
 

@@ -175,6 +175,14 @@ fn small_differences_move_nothing() {
     assert_ne!(decide(GIB, NO_STEP_LIMIT, &far), far.map(|holder| holder.grant_bytes));
 }
 
+/// One that is full, and wrote so much since the last round.
+fn writing(inflow_mib: u64, usage_mib: u64) -> Holder {
+    Holder {
+        inflow_bytes: inflow_mib * MIB,
+        ..holder(usage_mib, true)
+    }
+}
+
 /// With a goal that needs so much.
 fn with_goal(goal_mib: u64, claims: bool, holder: Holder) -> Holder {
     Holder {
@@ -197,13 +205,18 @@ fn a_goal_gets_what_it_needs_and_no_more() {
         ),
         (
             "from one without a goal, as far as it fills it",
-            vec![with_goal(300, true, holder(20, true)), holder(all_mib - 20, true)],
+            vec![with_goal(300, true, writing(4, 20)), holder(all_mib - 20, true)],
             vec![36, all_mib - 36],
         ),
         (
             "more of it, the more it holds",
-            vec![with_goal(300, true, holder(100, true)), holder(all_mib - 100, true)],
-            vec![150, all_mib - 150],
+            vec![with_goal(300, true, writing(4, 100)), holder(all_mib - 100, true)],
+            vec![125, all_mib - 125],
+        ),
+        (
+            "but not the half of an equal share that the neighbour holds",
+            vec![with_goal(2000, true, holder(500, true)), holder(all_mib - 500, true)],
+            vec![all_mib - all_mib / 4, all_mib / 4],
         ),
         (
             "nothing of a neighbour's beyond an equal share for what can not be reached",
