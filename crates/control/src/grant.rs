@@ -89,7 +89,11 @@ pub fn grants(problem: &Problem<'_>) -> Vec<u64> {
         .iter()
         .map(|holder| Side::of(holder, available))
         .collect();
-    if problem.holders.iter().any(|holder| holder.goal.is_some_and(|goal| goal.claims)) {
+    if problem
+        .holders
+        .iter()
+        .any(|holder| holder.goal.is_some_and(|goal| goal.claims))
+    {
         let left = available / (GOALS_LEAVE_DIVISOR * problem.holders.len() as u64);
         for side in &mut sides {
             side.claim = side.claim.max(side.keep.min(left));

@@ -16,6 +16,9 @@ use crate::window::{Count, Measured};
 const WINDOW_GETS: u64 = 10_000;
 const WINDOW_MIN: Duration = Duration::from_secs(5);
 const WINDOW_MAX: Duration = Duration::from_secs(5 * 60);
+/// The first moments at a new size show the move, not the size: what was evicted is missed until the policy has sorted
+/// itself out.
+const AFTER_MOVE: Duration = Duration::from_secs(3);
 /// A window that gives no reason for a move goes on for this long: the longer it is, the smaller a miss it shows.
 const WINDOW_CALM: Duration = Duration::from_secs(30);
 /// A curve of fewer gets says nothing.
@@ -46,6 +49,8 @@ const EFFICIENCY_WEIGHT: f64 = 0.3;
 /// A size that had to grow soon after it shrank waits so long with the next shrinking, and twice as long the next time.
 const HOLD_MIN: Duration = Duration::from_secs(20);
 const HOLD_MAX: Duration = Duration::from_secs(10 * 60);
+/// Growth by less than this is no reversal of the shrinking before it.
+const REVERSAL: f64 = 1.1;
 /// A goal that is missed for so long at a size that more memory does not help is called infeasible.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -107,6 +112,8 @@ pub struct Sizer {
     window: Option<Count>,
     /// When what is now asked for began.
     load: Option<Count>,
+    /// Whether keys that seem to be new may just not have been met yet.
+    is_young: bool,
     /// The grant of the last reading.
     grant_bytes: u64,
     was_full: bool,
@@ -124,8 +131,12 @@ pub struct Sizer {
     grown_at: Option<UnixMs>,
     hold: Duration,
     hold_until: UnixMs,
+    /// Until then no window begins.
+    quiet_until: UnixMs,
     /// What is wanted until something is known.
     start_bytes: u64,
+    /// The grant when the load changed last, if it ever did.
+    changed_from_bytes: Option<u64>,
 }
 
 impl Default for Sizer {
@@ -134,6 +145,7 @@ impl Default for Sizer {
             watch: LoadWatch::default(),
             window: None,
             load: None,
+            is_young: true,
             grant_bytes: 0,
             was_full: false,
             is_fitting: true,
@@ -146,7 +158,9 @@ impl Default for Sizer {
             grown_at: None,
             hold: Duration::ZERO,
             hold_until: UnixMs(0),
+            quiet_until: UnixMs(0),
             start_bytes: 0,
+            changed_from_bytes: None,
         }
     }
 }
@@ -202,6 +216,7 @@ impl Sizer {
         };
         let load = *self.load.get_or_insert(count);
         if self.watch.note(count) {
+            self.changed_from_bytes = Some(reading.grant_bytes);
             self.restart(count);
             return Sizing {
                 bytes: reading.grant_bytes,
@@ -211,18 +226,21 @@ impl Sizer {
         }
         let is_full = reading.is_full();
         if self.window.is_none() || reading.grant_bytes != self.grant_bytes || is_full != self.was_full {
-            self.window = Some(count);
+            self.quiet_until = reading.now.plus(AFTER_MOVE);
             self.grant_bytes = reading.grant_bytes;
             self.was_full = is_full;
         }
-        let is_young = reading.gets.saturating_sub(load.gets) < YOUNG_GETS_PER_KEY.saturating_mul(reading.keys);
+        if reading.now <= self.quiet_until {
+            self.window = Some(count);
+        }
+        self.is_young = reading.gets.saturating_sub(load.gets) < YOUNG_GETS_PER_KEY.saturating_mul(reading.keys);
         let here = self.here(reading);
-        let fit = self.fit(reading, is_young);
+        let fit = self.fit(reading);
         let measured = self.measure(count);
         if measured.is_some() {
             self.measured = measured;
         }
-        self.judge(reading, &here, is_young);
+        self.judge(reading, &here);
         let sizing = self.size(reading, &here, fit, measured);
         let moves = sizing.bytes != reading.grant_bytes;
         if let Some(measured) = measured.filter(|measured| moves || measured.elapsed >= WINDOW_CALM) {
@@ -303,14 +321,14 @@ impl Sizer {
     }
 
     /// Direct-Fit: the curve's size for the goal.
-    fn fit(&self, reading: &Reading<'_>, is_young: bool) -> Option<Fit> {
+    fn fit(&self, reading: &Reading<'_>) -> Option<Fit> {
         if reading.curve_gets < FIT_GETS_MIN {
             return None;
         }
         let best = reading.curve.best_hit_ratio();
         let aim = if best >= reading.goal + BELOW_BEST {
             reading.goal
-        } else if is_young {
+        } else if self.is_young {
             // Of the gets that could hit, the share that should.
             reading.goal * best
         } else {
@@ -318,13 +336,21 @@ impl Sizer {
         };
         let lru_bytes = reading.curve.bytes_for(aim)?;
         let bytes = (lru_bytes as f64 * reading.overhead / self.efficiency) as u64;
-        let bytes = bytes.min(reading.most_bytes);
+        let bytes = bytes.min(reading.most_bytes).min(self.ceiling(reading));
         let predicted = 1.0 - reading.curve.at(self.lru_bytes(reading, bytes)).miss_ratio;
         Some(Fit { bytes, predicted })
     }
 
+    /// The most to ask for while the goal seems out of reach because most keys are new: a burst of them ends before any
+    /// memory pays, and a new load soon shows its old keys. A tenant's first load has no limit but the curve's.
+    fn ceiling(&self, reading: &Reading<'_>) -> u64 {
+        let is_cold = self.is_young && reading.curve.best_hit_ratio() < reading.goal;
+        let doubled = self.changed_from_bytes.map(|bytes| bytes.saturating_mul(2));
+        doubled.filter(|_| is_cold).unwrap_or(u64::MAX)
+    }
+
     /// Whether the goal is met, can be met, or can not.
-    fn judge(&mut self, reading: &Reading<'_>, here: &Option<Here>, is_young: bool) {
+    fn judge(&mut self, reading: &Reading<'_>, here: &Option<Here>) {
         let (Some(here), Some(measured)) = (here, self.measured) else {
             return;
         };
@@ -347,7 +373,7 @@ impl Sizer {
             return;
         }
         let since = *self.helpless_since.get_or_insert(reading.now);
-        if reading.now.since(since) >= if is_young { PATIENCE * 2 } else { PATIENCE } {
+        if reading.now.since(since) >= if self.is_young { PATIENCE * 2 } else { PATIENCE } {
             self.state = GoalState::Infeasible;
             self.best = Some(if is_at_most { measured.hit_ratio } else { best });
         }
@@ -409,7 +435,7 @@ impl Sizer {
         let step = (CAUTION * missed / here.slope.max(LEAST_SLOPE)).exp_m1().min(GROW_MAX);
         let stepped = (reading.grant_bytes as f64 * (1.0 + step)) as u64;
         let fitted = fit.filter(|_| missed > FIT_BEYOND).map_or(0, |fit| fit.bytes);
-        stepped.max(fitted)
+        stepped.max(fitted).min(self.ceiling(reading)).max(reading.grant_bytes)
     }
 
     /// Fine-Grained Resizing downwards.
@@ -444,7 +470,7 @@ impl Sizer {
         if bytes > reading.grant_bytes {
             let too_soon = self.hold.max(HOLD_MIN) * 3;
             if self.shrunk_at.is_some_and(|at| reading.now.since(at) < too_soon)
-                && bytes > reading.grant_bytes + reading.grant_bytes / 16
+                && bytes as f64 > reading.grant_bytes as f64 * REVERSAL
             {
                 self.hold_longer(reading.now);
             }
