@@ -1,4 +1,4 @@
-//! Genie's Fig. 11 in virtual time, at two fifths of its keys and its rate, so that times are as they are on a server.
+//! Genie's Fig. 11 in virtual time, at a quarter of its keys and its rate, so that times are as they are on a server.
 
 use tidemark_control::TenantView;
 use tidemark_lab::elastic::{Course, Oracle, Question, Reach, StageTimes};
@@ -9,8 +9,8 @@ use tidemark_types::{MIB, Policy, ShardSnapshot};
 use super::scene::{MINUTE, SECOND, goal, node, uniform, watch, zipf};
 
 const GOAL: f64 = 0.9;
-const KEYS: u64 = 800_000;
-const RATE: f64 = 80_000.0;
+const KEYS: u64 = 500_000;
+const RATE: f64 = 50_000.0;
 /// The least segment of a small shard, which holds about a 64th of its memory in each.
 const LEAST_SEGMENT_BYTES: f64 = 65_536.0;
 

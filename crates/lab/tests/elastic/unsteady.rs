@@ -1,5 +1,8 @@
 //! Loads that are no steady ones: a grant neither runs away nor swings.
 
+use std::ops::Range;
+
+use tidemark_lab::elastic::Course;
 use tidemark_lab::load::Operation;
 use tidemark_lab::node::Node;
 use tidemark_types::MIB;
@@ -9,6 +12,8 @@ use super::scene::{MINUTE, NEAR, SECOND, ends, goal, largest_grant, lowest, node
 const GOAL: f64 = 0.9;
 const KEYS: u64 = 100_000;
 const RATE: f64 = 10_000.0;
+/// About what an item of 16+64 bytes takes in all.
+const ITEM_BYTES: f64 = 105.0;
 
 /// A tenant that has settled, and what it holds.
 fn settled() -> (Node, f64) {
@@ -20,13 +25,15 @@ fn settled() -> (Node, f64) {
     (node, course.mean_usage_bytes(from, to))
 }
 
-/// After a disturbance the tenant holds what it held, and meanwhile never much more.
-fn check_recovery(node: &mut Node, before: f64, disturbed: &tidemark_lab::elastic::Course) {
-    let most = largest_grant(disturbed) as f64;
-    assert!(most < 3.0 * before, "{most}, before {before}");
-    let recovering = watch(node, "shop", 5 * MINUTE);
-    let most = largest_grant(&recovering) as f64;
-    assert!(most < 3.0 * before, "{most}, before {before}");
+/// After a disturbance that brought so many items the tenant holds what it held, and meanwhile never more than what it held
+/// and what was brought; half as much again for what is measured late.
+fn check_recovery(node: &mut Node, before: f64, disturbed: &Course, items: u64) {
+    let bound = 1.5 * (before + items as f64 * ITEM_BYTES);
+    let recovering = watch(node, "shop", 12 * MINUTE);
+    for course in [disturbed, &recovering] {
+        let most = largest_grant(course) as f64;
+        assert!(most < bound, "{most}, before {before}");
+    }
     let (_, to) = ends(&recovering);
     let after = recovering.mean_usage_bytes(to - 60.0, to);
     assert!((after / before - 1.0).abs() < 0.15, "{after}, before {before}");
@@ -34,46 +41,43 @@ fn check_recovery(node: &mut Node, before: f64, disturbed: &tidemark_lab::elasti
     assert!((ratio - GOAL).abs() < NEAR, "{ratio}");
 }
 
+/// Asks for these keys beside the load, so many a second, each once.
+fn disturb(node: &mut Node, mut keys: Range<u64>, each_second: usize) -> Course {
+    let mut disturbed = Course::default();
+    while !keys.is_empty() {
+        for key in keys.by_ref().take(each_second) {
+            node.request("shop", Operation::Get(key));
+        }
+        disturbed.moments.extend(watch(node, "shop", SECOND).moments);
+    }
+    disturbed
+}
+
 #[test]
 fn a_burst_of_unique_keys() {
     let (mut node, before) = settled();
-    node.create("unused", goal(GOAL)).unwrap();
-    let mut keys = 1_000_000_u64..;
-    let mut disturbed = tidemark_lab::elastic::Course::default();
-    for _ in 0..10 {
-        for key in keys.by_ref().take(20_000) {
-            node.request("shop", Operation::Get(key));
-        }
-        disturbed.moments.extend(watch(&mut node, "shop", SECOND).moments);
-    }
-    check_recovery(&mut node, before, &disturbed);
+    let disturbed = disturb(&mut node, 1_000_000..1_200_000, 20_000);
+    check_recovery(&mut node, before, &disturbed, 200_000);
 }
 
 #[test]
 fn a_scan() {
     let (mut node, before) = settled();
-    let mut disturbed = tidemark_lab::elastic::Course::default();
-    let mut keys = 0..KEYS;
-    for _ in 0..20 {
-        for key in keys.by_ref().take(5_000) {
-            node.request("shop", Operation::Get(key));
-        }
-        disturbed.moments.extend(watch(&mut node, "shop", SECOND).moments);
-    }
-    check_recovery(&mut node, before, &disturbed);
+    let disturbed = disturb(&mut node, 0..KEYS, 5_000);
+    check_recovery(&mut node, before, &disturbed, KEYS);
 }
 
 #[test]
 fn a_load_that_flips_every_ten_seconds() {
     let loads = [zipf(KEYS, 1.1, RATE), uniform(KEYS, RATE)];
     let mut node = node(120 * MIB, &[("shop", goal(GOAL), &loads[0])]);
-    let mut course = tidemark_lab::elastic::Course::default();
+    let mut course = Course::default();
     for load in loads.iter().cycle().take(60) {
         node.load("shop", load).unwrap();
         course.moments.extend(watch(&mut node, "shop", 10 * SECOND).moments);
     }
     // After the first minutes the grant does not follow the flips: of 30 of them, few move it far.
-    let late = tidemark_lab::elastic::Course {
+    let late = Course {
         moments: course.moments.split_off(course.moments.len() / 2),
     };
     assert!(late.turns(0.25) <= 6, "{} turns", late.turns(0.25));

@@ -9,6 +9,7 @@ use tidemark_types::{Clock as _, Policy, SystemClock};
 
 use super::{KEPT_BYTES, Load};
 use crate::Error;
+use crate::experiment::Cores;
 use crate::load::KeyText;
 
 /// What a worker does between two turns.
@@ -19,8 +20,10 @@ const SHARDS: usize = 4;
 const LONGEST_NS: u64 = 1_000_000_000;
 
 /// The 99.9th percentile and the longest of the slices, in microseconds.
-pub(super) fn slices_us(load: Load, held_bytes: u64) -> Result<[f64; 2], Error> {
-    let pool = Pool::start(2 * held_bytes, None).map_err(Error::Memory)?;
+pub(super) fn slices_us(load: Load, held_bytes: u64, cores: Cores) -> Result<[f64; 2], Error> {
+    // The pool's thread gives the memory to the system on the other core: it would be waited for here.
+    let started = cores.on_server_core(|| Pool::start(2 * held_bytes, None));
+    let pool = started.flatten().map_err(Error::Memory)?;
     let inbox = KeeperInbox::new(Box::new(|| {}));
     let mut keeper = Keeper::new(Arc::clone(&inbox));
     let config = TenantConfig {

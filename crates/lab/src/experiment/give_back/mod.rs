@@ -109,7 +109,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
                 usage_seconds,
                 resident_seconds,
                 p99_us,
-                slice_us: in_process::slices_us(load, scale.held_bytes)?,
+                slice_us: in_process::slices_us(load, scale.held_bytes, context.stage.cores)?,
             });
         }
         found.add(load, &samples);
