@@ -21,17 +21,13 @@ const LEAST_CHANGE: f64 = 0.05;
 /// Standard errors that chance does not reach, once a second for years. Gets of one moment resemble each other, so it is
 /// twice the six of independent ones.
 const ERRORS: f64 = 12.0;
-/// Two windows that differ by less show a steady hit ratio.
-const STEADY: f64 = 0.01;
 
 /// Watches one tenant's hit ratio.
 #[derive(Debug, Default)]
 pub(crate) struct LoadWatch {
     counts: VecDeque<Count>,
-    /// The last window's hit ratio.
-    last: Option<f64>,
-    /// What is expected, if it is steady.
-    steady: Option<f64>,
+    /// What is expected, if anything is.
+    expected: Option<f64>,
 }
 
 impl LoadWatch {
@@ -41,7 +37,7 @@ impl LoadWatch {
         while self.counts.len() > COUNTS_MAX || self.is_older_needless(count.at) {
             self.counts.pop_front();
         }
-        let (Some(expected), Some(measured)) = (self.steady, self.recent()) else {
+        let (Some(expected), Some(measured)) = (self.expected, self.recent()) else {
             return false;
         };
         let least = (ERRORS * measured.standard_error).max(LEAST_CHANGE);
@@ -56,11 +52,9 @@ impl LoadWatch {
         self.counts.back()?.since(*self.counts.front()?)
     }
 
-    /// Takes what a whole window at an unchanged size showed.
+    /// Takes the hit ratio that goes with the load and the size.
     pub(crate) fn expect(&mut self, hit_ratio: f64) {
-        let agrees = self.last.is_some_and(|last| (last - hit_ratio).abs() < STEADY);
-        self.steady = agrees.then_some(hit_ratio);
-        self.last = Some(hit_ratio);
+        self.expected = Some(hit_ratio);
     }
 
     /// The size or the load changed: whatever hit ratio comes is no surprise.
@@ -92,7 +86,6 @@ mod tests {
     fn steady(hit_ratio: f64) -> LoadWatch {
         let mut watch = LoadWatch::default();
         watch.expect(hit_ratio);
-        watch.expect(hit_ratio);
         watch
     }
 
@@ -106,12 +99,11 @@ mod tests {
     }
 
     #[test]
-    fn few_gets_and_unsteady_ratios_say_nothing() {
+    fn few_gets_say_nothing_and_where_nothing_is_expected_nothing_surprises() {
         assert_eq!(run(&mut steady(0.9), 1, &[0.2; 5], 100), None);
-        let mut unsteady = LoadWatch::default();
-        unsteady.expect(0.5);
-        unsteady.expect(0.6);
-        assert_eq!(run(&mut unsteady, 1, &[0.2; 5], 10_000), None);
+        let mut watch = steady(0.9);
+        watch.expect_anything();
+        assert_eq!(run(&mut watch, 1, &[0.2; 5], 10_000), None);
     }
 
     #[test]

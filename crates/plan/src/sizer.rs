@@ -237,8 +237,12 @@ impl Sizer {
         let here = self.here(reading);
         let fit = self.fit(reading);
         let measured = self.measure(count);
-        if measured.is_some() {
-            self.measured = measured;
+        if let Some(measured) = measured {
+            self.measured = Some(measured);
+            // Near the goal there is nothing left to fill or to shrink: what leaves it from here on is another load.
+            if (measured.hit_ratio - reading.goal).abs() <= 2.0 * MET_WITHIN {
+                self.watch.expect(measured.hit_ratio);
+            }
         }
         self.judge(reading, &here);
         let sizing = self.size(reading, &here, fit, measured);
@@ -473,6 +477,7 @@ impl Sizer {
                 && bytes as f64 > reading.grant_bytes as f64 * REVERSAL
             {
                 self.hold_longer(reading.now);
+                self.shrunk_at = None;
             }
             self.grown_at = Some(reading.now);
         } else {
@@ -481,7 +486,10 @@ impl Sizer {
             }
             self.shrunk_at = Some(reading.now);
         }
-        self.watch.expect_anything();
+        // A small step near the goal changes the hit ratio by less than another load would.
+        if bytes.abs_diff(reading.grant_bytes) > reading.grant_bytes / 10 {
+            self.watch.expect_anything();
+        }
         Sizing {
             bytes,
             predicted,
