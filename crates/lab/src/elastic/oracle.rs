@@ -345,7 +345,8 @@ mod tests {
         let Reach::Never { best_hit_ratio } = question.least(0.8).unwrap() else {
             panic!("reached");
         };
-        assert!((0.67..0.702).contains(&best_hit_ratio), "{best_hit_ratio}");
+        // Seven gets in ten are for keys that come again, of which a few are rare and make room for those that do not.
+        assert!((0.66..0.702).contains(&best_hit_ratio), "{best_hit_ratio}");
     }
 
     #[test]
@@ -382,8 +383,8 @@ mod tests {
         for keys in [10_000, 200_000] {
             question.load.workload.keys = keys;
             let bytes = overhead_bytes(&question.load, Policy::S3Fifo, 8 << 20).unwrap();
-            // Header 7, index entry 8 at a fill of at least 0.6, ghosts 2.
-            assert!((15..=23).contains(&bytes), "{keys}: {bytes}");
+            // Header 7, index entry 8 at a fill of 0.6 to 0.87, ghosts, what segments have left at their ends.
+            assert!((15..=24).contains(&bytes), "{keys}: {bytes}");
         }
     }
 }

@@ -19,8 +19,8 @@ const SHARDS: usize = 4;
 /// Longer than giving any memory back takes, in nanoseconds.
 const LONGEST_NS: u64 = 1_000_000_000;
 
-/// The 99.9th percentile and the longest of the slices, in microseconds.
-pub(super) fn slices_us(load: Load, held_bytes: u64, cores: Cores) -> Result<[f64; 2], Error> {
+/// The median, the 99th percentile and the longest of the slices, in microseconds.
+pub(super) fn slices_us(load: Load, held_bytes: u64, cores: Cores) -> Result<[f64; 3], Error> {
     // The pool's thread gives the memory to the system on the other core: it would be waited for here.
     let started = cores.on_server_core(|| Pool::start(2 * held_bytes, None));
     let pool = started.flatten().map_err(Error::Memory)?;
@@ -51,7 +51,8 @@ pub(super) fn slices_us(load: Load, held_bytes: u64, cores: Cores) -> Result<[f6
     }
     let microseconds = |ns: u64| ns as f64 / 1e3;
     Ok([
-        microseconds(histogram.value_at_quantile(0.999)),
+        microseconds(histogram.value_at_quantile(0.5)),
+        microseconds(histogram.value_at_quantile(0.99)),
         microseconds(histogram.max()),
     ])
 }
