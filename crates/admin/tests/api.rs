@@ -177,7 +177,7 @@ fn a_tenant_s_life() {
     assert_eq!(shown["goals"]["cap_bytes"], json!(64 * MIB));
     assert_eq!(
         (&shown["goals"]["hit_ratio"], &shown["goal_state"]),
-        (&json!(0.875), &json!("none"))
+        (&json!(0.875), &json!("converging"))
     );
     for unknown in ["shortfall_ratio", "best_hit_ratio", "demand_bytes", "lent_bytes"] {
         assert_eq!(shown.get(unknown), Some(&Value::Null), "{unknown}");

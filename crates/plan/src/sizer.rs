@@ -49,8 +49,8 @@ const EFFICIENCY_WEIGHT: f64 = 0.3;
 /// A size that had to grow soon after it shrank waits so long with the next shrinking, and twice as long the next time.
 const HOLD_MIN: Duration = Duration::from_secs(20);
 const HOLD_MAX: Duration = Duration::from_secs(10 * 60);
-/// Growth by less than this is no reversal of the shrinking before it.
-const REVERSAL: f64 = 1.1;
+/// A step of at most this part of the size is small.
+const SMALL_STEP_DIVISOR: u64 = 10;
 /// A goal that is missed for so long at a size that more memory does not help is called infeasible.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -471,23 +471,9 @@ impl Sizer {
 
     fn resize(&mut self, reading: &Reading<'_>, bytes: u64, predicted: Option<f64>) -> Sizing {
         let bytes = bytes.min(reading.most_bytes);
-        if bytes > reading.grant_bytes {
-            let too_soon = self.hold.max(HOLD_MIN) * 3;
-            if self.shrunk_at.is_some_and(|at| reading.now.since(at) < too_soon)
-                && bytes as f64 > reading.grant_bytes as f64 * REVERSAL
-            {
-                self.hold_longer(reading.now);
-                self.shrunk_at = None;
-            }
-            self.grown_at = Some(reading.now);
-        } else {
-            if self.grown_at.is_none_or(|at| reading.now.since(at) > HOLD_MAX) {
-                self.hold = Duration::ZERO;
-            }
-            self.shrunk_at = Some(reading.now);
-        }
-        // A small step near the goal changes the hit ratio by less than another load would.
-        if bytes.abs_diff(reading.grant_bytes) > reading.grant_bytes / 10 {
+        // A small step near the goal changes the hit ratio by less than another load would, and is no swing.
+        if bytes.abs_diff(reading.grant_bytes) > reading.grant_bytes / SMALL_STEP_DIVISOR {
+            self.note_move(reading.now, bytes > reading.grant_bytes);
             self.watch.expect_anything();
         }
         Sizing {
@@ -495,6 +481,21 @@ impl Sizer {
             predicted,
             load_changed: false,
         }
+    }
+
+    fn note_move(&mut self, now: UnixMs, grows: bool) {
+        if !grows {
+            if self.grown_at.is_none_or(|at| now.since(at) > HOLD_MAX) {
+                self.hold = Duration::ZERO;
+            }
+            self.shrunk_at = Some(now);
+            return;
+        }
+        let too_soon = self.hold.max(HOLD_MIN) * 3;
+        if self.shrunk_at.take().is_some_and(|at| now.since(at) < too_soon) {
+            self.hold_longer(now);
+        }
+        self.grown_at = Some(now);
     }
 }
 
