@@ -53,7 +53,7 @@ impl LoadWatch {
     }
 
     /// Takes the hit ratio that goes with the load and the size.
-    pub(crate) fn expect(&mut self, hit_ratio: f64) {
+    pub(crate) fn set_expected(&mut self, hit_ratio: f64) {
         self.expected = Some(hit_ratio);
     }
 
@@ -85,7 +85,7 @@ mod tests {
 
     fn steady(hit_ratio: f64) -> LoadWatch {
         let mut watch = LoadWatch::default();
-        watch.expect(hit_ratio);
+        watch.set_expected(hit_ratio);
         watch
     }
 

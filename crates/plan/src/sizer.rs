@@ -241,7 +241,7 @@ impl Sizer {
             self.measured = Some(measured);
             // Near the goal there is nothing left to fill or to shrink: what leaves it from here on is another load.
             if (measured.hit_ratio - reading.goal).abs() <= 2.0 * MET_WITHIN {
-                self.watch.expect(measured.hit_ratio);
+                self.watch.set_expected(measured.hit_ratio);
             }
         }
         self.judge(reading, &here);
@@ -251,7 +251,7 @@ impl Sizer {
             self.window = Some(count);
             self.learn(reading, &here, measured, is_full);
             if !moves {
-                self.watch.expect(measured.hit_ratio);
+                self.watch.set_expected(measured.hit_ratio);
             }
         }
         sizing

@@ -19,14 +19,15 @@ use loads::{Demand, Scale, demands};
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "genie-fig11",
     title: "Memory for a hit ratio under changing loads (Genie, Fig. 11 and 13)",
-    minutes: 52,
+    minutes: 45,
     about: "\
 Two tenants of one server have the same goal and are asked the same side by side, look-aside, in open loop: one has the
 default policy, the other `genie`, the paper's rule. The first three loads follow each other on the same tenants: Zipf 1.1
 on two million items of 16+64 bytes (key+value), uniform on the same, uniform on four million items of 8+8 bytes; the goal is
 90 %. The other two are drawn after Twitter's clusters 24 (goal 99 %) and 48 (goal 70 %), independent Zipf over one million
 keys with the exponent, the sizes, the operation mix, the compulsory share (gets for keys that are never asked for again) and
-the lifetimes of Twitter's statistics of March 2020, a lifetime drawn for each set and divided by 1,000.
+the lifetimes of Twitter's statistics of March 2020, a lifetime drawn for each set and divided by 1,000; every key is stored
+once before, as after days of such a load.
 
 The oracle is the least memory in which a simulation of `s3fifo`, item by item, gives the goal over the last third of as many
 requests; an item takes its key, its value and what the store adds to them, measured on the store itself. An item that has
