@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tidemark_control::{Change, Refusal, RefusalKind, Rotation, SETTINGS, ServerPatch, Setting, SettingsPatch};
-use tidemark_types::{Permissions, Policy};
+use tidemark_types::{HitRatio, Permissions, Policy, PolicyChoice, PolicyError};
 
 use crate::answer::ApiError;
 use crate::unique::Unique;
@@ -138,6 +138,7 @@ fn change(patch: &mut SettingsPatch, section: &str, name: &str, value: &Value) -
         };
     }
     match path.as_str() {
+        "goals.hit_ratio" => patch.hit_ratio = hit_ratio(&path, value)?,
         "goals.floor_bytes" => patch.floor_bytes = bytes(&path, value)?,
         "goals.cap_bytes" => patch.cap_bytes = bytes(&path, value)?,
         _ => patch.policy = policy(&path, value)?,
@@ -202,18 +203,30 @@ fn bytes(path: &str, value: &Value) -> Result<Change<u64>, Refusal> {
     }
 }
 
-fn policy(path: &str, value: &Value) -> Result<Change<Policy>, Refusal> {
-    let names = || Policy::ALL.iter().map(|policy| policy.name());
+fn hit_ratio(path: &str, value: &Value) -> Result<Change<HitRatio>, Refusal> {
+    let range = format!("{} to {}", HitRatio::LEAST, HitRatio::MOST);
+    let allowed = |refusal: Refusal| refusal.allowed([range.as_str(), "null"]);
+    match (value, value.as_f64()) {
+        (Value::Null, _) => Ok(Change::Clear),
+        (_, Some(ratio)) => HitRatio::new(ratio)
+            .map(Change::Set)
+            .map_err(|error| allowed(Refusal::new(RefusalKind::Invalid, error.to_string()).field(path))),
+        (_, None) => Err(allowed(wrong(path, &format!("a number from {range}"), &[]))),
+    }
+}
+
+fn policy(path: &str, value: &Value) -> Result<Change<PolicyChoice>, Refusal> {
+    let rules = [PolicyChoice::Adaptive, PolicyChoice::Genie];
+    let plain = Policy::PLAIN.map(PolicyChoice::Fixed);
+    // `approx-lru` is not among them: it needs a share, which the message tells of.
+    let names = || rules.iter().chain(&plain).map(PolicyChoice::to_string);
     match value {
         Value::Null => Ok(Change::Clear),
-        Value::String(text) => text
-            .parse()
-            .map(Change::Set)
-            .map_err(|error: tidemark_types::PolicyError| {
-                Refusal::new(RefusalKind::Invalid, error.to_string())
-                    .field(path)
-                    .allowed(names())
-            }),
+        Value::String(text) => text.parse().map(Change::Set).map_err(|error: PolicyError| {
+            Refusal::new(RefusalKind::Invalid, error.to_string())
+                .field(path)
+                .allowed(names())
+        }),
         _ => Err(wrong(path, "a policy's name", &[]).allowed(names())),
     }
 }
@@ -250,42 +263,68 @@ mod tests {
 
     #[test]
     fn settings_are_set_cleared_and_kept() {
-        let (floor, cap) = (Change::Set(1 << 20), Change::Set(1 << 30));
-        for (body, floor_bytes, cap_bytes, policy) in [
-            (json!({}), Change::Keep, Change::Keep, Change::Keep),
+        let keep = SettingsPatch::default;
+        let ratio = |ratio| Change::Set(HitRatio::new(ratio).unwrap());
+        for (body, expected) in [
+            (json!({}), keep()),
             (
                 json!({"goals": {"floor_bytes": 1 << 20}}),
-                floor,
-                Change::Keep,
-                Change::Keep,
+                SettingsPatch {
+                    floor_bytes: Change::Set(1 << 20),
+                    ..keep()
+                },
             ),
             (
                 json!({"goals": {"cap_bytes": 1 << 30, "floor_bytes": null}}),
-                Change::Clear,
-                cap,
-                Change::Keep,
+                SettingsPatch {
+                    floor_bytes: Change::Clear,
+                    cap_bytes: Change::Set(1 << 30),
+                    ..keep()
+                },
             ),
-            (json!({"goals": null}), Change::Clear, Change::Clear, Change::Keep),
+            (
+                json!({"goals": {"hit_ratio": 0.9}}),
+                SettingsPatch {
+                    hit_ratio: ratio(0.9),
+                    ..keep()
+                },
+            ),
+            (
+                json!({"goals": null}),
+                SettingsPatch {
+                    hit_ratio: Change::Clear,
+                    floor_bytes: Change::Clear,
+                    cap_bytes: Change::Clear,
+                    ..keep()
+                },
+            ),
             (
                 json!({"policy": "clock"}),
-                Change::Keep,
-                Change::Keep,
-                Change::Set(Policy::Clock),
+                SettingsPatch {
+                    policy: Change::Set(PolicyChoice::Fixed(Policy::Clock)),
+                    ..keep()
+                },
             ),
-            (json!({"policy": null}), Change::Keep, Change::Keep, Change::Clear),
-            (json!({"limits": null}), Change::Keep, Change::Keep, Change::Keep),
             (
-                json!({"limits": {"connections": null}, "goals": {"hit_ratio": null}}),
-                Change::Keep,
-                Change::Keep,
-                Change::Keep,
+                json!({"policy": "adaptive"}),
+                SettingsPatch {
+                    policy: Change::Set(PolicyChoice::Adaptive),
+                    ..keep()
+                },
+            ),
+            (
+                json!({"policy": null}),
+                SettingsPatch {
+                    policy: Change::Clear,
+                    ..keep()
+                },
+            ),
+            (json!({"limits": null}), keep()),
+            (
+                json!({"limits": {"connections": null}, "goals": {"latency_us": null}}),
+                keep(),
             ),
         ] {
-            let expected = SettingsPatch {
-                floor_bytes,
-                cap_bytes,
-                policy,
-            };
             assert_eq!(settings_patch(object(body.clone())), Ok(expected), "{body}");
         }
     }
@@ -310,6 +349,21 @@ mod tests {
                 RefusalKind::Invalid,
                 "goals.cap_bytes",
             ),
+            (
+                json!({"goals": {"hit_ratio": 0}}),
+                RefusalKind::Invalid,
+                "goals.hit_ratio",
+            ),
+            (
+                json!({"goals": {"hit_ratio": 1.5}}),
+                RefusalKind::Invalid,
+                "goals.hit_ratio",
+            ),
+            (
+                json!({"goals": {"hit_ratio": "ninety"}}),
+                RefusalKind::Invalid,
+                "goals.hit_ratio",
+            ),
             (json!({"goals": 5}), RefusalKind::Invalid, "goals"),
             (json!({"policy": "lru"}), RefusalKind::Invalid, "policy"),
             (json!({"policy": "fifo:3"}), RefusalKind::Invalid, "policy"),
@@ -329,8 +383,20 @@ mod tests {
     fn allowed_names_are_listed() {
         let allowed = |body| settings_patch(object(body)).unwrap_err().allowed;
         assert_eq!(allowed(json!({"x": 1})), ["goals", "limits", "policy"]);
-        assert_eq!(allowed(json!({"goals": {"x": 1}})), ["floor_bytes", "cap_bytes"]);
-        assert_eq!(allowed(json!({"policy": "x"})), ["fifo", "clock", "s3fifo"]);
+        assert_eq!(
+            allowed(json!({"goals": {"x": 1}})),
+            ["floor_bytes", "cap_bytes", "hit_ratio"]
+        );
+        assert_eq!(
+            allowed(json!({"policy": "x"})),
+            ["adaptive", "genie", "fifo", "clock", "s3fifo"]
+        );
+        for value in [json!(0), json!(-1e300), json!("ninety"), json!({})] {
+            assert_eq!(
+                allowed(json!({"goals": {"hit_ratio": value}})),
+                ["0.001 to 0.9999", "null"]
+            );
+        }
         assert_eq!(
             new_tenant(object(json!({"name": "a", "x": 1}))).unwrap_err().allowed[0],
             "name"

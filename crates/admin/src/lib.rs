@@ -1,7 +1,8 @@
 //! The admin API: HTTP and JSON over what the control plane answers.
 //!
 //! It listens on a Unix socket in the data folder (mode 0600: who may open it, may command) and, if asked, on a TCP
-//! address, where every call but the health checks needs the token from `DIR/admin.token`. One thread runs it all.
+//! address, where every call but the health checks needs the token from `DIR/admin.token`. One thread runs it all; it also
+//! says in the log when the control plane stands still.
 //!
 //! Invariants: handlers read a request, ask the control plane, and write its answer; they decide nothing. Connections,
 //! headers, bodies and waiting times all have a limit, so that what clients send never takes more than a known amount
@@ -15,6 +16,7 @@ mod listen;
 mod routes;
 mod token;
 mod unique;
+mod watch;
 
 use std::io;
 use std::net::SocketAddr;

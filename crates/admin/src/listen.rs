@@ -20,11 +20,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tidemark_control::ControlHandle;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use crate::routes::{Guard, router};
 use crate::token::Token;
-use crate::{AdminConfig, AdminError};
+use crate::{AdminConfig, AdminError, watch};
 
 const SOCKET_NAME: &str = "admin.sock";
 const NEW_SOCKET_NAME: &str = "admin.sock.new";
@@ -40,6 +40,9 @@ const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
 const FINISH_PATIENCE: Duration = Duration::from_secs(2);
 /// After a failed accept (no file descriptor left) the loop rests, or it would spin.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Ends its waits when the server stops.
+type Stopped = tokio::sync::watch::Receiver<()>;
 
 /// Sockets that are bound, so that the address is known, but not yet answered.
 #[derive(Debug)]
@@ -109,7 +112,7 @@ impl BoundAdmin {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed("an event queue"))?;
-        let (stop, stopped) = watch::channel(());
+        let (stop, stopped) = tokio::sync::watch::channel(());
         let guard = Guard {
             token: self.token,
             is_loopback: self.tcp.as_ref().is_some_and(|(_, address)| address.ip().is_loopback()),
@@ -127,6 +130,7 @@ impl BoundAdmin {
                 unix.map_err(failed("a place in the event queue"))?,
             )
         };
+        let watched = control.clone();
         let run = move || {
             runtime.block_on(async {
                 let over_tcp = async {
@@ -136,7 +140,8 @@ impl BoundAdmin {
                     }
                 };
                 let accept = async || unix.accept().await.map(|(stream, _)| stream);
-                tokio::join!(over_tcp, accept_all(accept, routers.1, stopped.clone()));
+                let over_unix = accept_all(accept, routers.1, stopped.clone());
+                tokio::join!(over_tcp, over_unix, watch::watch(watched, stopped.clone()));
             });
         };
         let thread = std::thread::Builder::new().name("tidemark-admin".into()).spawn(run);
@@ -156,7 +161,7 @@ pub fn longest_socket_path(folder: &Path) -> PathBuf {
 /// The running admin API.
 #[derive(Debug)]
 pub struct Admin {
-    stop: watch::Sender<()>,
+    stop: tokio::sync::watch::Sender<()>,
     thread: JoinHandle<()>,
     _socket: SocketFile,
 }
@@ -202,7 +207,7 @@ fn bind_unix(folder: &Path, path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Accepts until told to stop, then waits a little for the connections that are left.
-async fn accept_all<S>(accept: impl AsyncFn() -> io::Result<S>, router: Router, mut stopped: watch::Receiver<()>)
+async fn accept_all<S>(accept: impl AsyncFn() -> io::Result<S>, router: Router, mut stopped: Stopped)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -236,7 +241,7 @@ where
     let _ = tokio::time::timeout(FINISH_PATIENCE, places.acquire_many(all)).await;
 }
 
-fn serve_connection<S>(stream: S, router: Router, mut stopped: watch::Receiver<()>) -> impl Future<Output = ()> + Send
+fn serve_connection<S>(stream: S, router: Router, mut stopped: Stopped) -> impl Future<Output = ()> + Send
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use serde::Serialize;
 use serde_json::{Map, json};
-use tidemark_control::{ControlHandle, ServerView, TenantView};
+use tidemark_control::{ControlHandle, CurveView, MoveView, ServerView, TenantView};
 
 use crate::answer::ApiError;
 use crate::body;
@@ -19,8 +19,6 @@ use crate::token::Token;
 
 /// Paths that belong to capabilities of later versions. They are known, so that a client is told what it meets.
 const LATER: [&str; 3] = [METRICS, "/api/v1/usage", "/api/v1/events"];
-/// As [`LATER`], of one tenant.
-const LATER_OF_TENANT: [&str; 2] = ["/api/v1/tenants/{name}/curve", "/api/v1/tenants/{name}/moves"];
 const METRICS: &str = "/metrics";
 /// What needs no token: it says nothing that a connection attempt would not.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -48,12 +46,11 @@ pub(crate) fn router(control: ControlHandle, guard: Option<Guard>) -> Router {
             "/api/v1/tenants/{name}",
             get(tenant).patch(set_tenant).delete(remove_tenant),
         )
-        .route("/api/v1/tenants/{name}/rotate", post(rotate));
+        .route("/api/v1/tenants/{name}/rotate", post(rotate))
+        .route("/api/v1/tenants/{name}/moves", get(moves))
+        .route("/api/v1/tenants/{name}/curve", get(curve));
     for path in LATER {
         router = router.route(path, any(later));
-    }
-    for path in LATER_OF_TENANT {
-        router = router.route(path, any(later_of_tenant));
     }
     router = router
         .method_not_allowed_fallback(method_not_allowed)
@@ -138,15 +135,17 @@ async fn rotate(State(control): State<ControlHandle>, name: Name, body: Body) ->
     Ok(Json(json!({ "name": name, "secret": secret })).into_response())
 }
 
+async fn moves(State(control): State<ControlHandle>, name: Name) -> Result<Json<Vec<MoveView>>> {
+    Ok(Json(control.moves(text(name)?).await?))
+}
+
+async fn curve(State(control): State<ControlHandle>, name: Name) -> Result<Json<CurveView>> {
+    Ok(Json(control.curve(text(name)?).await?))
+}
+
 async fn later(uri: Uri) -> ApiError {
     let message = format!("{} is not available in this version", uri.path());
     ApiError::new(StatusCode::NOT_FOUND, "not_available", message)
-}
-
-/// Of a tenant that does not exist, that comes first.
-async fn later_of_tenant(State(control): State<ControlHandle>, name: Name, uri: Uri) -> Result<ApiError> {
-    control.tenant(text(name)?).await?;
-    Ok(later(uri).await)
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {

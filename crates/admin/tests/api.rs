@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin};
 use tidemark_control::fake::FakeDataPlane;
-use tidemark_control::{Control, ControlConfig, Listeners, Mailbox, StateFile};
+use tidemark_control::{Control, ControlConfig, Idling, Listeners, Mailbox, StateFile};
 use tidemark_types::{Clock, GIB, MIB, SystemClock};
 
 /// Far longer than any answer takes, so that only a hang is one.
@@ -50,6 +50,7 @@ fn start() -> Scene {
         pool_bytes: GIB,
         pool_limit_bytes: 4 * GIB,
         workers: 2,
+        idling: Idling::default(),
         listeners: Listeners {
             redis: Some("127.0.0.1:6379".parse().unwrap()),
             admin: Some(address),
@@ -161,7 +162,8 @@ impl Scene {
 #[test]
 fn a_tenant_s_life() {
     let scene = start();
-    let body = json!({"name": "shop", "goals": {"cap_bytes": 64 * MIB, "floor_bytes": 2 * MIB}, "policy": "clock"});
+    let goals = json!({"cap_bytes": 64 * MIB, "floor_bytes": 2 * MIB, "hit_ratio": 0.875});
+    let body = json!({"name": "shop", "goals": goals, "policy": "clock"});
     let created = scene.call("POST", "/api/v1/tenants", &body);
     assert_eq!((created.status, &created.body["name"]), (201, &json!("shop")));
     assert_eq!(created.body["secret"].as_str().unwrap().len(), 43);
@@ -175,17 +177,28 @@ fn a_tenant_s_life() {
     assert_eq!(shown["goals"]["cap_bytes"], json!(64 * MIB));
     assert_eq!(
         (&shown["goals"]["hit_ratio"], &shown["goal_state"]),
-        (&Value::Null, &json!("none"))
+        (&json!(0.875), &json!("converging"))
     );
+    for unknown in ["shortfall_ratio", "best_hit_ratio", "demand_bytes", "lent_bytes"] {
+        assert_eq!(shown.get(unknown), Some(&Value::Null), "{unknown}");
+    }
 
     scene.data_plane.set_demand("shop", GIB);
     scene.data_plane.write();
     let patched = scene.call(
         "PATCH",
         "/api/v1/tenants/shop",
-        &json!({"goals": {"cap_bytes": 4 * MIB}, "policy": null}),
+        &json!({"goals": {"cap_bytes": 4 * MIB, "hit_ratio": null}, "policy": null}),
     );
-    assert_eq!((patched.status, &patched.body["policy"]), (200, &json!("s3fifo")));
+    assert_eq!(
+        (
+            patched.status,
+            &patched.body["policy"],
+            &patched.body["policy_in_force"]
+        ),
+        (200, &json!("adaptive"), &json!("s3fifo"))
+    );
+    assert_eq!(patched.body["goals"]["hit_ratio"], Value::Null);
     assert_eq!(patched.body["goals"]["floor_bytes"], json!(2 * MIB), "a patch merges");
     assert!(scene.data_plane.tenant("shop").unwrap().1 <= 4 * MIB);
 
@@ -267,9 +280,33 @@ fn mistakes_are_answered_by_code_and_field() {
         (
             "POST",
             tenants,
-            json!({"name": "x", "goals": {"hit_ratio": 0.9}}),
+            json!({"name": "x", "goals": {"latency_us": 900}}),
             400,
             "not_available",
+            "goals.latency_us",
+        ),
+        (
+            "POST",
+            tenants,
+            json!({"name": "x", "goals": {"hit_ratio": 0}}),
+            400,
+            "invalid",
+            "goals.hit_ratio",
+        ),
+        (
+            "PATCH",
+            shop,
+            json!({"goals": {"hit_ratio": 1.5}}),
+            400,
+            "invalid",
+            "goals.hit_ratio",
+        ),
+        (
+            "PATCH",
+            shop,
+            json!({"goals": {"hit_ratio": "ninety"}}),
+            400,
+            "invalid",
             "goals.hit_ratio",
         ),
         (
@@ -351,19 +388,19 @@ fn mistakes_are_answered_by_code_and_field() {
             "memory",
         ),
         (
-            "GET",
+            "POST",
             "/api/v1/tenants/shop/curve",
             Value::Null,
-            404,
-            "not_available",
+            405,
+            "method_not_allowed",
             "",
         ),
         (
-            "GET",
+            "DELETE",
             "/api/v1/tenants/shop/moves",
             Value::Null,
-            404,
-            "not_available",
+            405,
+            "method_not_allowed",
             "",
         ),
         ("GET", "/api/v1/tenants/nope/curve", Value::Null, 404, "not_found", ""),
@@ -401,8 +438,60 @@ fn mistakes_are_answered_by_code_and_field() {
         2
     );
     let allowed = scene.call("PATCH", shop, &json!({"policy": "lru"})).body["error"]["allowed"].clone();
-    assert_eq!(allowed, json!(["fifo", "clock", "s3fifo"]));
+    assert_eq!(allowed, json!(["adaptive", "genie", "fifo", "clock", "s3fifo"]));
+    let ratio = scene
+        .call("PATCH", shop, &json!({"goals": {"hit_ratio": "ninety"}}))
+        .body["error"]
+        .clone();
+    assert_eq!(ratio["allowed"], json!(["0.001 to 0.9999", "null"]));
     assert!(scene.call("PUT", shop, &json!({})).head.contains("allow: get"));
+    scene.stop();
+}
+
+#[test]
+fn a_tenant_s_moves_and_its_curve() {
+    let scene = start();
+    scene.create("shop");
+    assert_eq!(scene.get("/api/v1/tenants/shop/moves").body, json!([]));
+    scene.data_plane.set_demand("shop", 4 * GIB);
+    scene.data_plane.write();
+    // It takes the first grant by itself; the round that it asks for gives the rest.
+    let moves = loop {
+        let moves = scene.get("/api/v1/tenants/shop/moves").body;
+        if moves.as_array().unwrap().len() == 2 {
+            break moves;
+        }
+        std::thread::yield_now();
+    };
+    let granted = scene.get("/api/v1/tenants/shop").body["grant_bytes"].clone();
+    for (index, from, to, reason) in [
+        (0, &json!(20 * MIB), &granted, "surplus"),
+        (1, &json!(0), &json!(20 * MIB), "join"),
+    ] {
+        let change = &moves[index];
+        let at = change["at"].as_str().unwrap();
+        assert_eq!((at.len(), at.ends_with('Z')), (24, true), "{at}");
+        let mut expected = json!({
+            "from_bytes": from,
+            "to_bytes": to,
+            "reason": reason,
+            "predicted_hit_ratio": null,
+            "measured_hit_ratio": null,
+        });
+        expected["at"] = change["at"].clone();
+        assert_eq!(*change, expected);
+    }
+    // Nothing estimates curves yet.
+    let curve = json!({
+        "requests": null,
+        "points": [],
+        "now_bytes": granted,
+        "goal_bytes": null,
+        "policy": null,
+        "age_seconds": null,
+        "standard_error": null,
+    });
+    assert_eq!(scene.get("/api/v1/tenants/shop/curve").body, curve);
     scene.stop();
 }
 

@@ -6,35 +6,42 @@
 //! nothing. A tenant is in a plan exactly when something in it changed since its last plan. Time is what the caller
 //! says, and does not go back.
 
+mod needs;
+mod regrant;
+
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use tidemark_types::{
-    MIB, Plan, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan, TenantSnapshot,
+    Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan, TenantSnapshot,
     TenantState, UnixMs,
 };
 
 use crate::grant::{Holder, Problem, grantable_bytes, grants};
 use crate::hit_window::HitWindow;
+use crate::idle::{Sleeper, make_room};
+use crate::moves::{Move, Moves, Reason};
+use crate::settings::Idling;
 use crate::shards::shards_for;
 use crate::state::TenantRecord;
+use needs::Needs;
+use regrant::Cause;
 
 /// A tenant wants more while it grew or was short of memory within this time: longer than a round, so that one quiet
 /// round does not take its headroom away.
 const WANT_LASTS: Duration = Duration::from_secs(2);
 /// A tenant that was emptied keeps its grant this long, because the next write often follows the flush.
-const IDLE_AFTER: Duration = Duration::from_secs(2);
+const EMPTY_LINGERS: Duration = Duration::from_secs(2);
 /// In a full pool at most an eighth of it moves to equal shares per second: a newcomer has its share within seconds,
 /// and the others evict no faster than they can serve beside it.
 const STEPS_PER_POOL: u64 = 8;
-/// The first grant, which the data plane makes by itself at the first write as far as memory is free: enough for what can
-/// be written (at 1 GB/s) before the control plane has heard of it and answered.
-const FIRST_GRANT_BYTES: u64 = 20 * MIB;
 
 /// All tenants.
 #[derive(Debug)]
 pub(crate) struct Book {
     workers: usize,
+    idling: Idling,
     pool_bytes: u64,
     /// What the last plan said; `None` before the first.
     planned_pool_bytes: Option<u64>,
@@ -43,14 +50,24 @@ pub(crate) struct Book {
     names: BTreeMap<TenantName, TenantId>,
     /// Those that hold memory or ask for some.
     holders: BTreeSet<TenantId>,
+    /// Those that have an estimator.
+    estimated: BTreeSet<TenantId>,
     /// Holders whose usage is zero, and since when.
     empty_since: BTreeMap<TenantId, UnixMs>,
     /// Those that the next plan must mention.
     changed: BTreeSet<TenantId>,
+    /// Those whose settings were changed since the last decision.
+    operated: BTreeSet<TenantId>,
     /// Something happened that may move grants.
     is_dirty: bool,
     sequence: u64,
+    /// The time that was last told.
+    now: UnixMs,
     decided_at: UnixMs,
+    /// Moves that nobody was told of yet.
+    fresh_moves: Vec<(TenantId, Move)>,
+    /// What tenants are remembered by that is not in the state file yet.
+    to_remember: BTreeMap<TenantId, Option<u64>>,
 }
 
 /// One tenant.
@@ -59,9 +76,17 @@ pub(crate) struct Tenant {
     pub(crate) record: TenantRecord,
     pub(crate) shards: u16,
     pub(crate) grant_bytes: u64,
+    /// The policy in force: what the operator chose, or what follows from the choice.
+    pub(crate) policy: Policy,
+    /// The hit ratio that is expected of the size that the goal asked for last.
+    predicted: Option<f64>,
+    needs: Needs,
+    pub(crate) moves: Moves,
     pub(crate) is_removing: bool,
     /// What the data plane said, for one that was ever touched.
     pub(crate) seen: Option<Box<Seen>>,
+    /// The next plan takes away what it holds.
+    gives_all_back: bool,
     plan_version: u64,
 }
 
@@ -73,6 +98,10 @@ pub(crate) struct Seen {
     pub(crate) connections: u64,
     pub(crate) counters: TenantCounters,
     pub(crate) hits: HitWindow,
+    /// When it was last asked something.
+    active_at: UnixMs,
+    /// How much it could make use of then.
+    active_bytes: u64,
     /// When it last grew or was short of memory.
     wanted_at: Option<UnixMs>,
     /// Since the last decision.
@@ -86,17 +115,23 @@ impl Book {
     pub(crate) fn new(pool_bytes: u64, workers: usize, records: Vec<TenantRecord>) -> Self {
         let mut book = Self {
             workers,
+            idling: Idling::default(),
             pool_bytes,
             planned_pool_bytes: None,
             pool: PoolSnapshot::default(),
             tenants: HashMap::with_capacity(records.len()),
             names: BTreeMap::new(),
             holders: BTreeSet::new(),
+            estimated: BTreeSet::new(),
             empty_since: BTreeMap::new(),
             changed: BTreeSet::new(),
+            operated: BTreeSet::new(),
             is_dirty: true,
             sequence: 0,
+            now: UnixMs(0),
             decided_at: UnixMs(0),
+            fresh_moves: Vec::new(),
+            to_remember: BTreeMap::new(),
         };
         for record in records {
             book.insert(record);
@@ -111,32 +146,54 @@ impl Book {
         self.changed.insert(id);
         let tenant = Tenant {
             shards: shards_for(record.settings.cap_bytes, self.pool_bytes, self.workers),
-            record,
             grant_bytes: 0,
+            policy: record.settings.policy.unwrap_or_default().first(),
+            predicted: None,
+            needs: Needs::default(),
+            moves: Moves::default(),
             is_removing: false,
             seen: None,
+            gives_all_back: false,
             plan_version: 0,
+            record,
         };
         self.tenants.insert(id, tenant);
     }
 
     /// Takes over a tenant's new settings or secrets.
     pub(crate) fn update(&mut self, record: TenantRecord) {
-        if let Some(tenant) = self.tenants.get_mut(&record.id) {
-            self.changed.insert(record.id);
-            tenant.record = record;
+        let Some(tenant) = self.tenants.get_mut(&record.id) else {
+            return;
+        };
+        self.changed.insert(record.id);
+        let (before, after) = (tenant.record.settings, record.settings);
+        if before != after {
+            self.operated.insert(record.id);
         }
+        if before.policy.unwrap_or_default() != after.policy.unwrap_or_default() {
+            tenant.policy = after.policy.unwrap_or_default().first();
+        }
+        tenant.record = record;
     }
 
     /// Begins a tenant's removal; it ends with the snapshot that says that its memory is back.
     pub(crate) fn start_removing(&mut self, id: TenantId) {
+        self.regrant(id, 0, Reason::Leave, None);
         if let Some(tenant) = self.tenants.get_mut(&id) {
             tenant.is_removing = true;
-            tenant.grant_bytes = 0;
             self.holders.remove(&id);
             self.empty_since.remove(&id);
             self.changed.insert(id);
         }
+        self.stop_estimating(id);
+    }
+
+    /// Changes how tenants come and go.
+    pub(crate) fn set_idling(&mut self, idling: Idling) {
+        if idling.first_grant_bytes != self.idling.first_grant_bytes {
+            self.changed.extend(self.tenants.keys());
+        }
+        self.idling = idling;
     }
 
     /// Changes the pool's size.
@@ -189,6 +246,7 @@ impl Book {
     /// Takes over what the data plane reports. Its cost is that of the tenants in the snapshot.
     pub(crate) fn observe(&mut self, snapshot: &Snapshot, now: UnixMs) {
         self.pool = snapshot.pool;
+        self.now = now;
         for report in &snapshot.tenants {
             self.observe_tenant(now, report);
         }
@@ -199,6 +257,8 @@ impl Book {
             self.holders.remove(id);
             self.empty_since.remove(id);
             self.changed.remove(id);
+            self.operated.remove(id);
+            self.to_remember.remove(id);
             self.is_dirty = true;
         }
     }
@@ -208,23 +268,29 @@ impl Book {
             return;
         };
         let seen = tenant.seen.get_or_insert_default();
-        let sets_before = seen.counters.sets;
+        let before = seen.counters;
         seen.take_over(now, report);
+        let was_short = seen.was_short;
+        tenant.moves.observe(now, &report.counters);
         if tenant.is_removing {
             return;
         }
         // A first grant is the data plane's own; every other one is the last plan's.
         if tenant.grant_bytes == 0 {
-            tenant.grant_bytes = report.grant_bytes;
+            self.note_grant(report.id, report.grant_bytes, Reason::Join, None);
         }
+        self.note_activity(now, report, &before);
+        self.observe_samples(now, report);
         self.is_dirty = true;
-        if report.usage_bytes > 0 || tenant.grant_bytes > 0 || seen.was_short {
+        // One whose memory is being reclaimed still holds some, without a grant.
+        let tenant = self.tenants.get(&report.id);
+        if was_short || tenant.is_some_and(|tenant| tenant.grant_bytes > 0) {
             self.holders.insert(report.id);
         }
         if report.usage_bytes > 0 {
             self.empty_since.remove(&report.id);
         } else if self.holders.contains(&report.id) {
-            let wrote = report.counters.sets > sets_before;
+            let wrote = report.counters.sets > before.sets;
             let since = self.empty_since.entry(report.id).or_insert(now);
             *since = if wrote { now } else { *since };
         }
@@ -233,6 +299,7 @@ impl Book {
     /// What the data plane shall do from now on; `None` if nothing changes. Its cost is that of the tenants that hold
     /// memory, and nothing when nothing happened.
     pub(crate) fn plan(&mut self, now: UnixMs) -> Option<Plan> {
+        self.now = now;
         self.retire_empty(now);
         let must_decide = std::mem::take(&mut self.is_dirty) || !self.changed.is_empty();
         if !must_decide {
@@ -247,7 +314,7 @@ impl Book {
         let mut tenants = Vec::with_capacity(self.changed.len());
         for id in std::mem::take(&mut self.changed) {
             if let Some(tenant) = self.tenants.get_mut(&id) {
-                tenants.push(tenant.plan());
+                tenants.push(tenant.plan(self.idling.first_grant_bytes));
             }
         }
         Some(Plan {
@@ -262,19 +329,11 @@ impl Book {
         let due: Vec<TenantId> = self
             .empty_since
             .iter()
-            .filter(|(_, since)| now.since(**since) >= IDLE_AFTER)
+            .filter(|(_, since)| now.since(**since) >= EMPTY_LINGERS)
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            self.empty_since.remove(&id);
-            self.holders.remove(&id);
-            if let Some(tenant) = self.tenants.get_mut(&id) {
-                tenant.grant_bytes = 0;
-                self.changed.insert(id);
-                if let Some(seen) = &mut tenant.seen {
-                    seen.hits = HitWindow::default();
-                }
-            }
+            self.retire(id);
         }
     }
 
@@ -282,29 +341,49 @@ impl Book {
     fn decide(&mut self, now: UnixMs) {
         let mut ids = Vec::with_capacity(self.holders.len());
         let mut holders = Vec::with_capacity(self.holders.len());
-        for id in &self.holders {
-            if let Some(tenant) = self.tenants.get_mut(id) {
-                ids.push(*id);
-                holders.push(tenant.holder(now));
+        let mut asleep = Vec::with_capacity(self.holders.len());
+        for id in self.holders.clone() {
+            let goal = self.need(id, now);
+            if let Some(tenant) = self.tenants.get_mut(&id) {
+                ids.push(id);
+                holders.push(Holder {
+                    goal,
+                    ..tenant.holder(now)
+                });
+                asleep.push(tenant.sleeper(now, self.idling.idle_after));
             }
         }
+        self.govern_sampling(now);
         let elapsed_ms = now.since(self.decided_at).as_millis().min(1000);
         self.decided_at = now;
+        let available_bytes = grantable_bytes(self.pool_bytes);
         // At most a thousandth of 2^64 times a thousand.
-        let step_bytes =
-            grantable_bytes(self.pool_bytes) / STEPS_PER_POOL / 1000 * u64::try_from(elapsed_ms).unwrap_or(1000);
+        let step_bytes = available_bytes / STEPS_PER_POOL / 1000 * u64::try_from(elapsed_ms).unwrap_or(1000);
+        let caps: Vec<Option<u64>> = holders.iter().map(|holder| holder.cap_bytes).collect();
+        let spent_bytes = make_room(&mut holders, &asleep, available_bytes, step_bytes);
         let decided = grants(&Problem {
             pool_bytes: self.pool_bytes,
-            step_bytes,
+            step_bytes: step_bytes - spent_bytes,
             holders: &holders,
         });
-        for (id, grant_bytes) in ids.iter().zip(decided) {
-            if let Some(tenant) = self.tenants.get_mut(id)
-                && tenant.grant_bytes != grant_bytes
-            {
-                tenant.grant_bytes = grant_bytes;
-                self.changed.insert(*id);
+        let operated = std::mem::take(&mut self.operated);
+        let pool = self
+            .planned_pool_bytes
+            .map_or(Ordering::Equal, |before| self.pool_bytes.cmp(&before));
+        for (index, (id, grant_bytes)) in ids.into_iter().zip(decided).enumerate() {
+            let makes_room = holders[index].cap_bytes != caps[index];
+            if makes_room && grant_bytes == 0 {
+                self.retire(id);
+                continue;
             }
+            let cause = Cause {
+                makes_room,
+                is_operated: operated.contains(&id),
+                pool,
+            };
+            let reason = cause.reason(&holders[index], grant_bytes);
+            let predicted = self.tenants.get(&id).and_then(|tenant| tenant.predicted);
+            self.regrant(id, grant_bytes, reason, predicted.filter(|_| reason == Reason::Goal));
         }
     }
 }
@@ -324,7 +403,9 @@ impl Seen {
             .refused_memory
             .saturating_sub(self.counters.refused_memory);
         let mean_item_bytes = report.usage_bytes / report.items.max(1);
-        let was_short = evicted > 0 || refused > 0;
+        // Who did not write and evicted has only followed a smaller grant.
+        let wrote = report.counters.sets > self.counters.sets;
+        let was_short = (evicted > 0 && wrote) || refused > 0;
         if was_short || grown_bytes > 0 {
             self.wanted_at = Some(now);
         }
@@ -340,6 +421,15 @@ impl Seen {
 }
 
 impl Tenant {
+    /// As one that may have to make room for others; `None` while it is not idle.
+    fn sleeper(&self, now: UnixMs, idle_after: Duration) -> Option<Sleeper> {
+        let seen = self.seen.as_deref()?;
+        (now.since(seen.active_at) >= idle_after).then_some(Sleeper {
+            usage_bytes: seen.usage_bytes,
+            active_at: seen.active_at,
+        })
+    }
+
     /// As the grant rule sees it. Begins a new count of what happens until the next decision.
     fn holder(&mut self, now: UnixMs) -> Holder {
         let settings = self.record.settings;
@@ -361,9 +451,11 @@ impl Tenant {
         holder
     }
 
-    /// What the data plane shall know.
-    fn plan(&mut self) -> TenantPlan {
+    /// What the data plane shall know. `first_grant_bytes` is what a tenant may take by itself that is not remembered.
+    fn plan(&mut self, first_grant_bytes: u64) -> TenantPlan {
         self.plan_version += 1;
+        let gives_all_back = std::mem::take(&mut self.gives_all_back);
+        let remembered_bytes = self.record.remembered_grant_bytes.unwrap_or(0);
         let settings = self.record.settings;
         let cap_bytes = settings.cap_bytes.unwrap_or(u64::MAX);
         let secret = |stored: &crate::state::StoredSecret| Secret {
@@ -376,13 +468,15 @@ impl Tenant {
             name: self.record.name.clone(),
             open: self.record.name.is_default(),
             secrets: self.record.secrets.iter().map(secret).collect(),
-            policy: settings.policy.unwrap_or_default(),
+            policy: self.policy,
             shards: self.shards,
             grant_bytes: self.grant_bytes,
-            first_grant_bytes: FIRST_GRANT_BYTES.min(cap_bytes),
+            first_grant_bytes: remembered_bytes.max(first_grant_bytes).min(cap_bytes),
             cap_bytes: settings.cap_bytes,
+            sampling_threshold: self.needs.sampling(),
             state: match (self.is_removing, self.grant_bytes) {
                 (true, _) => TenantState::Removing,
+                (false, 0) if gives_all_back => TenantState::Reclaimed,
                 (false, 0) => TenantState::Idle,
                 (false, _) => TenantState::Active,
             },

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use tidemark_types::{Clock as _, DataPlane as _, GIB, ManualClock, Permissions, SecretHash};
+use tidemark_types::{
+    Clock as _, DataPlane as _, GIB, HitRatio, MIB, ManualClock, Permissions, PolicyChoice, SecretHash,
+};
 
 use super::*;
 use crate::fake::FakeDataPlane;
-use crate::settings::TenantSettings;
+use crate::goal::{GoalReport, GoalState};
+use crate::settings::{DEFAULT_IDLE_AFTER, TenantSettings};
 use crate::state::StoredSecret;
 
 struct Scene {
@@ -34,6 +37,41 @@ impl Scene {
         Some(plan.tenants.len())
     }
 
+    fn plan_of(&self, number: u32) -> (TenantPlan, u64) {
+        self.data_plane.tenant(&format!("t{number}")).unwrap()
+    }
+
+    /// Reasons and sizes in MiB of a tenant's moves, oldest first.
+    fn moves(&self, number: u32) -> Vec<(Reason, u64, u64)> {
+        let tenant = self.book.find(&format!("t{number}")).unwrap();
+        let mut moves: Vec<_> = tenant
+            .moves
+            .newest_first()
+            .map(|change| (change.reason, change.from_bytes / MIB, change.to_bytes / MIB))
+            .collect();
+        moves.reverse();
+        moves
+    }
+
+    fn seconds(&mut self, count: u64) {
+        for _ in 0..count {
+            self.round();
+        }
+    }
+
+    /// Time passes in which nothing happens.
+    fn pass(&mut self, time: Duration) {
+        self.clock.advance(time);
+        self.round();
+    }
+
+    fn change(&mut self, number: u32, change: impl FnOnce(&mut TenantRecord)) {
+        let mut changed = self.book.find(&format!("t{number}")).unwrap().record.clone();
+        change(&mut changed);
+        self.book.update(changed);
+        self.publish();
+    }
+
     fn round(&mut self) -> Option<usize> {
         self.clock.advance(Duration::from_secs(1));
         self.data_plane.write();
@@ -56,6 +94,7 @@ fn record(number: u32) -> TenantRecord {
         settings: TenantSettings::default(),
         secrets: vec![secret],
         created_at: UnixMs(0),
+        remembered_grant_bytes: None,
     }
 }
 
@@ -126,16 +165,32 @@ fn a_quiet_second_costs_no_headroom() {
 }
 
 #[test]
+fn who_was_only_made_smaller_does_not_want_more() {
+    let mut scene = Scene::new(1);
+    scene.data_plane.set_demand("t0", 300 * MIB);
+    scene.seconds(2);
+    scene.data_plane.fall_silent("t0");
+    scene.pass(Duration::from_secs(5));
+    scene.change(0, |record| record.settings.cap_bytes = Some(100 * MIB));
+    scene.seconds(1);
+    assert_eq!(scene.plan_of(0).1, 100 * MIB, "it evicted");
+    scene.change(0, |record| record.settings.cap_bytes = None);
+    scene.seconds(1);
+    let granted_mib = scene.plan_of(0).0.grant_bytes / MIB;
+    assert!(granted_mib < 110, "{granted_mib}");
+}
+
+#[test]
 fn a_plan_names_only_what_changed_and_says_all_of_it() {
     let mut scene = Scene::new(5);
     let mut changed = record(3);
     changed.settings.cap_bytes = Some(8 * MIB);
-    changed.settings.policy = Some(tidemark_types::Policy::Fifo);
+    changed.settings.policy = Some(PolicyChoice::Fixed(Policy::Fifo));
     scene.book.update(changed);
     assert_eq!(scene.publish(), Some(1));
     let plan = scene.data_plane.tenant("t3").unwrap().0;
     assert_eq!((plan.version, plan.cap_bytes), (2, Some(8 * MIB)));
-    assert_eq!(plan.policy, tidemark_types::Policy::Fifo);
+    assert_eq!(plan.policy, Policy::Fifo);
     assert_eq!(plan.shards, 8, "shards are fixed when the tenant is made");
     assert_eq!((plan.secrets.len(), plan.open), (1, false));
     assert_eq!(scene.publish(), None);
@@ -182,4 +237,283 @@ fn the_pool_alone_makes_a_plan() {
     scene.book.set_pool_bytes(2 * GIB);
     assert_eq!(scene.publish(), Some(0));
     assert_eq!(scene.data_plane.pool_and_granted_bytes(), (2 * GIB, 0));
+}
+
+#[test]
+fn the_policy_in_force_follows_the_choice_and_nothing_else() {
+    let mut scene = Scene::new(1);
+    assert_eq!(scene.plan_of(0).0.policy, Policy::S3Fifo, "adaptive begins with it");
+    // What the control plane has found out stays until the operator decides anew.
+    scene.book.tenants.get_mut(&TenantId(0)).unwrap().policy = Policy::Clock;
+    for (choice, cap_bytes, in_force) in [
+        (None, Some(64 * MIB), Policy::Clock),
+        (Some(PolicyChoice::Adaptive), None, Policy::Clock),
+        (Some(PolicyChoice::Genie), None, Policy::Fifo),
+        (Some(PolicyChoice::Fixed(Policy::Clock)), None, Policy::Clock),
+        (None, None, Policy::S3Fifo),
+    ] {
+        scene.change(0, |record| {
+            record.settings.policy = choice;
+            record.settings.cap_bytes = cap_bytes;
+        });
+        assert_eq!(scene.plan_of(0).0.policy, in_force, "{choice:?}");
+    }
+}
+
+#[test]
+fn a_goal_of_which_nothing_is_known_yet_is_converging() {
+    let mut scene = Scene::new(1);
+    for (hit_ratio, state) in [(Some(0.9), GoalState::Converging), (None, GoalState::None)] {
+        scene.change(0, |record| {
+            record.settings.hit_ratio = hit_ratio.and_then(|ratio| HitRatio::new(ratio).ok());
+        });
+        let expected = GoalReport {
+            state,
+            ..GoalReport::default()
+        };
+        assert_eq!(scene.book.find("t0").unwrap().goal(), expected);
+    }
+}
+
+#[test]
+fn every_change_of_a_grant_has_its_reason() {
+    let mut scene = Scene::new(3);
+    let all_mib = grantable_bytes(GIB) / MIB;
+    scene.data_plane.set_demand("t0", 4 * GIB);
+    scene.seconds(2);
+    assert_eq!(
+        scene.moves(0),
+        [(Reason::Join, 0, 20), (Reason::Surplus, 20, all_mib)],
+        "what nobody else wants"
+    );
+    scene.change(0, |record| record.settings.cap_bytes = Some(800 * MIB));
+    assert_eq!(*scene.moves(0).last().unwrap(), (Reason::Cap, all_mib, 800));
+    scene.change(0, |record| record.settings.cap_bytes = None);
+    assert_eq!(*scene.moves(0).last().unwrap(), (Reason::Operator, 800, all_mib));
+    scene.book.set_pool_bytes(512 * MIB);
+    scene.publish();
+    assert_eq!(*scene.moves(0).last().unwrap(), (Reason::Cap, all_mib, 504));
+    scene.book.set_pool_bytes(GIB);
+    scene.publish();
+    assert_eq!(*scene.moves(0).last().unwrap(), (Reason::Operator, 504, all_mib));
+
+    scene.change(1, |record| record.settings.floor_bytes = Some(300 * MIB));
+    scene.data_plane.set_demand("t1", 4 * GIB);
+    scene.seconds(1);
+    let (_, from_mib, to_mib) = *scene.moves(0).last().unwrap();
+    assert_eq!((scene.moves(0).last().unwrap().0, from_mib), (Reason::Surplus, all_mib));
+    assert!(to_mib <= all_mib - 300, "{to_mib}");
+    let moves = scene.moves(1);
+    assert_eq!(moves[0], (Reason::Join, 0, 16), "the reserve");
+    assert_eq!((moves[1].0, moves[1].1), (Reason::Floor, 16));
+
+    scene.data_plane.set_demand("t1", 0);
+    scene.seconds(4);
+    let (reason, _, to_mib) = *scene.moves(1).last().unwrap();
+    assert_eq!((reason, to_mib), (Reason::Idle, 0));
+    scene.book.start_removing(TenantId(0));
+    let (reason, _, to_mib) = *scene.moves(0).last().unwrap();
+    assert_eq!((reason, to_mib), (Reason::Leave, 0));
+    assert_eq!(scene.moves(2), [], "nobody ever used it");
+}
+
+#[test]
+fn moves_are_told_once_and_with_what_came_of_them() {
+    let mut scene = Scene::new(1);
+    scene.data_plane.set_demand("t0", 4 * GIB);
+    scene.seconds(1);
+    let told = |scene: &mut Scene| {
+        let mut told = Vec::new();
+        scene
+            .book
+            .tell_moves(|name, change| told.push((name.to_string(), change.reason)));
+        told
+    };
+    assert_eq!(
+        told(&mut scene),
+        [("t0".into(), Reason::Join), ("t0".into(), Reason::Surplus)]
+    );
+    assert_eq!(told(&mut scene), []);
+    scene.data_plane.count_gets("t0", 4000, 3000);
+    scene.pass(Duration::from_secs(10));
+    let tenant = scene.book.find("t0").unwrap();
+    assert_eq!(
+        tenant.moves.newest_first().next().unwrap().measured_hit_ratio,
+        Some(0.75)
+    );
+    scene.book.regrant(TenantId(0), 64 * MIB, Reason::Goal, Some(0.5));
+    let newest = *scene.book.find("t0").unwrap().moves.newest_first().next().unwrap();
+    assert_eq!(
+        (newest.reason, newest.predicted_hit_ratio, newest.to_bytes),
+        (Reason::Goal, Some(0.5), 64 * MIB)
+    );
+}
+
+#[test]
+fn idle_tenants_make_room_the_longest_idle_first() {
+    let mut scene = Scene::new(4);
+    for (number, demand_mib) in [(1, 300), (2, 300), (3, 300)] {
+        scene.data_plane.set_demand(&format!("t{number}"), demand_mib * MIB);
+        scene.seconds(3);
+        scene.data_plane.fall_silent(&format!("t{number}"));
+    }
+    scene.pass(DEFAULT_IDLE_AFTER);
+    // Nobody wants their memory: it stays theirs.
+    assert_eq!([1, 2, 3].map(|number| scene.plan_of(number).1), [300 * MIB; 3]);
+
+    scene.data_plane.count_gets("t1", 10, 10);
+    scene.seconds(1);
+    scene.data_plane.set_demand("t0", 4 * GIB);
+    let mut order = Vec::new();
+    for _ in 0..20 {
+        scene.round();
+        for number in [1, 2, 3] {
+            let (plan, usage_bytes) = scene.plan_of(number);
+            if usage_bytes == 0 && !order.contains(&number) {
+                assert_eq!((plan.grant_bytes, plan.state), (0, TenantState::Reclaimed));
+                order.push(number);
+            }
+            // The next one gives only when the one before has nothing left.
+            assert!(
+                order.contains(&2) || number == 2 || usage_bytes == 300 * MIB,
+                "{number}"
+            );
+        }
+    }
+    assert_eq!(order, [2, 3], "the first is not idle");
+    assert!(scene.plan_of(1).1 >= 250 * MIB, "{}", scene.plan_of(1).1);
+    assert!(scene.plan_of(0).1 >= 600 * MIB);
+    assert!(
+        scene
+            .moves(2)
+            .iter()
+            .skip(1)
+            .all(|(reason, ..)| *reason != Reason::Join)
+    );
+    let (reason, _, to_mib) = *scene.moves(2).last().unwrap();
+    assert_eq!((reason, to_mib), (Reason::Idle, 0));
+    assert_eq!(scene.book.holder_count(), 2, "a round does not look at them any more");
+}
+
+#[test]
+fn a_floor_of_an_idle_tenant_is_lent_and_back_when_it_returns() {
+    let mut scene = Scene::new(2);
+    scene.change(1, |record| record.settings.floor_bytes = Some(400 * MIB));
+    scene.data_plane.set_demand("t1", 400 * MIB);
+    scene.seconds(2);
+    scene.data_plane.fall_silent("t1");
+    scene.data_plane.set_demand("t0", 4 * GIB);
+    scene.seconds(20);
+    assert_eq!(scene.plan_of(1).1, 400 * MIB, "it is not idle yet");
+    scene.clock.advance(DEFAULT_IDLE_AFTER);
+    scene.seconds(10);
+    assert_eq!(scene.plan_of(1).1, 0);
+    scene.data_plane.set_demand("t1", 400 * MIB);
+    scene.seconds(2);
+    assert_eq!(scene.plan_of(1).1, 400 * MIB);
+}
+
+#[test]
+fn what_a_tenant_had_is_remembered_and_given_back() {
+    for (what, hit_ratio, demand_mib, remembered_mib) in [
+        ("what it held", None, 100, Some(100)),
+        ("no more than any first grant", None, 20, None),
+        ("what its goal asked for", Some(0.9), 30, Some(400)),
+    ] {
+        let mut scene = Scene::new(2);
+        scene.change(0, |record| {
+            record.settings.cap_bytes = Some(400 * MIB);
+            record.settings.hit_ratio = hit_ratio.and_then(|ratio| HitRatio::new(ratio).ok());
+        });
+        scene.data_plane.set_demand("t0", demand_mib * MIB);
+        scene.seconds(2);
+        assert_eq!(scene.plan_of(0).0.grant_bytes, 400 * MIB, "nobody else wants it");
+        scene.data_plane.count_gets("t0", 10, 10);
+        scene.seconds(1);
+        scene.data_plane.expire("t0");
+        scene.seconds(4);
+        let (plan, _) = scene.plan_of(0);
+        let remembered = remembered_mib.map(|mib: u64| mib * MIB);
+        assert_eq!((plan.state, plan.grant_bytes), (TenantState::Idle, 0), "{what}");
+        assert_eq!(plan.first_grant_bytes, remembered.unwrap_or(20 * MIB), "{what}");
+        let to_write = scene.book.take_to_remember();
+        assert_eq!(
+            to_write.first().map(|(_, bytes)| *bytes),
+            remembered.map(Some),
+            "{what}"
+        );
+        assert_eq!(scene.book.take_to_remember(), [], "{what}");
+
+        // Back with its first write, without a round.
+        scene.data_plane.set_demand("t0", GIB);
+        scene.data_plane.write();
+        assert_eq!(scene.plan_of(0).1, plan.first_grant_bytes, "{what}");
+        // Smaller the next time: that is remembered then.
+        scene.data_plane.set_demand("t0", MIB);
+        scene.seconds(1);
+        scene.data_plane.expire("t0");
+        scene.seconds(4);
+        let changed: Vec<_> = scene.book.take_to_remember();
+        let expected = if hit_ratio.is_none() && remembered.is_some() {
+            vec![(TenantId(0), None)]
+        } else {
+            vec![]
+        };
+        assert_eq!(changed, expected, "{what}");
+    }
+}
+
+#[test]
+fn the_remembered_size_stays_within_the_cap_and_what_is_free() {
+    let mut scene = Scene::new(2);
+    scene.change(0, |record| record.remembered_grant_bytes = Some(900 * MIB));
+    assert_eq!(scene.plan_of(0).0.first_grant_bytes, 900 * MIB);
+    scene.change(0, |record| record.settings.cap_bytes = Some(64 * MIB));
+    assert_eq!(scene.plan_of(0).0.first_grant_bytes, 64 * MIB);
+    scene.change(0, |record| record.settings.cap_bytes = None);
+    scene.data_plane.set_demand("t1", 4 * GIB);
+    scene.seconds(2);
+    scene.data_plane.set_demand("t0", 4 * GIB);
+    scene.data_plane.write();
+    assert_eq!(scene.plan_of(0).0.grant_bytes, 16 * MIB, "the reserve");
+}
+
+#[test]
+fn how_tenants_come_and_go_can_be_changed() {
+    let mut scene = Scene::new(3);
+    scene.book.set_idling(Idling {
+        first_grant_bytes: 5 * MIB,
+        idle_after: Duration::from_secs(10),
+    });
+    assert_eq!(scene.publish(), Some(3));
+    assert_eq!(scene.plan_of(2).0.first_grant_bytes, 5 * MIB);
+    scene.data_plane.set_demand("t0", 600 * MIB);
+    scene.seconds(2);
+    scene.data_plane.fall_silent("t0");
+    scene.data_plane.set_demand("t1", 4 * GIB);
+    scene.seconds(8);
+    assert!(scene.plan_of(0).1 >= 500 * MIB, "an equal share");
+    scene.seconds(10);
+    assert_eq!(scene.plan_of(0).1, 0);
+}
+
+#[test]
+fn a_tenant_that_comes_back_while_it_is_emptied_stays() {
+    let mut scene = Scene::new(2);
+    scene.data_plane.set_demand("t0", 50 * MIB);
+    scene.seconds(2);
+    scene.data_plane.fall_silent("t0");
+    scene.clock.advance(DEFAULT_IDLE_AFTER);
+    scene.data_plane.set_demand("t1", 4 * GIB);
+    while scene.plan_of(0).1 > 0 {
+        assert!(scene.round().is_some());
+    }
+    scene.data_plane.set_demand("t0", 50 * MIB);
+    scene.data_plane.write();
+    // A plan for another reason takes nothing again.
+    scene.change(0, |record| record.settings.cap_bytes = Some(300 * MIB));
+    assert!(scene.plan_of(0).1 > 0);
+    scene.seconds(10);
+    assert_eq!(scene.plan_of(0).1, 50 * MIB);
+    assert_eq!(scene.plan_of(0).0.state, TenantState::Active);
 }

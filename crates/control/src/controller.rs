@@ -4,22 +4,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_types::{Clock, DataPlane, Permissions, TenantId, UnixMs};
+use tidemark_types::{Clock, DataPlane, HitRatio, Permissions, TenantId, UnixMs};
 
 use crate::book::{Book, Tenant};
 use crate::error::{ControlError, Refusal, RefusalKind};
+use crate::goal::{CurveReport, GoalReport};
 use crate::handle::{Reply, Rotation, Shared};
+use crate::moves::Move;
 use crate::process;
 use crate::secret::SecretText;
 use crate::settings::{
-    Change, DEFAULT_ROUND_PERIOD, MAX_TENANTS, ServerPatch, SettingsPatch, TenantSettings, check_floors, check_name,
-    check_pool, check_round_period, check_tenant,
+    Change, DEFAULT_ROUND_PERIOD, Idling, MAX_TENANTS, ServerPatch, SettingsPatch, TenantSettings, check_floors,
+    check_idling, check_name, check_pool, check_round_period, check_tenant,
 };
 use crate::state::{MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord};
 use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
-use crate::utc::rfc3339;
-use crate::view::{GoalsView, LimitsView, SecretView, ServerView, TenantView};
+use crate::utc::{rfc3339, rfc3339_ms};
+use crate::view::{CurvePointView, CurveView, GoalsView, LimitsView, MoveView, SecretView, ServerView, TenantView};
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
 /// second.
@@ -59,9 +61,11 @@ impl Controller {
         shared: Arc<Shared>,
     ) -> Result<Self, ControlError> {
         check_pool(config.pool_bytes, config.pool_limit_bytes)?;
+        check_idling(&config.idling)?;
         let records = state.tenants()?;
         let server = state.server()?;
-        let book = Book::new(config.pool_bytes, config.workers, records);
+        let mut book = Book::new(config.pool_bytes, config.workers, records);
+        book.set_idling(config.idling);
         let started_at = clock.now();
         let mut controller = Self {
             state,
@@ -90,6 +94,7 @@ impl Controller {
         let snapshot = self.data_plane.snapshot();
         self.book.observe(&snapshot, self.clock.now());
         self.publish();
+        self.remember();
         for id in snapshot.removed {
             for removal in self.removals.extract_if(.., |removal| removal.id == id) {
                 removal.reply.send(Ok(()));
@@ -126,6 +131,28 @@ impl Controller {
         if let Some(plan) = self.book.plan(self.clock.now()) {
             tracing::debug!(sequence = plan.sequence, tenants = plan.tenants.len(), "plan published");
             self.data_plane.apply(&plan);
+        }
+        self.book.tell_moves(|tenant, change| {
+            tracing::info!(
+                tenant = tenant.as_str(),
+                from_bytes = change.from_bytes,
+                to_bytes = change.to_bytes,
+                reason = change.reason.name(),
+                predicted_hit_ratio = change.predicted_hit_ratio,
+                "grant moved"
+            );
+        });
+    }
+
+    /// Writes down what tenants that became idle are to have back. Where that fails, only a restart forgets it.
+    fn remember(&mut self) {
+        let remembered = self.book.take_to_remember();
+        if remembered.is_empty() {
+            return;
+        }
+        if let Err(error) = self.state.remember(&remembered) {
+            let tenants = remembered.len();
+            tracing::warn!(tenants, "what idle tenants held is forgotten at a restart: {error}");
         }
     }
 
@@ -267,6 +294,30 @@ impl Controller {
         self.book.tenants().map(|tenant| tenant_view(tenant, now)).collect()
     }
 
+    pub(crate) fn moves(&mut self, name: &str) -> Result<Vec<MoveView>, ControlError> {
+        self.refresh();
+        let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
+        let view = |change: &Move| MoveView {
+            at: rfc3339_ms(change.at),
+            from_bytes: change.from_bytes,
+            to_bytes: change.to_bytes,
+            reason: change.reason.name(),
+            predicted_hit_ratio: change.predicted_hit_ratio,
+            measured_hit_ratio: change.measured_hit_ratio,
+        };
+        Ok(tenant.moves.newest_first().map(view).collect())
+    }
+
+    pub(crate) fn curve(&mut self, name: &str) -> Result<CurveView, ControlError> {
+        let now = self.refresh();
+        let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
+        Ok(curve_view(
+            tenant.curve(now).as_ref(),
+            tenant.grant_bytes,
+            &tenant.goal(),
+        ))
+    }
+
     fn existing(&self, name: &str) -> Result<&Tenant, ControlError> {
         let tenant = self.book.find(name).filter(|tenant| !tenant.is_removing);
         Ok(tenant.ok_or_else(|| not_found(name))?)
@@ -333,6 +384,15 @@ impl Controller {
             .inspect_err(|_| self.config.pool_bytes = before)
     }
 
+    /// The configuration says something else about how tenants come and go.
+    pub(crate) fn configure_idling(&mut self, idling: Idling) -> Result<(), ControlError> {
+        check_idling(&idling)?;
+        self.config.idling = idling;
+        self.book.set_idling(idling);
+        self.publish();
+        Ok(())
+    }
+
     fn adopt_server(&mut self, server: ServerSettings) -> Result<(), ControlError> {
         let pool_bytes = server.pool.map_or(self.config.pool_bytes, |pool| pool.bytes);
         if pool_bytes != self.book.pool_bytes() {
@@ -376,12 +436,27 @@ fn not_found(name: &str) -> Refusal {
     Refusal::new(RefusalKind::NotFound, format!("there is no tenant `{name}`"))
 }
 
+/// A tenant's curve; without a report, what is known without one.
+fn curve_view(report: Option<&CurveReport>, now_bytes: u64, goal: &GoalReport) -> CurveView {
+    let point = |&(bytes, miss_ratio): &(u64, f64)| CurvePointView { bytes, miss_ratio };
+    CurveView {
+        requests: report.map(|report| report.requests),
+        points: report.map_or_else(Vec::new, |report| report.points.iter().map(point).collect()),
+        now_bytes,
+        goal_bytes: goal.goal_bytes,
+        policy: report.map(|report| report.policy.to_string()),
+        age_seconds: report.map(|report| report.age.as_secs_f64()),
+        standard_error: report.map(|report| report.standard_error),
+    }
+}
+
 fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
     let record = &tenant.record;
     let seen = tenant.seen.as_deref();
     let counters = seen.map(|seen| seen.counters).unwrap_or_default();
     let usage_bytes = seen.map_or(0, |seen| seen.usage_bytes);
     let holds = tenant.grant_bytes > 0 || usage_bytes > 0;
+    let goal = tenant.goal();
     let secret = |secret: &StoredSecret| SecretView {
         created_at: rfc3339(secret.created_at),
         permissions: secret.permissions.to_string(),
@@ -396,21 +471,22 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
         open: record.name.is_default(),
         secrets: record.secrets.iter().map(secret).collect(),
         goals: GoalsView {
+            hit_ratio: record.settings.hit_ratio.map(HitRatio::get),
             floor_bytes: record.settings.floor_bytes,
             cap_bytes: record.settings.cap_bytes,
             ..GoalsView::default()
         },
-        // Goals that can be met or missed come with the planner.
-        goal_state: "none",
-        shortfall_ratio: None,
-        best_hit_ratio: None,
+        goal_state: goal.state.name(),
+        shortfall_ratio: goal.shortfall_ratio,
+        best_hit_ratio: goal.best_hit_ratio,
         limits: LimitsView::default(),
-        policy: record.settings.policy.unwrap_or_default().name(),
+        policy: record.settings.policy.unwrap_or_default().to_string(),
+        policy_in_force: tenant.policy.to_string(),
         shards: tenant.shards,
         grant_bytes: tenant.grant_bytes,
         usage_bytes,
         lent_bytes: None,
-        demand_bytes: None,
+        demand_bytes: goal.demand_bytes,
         items: seen.map_or(0, |seen| seen.items),
         gets_total: counters.gets,
         hits_total: counters.hits,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tidemark_types::{GIB, MIB, ManualClock, Policy, TenantState};
+use tidemark_types::{GIB, MIB, ManualClock, Policy, PolicyChoice, TenantState};
 use tokio::sync::oneshot;
 
 use super::*;
@@ -31,6 +31,7 @@ impl Scene {
             pool_bytes,
             pool_limit_bytes: 16 * GIB,
             workers: 2,
+            idling: Idling::default(),
             listeners: Listeners::default(),
         };
         let shared = Arc::new(Shared::new(clock.now()));
@@ -222,7 +223,8 @@ fn settings_and_secrets_survive_a_restart() {
     let mut scene = Scene::new(folder.path());
     scene.create("shop", cap(64 * MIB));
     let patch = SettingsPatch {
-        policy: Change::Set(Policy::Clock),
+        policy: Change::Set(PolicyChoice::Fixed(Policy::Clock)),
+        hit_ratio: Change::Set(HitRatio::new(0.9).unwrap()),
         ..floor(2 * MIB)
     };
     scene.controller.set_tenant("shop", patch).unwrap();
@@ -240,7 +242,11 @@ fn settings_and_secrets_survive_a_restart() {
         (view.goals.floor_bytes, view.goals.cap_bytes),
         (Some(2 * MIB), Some(64 * MIB))
     );
-    assert_eq!((view.policy, view.shards, view.state), ("clock", 1, "idle"));
+    assert_eq!((view.policy.as_str(), view.shards, view.state), ("clock", 1, "idle"));
+    assert_eq!(
+        (view.goals.hit_ratio, view.policy_in_force),
+        (Some(0.9), "clock".into())
+    );
     assert_eq!(view.secrets[0].permissions, "read,write,flush,admin");
     assert_eq!(view.secrets[0].created_at, "2023-11-14T22:13:20Z");
     assert_eq!(scene.data_plane.tenant("shop").unwrap().0.secrets[0].hash.0, hash.0);
@@ -429,4 +435,158 @@ fn hit_ratios_cover_ten_seconds() {
     );
     scene.seconds(11);
     assert_eq!(scene.controller.tenant("default").unwrap().hit_ratio, None);
+}
+
+#[test]
+fn what_an_idle_tenant_held_survives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(folder.path());
+    for (name, demand_bytes) in [("shop", 300 * MIB), ("blog", 5 * MIB)] {
+        scene.create(name, SettingsPatch::default());
+        scene.data_plane.set_demand(name, demand_bytes);
+    }
+    scene.seconds(2);
+    for name in ["shop", "blog"] {
+        scene.data_plane.expire(name);
+    }
+    scene.seconds(4);
+    assert_eq!(scene.controller.tenant("shop").unwrap().state, "idle");
+    // A later change of the tenant forgets nothing.
+    scene.controller.set_tenant("shop", cap(GIB)).unwrap();
+    drop(scene);
+
+    let mut scene = Scene::new(folder.path());
+    let first_grant = |scene: &Scene, name: &str| scene.data_plane.tenant(name).unwrap().0.first_grant_bytes;
+    assert_eq!(
+        ["shop", "blog", "default"].map(|name| first_grant(&scene, name)),
+        [300 * MIB, 20 * MIB, 20 * MIB]
+    );
+    for name in ["shop", "blog"] {
+        scene.data_plane.set_demand(name, GIB);
+    }
+    scene.data_plane.write();
+    assert_eq!(
+        (scene.usage("shop"), scene.usage("blog")),
+        (300 * MIB, 20 * MIB),
+        "before any round"
+    );
+    scene.wake();
+}
+
+#[test]
+fn what_can_not_be_remembered_is_no_reason_to_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(folder.path());
+    scene.data_plane.set_demand("default", 300 * MIB);
+    scene.seconds(2);
+    scene.controller.state.refuse_writes();
+    scene.data_plane.expire("default");
+    scene.seconds(4);
+    // Only a restart forgets it.
+    let plan = scene.data_plane.tenant("default").unwrap().0;
+    assert_eq!((plan.state, plan.first_grant_bytes), (TenantState::Idle, 300 * MIB));
+    assert!(scene.controller.set_tenant("default", cap(GIB)).is_err());
+}
+
+#[test]
+fn how_tenants_come_and_go_is_configured() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(folder.path());
+    let idling = |first_grant_bytes, idle_after| Idling {
+        first_grant_bytes,
+        idle_after,
+    };
+    let minute = Duration::from_secs(60);
+    scene.controller.configure_idling(idling(8 * MIB, minute)).unwrap();
+    assert_eq!(scene.data_plane.tenant("default").unwrap().0.first_grant_bytes, 8 * MIB);
+    for (wrong, field) in [
+        (idling(MIB - 1, minute), "first_grant"),
+        (idling(MIB, Duration::ZERO), "idle_after"),
+    ] {
+        assert_eq!(
+            refusal(scene.controller.configure_idling(wrong)),
+            (RefusalKind::Invalid, Some(field.into()))
+        );
+    }
+    assert_eq!(scene.data_plane.tenant("default").unwrap().0.first_grant_bytes, 8 * MIB);
+}
+
+#[test]
+fn moves_are_shown_newest_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(folder.path());
+    scene.create("shop", cap(64 * MIB));
+    assert_eq!(refusal(scene.controller.moves("nobody")).0, RefusalKind::NotFound);
+    assert_eq!(scene.controller.moves("shop").unwrap(), []);
+    scene.data_plane.set_demand("shop", GIB);
+    scene.seconds(1);
+    scene.data_plane.count_gets("shop", 2000, 1500);
+    scene.seconds(10);
+    let of = |at: &str, from_bytes, to_bytes, reason, measured_hit_ratio| MoveView {
+        at: at.into(),
+        from_bytes,
+        to_bytes,
+        reason,
+        predicted_hit_ratio: None,
+        measured_hit_ratio,
+    };
+    assert_eq!(
+        scene.controller.moves("shop").unwrap(),
+        [
+            of("2023-11-14T22:13:21.000Z", 20 * MIB, 64 * MIB, "surplus", Some(0.75)),
+            of("2023-11-14T22:13:21.000Z", 0, 20 * MIB, "join", None),
+        ]
+    );
+}
+
+#[test]
+fn a_curve_is_shown_as_far_as_it_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(folder.path());
+    assert_eq!(refusal(scene.controller.curve("nobody")).0, RefusalKind::NotFound);
+    let unknown = CurveView {
+        requests: None,
+        points: Vec::new(),
+        now_bytes: 0,
+        goal_bytes: None,
+        policy: None,
+        age_seconds: None,
+        standard_error: None,
+    };
+    assert_eq!(scene.controller.curve("default").unwrap(), unknown);
+
+    let report = CurveReport {
+        requests: 5000,
+        points: vec![(0, 1.0), (MIB, 0.25)],
+        policy: Policy::Clock,
+        age: Duration::from_millis(1500),
+        standard_error: 0.01,
+    };
+    let goal = GoalReport {
+        goal_bytes: Some(MIB),
+        ..GoalReport::default()
+    };
+    let points = [(0, 1.0), (MIB, 0.25)].map(|(bytes, miss_ratio)| CurvePointView { bytes, miss_ratio });
+    let known = CurveView {
+        requests: Some(5000),
+        points: points.to_vec(),
+        now_bytes: 2 * MIB,
+        goal_bytes: Some(MIB),
+        policy: Some("clock".into()),
+        age_seconds: Some(1.5),
+        standard_error: Some(0.01),
+    };
+    assert_eq!(curve_view(Some(&report), 2 * MIB, &goal), known);
+}
+
+#[test]
+fn goals_have_the_states_of_the_api() {
+    use crate::goal::GoalState;
+    let states = [
+        GoalState::None,
+        GoalState::Met,
+        GoalState::Converging,
+        GoalState::Infeasible,
+    ];
+    assert_eq!(states.map(GoalState::name), ["none", "met", "converging", "infeasible"]);
 }

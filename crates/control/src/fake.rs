@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidemark_types::{
-    Clock, DataPlane, Plan, PoolSnapshot, Snapshot, TenantCounters, TenantId, TenantPlan, TenantSnapshot, TenantState,
+    Clock, DataPlane, Plan, PoolSnapshot, Samples, Snapshot, TenantCounters, TenantId, TenantPlan, TenantSnapshot,
+    TenantState,
 };
 
 /// The size of every item.
@@ -37,6 +38,7 @@ struct FakeTenant {
     plan: TenantPlan,
     usage_bytes: u64,
     demand_bytes: u64,
+    is_silent: bool,
     counters: TenantCounters,
 }
 
@@ -58,9 +60,24 @@ impl FakeDataPlane {
     pub fn set_demand(&self, name: &str, demand_bytes: u64) {
         self.lock().with_tenant(name, |tenant| {
             tenant.demand_bytes = demand_bytes;
+            tenant.is_silent = false;
             tenant.counters.sets += 1;
             tenant.usage_bytes = tenant.usage_bytes.min(demand_bytes);
         });
+    }
+
+    /// All items of the tenant expire; nobody asks for them.
+    pub fn expire(&self, name: &str) {
+        self.lock().with_tenant(name, |tenant| {
+            tenant.counters.expired += tenant.usage_bytes / ITEM_BYTES;
+            tenant.demand_bytes = 0;
+            tenant.usage_bytes = 0;
+        });
+    }
+
+    /// From now on the tenant writes nothing, until [`Self::set_demand`].
+    pub fn fall_silent(&self, name: &str) {
+        self.lock().with_tenant(name, |tenant| tenant.is_silent = true);
     }
 
     /// Gets of the tenant, of which some hit.
@@ -77,7 +94,8 @@ impl FakeDataPlane {
         let mut free_bytes = state.free_bytes();
         let mut touched = Vec::new();
         for (id, tenant) in &mut state.tenants {
-            if tenant.demand_bytes == 0 || (tenant.usage_bytes == tenant.demand_bytes) {
+            let is_content = tenant.demand_bytes == 0 || tenant.usage_bytes == tenant.demand_bytes;
+            if is_content || tenant.is_silent {
                 continue;
             }
             touched.push(*id);
@@ -154,9 +172,19 @@ impl FakeState {
             plan: plan.clone(),
             usage_bytes: 0,
             demand_bytes: 0,
+            is_silent: false,
             counters: TenantCounters::default(),
         });
-        tenant.plan = plan.clone();
+        // What was written since the plan was made stays, unless everything is taken back.
+        let kept_bytes = match (plan.state, tenant.usage_bytes) {
+            (TenantState::Idle, 1..) => tenant.plan.grant_bytes.min(plan.cap_bytes.unwrap_or(u64::MAX)),
+            _ => plan.grant_bytes,
+        };
+        tenant.plan = TenantPlan {
+            grant_bytes: kept_bytes,
+            ..plan.clone()
+        };
+        let plan = &tenant.plan;
         if tenant.usage_bytes > plan.grant_bytes {
             tenant.counters.evicted += (tenant.usage_bytes - plan.grant_bytes) / ITEM_BYTES;
             tenant.usage_bytes = plan.grant_bytes;
@@ -217,6 +245,7 @@ impl DataPlane for FakeDataPlane {
                 items: tenant.usage_bytes / ITEM_BYTES,
                 connections: 1,
                 counters: tenant.counters,
+                samples: Samples::default(),
                 shards: Vec::new(),
             })
         };

@@ -1,6 +1,6 @@
-//! The rule that shares the pool until tenants' curves are known (design, 5.2): floors are kept; the rest goes first
-//! come, first served, up to the cap; when the pool is full, the tenant furthest above its equal share gives back to
-//! those that want more and are below theirs.
+//! The rule that shares the pool until tenants compete by their curves (design, 5.2): floors are kept, and tenants with a
+//! goal get what it needs; the rest goes first come, first served, up to the cap; when the pool is full, the tenant
+//! furthest above its equal share gives back to those that want more and are below theirs.
 //!
 //! A pure function: what holds memory now goes in, what may hold how much comes out. Invariants, for any input: every
 //! grant is a multiple of [`UNIT_BYTES`], no grant is above its cap, and all together are at most [`grantable_bytes`].
@@ -20,6 +20,12 @@ const TRANSFER_PER_INFLOW: u64 = 4;
 const HEADROOM_DIVISOR: u64 = 16;
 /// The least such headroom.
 const MIN_HEADROOM_UNITS: u64 = 4;
+/// A tenant that fills towards its goal claims this part of its usage ahead, or so much of what it just wrote if that is
+/// more: enough until the next round, and others keep what it could not fill yet.
+const GOAL_HEADROOM_DIVISOR: u64 = 4;
+const GOAL_HEADROOM_PER_INFLOW: u64 = 4;
+/// Goals leave everybody this part of an equal share, as far as it is held.
+const GOALS_LEAVE_DIVISOR: u64 = 2;
 
 /// One tenant that holds memory or asks for some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +34,8 @@ pub struct Holder {
     pub floor_bytes: u64,
     /// Never exceeded; `None`: the pool is the limit.
     pub cap_bytes: Option<u64>,
+    /// What its goal needs, if it has one: it gets no more than that.
+    pub goal: Option<GoalNeed>,
     /// The grant in force.
     pub grant_bytes: u64,
     /// What it holds.
@@ -40,6 +48,15 @@ pub struct Holder {
     pub is_full: bool,
     /// About how much it wrote since the last round, in bytes.
     pub inflow_bytes: u64,
+}
+
+/// What a tenant's goal needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GoalNeed {
+    /// The least memory that reaches it, in bytes.
+    pub bytes: u64,
+    /// Whether others give memory for it. A goal that can not be reached is served with what is free.
+    pub claims: bool,
 }
 
 /// What [`grants`] decides about.
@@ -67,11 +84,21 @@ pub(crate) fn grantable_bytes(pool_bytes: u64) -> u64 {
 /// The grants in bytes, in the order of the holders.
 pub fn grants(problem: &Problem<'_>) -> Vec<u64> {
     let available = grantable_bytes(problem.pool_bytes) / UNIT_BYTES;
-    let sides: Vec<Side> = problem
+    let mut sides: Vec<Side> = problem
         .holders
         .iter()
         .map(|holder| Side::of(holder, available))
         .collect();
+    if problem
+        .holders
+        .iter()
+        .any(|holder| holder.goal.is_some_and(|goal| goal.claims))
+    {
+        let left = available / (GOALS_LEAVE_DIVISOR * problem.holders.len() as u64);
+        for side in &mut sides {
+            side.claim = side.claim.max(side.keep.min(left));
+        }
+    }
     let targets = targets(&sides, available);
     let mut grants: Vec<u64> = sides.iter().map(|side| side.held.max(side.claim)).collect();
 
@@ -112,25 +139,38 @@ struct Side {
 
 impl Side {
     fn of(holder: &Holder, available: u64) -> Self {
-        let limit = holder
+        let cap = holder
             .cap_bytes
             .map_or(available, |cap| (cap / UNIT_BYTES).min(available));
+        // Every shard needs a segment to write to, whatever the goal.
+        let least = u64::from(holder.shards).max(MIN_HEADROOM_UNITS);
+        let goal = holder.goal.map(|goal| goal.bytes.div_ceil(UNIT_BYTES).max(least));
+        let limit = goal.map_or(cap, |goal| goal.min(cap));
         let usage = holder.usage_bytes.div_ceil(UNIT_BYTES);
         let headroom = (usage / HEADROOM_DIVISOR)
             .max(u64::from(holder.shards))
             .max(MIN_HEADROOM_UNITS);
         let keep = usage.saturating_add(headroom).min(limit);
         let demand = if holder.wants_more { limit } else { keep };
+        let inflow = holder.inflow_bytes / UNIT_BYTES;
+        let ahead = (usage / GOAL_HEADROOM_DIVISOR)
+            .max(inflow.saturating_mul(GOAL_HEADROOM_PER_INFLOW))
+            .max(MIN_TRANSFER_UNITS);
+        let claim = if holder.goal.is_some_and(|goal| goal.claims) {
+            usage.saturating_add(ahead).min(limit)
+        } else {
+            holder.floor_bytes.div_ceil(UNIT_BYTES).min(demand)
+        };
         Self {
             current: holder.grant_bytes / UNIT_BYTES,
             limit,
             held: usage.min(limit),
             keep,
-            claim: holder.floor_bytes.div_ceil(UNIT_BYTES).min(demand),
+            claim,
             demand,
             wants_more: holder.wants_more,
             is_full: holder.is_full,
-            inflow: holder.inflow_bytes / UNIT_BYTES,
+            inflow,
         }
     }
 

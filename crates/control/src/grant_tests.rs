@@ -175,6 +175,74 @@ fn small_differences_move_nothing() {
     assert_ne!(decide(GIB, NO_STEP_LIMIT, &far), far.map(|holder| holder.grant_bytes));
 }
 
+/// One that is full, and wrote so much since the last round.
+fn writing(inflow_mib: u64, usage_mib: u64) -> Holder {
+    Holder {
+        inflow_bytes: inflow_mib * MIB,
+        ..holder(usage_mib, true)
+    }
+}
+
+/// With a goal that needs so much.
+fn with_goal(goal_mib: u64, claims: bool, holder: Holder) -> Holder {
+    Holder {
+        goal: Some(GoalNeed {
+            bytes: goal_mib * MIB,
+            claims,
+        }),
+        ..holder
+    }
+}
+
+#[test]
+fn a_goal_gets_what_it_needs_and_no_more() {
+    let all_mib = grantable_bytes(GIB) / MIB;
+    for (what, holders, expected_mib) in [
+        (
+            "all that is free, without a neighbour",
+            vec![with_goal(300, true, holder(20, true))],
+            vec![300],
+        ),
+        (
+            "from one without a goal, as far as it fills it",
+            vec![with_goal(300, true, writing(4, 20)), holder(all_mib - 20, true)],
+            vec![36, all_mib - 36],
+        ),
+        (
+            "more of it, the more it holds",
+            vec![with_goal(300, true, writing(4, 100)), holder(all_mib - 100, true)],
+            vec![125, all_mib - 125],
+        ),
+        (
+            "but not the half of an equal share that the neighbour holds",
+            vec![with_goal(2000, true, holder(500, true)), holder(all_mib - 500, true)],
+            vec![all_mib - all_mib / 4, all_mib / 4],
+        ),
+        (
+            "nothing of a neighbour's beyond an equal share for what can not be reached",
+            vec![
+                with_goal(900, false, holder(all_mib / 2, true)),
+                holder(all_mib / 2, true),
+            ],
+            vec![all_mib / 2, all_mib / 2],
+        ),
+        (
+            "it gives the rest to others",
+            vec![with_goal(100, true, holder(400, true)), holder(all_mib - 400, true)],
+            vec![100, all_mib - 100],
+        ),
+        (
+            "or to nobody",
+            vec![with_goal(100, true, holder(400, false))],
+            vec![100],
+        ),
+    ] {
+        let decided = decide(GIB, 0, &holders);
+        let decided_mib: Vec<u64> = decided.iter().map(|bytes| bytes / MIB).collect();
+        assert_eq!(decided_mib, expected_mib, "{what}");
+    }
+}
+
 /// Water filled unit by unit into the lowest vessel that is not full: slow, and plainly right.
 fn level_by_unit(amount: u64, vessels: &[(u64, u64)]) -> Vec<u64> {
     let mut heights: Vec<u64> = vessels.iter().map(|(bottom, _)| *bottom).collect();
@@ -196,16 +264,21 @@ fn any_holder() -> impl Strategy<Value = Holder> {
     let cap = prop_oneof![Just(None), (0..2 * GIB).prop_map(Some), (MIB..4 * MIB).prop_map(Some)];
     let flags = (any::<bool>(), any::<bool>(), 0..2 * GIB, 1_u16..65);
     let grant = (0..4 * GIB / UNIT_BYTES).prop_map(|units| units * UNIT_BYTES);
-    (size(), cap, grant, size(), flags).prop_map(
-        |(floor_bytes, cap_bytes, grant_bytes, usage_bytes, (wants_more, is_full, inflow_bytes, shards))| Holder {
-            floor_bytes,
-            cap_bytes,
-            grant_bytes,
-            usage_bytes,
-            shards,
-            wants_more,
-            is_full,
-            inflow_bytes,
+    let need = (size(), any::<bool>()).prop_map(|(bytes, claims)| GoalNeed { bytes, claims });
+    let goal = prop::option::of(need);
+    (size(), cap, grant, size(), flags, goal).prop_map(
+        |(floor_bytes, cap_bytes, grant_bytes, usage_bytes, (wants_more, is_full, inflow_bytes, shards), goal)| {
+            Holder {
+                floor_bytes,
+                cap_bytes,
+                goal,
+                grant_bytes,
+                usage_bytes,
+                shards,
+                wants_more,
+                is_full,
+                inflow_bytes,
+            }
         },
     )
 }
@@ -236,6 +309,9 @@ proptest! {
         for (holder, grant) in holders.iter().zip(&decided) {
             prop_assert!(grant.is_multiple_of(UNIT_BYTES));
             prop_assert!(*grant <= holder.cap_bytes.unwrap_or(u64::MAX));
+            let least = u64::from(holder.shards).max(MIN_HEADROOM_UNITS) * UNIT_BYTES;
+            let goal = holder.goal.map_or(u64::MAX, |goal| goal.bytes.max(least));
+            prop_assert!(*grant <= goal.saturating_add(UNIT_BYTES - 1));
         }
     }
 
@@ -247,7 +323,7 @@ proptest! {
         // Together at most what can be granted: settings that promise more are refused.
         let available = grantable_bytes(4 * GIB);
         let most_floor = available / 40 / UNIT_BYTES * UNIT_BYTES;
-        let bounded = |holder: Holder| Holder { floor_bytes: holder.floor_bytes.min(most_floor), ..holder };
+        let bounded = |holder: Holder| Holder { floor_bytes: holder.floor_bytes.min(most_floor), goal: None, ..holder };
         let holders: Vec<Holder> = holders.into_iter().map(bounded).collect();
         let decided = decide(4 * GIB, step_bytes, &holders);
         let (mut needed_bytes, mut lost_bytes) = (0, 0);

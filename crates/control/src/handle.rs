@@ -16,9 +16,9 @@ use tokio::sync::oneshot;
 use crate::controller::Controller;
 use crate::error::ControlError;
 use crate::secret::SecretText;
-use crate::settings::{ServerPatch, SettingsPatch};
+use crate::settings::{Idling, ServerPatch, SettingsPatch};
 use crate::thread::Message;
-use crate::view::{ServerView, TenantView};
+use crate::view::{CurveView, MoveView, ServerView, TenantView};
 
 /// A round that is this much older than it should be means that the control thread hangs.
 const STALE_AFTER_ROUNDS: u32 = 3;
@@ -74,6 +74,18 @@ impl ControlHandle {
         self.ask(move |controller| controller.tenant(&name))
     }
 
+    /// The moves of a tenant's grant, newest first, as many as are kept.
+    pub fn moves(&self, name: impl Into<String>) -> Answer<Vec<MoveView>> {
+        let name = name.into();
+        self.ask(move |controller| controller.moves(&name))
+    }
+
+    /// A tenant's miss-ratio curve as far as it is known.
+    pub fn curve(&self, name: impl Into<String>) -> Answer<CurveView> {
+        let name = name.into();
+        self.ask(move |controller| controller.curve(&name))
+    }
+
     /// Changes a tenant's settings.
     pub fn set_tenant(&self, name: impl Into<String>, patch: SettingsPatch) -> Answer<TenantView> {
         let name = name.into();
@@ -105,6 +117,11 @@ impl ControlHandle {
     /// Tells of a pool size from a changed configuration; it replaces what [`Self::set_server`] set.
     pub fn configure_pool(&self, pool_bytes: u64) -> Answer<()> {
         self.ask(move |controller| controller.configure_pool(pool_bytes))
+    }
+
+    /// Tells how tenants come and go from now on, from a changed configuration.
+    pub fn configure_idling(&self, idling: Idling) -> Answer<()> {
+        self.ask(move |controller| controller.configure_idling(idling))
     }
 
     /// Says from now on that the server is not ready, so that load balancers turn away before it stops.

@@ -1,12 +1,14 @@
 //! The control plane: which tenants there are, what they may do, and how much memory each may hold.
 //!
-//! A [`Control`] runs one thread. Once per round it takes a [`Snapshot`](tidemark_types::Snapshot) from the data plane,
-//! decides, and publishes a [`Plan`](tidemark_types::Plan); between rounds it answers the commands of a
-//! [`ControlHandle`]. What must outlive the process is in one [`StateFile`].
+//! A [`Control`] runs one thread; a [`Stepped`] is the same without it, driven by its caller. Once per round it takes a
+//! [`Snapshot`](tidemark_types::Snapshot) from the data plane, decides, and publishes a [`Plan`](tidemark_types::Plan);
+//! between rounds it answers the commands of a [`ControlHandle`]. What must outlive the process is in one [`StateFile`].
 //!
-//! The parts, from pure to impure: [`grants`] and [`shards_for`] are functions over plain values; `book` holds every
-//! tenant and turns snapshots and commands into plans, without clock, file or thread; `controller` carries each command
-//! to the file, the book and the data plane, in this order; `thread` gives it time and a mailbox.
+//! The parts, from pure to impure: [`grants`], [`shards_for`] and `idle` are functions over plain values; `estimator` and
+//! `elastic` follow one tenant's load; `moves` keeps what became of a grant and why; `book` holds every tenant and turns
+//! snapshots and commands into plans, without clock, file or thread; `controller` carries each command to the file, the
+//! book and the data plane, in this order; `thread` gives it time and a mailbox. A [`Stepped`] is the same without the
+//! thread, driven by its caller.
 //!
 //! Invariants: a command is acknowledged only after it is in the state file and in force in the data plane. The sum of
 //! all grants never passes the pool less [`reserve_bytes`]. Nothing of the cache's content is ever stored.
@@ -15,30 +17,38 @@
 
 mod book;
 mod controller;
+mod elastic;
 mod error;
+mod estimator;
 pub mod fake;
+mod goal;
 mod grant;
 mod handle;
 mod hit_window;
+mod idle;
+mod moves;
 mod process;
 mod secret;
 mod settings;
 mod shards;
 mod state;
 mod steady;
+mod stepped;
 mod thread;
 mod utc;
 mod view;
 
 pub use error::{ControlError, Refusal, RefusalKind};
-pub use grant::{Holder, Problem, grants, reserve_bytes};
+pub use grant::{GoalNeed, Holder, Problem, grants, reserve_bytes};
 pub use handle::{Answer, ControlHandle, Readiness, Rotation};
 pub use secret::SecretText;
 pub use settings::{
-    Change, DEFAULT_ROUND_PERIOD, MAX_ROUND_PERIOD, MAX_TENANTS, MIN_CAP_BYTES, MIN_POOL_BYTES, MIN_ROUND_PERIOD,
-    SETTINGS, ServerPatch, Setting, SettingsPatch, TenantSettings,
+    Change, DEFAULT_FIRST_GRANT_BYTES, DEFAULT_IDLE_AFTER, DEFAULT_ROUND_PERIOD, Idling, MAX_IDLE_AFTER,
+    MAX_ROUND_PERIOD, MAX_TENANTS, MIN_CAP_BYTES, MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_POOL_BYTES,
+    MIN_ROUND_PERIOD, SETTINGS, ServerPatch, Setting, SettingsPatch, TenantSettings,
 };
 pub use shards::shards_for;
 pub use state::{ServerSettings, StateFile, StoredSecret, TenantRecord};
+pub use stepped::Stepped;
 pub use thread::{Control, ControlConfig, Listeners, Mailbox};
-pub use view::{GoalsView, LimitsView, SecretView, ServerView, TenantView};
+pub use view::{CurvePointView, CurveView, GoalsView, LimitsView, MoveView, SecretView, ServerView, TenantView};

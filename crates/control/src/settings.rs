@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidemark_types::{MIB, Policy, Size, TenantName, UNIT_BYTES, format_duration};
+use tidemark_types::{HitRatio, MIB, PolicyChoice, Size, TenantName, UNIT_BYTES, format_duration};
 
 use crate::error::{Refusal, RefusalKind};
 use crate::grant::grantable_bytes;
@@ -24,16 +24,29 @@ pub const DEFAULT_ROUND_PERIOD: Duration = Duration::from_secs(1);
 pub const MIN_ROUND_PERIOD: Duration = Duration::from_millis(100);
 /// A longer round would make floors and grants that come "within two rounds" meaningless.
 pub const MAX_ROUND_PERIOD: Duration = Duration::from_secs(60);
+/// The first grant, which the data plane makes by itself at the first write as far as memory is free: enough for what can
+/// be written (at 1 GB/s) before the control plane has heard of it and answered.
+pub const DEFAULT_FIRST_GRANT_BYTES: u64 = 20 * MIB;
+/// With a smaller first grant than the least cap, a tenant could not work until the next round.
+pub const MIN_FIRST_GRANT_BYTES: u64 = MIN_CAP_BYTES;
+/// A tenant that was asked nothing for this long gives its memory to those that want it.
+pub const DEFAULT_IDLE_AFTER: Duration = Duration::from_secs(300);
+/// A shorter silence is what many clients have between two bursts.
+pub const MIN_IDLE_AFTER: Duration = Duration::from_secs(1);
+/// A year: whoever asks for more wants no tenant to be idle, and has that.
+pub const MAX_IDLE_AFTER: Duration = Duration::from_secs(31_536_000);
 
 /// What is set for a tenant; `None` is the default of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenantSettings {
+    /// The share of gets that shall find their key; the tenant gets the least memory that does it.
+    pub hit_ratio: Option<HitRatio>,
     /// Memory that it is guaranteed while it is active and needs it.
     pub floor_bytes: Option<u64>,
     /// Memory that it never exceeds.
     pub cap_bytes: Option<u64>,
     /// Which items go when memory is short.
-    pub policy: Option<Policy>,
+    pub policy: Option<PolicyChoice>,
 }
 
 /// What a command does to one setting.
@@ -62,18 +75,21 @@ impl<T: Copy> Change<T> {
 /// A change of a tenant's settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettingsPatch {
+    /// See [`TenantSettings::hit_ratio`].
+    pub hit_ratio: Change<HitRatio>,
     /// See [`TenantSettings::floor_bytes`].
     pub floor_bytes: Change<u64>,
     /// See [`TenantSettings::cap_bytes`].
     pub cap_bytes: Change<u64>,
     /// See [`TenantSettings::policy`].
-    pub policy: Change<Policy>,
+    pub policy: Change<PolicyChoice>,
 }
 
 impl SettingsPatch {
     /// The settings after the change.
     pub fn of(self, before: TenantSettings) -> TenantSettings {
         TenantSettings {
+            hit_ratio: self.hit_ratio.of(before.hit_ratio),
             floor_bytes: self.floor_bytes.of(before.floor_bytes),
             cap_bytes: self.cap_bytes.of(before.cap_bytes),
             policy: self.policy.of(before.policy),
@@ -88,6 +104,25 @@ pub struct ServerPatch {
     pub pool_bytes: Change<u64>,
     /// Time between rounds; cleared: [`DEFAULT_ROUND_PERIOD`].
     pub round_period: Change<Duration>,
+}
+
+/// How tenants come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idling {
+    /// What a tenant may take by itself at its first write, as far as it is free: at least [`MIN_FIRST_GRANT_BYTES`].
+    pub first_grant_bytes: u64,
+    /// After this long without a get or a write a tenant's memory is there for others: [`MIN_IDLE_AFTER`] to
+    /// [`MAX_IDLE_AFTER`].
+    pub idle_after: Duration,
+}
+
+impl Default for Idling {
+    fn default() -> Self {
+        Self {
+            first_grant_bytes: DEFAULT_FIRST_GRANT_BYTES,
+            idle_after: DEFAULT_IDLE_AFTER,
+        }
+    }
 }
 
 /// A setting of a tenant by its place in the API's bodies.
@@ -114,7 +149,7 @@ const fn setting(section: &'static str, name: &'static str, available: bool) -> 
 pub const SETTINGS: [Setting; 12] = [
     setting("goals", "floor_bytes", true),
     setting("goals", "cap_bytes", true),
-    setting("goals", "hit_ratio", false),
+    setting("goals", "hit_ratio", true),
     setting("goals", "latency_us", false),
     setting("goals", "miss_cost_us", false),
     setting("goals", "priority", false),
@@ -227,6 +262,31 @@ pub(crate) fn check_round_period(period: Duration) -> Result<(), Refusal> {
     ]))
 }
 
+/// Checks how tenants are to come and go.
+///
+/// # Errors
+/// A first grant below [`MIN_FIRST_GRANT_BYTES`], or a time outside [`MIN_IDLE_AFTER`] to [`MAX_IDLE_AFTER`].
+pub(crate) fn check_idling(idling: &Idling) -> Result<(), Refusal> {
+    if idling.first_grant_bytes < MIN_FIRST_GRANT_BYTES {
+        let message = format!(
+            "a first grant of {} is not possible: at least {} are needed",
+            Size(idling.first_grant_bytes),
+            Size(MIN_FIRST_GRANT_BYTES)
+        );
+        return Err(Refusal::new(RefusalKind::Invalid, message).field("first_grant"));
+    }
+    if !(MIN_IDLE_AFTER..=MAX_IDLE_AFTER).contains(&idling.idle_after) {
+        let message = format!(
+            "idle after {} is not possible: allowed are {} to {}",
+            format_duration(idling.idle_after),
+            format_duration(MIN_IDLE_AFTER),
+            format_duration(MAX_IDLE_AFTER)
+        );
+        return Err(Refusal::new(RefusalKind::Invalid, message).field("idle_after"));
+    }
+    Ok(())
+}
+
 /// Reads a tenant's name out of a request.
 ///
 /// # Errors
@@ -262,7 +322,7 @@ mod tests {
             let settings = TenantSettings {
                 floor_bytes,
                 cap_bytes,
-                policy: None,
+                ..TenantSettings::default()
             };
             let field = check_tenant(&settings).err().and_then(|refusal| refusal.field);
             assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
@@ -301,21 +361,43 @@ mod tests {
     }
 
     #[test]
+    fn idling_is_checked() {
+        let of = |first_grant_bytes, idle_after| Idling {
+            first_grant_bytes,
+            idle_after,
+        };
+        for (idling, wrong_field) in [
+            (Idling::default(), None),
+            (of(MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER), None),
+            (of(u64::MAX, MAX_IDLE_AFTER), None),
+            (of(MIN_FIRST_GRANT_BYTES - 1, MIN_IDLE_AFTER), Some("first_grant")),
+            (of(MIB, Duration::from_millis(999)), Some("idle_after")),
+            (of(MIB, MAX_IDLE_AFTER + Duration::from_secs(1)), Some("idle_after")),
+        ] {
+            let field = check_idling(&idling).err().and_then(|refusal| refusal.field);
+            assert_eq!(field.as_deref(), wrong_field, "{idling:?}");
+        }
+    }
+
+    #[test]
     fn a_patch_keeps_clears_and_sets() {
         let before = TenantSettings {
+            hit_ratio: None,
             floor_bytes: Some(1),
             cap_bytes: Some(2),
             policy: None,
         };
         let patch = SettingsPatch {
+            hit_ratio: Change::Set(HitRatio::MOST),
             floor_bytes: Change::Keep,
             cap_bytes: Change::Clear,
-            policy: Change::Set(Policy::Fifo),
+            policy: Change::Set(PolicyChoice::Genie),
         };
         let after = TenantSettings {
+            hit_ratio: Some(HitRatio::MOST),
             floor_bytes: Some(1),
             cap_bytes: None,
-            policy: Some(Policy::Fifo),
+            policy: Some(PolicyChoice::Genie),
         };
         assert_eq!(patch.of(before), after);
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use tidemark_types::Policy;
+use tidemark_types::{HitRatio, Policy, PolicyChoice};
 
 use super::*;
 use crate::settings::MAX_CAP_BYTES;
@@ -20,9 +20,10 @@ fn secret(byte: u8) -> StoredSecret {
 
 fn settings() -> TenantSettings {
     TenantSettings {
+        hit_ratio: Some(HitRatio::MOST),
         floor_bytes: Some(0),
         cap_bytes: Some(MAX_CAP_BYTES),
-        policy: Some(Policy::Fifo),
+        policy: Some("approx-lru:0.25".parse().unwrap()),
     }
 }
 
@@ -44,9 +45,18 @@ fn everything_is_read_back_as_it_was_written() {
     let mut shop = file
         .add_tenant(&"shop".parse().unwrap(), settings(), secret(1))
         .unwrap();
+    let blog = file
+        .add_tenant(&"blog".parse().unwrap(), settings(), secret(3))
+        .unwrap();
     shop.secrets.push(secret(2));
-    shop.settings.policy = None;
+    shop.settings.policy = Some(PolicyChoice::Genie);
+    shop.settings.hit_ratio = None;
     shop.version = 2;
+    // What is remembered is written by itself, and stays when a tenant is changed.
+    file.remember(&[(shop.id, Some(5 << 20)), (blog.id, Some(1)), (TenantId(77), Some(1))])
+        .unwrap();
+    file.remember(&[(blog.id, None)]).unwrap();
+    shop.remembered_grant_bytes = Some(5 << 20);
     file.update_tenant(&shop).unwrap();
     let server = ServerSettings {
         pool: Some(PoolSetting {
@@ -61,6 +71,7 @@ fn everything_is_read_back_as_it_was_written() {
     let file = open(&folder.path().join("new/folder"));
     let tenants = file.tenants().unwrap();
     assert_eq!(format!("{:?}", tenants[1]), format!("{shop:?}"));
+    assert_eq!(format!("{:?}", tenants[2]), format!("{blog:?}"));
     assert_eq!(tenants[1].secrets[1].hash.0, [2; 32]);
     assert_eq!(file.server().unwrap(), server);
 }
@@ -192,6 +203,18 @@ fn what_is_not_a_whole_state_file_is_refused_and_left_alone() {
             Harm::Sql("INSERT INTO secrets VALUES (1, 0, zeroblob(32), 16, 0)"),
         ),
         (
+            "a hit ratio of 1500000 millionths is not possible",
+            Harm::Sql("UPDATE tenants SET hit_ratio_millionths = 1500000"),
+        ),
+        (
+            "a hit ratio of 0 millionths is not possible",
+            Harm::Sql("UPDATE tenants SET hit_ratio_millionths = 0"),
+        ),
+        (
+            "`remembered_grant_bytes` is negative",
+            Harm::Sql("UPDATE tenants SET remembered_grant_bytes = -1"),
+        ),
+        (
             "`cap_bytes` is negative",
             Harm::Sql("UPDATE tenants SET cap_bytes = -1"),
         ),
@@ -231,6 +254,99 @@ fn what_is_not_a_whole_state_file_is_refused_and_left_alone() {
         );
         assert_eq!(before, fs::read(&path).ok(), "{message}");
         assert_eq!(error, read().unwrap_err().to_string());
+    }
+}
+
+/// What the first version wrote: its schema to the letter, and a tenant with all that it had.
+const FIRST_VERSION: &str = "
+    CREATE TABLE tenants (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        version INTEGER NOT NULL,
+        floor_bytes INTEGER,
+        cap_bytes INTEGER,
+        policy TEXT,
+        created_at_ms INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE secrets (
+        tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
+        slot INTEGER NOT NULL,
+        hash BLOB NOT NULL,
+        permissions INTEGER NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        PRIMARY KEY (tenant_id, slot)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE server (
+        name TEXT PRIMARY KEY,
+        value INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO tenants VALUES (1, 'default', 1, NULL, NULL, NULL, 5);
+    INSERT INTO tenants VALUES (7, 'shop', 3, 1048576, 2097152, 's3fifo', 6);
+    INSERT INTO secrets VALUES (7, 0, zeroblob(32), 15, 7);
+    INSERT INTO server VALUES ('round_period_us', 250000);
+    PRAGMA application_id = 0x54696465;
+    PRAGMA user_version = 1;
+";
+
+fn write_first_version(folder: &Path, more: &str) {
+    let file = Connection::open(folder.join("state.sqlite")).unwrap();
+    file.execute_batch(FIRST_VERSION).unwrap();
+    file.execute_batch(more).unwrap();
+}
+
+#[test]
+fn the_first_version_s_file_becomes_this_one_s() {
+    let folder = tempfile::tempdir().unwrap();
+    write_first_version(folder.path(), "");
+    // The second time it is this version's already.
+    for _ in 0..2 {
+        let mut file = open(folder.path());
+        let tenants = file.tenants().unwrap();
+        assert_eq!(tenants[0].settings, TenantSettings::default());
+        let expected = TenantSettings {
+            hit_ratio: None,
+            floor_bytes: Some(1 << 20),
+            cap_bytes: Some(2 << 20),
+            policy: Some(PolicyChoice::Fixed(Policy::S3Fifo)),
+        };
+        let shop = &tenants[1];
+        assert_eq!(
+            (shop.settings, shop.version, shop.remembered_grant_bytes),
+            (expected, 3, None)
+        );
+        assert_eq!((shop.created_at, shop.secrets.len()), (UnixMs(6), 1));
+        assert_eq!(file.server().unwrap().round_period, Some(Duration::from_millis(250)));
+        let version: i64 = file
+            .connection
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .unwrap();
+        assert_eq!(version, 2, "a program of the first version refuses it now");
+        let added = file
+            .add_tenant(&"blog".parse().unwrap(), settings(), secret(1))
+            .unwrap();
+        assert!(added.id.0 > 7);
+        file.remove_tenant(added.id).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_can_not_become_this_version_s_stays_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    // The step's second statement finds its column there already.
+    write_first_version(
+        folder.path(),
+        "ALTER TABLE tenants ADD COLUMN remembered_grant_bytes INTEGER",
+    );
+    for _ in 0..2 {
+        let error = StateFile::open(folder.path(), NOW).unwrap_err().to_string();
+        assert!(
+            error.contains("is damaged") && error.contains("remembered_grant_bytes"),
+            "{error}"
+        );
+        let file = Connection::open(folder.path().join("state.sqlite")).unwrap();
+        let version: i64 = file.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        let has_half = file.prepare("SELECT hit_ratio_millionths FROM tenants").is_ok();
+        assert_eq!((version, has_half), (1, false));
     }
 }
 
@@ -296,4 +412,25 @@ fn a_full_disk_refuses_the_change_and_keeps_the_rest() {
         tenants[1..].iter().all(|tenant| tenant.secrets.len() == 1),
         "never a tenant without its secret"
     );
+}
+
+#[test]
+fn one_in_memory_is_as_complete_as_a_file() {
+    let mut state = StateFile::in_memory(NOW).unwrap();
+    let shop = state
+        .add_tenant(&"shop".parse().unwrap(), settings(), secret(1))
+        .unwrap();
+    let names = |state: &StateFile| -> Vec<String> {
+        let tenants = state.tenants().unwrap();
+        tenants.iter().map(|tenant| tenant.name.to_string()).collect()
+    };
+    assert_eq!(names(&state), ["default", "shop"]);
+    state.remove_tenant(shop.id).unwrap();
+    assert_eq!(names(&state), ["default"]);
+    let secrets: i64 = state
+        .connection
+        .query_row("SELECT count(*) FROM secrets", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(secrets, 0, "secrets leave with their tenant");
+    assert!(!state.path().exists());
 }

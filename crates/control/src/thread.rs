@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use tidemark_types::{Clock, DataPlane};
 
-use crate::controller::Controller;
 use crate::error::ControlError;
-use crate::handle::{Command, ControlHandle, Shared};
+use crate::handle::{Command, ControlHandle};
 use crate::process;
+use crate::settings::Idling;
 use crate::state::StateFile;
-use crate::steady::SteadyClock;
+use crate::stepped::Stepped;
 
 /// Commands that wait at most; each is answered within milliseconds, so more means that the thread hangs.
 const MAX_WAITING: usize = 1024;
@@ -35,6 +35,8 @@ pub struct ControlConfig {
     pub pool_limit_bytes: u64,
     /// How many workers the data plane has.
     pub workers: usize,
+    /// How tenants come and go.
+    pub idling: Idling,
     /// Where the server listens, for those who ask the API.
     pub listeners: Listeners,
 }
@@ -59,9 +61,9 @@ pub(crate) enum Message {
 /// Where commands and wakes arrive. Made before the data plane, which wakes through it, and before the control plane,
 /// which reads it.
 pub struct Mailbox {
-    sender: SyncSender<Message>,
-    receiver: Receiver<Message>,
-    woken: Arc<AtomicBool>,
+    pub(crate) sender: SyncSender<Message>,
+    pub(crate) receiver: Receiver<Message>,
+    pub(crate) woken: Arc<AtomicBool>,
 }
 
 impl Default for Mailbox {
@@ -108,20 +110,13 @@ impl Control {
         clock: Arc<dyn Clock>,
         config: ControlConfig,
     ) -> Result<Self, ControlError> {
-        let clock = Arc::new(SteadyClock::new(clock));
-        let shared = Arc::new(Shared::new(clock.now()));
-        let handle = ControlHandle {
-            sender: mailbox.sender.clone(),
-            shared: Arc::clone(&shared),
-            clock: Arc::clone(&clock) as _,
-        };
-        let mut controller = Controller::new(state, data_plane, clock, config, shared)?;
-        controller.round();
+        let mut stepped = Stepped::new(mailbox, state, data_plane, clock, config)?;
+        let handle = stepped.handle();
         let run = move || {
             if let Err(error) = process::lower_priority() {
                 tracing::warn!(%error, "the control thread runs at the priority of the workers");
             }
-            run(&mut controller, &mailbox);
+            run(&mut stepped);
         };
         let thread = std::thread::Builder::new().name("tidemark-control".into()).spawn(run);
         let thread = thread.map_err(|error| ControlError::System {
@@ -147,28 +142,30 @@ impl Control {
     }
 }
 
-fn run(controller: &mut Controller, mailbox: &Mailbox) {
+fn run(stepped: &mut Stepped) {
     let mut last = LastRound {
         ended_at: Instant::now(),
         took: Duration::ZERO,
     };
-    let is_woken = || mailbox.woken.load(Ordering::Acquire);
     loop {
-        let due = last.next_due(controller, is_woken());
-        match mailbox
+        let due = last.next_due(stepped);
+        match stepped
+            .mailbox
             .receiver
             .recv_timeout(due.saturating_duration_since(Instant::now()))
         {
-            Ok(Message::Command(command)) => command(controller),
-            Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(Message::Wake) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(message) => {
+                if stepped.obey(message) {
+                    return;
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {}
         }
         // The command may have changed the period, and the flag may have been set while the thread waited.
         let now = Instant::now();
-        if now >= last.next_due(controller, is_woken()) {
-            // Before the snapshot: what happens from here on wakes again.
-            mailbox.woken.store(false, Ordering::Release);
-            controller.round();
+        if now >= last.next_due(stepped) {
+            stepped.round();
             last = LastRound {
                 ended_at: Instant::now(),
                 took: now.elapsed(),
@@ -185,11 +182,11 @@ struct LastRound {
 
 impl LastRound {
     /// When the next one is due.
-    fn next_due(&self, controller: &Controller, is_woken: bool) -> Instant {
-        let period = controller.round_period();
+    fn next_due(&self, stepped: &Stepped) -> Instant {
+        let period = stepped.round_period();
         let woken_gap = MIN_ROUND_GAP.max(self.took * MIN_GAP_PER_ROUND_TIME);
         self.ended_at
-            + match (is_woken, controller.is_removing()) {
+            + match (stepped.is_woken(), stepped.is_removing()) {
                 (true, _) => period.min(woken_gap),
                 (false, true) => period.min(REMOVAL_ROUND_PERIOD),
                 (false, false) => period,

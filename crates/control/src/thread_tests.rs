@@ -4,6 +4,7 @@ use tidemark_types::{GIB, SystemClock};
 
 use super::*;
 use crate::fake::FakeDataPlane;
+use crate::handle::Shared;
 use crate::settings::{Change, ServerPatch, SettingsPatch};
 
 /// Far longer than any step takes, so that only a hang is one.
@@ -25,6 +26,7 @@ fn start() -> Running {
         pool_bytes: GIB,
         pool_limit_bytes: 2 * GIB,
         workers: 2,
+        idling: Idling::default(),
         listeners: Listeners::default(),
     };
     let state = StateFile::open(folder.path(), clock.now()).unwrap();

@@ -1,13 +1,22 @@
-//! Moments as text: RFC 3339 in UTC, whole seconds.
+//! Moments as text: RFC 3339 in UTC.
 
 use tidemark_types::UnixMs;
 
 /// `2026-08-01T12:00:00Z`.
 pub(crate) fn rfc3339(at: UnixMs) -> String {
+    format!("{}Z", date_and_time(at))
+}
+
+/// `2026-08-01T12:00:00.250Z`, for what happens more than once in a second.
+pub(crate) fn rfc3339_ms(at: UnixMs) -> String {
+    format!("{}.{:03}Z", date_and_time(at), at.0 % 1000)
+}
+
+fn date_and_time(at: UnixMs) -> String {
     let seconds = at.seconds();
     let (year, month, day) = civil_from_days(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
 /// Year, month and day of the `days`-th day after 1970-01-01, by counting years that begin on the first of March, so
@@ -44,7 +53,9 @@ mod tests {
             (1_735_689_599, "2024-12-31T23:59:59Z"),
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
-            assert_eq!(rfc3339(UnixMs(seconds * 1000 + 999)), text);
+            let at = UnixMs(seconds * 1000 + 99);
+            assert_eq!(rfc3339(at), text);
+            assert_eq!(rfc3339_ms(at), text.replace('Z', ".099Z"));
         }
     }
 }

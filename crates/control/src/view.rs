@@ -1,5 +1,5 @@
-//! Tenants and server as the API shows them: the fields of `GET /api/v1/server` and `GET /api/v1/tenants/{name}`. What
-//! this version does not measure is `None` and becomes null; it is never a made-up zero.
+//! Tenants and server as the API shows them: the fields of `GET /api/v1/server`, `GET /api/v1/tenants/{name}` and what is
+//! below it. What is not known or not measured is `None` and becomes null; it is never a made-up zero.
 
 use std::net::SocketAddr;
 
@@ -43,7 +43,10 @@ pub struct TenantView {
     pub shortfall_ratio: Option<f64>,
     pub best_hit_ratio: Option<f64>,
     pub limits: LimitsView,
-    pub policy: &'static str,
+    /// As it was chosen, or the default.
+    pub policy: String,
+    /// The one that the choice comes to now.
+    pub policy_in_force: String,
     pub shards: u16,
     pub grant_bytes: u64,
     pub usage_bytes: u64,
@@ -61,6 +64,45 @@ pub struct TenantView {
     pub network_in_bytes_total: u64,
     pub network_out_bytes_total: u64,
     pub connections: u64,
+}
+
+/// A change of a tenant's grant.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct MoveView {
+    /// RFC 3339, with milliseconds.
+    pub at: String,
+    pub from_bytes: u64,
+    pub to_bytes: u64,
+    pub reason: &'static str,
+    pub predicted_hit_ratio: Option<f64>,
+    pub measured_hit_ratio: Option<f64>,
+}
+
+/// A tenant's miss-ratio curve. While nothing is known of it there are no points.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct CurveView {
+    pub requests: Option<u64>,
+    /// In ascending order of size.
+    pub points: Vec<CurvePointView>,
+    /// What the tenant may hold now.
+    pub now_bytes: u64,
+    /// The least size that meets its goal.
+    pub goal_bytes: Option<u64>,
+    /// What decides in it which item goes.
+    pub policy: Option<String>,
+    pub age_seconds: Option<f64>,
+    /// The largest of its points.
+    pub standard_error: Option<f64>,
+}
+
+/// A size, and what would miss in it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct CurvePointView {
+    pub bytes: u64,
+    pub miss_ratio: f64,
 }
 
 /// What is known of a secret: never the secret.

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use tidemark_curve::{Eviction, Miniatures, Profile, Sampling, Threshold};
-use tidemark_types::Policy;
+use tidemark_types::{LogShare, Policy};
 
 const RUNS: usize = 5;
 const REQUESTS: usize = 2_000_000;
@@ -64,7 +64,8 @@ fn main() {
             profile(&format!("{load}: {samples} samples"), &keys, sampling);
         }
         let full = Threshold::ALL;
-        for eviction in [Eviction::Lru].into_iter().chain(Policy::ALL.map(Eviction::Policy)) {
+        let policies = Policy::PLAIN.into_iter().chain([Policy::ApproxLru(LogShare::HALF)]);
+        for eviction in [Eviction::Lru].into_iter().chain(policies.map(Eviction::Policy)) {
             measure(&format!("{load}: {eviction}, one whole cache"), &keys, |keys| {
                 let mut caches = Miniatures::new(eviction, &[10 << 20], full, 1);
                 for key in keys {

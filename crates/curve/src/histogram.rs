@@ -10,6 +10,7 @@ const OCTAVE_BINS: u64 = 1 << OCTAVE_BITS;
 const OCTAVE_BITS: u32 = 4;
 /// Distances of this many bits and more are counted together: 256 TiB, more than a machine has.
 const DISTANCE_BITS: u32 = 48;
+#[cfg(test)]
 const BINS: usize = ((DISTANCE_BITS - OCTAVE_BITS + 1) as usize) << OCTAVE_BITS;
 
 /// The bin of a distance.
@@ -45,7 +46,7 @@ pub(crate) struct Step {
 /// The counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
-    /// For each bin, its count and the groups'.
+    /// For each bin, its count and the groups'; as many as were needed so far.
     bins: Vec<Bin>,
     /// Sizes in ascending order.
     sizes: Vec<u64>,
@@ -54,6 +55,9 @@ pub(crate) struct Histogram {
     /// The largest distance so far: behind it, nothing comes.
     largest: u64,
 }
+
+/// A count that was scaled down to this is none.
+const FADED: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug)]
 struct Bin {
@@ -71,6 +75,15 @@ impl Bin {
         self.count += count;
         self.by_group[group] += count as f32;
     }
+
+    fn scale(&mut self, factor: f64) {
+        self.count *= factor;
+        if self.count < FADED {
+            *self = Self::EMPTY;
+            return;
+        }
+        self.by_group.iter_mut().for_each(|part| *part *= factor as f32);
+    }
 }
 
 impl Histogram {
@@ -80,7 +93,7 @@ impl Histogram {
         sizes.sort_unstable();
         sizes.dedup();
         Self {
-            bins: vec![Bin::EMPTY; BINS],
+            bins: Vec::new(),
             at_sizes: vec![Bin::EMPTY; sizes.len()],
             sizes,
             largest: 0,
@@ -90,11 +103,28 @@ impl Histogram {
     #[inline]
     pub(crate) fn add(&mut self, distance: u64, group: usize, count: f64) {
         self.largest = self.largest.max(distance);
-        self.bins[bin_of(distance)].add(group, count);
+        let bin = bin_of(distance);
+        if bin >= self.bins.len() {
+            self.bins.resize(bin + 1, Bin::EMPTY);
+        }
+        self.bins[bin].add(group, count);
         let size = self.sizes.partition_point(|size| *size < distance);
         if let Some(at_size) = self.at_sizes.get_mut(size) {
             at_size.add(group, count);
         }
+    }
+
+    /// Makes all counts smaller, so that what comes weighs more; with 0 there are none any more.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        let mut largest_bin = None;
+        for (place, bin) in self.bins.iter_mut().enumerate() {
+            bin.scale(factor);
+            if bin.count > 0.0 {
+                largest_bin = Some(place);
+            }
+        }
+        self.at_sizes.iter_mut().for_each(|bin| bin.scale(factor));
+        self.largest = largest_bin.map_or(0, |bin| self.largest.min(last_of(bin)));
     }
 
     /// Cumulated counts in ascending order of size: at the last distance of each bin, at the largest of all, and at the sizes.
@@ -140,6 +170,25 @@ mod tests {
         }
         assert_eq!(bin_of(u64::MAX), BINS - 1);
         assert_eq!(last_of(BINS - 1), (1 << DISTANCE_BITS) - 1);
+    }
+
+    #[test]
+    fn scaled_counts_keep_their_shares_until_they_fade() {
+        let mut histogram = Histogram::new(&[100]);
+        histogram.add(50, 0, 8.0);
+        histogram.add(5000, 1, 0.01);
+        let at = |histogram: &Histogram, bytes: u64| {
+            let steps = histogram.steps();
+            steps.iter().rfind(|step| step.bytes <= bytes).map(|step| step.count)
+        };
+        histogram.scale(0.5);
+        assert_eq!(at(&histogram, 100), Some(4.0));
+        assert_eq!(at(&histogram, 5000), Some(4.005));
+        histogram.scale(0.1);
+        assert!((at(&histogram, 5000).unwrap() - 0.4).abs() < 1e-9);
+        assert!(histogram.largest < 100, "what faded has no distance");
+        histogram.scale(0.0);
+        assert!(histogram.steps().iter().all(|step| step.count == 0.0));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod contest;
 mod curve;
 mod histogram;
 mod miniature;
@@ -19,9 +20,10 @@ pub mod sim;
 mod skew;
 mod stack;
 
+pub use contest::Contest;
 pub use curve::{Curve, Point};
 pub use miniature::Miniatures;
-pub use profile::{Profile, Sampling};
+pub use profile::{Held, Profile, Sampling};
 pub use sample::Threshold;
 pub use sim::{Eviction, EvictionError};
 pub use skew::Skew;

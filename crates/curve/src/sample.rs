@@ -3,22 +3,27 @@
 //! C. Waldspurger, N. Park, A. Garthwaite, I. Ahmad, "Efficient MRC construction with SHARDS", FAST 2015. Invariant: with a
 //! seed, a key always has the same hash; a lower threshold's keys are all among those of a higher one.
 
+use tidemark_types::SamplingThreshold;
+
 /// Hashes by a seed of their own, so that samples of several seeds are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seed(u64);
+pub(crate) struct Seed(Option<u64>);
 
 /// 2^64 over the golden ratio, as in splitmix64 (<https://prng.di.unimi.it/splitmix64.c>).
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Seed {
+    /// Keys that are hashes already: each is its own.
+    pub(crate) const NONE: Self = Self(None);
+
     pub(crate) fn new(seed: u64) -> Self {
-        Self(mix(seed.wrapping_add(GOLDEN)))
+        Self(Some(mix(seed.wrapping_add(GOLDEN))))
     }
 
     /// The key's hash.
     #[inline]
     pub(crate) fn hash(self, key: u64) -> u64 {
-        mix(key.wrapping_add(GOLDEN) ^ self.0)
+        self.0.map_or(key, |seed| mix(key.wrapping_add(GOLDEN) ^ seed))
     }
 }
 
@@ -30,6 +35,9 @@ fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
+/// The data plane compares the uppermost 24 bits.
+const SAMPLING_SHIFT: u32 = 40;
+
 /// The part of all hashes that is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold(u64);
@@ -37,6 +45,22 @@ pub struct Threshold(u64);
 impl Threshold {
     /// Everything is sampled.
     pub const ALL: Self = Self(u64::MAX);
+
+    /// The same part of all hashes that the data plane samples.
+    pub fn of(sampling: SamplingThreshold) -> Self {
+        if sampling >= SamplingThreshold::ALL {
+            return Self::ALL;
+        }
+        Self(u64::from(sampling.get()) << SAMPLING_SHIFT)
+    }
+
+    /// The largest part that the data plane can sample and that is all within this one.
+    pub fn sampling(self) -> SamplingThreshold {
+        if self.is_all() {
+            return SamplingThreshold::ALL;
+        }
+        SamplingThreshold::below(self.0)
+    }
 
     /// The share of keys that is sampled, above 0 and up to 1.
     pub fn ratio(self) -> f64 {
@@ -94,6 +118,18 @@ mod tests {
             assert!(taken.abs_diff(10_000) < 374, "{taken}");
         }
         assert!(Threshold::ALL.takes(u64::MAX) && Threshold::ALL.ratio() == 1.0);
+    }
+
+    #[test]
+    fn thresholds_of_the_data_plane_go_there_and_back() {
+        for of_2_to_24 in [0, 1, 77, (1 << 24) - 1, 1 << 24] {
+            let sampling = SamplingThreshold::new(of_2_to_24);
+            assert_eq!(Threshold::of(sampling).sampling(), sampling);
+        }
+        let between = Threshold::below((5 << SAMPLING_SHIFT) + 1);
+        assert_eq!(between.sampling(), SamplingThreshold::new(5));
+        assert!(SamplingThreshold::new(5).takes((5 << SAMPLING_SHIFT) - 1));
+        assert!(Threshold::of(SamplingThreshold::new(5)).takes((5 << SAMPLING_SHIFT) - 1));
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub(crate) struct Stack {
     owners: Vec<u32>,
     order: Order,
     next_slot: usize,
+    /// No key's slot is before this one.
+    first_slot: usize,
     bytes: u64,
     /// When keys expire; an entry that is not its key's any more is passed over.
     expiries: BinaryHeap<Reverse<(u64, u64)>>,
@@ -66,6 +68,7 @@ impl Stack {
             owners: vec![NOBODY; SLOTS_MIN],
             order: Order::build(SLOTS_MIN, std::iter::empty()),
             next_slot: 0,
+            first_slot: 0,
             bytes: 0,
             expiries: BinaryHeap::new(),
         }
@@ -133,6 +136,38 @@ impl Stack {
         self.bytes += bytes;
         self.enter_slot(place);
         self.await_expiry(key, expires_at_ms);
+    }
+
+    /// The bytes of a key that is there.
+    pub(crate) fn bytes_of(&self, key: u64) -> Option<u64> {
+        self.places.get(&key).map(|place| self.records[*place as usize].bytes)
+    }
+
+    /// Takes away the keys that were used longest ago, until those that are left have so many bytes at most. Whether any
+    /// went.
+    pub(crate) fn trim(&mut self, bytes: u64) -> bool {
+        let keys = self.records.len();
+        while self.bytes > bytes && self.first_slot < self.next_slot {
+            let owner = self.owners[self.first_slot];
+            self.first_slot += 1;
+            if let Some(record) = self.records.get(owner as usize) {
+                self.remove(record.key);
+            }
+        }
+        self.records.len() < keys
+    }
+
+    /// Takes away the keys for which this does not hold.
+    pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+        let leaving: Vec<u64> = self.keys().filter(|key| !keep(*key)).collect();
+        for key in leaving {
+            self.remove(key);
+        }
+    }
+
+    /// Counts the uses so far as if there had been half as many.
+    pub(crate) fn halve_uses(&mut self) {
+        self.records.iter_mut().for_each(|record| record.uses /= 2);
     }
 
     /// Gives a key that is there other bytes and another end, and leaves its last use as it is.
@@ -224,6 +259,7 @@ impl Stack {
         self.order = Order::build(slots, weights);
         self.owners.resize(slots, NOBODY);
         self.next_slot = keys;
+        self.first_slot = 0;
     }
 }
 
@@ -277,6 +313,23 @@ mod tests {
             assert_eq!(stack.len(), list.0.len(), "step {now}");
         }
         assert_eq!(stack.bytes(), list.0.iter().map(|(_, bytes, _)| bytes).sum::<u64>());
+    }
+
+    #[test]
+    fn trimming_takes_what_was_used_longest_ago() {
+        let mut stack = Stack::new();
+        (0..1000).for_each(|key| stack.put(key, 10, NEVER));
+        stack.touch(3);
+        assert!(!stack.trim(10_000));
+        assert!(stack.trim(55));
+        let mut keys: Vec<u64> = stack.keys().collect();
+        keys.sort_unstable();
+        assert_eq!(keys, [3, 996, 997, 998, 999]);
+        (0..1000).for_each(|key| stack.put(key, 10, NEVER));
+        stack.retain(|key| key % 2 == 0);
+        assert!(stack.trim(100));
+        assert_eq!(stack.len(), 10);
+        assert!(stack.trim(0) && stack.len() == 0 && !stack.trim(0));
     }
 
     #[test]

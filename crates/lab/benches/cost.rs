@@ -98,7 +98,7 @@ fn requests(protocol: Protocol) {
     });
     measure(&format!("{protocol}: write a set"), |_| {
         out.clear();
-        protocol.write_set(black_box(&key), VALUE_BYTES, &mut out, |out| {
+        protocol.write_set(black_box(&key), VALUE_BYTES, None, &mut out, |out| {
             out.extend_from_slice(&value);
         });
         black_box(&out);

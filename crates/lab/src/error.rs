@@ -118,6 +118,9 @@ pub enum Error {
     /// The system does not give what is needed to wait for sockets.
     #[error("can not wait for connections: {0}")]
     Poll(io::Error),
+    /// The system does not give what a cache in this process needs.
+    #[error("can not make a cache in this process: {0}")]
+    Cache(io::Error),
     /// A program that an experiment needs did not start, or not well.
     #[error("{program}: {reason}")]
     Program {
@@ -134,6 +137,12 @@ pub enum Error {
         /// What was found.
         reason: String,
     },
+    /// The control plane of a virtual node refused something.
+    #[error(transparent)]
+    Control(#[from] tidemark_control::ControlError),
+    /// The system gives no address space for a virtual node's pool.
+    #[error("no memory for a pool: {0}")]
+    Memory(io::Error),
     /// A file can not be read or written.
     #[error("{path}: {source}")]
     File {

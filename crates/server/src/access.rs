@@ -137,13 +137,11 @@ impl<'t> Access<'t> {
     }
 
     /// Removes everything of one database, or of all. Those who keep locks must keep all.
-    pub(crate) fn flush(&mut self, db: Option<u8>) {
+    pub(crate) fn flush(&mut self, db: Option<u8>, now: UnixMs) {
         self.pause();
-        match (&mut self.held, db) {
-            (Held::Several(_, guards), Some(db)) => guards.iter_mut().for_each(|guard| guard.flush(db)),
-            (Held::Several(_, guards), None) => guards.iter_mut().for_each(ShardGuard::clear),
-            (Held::One(_), Some(db)) => self.store.flush(db),
-            (Held::One(_), None) => self.store.clear(),
+        match &mut self.held {
+            Held::Several(_, guards) => guards.iter_mut().for_each(|guard| guard.flush(db, now)),
+            Held::One(_) => self.store.flush(db, now),
         }
     }
 

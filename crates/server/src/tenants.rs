@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tidemark_store::{Alarm, Hasher, KeeperInbox, Pool, TenantConfig, TenantStore};
+use tidemark_store::{Alarm, Hasher, KeeperInbox, Pool, TenantConfig, TenantReport, TenantStore};
 use tidemark_types::{
     DataPlane, Permissions, Plan, PoolSnapshot, Snapshot, TenantCounters, TenantId, TenantPlan, TenantSnapshot,
     TenantState, UnixMs,
@@ -219,12 +219,18 @@ impl Tenants {
         removed
     }
 
-    fn tenant_snapshot(&self, id: TenantId, now: UnixMs) -> Option<TenantSnapshot> {
+    /// One tenant's snapshot, and the memory that its samples took until now.
+    fn tenant_snapshot(&self, id: TenantId, now: UnixMs) -> Option<(TenantSnapshot, u64)> {
         let tenant = self.table.read().by_id.get(&id).cloned()?;
         // Acquired, and released by those who touch: what was counted before a touch that finds the mark set is seen here.
         tenant.is_touched.swap(false, Ordering::AcqRel);
-        let (shards, counted) = tenant.store.snapshot(now);
-        Some(TenantSnapshot {
+        let TenantReport {
+            shards,
+            counters: counted,
+            samples,
+            sample_buffer_bytes,
+        } = tenant.store.report(now);
+        let snapshot = TenantSnapshot {
             id,
             grant_bytes: tenant.store.grant_bytes(),
             usage_bytes: tenant.store.usage_bytes(),
@@ -240,8 +246,10 @@ impl Tenants {
                 network_in_bytes: tenant.counts.total(Count::NetworkIn),
                 network_out_bytes: tenant.counts.total(Count::NetworkOut),
             },
+            samples,
             shards,
-        })
+        };
+        Some((snapshot, sample_buffer_bytes))
     }
 }
 
@@ -274,6 +282,11 @@ impl DataPlane for Door {
         let at = (self.clock)();
         let stats = self.tenants.pool.stats();
         let touched = std::mem::take(&mut *self.tenants.touched.lock());
+        let reports = touched
+            .into_iter()
+            .filter_map(|id| self.tenants.tenant_snapshot(id, at));
+        // Who was not touched has no samples.
+        let (tenants, sample_bytes): (_, Vec<u64>) = reports.unzip();
         Snapshot {
             at,
             pool: PoolSnapshot {
@@ -281,13 +294,11 @@ impl DataPlane for Door {
                 usage_bytes: stats.usage_bytes,
                 resident_free_bytes: stats.resident_free_bytes,
                 other_bytes: self.tenants.base_bytes.load(Ordering::Relaxed)
-                    + self.tenants.buffer_bytes.load(Ordering::Relaxed),
+                    + self.tenants.buffer_bytes.load(Ordering::Relaxed)
+                    + sample_bytes.into_iter().sum::<u64>(),
                 connections: self.tenants.connections.load(Ordering::Relaxed),
             },
-            tenants: touched
-                .into_iter()
-                .filter_map(|id| self.tenants.tenant_snapshot(id, at))
-                .collect(),
+            tenants,
             removed: self.tenants.take_removed(),
         }
     }

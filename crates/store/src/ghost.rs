@@ -21,6 +21,8 @@ pub(crate) struct Ghosts {
     /// log2 of the buckets in a run.
     run_shift: u32,
     buckets: u64,
+    /// Of each bucket's fingerprints so many, the newest, count.
+    depth: usize,
 }
 
 /// The oldest fingerprint's slot, and the fingerprints; 0 for none.
@@ -57,7 +59,15 @@ impl Ghosts {
             run_shift: run_buckets.trailing_zeros(),
             runs,
             buckets,
+            depth: SLOTS,
         }
+    }
+
+    /// Lets about so many ghosts count, the newest, as far as there is room for more. A shard that shrank remembers what a
+    /// larger one evicted: brought back by that, everything would go to the main queue and nothing be on probation.
+    pub(crate) fn limit(&mut self, ghosts: u64) {
+        let depth = ghosts.div_ceil(self.buckets.max(1));
+        self.depth = (depth as usize).clamp(1, SLOTS);
     }
 
     /// The memory, to be put back.
@@ -87,12 +97,15 @@ impl Ghosts {
     /// Whether the key is remembered; if so it is forgotten.
     pub(crate) fn take(&mut self, arena: &Arena, hash: KeyHash) -> bool {
         let wanted = hash.fingerprint();
+        let depth = self.depth;
         let bucket = self.bucket_mut(arena, hash);
-        let found = bucket
-            .fingerprints
-            .iter_mut()
-            .find(|fingerprint| **fingerprint == wanted);
-        found.map(|fingerprint| *fingerprint = 0).is_some()
+        let Some(slot) = bucket.fingerprints.iter().position(|found| *found == wanted) else {
+            return false;
+        };
+        bucket.fingerprints[slot] = 0;
+        // The newest is in the slot before the next one's.
+        let age = (bucket.next as usize + SLOTS - 1 - slot) % SLOTS;
+        age < depth
     }
 
     /// Loads the bucket of a key ahead.

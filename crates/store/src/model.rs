@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_types::{MIB, Policy, UNIT_BYTES, UnixMs};
+use tidemark_types::{LogShare, MIB, Policy, UNIT_BYTES, UnixMs};
 
 use crate::hash::Hasher;
 use crate::item::Attributes;
@@ -138,7 +138,7 @@ impl Model {
             920..=929 => self.now = self.now.plus(Duration::from_millis(self.random.next() % 3_000)),
             930..=967 => self.upkeep(),
             968..=970 => self.change_grant(),
-            971..=973 => self.tenant.set_policy(Policy::ALL[self.random.below(3) as usize]),
+            971..=973 => self.change_policy(),
             974..=989 => self.pin(&name),
             990..=993 => drop((!self.pins.is_empty()).then(|| self.pins.swap_remove(0))),
             994 => self.reserve(name),
@@ -319,6 +319,16 @@ impl Model {
         }
     }
 
+    /// Half of the times back to the load's own.
+    fn change_policy(&mut self) {
+        let policy = if self.random.chance(2) {
+            self.load.policy
+        } else {
+            any_policy(&mut self.random)
+        };
+        self.tenant.set_policy(policy);
+    }
+
     fn change_grant(&mut self) {
         let (low, high) = (4 * UNIT_BYTES, 2 * self.load.grant_bytes);
         let grant = if self.random.chance(4) {
@@ -396,7 +406,7 @@ impl Model {
     }
 
     fn flush(&mut self, db: u8) {
-        self.tenant.flush(db);
+        self.tenant.flush(Some(db), self.now);
         self.expected.retain(|(of, _), _| *of != db);
         assert_eq!(self.tenant.sum(|shard| shard.items_in(db)), 0);
     }
@@ -446,6 +456,17 @@ impl Model {
     }
 }
 
+fn approx_lru(thousandths: u64) -> Policy {
+    Policy::ApproxLru(LogShare::from_thousandths(thousandths as u16).unwrap())
+}
+
+fn any_policy(random: &mut Random) -> Policy {
+    match Policy::PLAIN.get(random.below(4) as usize) {
+        Some(plain) => *plain,
+        None => approx_lru(random.below(11) * 100),
+    }
+}
+
 const PLAIN: Load = Load {
     seed: 1,
     policy: Policy::Fifo,
@@ -460,7 +481,8 @@ const PLAIN: Load = Load {
 
 #[test]
 fn small_items_under_every_policy() {
-    for (seed, policy) in (1..).zip(Policy::ALL) {
+    let shares = [0, 500, 900].map(approx_lru);
+    for (seed, policy) in (1..).zip(Policy::PLAIN.into_iter().chain(shares)) {
         Model::new(Load { seed, policy, ..PLAIN }).run();
         Model::new(Load {
             seed: seed + 10,
@@ -488,6 +510,14 @@ fn many_databases_and_flushes() {
         policy: Policy::Clock,
         dbs: 3,
         keys: 2_000,
+        ..PLAIN
+    })
+    .run();
+    Model::new(Load {
+        seed: 23,
+        policy: approx_lru(500),
+        dbs: 3,
+        grant_bytes: 3 * MIB,
         ..PLAIN
     })
     .run();
@@ -523,6 +553,15 @@ fn large_values_and_pins() {
         ..large
     })
     .run();
+    for (seed, thousandths) in [(34, 0), (35, 400)] {
+        Model::new(Load {
+            seed,
+            grant_bytes: 12 * MIB,
+            policy: approx_lru(thousandths),
+            ..large
+        })
+        .run();
+    }
 }
 
 #[test]
@@ -544,6 +583,14 @@ fn several_shards_share_a_grant() {
         ..PLAIN
     })
     .run();
+    Model::new(Load {
+        seed: 43,
+        shards: 8,
+        grant_bytes: 4 * MIB,
+        policy: approx_lru(700),
+        ..PLAIN
+    })
+    .run();
 }
 
 #[test]
@@ -555,12 +602,9 @@ fn huge_segments() {
         operations: 120_000,
         ..PLAIN
     };
-    Model::new(Load {
-        seed: 51,
-        policy: Policy::S3Fifo,
-        ..huge
-    })
-    .run();
+    for (seed, policy) in [(51, Policy::S3Fifo), (52, approx_lru(500))] {
+        Model::new(Load { seed, policy, ..huge }).run();
+    }
 }
 
 /// Other seeds than the fixed ones: a few at each run, more with `TIDEMARK_MODEL_SEEDS`.
@@ -576,7 +620,7 @@ fn other_seeds() {
     for _ in 0..count {
         let load = Load {
             seed: random.next(),
-            policy: Policy::ALL[random.below(3) as usize],
+            policy: any_policy(&mut random),
             shards: 1 << random.below(4),
             grant_bytes: MIB << random.below(5),
             keys: 100 << random.below(10),

@@ -35,12 +35,16 @@ pub(crate) struct Segment {
     pub(crate) used_bytes: u32,
     /// Of those, bytes of items that are not dead.
     pub(crate) live_bytes: u32,
+    /// And bytes of items that a copy at the newest end has taken the place of.
+    pub(crate) left_bytes: u32,
     /// Units outside of the log that belong to live stubs in it.
     pub(crate) outside_units: u32,
     /// Replies that are being sent from here; the bytes must not move or change.
     pub(crate) pins: u32,
     /// Grows from segment to segment of a shard.
     pub(crate) sequence: u64,
+    /// Grows from segment to segment of a queue.
+    pub(crate) queued: u64,
     pub(crate) opened: UnixMs,
     pub(crate) expiries: Option<Box<ExpiryCounts>>,
 }
@@ -56,9 +60,22 @@ impl Segment {
         self.run.units() + u64::from(self.outside_units)
     }
 
-    /// Whether less than half of what was appended is live.
+    /// Bytes that are worth cleaning the segment for. What copies left behind is not: it goes when the segment's turn comes.
+    /// Cleaning would carry the segment's unused items to the newest end, where the policy that copies wants the used ones.
+    fn wasted_bytes(&self) -> u32 {
+        self.used_bytes - self.live_bytes - self.left_bytes
+    }
+
+    /// Whether more than half of what was appended is wasted.
     pub(crate) fn is_mostly_dead(&self) -> bool {
-        self.live_bytes < self.used_bytes / 2
+        self.used_bytes - self.wasted_bytes() < self.used_bytes / 2
+    }
+
+    /// One of its items was copied to the newest end: what was there is dead.
+    pub(crate) fn leave(&mut self, bytes: usize, expiry: Option<UnixMs>) {
+        self.live_bytes -= bytes as u32;
+        self.left_bytes += bytes as u32;
+        self.remove_expiry(expiry, bytes);
     }
 
     /// Counts bytes that expire.
@@ -77,10 +94,9 @@ impl Segment {
         }
     }
 
-    /// When at least half of the segment will be dead or expired if nothing else happens; `None` if that will not be so.
+    /// When at least half of the segment will be wasted or expired if nothing else happens; `None` if that will not be so.
     pub(crate) fn mostly_expired_at(&self) -> Option<UnixMs> {
-        let dead = self.used_bytes - self.live_bytes;
-        let wanted = (self.used_bytes / 2 + 1).saturating_sub(dead);
+        let wanted = (self.used_bytes / 2 + 1).saturating_sub(self.wasted_bytes());
         self.expiries.as_ref()?.reaches(self.opened, wanted)
     }
 }
@@ -209,9 +225,11 @@ mod tests {
             state: State::Open,
             used_bytes: 1000,
             live_bytes: 1000,
+            left_bytes: 0,
             outside_units: 0,
             pins: 0,
             sequence: 1,
+            queued: 0,
             opened: OPENED,
             expiries: None,
         }
@@ -234,6 +252,22 @@ mod tests {
         segment.remove_expiry(at(900), 400);
         segment.remove_expiry(at(5_000), 200);
         assert_eq!(segment.mostly_expired_at(), None);
+    }
+
+    #[test]
+    fn what_copies_left_behind_is_not_cleaned_away() {
+        let mut segment = segment();
+        segment.add_expiry(at(900), 600);
+        segment.add_expiry(at(5_000), 400);
+        segment.leave(600, at(900));
+        assert_eq!((segment.live_bytes, segment.is_mostly_dead()), (400, false));
+        assert_eq!(segment.mostly_expired_at(), None, "400 of 1000 bytes expire");
+        segment.leave(50, at(5_000));
+        segment.live_bytes -= 350;
+        segment.remove_expiry(at(5_000), 350);
+        assert!(!segment.is_mostly_dead(), "350 of 1000 bytes were deleted");
+        segment.left_bytes -= 151;
+        assert!(segment.is_mostly_dead(), "501 of them were");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! What the shards of one tenant share: the grant, the use of it, and the policy.
+//! What the shards of one tenant share: the grant, the use of it, the policy, and which keys are sampled.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use tidemark_types::{Policy, UNIT_BYTES};
+use tidemark_types::{LogShare, Policy, SamplingThreshold, UNIT_BYTES};
 
 use crate::hash::Hasher;
 use crate::pool::{PoolCore, Run};
@@ -18,13 +18,17 @@ pub(crate) struct TenantShared {
     pub(crate) hasher: Hasher,
     /// log2 of the number of shards.
     pub(crate) shard_bits: u32,
-    policy: AtomicU8,
+    /// As [`policy_number`] tells.
+    policy: AtomicU16,
     grant: AtomicU64,
     used: AtomicU64,
     /// The most that was ever used.
     peak: AtomicU64,
     /// What may be granted here at the first write while the grant is zero.
     first_grant: AtomicU64,
+    sampling: AtomicU32,
+    /// Records of sampled keys that were made, modulo 2^32.
+    samples: AtomicU32,
     alarm: Alarm,
 }
 
@@ -38,7 +42,7 @@ impl fmt::Debug for TenantShared {
 impl TenantShared {
     pub(crate) fn new(pool: Arc<PoolCore>, hasher: Hasher, shard_bits: u32, alarm: Alarm) -> Self {
         let zero = || AtomicU64::new(0);
-        let policy = AtomicU8::new(policy_number(Policy::default()));
+        let policy = AtomicU16::new(policy_number(Policy::default()));
         Self {
             pool,
             hasher,
@@ -48,19 +52,43 @@ impl TenantShared {
             used: zero(),
             peak: zero(),
             first_grant: zero(),
+            sampling: AtomicU32::new(0),
+            samples: AtomicU32::new(0),
             alarm,
         }
     }
 
     pub(crate) fn policy(&self) -> Policy {
-        Policy::ALL
-            .get(self.policy.load(Ordering::Relaxed) as usize)
-            .copied()
-            .unwrap_or_default()
+        numbered_policy(self.policy.load(Ordering::Relaxed))
+    }
+
+    /// Whether the policy copies what is used. One comparison, because every hit asks.
+    #[inline]
+    pub(crate) fn copies_used(&self) -> bool {
+        self.policy.load(Ordering::Relaxed) >= APPROX_LRU_FROM
     }
 
     pub(crate) fn set_policy(&self, policy: Policy) {
         self.policy.store(policy_number(policy), Ordering::Relaxed);
+    }
+
+    pub(crate) fn sampling_threshold(&self) -> SamplingThreshold {
+        SamplingThreshold::new(self.sampling.load(Ordering::Relaxed))
+    }
+
+    /// Sets which keys are sampled. Returns what was set before.
+    pub(crate) fn set_sampling(&self, threshold: SamplingThreshold) -> SamplingThreshold {
+        SamplingThreshold::new(self.sampling.swap(threshold.get(), Ordering::Relaxed))
+    }
+
+    /// Samples fewer keys until [`Self::set_sampling`] says otherwise.
+    pub(crate) fn lower_sampling(&self, threshold: SamplingThreshold) {
+        self.sampling.fetch_min(threshold.get(), Ordering::Relaxed);
+    }
+
+    /// The next record's number. Called under the shard's lock, so that numbers grow in the order in which things happen.
+    pub(crate) fn next_sample(&self) -> u32 {
+        self.samples.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Sets the grant and what may be granted at a first write, both in bytes (whole units count).
@@ -173,12 +201,28 @@ impl TenantShared {
     }
 }
 
-fn policy_number(policy: Policy) -> u8 {
-    // Few policies: a position in the list of all always fits.
-    Policy::ALL
-        .iter()
-        .position(|&known| known == policy)
-        .unwrap_or_default() as u8
+/// The number of `approx-lru:0`; the next thousand are those of its other shares.
+const APPROX_LRU_FROM: u16 = Policy::PLAIN.len() as u16;
+
+/// A policy with its parameter in one number, so that both change at once.
+fn policy_number(policy: Policy) -> u16 {
+    match policy {
+        Policy::ApproxLru(share) => APPROX_LRU_FROM + share.thousandths(),
+        plain => {
+            let place = Policy::PLAIN.iter().position(|&known| known == plain);
+            // Every other policy is in the list, which is short.
+            place.unwrap_or_default() as u16
+        }
+    }
+}
+
+/// The policy of a [`policy_number`].
+fn numbered_policy(number: u16) -> Policy {
+    let share = number.checked_sub(APPROX_LRU_FROM);
+    match share.and_then(LogShare::from_thousandths) {
+        Some(share) => Policy::ApproxLru(share),
+        None => Policy::PLAIN.get(usize::from(number)).copied().unwrap_or_default(),
+    }
 }
 
 #[cfg(test)]
@@ -198,6 +242,23 @@ mod tests {
             TenantShared::new(Arc::clone(pool.core()), Hasher::with_seed(1), 0, alarm),
             alarms,
         )
+    }
+
+    #[test]
+    fn every_policy_is_kept_with_its_share() {
+        let pool = Pool::without_thread(4 * MIB, Some(8 * MIB)).unwrap();
+        let (tenant, _) = shared(&pool);
+        assert_eq!(tenant.policy(), Policy::default());
+        let shares = (0..=1000).filter_map(LogShare::from_thousandths);
+        let policies = Policy::PLAIN.into_iter().chain(shares.map(Policy::ApproxLru));
+        let mut kept = 0;
+        for policy in policies {
+            tenant.set_policy(policy);
+            assert_eq!(tenant.policy(), policy);
+            assert_eq!(tenant.copies_used(), policy.name() == "approx-lru", "{policy}");
+            kept += 1;
+        }
+        assert_eq!(kept, 1004);
     }
 
     #[test]

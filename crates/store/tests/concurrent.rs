@@ -3,16 +3,19 @@
 //! Each thread owns the keys with its number in front, so it knows exactly what they may hold: what it wrote last, or
 //! nothing. Everybody also reads keys that nobody ever writes.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidemark_store::{Attributes, Hasher, Keeper, KeeperInbox, Pool, TenantConfig, TenantStore};
-use tidemark_types::{MIB, Policy, UnixMs};
+use tidemark_store::{Attributes, Counters, Hasher, Keeper, KeeperInbox, Pool, TenantConfig, TenantStore};
+use tidemark_types::{LogShare, MIB, Policy, SampleKind, SamplingThreshold, UnixMs};
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 3_000;
 const OPERATIONS: u64 = 150_000;
+/// In the test of samples.
+const SAMPLED_OPERATIONS: u64 = 30_000;
 
 /// splitmix64.
 fn mixed(n: u64) -> u64 {
@@ -35,11 +38,11 @@ fn value(thread: u64, operation: u64) -> Vec<u8> {
         .collect()
 }
 
-fn work(store: &Arc<TenantStore>, thread: u64, clock: &AtomicU64) -> u64 {
+fn work(store: &Arc<TenantStore>, thread: u64, operations: u64, clock: &AtomicU64) -> u64 {
     let mut written = vec![None; KEYS as usize];
     let mut pins = Vec::new();
     let mut hits = 0;
-    for operation in 0..OPERATIONS {
+    for operation in 0..operations {
         let random = mixed(thread.wrapping_mul(0x1_0000_0001) ^ operation << 8);
         let now = UnixMs(clock.load(Ordering::Relaxed));
         let n = (random >> 16) % KEYS;
@@ -91,21 +94,34 @@ fn work(store: &Arc<TenantStore>, thread: u64, clock: &AtomicU64) -> u64 {
     hits
 }
 
-#[test]
-fn threads_see_their_own_last_writes_or_nothing() {
-    let pool = Pool::start(256 * MIB, Some(512 * MIB)).unwrap();
-    let inbox = KeeperInbox::new(Box::new(|| {}));
+fn any_policy(random: u64) -> Policy {
+    let share = LogShare::from_thousandths((random >> 32) as u16 % 1001).unwrap_or(LogShare::HALF);
+    match Policy::PLAIN.get(random as usize % 6) {
+        Some(plain) => *plain,
+        None => Policy::ApproxLru(share),
+    }
+}
+
+fn tenant(pool: &Pool, inbox: &Arc<KeeperInbox>, hasher: Hasher) -> Arc<TenantStore> {
     let config = TenantConfig {
         shards: 4,
         policy: Policy::S3Fifo,
-        hasher: Hasher::random().unwrap(),
-        keepers: Arc::new([Arc::clone(&inbox)]),
+        hasher,
+        keepers: Arc::new([Arc::clone(inbox)]),
         first_keeper: 0,
         alarm: Arc::new(|| {}),
         usage_changed: Arc::new(|| {}),
     };
-    let store = TenantStore::new(&pool, config);
+    let store = TenantStore::new(pool, config);
     store.set_grant(16 * MIB, 0);
+    store
+}
+
+#[test]
+fn threads_see_their_own_last_writes_or_nothing() {
+    let pool = Pool::start(256 * MIB, Some(512 * MIB)).unwrap();
+    let inbox = KeeperInbox::new(Box::new(|| {}));
+    let store = tenant(&pool, &inbox, Hasher::random().unwrap());
     let clock = AtomicU64::new(1_700_000_000_000);
     let is_over = AtomicBool::new(false);
     let hits: u64 = std::thread::scope(|scope| {
@@ -121,13 +137,13 @@ fn threads_see_their_own_last_writes_or_nothing() {
                     store.set_grant((1 + mixed(turn) % 32) * MIB, 0);
                 }
                 if turn.is_multiple_of(4096) {
-                    store.set_policy(Policy::ALL[(mixed(turn) % 3) as usize]);
+                    store.set_policy(any_policy(mixed(turn)));
                 }
                 std::thread::yield_now();
             }
         });
         let workers: Vec<_> = (0..THREADS)
-            .map(|n| scope.spawn(move || work(store, n, clock)))
+            .map(|n| scope.spawn(move || work(store, n, OPERATIONS, clock)))
             .collect();
         let hits = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
         is_over.store(true, Ordering::Relaxed);
@@ -137,4 +153,74 @@ fn threads_see_their_own_last_writes_or_nothing() {
     store.clear();
     assert_eq!(store.usage_bytes(), 0);
     assert_eq!(pool.stats().usage_bytes, 0);
+}
+
+/// Takes one report after the other until the work is over, and one more. How many had all records.
+fn watch(store: &Arc<TenantStore>, is_over: &AtomicBool, now: UnixMs) -> u64 {
+    let (mut before, mut complete) = (Counters::default(), 0);
+    let mut last_of_keys = HashMap::new();
+    loop {
+        // Read first: what is done by then is in the report.
+        let was_over = is_over.load(Ordering::Acquire);
+        let report = store.report(now);
+        let samples = report.samples;
+        assert!(samples.records.is_sorted_by(|a, b| a.sequence < b.sequence));
+        for sample in &samples.records {
+            assert!(samples.threshold.takes(sample.order));
+            let last = last_of_keys.insert(sample.order, sample.sequence);
+            assert!(last.is_none_or(|last| last < sample.sequence), "out of order");
+        }
+        let count = |kinds: &[SampleKind]| {
+            let is_meant = |sample: &&tidemark_types::Sample| kinds.contains(&sample.kind);
+            samples.records.iter().filter(is_meant).count() as u64
+        };
+        let after = report.counters;
+        let recorded = [
+            count(&[SampleKind::GetHit, SampleKind::GetMiss]),
+            count(&[SampleKind::GetHit]),
+            count(&[SampleKind::Fill, SampleKind::Overwrite]),
+        ];
+        let counted = [
+            after.gets - before.gets,
+            after.hits - before.hits,
+            after.sets - before.sets,
+        ];
+        if samples.threshold == SamplingThreshold::ALL {
+            assert_eq!(recorded, counted);
+            complete += u64::from(counted[0] > 0);
+        } else {
+            assert!(
+                recorded
+                    .iter()
+                    .zip(counted)
+                    .all(|(recorded, counted)| *recorded <= counted)
+            );
+        }
+        before = after;
+        store.set_sampling(SamplingThreshold::ALL);
+        if was_over {
+            return complete;
+        }
+    }
+}
+
+#[test]
+fn reports_taken_meanwhile_have_every_record() {
+    let pool = Pool::start(256 * MIB, Some(512 * MIB)).unwrap();
+    let store = tenant(&pool, &KeeperInbox::new(Box::new(|| {})), Hasher::random().unwrap());
+    store.set_sampling(SamplingThreshold::ALL);
+    let clock = AtomicU64::new(1_700_000_000_000);
+    let is_over = AtomicBool::new(false);
+    let complete = std::thread::scope(|scope| {
+        let (store, clock, is_over) = (&store, &clock, &is_over);
+        let watcher = scope.spawn(move || watch(store, is_over, UnixMs(1_700_000_000_000)));
+        let workers: Vec<_> = (0..THREADS)
+            .map(|n| scope.spawn(move || work(store, n, SAMPLED_OPERATIONS, clock)))
+            .collect();
+        let hits: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+        assert!(hits > 0);
+        is_over.store(true, Ordering::Release);
+        watcher.join().unwrap()
+    });
+    assert!(complete > 10, "{complete} reports had all records");
 }

@@ -10,6 +10,8 @@
 mod name;
 mod plan;
 mod policy;
+mod ratio;
+mod sample;
 mod secret;
 mod snapshot;
 mod time;
@@ -17,7 +19,9 @@ mod units;
 
 pub use name::{NameError, TenantId, TenantName};
 pub use plan::{DataPlane, Plan, TenantPlan, TenantState};
-pub use policy::{Policy, PolicyError};
+pub use policy::{LogShare, Policy, PolicyChoice, PolicyError};
+pub use ratio::{HitRatio, HitRatioError};
+pub use sample::{Sample, SampleKind, Samples, SamplingThreshold};
 pub use secret::{PermissionError, Permissions, Secret, SecretHash};
 pub use snapshot::{PoolSnapshot, ShardSnapshot, Snapshot, TenantCounters, TenantSnapshot};
 pub use time::{Clock, ManualClock, SystemClock, UnixMs};

@@ -1,6 +1,6 @@
 //! What the control plane answers a [`Snapshot`] with, and the door through which both pass.
 
-use crate::{Policy, Secret, Snapshot, TenantId, TenantName};
+use crate::{Policy, SamplingThreshold, Secret, Snapshot, TenantId, TenantName};
 
 /// What the data plane shall do from now on. A plan is a change, not the whole: it names the tenants that are new, changed
 /// or to be removed, so that a round costs nothing for those that stay as they are.
@@ -38,6 +38,10 @@ pub struct TenantPlan {
     pub first_grant_bytes: u64,
     /// Memory that the tenant never exceeds; what the data plane may not pass even for a first grant.
     pub cap_bytes: Option<u64>,
+    /// Which keys are sampled. A lower one than before is in force at once, a higher one from the next snapshot of the tenant
+    /// on, so that what a snapshot reports was taken with one threshold. The data plane lowers it by itself when more is
+    /// recorded than it keeps; the snapshot says so, and the next plan of the tenant decides anew.
+    pub sampling_threshold: SamplingThreshold,
     /// What the tenant's life has come to.
     pub state: TenantState,
 }
@@ -47,8 +51,12 @@ pub struct TenantPlan {
 pub enum TenantState {
     /// Holds memory or may take some at the next write.
     Active,
-    /// Holds nothing until the next write.
+    /// Holds nothing until the next write. If it was written to since the snapshot that this follows from, it keeps what it
+    /// took.
     Idle,
+    /// It was asked nothing for long, and others want its memory: gives back all that it holds, then is idle. A write
+    /// meanwhile brings it back with a first grant.
+    Reclaimed,
     /// Its connections are closed, its items gone, its memory is being returned; then it is forgotten.
     Removing,
 }

@@ -1,6 +1,6 @@
 //! What the data plane reports for a round.
 
-use crate::{TenantId, UnixMs};
+use crate::{Samples, TenantId, UnixMs};
 
 /// The state of the data plane. Tenants that nothing happened to since the last snapshot are absent: an idle tenant costs
 /// a round nothing.
@@ -25,7 +25,7 @@ pub struct PoolSnapshot {
     pub usage_bytes: u64,
     /// Free, but still (or already) backed by physical memory: given back or handed out soon.
     pub resident_free_bytes: u64,
-    /// Memory beside the pool: what the process needs to run at all, and the connections' buffers.
+    /// Memory beside the pool: what the process needs to run at all, the connections' buffers, and the samples.
     pub other_bytes: u64,
     /// Connections now open.
     pub connections: u64,
@@ -46,6 +46,9 @@ pub struct TenantSnapshot {
     pub connections: u64,
     /// Since the tenant was created in this process.
     pub counters: TenantCounters,
+    /// What happened to sampled keys since the tenant's last snapshot: of exactly those events that `counters` counts more
+    /// than it did then.
+    pub samples: Samples,
     /// In shard order; empty for a tenant that never wrote.
     pub shards: Vec<ShardSnapshot>,
 }

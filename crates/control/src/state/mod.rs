@@ -2,15 +2,17 @@
 //! and what was set for the server while it ran; nothing of the cache's content.
 //!
 //! ```text
-//! tenants   id (never used twice), name, version, floor_bytes, cap_bytes, policy, created_at_ms
+//! tenants   id (never used twice), name, version, floor_bytes, cap_bytes, policy, created_at_ms,
+//!           hit_ratio_millionths, remembered_grant_bytes
 //! secrets   tenant_id, slot (0 the older, 1 the newer), hash (32 bytes), permissions (bits), created_at_ms
 //! server    name, value
 //! ```
 //!
 //! Invariants: each change is one transaction and durable when its call returns (write-ahead log, `synchronous =
-//! FULL`); one process at a time works on a folder; a file that is not exactly what this version writes is refused,
-//! never replaced.
+//! FULL`); one process at a time works on a folder; a file that is not exactly what this version or an earlier one
+//! writes is refused, never replaced. An earlier version's file becomes this one's in one transaction when it is opened.
 
+mod migrate;
 mod open;
 mod rows;
 
@@ -31,8 +33,8 @@ pub(crate) const MAX_SECRETS: usize = 2;
 pub struct StateFile {
     connection: Connection,
     path: PathBuf,
-    /// Held for its lock; the system lets go of it with the process, however that ends.
-    _lock: std::fs::File,
+    /// Held for its lock; the system lets go of it with the process, however that ends. None in memory, where nobody else is.
+    _lock: Option<std::fs::File>,
 }
 
 /// A tenant as it is stored.
@@ -50,6 +52,8 @@ pub struct TenantRecord {
     pub secrets: Vec<StoredSecret>,
     /// When it was created.
     pub created_at: UnixMs,
+    /// What it may take at once when it comes back after its memory was reclaimed; `None`: as a new one.
+    pub remembered_grant_bytes: Option<u64>,
 }
 
 /// A secret as it is stored: not the secret.
@@ -92,7 +96,16 @@ impl StateFile {
         open::open(folder, now)
     }
 
-    /// Where it is.
+    /// One that is nowhere but in this process and ends with it, with the one tenant `default`: for programs that keep their
+    /// tenants' settings themselves, and for virtual time.
+    ///
+    /// # Errors
+    /// [`ControlError::File`]: there is no memory for it.
+    pub fn in_memory(now: UnixMs) -> Result<Self, ControlError> {
+        open::in_memory(now)
+    }
+
+    /// Where it is; `:memory:` where it is no file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -136,6 +149,7 @@ impl StateFile {
             settings,
             secrets: vec![secret],
             created_at,
+            remembered_grant_bytes: None,
         })
     }
 
@@ -148,6 +162,14 @@ impl StateFile {
             rows::update_tenant(transaction, tenant)?;
             rows::replace_secrets(transaction, tenant.id, &tenant.secrets)
         })
+    }
+
+    /// Replaces what tenants may take at once when they come back, in bytes; a tenant that is not there is passed by.
+    ///
+    /// # Errors
+    /// The file can not be written; then nothing is changed.
+    pub fn remember(&mut self, grants: &[(TenantId, Option<u64>)]) -> Result<(), ControlError> {
+        self.change(|transaction| rows::remember(transaction, grants))
     }
 
     /// Removes a tenant and its secrets.
@@ -167,6 +189,13 @@ impl StateFile {
     /// The file can not be written; then nothing is changed.
     pub fn set_server(&mut self, settings: &ServerSettings) -> Result<(), ControlError> {
         self.change(|transaction| rows::replace_server(transaction, settings))
+    }
+
+    /// From now on SQLite answers to every change as it would on a file that may not be written.
+    #[cfg(test)]
+    pub(crate) fn refuse_writes(&self) {
+        // A test that can not go on finds writes accepted.
+        let _ = self.connection.pragma_update(None, "query_only", true);
     }
 
     /// One transaction: all of it or, after an error or a crash, nothing.

@@ -11,7 +11,7 @@ use std::path::Path;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tidemark_types::{TenantName, UnixMs};
 
-use super::{StateFile, rows};
+use super::{StateFile, migrate, rows};
 use crate::error::ControlError;
 use crate::settings::TenantSettings;
 
@@ -21,10 +21,12 @@ const NEW_FILE_JOURNAL: &str = "state.sqlite.new-journal";
 /// Files that SQLite keeps beside a database; without it they are the rest of something lost.
 const COMPANIONS: [&str; 2] = ["state.sqlite-wal", "state.sqlite-journal"];
 const LOCK_NAME: &str = "lock";
+/// SQLite's own name for a database that is no file.
+const IN_MEMORY: &str = ":memory:";
 /// "Tide": tells this program's databases from others (SQLite file format, 1.3.17).
 const APPLICATION_ID: i64 = 0x5469_6465;
-/// The schema below.
-const SCHEMA_VERSION: i64 = 1;
+/// The schema below. How the one before becomes it: `migrate`.
+pub(super) const SCHEMA_VERSION: i64 = 2;
 /// How every SQLite file begins (SQLite file format, 1.3.1).
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
@@ -36,7 +38,9 @@ const SCHEMA: &str = "
         floor_bytes INTEGER,
         cap_bytes INTEGER,
         policy TEXT,
-        created_at_ms INTEGER NOT NULL
+        created_at_ms INTEGER NOT NULL,
+        hit_ratio_millionths INTEGER,
+        remembered_grant_bytes INTEGER
     ) STRICT;
     CREATE TABLE secrets (
         tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
@@ -67,13 +71,36 @@ pub(super) fn open(folder: &Path, now: UnixMs) -> Result<StateFile, ControlError
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(folder, &path, now)?,
         Err(error) => return Err(ControlError::file("open", &path, &error)),
     }
-    let connection = connect(&path).map_err(|error| explain("open", &path, &error))?;
-    check_identity(&connection, &path)?;
+    let mut connection = connect(&path).map_err(|error| explain("open", &path, &error))?;
+    let found = check_identity(&connection, &path)?;
     check_integrity(&connection, &path)?;
+    if found < SCHEMA_VERSION {
+        migrate::to_newest(&mut connection, found).map_err(|error| explain("write", &path, &error))?;
+        tracing::info!(
+            from = found,
+            to = SCHEMA_VERSION,
+            "the state file has this version's schema now"
+        );
+    }
     Ok(StateFile {
         connection,
         path,
-        _lock: lock,
+        _lock: Some(lock),
+    })
+}
+
+pub(super) fn in_memory(now: UnixMs) -> Result<StateFile, ControlError> {
+    let path = Path::new(IN_MEMORY);
+    let make = || {
+        let mut connection = Connection::open_in_memory()?;
+        fill(&mut connection, now)?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        Ok(connection)
+    };
+    Ok(StateFile {
+        connection: make().map_err(|error| explain("create", path, &error))?,
+        path: path.into(),
+        _lock: None,
     })
 }
 
@@ -153,7 +180,8 @@ fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
     Ok(connection)
 }
 
-fn check_identity(connection: &Connection, path: &Path) -> Result<(), ControlError> {
+/// Whose file it is, and the schema that it has: this version's or one that can be brought to it.
+fn check_identity(connection: &Connection, path: &Path) -> Result<i64, ControlError> {
     let number = |pragma| -> Result<i64, ControlError> {
         connection
             .pragma_query_value(None, pragma, |row| row.get(0))
@@ -163,7 +191,7 @@ fn check_identity(connection: &Connection, path: &Path) -> Result<(), ControlErr
         return Err(ControlError::Foreign { path: path.into() });
     }
     match number("user_version")? {
-        SCHEMA_VERSION => Ok(()),
+        found @ migrate::OLDEST_SCHEMA_VERSION..=SCHEMA_VERSION => Ok(found),
         found if found > SCHEMA_VERSION => Err(ControlError::Newer {
             path: path.into(),
             found,
@@ -217,7 +245,12 @@ fn create(folder: &Path, path: &Path, now: UnixMs) -> Result<(), ControlError> {
             _ => {}
         }
     }
-    fill(&new_path, now).map_err(|error| explain("create", &new_path, &error))?;
+    let write = || {
+        let mut connection = Connection::open(&new_path)?;
+        fill(&mut connection, now)?;
+        connection.close().map_err(|(_, error)| error)
+    };
+    write().map_err(|error| explain("create", &new_path, &error))?;
     let publish = || -> io::Result<()> {
         fs::set_permissions(&new_path, Permissions::from_mode(0o600))?;
         File::open(&new_path)?.sync_all()?;
@@ -227,9 +260,8 @@ fn create(folder: &Path, path: &Path, now: UnixMs) -> Result<(), ControlError> {
     publish().map_err(|error| ControlError::file("create", path, &error))
 }
 
-/// A complete file with the one tenant `default`: open on loopback, without a secret.
-fn fill(path: &Path, now: UnixMs) -> Result<(), rusqlite::Error> {
-    let mut connection = Connection::open(path)?;
+/// Completes an empty one, with the one tenant `default`: open on loopback, without a secret.
+fn fill(connection: &mut Connection, now: UnixMs) -> Result<(), rusqlite::Error> {
     let transaction = connection.transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
@@ -237,8 +269,7 @@ fn fill(path: &Path, now: UnixMs) -> Result<(), rusqlite::Error> {
     if let Ok(name) = TenantName::DEFAULT.parse() {
         rows::insert_tenant(&transaction, &name, TenantSettings::default(), now)?;
     }
-    transaction.commit()?;
-    connection.close().map_err(|(_, error)| error)
+    transaction.commit()
 }
 
 /// SQLite's errors by whose fault they are.

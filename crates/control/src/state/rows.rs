@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::types::Value;
 use rusqlite::{Row, Transaction, params};
-use tidemark_types::{Permissions, SecretHash, TenantId, TenantName, UnixMs};
+use tidemark_types::{HitRatio, Permissions, SecretHash, TenantId, TenantName, UnixMs};
 
 use super::{MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord, open};
 use crate::error::ControlError;
@@ -53,7 +53,9 @@ pub(super) fn tenants(file: &StateFile) -> Result<Vec<TenantRecord>, ControlErro
     let read = || -> Result<Vec<TenantRecord>, ReadError> {
         let mut secrets = secrets_by_tenant(file)?;
         let mut statement = file.connection.prepare(
-            "SELECT id, name, version, floor_bytes, cap_bytes, policy, created_at_ms FROM tenants ORDER BY id",
+            "SELECT id, name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths,
+                    remembered_grant_bytes
+             FROM tenants ORDER BY id",
         )?;
         let mut rows = statement.query([])?;
         let mut tenants = Vec::new();
@@ -114,6 +116,7 @@ fn tenant(row: &Row<'_>) -> Result<TenantRecord, ReadError> {
         .transpose()
         .map_err(|error| BadRow(format!("tenant {name}: {error}")))?;
     let settings = TenantSettings {
+        hit_ratio: hit_ratio(row, 7)?,
         floor_bytes: optional_count(row, 3, "floor_bytes")?,
         cap_bytes: optional_count(row, 4, "cap_bytes")?,
         policy,
@@ -125,8 +128,18 @@ fn tenant(row: &Row<'_>) -> Result<TenantRecord, ReadError> {
         settings,
         secrets: Vec::new(),
         created_at: UnixMs(count(row, 6, "created_at_ms")?),
+        remembered_grant_bytes: optional_count(row, 8, "remembered_grant_bytes")?,
         name,
     })
+}
+
+fn hit_ratio(row: &Row<'_>, column: usize) -> Result<Option<HitRatio>, ReadError> {
+    let Some(millionths) = optional_count(row, column, "hit_ratio_millionths")? else {
+        return Ok(None);
+    };
+    let ratio = u32::try_from(millionths).ok().and_then(HitRatio::from_millionths);
+    let wrong = || BadRow(format!("a hit ratio of {millionths} millionths is not possible"));
+    Ok(Some(ratio.ok_or_else(wrong)?))
 }
 
 fn secrets_by_tenant(file: &StateFile) -> Result<BTreeMap<TenantId, Vec<StoredSecret>>, ReadError> {
@@ -189,14 +202,15 @@ pub(super) fn insert_tenant(
     created_at: UnixMs,
 ) -> Result<TenantId, rusqlite::Error> {
     transaction.execute(
-        "INSERT INTO tenants (name, version, floor_bytes, cap_bytes, policy, created_at_ms)
-         VALUES (?1, 1, ?2, ?3, ?4, ?5)",
+        "INSERT INTO tenants (name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths)
+         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6)",
         params![
             name.as_str(),
             settings.floor_bytes.map(u64::cast_signed),
             settings.cap_bytes.map(u64::cast_signed),
-            settings.policy.map(|policy| policy.name()),
+            settings.policy.map(|policy| policy.to_string()),
             created_at.0.cast_signed(),
+            settings.hit_ratio.map(HitRatio::millionths),
         ],
     )?;
     let id = transaction.last_insert_rowid();
@@ -207,13 +221,15 @@ pub(super) fn insert_tenant(
 
 pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord) -> Result<(), rusqlite::Error> {
     let changed = transaction.execute(
-        "UPDATE tenants SET version = ?2, floor_bytes = ?3, cap_bytes = ?4, policy = ?5 WHERE id = ?1",
+        "UPDATE tenants SET version = ?2, floor_bytes = ?3, cap_bytes = ?4, policy = ?5, hit_ratio_millionths = ?6
+         WHERE id = ?1",
         params![
             tenant.id.0,
             tenant.version.cast_signed(),
             tenant.settings.floor_bytes.map(u64::cast_signed),
             tenant.settings.cap_bytes.map(u64::cast_signed),
-            tenant.settings.policy.map(|policy| policy.name()),
+            tenant.settings.policy.map(|policy| policy.to_string()),
+            tenant.settings.hit_ratio.map(HitRatio::millionths),
         ],
     )?;
     if changed == 1 {
@@ -221,6 +237,17 @@ pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord
     } else {
         Err(rusqlite::Error::StatementChangedRows(changed))
     }
+}
+
+pub(super) fn remember(
+    transaction: &Transaction<'_>,
+    grants: &[(TenantId, Option<u64>)],
+) -> Result<(), rusqlite::Error> {
+    let mut statement = transaction.prepare("UPDATE tenants SET remembered_grant_bytes = ?2 WHERE id = ?1")?;
+    for (id, bytes) in grants {
+        statement.execute(params![id.0, bytes.map(u64::cast_signed)])?;
+    }
+    Ok(())
 }
 
 pub(super) fn replace_secrets(

@@ -1,9 +1,10 @@
 //! Caches without values: what a hit ratio should be.
 //!
 //! Each policy follows libCacheSim (<https://github.com/1a1a11a/libCacheSim>, the Python package `libcachesim` 0.3.5), request
-//! for request, so that a server's measured hit ratio can be held against the field's reference. Capacities and sizes are
-//! bytes. Invariant: what is held never exceeds the capacity.
+//! for request, so that a server's measured hit ratio can be held against the field's reference; [`ApproxLru`], which it does
+//! not have, follows the paper. Capacities and sizes are bytes. Invariant: what is held never exceeds the capacity.
 
+mod approx_lru;
 mod clock;
 mod fifo;
 mod lru;
@@ -15,6 +16,7 @@ use std::str::FromStr;
 
 use tidemark_types::Policy;
 
+pub use approx_lru::ApproxLru;
 pub use clock::Clock;
 pub use fifo::Fifo;
 pub use lru::Lru;
@@ -58,16 +60,10 @@ pub enum Eviction {
 
 /// Uses that the server's two-bit clock remembers.
 const CLOCK_USES: u8 = 3;
+/// What [`Eviction::Lru`] is called.
+const LRU: &str = "lru";
 
 impl Eviction {
-    /// The name, as policies are named.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lru => "lru",
-            Self::Policy(policy) => policy.name(),
-        }
-    }
-
     /// An empty cache that evicts so.
     pub fn simulator(self, capacity: Capacity) -> Box<dyn Simulator + Send> {
         match self {
@@ -75,19 +71,23 @@ impl Eviction {
             Self::Policy(Policy::Fifo) => Box::new(Fifo::new(capacity)),
             Self::Policy(Policy::Clock) => Box::new(Clock::new(capacity, CLOCK_USES)),
             Self::Policy(Policy::S3Fifo) => Box::new(S3Fifo::new(capacity)),
+            Self::Policy(Policy::ApproxLru(share)) => Box::new(ApproxLru::new(capacity, share)),
         }
     }
 }
 
 impl fmt::Display for Eviction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        match self {
+            Self::Lru => f.write_str(LRU),
+            Self::Policy(policy) => policy.fmt(f),
+        }
     }
 }
 
 /// A text that names nothing that can be simulated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` can not be simulated: allowed are lru, {}", Policy::ALL.map(Policy::name).join(", "))]
+#[error("`{given}` can not be simulated: allowed are {}, {}", LRU, Policy::FORMS)]
 pub struct EvictionError {
     given: String,
 }
@@ -96,7 +96,7 @@ impl FromStr for Eviction {
     type Err = EvictionError;
 
     fn from_str(text: &str) -> Result<Self, EvictionError> {
-        if text == Self::Lru.name() {
+        if text == LRU {
             return Ok(Self::Lru);
         }
         text.parse().map(Self::Policy).map_err(|_| EvictionError {

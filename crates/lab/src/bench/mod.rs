@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::client::{Login, Protocol};
-use crate::load::{Distribution, Order, ValueSize};
 use crate::process_cpu::Listener;
 
+pub use crate::load::Workload;
 pub use report::{Latency, Mistakes, Report};
 use schedule::Schedule;
 use tally::Tally;
@@ -70,25 +70,6 @@ pub struct Options {
     pub look_aside: bool,
     /// Whether every byte of every value is checked, not only its length and key.
     pub verify: bool,
-}
-
-/// What is asked for.
-#[derive(Clone, Debug)]
-pub struct Workload {
-    /// How many keys there are, per tenant.
-    pub keys: u64,
-    /// How often each is asked for.
-    pub distribution: Distribution,
-    /// Which are the popular ones.
-    pub order: Order,
-    /// Bytes per key.
-    pub key_size_bytes: usize,
-    /// Bytes per value.
-    pub value_size: ValueSize,
-    /// The share of gets, 0 to 1; the rest are sets.
-    pub reads_ratio: f64,
-    /// What all randomness follows from.
-    pub seed: u64,
 }
 
 /// How far a run is.

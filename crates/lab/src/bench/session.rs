@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::tally::Tally;
 use crate::Error;
 use crate::client::{Connection, Part, Reply};
-use crate::load::{KeyText, ValueSize, Values};
+use crate::load::{KeyText, Lifetimes, Operation, Rng, ValueSize, Values};
 
 /// Requests that were written but not sent yet are at most this much, or one value: a connection whose server does not
 /// read is left alone.
@@ -54,18 +54,14 @@ impl Iterator for Preload {
     }
 }
 
-/// What is to be done with a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    Get(u64),
-    Set(u64),
-}
-
 /// How keys and values are written and recognised; a thread's own.
 pub(super) struct Speller {
     pub(super) key: KeyText,
     pub(super) values: Values,
     pub(super) value_size: ValueSize,
+    pub(super) lifetimes: Lifetimes,
+    /// What lifetimes are drawn with.
+    pub(super) rng: Rng,
     pub(super) verify: bool,
     pub(super) look_aside: bool,
 }
@@ -99,8 +95,9 @@ impl Session {
             }
             Operation::Set(key) => {
                 let size_bytes = speller.value_size.of(key);
+                let lifetime = speller.lifetimes.draw(&mut speller.rng);
                 let values = &speller.values;
-                self.connection.set(speller.key.of(key), size_bytes, |out| {
+                self.connection.set(speller.key.of(key), size_bytes, lifetime, |out| {
                     values.write(key, size_bytes, out);
                 });
                 (key, false)

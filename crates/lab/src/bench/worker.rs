@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token};
 
 use super::schedule::Schedule;
-use super::session::{Operation, Preload, Session, Speller};
+use super::session::{Preload, Session, Speller};
 use super::tally::Tally;
 use super::{Options, Shared};
 use crate::Error;
 use crate::client::{Connection, Received};
-use crate::load::{KeyText, Keys, Rng, Values};
+use crate::load::{Operation, Requests, Rng, Values};
 
 /// Received at once: more than a pipeline of small values, within a core's second-level cache.
 const SCRATCH_BYTES: usize = 256 << 10;
@@ -26,6 +26,8 @@ const AWAKE_NS: u64 = 2_000_000;
 const SEND_LATE_NS: u64 = 20_000_000;
 /// How long replies are waited for after the end.
 const DRAIN_NS: u64 = 2_000_000_000;
+/// Keeps lifetimes independent of keys.
+const LIFETIME_SEED: u64 = 0x11FE_71AE;
 /// How long the server may say nothing at all while keys are stored.
 const SILENCE_NS: u64 = 30_000_000_000;
 
@@ -35,9 +37,7 @@ pub(super) struct Worker {
     sessions: Vec<Session>,
     scratch: Vec<u8>,
     speller: Speller,
-    rng: Rng,
-    keys: Keys,
-    reads_ratio: f64,
+    requests: Requests,
     tally: Tally,
     in_flight: usize,
     /// Most requests in flight on all connections.
@@ -85,15 +85,15 @@ impl Worker {
             sessions,
             scratch: vec![0; SCRATCH_BYTES],
             speller: Speller {
-                key: KeyText::new(workload.key_size_bytes, workload.keys)?,
+                key: workload.key_text()?,
                 values: Values::default(),
                 value_size: workload.value_size,
+                lifetimes: workload.lifetimes.clone(),
+                rng: Rng::stream(workload.seed ^ LIFETIME_SEED, index as u64),
                 verify: options.verify,
                 look_aside: options.look_aside,
             },
-            rng: Rng::stream(workload.seed, index as u64),
-            keys: Keys::new(workload.keys, workload.distribution, workload.order)?,
-            reads_ratio: workload.reads_ratio,
+            requests: Requests::new(workload, (index, options.threads))?,
             tally: Tally::default(),
             in_flight: 0,
             cursor: 0,
@@ -179,9 +179,7 @@ impl Worker {
                     Some(key) => Operation::Set(key),
                     None => break,
                 },
-                (None, Phase::Measure { end_ns, schedule: None }) if now_ns < *end_ns => {
-                    draw(&mut self.rng, &self.keys, self.reads_ratio)
-                }
+                (None, Phase::Measure { end_ns, schedule: None }) if now_ns < *end_ns => self.requests.draw(),
                 (None, Phase::Measure { .. }) => break,
             };
             session.issue(operation, &mut self.speller, now_ns);
@@ -215,7 +213,7 @@ impl Worker {
                 continue;
             }
             full = 0;
-            let operation = draw(&mut self.rng, &self.keys, self.reads_ratio);
+            let operation = self.requests.draw();
             session.issue(operation, &mut self.speller, due_ns);
             if !std::mem::replace(&mut session.dirty, true) {
                 self.dirty.push(index);
@@ -299,17 +297,6 @@ impl Worker {
 
     fn now_ns(&self) -> u64 {
         nanoseconds_since(self.start)
-    }
-}
-
-/// The next request of the load.
-#[inline]
-fn draw(rng: &mut Rng, keys: &Keys, reads_ratio: f64) -> Operation {
-    let key = keys.draw(rng);
-    if rng.unit() < reads_ratio {
-        Operation::Get(key)
-    } else {
-        Operation::Set(key)
     }
 }
 

@@ -101,10 +101,10 @@ impl Connection {
         self.protocol.write_get(key, &mut self.out);
     }
 
-    /// Adds a request to store a value that `write` appends.
+    /// Adds a request to store a value that `write` appends, for good or for a time.
     #[inline]
-    pub fn set(&mut self, key: &[u8], size_bytes: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        self.protocol.write_set(key, size_bytes, &mut self.out, write);
+    pub fn set(&mut self, key: &[u8], size_bytes: usize, lifetime: Option<Duration>, write: impl FnOnce(&mut Vec<u8>)) {
+        self.protocol.write_set(key, size_bytes, lifetime, &mut self.out, write);
     }
 
     /// Bytes of requests that were not sent yet.

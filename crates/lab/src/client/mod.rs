@@ -12,6 +12,7 @@ mod login;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::Error;
 
@@ -69,17 +70,29 @@ impl Protocol {
         }
     }
 
-    /// Appends a request to store a value of `size_bytes` under `key`; `write` appends the value itself.
+    /// Appends a request to store a value of `size_bytes` under `key`, for good or for a time; `write` appends the value
+    /// itself. RESP takes whole milliseconds and memcached whole seconds up to 30 days: a time is rounded up, and ends there.
     #[inline]
-    pub fn write_set(self, key: &[u8], size_bytes: usize, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn write_set(
+        self,
+        key: &[u8],
+        size_bytes: usize,
+        lifetime: Option<Duration>,
+        out: &mut Vec<u8>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         match self {
             Self::Memcached => {
                 out.extend_from_slice(b"set ");
                 out.extend_from_slice(key);
-                out.extend_from_slice(b" 0 0 ");
+                out.extend_from_slice(b" 0 ");
+                write_number(lifetime.map_or(0, memcached_seconds), out);
+                out.push(b' ');
             }
             Self::Redis => {
-                out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$");
+                let words: &[u8] = if lifetime.is_some() { b"*5" } else { b"*3" };
+                out.extend_from_slice(words);
+                out.extend_from_slice(b"\r\n$3\r\nSET\r\n$");
                 write_number(key.len(), out);
                 out.extend_from_slice(b"\r\n");
                 out.extend_from_slice(key);
@@ -92,7 +105,23 @@ impl Protocol {
         write(out);
         debug_assert_eq!(out.len() - before, size_bytes);
         out.extend_from_slice(b"\r\n");
+        if let (Self::Redis, Some(lifetime)) = (self, lifetime) {
+            let milliseconds = lifetime.as_nanos().div_ceil(1_000_000).max(1);
+            let mut buffer = itoa::Buffer::new();
+            let text = buffer.format(milliseconds).as_bytes();
+            out.extend_from_slice(b"$2\r\nPX\r\n$");
+            write_number(text.len(), out);
+            out.extend_from_slice(b"\r\n");
+            out.extend_from_slice(text);
+            out.extend_from_slice(b"\r\n");
+        }
     }
+}
+
+/// memcached takes whole seconds; more than 30 days are a date to it (`doc/protocol.txt`, "Expiration times").
+fn memcached_seconds(lifetime: Duration) -> usize {
+    const MOST: u128 = 30 * 24 * 60 * 60;
+    lifetime.as_millis().div_ceil(1000).clamp(1, MOST) as usize
 }
 
 impl fmt::Display for Protocol {

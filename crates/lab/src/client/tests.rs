@@ -151,10 +151,35 @@ fn requests_are_written_as_the_protocols_say() {
     ] {
         let mut out = Vec::new();
         protocol.write_get(b"key1", &mut out);
-        protocol.write_set(b"key1", 3, &mut out, |out| out.extend(b"abc"));
+        protocol.write_set(b"key1", 3, None, &mut out, |out| out.extend(b"abc"));
         out.extend(protocol.login_request("auth", &tenant, "s3cret"));
         assert_eq!(String::from_utf8(out).unwrap(), [get, set, login].concat());
     }
+}
+
+#[test]
+fn lifetimes_are_rounded_up_to_what_the_protocol_has() {
+    let day = 86_400_000;
+    for (milliseconds, seconds, px) in [
+        (60, "1", "$2\r\n60"),
+        (1000, "1", "$4\r\n1000"),
+        (1001, "2", "$4\r\n1001"),
+        (31 * day, "2592000", "$10\r\n2678400000"),
+    ] {
+        let written = |protocol: Protocol| {
+            let mut out = Vec::new();
+            let lifetime = Some(Duration::from_millis(milliseconds));
+            protocol.write_set(b"k", 1, lifetime, &mut out, |out| out.extend(b"v"));
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(written(Protocol::Memcached), format!("set k 0 {seconds} 1\r\nv\r\n"));
+        let redis = format!("*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$2\r\nPX\r\n{px}\r\n");
+        assert_eq!(written(Protocol::Redis), redis);
+    }
+    let mut out = Vec::new();
+    let lifetime = Some(Duration::from_nanos(1));
+    Protocol::Redis.write_set(b"k", 1, lifetime, &mut out, |out| out.extend(b"v"));
+    assert!(out.ends_with(b"PX\r\n$1\r\n1\r\n"), "never none at all");
 }
 
 #[test]

@@ -23,7 +23,11 @@ const LETTER_WIDTH: f64 = 7.0;
 #[derive(Debug)]
 pub struct Chart<'a> {
     report: &'a Report,
+    /// LRU's curve, where it is to be compared with that.
+    other: Option<&'a Curve>,
     title: String,
+    /// What was measured, and how.
+    what: String,
     sizes: Sizes,
     ratios: Ratios,
 }
@@ -31,6 +35,28 @@ pub struct Chart<'a> {
 impl<'a> Chart<'a> {
     /// The chart of a report on this trace.
     pub fn new(trace: &str, report: &'a Report) -> Self {
+        let how = match report.sampled_objects {
+            Some(sampled) => format!("from a sample of {}; the band is two standard errors", grouped(sampled)),
+            None => "exact".into(),
+        };
+        let what = format!(
+            "{} requests for {} objects, {how}",
+            grouped(report.requests),
+            grouped(report.objects)
+        );
+        let other = (report.policy != "lru").then_some(&report.lru);
+        Self::with(report, other, trace, what)
+    }
+
+    /// The chart of what is estimated of a running cache: all of its curve is known, and the report's points are only marks
+    /// on it.
+    pub fn live(tenant: &str, report: &'a Report) -> Self {
+        let gets = grouped(report.requests);
+        let what = format!("{gets} gets, estimated from a sample");
+        Self::with(report, None, tenant, what)
+    }
+
+    fn with(report: &'a Report, other: Option<&'a Curve>, name: &str, what: String) -> Self {
         let first = report.points.first().map_or(1, |point| point.bytes);
         let last = report.points.last().map_or(1, |point| point.bytes);
         let sizes = Sizes::new(first / 2, last.max(report.distinct_bytes));
@@ -40,7 +66,9 @@ impl<'a> Chart<'a> {
         let largest = of_points.fold(at_first, f64::max);
         Self {
             report,
-            title: format!("Miss ratio of {trace}"),
+            other,
+            title: format!("Miss ratio of {name}"),
+            what,
             sizes,
             ratios: Ratios::new(largest),
         }
@@ -54,9 +82,9 @@ impl<'a> Chart<'a> {
         if self.report.sampled_objects.is_some() {
             shapes.push(self.band());
         }
-        if self.compares() {
+        if let Some(other) = self.other {
             shapes.push(Shape::Line {
-                through: self.line(&self.report.lru),
+                through: self.line(other),
                 ink: Ink::Other,
                 is_dashed: true,
             });
@@ -83,7 +111,7 @@ impl<'a> Chart<'a> {
 
     /// Whether there is a policy to be compared with LRU.
     fn compares(&self) -> bool {
-        self.report.policy != "lru"
+        self.other.is_some()
     }
 
     fn place(&self, bytes: u64, miss_ratio: f64) -> At {
@@ -170,26 +198,16 @@ impl<'a> Chart<'a> {
 
     /// Title, what was measured, and which line is which.
     fn draw_heads(&self, shapes: &mut Vec<Shape>) {
-        let Report { requests, objects, .. } = self.report;
-        let how = match self.report.sampled_objects {
-            Some(sampled) => format!("from a sample of {}; the band is two standard errors", grouped(sampled)),
-            None => "exact".into(),
-        };
-        let what = format!(
-            "{} requests for {} objects, {how}",
-            grouped(*requests),
-            grouped(*objects)
-        );
         shapes.push(Shape::Words {
             at: At { x: 16.0, y: 28.0 },
             text: self.title.clone(),
             align: Align::Start,
             font: Font::Title,
         });
-        shapes.push(words(At { x: 16.0, y: 48.0 }, what, Align::Start));
+        shapes.push(words(At { x: 16.0, y: 48.0 }, self.what.clone(), Align::Start));
         let mut x = LEFT;
         let other = self.compares().then_some(("lru", Ink::Other));
-        for (name, ink) in std::iter::once((self.report.policy, Ink::Curve)).chain(other) {
+        for (name, ink) in std::iter::once((self.report.policy.as_str(), Ink::Curve)).chain(other) {
             let y = TOP - 16.0;
             shapes.push(Shape::Line {
                 through: vec![At { x, y }, At { x: x + 26.0, y }],

@@ -61,7 +61,7 @@ pub struct Report {
     /// In ascending order of size; none for an empty trace.
     pub points: Vec<PointReport>,
     /// What decided which object goes.
-    pub policy: &'static str,
+    pub policy: String,
     /// Objects of the trace; an estimate, as all else, if it was sampled.
     pub objects: u64,
     /// Their sizes added up, each as it was last.
@@ -197,7 +197,7 @@ fn report(options: &Options, profile: &Profile, sizes: &[u64], curve: Curve, lru
     Report {
         requests: profile.gets(),
         points: sizes.iter().map(point).collect(),
-        policy: options.eviction.name(),
+        policy: options.eviction.to_string(),
         objects: profile.keys(),
         distinct_bytes: profile.bytes(),
         sampled_objects: (!is_exact).then_some(profile.sampled_keys()),

@@ -85,7 +85,7 @@ fn sizes_are_bytes_not_objects() {
 fn traces_of_nothing_and_of_one_request() {
     let empty = measure(&options(&trace([])));
     assert_eq!((empty.requests, empty.points.len(), empty.skew), (0, 0, None));
-    for eviction in ["lru", "fifo", "clock", "s3fifo"] {
+    for eviction in ["lru", "fifo", "clock", "s3fifo", "approx-lru:0.7"] {
         let file = trace([7]);
         let mut options = options(&file);
         options.eviction = eviction.parse().unwrap();
@@ -120,7 +120,7 @@ fn samples_come_with_their_error() {
     let file = trace(keys);
     let mut options = options(&file);
     let exact = measure(&options);
-    for eviction in ["lru", "fifo", "clock", "s3fifo"] {
+    for eviction in ["lru", "fifo", "clock", "s3fifo", "approx-lru:0.7"] {
         options.eviction = eviction.parse().unwrap();
         options.sampling.keys = 2000;
         options.sizes = exact.points.iter().map(|point| point.bytes).collect();

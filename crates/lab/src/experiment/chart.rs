@@ -25,7 +25,7 @@ pub struct Panel {
     pub x_label: String,
     /// What the values are, and in what; the axis begins at zero.
     pub y_label: String,
-    /// The places, from left to right.
+    /// The places, from left to right; those without a text have no label.
     pub places: Vec<String>,
     /// How values are drawn.
     pub marks: Marks,
@@ -40,6 +40,8 @@ pub enum Marks {
     Bars,
     /// Connected, for places that have one.
     Lines,
+    /// Connected, without a mark at each: for many places close together.
+    Course,
 }
 
 const PANEL_WIDTH: f64 = 470.0;
@@ -139,7 +141,11 @@ impl Chart {
             let colour = self.colour(name);
             match panel.marks {
                 Marks::Bars => frame.draw_bars((index, panel.series.len()), values, colour, svg),
-                Marks::Lines => frame.draw_line(values, colour, svg),
+                Marks::Lines => {
+                    frame.draw_line(values, colour, svg);
+                    frame.draw_dots(values, colour, svg);
+                }
+                Marks::Course => frame.draw_line(values, colour, svg),
             }
         }
     }
@@ -197,7 +203,8 @@ impl Frame {
                 number(value)
             );
         }
-        for (place, label) in panel.places.iter().enumerate() {
+        let labelled = panel.places.iter().enumerate().filter(|(_, label)| !label.is_empty());
+        for (place, label) in labelled {
             let (x, y) = (self.x(place), bottom + 17.0);
             let _ = writeln!(
                 svg,
@@ -236,13 +243,14 @@ impl Frame {
         }
     }
 
+    fn known<'v>(&self, values: &'v [Option<Spread>]) -> impl Iterator<Item = (f64, &'v Spread)> {
+        let places = values.iter().enumerate();
+        places.filter_map(|(place, value)| Some((self.x(place), value.as_ref()?)))
+    }
+
     fn draw_line(&self, values: &[Option<Spread>], colour: &str, svg: &mut String) {
-        let known = values
-            .iter()
-            .enumerate()
-            .filter_map(|(place, value)| Some((self.x(place), value.as_ref()?)));
         let mut points = String::new();
-        for (x, value) in known.clone() {
+        for (x, value) in self.known(values) {
             let _ = write!(points, "{x:.1},{:.1} ", self.y(value.median));
         }
         let _ = writeln!(
@@ -250,7 +258,10 @@ impl Frame {
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2.5\"/>",
             points.trim_end()
         );
-        for (x, value) in known {
+    }
+
+    fn draw_dots(&self, values: &[Option<Spread>], colour: &str, svg: &mut String) {
+        for (x, value) in self.known(values) {
             self.draw_whisker(x, value, svg);
             let y = self.y(value.median);
             let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{colour}\"/>");
@@ -349,12 +360,12 @@ mod tests {
         };
         let chart = Chart {
             title: "a < b & c".into(),
-            panels: [Marks::Bars, Marks::Lines]
+            panels: [Marks::Bars, Marks::Lines, Marks::Course]
                 .map(|marks| Panel {
                     title: "panel".into(),
                     x_label: "place".into(),
                     y_label: "ns".into(),
-                    places: vec!["1".into(), "2".into()],
+                    places: vec!["first".into(), String::new()],
                     marks,
                     series: vec![
                         ("one".into(), vec![spread(10.0), spread(100.0)]),
@@ -368,9 +379,11 @@ mod tests {
         assert_eq!(svg.matches("<rect").count(), 5);
         assert_eq!(
             (svg.matches("<polyline").count(), svg.matches("<circle").count()),
-            (2, 3)
+            (4, 3)
         );
         assert_eq!(svg.matches("class=\"whisker\"").count(), 6);
+        assert_eq!(svg.matches(">first</text>").count(), 3);
+        assert!(!svg.contains("></text>"), "{svg}");
         assert!(svg.contains("a &lt; b &amp; c") && !svg.contains("NaN"), "{svg}");
         for part in svg.split("cy=\"").skip(1) {
             let y: f64 = part.split('"').next().unwrap().parse().unwrap();

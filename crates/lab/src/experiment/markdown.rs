@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Point, Report, Series, Target};
+use super::report::{Bound, Point, Report, Series, Target};
 use super::{Experiment, Machine, Spread};
 
 /// A figure as people write it: thousands apart, no digits that measure nothing.
@@ -62,14 +62,16 @@ pub(super) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A table for each measure: conditions and places below each other, names beside each other.
+/// A table for each measure: conditions and places below each other, names beside each other. Courses have none.
 pub fn tables(series: &[Series]) -> String {
+    let series: Vec<&Series> = series.iter().filter(|series| !series.is_course()).collect();
     let mut text = String::new();
     for measure in in_order(series.iter().map(|series| (&series.measure, &series.unit, &series.x))) {
         let (name, unit, x) = measure;
         let own = || {
             series
                 .iter()
+                .copied()
                 .filter(move |series| (&series.measure, &series.unit, &series.x) == measure)
         };
         let names = in_order(own().map(|series| &series.name));
@@ -117,12 +119,19 @@ fn in_order<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
 
 /// What was to be reached, and whether it was.
 pub(super) fn targets(targets: &[Target]) -> String {
-    let mut rows = vec![["target", "found", "at most", ""].map(str::to_owned).to_vec()];
+    let all_at_most = targets.iter().all(|target| target.bound == Bound::AtMost);
+    let head = if all_at_most { Bound::AtMost.words() } else { "limit" };
+    let mut rows = vec![["target", "found", head, ""].map(str::to_owned).to_vec()];
     for target in targets {
+        let limit = figure(target.limit);
         rows.push(vec![
             target.name.clone(),
             figure(target.value),
-            figure(target.limit),
+            if all_at_most {
+                limit
+            } else {
+                format!("{} {limit}", target.bound.words())
+            },
             if target.met { "met" } else { "**missed**" }.into(),
         ]);
     }
@@ -193,6 +202,7 @@ fn capital(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::report::COURSE;
 
     #[test]
     fn figures_are_readable() {
@@ -210,6 +220,21 @@ mod tests {
         ] {
             assert_eq!(figure(value), text);
         }
+    }
+
+    #[test]
+    fn limits_are_named_where_they_differ() {
+        let most = Target::at_most("a", 0.1, 0.2);
+        let least = Target::at_least("b", 0.1, 0.2);
+        assert_eq!(
+            targets(std::slice::from_ref(&most)),
+            "| target | found | at most |  |\n|---|---:|---:|---:|\n| a | 0.100 | 0.200 | met |\n"
+        );
+        assert_eq!(
+            targets(&[most, least]),
+            "| target | found | limit |  |\n|---|---:|---:|---:|\n| a | 0.100 | at most 0.200 | met |\n\
+             | b | 0.100 | at least 0.200 | **missed** |\n"
+        );
     }
 
     #[test]
@@ -241,5 +266,10 @@ mod tests {
         let expected = "### Time, ns\n\n| condition | pipeline | a |\n|---|---:|---:|\n| cold | 1 | 5.00 |\n\
                         | warm | 1 | 6.00 |\n\n";
         assert_eq!(tables(&conditions), expected);
+        let course = Series {
+            x: COURSE.into(),
+            ..conditions[0].clone()
+        };
+        assert_eq!(tables(&[course]), "");
     }
 }

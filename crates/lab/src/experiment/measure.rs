@@ -11,7 +11,7 @@ use super::others::{DISTURBED_CORES, Others};
 use crate::Error;
 use crate::bench::{self, Options, Workload};
 use crate::client::Protocol;
-use crate::load::{Distribution, Order, ValueSize};
+use crate::load::{Distribution, Lifetimes, Order, ValueSize};
 
 /// Connections of every measurement.
 pub(super) const CONNECTIONS: usize = 64;
@@ -152,6 +152,8 @@ impl Endpoint {
                 key_size_bytes: data.key_bytes,
                 value_size: ValueSize::Fixed(data.value_bytes),
                 reads_ratio: load.reads_ratio,
+                fresh_ratio: 0.0,
+                lifetimes: Lifetimes::default(),
                 seed,
             },
             rate: load.rate,

@@ -1,8 +1,8 @@
-//! Experiments: what is measured on whole servers, how it is written down.
+//! Experiments: what is measured, how it is written down.
 //!
-//! An experiment starts the servers that it needs ([`server`]), measures them, and returns an [`Outcome`]; this module
-//! adds the circumstances and writes `NAME.json`, `NAME.md` and `NAME.svg`. The comparison with memcached and Redis is
-//! one too, with tables of its own ([`performance`]).
+//! An experiment starts the servers that it needs ([`server`]), or uses the store in this process where no server is
+//! measured ([`look_aside`]), and returns an [`Outcome`]; this module adds the circumstances and writes `NAME.json`,
+//! `NAME.md` and `NAME.svg`. The comparison with memcached and Redis is one too, with tables of its own ([`performance`]).
 //!
 //! Invariants: nothing that was started stays when an experiment ends, however it ends; what identifies a machine is not
 //! written down; figures that are compared come from the same run.
@@ -10,7 +10,12 @@
 mod chart;
 mod cores;
 mod floor;
+mod genie_fig11;
 mod genie_fig12;
+mod genie_fig7;
+mod give_back;
+mod info;
+mod look_aside;
 mod machine;
 mod markdown;
 mod measure;
@@ -37,7 +42,7 @@ pub use floor::serve as serve_floor;
 pub use machine::{Machine, commit};
 pub use markdown::{figure, tables};
 pub use process::Children;
-pub use report::{Point, Report, Series, Target};
+pub use report::{Bound, Point, Report, Series, Target};
 pub use server::{Programs, Stage};
 pub use statistics::Spread;
 
@@ -56,7 +61,13 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 2] = [&genie_fig12::EXPERIMENT, &replay_hit_ratio::EXPERIMENT];
+pub const ALL: [&Experiment; 5] = [
+    &genie_fig7::EXPERIMENT,
+    &genie_fig11::EXPERIMENT,
+    &genie_fig12::EXPERIMENT,
+    &give_back::EXPERIMENT,
+    &replay_hit_ratio::EXPERIMENT,
+];
 
 /// What an experiment is given.
 #[derive(Debug)]

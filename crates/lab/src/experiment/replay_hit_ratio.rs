@@ -5,20 +5,20 @@
 //! counts. The room is the grant without the index; each item takes a header, its key and its value.
 
 use std::fs::File;
-use std::io::{BufReader, Cursor, Read, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Cursor;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use tidemark_curve::sim::{Capacity, Fifo, Simulator as _};
 
 use super::chart::{Chart, Marks, Panel};
+use super::info::Info;
 use super::others::Others;
 use super::report::{Point, Series, Target};
-use super::server::{Kind, Limits, Server, tidemark};
+use super::server::{Kind, Limits, Server, create_tenant, login};
 use super::{Context, Experiment, Outcome, Spread};
 use crate::Error;
-use crate::client::{Login, Protocol, Secrets};
+use crate::client::Protocol;
 use crate::load::{Distribution, Keys, MAX_VALUE_BYTES, Order, Rng, ValueSize};
 use crate::replay::{self, Options, Source};
 use crate::trace::{Format, Request, Trace, TraceError};
@@ -146,30 +146,11 @@ impl Memory {
     /// # Errors
     /// The server can not be asked, or does not say.
     pub fn of(address: SocketAddr, tenant: &str, secret: &str) -> Result<Self, Error> {
-        /// The answer is a few hundred bytes, at once.
-        const PATIENCE: Duration = Duration::from_secs(5);
-        let connection = |source| Error::Connection { address, source };
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(connection)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(connection)?;
-        let request = format!("AUTH {tenant} {secret}\r\nINFO memory\r\nQUIT\r\n");
-        stream.write_all(request.as_bytes()).map_err(connection)?;
-        let mut text = String::new();
-        BufReader::new(stream).read_to_string(&mut text).map_err(connection)?;
-        let field = |name: &str| {
-            text.lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.parse().ok())
-        };
-        match (field("tidemark_grant_bytes"), field("used_memory_overhead")) {
-            (Some(grant_bytes), Some(index_bytes)) => Ok(Self {
-                grant_bytes,
-                index_bytes,
-            }),
-            _ => Err(Error::Protocol {
-                address,
-                protocol: Protocol::Redis.name(),
-                reply: crate::client::quote(text.as_bytes()),
-            }),
-        }
+        let fields = Info::open(address, tenant, secret)?.read("memory")?;
+        Ok(Self {
+            grant_bytes: fields.number("tidemark_grant_bytes")?,
+            index_bytes: fields.number("used_memory_overhead")?,
+        })
     }
 }
 
@@ -267,10 +248,8 @@ fn replay_both(context: &Context, inputs: &[Input; 2], caps: [u64; 2]) -> Result
     let (mut secrets, mut logins) = (Vec::new(), Vec::new());
     for (tenant, cap) in TENANTS.into_iter().zip(caps) {
         let cap = cap.to_string();
-        let create = ["tenant", "create", tenant, "--cap", &cap, "--policy", "fifo", "--json"];
-        let created = tidemark(&context.stage, &server, &create)?;
-        let created: serde_json::Value = serde_json::from_str(&created).unwrap_or_default();
-        let secret = created["secret"].as_str().unwrap_or_default().to_owned();
+        let settings = ["--cap", &cap, "--policy", "fifo"];
+        let secret = create_tenant(&context.stage, &server, tenant, &settings)?;
         logins.push(login(tenant, &secret)?);
         secrets.push(secret);
     }
@@ -299,13 +278,6 @@ fn replay_both(context: &Context, inputs: &[Input; 2], caps: [u64; 2]) -> Result
         });
     }
     Ok(found)
-}
-
-fn login(tenant: &str, secret: &str) -> Result<Option<Login>, Error> {
-    let name = tenant
-        .parse()
-        .map_err(|error| Error::Usage(format!("{tenant}: {error}")))?;
-    Secrets::parse(&format!("{tenant} {secret}"))?.login(&name)
 }
 
 fn outcome(names: &[String; 2], found: &[Found], others_cores: f64) -> Outcome {

@@ -25,7 +25,7 @@ pub struct Report {
     pub series: Vec<Series>,
 }
 
-/// A figure that shall not be above a limit.
+/// A figure that shall not be above a limit, or not below it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
     /// What the figure is.
@@ -33,10 +33,32 @@ pub struct Target {
     /// What was found.
     #[serde(serialize_with = "short")]
     pub value: f64,
-    /// The most that it may be.
+    /// The most that it may be, or the least.
     pub limit: f64,
-    /// Whether it is.
+    /// Which of these.
+    #[serde(skip)]
+    pub bound: Bound,
+    /// Whether it is within the limit.
     pub met: bool,
+}
+
+/// What a limit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The most that a figure may be.
+    AtMost,
+    /// The least.
+    AtLeast,
+}
+
+impl Bound {
+    /// In words, before the limit.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::AtMost => "at most",
+            Self::AtLeast => "at least",
+        }
+    }
 }
 
 /// One line of a chart, one column of a table.
@@ -79,8 +101,30 @@ impl Target {
             name: name.into(),
             value,
             limit,
+            bound: Bound::AtMost,
             met: value <= limit,
         }
+    }
+
+    /// The target that `value` is at least `limit`.
+    pub fn at_least(name: impl Into<String>, value: f64, limit: f64) -> Self {
+        Self {
+            name: name.into(),
+            value,
+            limit,
+            bound: Bound::AtLeast,
+            met: value >= limit,
+        }
+    }
+}
+
+/// What the points' `x` is in a course: too many points for a table, drawn and kept for programs.
+pub(super) const COURSE: &str = "seconds";
+
+impl Series {
+    /// Whether this is one value after the other in time.
+    pub(super) fn is_course(&self) -> bool {
+        self.x == COURSE
     }
 }
 
@@ -156,6 +200,8 @@ mod tests {
                 Target::at_most("a", 0.123_456_78, 0.2),
                 Target::at_most("b", 0.3, 0.2),
                 Target::at_most("c", f64::NAN, 0.2),
+                Target::at_least("d", 0.3, 0.2),
+                Target::at_least("e", f64::NAN, 0.2),
             ],
             series: vec![Series {
                 name: "s".into(),
@@ -184,6 +230,8 @@ mod tests {
                 {"name": "a", "value": 0.12346, "limit": 0.2, "met": true},
                 {"name": "b", "value": 0.3, "limit": 0.2, "met": false},
                 {"name": "c", "value": null, "limit": 0.2, "met": false},
+                {"name": "d", "value": 0.3, "limit": 0.2, "met": true},
+                {"name": "e", "value": null, "limit": 0.2, "met": false},
             ],
             "series": [{"name": "s", "measure": "m", "unit": "ns", "condition": "", "x": "pipeline",
                 "points": [{"x": "1", "y": 1_234_567.0}, {"x": "10", "y": 2.0, "low": 1.0, "high": 3.0}]}],

@@ -12,7 +12,7 @@ use super::cores::Cores;
 use super::machine::version_of;
 use super::process::{Children, LOG, Process};
 use crate::Error;
-use crate::client::Protocol;
+use crate::client::{Login, Protocol, Secrets};
 use crate::process_cpu::Listener;
 
 /// How long a server may take until it listens: Redis and memcached take milliseconds, on a loaded machine more.
@@ -208,6 +208,34 @@ pub(super) fn tidemark(stage: &Stage, server: &Server, arguments: &[&str]) -> Re
         return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Creates a tenant with these settings and returns its secret.
+pub(super) fn create_tenant(stage: &Stage, server: &Server, name: &str, settings: &[&str]) -> Result<String, Error> {
+    let arguments = [&["tenant", "create", name], settings, &["--json"]].concat();
+    let created = tidemark_json(stage, server, &arguments)?;
+    let secret = created["secret"].as_str();
+    secret.map(str::to_owned).ok_or_else(|| Error::Program {
+        program: "tidemark tenant create".into(),
+        reason: format!("no secret in its answer: {created}"),
+    })
+}
+
+/// Runs a `tidemark` command that prints JSON.
+pub(super) fn tidemark_json(stage: &Stage, server: &Server, arguments: &[&str]) -> Result<serde_json::Value, Error> {
+    let printed = tidemark(stage, server, arguments)?;
+    serde_json::from_str(&printed).map_err(|error| Error::Program {
+        program: format!("tidemark {}", arguments.join(" ")),
+        reason: format!("it printed no JSON: {error}"),
+    })
+}
+
+/// How connections of a tenant log in.
+pub(super) fn login(tenant: &str, secret: &str) -> Result<Option<Login>, Error> {
+    let name = tenant
+        .parse()
+        .map_err(|error| Error::Usage(format!("{tenant}: {error}")))?;
+    Secrets::parse(&format!("{tenant} {secret}"))?.login(&name)
 }
 
 /// One thread; no UDP; memory in MiB, values as large as asked for with their item's header. The options are those of

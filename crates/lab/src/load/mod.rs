@@ -5,12 +5,14 @@
 //! constant, whatever the number of keys.
 
 mod keys;
+mod requests;
 mod rng;
 mod text;
 mod values;
 mod zipf;
 
 pub use keys::{Distribution, Keys, Order};
+pub use requests::{Lifetimes, Operation, Requests, Workload};
 pub use rng::Rng;
 pub(crate) use rng::mix;
 pub use text::KeyText;

@@ -337,7 +337,7 @@ impl Channel {
         let mut text = itoa::Buffer::new();
         let key_text = text.format(key).as_bytes();
         self.connection
-            .set(key_text, size_bytes, |out| values.write(key, size_bytes, out));
+            .set(key_text, size_bytes, None, |out| values.write(key, size_bytes, out));
         self.in_flight.push_back(InFlight::Set);
         self.recent.remember(key);
     }

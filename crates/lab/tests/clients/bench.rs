@@ -2,7 +2,7 @@
 
 use tidemark_lab::bench::{Options, Report, Workload, run};
 use tidemark_lab::client::{Login, Protocol, Secrets};
-use tidemark_lab::load::{Distribution, Order, ValueSize};
+use tidemark_lab::load::{Distribution, Lifetimes, Order, ValueSize};
 use tidemark_lab::{Error, Fault as Whose};
 
 use crate::fake::{Fake, Fault, Setup};
@@ -24,6 +24,8 @@ fn options(fake: &Fake, protocol: Protocol) -> Options {
             key_size_bytes: 12,
             value_size: ValueSize::Range(10, 100),
             reads_ratio: 0.5,
+            fresh_ratio: 0.0,
+            lifetimes: Lifetimes::default(),
             seed: 1,
         },
         rate: None,

@@ -160,7 +160,7 @@ fn flush_all(flush: &FlushAll, session: &Session, exec: &mut Exec<'_>) {
             _ => {
                 // A flush that was to come later is replaced, too.
                 tenant.store.flush_at(UnixMs(u64::MAX));
-                tenant.store.flush(DB);
+                tenant.store.flush(Some(DB), exec.now);
             }
         }
     }

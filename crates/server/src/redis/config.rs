@@ -70,7 +70,7 @@ enum Setting {
 
 /// The eviction policy in the form of Redis's names: any key may go, and this is how.
 pub(super) fn policy_name(tenant: &Tenant) -> String {
-    format!("allkeys-{}", tenant.store.policy().name())
+    format!("allkeys-{}", tenant.store.policy())
 }
 
 fn get<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {

@@ -157,7 +157,7 @@ fn flush<'a>(
 ) -> Done<'a> {
     options::flush(call.args)?;
     exec.counts.add(Count::Flushes, 1);
-    access.flush(db);
+    access.flush(db, exec.now);
     reply(session, exec).ok();
     Ok(())
 }

@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use socket2::{Domain, Socket, Type};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
-    DataPlane, MIB, Permissions, Plan, Policy, PoolSnapshot, Secret, SecretHash, TenantId, TenantPlan, TenantState,
+    DataPlane, MIB, Permissions, Plan, Policy, PoolSnapshot, Sample, SamplingThreshold, Secret, SecretHash, TenantId,
+    TenantPlan, TenantState,
 };
 
 /// How long a test waits for what must come. Much longer than it takes, since the machine may be busy.
@@ -42,6 +43,7 @@ pub(crate) fn tenant(id: u32, name: &str, secrets: &[(&str, Permissions)]) -> Te
         grant_bytes: 64 * MIB,
         first_grant_bytes: 0,
         cap_bytes: None,
+        sampling_threshold: SamplingThreshold::OFF,
         state: TenantState::Active,
     }
 }
@@ -109,6 +111,12 @@ impl Harness {
     /// What the data plane says of itself.
     pub(crate) fn pool(&self) -> PoolSnapshot {
         self.plane.snapshot().pool
+    }
+
+    /// What was recorded of sampled keys since this was asked last.
+    pub(crate) fn sampled(&self) -> Vec<Sample> {
+        let tenants = self.plane.snapshot().tenants;
+        tenants.into_iter().flat_map(|tenant| tenant.samples.records).collect()
     }
 }
 

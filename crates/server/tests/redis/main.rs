@@ -15,6 +15,8 @@ mod login;
 #[cfg(test)]
 mod notation;
 #[cfg(test)]
+mod samples;
+#[cfg(test)]
 mod scan;
 #[cfg(test)]
 mod transactions;

@@ -15,8 +15,8 @@ use sha2::{Digest, Sha256};
 use socket2::{Domain, Socket, Type};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
-    DataPlane, MIB, Permissions, Plan, Policy, PoolSnapshot, Secret, SecretHash, TenantId, TenantPlan, TenantSnapshot,
-    TenantState,
+    DataPlane, MIB, Permissions, Plan, Policy, PoolSnapshot, SamplingThreshold, Secret, SecretHash, TenantId,
+    TenantPlan, TenantSnapshot, TenantState,
 };
 
 use crate::transcript::show;
@@ -79,6 +79,7 @@ pub(crate) fn tenant(id: u32, name: &str) -> TenantPlan {
         grant_bytes: 16 * MIB,
         first_grant_bytes: 0,
         cap_bytes: None,
+        sampling_threshold: SamplingThreshold::OFF,
         state: TenantState::Active,
     }
 }

@@ -21,6 +21,8 @@ mod process;
 #[cfg(test)]
 mod remote;
 #[cfg(test)]
+mod samples;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod tenants;

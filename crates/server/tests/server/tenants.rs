@@ -90,6 +90,42 @@ fn a_grant_is_first_made_at_the_first_write() {
 }
 
 #[test]
+fn a_reclaimed_tenant_gives_all_back_and_may_return() {
+    let first = TenantPlan {
+        first_grant_bytes: 8 * MIB,
+        ..tenant(1, "shop")
+    };
+    let harness = Harness::start(Setup {
+        pool_bytes: 64 * MIB,
+        tenants: vec![first.clone()],
+        ..Setup::default()
+    });
+    let mut client = harness.log_in("shop");
+    (0..10).for_each(|batch| write(&mut client, batch * 1000..(batch + 1) * 1000));
+    let usage = || harness.tenant(1).unwrap().usage_bytes;
+    let held_bytes = usage();
+    assert!(held_bytes > 5 * MIB, "{held_bytes}");
+    let without_grant = |version, state| TenantPlan {
+        version,
+        state,
+        grant_bytes: 0,
+        ..first.clone()
+    };
+    // Without a grant alone, what was written stays: the plan may not know of it.
+    harness.apply(vec![without_grant(2, TenantState::Idle)]);
+    client.ask(b"set touched 0 0 1\r\n1\r\n", b"STORED\r\n");
+    assert!(usage() >= held_bytes);
+    harness.apply(vec![without_grant(3, TenantState::Reclaimed)]);
+    wait_until("all memory is back", || harness.look().usage_bytes == 0);
+    client.ask(b"get k1\r\n", b"END\r\n");
+    client.ask(&set("k1", b"again"), b"STORED\r\n");
+    // A plan for another reason takes nothing again.
+    harness.apply(vec![without_grant(4, TenantState::Idle)]);
+    client.ask(b"get k1\r\n", &found("k1", b"again"));
+    assert_eq!(harness.tenant(1).unwrap().grant_bytes, 8 * MIB);
+}
+
+#[test]
 fn a_removed_tenant_leaves_nothing() {
     let harness = Harness::start(Setup {
         pool_bytes: 64 * MIB,

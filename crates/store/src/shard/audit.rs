@@ -1,6 +1,6 @@
 //! Checks a shard's invariants from the ground up. For tests.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{DATABASES, Shard};
 use crate::item::{Record, record};
@@ -46,9 +46,13 @@ impl Shard {
             });
             assert_eq!(segment.live_bytes as usize, live, "live bytes of {id:?} {segment:?}");
             assert_eq!(segment.outside_units, outside, "units outside of {id:?}");
+            let dead = segment.used_bytes - segment.live_bytes;
+            assert!(segment.left_bytes <= dead, "{id:?} {segment:?}");
         }
         assert_eq!(self.index.len(), live_items, "entries and live items");
         assert_eq!(self.queue_units, queue_units, "units by queue");
+        let in_order = |queue: &VecDeque<SegmentId>| queue.iter().is_sorted_by_key(|&id| self.segments[id].queued);
+        assert!(self.queues.iter().all(in_order), "queues in their order");
         for db in 0..DATABASES as u8 {
             let counted = (self.items_in(db), self.expiring_in(db));
             assert_eq!(counted, per_db.get(&db).copied().unwrap_or_default(), "database {db}");

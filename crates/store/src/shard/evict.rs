@@ -20,6 +20,8 @@ use crate::segment::{Segment, SegmentId, State};
 
 /// Items judged together: their index buckets are loaded ahead at the same time.
 const BATCH_ITEMS: usize = 16;
+/// Items passed over for a batch at most: where few are live, looking for sixteen would take a whole segment.
+const BATCH_DEAD: usize = 256;
 /// Bytes of a victim that are worth a batch of their own.
 const BATCH_BYTES: u64 = 1024;
 /// Mostly dead segments remembered at most; those beyond are found when they reach the head of their queue.
@@ -369,15 +371,17 @@ impl Shard {
     fn collect(&self, victim: &mut Victim, batch: &mut [Candidate; BATCH_ITEMS]) -> usize {
         let segment = &self.segments[victim.id];
         let (offset, end) = (segment.run.offset(), segment.used_bytes);
-        let mut count = 0;
-        while count < BATCH_ITEMS && victim.cursor < end {
+        let (mut count, mut dead) = (0, 0);
+        while count < BATCH_ITEMS && dead < BATCH_DEAD && victim.cursor < end {
             let place = offset + u64::from(victim.cursor);
             // SAFETY: everything up to `used_bytes` is a sequence of items and fillers, of this shard, which is borrowed.
             match unsafe { record(self.arena().at(place, 1)) } {
                 Record::Filler(bytes) => victim.cursor += bytes as u32,
                 Record::Item(item) => {
                     victim.cursor += item.bytes() as u32;
-                    if !item.is_dead() {
+                    if item.is_dead() {
+                        dead += 1;
+                    } else {
                         let hash = self.shared.hasher.hash(item.db(), item.key());
                         self.view.prefetch(self.arena(), self.position(hash));
                         if let Some(ghosts) = &self.ghosts {
@@ -502,6 +506,7 @@ impl Shard {
         *self.queue_units_mut(victim.to) += units;
         let segment = &mut self.segments[id];
         segment.used_bytes = victim.front;
+        segment.left_bytes = 0;
         segment.queue = victim.to;
         segment.state = State::Open;
         let flushed_meanwhile = victim.flushes != self.flushes;
@@ -535,6 +540,7 @@ impl Shard {
         let segment = &mut self.segments[id];
         if segment.pins == 0 {
             segment.used_bytes = 0;
+            segment.left_bytes = 0;
             segment.expiries = None;
         }
     }

@@ -18,6 +18,9 @@ impl Shard {
         let wanted = (self.items() * GHOST_TENTHS / 10).max(1);
         let has = self.ghosts.as_ref().map_or(0, Ghosts::capacity);
         if has * 10 >= wanted * 7 && has * 10 <= wanted * 15 {
+            if let Some(ghosts) = &mut self.ghosts {
+                ghosts.limit(wanted);
+            }
             return;
         }
         self.drop_ghosts();

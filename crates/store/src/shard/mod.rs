@@ -1,7 +1,8 @@
 //! A shard: one part of a tenant's keys, with its own index and log, used under one short lock.
 //!
 //! This file has what reads, deletes and changes items in place; [`write`] appends, [`evict`] makes room, [`large`] keeps
-//! values outside of the log, [`upkeep`] does what no command waits for.
+//! values outside of the log, [`renew`] copies what is used, [`upkeep`] does what no command waits for, [`sampling`] records
+//! what happens to sampled keys.
 //!
 //! Invariants: every index entry names a live item in a segment of this shard; every item that is not dead has an entry;
 //! the units held are those of the runs in `segments`, `spare`, `index`, `ghosts` and of the values outside of the log,
@@ -13,13 +14,15 @@ mod evict;
 mod ghosts;
 mod large;
 mod pin;
+mod renew;
+mod sampling;
 mod upkeep;
 mod write;
 
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use tidemark_types::{ShardSnapshot, UnixMs};
+use tidemark_types::{SampleKind, ShardSnapshot, UnixMs};
 
 use crate::arena::Arena;
 use crate::ghost::Ghosts;
@@ -28,6 +31,7 @@ use crate::index::{Index, IndexView, Slot};
 use crate::item::{Attributes, HEADER_BYTES, Item};
 use crate::policy::Queue;
 use crate::pool::Run;
+use crate::sample::Sampler;
 use crate::segment::{SegmentId, Segments, State};
 use crate::shared::TenantShared;
 
@@ -154,10 +158,12 @@ pub struct Shard {
     /// Of those that replies are being sent from, by a value's first unit.
     outside_pins: HashMap<u32, OutsidePin>,
     next_sequence: u64,
+    next_queued: u64,
     next_token: u64,
     /// Units held in all.
     units: u64,
     counters: Counters,
+    sampler: Sampler,
     /// Up to the last one that was ever used: most tenants use only the first.
     databases: Vec<Database>,
     /// Whether items of segments before a database's `flushed_before` may still exist.
@@ -184,6 +190,7 @@ struct Database {
 
 impl Shard {
     pub(crate) fn new(shared: Arc<TenantShared>, view: Arc<IndexView>) -> Self {
+        let sampler = Sampler::new(shared.sampling_threshold(), shared.shard_bits);
         Self {
             shared,
             view,
@@ -200,9 +207,11 @@ impl Shard {
             outside: HashSet::new(),
             outside_pins: HashMap::new(),
             next_sequence: 1,
+            next_queued: 1,
             next_token: 1,
             units: 0,
             counters: Counters::default(),
+            sampler,
             databases: Vec::new(),
             flush_pending: false,
             flushes: 0,
@@ -215,7 +224,7 @@ impl Shard {
     /// Looks a key up for a client that wants its value: counts for the hit ratio and for eviction.
     #[inline]
     pub fn get(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
-        self.counters.gets += 1;
+        self.count_get(key, now);
         let (slot, place) = self.lookup(key, now)?;
         self.counters.hits += 1;
         Some(self.read(slot, place, now))
@@ -223,7 +232,7 @@ impl Shard {
 
     /// The same for a client whose reads shall not count as uses (CLIENT NO-TOUCH): counts for the hit ratio only.
     pub fn get_unused(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
-        self.counters.gets += 1;
+        self.count_get(key, now);
         let (_, place) = self.lookup(key, now)?;
         self.counters.hits += 1;
         Some(self.found(place))
@@ -245,41 +254,9 @@ impl Shard {
     pub fn delete(&mut self, key: &Key<'_>, now: UnixMs) -> bool {
         let found = self.lookup(key, now);
         if let Some((slot, place)) = found {
-            self.unlink(slot, place);
+            self.remove(key, slot, place, now);
         }
         found.is_some()
-    }
-
-    /// Changes what is remembered of a key's item besides its value. Whether the key was there; an expiry that has come
-    /// removes it.
-    pub(crate) fn set_attributes(
-        &mut self,
-        key: &Key<'_>,
-        attributes: Attributes,
-        now: UnixMs,
-    ) -> Result<bool, Refused> {
-        let Some((slot, place)) = self.lookup(key, now) else {
-            return Ok(false);
-        };
-        if attributes.expiry.is_some_and(|expiry| expiry <= now) {
-            self.unlink(slot, place);
-            return Ok(true);
-        }
-        let item = self.item(place);
-        let (old, bytes) = (item.attributes(), item.bytes());
-        if old == attributes {
-            return Ok(true);
-        }
-        if !old.has_layout_of(&attributes) {
-            return Ok(self.rewrite(key, attributes, now)?.is_some());
-        }
-        // SAFETY: the item is in a segment of this shard, which is exclusively borrowed.
-        unsafe { item.set_attributes(&attributes) };
-        let segment = &mut self.segments[SegmentId(self.shared.pool.owner(place))];
-        segment.remove_expiry(old.expiry, bytes);
-        segment.add_expiry(attributes.expiry, bytes);
-        self.last_expiry = self.last_expiry.max(attributes.expiry.unwrap_or_default());
-        Ok(true)
     }
 
     /// The token of a key's item, given to it now if it has none; `None` if the key is not there.
@@ -434,6 +411,15 @@ impl Shard {
             })
     }
 
+    /// Counts a get that is about to be done, and records it if the key is sampled.
+    #[inline]
+    fn count_get(&mut self, key: &Key<'_>, now: UnixMs) {
+        self.counters.gets += 1;
+        if self.is_sampled(key) {
+            self.sample_get(key, now);
+        }
+    }
+
     /// Finds a key's item; one that has expired or was flushed is removed instead.
     #[inline]
     fn lookup(&mut self, key: &Key<'_>, now: UnixMs) -> Option<(Slot, u64)> {
@@ -467,8 +453,11 @@ impl Shard {
 
     /// Counts a use and shows the item.
     #[inline]
-    fn read(&mut self, slot: Slot, place: u64, now: UnixMs) -> Found<'_> {
+    fn read(&mut self, slot: Slot, mut place: u64, now: UnixMs) -> Found<'_> {
         self.index.count_use(&self.shared.pool.arena, slot);
+        if self.shared.copies_used() {
+            place = self.renew(slot, place, now);
+        }
         let found = self.found(place);
         let second = second_of(now);
         if !found.was_used || second.wrapping_sub(found.accessed) >= ACCESS_NOTE_SECONDS {
@@ -490,6 +479,14 @@ impl Shard {
             arena: self.arena(),
             was_used,
             accessed,
+        }
+    }
+
+    /// Removes a key for a client.
+    fn remove(&mut self, key: &Key<'_>, slot: Slot, place: u64, now: UnixMs) {
+        self.unlink(slot, place);
+        if self.is_sampled(key) {
+            self.sample_absent(SampleKind::Delete, key, now);
         }
     }
 
@@ -546,6 +543,13 @@ impl Shard {
         let (db, expires) = (item.db() as usize, item.expiry().is_some());
         self.databases[db].items -= 1;
         self.databases[db].expiring -= u64::from(expires);
+    }
+
+    /// Puts a segment at a queue's newest end.
+    fn enqueue(&mut self, queue: Queue, id: SegmentId) {
+        self.segments[id].queued = self.next_queued;
+        self.next_queued += 1;
+        self.queues[queue as usize].push_back(id);
     }
 
     fn queue_units_mut(&mut self, queue: Queue) -> &mut u64 {

@@ -1,6 +1,6 @@
 //! Writing: overwriting in place, appending to the log, opening segments, growing the index.
 
-use tidemark_types::{UNIT_BYTES, UnixMs};
+use tidemark_types::{SampleKind, UNIT_BYTES, UnixMs};
 
 use super::{Key, Shard, second_of};
 use crate::arena::BLOCK_ORDER;
@@ -62,6 +62,9 @@ impl Shard {
             && self.overwrite(place, &draft)
         {
             self.counters.sets += 1;
+            if self.is_sampled(key) {
+                self.sample_item(SampleKind::Overwrite, key, place, now);
+            }
             return Ok(());
         }
         if value.len() > self.inline_value_max() {
@@ -126,6 +129,14 @@ impl Shard {
             unsafe { draft.write(self.arena().at(place, bytes)) };
             if self.enter(key, draft, place) {
                 self.counters.sets += 1;
+                if self.is_sampled(key) {
+                    let kind = if old.is_some() {
+                        SampleKind::Overwrite
+                    } else {
+                        SampleKind::Fill
+                    };
+                    self.sample_item(kind, key, place, now);
+                }
                 self.tend_index();
                 self.pace(queue, bytes, now);
                 return Ok(());
@@ -159,6 +170,51 @@ impl Shard {
         self.kill(old_place);
         self.free_outside(outside);
         true
+    }
+
+    /// Changes what is remembered of a key's item besides its value. Whether the key was there; an expiry that has come
+    /// removes it.
+    pub(crate) fn set_attributes(
+        &mut self,
+        key: &Key<'_>,
+        attributes: Attributes,
+        now: UnixMs,
+    ) -> Result<bool, Refused> {
+        let Some((slot, place)) = self.lookup(key, now) else {
+            return Ok(false);
+        };
+        if attributes.expiry.is_some_and(|expiry| expiry <= now) {
+            self.remove(key, slot, place, now);
+            return Ok(true);
+        }
+        let old = self.item(place).attributes();
+        if old == attributes {
+            return Ok(true);
+        }
+        if old.has_layout_of(&attributes) {
+            self.replace_attributes(place, &old, &attributes);
+        } else if self.rewrite(key, attributes, now)?.is_none() {
+            return Ok(false);
+        }
+        if attributes.expiry != old.expiry
+            && self.is_sampled(key)
+            && let Some((_, place)) = self.find(key)
+        {
+            self.sample_item(SampleKind::Retime, key, place, now);
+        }
+        Ok(true)
+    }
+
+    /// Writes attributes over old ones of the same layout.
+    fn replace_attributes(&mut self, place: u64, old: &Attributes, new: &Attributes) {
+        let item = self.item(place);
+        let bytes = item.bytes();
+        // SAFETY: the item is in a segment of this shard, which is exclusively borrowed.
+        unsafe { item.set_attributes(new) };
+        let segment = &mut self.segments[SegmentId(self.shared.pool.owner(place))];
+        segment.remove_expiry(old.expiry, bytes);
+        segment.add_expiry(new.expiry, bytes);
+        self.last_expiry = self.last_expiry.max(new.expiry.unwrap_or_default());
     }
 
     /// Writes the key's item anew, with other attributes, elsewhere. `None` if it was evicted to make room for itself.
@@ -253,22 +309,24 @@ impl Shard {
 
     /// Gives a queue an open segment with room for `bytes`, or makes progress towards it. `false` if that is impossible.
     fn open_next(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> bool {
+        if self.open_at_hand(queue, bytes, now) || self.evict_one(now) {
+            return true;
+        }
+        // Nothing can be evicted, so the grant is smaller than a segment of the usual size: any that has room will do.
+        let (least, order) = (order_of(bytes), self.segment_order(bytes));
+        let smaller = (least..order).rev().find_map(|order| self.take_run(order));
+        smaller.map(|run| self.open_in(queue, run, now)).is_some()
+    }
+
+    /// Gives a queue an open segment with room for `bytes`. `false` if it takes an eviction.
+    pub(super) fn open_at_hand(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> bool {
         self.seal(queue);
         if self.reopen(queue, bytes) {
             return true;
         }
         let order = self.segment_order(bytes);
-        if let Some(run) = self.take_spare(order).or_else(|| self.take_run(order)) {
-            self.open_in(queue, run, now);
-            return true;
-        }
-        if self.evict_one(now) {
-            return true;
-        }
-        // Nothing can be evicted, so the grant is smaller than a segment of the usual size: any that has room will do.
-        let least = order_of(bytes);
-        let smaller = (least..order).rev().find_map(|order| self.take_run(order));
-        smaller.map(|run| self.open_in(queue, run, now)).is_some()
+        let run = self.take_spare(order).or_else(|| self.take_run(order));
+        run.map(|run| self.open_in(queue, run, now)).is_some()
     }
 
     fn open_in(&mut self, queue: Queue, run: Run, now: UnixMs) {
@@ -278,9 +336,11 @@ impl Shard {
             state: State::Open,
             used_bytes: 0,
             live_bytes: 0,
+            left_bytes: 0,
             outside_units: 0,
             pins: 0,
             sequence: self.next_sequence,
+            queued: 0,
             opened: now,
             expiries: None,
         };
@@ -328,7 +388,7 @@ impl Shard {
             self.expiries.push(std::cmp::Reverse((at, sequence, id)));
         }
         let is_unfilled = segment.room_bytes() >= segment.run.bytes() / UNFILLED_FRACTION;
-        self.queues[queue as usize].push_back(id);
+        self.enqueue(queue, id);
         if live == 0 {
             self.free_sealed(id);
         } else if mostly_dead {
@@ -359,7 +419,7 @@ impl Shard {
             self.segments[id].queue = Queue::Main;
             *self.queue_units_mut(Queue::Small) -= units;
             *self.queue_units_mut(Queue::Main) += units;
-            self.queues[Queue::Main as usize].push_back(id);
+            self.enqueue(Queue::Main, id);
         }
     }
 

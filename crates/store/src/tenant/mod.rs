@@ -1,6 +1,9 @@
 //! One tenant's part of the store: its shards, its grant, its keys.
+//!
+//! This file has the shards and their locks; [`held`] what stays in place without a lock, [`report`] what is told of all.
 
 mod held;
+mod report;
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +11,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use tidemark_types::{Policy, ShardSnapshot, UNIT_BYTES, UnixMs};
+use tidemark_types::{Policy, UNIT_BYTES, UnixMs};
 
 use crate::hash::{Hasher, KeyHash};
 use crate::index::IndexView;
 use crate::item::Attributes;
 use crate::keeper::{KeeperInbox, Visit};
 use crate::pool::Pool;
-use crate::shard::{Counters, Found, Key, Refused, Shard, Upkeep};
+use crate::shard::{Found, Key, Refused, Shard, Upkeep};
 use crate::shared::{Alarm, TenantShared};
 pub use held::{PinnedValue, Reservation};
+pub use report::TenantReport;
 
 /// The most shards that a tenant can have.
 pub const SHARDS_MAX: usize = 64;
@@ -219,15 +223,14 @@ impl TenantStore {
     /// Removes everything of all databases, at once as others see it, and gives the memory back.
     pub fn clear(self: &Arc<Self>) {
         if self.cells.get().is_some() {
-            self.lock_all().iter_mut().for_each(|shard| shard.clear());
+            self.lock_all().iter_mut().for_each(|guard| guard.shard.clear());
         }
     }
 
-    /// Removes everything of one database, at once as others see it.
-    pub fn flush(self: &Arc<Self>, db: u8) {
+    /// Removes everything of one database, or of all, for a client, at once as others see it.
+    pub fn flush(self: &Arc<Self>, db: Option<u8>, now: UnixMs) {
         if self.cells.get().is_some() {
-            self.lock_all().iter_mut().for_each(|guard| guard.shard.flush(db));
-            self.nudge();
+            self.lock_all().iter_mut().for_each(|shard| shard.flush(db, now));
         }
     }
 
@@ -253,7 +256,7 @@ impl TenantStore {
                 .compare_exchange(due, NEVER, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            self.flush(0);
+            self.flush(Some(0), now);
         }
     }
 
@@ -295,18 +298,6 @@ impl TenantStore {
     pub fn sum(self: &Arc<Self>, mut of: impl FnMut(&Shard) -> u64) -> u64 {
         let shards = 0..self.cells.get().map_or(0, |cells| cells.len());
         shards.map(|shard| of(&self.lock(shard).shard)).sum()
-    }
-
-    /// How the shards stand, and what they counted.
-    pub fn snapshot(self: &Arc<Self>, now: UnixMs) -> (Vec<ShardSnapshot>, Counters) {
-        let mut total = Counters::default();
-        let shards = 0..self.cells.get().map_or(0, |cells| cells.len());
-        let snapshots = shards.map(|shard| {
-            let guard = self.lock(shard);
-            total.add(&guard.counters());
-            guard.snapshot(now)
-        });
-        (snapshots.collect(), total)
     }
 
     /// Does a piece of upkeep of a shard. For keepers.
@@ -520,15 +511,20 @@ impl<'a> ShardGuard<'a> {
         self.tenant
     }
 
-    /// Removes everything of one database. For one who holds all shards; else see [`TenantStore::flush`].
-    pub fn flush(&mut self, db: u8) {
-        self.shard.flush(db);
-        self.tenant.nudge_one(self.number);
-    }
-
-    /// Removes everything of all databases. For one who holds all shards; else see [`TenantStore::clear`].
-    pub fn clear(&mut self) {
-        self.shard.clear();
+    /// Removes everything of one database, or of all, for a client. For one who holds all shards; else see
+    /// [`TenantStore::flush`].
+    pub fn flush(&mut self, db: Option<u8>, now: UnixMs) {
+        if self.number == 0 {
+            // One record tells of the whole tenant's.
+            self.shard.sample_flush(db, now);
+        }
+        match db {
+            Some(db) => {
+                self.shard.flush(db);
+                self.tenant.nudge_one(self.number);
+            }
+            None => self.shard.clear(),
+        }
     }
 
     /// Pins the value of a key that was just found under this lock, so that it can be read after the lock is released.

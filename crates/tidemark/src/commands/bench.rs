@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tidemark_lab::bench::{self, Options, Progress, Report, Workload};
 use tidemark_lab::client::{Protocol, Secrets, resolve};
-use tidemark_lab::load::{Distribution, Order, ValueSize};
+use tidemark_lab::load::{Distribution, Lifetimes, Order, ValueSize};
 use tidemark_lab::progress::Lines;
 use tidemark_lab::{Error, Fault};
 use tidemark_types::TenantName;
@@ -166,6 +166,8 @@ fn options(args: &Args) -> anyhow::Result<Options> {
             key_size_bytes: load.key_size,
             value_size: load.value_size,
             reads_ratio: load.reads,
+            fresh_ratio: 0.0,
+            lifetimes: Lifetimes::default(),
             seed: load.seed,
         },
         rate: args.rate,

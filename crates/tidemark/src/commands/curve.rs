@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// How the trace is written, where its name does not tell
     #[arg(long, value_name = "F")]
     format: Option<Format>,
-    /// What is evicted: lru, fifo, clock or s3fifo
+    /// What is evicted: lru, fifo, clock, s3fifo or approx-lru:SHARE
     #[arg(long, default_value_t, value_name = "P")]
     policy: Eviction,
     /// Follow every object, whatever memory that takes (about 100 bytes each)
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     });
     drop(lines);
     let report = report.map_err(|error| failure(&error))?;
-    draw(args, &name, &report)?;
+    draw(&Chart::new(&name, &report), args.svg.as_deref(), args.png.as_deref())?;
     if json {
         return Ok(print(&serde_json::to_string(&report)?)?);
     }
@@ -100,15 +100,16 @@ fn options(args: &Args) -> Options {
     }
 }
 
-fn draw(args: &Args, name: &str, report: &Report) -> anyhow::Result<()> {
-    if args.svg.is_none() && args.png.is_none() {
+/// Draws the chart into the files that are asked for.
+pub(super) fn draw(chart: &Chart<'_>, svg: Option<&Path>, png: Option<&Path>) -> anyhow::Result<()> {
+    if svg.is_none() && png.is_none() {
         return Ok(());
     }
-    let picture = Chart::new(name, report).picture();
-    if let Some(file) = &args.svg {
+    let picture = chart.picture();
+    if let Some(file) = svg {
         write(file, picture.svg().as_bytes())?;
     }
-    if let Some(file) = &args.png {
+    if let Some(file) = png {
         let png = curve::png(&picture).ok_or_else(|| Failure::failed("there is no memory to draw the PNG in"))?;
         write(file, &png)?;
     }

@@ -1,6 +1,7 @@
 //! `tidemark tenant create | show | list | set | remove | rotate`.
 
 mod settings;
+mod show;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
@@ -13,12 +14,14 @@ use tidemark_types::{Permissions, TenantName};
 
 use crate::client::{Body, Client, ClientArgs};
 use crate::failure::Failure;
-use crate::output::{Field, Form, columns, list, note, print};
+use crate::output::{note, print};
 use settings::SettingArgs;
+use show::ShowArgs;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   tidemark tenant create shop --cap 256MiB
+  tidemark tenant set shop --hit-ratio 0.9
   tidemark tenant set shop --cap 64MiB --policy clock
   tidemark tenant set shop --cap none
   tidemark tenant rotate shop, then, when every client has the new secret: tidemark tenant rotate shop --finish
@@ -27,12 +30,20 @@ Examples:
 const CREATE_EXAMPLES: &str = "\
 Examples:
   tidemark tenant create shop
-  tidemark tenant create shop --floor 64MiB --cap 1GiB --policy s3fifo
+  tidemark tenant create shop --hit-ratio 0.95 --cap 1GiB
+  tidemark tenant create shop --floor 64MiB --policy s3fifo
   tidemark tenant create shop --json";
-const SHOW_EXAMPLES: &str = "Examples:\n  tidemark tenant show shop\n  tidemark tenant show shop --json";
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  tidemark tenant show shop
+  tidemark tenant show shop --moves         when its memory changed, why, and what came of it
+  tidemark tenant show shop --curve         what more or less memory would change
+  tidemark tenant show shop --curve --svg curve.svg --png curve.png
+  tidemark tenant show shop --moves --json";
 const LIST_EXAMPLES: &str = "Examples:\n  tidemark tenant list\n  tidemark tenant list --json";
 const SET_EXAMPLES: &str = "\
 Examples:
+  tidemark tenant set shop --hit-ratio 0.9
   tidemark tenant set shop --cap 64MiB
   tidemark tenant set shop --floor none --policy fifo";
 const REMOVE_EXAMPLES: &str = "Examples:\n  tidemark tenant remove shop\n  tidemark tenant remove shop --yes";
@@ -43,40 +54,6 @@ Examples:
   tidemark tenant rotate shop --permissions read        a secret that can only read";
 
 const TENANTS: &str = "/api/v1/tenants";
-
-const COLUMNS: [Field; 9] = [
-    ("name", "/name", Form::Plain),
-    ("state", "/state", Form::Plain),
-    ("policy", "/policy", Form::Plain),
-    ("floor", "/goals/floor_bytes", Form::Bytes),
-    ("cap", "/goals/cap_bytes", Form::Bytes),
-    ("grant", "/grant_bytes", Form::Bytes),
-    ("used", "/usage_bytes", Form::Bytes),
-    ("items", "/items", Form::Plain),
-    ("hit ratio", "/hit_ratio", Form::Ratio),
-];
-
-const FIELDS: [Field; 19] = [
-    ("name", "/name", Form::Plain),
-    ("state", "/state", Form::Plain),
-    ("open on loopback", "/open", Form::Plain),
-    ("secret", "/secrets/0/created_at", Form::Plain),
-    ("  permissions", "/secrets/0/permissions", Form::Plain),
-    ("newer secret", "/secrets/1/created_at", Form::Plain),
-    ("  permissions", "/secrets/1/permissions", Form::Plain),
-    ("policy", "/policy", Form::Plain),
-    ("shards", "/shards", Form::Plain),
-    ("floor", "/goals/floor_bytes", Form::Bytes),
-    ("cap", "/goals/cap_bytes", Form::Bytes),
-    ("grant", "/grant_bytes", Form::Bytes),
-    ("used", "/usage_bytes", Form::Bytes),
-    ("items", "/items", Form::Plain),
-    ("gets", "/gets_total", Form::Plain),
-    ("hits", "/hits_total", Form::Plain),
-    ("sets", "/sets_total", Form::Plain),
-    ("hit ratio (10 s)", "/hit_ratio", Form::Ratio),
-    ("connections", "/connections", Form::Plain),
-];
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -101,6 +78,8 @@ enum Command {
     Show {
         /// The tenant
         name: TenantName,
+        #[command(flatten)]
+        what: ShowArgs,
     },
     /// Show all tenants
     #[command(before_help = LIST_EXAMPLES)]
@@ -143,14 +122,14 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
     let client = args.client.client(data)?;
     match &args.command {
         Command::Create { name, settings } => create(&client, name, settings, json),
-        Command::Show { name } => show(&client.get(&path(name))?, json),
-        Command::List => show_all(&client.get(TENANTS)?, json),
+        Command::Show { name, what } => what.run(&client, name.as_str(), &path(name), json),
+        Command::List => show::all(&client.get(TENANTS)?, json),
         Command::Set { name, settings } => {
             let body = settings.body()?;
             if body.json.is_empty() {
                 return Err(Failure::usage("nothing to set: see `tidemark tenant set --help`").into());
             }
-            show(&client.call(Method::PATCH, &path(name), Some(body))?, json)
+            show::one(&client.call(Method::PATCH, &path(name), Some(body))?, json)
         }
         Command::Remove { name, yes } => remove(&client, name, *yes),
         Command::Rotate {
@@ -164,28 +143,6 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
 /// A name holds nothing that a path would have to escape.
 fn path(name: &TenantName) -> String {
     format!("{TENANTS}/{name}")
-}
-
-fn show(tenant: &Value, json: bool) -> anyhow::Result<()> {
-    let text = if json {
-        tenant.to_string()
-    } else {
-        list(tenant, &FIELDS)
-    };
-    Ok(print(&text)?)
-}
-
-fn show_all(answer: &Value, json: bool) -> anyhow::Result<()> {
-    let tenants = answer
-        .get("tenants")
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
-    let text = if json {
-        answer.to_string()
-    } else {
-        columns(tenants, &COLUMNS)
-    };
-    Ok(print(&text)?)
 }
 
 fn create(client: &Client, name: &TenantName, settings: &SettingArgs, json: bool) -> anyhow::Result<()> {

@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use tidemark_control::MIN_POOL_BYTES;
-use tidemark_types::Size;
+use tidemark_control::{Idling, MAX_IDLE_AFTER, MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_POOL_BYTES};
+use tidemark_types::{Size, format_duration, parse_duration};
 
 use super::{Availability, OPTIONS, OptionError, OptionSpec, Written};
 
@@ -24,6 +25,7 @@ pub(crate) struct ServeOptions {
     pub(crate) data: PathBuf,
     pub(crate) workers: usize,
     pub(crate) pin: bool,
+    pub(crate) idling: Idling,
 }
 
 /// What the defaults and limits depend on.
@@ -59,6 +61,7 @@ impl ServeOptions {
                 )));
             }
         }
+        let default = Idling::default();
         let options = Self {
             memory_bytes: read(written, "memory", |text| memory(text, machine))?.unwrap_or_default(),
             memcached: read(written, "memcached", address)?.flatten(),
@@ -70,6 +73,10 @@ impl ServeOptions {
             },
             workers: read(written, "workers", workers)?.unwrap_or(machine.cores.clamp(1, MAX_WORKERS)),
             pin: read(written, "pin", switch)?.unwrap_or_default(),
+            idling: Idling {
+                first_grant_bytes: read(written, "first_grant", first_grant)?.unwrap_or(default.first_grant_bytes),
+                idle_after: read(written, "idle_after", idle_after)?.unwrap_or(default.idle_after),
+            },
         };
         options.check_addresses(written)?;
         Ok(options)
@@ -114,6 +121,8 @@ impl ServeOptions {
             "data" => self.data.display().to_string(),
             "workers" => self.workers.to_string(),
             "pin" => self.pin.to_string(),
+            "first_grant" => Size(self.idling.first_grant_bytes).to_string(),
+            "idle_after" => format_duration(self.idling.idle_after),
             _ => return None,
         })
     }
@@ -136,10 +145,37 @@ fn read<T>(written: &Written, key: &str, parse: impl Fn(&str) -> Result<T, Strin
         .map_err(|problem| OptionError(format!("{}: {problem}", place())))
 }
 
+fn size(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map(|Size(bytes)| bytes)
+        .map_err(|error: tidemark_types::UnitError| error.to_string())
+}
+
+fn first_grant(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if bytes < MIN_FIRST_GRANT_BYTES {
+        return Err(format!(
+            "too little: at least {} are needed",
+            Size(MIN_FIRST_GRANT_BYTES)
+        ));
+    }
+    Ok(bytes)
+}
+
+fn idle_after(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    if !(MIN_IDLE_AFTER..=MAX_IDLE_AFTER).contains(&time) {
+        return Err(format!(
+            "allowed are {} to {}",
+            format_duration(MIN_IDLE_AFTER),
+            format_duration(MAX_IDLE_AFTER)
+        ));
+    }
+    Ok(time)
+}
+
 fn memory(text: &str, machine: &Machine) -> Result<u64, String> {
-    let Size(bytes) = text
-        .parse()
-        .map_err(|error: tidemark_types::UnitError| error.to_string())?;
+    let bytes = size(text)?;
     if bytes < MIN_POOL_BYTES {
         return Err(format!("too little: at least {} are needed", Size(MIN_POOL_BYTES)));
     }

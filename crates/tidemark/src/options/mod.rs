@@ -57,7 +57,7 @@ const fn option(
 use Availability::{AtStart, Later, Live};
 
 /// Every option of `tidemark serve` that can also be in the file.
-pub(crate) const OPTIONS: [OptionSpec; 13] = [
+pub(crate) const OPTIONS: [OptionSpec; 15] = [
     option(
         "memory",
         "SIZE",
@@ -101,6 +101,20 @@ pub(crate) const OPTIONS: [OptionSpec; 13] = [
         "Threads that serve clients (one per core)",
     ),
     option("pin", "", Some("false"), AtStart, "Bind each worker to a core"),
+    option(
+        "first_grant",
+        "SIZE",
+        Some("20MiB"),
+        Live,
+        "Memory that a tenant may take at its first write, as far as it is free",
+    ),
+    option(
+        "idle_after",
+        "T",
+        Some("5m"),
+        Live,
+        "After this time without a get or a write, a tenant's memory goes to those that want it",
+    ),
     option("tls_cert", "FILE", None, Later, ""),
     option("tls_key", "FILE", None, Later, ""),
     option("tls_ca", "FILE", None, Later, ""),

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
+use tidemark_control::Idling;
 use tidemark_types::{GIB, MIB};
 
 use super::*;
@@ -49,6 +51,10 @@ fn nothing_configured_is_the_documented_default() {
         data: "/home/user/.local/share/tidemark".into(),
         workers: 4,
         pin: false,
+        idling: Idling {
+            first_grant_bytes: 20 * MIB,
+            idle_after: Duration::from_secs(300),
+        },
     };
     assert_eq!(options, expected);
 }
@@ -75,8 +81,8 @@ fn flags_win_over_the_environment_over_the_file_over_defaults() {
 
 #[test]
 fn every_option_can_come_from_every_source() {
-    let file =
-        "memory = 33554432\nmemcached = 'off'\nredis = '[::1]:0'\nadmin = 'off'\ndata = '/d'\nworkers = 3\npin = true";
+    let file = "memory = 33554432\nmemcached = 'off'\nredis = '[::1]:0'\nadmin = 'off'\ndata = '/d'\nworkers = 3\npin = true\n\
+                first_grant = '5MiB'\nidle_after = '1h'";
     let values = [
         ("memory", "32MiB"),
         ("memcached", "off"),
@@ -84,6 +90,8 @@ fn every_option_can_come_from_every_source() {
         ("admin", "off"),
         ("data", "/d"),
         ("workers", "3"),
+        ("first_grant", "5MiB"),
+        ("idle_after", "1h"),
     ];
     let names: Vec<String> = OPTIONS.iter().map(OptionSpec::variable).collect();
     let mut variables: Vec<(&str, &str)> = values
@@ -110,6 +118,10 @@ fn every_option_can_come_from_every_source() {
         data: "/d".into(),
         workers: 3,
         pin: true,
+        idling: Idling {
+            first_grant_bytes: 5 * MIB,
+            idle_after: Duration::from_secs(3600),
+        },
     };
     assert_eq!(load(Some(file), &[], &[]).unwrap().1, expected);
     assert_eq!(load(None, &variables, &[]).unwrap().1, expected);
@@ -150,6 +162,30 @@ fn what_is_wrong_is_named_with_its_place() {
             vec!["--redis 127.0.0.1:11211", "--memcached has the same"],
         ),
         (None, None, Some(("workers", "0")), vec!["--workers 0", "1 to 256"]),
+        (
+            None,
+            None,
+            Some(("first_grant", "64KiB")),
+            vec!["--first-grant 64KiB", "at least 1MiB"],
+        ),
+        (
+            Some("first_grant = 'some'"),
+            None,
+            None,
+            vec!["first_grant = some in ", "64MiB"],
+        ),
+        (
+            None,
+            Some(("TIDEMARK_IDLE_AFTER", "500ms")),
+            None,
+            vec!["TIDEMARK_IDLE_AFTER=500ms", "1s to 8760h"],
+        ),
+        (
+            None,
+            None,
+            Some(("idle_after", "soon")),
+            vec!["--idle-after soon", "700us"],
+        ),
         (None, None, Some(("data", "")), vec!["--data", "folder"]),
         (
             None,
@@ -274,12 +310,14 @@ fn the_data_folder_follows_the_xdg_specification() {
 #[test]
 fn changes_are_listed_with_whether_they_act_at_once() {
     let before = load(None, &[], &[]).unwrap().1;
-    let after = load(None, &[], &[("memory", "2GiB"), ("workers", "2")]).unwrap().1;
+    let after = load(None, &[], &[("memory", "2GiB"), ("workers", "2"), ("idle_after", "1m")])
+        .unwrap()
+        .1;
     let changes: Vec<_> = after
         .changes(&before)
         .iter()
         .map(|option| (option.key, option.availability))
         .collect();
-    assert_eq!(changes, [("memory", Live), ("workers", AtStart)]);
+    assert_eq!(changes, [("memory", Live), ("workers", AtStart), ("idle_after", Live)]);
     assert!(before.changes(&before).is_empty());
 }

@@ -1,5 +1,7 @@
 //! Commands on a running server, and the loads that are put on it.
 
+use std::io::Write as _;
+
 use super::*;
 
 #[test]
@@ -21,7 +23,7 @@ fn a_tenant_s_life_on_the_command_line() {
     let list = stdout(&server.run(&["tenant", "list"]));
     let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0][..4], ["NAME", "STATE", "POLICY", "FLOOR"]);
-    assert_eq!(lines[1][..3], ["default", "idle", "s3fifo"]);
+    assert_eq!(lines[1][..3], ["default", "idle", "adaptive"]);
     assert_eq!(lines[2][..6], ["shop", "idle", "clock", "-", "16.0", "MiB"]);
 
     let set = server.json(&["tenant", "set", "shop", "--cap", "none", "--floor", "2MiB"]);
@@ -66,6 +68,94 @@ fn a_tenant_s_life_on_the_command_line() {
 }
 
 #[test]
+fn a_goal_is_set_and_what_became_of_the_memory_is_shown() {
+    let server = Server::start(&["--first-grant", "2MiB"]);
+    let set = server.json(&["tenant", "set", "default", "--hit-ratio", "0.9", "--policy", "genie"]);
+    assert_eq!(
+        (&set["goals"]["hit_ratio"], &set["policy"], &set["policy_in_force"]),
+        (&0.9.into(), &"genie".into(), &"fifo".into())
+    );
+    let shown = stdout(&server.run(&["tenant", "show", "default"]));
+    for line in [
+        "policy            genie",
+        "  in force        fifo",
+        "goal              90.00 %",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    assert_eq!(
+        server.json(&["tenant", "show", "default", "--moves"]),
+        serde_json::json!([])
+    );
+    let memcached = server.json(&["server", "show"])["memcached"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let mut client = std::net::TcpStream::connect(memcached).unwrap();
+    client.write_all(b"set k 0 0 1\r\nv\r\n").unwrap();
+    client.read_exact(&mut [0; 8]).unwrap();
+    let begun = std::time::Instant::now();
+    let moves = loop {
+        let moves = server.json(&["tenant", "show", "default", "--moves"]);
+        if moves
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|change| change["reason"] == "join")
+        {
+            break moves;
+        }
+        assert!(begun.elapsed().as_secs() < 10, "{moves}");
+    };
+    let first = moves.as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&first["from_bytes"], &first["to_bytes"]),
+        (&0.into(), &(2 << 20).into())
+    );
+    let table = stdout(&server.run(&["tenant", "show", "default", "--moves"]));
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["AT", "FROM", "TO", "REASON", "PREDICTED", "MEASURED"]);
+    let last = lines.last().unwrap();
+    assert_eq!(last[1..6], ["0", "B", "2.0", "MiB", "join"], "{table}");
+
+    let curve = server.json(&["tenant", "show", "default", "--curve"]);
+    assert!(
+        curve["points"].is_array() && curve["now_bytes"].as_u64() > Some(0),
+        "{curve}"
+    );
+    let output = server.run(&["tenant", "show", "default", "--curve"]);
+    assert!(stdout(&output).starts_with("BYTES"), "{}", stdout(&output));
+    assert!(stderr(&output).contains("standard error"), "{}", stderr(&output));
+    let lonely = server.run(&["tenant", "show", "default", "--svg", "x.svg"]);
+    assert_eq!(lonely.status.code(), Some(USAGE), "{}", stderr(&lonely));
+    let both = server.run(&["tenant", "show", "default", "--curve", "--moves"]);
+    assert_eq!(both.status.code(), Some(USAGE));
+    let (_, log, _) = server.stop();
+    let told = log.lines().find(|line| line.contains("grant moved")).unwrap();
+    for part in ["\"tenant\":\"default\"", "\"reason\":\"join\"", "\"to_bytes\":2097152"] {
+        assert!(told.contains(part), "{told}");
+    }
+}
+
+#[test]
+fn how_tenants_come_and_go_follows_a_reload() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.toml");
+    std::fs::write(&file, "idle_after = '2m'").unwrap();
+    let mut server = Server::start(&["--config", file.to_str().unwrap()]);
+    for (text, expected) in [
+        ("idle_after = '0s'", "idle_after = 0s in "),
+        ("idle_after = '1h'\nfirst_grant = '4MiB'", "\"option\":\"first_grant\""),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        server.signal(Signal::HUP);
+        server.wait_for_log(expected);
+    }
+    server.wait_for_log("\"option\":\"idle_after\"");
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
 fn exit_codes_tell_kinds_of_failures_apart() {
     let server = Server::start(&[]);
     let data = server.data();
@@ -106,9 +196,34 @@ fn exit_codes_tell_kinds_of_failures_apart() {
             vec!["--policy lru: `lru`", "fifo, clock, s3fifo"],
         ),
         (
-            vec!["tenant", "set", "shop", "--hit-ratio", "0.9"],
+            vec!["tenant", "set", "shop", "--hit-ratio", "0"],
             USAGE,
-            vec!["--hit-ratio 0.9: not available in this version"],
+            vec!["--hit-ratio 0: `0` is not a hit ratio", "0.001 to 0.9999"],
+        ),
+        (
+            vec!["tenant", "set", "shop", "--hit-ratio", "1.5"],
+            USAGE,
+            vec!["--hit-ratio 1.5: ", "0.001 to 0.9999"],
+        ),
+        (
+            vec!["tenant", "create", "x", "--hit-ratio", "ninety"],
+            USAGE,
+            vec!["--hit-ratio ninety: ", "0.001 to 0.9999"],
+        ),
+        (
+            vec!["tenant", "set", "shop", "--latency", "5ms"],
+            USAGE,
+            vec!["--latency 5ms: not available in this version"],
+        ),
+        (
+            vec!["tenant", "show", "nobody", "--moves"],
+            NOT_FOUND,
+            vec!["no tenant `nobody`"],
+        ),
+        (
+            vec!["tenant", "show", "nobody", "--curve"],
+            NOT_FOUND,
+            vec!["no tenant `nobody`"],
         ),
         (vec!["tenant", "set", "shop"], USAGE, vec!["nothing to set"]),
         (vec!["server", "set"], USAGE, vec!["nothing to set"]),

@@ -29,7 +29,7 @@ fn curves_are_tables_json_and_pictures() {
 
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (svg, png) = (file("c.svg"), file("c.png"));
-    for policy in ["fifo", "clock", "s3fifo"] {
+    for policy in ["fifo", "clock", "s3fifo", "approx-lru:0.5"] {
         let json = run(&[
             "curve",
             &trace,
@@ -86,7 +86,7 @@ fn what_curve_can_not_do_is_told() {
         &["/nowhere/at.svg"],
     );
     for (arguments, parts) in [
-        (&["--policy", "arc"][..], ["`arc`", "s3fifo"]),
+        (&["--policy", "arc"][..], ["`arc`", "approx-lru:0.5"]),
         (&["--exact", "--samples", "5"], ["--exact", "--samples"]),
         (&["--sizes", "ten"], ["`ten`", "64MiB"]),
     ] {

@@ -199,8 +199,11 @@ fn judgement(targets: &[Target]) -> String {
     let mut text = format!("{met} of {} targets met", targets.len());
     for target in targets.iter().filter(|target| !target.met) {
         text.push_str(&format!(
-            "\nmissed: {}: {:.3}, at most {}",
-            target.name, target.value, target.limit
+            "\nmissed: {}: {:.3}, {} {}",
+            target.name,
+            target.value,
+            target.bound.words(),
+            target.limit
         ));
     }
     text

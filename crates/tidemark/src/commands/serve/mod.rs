@@ -130,6 +130,7 @@ impl Running {
             pool_bytes: options.memory_bytes,
             pool_limit_bytes: machine.memory_bytes,
             workers: options.workers,
+            idling: options.idling,
             listeners,
         };
         let control = Control::start(mailbox, state, server.data_plane(), clock, config)?;
@@ -224,8 +225,13 @@ fn reload(
     for option in wanted.changes(before) {
         let (from, to) = (before.text(option.key), wanted.text(option.key));
         if option.availability == Availability::Live {
-            handle.configure_pool(wanted.memory_bytes).wait()?;
-            in_force.memory_bytes = wanted.memory_bytes;
+            if option.key == "memory" {
+                handle.configure_pool(wanted.memory_bytes).wait()?;
+                in_force.memory_bytes = wanted.memory_bytes;
+            } else {
+                handle.configure_idling(wanted.idling).wait()?;
+                in_force.idling = wanted.idling;
+            }
             tracing::info!(option = option.key, from, to, "reloaded");
         } else {
             tracing::warn!(

@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgMatches, Command};
 use serde_json::{Map, Value, json};
-use tidemark_types::Size;
+use tidemark_types::{HitRatio, Size};
 
 use crate::client::Body;
 use crate::failure::Failure;
@@ -19,7 +19,9 @@ struct SettingFlag {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// A size, at this place in the body.
-    Goal(&'static str),
+    Size(&'static str),
+    /// A hit ratio, at this place in the body.
+    Ratio(&'static str),
     /// The policy's name.
     Policy,
     /// In a later version. It is known, so that whoever writes it is told.
@@ -37,24 +39,29 @@ const fn flag(name: &'static str, value_name: &'static str, kind: Kind, help: &'
 
 const FLAGS: [SettingFlag; 14] = [
     flag(
+        "hit-ratio",
+        "R",
+        Kind::Ratio("goals.hit_ratio"),
+        "The share of gets that shall find their key, such as 0.9, with the least memory that does it",
+    ),
+    flag(
         "floor",
         "SIZE",
-        Kind::Goal("goals.floor_bytes"),
+        Kind::Size("goals.floor_bytes"),
         "Memory that is guaranteed while the tenant needs it",
     ),
     flag(
         "cap",
         "SIZE",
-        Kind::Goal("goals.cap_bytes"),
+        Kind::Size("goals.cap_bytes"),
         "Memory that is never exceeded, at least 1MiB",
     ),
     flag(
         "policy",
-        "NAME",
+        "NAME[:PARAM]",
         Kind::Policy,
-        "Which items go when memory is short: fifo, clock or s3fifo [default: s3fifo]",
+        "Which items go when memory is short: adaptive, genie, fifo, clock, s3fifo or approx-lru:SHARE [default: adaptive]",
     ),
-    flag("hit-ratio", "R", Kind::Later, ""),
     flag("latency", "T", Kind::Later, ""),
     flag("miss-cost", "T", Kind::Later, ""),
     flag("priority", "N", Kind::Later, ""),
@@ -80,14 +87,13 @@ impl SettingArgs {
             let wrong = |problem: String| Failure::usage(format!("{place}: {problem}"));
             match flag.kind {
                 Kind::Later => return Err(wrong("not available in this version".into())),
-                Kind::Goal(path) => {
-                    let value = match text.as_str() {
-                        "none" => Value::Null,
-                        size => size
-                            .parse()
-                            .map(|Size(bytes)| json!(bytes))
-                            .map_err(|error| wrong(error.to_string()))?,
+                Kind::Size(path) | Kind::Ratio(path) => {
+                    let parsed = match (text.as_str(), flag.kind) {
+                        ("none", _) => Ok(Value::Null),
+                        (ratio, Kind::Ratio(_)) => ratio_value(ratio),
+                        (size, _) => size_value(size),
                     };
+                    let value = parsed.map_err(wrong)?;
                     let field = path.strip_prefix("goals.").unwrap_or(path);
                     goals.insert(field.into(), value);
                     body.places.push((path, place));
@@ -104,6 +110,16 @@ impl SettingArgs {
         }
         Ok(body)
     }
+}
+
+fn size_value(text: &str) -> Result<Value, String> {
+    let size: Result<Size, _> = text.parse();
+    size.map(|Size(bytes)| json!(bytes)).map_err(|error| error.to_string())
+}
+
+fn ratio_value(text: &str) -> Result<Value, String> {
+    let ratio: Result<HitRatio, _> = text.parse();
+    ratio.map(|ratio| json!(ratio.get())).map_err(|error| error.to_string())
 }
 
 impl clap::Args for SettingArgs {
@@ -160,6 +176,8 @@ mod tests {
                 vec![("floor", "0"), ("cap", "none")],
                 json!({"goals": {"floor_bytes": 0, "cap_bytes": null}}),
             ),
+            (vec![("hit-ratio", "0.9")], json!({"goals": {"hit_ratio": 0.9}})),
+            (vec![("hit-ratio", "none")], json!({"goals": {"hit_ratio": null}})),
             (vec![("policy", "clock")], json!({"policy": "clock"})),
             (vec![("policy", "none")], json!({"policy": null})),
         ] {
@@ -169,13 +187,16 @@ mod tests {
 
     #[test]
     fn wrong_and_later_flags_are_named() {
-        assert!(
-            args(&[("cap", "much")])
-                .body()
-                .unwrap_err()
-                .to_string()
-                .starts_with("--cap much: ")
-        );
+        for (flag, text, part) in [
+            ("cap", "much", "64MiB"),
+            ("hit-ratio", "0", "0.001 to 0.9999"),
+            ("hit-ratio", "1.5", "0.001 to 0.9999"),
+            ("hit-ratio", "ninety", "0.001 to 0.9999"),
+        ] {
+            let error = args(&[(flag, text)]).body().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("--{flag} {text}: ")), "{error}");
+            assert!(error.contains(part), "{error}");
+        }
         for flag in FLAGS.iter().filter(|flag| matches!(flag.kind, Kind::Later)) {
             let error = args(&[(flag.name, "1")]).body().unwrap_err().to_string();
             assert_eq!(error, format!("--{} 1: not available in this version", flag.name));

@@ -10,6 +10,8 @@
 //! weigh nothing, a key written again weighs its new bytes. Two things no distance can tell: the room that a delete
 //! leaves in a cache smaller than the distance, and that an object larger than the whole cache passes it by.
 
+mod live;
+
 use std::collections::BinaryHeap;
 
 use crate::curve::{Curve, Point};
@@ -17,6 +19,8 @@ use crate::histogram::Histogram;
 use crate::sample::{GROUPS, Seed, Threshold, group, standard_error};
 use crate::skew::Skew;
 use crate::stack::{KEYS_MAX, NEVER, Stack};
+
+pub use live::Held;
 
 /// How much is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,8 @@ pub struct Profile {
     /// Hashes and keys of the sample, the largest hash first, from when it was first full; of a key that went, until it
     /// is met.
     by_hash: BinaryHeap<(u64, u64)>,
-    gets: u64,
+    /// A whole number of any profile that was never made to fade.
+    gets: f64,
     /// The gets that the sampled ones stand for, of each group.
     sampled_gets: [f64; GROUPS],
     largest_bytes: u64,
@@ -63,7 +68,7 @@ impl Profile {
             keys_max: sampling.keys.clamp(1, KEYS_MAX),
             threshold: Threshold::ALL,
             by_hash: BinaryHeap::new(),
-            gets: 0,
+            gets: 0.0,
             sampled_gets: [0.0; GROUPS],
             largest_bytes: 0,
         }
@@ -72,7 +77,7 @@ impl Profile {
     /// A key was asked for. What was not there is known from its next write on.
     #[inline]
     pub fn get(&mut self, key: u64, now_ms: u64) {
-        self.gets += 1;
+        self.gets += 1.0;
         let hash = self.seed.hash(key);
         if self.threshold.takes(hash) {
             self.sampled_get(key, hash, now_ms);
@@ -109,7 +114,7 @@ impl Profile {
     /// A look-aside client's request of a trace: a get, and a write of what was missed or has another size.
     #[inline]
     pub fn request(&mut self, key: u64, bytes: u64) {
-        self.gets += 1;
+        self.gets += 1.0;
         self.largest_bytes = self.largest_bytes.max(bytes);
         let hash = self.seed.hash(key);
         if !self.threshold.takes(hash) {
@@ -143,12 +148,24 @@ impl Profile {
         if self.threshold.is_all() && !is_full {
             return;
         }
-        // The heap is made when it is first needed, and again when most of it are keys that went.
-        if self.by_hash.is_empty() || self.by_hash.len() > 2 * self.keys_max {
+        // Most of a heap this long are keys that went.
+        if self.by_hash.len() > 2 * self.keys_max {
+            self.by_hash.clear();
+        } else if !self.by_hash.is_empty() {
+            self.by_hash.push((hash, key));
+        }
+        self.shed();
+    }
+
+    /// Lets keys of the largest hashes go until there are not too many.
+    fn shed(&mut self) {
+        if self.stack.len() <= self.keys_max {
+            return;
+        }
+        // The heap is made when it is first needed.
+        if self.by_hash.is_empty() {
             let seed = self.seed;
             self.by_hash = self.stack.keys().map(|key| (seed.hash(key), key)).collect();
-        } else {
-            self.by_hash.push((hash, key));
         }
         while self.stack.len() > self.keys_max {
             let Some((largest, key)) = self.by_hash.pop() else {
@@ -162,7 +179,7 @@ impl Profile {
 
     /// Gets seen, sampled or not.
     pub fn gets(&self) -> u64 {
-        self.gets
+        self.gets.round() as u64
     }
 
     /// The part of the keys that is sampled now.
@@ -200,10 +217,10 @@ impl Profile {
 
     /// The curve of an LRU cache.
     pub fn curve(&self) -> Curve {
-        if self.gets == 0 {
+        if self.gets <= 0.0 {
             return Curve::through([]);
         }
-        let gets = self.gets as f64;
+        let gets = self.gets;
         let all: f64 = self.sampled_gets.iter().sum();
         let raw = Curve::through(self.histogram.steps().iter().map(|step| {
             let mut misses = [0.0; GROUPS];
@@ -219,21 +236,18 @@ impl Profile {
         if self.threshold.is_all() {
             return raw;
         }
-        Curve::through(
-            raw.points()
-                .iter()
-                .map(|point| self.with_error_of_distances(&raw, *point)),
-        )
+        let squares: f64 = self.stack.sizes().map(|bytes| (bytes as f64).powi(2)).sum();
+        let mean_square = squares / (self.stack.bytes() as f64).max(1.0);
+        let points = raw.points().iter();
+        Curve::through(points.map(|point| self.with_error_of_distances(&raw, *point, mean_square)))
     }
 
     /// Adds to a point's error that of the distances: a size is a sum over a sample, too, and the less of it the less
     /// certain.
-    fn with_error_of_distances(&self, raw: &Curve, point: Point) -> Point {
+    fn with_error_of_distances(&self, raw: &Curve, point: Point, mean_square: f64) -> Point {
         let ratio = self.threshold.ratio();
-        let squares: f64 = self.stack.sizes().map(|bytes| (bytes as f64).powi(2)).sum();
         let sampled_bytes = point.bytes as f64 * ratio;
         // The variance of a sum of sampled sizes over its square, where the sum is `sampled_bytes`.
-        let mean_square = squares / (self.stack.bytes() as f64).max(1.0);
         let relative = (mean_square * (1.0 - ratio) / sampled_bytes.max(1.0)).sqrt().min(1.0);
         let at = |factor: f64| raw.at((point.bytes as f64 * factor) as u64).miss_ratio;
         let of_distances = (at(1.0 - relative) - at(1.0 + relative)) / 2.0;

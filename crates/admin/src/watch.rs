@@ -1,0 +1,81 @@
+//! Says in the log when the control plane stands still, and when it plans again.
+//!
+//! The admin thread looks, because the control thread can not say of itself that it hangs. Each turn is said once.
+
+use std::time::Duration;
+
+use tidemark_control::{ControlHandle, Readiness};
+use tokio::sync::watch;
+
+/// A third of what makes a control plane stale at the least. A look reads two numbers.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks after the control plane until the server stops.
+pub(crate) async fn watch(control: ControlHandle, mut stopped: watch::Receiver<()>) {
+    let mut state = State::default();
+    loop {
+        // The sender is only ever dropped: `changed` returns when it is.
+        tokio::select! {
+            _ = stopped.changed() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        let readiness = control.readiness();
+        match state.turn(&readiness) {
+            Some(Turn::Stale) => tracing::error!(
+                age_seconds = readiness.age_seconds,
+                "the control plane stands still: the data plane serves on its last plan"
+            ),
+            Some(Turn::Back) => tracing::info!("the control plane plans again"),
+            None => {}
+        }
+    }
+}
+
+/// What was seen last.
+#[derive(Debug, Default)]
+struct State {
+    is_stale: bool,
+}
+
+/// What is to be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Stale,
+    Back,
+}
+
+impl State {
+    fn turn(&mut self, readiness: &Readiness) -> Option<Turn> {
+        let was_stale = std::mem::replace(&mut self.is_stale, readiness.control == "stale");
+        match (was_stale, self.is_stale) {
+            (false, true) => Some(Turn::Stale),
+            (true, false) => Some(Turn::Back),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_turn_is_said_once() {
+        let mut state = State::default();
+        for (control, said) in [
+            ("ok", None),
+            ("stale", Some(Turn::Stale)),
+            ("stale", None),
+            ("ok", Some(Turn::Back)),
+            ("ok", None),
+            ("stale", Some(Turn::Stale)),
+        ] {
+            let readiness = Readiness {
+                ready: true,
+                control,
+                age_seconds: 0,
+            };
+            assert_eq!(state.turn(&readiness), said);
+        }
+    }
+}

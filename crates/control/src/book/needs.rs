@@ -1,0 +1,320 @@
+//! What tenants' own loads ask for: sizes for goals, policies, and what is sampled to know both.
+//!
+//! Invariants: all estimators together take at most [`POOL_SHARE`] of the pool, and all records that the data plane makes
+//! for them at most [`RECORDS_PER_GET`] of the gets. Tenants that do not fit are not sampled; those with goals come first.
+
+use tidemark_types::{SamplingThreshold, TenantId, TenantSnapshot, UnixMs};
+
+use super::{Book, Tenant};
+use crate::elastic::{Elastic, Held, Holding, demand_bytes};
+use crate::estimator::{self, keys_within};
+use crate::goal::{CurveReport, GoalReport, GoalState};
+use crate::grant::{GoalNeed, grantable_bytes};
+
+/// The part of the pool that all estimators together may take: a hundredth (design, 5.1).
+const POOL_SHARE: u64 = 100;
+/// A record costs about as much as a get does at deep pipelines, all in all: so many make half a percent of it, or less
+/// (design, 5.1).
+const RECORDS_PER_GET: f64 = 0.005;
+/// Where there are few gets, so many records a second cost nobody anything.
+const RECORDS_MIN: f64 = 1_000.0;
+/// With more, the control thread would not keep up beside busy workers.
+const RECORDS_MAX: f64 = 20_000.0;
+/// Points of a curve that are shown: the eye sees no more, and an answer stays small.
+const POINTS_SHOWN: usize = 128;
+
+/// What a tenant is estimated by.
+#[derive(Debug, Default)]
+pub(super) struct Needs {
+    elastic: Option<Box<Elastic>>,
+    /// Whether there was no room for an estimator.
+    is_left_out: bool,
+}
+
+impl Needs {
+    /// What the data plane is to sample. Of a tenant that nothing is known of yet everything, so that nothing of its
+    /// beginning is missed.
+    pub(super) fn sampling(&self) -> SamplingThreshold {
+        match &self.elastic {
+            Some(elastic) => elastic.estimator().asked(),
+            None if self.is_left_out => SamplingThreshold::OFF,
+            None => SamplingThreshold::ALL,
+        }
+    }
+}
+
+impl Book {
+    /// Takes what was sampled of a tenant.
+    pub(super) fn observe_samples(&mut self, now: UnixMs, report: &TenantSnapshot) {
+        if report.samples.threshold == SamplingThreshold::OFF {
+            return;
+        }
+        if !self.estimated.contains(&report.id) && !self.admit(now, report.id) {
+            return;
+        }
+        if let Some(elastic) = self.elastic(report.id) {
+            elastic.observe(now, report);
+        }
+    }
+
+    /// Gives a tenant an estimator, if there is room for one.
+    fn admit(&mut self, now: UnixMs, id: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get(&id) else {
+            return false;
+        };
+        let has_goal = tenant.record.settings.hit_ratio.is_some();
+        if self.estimated.len() >= self.estimators_max() {
+            let without_goal = |id: &&TenantId| {
+                let tenant = self.tenants.get(id);
+                tenant.is_none_or(|tenant| tenant.record.settings.hit_ratio.is_none())
+            };
+            let yields = self.estimated.iter().find(without_goal).copied();
+            match yields.filter(|_| has_goal) {
+                Some(other) => self.leave_out(other),
+                None => {
+                    self.leave_out(id);
+                    return false;
+                }
+            }
+        }
+        self.estimated.insert(id);
+        let keys = self.keys_each();
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            tenant.needs = Needs {
+                elastic: Some(Box::new(Elastic::new(keys, now))),
+                is_left_out: false,
+            };
+        }
+        true
+    }
+
+    fn leave_out(&mut self, id: TenantId) {
+        self.estimated.remove(&id);
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            tenant.needs = Needs {
+                elastic: None,
+                is_left_out: true,
+            };
+            self.changed.insert(id);
+        }
+    }
+
+    /// Forgets what was estimated of a tenant that holds nothing any more.
+    pub(super) fn stop_estimating(&mut self, id: TenantId) {
+        self.estimated.remove(&id);
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            tenant.needs = Needs::default();
+        }
+    }
+
+    fn estimators_max(&self) -> usize {
+        usize::try_from(self.pool_bytes / POOL_SHARE / estimator::LEAST_BYTES).unwrap_or(usize::MAX)
+    }
+
+    /// Keys that each estimator may follow.
+    fn keys_each(&self) -> usize {
+        let each = self.pool_bytes / POOL_SHARE / (self.estimated.len() as u64).max(1);
+        keys_within(each).unwrap_or(estimator::KEYS_MIN)
+    }
+
+    fn elastic(&mut self, id: TenantId) -> Option<&mut Elastic> {
+        self.tenants.get_mut(&id)?.needs.elastic.as_deref_mut()
+    }
+
+    /// Keeps what is sampled within its bounds.
+    pub(super) fn govern_sampling(&mut self, now: UnixMs) {
+        self.readmit();
+        let keys = self.keys_each();
+        let (mut rates, mut gets_per_second) = (Vec::with_capacity(self.estimated.len()), 0.0);
+        for id in &self.estimated {
+            let elastic = self.tenants.get(id).and_then(|tenant| tenant.needs.elastic.as_deref());
+            if let Some(elastic) = elastic {
+                rates.push(elastic.estimator().records_per_second(now));
+                gets_per_second += elastic.estimator().gets_per_second(now);
+            }
+        }
+        let allowed = (gets_per_second * RECORDS_PER_GET).clamp(RECORDS_MIN, RECORDS_MAX);
+        let most = level(allowed, rates);
+        let pool_bytes = self.pool_bytes;
+        for id in self.estimated.clone() {
+            let Some(tenant) = self.tenants.get_mut(&id) else {
+                continue;
+            };
+            let most_bytes = tenant.record.settings.cap_bytes.unwrap_or(u64::MAX).min(pool_bytes);
+            let Some(elastic) = tenant.needs.elastic.as_deref_mut() else {
+                continue;
+            };
+            if elastic.estimator_mut().keep_within(now, keys, most, most_bytes) {
+                self.changed.insert(id);
+            }
+        }
+    }
+
+    /// Lets tenants that were left out back in where there is room again.
+    fn readmit(&mut self) {
+        let room = self.estimators_max().saturating_sub(self.estimated.len());
+        if room == 0 {
+            return;
+        }
+        let is_left_out = |id: &&TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.needs.is_left_out);
+        let back: Vec<TenantId> = self.holders.iter().filter(is_left_out).take(room).copied().collect();
+        for id in back {
+            if let Some(tenant) = self.tenants.get_mut(&id) {
+                tenant.needs.is_left_out = false;
+                self.changed.insert(id);
+            }
+        }
+    }
+
+    /// What a tenant's goal needs, if it has one; and adopts the policy that its load asks for.
+    pub(super) fn need(&mut self, id: TenantId, now: UnixMs) -> Option<GoalNeed> {
+        let available_bytes = grantable_bytes(self.pool_bytes);
+        let tenant = self.tenants.get_mut(&id)?;
+        if tenant.follow_policy(now) {
+            self.changed.insert(id);
+        }
+        tenant.need(now, available_bytes)
+    }
+}
+
+impl Tenant {
+    /// Whether another policy is in force from now on.
+    fn follow_policy(&mut self, now: UnixMs) -> bool {
+        let choice = self.record.settings.policy.unwrap_or_default();
+        let (Some(elastic), Some(seen)) = (self.needs.elastic.as_deref_mut(), self.seen.as_deref()) else {
+            return false;
+        };
+        let held = Held {
+            usage_bytes: seen.usage_bytes,
+            items: seen.items,
+        };
+        let policy = elastic.policy(now, choice, self.policy, held);
+        std::mem::replace(&mut self.policy, policy) != policy
+    }
+
+    fn need(&mut self, now: UnixMs, available_bytes: u64) -> Option<GoalNeed> {
+        let elastic = self.needs.elastic.as_deref_mut()?;
+        let seen = self.seen.as_deref()?;
+        let Some(hit_ratio) = self.record.settings.hit_ratio else {
+            elastic.drop_goal();
+            return None;
+        };
+        if self.grant_bytes == 0 {
+            return None;
+        }
+        let wanted = elastic.wants(
+            now,
+            hit_ratio,
+            self.record.remembered_grant_bytes.unwrap_or(0),
+            Holding {
+                gets: seen.counters.gets,
+                hits: seen.counters.hits,
+                usage_bytes: seen.usage_bytes,
+                grant_bytes: self.grant_bytes,
+                most_bytes: available_bytes.min(self.record.settings.cap_bytes.unwrap_or(u64::MAX)),
+            },
+        );
+        self.predicted = wanted.predicted;
+        Some(GoalNeed {
+            bytes: wanted.bytes,
+            claims: wanted.claims,
+        })
+    }
+
+    /// How the tenant stands to its goal, and what it could make use of.
+    pub(crate) fn goal(&self) -> GoalReport {
+        let has_goal = self.record.settings.hit_ratio.is_some();
+        let elastic = self.needs.elastic.as_deref();
+        let demand_bytes = elastic.and_then(|elastic| {
+            let estimator = elastic.estimator();
+            demand_bytes(&estimator.curve(), estimator.overhead())
+        });
+        let progress = elastic.and_then(Elastic::progress).filter(|_| has_goal);
+        let Some(progress) = progress else {
+            let state = if has_goal {
+                GoalState::Converging
+            } else {
+                GoalState::None
+            };
+            return GoalReport {
+                state,
+                demand_bytes,
+                ..GoalReport::default()
+            };
+        };
+        let goal = self
+            .record
+            .settings
+            .hit_ratio
+            .map_or(0.0, tidemark_types::HitRatio::get);
+        let state = GoalState::from(progress.state);
+        // What can not be reached is missed by the best that can, everything else by what was measured.
+        let reached = match state {
+            GoalState::Infeasible => progress.best.or(progress.measured),
+            _ => progress.measured,
+        };
+        let shortfall = reached.map(|reached| (goal - reached).max(0.0));
+        GoalReport {
+            state,
+            shortfall_ratio: shortfall.filter(|_| state != GoalState::Met),
+            best_hit_ratio: progress.best,
+            demand_bytes,
+            goal_bytes: progress.bytes,
+        }
+    }
+
+    /// The tenant's curve as it is known; `None` while nothing is.
+    pub(crate) fn curve(&self, now: UnixMs) -> Option<CurveReport> {
+        let estimator = self.needs.elastic.as_deref()?.estimator();
+        let curve = estimator.curve();
+        let overhead = estimator.overhead();
+        let points = curve.points();
+        if points.len() < 2 {
+            return None;
+        }
+        let every = points.len().div_ceil(POINTS_SHOWN);
+        let shown = points.iter().rev().step_by(every).rev();
+        Some(CurveReport {
+            requests: estimator.curve_gets(),
+            points: shown
+                .map(|point| ((point.bytes as f64 * overhead) as u64, point.miss_ratio))
+                .collect(),
+            policy: self.policy,
+            age: now.since(estimator.since()),
+            standard_error: points.iter().map(|point| point.standard_error).fold(0.0, f64::max),
+        })
+    }
+}
+
+/// The height up to which these may reach so that together they are at most `allowed`.
+fn level(allowed: f64, mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    let (mut rest, mut count) = (allowed, rates.len() as f64);
+    for rate in rates {
+        if rate * count >= rest {
+            return rest / count;
+        }
+        rest -= rate;
+        count -= 1.0;
+    }
+    // All together are below: each may take what is left.
+    f64::INFINITY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_above_the_level_share_what_the_others_leave() {
+        for (allowed, rates, expected) in [
+            (100.0, vec![], f64::INFINITY),
+            (100.0, vec![10.0, 20.0], f64::INFINITY),
+            (100.0, vec![500.0], 100.0),
+            (100.0, vec![500.0, 10.0], 90.0),
+            (100.0, vec![500.0, 500.0, 20.0, 0.0], 40.0),
+        ] {
+            assert_eq!(level(allowed, rates.clone()), expected, "{rates:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! How a grant changes: with a reason, and remembered where it ends.
+
+use std::cmp::Ordering;
+
+use tidemark_types::{TenantCounters, TenantId, TenantName, TenantSnapshot, UnixMs};
+
+use super::Book;
+use crate::grant::Holder;
+use crate::hit_window::HitWindow;
+use crate::moves::{Move, Reason, kept_of_each};
+use crate::settings::round_up;
+
+impl Book {
+    /// Gives a tenant another grant from the next plan on. `predicted` is the hit ratio that is expected of it, where one
+    /// is. Every grant is changed by this, so that every change has its reason.
+    pub(crate) fn regrant(&mut self, id: TenantId, bytes: u64, reason: Reason, predicted: Option<f64>) {
+        if self.note_grant(id, bytes, reason, predicted) {
+            self.changed.insert(id);
+        }
+    }
+
+    /// Enters a grant that the data plane knows of. Returns whether it is another one than before.
+    pub(super) fn note_grant(&mut self, id: TenantId, bytes: u64, reason: Reason, predicted: Option<f64>) -> bool {
+        let most = kept_of_each(self.tenants.len());
+        let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant_bytes != bytes) else {
+            return false;
+        };
+        let change = Move {
+            at: self.now,
+            from_bytes: tenant.grant_bytes,
+            to_bytes: bytes,
+            reason,
+            predicted_hit_ratio: predicted,
+            measured_hit_ratio: None,
+        };
+        tenant.grant_bytes = bytes;
+        let counters = tenant.seen.as_ref().map(|seen| seen.counters).unwrap_or_default();
+        if tenant.moves.note(change, &counters, most) {
+            self.fresh_moves.push((id, change));
+        }
+        true
+    }
+
+    /// Takes all of a tenant's memory, and remembers how much it was.
+    pub(super) fn retire(&mut self, id: TenantId) {
+        self.empty_since.remove(&id);
+        self.holders.remove(&id);
+        self.regrant(id, 0, Reason::Idle, None);
+        // Also one that never had a grant is to be known as idle.
+        self.changed.insert(id);
+        self.stop_estimating(id);
+        let Some(tenant) = self.tenants.get_mut(&id) else {
+            return;
+        };
+        let Some(seen) = &mut tenant.seen else { return };
+        tenant.gives_all_back = seen.usage_bytes > 0;
+        seen.hits = HitWindow::default();
+        // A first grant as any other's needs no memory.
+        let remembered = Some(seen.active_bytes).filter(|bytes| *bytes > self.idling.first_grant_bytes);
+        if tenant.record.remembered_grant_bytes != remembered {
+            tenant.record.remembered_grant_bytes = remembered;
+            self.to_remember.insert(id, remembered);
+        }
+    }
+
+    /// If the tenant was asked something, notes how much it could make use of: its whole grant if a goal decides it, else
+    /// what it holds, because what nobody else wanted of the pool is no need of its own.
+    pub(super) fn note_activity(&mut self, now: UnixMs, report: &TenantSnapshot, before: &TenantCounters) {
+        let counters = &report.counters;
+        let was_asked = counters.gets > before.gets
+            || counters.sets > before.sets
+            || counters.refused_memory > before.refused_memory;
+        let Some(tenant) = self.tenants.get_mut(&report.id).filter(|_| was_asked) else {
+            return;
+        };
+        let grant_bytes = tenant.grant_bytes;
+        let has_goal = tenant.record.settings.hit_ratio.is_some();
+        if let Some(seen) = &mut tenant.seen {
+            seen.active_at = now;
+            seen.active_bytes = if has_goal {
+                grant_bytes
+            } else {
+                round_up(report.usage_bytes).min(grant_bytes)
+            };
+        }
+    }
+
+    /// Tells of each move since the last call.
+    pub(crate) fn tell_moves(&mut self, mut tell: impl FnMut(&TenantName, &Move)) {
+        for (id, change) in self.fresh_moves.drain(..) {
+            if let Some(tenant) = self.tenants.get(&id) {
+                tell(&tenant.record.name, &change);
+            }
+        }
+    }
+
+    /// What tenants are remembered by from now on, as far as it changed since the last call.
+    pub(crate) fn take_to_remember(&mut self) -> Vec<(TenantId, Option<u64>)> {
+        std::mem::take(&mut self.to_remember).into_iter().collect()
+    }
+}
+
+/// What may have moved a grant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cause {
+    /// The tenant is idle and others want what it holds.
+    pub(super) makes_room: bool,
+    /// Its settings were changed.
+    pub(super) is_operated: bool,
+    /// The pool, compared with what it was.
+    pub(super) pool: Ordering,
+}
+
+impl Cause {
+    /// Why the simple rule gave a tenant another grant.
+    pub(super) fn reason(self, before: &Holder, grant_bytes: u64) -> Reason {
+        let from_bytes = before.grant_bytes;
+        let is_above_cap = before.cap_bytes.is_some_and(|cap| from_bytes > cap);
+        let grows = grant_bytes > from_bytes;
+        if self.makes_room {
+            Reason::Idle
+        } else if grows && from_bytes == 0 {
+            Reason::Join
+        } else if !grows && (is_above_cap || self.pool == Ordering::Less) {
+            Reason::Cap
+        } else if self.is_operated || (grows && self.pool == Ordering::Greater) {
+            Reason::Operator
+        } else if before.goal.is_some() {
+            Reason::Goal
+        } else if grows && from_bytes < before.floor_bytes {
+            Reason::Floor
+        } else {
+            Reason::Surplus
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! One tenant's curve, from what the data plane samples of its keys.
+//!
+//! Invariant: all cost is bounded. Keys that are followed have a maximum; which part of the keys is sampled follows from it
+//! and from how many records a second the tenant is allowed.
+
+use std::time::Duration;
+
+use tidemark_curve::{Contest, Curve, Held, Profile, Skew, Threshold};
+use tidemark_types::{MIB, Policy, Sample, SampleKind, SamplingThreshold, ShardSnapshot, TenantSnapshot, UnixMs};
+
+/// Keys that are followed at most (design, 5.1).
+pub(crate) const KEYS_MAX: usize = 8_192;
+/// Fewer would make a curve that says nothing.
+pub(crate) const KEYS_MIN: usize = 256;
+/// What a key takes: its record, its places in the table, the row and the heap.
+const KEY_BYTES: u64 = 192;
+/// What an estimator takes beside its keys: the histogram of distances.
+const FIXED_BYTES: u64 = 32 << 10;
+/// What was seen counts half after this time and this many gets.
+const HALF_LIFE: Duration = Duration::from_secs(20);
+const HALF_LIFE_GETS: f64 = 100_000.0;
+/// Fading oftener would only cost time.
+const FADE_EVERY: Duration = Duration::from_secs(2);
+/// Uses of keys, which show the skew, are of the last minutes.
+const FADE_USES_EVERY: Duration = Duration::from_secs(60);
+/// More keys are sampled no sooner than this after the last time.
+const RAISE_EVERY: Duration = Duration::from_secs(10);
+/// A tenant that was not reported of for so long asks for nothing.
+const QUIET_AFTER: Duration = Duration::from_secs(5);
+/// Until then reports may still be of what was sampled before.
+const RAISE_TAKES: Duration = Duration::from_secs(3);
+/// Keys that only a cache this much larger than all memory would hold are forgotten.
+const TRIM_BEYOND: f64 = 1.5;
+/// Memory for a byte of items, while too little is held to say.
+const OVERHEAD_AT_FIRST: f64 = 1.2;
+const OVERHEAD: (f64, f64) = (1.02, 2.0);
+/// Less is too little to say.
+const OVERHEAD_LIVE_BYTES_MIN: u64 = 2 * MIB;
+
+/// How many keys an estimator may follow in so many bytes; `None` if that is too few.
+pub(crate) fn keys_within(bytes: u64) -> Option<usize> {
+    let keys = usize::try_from(bytes.saturating_sub(FIXED_BYTES) / KEY_BYTES).unwrap_or(KEYS_MAX);
+    (keys >= KEYS_MIN).then_some(keys.min(KEYS_MAX))
+}
+
+/// The least memory that an estimator is worth.
+pub(crate) const LEAST_BYTES: u64 = FIXED_BYTES + KEYS_MIN as u64 * KEY_BYTES;
+
+/// What is known of the keys that a tenant asks for.
+#[derive(Debug)]
+pub(crate) struct Estimator {
+    profile: Profile,
+    keys_max: usize,
+    /// What the next plan asks the data plane to sample.
+    asked: SamplingThreshold,
+    /// The counter of gets in the last report.
+    gets: u64,
+    /// Gets since the last fading.
+    gets_to_fade: f64,
+    faded_at: UnixMs,
+    uses_faded_at: UnixMs,
+    raised_at: UnixMs,
+    /// Since when the curve is of the present load.
+    since: UnixMs,
+    reported_at: UnixMs,
+    /// Records and gets a second, smoothed.
+    records_per_second: f64,
+    gets_per_second: f64,
+    overhead: f64,
+    /// Databases that records were of, a bit for each.
+    databases: u16,
+    contest: Option<Contest>,
+}
+
+impl Estimator {
+    /// Nothing known yet, and every key sampled.
+    pub(crate) fn new(keys: usize, now: UnixMs) -> Self {
+        Self {
+            profile: Profile::of_samples(keys),
+            keys_max: keys,
+            asked: SamplingThreshold::ALL,
+            gets: 0,
+            gets_to_fade: 0.0,
+            faded_at: now,
+            uses_faded_at: now,
+            raised_at: UnixMs(0),
+            since: now,
+            reported_at: now,
+            records_per_second: 0.0,
+            gets_per_second: 0.0,
+            overhead: OVERHEAD_AT_FIRST,
+            databases: 0,
+            contest: None,
+        }
+    }
+
+    /// Takes what happened since the last report.
+    pub(crate) fn observe(&mut self, now: UnixMs, report: &TenantSnapshot) {
+        let gets = report.counters.gets.saturating_sub(self.gets);
+        self.gets = report.counters.gets;
+        self.overhead = overhead(report.usage_bytes, &report.shards);
+        self.fade(now, gets);
+        if report.samples.threshold == SamplingThreshold::OFF {
+            return;
+        }
+        // A plan that is not in force yet would have taken no more than was asked for.
+        self.profile
+            .sample(Threshold::of(report.samples.threshold.min(self.asked)));
+        self.profile.count_gets(gets);
+        for sample in &report.samples.records {
+            self.take(sample);
+        }
+        let elapsed = now.since(self.reported_at).as_secs_f64().max(0.001);
+        self.reported_at = now;
+        // Over about three seconds, whatever the time between reports.
+        let weight = 1.0 - (-elapsed / 3.0).exp();
+        let records = report.samples.records.len() as f64;
+        self.records_per_second += (records / elapsed - self.records_per_second) * weight;
+        self.gets_per_second += (gets as f64 / elapsed - self.gets_per_second) * weight;
+    }
+
+    fn take(&mut self, sample: &Sample) {
+        let now = UnixMs(u64::from(sample.second) * 1000);
+        let held = Held {
+            bytes: u64::from(sample.item_bytes),
+            expiry: sample.expiry(),
+        };
+        if let Some(contest) = &mut self.contest {
+            match sample.kind {
+                SampleKind::GetHit => contest.get(sample.order, Some(held.bytes)),
+                SampleKind::GetMiss => contest.get(sample.order, None),
+                SampleKind::Fill => contest.set(sample.order, held.bytes),
+                SampleKind::Overwrite | SampleKind::Retime | SampleKind::Delete | SampleKind::Flush => {}
+            }
+        }
+        match sample.kind {
+            SampleKind::GetHit => self.profile.live_get(sample.order, Some(held), now),
+            SampleKind::GetMiss => self.profile.live_get(sample.order, None, now),
+            SampleKind::Fill | SampleKind::Overwrite => self.profile.live_set(sample.order, held, now),
+            SampleKind::Retime => self.profile.live_retime(sample.order, held),
+            SampleKind::Delete => self.profile.delete(sample.order),
+            SampleKind::Flush => return self.flush(sample.db),
+        }
+        self.databases |= 1 << (sample.db % 16);
+    }
+
+    /// A database was emptied. Whose key is in which is not known: where there are several, the others' keys become
+    /// unknown too, and are met again as hits that say nothing.
+    fn flush(&mut self, db: u8) {
+        if db == Sample::ALL_DATABASES || self.databases & (1 << (db % 16)) != 0 {
+            self.profile.clear();
+            self.databases = 0;
+        }
+    }
+
+    fn fade(&mut self, now: UnixMs, gets: u64) {
+        self.gets_to_fade += gets as f64;
+        let elapsed = now.since(self.faded_at);
+        if elapsed >= FADE_EVERY {
+            let lives = (elapsed.as_secs_f64() / HALF_LIFE.as_secs_f64()).min(self.gets_to_fade / HALF_LIFE_GETS);
+            self.profile.fade(0.5_f64.powf(lives));
+            self.gets_to_fade = 0.0;
+            self.faded_at = now;
+        }
+        if now.since(self.uses_faded_at) >= FADE_USES_EVERY {
+            self.profile.fade_uses();
+            self.uses_faded_at = now;
+        }
+    }
+
+    /// The load is another one: the curve begins anew. Keys and the order of their use stay known.
+    pub(crate) fn begin_anew(&mut self, now: UnixMs) {
+        self.profile.fade(0.0);
+        self.since = now;
+        self.faded_at = now;
+        self.gets_to_fade = 0.0;
+    }
+
+    /// Keeps within bounds: so many keys, so many records a second, and nothing that only a cache far larger than
+    /// `memory_bytes` would hold. Whether the data plane is to sample another part of the keys.
+    pub(crate) fn keep_within(&mut self, now: UnixMs, keys: usize, records_per_second: f64, memory_bytes: u64) -> bool {
+        if keys != self.keys_max {
+            self.keys_max = keys;
+            self.profile.limit_keys(keys);
+        }
+        self.profile
+            .trim((memory_bytes as f64 / self.overhead * TRIM_BEYOND) as u64);
+        let mut part = self.profile.threshold().sampling();
+        let excess = self.records_per_second(now) / records_per_second.max(1.0);
+        let has_room = self.profile.sampled_keys() < keys as u64 / 2 && excess < 0.4;
+        if excess > 1.0 {
+            part = scaled(part, 1.0 / excess);
+            // What is smoothed would otherwise ask for it again and again.
+            self.records_per_second /= excess;
+        } else if has_room && now.since(self.raised_at) >= RAISE_EVERY {
+            part = scaled(part, 2.0);
+            self.raised_at = now;
+        } else if now.since(self.raised_at) < RAISE_TAKES {
+            part = part.max(self.asked);
+        }
+        std::mem::replace(&mut self.asked, part) != part
+    }
+
+    /// What the data plane is to sample.
+    pub(crate) fn asked(&self) -> SamplingThreshold {
+        self.asked
+    }
+
+    /// Records a second that the data plane makes.
+    pub(crate) fn records_per_second(&self, now: UnixMs) -> f64 {
+        self.while_reported(now, self.records_per_second)
+    }
+
+    /// Gets a second, sampled or not.
+    pub(crate) fn gets_per_second(&self, now: UnixMs) -> f64 {
+        self.while_reported(now, self.gets_per_second)
+    }
+
+    /// Nothing is reported of a tenant that nothing is asked of.
+    fn while_reported(&self, now: UnixMs, rate: f64) -> f64 {
+        if now.since(self.reported_at) < QUIET_AFTER {
+            rate
+        } else {
+            0.0
+        }
+    }
+
+    /// Lets these policies compete at the tenant's present size, and gives the competition; `None` while there is too little
+    /// to tell them apart.
+    pub(crate) fn contest(&mut self, policies: &[Policy], usage_bytes: u64, items: u64) -> Option<&mut Contest> {
+        let bytes = (usage_bytes as f64 / self.overhead) as u64;
+        let threshold = self.profile.threshold();
+        if !self
+            .contest
+            .as_ref()
+            .is_some_and(|contest| contest.is_about(bytes, threshold))
+        {
+            self.contest = Contest::new(policies, bytes, items, threshold);
+        }
+        self.contest.as_mut()
+    }
+
+    /// Ends the competition.
+    pub(crate) fn end_contest(&mut self) {
+        self.contest = None;
+    }
+
+    /// The curve of an LRU cache of bare items.
+    pub(crate) fn curve(&self) -> Curve {
+        self.profile.curve()
+    }
+
+    /// Gets that the curve is made of.
+    pub(crate) fn curve_gets(&self) -> u64 {
+        self.profile.gets()
+    }
+
+    /// Since when the curve is of the present load.
+    pub(crate) fn since(&self) -> UnixMs {
+        self.since
+    }
+
+    /// Keys that there are, as far as they were met.
+    pub(crate) fn keys(&self) -> u64 {
+        self.profile.keys()
+    }
+
+    /// How unevenly the keys are used.
+    pub(crate) fn skew(&self) -> Option<Skew> {
+        self.profile.skew()
+    }
+
+    /// Memory held for each byte of bare items.
+    pub(crate) fn overhead(&self) -> f64 {
+        self.overhead
+    }
+}
+
+fn scaled(part: SamplingThreshold, factor: f64) -> SamplingThreshold {
+    // At least one of 2^24, so that what became too busy can come back.
+    SamplingThreshold::new(((f64::from(part.get()) * factor) as u32).max(1))
+}
+
+/// Memory that a tenant holds for each byte of live items.
+fn overhead(usage_bytes: u64, shards: &[ShardSnapshot]) -> f64 {
+    let beside: u64 = shards
+        .iter()
+        .map(|shard| shard.index_bytes + shard.free_bytes + shard.dead_bytes)
+        .sum();
+    let live = usage_bytes.saturating_sub(beside);
+    if live < OVERHEAD_LIVE_BYTES_MIN {
+        return OVERHEAD_AT_FIRST;
+    }
+    (usage_bytes as f64 / live as f64).clamp(OVERHEAD.0, OVERHEAD.1)
+}
+
+#[cfg(test)]
+#[path = "estimator_tests.rs"]
+mod tests;

@@ -1,0 +1,156 @@
+//! An estimator fed as the data plane feeds it.
+
+use tidemark_types::{Samples, TenantCounters, TenantId};
+
+use super::*;
+
+/// A look-aside tenant whose cache holds nothing or everything, sampled as the data plane would.
+struct Tenant {
+    estimator: Estimator,
+    counters: TenantCounters,
+    now: UnixMs,
+    keys: u64,
+    next: u64,
+    sequence: u32,
+}
+
+impl Tenant {
+    fn new(keys_max: usize, keys: u64) -> Self {
+        let now = UnixMs(1_000_000);
+        Self {
+            estimator: Estimator::new(keys_max, now),
+            counters: TenantCounters::default(),
+            now,
+            keys,
+            next: 0,
+            sequence: 0,
+        }
+    }
+
+    /// A second of so many gets, going round the keys.
+    fn second(&mut self, gets: u64) {
+        self.now = self.now.plus(Duration::from_secs(1));
+        let threshold = self.estimator.asked();
+        let mut records = Vec::new();
+        for _ in 0..gets {
+            let order = (self.next % self.keys + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            self.next += 1;
+            if threshold.takes(order) {
+                records.push(self.sample(SampleKind::GetMiss, order, 0));
+                records.push(self.sample(SampleKind::Fill, order, 100));
+            }
+        }
+        self.counters.gets += gets;
+        self.report(Samples { threshold, records });
+    }
+
+    fn sample(&mut self, kind: SampleKind, order: u64, item_bytes: u32) -> Sample {
+        self.sequence += 1;
+        Sample {
+            order,
+            sequence: self.sequence,
+            second: self.now.seconds() as u32,
+            expires_after_ms: Sample::NO_EXPIRY,
+            payload_bytes: item_bytes,
+            item_bytes,
+            kind,
+            db: 0,
+        }
+    }
+
+    fn report(&mut self, samples: Samples) {
+        let report = TenantSnapshot {
+            id: TenantId(1),
+            grant_bytes: 1,
+            usage_bytes: 1,
+            items: 1,
+            connections: 1,
+            counters: self.counters,
+            samples,
+            shards: Vec::new(),
+        };
+        self.estimator.observe(self.now, &report);
+    }
+
+    fn keep_within(&mut self, keys: usize, records_per_second: f64) {
+        self.estimator.keep_within(self.now, keys, records_per_second, 1 << 40);
+    }
+}
+
+#[test]
+fn the_curve_is_that_of_the_keys() {
+    let mut tenant = Tenant::new(KEYS_MAX, 10_000);
+    for _ in 0..10 {
+        tenant.second(10_000);
+        tenant.keep_within(1_000, 1e9);
+    }
+    assert!(tenant.estimator.asked() < SamplingThreshold::ALL);
+    assert!(tenant.estimator.keys().abs_diff(10_000) < 1_000);
+    let curve = tenant.estimator.curve();
+    assert!(curve.at(800_000).miss_ratio > 0.9);
+    assert!(curve.at(1_200_000).miss_ratio < 0.3);
+}
+
+#[test]
+fn records_a_second_stay_within_their_limit() {
+    let mut tenant = Tenant::new(KEYS_MAX, 5_000);
+    for second in 0..60 {
+        tenant.second(20_000);
+        tenant.keep_within(KEYS_MAX, 500.0);
+        if second > 20 {
+            let rate = tenant.estimator.records_per_second(tenant.now);
+            assert!((100.0..700.0).contains(&rate), "{rate} in second {second}");
+        }
+    }
+    // A tenant that asks for less is sampled more again.
+    let before = tenant.estimator.asked();
+    for _ in 0..120 {
+        tenant.second(100);
+        tenant.keep_within(KEYS_MAX, 500.0);
+    }
+    assert!(tenant.estimator.asked() > before, "{:?}", tenant.estimator.asked());
+}
+
+#[test]
+fn without_sampling_gets_are_not_counted() {
+    let mut tenant = Tenant::new(KEYS_MAX, 100);
+    tenant.counters.gets = 1_000;
+    tenant.report(Samples::default());
+    tenant.second(200);
+    assert_eq!(tenant.estimator.curve_gets(), 200);
+}
+
+#[test]
+fn a_flush_empties_what_is_known() {
+    let mut tenant = Tenant::new(KEYS_MAX, 100);
+    tenant.second(200);
+    assert_eq!(tenant.estimator.keys(), 100);
+    for (db, keys) in [(5, 100), (0, 0)] {
+        let mut flush = tenant.sample(SampleKind::Flush, 0, 0);
+        flush.db = db;
+        tenant.report(Samples {
+            threshold: SamplingThreshold::ALL,
+            records: vec![flush],
+        });
+        assert_eq!(tenant.estimator.keys(), keys, "database {db}");
+    }
+}
+
+#[test]
+fn another_load_begins_a_new_curve() {
+    let mut tenant = Tenant::new(KEYS_MAX, 100);
+    tenant.second(1_000);
+    let now = tenant.now;
+    tenant.estimator.begin_anew(now);
+    assert_eq!((tenant.estimator.curve_gets(), tenant.estimator.since()), (0, now));
+    tenant.second(100);
+    // The keys are still known: none of these gets is a first one.
+    assert!(tenant.estimator.curve().best_hit_ratio() > 0.999);
+}
+
+#[test]
+fn memory_decides_how_many_keys_are_followed() {
+    assert_eq!(keys_within(LEAST_BYTES - 1), None);
+    assert_eq!(keys_within(LEAST_BYTES), Some(KEYS_MIN));
+    assert_eq!(keys_within(u64::MAX), Some(KEYS_MAX));
+}

@@ -1,0 +1,70 @@
+//! What is known of a tenant's goal and of its curve, for those who ask.
+
+use std::time::Duration;
+
+use tidemark_types::Policy;
+
+/// How a tenant stands to its goal. The default is that of a tenant without one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct GoalReport {
+    pub(crate) state: GoalState,
+    /// By how much the hit ratio that can be had misses the goal.
+    pub(crate) shortfall_ratio: Option<f64>,
+    /// The best hit ratio that the tenant could have with what it may hold.
+    pub(crate) best_hit_ratio: Option<f64>,
+    /// The size beyond which one more MiB gains less than 0.01 points of hit ratio.
+    pub(crate) demand_bytes: Option<u64>,
+    /// The least size that meets the goal.
+    pub(crate) goal_bytes: Option<u64>,
+}
+
+/// Whether a goal is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum GoalState {
+    /// There is no goal.
+    #[default]
+    None,
+    /// It is met.
+    Met,
+    /// It is not met yet, or nothing is known yet.
+    Converging,
+    /// It can not be met with what the tenant may hold.
+    Infeasible,
+}
+
+impl GoalState {
+    /// The name in the API.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Met => "met",
+            Self::Converging => "converging",
+            Self::Infeasible => "infeasible",
+        }
+    }
+}
+
+impl From<tidemark_plan::GoalState> for GoalState {
+    fn from(state: tidemark_plan::GoalState) -> Self {
+        match state {
+            tidemark_plan::GoalState::Met => Self::Met,
+            tidemark_plan::GoalState::Converging => Self::Converging,
+            tidemark_plan::GoalState::Infeasible => Self::Infeasible,
+        }
+    }
+}
+
+/// A tenant's miss-ratio curve as it was last estimated.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CurveReport {
+    /// The gets that it is of.
+    pub(crate) requests: u64,
+    /// Sizes in bytes, ascending, each with its miss ratio.
+    pub(crate) points: Vec<(u64, f64)>,
+    /// What decides in it which item goes.
+    pub(crate) policy: Policy,
+    /// How long ago it was made.
+    pub(crate) age: Duration,
+    /// The largest standard error of its points.
+    pub(crate) standard_error: f64,
+}

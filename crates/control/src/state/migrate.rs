@@ -1,0 +1,32 @@
+//! An earlier version's file becomes this one's.
+
+use rusqlite::Connection;
+
+use super::open::SCHEMA_VERSION;
+
+/// The first schema that was ever written.
+pub(super) const OLDEST_SCHEMA_VERSION: i64 = 1;
+
+/// What brings each schema to the next one, the oldest first.
+const STEPS: [&str; 1] = [
+    // A goal, and what an idle tenant is remembered by. The policies' names are as they were.
+    "ALTER TABLE tenants ADD COLUMN hit_ratio_millionths INTEGER;
+     ALTER TABLE tenants ADD COLUMN remembered_grant_bytes INTEGER;",
+];
+
+const _: () = assert!(
+    OLDEST_SCHEMA_VERSION + STEPS.len() as i64 == SCHEMA_VERSION,
+    "a step to every schema"
+);
+
+/// Brings a file of an earlier schema to the newest: all of it or, after an error or a crash, nothing.
+pub(super) fn to_newest(connection: &mut Connection, found: i64) -> Result<(), rusqlite::Error> {
+    let transaction = connection.transaction()?;
+    for (from, step) in (OLDEST_SCHEMA_VERSION..).zip(STEPS) {
+        if from >= found {
+            transaction.execute_batch(step)?;
+        }
+    }
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.commit()
+}

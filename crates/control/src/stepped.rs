@@ -1,0 +1,111 @@
+//! The control plane without a thread: its caller says when a round is and when commands are carried out.
+//!
+//! For programs that have threads of their own, and for virtual time; [`Control`](crate::Control) is this and a thread.
+//! Invariant: nothing happens between two calls, so that what follows is decided by the calls and the data plane alone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidemark_types::{Clock, DataPlane};
+
+use crate::controller::Controller;
+use crate::error::ControlError;
+use crate::handle::{Answer, ControlHandle, Shared};
+use crate::state::StateFile;
+use crate::steady::SteadyClock;
+use crate::thread::{ControlConfig, Mailbox, Message};
+
+/// See the module.
+pub struct Stepped {
+    controller: Controller,
+    pub(crate) mailbox: Mailbox,
+    handle: ControlHandle,
+}
+
+impl Stepped {
+    /// Reads the state file, publishes the first plan and has the first round: when this returns, every tenant can log in.
+    /// The data plane wakes through `mailbox`.
+    ///
+    /// # Errors
+    /// The state file can not be read or written, or the configured pool is impossible.
+    pub fn new(
+        mailbox: Mailbox,
+        state: StateFile,
+        data_plane: Arc<dyn DataPlane>,
+        clock: Arc<dyn Clock>,
+        config: ControlConfig,
+    ) -> Result<Self, ControlError> {
+        let clock = Arc::new(SteadyClock::new(clock));
+        let shared = Arc::new(Shared::new(clock.now()));
+        let handle = ControlHandle {
+            sender: mailbox.sender.clone(),
+            shared: Arc::clone(&shared),
+            clock: Arc::clone(&clock) as _,
+        };
+        let mut controller = Controller::new(state, data_plane, clock, config, shared)?;
+        controller.round();
+        Ok(Self {
+            controller,
+            mailbox,
+            handle,
+        })
+    }
+
+    /// For those that command it; what they ask for is done by [`Self::serve`].
+    pub fn handle(&self) -> ControlHandle {
+        self.handle.clone()
+    }
+
+    /// Time between rounds, as it is set now.
+    pub fn round_period(&self) -> Duration {
+        self.controller.round_period()
+    }
+
+    /// Whether the data plane has something that should not wait for the end of the period.
+    pub fn is_woken(&self) -> bool {
+        self.mailbox.woken.load(Ordering::Acquire)
+    }
+
+    /// Whether someone waits for a removed tenant's memory.
+    pub(crate) fn is_removing(&self) -> bool {
+        self.controller.is_removing()
+    }
+
+    /// One round: observe, decide, publish.
+    pub fn round(&mut self) {
+        // Before the snapshot: what happens from here on wakes again.
+        self.mailbox.woken.store(false, Ordering::Release);
+        self.controller.round();
+    }
+
+    /// Carries out the commands that wait.
+    pub fn serve(&mut self) {
+        while let Ok(message) = self.mailbox.receiver.try_recv() {
+            self.obey(message);
+        }
+    }
+
+    /// Sends a command and carries it out: the answer is there, except that of a removal, which comes with the round in which
+    /// the memory is back or the limit has passed. Do not wait for that one before.
+    pub fn ask<T>(&mut self, command: impl FnOnce(&ControlHandle) -> Answer<T>) -> Answer<T> {
+        let answer = command(&self.handle);
+        self.serve();
+        answer
+    }
+
+    /// Carries out a message. Whether it was the last one.
+    pub(crate) fn obey(&mut self, message: Message) -> bool {
+        match message {
+            Message::Command(command) => command(&mut self.controller),
+            Message::Stop => return true,
+            // The flag has said so already.
+            Message::Wake => {}
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+#[path = "stepped_tests.rs"]
+mod tests;

@@ -1,0 +1,206 @@
+//! Which policy would serve a running cache best: each candidate in a miniature cache of the same size, on the same keys.
+//!
+//! C. Waldspurger, T. Saemundsson, I. Ahmad, N. Park, "Cache modeling and optimization using miniature simulations", ATC
+//! 2017. Invariant: all candidates see the same requests, and what one misses while its cache is still filling counts for
+//! none. Expiry is left out: an expired item leaves every one of them in the same way.
+
+use tidemark_types::Policy;
+
+use crate::sample::Threshold;
+use crate::sim::{Capacity, Eviction, Simulator};
+use crate::stack::Table;
+
+/// A cache whose sampled items are fewer would tell policies apart by chance.
+const ITEMS_MIN: f64 = 200.0;
+/// Keys whose sizes are remembered, for each item that a miniature holds.
+const KNOWN_PER_ITEM: f64 = 4.0;
+/// A size that changed by less leaves the miniatures as they are.
+const SIZE_TOLERANCE: f64 = 0.1;
+
+/// Miniature caches of several policies.
+pub struct Contest {
+    candidates: Vec<Candidate>,
+    threshold: Threshold,
+    /// What the miniatures stand for, in bytes of items.
+    bytes: u64,
+    /// What each can hold.
+    capacity_bytes: u64,
+    /// Written to the miniatures since they were empty.
+    filled_bytes: u64,
+    /// Sizes of keys, of those that were written or found.
+    sizes: Table<u32>,
+    known_max: usize,
+    gets: f64,
+}
+
+struct Candidate {
+    policy: Policy,
+    cache: Box<dyn Simulator + Send>,
+    hits: f64,
+}
+
+impl Contest {
+    /// Between these policies, in a cache that holds so many bytes of items, of which so many there are. `None` if so few
+    /// of them would be sampled that chance decided.
+    pub fn new(policies: &[Policy], bytes: u64, items: u64, threshold: Threshold) -> Option<Self> {
+        let sampled_items = items as f64 * threshold.ratio();
+        if sampled_items < ITEMS_MIN {
+            return None;
+        }
+        let capacity_bytes = (bytes as f64 * threshold.ratio()) as u64;
+        let candidate = |policy: &Policy| Candidate {
+            policy: *policy,
+            cache: Eviction::Policy(*policy).simulator(Capacity::of_bytes(capacity_bytes)),
+            hits: 0.0,
+        };
+        Some(Self {
+            candidates: policies.iter().map(candidate).collect(),
+            threshold,
+            bytes,
+            capacity_bytes,
+            filled_bytes: 0,
+            sizes: Table::default(),
+            known_max: (sampled_items * KNOWN_PER_ITEM) as usize,
+            gets: 0.0,
+        })
+    }
+
+    /// Whether it is still about a cache of this size and these keys.
+    pub fn is_about(&self, bytes: u64, threshold: Threshold) -> bool {
+        let change = bytes as f64 / self.bytes.max(1) as f64 - 1.0;
+        threshold == self.threshold && change.abs() <= SIZE_TOLERANCE
+    }
+
+    /// A sampled key was asked for; these are its bytes, if the cache had it.
+    pub fn get(&mut self, key: u64, held_bytes: Option<u64>) {
+        let known = self.sizes.get(&key).map(|bytes| u64::from(*bytes));
+        let bytes = held_bytes.or(known);
+        let counts = self.is_filled();
+        if counts {
+            self.gets += 1.0;
+        }
+        let Some(bytes) = bytes else {
+            return;
+        };
+        for candidate in &mut self.candidates {
+            if candidate.cache.request(key, bytes) && counts {
+                candidate.hits += 1.0;
+            }
+        }
+        self.know(key, bytes);
+    }
+
+    /// A sampled key's item was written.
+    pub fn set(&mut self, key: u64, bytes: u64) {
+        // What was missed with a known size is in the miniatures since then: another request would pass for another use.
+        if self.sizes.contains_key(&key) {
+            return;
+        }
+        for candidate in &mut self.candidates {
+            candidate.cache.request(key, bytes);
+        }
+        self.know(key, bytes);
+    }
+
+    fn know(&mut self, key: u64, bytes: u64) {
+        if self.sizes.len() >= self.known_max {
+            // They are known again at their next write; until then their misses are nobody's.
+            self.sizes.clear();
+        }
+        if self
+            .sizes
+            .insert(key, u32::try_from(bytes).unwrap_or(u32::MAX))
+            .is_none()
+        {
+            self.filled_bytes = self.filled_bytes.saturating_add(bytes);
+        }
+    }
+
+    /// Whether every miniature is full, so that what it misses is the policy's doing.
+    fn is_filled(&self) -> bool {
+        self.filled_bytes > 2 * self.capacity_bytes
+    }
+
+    /// Gets that counted since the last [`Self::count_anew`].
+    pub fn gets(&self) -> f64 {
+        self.gets
+    }
+
+    /// Counts from zero, with what the miniatures hold.
+    pub fn count_anew(&mut self) {
+        self.gets = 0.0;
+        self.candidates.iter_mut().for_each(|candidate| candidate.hits = 0.0);
+    }
+
+    /// The policy with the most hits, and its hit ratio less that of another one; `None` before anything counted.
+    pub fn best(&self, than: Policy) -> Option<(Policy, f64)> {
+        let best = self.candidates.iter().max_by(|a, b| a.hits.total_cmp(&b.hits))?;
+        let other = self.candidates.iter().find(|candidate| candidate.policy == than);
+        let gain = best.hits - other.map_or(0.0, |other| other.hits);
+        (self.gets > 0.0).then(|| (best.policy, gain / self.gets))
+    }
+}
+
+impl std::fmt::Debug for Contest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Contest")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CANDIDATES: [Policy; 3] = Policy::PLAIN;
+
+    /// Look-aside gets of keys by a rule, against a contest.
+    fn play(contest: &mut Contest, gets: u64, mut key: impl FnMut(u64) -> u64) {
+        for n in 0..gets {
+            let key = key(n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            contest.get(key, None);
+            contest.set(key, 10);
+        }
+    }
+
+    fn random(n: u64) -> u64 {
+        let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB) >> 20
+    }
+
+    #[test]
+    fn a_scan_between_hot_keys_is_what_s3fifo_is_for() {
+        let mut contest = Contest::new(&CANDIDATES, 10_000, 1_000, Threshold::ALL).unwrap();
+        play(&mut contest, 100_000, |n| {
+            if n % 2 == 0 { random(n) % 900 } else { 1_000_000 + n }
+        });
+        let (best, gain) = contest.best(Policy::Fifo).unwrap();
+        assert_eq!(best, Policy::S3Fifo);
+        assert!(gain > 0.05, "{gain}");
+        assert_eq!(contest.best(best), Some((best, 0.0)));
+    }
+
+    #[test]
+    fn a_load_that_fits_favours_nobody() {
+        let mut contest = Contest::new(&CANDIDATES, 10_000, 1_000, Threshold::ALL).unwrap();
+        play(&mut contest, 10_000, |n| n % 500);
+        assert_eq!(contest.best(Policy::Fifo), None);
+    }
+
+    #[test]
+    fn too_few_items_are_no_contest() {
+        assert!(Contest::new(&CANDIDATES, 10_000, 100, Threshold::ALL).is_none());
+        assert!(Contest::new(&CANDIDATES, 10_000, 10_000, Threshold::below(1 << 57)).is_none());
+    }
+
+    #[test]
+    fn what_is_remembered_of_keys_is_bounded() {
+        let mut contest = Contest::new(&CANDIDATES, 10_000, 1_000, Threshold::ALL).unwrap();
+        play(&mut contest, 100_000, |n| n);
+        assert!(contest.sizes.len() <= 4_000);
+        assert!(contest.is_about(10_900, Threshold::ALL));
+        assert!(!contest.is_about(12_000, Threshold::ALL));
+        assert!(!contest.is_about(10_000, Threshold::below(1)));
+    }
+}

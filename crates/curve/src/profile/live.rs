@@ -1,0 +1,256 @@
+//! A profile of a running cache, from what the data plane recorded of the keys that it samples.
+//!
+//! What differs from a trace: keys are hashes already and were sampled elsewhere, by a threshold that rises and falls; all
+//! gets are counted, sampled or not; the requests are those of clients that see a real cache, which has what it has; and
+//! what is long ago says less about the present.
+
+use tidemark_types::UnixMs;
+
+use super::{KEYS_MAX, NEVER, Profile, Sampling};
+use crate::sample::{GROUPS, Seed, Threshold, group};
+
+/// What the cache held of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The item's bytes.
+    pub bytes: u64,
+    /// When it expires, if it does.
+    pub expiry: Option<UnixMs>,
+}
+
+impl Held {
+    fn expires_at_ms(self) -> u64 {
+        self.expiry.map_or(NEVER, |expiry| expiry.0)
+    }
+}
+
+impl Profile {
+    /// A profile of keys that are evenly distributed hashes, of which at most so many are followed.
+    pub fn of_samples(keys: usize) -> Self {
+        let mut profile = Self::new(Sampling { keys, seed: 0 }, &[]);
+        profile.seed = Seed::NONE;
+        profile
+    }
+
+    /// Follows so many keys at most from now on.
+    pub fn limit_keys(&mut self, keys: usize) {
+        self.keys_max = keys.clamp(1, KEYS_MAX);
+        self.shed();
+    }
+
+    /// From now on exactly the keys below this threshold are given. What is known of those above is forgotten; those that
+    /// are new below it become known as they are used.
+    pub fn sample(&mut self, threshold: Threshold) {
+        if threshold.ratio() < self.threshold.ratio() {
+            self.stack.retain(|hash| threshold.takes(hash));
+            self.by_hash.clear();
+        }
+        self.threshold = threshold;
+    }
+
+    /// So many gets were counted, among them those that [`Self::live_get`] is given.
+    pub fn count_gets(&mut self, gets: u64) {
+        self.gets += gets as f64;
+    }
+
+    /// A sampled key was asked for, and this is what the cache had of it.
+    pub fn live_get(&mut self, key: u64, held: Option<Held>, now: UnixMs) {
+        if !self.threshold.takes(key) {
+            return;
+        }
+        match (self.sampled_get(key, key, now.0), held) {
+            (Some(bytes), Some(held)) if bytes != held.bytes => self.stack.set(key, held.bytes, held.expires_at_ms()),
+            (None, Some(held)) => {
+                // In the cache, but used last before the key was sampled: nobody knows how long before. A get that says
+                // nothing must not pass for a miss.
+                let stands_for = 1.0 / self.threshold.ratio();
+                self.sampled_gets[group(key)] -= stands_for;
+                self.gets = (self.gets - stands_for).max(0.0);
+                self.set(key, held.bytes, held.expiry.map(|expiry| expiry.0), now.0);
+            }
+            _ => {}
+        }
+    }
+
+    /// A sampled key's item was written.
+    pub fn live_set(&mut self, key: u64, held: Held, now: UnixMs) {
+        self.set(key, held.bytes, held.expiry.map(|expiry| expiry.0), now.0);
+    }
+
+    /// A sampled key's item was given another expiry.
+    pub fn live_retime(&mut self, key: u64, held: Held) {
+        if self.threshold.takes(key) && self.stack.bytes_of(key).is_some() {
+            self.stack.set(key, held.bytes, held.expires_at_ms());
+        }
+    }
+
+    /// All keys were deleted.
+    pub fn clear(&mut self) {
+        self.stack.retain(|_| false);
+        self.by_hash.clear();
+    }
+
+    /// Forgets the keys that only a cache of more than so many bytes would still have: to all others they are new.
+    pub fn trim(&mut self, bytes: u64) {
+        let sampled = bytes as f64 * self.threshold.ratio();
+        self.stack.trim(sampled as u64);
+    }
+
+    /// What was seen until now counts only this much, 0 to 1, from now on. Keys and the order of their use stay known.
+    pub fn fade(&mut self, factor: f64) {
+        self.histogram.scale(factor);
+        self.gets *= factor;
+        self.sampled_gets.iter_mut().for_each(|gets| *gets *= factor);
+        if factor == 0.0 {
+            self.sampled_gets = [0.0; GROUPS];
+        }
+    }
+
+    /// Uses so far, which [`Self::skew`] goes by, count half from now on.
+    pub fn fade_uses(&mut self) {
+        self.stack.halve_uses();
+    }
+
+    /// The share of the sampled gets that asked for keys that nothing is known of: these miss in a cache of any size.
+    pub fn cold_ratio(&self) -> f64 {
+        let all: f64 = self.sampled_gets.iter().sum();
+        let known = self.histogram.steps().last().map_or(0.0, |step| step.count);
+        if all <= 0.0 {
+            0.0
+        } else {
+            (1.0 - known / all).clamp(0.0, 1.0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixMs = UnixMs(1_000);
+
+    fn held(bytes: u64) -> Held {
+        Held { bytes, expiry: None }
+    }
+
+    fn spread(n: u64) -> u64 {
+        n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
+    /// A look-aside client that goes round so many keys of ten bytes so often, in a cache that has room for `room` bytes.
+    fn rounds(profile: &mut Profile, keys: u64, times: u64, room: u64) {
+        for n in 0..keys * times {
+            let key = spread(n % keys);
+            profile.count_gets(1);
+            let hits = room >= keys * 10 && n >= keys;
+            profile.live_get(key, hits.then_some(held(10)), NOW);
+            if !hits {
+                profile.live_set(key, held(10), NOW);
+            }
+        }
+    }
+
+    #[test]
+    fn a_running_cache_has_the_curve_of_its_requests_whatever_it_held() {
+        for room in [0, 100_000] {
+            let mut profile = Profile::of_samples(100_000);
+            rounds(&mut profile, 1000, 5, room);
+            let curve = profile.curve();
+            assert!((curve.at(9_000).miss_ratio - 1.0).abs() < 1e-9, "{room}");
+            assert!((curve.at(10_000).miss_ratio - 0.2).abs() < 1e-9, "{room}");
+            assert!((profile.cold_ratio() - 0.2).abs() < 1e-9, "{room}");
+        }
+    }
+
+    #[test]
+    fn a_full_sample_lowers_the_threshold_and_keeps_the_curve() {
+        let mut profile = Profile::of_samples(500);
+        rounds(&mut profile, 20_000, 5, 0);
+        assert!(profile.sampled_keys() <= 500);
+        assert!(profile.threshold().sampling().ratio() < 0.05);
+        let curve = profile.curve();
+        assert!(curve.at(150_000).miss_ratio > 0.9, "{curve:?}");
+        assert!(curve.at(250_000).miss_ratio < 0.3, "{curve:?}");
+    }
+
+    #[test]
+    fn keys_that_become_sampled_are_no_misses() {
+        let mut profile = Profile::of_samples(100_000);
+        profile.sample(Threshold::below(1 << 60));
+        rounds(&mut profile, 1000, 2, 0);
+        profile.fade(0.0);
+        profile.sample(Threshold::ALL);
+        for round in 0..2 {
+            for n in 0..1000 {
+                profile.count_gets(1);
+                profile.live_get(spread(n), Some(held(10)), NOW);
+            }
+            let missed = profile.curve().at(10_000).miss_ratio;
+            assert!(missed < 1e-9, "round {round}: {missed}");
+        }
+        assert_eq!(profile.sampled_keys(), 1000);
+    }
+
+    #[test]
+    fn a_lower_threshold_forgets_what_is_above() {
+        let mut profile = Profile::of_samples(100_000);
+        rounds(&mut profile, 1000, 2, 0);
+        profile.sample(Threshold::below(1 << 62));
+        assert!(profile.sampled_keys().abs_diff(250) < 50);
+        assert!(profile.keys().abs_diff(1000) < 200);
+        profile.clear();
+        assert_eq!(profile.sampled_keys(), 0);
+    }
+
+    #[test]
+    fn what_faded_counts_less() {
+        let mut profile = Profile::of_samples(100_000);
+        rounds(&mut profile, 100, 10, 0);
+        profile.fade(0.0);
+        assert_eq!((profile.gets(), profile.cold_ratio()), (0, 0.0));
+        assert_eq!(profile.curve().best_hit_ratio(), 0.0);
+        // The order of use is still known, so nothing is new.
+        rounds(&mut profile, 100, 1, 0);
+        assert_eq!(profile.cold_ratio(), 0.0);
+        profile.fade(0.5);
+        assert_eq!(profile.gets(), 50);
+        assert!(profile.curve().at(1000).miss_ratio < 1e-9);
+    }
+
+    #[test]
+    fn expired_deleted_retimed_and_trimmed_keys() {
+        let mut profile = Profile::of_samples(100);
+        let key = spread(1);
+        let expires = |ms| Held {
+            bytes: 10,
+            expiry: Some(UnixMs(ms)),
+        };
+        let get_at = |profile: &mut Profile, ms| {
+            profile.fade(0.0);
+            profile.count_gets(1);
+            profile.live_get(key, None, UnixMs(ms));
+            profile.curve().best_hit_ratio()
+        };
+        profile.live_set(key, expires(2_000), NOW);
+        assert_eq!(get_at(&mut profile, 1_999), 1.0);
+        profile.live_retime(key, expires(3_000));
+        assert_eq!(get_at(&mut profile, 2_999), 1.0);
+        assert_eq!(get_at(&mut profile, 3_000), 0.0);
+        profile.live_set(key, held(10), NOW);
+        profile.delete(key);
+        assert_eq!(get_at(&mut profile, 4_000), 0.0);
+        profile.live_set(key, held(10), NOW);
+        profile.live_set(spread(2), held(10), NOW);
+        profile.trim(10);
+        assert_eq!(get_at(&mut profile, 5_000), 0.0);
+    }
+
+    #[test]
+    fn a_smaller_limit_sheds_keys() {
+        let mut profile = Profile::of_samples(1000);
+        rounds(&mut profile, 900, 2, 0);
+        profile.limit_keys(100);
+        assert!(profile.sampled_keys() <= 100);
+        assert!(profile.threshold().sampling().ratio() < 0.2);
+    }
+}

@@ -1,0 +1,10 @@
+//! How a tenant with a goal is judged: what became of its hit ratio and its memory ([`Course`]), against the least memory
+//! that would have done ([`Oracle`]).
+//!
+//! The same figures for a server over the wire and for a node in virtual time. Invariant: values in, values out.
+
+mod course;
+mod oracle;
+
+pub use course::{Course, Judgement, Moment, StageTimes, WINDOW_SECONDS};
+pub use oracle::{Oracle, Question, Reach, overhead_bytes};

@@ -1,0 +1,166 @@
+//! The least memory for a hit ratio under changing loads: the load of Genie's Fig. 11 (TKDE 2025, section VI.C), and two of
+//! Twitter's clusters as in its Fig. 13.
+
+mod drive;
+mod findings;
+mod loads;
+
+use tidemark_types::Policy;
+
+use super::others::Others;
+use super::{Context, Experiment, Outcome};
+use crate::Error;
+use crate::elastic::{Judgement, Oracle, Question, Reach, StageTimes, overhead_bytes};
+use crate::node::Load;
+use drive::{Driven, drive, possible_rate};
+use findings::Findings;
+use loads::{Demand, Scale, demands};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "genie-fig11",
+    title: "Memory for a hit ratio under changing loads (Genie, Fig. 11 and 13)",
+    minutes: 45,
+    about: "\
+Two tenants of one server have the same goal and are asked the same side by side, look-aside, in open loop: one has the
+default policy, the other `genie`, the paper's rule. The first three loads follow each other on the same tenants: Zipf 1.1
+on two million items of 16+64 bytes (key+value), uniform on the same, uniform on four million items of 8+8 bytes; the goal is
+90 %. The other two are drawn after Twitter's clusters 24 (goal 99 %) and 48 (goal 70 %), independent Zipf over one million
+keys with the exponent, the sizes, the operation mix, the compulsory share (gets for keys that are never asked for again) and
+the lifetimes of Twitter's statistics of March 2020, a lifetime drawn for each set and divided by 1,000; every key is stored
+once before, as after days of such a load.
+
+The oracle is the least memory in which a simulation of `s3fifo`, item by item, gives the goal over the last third of as many
+requests; an item takes its key, its value and what the store adds to them, measured on the store itself. An item that has
+expired keeps its place in the simulation until it is evicted. A load may settle for T: the time in which twice the keys'
+number of gets arrive, the time to fill the oracle's memory at the oracle's miss ratio, and a minute. From then on every
+window of ten seconds should be within a point of the goal. A dip is what the hit ratio falls below the goal within thirty
+seconds after the grant became smaller. Memory is what the tenant holds at the end, the mean of a minute, index included.
+The server has one worker on one core; the load has the other core.",
+    run,
+};
+
+/// What the default policy is until another one does better, and what the oracle simulates.
+const POLICY: Policy = Policy::S3Fifo;
+/// The simulation of a load is in balance after so many requests per key.
+const BALANCED_REQUESTS_PER_KEY: u64 = 64;
+/// How long is judged at least.
+const JUDGED_SECONDS: f64 = 60.0;
+
+/// A load with what its oracle says.
+struct Prepared {
+    demand: Demand,
+    reach: Reach,
+    /// How long it may take to settle, in seconds.
+    settling_seconds: f64,
+    /// How long it lasts.
+    seconds: f64,
+}
+
+/// What became of a load.
+struct Found {
+    demand: Demand,
+    reach: Reach,
+    settling_seconds: f64,
+    times: StageTimes,
+    /// In the order of [`drive::TENANTS`].
+    judgements: [Judgement; 2],
+    states: [String; 2],
+}
+
+fn run(context: &Context) -> Result<Outcome, Error> {
+    let scale = Scale::of(context.quick);
+    let others = Others::watch();
+    let mut findings = Findings::default();
+    let mut rates = Vec::new();
+    for group in demands(scale, context.seed)? {
+        let mut rate = scale.gets_per_second;
+        for demand in &group {
+            rate = possible_rate(context, demand, rate)?;
+        }
+        let prepared = group
+            .into_iter()
+            .map(|demand| prepare(context, demand, scale, rate))
+            .collect::<Result<Vec<Prepared>, Error>>()?;
+        let loads: Vec<(Demand, f64)> = prepared
+            .iter()
+            .map(|load| (load.demand.clone(), load.seconds))
+            .collect();
+        let driven = drive(context, &loads, rate)?;
+        findings.add(judge(prepared, &driven), &driven.courses);
+        rates.push(rate);
+    }
+    Ok(findings.outcome(scale, &rates, others.cores()))
+}
+
+/// Asks the oracle about a load.
+fn prepare(context: &Context, demand: Demand, scale: Scale, gets_per_second: f64) -> Result<Prepared, Error> {
+    context.tell(&format!("{}: asking the oracle", demand.name));
+    let workload = demand.workload.clone();
+    let load = Load {
+        rate: gets_per_second / workload.reads_ratio,
+        workload,
+    };
+    let in_time = (demand.seconds * load.rate) as u64;
+    let requests = in_time.min(BALANCED_REQUESTS_PER_KEY * load.workload.keys);
+    let mut question = Question {
+        load,
+        is_warm: demand.is_warm,
+        policy: POLICY,
+        overhead_bytes: 0,
+        requests,
+    };
+    // What an item takes depends little on how many there are: enough of them are stored, not all.
+    let probed_bytes = question.everything_bytes() / 4;
+    question.overhead_bytes = overhead_bytes(&question.load, POLICY, probed_bytes)?;
+    let reach = question.least(demand.goal)?;
+    let settling_seconds = question.timed(&reach).settling(&question).as_secs_f64();
+    let seconds = if scale.is_quick() {
+        demand.seconds
+    } else {
+        demand.seconds.max(settling_seconds + JUDGED_SECONDS)
+    };
+    Ok(Prepared {
+        demand,
+        reach,
+        settling_seconds,
+        seconds,
+    })
+}
+
+impl Question {
+    /// The oracle's answer; where the goal can not be reached, that with all memory.
+    fn timed(&self, reach: &Reach) -> Oracle {
+        match *reach {
+            Reach::With(oracle) => oracle,
+            Reach::Never { best_hit_ratio } => Oracle {
+                bytes: self.everything_bytes(),
+                hit_ratio: best_hit_ratio,
+            },
+        }
+    }
+}
+
+fn judge(prepared: Vec<Prepared>, driven: &Driven) -> Vec<Found> {
+    let stages = prepared.into_iter().zip(&driven.stages);
+    stages
+        .map(|(load, stage)| {
+            // A load that is too short to settle in, as in a quick run, is judged over its second half.
+            let settles = load.settling_seconds.min((stage.to - stage.from) / 2.0);
+            let is_long = load.settling_seconds < stage.to - stage.from;
+            let times = StageTimes {
+                from: stage.from,
+                settled_from: stage.from + if is_long { load.settling_seconds } else { settles },
+                to: stage.to,
+            };
+            let goal = load.demand.goal;
+            Found {
+                judgements: driven.courses.each_ref().map(|course| course.judge(times, goal)),
+                states: stage.states.clone(),
+                demand: load.demand,
+                reach: load.reach,
+                settling_seconds: load.settling_seconds,
+                times,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,241 @@
+//! Giving memory back: how long it takes until the system has it, how long a turn is for it, and what others feel.
+
+mod in_process;
+mod over_the_wire;
+
+use tidemark_types::{GIB, MIB};
+
+use super::others::Others;
+use super::report::{Point, Series, Target};
+use super::{Chart, Context, Experiment, Marks, Outcome, Panel, Spread};
+use crate::Error;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "give-back",
+    title: "A gibibyte given back: how fast, and what others feel",
+    minutes: 4,
+    about: "\
+A tenant holds 1 GiB of items of 1 KiB, then of 100 bytes (key and value), and its cap is set to 16 MiB while another tenant
+is asked 50,000 gets a second over 16 connections. Over the wire, with one worker on one core and the load on the other, it
+is measured how long it takes from the operator's command until the tenant holds no more than its cap and until the
+process's resident memory has fallen by nine tenths of what was given, and the other tenant's latency in the time that giving
+back may take against that in as long a time just before. In this process, on the same store with nothing else to do, each
+slice of upkeep that a worker would do between two turns is timed; the worst one in a hundred is what is judged, because the
+longest ones are the system's doing.",
+    run,
+};
+
+/// What is given back, and in which time.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    name: &'static str,
+    key_bytes: usize,
+    value_bytes: usize,
+    /// The most that it may take, in seconds.
+    seconds_max: f64,
+}
+
+const LOADS: [Load; 2] = [
+    Load {
+        name: "1-KiB items",
+        key_bytes: 16,
+        value_bytes: 1008,
+        seconds_max: 1.0,
+    },
+    Load {
+        name: "100-byte items",
+        key_bytes: 16,
+        value_bytes: 84,
+        seconds_max: 3.0,
+    },
+];
+
+impl Load {
+    /// So many keys fill this memory, and a few more: items take more than their key and their value.
+    fn keys(&self, bytes: u64) -> u64 {
+        bytes / (self.key_bytes + self.value_bytes) as u64
+    }
+}
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    rounds: usize,
+    /// What the tenant holds at first.
+    held_bytes: u64,
+}
+
+/// What it keeps.
+const KEPT_BYTES: u64 = 16 * MIB;
+/// What a worker does of upkeep between two turns at most, in microseconds (ARCHITECTURE.md, "Limits").
+const SLICE_US_MAX: f64 = 20.0;
+/// How much the other tenant's slowest one in a hundred may grow.
+const LATENCY_MAX: f64 = 1.25;
+
+/// What was found in one round.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    /// Until the tenant held what it might.
+    usage_seconds: f64,
+    /// Until the system had the memory.
+    resident_seconds: f64,
+    /// The other tenant's 99th percentile in microseconds, before and meanwhile.
+    p99_us: [f64; 2],
+    /// Of the slices in this process, in microseconds: the median, the 99th percentile and the longest.
+    slice_us: [f64; 3],
+}
+
+fn run(context: &Context) -> Result<Outcome, Error> {
+    let scale = if context.quick {
+        Scale {
+            rounds: 1,
+            held_bytes: 128 * MIB,
+        }
+    } else {
+        Scale {
+            rounds: 7,
+            held_bytes: GIB,
+        }
+    };
+    let others = Others::watch();
+    let mut found = Found::default();
+    for load in LOADS {
+        let mut samples = Vec::new();
+        let wire = over_the_wire::Scene::start(context, load, scale.held_bytes)?;
+        for round in 1..=scale.rounds {
+            context.tell(&format!("{}: round {round} of {}", load.name, scale.rounds));
+            let (usage_seconds, resident_seconds, p99_us) = wire.round()?;
+            samples.push(Sample {
+                usage_seconds,
+                resident_seconds,
+                p99_us,
+                slice_us: in_process::slices_us(load, scale.held_bytes, context.stage.cores)?,
+            });
+        }
+        found.add(load, &samples);
+    }
+    let chart = found.chart();
+    Ok(Outcome {
+        scale: format!("{} rounds of {} MiB each", scale.rounds, scale.held_bytes / MIB),
+        targets: found.targets,
+        series: found.series,
+        chart,
+        others_cores: others.cores(),
+    })
+}
+
+#[derive(Default)]
+struct Found {
+    targets: Vec<Target>,
+    series: Vec<Series>,
+}
+
+/// A figure of a sample.
+type Figure = fn(&Sample) -> f64;
+
+const TIME: &str = "time until it is back";
+const LATENCY: &str = "the other tenant's 99th percentile";
+const SLICE: &str = "slices of upkeep";
+
+impl Found {
+    fn add(&mut self, load: Load, samples: &[Sample]) {
+        let figures: [(&str, &str, &str, Figure); 7] = [
+            (TIME, "s", "held by the tenant", |sample| sample.usage_seconds),
+            (TIME, "s", "resident memory", |sample| sample.resident_seconds),
+            (LATENCY, "µs", "before", |sample| sample.p99_us[0]),
+            (LATENCY, "µs", "meanwhile", |sample| sample.p99_us[1]),
+            (SLICE, "µs", "median", |sample| sample.slice_us[0]),
+            (SLICE, "µs", "99th percentile", |sample| sample.slice_us[1]),
+            (SLICE, "µs", "longest", |sample| sample.slice_us[2]),
+        ];
+        for (measure, unit, name, of) in figures {
+            if let Some(spread) = Spread::of(samples.iter().map(of)) {
+                self.add_point((name, measure, unit), Point::spread(load.name, spread));
+            }
+        }
+        let mut target = |what: &str, spread: Option<Spread>, limit: f64| {
+            let value = spread.map_or(f64::NAN, |spread| spread.median);
+            self.targets
+                .push(Target::at_most(format!("{}: {what}", load.name), value, limit));
+        };
+        let of = |figure: Figure| Spread::of(samples.iter().map(figure));
+        target(
+            "seconds until the system has the memory",
+            of(|sample| sample.resident_seconds.max(sample.usage_seconds)),
+            load.seconds_max,
+        );
+        target(
+            "microseconds of a turn for it, 99th percentile",
+            of(|sample| sample.slice_us[1]),
+            SLICE_US_MAX,
+        );
+        target(
+            "the other tenant's 99th percentile, meanwhile over before",
+            Spread::of_ratios(samples.iter().map(|sample| (sample.p99_us[1], sample.p99_us[0]))),
+            LATENCY_MAX,
+        );
+    }
+
+    fn add_point(&mut self, (name, measure, unit): (&str, &str, &str), point: Point) {
+        let is_own = |series: &&mut Series| series.name == name && series.measure == measure;
+        match self.series.iter_mut().find(is_own) {
+            Some(series) => series.points.push(point),
+            None => self.series.push(Series {
+                name: name.into(),
+                measure: measure.into(),
+                unit: unit.into(),
+                condition: String::new(),
+                x: "items".into(),
+                points: vec![point],
+            }),
+        }
+    }
+
+    fn chart(&self) -> Chart {
+        let panel = |measure: &str| {
+            let own = || self.series.iter().filter(|series| series.measure == measure);
+            let drawn = |series: &Series| {
+                let value = |point: &Point| {
+                    Some(Spread {
+                        median: point.y,
+                        low: point.low?,
+                        high: point.high?,
+                    })
+                };
+                (series.name.clone(), series.points.iter().map(value).collect())
+            };
+            Panel {
+                title: measure.to_owned(),
+                x_label: "items".into(),
+                y_label: own().next().map_or_else(String::new, |series| series.unit.clone()),
+                places: LOADS.map(|load| load.name.to_owned()).into(),
+                marks: Marks::Bars,
+                series: own().map(drawn).collect(),
+            }
+        };
+        Chart {
+            title: "A gibibyte given back".into(),
+            panels: [TIME, LATENCY, SLICE].map(panel).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_of_the_middle_round() {
+        let sample = |seconds: f64, meanwhile: f64| Sample {
+            usage_seconds: seconds / 2.0,
+            resident_seconds: seconds,
+            p99_us: [100.0, meanwhile],
+            slice_us: [15.0, 19.0, 500.0],
+        };
+        let mut found = Found::default();
+        found.add(LOADS[0], &[sample(0.5, 110.0), sample(0.7, 120.0), sample(9.0, 900.0)]);
+        let values: Vec<(f64, bool)> = found.targets.iter().map(|target| (target.value, target.met)).collect();
+        assert_eq!(values, [(0.7, true), (19.0, true), (1.2, true)]);
+        assert_eq!(found.chart().panels.len(), 3);
+    }
+}

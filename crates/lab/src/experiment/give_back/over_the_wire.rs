@@ -1,0 +1,178 @@
+//! A server that is told to take memory from one tenant while it serves another.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tidemark_types::Size;
+
+use super::{KEPT_BYTES, Load};
+use crate::Error;
+use crate::bench::{self, Options, Workload};
+use crate::client::Protocol;
+use crate::experiment::Context;
+use crate::experiment::info::Info;
+use crate::experiment::server::{Kind, Limits, Server, create_tenant, login, tidemark};
+use crate::load::{Distribution, Lifetimes, MAX_VALUE_BYTES, Order, ValueSize};
+
+const HOLDER: &str = "holder";
+const OTHER: &str = "other";
+/// The other tenant's load.
+const OTHER_KEYS: u64 = 10_000;
+const OTHER_RATE: f64 = 50_000.0;
+const OTHER_CONNECTIONS: usize = 16;
+/// How often is looked whether the memory is back.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Memory that is not back by then does not come back.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Of what was given back, so much must have left the process: it has other memory, too.
+const RESIDENT_PART: f64 = 0.9;
+
+/// A server with both tenants.
+pub(super) struct Scene<'c> {
+    context: &'c Context,
+    server: Server,
+    load: Load,
+    held_bytes: u64,
+    secrets: [String; 2],
+}
+
+impl<'c> Scene<'c> {
+    pub(super) fn start(context: &'c Context, load: Load, held_bytes: u64) -> Result<Self, Error> {
+        let limits = Limits {
+            memory_bytes: 2 * held_bytes,
+            value_bytes: MAX_VALUE_BYTES,
+        };
+        let server = Server::start(&context.stage, Kind::Tidemark, limits)?;
+        let create = |name: &str| create_tenant(&context.stage, &server, name, &[]);
+        let secrets = [create(HOLDER)?, create(OTHER)?];
+        Ok(Self {
+            context,
+            server,
+            load,
+            held_bytes,
+            secrets,
+        })
+    }
+
+    /// Seconds until the tenant holds what it may, until the system has the memory, and the other one's 99th percentile in
+    /// microseconds before and meanwhile.
+    pub(super) fn round(&self) -> Result<(f64, f64, [f64; 2]), Error> {
+        self.set_cap(self.held_bytes)?;
+        bench::run(&self.filling()?, &mut |_| {})?;
+        let redis = self.server.address(Protocol::Redis)?;
+        let mut info = Info::open(redis, HOLDER, &self.secrets[0])?;
+        let held_bytes = info.moment(0.0)?.usage_bytes;
+        let other = self.other(redis)?;
+        // Its keys are stored, and its connections are as they will be.
+        bench::run(
+            &Options {
+                preload: true,
+                ..other.clone()
+            },
+            &mut |_| {},
+        )?;
+        let before = p99_us(&other)?;
+        let resident_before = self.resident_bytes()?;
+        let given_bytes = held_bytes.saturating_sub(KEPT_BYTES);
+        let resident_after = resident_before.saturating_sub((given_bytes as f64 * RESIDENT_PART) as u64);
+        std::thread::scope(|scope| {
+            let meanwhile = scope.spawn(|| p99_us(&other));
+            let began = Instant::now();
+            self.set_cap(KEPT_BYTES)?;
+            let usage_seconds = self.wait(began, || Ok(info.moment(0.0)?.usage_bytes <= KEPT_BYTES))?;
+            let resident_seconds = self.wait(began, || Ok(self.resident_bytes()? <= resident_after))?;
+            let meanwhile = meanwhile
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok((usage_seconds, resident_seconds, [before, meanwhile?]))
+        })
+    }
+
+    fn set_cap(&self, bytes: u64) -> Result<(), Error> {
+        let cap = Size(bytes).to_string();
+        let set = ["tenant", "set", HOLDER, "--cap", &cap];
+        tidemark(&self.context.stage, &self.server, &set).map(drop)
+    }
+
+    /// Seconds until something is so.
+    fn wait(&self, began: Instant, mut is_so: impl FnMut() -> Result<bool, Error>) -> Result<f64, Error> {
+        while !is_so()? {
+            if began.elapsed() > PATIENCE {
+                return Err(self.server.process.failure("the memory does not come back"));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(began.elapsed().as_secs_f64())
+    }
+
+    fn resident_bytes(&self) -> Result<u64, Error> {
+        let path = format!("/proc/{}/statm", self.server.process.id());
+        let text = std::fs::read_to_string(&path).map_err(|source| Error::File {
+            path: path.into(),
+            source,
+        })?;
+        let pages: Option<u64> = text.split(' ').nth(1).and_then(|pages| pages.parse().ok());
+        Ok(pages.unwrap_or(0) * rustix::param::page_size() as u64)
+    }
+
+    /// Stores as much as the tenant may hold.
+    fn filling(&self) -> Result<Options, Error> {
+        Ok(Options {
+            address: self.server.address(Protocol::Redis)?,
+            protocol: Protocol::Redis,
+            logins: vec![login(HOLDER, &self.secrets[0])?],
+            connections: 4,
+            pipeline: 50,
+            threads: 1,
+            workload: workload(
+                self.load.keys(self.held_bytes),
+                self.load.key_bytes,
+                self.load.value_bytes,
+            ),
+            rate: None,
+            burst: 1,
+            seconds: 0.01,
+            preload: true,
+            look_aside: false,
+            verify: false,
+        })
+    }
+
+    /// The other tenant's load, as long as giving back may take.
+    fn other(&self, redis: SocketAddr) -> Result<Options, Error> {
+        Ok(Options {
+            address: redis,
+            protocol: Protocol::Redis,
+            logins: vec![login(OTHER, &self.secrets[1])?],
+            connections: OTHER_CONNECTIONS,
+            pipeline: 50,
+            threads: 1,
+            workload: workload(OTHER_KEYS, 16, 64),
+            rate: Some(OTHER_RATE),
+            burst: 1,
+            seconds: self.load.seconds_max,
+            preload: false,
+            look_aside: false,
+            verify: false,
+        })
+    }
+}
+
+fn workload(keys: u64, key_size_bytes: usize, value_bytes: usize) -> Workload {
+    Workload {
+        keys,
+        distribution: Distribution::Uniform,
+        order: Order::Scrambled,
+        key_size_bytes,
+        value_size: ValueSize::Fixed(value_bytes),
+        reads_ratio: 1.0,
+        fresh_ratio: 0.0,
+        lifetimes: Lifetimes::default(),
+        seed: 1,
+    }
+}
+
+fn p99_us(options: &Options) -> Result<f64, Error> {
+    let report = bench::run(options, &mut |_| {})?;
+    Ok(report.latency_us.map_or(f64::NAN, |latency| latency.p99))
+}

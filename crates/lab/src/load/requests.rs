@@ -1,0 +1,259 @@
+//! What a client asks for: gets and sets of a number of keys, drawn independently of each other.
+//!
+//! A part of the gets can be for keys that are never asked for again (the compulsory misses of real applications), and
+//! what is stored can have lifetimes, drawn anew for every set.
+
+use std::time::Duration;
+
+use super::{Distribution, KeyText, Keys, Order, Rng, ValueSize, WorkloadError};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// How many keys there are, per tenant.
+    pub keys: u64,
+    /// How often each is asked for.
+    pub distribution: Distribution,
+    /// Which are the popular ones.
+    pub order: Order,
+    /// Bytes per key.
+    pub key_size_bytes: usize,
+    /// Bytes per value.
+    pub value_size: ValueSize,
+    /// The share of gets, 0 to 1; the rest are sets.
+    pub reads_ratio: f64,
+    /// Of the gets, the share that is for a key beyond `keys` that is never asked for again, 0 to 1.
+    pub fresh_ratio: f64,
+    /// How long what is stored lives.
+    pub lifetimes: Lifetimes,
+    /// What all randomness follows from.
+    pub seed: u64,
+}
+
+impl Workload {
+    /// Writes the keys, those beyond `keys` included.
+    ///
+    /// # Errors
+    /// So many keys have no different texts of that length.
+    pub fn key_text(&self) -> Result<KeyText, WorkloadError> {
+        let count = if self.fresh_ratio > 0.0 { KEY_NUMBERS } else { self.keys };
+        KeyText::new(self.key_size_bytes, count)
+    }
+
+    /// What key and value take together, in bytes.
+    pub fn payload_bytes(&self, key: u64) -> u64 {
+        (self.key_size_bytes + self.value_size.of(key)) as u64
+    }
+}
+
+/// Keys that are asked for once have numbers below this: enough for a million of them a second for a week.
+const KEY_NUMBERS: u64 = 1 << 40;
+
+/// How long what is stored lives: shares of all sets with their lifetimes; the other sets are for good.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lifetimes(Vec<(f64, Duration)>);
+
+impl Lifetimes {
+    /// Shares of all sets, 0 to 1, with their lifetimes.
+    ///
+    /// # Errors
+    /// A share is negative or no number, or all together are more than 1.
+    pub fn new(shares: impl IntoIterator<Item = (f64, Duration)>) -> Result<Self, WorkloadError> {
+        /// Shares that were written with two digits may come to this much more.
+        const ROUNDED: f64 = 1e-9;
+        let shares: Vec<_> = shares.into_iter().collect();
+        let total: f64 = shares.iter().map(|(share, _)| share).sum();
+        let wrong = shares
+            .iter()
+            .map(|(share, _)| *share)
+            .find(|share| !(0.0..=1.0).contains(share));
+        match wrong.or_else(|| (total > 1.0 + ROUNDED).then_some(total)) {
+            Some(given) => Err(WorkloadError::Parameter {
+                flag: "a lifetime's share of the sets",
+                given,
+                allowed: "0 to 1, all together at most 1",
+            }),
+            None => Ok(Self(shares)),
+        }
+    }
+
+    /// Whether everything is stored for good.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next set's; `None` is for good.
+    #[inline]
+    pub fn draw(&self, rng: &mut Rng) -> Option<Duration> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut left = rng.unit();
+        for (share, lifetime) in &self.0 {
+            if left < *share {
+                return Some(*lifetime);
+            }
+            left -= share;
+        }
+        None
+    }
+}
+
+/// What is to be done with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Ask for it.
+    Get(u64),
+    /// Store it.
+    Set(u64),
+}
+
+/// An endless source of operations.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    keys: Keys,
+    reads_ratio: f64,
+    fresh_ratio: f64,
+    next_fresh: u64,
+    fresh_step: u64,
+    rng: Rng,
+}
+
+impl Requests {
+    /// Part `index` of `parts` that together make the load; no two of them ask for the same key beyond the workload's.
+    ///
+    /// # Errors
+    /// The workload makes no sense.
+    pub fn new(workload: &Workload, (index, parts): (usize, usize)) -> Result<Self, WorkloadError> {
+        for (flag, given) in [("--reads", workload.reads_ratio), ("fresh keys", workload.fresh_ratio)] {
+            if !(0.0..=1.0).contains(&given) {
+                let allowed = "0 to 1";
+                return Err(WorkloadError::Parameter { flag, given, allowed });
+            }
+        }
+        Ok(Self {
+            keys: Keys::new(workload.keys, workload.distribution, workload.order)?,
+            reads_ratio: workload.reads_ratio,
+            fresh_ratio: workload.fresh_ratio,
+            next_fresh: workload.keys + index as u64,
+            fresh_step: parts as u64,
+            rng: Rng::stream(workload.seed, index as u64),
+        })
+    }
+
+    /// The next one.
+    #[inline]
+    pub fn draw(&mut self) -> Operation {
+        let key = self.keys.draw(&mut self.rng);
+        if self.rng.unit() >= self.reads_ratio {
+            return Operation::Set(key);
+        }
+        if self.fresh_ratio > 0.0 && self.rng.unit() < self.fresh_ratio {
+            let fresh = self.next_fresh;
+            self.next_fresh += self.fresh_step;
+            return Operation::Get(fresh);
+        }
+        Operation::Get(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload() -> Workload {
+        Workload {
+            keys: 1000,
+            distribution: Distribution::Uniform,
+            order: Order::Scrambled,
+            key_size_bytes: 16,
+            value_size: ValueSize::Fixed(64),
+            reads_ratio: 1.0,
+            fresh_ratio: 0.0,
+            lifetimes: Lifetimes::default(),
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn the_mix_is_that_of_the_workload() {
+        const DRAWS: u32 = 100_000;
+        for (reads_ratio, fresh_ratio) in [(1.0, 0.0), (0.0, 0.5), (0.65, 0.284), (0.99, 0.0074), (1.0, 1.0)] {
+            let workload = Workload {
+                reads_ratio,
+                fresh_ratio,
+                ..workload()
+            };
+            let mut requests = Requests::new(&workload, (0, 1)).unwrap();
+            let (mut gets, mut fresh) = (0_u32, std::collections::HashSet::new());
+            for _ in 0..DRAWS {
+                if let Operation::Get(key) = requests.draw() {
+                    gets += 1;
+                    assert!(key < workload.keys || fresh.insert(key), "{key} twice");
+                }
+            }
+            // Six standard deviations of a binomial of so many draws are 950 at most.
+            let near = |count: f64, share: f64| (count - share * f64::from(DRAWS)).abs() < 950.0;
+            assert!(near(f64::from(gets), reads_ratio), "{gets}");
+            assert!(near(fresh.len() as f64, reads_ratio * fresh_ratio), "{}", fresh.len());
+        }
+    }
+
+    #[test]
+    fn parts_ask_for_different_fresh_keys() {
+        let workload = Workload {
+            fresh_ratio: 1.0,
+            ..workload()
+        };
+        let mut seen = std::collections::HashSet::new();
+        for part in 0..3 {
+            let mut requests = Requests::new(&workload, (part, 3)).unwrap();
+            for _ in 0..100 {
+                let Operation::Get(key) = requests.draw() else {
+                    panic!("a set");
+                };
+                assert!(seen.insert(key), "{key} twice");
+            }
+        }
+        assert!(workload.key_text().unwrap().of(1 << 39).len() == 16);
+    }
+
+    #[test]
+    fn lifetimes_have_their_shares() {
+        let seconds = Duration::from_secs;
+        let lifetimes = Lifetimes::new([(0.7, seconds(9)), (0.2, seconds(1))]).unwrap();
+        let mut rng = Rng::new(5);
+        let mut counts = [0_u32; 3];
+        for _ in 0..100_000 {
+            counts[match lifetimes.draw(&mut rng) {
+                Some(lifetime) if lifetime == seconds(9) => 0,
+                Some(_) => 1,
+                None => 2,
+            }] += 1;
+        }
+        for (count, expected) in counts.into_iter().zip([70_000_u32, 20_000, 10_000]) {
+            assert!(count.abs_diff(expected) < 950, "{counts:?}");
+        }
+        assert_eq!(Lifetimes::default().draw(&mut rng), None);
+    }
+
+    #[test]
+    fn impossible_mixes_are_refused() {
+        let second = Duration::from_secs(1);
+        for shares in [
+            &[(-0.1, second)][..],
+            &[(f64::NAN, second)],
+            &[(0.6, second), (0.6, second)],
+        ] {
+            assert!(Lifetimes::new(shares.iter().copied()).is_err(), "{shares:?}");
+        }
+        for (reads_ratio, fresh_ratio) in [(1.1, 0.0), (-0.1, 0.0), (1.0, 2.0), (f64::NAN, 0.0)] {
+            let workload = Workload {
+                reads_ratio,
+                fresh_ratio,
+                ..workload()
+            };
+            assert!(Requests::new(&workload, (0, 1)).is_err(), "{reads_ratio} {fresh_ratio}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! A look-aside client of one tenant, in virtual time.
+
+use std::time::Duration;
+
+use tidemark_store::Attributes;
+use tidemark_types::UnixMs;
+
+use super::Load;
+use super::plane::Door;
+use crate::load::{KeyText, Lifetimes, Operation, Requests, Rng, ValueSize, WorkloadError};
+
+/// Keeps lifetimes independent of keys.
+const LIFETIME_SEED: u64 = 0x11FE_71AE;
+
+/// See the module.
+pub(super) struct Client {
+    door: Door,
+    requests: Requests,
+    key: KeyText,
+    value_size: ValueSize,
+    lifetimes: Lifetimes,
+    rng: Rng,
+    /// What every value begins with.
+    value: Vec<u8>,
+    rate: f64,
+    /// Requests that are due, with the part of the next one.
+    due: f64,
+}
+
+impl Client {
+    pub(super) fn new(door: Door, load: &Load) -> Result<Self, WorkloadError> {
+        let workload = &load.workload;
+        Ok(Self {
+            door,
+            requests: Requests::new(workload, (0, 1))?,
+            key: workload.key_text()?,
+            value_size: workload.value_size,
+            lifetimes: workload.lifetimes.clone(),
+            rng: Rng::new(workload.seed ^ LIFETIME_SEED),
+            value: vec![b'v'; workload.value_size.largest()],
+            rate: load.rate,
+            due: 0.0,
+        })
+    }
+
+    /// Sends what is due after another `time`.
+    pub(super) fn run(&mut self, now: UnixMs, time: Duration) {
+        self.due += self.rate * time.as_secs_f64();
+        while self.due >= 1.0 {
+            self.due -= 1.0;
+            let operation = self.requests.draw();
+            self.request(operation, now);
+        }
+    }
+
+    /// Sends one request, and after a miss the set.
+    pub(super) fn request(&mut self, operation: Operation, now: UnixMs) {
+        let (Operation::Get(number) | Operation::Set(number)) = operation;
+        self.door.touch();
+        let store = &self.door.store;
+        let key = store.key(0, self.key.of(number));
+        let is_get = matches!(operation, Operation::Get(_));
+        if is_get && store.lock(store.shard_of(key.hash)).get(&key, now).is_some() {
+            return;
+        }
+        let lifetime = self.lifetimes.draw(&mut self.rng);
+        let attributes = Attributes {
+            // A time that the clock can not tell from none is the next one that it can.
+            expiry: lifetime.map(|lifetime| now.plus(lifetime.max(Duration::from_millis(1)))),
+            ..Attributes::default()
+        };
+        let value = &self.value[..self.value_size.of(number)];
+        // A refusal is counted by the store: a client that looks aside goes on without the cache.
+        let _ = store.put(&key, value, attributes, now);
+    }
+}

@@ -1,0 +1,222 @@
+//! A whole Tidemark in virtual time: the real store and the real control plane in one thread, driven by a clock that stands
+//! still until it is told to move.
+//!
+//! Clients are look-aside: a get that misses is followed by a set. Between two ticks of the clock everything that is due is
+//! done: the clients' requests, tenant by tenant, then the keepers' work, then a round of the control plane if its period
+//! is over or the data plane wants one. Invariant: what happens follows from the calls and the seed alone; two runs of the
+//! same calls are equal to the byte.
+
+mod client;
+mod plane;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemark_control::{
+    Answer, ControlConfig, ControlHandle, Idling, Listeners, Mailbox, SettingsPatch, StateFile, Stepped, TenantView,
+};
+use tidemark_store::{Keeper, KeeperInbox};
+use tidemark_types::{Clock, ManualClock, ShardSnapshot, UnixMs};
+
+use crate::Error;
+use crate::elastic::{Course, Moment};
+use crate::load::{Operation, Workload};
+use client::Client;
+use plane::Plane;
+
+/// The clock's step: as far apart as the control plane's rounds are at least.
+const TICK: Duration = Duration::from_millis(10);
+/// Pieces of upkeep between two ticks: a worker has time for so many of its slices of 20 us, and others to spare.
+const PIECES_PER_TICK: usize = 400;
+/// When a virtual node's time begins: any time does, as long as it is always the same.
+const EPOCH: UnixMs = UnixMs(1_700_000_000_000);
+
+/// A load on a tenant.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// What is asked for.
+    pub workload: Workload,
+    /// Requests per second, without the sets that follow misses.
+    pub rate: f64,
+}
+
+/// A tenant as it stands.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// Counts since it was created and memory now.
+    pub moment: Moment,
+    /// Items in the cache.
+    pub items: u64,
+    /// Its shards.
+    pub shards: Vec<ShardSnapshot>,
+}
+
+/// See the module.
+pub struct Node {
+    clock: Arc<ManualClock>,
+    plane: Arc<Plane>,
+    control: Stepped,
+    keepers: Vec<Keeper>,
+    clients: Vec<(String, Client)>,
+    last_round: UnixMs,
+}
+
+impl Node {
+    /// A node with this much memory for tenants, with as many keepers as it would have workers.
+    ///
+    /// # Errors
+    /// The system refuses the memory, or the control plane the size.
+    pub fn new(pool_bytes: u64, workers: usize, seed: u64) -> Result<Self, Error> {
+        let clock = Arc::new(ManualClock::new(EPOCH));
+        let mailbox = Mailbox::default();
+        // The node looks for work after every tick.
+        let inboxes: Vec<_> = (0..workers).map(|_| KeeperInbox::new(Box::new(|| {}))).collect();
+        let keepers = inboxes.iter().cloned().map(Keeper::new).collect();
+        let plane = Arc::new(Plane::new(
+            pool_bytes,
+            seed,
+            inboxes.into(),
+            mailbox.waker(),
+            Arc::clone(&clock),
+        )?);
+        let config = ControlConfig {
+            pool_bytes,
+            pool_limit_bytes: pool_bytes,
+            workers,
+            idling: Idling::default(),
+            listeners: Listeners::default(),
+        };
+        let state = StateFile::in_memory(clock.now())?;
+        let control = Stepped::new(mailbox, state, Arc::clone(&plane) as _, Arc::clone(&clock) as _, config)?;
+        Ok(Self {
+            last_round: clock.now(),
+            clock,
+            plane,
+            control,
+            keepers,
+            clients: Vec::new(),
+        })
+    }
+
+    /// The time.
+    pub fn now(&self) -> UnixMs {
+        self.clock.now()
+    }
+
+    /// Seconds since the node was made.
+    pub fn seconds(&self) -> f64 {
+        self.now().since(EPOCH).as_secs_f64()
+    }
+
+    /// Creates a tenant.
+    ///
+    /// # Errors
+    /// The control plane's.
+    pub fn create(&mut self, name: &str, patch: SettingsPatch) -> Result<(), Error> {
+        self.command(|control| control.create_tenant(name, patch)).map(drop)
+    }
+
+    /// Carries out an operator's command, except a removal, which takes rounds.
+    ///
+    /// # Errors
+    /// The control plane's.
+    pub fn command<T>(&mut self, command: impl FnOnce(&ControlHandle) -> Answer<T>) -> Result<T, Error> {
+        Ok(self.control.ask(command).wait()?)
+    }
+
+    /// A tenant as an operator sees it.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn view(&mut self, name: &str) -> Result<TenantView, Error> {
+        self.command(|control| control.tenant(name))
+    }
+
+    /// From now on the tenant is asked for this.
+    ///
+    /// # Errors
+    /// The load makes no sense, or there is no tenant of that name.
+    pub fn load(&mut self, name: &str, load: &Load) -> Result<(), Error> {
+        let client = Client::new(self.plane.door(name)?, load)?;
+        self.rest(name);
+        self.clients.push((name.to_owned(), client));
+        Ok(())
+    }
+
+    /// From now on the tenant is asked for nothing.
+    pub fn rest(&mut self, name: &str) {
+        self.clients.retain(|(other, _)| other != name);
+    }
+
+    /// One request now, beyond the load of a tenant that has one.
+    pub fn request(&mut self, name: &str, operation: Operation) {
+        let now = self.now();
+        if let Some((_, client)) = self.clients.iter_mut().find(|(other, _)| other == name) {
+            client.request(operation, now);
+        }
+    }
+
+    /// Lets time pass, in ticks of ten milliseconds.
+    pub fn run(&mut self, time: Duration) {
+        let end = self.now().plus(time);
+        while self.now() < end {
+            self.tick();
+        }
+    }
+
+    /// Lets time pass and writes down every second how these tenants stand, beginning with now.
+    ///
+    /// # Errors
+    /// There is no tenant of such a name.
+    pub fn watch<const N: usize>(&mut self, names: [&str; N], time: Duration) -> Result<[Course; N], Error> {
+        let end = self.now().plus(time);
+        let mut courses = [(); N].map(|()| Course::default());
+        loop {
+            for (name, course) in names.iter().zip(&mut courses) {
+                course.moments.push(self.standing(name)?.moment);
+            }
+            if self.now() >= end {
+                return Ok(courses);
+            }
+            self.run(Duration::from_secs(1));
+        }
+    }
+
+    /// How a tenant stands.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn standing(&self, name: &str) -> Result<Standing, Error> {
+        self.plane.standing(name, self.seconds())
+    }
+
+    /// Records of sampled keys that the control plane was given so far.
+    pub fn samples_total(&self) -> u64 {
+        self.plane.samples_total()
+    }
+
+    /// The grants of all tenants together, and the pool, in bytes.
+    pub fn granted_and_pool_bytes(&self) -> (u64, u64) {
+        self.plane.granted_and_pool_bytes()
+    }
+
+    fn tick(&mut self) {
+        self.clock.advance(TICK);
+        let now = self.clock.now();
+        for (_, client) in &mut self.clients {
+            client.run(now, TICK);
+        }
+        for keeper in &mut self.keepers {
+            // A slice of no time is one piece: how fast this machine is changes nothing.
+            (0..PIECES_PER_TICK).find(|_| keeper.run(now, Duration::ZERO) != Some(Duration::ZERO));
+        }
+        let is_due = now.since(self.last_round) >= self.control.round_period();
+        if is_due || self.control.is_woken() {
+            self.control.round();
+            self.last_round = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! Goals in virtual time: the real store and the real control plane, driven through minutes in seconds, from one seed.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
+
+mod comes_back;
+mod fig11;
+mod infeasible;
+mod many;
+mod scene;
+mod unsteady;

@@ -1,0 +1,16 @@
+//! From goals and curves to sizes: how much memory a tenant needs for what it asked for.
+//!
+//! A [`Sizer`] follows one tenant with a hit-ratio goal. It is told what was measured and what the curve says, and answers
+//! with the size that the tenant should have, in the two phases of Genie (IEEE TKDE 2025, section III): Direct-Fit jumps to
+//! what the curve says, Fine-Grained Resizing goes on from there by what was measured.
+//!
+//! Invariant: pure decisions. Time comes in as a value; there is no I/O, no thread and no knowledge of other tenants, whose
+//! memory the one that shares the pool weighs against this one's.
+
+#![forbid(unsafe_code)]
+
+mod load;
+mod sizer;
+mod window;
+
+pub use sizer::{GoalState, Reading, Sizer, Sizing};

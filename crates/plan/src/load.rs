@@ -1,0 +1,121 @@
+//! Whether a tenant asks for other things than it did.
+//!
+//! While nothing changes, the hit ratio stays where it was: one that leaves it at an unchanged size means that the load
+//! changed, and that what the curve says is of the past.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tidemark_types::UnixMs;
+
+use crate::window::{Count, Measured};
+
+/// A change shows in the hit ratio of this time.
+const LOOK_BACK: Duration = Duration::from_secs(2);
+/// Counts that are kept: rounds may come faster than once a second.
+const COUNTS_MAX: usize = 8;
+/// So many gets, at least, say that something changed.
+const GETS_MIN: u64 = 1000;
+/// A hit ratio this far from the one before is another load; less is what a cache that fills or shrinks does by itself.
+const LEAST_CHANGE: f64 = 0.05;
+/// Standard errors that chance does not reach, once a second for years. Gets of one moment resemble each other, so it is
+/// twice the six of independent ones.
+const ERRORS: f64 = 12.0;
+
+/// Watches one tenant's hit ratio.
+#[derive(Debug, Default)]
+pub(crate) struct LoadWatch {
+    counts: VecDeque<Count>,
+    /// What is expected, if anything is.
+    expected: Option<f64>,
+}
+
+impl LoadWatch {
+    /// Takes the counters of a moment; whether the load is another one than a moment ago.
+    pub(crate) fn note(&mut self, count: Count) -> bool {
+        self.counts.push_back(count);
+        while self.counts.len() > COUNTS_MAX || self.is_older_needless(count.at) {
+            self.counts.pop_front();
+        }
+        let (Some(expected), Some(measured)) = (self.expected, self.recent()) else {
+            return false;
+        };
+        let least = (ERRORS * measured.standard_error).max(LEAST_CHANGE);
+        measured.gets >= GETS_MIN && (measured.hit_ratio - expected).abs() > least
+    }
+
+    fn is_older_needless(&self, now: UnixMs) -> bool {
+        self.counts.len() > 2 && now.since(self.counts[1].at) >= LOOK_BACK
+    }
+
+    fn recent(&self) -> Option<Measured> {
+        self.counts.back()?.since(*self.counts.front()?)
+    }
+
+    /// Takes the hit ratio that goes with the load and the size.
+    pub(crate) fn set_expected(&mut self, hit_ratio: f64) {
+        self.expected = Some(hit_ratio);
+    }
+
+    /// The size or the load changed: whatever hit ratio comes is no surprise.
+    pub(crate) fn expect_anything(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(watch: &mut LoadWatch, from: u64, hit_ratios: &[f64], gets: u64) -> Option<usize> {
+        let mut hits = 0.0;
+        for (second, hit_ratio) in hit_ratios.iter().enumerate() {
+            hits += hit_ratio * gets as f64;
+            let count = Count {
+                at: UnixMs((from + second as u64) * 1000),
+                gets: gets * (second as u64 + 1),
+                hits: hits as u64,
+            };
+            if watch.note(count) {
+                return Some(second);
+            }
+        }
+        None
+    }
+
+    fn steady(hit_ratio: f64) -> LoadWatch {
+        let mut watch = LoadWatch::default();
+        watch.set_expected(hit_ratio);
+        watch
+    }
+
+    #[test]
+    fn a_change_is_seen_within_three_seconds() {
+        for (to, seen) in [(0.5, true), (0.84, true), (0.96, true), (0.88, false), (0.92, false)] {
+            let at = run(&mut steady(0.9), 1, &[vec![0.9; 5], vec![to; 3]].concat(), 10_000);
+            assert_eq!(at.is_some(), seen, "to {to}");
+            assert!(at.is_none_or(|at| at >= 5), "to {to}: {at:?}");
+        }
+    }
+
+    #[test]
+    fn few_gets_say_nothing_and_where_nothing_is_expected_nothing_surprises() {
+        assert_eq!(run(&mut steady(0.9), 1, &[0.2; 5], 100), None);
+        let mut watch = steady(0.9);
+        watch.expect_anything();
+        assert_eq!(run(&mut watch, 1, &[0.2; 5], 10_000), None);
+    }
+
+    #[test]
+    fn many_rounds_in_a_second_keep_few_counts() {
+        let mut watch = LoadWatch::default();
+        for ms in 0..10_000 {
+            watch.note(Count {
+                at: UnixMs(ms),
+                gets: ms,
+                hits: ms,
+            });
+        }
+        assert!(watch.counts.len() <= COUNTS_MAX);
+    }
+}

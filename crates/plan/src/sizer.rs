@@ -1,0 +1,511 @@
+//! How much memory one tenant needs for its hit ratio.
+//!
+//! Invariant: a size is only left for a reason: the load changed, or a whole window was measured at it that missed the goal
+//! by more than chance explains. It grows only where the curve shows misses that more memory would turn into hits, and not
+//! while what it has is not used yet.
+
+use std::time::Duration;
+
+use tidemark_curve::Curve;
+use tidemark_types::{UNIT_BYTES, UnixMs};
+
+use crate::load::LoadWatch;
+use crate::window::{Count, Measured};
+
+/// A window is this many gets, within these times.
+const WINDOW_GETS: u64 = 10_000;
+const WINDOW_MIN: Duration = Duration::from_secs(5);
+const WINDOW_MAX: Duration = Duration::from_secs(5 * 60);
+/// The first moments at a new size show the move, not the size: what was evicted is missed until the policy has sorted
+/// itself out.
+const AFTER_MOVE: Duration = Duration::from_secs(3);
+/// A window that gives no reason for a move goes on for this long: the longer it is, the smaller a miss it shows.
+const WINDOW_CALM: Duration = Duration::from_secs(30);
+/// A curve of fewer gets says nothing.
+const FIT_GETS_MIN: u64 = 2_000;
+/// While each key was asked for less often than this on average, keys that seem to be new may just not have been met yet.
+const YOUNG_GETS_PER_KEY: u64 = 4;
+/// A hit ratio that can not be reached is replaced by one this much below the best: its last hits cost the most.
+const BELOW_BEST: f64 = 0.003;
+/// A hit ratio at most this much below the goal meets it.
+const MET_WITHIN: f64 = 0.01;
+/// A miss of the goal by less is left. A shorter window than this shows more than there is, because gets of one moment
+/// resemble each other, and a size that follows it would swing.
+const DEAD_BAND: f64 = 0.001;
+const DEAD_BAND_WINDOW: Duration = Duration::from_secs(20);
+/// The most that a size grows or shrinks by what was measured alone.
+const GROW_MAX: f64 = 0.25;
+const SHRINK_MAX: f64 = 0.15;
+/// The part of a step that is done: the rest would often be too much.
+const CAUTION: f64 = 0.8;
+/// A curve that is flatter than this, in hit ratio per e-fold of memory, is taken to be this steep.
+const LEAST_SLOPE: f64 = 0.02;
+/// A miss of the goal by more is what the curve, not a step, should mend.
+const FIT_BEYOND: f64 = 0.03;
+/// How much more a policy may need than LRU, or less.
+const EFFICIENCY: (f64, f64) = (0.6, 1.6);
+/// Weight of the last window in it.
+const EFFICIENCY_WEIGHT: f64 = 0.3;
+/// A size that had to grow soon after it shrank waits so long with the next shrinking, and twice as long the next time.
+const HOLD_MIN: Duration = Duration::from_secs(20);
+const HOLD_MAX: Duration = Duration::from_secs(10 * 60);
+/// A step of at most this part of the size is small.
+const SMALL_STEP_DIVISOR: u64 = 10;
+/// A goal that is missed for so long at a size that more memory does not help is called infeasible.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether a goal is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum GoalState {
+    /// It is.
+    Met,
+    /// Not yet, or not known yet.
+    #[default]
+    Converging,
+    /// It can not be, with the memory that there is or with any.
+    Infeasible,
+}
+
+/// What is known of a tenant at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'a> {
+    /// The moment.
+    pub now: UnixMs,
+    /// The hit ratio that is asked for.
+    pub goal: f64,
+    /// Gets so far; never falls.
+    pub gets: u64,
+    /// Those that hit.
+    pub hits: u64,
+    /// Memory that it holds, in bytes.
+    pub usage_bytes: u64,
+    /// Memory that it may hold.
+    pub grant_bytes: u64,
+    /// Memory that it could have at most, by its cap and the pool.
+    pub most_bytes: u64,
+    /// The curve of an LRU cache of bare items.
+    pub curve: &'a Curve,
+    /// Gets in the curve.
+    pub curve_gets: u64,
+    /// Keys that there are, as far as they were met.
+    pub keys: u64,
+    /// Memory held for each byte of bare items: index, unfinished segments.
+    pub overhead: f64,
+}
+
+/// What a [`Sizer`] answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sizing {
+    /// The memory that the tenant should have, in bytes.
+    pub bytes: u64,
+    /// The hit ratio that is to be expected of it, if that is known.
+    pub predicted: Option<f64>,
+    /// The load is another one: what the curve was made of is past.
+    pub load_changed: bool,
+}
+
+/// One tenant's way to its goal.
+#[derive(Debug)]
+pub struct Sizer {
+    watch: LoadWatch,
+    /// Where the window began; `None` until the first reading.
+    window: Option<Count>,
+    /// When what is now asked for began.
+    load: Option<Count>,
+    /// Whether keys that seem to be new may just not have been met yet.
+    is_young: bool,
+    /// The grant of the last reading.
+    grant_bytes: u64,
+    was_full: bool,
+    /// Direct-Fit; else Fine-Grained Resizing.
+    is_fitting: bool,
+    /// Memory of an LRU cache over that of the real policy, for the same hit ratio.
+    efficiency: f64,
+    /// The last window.
+    measured: Option<Measured>,
+    state: GoalState,
+    best: Option<f64>,
+    /// Since when the goal is missed though more memory would not help.
+    helpless_since: Option<UnixMs>,
+    shrunk_at: Option<UnixMs>,
+    grown_at: Option<UnixMs>,
+    hold: Duration,
+    hold_until: UnixMs,
+    /// Until then no window begins.
+    quiet_until: UnixMs,
+    /// What is wanted until something is known.
+    start_bytes: u64,
+    /// The grant when the load changed last, if it ever did.
+    changed_from_bytes: Option<u64>,
+}
+
+impl Default for Sizer {
+    fn default() -> Self {
+        Self {
+            watch: LoadWatch::default(),
+            window: None,
+            load: None,
+            is_young: true,
+            grant_bytes: 0,
+            was_full: false,
+            is_fitting: true,
+            efficiency: 1.0,
+            measured: None,
+            state: GoalState::Converging,
+            best: None,
+            helpless_since: None,
+            shrunk_at: None,
+            grown_at: None,
+            hold: Duration::ZERO,
+            hold_until: UnixMs(0),
+            quiet_until: UnixMs(0),
+            start_bytes: 0,
+            changed_from_bytes: None,
+        }
+    }
+}
+
+/// The curve at the present size.
+#[derive(Clone, Copy, Debug)]
+struct Here {
+    /// Of hits, by e-folds of memory.
+    slope: f64,
+    /// How much the hit ratio would gain from all memory there could be.
+    potential: f64,
+    /// Standard error of the potential.
+    error: f64,
+}
+
+/// What the curve says the tenant needs.
+#[derive(Clone, Copy, Debug)]
+struct Fit {
+    bytes: u64,
+    predicted: f64,
+}
+
+impl Sizer {
+    /// One that wants so much until something is known of the load: what the tenant needed before it was idle.
+    pub fn remembering(bytes: u64) -> Self {
+        Self {
+            start_bytes: bytes,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the goal is reached, as far as was measured.
+    pub fn state(&self) -> GoalState {
+        self.state
+    }
+
+    /// The best hit ratio that the memory there could be would give, once it is known.
+    pub fn best_hit_ratio(&self) -> Option<f64> {
+        self.best
+    }
+
+    /// What the last window showed.
+    pub fn measured_hit_ratio(&self) -> Option<f64> {
+        self.measured.map(|measured| measured.hit_ratio)
+    }
+
+    /// Takes a reading; gives the size to have from now on.
+    pub fn step(&mut self, reading: &Reading<'_>) -> Sizing {
+        let count = Count {
+            at: reading.now,
+            gets: reading.gets,
+            hits: reading.hits,
+        };
+        let load = *self.load.get_or_insert(count);
+        if self.watch.note(count) {
+            self.changed_from_bytes = Some(reading.grant_bytes);
+            self.restart(count);
+            return Sizing {
+                bytes: reading.grant_bytes,
+                predicted: None,
+                load_changed: true,
+            };
+        }
+        let is_full = reading.is_full();
+        if self.window.is_none() || reading.grant_bytes != self.grant_bytes || is_full != self.was_full {
+            self.quiet_until = reading.now.plus(AFTER_MOVE);
+            self.grant_bytes = reading.grant_bytes;
+            self.was_full = is_full;
+        }
+        if reading.now <= self.quiet_until {
+            self.window = Some(count);
+        }
+        self.is_young = reading.gets.saturating_sub(load.gets) < YOUNG_GETS_PER_KEY.saturating_mul(reading.keys);
+        let here = self.here(reading);
+        let fit = self.fit(reading);
+        let measured = self.measure(count);
+        if let Some(measured) = measured {
+            self.measured = Some(measured);
+            // Near the goal there is nothing left to fill or to shrink: what leaves it from here on is another load.
+            if (measured.hit_ratio - reading.goal).abs() <= 2.0 * MET_WITHIN {
+                self.watch.set_expected(measured.hit_ratio);
+            }
+        }
+        self.judge(reading, &here);
+        let sizing = self.size(reading, &here, fit, measured);
+        let moves = sizing.bytes != reading.grant_bytes;
+        if let Some(measured) = measured.filter(|measured| moves || measured.elapsed >= WINDOW_CALM) {
+            self.window = Some(count);
+            self.learn(reading, &here, measured, is_full);
+            if !moves {
+                self.watch.set_expected(measured.hit_ratio);
+            }
+        }
+        sizing
+    }
+
+    fn restart(&mut self, count: Count) {
+        self.watch.expect_anything();
+        self.window = Some(count);
+        self.load = Some(count);
+        self.is_fitting = true;
+        self.start_bytes = 0;
+        self.efficiency = 1.0;
+        self.state = GoalState::Converging;
+        self.best = None;
+        self.measured = None;
+        self.helpless_since = None;
+        // A load that flips between two needs keeps the larger one's memory.
+        let resized_at = self.shrunk_at.max(self.grown_at);
+        if resized_at.is_some_and(|at| count.at.since(at) < self.hold.max(HOLD_MIN) * 3) {
+            self.hold_longer(count.at);
+        }
+    }
+
+    fn hold_longer(&mut self, now: UnixMs) {
+        self.hold = (self.hold * 2).clamp(HOLD_MIN, HOLD_MAX);
+        self.hold_until = now.plus(self.hold);
+    }
+
+    /// The window's measurement, if it is long enough to say something.
+    fn measure(&self, count: Count) -> Option<Measured> {
+        let measured = count.since(self.window?)?;
+        let is_whole = measured.gets >= WINDOW_GETS && measured.elapsed >= WINDOW_MIN;
+        (is_whole || measured.elapsed >= WINDOW_MAX).then_some(measured)
+    }
+
+    /// Draws from a window what does not depend on the goal.
+    fn learn(&mut self, reading: &Reading<'_>, here: &Option<Here>, measured: Measured, is_full: bool) {
+        let Some(here) = here.filter(|here| is_full && here.slope > LEAST_SLOPE) else {
+            return;
+        };
+        let Some(lru_bytes) = reading.curve.bytes_for(measured.hit_ratio).filter(|bytes| *bytes > 0) else {
+            return;
+        };
+        // Where the curve is flat or few gets were measured, the size that goes with a hit ratio is anybody's guess.
+        let uncertainty = 2.0 * measured.standard_error.hypot(here.error) / here.slope;
+        let weight = EFFICIENCY_WEIGHT / (1.0 + uncertainty * 4.0);
+        let seen =
+            (lru_bytes as f64 * reading.overhead / reading.usage_bytes.max(1) as f64).clamp(EFFICIENCY.0, EFFICIENCY.1);
+        self.efficiency += (seen - self.efficiency) * weight;
+    }
+
+    /// An LRU cache's bytes for the real one's.
+    fn lru_bytes(&self, reading: &Reading<'_>, bytes: u64) -> u64 {
+        (bytes as f64 * self.efficiency / reading.overhead) as u64
+    }
+
+    fn here(&self, reading: &Reading<'_>) -> Option<Here> {
+        if reading.curve_gets < FIT_GETS_MIN {
+            return None;
+        }
+        /// Far enough apart for a slope that sampling does not hide.
+        const SPAN: f64 = 1.15;
+        let bytes = self.lru_bytes(reading, reading.usage_bytes) as f64;
+        let at = |bytes: f64| reading.curve.at(bytes as u64);
+        let (most, present) = (at(self.lru_bytes(reading, reading.most_bytes) as f64), at(bytes));
+        Some(Here {
+            slope: (at(bytes / SPAN).miss_ratio - at(bytes * SPAN).miss_ratio) / (2.0 * SPAN.ln()),
+            potential: present.miss_ratio - most.miss_ratio,
+            error: present.standard_error,
+        })
+    }
+
+    /// Direct-Fit: the curve's size for the goal.
+    fn fit(&self, reading: &Reading<'_>) -> Option<Fit> {
+        if reading.curve_gets < FIT_GETS_MIN {
+            return None;
+        }
+        let best = reading.curve.best_hit_ratio();
+        let aim = if best >= reading.goal + BELOW_BEST {
+            reading.goal
+        } else if self.is_young {
+            // Of the gets that could hit, the share that should.
+            reading.goal * best
+        } else {
+            reading.goal.min(best - BELOW_BEST)
+        };
+        let lru_bytes = reading.curve.bytes_for(aim)?;
+        let bytes = (lru_bytes as f64 * reading.overhead / self.efficiency) as u64;
+        let bytes = bytes.min(reading.most_bytes).min(self.ceiling(reading));
+        let predicted = 1.0 - reading.curve.at(self.lru_bytes(reading, bytes)).miss_ratio;
+        Some(Fit { bytes, predicted })
+    }
+
+    /// The most to ask for while the goal seems out of reach because most keys are new: a burst of them ends before any
+    /// memory pays, and a new load soon shows its old keys. A tenant's first load has no limit but the curve's.
+    fn ceiling(&self, reading: &Reading<'_>) -> u64 {
+        let is_cold = self.is_young && reading.curve.best_hit_ratio() < reading.goal;
+        let doubled = self.changed_from_bytes.map(|bytes| bytes.saturating_mul(2));
+        doubled.filter(|_| is_cold).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the goal is met, can be met, or can not.
+    fn judge(&mut self, reading: &Reading<'_>, here: &Option<Here>) {
+        let (Some(here), Some(measured)) = (here, self.measured) else {
+            return;
+        };
+        let missed = reading.goal - measured.hit_ratio;
+        let chance = 2.0 * measured.standard_error;
+        if missed <= MET_WITHIN + chance {
+            self.state = GoalState::Met;
+            self.helpless_since = None;
+            self.best = Some((measured.hit_ratio + here.potential).min(1.0));
+            return;
+        }
+        // What more memory would give is what the curve says beyond the present size, on top of what was measured.
+        let best = (measured.hit_ratio + here.potential).min(1.0);
+        let is_at_most = reading.grant_bytes >= reading.most_bytes && reading.is_full();
+        let is_helpless =
+            is_at_most || best + MET_WITHIN + 2.0 * here.error.hypot(measured.standard_error) < reading.goal;
+        if !is_helpless {
+            self.state = GoalState::Converging;
+            self.helpless_since = None;
+            return;
+        }
+        let since = *self.helpless_since.get_or_insert(reading.now);
+        if reading.now.since(since) >= if self.is_young { PATIENCE * 2 } else { PATIENCE } {
+            self.state = GoalState::Infeasible;
+            self.best = Some(if is_at_most { measured.hit_ratio } else { best });
+        }
+    }
+
+    fn size(
+        &mut self,
+        reading: &Reading<'_>,
+        here: &Option<Here>,
+        fit: Option<Fit>,
+        measured: Option<Measured>,
+    ) -> Sizing {
+        let stay = Sizing {
+            bytes: reading.grant_bytes.max(self.start_bytes).min(reading.most_bytes),
+            predicted: None,
+            load_changed: false,
+        };
+        let is_full = reading.is_full();
+        if let Some(fit) = fit
+            && self.is_fitting
+            && is_full
+            && fit.bytes > reading.grant_bytes + reading.grant_bytes / 32
+        {
+            return self.resize(reading, fit.bytes, Some(fit.predicted));
+        }
+        let (Some(measured), Some(here)) = (measured, here) else {
+            return stay;
+        };
+        let missed = reading.goal - measured.hit_ratio;
+        // What was measured at a size knows better than the curve whether it is enough.
+        self.is_fitting &= !is_full && missed > 0.0;
+        self.start_bytes = if self.is_fitting { self.start_bytes } else { 0 };
+        let shortness = DEAD_BAND_WINDOW.as_secs_f64() / measured.elapsed.as_secs_f64();
+        if missed.abs() <= (DEAD_BAND * shortness.max(1.0)).max(2.0 * measured.standard_error) {
+            return stay;
+        }
+        let bytes = if missed > 0.0 && self.state == GoalState::Infeasible {
+            self.useful(reading)
+                .map_or(reading.grant_bytes, |useful| self.released(reading, useful))
+        } else if missed > 0.0 {
+            self.grown(reading, here, fit, missed)
+        } else {
+            self.shrunk(reading, here, missed)
+        };
+        // Steps that no segment would notice are not worth a move.
+        if bytes.abs_diff(reading.grant_bytes) < UNIT_BYTES.max(reading.grant_bytes / 256) {
+            return stay;
+        }
+        self.resize(reading, bytes, Some(reading.goal))
+    }
+
+    /// Fine-Grained Resizing upwards.
+    fn grown(&self, reading: &Reading<'_>, here: &Here, fit: Option<Fit>, missed: f64) -> u64 {
+        // Memory that the curve sees no use for would be wasted.
+        let helps = here.potential > (missed / 2.0).min(0.02).max(2.0 * here.error.min(0.005));
+        if !reading.is_full() || !helps {
+            return reading.grant_bytes;
+        }
+        let step = (CAUTION * missed / here.slope.max(LEAST_SLOPE)).exp_m1().min(GROW_MAX);
+        let stepped = (reading.grant_bytes as f64 * (1.0 + step)) as u64;
+        let fitted = fit.filter(|_| missed > FIT_BEYOND).map_or(0, |fit| fit.bytes);
+        stepped.max(fitted).min(self.ceiling(reading)).max(reading.grant_bytes)
+    }
+
+    /// Fine-Grained Resizing downwards.
+    fn shrunk(&self, reading: &Reading<'_>, here: &Here, missed: f64) -> u64 {
+        if reading.now < self.hold_until {
+            return reading.grant_bytes;
+        }
+        let step = (CAUTION * missed / here.slope.max(LEAST_SLOPE))
+            .exp_m1()
+            .max(-SHRINK_MAX);
+        // What is not used is given up first.
+        let held = reading.usage_bytes.min(reading.grant_bytes);
+        (held as f64 * (1.0 + step)) as u64
+    }
+
+    /// The least memory with the best hit ratio that any memory gives, by the curve.
+    fn useful(&self, reading: &Reading<'_>) -> Option<u64> {
+        let most = self.lru_bytes(reading, reading.most_bytes);
+        let best = 1.0 - reading.curve.at(most).miss_ratio;
+        let lru_bytes = reading.curve.bytes_for((best - BELOW_BEST).max(0.0))?;
+        Some((lru_bytes as f64 * reading.overhead / self.efficiency) as u64)
+    }
+
+    /// A step towards what is of use, where a goal can not be reached: the rest serves others better.
+    fn released(&self, reading: &Reading<'_>, useful_bytes: u64) -> u64 {
+        let least = reading.grant_bytes - (reading.grant_bytes as f64 * SHRINK_MAX) as u64;
+        useful_bytes.clamp(least, reading.grant_bytes)
+    }
+
+    fn resize(&mut self, reading: &Reading<'_>, bytes: u64, predicted: Option<f64>) -> Sizing {
+        let bytes = bytes.min(reading.most_bytes);
+        // A small step near the goal changes the hit ratio by less than another load would, and is no swing.
+        if bytes.abs_diff(reading.grant_bytes) > reading.grant_bytes / SMALL_STEP_DIVISOR {
+            self.note_move(reading.now, bytes > reading.grant_bytes);
+            self.watch.expect_anything();
+        }
+        Sizing {
+            bytes,
+            predicted,
+            load_changed: false,
+        }
+    }
+
+    fn note_move(&mut self, now: UnixMs, grows: bool) {
+        if !grows {
+            if self.grown_at.is_none_or(|at| now.since(at) > HOLD_MAX) {
+                self.hold = Duration::ZERO;
+            }
+            self.shrunk_at = Some(now);
+            return;
+        }
+        let too_soon = self.hold.max(HOLD_MIN) * 3;
+        if self.shrunk_at.take().is_some_and(|at| now.since(at) < too_soon) {
+            self.hold_longer(now);
+        }
+        self.grown_at = Some(now);
+    }
+}
+
+impl Reading<'_> {
+    /// Whether what may be held is held: a log leaves up to a segment free.
+    fn is_full(&self) -> bool {
+        self.usage_bytes >= self.grant_bytes - self.grant_bytes / 32
+    }
+}
+
+#[cfg(test)]
+#[path = "sizer_tests.rs"]
+mod tests;

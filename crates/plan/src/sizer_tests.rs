@@ -1,0 +1,242 @@
+//! A sizer against caches whose curve is known, second by second.
+
+use tidemark_curve::Point;
+use tidemark_types::MIB;
+
+use super::*;
+
+/// A cache that fills with what it misses and has the hit ratio that its curve says.
+struct Cache {
+    /// Hit ratio by item bytes.
+    law: fn(f64) -> f64,
+    gets_per_second: u64,
+    item_bytes: u64,
+    keys: u64,
+    usage_bytes: f64,
+    grant_bytes: u64,
+    most_bytes: u64,
+    gets: u64,
+    hits: f64,
+    /// Memory of LRU over that of this cache.
+    efficiency: f64,
+    second: u64,
+    sizer: Sizer,
+    grants: Vec<u64>,
+    hit_ratios: Vec<f64>,
+}
+
+const OVERHEAD: f64 = 1.1;
+
+impl Cache {
+    fn new(law: fn(f64) -> f64, gets_per_second: u64) -> Self {
+        Self {
+            law,
+            gets_per_second,
+            item_bytes: 100,
+            keys: 1_000_000,
+            usage_bytes: 0.0,
+            grant_bytes: 20 * MIB,
+            most_bytes: 1000 * MIB,
+            gets: 0,
+            hits: 0.0,
+            efficiency: 1.0,
+            second: 0,
+            sizer: Sizer::default(),
+            grants: Vec::new(),
+            hit_ratios: Vec::new(),
+        }
+    }
+
+    fn hit_ratio(&self) -> f64 {
+        (self.law)(self.usage_bytes / OVERHEAD * self.efficiency)
+    }
+
+    fn curve(&self) -> Curve {
+        Curve::through((0..400).map(|n| {
+            let bytes = 1000.0 * 1.04_f64.powi(n);
+            Point {
+                bytes: bytes as u64,
+                miss_ratio: 1.0 - (self.law)(bytes),
+                standard_error: 0.003,
+            }
+        }))
+    }
+
+    fn run(&mut self, seconds: u64, goal: f64) {
+        for _ in 0..seconds {
+            self.second += 1;
+            let hit_ratio = self.hit_ratio();
+            self.gets += self.gets_per_second;
+            self.hits += hit_ratio * self.gets_per_second as f64;
+            let written = (1.0 - hit_ratio) * (self.gets_per_second * self.item_bytes) as f64 * OVERHEAD;
+            self.usage_bytes = (self.usage_bytes + written).min(self.grant_bytes as f64);
+            let curve = self.curve();
+            let sizing = self.sizer.step(&Reading {
+                now: UnixMs(self.second * 1000),
+                goal,
+                gets: self.gets,
+                hits: self.hits as u64,
+                usage_bytes: self.usage_bytes as u64,
+                grant_bytes: self.grant_bytes,
+                most_bytes: self.most_bytes,
+                curve: &curve,
+                curve_gets: self.gets,
+                keys: self.keys,
+                overhead: OVERHEAD,
+            });
+            self.grant_bytes = sizing.bytes;
+            self.usage_bytes = self.usage_bytes.min(self.grant_bytes as f64);
+            self.grants.push(self.grant_bytes);
+            self.hit_ratios.push(hit_ratio);
+        }
+    }
+
+    /// The least memory with this hit ratio.
+    fn needed(&self, goal: f64) -> f64 {
+        let (mut low, mut high) = (0.0, 1e12);
+        for _ in 0..100 {
+            let middle = (low + high) / 2.0;
+            if (self.law)(middle) >= goal {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        high * OVERHEAD / self.efficiency
+    }
+
+    fn assert_settled(&self, goal: f64) {
+        let usage = self.usage_bytes / self.needed(goal);
+        assert!((usage - 1.0).abs() < 0.05, "usage is {usage} of what is needed");
+        let off = (self.hit_ratio() - goal).abs();
+        assert!(off < 0.005, "{}", self.hit_ratio());
+        let last = &self.grants[self.grants.len() - 30..];
+        let (least, most) = (last.iter().min().unwrap(), last.iter().max().unwrap());
+        assert!(*most as f64 / *least as f64 <= 1.03, "{last:?}");
+    }
+}
+
+/// A hundred megabytes of items that are all asked for alike.
+fn uniform(bytes: f64) -> f64 {
+    (bytes / 1e8).min(1.0)
+}
+
+/// As Zipf's law makes it: the same gain with every doubling.
+fn skewed(bytes: f64) -> f64 {
+    (0.5 + 0.1 * (bytes / 1e6).max(1e-9).ln()).clamp(0.0, 1.0)
+}
+
+/// Nothing is asked for twice.
+fn once(_: f64) -> f64 {
+    0.0
+}
+
+/// A fifth is asked for once, the rest is skewed.
+fn often_once(bytes: f64) -> f64 {
+    0.8 * skewed(bytes)
+}
+
+#[test]
+fn it_settles_at_the_least_memory_for_the_goal() {
+    for law in [uniform as fn(f64) -> f64, skewed] {
+        for efficiency in [0.8, 1.0, 1.3] {
+            for goal in [0.5, 0.9] {
+                let mut cache = Cache::new(law, 100_000);
+                cache.efficiency = efficiency;
+                cache.run(240, goal);
+                cache.assert_settled(goal);
+                assert_eq!(cache.sizer.state(), GoalState::Met);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_of_load_is_answered_within_five_seconds() {
+    let mut cache = Cache::new(skewed, 100_000);
+    cache.run(200, 0.7);
+    cache.assert_settled(0.7);
+    let settled = cache.grant_bytes;
+    cache.law = uniform;
+    cache.run(5, 0.7);
+    assert!(cache.grant_bytes > 2 * settled, "{:?}", &cache.grants[195..]);
+    cache.run(200, 0.7);
+    cache.assert_settled(0.7);
+}
+
+#[test]
+fn shrinking_does_not_dip() {
+    let mut cache = Cache::new(uniform, 100_000);
+    cache.run(200, 0.9);
+    cache.law = skewed;
+    let from = cache.hit_ratios.len();
+    cache.run(300, 0.7);
+    cache.assert_settled(0.7);
+    let lowest = cache.hit_ratios[from..].iter().copied().fold(1.0, f64::min);
+    assert!(lowest > 0.67, "{lowest}");
+}
+
+#[test]
+fn what_can_not_be_reached_is_said_and_takes_no_more() {
+    for (law, most_bytes, most_taken, best) in [
+        (once as fn(f64) -> f64, 1000 * MIB, 21 * MIB, 0.0),
+        (often_once, 1000 * MIB, 400 * MIB, 0.8),
+        (uniform, 50 * MIB, 50 * MIB, 0.477),
+    ] {
+        let mut cache = Cache::new(law, 100_000);
+        cache.most_bytes = most_bytes;
+        cache.run(300, 0.9);
+        assert_eq!(cache.sizer.state(), GoalState::Infeasible, "{best}");
+        assert!(cache.grant_bytes <= most_taken, "{} for {best}", cache.grant_bytes);
+        let said = cache.sizer.best_hit_ratio().unwrap();
+        assert!((said - best).abs() < 0.01, "{said} instead of {best}");
+    }
+}
+
+#[test]
+fn a_load_that_flips_does_not_make_the_size_swing() {
+    let mut cache = Cache::new(uniform, 100_000);
+    cache.run(200, 0.7);
+    for flip in 0..60 {
+        cache.law = if flip % 2 == 0 { skewed } else { uniform };
+        cache.run(10, 0.7);
+    }
+    let moves = cache.grants[200 + 300..]
+        .windows(2)
+        .filter(|pair| pair[0] != pair[1])
+        .count();
+    assert!(moves < 20, "{moves} moves in five minutes");
+}
+
+#[test]
+fn few_gets_move_nothing() {
+    let mut cache = Cache::new(skewed, 0);
+    for _ in 0..600 {
+        cache.run(20, 0.9);
+        cache.gets += 1;
+    }
+    assert!(cache.grants.iter().all(|grant| *grant == 20 * MIB));
+}
+
+#[test]
+fn nothing_known_is_nothing_done() {
+    let curve = Curve::through([]);
+    let mut sizer = Sizer::default();
+    for second in 0..1000 {
+        let sizing = sizer.step(&Reading {
+            now: UnixMs(second * 1000),
+            goal: 0.9,
+            gets: 0,
+            hits: 0,
+            usage_bytes: 0,
+            grant_bytes: 0,
+            most_bytes: 0,
+            curve: &curve,
+            curve_gets: 0,
+            keys: 0,
+            overhead: 1.0,
+        });
+        assert_eq!(sizing, Sizing::default());
+        assert_eq!(sizer.state(), GoalState::Converging);
+    }
+}

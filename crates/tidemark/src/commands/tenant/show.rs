@@ -1,0 +1,260 @@
+//! `tidemark tenant show | list`: tenants, the moves of a grant, a curve; for people or as JSON.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tidemark_curve::{Curve, Point};
+use tidemark_lab::curve::{Chart, PointReport, Report};
+
+use super::super::curve::draw;
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::output::{Field, Form, columns, list, note, print};
+
+const COLUMNS: [Field; 11] = [
+    ("name", "/name", Form::Plain),
+    ("state", "/state", Form::Plain),
+    ("policy", "/policy", Form::Plain),
+    ("floor", "/goals/floor_bytes", Form::Bytes),
+    ("cap", "/goals/cap_bytes", Form::Bytes),
+    ("grant", "/grant_bytes", Form::Bytes),
+    ("used", "/usage_bytes", Form::Bytes),
+    ("items", "/items", Form::Plain),
+    ("hit ratio", "/hit_ratio", Form::Ratio),
+    ("goal", "/goals/hit_ratio", Form::Ratio),
+    ("goal is", "/goal_state", Form::Plain),
+];
+
+const FIELDS: [Field; 25] = [
+    ("name", "/name", Form::Plain),
+    ("state", "/state", Form::Plain),
+    ("open on loopback", "/open", Form::Plain),
+    ("secret", "/secrets/0/created_at", Form::Plain),
+    ("  permissions", "/secrets/0/permissions", Form::Plain),
+    ("newer secret", "/secrets/1/created_at", Form::Plain),
+    ("  permissions", "/secrets/1/permissions", Form::Plain),
+    ("policy", "/policy", Form::Plain),
+    ("  in force", "/policy_in_force", Form::Plain),
+    ("shards", "/shards", Form::Plain),
+    ("goal", "/goals/hit_ratio", Form::Ratio),
+    ("  is", "/goal_state", Form::Plain),
+    ("  missed by", "/shortfall_ratio", Form::Ratio),
+    ("  best possible", "/best_hit_ratio", Form::Ratio),
+    ("floor", "/goals/floor_bytes", Form::Bytes),
+    ("cap", "/goals/cap_bytes", Form::Bytes),
+    ("grant", "/grant_bytes", Form::Bytes),
+    ("used", "/usage_bytes", Form::Bytes),
+    ("could use", "/demand_bytes", Form::Bytes),
+    ("items", "/items", Form::Plain),
+    ("gets", "/gets_total", Form::Plain),
+    ("hits", "/hits_total", Form::Plain),
+    ("sets", "/sets_total", Form::Plain),
+    ("hit ratio (10 s)", "/hit_ratio", Form::Ratio),
+    ("connections", "/connections", Form::Plain),
+];
+
+const MOVES: [Field; 6] = [
+    ("at", "/at", Form::Plain),
+    ("from", "/from_bytes", Form::Bytes),
+    ("to", "/to_bytes", Form::Bytes),
+    ("reason", "/reason", Form::Plain),
+    ("predicted", "/predicted_hit_ratio", Form::Ratio),
+    ("measured", "/measured_hit_ratio", Form::Ratio),
+];
+
+const POINTS: [Field; 4] = [
+    ("bytes", "/bytes", Form::Plain),
+    ("size", "/bytes", Form::Bytes),
+    ("miss ratio", "/miss_ratio", Form::Ratio),
+    ("hit ratio", "/hit_ratio", Form::Ratio),
+];
+
+const CURVE: [Field; 6] = [
+    ("requests", "/requests", Form::Plain),
+    ("policy", "/policy", Form::Plain),
+    ("now", "/now_bytes", Form::Bytes),
+    ("for the goal", "/goal_bytes", Form::Bytes),
+    ("age", "/age_seconds", Form::Seconds),
+    ("standard error", "/standard_error", Form::Ratio),
+];
+
+/// What of a tenant is shown.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct ShowArgs {
+    /// When its memory changed, why, and the hit ratios predicted and measured
+    #[arg(long, conflicts_with = "curve")]
+    moves: bool,
+    /// Its miss ratio at every size, as it is estimated now
+    #[arg(long)]
+    curve: bool,
+    /// Draw the curve as SVG
+    #[arg(long, value_name = "FILE", requires = "curve")]
+    svg: Option<PathBuf>,
+    /// Draw the curve as PNG
+    #[arg(long, value_name = "FILE", requires = "curve")]
+    png: Option<PathBuf>,
+}
+
+impl ShowArgs {
+    /// Asks about the tenant `name`, at `path` of the API, and prints the answer.
+    pub(super) fn run(&self, client: &Client, name: &str, path: &str, json: bool) -> anyhow::Result<()> {
+        if self.moves {
+            moves(&client.get(&format!("{path}/moves"))?, json)
+        } else if self.curve {
+            let answer = client.get(&format!("{path}/curve"))?;
+            self.draw(name, &answer)?;
+            curve(&answer, json)
+        } else {
+            one(&client.get(path)?, json)
+        }
+    }
+
+    fn draw(&self, name: &str, answer: &Value) -> anyhow::Result<()> {
+        if self.svg.is_none() && self.png.is_none() {
+            return Ok(());
+        }
+        let report =
+            report(answer).ok_or_else(|| Failure::failed("nothing is known of its curve yet: nothing is drawn"))?;
+        draw(&Chart::live(name, &report), self.svg.as_deref(), self.png.as_deref())
+    }
+}
+
+/// From here on a curve is worth drawing: below, nearly all is missed.
+const FALLS_BELOW: f64 = 0.99;
+
+/// The curve of an answer, with marks at its ends and at the sizes that it tells of; `None` without points. How uncertain
+/// each point is, the answer does not tell.
+fn report(answer: &Value) -> Option<Report> {
+    let point = |point: &Value| {
+        Some(Point {
+            bytes: point["bytes"].as_u64()?,
+            miss_ratio: point["miss_ratio"].as_f64()?,
+            standard_error: 0.0,
+        })
+    };
+    let curve = Curve::through(array(answer, "/points").iter().filter_map(point));
+    // The first corner is at no memory, which has no place on the axis.
+    let (last, before) = curve.points().get(1..)?.split_last()?;
+    let falls = |point: &&Point| point.miss_ratio < FALLS_BELOW;
+    let (first, last) = (before.iter().find(falls).unwrap_or(last).bytes, last.bytes);
+    let told = ["now_bytes", "goal_bytes"].map(|field| answer[field].as_u64());
+    let mut sizes: Vec<u64> = told.into_iter().flatten().chain([first, last]).collect();
+    sizes.retain(|bytes| *bytes > 0);
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mark = |bytes: &u64| PointReport {
+        bytes: *bytes,
+        miss_ratio: curve.at(*bytes).miss_ratio,
+        standard_error: None,
+    };
+    Some(Report {
+        requests: answer["requests"].as_u64().unwrap_or_default(),
+        points: sizes.iter().map(mark).collect(),
+        policy: answer["policy"].as_str().unwrap_or_default().to_owned(),
+        objects: 0,
+        distinct_bytes: last,
+        sampled_objects: None,
+        skew: None,
+        lru: curve.clone(),
+        curve,
+    })
+}
+
+/// One tenant.
+pub(super) fn one(tenant: &Value, json: bool) -> anyhow::Result<()> {
+    print_as(tenant, json, || list(tenant, &FIELDS))
+}
+
+/// All tenants.
+pub(super) fn all(answer: &Value, json: bool) -> anyhow::Result<()> {
+    print_as(answer, json, || columns(array(answer, "/tenants"), &COLUMNS))
+}
+
+fn moves(answer: &Value, json: bool) -> anyhow::Result<()> {
+    print_as(answer, json, || columns(array(answer, ""), &MOVES))
+}
+
+fn curve(answer: &Value, json: bool) -> anyhow::Result<()> {
+    let points = array(answer, "/points");
+    if !json {
+        if points.is_empty() {
+            note("nothing is known of its curve yet");
+        }
+        note(&list(answer, &CURVE));
+    }
+    print_as(answer, json, || columns(&with_hit_ratios(points), &POINTS))
+}
+
+fn with_hit_ratios(points: &[Value]) -> Vec<Value> {
+    let with_hit_ratio = |point: &Value| {
+        let hit_ratio = point["miss_ratio"].as_f64().map(|ratio| 1.0 - ratio);
+        json!({"bytes": point["bytes"], "miss_ratio": point["miss_ratio"], "hit_ratio": hit_ratio})
+    };
+    points.iter().map(with_hit_ratio).collect()
+}
+
+fn print_as(answer: &Value, json: bool, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+    Ok(print(&if json { answer.to_string() } else { text() })?)
+}
+
+/// The array at a place of the answer; empty if there is none.
+fn array<'a>(answer: &'a Value, place: &str) -> &'a [Value] {
+    let array = answer.pointer(place).and_then(Value::as_array);
+    array.map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_and_curves_are_tables() {
+        let moves = json!([
+            {"at": "2026-08-01T12:00:00.250Z", "from_bytes": 20 << 20, "to_bytes": 64 << 20, "reason": "goal",
+             "predicted_hit_ratio": 0.9, "measured_hit_ratio": null},
+        ]);
+        assert_eq!(
+            columns(array(&moves, ""), &MOVES),
+            "AT                        FROM      TO        REASON  PREDICTED  MEASURED\n\
+             2026-08-01T12:00:00.250Z  20.0 MiB  64.0 MiB  goal    90.00 %    -"
+        );
+        let curve = json!({"points": [{"bytes": 1 << 20, "miss_ratio": 0.25}]});
+        assert_eq!(
+            columns(&with_hit_ratios(array(&curve, "/points")), &POINTS),
+            "BYTES    SIZE     MISS RATIO  HIT RATIO\n1048576  1.0 MiB  25.00 %     75.00 %"
+        );
+        assert!(array(&json!({}), "/points").is_empty());
+    }
+
+    #[test]
+    fn a_curve_is_drawn_with_marks_where_the_tenant_is_and_where_its_goal_is() {
+        let answer = json!({
+            "requests": 5000,
+            "points": [
+                {"bytes": 0, "miss_ratio": 1.0},
+                {"bytes": 9, "miss_ratio": 0.999},
+                {"bytes": 1 << 20, "miss_ratio": 0.5},
+                {"bytes": 4 << 20, "miss_ratio": 0.1},
+            ],
+            "now_bytes": 2 << 20, "goal_bytes": 4 << 20, "policy": "clock", "standard_error": 0.01,
+        });
+        let report = report(&answer).unwrap();
+        let marks: Vec<_> = report.points.iter().map(|point| point.bytes >> 20).collect();
+        assert_eq!(
+            (marks, report.requests, report.policy.as_str()),
+            (vec![1, 2, 4], 5000, "clock")
+        );
+        let svg = Chart::live("shop", &report).picture().svg();
+        for part in ["Miss ratio of shop", "5,000 gets, estimated", "clock"] {
+            assert!(svg.contains(part), "{part}");
+        }
+        assert!(!svg.contains("lru"), "there is nothing to compare with");
+        for nothing in [
+            json!({}),
+            json!({"points": []}),
+            json!({"points": [{"bytes": 0, "miss_ratio": 1.0}]}),
+        ] {
+            assert!(super::report(&nothing).is_none(), "{nothing}");
+        }
+    }
+}
