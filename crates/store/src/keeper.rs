@@ -85,6 +85,7 @@ impl Keeper {
             self.busy.extend(self.waiting.pop_front().map(|(_, visit)| visit));
         }
         let begin = Instant::now();
+        let (mut elapsed, mut longest) = (Duration::ZERO, Duration::ZERO);
         while let Some(visit) = self.busy.pop_front() {
             match visit.tenant.upkeep(visit.shard, now) {
                 Upkeep::More => self.busy.push_back(visit),
@@ -92,7 +93,10 @@ impl Keeper {
                 // An empty shard announces itself again at its next write.
                 Upkeep::Later | Upkeep::Empty => {}
             }
-            if begin.elapsed() >= slice {
+            let before = std::mem::replace(&mut elapsed, begin.elapsed());
+            longest = longest.max(elapsed.saturating_sub(before));
+            // Another piece as long as the longest must fit, so that a slice does not end a piece late.
+            if elapsed + longest > slice {
                 break;
             }
         }
