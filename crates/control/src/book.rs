@@ -280,7 +280,7 @@ impl Book {
             self.note_grant(report.id, report.grant_bytes, Reason::Join, None);
         }
         self.note_activity(now, report, &before);
-        self.observe_samples(now, report);
+        self.observe_samples(now, report, before.gets);
         self.is_dirty = true;
         // One whose memory is being reclaimed still holds some, without a grant.
         let tenant = self.tenants.get(&report.id);

@@ -81,9 +81,9 @@ pub(crate) struct Holding {
 }
 
 impl Elastic {
-    pub(crate) fn new(keys: usize, now: UnixMs) -> Self {
+    pub(crate) fn new(keys: usize, now: UnixMs, gets_before: u64) -> Self {
         Self {
-            estimator: Estimator::new(keys, now),
+            estimator: Estimator::new(keys, now, gets_before),
             goal: None,
             judged_skew_at: now,
             contest_began_at: now,

@@ -18,7 +18,7 @@ impl Tenant {
     fn new(keys_max: usize, keys: u64) -> Self {
         let now = UnixMs(1_000_000);
         Self {
-            estimator: Estimator::new(keys_max, now),
+            estimator: Estimator::new(keys_max, now, 0),
             counters: TenantCounters::default(),
             now,
             keys,
@@ -112,6 +112,15 @@ fn records_a_second_stay_within_their_limit() {
 }
 
 #[test]
+fn gets_from_before_do_not_count() {
+    let mut tenant = Tenant::new(KEYS_MAX, 100);
+    tenant.counters.gets = 1_000_000;
+    tenant.estimator = Estimator::new(KEYS_MAX, tenant.now, 1_000_000);
+    tenant.second(200);
+    assert_eq!(tenant.estimator.curve_gets(), 200);
+}
+
+#[test]
 fn without_sampling_gets_are_not_counted() {
     let mut tenant = Tenant::new(KEYS_MAX, 100);
     tenant.counters.gets = 1_000;
@@ -153,4 +162,8 @@ fn memory_decides_how_many_keys_are_followed() {
     assert_eq!(keys_within(LEAST_BYTES - 1), None);
     assert_eq!(keys_within(LEAST_BYTES), Some(KEYS_MIN));
     assert_eq!(keys_within(u64::MAX), Some(KEYS_MAX));
+    // Where policies compete, each key takes more.
+    let competing = FIXED_BYTES + CONTEST_KEYS_MIN as u64 * CONTEST_KEY_BYTES;
+    assert_eq!(keys_within(competing), Some(CONTEST_KEYS_MIN));
+    assert_eq!(keys_within(competing - 1), Some(CONTEST_KEYS_MIN - 1));
 }

@@ -44,12 +44,12 @@ impl Needs {
 }
 
 impl Book {
-    /// Takes what was sampled of a tenant.
-    pub(super) fn observe_samples(&mut self, now: UnixMs, report: &TenantSnapshot) {
+    /// Takes what was sampled of a tenant since its counter of gets stood at `gets_before`.
+    pub(super) fn observe_samples(&mut self, now: UnixMs, report: &TenantSnapshot, gets_before: u64) {
         if report.samples.threshold == SamplingThreshold::OFF {
             return;
         }
-        if !self.estimated.contains(&report.id) && !self.admit(now, report.id) {
+        if !self.estimated.contains(&report.id) && !self.admit(now, report.id, gets_before) {
             return;
         }
         if let Some(elastic) = self.elastic(report.id) {
@@ -58,7 +58,7 @@ impl Book {
     }
 
     /// Gives a tenant an estimator, if there is room for one.
-    fn admit(&mut self, now: UnixMs, id: TenantId) -> bool {
+    fn admit(&mut self, now: UnixMs, id: TenantId, gets_before: u64) -> bool {
         let Some(tenant) = self.tenants.get(&id) else {
             return false;
         };
@@ -81,7 +81,7 @@ impl Book {
         let keys = self.keys_each();
         if let Some(tenant) = self.tenants.get_mut(&id) {
             tenant.needs = Needs {
-                elastic: Some(Box::new(Elastic::new(keys, now))),
+                elastic: Some(Box::new(Elastic::new(keys, now, gets_before))),
                 is_left_out: false,
             };
         }
