@@ -48,6 +48,9 @@ enum Command {
     },
     /// Compare with memcached and Redis; writes performance.json and the tables of performance.md
     Bench {
+        /// Rounds in which all servers take turns [default: 10, quick 5]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+        rounds: Option<u16>,
         #[command(flatten)]
         options: Options,
     },
@@ -142,7 +145,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::List { json } => print(&list(*json)),
         Command::Run { name, options } => run_experiment(Experiment::named(name)?, options),
-        Command::Bench { options } => bench(options),
+        Command::Bench { rounds, options } => bench(options, rounds.map(usize::from)),
         Command::Floor { protocol, value_bytes } => {
             let ready = |address| print(&format!("ready {address}")).map_err(io::Error::other);
             Ok(serve_floor(*protocol, *value_bytes, ready)?)
@@ -180,9 +183,9 @@ fn run_experiment(experiment: &Experiment, options: &Options) -> anyhow::Result<
     print(&judgement(&report.targets))
 }
 
-fn bench(options: &Options) -> anyhow::Result<()> {
+fn bench(options: &Options, rounds: Option<usize>) -> anyhow::Result<()> {
     let context = options.context()?;
-    let performance = Performance::measure(&context, Path::new("."))?;
+    let performance = Performance::measure(&context, rounds, Path::new("."))?;
     match options.folder("docs") {
         Some(folder) => {
             performance.write(&folder)?;

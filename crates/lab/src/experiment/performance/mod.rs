@@ -29,12 +29,12 @@ pub struct Performance {
 }
 
 impl Performance {
-    /// Measures everything; the sources, whose commit is noted, are in `root`.
+    /// Measures everything, in so many rounds or as many as is usual; the sources, whose commit is noted, are in `root`.
     ///
     /// # Errors
     /// A server does not start, or not behave.
-    pub fn measure(context: &Context, root: &Path) -> Result<Self, Error> {
-        let findings = run::run(context)?;
+    pub fn measure(context: &Context, rounds: Option<usize>, root: &Path) -> Result<Self, Error> {
+        let findings = run::run(context, rounds)?;
         let outcome = Outcome {
             scale: findings.scale.clone(),
             targets: findings.targets(),

@@ -31,8 +31,8 @@ struct Scale {
     seconds: f64,
 }
 
-pub(super) fn run(context: &Context) -> Result<Findings, Error> {
-    let scale = if context.quick {
+pub(super) fn run(context: &Context, rounds: Option<usize>) -> Result<Findings, Error> {
+    let mut scale = if context.quick {
         Scale {
             rounds: 5,
             seconds: 0.4,
@@ -43,6 +43,7 @@ pub(super) fn run(context: &Context) -> Result<Findings, Error> {
             seconds: 0.5,
         }
     };
+    scale.rounds = rounds.unwrap_or(scale.rounds);
     let groups = groups(context);
     let mut findings = Findings {
         scale: format!(
