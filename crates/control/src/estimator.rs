@@ -14,10 +14,6 @@ pub(crate) const KEYS_MAX: usize = 8_192;
 pub(crate) const KEYS_MIN: usize = 256;
 /// What a key takes: its record, its places in the table, the row and the heap.
 const KEY_BYTES: u64 = 192;
-/// What it takes where policies compete: also a place in each miniature cache, and its size for them.
-const CONTEST_KEY_BYTES: u64 = 448;
-/// Policies compete where so many keys may be followed: fewer tell them apart too slowly to be worth the memory.
-const CONTEST_KEYS_MIN: usize = 2_048;
 /// What an estimator takes beside its keys: the histogram of distances.
 const FIXED_BYTES: u64 = 32 << 10;
 /// What was seen counts half after this time and this many gets.
@@ -43,14 +39,8 @@ const OVERHEAD_LIVE_BYTES_MIN: u64 = 2 * MIB;
 
 /// How many keys an estimator may follow in so many bytes; `None` if that is too few.
 pub(crate) fn keys_within(bytes: u64) -> Option<usize> {
-    let keys_of = |key_bytes: u64| usize::try_from(bytes.saturating_sub(FIXED_BYTES) / key_bytes).unwrap_or(KEYS_MAX);
-    let with_contest = keys_of(CONTEST_KEY_BYTES);
-    let keys = if with_contest >= CONTEST_KEYS_MIN {
-        with_contest.min(KEYS_MAX)
-    } else {
-        keys_of(KEY_BYTES).min(CONTEST_KEYS_MIN - 1)
-    };
-    (keys >= KEYS_MIN).then_some(keys)
+    let keys = usize::try_from(bytes.saturating_sub(FIXED_BYTES) / KEY_BYTES).unwrap_or(KEYS_MAX);
+    (keys >= KEYS_MIN).then_some(keys.min(KEYS_MAX))
 }
 
 /// The least memory that an estimator is worth.
@@ -238,10 +228,6 @@ impl Estimator {
     /// Lets these policies compete at the tenant's present size, and gives the competition; `None` while there is too little
     /// to tell them apart.
     pub(crate) fn contest(&mut self, policies: &[Policy], usage_bytes: u64, items: u64) -> Option<&mut Contest> {
-        if self.keys_max < CONTEST_KEYS_MIN {
-            self.contest = None;
-            return None;
-        }
         let bytes = (usage_bytes as f64 / self.overhead) as u64;
         let threshold = self.profile.threshold();
         if !self

@@ -162,8 +162,4 @@ fn memory_decides_how_many_keys_are_followed() {
     assert_eq!(keys_within(LEAST_BYTES - 1), None);
     assert_eq!(keys_within(LEAST_BYTES), Some(KEYS_MIN));
     assert_eq!(keys_within(u64::MAX), Some(KEYS_MAX));
-    // Where policies compete, each key takes more.
-    let competing = FIXED_BYTES + CONTEST_KEYS_MIN as u64 * CONTEST_KEY_BYTES;
-    assert_eq!(keys_within(competing), Some(CONTEST_KEYS_MIN));
-    assert_eq!(keys_within(competing - 1), Some(CONTEST_KEYS_MIN - 1));
 }

@@ -12,8 +12,8 @@ use crate::stack::Table;
 
 /// A cache whose sampled items are fewer would tell policies apart by chance.
 const ITEMS_MIN: f64 = 200.0;
-/// Keys whose sizes are remembered, for each item that a miniature holds: those that come back after their eviction.
-const KNOWN_PER_ITEM: f64 = 2.0;
+/// Keys whose sizes are remembered, for each item that a miniature holds.
+const KNOWN_PER_ITEM: f64 = 4.0;
 /// A size that changed by less leaves the miniatures as they are.
 const SIZE_TOLERANCE: f64 = 0.1;
 
@@ -198,7 +198,7 @@ mod tests {
     fn what_is_remembered_of_keys_is_bounded() {
         let mut contest = Contest::new(&CANDIDATES, 10_000, 1_000, Threshold::ALL).unwrap();
         play(&mut contest, 100_000, |n| n);
-        assert!(contest.sizes.len() <= 2_000);
+        assert!(contest.sizes.len() <= 4_000);
         assert!(contest.is_about(10_900, Threshold::ALL));
         assert!(!contest.is_about(12_000, Threshold::ALL));
         assert!(!contest.is_about(10_000, Threshold::below(1)));
