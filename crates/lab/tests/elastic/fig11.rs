@@ -11,14 +11,36 @@ use super::scene::{MINUTE, SECOND, goal, node, uniform, watch, zipf};
 const GOAL: f64 = 0.9;
 const KEYS: u64 = 500_000;
 const RATE: f64 = 50_000.0;
-/// As in the paper; three points are the aim.
-const DIP: f64 = 0.05;
-/// No window is further from the goal: on the uniform load a segment more or less of so small a shard is a point.
-const FURTHEST: f64 = 0.03;
-/// The last minute is this near to it.
-const NEAR_AT_END: f64 = 0.015;
+/// What the issue asks of every stage: windows within a point of the goal, dips of at most three, memory within 8 % of the
+/// oracle's.
+const ASKED: Bounds = Bounds {
+    window: 0.01,
+    dip: 0.03,
+    distance: 0.08,
+};
+/// What holds. Small shards miss some of it: S3-FIFO in few segments needs more memory than in one piece, and on a uniform
+/// load a segment more or less of 64 is a point of hit ratio.
+const BOUNDS: [Bounds; 3] = [
+    Bounds {
+        distance: 0.10,
+        ..ASKED
+    },
+    Bounds { window: 0.02, ..ASKED },
+    Bounds { dip: 0.05, ..ASKED },
+];
 /// The least segment of a small shard, which holds about a 64th of its memory in each.
 const LEAST_SEGMENT_BYTES: f64 = 65_536.0;
+
+/// How far a stage may be from what it should be.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// The hit ratio of a window of ten seconds from the goal, once the stage has settled.
+    window: f64,
+    /// The lowest below the goal after memory was given back.
+    dip: f64,
+    /// The memory from the oracle's, of it.
+    distance: f64,
+}
 
 fn stages() -> [Load; 3] {
     let mut tiny = uniform(2 * KEYS, RATE);
@@ -36,15 +58,15 @@ fn elastic_node(load: &Load) -> Node {
 fn memory_follows_the_load_and_settles_at_the_oracles() {
     let stages = stages();
     let mut node = elastic_node(&stages[0]);
-    for (number, load) in (1..).zip(&stages) {
+    for (number, (load, bounds)) in (1..).zip(stages.iter().zip(BOUNDS)) {
         node.load("shop", load).unwrap();
         let course = watch(&mut node, "shop", 5 * MINUTE);
         let (view, standing) = (node.view("shop").unwrap(), node.standing("shop").unwrap());
-        check(number, load, &course, &view, &standing);
+        check((number, bounds), load, &course, &view, &standing);
     }
 }
 
-fn check(number: u32, load: &Load, course: &Course, view: &TenantView, standing: &Standing) {
+fn check((number, bounds): (u32, Bounds), load: &Load, course: &Course, view: &TenantView, standing: &Standing) {
     let policy: Policy = view.policy_in_force.parse().unwrap();
     let question = Question {
         load: load.clone(),
@@ -65,24 +87,23 @@ fn check(number: u32, load: &Load, course: &Course, view: &TenantView, standing:
         question.overhead_bytes
     );
     assert!(judgement.windows >= 1, "{what}");
-    assert!(judgement.furthest_ratio <= FURTHEST, "{what}");
-    assert!((judgement.end_hit_ratio - GOAL).abs() <= NEAR_AT_END, "{what}");
-    assert!(judgement.dip_ratio <= DIP, "{what}");
+    assert!(judgement.furthest_ratio <= bounds.window, "{what}");
+    // Of the last minute, which windows of ten seconds vary around.
+    assert!((judgement.end_hit_ratio - GOAL).abs() <= bounds.window, "{what}");
+    assert!(judgement.dip_ratio <= bounds.dip, "{what}");
     // Where it has too much, it gives it back once the new load's keys are in memory.
     let needs_more = course.moments[0].usage_bytes < oracle.bytes;
     let answered = judgement.first_grant_seconds.is_some_and(|seconds| seconds <= 5.0);
     assert!(!needs_more || answered, "{what}");
     let distance = (judgement.end_usage_bytes - oracle.bytes as f64).abs();
-    assert!(distance <= tolerance_bytes(&oracle), "{what}");
-    // A window that lies a little further off than a point is no met goal at that moment; out of reach it never is.
-    assert_ne!(view.goal_state, "infeasible", "{what}");
+    assert!(distance <= tolerance_bytes(&oracle, bounds), "{what}");
+    assert_eq!(view.goal_state, "met", "{what}");
 }
 
-/// 15 % or two segments: segments of shards this small, and S3-FIFO after a shrink, cost more than the 8 % that a server
-/// aims at.
-fn tolerance_bytes(oracle: &Oracle) -> f64 {
+/// A part of the oracle's memory, or two segments.
+fn tolerance_bytes(oracle: &Oracle, bounds: Bounds) -> f64 {
     let bytes = oracle.bytes as f64;
-    (0.15 * bytes).max(2.0 * LEAST_SEGMENT_BYTES.max(bytes / 64.0))
+    (bounds.distance * bytes).max(2.0 * LEAST_SEGMENT_BYTES.max(bytes / 64.0))
 }
 
 /// What the store adds to each item: its memory without what is free in open segments and what lies dead.
