@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin};
 use tidemark_control::fake::FakeDataPlane;
-use tidemark_control::{Control, ControlConfig, Idling, Listeners, Mailbox, StateFile};
+use tidemark_control::{Control, ControlConfig, Listeners, Mailbox, StateFile};
 use tidemark_types::{Clock, GIB, MIB, SystemClock};
 
 /// Far longer than any answer takes, so that only a hang is one.
@@ -47,15 +47,12 @@ fn start() -> Scene {
     let mailbox = Mailbox::default();
     data_plane.set_waker(mailbox.waker());
     let config = ControlConfig {
-        pool_bytes: GIB,
-        pool_limit_bytes: 4 * GIB,
-        workers: 2,
-        idling: Idling::default(),
         listeners: Listeners {
             redis: Some("127.0.0.1:6379".parse().unwrap()),
             admin: Some(address),
             ..Listeners::default()
         },
+        ..ControlConfig::new(GIB, 4 * GIB, 2)
     };
     let control = Control::start(mailbox, state, Arc::clone(&data_plane) as _, clock, config).unwrap();
     let admin = bound.serve(&control.handle()).unwrap();

@@ -8,7 +8,7 @@ use tidemark_types::{
 
 use super::*;
 use crate::fake::FakeDataPlane;
-use crate::goal::{GoalReport, GoalState};
+use crate::goal::GoalReport;
 use crate::settings::{DEFAULT_IDLE_AFTER, TenantSettings};
 use crate::state::StoredSecret;
 
@@ -263,7 +263,7 @@ fn the_policy_in_force_follows_the_choice_and_nothing_else() {
 #[test]
 fn a_goal_of_which_nothing_is_known_yet_is_converging() {
     let mut scene = Scene::new(1);
-    for (hit_ratio, state) in [(Some(0.9), GoalState::Converging), (None, GoalState::None)] {
+    for (hit_ratio, state) in [(Some(0.9), Some(tidemark_plan::GoalState::Converging)), (None, None)] {
         scene.change(0, |record| {
             record.settings.hit_ratio = hit_ratio.and_then(|ratio| HitRatio::new(ratio).ok());
         });

@@ -8,7 +8,7 @@ use tidemark_types::{Clock, DataPlane, HitRatio, Permissions, TenantId, UnixMs};
 
 use crate::book::{Book, Tenant};
 use crate::error::{ControlError, Refusal, RefusalKind};
-use crate::goal::{CurveReport, GoalReport};
+use crate::goal::{CurveReport, GoalReport, state_name};
 use crate::handle::{Reply, Rotation, Shared};
 use crate::moves::Move;
 use crate::process;
@@ -476,7 +476,7 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
             cap_bytes: record.settings.cap_bytes,
             ..GoalsView::default()
         },
-        goal_state: goal.state.name(),
+        goal_state: state_name(goal.state),
         shortfall_ratio: goal.shortfall_ratio,
         best_hit_ratio: goal.best_hit_ratio,
         limits: LimitsView::default(),

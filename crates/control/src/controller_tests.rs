@@ -8,7 +8,6 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::fake::FakeDataPlane;
 use crate::grant::grantable_bytes;
-use crate::thread::Listeners;
 
 struct Scene {
     clock: Arc<ManualClock>,
@@ -27,13 +26,7 @@ impl Scene {
         let clock = Arc::new(ManualClock::new(UnixMs(1_700_000_000_000)));
         let data_plane = Arc::new(FakeDataPlane::new(Arc::clone(&clock) as _));
         let state = StateFile::open(folder, clock.now()).unwrap();
-        let config = ControlConfig {
-            pool_bytes,
-            pool_limit_bytes: 16 * GIB,
-            workers: 2,
-            idling: Idling::default(),
-            listeners: Listeners::default(),
-        };
+        let config = ControlConfig::new(pool_bytes, 16 * GIB, 2);
         let shared = Arc::new(Shared::new(clock.now()));
         let controller = Controller::new(
             state,
@@ -581,12 +574,7 @@ fn a_curve_is_shown_as_far_as_it_is_known() {
 
 #[test]
 fn goals_have_the_states_of_the_api() {
-    use crate::goal::GoalState;
-    let states = [
-        GoalState::None,
-        GoalState::Met,
-        GoalState::Converging,
-        GoalState::Infeasible,
-    ];
-    assert_eq!(states.map(GoalState::name), ["none", "met", "converging", "infeasible"]);
+    use tidemark_plan::GoalState::{Converging, Infeasible, Met};
+    let states = [None, Some(Met), Some(Converging), Some(Infeasible)];
+    assert_eq!(states.map(state_name), ["none", "met", "converging", "infeasible"]);
 }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use tidemark_plan::GoalState;
 use tidemark_types::Policy;
 
 /// How a tenant stands to its goal. The default is that of a tenant without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct GoalReport {
-    pub(crate) state: GoalState,
+    /// `None` without a goal.
+    pub(crate) state: Option<GoalState>,
     /// By how much the hit ratio that can be had misses the goal.
     pub(crate) shortfall_ratio: Option<f64>,
     /// The best hit ratio that the tenant could have with what it may hold.
@@ -18,39 +20,13 @@ pub(crate) struct GoalReport {
     pub(crate) goal_bytes: Option<u64>,
 }
 
-/// Whether a goal is reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum GoalState {
-    /// There is no goal.
-    #[default]
-    None,
-    /// It is met.
-    Met,
-    /// It is not met yet, or nothing is known yet.
-    Converging,
-    /// It can not be met with what the tenant may hold.
-    Infeasible,
-}
-
-impl GoalState {
-    /// The name in the API.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Met => "met",
-            Self::Converging => "converging",
-            Self::Infeasible => "infeasible",
-        }
-    }
-}
-
-impl From<tidemark_plan::GoalState> for GoalState {
-    fn from(state: tidemark_plan::GoalState) -> Self {
-        match state {
-            tidemark_plan::GoalState::Met => Self::Met,
-            tidemark_plan::GoalState::Converging => Self::Converging,
-            tidemark_plan::GoalState::Infeasible => Self::Infeasible,
-        }
+/// The state of a goal as the API names it; `None` where there is no goal.
+pub(crate) fn state_name(state: Option<GoalState>) -> &'static str {
+    match state {
+        None => "none",
+        Some(GoalState::Met) => "met",
+        Some(GoalState::Converging) => "converging",
+        Some(GoalState::Infeasible) => "infeasible",
     }
 }
 

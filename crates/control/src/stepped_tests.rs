@@ -4,8 +4,7 @@ use tidemark_types::{GIB, MIB, ManualClock, UnixMs};
 
 use super::*;
 use crate::fake::FakeDataPlane;
-use crate::settings::{Change, Idling, ServerPatch, SettingsPatch};
-use crate::thread::Listeners;
+use crate::settings::{Change, ServerPatch, SettingsPatch};
 
 struct Scene {
     clock: Arc<ManualClock>,
@@ -19,13 +18,7 @@ impl Scene {
         let data_plane = Arc::new(FakeDataPlane::new(Arc::clone(&clock) as _));
         let mailbox = Mailbox::default();
         data_plane.set_waker(mailbox.waker());
-        let config = ControlConfig {
-            pool_bytes: GIB,
-            pool_limit_bytes: 2 * GIB,
-            workers: 2,
-            idling: Idling::default(),
-            listeners: Listeners::default(),
-        };
+        let config = ControlConfig::new(GIB, 2 * GIB, 2);
         let state = StateFile::in_memory(clock.now()).unwrap();
         let control = Stepped::new(
             mailbox,

@@ -41,6 +41,19 @@ pub struct ControlConfig {
     pub listeners: Listeners,
 }
 
+impl ControlConfig {
+    /// A pool of so many bytes, which may be made as large as `pool_limit_bytes`, for so many workers; nothing listens.
+    pub fn new(pool_bytes: u64, pool_limit_bytes: u64, workers: usize) -> Self {
+        Self {
+            pool_bytes,
+            pool_limit_bytes,
+            workers,
+            idling: Idling::default(),
+            listeners: Listeners::default(),
+        }
+    }
+}
+
 /// Where the server listens; `None` is off.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Listeners {

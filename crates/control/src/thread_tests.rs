@@ -22,13 +22,7 @@ fn start() -> Running {
     let data_plane = Arc::new(FakeDataPlane::new(Arc::clone(&clock)));
     let mailbox = Mailbox::default();
     data_plane.set_waker(mailbox.waker());
-    let config = ControlConfig {
-        pool_bytes: GIB,
-        pool_limit_bytes: 2 * GIB,
-        workers: 2,
-        idling: Idling::default(),
-        listeners: Listeners::default(),
-    };
+    let config = ControlConfig::new(GIB, 2 * GIB, 2);
     let state = StateFile::open(folder.path(), clock.now()).unwrap();
     let control = Control::start(mailbox, state, Arc::clone(&data_plane) as _, clock, config).unwrap();
     Running {

@@ -244,12 +244,12 @@ impl Sizer {
                 self.watch.set_expected(measured.hit_ratio);
             }
         }
-        self.judge(reading, &here);
-        let sizing = self.size(reading, &here, fit, measured);
+        self.judge(reading, here);
+        let sizing = self.size(reading, here, fit, measured);
         let moves = sizing.bytes != reading.grant_bytes;
         if let Some(measured) = measured.filter(|measured| moves || measured.elapsed >= WINDOW_CALM) {
             self.window = Some(count);
-            self.learn(reading, &here, measured, is_full);
+            self.learn(reading, here, measured, is_full);
             if !moves {
                 self.watch.set_expected(measured.hit_ratio);
             }
@@ -288,7 +288,7 @@ impl Sizer {
     }
 
     /// Draws from a window what does not depend on the goal.
-    fn learn(&mut self, reading: &Reading<'_>, here: &Option<Here>, measured: Measured, is_full: bool) {
+    fn learn(&mut self, reading: &Reading<'_>, here: Option<Here>, measured: Measured, is_full: bool) {
         let Some(here) = here.filter(|here| is_full && here.slope > LEAST_SLOPE) else {
             return;
         };
@@ -354,20 +354,19 @@ impl Sizer {
     }
 
     /// Whether the goal is met, can be met, or can not.
-    fn judge(&mut self, reading: &Reading<'_>, here: &Option<Here>) {
+    fn judge(&mut self, reading: &Reading<'_>, here: Option<Here>) {
         let (Some(here), Some(measured)) = (here, self.measured) else {
             return;
         };
         let missed = reading.goal - measured.hit_ratio;
-        let chance = 2.0 * measured.standard_error;
-        if missed <= MET_WITHIN + chance {
-            self.state = GoalState::Met;
-            self.helpless_since = None;
-            self.best = Some((measured.hit_ratio + here.potential).min(1.0));
-            return;
-        }
         // What more memory would give is what the curve says beyond the present size, on top of what was measured.
         let best = (measured.hit_ratio + here.potential).min(1.0);
+        if missed <= MET_WITHIN + 2.0 * measured.standard_error {
+            self.state = GoalState::Met;
+            self.helpless_since = None;
+            self.best = Some(best);
+            return;
+        }
         let is_at_most = reading.grant_bytes >= reading.most_bytes && reading.is_full();
         let is_helpless =
             is_at_most || best + MET_WITHIN + 2.0 * here.error.hypot(measured.standard_error) < reading.goal;
@@ -386,7 +385,7 @@ impl Sizer {
     fn size(
         &mut self,
         reading: &Reading<'_>,
-        here: &Option<Here>,
+        here: Option<Here>,
         fit: Option<Fit>,
         measured: Option<Measured>,
     ) -> Sizing {
@@ -430,7 +429,7 @@ impl Sizer {
     }
 
     /// Fine-Grained Resizing upwards.
-    fn grown(&self, reading: &Reading<'_>, here: &Here, fit: Option<Fit>, missed: f64) -> u64 {
+    fn grown(&self, reading: &Reading<'_>, here: Here, fit: Option<Fit>, missed: f64) -> u64 {
         // Memory that the curve sees no use for would be wasted.
         let helps = here.potential > (missed / 2.0).min(0.02).max(2.0 * here.error.min(0.005));
         if !reading.is_full() || !helps {
@@ -443,7 +442,7 @@ impl Sizer {
     }
 
     /// Fine-Grained Resizing downwards.
-    fn shrunk(&self, reading: &Reading<'_>, here: &Here, missed: f64) -> u64 {
+    fn shrunk(&self, reading: &Reading<'_>, here: Here, missed: f64) -> u64 {
         if reading.now < self.hold_until {
             return reading.grant_bytes;
         }

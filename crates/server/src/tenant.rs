@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tidemark_store::TenantStore;
-use tidemark_types::{Permissions, Secret, SecretHash, TenantId, TenantName, TenantPlan, TenantState};
+use tidemark_types::{Permissions, Secret, SecretHash, TenantId, TenantName, TenantPlan};
 
 use crate::counts::TenantCounts;
 
@@ -94,19 +94,7 @@ impl Tenant {
             cap_bytes: plan.cap_bytes,
         };
         drop(access);
-        self.store.set_policy(plan.policy);
-        self.store.set_sampling(plan.sampling_threshold);
-        let cap = plan.cap_bytes.unwrap_or(u64::MAX);
-        // A plan has no grant for a tenant that held nothing when it was made. What was written since then stays; the next
-        // snapshot tells of it. It has none either for one that shall give back what it holds.
-        let is_reclaimed = plan.state == TenantState::Reclaimed;
-        let wrote_meanwhile = plan.grant_bytes == 0 && self.store.usage_bytes() > 0 && !is_reclaimed;
-        let grant = if wrote_meanwhile {
-            self.store.grant_bytes()
-        } else {
-            plan.grant_bytes
-        };
-        self.store.set_grant(grant.min(cap), plan.first_grant_bytes.min(cap));
+        self.store.follow(plan);
     }
 
     /// What the bearer of a secret may do; `None` if it is not one of this tenant's. Takes the same time whatever the secret.

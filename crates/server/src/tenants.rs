@@ -225,29 +225,17 @@ impl Tenants {
         // Acquired, and released by those who touch: what was counted before a touch that finds the mark set is seen here.
         tenant.is_touched.swap(false, Ordering::AcqRel);
         let TenantReport {
-            shards,
-            counters: counted,
-            samples,
+            snapshot,
             sample_buffer_bytes,
-        } = tenant.store.report(now);
+        } = tenant.store.report(id, now);
         let snapshot = TenantSnapshot {
-            id,
-            grant_bytes: tenant.store.grant_bytes(),
-            usage_bytes: tenant.store.usage_bytes(),
-            items: shards.iter().map(|shard| shard.items).sum(),
             connections: tenant.connections.load(Ordering::Relaxed),
             counters: TenantCounters {
-                gets: counted.gets,
-                hits: counted.hits,
-                sets: counted.sets,
-                evicted: counted.evicted,
-                expired: counted.expired,
-                refused_memory: counted.refused_memory,
                 network_in_bytes: tenant.counts.total(Count::NetworkIn),
                 network_out_bytes: tenant.counts.total(Count::NetworkOut),
+                ..snapshot.counters
             },
-            samples,
-            shards,
+            ..snapshot
         };
         Some((snapshot, sample_buffer_bytes))
     }

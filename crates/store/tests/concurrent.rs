@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidemark_store::{Attributes, Counters, Hasher, Keeper, KeeperInbox, Pool, TenantConfig, TenantStore};
-use tidemark_types::{LogShare, MIB, Policy, SampleKind, SamplingThreshold, UnixMs};
+use tidemark_store::{Attributes, Hasher, Keeper, KeeperInbox, Pool, TenantConfig, TenantStore};
+use tidemark_types::{LogShare, MIB, Policy, SampleKind, SamplingThreshold, TenantCounters, TenantId, UnixMs};
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 3_000;
@@ -157,12 +157,12 @@ fn threads_see_their_own_last_writes_or_nothing() {
 
 /// Takes one report after the other until the work is over, and one more. How many had all records.
 fn watch(store: &Arc<TenantStore>, is_over: &AtomicBool, now: UnixMs) -> u64 {
-    let (mut before, mut complete) = (Counters::default(), 0);
+    let (mut before, mut complete) = (TenantCounters::default(), 0);
     let mut last_of_keys = HashMap::new();
     loop {
         // Read first: what is done by then is in the report.
         let was_over = is_over.load(Ordering::Acquire);
-        let report = store.report(now);
+        let report = store.report(TenantId(1), now).snapshot;
         let samples = report.samples;
         assert!(samples.records.is_sorted_by(|a, b| a.sequence < b.sequence));
         for sample in &samples.records {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use tidemark_admin::{AdminConfig, BoundAdmin};
-use tidemark_control::{Control, ControlConfig, Idling, Listeners, Mailbox, StateFile};
+use tidemark_control::{Control, ControlConfig, Mailbox, StateFile};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{Clock as _, DataPlane, MIB, ManualClock, Plan, Snapshot, SystemClock};
 
@@ -146,13 +146,7 @@ fn a_control_plane_that_hangs_is_reported_and_stops_nothing() {
         folder: folder.path().into(),
     })
     .unwrap();
-    let config = ControlConfig {
-        pool_bytes: POOL_BYTES,
-        pool_limit_bytes: POOL_BYTES,
-        workers: 1,
-        idling: Idling::default(),
-        listeners: Listeners::default(),
-    };
+    let config = ControlConfig::new(POOL_BYTES, POOL_BYTES, 1);
     let control = Control::start(mailbox, state, Arc::clone(&gate) as _, Arc::clone(&clock) as _, config).unwrap();
     let admin = admin.serve(&control.handle()).unwrap();
     let mut client = TcpStream::connect(server.memcached_addr().unwrap()).unwrap();

@@ -8,8 +8,9 @@ use tidemark_types::{SamplingThreshold, TenantId, TenantSnapshot, UnixMs};
 use super::{Book, Tenant};
 use crate::elastic::{Elastic, Held, Holding, demand_bytes};
 use crate::estimator::{self, keys_within};
-use crate::goal::{CurveReport, GoalReport, GoalState};
+use crate::goal::{CurveReport, GoalReport};
 use crate::grant::{GoalNeed, grantable_bytes};
+use tidemark_plan::GoalState;
 
 /// The part of the pool that all estimators together may take: a hundredth (design, 5.1).
 const POOL_SHARE: u64 = 100;
@@ -223,40 +224,28 @@ impl Tenant {
 
     /// How the tenant stands to its goal, and what it could make use of.
     pub(crate) fn goal(&self) -> GoalReport {
-        let has_goal = self.record.settings.hit_ratio.is_some();
+        let goal = self.record.settings.hit_ratio.map(tidemark_types::HitRatio::get);
         let elastic = self.needs.elastic.as_deref();
         let demand_bytes = elastic.and_then(|elastic| {
             let estimator = elastic.estimator();
             demand_bytes(&estimator.curve(), estimator.overhead())
         });
-        let progress = elastic.and_then(Elastic::progress).filter(|_| has_goal);
-        let Some(progress) = progress else {
-            let state = if has_goal {
-                GoalState::Converging
-            } else {
-                GoalState::None
-            };
+        let (Some(goal), Some(progress)) = (goal, elastic.and_then(Elastic::progress)) else {
             return GoalReport {
-                state,
+                state: goal.map(|_| GoalState::Converging),
                 demand_bytes,
                 ..GoalReport::default()
             };
         };
-        let goal = self
-            .record
-            .settings
-            .hit_ratio
-            .map_or(0.0, tidemark_types::HitRatio::get);
-        let state = GoalState::from(progress.state);
         // What can not be reached is missed by the best that can, everything else by what was measured.
-        let reached = match state {
+        let reached = match progress.state {
             GoalState::Infeasible => progress.best.or(progress.measured),
             _ => progress.measured,
         };
         let shortfall = reached.map(|reached| (goal - reached).max(0.0));
         GoalReport {
-            state,
-            shortfall_ratio: shortfall.filter(|_| state != GoalState::Met),
+            state: Some(progress.state),
+            shortfall_ratio: shortfall.filter(|_| progress.state != GoalState::Met),
             best_hit_ratio: progress.best,
             demand_bytes,
             goal_bytes: progress.bytes,

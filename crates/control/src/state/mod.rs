@@ -33,8 +33,8 @@ pub(crate) const MAX_SECRETS: usize = 2;
 pub struct StateFile {
     connection: Connection,
     path: PathBuf,
-    /// Held for its lock; the system lets go of it with the process, however that ends. None in memory, where nobody else is.
-    _lock: Option<std::fs::File>,
+    /// None in memory, where nobody else is.
+    _lock: Option<open::Lock>,
 }
 
 /// A tenant as it is stored.

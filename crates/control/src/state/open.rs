@@ -115,8 +115,19 @@ fn warn_of_onlookers(folder: &Path) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// One process per folder. The lock is the system's, so it ends with the process even when that is killed.
-fn lock(folder: &Path) -> Result<File, ControlError> {
+/// One user of a folder at a time. The lock is the system's, so it ends with the process even when that is killed.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file alone would leave it locked for as long as a child that was just forked has a copy of it. If this
+        // fails, that is how long it takes.
+        let _ = self.0.unlock();
+    }
+}
+
+fn lock(folder: &Path) -> Result<Lock, ControlError> {
     let path = folder.join(LOCK_NAME);
     let failed = |error: &io::Error| ControlError::file("lock", &path, error);
     let mut file = OpenOptions::new()
@@ -142,7 +153,7 @@ fn lock(folder: &Path) -> Result<File, ControlError> {
     // Only the error message of the next one depends on it.
     let note = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     note.map_err(|error| failed(&error))?;
-    Ok(file)
+    Ok(Lock(file))
 }
 
 fn check_magic(path: &Path) -> Result<(), ControlError> {

@@ -110,17 +110,6 @@ impl Profile {
     pub fn fade_uses(&mut self) {
         self.stack.halve_uses();
     }
-
-    /// The share of the sampled gets that asked for keys that nothing is known of: these miss in a cache of any size.
-    pub fn cold_ratio(&self) -> f64 {
-        let all: f64 = self.sampled_gets.iter().sum();
-        let known = self.histogram.steps().last().map_or(0.0, |step| step.count);
-        if all <= 0.0 {
-            0.0
-        } else {
-            (1.0 - known / all).clamp(0.0, 1.0)
-        }
-    }
 }
 
 #[cfg(test)]
@@ -158,7 +147,7 @@ mod tests {
             let curve = profile.curve();
             assert!((curve.at(9_000).miss_ratio - 1.0).abs() < 1e-9, "{room}");
             assert!((curve.at(10_000).miss_ratio - 0.2).abs() < 1e-9, "{room}");
-            assert!((profile.cold_ratio() - 0.2).abs() < 1e-9, "{room}");
+            assert!((curve.best_hit_ratio() - 0.8).abs() < 1e-9, "{room}");
         }
     }
 
@@ -207,11 +196,11 @@ mod tests {
         let mut profile = Profile::of_samples(100_000);
         rounds(&mut profile, 100, 10, 0);
         profile.fade(0.0);
-        assert_eq!((profile.gets(), profile.cold_ratio()), (0, 0.0));
+        assert_eq!(profile.gets(), 0);
         assert_eq!(profile.curve().best_hit_ratio(), 0.0);
         // The order of use is still known, so nothing is new.
         rounds(&mut profile, 100, 1, 0);
-        assert_eq!(profile.cold_ratio(), 0.0);
+        assert_eq!(profile.curve().best_hit_ratio(), 1.0);
         profile.fade(0.5);
         assert_eq!(profile.gets(), 50);
         assert!(profile.curve().at(1000).miss_ratio < 1e-9);

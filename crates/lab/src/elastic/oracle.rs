@@ -286,22 +286,12 @@ const MIN_PROBE_BYTES: u64 = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Lifetimes, Order, ValueSize};
+    use crate::load::Lifetimes;
 
     fn question(distribution: Distribution) -> Question {
         Question {
             load: Load {
-                workload: Workload {
-                    keys: 10_000,
-                    distribution,
-                    order: Order::Scrambled,
-                    key_size_bytes: 16,
-                    value_size: ValueSize::Fixed(64),
-                    reads_ratio: 1.0,
-                    fresh_ratio: 0.0,
-                    lifetimes: Lifetimes::default(),
-                    seed: 1,
-                },
+                workload: Workload::gets(10_000, distribution, 16, 64),
                 rate: 1000.0,
             },
             is_warm: false,

@@ -11,7 +11,7 @@ use super::others::{DISTURBED_CORES, Others};
 use crate::Error;
 use crate::bench::{self, Options, Workload};
 use crate::client::Protocol;
-use crate::load::{Distribution, Lifetimes, Order, ValueSize};
+use crate::load::Distribution;
 
 /// Connections of every measurement.
 pub(super) const CONNECTIONS: usize = 64;
@@ -146,15 +146,9 @@ impl Endpoint {
             pipeline: load.pipeline,
             threads: 1,
             workload: Workload {
-                keys: data.keys,
-                distribution: load.distribution,
-                order: Order::Scrambled,
-                key_size_bytes: data.key_bytes,
-                value_size: ValueSize::Fixed(data.value_bytes),
                 reads_ratio: load.reads_ratio,
-                fresh_ratio: 0.0,
-                lifetimes: Lifetimes::default(),
                 seed,
+                ..Workload::gets(data.keys, load.distribution, data.key_bytes, data.value_bytes)
             },
             rate: load.rate,
             burst: if load.rate.is_some() { load.pipeline } else { 1 },

@@ -31,6 +31,22 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// Gets of keys of so many bytes with values of so many, the popular ones anywhere among the others; nothing is fresh,
+    /// and what is stored is for good.
+    pub fn gets(keys: u64, distribution: Distribution, key_size_bytes: usize, value_size_bytes: usize) -> Self {
+        Self {
+            keys,
+            distribution,
+            order: Order::Scrambled,
+            key_size_bytes,
+            value_size: ValueSize::Fixed(value_size_bytes),
+            reads_ratio: 1.0,
+            fresh_ratio: 0.0,
+            lifetimes: Lifetimes::default(),
+            seed: 1,
+        }
+    }
+
     /// Writes the keys, those beyond `keys` included.
     ///
     /// # Errors
@@ -162,17 +178,7 @@ mod tests {
     use super::*;
 
     fn workload() -> Workload {
-        Workload {
-            keys: 1000,
-            distribution: Distribution::Uniform,
-            order: Order::Scrambled,
-            key_size_bytes: 16,
-            value_size: ValueSize::Fixed(64),
-            reads_ratio: 1.0,
-            fresh_ratio: 0.0,
-            lifetimes: Lifetimes::default(),
-            seed: 1,
-        }
+        Workload::gets(1000, Distribution::Uniform, 16, 64)
     }
 
     #[test]

@@ -12,9 +12,7 @@ mod plane;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_control::{
-    Answer, ControlConfig, ControlHandle, Idling, Listeners, Mailbox, SettingsPatch, StateFile, Stepped, TenantView,
-};
+use tidemark_control::{Answer, ControlConfig, ControlHandle, Mailbox, SettingsPatch, StateFile, Stepped, TenantView};
 use tidemark_store::{Keeper, KeeperInbox};
 use tidemark_types::{Clock, ManualClock, ShardSnapshot, UnixMs};
 
@@ -79,13 +77,7 @@ impl Node {
             mailbox.waker(),
             Arc::clone(&clock),
         )?);
-        let config = ControlConfig {
-            pool_bytes,
-            pool_limit_bytes: pool_bytes,
-            workers,
-            idling: Idling::default(),
-            listeners: Listeners::default(),
-        };
+        let config = ControlConfig::new(pool_bytes, pool_bytes, workers);
         let state = StateFile::in_memory(clock.now())?;
         let control = Stepped::new(mailbox, state, Arc::clone(&plane) as _, Arc::clone(&clock) as _, config)?;
         Ok(Self {

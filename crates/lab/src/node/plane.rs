@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidemark_store::{Alarm, Hasher, KeeperInbox, Pool, SHARDS_MAX, TenantConfig, TenantStore};
 use tidemark_types::{
-    Clock, DataPlane, ManualClock, Plan, PoolSnapshot, Snapshot, TenantCounters, TenantId, TenantPlan, TenantSnapshot,
-    TenantState, UnixMs,
+    Clock, DataPlane, ManualClock, Plan, PoolSnapshot, Snapshot, TenantId, TenantPlan, TenantSnapshot, TenantState,
+    UnixMs,
 };
 
 use super::Standing;
@@ -174,43 +174,15 @@ impl Tenant {
             return;
         }
         self.version = plan.version;
-        let store = &self.door.store;
-        store.set_policy(plan.policy);
-        store.set_sampling(plan.sampling_threshold);
-        let cap = plan.cap_bytes.unwrap_or(u64::MAX);
-        // What an idle tenant wrote since the plan was made stays; the next snapshot tells of it.
-        let may_keep = matches!(plan.state, TenantState::Active | TenantState::Idle);
-        let grant = if plan.grant_bytes == 0 && may_keep && store.usage_bytes() > 0 {
-            store.grant_bytes()
-        } else {
-            plan.grant_bytes
-        };
-        store.set_grant(grant.min(cap), plan.first_grant_bytes.min(cap));
+        self.door.store.follow(plan);
     }
 
     /// Its snapshot, and the memory that its samples took until now.
     fn report(&self, id: TenantId, now: UnixMs) -> (TenantSnapshot, u64) {
-        let store = &self.door.store;
-        let report = store.report(now);
-        let counted = report.counters;
+        let report = self.door.store.report(id, now);
         let snapshot = TenantSnapshot {
-            id,
-            grant_bytes: store.grant_bytes(),
-            usage_bytes: store.usage_bytes(),
-            items: report.shards.iter().map(|shard| shard.items).sum(),
             connections: 1,
-            counters: TenantCounters {
-                gets: counted.gets,
-                hits: counted.hits,
-                sets: counted.sets,
-                evicted: counted.evicted,
-                expired: counted.expired,
-                refused_memory: counted.refused_memory,
-                network_in_bytes: 0,
-                network_out_bytes: 0,
-            },
-            samples: report.samples,
-            shards: report.shards,
+            ..report.snapshot
         };
         (snapshot, report.sample_buffer_bytes)
     }

@@ -4,23 +4,13 @@ use tidemark_control::Change;
 use tidemark_types::MIB;
 
 use super::*;
-use crate::load::{Distribution, Lifetimes, Order, ValueSize};
+use crate::load::{Distribution, Lifetimes};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn load(keys: u64, rate: f64) -> Load {
     Load {
-        workload: Workload {
-            keys,
-            distribution: Distribution::Zipf { alpha: 0.9 },
-            order: Order::Scrambled,
-            key_size_bytes: 16,
-            value_size: ValueSize::Fixed(200),
-            reads_ratio: 1.0,
-            fresh_ratio: 0.0,
-            lifetimes: Lifetimes::default(),
-            seed: 3,
-        },
+        workload: Workload::gets(keys, Distribution::Zipf { alpha: 0.9 }, 16, 200),
         rate,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidemark_control::{Change, SettingsPatch};
 use tidemark_lab::elastic::{Course, WINDOW_SECONDS};
-use tidemark_lab::load::{Distribution, Lifetimes, Order, ValueSize, Workload};
+use tidemark_lab::load::{Distribution, Workload};
 use tidemark_lab::node::{Load, Node};
 use tidemark_types::HitRatio;
 
@@ -16,17 +16,7 @@ pub(crate) const NEAR: f64 = 0.01;
 /// Items of 16+64 bytes, all gets.
 pub(crate) fn load(keys: u64, distribution: Distribution, rate: f64) -> Load {
     Load {
-        workload: Workload {
-            keys,
-            distribution,
-            order: Order::Scrambled,
-            key_size_bytes: 16,
-            value_size: ValueSize::Fixed(64),
-            reads_ratio: 1.0,
-            fresh_ratio: 0.0,
-            lifetimes: Lifetimes::default(),
-            seed: 1,
-        },
+        workload: Workload::gets(keys, distribution, 16, 64),
         rate,
     }
 }

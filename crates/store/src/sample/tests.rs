@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_types::{MIB, Policy, Sample, SampleKind, Samples, SamplingThreshold, UNIT_BYTES, UnixMs};
+use tidemark_types::{MIB, Policy, Sample, SampleKind, Samples, SamplingThreshold, TenantId, UNIT_BYTES, UnixMs};
 
 use super::{SAMPLES_MAX, SHARD_SAMPLES_MIN, Sampler, merged};
 use crate::hash::{Hasher, KeyHash};
@@ -31,6 +31,8 @@ impl Random {
         (z ^ (z >> 31)) % bound
     }
 }
+
+const ID: TenantId = TenantId(1);
 
 /// A tenant, and what happened to all its keys since the last report, as its answers tell.
 struct Reference {
@@ -196,7 +198,7 @@ impl Reference {
 
     /// Compares what is reported with what happened.
     fn report(&mut self) {
-        let Samples { threshold, records } = self.tenant.report(self.now).samples;
+        let Samples { threshold, records } = self.tenant.report(ID, self.now).snapshot.samples;
         let all = std::mem::take(&mut self.all);
         let taken = |threshold: SamplingThreshold| all.iter().filter(move |sample| threshold.takes(sample.order));
         assert!(threshold <= self.threshold);
@@ -315,39 +317,39 @@ fn records_are_what_happened_to_the_keys_that_the_threshold_takes() {
 fn nothing_is_held_while_nothing_is_sampled() {
     let mut reference = Reference::new(5, 2, 32 * MIB, SamplingThreshold::OFF);
     (0..5_000).for_each(|_| reference.operation());
-    assert_eq!(reference.tenant.report(reference.now).sample_buffer_bytes, 0);
+    assert_eq!(reference.tenant.report(ID, reference.now).sample_buffer_bytes, 0);
     reference.set(SamplingThreshold::ALL);
     (0..200).for_each(|_| reference.operation());
     assert_eq!(
-        reference.tenant.report(reference.now).sample_buffer_bytes,
+        reference.tenant.report(ID, reference.now).sample_buffer_bytes,
         0,
         "in force from here on"
     );
     (0..200).for_each(|_| reference.operation());
     reference.set(SamplingThreshold::OFF);
     assert_eq!(
-        reference.tenant.report(reference.now).sample_buffer_bytes,
+        reference.tenant.report(ID, reference.now).sample_buffer_bytes,
         0,
         "put back at once"
     );
     (0..5_000).for_each(|_| reference.operation());
-    assert_eq!(reference.tenant.report(reference.now).sample_buffer_bytes, 0);
+    assert_eq!(reference.tenant.report(ID, reference.now).sample_buffer_bytes, 0);
 }
 
 #[test]
 fn a_report_frees_what_it_hands_over() {
     let mut reference = Reference::new(6, 2, 32 * MIB, SamplingThreshold::ALL);
     (0..500).for_each(|_| reference.operation());
-    let report = reference.tenant.report(reference.now);
-    assert!(report.samples.records.len() > 350);
-    assert!(report.sample_buffer_bytes >= 32 * report.samples.records.len() as u64);
-    assert_eq!(reference.tenant.report(reference.now).sample_buffer_bytes, 0);
+    let report = reference.tenant.report(ID, reference.now);
+    assert!(report.snapshot.samples.records.len() > 350);
+    assert!(report.sample_buffer_bytes >= 32 * report.snapshot.samples.records.len() as u64);
+    assert_eq!(reference.tenant.report(ID, reference.now).sample_buffer_bytes, 0);
 }
 
 #[test]
 fn a_tenant_that_was_never_used_reports_the_threshold_that_it_begins_with() {
     let reference = Reference::new(7, 2, MIB, threshold(3));
-    let reported = reference.tenant.report(reference.now).samples;
+    let reported = reference.tenant.report(ID, reference.now).snapshot.samples;
     assert_eq!((reported.threshold, reported.records.len()), (threshold(3), 0));
 }
 

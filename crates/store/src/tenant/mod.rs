@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use tidemark_types::{Policy, UNIT_BYTES, UnixMs};
+use tidemark_types::{Policy, TenantPlan, TenantState, UNIT_BYTES, UnixMs};
 
 use crate::hash::{Hasher, KeyHash};
 use crate::index::IndexView;
@@ -258,6 +258,23 @@ impl TenantStore {
         {
             self.flush(Some(0), now);
         }
+    }
+
+    /// Follows a plan: its policy, its sampling and its grant.
+    pub fn follow(self: &Arc<Self>, plan: &TenantPlan) {
+        self.set_policy(plan.policy);
+        self.set_sampling(plan.sampling_threshold);
+        let cap = plan.cap_bytes.unwrap_or(u64::MAX);
+        // A plan has no grant for a tenant that held nothing when it was made. What was written since then stays; the next
+        // snapshot tells of it. It has none either for one that shall give back what it holds.
+        let is_reclaimed = plan.state == TenantState::Reclaimed;
+        let wrote_meanwhile = plan.grant_bytes == 0 && self.usage_bytes() > 0 && !is_reclaimed;
+        let grant = if wrote_meanwhile {
+            self.grant_bytes()
+        } else {
+            plan.grant_bytes
+        };
+        self.set_grant(grant.min(cap), plan.first_grant_bytes.min(cap));
     }
 
     /// Sets the memory that the tenant may hold, and what it may take by itself at a first write while that is zero. What it

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidemark_types::{Sample, Samples, SamplingThreshold, ShardSnapshot, UnixMs};
+use tidemark_types::{Sample, SamplingThreshold, TenantCounters, TenantId, TenantSnapshot, UnixMs};
 
 use super::TenantStore;
 use crate::sample::merged;
@@ -11,12 +11,8 @@ use crate::shard::Counters;
 /// How a tenant's shards stand, and what has happened in them.
 #[derive(Debug)]
 pub struct TenantReport {
-    /// In shard order; empty if nothing was ever asked of the tenant.
-    pub shards: Vec<ShardSnapshot>,
-    /// Since the tenant was created.
-    pub counters: Counters,
-    /// Since the last report.
-    pub samples: Samples,
+    /// Without connections and traffic, which the store knows nothing of.
+    pub snapshot: TenantSnapshot,
     /// Memory that the samples took until now.
     pub sample_buffer_bytes: u64,
 }
@@ -24,7 +20,7 @@ pub struct TenantReport {
 impl TenantStore {
     /// How the shards stand, and what has happened in them. The samples are handed over: the next report goes on from here,
     /// with the threshold that was set last.
-    pub fn report(self: &Arc<Self>, now: UnixMs) -> TenantReport {
+    pub fn report(self: &Arc<Self>, id: TenantId, now: UnixMs) -> TenantReport {
         let mut counters = Counters::default();
         let mut recorded = Vec::new();
         let shards = 0..self.cells.get().map_or(0, |cells| cells.len());
@@ -34,12 +30,28 @@ impl TenantStore {
             recorded.push(guard.shard.take_samples());
             guard.snapshot(now)
         });
-        let shards = snapshots.collect();
+        let shards: Vec<_> = snapshots.collect();
         let held: usize = recorded.iter().map(|samples| samples.records.capacity()).sum();
         TenantReport {
-            shards,
-            counters,
-            samples: merged(recorded, self.sampling_threshold()),
+            snapshot: TenantSnapshot {
+                id,
+                grant_bytes: self.grant_bytes(),
+                usage_bytes: self.usage_bytes(),
+                items: shards.iter().map(|shard| shard.items).sum(),
+                connections: 0,
+                counters: TenantCounters {
+                    gets: counters.gets,
+                    hits: counters.hits,
+                    sets: counters.sets,
+                    evicted: counters.evicted,
+                    expired: counters.expired,
+                    refused_memory: counters.refused_memory,
+                    network_in_bytes: 0,
+                    network_out_bytes: 0,
+                },
+                samples: merged(recorded, self.sampling_threshold()),
+                shards,
+            },
             sample_buffer_bytes: (held * size_of::<Sample>()) as u64,
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::client::Protocol;
-use crate::load::{Distribution, Lifetimes, Order, ValueSize, Workload, WorkloadError};
+use crate::load::{Distribution, Lifetimes, Workload, WorkloadError};
 
 /// A load with its goal.
 #[derive(Clone, Debug)]
@@ -159,20 +159,19 @@ fn shape(keys: u64, alpha: f64, key_bytes: usize, value_bytes: usize) -> Shape {
 }
 
 fn workload(shape: Shape, scale: Scale, seed: u64) -> Workload {
+    let distribution = if shape.alpha > 0.0 {
+        Distribution::Zipf { alpha: shape.alpha }
+    } else {
+        Distribution::Uniform
+    };
     Workload {
-        keys: shape.keys / scale.fewer,
-        distribution: if shape.alpha > 0.0 {
-            Distribution::Zipf { alpha: shape.alpha }
-        } else {
-            Distribution::Uniform
-        },
-        order: Order::Scrambled,
-        key_size_bytes: shape.key_bytes,
-        value_size: ValueSize::Fixed(shape.value_bytes),
-        reads_ratio: 1.0,
-        fresh_ratio: 0.0,
-        lifetimes: Lifetimes::default(),
         seed,
+        ..Workload::gets(
+            shape.keys / scale.fewer,
+            distribution,
+            shape.key_bytes,
+            shape.value_bytes,
+        )
     }
 }
 

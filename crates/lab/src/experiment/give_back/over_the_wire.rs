@@ -12,7 +12,7 @@ use crate::client::Protocol;
 use crate::experiment::Context;
 use crate::experiment::info::Info;
 use crate::experiment::server::{Kind, Limits, Server, create_tenant, login, tidemark};
-use crate::load::{Distribution, Lifetimes, MAX_VALUE_BYTES, Order, ValueSize};
+use crate::load::{Distribution, MAX_VALUE_BYTES};
 
 const HOLDER: &str = "holder";
 const OTHER: &str = "other";
@@ -124,8 +124,9 @@ impl<'c> Scene<'c> {
             connections: 4,
             pipeline: 50,
             threads: 1,
-            workload: workload(
+            workload: Workload::gets(
                 self.load.keys(self.held_bytes),
+                Distribution::Uniform,
                 self.load.key_bytes,
                 self.load.value_bytes,
             ),
@@ -147,7 +148,7 @@ impl<'c> Scene<'c> {
             connections: OTHER_CONNECTIONS,
             pipeline: 50,
             threads: 1,
-            workload: workload(OTHER_KEYS, 16, 64),
+            workload: Workload::gets(OTHER_KEYS, Distribution::Uniform, 16, 64),
             rate: Some(OTHER_RATE),
             burst: 1,
             seconds: self.load.seconds_max,
@@ -155,20 +156,6 @@ impl<'c> Scene<'c> {
             look_aside: false,
             verify: false,
         })
-    }
-}
-
-fn workload(keys: u64, key_size_bytes: usize, value_bytes: usize) -> Workload {
-    Workload {
-        keys,
-        distribution: Distribution::Uniform,
-        order: Order::Scrambled,
-        key_size_bytes,
-        value_size: ValueSize::Fixed(value_bytes),
-        reads_ratio: 1.0,
-        fresh_ratio: 0.0,
-        lifetimes: Lifetimes::default(),
-        seed: 1,
     }
 }
 
