@@ -20,6 +20,7 @@ mod machine;
 mod markdown;
 mod measure;
 mod others;
+mod overhead;
 pub mod performance;
 mod process;
 pub mod replay_hit_ratio;
@@ -41,6 +42,7 @@ pub use cores::Cores;
 pub use floor::serve as serve_floor;
 pub use machine::{Machine, commit};
 pub use markdown::{figure, tables};
+pub use overhead::{Shape, serve_switched};
 pub use process::Children;
 pub use report::{Bound, Point, Report, Series, Target};
 pub use server::{Programs, Stage};
@@ -61,11 +63,12 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 5] = [
+pub const ALL: [&Experiment; 6] = [
     &genie_fig7::EXPERIMENT,
     &genie_fig11::EXPERIMENT,
     &genie_fig12::EXPERIMENT,
     &give_back::EXPERIMENT,
+    &overhead::EXPERIMENT,
     &replay_hit_ratio::EXPERIMENT,
 ];
 

@@ -151,10 +151,10 @@ impl Process {
         }
     }
 
-    /// Asks it to end, as Ctrl-C would.
-    pub(super) fn interrupt(&self) {
-        // One that has ended already needs no asking.
-        let _ = kill_process(self.pid, Signal::INT);
+    /// Sends it a signal of its own, as Ctrl-C sends `SIGINT`.
+    pub(super) fn signal(&self, signal: Signal) {
+        // One that has ended already needs none.
+        let _ = kill_process(self.pid, signal);
     }
 
     /// Waits until it has ended.

@@ -7,6 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use super::process::Process;
 use super::server::{Server, Stage};
 
@@ -65,7 +67,7 @@ pub(super) fn count<T>(stage: &Stage, server: &Server, action: impl FnOnce() -> 
         std::thread::sleep(LOOK_EVERY);
     }
     let done = action();
-    perf.interrupt();
+    perf.signal(Signal::INT);
     perf.wait().ok()?;
     let text = fs::read_to_string(perf.folder().join(RESULT)).ok()?;
     Some((parse(&text)?, done))

@@ -9,7 +9,8 @@ use clap::{Parser, Subcommand};
 use tidemark_lab::client::Protocol;
 use tidemark_lab::experiment::performance::Performance;
 use tidemark_lab::experiment::{
-    ALL, Children, Context, Cores, Experiment, Programs, Stage, Target, serve_floor, tables, write,
+    ALL, Children, Context, Cores, Experiment, Programs, Shape, Stage, Target, serve_floor, serve_switched, tables,
+    write,
 };
 use tidemark_lab::{Error, Fault};
 
@@ -61,6 +62,16 @@ enum Command {
         protocol: Protocol,
         #[arg(long)]
         value_bytes: usize,
+    },
+    /// Serve with elasticity that signals switch on and off: what the experiment about its cost starts
+    #[command(hide = true)]
+    Switched {
+        #[arg(long)]
+        tenants: usize,
+        #[arg(long)]
+        goal: f64,
+        #[arg(long)]
+        pool_bytes: u64,
     },
 }
 
@@ -149,6 +160,18 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Floor { protocol, value_bytes } => {
             let ready = |address| print(&format!("ready {address}")).map_err(io::Error::other);
             Ok(serve_floor(*protocol, *value_bytes, ready)?)
+        }
+        Command::Switched {
+            tenants,
+            goal,
+            pool_bytes,
+        } => {
+            let shape = Shape {
+                tenants: *tenants,
+                goal: *goal,
+                pool_bytes: *pool_bytes,
+            };
+            Ok(serve_switched(shape, |line| print(line).map_err(io::Error::other))?)
         }
     }
 }

@@ -1,0 +1,413 @@
+//! What elasticity costs: the same server with and without it, by turns (`docs/experiments/overhead.md`).
+
+mod switched;
+
+use tidemark_types::GIB;
+
+use super::others::{DISTURBED_CORES, Others};
+use super::process::Process;
+use super::report::{Point, Series, Target};
+use super::server::login;
+use super::{Chart, Context, Experiment, Marks, Outcome, Panel, Spread};
+use crate::Error;
+use crate::bench::{self, Options, Report, Workload};
+use crate::client::{Login, Protocol};
+use crate::load::Distribution;
+
+pub use switched::{Shape, serve as serve_switched};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "overhead",
+    title: "What elasticity costs: switched on and off in one server",
+    minutes: 18,
+    about: "\
+One server with one worker, whose elasticity is switched on and off under a load that stays the same: a million keys of 16
+bytes with values of 64, uniform, nine gets to one set, a missed key is set, 128 connections; all keys belong to one tenant,
+or to 128 tenants with a 128th each. Every tenant aims at a hit ratio of 90 %, and had a minute to settle there. Off, nothing
+is sampled and the control plane makes no round, so what is measured as the cost of elasticity is sampling, estimating,
+planning and the round itself. To the control plane the time in which it was off does not exist: it goes on where it was.
+A pair is a measurement of each, one right after the other, in the opposite order every time; what is compared are the two
+of a pair. CPU time is that of the server's process, of all its threads. The interval is that in which the median of the
+pairs' ratios lies with 95 % certainty, by the ranks of the sorted ratios; its upper end shall be below twice the target of
+1 %, with 128 tenants of 3 %. Latency is that of gets and sets that are due at fixed times, 50,000 a second.",
+    run,
+};
+
+const KEYS: u64 = 1_000_000;
+const CONNECTIONS: usize = 128;
+const GOAL: f64 = 0.9;
+const READS: f64 = 0.9;
+/// Room for all keys twice.
+const POOL_BYTES: u64 = GIB;
+/// Twice the targets of 1 and 3 %.
+const LIMITS: [(usize, f64); 2] = [(1, 1.02), (128, 1.06)];
+const PIPELINE: usize = 50;
+const OPEN_RATE: f64 = 50_000.0;
+const LATENCY_LIMIT: f64 = 1.1;
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    pairs: usize,
+    seconds: f64,
+    settle_seconds: f64,
+    fewer: u64,
+}
+
+/// One load.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    tenants: usize,
+    /// Requests in flight per connection, in closed loop.
+    pipeline: usize,
+    /// Open loop, if there is one.
+    rate: Option<f64>,
+    limit: f64,
+}
+
+impl Cell {
+    fn name(&self) -> String {
+        let tenants = match self.tenants {
+            1 => "1 tenant".to_owned(),
+            many => format!("{many} tenants"),
+        };
+        match self.rate {
+            Some(rate) => format!("{tenants}, {rate:.0} requests/s"),
+            None => format!("{tenants}, pipeline {}", self.pipeline),
+        }
+    }
+}
+
+/// The loads of a server with so many tenants.
+fn cells(tenants: usize, limit: f64) -> [Cell; 2] {
+    let closed = Cell {
+        tenants,
+        pipeline: PIPELINE,
+        rate: None,
+        limit,
+    };
+    let open = Cell {
+        pipeline: 1,
+        rate: Some(OPEN_RATE),
+        ..closed
+    };
+    [closed, open]
+}
+
+/// What was measured with elasticity on, and without it.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    cpu_ns: [f64; 2],
+    p99_us: [f64; 2],
+}
+
+fn run(context: &Context) -> Result<Outcome, Error> {
+    let scale = if context.quick {
+        Scale {
+            pairs: 8,
+            seconds: 0.5,
+            settle_seconds: 3.0,
+            fewer: 16,
+        }
+    } else {
+        Scale {
+            pairs: 60,
+            seconds: 2.0,
+            settle_seconds: 60.0,
+            fewer: 1,
+        }
+    };
+    let others = Others::watch();
+    let mut found = Found::default();
+    for (tenants, limit) in LIMITS {
+        context.tell(&format!("{tenants} tenants: storing keys and settling"));
+        let mut scene = Scene::start(context, tenants, scale)?;
+        for cell in cells(tenants, limit) {
+            context.tell(&format!("{}: {} pairs", cell.name(), scale.pairs));
+            found.add(&cell, &scene.pairs(&cell)?);
+        }
+    }
+    let chart = found.chart();
+    Ok(Outcome {
+        scale: format!(
+            "{} pairs of {} s each; {} keys",
+            scale.pairs,
+            scale.seconds,
+            KEYS / scale.fewer
+        ),
+        targets: found.targets,
+        series: found.series,
+        chart,
+        others_cores: others.cores(),
+    })
+}
+
+/// A server that runs, with elasticity on.
+struct Scene {
+    process: Process,
+    options: Options,
+    scale: Scale,
+}
+
+impl Scene {
+    fn start(context: &Context, tenants: usize, scale: Scale) -> Result<Self, Error> {
+        let stage = &context.stage;
+        let mut process = Process::start(&stage.programs.lab, (&stage.children, &stage.cores), |command, _| {
+            command.args(["switched", "--tenants", &tenants.to_string()]);
+            command.args(["--goal", &GOAL.to_string(), "--pool-bytes", &POOL_BYTES.to_string()]);
+        })?;
+        let ready = process.line()?;
+        let (address, logins) = parse_ready(&ready).ok_or_else(|| process.failure("it is not ready"))?;
+        let logins = logins
+            .iter()
+            .map(|(name, secret)| login(name, secret))
+            .collect::<Result<Vec<Option<Login>>, Error>>()?;
+        let keys = (KEYS / scale.fewer / tenants as u64).max(1);
+        let scene = Self {
+            options: Options {
+                address: address.parse().map_err(|_| process.failure("it is nowhere"))?,
+                protocol: Protocol::Redis,
+                logins,
+                connections: CONNECTIONS,
+                pipeline: PIPELINE,
+                threads: 1,
+                workload: Workload {
+                    reads_ratio: READS,
+                    seed: context.seed,
+                    ..Workload::gets(keys, Distribution::Uniform, 16, 64)
+                },
+                rate: None,
+                burst: 1,
+                seconds: scale.settle_seconds,
+                preload: true,
+                look_aside: true,
+                verify: false,
+            },
+            process,
+            scale,
+        };
+        scene.load(&scene.options)?;
+        Ok(scene)
+    }
+
+    fn load(&self, options: &Options) -> Result<Report, Error> {
+        let report = bench::run(options, &mut |_| {})?;
+        if report.errors > 0 {
+            let mistake = report.first_mistake.unwrap_or_else(|| "requests failed".into());
+            return Err(self.process.failure(&mistake));
+        }
+        Ok(report)
+    }
+
+    /// Pair after pair. One during which other processes were busy is measured again, as long as there is patience.
+    fn pairs(&mut self, cell: &Cell) -> Result<Vec<Pair>, Error> {
+        let (mut pairs, mut patience) = (Vec::new(), self.scale.pairs);
+        while pairs.len() < self.scale.pairs {
+            let others = Others::watch();
+            let pair = self.pair(cell, pairs.len())?;
+            if others.cores() > DISTURBED_CORES && patience > 0 {
+                patience -= 1;
+            } else {
+                pairs.push(pair);
+            }
+        }
+        Ok(pairs)
+    }
+
+    fn pair(&mut self, cell: &Cell, number: usize) -> Result<Pair, Error> {
+        let options = Options {
+            pipeline: cell.pipeline,
+            rate: cell.rate,
+            seconds: self.scale.seconds,
+            preload: false,
+            workload: Workload {
+                seed: self.options.workload.seed.wrapping_add(number as u64),
+                ..self.options.workload.clone()
+            },
+            ..self.options.clone()
+        };
+        let mut pair = Pair {
+            cpu_ns: [f64::NAN; 2],
+            p99_us: [f64::NAN; 2],
+        };
+        let order = if number.is_multiple_of(2) {
+            [true, false]
+        } else {
+            [false, true]
+        };
+        for is_on in order {
+            self.switch(is_on)?;
+            let report = self.load(&options)?;
+            let place = usize::from(!is_on);
+            let cpu_ns = report.server_cpu_ns_per_op;
+            pair.cpu_ns[place] = cpu_ns.ok_or_else(|| self.process.failure("its CPU time can not be read"))?;
+            pair.p99_us[place] = report.latency_us.map_or(f64::NAN, |latency| latency.p99);
+        }
+        self.switch(true)?;
+        Ok(pair)
+    }
+
+    fn switch(&mut self, is_on: bool) -> Result<(), Error> {
+        let (signal, answer) = if is_on {
+            (switched::ON, "on")
+        } else {
+            (switched::OFF, "off")
+        };
+        self.process.signal(signal);
+        let answered = self.process.line()?;
+        if answered == answer {
+            Ok(())
+        } else {
+            Err(self.process.failure(&format!("it is `{answered}`, not `{answer}`")))
+        }
+    }
+}
+
+/// The address, and the tenants with their secrets, of the line that the server says when it is ready.
+fn parse_ready(line: &str) -> Option<(&str, Vec<(&str, &str)>)> {
+    let mut words = line.strip_prefix("ready ")?.split(' ');
+    let address = words.next()?;
+    let mut tenants = Vec::new();
+    while let Some(name) = words.next() {
+        tenants.push((name, words.next()?));
+    }
+    Some((address, tenants))
+}
+
+/// Where the median of what the values were drawn from lies with 95 % certainty: the values at the ranks n/2 -+ 0.98 sqrt(n)
+/// of the sorted ones (Conover, Practical Nonparametric Statistics, 3.2). `None` of too few values.
+fn median_interval(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let (middle, reach) = (sorted.len() as f64 / 2.0, 0.98 * (sorted.len() as f64).sqrt());
+    let (low, high) = ((middle - reach).floor(), (middle + reach).ceil());
+    if low < 1.0 || high + 1.0 > sorted.len() as f64 {
+        return None;
+    }
+    // Ranks count from one.
+    Some((sorted[low as usize - 1], sorted[high as usize]))
+}
+
+#[derive(Default)]
+struct Found {
+    targets: Vec<Target>,
+    series: Vec<Series>,
+}
+
+const CPU: &str = "CPU per operation";
+const RATIO: &str = "with elasticity over without";
+const LATENCY: &str = "latency, 99th percentile";
+
+impl Found {
+    fn add(&mut self, cell: &Cell, pairs: &[Pair]) {
+        let name = cell.name();
+        for (place, state) in ["on", "off"].into_iter().enumerate() {
+            self.add_point(&name, (state, CPU, "ns"), pairs.iter().map(|pair| pair.cpu_ns[place]));
+            if cell.rate.is_some() {
+                self.add_point(
+                    &name,
+                    (state, LATENCY, "µs"),
+                    pairs.iter().map(|pair| pair.p99_us[place]),
+                );
+            }
+        }
+        let cpu = || pairs.iter().map(|pair| pair.cpu_ns[0] / pair.cpu_ns[1]);
+        self.add_point(&name, (CPU, RATIO, "ratio"), cpu());
+        let upper = median_interval(cpu()).map_or(f64::NAN, |(_, high)| high);
+        let what = format!("{name}: CPU per operation, on over off, upper end of the median's interval");
+        self.targets.push(Target::at_most(what, upper, cell.limit));
+        if cell.rate.is_some() {
+            let latency = || pairs.iter().map(|pair| pair.p99_us[0] / pair.p99_us[1]);
+            self.add_point(&name, (LATENCY, RATIO, "ratio"), latency());
+            let median = Spread::of(latency()).map_or(f64::NAN, |spread| spread.median);
+            let what = format!("{name}: {LATENCY}, on over off, median");
+            self.targets.push(Target::at_most(what, median, LATENCY_LIMIT));
+        }
+    }
+
+    fn add_point(&mut self, cell: &str, (name, measure, unit): (&str, &str, &str), values: impl Iterator<Item = f64>) {
+        let Some(spread) = Spread::of(values) else {
+            return;
+        };
+        let point = Point::spread(cell, spread);
+        let is_own = |series: &&mut Series| series.name == name && series.measure == measure;
+        match self.series.iter_mut().find(is_own) {
+            Some(series) => series.points.push(point),
+            None => self.series.push(Series {
+                name: name.into(),
+                measure: measure.into(),
+                unit: unit.into(),
+                condition: String::new(),
+                x: "load".into(),
+                points: vec![point],
+            }),
+        }
+    }
+
+    fn chart(&self) -> Chart {
+        let panel = |measure: &str| {
+            let own = || self.series.iter().filter(|series| series.measure == measure);
+            let points = own().next().map(|series| &series.points[..]).unwrap_or_default();
+            let drawn = |series: &Series| {
+                let value = |point: &Point| {
+                    Some(Spread {
+                        median: point.y,
+                        low: point.low?,
+                        high: point.high?,
+                    })
+                };
+                (series.name.clone(), series.points.iter().map(value).collect())
+            };
+            Panel {
+                title: measure.to_owned(),
+                x_label: "load".into(),
+                y_label: own().next().map_or_else(String::new, |series| series.unit.clone()),
+                places: points.iter().map(|point| point.x.clone()).collect(),
+                marks: Marks::Bars,
+                series: own().map(drawn).collect(),
+            }
+        };
+        Chart {
+            title: "Elasticity on and off".into(),
+            panels: [CPU, LATENCY].map(panel).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_that_of_the_ranks() {
+        let interval = |count: u32| median_interval((1..=count).rev().map(f64::from));
+        // The ranks for 95 %: of 60 values the 22nd to the 39th.
+        assert_eq!(interval(60), Some((22.0, 39.0)));
+        assert_eq!(interval(100), Some((40.0, 61.0)));
+        assert_eq!(interval(5), None);
+    }
+
+    #[test]
+    fn targets_are_of_the_interval_and_of_the_median() {
+        let pairs: Vec<Pair> = (0..60)
+            .map(|number| Pair {
+                cpu_ns: [1000.0 + f64::from(number), 1000.0],
+                p99_us: [105.0, 100.0],
+            })
+            .collect();
+        let mut found = Found::default();
+        cells(1, 1.02).iter().for_each(|cell| found.add(cell, &pairs));
+        let values: Vec<(f64, bool)> = found.targets.iter().map(|target| (target.value, target.met)).collect();
+        assert_eq!(values, [(1.038, false), (1.038, false), (1.05, true)]);
+        assert_eq!(found.chart().panels.len(), 2);
+    }
+
+    #[test]
+    fn the_ready_line_is_read() {
+        assert_eq!(
+            parse_ready("ready 127.0.0.1:7 t0 a t1 b"),
+            Some(("127.0.0.1:7", vec![("t0", "a"), ("t1", "b")]))
+        );
+        assert_eq!(parse_ready("ready 127.0.0.1:7 t0"), None);
+    }
+}
