@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 use tidemark_lab::experiment::Spread;
-use tidemark_types::{MIB, Policy};
+use tidemark_types::{LogShare, MIB, Policy};
 
 use crate::bench::{Bench, Stage, Who};
 use crate::engine::{ITEM_BYTES_SEGCACHE, Kind, PAYLOAD_BYTES};
@@ -195,7 +195,7 @@ fn generated(bench: &Bench, scale: &Scale, load: Load, all: &mut Vec<Setting>) -
         let rss = memory(one(like)).map_or(own, |spread| spread.median);
         known.map_or(payload, |&(_, capacity)| (capacity as f64 * own / rss) as u64)
     };
-    let kinds = [Policy::Clock, Policy::Fifo].map(Kind::Tidemark);
+    let kinds = [Policy::Clock, Policy::Fifo, Policy::ApproxLru(LogShare::HALF)].map(Kind::Tidemark);
     let kinds = contestants().chain(kinds);
     let found = with_memory(bench, &stage, kinds, own as u64, guess, 0.01)?;
     let count = scale.rounds.min(ROUNDS_BESIDE);

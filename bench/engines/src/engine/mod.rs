@@ -14,7 +14,7 @@ use std::ops::AddAssign;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use tidemark_types::Policy;
+use tidemark_types::{LogShare, Policy};
 
 pub(crate) use foyer::Foyer;
 pub(crate) use moka::Moka;
@@ -152,10 +152,11 @@ impl Kind {
     /// Those that it is compared with: they, too, hold keys and values of any length.
     pub(crate) const OTHERS: [Self; 4] = [Self::Segcache, Self::QuickCache, Self::Foyer, Self::Moka];
     /// All, with what is measured for information only.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::TIDEMARK,
         Self::Tidemark(Policy::Clock),
         Self::Tidemark(Policy::Fifo),
+        Self::Tidemark(Policy::ApproxLru(LogShare::HALF)),
         Self::Segcache,
         Self::QuickCache,
         Self::QuickCacheFixed,
@@ -169,6 +170,7 @@ impl Kind {
             Self::Tidemark(Policy::S3Fifo) => "tidemark",
             Self::Tidemark(Policy::Clock) => "tidemark-clock",
             Self::Tidemark(Policy::Fifo) => "tidemark-fifo",
+            Self::Tidemark(Policy::ApproxLru(_)) => "tidemark-approx-lru",
             Self::Segcache => "segcache",
             Self::QuickCache => "quick_cache",
             Self::QuickCacheFixed => "quick_cache-fixed",
