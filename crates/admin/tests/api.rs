@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -19,6 +19,18 @@ use tidemark_types::{Clock, GIB, MIB, SystemClock};
 
 /// Far longer than any answer takes, so that only a hang is one.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Calls until it gives something.
+fn wait_for<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(got) = get() {
+            return got;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
 
 struct Scene {
     folder: TempDir,
@@ -453,13 +465,10 @@ fn a_tenant_s_moves_and_its_curve() {
     scene.data_plane.set_demand("shop", 4 * GIB);
     scene.data_plane.write();
     // It takes the first grant by itself; the round that it asks for gives the rest.
-    let moves = loop {
+    let moves = wait_for("both moves", || {
         let moves = scene.get("/api/v1/tenants/shop/moves").body;
-        if moves.as_array().unwrap().len() == 2 {
-            break moves;
-        }
-        std::thread::yield_now();
-    };
+        (moves.as_array().unwrap().len() >= 2).then_some(moves)
+    });
     let granted = scene.get("/api/v1/tenants/shop").body["grant_bytes"].clone();
     for (index, from, to, reason) in [
         (0, &json!(20 * MIB), &granted, "surplus"),
@@ -478,7 +487,7 @@ fn a_tenant_s_moves_and_its_curve() {
         expected["at"] = change["at"].clone();
         assert_eq!(*change, expected);
     }
-    // Nothing estimates curves yet.
+    // It was asked nothing yet.
     let curve = json!({
         "requests": null,
         "points": [],
@@ -586,9 +595,7 @@ fn a_stopping_control_plane_is_no_hang() {
         .write_all(&request("DELETE", "/api/v1/tenants/shop", "", b""))
         .unwrap();
     let state = |scene: &Scene| scene.get("/api/v1/tenants/shop").body["state"].clone();
-    while state(&scene) != json!("removing") {
-        std::thread::yield_now();
-    }
+    wait_for("its removal", || (state(&scene) == json!("removing")).then_some(()));
     let Scene { control, admin, .. } = scene;
     control.stop().unwrap();
     let reply = Reply::read(waiting);

@@ -280,7 +280,14 @@ impl Book {
             self.note_grant(report.id, report.grant_bytes, Reason::Join, None);
         }
         self.note_activity(now, report, &before);
-        self.observe_samples(now, report, before.gets);
+        // One that holds nothing is not worth an estimator; what it is asked before its first write is counted then.
+        if self
+            .tenants
+            .get(&report.id)
+            .is_some_and(|tenant| tenant.grant_bytes > 0)
+        {
+            self.observe_samples(now, report, before.gets);
+        }
         self.is_dirty = true;
         // One whose memory is being reclaimed still holds some, without a grant.
         let tenant = self.tenants.get(&report.id);

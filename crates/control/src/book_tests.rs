@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tidemark_types::{
-    Clock as _, DataPlane as _, GIB, HitRatio, MIB, ManualClock, Permissions, PolicyChoice, SecretHash,
+    Clock as _, DataPlane as _, GIB, HitRatio, MIB, ManualClock, Permissions, PolicyChoice, SamplingThreshold,
+    SecretHash,
 };
 
 use super::*;
@@ -415,15 +416,16 @@ fn a_floor_of_an_idle_tenant_is_lent_and_back_when_it_returns() {
 
 #[test]
 fn what_a_tenant_had_is_remembered_and_given_back() {
-    for (what, hit_ratio, demand_mib, remembered_mib) in [
-        ("what it held", None, 100, Some(100)),
-        ("no more than any first grant", None, 20, None),
-        ("what its goal asked for", Some(0.9), 30, Some(400)),
+    for (what, hit_ratio, before_mib, demand_mib, remembered_mib) in [
+        ("what it held", None, None, 100, Some(100)),
+        ("no more than any first grant", None, None, 20, None),
+        ("what its goal asked for", Some(0.9), Some(400), 30, Some(400)),
     ] {
         let mut scene = Scene::new(2);
         scene.change(0, |record| {
             record.settings.cap_bytes = Some(400 * MIB);
             record.settings.hit_ratio = hit_ratio.and_then(|ratio| HitRatio::new(ratio).ok());
+            record.remembered_grant_bytes = before_mib.map(|mib: u64| mib * MIB);
         });
         scene.data_plane.set_demand("t0", demand_mib * MIB);
         scene.seconds(2);
@@ -437,9 +439,10 @@ fn what_a_tenant_had_is_remembered_and_given_back() {
         assert_eq!((plan.state, plan.grant_bytes), (TenantState::Idle, 0), "{what}");
         assert_eq!(plan.first_grant_bytes, remembered.unwrap_or(20 * MIB), "{what}");
         let to_write = scene.book.take_to_remember();
+        let is_new = remembered_mib != before_mib;
         assert_eq!(
             to_write.first().map(|(_, bytes)| *bytes),
-            remembered.map(Some),
+            is_new.then_some(remembered),
             "{what}"
         );
         assert_eq!(scene.book.take_to_remember(), [], "{what}");
@@ -516,4 +519,52 @@ fn a_tenant_that_comes_back_while_it_is_emptied_stays() {
     scene.seconds(10);
     assert_eq!(scene.plan_of(0).1, 50 * MIB);
     assert_eq!(scene.plan_of(0).0.state, TenantState::Active);
+}
+
+#[test]
+fn estimators_are_of_tenants_that_hold_memory() {
+    let mut scene = Scene::new(3);
+    let estimated = |scene: &Scene| scene.book.estimated.iter().map(|id| id.0).collect::<Vec<_>>();
+    scene.data_plane.set_demand("t0", 4 * MIB);
+    // Asked something, and holds nothing.
+    scene.data_plane.set_demand("t1", 0);
+    scene.seconds(2);
+    assert_eq!(estimated(&scene), [0]);
+    scene.data_plane.set_demand("t0", 0);
+    scene.seconds(4);
+    assert_eq!(estimated(&scene), []);
+    scene.data_plane.count_gets("t0", 5, 0);
+    scene.seconds(2);
+    assert_eq!(estimated(&scene), [], "it was only asked");
+    scene.data_plane.set_demand("t0", 4 * MIB);
+    scene.seconds(2);
+    assert_eq!(estimated(&scene), [0], "it came back");
+}
+
+#[test]
+fn sampling_that_ended_by_itself_is_asked_for_again() {
+    let mut scene = Scene::new(1);
+    scene.data_plane.set_demand("t0", 4 * GIB);
+    scene.seconds(5);
+    assert_eq!(scene.round(), None);
+    scene.data_plane.write();
+    let mut snapshot = scene.data_plane.snapshot();
+    snapshot.tenants[0].samples.threshold = SamplingThreshold::OFF;
+    scene.book.observe(&snapshot, scene.clock.now());
+    assert_eq!(scene.publish(), Some(1));
+    assert_eq!(scene.plan_of(0).0.sampling_threshold, SamplingThreshold::ALL);
+}
+
+#[test]
+fn a_smaller_pool_has_room_for_fewer_estimators() {
+    let mut scene = Scene::new(200);
+    scene.change(150, |record| record.settings.hit_ratio = HitRatio::new(0.9).ok());
+    (0..200).for_each(|number| scene.data_plane.set_demand(&format!("t{number}"), MIB));
+    scene.seconds(3);
+    assert!(scene.book.estimated.len() > 100, "{}", scene.book.estimated.len());
+    scene.book.set_pool_bytes(256 * MIB);
+    scene.seconds(2);
+    let left = scene.book.estimated.len();
+    assert!((1..=32).contains(&left), "{left}");
+    assert!(scene.book.estimated.contains(&TenantId(150)), "it has a goal");
 }

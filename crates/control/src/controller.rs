@@ -444,7 +444,7 @@ fn curve_view(report: Option<&CurveReport>, now_bytes: u64, goal: &GoalReport) -
         points: report.map_or_else(Vec::new, |report| report.points.iter().map(point).collect()),
         now_bytes,
         goal_bytes: goal.goal_bytes,
-        policy: report.map(|report| report.policy.to_string()),
+        policy: report.map(|_| "lru".to_owned()),
         age_seconds: report.map(|report| report.age.as_secs_f64()),
         standard_error: report.map(|report| report.standard_error),
     }

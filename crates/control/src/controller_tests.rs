@@ -551,7 +551,6 @@ fn a_curve_is_shown_as_far_as_it_is_known() {
     let report = CurveReport {
         requests: 5000,
         points: vec![(0, 1.0), (MIB, 0.25)],
-        policy: Policy::Clock,
         age: Duration::from_millis(1500),
         standard_error: 0.01,
     };
@@ -565,7 +564,7 @@ fn a_curve_is_shown_as_far_as_it_is_known() {
         points: points.to_vec(),
         now_bytes: 2 * MIB,
         goal_bytes: Some(MIB),
-        policy: Some("clock".into()),
+        policy: Some("lru".into()),
         age_seconds: Some(1.5),
         standard_error: Some(0.01),
     };

@@ -28,6 +28,8 @@ const DEMAND_GAIN_PER_MIB: f64 = 0.0001;
 pub(crate) struct Elastic {
     estimator: Estimator,
     goal: Option<Goal>,
+    /// Whether what the tenant held before it was idle still says what its goal needs: until there is a goal or none.
+    remembers: bool,
     judged_skew_at: UnixMs,
     contest_began_at: UnixMs,
 }
@@ -37,9 +39,8 @@ pub(crate) struct Elastic {
 struct Goal {
     hit_ratio: HitRatio,
     sizer: Sizer,
-    /// What was wanted last.
+    /// The least memory that reaches it, once something is known of that.
     bytes: Option<u64>,
-    predicted: Option<f64>,
 }
 
 /// What a tenant with a goal should hold.
@@ -85,6 +86,7 @@ impl Elastic {
         Self {
             estimator: Estimator::new(keys, now, gets_before),
             goal: None,
+            remembers: true,
             judged_skew_at: now,
             contest_began_at: now,
         }
@@ -110,13 +112,13 @@ impl Elastic {
         remembered_bytes: u64,
         holding: Holding,
     ) -> Wanted {
+        let remembers = std::mem::take(&mut self.remembers);
         let goal = match &mut self.goal {
             Some(goal) if goal.hit_ratio == hit_ratio => goal,
             goal => goal.insert(Goal {
                 hit_ratio,
-                sizer: Sizer::remembering(remembered_bytes),
+                sizer: Sizer::remembering(if remembers { remembered_bytes } else { 0 }),
                 bytes: None,
-                predicted: None,
             }),
         };
         let curve = self.estimator.curve();
@@ -140,8 +142,12 @@ impl Elastic {
         if load_changed {
             self.estimator.begin_anew(now);
         }
-        goal.bytes = Some(bytes);
-        goal.predicted = predicted.or(goal.predicted);
+        goal.bytes = match goal.sizer.state() {
+            GoalState::Met => Some(bytes),
+            // Without a prediction it is only what is held already.
+            GoalState::Converging => predicted.map(|_| bytes).or(goal.bytes),
+            GoalState::Infeasible => None,
+        };
         Wanted {
             bytes,
             predicted,
@@ -152,6 +158,7 @@ impl Elastic {
     /// The goal was taken back.
     pub(crate) fn drop_goal(&mut self) {
         self.goal = None;
+        self.remembers = false;
     }
 
     /// How it stands with the goal, if there is one.
@@ -196,6 +203,7 @@ impl Elastic {
         let error = |gain: f64| (gain.abs().max(CONTEST_GAIN) / contest.gets()).sqrt();
         let winner = best.filter(|(_, gain)| *gain > CONTEST_GAIN + 2.0 * error(*gain));
         contest.count_anew();
+        self.contest_began_at = now;
         winner.map_or(in_force, |(policy, _)| policy)
     }
 

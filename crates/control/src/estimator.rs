@@ -60,8 +60,6 @@ pub(crate) struct Estimator {
     faded_at: UnixMs,
     uses_faded_at: UnixMs,
     raised_at: UnixMs,
-    /// Since when the curve is of the present load.
-    since: UnixMs,
     reported_at: UnixMs,
     /// Records and gets a second, smoothed.
     records_per_second: f64,
@@ -84,7 +82,6 @@ impl Estimator {
             faded_at: now,
             uses_faded_at: now,
             raised_at: UnixMs(0),
-            since: now,
             reported_at: now,
             records_per_second: 0.0,
             gets_per_second: 0.0,
@@ -171,7 +168,6 @@ impl Estimator {
     /// The load is another one: the curve begins anew. Keys and the order of their use stay known.
     pub(crate) fn begin_anew(&mut self, now: UnixMs) {
         self.profile.fade(0.0);
-        self.since = now;
         self.faded_at = now;
         self.gets_to_fade = 0.0;
     }
@@ -255,9 +251,9 @@ impl Estimator {
         self.profile.gets()
     }
 
-    /// Since when the curve is of the present load.
-    pub(crate) fn since(&self) -> UnixMs {
-        self.since
+    /// When something was last known of it.
+    pub(crate) fn reported_at(&self) -> UnixMs {
+        self.reported_at
     }
 
     /// Keys that there are, as far as they were met.

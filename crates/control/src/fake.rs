@@ -245,7 +245,10 @@ impl DataPlane for FakeDataPlane {
                 items: tenant.usage_bytes / ITEM_BYTES,
                 connections: 1,
                 counters: tenant.counters,
-                samples: Samples::default(),
+                samples: Samples {
+                    threshold: tenant.plan.sampling_threshold,
+                    records: Vec::new(),
+                },
                 shards: Vec::new(),
             })
         };

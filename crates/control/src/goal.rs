@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tidemark_plan::GoalState;
-use tidemark_types::Policy;
 
 /// How a tenant stands to its goal. The default is that of a tenant without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,16 +29,14 @@ pub(crate) fn state_name(state: Option<GoalState>) -> &'static str {
     }
 }
 
-/// A tenant's miss-ratio curve as it was last estimated.
+/// The miss-ratio curve of a tenant's load in an LRU cache, as it was last estimated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CurveReport {
     /// The gets that it is of.
     pub(crate) requests: u64,
     /// Sizes in bytes, ascending, each with its miss ratio.
     pub(crate) points: Vec<(u64, f64)>,
-    /// What decides in it which item goes.
-    pub(crate) policy: Policy,
-    /// How long ago it was made.
+    /// How long ago the last gets of it came.
     pub(crate) age: Duration,
     /// The largest standard error of its points.
     pub(crate) standard_error: f64,

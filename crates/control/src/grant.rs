@@ -129,6 +129,8 @@ struct Side {
     /// Usage and a little headroom, within the limit.
     keep: u64,
     /// The part of the floor that it needs now: the rest is lent until it grows.
+    floor: u64,
+    /// That, or more for its goal, or so that goals leave something.
     claim: u64,
     /// What it would use if it could.
     demand: u64,
@@ -156,16 +158,18 @@ impl Side {
         let ahead = (usage / GOAL_HEADROOM_DIVISOR)
             .max(inflow.saturating_mul(GOAL_HEADROOM_PER_INFLOW))
             .max(MIN_TRANSFER_UNITS);
+        let floor = holder.floor_bytes.div_ceil(UNIT_BYTES).min(demand);
         let claim = if holder.goal.is_some_and(|goal| goal.claims) {
-            usage.saturating_add(ahead).min(limit)
+            usage.saturating_add(ahead).min(limit).max(floor)
         } else {
-            holder.floor_bytes.div_ceil(UNIT_BYTES).min(demand)
+            floor
         };
         Self {
             current: holder.grant_bytes / UNIT_BYTES,
             limit,
             held: usage.min(limit),
             keep,
+            floor,
             claim,
             demand,
             wants_more: holder.wants_more,
@@ -182,12 +186,23 @@ impl Side {
 
 /// Equal shares: everyone gets the same, except that nobody gets more than it would use, nor less than it can claim.
 fn targets(sides: &[Side], available: u64) -> Vec<u64> {
-    let claims: Vec<u64> = sides.iter().map(|side| side.claim).collect();
+    let floors: Vec<u64> = sides.iter().map(|side| side.floor).collect();
     // Only after the pool was made smaller than the floors: all are cut to one height.
-    if sum(&claims) > available {
-        return even(available, &claims);
+    if sum(&floors) > available {
+        return even(available, &floors);
     }
-    let heights: Vec<(u64, u64)> = sides.iter().map(|side| (side.claim, side.demand)).collect();
+    let claimed: u64 = sides.iter().map(|side| side.claim).sum();
+    let heights: Vec<(u64, u64)> = sides
+        .iter()
+        .map(|side| {
+            if claimed > available {
+                // Floors come before goals.
+                (side.floor, side.claim)
+            } else {
+                (side.claim, side.demand)
+            }
+        })
+        .collect();
     level(available, &heights)
 }
 

@@ -219,6 +219,17 @@ fn a_goal_gets_what_it_needs_and_no_more() {
             vec![all_mib - all_mib / 4, all_mib / 4],
         ),
         (
+            "nor a neighbour's floor",
+            vec![
+                with_goal(700, true, holder(500, true)),
+                Holder {
+                    floor_bytes: 600 * MIB,
+                    ..holder(480, true)
+                },
+            ],
+            vec![all_mib - 600, 600],
+        ),
+        (
             "nothing of a neighbour's beyond an equal share for what can not be reached",
             vec![
                 with_goal(900, false, holder(all_mib / 2, true)),
@@ -338,6 +349,25 @@ proptest! {
         }
         let forced_bytes = needed_bytes.saturating_sub(available);
         prop_assert!(lost_bytes <= step_bytes + forced_bytes, "{lost_bytes} {step_bytes} {forced_bytes}");
+    }
+
+    #[test]
+    fn floors_are_kept_whatever_goals_claim(
+        step_bytes in 0..GIB,
+        holders in prop::collection::vec(any_holder(), 1..40),
+    ) {
+        let available = grantable_bytes(4 * GIB);
+        let most_floor = available / 40 / UNIT_BYTES * UNIT_BYTES;
+        let bounded = |holder: Holder| Holder { floor_bytes: holder.floor_bytes.min(most_floor), ..holder };
+        let holders: Vec<Holder> = holders.into_iter().map(bounded).collect();
+        for (holder, grant) in holders.iter().zip(decide(4 * GIB, step_bytes, &holders)) {
+            let goal = holder.goal.map_or(u64::MAX, |goal| goal.bytes);
+            let most = holder.cap_bytes.unwrap_or(u64::MAX).min(goal).min(available) / UNIT_BYTES * UNIT_BYTES;
+            let held = holder.usage_bytes.min(most) / UNIT_BYTES * UNIT_BYTES;
+            let floor = holder.floor_bytes.min(most) / UNIT_BYTES * UNIT_BYTES;
+            let claim = if holder.wants_more { floor } else { floor.min(held) };
+            prop_assert!(grant >= claim, "{holder:?} {grant}");
+        }
     }
 
     #[test]

@@ -69,7 +69,9 @@ fn wish(active: &[Holder], idle: &[Sleeper], available_bytes: u64) -> Wish {
         if !(holder.wants_more && holder.is_full) {
             continue;
         }
-        let limit = holder.cap_bytes.unwrap_or(available_bytes).min(available_bytes);
+        let cap = holder.cap_bytes.unwrap_or(available_bytes).min(available_bytes);
+        // A goal gets no more than it needs, so that more would be taken for nobody.
+        let limit = holder.goal.map_or(cap, |goal| cap.min(round_up(goal.bytes)));
         let missing = |bytes: u64| bytes.min(limit).saturating_sub(holder.grant_bytes);
         let to_floor = missing(holder.floor_bytes);
         let wanted = holder
@@ -113,6 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::grant::GoalNeed;
 
     fn sleeper(usage_mib: u64, active_at: u64) -> Sleeper {
         Sleeper {
@@ -164,6 +167,13 @@ mod tests {
             cap_bytes: Some(cap_mib * MIB),
             ..holder
         };
+        let goal = |goal_mib: u64, holder: Holder| Holder {
+            goal: Some(GoalNeed {
+                bytes: goal_mib * MIB,
+                claims: true,
+            }),
+            ..holder
+        };
         let content = Holder {
             is_full: false,
             ..full(50, 10)
@@ -176,6 +186,8 @@ mod tests {
             ("four times what was written", vec![full(60, 3)], 0, 12),
             ("up to the cap", vec![cap(65, full(60, 3))], 0, 5),
             ("up to the pool", vec![full(60, 30)], 0, 40),
+            ("up to the goal", vec![goal(63, full(60, 3))], 0, 3),
+            ("a goal that has what it needs", vec![goal(50, full(60, 3))], 0, 0),
             ("the floor at once", vec![floor(75, full(60, 1))], 15, 4),
             ("a floor that is kept", vec![floor(10, full(60, 0))], 0, 2),
             ("what is free goes to floors first", vec![floor(45, full(40, 5))], 0, 5),

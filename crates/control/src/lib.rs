@@ -7,8 +7,7 @@
 //! The parts, from pure to impure: [`grants`], [`shards_for`] and `idle` are functions over plain values; `estimator` and
 //! `elastic` follow one tenant's load; `moves` keeps what became of a grant and why; `book` holds every tenant and turns
 //! snapshots and commands into plans, without clock, file or thread; `controller` carries each command to the file, the
-//! book and the data plane, in this order; `thread` gives it time and a mailbox. A [`Stepped`] is the same without the
-//! thread, driven by its caller.
+//! book and the data plane, in this order; `thread` gives it time and a mailbox.
 //!
 //! Invariants: a command is acknowledged only after it is in the state file and in force in the data plane. The sum of
 //! all grants never passes the pool less [`reserve_bytes`]. Nothing of the cache's content is ever stored.

@@ -90,7 +90,7 @@ pub struct CurveView {
     pub now_bytes: u64,
     /// The least size that meets its goal.
     pub goal_bytes: Option<u64>,
-    /// What decides in it which item goes.
+    /// What decides in it which item goes: LRU, which all policies are measured by.
     pub policy: Option<String>,
     pub age_seconds: Option<f64>,
     /// The largest of its points.

@@ -25,7 +25,7 @@ pub struct Contest {
     bytes: u64,
     /// What each can hold.
     capacity_bytes: u64,
-    /// Written to the miniatures since they were empty.
+    /// Written to at least one of the miniatures since they were empty.
     filled_bytes: u64,
     /// Sizes of keys, of those that were written or found.
     sizes: Table<u32>,
@@ -82,11 +82,7 @@ impl Contest {
         let Some(bytes) = bytes else {
             return;
         };
-        for candidate in &mut self.candidates {
-            if candidate.cache.request(key, bytes) && counts {
-                candidate.hits += 1.0;
-            }
-        }
+        self.request(key, bytes, counts);
         self.know(key, bytes);
     }
 
@@ -96,10 +92,20 @@ impl Contest {
         if self.sizes.contains_key(&key) {
             return;
         }
-        for candidate in &mut self.candidates {
-            candidate.cache.request(key, bytes);
-        }
+        self.request(key, bytes, false);
         self.know(key, bytes);
+    }
+
+    fn request(&mut self, key: u64, bytes: u64, counts: bool) {
+        let mut was_written = false;
+        for candidate in &mut self.candidates {
+            let is_hit = candidate.cache.request(key, bytes);
+            was_written |= !is_hit;
+            candidate.hits += f64::from(u8::from(is_hit && counts));
+        }
+        if was_written {
+            self.filled_bytes = self.filled_bytes.saturating_add(bytes);
+        }
     }
 
     fn know(&mut self, key: u64, bytes: u64) {
@@ -107,13 +113,7 @@ impl Contest {
             // They are known again at their next write; until then their misses are nobody's.
             self.sizes.clear();
         }
-        if self
-            .sizes
-            .insert(key, u32::try_from(bytes).unwrap_or(u32::MAX))
-            .is_none()
-        {
-            self.filled_bytes = self.filled_bytes.saturating_add(bytes);
-        }
+        self.sizes.insert(key, u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
     /// Whether every miniature is full, so that what it misses is the policy's doing.
@@ -186,6 +186,15 @@ mod tests {
         let mut contest = Contest::new(&CANDIDATES, 10_000, 1_000, Threshold::ALL).unwrap();
         play(&mut contest, 10_000, |n| n % 500);
         assert_eq!(contest.best(Policy::Fifo), None);
+    }
+
+    #[test]
+    fn a_loop_that_is_a_little_too_large_favours_who_keeps_a_part() {
+        let mut contest = Contest::new(&CANDIDATES, 10_000, 1_000, Threshold::ALL).unwrap();
+        play(&mut contest, 30_000, |n| n % 1_500);
+        let (best, gain) = contest.best(Policy::Fifo).unwrap();
+        assert_eq!(best, Policy::S3Fifo);
+        assert!(gain > 0.05, "{gain}");
     }
 
     #[test]

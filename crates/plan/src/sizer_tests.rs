@@ -210,12 +210,18 @@ fn a_load_that_flips_does_not_make_the_size_swing() {
 
 #[test]
 fn few_gets_move_nothing() {
-    let mut cache = Cache::new(skewed, 0);
-    for _ in 0..600 {
-        cache.run(20, 0.9);
+    let mut cache = Cache::new(uniform, 100_000);
+    cache.run(600, 0.7);
+    cache.assert_settled(0.7);
+    let settled = cache.grant_bytes;
+    // From now on three a minute: five minutes have ten or eleven hits in fifteen, which is 0.7 as far as anybody can tell.
+    cache.gets_per_second = 0;
+    for n in 0..180 {
         cache.gets += 1;
+        cache.hits += if [3, 6, 9].contains(&(n % 10)) { 0.0 } else { 1.0 };
+        cache.run(20, 0.7);
+        assert_eq!(cache.grant_bytes, settled, "after {n} gets");
     }
-    assert!(cache.grants.iter().all(|grant| *grant == 20 * MIB));
 }
 
 #[test]

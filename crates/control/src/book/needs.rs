@@ -1,7 +1,8 @@
 //! What tenants' own loads ask for: sizes for goals, policies, and what is sampled to know both.
 //!
-//! Invariants: all estimators together take at most [`POOL_SHARE`] of the pool, and all records that the data plane makes
-//! for them at most [`RECORDS_PER_GET`] of the gets. Tenants that do not fit are not sampled; those with goals come first.
+//! Invariants: all estimators together take at most [`POOL_SHARE`] of the pool, their miniature caches not counted, and all
+//! records that the data plane makes for them are at most [`RECORDS_PER_GET`] of the gets. Tenants that do not fit are not
+//! sampled; those with goals come first. A tenant that holds nothing has no estimator.
 
 use tidemark_types::{SamplingThreshold, TenantId, TenantSnapshot, UnixMs};
 
@@ -47,10 +48,14 @@ impl Needs {
 impl Book {
     /// Takes what was sampled of a tenant since its counter of gets stood at `gets_before`.
     pub(super) fn observe_samples(&mut self, now: UnixMs, report: &TenantSnapshot, gets_before: u64) {
-        if report.samples.threshold == SamplingThreshold::OFF {
-            return;
+        let is_off = report.samples.threshold == SamplingThreshold::OFF;
+        let is_asked = |tenant: &Tenant| tenant.needs.sampling() > SamplingThreshold::OFF;
+        if is_off && self.tenants.get(&report.id).is_some_and(is_asked) {
+            // The data plane does not sample what it was asked to, not yet or not any more: it is told again.
+            self.changed.insert(report.id);
         }
-        if !self.estimated.contains(&report.id) && !self.admit(now, report.id, gets_before) {
+        let is_known = self.estimated.contains(&report.id);
+        if !is_known && (is_off || !self.admit(now, report.id, gets_before)) {
             return;
         }
         if let Some(elastic) = self.elastic(report.id) {
@@ -124,6 +129,7 @@ impl Book {
 
     /// Keeps what is sampled within its bounds.
     pub(super) fn govern_sampling(&mut self, now: UnixMs) {
+        self.make_fit();
         self.readmit();
         let keys = self.keys_each();
         let (mut rates, mut gets_per_second) = (Vec::with_capacity(self.estimated.len()), 0.0);
@@ -148,6 +154,22 @@ impl Book {
             if elastic.estimator_mut().keep_within(now, keys, most, most_bytes) {
                 self.changed.insert(id);
             }
+        }
+    }
+
+    /// Leaves tenants out after the pool has become smaller, first those without a goal.
+    fn make_fit(&mut self) {
+        let excess = self.estimated.len().saturating_sub(self.estimators_max());
+        if excess == 0 {
+            return;
+        }
+        let has_goal = |id: &TenantId| {
+            let tenant = self.tenants.get(id);
+            tenant.is_some_and(|tenant| tenant.record.settings.hit_ratio.is_some())
+        };
+        let (with_goal, without): (Vec<TenantId>, Vec<TenantId>) = self.estimated.iter().copied().partition(has_goal);
+        for id in without.into_iter().chain(with_goal).take(excess) {
+            self.leave_out(id);
         }
     }
 
@@ -268,8 +290,7 @@ impl Tenant {
             points: shown
                 .map(|point| ((point.bytes as f64 * overhead) as u64, point.miss_ratio))
                 .collect(),
-            policy: self.policy,
-            age: now.since(estimator.since()),
+            age: now.since(estimator.reported_at()),
             standard_error: points.iter().map(|point| point.standard_error).fold(0.0, f64::max),
         })
     }

@@ -148,10 +148,22 @@ impl Ghosts {
                 self.forget(key);
             }
         }
+        self.tidy();
         self.turn += 1;
         self.bytes += entry.bytes;
         self.present.insert(entry.key, (self.turn, entry.bytes));
         self.order.push_back((entry.key, self.turn));
+    }
+
+    /// Drops the places of ghosts that were forgotten, once they are more than the others: where ghosts never go for lack of
+    /// room, nothing else does.
+    fn tidy(&mut self) {
+        const FEW: usize = 64;
+        if self.order.len() > 2 * self.present.len() + FEW {
+            let present = &self.present;
+            self.order
+                .retain(|(key, turn)| present.get(key).is_some_and(|(present_turn, _)| present_turn == turn));
+        }
     }
 
     /// Whether there was a ghost of `key`; there is none any more.

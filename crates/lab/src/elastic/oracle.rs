@@ -90,7 +90,7 @@ impl Question {
         let mut high = (everything, best - goal);
         let mut hit_ratio = best;
         for _ in 0..MAX_STEPS {
-            if high.0 - low.0 <= high.0 / NEAR_PART || hit_ratio - goal <= NEAR_RATIO {
+            if high.0 - low.0 <= (high.0 / NEAR_PART).max(1) || hit_ratio - goal <= NEAR_RATIO {
                 break;
             }
             let middle = between(low, high);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use tidemark_control::{Change, SettingsPatch};
 use tidemark_lab::elastic::Course;
 use tidemark_lab::load::Operation;
 use tidemark_lab::node::Node;
@@ -106,5 +107,20 @@ fn three_requests_a_minute() {
         for ratio in [view.best_hit_ratio, view.shortfall_ratio].into_iter().flatten() {
             assert!((0.0..=1.0).contains(&ratio), "{view:?}");
         }
+    }
+}
+
+/// Where all policies serve a load alike, chance favours now one and now another.
+#[test]
+fn policies_that_serve_alike_do_not_take_turns() {
+    let capped = SettingsPatch {
+        cap_bytes: Change::Set(6 * MIB),
+        ..SettingsPatch::default()
+    };
+    let mut node = node(120 * MIB, &[("shop", capped, &uniform(KEYS, 2.0 * RATE))]);
+    let policy = node.view("shop").unwrap().policy_in_force;
+    for second in 0..600 {
+        node.run(SECOND);
+        assert_eq!(node.view("shop").unwrap().policy_in_force, policy, "after {second} s");
     }
 }

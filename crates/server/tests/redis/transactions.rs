@@ -49,7 +49,7 @@ fn watched_keys_that_went_end_the_transaction() {
 fn a_watched_key_that_expires_ends_the_transaction() {
     let harness = Harness::start();
     let (mut client, mut other) = (harness.connect(), harness.connect());
-    client.ask("SET a 1 PX 50");
+    client.ask("SET a 1 PX 1500");
     client.ask("WATCH a b");
     client.ask("MULTI");
     client.ask("SET b 1");

@@ -12,9 +12,9 @@ use crate::harness::{Client, Harness, PATIENCE, Setup, found, open_tenant, set, 
 
 /// Clients may be slow for so long in these tests.
 const SHORT: Limits = Limits {
-    stalled_send: Duration::from_millis(500),
-    incomplete_command: Duration::from_millis(500),
-    login: Duration::from_millis(500),
+    stalled_send: Duration::from_secs(2),
+    incomplete_command: Duration::from_secs(2),
+    login: Duration::from_secs(2),
     buffer_bytes: 64 << 20,
 };
 
@@ -100,7 +100,7 @@ fn a_client_that_stays_in_the_middle_of_a_command_is_dropped() {
     // Whoever is silent between commands may stay, and so may who sends slowly but goes on.
     idle.ask(b"get k\r\n", b"END\r\n");
     let begin = Instant::now();
-    while begin.elapsed() < 3 * SHORT.incomplete_command {
+    while begin.elapsed() < 2 * SHORT.incomplete_command {
         for byte in b"get k\r\n" {
             idle.send(&[*byte]);
         }
@@ -171,7 +171,7 @@ fn who_reads_slowly_but_reads_gets_everything() {
     let begin = Instant::now();
     for (piece, number) in slowly.chunks(PIECE_BYTES).zip(1..) {
         slow.read_exactly(piece);
-        let next = begin + SHORT.stalled_send / 5 * number;
+        let next = begin + SHORT.stalled_send / 20 * number;
         wait_until("it is time for the next piece", || Instant::now() >= next);
     }
     slow.expect(rest);
@@ -217,6 +217,8 @@ fn a_long_list_of_keys_is_answered_in_parts() {
 #[test]
 fn a_long_pipeline_is_served_whole_and_delays_nobody() {
     const COMMANDS: usize = 100_000;
+    // Once is enough: this thread may have to wait for a core for as long as a whole pipeline takes.
+    const ATTEMPTS: usize = 5;
     let tenants = vec![open_tenant()];
     let harness = Harness::start(Setup {
         workers: 1,
@@ -227,18 +229,24 @@ fn a_long_pipeline_is_served_whole_and_delays_nobody() {
     let mut other = harness.connect();
     other.ask(&set("k", &value), b"STORED\r\n");
     let mut client = harness.connect();
-    let mut sender = client.stream.try_clone().unwrap();
     let expected = found("k", &value);
-    std::thread::scope(|scope| {
-        scope.spawn(move || sender.write_all(&b"get k\r\n".repeat(COMMANDS)).unwrap());
-        let reader = scope.spawn(|| {
-            for _ in 0..COMMANDS {
-                client.expect(&expected);
-            }
-        });
-        other.ask(b"mg k s\r\n", b"HD s100\r\n");
-        assert!(!reader.is_finished(), "the other client waited for all of the pipeline");
-    });
+    let mut was_first = || {
+        let mut sender = client.stream.try_clone().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || sender.write_all(&b"get k\r\n".repeat(COMMANDS)).unwrap());
+            let reader = scope.spawn(|| {
+                for _ in 0..COMMANDS {
+                    client.expect(&expected);
+                }
+            });
+            other.ask(b"mg k s\r\n", b"HD s100\r\n");
+            !reader.is_finished()
+        })
+    };
+    assert!(
+        (0..ATTEMPTS).any(|_| was_first()),
+        "the other client waited for all of the pipeline"
+    );
     client.ask(b"mn\r\n", b"MN\r\n");
 }
 
@@ -362,7 +370,8 @@ fn draining_answers_what_has_come_and_refuses_what_is_new() {
     });
     idle.expect_end(b"");
     assert!(begin.elapsed() < PATIENCE, "it waited for its limit");
-    assert!(std::net::TcpStream::connect(address).is_err());
+    // Unless another test has got the port meanwhile.
+    wait_until("nobody listens", || std::net::TcpStream::connect(address).is_err());
 }
 
 #[test]
@@ -370,10 +379,11 @@ fn draining_ends_at_its_limit() {
     let harness = server(Limits::default(), 16 * MIB);
     let mut client = harness.connect();
     client.ask(&set("k", &[b'v'; 1_000_000]), b"STORED\r\n");
-    let deaf = deaf(&harness, &b"get k\r\n".repeat(100));
     let mut unfinished = harness.connect();
     unfinished.send(b"set k 0 0 5\r\nab");
-    wait_until("both are in flight", || harness.buffer_bytes() > 0);
+    wait_until("a command is begun", || harness.buffer_bytes() > 0);
+    let deaf = deaf(&harness, &b"get k\r\n".repeat(100));
+    assert_eq!(deaf.stream.peek(&mut [0]).unwrap(), 1, "a reply is begun");
     let (begin, limit) = (Instant::now(), Duration::from_millis(700));
     harness.drain(limit);
     let took = begin.elapsed();

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -110,6 +110,15 @@ pub(crate) fn wait_for<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
         assert!(begin.elapsed() < PATIENCE, "waited in vain: {what}");
         // Between two looks, so that what is waited for gets the CPU.
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Ends those that look at this, also when what it waits for fails.
+pub(crate) struct StopAtEnd<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

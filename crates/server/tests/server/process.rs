@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::harness::PATIENCE;
+use crate::harness::{PATIENCE, wait_for};
 
 /// Names the test that a process is for.
 const ALONE: &str = "TIDEMARK_TEST_ALONE";
@@ -38,8 +38,13 @@ pub(crate) fn child(name: &str, serve: impl FnOnce(&mut dyn FnMut(&str) -> Optio
     }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
-    let process = command(name).env(CONTROL, port).stdout(Stdio::null()).spawn().unwrap();
-    let (control, _) = listener.accept().unwrap();
+    let mut process = command(name).env(CONTROL, port).stdout(Stdio::null()).spawn().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let control = wait_for("the other process", || {
+        assert!(process.try_wait().unwrap().is_none(), "the other process has ended");
+        listener.accept().ok().map(|(control, _)| control)
+    });
+    control.set_nonblocking(false).unwrap();
     control.set_read_timeout(Some(PATIENCE)).unwrap();
     Some(Child {
         process,

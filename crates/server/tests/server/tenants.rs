@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidemark_types::{MIB, TenantId, TenantPlan, TenantState};
 
-use crate::harness::{Client, Harness, Setup, found, login, set, tenant, wait_until};
+use crate::harness::{Client, Harness, Setup, StopAtEnd, found, login, set, tenant, wait_until};
 
 /// Writes the items of these numbers, of 1 KiB each.
 fn write(client: &mut Client, numbers: std::ops::Range<usize>) {
@@ -40,6 +40,7 @@ fn a_neighbour_that_shrinks_costs_nothing() {
     let mut written = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let _stop_at_end = StopAtEnd(&is_small);
             harness.resize_pool(
                 96 * MIB,
                 vec![TenantPlan {
@@ -51,7 +52,6 @@ fn a_neighbour_that_shrinks_costs_nothing() {
             wait_until("the neighbour has shrunk", || {
                 harness.tenant(1).unwrap().usage_bytes <= 32 * MIB
             });
-            is_small.store(true, Ordering::Relaxed);
         });
         while !is_small.load(Ordering::Relaxed) {
             write(&mut client, 60_000 + written..60_100 + written);

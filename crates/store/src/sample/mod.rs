@@ -55,12 +55,36 @@ impl Sampler {
         if self.records.len() < self.records_max {
             return None;
         }
+        let is_flush = |sample: &&Sample| sample.kind == SampleKind::Flush;
+        if self.records.iter().filter(is_flush).count() > self.records_max / 4 {
+            self.keep_last_flushes();
+            return None;
+        }
         // Half of the records go. Their order in the buffer does not matter: each has its number.
         let middle = self.records.len() / 2;
         let (_, median, _) = self.records.select_nth_unstable_by_key(middle, |sample| sample.order);
         let lower = SamplingThreshold::below(median.order);
         self.lower_to(lower);
         Some(lower)
+    }
+
+    /// Of each database, only the last flush: what the others removed, it would have removed, too. Flushes have no key, so
+    /// that no threshold leaves them out, and a client that flushed several databases by turns would fill everything.
+    fn keep_last_flushes(&mut self) {
+        let mut last: Vec<Sample> = Vec::new();
+        self.records.retain(|sample| {
+            if sample.kind != SampleKind::Flush {
+                return true;
+            }
+            match last.iter_mut().find(|known| known.db == sample.db) {
+                // Numbers may have begun anew at zero meanwhile.
+                Some(known) if known.sequence.wrapping_sub(sample.sequence) < 1 << 31 => {}
+                Some(known) => *known = *sample,
+                None => last.push(*sample),
+            }
+            false
+        });
+        self.records.extend(last);
     }
 
     /// Samples no more keys than this threshold takes, nor has since the last hand-over.

@@ -410,6 +410,41 @@ fn flushes_alone_fill_nothing() {
 }
 
 #[test]
+fn flushes_by_turns_leave_room_for_keys() {
+    let mut sampler = Sampler::new(SamplingThreshold::ALL, 0);
+    // Numbers begin anew at zero meanwhile.
+    let first = u32::MAX - 50_000;
+    for n in 0..100_000_u32 {
+        let sequence = first.wrapping_add(n);
+        let flush = Sample {
+            kind: SampleKind::Flush,
+            db: (n % 3) as u8,
+            ..sample(0, sequence)
+        };
+        // A key now and then: fewer than fill the buffer.
+        let is_key = n.is_multiple_of(100);
+        let pushed = if is_key {
+            sample(u64::from(n) << 40, sequence)
+        } else {
+            flush
+        };
+        assert_eq!(sampler.push(pushed), None, "{n}");
+    }
+    let samples = sampler.take(SamplingThreshold::ALL);
+    assert_eq!(samples.threshold, SamplingThreshold::ALL);
+    let (flushes, keys): (Vec<Sample>, Vec<Sample>) = samples
+        .records
+        .iter()
+        .partition(|sample| sample.kind == SampleKind::Flush);
+    assert_eq!(keys.len(), 1000);
+    for db in 0..3 {
+        let last = flushes.iter().map(|flush| flush.sequence.wrapping_sub(first));
+        let own = last.zip(&flushes).filter(|(_, flush)| flush.db == db).map(|(n, _)| n);
+        assert!(own.max().is_some_and(|n| n > 99_990), "{db}");
+    }
+}
+
+#[test]
 fn records_of_shards_become_one() {
     let samples = |one_in, records: &[(u64, u32)]| Samples {
         threshold: threshold(one_in),

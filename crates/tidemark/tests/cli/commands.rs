@@ -105,7 +105,7 @@ fn a_goal_is_set_and_what_became_of_the_memory_is_shown() {
         {
             break moves;
         }
-        assert!(begun.elapsed().as_secs() < 10, "{moves}");
+        assert!(begun.elapsed().as_secs() < 30, "{moves}");
     };
     let first = moves.as_array().unwrap().last().unwrap();
     assert_eq!(
@@ -386,7 +386,7 @@ fn a_load_is_never_another_tenant_s_and_its_errors_are_a_failure() {
     // The secret is not left behind. Figures are a moment old.
     let begun = std::time::Instant::now();
     while server.json(&["tenant", "show", "default"])["items"] != 0 {
-        assert!(begun.elapsed().as_secs() < 10, "the login stays as a value");
+        assert!(begun.elapsed().as_secs() < 30, "the login stays as a value");
     }
     server.stop();
 }

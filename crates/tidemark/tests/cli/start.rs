@@ -161,9 +161,8 @@ fn a_cause_is_said_once_and_the_token_when_it_is_made() {
     assert_eq!(message.matches("Is a directory").count(), 1, "{message}");
 
     std::fs::remove_dir(folder.path().join("admin.token")).unwrap();
-    let taken = TcpListener::bind(free).unwrap().local_addr().unwrap();
-    let _holder = TcpListener::bind(taken).unwrap();
-    let taken = taken.to_string();
+    let holder = TcpListener::bind(free).unwrap();
+    let taken = holder.local_addr().unwrap().to_string();
     for (flag, is_made) in [("--admin", false), ("--redis", true), ("--redis", false)] {
         let mut arguments = arguments;
         let place = arguments.iter().position(|argument| *argument == flag).unwrap();

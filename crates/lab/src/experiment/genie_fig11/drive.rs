@@ -92,13 +92,19 @@ pub(super) fn drive(context: &Context, demands: &[(Demand, f64)], gets_per_secon
     std::thread::scope(|scope| {
         let watching = scope.spawn(|| watch(infos, began, &stop));
         let run = || {
-            let stage = |(demand, seconds): &(Demand, f64)| scene.stage(demand, (gets_per_second, *seconds), began);
+            let stage = |(demand, seconds): &(Demand, f64)| {
+                if watching.is_finished() {
+                    return Err(scene.server.process.failure("it does not say how its tenants stand"));
+                }
+                scene.stage(demand, (gets_per_second, *seconds), began)
+            };
             demands.iter().map(stage).collect::<Result<Vec<Stage>, Error>>()
         };
         let stages = run();
         stop.store(true, Ordering::Relaxed);
         let courses = watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok(Driven {
+            // First what went wrong first.
             courses: courses?,
             stages: stages?,
         })

@@ -145,11 +145,11 @@ fn judge(prepared: Vec<Prepared>, driven: &Driven) -> Vec<Found> {
     stages
         .map(|(load, stage)| {
             // A load that is too short to settle in, as in a quick run, is judged over its second half.
-            let settles = load.settling_seconds.min((stage.to - stage.from) / 2.0);
-            let is_long = load.settling_seconds < stage.to - stage.from;
+            let lasts = stage.to - stage.from;
+            let settles = Some(load.settling_seconds).filter(|seconds| *seconds < lasts);
             let times = StageTimes {
                 from: stage.from,
-                settled_from: stage.from + if is_long { load.settling_seconds } else { settles },
+                settled_from: stage.from + settles.unwrap_or(lasts / 2.0),
                 to: stage.to,
             };
             let goal = load.demand.goal;
