@@ -67,13 +67,10 @@ struct Cell {
 
 impl Cell {
     fn name(&self) -> String {
-        let tenants = match self.tenants {
-            1 => "1 tenant".to_owned(),
-            many => format!("{many} tenants"),
-        };
+        // Short enough for a place of the chart.
         match self.rate {
-            Some(rate) => format!("{tenants}, {rate:.0} requests/s"),
-            None => format!("{tenants}, pipeline {}", self.pipeline),
+            Some(rate) => format!("{}, {rate:.0}/s", self.tenants),
+            None => format!("{}, pipeline {}", self.tenants, self.pipeline),
         }
     }
 }
@@ -338,7 +335,7 @@ impl Found {
                 measure: measure.into(),
                 unit: unit.into(),
                 condition: String::new(),
-                x: "load".into(),
+                x: "tenants, load".into(),
                 points: vec![point],
             }),
         }
@@ -360,7 +357,7 @@ impl Found {
             };
             Panel {
                 title: measure.to_owned(),
-                x_label: "load".into(),
+                x_label: "tenants, load".into(),
                 y_label: own().next().map_or_else(String::new, |series| series.unit.clone()),
                 places: points.iter().map(|point| point.x.clone()).collect(),
                 marks: Marks::Bars,
