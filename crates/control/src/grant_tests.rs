@@ -294,6 +294,27 @@ fn any_holder() -> impl Strategy<Value = Holder> {
     )
 }
 
+/// Floors of up to forty holders of 4 GiB, together at most what can be granted: settings that promise more are refused.
+fn with_small_floors(mut holders: Vec<Holder>) -> Vec<Holder> {
+    let most = grantable_bytes(4 * GIB) / 40 / UNIT_BYTES * UNIT_BYTES;
+    for holder in &mut holders {
+        holder.floor_bytes = holder.floor_bytes.min(most);
+    }
+    holders
+}
+
+/// The part of the floor that a holder must have: what it can use of it.
+fn claimed_floor(holder: &Holder, available: u64) -> u64 {
+    let goal = holder.goal.map_or(u64::MAX, |goal| goal.bytes);
+    let most = holder.cap_bytes.unwrap_or(u64::MAX).min(goal).min(available) / UNIT_BYTES * UNIT_BYTES;
+    let floor = holder.floor_bytes.next_multiple_of(UNIT_BYTES).min(most);
+    if holder.wants_more {
+        floor
+    } else {
+        floor.min(holder.usage_bytes.min(most).next_multiple_of(UNIT_BYTES).min(most))
+    }
+}
+
 proptest! {
     #[test]
     fn levels_are_those_of_the_slow_oracle(
@@ -331,19 +352,16 @@ proptest! {
         step_bytes in 0..GIB,
         holders in prop::collection::vec(any_holder(), 1..40),
     ) {
-        // Together at most what can be granted: settings that promise more are refused.
         let available = grantable_bytes(4 * GIB);
-        let most_floor = available / 40 / UNIT_BYTES * UNIT_BYTES;
-        let bounded = |holder: Holder| Holder { floor_bytes: holder.floor_bytes.min(most_floor), goal: None, ..holder };
-        let holders: Vec<Holder> = holders.into_iter().map(bounded).collect();
+        let without_goals = |holder| Holder { goal: None, ..holder };
+        let holders: Vec<Holder> = with_small_floors(holders).into_iter().map(without_goals).collect();
         let decided = decide(4 * GIB, step_bytes, &holders);
         let (mut needed_bytes, mut lost_bytes) = (0, 0);
         for (holder, grant) in holders.iter().zip(&decided) {
             let most = holder.cap_bytes.unwrap_or(u64::MAX).min(available) / UNIT_BYTES * UNIT_BYTES;
             let held = holder.usage_bytes.min(most).next_multiple_of(UNIT_BYTES).min(most);
             let floor = holder.floor_bytes.next_multiple_of(UNIT_BYTES).min(most);
-            let claim = if holder.wants_more { floor } else { floor.min(held) };
-            prop_assert!(*grant >= claim, "{holder:?} {grant}");
+            prop_assert!(*grant >= claimed_floor(holder, available), "{holder:?} {grant}");
             needed_bytes += held.max(floor);
             lost_bytes += held.min(holder.grant_bytes).saturating_sub(*grant);
         }
@@ -357,16 +375,9 @@ proptest! {
         holders in prop::collection::vec(any_holder(), 1..40),
     ) {
         let available = grantable_bytes(4 * GIB);
-        let most_floor = available / 40 / UNIT_BYTES * UNIT_BYTES;
-        let bounded = |holder: Holder| Holder { floor_bytes: holder.floor_bytes.min(most_floor), ..holder };
-        let holders: Vec<Holder> = holders.into_iter().map(bounded).collect();
+        let holders = with_small_floors(holders);
         for (holder, grant) in holders.iter().zip(decide(4 * GIB, step_bytes, &holders)) {
-            let goal = holder.goal.map_or(u64::MAX, |goal| goal.bytes);
-            let most = holder.cap_bytes.unwrap_or(u64::MAX).min(goal).min(available) / UNIT_BYTES * UNIT_BYTES;
-            let held = holder.usage_bytes.min(most) / UNIT_BYTES * UNIT_BYTES;
-            let floor = holder.floor_bytes.min(most) / UNIT_BYTES * UNIT_BYTES;
-            let claim = if holder.wants_more { floor } else { floor.min(held) };
-            prop_assert!(grant >= claim, "{holder:?} {grant}");
+            prop_assert!(grant >= claimed_floor(holder, available), "{holder:?} {grant}");
         }
     }
 

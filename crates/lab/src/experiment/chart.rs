@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 
 use super::Spread;
+use super::report::Series;
 
 /// A picture of one or several panels with one legend.
 #[derive(Clone, Debug)]
@@ -31,6 +32,23 @@ pub struct Panel {
     pub marks: Marks,
     /// What is drawn: a name, which has one colour in all panels, and a value for each place.
     pub series: Vec<(String, Vec<Option<Spread>>)>,
+}
+
+impl Panel {
+    /// Of series of one measure over the same places.
+    pub(super) fn of_series(title: &str, marks: Marks, series: &[&Series]) -> Self {
+        let first = series.first();
+        Self {
+            title: title.to_owned(),
+            x_label: first.map_or_else(String::new, |series| series.x.clone()),
+            y_label: first.map_or_else(String::new, |series| series.unit.clone()),
+            places: first.map_or_else(Vec::new, |series| {
+                series.points.iter().map(|point| point.x.clone()).collect()
+            }),
+            marks,
+            series: series.iter().map(|series| series.drawn()).collect(),
+        }
+    }
 }
 
 /// How values are drawn.

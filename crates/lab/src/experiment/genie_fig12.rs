@@ -3,7 +3,7 @@
 
 use super::chart::{Chart, Marks, Panel};
 use super::measure::{Data, Endpoint, Load, Measure, Plan, Rounds, Sample, others_cores, rounds};
-use super::report::{Point, Series, Target};
+use super::report::{Point, Series, Target, add_point};
 use super::server::{Kind, Limits, Server};
 use super::{Context, Experiment, Outcome, Spread};
 use crate::Error;
@@ -272,19 +272,7 @@ impl Found {
                 continue;
             };
             let point = Point::spread(place, spread);
-            let is_own =
-                |series: &Series| series.name == name && series.measure == measure && series.condition == condition;
-            match self.series.iter_mut().find(|series| is_own(series)) {
-                Some(own) => own.points.push(point),
-                None => self.series.push(Series {
-                    name: name.into(),
-                    measure: measure.into(),
-                    unit: unit.into(),
-                    condition: condition.into(),
-                    x: x.into(),
-                    points: vec![point],
-                }),
-            }
+            add_point(&mut self.series, (name, measure, unit), (condition, x), point);
         }
     }
 
@@ -303,22 +291,15 @@ impl Found {
 
     fn chart(&self) -> Chart {
         let panel = |title: &str, (measure, condition): (&str, &str), marks| {
-            let own = || {
-                self.series
-                    .iter()
-                    .filter(|series| series.measure == measure && series.condition == condition)
-            };
-            let points = own().next().map(|series| &series.points[..]).unwrap_or_default();
+            let own = |series: &&Series| series.measure == measure && series.condition == condition;
+            let own: Vec<&Series> = self.series.iter().filter(own).collect();
+            let panel = Panel::of_series(title, marks, &own);
             Panel {
-                title: title.to_owned(),
-                x_label: own().next().map_or_else(String::new, |series| match series.x.as_str() {
+                x_label: match panel.x_label.as_str() {
                     X_ITEM => "item: key+value, bytes".into(),
                     other => other.to_owned(),
-                }),
-                y_label: own().next().map_or_else(String::new, |series| series.unit.clone()),
-                places: points.iter().map(|point| point.x.clone()).collect(),
-                marks,
-                series: own().map(drawn).collect(),
+                },
+                ..panel
             }
         };
         // The mildest and the hardest load at each pipeline.
@@ -354,15 +335,3 @@ impl Found {
 const CPU: &str = "CPU per operation";
 const LARGE_THROUGHPUT: &str = "throughput of gets of large values";
 const LARGE_CPU: &str = "CPU per MiB of large values";
-
-/// A series' values with their quartiles.
-fn drawn(series: &Series) -> (String, Vec<Option<Spread>>) {
-    let value = |point: &Point| {
-        Some(Spread {
-            median: point.y,
-            low: point.low?,
-            high: point.high?,
-        })
-    };
-    (series.name.clone(), series.points.iter().map(value).collect())
-}

@@ -126,6 +126,41 @@ impl Series {
     pub(super) fn is_course(&self) -> bool {
         self.x == COURSE
     }
+
+    /// What is drawn of it: its name, and at each place the median with its quartiles, where there were rounds.
+    pub(super) fn drawn(&self) -> (String, Vec<Option<Spread>>) {
+        let value = |point: &Point| {
+            Some(Spread {
+                median: point.y,
+                low: point.low?,
+                high: point.high?,
+            })
+        };
+        (self.name.clone(), self.points.iter().map(value).collect())
+    }
+}
+
+/// Adds a point to the series of this name, measure and condition; the first point makes it.
+pub(super) fn add_point(
+    all: &mut Vec<Series>,
+    (name, measure, unit): (&str, &str, &str),
+    (condition, x): (&str, &str),
+    point: Point,
+) {
+    let own = all
+        .iter_mut()
+        .find(|series| series.name == name && series.measure == measure && series.condition == condition);
+    match own {
+        Some(series) => series.points.push(point),
+        None => all.push(Series {
+            name: name.into(),
+            measure: measure.into(),
+            unit: unit.into(),
+            condition: condition.into(),
+            x: x.into(),
+            points: vec![point],
+        }),
+    }
 }
 
 impl Point {

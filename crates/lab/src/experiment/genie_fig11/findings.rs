@@ -4,7 +4,7 @@ use super::loads::Scale;
 use super::{Found, Outcome};
 use crate::elastic::{Course, Judgement, Reach, WINDOW_SECONDS};
 use crate::experiment::chart::{Chart, Marks, Panel};
-use crate::experiment::report::{COURSE, Point, Series, Target};
+use crate::experiment::report::{COURSE, Point, Series, Target, add_point};
 use crate::experiment::{Spread, markdown};
 
 /// In the order of the tenants.
@@ -151,22 +151,12 @@ impl Findings {
     }
 
     fn add_point(&mut self, (name, measure, unit): (&str, &str, &str), place: &str, value: f64) {
-        let point = Point::single(place, value);
-        let own = self
-            .series
-            .iter_mut()
-            .find(|series| series.name == name && series.measure == measure);
-        match own {
-            Some(series) => series.points.push(point),
-            None => self.series.push(Series {
-                name: name.into(),
-                measure: measure.into(),
-                unit: unit.into(),
-                condition: String::new(),
-                x: "load".into(),
-                points: vec![point],
-            }),
-        }
+        add_point(
+            &mut self.series,
+            (name, measure, unit),
+            ("", "load"),
+            Point::single(place, value),
+        );
     }
 
     /// A picture of the hit ratio and one of the memory.

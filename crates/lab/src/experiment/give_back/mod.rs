@@ -6,7 +6,7 @@ mod over_the_wire;
 use tidemark_types::{GIB, MIB};
 
 use super::others::Others;
-use super::report::{Point, Series, Target};
+use super::report::{Point, Series, Target, add_point};
 use super::{Chart, Context, Experiment, Marks, Outcome, Panel, Spread};
 use crate::Error;
 
@@ -150,7 +150,8 @@ impl Found {
         ];
         for (measure, unit, name, of) in figures {
             if let Some(spread) = Spread::of(samples.iter().map(of)) {
-                self.add_point((name, measure, unit), Point::spread(load.name, spread));
+                let point = Point::spread(load.name, spread);
+                add_point(&mut self.series, (name, measure, unit), ("", "items"), point);
             }
         }
         let mut target = |what: &str, spread: Option<Spread>, limit: f64| {
@@ -176,42 +177,10 @@ impl Found {
         );
     }
 
-    fn add_point(&mut self, (name, measure, unit): (&str, &str, &str), point: Point) {
-        let is_own = |series: &&mut Series| series.name == name && series.measure == measure;
-        match self.series.iter_mut().find(is_own) {
-            Some(series) => series.points.push(point),
-            None => self.series.push(Series {
-                name: name.into(),
-                measure: measure.into(),
-                unit: unit.into(),
-                condition: String::new(),
-                x: "items".into(),
-                points: vec![point],
-            }),
-        }
-    }
-
     fn chart(&self) -> Chart {
         let panel = |measure: &str| {
-            let own = || self.series.iter().filter(|series| series.measure == measure);
-            let drawn = |series: &Series| {
-                let value = |point: &Point| {
-                    Some(Spread {
-                        median: point.y,
-                        low: point.low?,
-                        high: point.high?,
-                    })
-                };
-                (series.name.clone(), series.points.iter().map(value).collect())
-            };
-            Panel {
-                title: measure.to_owned(),
-                x_label: "items".into(),
-                y_label: own().next().map_or_else(String::new, |series| series.unit.clone()),
-                places: LOADS.map(|load| load.name.to_owned()).into(),
-                marks: Marks::Bars,
-                series: own().map(drawn).collect(),
-            }
+            let own: Vec<&Series> = self.series.iter().filter(|series| series.measure == measure).collect();
+            Panel::of_series(measure, Marks::Bars, &own)
         };
         Chart {
             title: "A gibibyte given back".into(),

@@ -6,7 +6,7 @@ use tidemark_types::GIB;
 
 use super::others::{DISTURBED_CORES, Others};
 use super::process::Process;
-use super::report::{Point, Series, Target};
+use super::report::{Point, Series, Target, add_point};
 use super::server::login;
 use super::{Chart, Context, Experiment, Marks, Outcome, Panel, Spread};
 use crate::Error;
@@ -323,46 +323,16 @@ impl Found {
     }
 
     fn add_point(&mut self, cell: &str, (name, measure, unit): (&str, &str, &str), values: impl Iterator<Item = f64>) {
-        let Some(spread) = Spread::of(values) else {
-            return;
-        };
-        let point = Point::spread(cell, spread);
-        let is_own = |series: &&mut Series| series.name == name && series.measure == measure;
-        match self.series.iter_mut().find(is_own) {
-            Some(series) => series.points.push(point),
-            None => self.series.push(Series {
-                name: name.into(),
-                measure: measure.into(),
-                unit: unit.into(),
-                condition: String::new(),
-                x: "tenants, load".into(),
-                points: vec![point],
-            }),
+        if let Some(spread) = Spread::of(values) {
+            let point = Point::spread(cell, spread);
+            add_point(&mut self.series, (name, measure, unit), ("", "tenants, load"), point);
         }
     }
 
     fn chart(&self) -> Chart {
         let panel = |measure: &str| {
-            let own = || self.series.iter().filter(|series| series.measure == measure);
-            let points = own().next().map(|series| &series.points[..]).unwrap_or_default();
-            let drawn = |series: &Series| {
-                let value = |point: &Point| {
-                    Some(Spread {
-                        median: point.y,
-                        low: point.low?,
-                        high: point.high?,
-                    })
-                };
-                (series.name.clone(), series.points.iter().map(value).collect())
-            };
-            Panel {
-                title: measure.to_owned(),
-                x_label: "tenants, load".into(),
-                y_label: own().next().map_or_else(String::new, |series| series.unit.clone()),
-                places: points.iter().map(|point| point.x.clone()).collect(),
-                marks: Marks::Bars,
-                series: own().map(drawn).collect(),
-            }
+            let own: Vec<&Series> = self.series.iter().filter(|series| series.measure == measure).collect();
+            Panel::of_series(measure, Marks::Bars, &own)
         };
         Chart {
             title: "Elasticity on and off".into(),
