@@ -32,6 +32,8 @@ const MET_WITHIN: f64 = 0.01;
 /// A miss of the goal by less is left. A shorter window than this shows more than there is, because gets of one moment
 /// resemble each other, and a size that follows it would swing.
 const DEAD_BAND: f64 = 0.001;
+/// Nor is a smaller part of the misses that the goal allows: of one in a hundred, a thousandth is a third of the memory.
+const DEAD_BAND_OF_MISSES: f64 = 0.03;
 const DEAD_BAND_WINDOW: Duration = Duration::from_secs(20);
 /// The most that a size grows or shrinks by what was measured alone.
 const GROW_MAX: f64 = 0.25;
@@ -40,6 +42,8 @@ const SHRINK_MAX: f64 = 0.15;
 const CAUTION: f64 = 0.8;
 /// A curve that is flatter than this, in hit ratio per e-fold of memory, is taken to be this steep.
 const LEAST_SLOPE: f64 = 0.02;
+/// Or than this part of the misses that the goal allows, if that is less.
+const LEAST_SLOPE_OF_MISSES: f64 = 0.2;
 /// A miss of the goal by more is what the curve, not a step, should mend.
 const FIT_BEYOND: f64 = 0.03;
 /// How much more a policy may need than LRU, or less.
@@ -289,7 +293,7 @@ impl Sizer {
 
     /// Draws from a window what does not depend on the goal.
     fn learn(&mut self, reading: &Reading<'_>, here: Option<Here>, measured: Measured, is_full: bool) {
-        let Some(here) = here.filter(|here| is_full && here.slope > LEAST_SLOPE) else {
+        let Some(here) = here.filter(|here| is_full && here.slope > least_slope(reading.goal)) else {
             return;
         };
         let Some(lru_bytes) = reading.curve.bytes_for(measured.hit_ratio).filter(|bytes| *bytes > 0) else {
@@ -410,7 +414,7 @@ impl Sizer {
         self.is_fitting &= !is_full && missed > 0.0;
         self.start_bytes = if self.is_fitting { self.start_bytes } else { 0 };
         let shortness = DEAD_BAND_WINDOW.as_secs_f64() / measured.elapsed.as_secs_f64();
-        if missed.abs() <= (DEAD_BAND * shortness.max(1.0)).max(2.0 * measured.standard_error) {
+        if missed.abs() <= (dead_band(reading.goal) * shortness.max(1.0)).max(2.0 * measured.standard_error) {
             return stay;
         }
         let bytes = if missed > 0.0 && self.state == GoalState::Infeasible {
@@ -435,7 +439,9 @@ impl Sizer {
         if !reading.is_full() || !helps {
             return reading.grant_bytes;
         }
-        let step = (CAUTION * missed / here.slope.max(LEAST_SLOPE)).exp_m1().min(GROW_MAX);
+        let step = (CAUTION * missed / here.slope.max(least_slope(reading.goal)))
+            .exp_m1()
+            .min(GROW_MAX);
         let stepped = (reading.grant_bytes as f64 * (1.0 + step)) as u64;
         let fitted = fit.filter(|_| missed > FIT_BEYOND).map_or(0, |fit| fit.bytes);
         stepped.max(fitted).min(self.ceiling(reading)).max(reading.grant_bytes)
@@ -446,7 +452,7 @@ impl Sizer {
         if reading.now < self.hold_until {
             return reading.grant_bytes;
         }
-        let step = (CAUTION * missed / here.slope.max(LEAST_SLOPE))
+        let step = (CAUTION * missed / here.slope.max(least_slope(reading.goal)))
             .exp_m1()
             .max(-SHRINK_MAX);
         // What is not used is given up first.
@@ -496,6 +502,14 @@ impl Sizer {
         }
         self.grown_at = Some(now);
     }
+}
+
+fn dead_band(goal: f64) -> f64 {
+    DEAD_BAND.min(DEAD_BAND_OF_MISSES * (1.0 - goal))
+}
+
+fn least_slope(goal: f64) -> f64 {
+    LEAST_SLOPE.min(LEAST_SLOPE_OF_MISSES * (1.0 - goal))
 }
 
 impl Reading<'_> {

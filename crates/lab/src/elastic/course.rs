@@ -58,6 +58,8 @@ pub struct Judgement {
     pub end_hit_ratio: f64,
     /// What it used at the end, in the mean.
     pub end_usage_bytes: f64,
+    /// What it might hold when the load began.
+    pub first_grant_bytes: u64,
     /// From the change of load to the first change of the grant.
     pub first_grant_seconds: Option<f64>,
 }
@@ -129,6 +131,7 @@ impl Course {
             dip_ratio: self.dip_ratio(times, goal),
             end_hit_ratio: self.hit_ratio(end, to).unwrap_or(f64::NAN),
             end_usage_bytes: self.mean_usage_bytes(end, to),
+            first_grant_bytes: self.at(from).map_or(0, |moment| moment.grant_bytes),
             first_grant_seconds: self.first_grant_seconds(from, to),
         }
     }
@@ -243,6 +246,7 @@ mod tests {
             "{judgement:?}"
         );
         assert_eq!(judgement.first_grant_seconds, Some(4.0));
+        assert_eq!(judgement.first_grant_bytes, 4 * MIB);
         assert_eq!(judgement.dip_ratio, 0.0, "nothing shrank");
     }
 

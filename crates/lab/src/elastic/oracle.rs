@@ -19,8 +19,9 @@ use crate::node::{Load, Node};
 const COUNTED_PART: u64 = 3;
 /// A size this near to the least one is it: a two-hundredth, well below what anything is held against.
 const NEAR_PART: u64 = 200;
-/// A hit ratio this near above the goal is it.
-const NEAR_RATIO: f64 = 0.000_5;
+/// A hit ratio above the goal by at most this part of the misses that it allows is it: a hundredth of the misses may be
+/// several of the memory.
+const NEAR_PART_OF_MISSES: f64 = 0.005;
 /// More steps than halving from the largest size there is to the nearest takes.
 const MAX_STEPS: usize = 24;
 
@@ -90,7 +91,7 @@ impl Question {
         let mut high = (everything, best - goal);
         let mut hit_ratio = best;
         for _ in 0..MAX_STEPS {
-            if high.0 - low.0 <= (high.0 / NEAR_PART).max(1) || hit_ratio - goal <= NEAR_RATIO {
+            if high.0 - low.0 <= (high.0 / NEAR_PART).max(1) || hit_ratio - goal <= NEAR_PART_OF_MISSES * (1.0 - goal) {
                 break;
             }
             let middle = between(low, high);

@@ -93,6 +93,17 @@ impl Lifetimes {
         }
     }
 
+    /// What is left of them at a moment long after the first set: any part of a lifetime, as likely as any other.
+    #[must_use]
+    pub fn remaining(&self) -> Self {
+        /// As many different ones of each.
+        const PARTS: u32 = 32;
+        let parts = |&(share, lifetime): &(f64, Duration)| {
+            (1..=PARTS).map(move |part| (share / f64::from(PARTS), lifetime * part / PARTS))
+        };
+        Self(self.0.iter().flat_map(parts).collect())
+    }
+
     /// Whether everything is stored for good.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -179,6 +190,22 @@ mod tests {
 
     fn workload() -> Workload {
         Workload::gets(1000, Distribution::Uniform, 16, 64)
+    }
+
+    #[test]
+    fn what_is_left_of_lifetimes_is_evenly_spread() {
+        let lifetimes = Lifetimes::new([(0.5, Duration::from_secs(64))]).unwrap();
+        let (mut rng, left) = (Rng::new(1), lifetimes.remaining());
+        let drawn: Vec<Option<Duration>> = (0..10_000).map(|_| left.draw(&mut rng)).collect();
+        let shorter = |seconds| drawn.iter().flatten().filter(|left| left.as_secs() <= seconds).count();
+        // Half of all have one; of these, half are over after half of the time.
+        for (seconds, expected) in [(0, 0), (16, 1250), (32, 2500), (64, 5000)] {
+            assert!(
+                shorter(seconds).abs_diff(expected) < 300,
+                "{seconds}: {}",
+                shorter(seconds)
+            );
+        }
     }
 
     #[test]

@@ -45,8 +45,18 @@ pub(crate) const PLACES_MAX: u64 = 1 << PLACE_BITS;
 
 /// Buckets of a new index: 1 KiB, enough for 111 items.
 const BUCKETS_MIN: u64 = 16;
-/// Below this the index doubles, above it grows by a quarter: one page.
+/// Below this the index doubles, above it grows by strides: one page.
 const DOUBLING_BELOW: u64 = 64;
+
+/// How far a resize goes. Every resize moves all entries, so that wide ones are cheaper for what they add; but what they add
+/// takes memory from items, and where there is no more of it, as many items go as fit into the new buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stride {
+    /// A quarter more, a fifth less, below a fill of 0.6.
+    Wide,
+    /// A sixteenth more or less, below a fill of 0.75.
+    Fine,
+}
 
 /// Where an entry is. Valid until the next change of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,8 +239,13 @@ impl Index {
 
     /// Whether the index is so empty that it should shrink.
     #[inline]
-    pub(crate) fn wants_shrinking(&self) -> bool {
-        self.resize.is_none() && self.above > DOUBLING_BELOW && self.entries * 100 < self.above * 480
+    pub(crate) fn wants_shrinking(&self, stride: Stride) -> bool {
+        // Of eight slots per bucket.
+        let least_percent = match stride {
+            Stride::Wide => 480,
+            Stride::Fine => 600,
+        };
+        self.resize.is_none() && self.above > DOUBLING_BELOW && self.entries * 100 < self.above * least_percent
     }
 
     /// Whether a resize is under way, so that [`Self::step`] has work.
@@ -240,8 +255,8 @@ impl Index {
     }
 
     /// Chunks (units) that must be added before [`Self::start_growing`].
-    pub(crate) fn chunks_to_grow(&self) -> usize {
-        let needed = total_buckets(self.grown()).div_ceil(CHUNK_BUCKETS) as usize;
+    pub(crate) fn chunks_to_grow(&self, stride: Stride) -> usize {
+        let needed = total_buckets(self.grown(stride)).div_ceil(CHUNK_BUCKETS) as usize;
         needed.saturating_sub(self.chunks)
     }
 
@@ -267,11 +282,11 @@ impl Index {
         self.runs.push(run);
     }
 
-    /// Begins to grow: doubling while small, by a quarter later. All chunks needed must have been added.
-    pub(crate) fn start_growing(&mut self, view: &IndexView) {
-        debug_assert!(self.resize.is_none() && self.chunks_to_grow() == 0);
+    /// Begins to grow: doubling while small, by a stride later. All chunks needed must have been added.
+    pub(crate) fn start_growing(&mut self, stride: Stride, view: &IndexView) {
+        debug_assert!(self.resize.is_none() && self.chunks_to_grow(stride) == 0);
         let old = self.above;
-        self.above = self.grown();
+        self.above = self.grown(stride);
         self.below = old;
         self.buckets = total_buckets(self.above);
         if old == 0 {
@@ -283,10 +298,14 @@ impl Index {
         self.publish(view);
     }
 
-    /// Begins to shrink by a fifth.
-    pub(crate) fn start_shrinking(&mut self, view: &IndexView) {
+    /// Begins to shrink.
+    pub(crate) fn start_shrinking(&mut self, stride: Stride, view: &IndexView) {
         debug_assert!(self.resize.is_none());
-        self.below = (self.above * 4 / 5).max(DOUBLING_BELOW);
+        let less = match stride {
+            Stride::Wide => self.above.div_ceil(5),
+            Stride::Fine => self.above.div_ceil(16),
+        };
+        self.below = (self.above - less).max(DOUBLING_BELOW);
         self.frontier = 0;
         self.resize = Some(Resize::Shrinking { next: 0 });
         self.publish(view);
@@ -416,11 +435,12 @@ impl Index {
         (behind != u64::MAX).then_some(behind)
     }
 
-    fn grown(&self) -> u64 {
-        match self.above {
-            0 => BUCKETS_MIN,
-            small if small < DOUBLING_BELOW => small * 2,
-            large => large + large / 4,
+    fn grown(&self, stride: Stride) -> u64 {
+        match (self.above, stride) {
+            (0, _) => BUCKETS_MIN,
+            (small, _) if small < DOUBLING_BELOW => small * 2,
+            (large, Stride::Wide) => large + large / 4,
+            (large, Stride::Fine) => large + large / 16,
         }
     }
 

@@ -12,6 +12,7 @@ struct Fixture {
     view: IndexView,
     keys: HashMap<u64, (u64, u16)>,
     next_place: u64,
+    stride: Stride,
 }
 
 impl Fixture {
@@ -23,6 +24,7 @@ impl Fixture {
             view: IndexView::default(),
             keys: HashMap::new(),
             next_place: 1,
+            stride: Stride::Wide,
         }
     }
 
@@ -38,19 +40,22 @@ impl Fixture {
         self.next_place += 1;
         let position = position & !1;
         while self.index.insert(&self.pool.core().arena, position, tag, place, 0) == Err(Full) {
-            self.step(u32::MAX);
-            self.grow();
+            if self.index.is_resizing() {
+                self.step(u32::MAX);
+            } else {
+                self.grow();
+            }
         }
         self.keys.insert(place, (position, tag));
         place
     }
 
     fn grow(&mut self) {
-        while self.index.chunks_to_grow() > 0 {
+        while self.index.chunks_to_grow(self.stride) > 0 {
             let run = self.pool.core().take(0).unwrap();
             self.index.add_run(run, &self.view);
         }
-        self.index.start_growing(&self.view);
+        self.index.start_growing(self.stride, &self.view);
     }
 
     fn slot(&self, place: u64) -> Option<Slot> {
@@ -64,8 +69,8 @@ impl Fixture {
         let slot = self.slot(place).unwrap();
         self.index.remove(&self.pool.core().arena, slot);
         self.keys.remove(&place);
-        if self.index.wants_shrinking() {
-            self.index.start_shrinking(&self.view);
+        if self.index.wants_shrinking(self.stride) {
+            self.index.start_shrinking(self.stride, &self.view);
         }
     }
 
@@ -148,9 +153,9 @@ fn grows_from_nothing_and_shrinks_back_without_losing_an_entry() {
             f.check();
         }
     }
-    while f.index.is_resizing() || f.index.wants_shrinking() {
+    while f.index.is_resizing() || f.index.wants_shrinking(f.stride) {
         if !f.index.is_resizing() {
-            f.index.start_shrinking(&f.view);
+            f.index.start_shrinking(f.stride, &f.view);
         }
         f.step(64);
     }
@@ -161,13 +166,28 @@ fn grows_from_nothing_and_shrinks_back_without_losing_an_entry() {
 
 #[test]
 fn fill_stays_between_the_bounds() {
-    let mut f = Fixture::new();
-    for n in 0..200_000_u64 {
-        f.insert(mixed(n), mixed(n) as u16);
-        f.step(1);
-        if n > 1_000 && !f.index.is_resizing() {
-            let fill = f.index.len() as f64 / (f.index.above * SLOTS as u64) as f64;
-            assert!((0.60..0.88).contains(&fill), "{n}: {fill}");
+    for (stride, least) in [(Stride::Wide, 0.60), (Stride::Fine, 0.75)] {
+        let mut f = Fixture::new();
+        f.stride = stride;
+        let check = |f: &Fixture, n: u64| {
+            if !f.index.is_resizing() {
+                let fill = f.index.len() as f64 / (f.index.above * SLOTS as u64) as f64;
+                assert!((least..0.88).contains(&fill), "{stride:?} {n}: {fill}");
+            }
+        };
+        let mut places = Vec::new();
+        for n in 0..200_000_u64 {
+            places.push(f.insert(mixed(n), mixed(n) as u16));
+            f.step(4);
+            // The first few are inserted while the index doubles.
+            if n > 1_000 {
+                check(&f, n);
+            }
+        }
+        for (n, place) in (0..).zip(places).take(190_000) {
+            f.remove(place);
+            f.step(4);
+            check(&f, n);
         }
     }
 }

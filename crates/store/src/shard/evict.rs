@@ -24,6 +24,8 @@ const BATCH_ITEMS: usize = 16;
 const BATCH_DEAD: usize = 256;
 /// Bytes of a victim that are worth a batch of their own.
 const BATCH_BYTES: u64 = 1024;
+/// A shrink by at most one of so many parts of a shard is slight.
+const SLIGHT_SHRINK_PART: u64 = 8;
 /// Mostly dead segments remembered at most; those beyond are found when they reach the head of their queue.
 const MOSTLY_DEAD_MAX: usize = 1024;
 
@@ -41,6 +43,8 @@ pub(super) struct Evictions {
     freed_units: u64,
     /// Live bytes met in main segments lately, by uses: says which of the used items can survive.
     met_bytes: [u64; USES_MAX as usize + 1],
+    /// Whether the policy has judged anything since the shard was empty.
+    has_judged: bool,
 }
 
 impl Evictions {
@@ -49,6 +53,10 @@ impl Evictions {
         if self.mostly_dead.last() != Some(&id) && self.mostly_dead.len() < MOSTLY_DEAD_MAX {
             self.mostly_dead.push(id);
         }
+    }
+
+    pub(super) fn has_judged(&self) -> bool {
+        self.has_judged
     }
 
     pub(super) fn freed_units(&self) -> u64 {
@@ -79,7 +87,7 @@ impl Evictions {
 enum Need {
     /// Something is to be written.
     Room,
-    /// The grant was lowered.
+    /// The grant was lowered by much.
     Shrink,
 }
 
@@ -206,11 +214,22 @@ impl Shard {
 
     /// Walks a batch of the victim for a forced shrink. `false` if there is nothing to evict.
     pub(super) fn shrink_step(&mut self, now: UnixMs) -> bool {
-        if self.evictions.victim.is_none() && !self.choose_victim(Need::Shrink) {
+        if self.evictions.victim.is_none() && !self.choose_victim(self.need_to_shrink()) {
             return false;
         }
         self.walk_victim(now);
         true
+    }
+
+    /// The last part of a shrink, or a small one, is done as if for room: it ends soon whatever survives, and what the policy
+    /// would rather give up goes before the most used of the oldest.
+    fn need_to_shrink(&self) -> Need {
+        let excess = self.units.saturating_sub(self.shared.share());
+        if excess * SLIGHT_SHRINK_PART <= self.units {
+            Need::Room
+        } else {
+            Need::Shrink
+        }
     }
 
     /// Walks a batch of a mostly dead segment, or begins with one. `false` if there is none.
@@ -257,6 +276,7 @@ impl Shard {
             Need::Shrink => self.oldest_of_all(),
         };
         if let Some(id) = id {
+            self.evictions.has_judged = true;
             let quarters = need.surviving_quarters();
             self.begin_victim(id, Purpose::Evict { quarters });
         }

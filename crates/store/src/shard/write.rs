@@ -4,7 +4,7 @@ use tidemark_types::{SampleKind, UNIT_BYTES, UnixMs};
 
 use super::{Key, Shard, second_of};
 use crate::arena::BLOCK_ORDER;
-use crate::index::Full;
+use crate::index::{Full, Stride};
 use crate::item::{Attributes, Draft, write_filler};
 use crate::policy::{Queue, QueueBytes};
 use crate::pool::Run;
@@ -12,11 +12,14 @@ use crate::segment::{Segment, SegmentId, State};
 
 /// A shard of this many units (128 MiB) uses segments of one huge page each.
 const HUGE_FROM_UNITS: u64 = (128 << 20) / UNIT_BYTES;
-/// Segments that a shard is divided into, about, while they are smaller than a huge page.
+/// Segments that a shard is divided into, up to twice as many, while they are smaller than a huge page. Fewer would be coarse:
+/// what is left of a grant below a whole segment is not used.
 const SEGMENTS_GOAL: u64 = 64;
-/// Index buckets moved at each change while the index is being resized: growing by a quarter must end before the next
-/// growth is due, 1.7 insertions per bucket later; two are enough, four leave room for a burst.
+/// Index buckets moved at each change while the index is being resized: growing must end before the next growth is due, 1.7
+/// insertions per bucket later if it grew by a quarter, 0.4 if by a sixteenth; three are enough, four leave room for a burst.
 const INDEX_STEP: u32 = 4;
+/// Memory is nearly used up when one in so many parts of the grant is left.
+const NEARLY_FULL_PART: u64 = 16;
 
 /// Copying so many bytes takes about 20 us, as long as a lock may be held; and above about this size whole units waste less
 /// than the ends of segments that the next value does not fit into.
@@ -396,7 +399,7 @@ impl Shard {
         } else if is_unfilled {
             self.note_unfilled(id);
         }
-        if queue == Queue::Small && self.rules().has_ghosts() && !self.is_tight() {
+        if queue == Queue::Small && self.rules().has_ghosts() && !self.evictions.has_judged() && !self.is_tight() {
             self.promote_segments();
         }
         self.forget_old_expiries();
@@ -409,7 +412,9 @@ impl Shard {
         self.unfilled.push(id);
     }
 
-    /// While nothing needs evicting, the small queue's oldest segments become main ones without copying.
+    /// While the shard fills for the first time, the small queue's oldest segments become main ones without copying. Later,
+    /// when it grows, what is added stays on probation, however long that becomes: keys that are missed by then are mostly
+    /// ones that never come again, and the main queue, which turns over slowly, would be full of them for minutes.
     fn promote_segments(&mut self) {
         while self.queue_bytes().small_is_over() {
             let Some(id) = self.queues[Queue::Small as usize].pop_front() else {
@@ -435,7 +440,7 @@ impl Shard {
             BLOCK_ORDER
         } else {
             let units = (share / SEGMENTS_GOAL).max(1);
-            (units.next_power_of_two().trailing_zeros() as u8).min(BLOCK_ORDER - 1)
+            (units.ilog2() as u8).min(BLOCK_ORDER - 1)
         };
         usual.max(order_of(bytes))
     }
@@ -491,8 +496,9 @@ impl Shard {
     /// Begins to grow the index, evicting for its memory if it must.
     fn grow_index(&mut self, now: UnixMs) -> bool {
         self.evictions.forget_freed();
+        let stride = self.index_stride();
         loop {
-            let missing = self.index.chunks_to_grow();
+            let missing = self.index.chunks_to_grow(stride);
             if missing == 0 {
                 break;
             }
@@ -510,9 +516,18 @@ impl Shard {
         }
         // Evictions on the way may have begun to shrink it.
         if !self.index.is_resizing() {
-            self.index.start_growing(&self.view);
+            self.index.start_growing(stride, &self.view);
         }
         true
+    }
+
+    /// How far the index is resized: where memory is nearly used up, what its buckets take is taken from items.
+    fn index_stride(&self) -> Stride {
+        if self.shared.room() * NEARLY_FULL_PART <= self.shared.grant() {
+            Stride::Fine
+        } else {
+            Stride::Wide
+        }
     }
 
     /// Moves a resize of the index on, and begins to shrink it when it has become too empty.
@@ -520,8 +535,11 @@ impl Shard {
     pub(super) fn tend_index(&mut self) {
         if self.index.is_resizing() {
             self.step_index(INDEX_STEP);
-        } else if self.index.wants_shrinking() {
-            self.index.start_shrinking(&self.view);
+        } else if self.index.wants_shrinking(Stride::Fine) {
+            let stride = self.index_stride();
+            if self.index.wants_shrinking(stride) {
+                self.index.start_shrinking(stride, &self.view);
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use crate::elastic::Course;
 use crate::experiment::Context;
 use crate::experiment::info::Info;
 use crate::experiment::server::{Kind, Limits, Server, create_tenant, login, tidemark, tidemark_json};
-use crate::load::MAX_VALUE_BYTES;
+use crate::load::{MAX_VALUE_BYTES, Workload};
 
 /// The tenants, with what they are created with beside the goal.
 pub(super) const TENANTS: [(&str, &[&str]); 2] = [("own", &[]), ("genie", &["--policy", "genie"])];
@@ -176,6 +176,11 @@ impl<'c> Scene<'c> {
             rate: None,
             burst: 1,
             seconds: STORED_SECONDS,
+            workload: Workload {
+                // Else all would expire together.
+                lifetimes: demand.workload.lifetimes.remaining(),
+                ..demand.workload.clone()
+            },
             ..options.clone()
         };
         let report = bench::run(&storing, &mut |_| {})?;
