@@ -102,6 +102,32 @@ fn overhead_bytes(standing: &Standing, load: &Load) -> u64 {
     used / standing.items - load.workload.payload_bytes(0)
 }
 
+/// As in Twitter's cluster 48: what is missed while a tenant grows is nearly all keys that never come again.
+#[test]
+fn keys_that_come_once_do_not_fill_what_a_growing_tenant_gets() {
+    const GOAL: f64 = 0.7;
+    let mut load = zipf(60_000, 0.82, 20_000.0);
+    load.workload.fresh_ratio = 0.284;
+    let mut node = node(256 * MIB, &[("shop", goal(GOAL), &load)]);
+    let course = watch(&mut node, "shop", 5 * MINUTE);
+    let (view, standing) = (node.view("shop").unwrap(), node.standing("shop").unwrap());
+    let question = Question {
+        is_warm: false,
+        policy: view.policy_in_force.parse().unwrap(),
+        overhead_bytes: overhead_bytes(&standing, &load),
+        requests: 2_000_000,
+        load,
+    };
+    let Reach::With(oracle) = question.least(GOAL).unwrap() else {
+        panic!("the goal can not be reached");
+    };
+    let (_, to) = super::scene::ends(&course);
+    let (used, found) = (course.mean_usage_bytes(to - 60.0, to), course.hit_ratio(to - 60.0, to));
+    let what = format!("{used}, {found:?}, {view:?}, {oracle:?}");
+    assert!((found.unwrap() - GOAL).abs() <= ASKED.window, "{what}");
+    assert!(used <= 1.15 * oracle.bytes as f64, "{what}");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_course() {
     let run = || {
