@@ -8,7 +8,7 @@ use tidemark_curve::Curve;
 use tidemark_plan::{GoalState, Reading, Sizer, Sizing};
 use tidemark_types::{HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantSnapshot, UnixMs};
 
-use crate::estimator::Estimator;
+use crate::estimator::{Estimator, Limits};
 
 /// Genie looks at the skew once a minute (section V.A).
 const SKEW_EVERY: Duration = Duration::from_secs(60);
@@ -82,9 +82,9 @@ pub(crate) struct Holding {
 }
 
 impl Elastic {
-    pub(crate) fn new(keys: usize, now: UnixMs, gets_before: u64) -> Self {
+    pub(crate) fn new(limits: Limits, now: UnixMs, gets_before: u64) -> Self {
         Self {
-            estimator: Estimator::new(keys, now, gets_before),
+            estimator: Estimator::new(limits, now, gets_before),
             goal: None,
             remembers: true,
             judged_skew_at: now,

@@ -14,6 +14,10 @@ pub(crate) const KEYS_MAX: usize = 8_192;
 pub(crate) const KEYS_MIN: usize = 256;
 /// What a key takes: its record, its places in the table, the row and the heap.
 const KEY_BYTES: u64 = 192;
+/// What an item takes in the miniature caches of three policies, with the keys whose sizes they remember.
+const CONTEST_ITEM_BYTES: u64 = 450;
+/// Where fewer keys could be followed beside them, miniature caches cost the curve too much.
+const CONTEST_KEYS_MIN: usize = 1_024;
 /// What an estimator takes beside its keys: the histogram of distances.
 const FIXED_BYTES: u64 = 32 << 10;
 /// What was seen counts half after this time and this many gets.
@@ -37,10 +41,40 @@ const OVERHEAD: (f64, f64) = (1.02, 2.0);
 /// Less is too little to say.
 const OVERHEAD_LIVE_BYTES_MIN: u64 = 2 * MIB;
 
-/// How many keys an estimator may follow in so many bytes; `None` if that is too few.
-pub(crate) fn keys_within(bytes: u64) -> Option<usize> {
-    let keys = usize::try_from(bytes.saturating_sub(FIXED_BYTES) / KEY_BYTES).unwrap_or(KEYS_MAX);
-    (keys >= KEYS_MIN).then_some(keys.min(KEYS_MAX))
+/// What an estimator may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Keys that it follows.
+    pub(crate) keys: usize,
+    /// Items that each of the competing policies' miniature caches may have.
+    pub(crate) contest_items: usize,
+}
+
+impl Limits {
+    /// The least that says something.
+    pub(crate) const LEAST: Self = Self {
+        keys: KEYS_MIN,
+        contest_items: 0,
+    };
+
+    /// In so many bytes; `None` if that is too little.
+    pub(crate) fn within(bytes: u64) -> Option<Self> {
+        let bytes = bytes.saturating_sub(FIXED_BYTES);
+        let fit = |each: u64| usize::try_from(bytes / each).unwrap_or(KEYS_MAX).min(KEYS_MAX);
+        let beside = fit(KEY_BYTES + CONTEST_ITEM_BYTES);
+        let limits = if beside >= CONTEST_KEYS_MIN {
+            Self {
+                keys: beside,
+                contest_items: beside,
+            }
+        } else {
+            Self {
+                keys: fit(KEY_BYTES),
+                contest_items: 0,
+            }
+        };
+        (limits.keys >= KEYS_MIN).then_some(limits)
+    }
 }
 
 /// The least memory that an estimator is worth.
@@ -50,7 +84,7 @@ pub(crate) const LEAST_BYTES: u64 = FIXED_BYTES + KEYS_MIN as u64 * KEY_BYTES;
 #[derive(Debug)]
 pub(crate) struct Estimator {
     profile: Profile,
-    keys_max: usize,
+    limits: Limits,
     /// What the next plan asks the data plane to sample.
     asked: SamplingThreshold,
     /// The counter of gets in the last report.
@@ -72,10 +106,10 @@ pub(crate) struct Estimator {
 
 impl Estimator {
     /// Nothing known yet, and every key sampled. Gets are counted from `gets_before` on.
-    pub(crate) fn new(keys: usize, now: UnixMs, gets_before: u64) -> Self {
+    pub(crate) fn new(limits: Limits, now: UnixMs, gets_before: u64) -> Self {
         Self {
-            profile: Profile::of_samples(keys),
-            keys_max: keys,
+            profile: Profile::of_samples(limits.keys),
+            limits,
             asked: SamplingThreshold::ALL,
             gets: gets_before,
             gets_to_fade: 0.0,
@@ -172,18 +206,24 @@ impl Estimator {
         self.gets_to_fade = 0.0;
     }
 
-    /// Keeps within bounds: so many keys, so many records a second, and nothing that only a cache far larger than
+    /// Keeps within bounds: so much memory, so many records a second, and nothing that only a cache far larger than
     /// `memory_bytes` would hold. Whether the data plane is to sample another part of the keys.
-    pub(crate) fn keep_within(&mut self, now: UnixMs, keys: usize, records_per_second: f64, memory_bytes: u64) -> bool {
-        if keys != self.keys_max {
-            self.keys_max = keys;
-            self.profile.limit_keys(keys);
+    pub(crate) fn keep_within(
+        &mut self,
+        now: UnixMs,
+        limits: Limits,
+        records_per_second: f64,
+        memory_bytes: u64,
+    ) -> bool {
+        if limits.keys != self.limits.keys {
+            self.profile.limit_keys(limits.keys);
         }
+        self.limits = limits;
         self.profile
             .trim((memory_bytes as f64 / self.overhead * TRIM_BEYOND) as u64);
         let mut part = self.profile.threshold().sampling();
         let excess = self.records_per_second(now) / records_per_second.max(1.0);
-        let has_room = self.profile.sampled_keys() < keys as u64 / 2 && excess < 0.4;
+        let has_room = self.profile.sampled_keys() < limits.keys as u64 / 2 && excess < 0.4;
         if excess > 1.0 {
             part = scaled(part, 1.0 / excess);
             // What is smoothed would otherwise ask for it again and again.
@@ -222,10 +262,14 @@ impl Estimator {
     }
 
     /// Lets these policies compete at the tenant's present size, and gives the competition; `None` while there is too little
-    /// to tell them apart.
+    /// to tell them apart, or too little memory for it.
     pub(crate) fn contest(&mut self, policies: &[Policy], usage_bytes: u64, items: u64) -> Option<&mut Contest> {
         let bytes = (usage_bytes as f64 / self.overhead) as u64;
         let threshold = self.profile.threshold();
+        if items as f64 * threshold.ratio() > self.limits.contest_items as f64 {
+            self.contest = None;
+            return None;
+        }
         if !self
             .contest
             .as_ref()

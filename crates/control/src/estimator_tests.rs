@@ -4,6 +4,14 @@ use tidemark_types::{Samples, TenantCounters, TenantId};
 
 use super::*;
 
+/// So many keys, and as many items in miniature caches.
+fn limits(keys: usize) -> Limits {
+    Limits {
+        keys,
+        contest_items: keys,
+    }
+}
+
 /// A look-aside tenant whose cache holds nothing or everything, sampled as the data plane would.
 struct Tenant {
     estimator: Estimator,
@@ -18,7 +26,7 @@ impl Tenant {
     fn new(keys_max: usize, keys: u64) -> Self {
         let now = UnixMs(1_000_000);
         Self {
-            estimator: Estimator::new(keys_max, now, 0),
+            estimator: Estimator::new(limits(keys_max), now, 0),
             counters: TenantCounters::default(),
             now,
             keys,
@@ -73,7 +81,8 @@ impl Tenant {
     }
 
     fn keep_within(&mut self, keys: usize, records_per_second: f64) {
-        self.estimator.keep_within(self.now, keys, records_per_second, 1 << 40);
+        self.estimator
+            .keep_within(self.now, limits(keys), records_per_second, 1 << 40);
     }
 }
 
@@ -115,7 +124,7 @@ fn records_a_second_stay_within_their_limit() {
 fn gets_from_before_do_not_count() {
     let mut tenant = Tenant::new(KEYS_MAX, 100);
     tenant.counters.gets = 1_000_000;
-    tenant.estimator = Estimator::new(KEYS_MAX, tenant.now, 1_000_000);
+    tenant.estimator = Estimator::new(limits(KEYS_MAX), tenant.now, 1_000_000);
     tenant.second(200);
     assert_eq!(tenant.estimator.curve_gets(), 200);
 }
@@ -159,7 +168,21 @@ fn another_load_begins_a_new_curve() {
 
 #[test]
 fn memory_decides_how_many_keys_are_followed() {
-    assert_eq!(keys_within(LEAST_BYTES - 1), None);
-    assert_eq!(keys_within(LEAST_BYTES), Some(KEYS_MIN));
-    assert_eq!(keys_within(u64::MAX), Some(KEYS_MAX));
+    assert_eq!(Limits::within(LEAST_BYTES - 1), None);
+    assert_eq!(Limits::within(LEAST_BYTES), Some(Limits::LEAST));
+    assert_eq!(Limits::within(u64::MAX), Some(limits(KEYS_MAX)));
+    // Policies compete only where that leaves enough keys for a curve.
+    let enough = FIXED_BYTES + CONTEST_KEYS_MIN as u64 * (KEY_BYTES + CONTEST_ITEM_BYTES);
+    assert_eq!(Limits::within(enough), Some(limits(CONTEST_KEYS_MIN)));
+    assert_eq!(Limits::within(enough - 1).unwrap().contest_items, 0);
+}
+
+#[test]
+fn policies_compete_only_within_the_memory_for_it() {
+    let mut tenant = Tenant::new(KEYS_MAX, 4_000);
+    tenant.second(4_000);
+    let usage_bytes = 4_000 * 100;
+    assert!(tenant.estimator.contest(&Policy::PLAIN, usage_bytes, 4_000).is_some());
+    tenant.estimator.limits.contest_items = 3_999;
+    assert!(tenant.estimator.contest(&Policy::PLAIN, usage_bytes, 4_000).is_none());
 }

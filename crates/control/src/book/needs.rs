@@ -1,14 +1,14 @@
 //! What tenants' own loads ask for: sizes for goals, policies, and what is sampled to know both.
 //!
-//! Invariants: all estimators together take at most [`POOL_SHARE`] of the pool, their miniature caches not counted, and all
-//! records that the data plane makes for them are at most [`RECORDS_PER_GET`] of the gets. Tenants that do not fit are not
+//! Invariants: all estimators together take at most [`POOL_SHARE`] of the pool, and all records that the data plane makes
+//! for them are at most [`RECORDS_PER_GET`] of the gets. Tenants that do not fit are not
 //! sampled; those with goals come first. A tenant that holds nothing has no estimator.
 
 use tidemark_types::{SamplingThreshold, TenantId, TenantSnapshot, UnixMs};
 
 use super::{Book, Tenant};
 use crate::elastic::{Elastic, Held, Holding, demand_bytes};
-use crate::estimator::{self, keys_within};
+use crate::estimator::{self, Limits};
 use crate::goal::{CurveReport, GoalReport};
 use crate::grant::{GoalNeed, grantable_bytes};
 use tidemark_plan::GoalState;
@@ -84,10 +84,10 @@ impl Book {
             }
         }
         self.estimated.insert(id);
-        let keys = self.keys_each();
+        let limits = self.limits_each();
         if let Some(tenant) = self.tenants.get_mut(&id) {
             tenant.needs = Needs {
-                elastic: Some(Box::new(Elastic::new(keys, now, gets_before))),
+                elastic: Some(Box::new(Elastic::new(limits, now, gets_before))),
                 is_left_out: false,
             };
         }
@@ -117,10 +117,10 @@ impl Book {
         usize::try_from(self.pool_bytes / POOL_SHARE / estimator::LEAST_BYTES).unwrap_or(usize::MAX)
     }
 
-    /// Keys that each estimator may follow.
-    fn keys_each(&self) -> usize {
+    /// What each estimator may hold.
+    fn limits_each(&self) -> Limits {
         let each = self.pool_bytes / POOL_SHARE / (self.estimated.len() as u64).max(1);
-        keys_within(each).unwrap_or(estimator::KEYS_MIN)
+        Limits::within(each).unwrap_or(Limits::LEAST)
     }
 
     fn elastic(&mut self, id: TenantId) -> Option<&mut Elastic> {
@@ -131,7 +131,7 @@ impl Book {
     pub(super) fn govern_sampling(&mut self, now: UnixMs) {
         self.make_fit();
         self.readmit();
-        let keys = self.keys_each();
+        let limits = self.limits_each();
         let (mut rates, mut gets_per_second) = (Vec::with_capacity(self.estimated.len()), 0.0);
         for id in &self.estimated {
             let elastic = self.tenants.get(id).and_then(|tenant| tenant.needs.elastic.as_deref());
@@ -151,7 +151,7 @@ impl Book {
             let Some(elastic) = tenant.needs.elastic.as_deref_mut() else {
                 continue;
             };
-            if elastic.estimator_mut().keep_within(now, keys, most, most_bytes) {
+            if elastic.estimator_mut().keep_within(now, limits, most, most_bytes) {
                 self.changed.insert(id);
             }
         }

@@ -48,14 +48,27 @@ const BUCKETS_MIN: u64 = 16;
 /// Below this the index doubles, above it grows by strides: one page.
 const DOUBLING_BELOW: u64 = 64;
 
-/// How far a resize goes. Every resize moves all entries, so that wide ones are cheaper for what they add; but what they add
-/// takes memory from items, and where there is no more of it, as many items go as fit into the new buckets.
+/// How far a resize goes. Every resize moves all entries, so that wide ones are cheaper for what they add or free; but what
+/// they add takes memory from items, and where there is no more of it, as many items go as fit into the new buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stride {
-    /// A quarter more, a fifth less, below a fill of 0.6.
+    /// Memory is free.
     Wide,
-    /// A sixteenth more or less, below a fill of 0.75.
+    /// What buckets take, items lose.
     Fine,
+    /// Most items are about to go.
+    Coarse,
+}
+
+impl Stride {
+    /// Below this fill the index shrinks, to that one; in hundredths.
+    fn shrinking(self) -> (u64, u64) {
+        match self {
+            Self::Wide => (60, 75),
+            Self::Fine => (75, 80),
+            Self::Coarse => (35, 70),
+        }
+    }
 }
 
 /// Where an entry is. Valid until the next change of the index.
@@ -240,12 +253,8 @@ impl Index {
     /// Whether the index is so empty that it should shrink.
     #[inline]
     pub(crate) fn wants_shrinking(&self, stride: Stride) -> bool {
-        // Of eight slots per bucket.
-        let least_percent = match stride {
-            Stride::Wide => 480,
-            Stride::Fine => 600,
-        };
-        self.resize.is_none() && self.above > DOUBLING_BELOW && self.entries * 100 < self.above * least_percent
+        let (least, _) = stride.shrinking();
+        self.resize.is_none() && self.above > DOUBLING_BELOW && self.entries * 100 < self.above * SLOTS as u64 * least
     }
 
     /// Whether a resize is under way, so that [`Self::step`] has work.
@@ -301,11 +310,8 @@ impl Index {
     /// Begins to shrink.
     pub(crate) fn start_shrinking(&mut self, stride: Stride, view: &IndexView) {
         debug_assert!(self.resize.is_none());
-        let less = match stride {
-            Stride::Wide => self.above.div_ceil(5),
-            Stride::Fine => self.above.div_ceil(16),
-        };
-        self.below = (self.above - less).max(DOUBLING_BELOW);
+        let (_, fill) = stride.shrinking();
+        self.below = (self.entries * 100).div_ceil(SLOTS as u64 * fill).max(DOUBLING_BELOW);
         self.frontier = 0;
         self.resize = Some(Resize::Shrinking { next: 0 });
         self.publish(view);
@@ -440,7 +446,7 @@ impl Index {
             (0, _) => BUCKETS_MIN,
             (small, _) if small < DOUBLING_BELOW => small * 2,
             (large, Stride::Wide) => large + large / 4,
-            (large, Stride::Fine) => large + large / 16,
+            (large, Stride::Fine | Stride::Coarse) => large + large / 16,
         }
     }
 

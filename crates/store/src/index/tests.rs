@@ -166,7 +166,7 @@ fn grows_from_nothing_and_shrinks_back_without_losing_an_entry() {
 
 #[test]
 fn fill_stays_between_the_bounds() {
-    for (stride, least) in [(Stride::Wide, 0.60), (Stride::Fine, 0.75)] {
+    for (stride, least) in [(Stride::Wide, 0.60), (Stride::Fine, 0.75), (Stride::Coarse, 0.35)] {
         let mut f = Fixture::new();
         f.stride = stride;
         let check = |f: &Fixture, n: u64| {

@@ -224,12 +224,17 @@ impl Shard {
     /// The last part of a shrink, or a small one, is done as if for room: it ends soon whatever survives, and what the policy
     /// would rather give up goes before the most used of the oldest.
     fn need_to_shrink(&self) -> Need {
-        let excess = self.units.saturating_sub(self.shared.share());
-        if excess * SLIGHT_SHRINK_PART <= self.units {
-            Need::Room
-        } else {
+        if self.shrinks_by_much() {
             Need::Shrink
+        } else {
+            Need::Room
         }
+    }
+
+    /// Whether the shard holds much more than its share of a grant that was lowered.
+    pub(super) fn shrinks_by_much(&self) -> bool {
+        let excess = self.units.saturating_sub(self.shared.share());
+        excess * SLIGHT_SHRINK_PART > self.units && self.shared.excess() > 0
     }
 
     /// Walks a batch of a mostly dead segment, or begins with one. `false` if there is none.

@@ -523,7 +523,9 @@ impl Shard {
 
     /// How far the index is resized: where memory is nearly used up, what its buckets take is taken from items.
     fn index_stride(&self) -> Stride {
-        if self.shared.room() * NEARLY_FULL_PART <= self.shared.grant() {
+        if self.shrinks_by_much() {
+            Stride::Coarse
+        } else if self.shared.room() * NEARLY_FULL_PART <= self.shared.grant() {
             Stride::Fine
         } else {
             Stride::Wide
