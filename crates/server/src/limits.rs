@@ -16,7 +16,7 @@ pub(crate) const TURN_COMMANDS: usize = 1024;
 /// Connections served in a turn before readiness is polled again.
 pub(crate) const TURN_CONNECTIONS: usize = 64;
 /// Upkeep of shards per turn.
-pub(crate) const KEEPER_SLICE: Duration = Duration::from_micros(20);
+pub(crate) const KEEPER_SLICE: Duration = Duration::from_micros(16);
 
 /// Replies that a connection may have waiting: beyond it nothing more is read from it until they are sent.
 pub(crate) const REPLY_BYTES: usize = 256 << 10;

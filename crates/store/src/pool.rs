@@ -22,6 +22,9 @@ use crate::index::PLACES_MAX;
 
 /// Huge pages kept ready at most: at 0.85 ms for backing one and 2 MiB each, 16 cover a burst of 2 GB/s for 16 ms.
 const READY_MAX: usize = 16;
+/// How long the thread leaves memory that is put back lying after it returned some: waking it costs whoever puts back a
+/// system call, and who shrinks puts back thousands of times a second.
+const DOZE: Duration = Duration::from_millis(5);
 /// Without a demand for huge pages in this time, those kept ready go back to the system.
 const READY_IDLE: Duration = Duration::from_millis(500);
 
@@ -83,6 +86,7 @@ impl Pool {
             wanted: 0,
             last_demand: Instant::now(),
             has_thread: false,
+            is_dozing: false,
             stopping: false,
         };
         let core = PoolCore {
@@ -189,6 +193,8 @@ struct State {
     wanted: usize,
     last_demand: Instant,
     has_thread: bool,
+    /// Whether the thread looks again soon by itself.
+    is_dozing: bool,
     stopping: bool,
 }
 
@@ -303,7 +309,9 @@ impl PoolCore {
         if state.has_thread {
             state.dirty[run.order as usize].push_back(run.start);
             self.resident_free_units.fetch_add(run.units(), Ordering::Relaxed);
-            self.changed.notify_one();
+            if !state.is_dozing {
+                self.changed.notify_one();
+            }
         } else {
             self.release(&mut state, run.start, run.order);
         }
@@ -396,8 +404,10 @@ impl PoolCore {
     /// The pool's thread: returns freed runs, prepares blocks, sleeps when there is nothing to do.
     fn serve(&self) {
         let mut state = self.state.lock();
+        let mut has_returned = false;
         while !state.stopping {
             if let Some((start, order)) = state.next_dirty() {
+                has_returned = true;
                 let run = Run {
                     start,
                     order,
@@ -412,6 +422,10 @@ impl PoolCore {
                 state.buddy.put(start, order);
             } else if state.ready.len() < state.wanted && self.free_units() >= u64::from(BLOCK_UNITS) {
                 self.prepare_ahead(&mut state);
+            } else if std::mem::take(&mut has_returned) {
+                state.is_dozing = true;
+                self.changed.wait_for(&mut state, DOZE);
+                state.is_dozing = false;
             } else if state.ready.is_empty() && state.wanted == 0 {
                 self.changed.wait(&mut state);
             } else {

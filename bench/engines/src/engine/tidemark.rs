@@ -19,7 +19,7 @@ const CLOCK_EVERY: u32 = 64;
 /// A keeper looks after the shard so often: less than a millisecond apart under load.
 const KEEPER_EVERY: u32 = 1024;
 /// What upkeep may take at once, as in the server.
-const KEEPER_SLICE: Duration = Duration::from_micros(20);
+const KEEPER_SLICE: Duration = Duration::from_micros(16);
 /// Memory of a shard where several threads meet, as in the server.
 const SHARD_BYTES: u64 = 64 * MIB;
 /// Address space beside the grant, so that freed runs of one size do not keep others from being found.

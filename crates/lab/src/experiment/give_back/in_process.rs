@@ -13,14 +13,14 @@ use crate::experiment::Cores;
 use crate::load::KeyText;
 
 /// What a worker does between two turns.
-const SLICE: Duration = Duration::from_micros(20);
+const SLICE: Duration = Duration::from_micros(16);
 /// As many as a server with one worker gives a tenant of this size.
 const SHARDS: usize = 4;
 /// Longer than giving any memory back takes, in nanoseconds.
 const LONGEST_NS: u64 = 1_000_000_000;
 
-/// The median, the 99th percentile and the longest of the slices, in microseconds.
-pub(super) fn slices_us(load: Load, held_bytes: u64, cores: Cores) -> Result<[f64; 3], Error> {
+/// Of the slices of upkeep, and of as many in which nothing is done for as long, in microseconds.
+pub(super) fn slices(load: Load, held_bytes: u64, cores: Cores) -> Result<[Slices; 2], Error> {
     // The pool's thread gives the memory to the system on the other core: it would be waited for here.
     let started = cores.on_server_core(|| Pool::start(2 * held_bytes, None));
     let pool = started.flatten().map_err(Error::Memory)?;
@@ -41,20 +41,44 @@ pub(super) fn slices_us(load: Load, held_bytes: u64, cores: Cores) -> Result<[f6
     store.set_grant(KEPT_BYTES, 0);
     let clock = SystemClock;
     let histogram = Histogram::<u64>::new_with_max(LONGEST_NS, 3);
-    let mut histogram = histogram.map_err(|error| Error::Usage(error.to_string()))?;
+    let mut upkeep = histogram.map_err(|error| Error::Usage(error.to_string()))?;
+    let mut nothing = upkeep.clone();
     while store.usage_bytes() > store.grant_bytes() {
         let now = clock.now();
         let began = Instant::now();
         keeper.run(now, SLICE);
-        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(LONGEST_NS);
-        histogram.saturating_record(took);
+        upkeep.saturating_record(nanoseconds(began));
+        // Side by side, so that what the machine does to one it does to the other.
+        let began = Instant::now();
+        while began.elapsed() < SLICE {
+            std::hint::spin_loop();
+        }
+        nothing.saturating_record(nanoseconds(began));
     }
-    let microseconds = |ns: u64| ns as f64 / 1e3;
-    Ok([
-        microseconds(histogram.value_at_quantile(0.5)),
-        microseconds(histogram.value_at_quantile(0.99)),
-        microseconds(histogram.max()),
-    ])
+    Ok([Slices::of(&upkeep), Slices::of(&nothing)])
+}
+
+fn nanoseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(LONGEST_NS)
+}
+
+/// How long slices took, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slices {
+    pub(super) median_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) longest_us: f64,
+}
+
+impl Slices {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let microseconds = |ns: u64| ns as f64 / 1e3;
+        Self {
+            median_us: microseconds(histogram.value_at_quantile(0.5)),
+            p99_us: microseconds(histogram.value_at_quantile(0.99)),
+            longest_us: microseconds(histogram.max()),
+        }
+    }
 }
 
 /// Stores keys until the memory is full.
