@@ -18,7 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "\
 A tenant holds 1 GiB of items of 1 KiB, then of 100 bytes (key and value), and its cap is set to 16 MiB while another tenant
 is asked 50,000 gets a second over 16 connections. Over the wire, with one worker on one core and the load on the other, it
-is measured how long it takes from the operator's command until the tenant holds no more than its cap and until the
+is measured how long it takes from the operator's request until the tenant holds no more than its cap and until the
 process's resident memory has fallen by nine tenths of what was given, and the other tenant's latency in the time that giving
 back may take against that in as long a time just before. In this process, on the same store with nothing else to do, each
 slice of upkeep that a worker would do between two turns is timed, and as long a slice of nothing after each; the worst one in

@@ -1,6 +1,8 @@
 //! A server that is told to take memory from one tenant while it serves another.
 
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use tidemark_types::Size;
@@ -11,7 +13,7 @@ use crate::bench::{self, Options, Workload};
 use crate::client::Protocol;
 use crate::experiment::Context;
 use crate::experiment::info::Info;
-use crate::experiment::server::{Kind, Limits, Server, create_tenant, login, tidemark};
+use crate::experiment::server::{Kind, Limits, Server, create_tenant, data_folder, login, tidemark};
 use crate::load::{Distribution, MAX_VALUE_BYTES};
 
 const HOLDER: &str = "holder";
@@ -22,7 +24,7 @@ const OTHER_RATE: f64 = 50_000.0;
 const OTHER_CONNECTIONS: usize = 16;
 /// How often is looked whether the memory is back: the server says it between two of the other tenant's requests.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The lowest priority that there is: the operator's program shares the load's core, and is not to be what the load waits for.
+/// The lowest priority that there is: the operator shares the load's core, and is not to be what the load waits for.
 const OPERATOR_NICENESS: i32 = 19;
 /// Memory that is not back by then does not come back.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,11 +80,11 @@ impl<'c> Scene<'c> {
         let given_bytes = held_bytes.saturating_sub(KEPT_BYTES);
         let resident_after = resident_before.saturating_sub((given_bytes as f64 * RESIDENT_PART) as u64);
         let give_back = || {
-            // On Linux of this thread alone, and of the programs that it starts (setpriority(2)).
+            // On Linux of this thread alone (setpriority(2)).
             rustix::process::setpriority_process(None, OPERATOR_NICENESS)
                 .map_err(|error| Error::Usage(format!("lowering a thread's priority: {error}")))?;
             let began = Instant::now();
-            self.set_cap(KEPT_BYTES)?;
+            self.lower_cap()?;
             let usage_seconds = self.wait(began, || Ok(info.moment(0.0)?.usage_bytes <= KEPT_BYTES))?;
             let resident_seconds = self.wait(began, || Ok(self.resident_bytes()? <= resident_after))?;
             Ok::<_, Error>((usage_seconds, resident_seconds))
@@ -100,6 +102,36 @@ impl<'c> Scene<'c> {
         let cap = Size(bytes).to_string();
         let set = ["tenant", "set", HOLDER, "--cap", &cap];
         tidemark(&self.context.stage, &self.server, &set).map(drop)
+    }
+
+    /// Asks the admin interface itself: to start a program takes the load's core for longer than the load's slowest one in a
+    /// hundred.
+    fn lower_cap(&self) -> Result<(), Error> {
+        let body = format!(r#"{{"goals":{{"cap_bytes":{KEPT_BYTES}}}}}"#);
+        let request = format!(
+            "PATCH /api/v1/tenants/{HOLDER} HTTP/1.1\r\nHost: tidemark\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let path = data_folder(self.server.process.folder()).join("admin.sock");
+        let ask = || {
+            let mut stream = UnixStream::connect(&path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(request.as_bytes())?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = ask().map_err(|source| Error::File {
+            path: path.clone(),
+            source,
+        })?;
+        let status = answer.lines().next().unwrap_or_default();
+        if status == "HTTP/1.1 200 OK" {
+            Ok(())
+        } else {
+            Err(self.server.process.failure(&format!("lowering a cap: {status}")))
+        }
     }
 
     /// Seconds until something is so.
