@@ -19,8 +19,15 @@ const WINDOW_MAX: Duration = Duration::from_secs(5 * 60);
 /// The first moments at a new size show the move, not the size: what was evicted is missed until the policy has sorted
 /// itself out.
 const AFTER_MOVE: Duration = Duration::from_secs(3);
+/// Near the goal, memory is taken back only after a window of this length: what an eviction costs shows when the keys are
+/// asked for again.
+const WINDOW_SHRINK: Duration = Duration::from_secs(10);
+const SHRINK_NEAR: f64 = 0.05;
 /// A window that gives no reason for a move goes on for this long: the longer it is, the smaller a miss it shows.
 const WINDOW_CALM: Duration = Duration::from_secs(30);
+/// Until something was learnt of the load's policy, for this long: a curve that takes the policy for LRU may see no use for
+/// memory that is needed.
+const WINDOW_CALM_AT_FIRST: Duration = Duration::from_secs(10);
 /// A curve of fewer gets says nothing.
 const FIT_GETS_MIN: u64 = 2_000;
 /// While each key was asked for less often than this on average, keys that seem to be new may just not have been met yet.
@@ -48,7 +55,7 @@ const LEAST_SLOPE_OF_MISSES: f64 = 0.2;
 const FIT_BEYOND: f64 = 0.03;
 /// How much more a policy may need than LRU, or less.
 const EFFICIENCY: (f64, f64) = (0.6, 1.6);
-/// Weight of the last window in it.
+/// Least weight of the last window in it; the first ones of a load weigh as in their mean.
 const EFFICIENCY_WEIGHT: f64 = 0.3;
 /// A size that had to grow soon after it shrank waits so long with the next shrinking, and twice as long the next time.
 const HOLD_MIN: Duration = Duration::from_secs(20);
@@ -125,6 +132,8 @@ pub struct Sizer {
     is_fitting: bool,
     /// Memory of an LRU cache over that of the real policy, for the same hit ratio.
     efficiency: f64,
+    /// Windows that it was learnt from.
+    learnt_windows: u32,
     /// The last window.
     measured: Option<Measured>,
     state: GoalState,
@@ -154,6 +163,7 @@ impl Default for Sizer {
             was_full: false,
             is_fitting: true,
             efficiency: 1.0,
+            learnt_windows: 0,
             measured: None,
             state: GoalState::Converging,
             best: None,
@@ -251,7 +261,12 @@ impl Sizer {
         self.judge(reading, here);
         let sizing = self.size(reading, here, fit, measured);
         let moves = sizing.bytes != reading.grant_bytes;
-        if let Some(measured) = measured.filter(|measured| moves || measured.elapsed >= WINDOW_CALM) {
+        let calm = if self.learnt_windows == 0 {
+            WINDOW_CALM_AT_FIRST
+        } else {
+            WINDOW_CALM
+        };
+        if let Some(measured) = measured.filter(|measured| moves || measured.elapsed >= calm) {
             self.window = Some(count);
             self.learn(reading, here, measured, is_full);
             if !moves {
@@ -268,6 +283,7 @@ impl Sizer {
         self.is_fitting = true;
         self.start_bytes = 0;
         self.efficiency = 1.0;
+        self.learnt_windows = 0;
         self.state = GoalState::Converging;
         self.best = None;
         self.measured = None;
@@ -301,7 +317,8 @@ impl Sizer {
         };
         // Where the curve is flat or few gets were measured, the size that goes with a hit ratio is anybody's guess.
         let uncertainty = 2.0 * measured.standard_error.hypot(here.error) / here.slope;
-        let weight = EFFICIENCY_WEIGHT / (1.0 + uncertainty * 4.0);
+        self.learnt_windows += 1;
+        let weight = EFFICIENCY_WEIGHT.max(1.0 / f64::from(self.learnt_windows)) / (1.0 + uncertainty * 4.0);
         let seen =
             (lru_bytes as f64 * reading.overhead / reading.usage_bytes.max(1) as f64).clamp(EFFICIENCY.0, EFFICIENCY.1);
         self.efficiency += (seen - self.efficiency) * weight;
@@ -423,7 +440,7 @@ impl Sizer {
         } else if missed > 0.0 {
             self.grown(reading, here, fit, missed)
         } else {
-            self.shrunk(reading, here, missed)
+            self.shrunk(reading, here, missed, measured.elapsed)
         };
         // Steps that no segment would notice are not worth a move.
         if bytes.abs_diff(reading.grant_bytes) < UNIT_BYTES.max(reading.grant_bytes / 256) {
@@ -448,8 +465,9 @@ impl Sizer {
     }
 
     /// Fine-Grained Resizing downwards.
-    fn shrunk(&self, reading: &Reading<'_>, here: Here, missed: f64) -> u64 {
-        if reading.now < self.hold_until {
+    fn shrunk(&self, reading: &Reading<'_>, here: Here, missed: f64, window: Duration) -> u64 {
+        let is_early = missed > -SHRINK_NEAR && window < WINDOW_SHRINK;
+        if reading.now < self.hold_until || is_early {
             return reading.grant_bytes;
         }
         let step = (CAUTION * missed / here.slope.max(least_slope(reading.goal)))

@@ -25,7 +25,7 @@ const BATCH_DEAD: usize = 256;
 /// Bytes of a victim that are worth a batch of their own.
 const BATCH_BYTES: u64 = 1024;
 /// A shrink by at most one of so many parts of a shard is slight.
-const SLIGHT_SHRINK_PART: u64 = 8;
+const SLIGHT_SHRINK_PART: u64 = 6;
 /// Mostly dead segments remembered at most; those beyond are found when they reach the head of their queue.
 const MOSTLY_DEAD_MAX: usize = 1024;
 
