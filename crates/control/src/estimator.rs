@@ -57,12 +57,12 @@ impl Limits {
         contest_items: 0,
     };
 
-    /// In so many bytes; `None` if that is too little.
-    pub(crate) fn within(bytes: u64) -> Option<Self> {
+    /// In so many bytes, for a tenant whose policies compete or not; `None` if that is too little.
+    pub(crate) fn within(bytes: u64, compete: bool) -> Option<Self> {
         let bytes = bytes.saturating_sub(FIXED_BYTES);
         let fit = |each: u64| usize::try_from(bytes / each).unwrap_or(KEYS_MAX).min(KEYS_MAX);
         let beside = fit(KEY_BYTES + CONTEST_ITEM_BYTES);
-        let limits = if beside >= CONTEST_KEYS_MIN {
+        let limits = if compete && beside >= CONTEST_KEYS_MIN {
             Self {
                 keys: beside,
                 contest_items: beside,

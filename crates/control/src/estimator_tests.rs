@@ -168,13 +168,14 @@ fn another_load_begins_a_new_curve() {
 
 #[test]
 fn memory_decides_how_many_keys_are_followed() {
-    assert_eq!(Limits::within(LEAST_BYTES - 1), None);
-    assert_eq!(Limits::within(LEAST_BYTES), Some(Limits::LEAST));
-    assert_eq!(Limits::within(u64::MAX), Some(limits(KEYS_MAX)));
+    assert_eq!(Limits::within(LEAST_BYTES - 1, true), None);
+    assert_eq!(Limits::within(LEAST_BYTES, true), Some(Limits::LEAST));
+    assert_eq!(Limits::within(u64::MAX, true), Some(limits(KEYS_MAX)));
     // Policies compete only where that leaves enough keys for a curve.
     let enough = FIXED_BYTES + CONTEST_KEYS_MIN as u64 * (KEY_BYTES + CONTEST_ITEM_BYTES);
-    assert_eq!(Limits::within(enough), Some(limits(CONTEST_KEYS_MIN)));
-    assert_eq!(Limits::within(enough - 1).unwrap().contest_items, 0);
+    assert_eq!(Limits::within(enough, true), Some(limits(CONTEST_KEYS_MIN)));
+    assert_eq!(Limits::within(enough - 1, true).unwrap().contest_items, 0);
+    assert_eq!(Limits::within(enough, false).unwrap().contest_items, 0);
 }
 
 #[test]

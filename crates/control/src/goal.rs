@@ -38,6 +38,6 @@ pub(crate) struct CurveReport {
     pub(crate) points: Vec<(u64, f64)>,
     /// How long ago the last gets of it came.
     pub(crate) age: Duration,
-    /// The largest standard error of its points.
+    /// The standard error of the miss ratio at what is held now.
     pub(crate) standard_error: f64,
 }

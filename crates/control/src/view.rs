@@ -93,7 +93,7 @@ pub struct CurveView {
     /// What decides in it which item goes: LRU, which all policies are measured by.
     pub policy: Option<String>,
     pub age_seconds: Option<f64>,
-    /// The largest of its points.
+    /// Of the miss ratio at what the tenant holds now.
     pub standard_error: Option<f64>,
 }
 

@@ -18,6 +18,8 @@ const COUNTS_MAX: usize = 8;
 const GETS_MIN: u64 = 1000;
 /// A hit ratio this far from the one before is another load; less is what a cache that fills or shrinks does by itself.
 const LEAST_CHANGE: f64 = 0.05;
+/// A hit ratio that ends a while within so much of its mean is steady.
+const STEADY: f64 = LEAST_CHANGE / 4.0;
 /// Standard errors that chance does not reach, once a second for years. Gets of one moment resemble each other, so it is
 /// twice the six of independent ones.
 const ERRORS: f64 = 12.0;
@@ -52,9 +54,14 @@ impl LoadWatch {
         self.counts.back()?.since(*self.counts.front()?)
     }
 
-    /// Takes the hit ratio that goes with the load and the size.
+    /// Takes the hit ratio of a while as what goes with the load and the size, unless it is on its way elsewhere: that of a
+    /// cache that fills rises by itself.
     pub(crate) fn set_expected(&mut self, hit_ratio: f64) {
-        self.expected = Some(hit_ratio);
+        let is_there = |recent: Measured| {
+            let most = STEADY.max(ERRORS / 3.0 * recent.standard_error);
+            (recent.hit_ratio - hit_ratio).abs() <= most
+        };
+        self.expected = self.recent().is_none_or(is_there).then_some(hit_ratio);
     }
 
     /// The size or the load changed: whatever hit ratio comes is no surprise.

@@ -39,7 +39,8 @@ const MET_WITHIN: f64 = 0.01;
 /// A miss of the goal by less is left. A shorter window than this shows more than there is, because gets of one moment
 /// resemble each other, and a size that follows it would swing.
 const DEAD_BAND: f64 = 0.001;
-/// Nor is a smaller part of the misses that the goal allows: of one in a hundred, a thousandth is a third of the memory.
+/// Or by less than this part of the misses that the goal allows, if that is less: where one get in a hundred may miss, a
+/// thousandth can be a third of the memory.
 const DEAD_BAND_OF_MISSES: f64 = 0.03;
 const DEAD_BAND_WINDOW: Duration = Duration::from_secs(20);
 /// The most that a size grows or shrinks by what was measured alone.
@@ -55,8 +56,10 @@ const LEAST_SLOPE_OF_MISSES: f64 = 0.2;
 const FIT_BEYOND: f64 = 0.03;
 /// How much more a policy may need than LRU, or less.
 const EFFICIENCY: (f64, f64) = (0.6, 1.6);
-/// Least weight of the last window in it; the first ones of a load weigh as in their mean.
+/// Least weight of a certain window in it; the first ones of a load weigh as in their mean.
 const EFFICIENCY_WEIGHT: f64 = 0.3;
+/// Half a window that is certain, or several that are less so.
+const LEARNT_SOMETHING: f64 = 0.5;
 /// A size that had to grow soon after it shrank waits so long with the next shrinking, and twice as long the next time.
 const HOLD_MIN: Duration = Duration::from_secs(20);
 const HOLD_MAX: Duration = Duration::from_secs(10 * 60);
@@ -132,8 +135,8 @@ pub struct Sizer {
     is_fitting: bool,
     /// Memory of an LRU cache over that of the real policy, for the same hit ratio.
     efficiency: f64,
-    /// Windows that it was learnt from.
-    learnt_windows: u32,
+    /// What it was learnt from: windows, each as far as it was certain.
+    learnt: f64,
     /// The last window.
     measured: Option<Measured>,
     state: GoalState,
@@ -163,7 +166,7 @@ impl Default for Sizer {
             was_full: false,
             is_fitting: true,
             efficiency: 1.0,
-            learnt_windows: 0,
+            learnt: 0.0,
             measured: None,
             state: GoalState::Converging,
             best: None,
@@ -261,7 +264,7 @@ impl Sizer {
         self.judge(reading, here);
         let sizing = self.size(reading, here, fit, measured);
         let moves = sizing.bytes != reading.grant_bytes;
-        let calm = if self.learnt_windows == 0 {
+        let calm = if is_full && self.learnt < LEARNT_SOMETHING {
             WINDOW_CALM_AT_FIRST
         } else {
             WINDOW_CALM
@@ -283,7 +286,9 @@ impl Sizer {
         self.is_fitting = true;
         self.start_bytes = 0;
         self.efficiency = 1.0;
-        self.learnt_windows = 0;
+        self.learnt = 0.0;
+        // What the load before left behind is still being asked for or missed.
+        self.quiet_until = count.at.plus(AFTER_MOVE);
         self.state = GoalState::Converging;
         self.best = None;
         self.measured = None;
@@ -317,8 +322,9 @@ impl Sizer {
         };
         // Where the curve is flat or few gets were measured, the size that goes with a hit ratio is anybody's guess.
         let uncertainty = 2.0 * measured.standard_error.hypot(here.error) / here.slope;
-        self.learnt_windows += 1;
-        let weight = EFFICIENCY_WEIGHT.max(1.0 / f64::from(self.learnt_windows)) / (1.0 + uncertainty * 4.0);
+        let certainty = 1.0 / (1.0 + uncertainty * 4.0);
+        self.learnt += certainty;
+        let weight = certainty * EFFICIENCY_WEIGHT.max(1.0 / self.learnt);
         let seen =
             (lru_bytes as f64 * reading.overhead / reading.usage_bytes.max(1) as f64).clamp(EFFICIENCY.0, EFFICIENCY.1);
         self.efficiency += (seen - self.efficiency) * weight;

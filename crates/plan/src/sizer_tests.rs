@@ -23,6 +23,8 @@ struct Cache {
     sizer: Sizer,
     grants: Vec<u64>,
     hit_ratios: Vec<f64>,
+    /// How often the sizer took the load for another one.
+    changes: u32,
 }
 
 const OVERHEAD: f64 = 1.1;
@@ -44,6 +46,7 @@ impl Cache {
             sizer: Sizer::default(),
             grants: Vec::new(),
             hit_ratios: Vec::new(),
+            changes: 0,
         }
     }
 
@@ -84,6 +87,7 @@ impl Cache {
                 keys: self.keys,
                 overhead: OVERHEAD,
             });
+            self.changes += u32::from(sizing.load_changed);
             self.grant_bytes = sizing.bytes;
             self.usage_bytes = self.usage_bytes.min(self.grant_bytes as f64);
             self.grants.push(self.grant_bytes);
@@ -149,6 +153,28 @@ fn it_settles_at_the_least_memory_for_the_goal() {
             }
         }
     }
+}
+
+/// Where one get in a hundred may miss, a thousandth of them is a third of the memory.
+#[test]
+fn a_high_goal_is_met_precisely() {
+    fn steep(bytes: f64) -> f64 {
+        1.0 - 0.1 * (bytes / 1e6).max(1.0).powf(-0.4)
+    }
+    let mut cache = Cache::new(steep, 200_000);
+    cache.run(900, 0.99);
+    let usage = cache.usage_bytes / cache.needed(0.99);
+    assert!((usage - 1.0).abs() < 0.15, "{usage}, {}", cache.hit_ratio());
+}
+
+#[test]
+fn a_cache_that_fills_slowly_has_no_other_load() {
+    let mut cache = Cache::new(uniform, 20_000);
+    cache.keys = 10_000;
+    // The first hundred megabytes take longer than any window.
+    cache.run(300, 0.9);
+    assert_eq!(cache.changes, 0);
+    cache.assert_settled(0.9);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! for them are at most [`RECORDS_PER_GET`] of the gets. Tenants that do not fit are not
 //! sampled; those with goals come first. A tenant that holds nothing has no estimator.
 
-use tidemark_types::{SamplingThreshold, TenantId, TenantSnapshot, UnixMs};
+use tidemark_types::{PolicyChoice, SamplingThreshold, TenantId, TenantSnapshot, UnixMs};
 
 use super::{Book, Tenant};
 use crate::elastic::{Elastic, Held, Holding, demand_bytes};
@@ -84,8 +84,9 @@ impl Book {
             }
         }
         self.estimated.insert(id);
-        let limits = self.limits_each();
+        let bytes = self.bytes_each();
         if let Some(tenant) = self.tenants.get_mut(&id) {
+            let limits = tenant.limits(bytes);
             tenant.needs = Needs {
                 elastic: Some(Box::new(Elastic::new(limits, now, gets_before))),
                 is_left_out: false,
@@ -117,10 +118,9 @@ impl Book {
         usize::try_from(self.pool_bytes / POOL_SHARE / estimator::LEAST_BYTES).unwrap_or(usize::MAX)
     }
 
-    /// What each estimator may hold.
-    fn limits_each(&self) -> Limits {
-        let each = self.pool_bytes / POOL_SHARE / (self.estimated.len() as u64).max(1);
-        Limits::within(each).unwrap_or(Limits::LEAST)
+    /// Memory for each estimator.
+    fn bytes_each(&self) -> u64 {
+        self.pool_bytes / POOL_SHARE / (self.estimated.len() as u64).max(1)
     }
 
     fn elastic(&mut self, id: TenantId) -> Option<&mut Elastic> {
@@ -131,7 +131,7 @@ impl Book {
     pub(super) fn govern_sampling(&mut self, now: UnixMs) {
         self.make_fit();
         self.readmit();
-        let limits = self.limits_each();
+        let bytes = self.bytes_each();
         let (mut rates, mut gets_per_second) = (Vec::with_capacity(self.estimated.len()), 0.0);
         for id in &self.estimated {
             let elastic = self.tenants.get(id).and_then(|tenant| tenant.needs.elastic.as_deref());
@@ -148,6 +148,7 @@ impl Book {
                 continue;
             };
             let most_bytes = tenant.record.settings.cap_bytes.unwrap_or(u64::MAX).min(pool_bytes);
+            let limits = tenant.limits(bytes);
             let Some(elastic) = tenant.needs.elastic.as_deref_mut() else {
                 continue;
             };
@@ -201,6 +202,12 @@ impl Book {
 }
 
 impl Tenant {
+    /// What its estimator may hold in so many bytes.
+    fn limits(&self, bytes: u64) -> Limits {
+        let choice = self.record.settings.policy.unwrap_or_default();
+        Limits::within(bytes, choice == PolicyChoice::Adaptive).unwrap_or(Limits::LEAST)
+    }
+
     /// Whether another policy is in force from now on.
     fn follow_policy(&mut self, now: UnixMs) -> bool {
         let choice = self.record.settings.policy.unwrap_or_default();
@@ -283,6 +290,7 @@ impl Tenant {
         if points.len() < 2 {
             return None;
         }
+        let held_bytes = self.seen.as_deref().map_or(0, |seen| seen.usage_bytes);
         let every = points.len().div_ceil(POINTS_SHOWN);
         let shown = points.iter().rev().step_by(every).rev();
         Some(CurveReport {
@@ -291,7 +299,7 @@ impl Tenant {
                 .map(|point| ((point.bytes as f64 * overhead) as u64, point.miss_ratio))
                 .collect(),
             age: now.since(estimator.reported_at()),
-            standard_error: points.iter().map(|point| point.standard_error).fold(0.0, f64::max),
+            standard_error: curve.at((held_bytes as f64 / overhead) as u64).standard_error,
         })
     }
 }

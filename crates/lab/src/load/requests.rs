@@ -93,13 +93,18 @@ impl Lifetimes {
         }
     }
 
-    /// What is left of them at a moment long after the first set: any part of a lifetime, as likely as any other.
+    /// What is left of them at a moment long after the first set. Long ones are met more often by their length, and of each
+    /// any part is left, as likely as any other.
     #[must_use]
     pub fn remaining(&self) -> Self {
         /// As many different ones of each.
         const PARTS: u32 = 32;
-        let parts = |&(share, lifetime): &(f64, Duration)| {
-            (1..=PARTS).map(move |part| (share / f64::from(PARTS), lifetime * part / PARTS))
+        let length = |(share, lifetime): &(f64, Duration)| share * lifetime.as_secs_f64();
+        let total: f64 = self.0.iter().map(|(share, _)| share).sum();
+        let mean = self.0.iter().map(length).sum::<f64>() / total;
+        let parts = |each: &(f64, Duration)| {
+            let (share, lifetime) = (length(each) / mean / f64::from(PARTS), each.1);
+            (1..=PARTS).map(move |part| (share, lifetime * part / PARTS))
         };
         Self(self.0.iter().flat_map(parts).collect())
     }
@@ -194,7 +199,8 @@ mod tests {
 
     #[test]
     fn what_is_left_of_lifetimes_is_evenly_spread() {
-        let lifetimes = Lifetimes::new([(0.5, Duration::from_secs(64))]).unwrap();
+        // The short one is hardly ever met.
+        let lifetimes = Lifetimes::new([(0.25, Duration::from_secs(64)), (0.25, Duration::from_millis(1))]).unwrap();
         let (mut rng, left) = (Rng::new(1), lifetimes.remaining());
         let drawn: Vec<Option<Duration>> = (0..10_000).map(|_| left.draw(&mut rng)).collect();
         let shorter = |seconds| drawn.iter().flatten().filter(|left| left.as_secs() <= seconds).count();

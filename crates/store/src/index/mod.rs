@@ -56,7 +56,7 @@ pub(crate) enum Stride {
     Wide,
     /// What buckets take, items lose.
     Fine,
-    /// Most items are about to go.
+    /// Most items are about to go: it shrinks by as much as possible at a time. It grows as where memory is short.
     Coarse,
 }
 

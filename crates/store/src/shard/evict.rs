@@ -24,8 +24,6 @@ const BATCH_ITEMS: usize = 16;
 const BATCH_DEAD: usize = 256;
 /// Bytes of a victim that are worth a batch of their own.
 const BATCH_BYTES: u64 = 1024;
-/// A shrink by at most one of so many parts of a shard is slight.
-const SLIGHT_SHRINK_PART: u64 = 6;
 /// Mostly dead segments remembered at most; those beyond are found when they reach the head of their queue.
 const MOSTLY_DEAD_MAX: usize = 1024;
 
@@ -43,8 +41,8 @@ pub(super) struct Evictions {
     freed_units: u64,
     /// Live bytes met in main segments lately, by uses: says which of the used items can survive.
     met_bytes: [u64; USES_MAX as usize + 1],
-    /// Whether the policy has judged anything since the shard was empty.
-    has_judged: bool,
+    /// Whether anything was evicted since the shard was empty.
+    has_evicted: bool,
 }
 
 impl Evictions {
@@ -55,8 +53,8 @@ impl Evictions {
         }
     }
 
-    pub(super) fn has_judged(&self) -> bool {
-        self.has_judged
+    pub(super) fn has_evicted(&self) -> bool {
+        self.has_evicted
     }
 
     pub(super) fn freed_units(&self) -> u64 {
@@ -231,12 +229,6 @@ impl Shard {
         }
     }
 
-    /// Whether the shard holds much more than its share of a grant that was lowered.
-    pub(super) fn shrinks_by_much(&self) -> bool {
-        let excess = self.units.saturating_sub(self.shared.share());
-        excess * SLIGHT_SHRINK_PART > self.units && self.shared.excess() > 0
-    }
-
     /// Walks a batch of a mostly dead segment, or begins with one. `false` if there is none.
     pub(super) fn clean_step(&mut self, now: UnixMs) -> bool {
         if self.evictions.victim.is_none() {
@@ -281,7 +273,7 @@ impl Shard {
             Need::Shrink => self.oldest_of_all(),
         };
         if let Some(id) = id {
-            self.evictions.has_judged = true;
+            self.evictions.has_evicted = true;
             let quarters = need.surviving_quarters();
             self.begin_victim(id, Purpose::Evict { quarters });
         }

@@ -14,6 +14,8 @@ use crate::segment::{Segment, SegmentId, Segments, State};
 /// A shard without items gives its memory back after this time: one whose last item is deleted is often written to again
 /// at once.
 const EMPTY_LINGERS: Duration = Duration::from_secs(1);
+/// A shrink by at most one of so many parts of a shard is slight.
+const SLIGHT_SHRINK_PART: u64 = 6;
 /// Index buckets moved per piece of upkeep.
 const INDEX_PIECE: u32 = 32;
 /// Times of expiry remembered beyond two for each segment, so that a small shard does not make its list again and again.
@@ -95,16 +97,25 @@ impl Shard {
             return self.units < before;
         }
         self.release_spare();
-        if self.shrink_step(now) {
+        // What the index has too much goes before items do: only a resize's end gives memory back, and where it waited for
+        // evictions, there would be no items left by then.
+        if self.resize_index() || self.shrink_step(now) {
             return true;
         }
-        // No sealed segment is left: the open ones and the ghosts must go too, then what the index has too much.
+        // No sealed segment is left: the open ones and the ghosts must go too.
         let had_open = self.open.iter().any(Option::is_some);
         self.seal(Queue::Small);
         self.seal(Queue::Main);
         let had_ghosts = self.ghosts.is_some();
         self.drop_ghosts();
-        had_open || had_ghosts || self.resize_index()
+        had_open || had_ghosts
+    }
+
+    /// Whether the shard holds much more than its share of a grant that was lowered.
+    pub(super) fn shrinks_by_much(&self) -> bool {
+        let own = self.units.saturating_sub(self.shared.share());
+        // Of a tenant's shards some are always above their share.
+        own.min(self.shared.excess()) * SLIGHT_SHRINK_PART > self.units
     }
 
     /// Takes the next segment of which half has expired.
@@ -257,12 +268,12 @@ mod tests {
     const NOW: UnixMs = UnixMs(1_000_000_000_000);
     const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
 
-    #[test]
-    fn segments_that_were_evicted_leave_no_entries_behind() {
-        let pool = Pool::without_thread(16 * MIB, Some(16 * MIB)).unwrap();
+    /// A tenant of one shard with a grant of its own.
+    fn tenant(policy: Policy, grant_bytes: u64) -> (Arc<TenantStore>, Pool) {
+        let pool = Pool::without_thread(2 * grant_bytes, Some(4 * grant_bytes)).unwrap();
         let config = TenantConfig {
             shards: 1,
-            policy: Policy::Fifo,
+            policy,
             hasher: Hasher::with_seed(1),
             keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
             first_keeper: 0,
@@ -270,7 +281,72 @@ mod tests {
             usage_changed: Arc::new(|| {}),
         };
         let store = TenantStore::new(&pool, config);
+        store.set_grant(grant_bytes, 0);
+        (store, pool)
+    }
+
+    fn put(store: &Arc<TenantStore>, number: u32, value: &[u8]) {
+        let name = format!("{number:08}");
+        let key = store.key(0, name.as_bytes());
+        store.put(&key, value, Attributes::default(), NOW).unwrap();
+    }
+
+    fn get(store: &Arc<TenantStore>, number: u32) -> bool {
+        let name = format!("{number:08}");
+        let key = store.key(0, name.as_bytes());
+        store.lock(0).get(&key, NOW).is_some()
+    }
+
+    fn drain(store: &Arc<TenantStore>) {
+        while store.upkeep(0, NOW) == Upkeep::More {}
+        assert!(store.usage_bytes() <= store.grant_bytes());
+    }
+
+    /// The index is nearly as large as the items are, and goes with them.
+    #[test]
+    fn a_deep_shrink_keeps_as_many_items_as_fit() {
+        const ITEM_BYTES: u64 = 23;
+        for part in [2, 4, 16] {
+            let (store, _pool) = tenant(Policy::S3Fifo, 32 * MIB);
+            for number in 0..1_000_000 {
+                put(&store, number, &[7; 8]);
+            }
+            store.set_grant(32 * MIB / part, 0);
+            drain(&store);
+            let kept_bytes = store.lock(0).items() * ITEM_BYTES;
+            // An item's entry takes 8 to 13 bytes more, and open segments are not full.
+            assert!(
+                3 * kept_bytes >= 32 * MIB / part,
+                "{kept_bytes} of a grant of 32 MiB / {part}"
+            );
+        }
+    }
+
+    /// What is used lies in the oldest segments, and what came once in the newest.
+    #[test]
+    fn what_a_full_shard_gets_more_of_holds_newcomers_on_probation_which_go_first() {
+        const USED: u32 = 12_000;
+        let (store, _pool) = tenant(Policy::S3Fifo, 8 * MIB);
         store.set_grant(4 * MIB, 0);
+        (0..USED).for_each(|number| put(&store, number, &[7; 200]));
+        let used = || (0..USED).filter(|&number| get(&store, number)).count();
+        let small = || store.lock(0).queue_bytes().small;
+        assert_eq!(used(), USED as usize);
+        (100_000..110_000).for_each(|number| put(&store, number, &[7; 200]));
+        assert!(store.lock(0).counters().evicted > 0);
+        let (used_before, small_before) = (used(), small());
+        store.set_grant(8 * MIB, 0);
+        (200_000..212_000).for_each(|number| put(&store, number, &[7; 200]));
+        // 12,000 items of 215 bytes.
+        assert!(small() >= small_before + 2 * MIB, "{small_before} {}", small());
+        store.set_grant(6 * MIB, 0);
+        drain(&store);
+        assert_eq!(used(), used_before, "of {USED}");
+    }
+
+    #[test]
+    fn segments_that_were_evicted_leave_no_entries_behind() {
+        let (store, _pool) = tenant(Policy::Fifo, 4 * MIB);
         let attributes = Attributes {
             expiry: Some(NOW.plus(MONTH)),
             ..Attributes::default()

@@ -399,7 +399,7 @@ impl Shard {
         } else if is_unfilled {
             self.note_unfilled(id);
         }
-        if queue == Queue::Small && self.rules().has_ghosts() && !self.evictions.has_judged() && !self.is_tight() {
+        if queue == Queue::Small && self.rules().has_ghosts() && !self.evictions.has_evicted() && !self.is_tight() {
             self.promote_segments();
         }
         self.forget_old_expiries();
@@ -496,7 +496,13 @@ impl Shard {
     /// Begins to grow the index, evicting for its memory if it must.
     fn grow_index(&mut self, now: UnixMs) -> bool {
         self.evictions.forget_freed();
-        let stride = self.index_stride();
+        // A wide stride that used up what is free would be taken back at once.
+        let wide_units = self.index.units() / 4;
+        let stride = if self.shared.room() < 2 * (wide_units << self.shared.shard_bits) {
+            Stride::Fine
+        } else {
+            self.index_stride()
+        };
         loop {
             let missing = self.index.chunks_to_grow(stride);
             if missing == 0 {

@@ -103,19 +103,23 @@ impl Findings {
             Reach::With(oracle) => {
                 let distance = (own.end_usage_bytes / oracle.bytes as f64 - 1.0).abs();
                 target("distance of the memory from the oracle's", distance, DISTANCE_MAX);
-                // Memory that is not needed is given back once the new load's keys are known, not before.
-                if own.first_grant_bytes < oracle.bytes {
-                    target(
-                        "seconds from the change of load to the first grant",
-                        own.first_grant_seconds.unwrap_or(f64::NAN),
-                        FIRST_GRANT_MAX,
-                    );
-                }
             }
             Reach::Never { .. } => {
                 let is_said = found.states[0] == "infeasible";
                 target("not said to be infeasible", f64::from(u8::from(!is_said)), 0.0);
             }
+        }
+        // Memory that is not needed is given back once the new load's keys are known, not before.
+        let needs_more = match found.reach {
+            Reach::With(oracle) => (own.first_grant_bytes as f64) < oracle.bytes as f64 * (1.0 - DISTANCE_MAX),
+            Reach::Never { .. } => true,
+        };
+        if needs_more {
+            target(
+                "seconds from the change of load to the first grant",
+                own.first_grant_seconds.unwrap_or(f64::NAN),
+                FIRST_GRANT_MAX,
+            );
         }
         target("memory for the goal over that of `genie`", ratio, of_genie);
         self.ratios.push(ratio);
@@ -289,9 +293,9 @@ mod tests {
             (with(100), "met", 5, 0),
             (with(90), "met", 5, 1),
             // More than it might hold at first: it is judged how soon it got more.
-            (with(105), "met", 6, 0),
-            (never, "infeasible", 5, 0),
-            (never, "met", 5, 1),
+            (with(109), "met", 6, 1),
+            (never, "infeasible", 6, 0),
+            (never, "met", 6, 1),
         ] {
             let (found, courses) = found(reach, [state, "met"]);
             let mut findings = Findings::default();
