@@ -131,7 +131,7 @@ impl Course {
             dip_ratio: self.dip_ratio(times, goal),
             end_hit_ratio: self.hit_ratio(end, to).unwrap_or(f64::NAN),
             end_usage_bytes: self.mean_usage_bytes(end, to),
-            first_grant_bytes: self.at(from).map_or(0, |moment| moment.grant_bytes),
+            first_grant_bytes: self.first_grant_bytes(from),
             first_grant_seconds: self.first_grant_seconds(from, to),
         }
     }
@@ -157,8 +157,14 @@ impl Course {
         deepest
     }
 
+    /// The grant at a time, or at the first moment there is.
+    fn first_grant_bytes(&self, from: f64) -> u64 {
+        let moment = self.at(from).or(self.moments.first());
+        moment.map_or(0, |moment| moment.grant_bytes)
+    }
+
     fn first_grant_seconds(&self, from: f64, to: f64) -> Option<f64> {
-        let before = self.at(from)?.grant_bytes;
+        let before = self.first_grant_bytes(from);
         let moved = |moment: &&Moment| moment.grant_bytes != before;
         let first = self.between(from, to).iter().find(moved)?;
         Some(first.seconds - from)
@@ -247,6 +253,11 @@ mod tests {
         );
         assert_eq!(judgement.first_grant_seconds, Some(4.0));
         assert_eq!(judgement.first_grant_bytes, 4 * MIB);
+        // A course that begins a moment after the load says what it saw first.
+        let later = Course {
+            moments: course.moments[61..].into(),
+        };
+        assert_eq!(later.judge(times, 0.9).first_grant_seconds, Some(4.0));
         assert_eq!(judgement.dip_ratio, 0.0, "nothing shrank");
     }
 
