@@ -14,7 +14,7 @@ use in_process::Slices;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "give-back",
     title: "A gibibyte given back: how fast, and what others feel",
-    minutes: 4,
+    minutes: 8,
     about: "\
 A tenant holds 1 GiB of items of 1 KiB, then of 100 bytes (key and value), and its cap is set to 16 MiB while another tenant
 is asked 50,000 gets a second over 16 connections. Over the wire, with one worker on one core and the load on the other, it

@@ -5,15 +5,13 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use tidemark_types::Size;
-
 use super::{KEPT_BYTES, Load};
 use crate::Error;
 use crate::bench::{self, Options, Workload};
 use crate::client::Protocol;
 use crate::experiment::Context;
 use crate::experiment::info::Info;
-use crate::experiment::server::{Kind, Limits, Server, create_tenant, data_folder, login, tidemark};
+use crate::experiment::server::{Kind, Limits, Server, create_tenant, data_folder, login};
 use crate::load::{Distribution, MAX_VALUE_BYTES};
 
 const HOLDER: &str = "holder";
@@ -32,16 +30,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const RESIDENT_PART: f64 = 0.9;
 
 /// A server with both tenants.
-pub(super) struct Scene<'c> {
-    context: &'c Context,
+pub(super) struct Scene {
     server: Server,
     load: Load,
     held_bytes: u64,
     secrets: [String; 2],
 }
 
-impl<'c> Scene<'c> {
-    pub(super) fn start(context: &'c Context, load: Load, held_bytes: u64) -> Result<Self, Error> {
+impl Scene {
+    pub(super) fn start(context: &Context, load: Load, held_bytes: u64) -> Result<Self, Error> {
         let limits = Limits {
             memory_bytes: 2 * held_bytes,
             value_bytes: MAX_VALUE_BYTES,
@@ -50,7 +47,6 @@ impl<'c> Scene<'c> {
         let create = |name: &str| create_tenant(&context.stage, &server, name, &[]);
         let secrets = [create(HOLDER)?, create(OTHER)?];
         Ok(Self {
-            context,
             server,
             load,
             held_bytes,
@@ -84,7 +80,7 @@ impl<'c> Scene<'c> {
             rustix::process::setpriority_process(None, OPERATOR_NICENESS)
                 .map_err(|error| Error::Usage(format!("lowering a thread's priority: {error}")))?;
             let began = Instant::now();
-            self.lower_cap()?;
+            self.set_cap(KEPT_BYTES)?;
             let usage_seconds = self.wait(began, || Ok(info.moment(0.0)?.usage_bytes <= KEPT_BYTES))?;
             let resident_seconds = self.wait(began, || Ok(self.resident_bytes()? <= resident_after))?;
             Ok::<_, Error>((usage_seconds, resident_seconds))
@@ -98,16 +94,10 @@ impl<'c> Scene<'c> {
         })
     }
 
-    fn set_cap(&self, bytes: u64) -> Result<(), Error> {
-        let cap = Size(bytes).to_string();
-        let set = ["tenant", "set", HOLDER, "--cap", &cap];
-        tidemark(&self.context.stage, &self.server, &set).map(drop)
-    }
-
     /// Asks the admin interface itself: to start a program takes the load's core for longer than the load's slowest one in a
     /// hundred.
-    fn lower_cap(&self) -> Result<(), Error> {
-        let body = format!(r#"{{"goals":{{"cap_bytes":{KEPT_BYTES}}}}}"#);
+    fn set_cap(&self, bytes: u64) -> Result<(), Error> {
+        let body = format!(r#"{{"goals":{{"cap_bytes":{bytes}}}}}"#);
         let request = format!(
             "PATCH /api/v1/tenants/{HOLDER} HTTP/1.1\r\nHost: tidemark\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -130,7 +120,7 @@ impl<'c> Scene<'c> {
         if status == "HTTP/1.1 200 OK" {
             Ok(())
         } else {
-            Err(self.server.process.failure(&format!("lowering a cap: {status}")))
+            Err(self.server.process.failure(&format!("setting a cap: {status}")))
         }
     }
 
