@@ -12,7 +12,7 @@ use tidemark_curve::sim::{Capacity, Eviction, Simulator};
 use tidemark_types::{Policy, PolicyChoice, UNIT_BYTES};
 
 use crate::Error;
-use crate::load::{Distribution, Operation, Requests, Rng, Workload};
+use crate::load::{Distribution, Lifetimes, Operation, Requests, Rng, Workload};
 use crate::node::{Load, Node};
 
 /// The gets whose hits count: the last ones of so many parts.
@@ -30,7 +30,8 @@ const MAX_STEPS: usize = 24;
 pub struct Question {
     /// The load.
     pub load: Load,
-    /// Whether every key was stored once before, as in a cache that has been in use for long; else it begins empty.
+    /// Whether every key was stored once before, as in a cache that has been in use for long, so that some expire at once;
+    /// else it begins empty.
     pub is_warm: bool,
     /// How the cache evicts.
     pub policy: Policy,
@@ -120,8 +121,9 @@ impl Question {
         let mut requests = Requests::new(workload, (0, 1))?;
         let mut cache = Aging::new(self, bytes);
         if self.is_warm {
+            let remaining = workload.lifetimes.remaining();
             for key in 0..workload.keys {
-                cache.request(key, false, 0.0);
+                cache.store_before(key, &remaining);
             }
         }
         let counted_from = self.requests - self.requests / COUNTED_PART;
@@ -219,11 +221,23 @@ impl<'q> Aging<'q> {
         }
         let hit = self.cache.request(key | u64::from(age.0) << GENERATION_SHIFT, bytes);
         if !(hit && is_get) {
-            let lifetime = self.workload.lifetimes.draw(&mut self.rng);
-            age.1 = lifetime.map_or(f64::INFINITY, |lifetime| seconds + lifetime.as_secs_f64());
+            age.1 = seconds + seconds_of(self.workload.lifetimes.draw(&mut self.rng));
         }
         hit
     }
+
+    /// Stores a key before the first moment, when it has been in use for long.
+    fn store_before(&mut self, key: u64, remaining: &Lifetimes) {
+        self.cache.request(key, self.workload.payload_bytes(key));
+        if let Some(age) = usize::try_from(key).ok().and_then(|key| self.ages.get_mut(key)) {
+            age.1 = seconds_of(remaining.draw(&mut self.rng));
+        }
+    }
+}
+
+/// `None` is for good.
+fn seconds_of(lifetime: Option<Duration>) -> f64 {
+    lifetime.map_or(f64::INFINITY, |lifetime| lifetime.as_secs_f64())
 }
 
 /// Keys have lower numbers than this power of two.
@@ -287,7 +301,6 @@ const MIN_PROBE_BYTES: u64 = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Lifetimes;
 
     fn question(distribution: Distribution) -> Question {
         Question {
@@ -365,6 +378,16 @@ mod tests {
             .hit_ratio(question.everything_bytes() * room_for_what_expired)
             .unwrap();
         assert!((ratio - 2.0 / 3.0).abs() < 0.01, "{ratio}");
+    }
+
+    #[test]
+    fn what_was_stored_before_expires_evenly() {
+        let mut question = question(Distribution::Uniform);
+        question.load.workload.lifetimes = Lifetimes::new([(1.0, Duration::from_secs(20))]).unwrap();
+        (question.is_warm, question.requests) = (true, 9000);
+        // With whole lifetimes none would expire in nine seconds. In the seventh, a third of what expired was asked for again.
+        let ratio = question.hit_ratio(question.everything_bytes()).unwrap();
+        assert!((0.72..0.82).contains(&ratio), "{ratio}");
     }
 
     #[test]
