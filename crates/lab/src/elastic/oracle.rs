@@ -30,9 +30,8 @@ const MAX_STEPS: usize = 24;
 pub struct Question {
     /// The load.
     pub load: Load,
-    /// Whether every key was stored once before, as in a cache that has been in use for long, so that some expire at once;
-    /// else it begins empty.
-    pub is_warm: bool,
+    /// How long what is there at the beginning lasts, every key stored once; `None` begins empty.
+    pub stored_before: Option<Lifetimes>,
     /// How the cache evicts.
     pub policy: Policy,
     /// What an item takes beside its key and its value.
@@ -120,10 +119,9 @@ impl Question {
         let workload = &self.load.workload;
         let mut requests = Requests::new(workload, (0, 1))?;
         let mut cache = Aging::new(self, bytes);
-        if self.is_warm {
-            let remaining = workload.lifetimes.remaining();
+        if let Some(lifetimes) = &self.stored_before {
             for key in 0..workload.keys {
-                cache.store_before(key, &remaining);
+                cache.store_before(key, lifetimes);
             }
         }
         let counted_from = self.requests - self.requests / COUNTED_PART;
@@ -226,11 +224,11 @@ impl<'q> Aging<'q> {
         hit
     }
 
-    /// Stores a key before the first moment, when it has been in use for long.
-    fn store_before(&mut self, key: u64, remaining: &Lifetimes) {
+    /// Stores a key just before the first request.
+    fn store_before(&mut self, key: u64, lifetimes: &Lifetimes) {
         self.cache.request(key, self.workload.payload_bytes(key));
         if let Some(age) = usize::try_from(key).ok().and_then(|key| self.ages.get_mut(key)) {
-            age.1 = seconds_of(remaining.draw(&mut self.rng));
+            age.1 = seconds_of(lifetimes.draw(&mut self.rng));
         }
     }
 }
@@ -308,7 +306,7 @@ mod tests {
                 workload: Workload::gets(10_000, distribution, 16, 64),
                 rate: 1000.0,
             },
-            is_warm: false,
+            stored_before: None,
             policy: Policy::S3Fifo,
             overhead_bytes: 20,
             requests: 200_000,
@@ -355,9 +353,10 @@ mod tests {
 
     #[test]
     fn a_warm_cache_has_no_first_misses() {
-        for (is_warm, most) in [(true, 1.0), (false, 0.95)] {
+        for (stored_before, most) in [(Some(Lifetimes::default()), 1.0), (None, 0.95)] {
+            let is_warm = stored_before.is_some();
             let question = Question {
-                is_warm,
+                stored_before,
                 requests: 30_000,
                 ..question(Distribution::Uniform)
             };
@@ -383,8 +382,9 @@ mod tests {
     #[test]
     fn what_was_stored_before_expires_evenly() {
         let mut question = question(Distribution::Uniform);
-        question.load.workload.lifetimes = Lifetimes::new([(1.0, Duration::from_secs(20))]).unwrap();
-        (question.is_warm, question.requests) = (true, 9000);
+        let lifetimes = Lifetimes::new([(1.0, Duration::from_secs(20))]).unwrap();
+        (question.stored_before, question.requests) = (Some(lifetimes.remaining()), 9000);
+        question.load.workload.lifetimes = lifetimes;
         // With whole lifetimes none would expire in nine seconds. In the seventh, a third of what expired was asked for again.
         let ratio = question.hit_ratio(question.everything_bytes()).unwrap();
         assert!((0.72..0.82).contains(&ratio), "{ratio}");

@@ -70,7 +70,7 @@ fn check((number, bounds): (u32, Bounds), load: &Load, course: &Course, view: &T
     let policy: Policy = view.policy_in_force.parse().unwrap();
     let question = Question {
         load: load.clone(),
-        is_warm: false,
+        stored_before: None,
         policy,
         overhead_bytes: overhead_bytes(standing, load),
         requests: 10 * load.workload.keys,
@@ -123,7 +123,7 @@ fn keys_that_come_once_do_not_fill_what_a_growing_tenant_gets() {
     let course = watch(&mut node, "shop", 5 * MINUTE);
     let (view, standing) = (node.view("shop").unwrap(), node.standing("shop").unwrap());
     let question = Question {
-        is_warm: false,
+        stored_before: None,
         policy: view.policy_in_force.parse().unwrap(),
         overhead_bytes: overhead_bytes(&standing, &load),
         requests: 2_000_000,

@@ -16,7 +16,7 @@ use crate::elastic::Course;
 use crate::experiment::Context;
 use crate::experiment::info::Info;
 use crate::experiment::server::{Kind, Limits, Server, create_tenant, login, tidemark, tidemark_json};
-use crate::load::{MAX_VALUE_BYTES, Workload};
+use crate::load::{Lifetimes, MAX_VALUE_BYTES, Workload};
 
 /// The tenants, with what they are created with beside the goal.
 pub(super) const TENANTS: [(&str, &[&str]); 2] = [("own", &[]), ("genie", &["--policy", "genie"])];
@@ -141,8 +141,8 @@ impl<'c> Scene<'c> {
 
     fn stage(&self, demand: &Demand, (gets_per_second, seconds): (f64, f64), began: Instant) -> Result<Stage, Error> {
         let options = self.options(demand, gets_per_second, seconds)?;
-        if demand.is_warm {
-            self.store_all(demand, &options)?;
+        if let Some(lifetimes) = &demand.stored_before {
+            self.store_all(demand, lifetimes, &options)?;
         }
         // What a tenant does about its goal is an answer to the load, too.
         let from = began.elapsed().as_secs_f64();
@@ -165,7 +165,7 @@ impl<'c> Scene<'c> {
     }
 
     /// Stores every key of both tenants, while they have no goal: what is free is theirs.
-    fn store_all(&self, demand: &Demand, options: &Options) -> Result<(), Error> {
+    fn store_all(&self, demand: &Demand, lifetimes: &Lifetimes, options: &Options) -> Result<(), Error> {
         self.context.tell(&format!("{}: storing every key", demand.name));
         for (name, _) in TENANTS {
             let set = ["tenant", "set", name, "--hit-ratio", "none"];
@@ -177,8 +177,7 @@ impl<'c> Scene<'c> {
             burst: 1,
             seconds: STORED_SECONDS,
             workload: Workload {
-                // Else all would expire together.
-                lifetimes: demand.workload.lifetimes.remaining(),
+                lifetimes: lifetimes.clone(),
                 ..demand.workload.clone()
             },
             ..options.clone()

@@ -26,16 +26,17 @@ default policy, the other `genie`, the paper's rule. The first three loads follo
 on two million items of 16+64 bytes (key+value), uniform on the same, uniform on four million items of 8+8 bytes; the goal is
 90 %. The other two are drawn after Twitter's clusters 24 (goal 99 %) and 48 (goal 70 %), independent Zipf over one million
 keys with the exponent, the sizes, the operation mix, the compulsory share (gets for keys that are never asked for again) and
-the lifetimes of Twitter's statistics of March 2020, a lifetime drawn for each set and divided by 1,000; every key is stored
-once before, as after days of such a load, by tenants without a goal, which then get theirs.
+the lifetimes of Twitter's statistics of March 2020, a lifetime drawn for each set and divided by 1,000. Every key is stored
+once before, by tenants without a goal, which then get theirs: with the load's own lifetimes for cluster 24 (three in four
+outlast the run), and for cluster 48, of which all would expire at one moment, with what is left of a lifetime at any moment.
 
 The oracle is the least memory in which a simulation of `s3fifo`, item by item, gives the goal over the last third of as many
 requests; an item takes its key, its value and what the store adds to them, measured on the store itself. An item that has
 expired keeps its place in the simulation until it is evicted. A load may settle for T: the time in which twice the keys'
 number of gets arrive, the time to fill the oracle's memory at the oracle's miss ratio, and a minute. From then on every
 window of ten seconds should be within a point of the goal. A dip is what the hit ratio falls below the goal within thirty
-seconds after the grant became smaller. The first grant counts where the load needs more than the tenant may hold. Memory is what the tenant holds at the end, the mean of a minute, index included.
-The server has one worker on one core; the load has the other core.",
+seconds after the grant became smaller. The first grant counts where the load needs more than the tenant may hold. Memory is what the tenant
+holds at the end, the mean of a minute, index included. The server has one worker on one core; the load has the other core.",
     run,
 };
 
@@ -104,7 +105,7 @@ fn prepare(context: &Context, demand: Demand, scale: Scale, gets_per_second: f64
     let requests = in_time.min(BALANCED_REQUESTS_PER_KEY * load.workload.keys);
     let mut question = Question {
         load,
-        is_warm: demand.is_warm,
+        stored_before: demand.stored_before.clone(),
         policy: POLICY,
         overhead_bytes: 0,
         requests,
