@@ -17,7 +17,7 @@ use crate::settings::{
     Change, DEFAULT_ROUND_PERIOD, Idling, MAX_TENANTS, ServerPatch, SettingsPatch, TenantSettings, check_floors,
     check_idling, check_name, check_pool, check_round_period, check_tenant,
 };
-use crate::state::{MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord};
+use crate::state::{MAX_SECRETS, PoolSetting, ServerSettings, State, StoredSecret, TenantRecord};
 use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
 use crate::utc::{rfc3339, rfc3339_ms};
@@ -29,7 +29,7 @@ const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// The control plane without its thread.
 pub(crate) struct Controller {
-    state: StateFile,
+    state: Box<dyn State>,
     server: ServerSettings,
     book: Book,
     data_plane: Arc<dyn DataPlane>,
@@ -54,7 +54,7 @@ struct Removal {
 impl Controller {
     /// Reads the state file and publishes the first plan.
     pub(crate) fn new(
-        state: StateFile,
+        state: Box<dyn State>,
         data_plane: Arc<dyn DataPlane>,
         clock: Arc<SteadyClock>,
         config: ControlConfig,

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::fake::FakeDataPlane;
 use crate::grant::grantable_bytes;
+use crate::state::StateFile;
 
 struct Scene {
     clock: Arc<ManualClock>,
@@ -29,7 +30,7 @@ impl Scene {
         let config = ControlConfig::new(pool_bytes, 16 * GIB, 2);
         let shared = Arc::new(Shared::new(clock.now()));
         let controller = Controller::new(
-            state,
+            Box::new(state),
             Arc::clone(&data_plane) as _,
             Arc::new(SteadyClock::new(Arc::clone(&clock) as _)),
             config,

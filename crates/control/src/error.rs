@@ -1,5 +1,6 @@
 //! What can go wrong, and whose fault it is: the caller's ([`Refusal`]), the machine's (the other variants).
 
+#[cfg(feature = "sqlite")]
 use std::io;
 use std::path::PathBuf;
 
@@ -76,6 +77,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
+    #[cfg(feature = "sqlite")]
     pub(crate) fn file(doing: &'static str, path: &std::path::Path, source: &io::Error) -> Self {
         Self::File {
             doing,

@@ -2,7 +2,8 @@
 //!
 //! A [`Control`] runs one thread; a [`Stepped`] is the same without it, driven by its caller. Once per round it takes a
 //! [`Snapshot`](tidemark_types::Snapshot) from the data plane, decides, and publishes a [`Plan`](tidemark_types::Plan);
-//! between rounds it answers the commands of a [`ControlHandle`]. What must outlive the process is in one [`StateFile`].
+//! between rounds it answers the commands of a [`ControlHandle`]. What it must keep is in one [`State`]: a file that outlives
+//! the process, with the feature `sqlite`, or memory.
 //!
 //! The parts, from pure to impure: [`grants`], [`shards_for`] and `idle` are functions over plain values; `estimator` and
 //! `elastic` follow one tenant's load; `moves` keeps what became of a grant and why; `book` holds every tenant and turns
@@ -47,7 +48,9 @@ pub use settings::{
     MIN_ROUND_PERIOD, SETTINGS, ServerPatch, Setting, SettingsPatch, TenantSettings,
 };
 pub use shards::shards_for;
-pub use state::{ServerSettings, StateFile, StoredSecret, TenantRecord};
+#[cfg(feature = "sqlite")]
+pub use state::StateFile;
+pub use state::{MemoryState, ServerSettings, State, StoredSecret, TenantRecord};
 pub use stepped::Stepped;
 pub use thread::{Control, ControlConfig, Listeners, Mailbox};
 pub use view::{CurvePointView, CurveView, GoalsView, LimitsView, MoveView, SecretView, ServerView, TenantView};

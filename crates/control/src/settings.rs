@@ -85,6 +85,21 @@ pub struct SettingsPatch {
     pub policy: Change<PolicyChoice>,
 }
 
+impl From<TenantSettings> for SettingsPatch {
+    /// What turns a new tenant's settings into these.
+    fn from(settings: TenantSettings) -> Self {
+        fn change<T>(setting: Option<T>) -> Change<T> {
+            setting.map_or(Change::Keep, Change::Set)
+        }
+        Self {
+            hit_ratio: change(settings.hit_ratio),
+            floor_bytes: change(settings.floor_bytes),
+            cap_bytes: change(settings.cap_bytes),
+            policy: change(settings.policy),
+        }
+    }
+}
+
 impl SettingsPatch {
     /// The settings after the change.
     pub fn of(self, before: TenantSettings) -> TenantSettings {

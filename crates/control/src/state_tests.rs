@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use rusqlite::Connection;
 use tidemark_types::{HitRatio, Policy, PolicyChoice};
 
 use super::*;
@@ -414,23 +415,59 @@ fn a_full_disk_refuses_the_change_and_keeps_the_rest() {
     );
 }
 
-#[test]
-fn one_in_memory_is_as_complete_as_a_file() {
-    let mut state = StateFile::in_memory(NOW).unwrap();
+/// What both must answer alike, after the tenants that a new one begins with.
+fn use_it(state: &mut dyn State) -> Vec<TenantRecord> {
     let shop = state
         .add_tenant(&"shop".parse().unwrap(), settings(), secret(1))
         .unwrap();
-    let names = |state: &StateFile| -> Vec<String> {
-        let tenants = state.tenants().unwrap();
-        tenants.iter().map(|tenant| tenant.name.to_string()).collect()
-    };
-    assert_eq!(names(&state), ["default", "shop"]);
-    state.remove_tenant(shop.id).unwrap();
-    assert_eq!(names(&state), ["default"]);
-    let secrets: i64 = state
-        .connection
-        .query_row("SELECT count(*) FROM secrets", [], |row| row.get(0))
+    let gone = state
+        .add_tenant(&"gone".parse().unwrap(), TenantSettings::default(), secret(2))
         .unwrap();
-    assert_eq!(secrets, 0, "secrets leave with their tenant");
-    assert!(!state.path().exists());
+    state
+        .remember(&[(shop.id, Some(7)), (TenantId(1000), Some(1))])
+        .unwrap();
+    let mut changed = shop;
+    changed.version += 1;
+    changed.settings.cap_bytes = None;
+    changed.secrets.push(secret(3));
+    state.update_tenant(&changed).unwrap();
+    state.remove_tenant(gone.id).unwrap();
+    let server = ServerSettings {
+        round_period: Some(Duration::from_secs(2)),
+        ..ServerSettings::default()
+    };
+    state.set_server(&server).unwrap();
+    assert_eq!(state.server().unwrap(), server);
+    // A number is never given twice.
+    let later = state
+        .add_tenant(&"later".parse().unwrap(), TenantSettings::default(), secret(4))
+        .unwrap();
+    assert!(later.id > gone.id);
+    state.tenants().unwrap()
+}
+
+#[test]
+fn memory_answers_as_a_file_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = |tenants: &[TenantRecord]| -> Vec<String> {
+        let tell = |tenant: &TenantRecord| {
+            let TenantRecord {
+                name,
+                version,
+                settings,
+                secrets,
+                created_at,
+                remembered_grant_bytes,
+                id: _,
+            } = tenant;
+            format!("{name} {version} {settings:?} {secrets:?} {created_at:?} {remembered_grant_bytes:?}")
+        };
+        tenants.iter().map(tell).collect()
+    };
+    let in_file = use_it(&mut open(folder.path()));
+    let in_memory = use_it(&mut MemoryState::default());
+    // A file begins with the tenant `default`.
+    assert_eq!(told(&in_file[1..]), told(&in_memory));
+    assert_eq!(in_memory.len(), 2);
+    assert_eq!(in_memory[0].remembered_grant_bytes, Some(7));
 }

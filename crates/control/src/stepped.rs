@@ -12,7 +12,7 @@ use tidemark_types::{Clock, DataPlane};
 use crate::controller::Controller;
 use crate::error::ControlError;
 use crate::handle::{Answer, ControlHandle, Shared};
-use crate::state::StateFile;
+use crate::state::State;
 use crate::steady::SteadyClock;
 use crate::thread::{ControlConfig, Mailbox, Message};
 
@@ -24,14 +24,14 @@ pub struct Stepped {
 }
 
 impl Stepped {
-    /// Reads the state file, publishes the first plan and has the first round: when this returns, every tenant can log in.
+    /// Reads the state, publishes the first plan and has the first round: when this returns, every tenant can log in.
     /// The data plane wakes through `mailbox`.
     ///
     /// # Errors
-    /// The state file can not be read or written, or the configured pool is impossible.
+    /// The state can not be read or written, or the configured pool is impossible.
     pub fn new(
         mailbox: Mailbox,
-        state: StateFile,
+        state: impl State + 'static,
         data_plane: Arc<dyn DataPlane>,
         clock: Arc<dyn Clock>,
         config: ControlConfig,
@@ -43,7 +43,7 @@ impl Stepped {
             shared: Arc::clone(&shared),
             clock: Arc::clone(&clock) as _,
         };
-        let mut controller = Controller::new(state, data_plane, clock, config, shared)?;
+        let mut controller = Controller::new(Box::new(state), data_plane, clock, config, shared)?;
         controller.round();
         Ok(Self {
             controller,

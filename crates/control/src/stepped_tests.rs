@@ -5,6 +5,7 @@ use tidemark_types::{GIB, MIB, ManualClock, UnixMs};
 use super::*;
 use crate::fake::FakeDataPlane;
 use crate::settings::{Change, ServerPatch, SettingsPatch};
+use crate::state::MemoryState;
 
 struct Scene {
     clock: Arc<ManualClock>,
@@ -19,10 +20,9 @@ impl Scene {
         let mailbox = Mailbox::default();
         data_plane.set_waker(mailbox.waker());
         let config = ControlConfig::new(GIB, 2 * GIB, 2);
-        let state = StateFile::in_memory(clock.now()).unwrap();
         let control = Stepped::new(
             mailbox,
-            state,
+            MemoryState::default(),
             Arc::clone(&data_plane) as _,
             Arc::clone(&clock) as _,
             config,

@@ -13,7 +13,7 @@ use crate::error::ControlError;
 use crate::handle::{Command, ControlHandle};
 use crate::process;
 use crate::settings::Idling;
-use crate::state::StateFile;
+use crate::state::State;
 use crate::stepped::Stepped;
 
 /// Commands that wait at most; each is answered within milliseconds, so more means that the thread hangs.
@@ -111,14 +111,14 @@ pub struct Control {
 }
 
 impl Control {
-    /// Reads the state file, publishes the first plan, and starts the thread. When this returns, every tenant can log
+    /// Reads the state, publishes the first plan, and starts the thread. When this returns, every tenant can log
     /// in.
     ///
     /// # Errors
-    /// The state file can not be read or written, the configured pool is impossible, or there is no thread to be had.
+    /// The state can not be read or written, the configured pool is impossible, or there is no thread to be had.
     pub fn start(
         mailbox: Mailbox,
-        state: StateFile,
+        state: impl State + 'static,
         data_plane: Arc<dyn DataPlane>,
         clock: Arc<dyn Clock>,
         config: ControlConfig,

@@ -6,6 +6,7 @@ use super::*;
 use crate::fake::FakeDataPlane;
 use crate::handle::Shared;
 use crate::settings::{Change, ServerPatch, SettingsPatch};
+use crate::state::StateFile;
 
 /// Far longer than any step takes, so that only a hang is one.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tidemark_control::{SecretText, StateFile, StoredSecret, TenantRecord, TenantSettings};
+use tidemark_control::{SecretText, State, StateFile, StoredSecret, TenantRecord, TenantSettings};
 use tidemark_types::{Clock, Permissions, SystemClock, UnixMs};
 
 const FOLDER: &str = "TIDEMARK_TEST_KILL_FOLDER";

@@ -58,6 +58,11 @@ const FIT_BEYOND: f64 = 0.03;
 const EFFICIENCY: (f64, f64) = (0.6, 1.6);
 /// Least weight of a certain window in it; the first ones of a load weigh as in their mean.
 const EFFICIENCY_WEIGHT: f64 = 0.3;
+/// What a change of size does over what the curve says of it, within these: keys that come once make a curve of LRU steeper
+/// than a policy is that passes them by.
+const STEEPNESS: (f64, f64) = (0.5, 1.5);
+/// Weight of one certain change of size in it.
+const STEEPNESS_WEIGHT: f64 = 0.5;
 /// Half a window that is certain, or several that are less so.
 const LEARNT_SOMETHING: f64 = 0.5;
 /// A size that had to grow soon after it shrank waits so long with the next shrinking, and twice as long the next time.
@@ -137,6 +142,10 @@ pub struct Sizer {
     efficiency: f64,
     /// What it was learnt from: windows, each as far as it was certain.
     learnt: f64,
+    /// What a change of size does over what the curve says of it.
+    steepness: f64,
+    /// The memory of the last window of a full cache, and what came of it.
+    before: Option<(u64, Measured)>,
     /// The last window.
     measured: Option<Measured>,
     state: GoalState,
@@ -167,6 +176,8 @@ impl Default for Sizer {
             is_fitting: true,
             efficiency: 1.0,
             learnt: 0.0,
+            steepness: 1.0,
+            before: None,
             measured: None,
             state: GoalState::Converging,
             best: None,
@@ -241,7 +252,7 @@ impl Sizer {
                 load_changed: true,
             };
         }
-        let is_full = reading.is_full();
+        let is_full = reading.is_full() || self.was_full && reading.is_nearly_full();
         if self.window.is_none() || reading.grant_bytes != self.grant_bytes || is_full != self.was_full {
             self.quiet_until = reading.now.plus(AFTER_MOVE);
             self.grant_bytes = reading.grant_bytes;
@@ -272,6 +283,7 @@ impl Sizer {
         if let Some(measured) = measured.filter(|measured| moves || measured.elapsed >= calm) {
             self.window = Some(count);
             self.learn(reading, here, measured, is_full);
+            self.learn_steepness(reading, measured, is_full);
             if !moves {
                 self.watch.set_expected(measured.hit_ratio);
             }
@@ -287,6 +299,8 @@ impl Sizer {
         self.start_bytes = 0;
         self.efficiency = 1.0;
         self.learnt = 0.0;
+        self.steepness = 1.0;
+        self.before = None;
         // What the load before left behind is still being asked for or missed.
         self.quiet_until = count.at.plus(AFTER_MOVE);
         self.state = GoalState::Converging;
@@ -328,6 +342,25 @@ impl Sizer {
         let seen =
             (lru_bytes as f64 * reading.overhead / reading.usage_bytes.max(1) as f64).clamp(EFFICIENCY.0, EFFICIENCY.1);
         self.efficiency += (seen - self.efficiency) * weight;
+    }
+
+    /// Compares what the last change of size did with what the curve says of it.
+    fn learn_steepness(&mut self, reading: &Reading<'_>, measured: Measured, is_full: bool) {
+        let now = is_full.then_some((reading.usage_bytes, measured));
+        let (Some((bytes, before)), Some(_)) = (std::mem::replace(&mut self.before, now), now) else {
+            return;
+        };
+        let hit_ratio = |bytes| 1.0 - reading.curve.at(self.lru_bytes(reading, bytes)).miss_ratio;
+        let said = hit_ratio(reading.usage_bytes) - hit_ratio(bytes);
+        if said == 0.0 {
+            return;
+        }
+        let seen = measured.hit_ratio - before.hit_ratio;
+        // A change that is small beside what chance does says nothing.
+        let uncertainty = 2.0 * measured.standard_error.hypot(before.standard_error) / said.abs();
+        let certainty = 1.0 / (1.0 + uncertainty * 4.0);
+        let steepness = (seen / said).clamp(STEEPNESS.0, STEEPNESS.1);
+        self.steepness += (steepness - self.steepness) * certainty * STEEPNESS_WEIGHT;
     }
 
     /// An LRU cache's bytes for the real one's.
@@ -462,9 +495,7 @@ impl Sizer {
         if !reading.is_full() || !helps {
             return reading.grant_bytes;
         }
-        let step = (CAUTION * missed / here.slope.max(least_slope(reading.goal)))
-            .exp_m1()
-            .min(GROW_MAX);
+        let step = (CAUTION * missed / self.slope(reading, here)).exp_m1().min(GROW_MAX);
         let stepped = (reading.grant_bytes as f64 * (1.0 + step)) as u64;
         let fitted = fit.filter(|_| missed > FIT_BEYOND).map_or(0, |fit| fit.bytes);
         stepped.max(fitted).min(self.ceiling(reading)).max(reading.grant_bytes)
@@ -476,12 +507,15 @@ impl Sizer {
         if reading.now < self.hold_until || is_early {
             return reading.grant_bytes;
         }
-        let step = (CAUTION * missed / here.slope.max(least_slope(reading.goal)))
-            .exp_m1()
-            .max(-SHRINK_MAX);
+        let step = (CAUTION * missed / self.slope(reading, here)).exp_m1().max(-SHRINK_MAX);
         // What is not used is given up first.
         let held = reading.usage_bytes.min(reading.grant_bytes);
         (held as f64 * (1.0 + step)) as u64
+    }
+
+    /// What memory does to the hit ratio, by the curve and by what changes of size have shown.
+    fn slope(&self, reading: &Reading<'_>, here: Here) -> f64 {
+        (here.slope * self.steepness).max(least_slope(reading.goal))
     }
 
     /// The least memory with the best hit ratio that any memory gives, by the curve.
@@ -540,6 +574,11 @@ impl Reading<'_> {
     /// Whether what may be held is held: a log leaves up to a segment free.
     fn is_full(&self) -> bool {
         self.usage_bytes >= self.grant_bytes - self.grant_bytes / 32
+    }
+
+    /// Whether it is full but for what expiry and cleaning leave free from time to time.
+    fn is_nearly_full(&self) -> bool {
+        self.usage_bytes >= self.grant_bytes - self.grant_bytes / 8
     }
 }
 

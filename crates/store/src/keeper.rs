@@ -64,6 +64,13 @@ pub struct Keeper {
     waiting: VecDeque<(UnixMs, Visit)>,
 }
 
+impl Drop for Keeper {
+    /// Nobody reads what is still in the inbox, and it would keep the tenants that it is about.
+    fn drop(&mut self) {
+        drop(std::mem::take(&mut *self.inbox.messages.lock()));
+    }
+}
+
 impl Keeper {
     /// A keeper that is told what to do through `inbox`.
     pub fn new(inbox: Arc<KeeperInbox>) -> Self {

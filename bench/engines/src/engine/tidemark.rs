@@ -92,7 +92,7 @@ impl Tidemark {
             self.turn(batch.len() as u32);
             hashed.clear();
             hashed.extend(batch.iter().map(|key| self.tenant.key(0, key)));
-            self.tenant.get_many(&hashed, self.now, |i, found| match found {
+            self.tenant.visit(&hashed, |i, shard| match shard.get(&hashed[i], self.now) {
                 Some(found) => tally.hit(&batch[i], marked(&found)),
                 None => missed.push(i),
             });

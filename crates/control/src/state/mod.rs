@@ -1,41 +1,30 @@
-//! The state file: what outlives the process. `DIR/state.sqlite` holds the tenants, their settings and secrets' hashes,
-//! and what was set for the server while it ran; nothing of the cache's content.
+//! What the control plane keeps: the tenants, their settings and secrets' hashes, and what was set for the server while it
+//! ran; nothing of the cache's content.
 //!
-//! ```text
-//! tenants   id (never used twice), name, version, floor_bytes, cap_bytes, policy, created_at_ms,
-//!           hit_ratio_millionths, remembered_grant_bytes
-//! secrets   tenant_id, slot (0 the older, 1 the newer), hash (32 bytes), permissions (bits), created_at_ms
-//! server    name, value
-//! ```
-//!
-//! Invariants: each change is one transaction and durable when its call returns (write-ahead log, `synchronous =
-//! FULL`); one process at a time works on a folder; a file that is not exactly what this version or an earlier one
-//! writes is refused, never replaced. An earlier version's file becomes this one's in one transaction when it is opened.
+//! Either in a file, which outlives the process ([`StateFile`], with the feature `sqlite`), or in memory ([`MemoryState`]).
 
+#[cfg(feature = "sqlite")]
+mod file;
+mod memory;
+#[cfg(feature = "sqlite")]
 mod migrate;
+#[cfg(feature = "sqlite")]
 mod open;
+#[cfg(feature = "sqlite")]
 mod rows;
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, params};
 use tidemark_types::{Permissions, SecretHash, TenantId, TenantName, UnixMs};
 
 use crate::error::ControlError;
 use crate::settings::TenantSettings;
+#[cfg(feature = "sqlite")]
+pub use file::StateFile;
+pub use memory::MemoryState;
 
 /// At most two, so that secrets can be rotated without a gap.
 pub(crate) const MAX_SECRETS: usize = 2;
-
-/// An open state file. The folder is locked until it is dropped.
-#[derive(Debug)]
-pub struct StateFile {
-    connection: Connection,
-    path: PathBuf,
-    /// None in memory, where nobody else is.
-    _lock: Option<open::Lock>,
-}
 
 /// A tenant as it is stored.
 #[derive(Clone, Debug)]
@@ -86,133 +75,61 @@ pub struct PoolSetting {
     pub configured_bytes: u64,
 }
 
-impl StateFile {
-    /// Opens the state file in `folder`, or makes both where there is nothing yet: then with the one tenant `default`.
-    ///
-    /// # Errors
-    /// [`ControlError::InUse`], [`Damaged`](ControlError::Damaged), [`Foreign`](ControlError::Foreign),
-    /// [`Newer`](ControlError::Newer) or [`File`](ControlError::File), each naming the file.
-    pub fn open(folder: &Path, now: UnixMs) -> Result<Self, ControlError> {
-        open::open(folder, now)
-    }
-
-    /// One that is nowhere but in this process and ends with it, with the one tenant `default`: for programs that keep their
-    /// tenants' settings themselves, and for virtual time.
-    ///
-    /// # Errors
-    /// [`ControlError::File`]: there is no memory for it.
-    pub fn in_memory(now: UnixMs) -> Result<Self, ControlError> {
-        open::in_memory(now)
-    }
-
-    /// Where it is; `:memory:` where it is no file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
+/// Where the control plane keeps what it is told. Each change is all done when its call returns, or not at all.
+pub trait State: Send {
     /// Every tenant, in the order of creation.
     ///
     /// # Errors
-    /// A row is not what any version wrote, or the file can not be read.
-    pub fn tenants(&self) -> Result<Vec<TenantRecord>, ControlError> {
-        rows::tenants(self)
-    }
+    /// What is stored is not what any version wrote, or can not be read.
+    fn tenants(&self) -> Result<Vec<TenantRecord>, ControlError>;
 
     /// What was set for the server.
     ///
     /// # Errors
     /// As [`Self::tenants`].
-    pub fn server(&self) -> Result<ServerSettings, ControlError> {
-        rows::server(self)
-    }
+    fn server(&self) -> Result<ServerSettings, ControlError>;
 
     /// Adds a tenant with its first secret.
     ///
     /// # Errors
-    /// The file can not be written; then there is no such tenant.
-    pub fn add_tenant(
+    /// It can not be written; then there is no such tenant.
+    fn add_tenant(
         &mut self,
         name: &TenantName,
         settings: TenantSettings,
         secret: StoredSecret,
-    ) -> Result<TenantRecord, ControlError> {
-        let created_at = secret.created_at;
-        let id = self.change(|transaction| {
-            let id = rows::insert_tenant(transaction, name, settings, created_at)?;
-            rows::replace_secrets(transaction, id, &[secret])?;
-            Ok(id)
-        })?;
-        Ok(TenantRecord {
-            id,
-            name: name.clone(),
-            version: 1,
-            settings,
-            secrets: vec![secret],
-            created_at,
-            remembered_grant_bytes: None,
-        })
-    }
+    ) -> Result<TenantRecord, ControlError>;
 
     /// Replaces a tenant's settings and secrets with those of `tenant`.
     ///
     /// # Errors
-    /// The file can not be written; then nothing is changed.
-    pub fn update_tenant(&mut self, tenant: &TenantRecord) -> Result<(), ControlError> {
-        self.change(|transaction| {
-            rows::update_tenant(transaction, tenant)?;
-            rows::replace_secrets(transaction, tenant.id, &tenant.secrets)
-        })
-    }
+    /// It can not be written; then nothing is changed.
+    fn update_tenant(&mut self, tenant: &TenantRecord) -> Result<(), ControlError>;
 
     /// Replaces what tenants may take at once when they come back, in bytes; a tenant that is not there is passed by.
     ///
     /// # Errors
-    /// The file can not be written; then nothing is changed.
-    pub fn remember(&mut self, grants: &[(TenantId, Option<u64>)]) -> Result<(), ControlError> {
-        self.change(|transaction| rows::remember(transaction, grants))
-    }
+    /// It can not be written; then nothing is changed.
+    fn remember(&mut self, grants: &[(TenantId, Option<u64>)]) -> Result<(), ControlError>;
 
     /// Removes a tenant and its secrets.
     ///
     /// # Errors
-    /// The file can not be written; then the tenant is still there.
-    pub fn remove_tenant(&mut self, id: TenantId) -> Result<(), ControlError> {
-        self.change(|transaction| {
-            transaction.execute("DELETE FROM tenants WHERE id = ?1", params![id.0])?;
-            Ok(())
-        })
-    }
+    /// It can not be written; then the tenant is still there.
+    fn remove_tenant(&mut self, id: TenantId) -> Result<(), ControlError>;
 
     /// Replaces what is set for the server.
     ///
     /// # Errors
-    /// The file can not be written; then nothing is changed.
-    pub fn set_server(&mut self, settings: &ServerSettings) -> Result<(), ControlError> {
-        self.change(|transaction| rows::replace_server(transaction, settings))
-    }
+    /// It can not be written; then nothing is changed.
+    fn set_server(&mut self, settings: &ServerSettings) -> Result<(), ControlError>;
 
-    /// From now on SQLite answers to every change as it would on a file that may not be written.
+    /// From now on every change is refused, as on a file that may not be written.
     #[cfg(test)]
-    pub(crate) fn refuse_writes(&self) {
-        // A test that can not go on finds writes accepted.
-        let _ = self.connection.pragma_update(None, "query_only", true);
-    }
-
-    /// One transaction: all of it or, after an error or a crash, nothing.
-    fn change<T>(
-        &mut self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, rusqlite::Error>,
-    ) -> Result<T, ControlError> {
-        let attempt = |connection: &mut Connection| {
-            let transaction = connection.transaction()?;
-            let result = work(&transaction)?;
-            transaction.commit()?;
-            Ok(result)
-        };
-        attempt(&mut self.connection).map_err(|error| open::explain("write", &self.path, &error))
-    }
+    fn refuse_writes(&mut self) {}
 }
 
 #[cfg(test)]
+#[cfg(feature = "sqlite")]
 #[path = "../state_tests.rs"]
 mod tests;

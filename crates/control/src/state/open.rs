@@ -21,8 +21,6 @@ const NEW_FILE_JOURNAL: &str = "state.sqlite.new-journal";
 /// Files that SQLite keeps beside a database; without it they are the rest of something lost.
 const COMPANIONS: [&str; 2] = ["state.sqlite-wal", "state.sqlite-journal"];
 const LOCK_NAME: &str = "lock";
-/// SQLite's own name for a database that is no file.
-const IN_MEMORY: &str = ":memory:";
 /// "Tide": tells this program's databases from others (SQLite file format, 1.3.17).
 const APPLICATION_ID: i64 = 0x5469_6465;
 /// The schema below. How the one before becomes it: `migrate`.
@@ -85,22 +83,7 @@ pub(super) fn open(folder: &Path, now: UnixMs) -> Result<StateFile, ControlError
     Ok(StateFile {
         connection,
         path,
-        _lock: Some(lock),
-    })
-}
-
-pub(super) fn in_memory(now: UnixMs) -> Result<StateFile, ControlError> {
-    let path = Path::new(IN_MEMORY);
-    let make = || {
-        let mut connection = Connection::open_in_memory()?;
-        fill(&mut connection, now)?;
-        connection.pragma_update(None, "foreign_keys", true)?;
-        Ok(connection)
-    };
-    Ok(StateFile {
-        connection: make().map_err(|error| explain("create", path, &error))?,
-        path: path.into(),
-        _lock: None,
+        _lock: lock,
     })
 }
 

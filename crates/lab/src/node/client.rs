@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use tidemark_embed::LocalTenant;
 use tidemark_store::Attributes;
 use tidemark_types::UnixMs;
 
 use super::Load;
-use super::plane::Door;
 use crate::load::{KeyText, Lifetimes, Operation, Requests, Rng, ValueSize, WorkloadError};
 
 /// Keeps lifetimes independent of keys.
@@ -14,7 +14,7 @@ const LIFETIME_SEED: u64 = 0x11FE_71AE;
 
 /// See the module.
 pub(super) struct Client {
-    door: Door,
+    tenant: LocalTenant,
     requests: Requests,
     key: KeyText,
     value_size: ValueSize,
@@ -28,10 +28,10 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(door: Door, load: &Load) -> Result<Self, WorkloadError> {
+    pub(super) fn new(tenant: LocalTenant, load: &Load) -> Result<Self, WorkloadError> {
         let workload = &load.workload;
         Ok(Self {
-            door,
+            tenant,
             requests: Requests::new(workload, (0, 1))?,
             key: workload.key_text()?,
             value_size: workload.value_size,
@@ -55,9 +55,13 @@ impl Client {
 
     /// Sends one request, and after a miss the set.
     pub(super) fn request(&mut self, operation: Operation, now: UnixMs) {
+        self.carry_out(operation, now);
+        self.tenant.touch();
+    }
+
+    fn carry_out(&mut self, operation: Operation, now: UnixMs) {
         let (Operation::Get(number) | Operation::Set(number)) = operation;
-        self.door.touch();
-        let store = &self.door.store;
+        let store = &self.tenant.store;
         let key = store.key(0, self.key.of(number));
         let is_get = matches!(operation, Operation::Get(_));
         if is_get && store.lock(store.shard_of(key.hash)).get(&key, now).is_some() {

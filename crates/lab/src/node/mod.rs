@@ -7,20 +7,21 @@
 //! same calls are equal to the byte.
 
 mod client;
-mod plane;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_control::{Answer, ControlConfig, ControlHandle, Mailbox, SettingsPatch, StateFile, Stepped, TenantView};
-use tidemark_store::{Keeper, KeeperInbox};
+use tidemark_control::{
+    Answer, ControlConfig, ControlHandle, Mailbox, MemoryState, SettingsPatch, Stepped, TenantView,
+};
+use tidemark_embed::{LocalPlane, LocalTenant};
+use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
 use tidemark_types::{Clock, ManualClock, ShardSnapshot, UnixMs};
 
 use crate::Error;
 use crate::elastic::{Course, Moment};
 use crate::load::{Operation, Workload};
 use client::Client;
-use plane::Plane;
 
 /// The clock's step: as far apart as the control plane's rounds are at least.
 const TICK: Duration = Duration::from_millis(10);
@@ -52,7 +53,7 @@ pub struct Standing {
 /// See the module.
 pub struct Node {
     clock: Arc<ManualClock>,
-    plane: Arc<Plane>,
+    plane: Arc<LocalPlane>,
     control: Stepped,
     keepers: Vec<Keeper>,
     clients: Vec<(String, Client)>,
@@ -70,15 +71,18 @@ impl Node {
         // The node looks for work after every tick.
         let inboxes: Vec<_> = (0..workers).map(|_| KeeperInbox::new(Box::new(|| {}))).collect();
         let keepers = inboxes.iter().cloned().map(Keeper::new).collect();
-        let plane = Arc::new(Plane::new(
-            pool_bytes,
-            seed,
+        // Without a thread: what it would do is done where it is asked for, in the same order every time. A quarter more of
+        // addresses, so that large segments find room beside small ones.
+        let pool = Pool::without_thread(pool_bytes, Some(pool_bytes + pool_bytes / 4)).map_err(Error::Memory)?;
+        let plane = Arc::new(LocalPlane::new(
+            pool,
+            Hasher::with_seed(seed),
             inboxes.into(),
             mailbox.waker(),
-            Arc::clone(&clock),
-        )?);
+            Arc::clone(&clock) as _,
+        ));
         let config = ControlConfig::new(pool_bytes, pool_bytes, workers);
-        let state = StateFile::in_memory(clock.now())?;
+        let state = MemoryState::default();
         let control = Stepped::new(mailbox, state, Arc::clone(&plane) as _, Arc::clone(&clock) as _, config)?;
         Ok(Self {
             last_round: clock.now(),
@@ -129,7 +133,7 @@ impl Node {
     /// # Errors
     /// The load makes no sense, or there is no tenant of that name.
     pub fn load(&mut self, name: &str, load: &Load) -> Result<(), Error> {
-        let client = Client::new(self.plane.door(name)?, load)?;
+        let client = Client::new(self.tenant(name)?, load)?;
         self.rest(name);
         self.clients.push((name.to_owned(), client));
         Ok(())
@@ -179,7 +183,25 @@ impl Node {
     /// # Errors
     /// There is none of that name.
     pub fn standing(&self, name: &str) -> Result<Standing, Error> {
-        self.plane.standing(name, self.seconds())
+        let LocalTenant { store, .. } = self.tenant(name)?;
+        let now = self.now();
+        let (mut gets, mut hits, mut items, mut shards) = (0, 0, 0, Vec::new());
+        for number in 0..store.shards() {
+            let shard = store.lock(number);
+            let (counters, snapshot) = (shard.counters(), shard.snapshot(now));
+            gets += counters.gets;
+            hits += counters.hits;
+            items += snapshot.items;
+            shards.push(snapshot);
+        }
+        let moment = Moment {
+            seconds: self.seconds(),
+            gets,
+            hits,
+            grant_bytes: store.grant_bytes(),
+            usage_bytes: store.usage_bytes(),
+        };
+        Ok(Standing { moment, items, shards })
     }
 
     /// Records of sampled keys that the control plane was given so far.
@@ -189,7 +211,12 @@ impl Node {
 
     /// The grants of all tenants together, and the pool, in bytes.
     pub fn granted_and_pool_bytes(&self) -> (u64, u64) {
-        self.plane.granted_and_pool_bytes()
+        (self.plane.granted_bytes(), self.plane.pool_stats().pool_bytes)
+    }
+
+    fn tenant(&self, name: &str) -> Result<LocalTenant, Error> {
+        let missing = || Error::Usage(format!("there is no tenant `{name}`"));
+        self.plane.tenant(name).ok_or_else(missing)
     }
 
     fn tick(&mut self) {

@@ -18,7 +18,7 @@ use crate::index::IndexView;
 use crate::item::Attributes;
 use crate::keeper::{KeeperInbox, Visit};
 use crate::pool::Pool;
-use crate::shard::{Found, Key, Refused, Shard, Upkeep};
+use crate::shard::{Key, Refused, Shard, Upkeep};
 use crate::shared::{Alarm, TenantShared};
 pub use held::{PinnedValue, Reservation};
 pub use report::TenantReport;
@@ -191,9 +191,9 @@ impl TenantStore {
         reservation.commit(key, attributes, now)
     }
 
-    /// Looks several keys up, as [`Shard::get`] does one, and calls `f` with each in order. Faster than one by one: the index
-    /// buckets of a batch of keys are loaded ahead together, and then their items.
-    pub fn get_many(self: &Arc<Self>, keys: &[Key<'_>], now: UnixMs, mut f: impl FnMut(usize, Option<Found<'_>>)) {
+    /// Calls `f` with the locked shard of each key in order. Faster than locking for one after the other: the index buckets of a
+    /// batch of keys are loaded ahead together, and then their items.
+    pub fn visit(self: &Arc<Self>, keys: &[Key<'_>], mut f: impl FnMut(usize, &mut ShardGuard<'_>)) {
         for (batch, first) in keys.chunks(BATCH_KEYS).zip((0..).step_by(BATCH_KEYS)) {
             batch.iter().for_each(|key| self.prefetch(key.hash));
             let mut held: Option<ShardGuard<'_>> = None;
@@ -201,7 +201,7 @@ impl TenantStore {
                 self.lock_next(&mut held, key.hash).prefetch_item(key.hash);
             }
             for (i, key) in batch.iter().enumerate() {
-                f(first + i, self.lock_next(&mut held, key.hash).get(key, now));
+                f(first + i, self.lock_next(&mut held, key.hash));
             }
         }
     }

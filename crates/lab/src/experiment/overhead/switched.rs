@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use signal_hook::iterator::Signals;
-use tidemark_control::{Change, Control, ControlConfig, Mailbox, SettingsPatch, StateFile};
+use tidemark_control::{Change, Control, ControlConfig, Mailbox, MemoryState, SettingsPatch};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
     Clock, DataPlane, HitRatio, Plan, SamplingThreshold, Snapshot, SystemClock, TenantCounters, TenantId, TenantPlan,
@@ -59,11 +59,10 @@ pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Resul
     };
     let server = Server::start(&config, mailbox.waker()).map_err(|error| failed(error.to_string()))?;
     let switch = Arc::new(Switch::new(server.data_plane()));
-    let state = StateFile::in_memory(switch.now())?;
     let config = ControlConfig::new(shape.pool_bytes, shape.pool_bytes, 1);
     let control = Control::start(
         mailbox,
-        state,
+        MemoryState::default(),
         Arc::clone(&switch) as _,
         Arc::clone(&switch) as _,
         config,

@@ -1,0 +1,343 @@
+//! The cache as a whole: making it, its tenants, its size.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidemark_control::{
+    Answer, Change, Control, ControlConfig, ControlHandle, Idling, Mailbox, MemoryState, ServerPatch, Stepped,
+    TenantSettings,
+};
+use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
+use tidemark_types::{Clock, UnixMs};
+
+use crate::error::Error;
+use crate::plane::LocalPlane;
+use crate::tenant::Tenant;
+use crate::threads::{CoarseClock, KeeperThread, Signal};
+
+/// How long a keeper works on shards before it looks around. A shard's lock is held for a part of it at a time.
+const KEEPER_SLICE: Duration = Duration::from_micros(100);
+
+/// A cache in this process. Clones are the same cache; the last one, with the last [`Tenant`], ends it.
+#[derive(Clone)]
+pub struct Cache(Arc<Inner>);
+
+struct Inner {
+    plane: Arc<LocalPlane>,
+    clock: Arc<dyn Clock>,
+    control: Running,
+}
+
+/// Who runs the control plane.
+enum Running {
+    Threads {
+        handle: ControlHandle,
+        // Ended when the cache is, in this order.
+        control: Mutex<Option<Control>>,
+        _keeper: KeeperThread,
+    },
+    Driven(Arc<Mutex<Stepped>>),
+}
+
+/// How a cache stands. All in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheStats {
+    /// The memory that all tenants together may hold.
+    pub memory_bytes: u64,
+    /// What they may hold by their grants.
+    pub granted_bytes: u64,
+    /// What they hold.
+    pub usage_bytes: u64,
+}
+
+/// How a cache is made.
+#[derive(Clone)]
+pub struct Builder {
+    memory_bytes: u64,
+    memory_limit_bytes: u64,
+    parallelism: usize,
+    idling: Idling,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("memory_bytes", &self.memory_bytes)
+            .field("memory_limit_bytes", &self.memory_limit_bytes)
+            .field("parallelism", &self.parallelism)
+            .field("idling", &self.idling)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// Address space is reserved for the pool to grow to this multiple of its first size, unless a limit is given.
+    const GROWTH: u64 = 4;
+
+    /// A cache of so many bytes, at least 8 MiB, for as many threads as the machine runs at once.
+    pub fn new(memory_bytes: u64) -> Self {
+        Self {
+            memory_bytes,
+            memory_limit_bytes: memory_bytes.saturating_mul(Self::GROWTH),
+            parallelism: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            idling: Idling::default(),
+            clock: Arc::new(CoarseClock),
+        }
+    }
+
+    /// The most that [`Cache::resize`] can make of it, in bytes: address space, not memory, is reserved for it. Four times the
+    /// size unless it is given.
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit_bytes = bytes.max(self.memory_bytes);
+        self
+    }
+
+    /// How many threads will use the cache at the same time. A tenant's keys are in up to four times as many shards, so that
+    /// threads seldom wait for each other.
+    #[must_use]
+    pub fn parallelism(mut self, threads: usize) -> Self {
+        self.parallelism = threads.max(1);
+        self
+    }
+
+    /// How tenants come and go: what a new one may take at once, and after how long without a request one is idle.
+    #[must_use]
+    pub fn idling(mut self, idling: Idling) -> Self {
+        self.idling = idling;
+        self
+    }
+
+    /// What says what time it is. With one that is moved by hand and a [`Driver`], hours pass in seconds.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// A cache with threads of its own: one for the control plane, one keeper, one that returns memory to the system.
+    ///
+    /// # Errors
+    /// The size is impossible, or the system refuses memory or a thread.
+    pub fn build(self) -> Result<Cache, Error> {
+        let signal = Arc::new(Signal::default());
+        let (mailbox, inbox) = (Mailbox::default(), inbox(&signal));
+        let pool = Pool::start(self.memory_bytes, Some(self.memory_limit_bytes)).map_err(Error::Memory)?;
+        let plane = self.plane(pool, &mailbox, &inbox)?;
+        let control = Control::start(
+            mailbox,
+            MemoryState::default(),
+            Arc::clone(&plane) as _,
+            Arc::clone(&self.clock),
+            self.config(),
+        )?;
+        let keeper = KeeperThread::start(Keeper::new(inbox), signal, Arc::clone(&self.clock), KEEPER_SLICE);
+        let running = Running::Threads {
+            handle: control.handle(),
+            control: Mutex::new(Some(control)),
+            _keeper: keeper.map_err(Error::System)?,
+        };
+        Ok(Cache::new(plane, self.clock, running))
+    }
+
+    /// A cache without threads. What they would do is done by the driver, whenever it is told to: without that, memory is never
+    /// shared out anew, and what is given up or has expired stays until its place is needed.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn build_driven(self) -> Result<(Cache, Driver), Error> {
+        let (mailbox, inbox) = (Mailbox::default(), KeeperInbox::new(Box::new(|| {})));
+        let pool = Pool::without_thread(self.memory_bytes, Some(self.memory_limit_bytes)).map_err(Error::Memory)?;
+        let plane = self.plane(pool, &mailbox, &inbox)?;
+        let control = Stepped::new(
+            mailbox,
+            MemoryState::default(),
+            Arc::clone(&plane) as _,
+            Arc::clone(&self.clock),
+            self.config(),
+        )?;
+        let control = Arc::new(Mutex::new(control));
+        let driver = Driver {
+            control: Arc::clone(&control),
+            keeper: Keeper::new(inbox),
+            last_round: self.clock.now(),
+            clock: Arc::clone(&self.clock),
+        };
+        Ok((Cache::new(plane, self.clock, Running::Driven(control)), driver))
+    }
+
+    fn config(&self) -> ControlConfig {
+        ControlConfig {
+            idling: self.idling,
+            ..ControlConfig::new(self.memory_bytes, self.memory_limit_bytes, self.parallelism)
+        }
+    }
+
+    fn plane(&self, pool: Pool, mailbox: &Mailbox, inbox: &Arc<KeeperInbox>) -> Result<Arc<LocalPlane>, Error> {
+        let hasher = Hasher::random().map_err(Error::System)?;
+        let keepers = [Arc::clone(inbox)].into();
+        let clock = Arc::clone(&self.clock);
+        Ok(Arc::new(LocalPlane::new(pool, hasher, keepers, mailbox.waker(), clock)))
+    }
+}
+
+fn inbox(signal: &Arc<Signal>) -> Arc<KeeperInbox> {
+    let signal = Arc::clone(signal);
+    KeeperInbox::new(Box::new(move || signal.wake()))
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cache").field(&self.stats()).finish()
+    }
+}
+
+impl Cache {
+    /// A cache of so many bytes, with threads of its own. More can be said to a [`Builder`].
+    ///
+    /// # Errors
+    /// The size is impossible (the least is 8 MiB), or the system refuses memory or a thread.
+    pub fn with_memory(bytes: u64) -> Result<Self, Error> {
+        Builder::new(bytes).build()
+    }
+
+    fn new(plane: Arc<LocalPlane>, clock: Arc<dyn Clock>, control: Running) -> Self {
+        Self(Arc::new(Inner { plane, clock, control }))
+    }
+
+    /// Makes a tenant. It holds nothing before the first write to it.
+    ///
+    /// # Errors
+    /// There is one of that name, the name or a setting is impossible, or the floors do not fit the pool.
+    pub fn create(&self, name: &str, settings: TenantSettings) -> Result<Tenant, Error> {
+        self.ask(|control| control.create_tenant(name, settings.into()))?;
+        self.tenant(name).ok_or(Error::NoRoom)
+    }
+
+    /// The tenant of that name, if there is one.
+    pub fn tenant(&self, name: &str) -> Option<Tenant> {
+        let local = self.0.plane.tenant(name)?;
+        Some(Tenant::new(self.clone(), name.into(), local))
+    }
+
+    /// Removes a tenant with all that it holds. Whoever has it still reads nothing and writes nothing. With threads, its memory
+    /// is back when this returns, but for values that are still being held; with a [`Driver`], after its next steps.
+    ///
+    /// # Errors
+    /// There is none of that name, or its memory was not back in time.
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        match &self.0.control {
+            Running::Threads { handle, .. } => handle.remove_tenant(name).wait()?,
+            Running::Driven(control) => {
+                // The answer comes with the memory, unless it is an error: then it is there.
+                let answer = control.lock().ask(|control| control.remove_tenant(name));
+                if let Poll::Ready(answer) = pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+                    answer?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the memory for all tenants, in bytes. What they hold too much is evicted.
+    ///
+    /// # Errors
+    /// Below 8 MiB, above [`Builder::memory_limit`], or less than the floors.
+    pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
+        let patch = ServerPatch {
+            pool_bytes: Change::Set(memory_bytes),
+            ..ServerPatch::default()
+        };
+        self.ask(|control| control.set_server(patch)).map(drop)
+    }
+
+    /// Changes how often the control plane decides, between 100 ms and a minute; a second unless it is given.
+    ///
+    /// # Errors
+    /// Outside of that range.
+    pub fn set_round_period(&self, period: Duration) -> Result<(), Error> {
+        let patch = ServerPatch {
+            round_period: Change::Set(period),
+            ..ServerPatch::default()
+        };
+        self.ask(|control| control.set_server(patch)).map(drop)
+    }
+
+    /// How it stands.
+    pub fn stats(&self) -> CacheStats {
+        let pool = self.0.plane.pool_stats();
+        CacheStats {
+            memory_bytes: pool.pool_bytes,
+            granted_bytes: self.0.plane.granted_bytes(),
+            usage_bytes: pool.usage_bytes,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn weak_plane(&self) -> std::sync::Weak<LocalPlane> {
+        Arc::downgrade(&self.0.plane)
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> UnixMs {
+        self.0.clock.now()
+    }
+
+    /// Has the control plane do something.
+    pub(crate) fn ask<T>(&self, command: impl FnOnce(&ControlHandle) -> Answer<T>) -> Result<T, Error> {
+        let answer = match &self.0.control {
+            Running::Threads { handle, .. } => command(handle),
+            Running::Driven(control) => control.lock().ask(command),
+        };
+        Ok(answer.wait()?)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Running::Threads { control, .. } = &self.control
+            && let Some(control) = control.lock().take()
+        {
+            // It has ended already only if it panicked, which it has reported itself.
+            let _ = control.stop();
+        }
+    }
+}
+
+/// Does what a cache's threads would do. It may be moved to another thread, and dropped: then the cache stays as it is.
+pub struct Driver {
+    control: Arc<Mutex<Stepped>>,
+    keeper: Keeper,
+    last_round: UnixMs,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("last_round", &self.last_round)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    /// Does what is due: upkeep for about a tenth of a millisecond, and a round of the control plane where its period is over
+    /// or something can not wait for it. Returns after how long there is something to do again if nobody uses the cache until
+    /// then; zero where there is more now.
+    pub fn step(&mut self) -> Duration {
+        let now = self.clock.now();
+        let idle = self.keeper.run(now, KEEPER_SLICE);
+        let mut control = self.control.lock();
+        if control.is_woken() || now.since(self.last_round) >= control.round_period() {
+            control.round();
+            self.last_round = now;
+        }
+        let next_round = control.round_period().saturating_sub(now.since(self.last_round));
+        idle.map_or(next_round, |idle| idle.min(next_round))
+    }
+}

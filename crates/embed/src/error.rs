@@ -1,0 +1,39 @@
+//! What can go wrong.
+
+use std::io;
+
+use tidemark_control::ControlError;
+use tidemark_store::Refused;
+
+use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// Why something was not done. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The key is too long.
+    #[error("a key of {0} bytes is too long: at most {KEY_BYTES_MAX} are possible")]
+    KeyTooLong(usize),
+    /// The value is too long.
+    #[error("a value of {0} bytes is too long: at most {VALUE_BYTES_MAX} are possible")]
+    ValueTooLong(usize),
+    /// There is no room for it in what the tenant may hold, or the tenant was removed.
+    #[error("the tenant's memory has no room for it")]
+    NoRoom,
+    /// The control plane refused a setting, a name or a size, and says what is allowed.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The system refused the memory.
+    #[error("reserving memory for the pool: {0}")]
+    Memory(#[source] io::Error),
+    /// The system refused a thread or randomness.
+    #[error("starting the cache: {0}")]
+    System(#[source] io::Error),
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Memory => Self::NoRoom,
+        }
+    }
+}

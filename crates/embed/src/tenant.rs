@@ -1,0 +1,275 @@
+//! One tenant: its keys, its goals, how it stands.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemark_control::{CurveView, MoveView, SettingsPatch, TenantView};
+use tidemark_store::{Key, Reservation as Room, ShardGuard};
+
+use crate::cache::Cache;
+use crate::error::Error;
+use crate::plane::LocalTenant;
+use crate::value::{Place, Reservation, Value, attributes};
+use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// A tenant of a [`Cache`]. Clones are the same tenant; any thread may use it.
+#[derive(Clone)]
+pub struct Tenant {
+    cache: Cache,
+    name: Arc<str>,
+    local: LocalTenant,
+}
+
+/// What a tenant has done, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantStats {
+    /// Lookups since it was made.
+    pub gets: u64,
+    /// Those that found something.
+    pub hits: u64,
+    /// Writes.
+    pub sets: u64,
+    /// Items that were evicted for others.
+    pub evicted: u64,
+    /// Items that expired.
+    pub expired: u64,
+    /// Items that it holds.
+    pub items: u64,
+    /// Memory that it may hold, in bytes.
+    pub grant_bytes: u64,
+    /// Memory that it holds, index and all, in bytes.
+    pub usage_bytes: u64,
+}
+
+impl TenantStats {
+    /// Hits over lookups; `None` without lookups.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        (self.gets > 0).then(|| self.hits as f64 / self.gets as f64)
+    }
+}
+
+impl fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenant")
+            .field("name", &self.name)
+            .field("store", &self.local.store)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A clock that stands still at a write would not tell a lifetime of no time from none.
+const LEAST_LIFETIME: Duration = Duration::from_millis(1);
+
+impl Tenant {
+    pub(crate) fn new(cache: Cache, name: Arc<str>, local: LocalTenant) -> Self {
+        Self { cache, name, local }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The key's value, to be read where it lies.
+    pub fn get(&self, key: &[u8]) -> Option<Value> {
+        let key = self.key(key).ok()?;
+        let value = value(&mut self.lock(&key), &key, self.cache.now());
+        self.local.touch();
+        value
+    }
+
+    /// Appends the key's value to a buffer: for short values cheaper than [`Self::get`]. Whether the key was there.
+    pub fn get_into(&self, key: &[u8], buffer: &mut Vec<u8>) -> bool {
+        let Ok(key) = self.key(key) else { return false };
+        let found = match self.lock(&key).get(&key, self.cache.now()) {
+            Some(found) => {
+                found.value().append_to(buffer);
+                true
+            }
+            None => false,
+        };
+        self.local.touch();
+        found
+    }
+
+    /// The values of several keys, in their order. Faster than one after the other: what is in memory of sixteen at a time is
+    /// loaded together.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
+        let now = self.cache.now();
+        let mut values: Vec<Option<Value>> = keys.iter().map(|_| None).collect();
+        // What is too long for a key is not there.
+        let (places, hashed): (Vec<usize>, Vec<Key<'_>>) = keys
+            .iter()
+            .enumerate()
+            .filter_map(|(i, key)| Some((i, self.key(key.as_ref()).ok()?)))
+            .unzip();
+        self.local.store.visit(&hashed, |i, shard| {
+            values[places[i]] = value(shard, &hashed[i], now);
+        });
+        self.local.touch();
+        values
+    }
+
+    /// Whether the key is there. It does not count as a use.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        let Ok(key) = self.key(key) else { return false };
+        self.lock(&key).peek(&key, self.cache.now()).is_some()
+    }
+
+    /// Stores a value under a key, in the place of an older one.
+    ///
+    /// # Errors
+    /// The key or the value is too long, or there is no room: then an older value is as it was or evicted.
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.write(key, value, None)
+    }
+
+    /// The same for so long; then it is gone.
+    ///
+    /// # Errors
+    /// As [`Self::insert`].
+    pub fn insert_for(&self, key: &[u8], value: &[u8], lifetime: Duration) -> Result<(), Error> {
+        self.write(key, value, Some(lifetime))
+    }
+
+    /// Takes room for a value of `value_bytes`, to be filled and then committed.
+    ///
+    /// # Errors
+    /// As [`Self::insert`].
+    pub fn reserve(&self, key: &[u8], value_bytes: usize) -> Result<Reservation, Error> {
+        check_value(value_bytes)?;
+        let hashed = self.key(key)?;
+        let room = self.lock(&hashed).reserve(value_bytes, self.cache.now())?;
+        let place = room.map_or_else(|| Place::Buffer(vec![0; value_bytes]), Place::Final);
+        Ok(Reservation::new(self.clone(), key, place))
+    }
+
+    /// Removes a key. Whether it was there.
+    pub fn remove(&self, key: &[u8]) -> bool {
+        let Ok(key) = self.key(key) else { return false };
+        let was_there = self.lock(&key).delete(&key, self.cache.now());
+        self.local.touch();
+        was_there
+    }
+
+    /// Removes everything.
+    pub fn clear(&self) {
+        self.local.store.flush(None, self.cache.now());
+        self.local.touch();
+    }
+
+    /// Changes settings while it is in use: goal, floor, cap, policy.
+    ///
+    /// # Errors
+    /// A setting is impossible; the error says what is allowed.
+    pub fn set(&self, patch: SettingsPatch) -> Result<TenantView, Error> {
+        self.cache.ask(|control| control.set_tenant(&*self.name, patch))
+    }
+
+    /// How it stands, from its own counters.
+    pub fn stats(&self) -> TenantStats {
+        let store = &self.local.store;
+        let mut stats = TenantStats {
+            grant_bytes: store.grant_bytes(),
+            usage_bytes: store.usage_bytes(),
+            ..TenantStats::default()
+        };
+        for number in 0..store.shards() {
+            let shard = store.lock(number);
+            let counters = shard.counters();
+            stats.gets += counters.gets;
+            stats.hits += counters.hits;
+            stats.sets += counters.sets;
+            stats.evicted += counters.evicted;
+            stats.expired += counters.expired;
+            stats.items += shard.items();
+        }
+        stats
+    }
+
+    /// How the control plane sees it: whether its goal is met, which policy is in force, what it could use.
+    ///
+    /// # Errors
+    /// It was removed.
+    pub fn view(&self) -> Result<TenantView, Error> {
+        self.cache.ask(|control| control.tenant(&*self.name))
+    }
+
+    /// The latest changes of its grant, with their reasons and what came of them.
+    ///
+    /// # Errors
+    /// It was removed.
+    pub fn moves(&self) -> Result<Vec<MoveView>, Error> {
+        self.cache.ask(|control| control.moves(&*self.name))
+    }
+
+    /// Its miss-ratio curve: what would miss in which size.
+    ///
+    /// # Errors
+    /// It was removed.
+    pub fn curve(&self) -> Result<CurveView, Error> {
+        self.cache.ask(|control| control.curve(&*self.name))
+    }
+
+    pub(crate) fn write(&self, key: &[u8], value: &[u8], lifetime: Option<Duration>) -> Result<(), Error> {
+        check_value(value.len())?;
+        let (key, now) = (self.key(key)?, self.cache.now());
+        let written = self
+            .local
+            .store
+            .put(&key, value, attributes(now, at_least(lifetime)), now);
+        self.local.touch();
+        Ok(written?)
+    }
+
+    pub(crate) fn commit(&self, room: Room, key: &[u8], lifetime: Option<Duration>) -> Result<(), Error> {
+        let (key, now) = (self.key(key)?, self.cache.now());
+        let written = room.commit(&key, attributes(now, at_least(lifetime)), now);
+        self.local.touch();
+        Ok(written?)
+    }
+
+    /// What must end with the last user.
+    #[cfg(test)]
+    pub(crate) fn weak_parts(
+        &self,
+    ) -> (
+        std::sync::Weak<crate::LocalPlane>,
+        std::sync::Weak<tidemark_store::TenantStore>,
+    ) {
+        (self.cache.weak_plane(), Arc::downgrade(&self.local.store))
+    }
+
+    fn key<'k>(&self, bytes: &'k [u8]) -> Result<Key<'k>, Error> {
+        if bytes.len() > KEY_BYTES_MAX {
+            return Err(Error::KeyTooLong(bytes.len()));
+        }
+        Ok(self.local.store.key(0, bytes))
+    }
+
+    fn lock(&self, key: &Key<'_>) -> ShardGuard<'_> {
+        let store = &self.local.store;
+        store.lock(store.shard_of(key.hash))
+    }
+}
+
+/// Looks a key up in its shard.
+fn value(shard: &mut ShardGuard<'_>, key: &Key<'_>, now: tidemark_types::UnixMs) -> Option<Value> {
+    let bytes = shard.get(key, now)?.value().len();
+    if let Some(pinned) = shard.pin(key, bytes) {
+        return Some(Value::in_place(pinned));
+    }
+    Some(Value::copied(shard.peek(key, now)?.value().to_vec()))
+}
+
+fn at_least(lifetime: Option<Duration>) -> Option<Duration> {
+    lifetime.map(|lifetime| lifetime.max(LEAST_LIFETIME))
+}
+
+fn check_value(bytes: usize) -> Result<(), Error> {
+    if bytes > VALUE_BYTES_MAX {
+        return Err(Error::ValueTooLong(bytes));
+    }
+    Ok(())
+}

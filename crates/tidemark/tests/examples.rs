@@ -1,0 +1,23 @@
+//! Runs the library's examples: each asserts what it shows.
+
+#[path = "../examples/goals.rs"]
+mod goals;
+#[path = "../examples/ten_lines.rs"]
+mod ten_lines;
+#[path = "../examples/values.rs"]
+mod values;
+
+#[test]
+fn ten_lines_are_enough() {
+    ten_lines::main().unwrap();
+}
+
+#[test]
+fn values_are_read_and_made_in_place() {
+    values::main().unwrap();
+}
+
+#[test]
+fn memory_follows_goals() {
+    goals::main().unwrap();
+}
