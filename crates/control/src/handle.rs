@@ -2,11 +2,12 @@
 //! waited for.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -179,14 +180,30 @@ impl<T> Reply<T> {
 #[must_use = "a command may fail"]
 pub struct Answer<T>(Option<oneshot::Receiver<Result<T, ControlError>>>);
 
+/// A thread that waits for an answer.
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 impl<T> Answer<T> {
     /// Blocks until the result is there. Not for a thread that runs an async runtime.
     ///
     /// # Errors
     /// The command's own; [`ControlError::Stopped`] and [`ControlError::Busy`] when it was never carried out.
     pub fn wait(self) -> Result<T, ControlError> {
-        let receiver = self.0.ok_or(ControlError::Busy)?;
-        receiver.blocking_recv().unwrap_or(Err(ControlError::Stopped))
+        // Not the channel's own way to wait: that panics on a thread of an event loop, which may well want to wait here.
+        let waker = Waker::from(Arc::new(Parked(std::thread::current())));
+        let (mut context, mut answer) = (Context::from_waker(&waker), pin!(self));
+        loop {
+            match answer.as_mut().poll(&mut context) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => std::thread::park(),
+            }
+        }
     }
 }
 

@@ -59,6 +59,15 @@ fn the_first_plan_is_in_force_when_start_returns() {
 }
 
 #[test]
+fn an_event_loops_thread_may_wait_for_an_answer() {
+    let running = start();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let view = runtime.block_on(async { running.control.handle().server().wait() });
+    assert_eq!(view.unwrap().pool_bytes, GIB);
+    running.control.stop().unwrap();
+}
+
+#[test]
 fn a_wake_is_a_round() {
     let running = start();
     let handle = running.control.handle();

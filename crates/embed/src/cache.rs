@@ -12,7 +12,7 @@ use tidemark_control::{
     TenantSettings,
 };
 use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
-use tidemark_types::{Clock, UnixMs};
+use tidemark_types::{Clock, TenantId, UnixMs};
 
 use crate::error::Error;
 use crate::plane::LocalPlane;
@@ -127,20 +127,22 @@ impl Builder {
     pub fn build(self) -> Result<Cache, Error> {
         let signal = Arc::new(Signal::default());
         let (mailbox, inbox) = (Mailbox::default(), inbox(&signal));
-        let pool = Pool::start(self.memory_bytes, Some(self.memory_limit_bytes)).map_err(Error::Memory)?;
+        let pool = Pool::start(self.memory_bytes, Some(self.reserve_bytes())).map_err(Error::Memory)?;
+        let config = self.config(&pool);
         let plane = self.plane(pool, &mailbox, &inbox)?;
+        let keeper = KeeperThread::start(Keeper::new(inbox), signal, Arc::clone(&self.clock), KEEPER_SLICE);
+        let keeper = keeper.map_err(Error::System)?;
         let control = Control::start(
             mailbox,
             MemoryState::default(),
             Arc::clone(&plane) as _,
             Arc::clone(&self.clock),
-            self.config(),
+            config,
         )?;
-        let keeper = KeeperThread::start(Keeper::new(inbox), signal, Arc::clone(&self.clock), KEEPER_SLICE);
         let running = Running::Threads {
             handle: control.handle(),
             control: Mutex::new(Some(control)),
-            _keeper: keeper.map_err(Error::System)?,
+            _keeper: keeper,
         };
         Ok(Cache::new(plane, self.clock, running))
     }
@@ -152,14 +154,15 @@ impl Builder {
     /// As [`Self::build`].
     pub fn build_driven(self) -> Result<(Cache, Driver), Error> {
         let (mailbox, inbox) = (Mailbox::default(), KeeperInbox::new(Box::new(|| {})));
-        let pool = Pool::without_thread(self.memory_bytes, Some(self.memory_limit_bytes)).map_err(Error::Memory)?;
+        let pool = Pool::without_thread(self.memory_bytes, Some(self.reserve_bytes())).map_err(Error::Memory)?;
+        let config = self.config(&pool);
         let plane = self.plane(pool, &mailbox, &inbox)?;
         let control = Stepped::new(
             mailbox,
             MemoryState::default(),
             Arc::clone(&plane) as _,
             Arc::clone(&self.clock),
-            self.config(),
+            config,
         )?;
         let control = Arc::new(Mutex::new(control));
         let driver = Driver {
@@ -171,10 +174,17 @@ impl Builder {
         Ok((Cache::new(plane, self.clock, Running::Driven(control)), driver))
     }
 
-    fn config(&self) -> ControlConfig {
+    /// A quarter more addresses than memory, so that large segments find room beside small ones.
+    fn reserve_bytes(&self) -> u64 {
+        self.memory_limit_bytes.saturating_add(self.memory_limit_bytes / 4)
+    }
+
+    fn config(&self, pool: &Pool) -> ControlConfig {
+        // The system may have given fewer addresses than were asked for.
+        let limit_bytes = self.memory_limit_bytes.min(pool.limit_bytes());
         ControlConfig {
             idling: self.idling,
-            ..ControlConfig::new(self.memory_bytes, self.memory_limit_bytes, self.parallelism)
+            ..ControlConfig::new(self.memory_bytes, limit_bytes, self.parallelism)
         }
     }
 
@@ -216,7 +226,7 @@ impl Cache {
     /// There is one of that name, the name or a setting is impossible, or the floors do not fit the pool.
     pub fn create(&self, name: &str, settings: TenantSettings) -> Result<Tenant, Error> {
         self.ask(|control| control.create_tenant(name, settings.into()))?;
-        self.tenant(name).ok_or(Error::NoRoom)
+        self.tenant(name).ok_or_else(|| Error::Removed(name.into()))
     }
 
     /// The tenant of that name, if there is one.
@@ -225,23 +235,25 @@ impl Cache {
         Some(Tenant::new(self.clone(), name.into(), local))
     }
 
-    /// Removes a tenant with all that it holds. Whoever has it still reads nothing and writes nothing. With threads, its memory
-    /// is back when this returns, but for values that are still being held; with a [`Driver`], after its next steps.
+    /// Removes a tenant with all that it holds. Whoever has it still reads nothing and writes nothing. Its memory is back when
+    /// this returns, but for values and reservations that are still being held; the name is free after the round that follows,
+    /// or once they are not held any more.
     ///
     /// # Errors
-    /// There is none of that name, or its memory was not back in time.
+    /// There is none of that name.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
-        match &self.0.control {
-            Running::Threads { handle, .. } => handle.remove_tenant(name).wait()?,
-            Running::Driven(control) => {
-                // The answer comes with the memory, unless it is an error: then it is there.
-                let answer = control.lock().ask(|control| control.remove_tenant(name));
-                if let Poll::Ready(answer) = pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
-                    answer?;
-                }
-            }
+        let mut removal = None;
+        // The answer to a removal comes when nothing is held any more, unless it is an error: then it is there before that of
+        // a command behind it.
+        self.ask(|control| {
+            removal = Some(control.remove_tenant(name));
+            control.server()
+        })?;
+        let answer = removal.map(|removal| pin!(removal).poll(&mut Context::from_waker(Waker::noop())));
+        match answer {
+            Some(Poll::Ready(answer)) => Ok(answer?),
+            Some(Poll::Pending) | None => Ok(()),
         }
-        Ok(())
     }
 
     /// Changes the memory for all tenants, in bytes. What they hold too much is evicted.
@@ -281,6 +293,11 @@ impl Cache {
     #[cfg(test)]
     pub(crate) fn weak_plane(&self) -> std::sync::Weak<LocalPlane> {
         Arc::downgrade(&self.0.plane)
+    }
+
+    /// Whether the tenant of that name has this number.
+    pub(crate) fn has(&self, name: &str, id: TenantId) -> bool {
+        self.0.plane.tenant(name).is_some_and(|tenant| tenant.id() == id)
     }
 
     #[inline]
@@ -331,6 +348,8 @@ impl Driver {
     /// then; zero where there is more now.
     pub fn step(&mut self) -> Duration {
         let now = self.clock.now();
+        // A clock that is set back must not keep rounds away.
+        self.last_round = self.last_round.min(now);
         let idle = self.keeper.run(now, KEEPER_SLICE);
         let mut control = self.control.lock();
         if control.is_woken() || now.since(self.last_round) >= control.round_period() {

@@ -7,7 +7,7 @@ use tidemark_store::Refused;
 
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// Why something was not done. Nothing was changed then.
+/// Why something was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The key is too long.
@@ -19,6 +19,9 @@ pub enum Error {
     /// There is no room for it in what the tenant may hold, or the tenant was removed.
     #[error("the tenant's memory has no room for it")]
     NoRoom,
+    /// The tenant was removed.
+    #[error("tenant `{0}` was removed")]
+    Removed(String),
     /// The control plane refused a setting, a name or a size, and says what is allowed.
     #[error(transparent)]
     Control(#[from] ControlError),

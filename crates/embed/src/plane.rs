@@ -76,6 +76,11 @@ impl Mark {
 }
 
 impl LocalTenant {
+    /// Its number: a later tenant of the same name has another.
+    pub fn id(&self) -> TenantId {
+        self.mark.id
+    }
+
     /// Notes that the tenant was used just now.
     #[inline]
     pub fn touch(&self) {
@@ -223,6 +228,8 @@ impl DataPlane for LocalPlane {
         for tenant_plan in &plan.tenants {
             if tenant_plan.state == TenantState::Removing {
                 state.remove(tenant_plan.id);
+                // Its memory is back: who waits for that, and its name, need not wait for the next round.
+                (self.alarm)();
                 continue;
             }
             let State {

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_control::{CurveView, MoveView, SettingsPatch, TenantView};
-use tidemark_store::{Key, Reservation as Room, ShardGuard};
+use tidemark_control::{Answer, ControlHandle, CurveView, MoveView, SettingsPatch, TenantView};
+use tidemark_store::{Key, PinnedValue, Reservation as Room, ShardGuard};
+use tidemark_types::UnixMs;
 
 use crate::cache::Cache;
 use crate::error::Error;
@@ -53,7 +54,8 @@ impl fmt::Debug for Tenant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tenant")
             .field("name", &self.name)
-            .field("store", &self.local.store)
+            .field("grant_bytes", &self.local.store.grant_bytes())
+            .field("usage_bytes", &self.local.store.usage_bytes())
             .finish_non_exhaustive()
     }
 }
@@ -71,33 +73,32 @@ impl Tenant {
         &self.name
     }
 
-    /// The key's value, to be read where it lies.
+    /// The key's value: a long one to be read where it lies, others copied.
     pub fn get(&self, key: &[u8]) -> Option<Value> {
-        let key = self.key(key).ok()?;
-        let value = value(&mut self.lock(&key), &key, self.cache.now());
+        let (key, now) = (self.key(key).ok()?, self.cache.now());
+        let mut copy = Vec::new();
+        let found = find(&mut self.lock(&key), &key, now, &mut copy);
         self.local.touch();
-        value
+        found.map(|found| found.value(copy))
     }
 
-    /// Appends the key's value to a buffer: for short values cheaper than [`Self::get`]. Whether the key was there.
+    /// Appends the key's value to a buffer, which spares an allocation for each. Whether the key was there.
     pub fn get_into(&self, key: &[u8], buffer: &mut Vec<u8>) -> bool {
         let Ok(key) = self.key(key) else { return false };
-        let found = match self.lock(&key).get(&key, self.cache.now()) {
-            Some(found) => {
-                found.value().append_to(buffer);
-                true
-            }
-            None => false,
-        };
+        let now = self.cache.now();
+        let found = find(&mut self.lock(&key), &key, now, buffer);
         self.local.touch();
-        found
+        if let Some(Found::Pinned(pinned)) = &found {
+            pinned.parts().for_each(|part| buffer.extend_from_slice(part));
+        }
+        found.is_some()
     }
 
     /// The values of several keys, in their order. Faster than one after the other: what is in memory of sixteen at a time is
     /// loaded together.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
         let now = self.cache.now();
-        let mut values: Vec<Option<Value>> = keys.iter().map(|_| None).collect();
+        let mut found: Vec<Option<(Found, Vec<u8>)>> = keys.iter().map(|_| None).collect();
         // What is too long for a key is not there.
         let (places, hashed): (Vec<usize>, Vec<Key<'_>>) = keys
             .iter()
@@ -105,16 +106,20 @@ impl Tenant {
             .filter_map(|(i, key)| Some((i, self.key(key.as_ref()).ok()?)))
             .unzip();
         self.local.store.visit(&hashed, |i, shard| {
-            values[places[i]] = value(shard, &hashed[i], now);
+            let mut copy = Vec::new();
+            found[places[i]] = find(shard, &hashed[i], now, &mut copy).map(|found| (found, copy));
         });
         self.local.touch();
-        values
+        // No shard is locked any more.
+        let value = |(found, copy): (Found, Vec<u8>)| found.value(copy);
+        found.into_iter().map(|found| found.map(value)).collect()
     }
 
     /// Whether the key is there. It does not count as a use.
     pub fn contains(&self, key: &[u8]) -> bool {
         let Ok(key) = self.key(key) else { return false };
-        self.lock(&key).peek(&key, self.cache.now()).is_some()
+        let now = self.cache.now();
+        self.lock(&key).peek(&key, now).is_some()
     }
 
     /// Stores a value under a key, in the place of an older one.
@@ -139,16 +144,19 @@ impl Tenant {
     /// As [`Self::insert`].
     pub fn reserve(&self, key: &[u8], value_bytes: usize) -> Result<Reservation, Error> {
         check_value(value_bytes)?;
-        let hashed = self.key(key)?;
-        let room = self.lock(&hashed).reserve(value_bytes, self.cache.now())?;
-        let place = room.map_or_else(|| Place::Buffer(vec![0; value_bytes]), Place::Final);
+        let (hashed, now) = (self.key(key)?, self.cache.now());
+        let room = self.lock(&hashed).reserve(value_bytes, now);
+        // Also where there is no room: that is how more may be granted.
+        self.local.touch();
+        let place = room?.map_or_else(|| Place::Buffer(vec![0; value_bytes]), Place::Final);
         Ok(Reservation::new(self.clone(), key, place))
     }
 
     /// Removes a key. Whether it was there.
     pub fn remove(&self, key: &[u8]) -> bool {
         let Ok(key) = self.key(key) else { return false };
-        let was_there = self.lock(&key).delete(&key, self.cache.now());
+        let now = self.cache.now();
+        let was_there = self.lock(&key).delete(&key, now);
         self.local.touch();
         was_there
     }
@@ -162,9 +170,9 @@ impl Tenant {
     /// Changes settings while it is in use: goal, floor, cap, policy.
     ///
     /// # Errors
-    /// A setting is impossible; the error says what is allowed.
+    /// It was removed, or a setting is impossible; the error says what is allowed.
     pub fn set(&self, patch: SettingsPatch) -> Result<TenantView, Error> {
-        self.cache.ask(|control| control.set_tenant(&*self.name, patch))
+        self.ask(|control| control.set_tenant(&*self.name, patch))
     }
 
     /// How it stands, from its own counters.
@@ -193,7 +201,7 @@ impl Tenant {
     /// # Errors
     /// It was removed.
     pub fn view(&self) -> Result<TenantView, Error> {
-        self.cache.ask(|control| control.tenant(&*self.name))
+        self.ask(|control| control.tenant(&*self.name))
     }
 
     /// The latest changes of its grant, with their reasons and what came of them.
@@ -201,7 +209,7 @@ impl Tenant {
     /// # Errors
     /// It was removed.
     pub fn moves(&self) -> Result<Vec<MoveView>, Error> {
-        self.cache.ask(|control| control.moves(&*self.name))
+        self.ask(|control| control.moves(&*self.name))
     }
 
     /// Its miss-ratio curve: what would miss in which size.
@@ -209,7 +217,16 @@ impl Tenant {
     /// # Errors
     /// It was removed.
     pub fn curve(&self) -> Result<CurveView, Error> {
-        self.cache.ask(|control| control.curve(&*self.name))
+        self.ask(|control| control.curve(&*self.name))
+    }
+
+    /// Has the control plane do something about this tenant.
+    fn ask<T>(&self, command: impl FnOnce(&ControlHandle) -> Answer<T>) -> Result<T, Error> {
+        // A later tenant may have the name.
+        if !self.cache.has(&self.name, self.local.id()) {
+            return Err(Error::Removed(self.name.to_string()));
+        }
+        self.cache.ask(command)
     }
 
     pub(crate) fn write(&self, key: &[u8], value: &[u8], lifetime: Option<Duration>) -> Result<(), Error> {
@@ -254,13 +271,44 @@ impl Tenant {
     }
 }
 
-/// Looks a key up in its shard.
-fn value(shard: &mut ShardGuard<'_>, key: &Key<'_>, now: tidemark_types::UnixMs) -> Option<Value> {
-    let bytes = shard.get(key, now)?.value().len();
-    if let Some(pinned) = shard.pin(key, bytes) {
-        return Some(Value::in_place(pinned));
+/// From this length on, two copies cost more than a pin, and a copy under the lock would keep others waiting.
+const PIN_BYTES: usize = 16 << 10;
+
+/// A value that was found.
+enum Found {
+    /// Copied into the buffer.
+    Copied,
+    /// To be read after the lock is released.
+    Pinned(PinnedValue),
+}
+
+impl Found {
+    /// The value, where `copy` was the buffer. Not while the shard is locked.
+    fn value(self, copy: Vec<u8>) -> Value {
+        match self {
+            Self::Copied => Value::copied(copy),
+            // A segment would stay for one value in it, and a few hundred of them are all that there are.
+            Self::Pinned(pinned) if pinned.holds_segment() => {
+                Value::copied(pinned.parts().collect::<Vec<_>>().concat())
+            }
+            Self::Pinned(pinned) => Value::in_place(pinned),
+        }
     }
-    Some(Value::copied(shard.peek(key, now)?.value().to_vec()))
+}
+
+/// Looks a key up in its shard: a short value is appended to `copy`.
+fn find(shard: &mut ShardGuard<'_>, key: &Key<'_>, now: UnixMs, copy: &mut Vec<u8>) -> Option<Found> {
+    let found = shard.get(key, now)?.value();
+    let bytes = found.len();
+    if bytes < PIN_BYTES {
+        found.append_to(copy);
+        return Some(Found::Copied);
+    }
+    if let Some(pinned) = shard.pin(key, bytes) {
+        return Some(Found::Pinned(pinned));
+    }
+    shard.peek(key, now)?.value().append_to(copy);
+    Some(Found::Copied)
 }
 
 fn at_least(lifetime: Option<Duration>) -> Option<Duration> {

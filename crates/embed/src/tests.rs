@@ -120,11 +120,15 @@ fn impossible_things_are_refused_with_what_is_possible() {
 fn a_value_stays_as_it_was_while_it_is_held() {
     let mut scene = Scene::new(16 * MIB);
     let tenant = scene.cache.create("shop", cap(4 * MIB)).unwrap();
-    for value_bytes in [100, 600_000] {
+    // Copied under the lock, copied after it, and in place.
+    for (value_bytes, is_in_place) in [(100, false), (20_000, false), (600_000, true)] {
         tenant.insert(b"held", &vec![b'h'; value_bytes]).unwrap();
         let held = tenant.get(b"held").unwrap();
-        assert!(held.is_in_place());
+        assert_eq!(held.is_in_place(), is_in_place, "{value_bytes}");
         assert_eq!(held.parts().count(), value_bytes.div_ceil(65_536));
+        let mut buffer = b"> ".to_vec();
+        assert!(tenant.get_into(b"held", &mut buffer));
+        assert_eq!(buffer.len(), 2 + value_bytes);
         tenant.insert(b"held", &vec![b'x'; value_bytes]).unwrap();
         // Everything is turned over around it.
         fill(&tenant, 20_000, 400);
@@ -132,22 +136,141 @@ fn a_value_stays_as_it_was_while_it_is_held() {
         assert_eq!(held.to_vec(), vec![b'h'; value_bytes]);
         assert_eq!(*held.as_bytes(), vec![b'h'; value_bytes]);
     }
-    // Of the many, some are copies; all are right.
-    for number in 0..40_u32 {
-        tenant
-            .insert(&number.to_be_bytes(), &vec![number as u8; 50_000])
-            .unwrap();
+}
+
+/// What is held takes no room from what is written: it is copied, or its memory is its own.
+#[test]
+fn many_values_are_held_while_others_are_written() {
+    let scene = Scene::new(64 * MIB);
+    let tenant = scene.cache.create("shop", cap(8 * MIB)).unwrap();
+    fill(&tenant, 20_000, 300);
+    let keys: Vec<[u8; 4]> = (0..20_000_u32).map(u32::to_le_bytes).collect();
+    let held = tenant.get_many(&keys);
+    assert!(held.iter().flatten().count() > 10_000);
+    fill(&tenant, 40_000, 300);
+    assert!(held.iter().flatten().all(|value| value.to_vec() == vec![b'v'; 300]));
+    // More than is held in place at a time.
+    let large = scene.cache.create("large", TenantSettings::default()).unwrap();
+    let keys: Vec<[u8; 1]> = (0..20).map(|number| [number]).collect();
+    for key in &keys {
+        large.insert(key, &vec![key[0]; 900_000]).unwrap();
     }
-    let keys: Vec<[u8; 4]> = (0..40_u32).map(u32::to_be_bytes).collect();
-    let values = tenant.get_many(&keys);
-    assert!(values.iter().flatten().count() >= 35);
-    for (number, value) in values.iter().enumerate() {
+    let values = large.get_many(&keys);
+    let in_place = values.iter().flatten().filter(|value| value.is_in_place()).count();
+    assert_eq!((values.iter().flatten().count(), in_place), (20, 18));
+    for (key, value) in keys.iter().zip(&values) {
         assert!(
             value
                 .as_ref()
-                .is_none_or(|value| value.to_vec() == vec![number as u8; 50_000])
+                .is_some_and(|value| value.to_vec() == vec![key[0]; 900_000])
         );
     }
+}
+
+#[test]
+fn a_first_value_may_need_more_than_a_first_grant() {
+    let mut scene = Scene::new(64 * MIB);
+    let tenant = scene.cache.create("shop", TenantSettings::default()).unwrap();
+    let tries = (0..10).position(|_| {
+        scene.pass(SECOND);
+        tenant.reserve(b"k", 30 << 20).is_ok_and(|room| room.commit().is_ok())
+    });
+    assert!(tries.is_some());
+    // However long, it is read where it lies.
+    assert!(tenant.get(b"k").unwrap().is_in_place());
+}
+
+#[test]
+fn a_handle_of_a_removed_tenant_does_nothing_to_a_later_one() {
+    let mut scene = Scene::new(32 * MIB);
+    let before = scene.cache.create("shop", TenantSettings::default()).unwrap();
+    scene.cache.remove("shop").unwrap();
+    scene.pass(SECOND);
+    let after = scene.cache.create("shop", TenantSettings::default()).unwrap();
+    let patch = SettingsPatch {
+        cap_bytes: Change::Set(2 * MIB),
+        ..SettingsPatch::default()
+    };
+    assert!(matches!(before.set(patch), Err(Error::Removed(_))));
+    assert!(matches!(before.view(), Err(Error::Removed(_))));
+    assert_eq!(after.view().unwrap().goals.cap_bytes, None);
+}
+
+#[test]
+fn a_tenant_is_removed_while_a_value_of_it_is_held() {
+    let cache = Cache::with_memory(32 * MIB).unwrap();
+    let tenant = cache.create("shop", TenantSettings::default()).unwrap();
+    tenant.insert(b"k", &vec![b'v'; 600_000]).unwrap();
+    let held = tenant.get(b"k").unwrap();
+    let began = Instant::now();
+    cache.remove("shop").unwrap();
+    // The control plane waits ten seconds for memory that does not come back; nobody waits for that here.
+    assert!(began.elapsed() < 5 * SECOND);
+    assert!(held.parts().all(|part| part.iter().all(|byte| *byte == b'v')));
+    drop(held);
+    wait_for("the name", || cache.create("shop", TenantSettings::default()).is_ok());
+}
+
+#[test]
+fn many_first_writes_are_in_no_commands_way() {
+    let mut scene = Scene::new(64 * MIB);
+    let names: Vec<String> = (0..1100).map(|number| format!("t{number}")).collect();
+    for name in &names {
+        scene.cache.create(name, TenantSettings::default()).unwrap();
+    }
+    // Each first grant wakes the control plane, which has room for 1,024 messages.
+    for name in &names {
+        let tenant = scene.cache.tenant(name).unwrap();
+        tenant.insert(b"k", b"v").unwrap();
+        scene.driver.step();
+        scene.driver.step();
+        tenant.clear();
+    }
+    assert!(scene.cache.tenant("t7").unwrap().view().is_ok());
+}
+
+/// A clock that shows what it is told.
+#[derive(Debug, Default)]
+struct FreeClock(std::sync::atomic::AtomicU64);
+
+impl Clock for FreeClock {
+    fn now(&self) -> UnixMs {
+        UnixMs(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_keeps_no_round_away() {
+    let clock = Arc::new(FreeClock(10_000_000.into()));
+    let builder = Builder::new(64 * MIB).clock(Arc::clone(&clock) as _);
+    let (cache, mut driver) = builder.build_driven().unwrap();
+    let tenant = cache.create("shop", TenantSettings::default()).unwrap();
+    fill(&tenant, 1000, 100);
+    while driver.step().is_zero() {}
+    clock.0.store(5_000_000, Ordering::Relaxed);
+    assert!(driver.step() <= SECOND, "the next round is within a period");
+}
+
+#[test]
+fn values_and_tenants_go_where_threads_need_them() {
+    fn is_shared<T: Send + Sync>() {}
+    fn is_sent<T: Send>() {}
+    is_shared::<Cache>();
+    is_shared::<Tenant>();
+    is_shared::<Value>();
+    is_sent::<Reservation>();
+    is_sent::<Driver>();
+}
+
+#[test]
+fn without_its_driver_a_cache_still_ends() {
+    let (cache, driver) = Builder::new(16 * MIB).build_driven().unwrap();
+    let tenant = cache.create("shop", TenantSettings::default()).unwrap();
+    drop(driver);
+    fill(&tenant, 1000, 100);
+    let (plane, store) = tenant.weak_parts();
+    drop((tenant, cache));
+    assert!(plane.upgrade().is_none() && store.upgrade().is_none());
 }
 
 #[test]

@@ -9,9 +9,10 @@ use tidemark_store::{Attributes, PinnedValue, Reservation as Room};
 use crate::error::Error;
 use crate::tenant::Tenant;
 
-/// A value, readable where it lies in the cache's memory. It stays what it was for as long as it is held, whatever becomes of
-/// its key; the memory around it stays taken as long. So do not keep many for long: of a tenant's values, 16 MiB are held in
-/// place at a time, and more are copied.
+/// A value. A long one, which lies outside of the log because it is longer than 256 KiB or half a segment, is read where it
+/// lies; shorter ones are copied, because holding one in place would hold the segment around it. It stays what it was for as long
+/// as it is held, whatever becomes of its key, and its memory stays taken as long. Of a tenant's values, 16 MiB are held in place
+/// at a time, or one of any length; more are copied.
 pub struct Value(Held);
 
 enum Held {
@@ -92,7 +93,7 @@ impl fmt::Debug for Value {
 }
 
 /// Room for a value that is being made. Nobody sees anything of it before [`Reservation::commit`]; dropped without that, it
-/// never was. A long value is written where it will lie, a short one, of less than half a segment, into a buffer first.
+/// never was. A long value is written where it will lie, one that belongs into the log (see [`Value`]) into a buffer first.
 pub struct Reservation {
     tenant: Tenant,
     key: Box<[u8]>,

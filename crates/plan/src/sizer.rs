@@ -144,8 +144,8 @@ pub struct Sizer {
     learnt: f64,
     /// What a change of size does over what the curve says of it.
     steepness: f64,
-    /// The memory of the last window of a full cache, and what came of it.
-    before: Option<(u64, Measured)>,
+    /// The last window of a full cache.
+    before: Option<Window>,
     /// The last window.
     measured: Option<Measured>,
     state: GoalState,
@@ -191,6 +191,14 @@ impl Default for Sizer {
             changed_from_bytes: None,
         }
     }
+}
+
+/// A window of a full cache.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    grant_bytes: u64,
+    usage_bytes: u64,
+    measured: Measured,
 }
 
 /// The curve at the present size.
@@ -346,18 +354,24 @@ impl Sizer {
 
     /// Compares what the last change of size did with what the curve says of it.
     fn learn_steepness(&mut self, reading: &Reading<'_>, measured: Measured, is_full: bool) {
-        let now = is_full.then_some((reading.usage_bytes, measured));
-        let (Some((bytes, before)), Some(_)) = (std::mem::replace(&mut self.before, now), now) else {
+        let now = is_full.then_some(Window {
+            grant_bytes: reading.grant_bytes,
+            usage_bytes: reading.usage_bytes,
+            measured,
+        });
+        let (Some(before), Some(_)) = (std::mem::replace(&mut self.before, now), now) else {
             return;
         };
         let hit_ratio = |bytes| 1.0 - reading.curve.at(self.lru_bytes(reading, bytes)).miss_ratio;
-        let said = hit_ratio(reading.usage_bytes) - hit_ratio(bytes);
-        if said == 0.0 {
+        let said = hit_ratio(reading.usage_bytes) - hit_ratio(before.usage_bytes);
+        // At one grant the usage at a window's end goes up and down with upkeep, and the hit ratio of the window does not.
+        let is_change = reading.grant_bytes.abs_diff(before.grant_bytes) > reading.grant_bytes / 32;
+        if said == 0.0 || !is_change {
             return;
         }
-        let seen = measured.hit_ratio - before.hit_ratio;
+        let seen = measured.hit_ratio - before.measured.hit_ratio;
         // A change that is small beside what chance does says nothing.
-        let uncertainty = 2.0 * measured.standard_error.hypot(before.standard_error) / said.abs();
+        let uncertainty = 2.0 * measured.standard_error.hypot(before.measured.standard_error) / said.abs();
         let certainty = 1.0 / (1.0 + uncertainty * 4.0);
         let steepness = (seen / said).clamp(STEEPNESS.0, STEEPNESS.1);
         self.steepness += (steepness - self.steepness) * certainty * STEEPNESS_WEIGHT;

@@ -80,7 +80,7 @@ impl Cache {
             self.hits += hit_ratio * self.gets_per_second as f64;
             let written = (1.0 - hit_ratio) * (self.gets_per_second * self.item_bytes) as f64 * OVERHEAD;
             self.usage_bytes = (self.usage_bytes + written).min(self.grant_bytes as f64);
-            if self.flickers && self.second % 10 < 5 {
+            if self.flickers && self.second % 7 < 3 {
                 self.usage_bytes = self.usage_bytes.min(self.grant_bytes as f64 * 0.95);
             }
             let curve = self.curve();

@@ -20,13 +20,15 @@ const VISIT_EVERY: Duration = Duration::from_secs(1);
 
 /// What a keeper is told by others. Shared.
 pub struct KeeperInbox {
-    messages: Mutex<Vec<Visit>>,
+    /// `None`: there is no keeper any more.
+    messages: Mutex<Option<Vec<Visit>>>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 impl fmt::Debug for KeeperInbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeeperInbox {{ {} messages }}", self.messages.lock().len())
+        let waiting = self.messages.lock().as_ref().map_or(0, Vec::len);
+        write!(f, "KeeperInbox {{ {waiting} messages }}")
     }
 }
 
@@ -34,13 +36,17 @@ impl KeeperInbox {
     /// An inbox; `wake` is called when something came in, from any thread, also under a shard's lock.
     pub fn new(wake: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
         Arc::new(Self {
-            messages: Mutex::new(Vec::new()),
+            messages: Mutex::new(Some(Vec::new())),
             wake,
         })
     }
 
     pub(crate) fn push(&self, visit: Visit) {
-        self.messages.lock().push(visit);
+        match &mut *self.messages.lock() {
+            Some(messages) => messages.push(visit),
+            // It would stay, and keep its tenant, which keeps this inbox.
+            None => return,
+        }
         (self.wake)();
     }
 }
@@ -65,9 +71,11 @@ pub struct Keeper {
 }
 
 impl Drop for Keeper {
-    /// Nobody reads what is still in the inbox, and it would keep the tenants that it is about.
+    /// Closes the inbox: what nobody reads would keep the tenants that it is about.
     fn drop(&mut self) {
-        drop(std::mem::take(&mut *self.inbox.messages.lock()));
+        let unread = self.inbox.messages.lock().take();
+        // Not under the lock: tenants may end with it.
+        drop(unread);
     }
 }
 
@@ -84,10 +92,11 @@ impl Keeper {
     /// Does upkeep for about `slice` at most. Returns how long there is nothing to do: zero if there is more now, `None` if
     /// nothing will be to do until the inbox wakes.
     pub fn run(&mut self, now: UnixMs, slice: Duration) -> Option<Duration> {
-        let inbox = std::mem::take(&mut *self.inbox.messages.lock());
-        self.busy.extend(inbox);
+        let inbox = self.inbox.messages.lock().as_mut().map(std::mem::take);
+        self.busy.extend(inbox.into_iter().flatten());
+        // A visit that is further away than any is made is due as well: the clock was set back.
         while let Some((due, _)) = self.waiting.front()
-            && *due <= now
+            && (*due <= now || due.since(now) > VISIT_EVERY)
         {
             self.busy.extend(self.waiting.pop_front().map(|(_, visit)| visit));
         }

@@ -108,10 +108,14 @@ impl Pool {
     ///
     /// Returns the limit in force: no more than the reserved address space.
     pub fn resize(&self, pool_bytes: u64) -> u64 {
-        let possible = u64::from(self.core.arena.units() - 1);
-        let units = (pool_bytes >> UNIT_SHIFT).min(possible);
+        let units = pool_bytes.min(self.limit_bytes()) >> UNIT_SHIFT;
         self.core.budget_units.store(units, Ordering::Relaxed);
         units << UNIT_SHIFT
+    }
+
+    /// The most that [`Self::resize`] can make of it, in bytes: the address space that the system gave.
+    pub fn limit_bytes(&self) -> u64 {
+        u64::from(self.core.arena.units() - 1) << UNIT_SHIFT
     }
 
     /// How the pool stands.

@@ -86,6 +86,9 @@ pub struct PinnedValue {
 // `drop` ends the pin under the shard's lock; reading it from any thread is sound.
 unsafe impl Send for PinnedValue {}
 
+// SAFETY: as above; a shared reference only reads.
+unsafe impl Sync for PinnedValue {}
+
 impl PinnedValue {
     /// Whether more is kept in memory by this than the value: a whole segment of the log.
     pub fn holds_segment(&self) -> bool {

@@ -548,7 +548,8 @@ impl<'a> ShardGuard<'a> {
     /// `None` if so much is pinned already, or the value is just about to move, that it must be copied.
     pub fn pin(&mut self, key: &Key<'_>, value_bytes: usize) -> Option<PinnedValue> {
         let bytes = value_bytes as u64;
-        let fits = |pinned: u64| (pinned + bytes <= PINNED_BYTES_MAX).then_some(pinned + bytes);
+        // One value may be pinned however long it is.
+        let fits = |pinned: u64| (pinned == 0 || pinned + bytes <= PINNED_BYTES_MAX).then_some(pinned + bytes);
         let pinned = &self.tenant.pinned_bytes;
         pinned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
         let Some((place, parts)) = self.shard.pin(key) else {

@@ -1,6 +1,9 @@
 //! What elasticity costs: the same server with and without it, by turns (`docs/experiments/overhead.md`).
 
+mod instructions;
 mod switched;
+
+use std::path::Path;
 
 use tidemark_types::GIB;
 
@@ -19,7 +22,7 @@ pub use switched::{Shape, serve as serve_switched};
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "overhead",
     title: "What elasticity costs: switched on and off in one server",
-    minutes: 18,
+    minutes: 23,
     about: "\
 One server with one worker, whose elasticity is switched on and off under a load that stays the same: a million keys of 16
 bytes with values of 64, uniform, nine gets to one set, a missed key is set, 128 connections; all keys belong to one tenant,
@@ -29,7 +32,11 @@ planning and the round itself. To the control plane the time in which it was off
 A pair is a measurement of each, one right after the other, in the opposite order every time; what is compared are the two
 of a pair. CPU time is that of the server's process, of all its threads. The interval is that in which the median of the
 pairs' ratios lies with 95 % certainty, by the ranks of the sorted ratios; its upper end shall be below twice the target of
-1 %, with 128 tenants of 3 %. Latency is that of gets and sets that are due at fixed times, 50,000 a second.",
+1 %, with 128 tenants of 3 %. Latency is that of gets and sets that are due at fixed times, 50,000 a second.
+
+Instructions are those of all threads, counted by valgrind in closed loop with a sixteenth of the keys. They do not depend on
+the day, and shall be below the target itself. A server under valgrind is some fifty times slower while rounds come as often as
+ever: what the control plane does for an operation is more here than it is in use.",
     run,
 };
 
@@ -39,8 +46,8 @@ const GOAL: f64 = 0.9;
 const READS: f64 = 0.9;
 /// Room for all keys twice.
 const POOL_BYTES: u64 = GIB;
-/// Twice the targets of 1 and 3 %.
-const LIMITS: [(usize, f64); 2] = [(1, 1.02), (128, 1.06)];
+/// What CPU time over that without may be, at most: twice the targets of 1 and 3 %; and instructions: these themselves.
+const LIMITS: [(usize, f64, f64); 2] = [(1, 1.02, 1.01), (128, 1.06, 1.03)];
 const PIPELINE: usize = 50;
 const OPEN_RATE: f64 = 50_000.0;
 const LATENCY_LIMIT: f64 = 1.1;
@@ -52,6 +59,9 @@ struct Scale {
     seconds: f64,
     settle_seconds: f64,
     fewer: u64,
+    /// Pairs whose instructions are counted, with so many fewer keys yet.
+    counted_pairs: usize,
+    counted_fewer: u64,
 }
 
 /// One load.
@@ -105,6 +115,8 @@ fn run(context: &Context) -> Result<Outcome, Error> {
             seconds: 0.5,
             settle_seconds: 3.0,
             fewer: 16,
+            counted_pairs: 1,
+            counted_fewer: 4,
         }
     } else {
         Scale {
@@ -112,17 +124,30 @@ fn run(context: &Context) -> Result<Outcome, Error> {
             seconds: 2.0,
             settle_seconds: 60.0,
             fewer: 1,
+            counted_pairs: 3,
+            counted_fewer: 16,
         }
     };
     let others = Others::watch();
     let mut found = Found::default();
-    for (tenants, limit) in LIMITS {
+    for (tenants, limit, instructions_limit) in LIMITS {
         context.tell(&format!("{tenants} tenants: storing keys and settling"));
-        let mut scene = Scene::start(context, tenants, scale)?;
+        let mut scene = Scene::start(context, tenants, scale, &context.stage.programs.lab)?;
         for cell in cells(tenants, limit) {
             context.tell(&format!("{}: {} pairs", cell.name(), scale.pairs));
             found.add(&cell, &scene.pairs(&cell)?);
         }
+        drop(scene);
+        context.tell(&format!("{tenants} tenants: counting instructions"));
+        let scale = Scale {
+            fewer: scale.fewer * scale.counted_fewer,
+            // Where everything is slower, as many requests take longer.
+            seconds: scale.seconds * 5.0,
+            ..scale
+        };
+        let mut scene = Scene::start(context, tenants, scale, Path::new(instructions::PROGRAM))?;
+        let [cell, _] = cells(tenants, instructions_limit);
+        found.add_instructions(&cell, &scene.counted_pairs(&cell)?);
     }
     let chart = found.chart();
     Ok(Outcome {
@@ -147,9 +172,14 @@ struct Scene {
 }
 
 impl Scene {
-    fn start(context: &Context, tenants: usize, scale: Scale) -> Result<Self, Error> {
+    /// The server as a process of `program`: its own, or one that runs it and counts.
+    fn start(context: &Context, tenants: usize, scale: Scale, program: &Path) -> Result<Self, Error> {
         let stage = &context.stage;
-        let mut process = Process::start(&stage.programs.lab, (&stage.children, &stage.cores), |command, _| {
+        let lab = &stage.programs.lab;
+        let mut process = Process::start(program, (&stage.children, &stage.cores), |command, folder| {
+            if program != lab {
+                command.args(instructions::arguments(folder)).arg(lab);
+            }
             command.args(["switched", "--tenants", &tenants.to_string()]);
             command.args(["--goal", &GOAL.to_string(), "--pool-bytes", &POOL_BYTES.to_string()]);
         })?;
@@ -211,8 +241,27 @@ impl Scene {
         Ok(pairs)
     }
 
-    fn pair(&mut self, cell: &Cell, number: usize) -> Result<Pair, Error> {
-        let options = Options {
+    /// Instructions per operation with elasticity on and off, pair after pair.
+    fn counted_pairs(&mut self, cell: &Cell) -> Result<Vec<[f64; 2]>, Error> {
+        let mut counter = instructions::Counter::default();
+        let mut pairs = Vec::new();
+        for number in 0..self.scale.counted_pairs {
+            let options = self.options_of(cell, number);
+            let mut pair = [f64::NAN; 2];
+            for is_on in order(number) {
+                self.switch(is_on)?;
+                counter.since_last(&self.process)?;
+                let report = self.load(&options)?;
+                let counted = counter.since_last(&self.process)?;
+                pair[usize::from(!is_on)] = counted as f64 / report.requests.max(1) as f64;
+            }
+            pairs.push(pair);
+        }
+        Ok(pairs)
+    }
+
+    fn options_of(&self, cell: &Cell, number: usize) -> Options {
+        Options {
             pipeline: cell.pipeline,
             rate: cell.rate,
             seconds: self.scale.seconds,
@@ -222,17 +271,16 @@ impl Scene {
                 ..self.options.workload.clone()
             },
             ..self.options.clone()
-        };
+        }
+    }
+
+    fn pair(&mut self, cell: &Cell, number: usize) -> Result<Pair, Error> {
+        let options = self.options_of(cell, number);
         let mut pair = Pair {
             cpu_ns: [f64::NAN; 2],
             p99_us: [f64::NAN; 2],
         };
-        let order = if number.is_multiple_of(2) {
-            [true, false]
-        } else {
-            [false, true]
-        };
-        for is_on in order {
+        for is_on in order(number) {
             self.switch(is_on)?;
             let report = self.load(&options)?;
             let place = usize::from(!is_on);
@@ -258,6 +306,12 @@ impl Scene {
             Err(self.process.failure(&format!("it is `{answered}`, not `{answer}`")))
         }
     }
+}
+
+/// On and off in the opposite order every time.
+fn order(number: usize) -> [bool; 2] {
+    let on_first = number.is_multiple_of(2);
+    [on_first, !on_first]
 }
 
 /// The address, and the tenants with their secrets, of the line that the server says when it is ready.
@@ -294,6 +348,7 @@ struct Found {
 const CPU: &str = "CPU per operation";
 const RATIO: &str = "with elasticity over without";
 const LATENCY: &str = "latency, 99th percentile";
+const INSTRUCTIONS: &str = "instructions per operation";
 
 impl Found {
     fn add(&mut self, cell: &Cell, pairs: &[Pair]) {
@@ -320,6 +375,22 @@ impl Found {
             let what = format!("{name}: {LATENCY}, on over off, median");
             self.targets.push(Target::at_most(what, median, LATENCY_LIMIT));
         }
+    }
+
+    fn add_instructions(&mut self, cell: &Cell, pairs: &[[f64; 2]]) {
+        let name = cell.name();
+        for (place, state) in ["on", "off"].into_iter().enumerate() {
+            self.add_point(
+                &name,
+                (state, INSTRUCTIONS, "count"),
+                pairs.iter().map(|pair| pair[place]),
+            );
+        }
+        let ratios = || pairs.iter().map(|pair| pair[0] / pair[1]);
+        self.add_point(&name, (INSTRUCTIONS, RATIO, "ratio"), ratios());
+        let median = Spread::of(ratios()).map_or(f64::NAN, |spread| spread.median);
+        let what = format!("{name}: {INSTRUCTIONS}, on over off, median");
+        self.targets.push(Target::at_most(what, median, cell.limit));
     }
 
     fn add_point(&mut self, cell: &str, (name, measure, unit): (&str, &str, &str), values: impl Iterator<Item = f64>) {
@@ -367,6 +438,10 @@ mod tests {
         let values: Vec<(f64, bool)> = found.targets.iter().map(|target| (target.value, target.met)).collect();
         assert_eq!(values, [(1.038, false), (1.038, false), (1.05, true)]);
         assert_eq!(found.chart().panels.len(), 2);
+        let [cell, _] = cells(1, 1.01);
+        found.add_instructions(&cell, &[[1005.0, 1000.0], [1030.0, 1000.0], [1009.0, 1000.0]]);
+        let last = found.targets.last().unwrap();
+        assert!((last.value - 1.009).abs() < 1e-9 && last.met, "{last:?}");
     }
 
     #[test]
