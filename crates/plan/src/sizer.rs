@@ -58,11 +58,6 @@ const FIT_BEYOND: f64 = 0.03;
 const EFFICIENCY: (f64, f64) = (0.6, 1.6);
 /// Least weight of a certain window in it; the first ones of a load weigh as in their mean.
 const EFFICIENCY_WEIGHT: f64 = 0.3;
-/// What a change of size does over what the curve says of it, within these: keys that come once make a curve of LRU steeper
-/// than a policy is that passes them by.
-const STEEPNESS: (f64, f64) = (0.5, 1.5);
-/// Weight of one certain change of size in it.
-const STEEPNESS_WEIGHT: f64 = 0.5;
 /// Half a window that is certain, or several that are less so.
 const LEARNT_SOMETHING: f64 = 0.5;
 /// A size that had to grow soon after it shrank waits so long with the next shrinking, and twice as long the next time.
@@ -142,10 +137,6 @@ pub struct Sizer {
     efficiency: f64,
     /// What it was learnt from: windows, each as far as it was certain.
     learnt: f64,
-    /// What a change of size does over what the curve says of it.
-    steepness: f64,
-    /// The last window of a full cache.
-    before: Option<Window>,
     /// The last window.
     measured: Option<Measured>,
     state: GoalState,
@@ -176,8 +167,6 @@ impl Default for Sizer {
             is_fitting: true,
             efficiency: 1.0,
             learnt: 0.0,
-            steepness: 1.0,
-            before: None,
             measured: None,
             state: GoalState::Converging,
             best: None,
@@ -191,14 +180,6 @@ impl Default for Sizer {
             changed_from_bytes: None,
         }
     }
-}
-
-/// A window of a full cache.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    grant_bytes: u64,
-    usage_bytes: u64,
-    measured: Measured,
 }
 
 /// The curve at the present size.
@@ -291,7 +272,6 @@ impl Sizer {
         if let Some(measured) = measured.filter(|measured| moves || measured.elapsed >= calm) {
             self.window = Some(count);
             self.learn(reading, here, measured, is_full);
-            self.learn_steepness(reading, measured, is_full);
             if !moves {
                 self.watch.set_expected(measured.hit_ratio);
             }
@@ -307,8 +287,6 @@ impl Sizer {
         self.start_bytes = 0;
         self.efficiency = 1.0;
         self.learnt = 0.0;
-        self.steepness = 1.0;
-        self.before = None;
         // What the load before left behind is still being asked for or missed.
         self.quiet_until = count.at.plus(AFTER_MOVE);
         self.state = GoalState::Converging;
@@ -336,45 +314,26 @@ impl Sizer {
 
     /// Draws from a window what does not depend on the goal.
     fn learn(&mut self, reading: &Reading<'_>, here: Option<Here>, measured: Measured, is_full: bool) {
-        let Some(here) = here.filter(|here| is_full && here.slope > least_slope(reading.goal)) else {
+        let Some(here) = here.filter(|_| is_full) else {
             return;
         };
         let Some(lru_bytes) = reading.curve.bytes_for(measured.hit_ratio).filter(|bytes| *bytes > 0) else {
             return;
         };
+        // Where the cache is on the curve by its hit ratio, not by what was believed of its efficiency: that may be where the
+        // curve is flat, and would then never be corrected.
+        let slope = slope_at(reading.curve, lru_bytes as f64);
+        if slope <= least_slope(reading.goal) {
+            return;
+        }
         // Where the curve is flat or few gets were measured, the size that goes with a hit ratio is anybody's guess.
-        let uncertainty = 2.0 * measured.standard_error.hypot(here.error) / here.slope;
+        let uncertainty = 2.0 * measured.standard_error.hypot(here.error) / slope;
         let certainty = 1.0 / (1.0 + uncertainty * 4.0);
         self.learnt += certainty;
         let weight = certainty * EFFICIENCY_WEIGHT.max(1.0 / self.learnt);
         let seen =
             (lru_bytes as f64 * reading.overhead / reading.usage_bytes.max(1) as f64).clamp(EFFICIENCY.0, EFFICIENCY.1);
         self.efficiency += (seen - self.efficiency) * weight;
-    }
-
-    /// Compares what the last change of size did with what the curve says of it.
-    fn learn_steepness(&mut self, reading: &Reading<'_>, measured: Measured, is_full: bool) {
-        let now = is_full.then_some(Window {
-            grant_bytes: reading.grant_bytes,
-            usage_bytes: reading.usage_bytes,
-            measured,
-        });
-        let (Some(before), Some(_)) = (std::mem::replace(&mut self.before, now), now) else {
-            return;
-        };
-        let hit_ratio = |bytes| 1.0 - reading.curve.at(self.lru_bytes(reading, bytes)).miss_ratio;
-        let said = hit_ratio(reading.usage_bytes) - hit_ratio(before.usage_bytes);
-        // At one grant the usage at a window's end goes up and down with upkeep, and the hit ratio of the window does not.
-        let is_change = reading.grant_bytes.abs_diff(before.grant_bytes) > reading.grant_bytes / 32;
-        if said == 0.0 || !is_change {
-            return;
-        }
-        let seen = measured.hit_ratio - before.measured.hit_ratio;
-        // A change that is small beside what chance does says nothing.
-        let uncertainty = 2.0 * measured.standard_error.hypot(before.measured.standard_error) / said.abs();
-        let certainty = 1.0 / (1.0 + uncertainty * 4.0);
-        let steepness = (seen / said).clamp(STEEPNESS.0, STEEPNESS.1);
-        self.steepness += (steepness - self.steepness) * certainty * STEEPNESS_WEIGHT;
     }
 
     /// An LRU cache's bytes for the real one's.
@@ -386,13 +345,11 @@ impl Sizer {
         if reading.curve_gets < FIT_GETS_MIN {
             return None;
         }
-        /// Far enough apart for a slope that sampling does not hide.
-        const SPAN: f64 = 1.15;
         let bytes = self.lru_bytes(reading, reading.usage_bytes) as f64;
         let at = |bytes: f64| reading.curve.at(bytes as u64);
         let (most, present) = (at(self.lru_bytes(reading, reading.most_bytes) as f64), at(bytes));
         Some(Here {
-            slope: (at(bytes / SPAN).miss_ratio - at(bytes * SPAN).miss_ratio) / (2.0 * SPAN.ln()),
+            slope: slope_at(reading.curve, bytes),
             potential: present.miss_ratio - most.miss_ratio,
             error: present.standard_error,
         })
@@ -509,7 +466,9 @@ impl Sizer {
         if !reading.is_full() || !helps {
             return reading.grant_bytes;
         }
-        let step = (CAUTION * missed / self.slope(reading, here)).exp_m1().min(GROW_MAX);
+        let step = (CAUTION * missed / here.slope.max(least_slope(reading.goal)))
+            .exp_m1()
+            .min(GROW_MAX);
         let stepped = (reading.grant_bytes as f64 * (1.0 + step)) as u64;
         let fitted = fit.filter(|_| missed > FIT_BEYOND).map_or(0, |fit| fit.bytes);
         stepped.max(fitted).min(self.ceiling(reading)).max(reading.grant_bytes)
@@ -521,15 +480,12 @@ impl Sizer {
         if reading.now < self.hold_until || is_early {
             return reading.grant_bytes;
         }
-        let step = (CAUTION * missed / self.slope(reading, here)).exp_m1().max(-SHRINK_MAX);
+        let step = (CAUTION * missed / here.slope.max(least_slope(reading.goal)))
+            .exp_m1()
+            .max(-SHRINK_MAX);
         // What is not used is given up first.
         let held = reading.usage_bytes.min(reading.grant_bytes);
         (held as f64 * (1.0 + step)) as u64
-    }
-
-    /// What memory does to the hit ratio, by the curve and by what changes of size have shown.
-    fn slope(&self, reading: &Reading<'_>, here: Here) -> f64 {
-        (here.slope * self.steepness).max(least_slope(reading.goal))
     }
 
     /// The least memory with the best hit ratio that any memory gives, by the curve.
@@ -574,6 +530,14 @@ impl Sizer {
         }
         self.grown_at = Some(now);
     }
+}
+
+/// The slope of a curve of hits, by e-folds of memory.
+fn slope_at(curve: &Curve, bytes: f64) -> f64 {
+    /// Far enough apart for a slope that sampling does not hide.
+    const SPAN: f64 = 1.15;
+    let miss_ratio = |bytes: f64| curve.at(bytes as u64).miss_ratio;
+    (miss_ratio(bytes / SPAN) - miss_ratio(bytes * SPAN)) / (2.0 * SPAN.ln())
 }
 
 fn dead_band(goal: f64) -> f64 {
