@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const OPERATOR_NICENESS: i32 = 19;
 /// Memory that is not back by then does not come back.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Of what was given back, so much must have left the process: it has other memory, too.
+/// Of what was given back and was backed by memory, so much must have left the process: it has other memory, too.
 const RESIDENT_PART: f64 = 0.9;
 
 /// A server with both tenants.
@@ -73,7 +73,8 @@ impl Scene {
         )?;
         let before = p99_us(&other)?;
         let resident_before = self.resident_bytes()?;
-        let given_bytes = held_bytes.saturating_sub(KEPT_BYTES);
+        // What lies at the ends of segments was never written.
+        let given_bytes = held_bytes.min(resident_before).saturating_sub(KEPT_BYTES);
         let resident_after = resident_before.saturating_sub((given_bytes as f64 * RESIDENT_PART) as u64);
         let give_back = || {
             // On Linux of this thread alone (setpriority(2)).
@@ -81,8 +82,8 @@ impl Scene {
                 .map_err(|error| Error::Usage(format!("lowering a thread's priority: {error}")))?;
             let began = Instant::now();
             self.set_cap(KEPT_BYTES)?;
-            let usage_seconds = self.wait(began, || Ok(info.moment(0.0)?.usage_bytes <= KEPT_BYTES))?;
-            let resident_seconds = self.wait(began, || Ok(self.resident_bytes()? <= resident_after))?;
+            let usage_seconds = self.wait(began, ("held", KEPT_BYTES), || Ok(info.moment(0.0)?.usage_bytes))?;
+            let resident_seconds = self.wait(began, ("resident", resident_after), || self.resident_bytes())?;
             Ok::<_, Error>((usage_seconds, resident_seconds))
         };
         std::thread::scope(|scope| {
@@ -124,15 +125,24 @@ impl Scene {
         }
     }
 
-    /// Seconds until something is so.
-    fn wait(&self, began: Instant, mut is_so: impl FnMut() -> Result<bool, Error>) -> Result<f64, Error> {
-        while !is_so()? {
+    /// Seconds until something comes to at most so many bytes.
+    fn wait(
+        &self,
+        began: Instant,
+        (what, most_bytes): (&str, u64),
+        mut bytes: impl FnMut() -> Result<u64, Error>,
+    ) -> Result<f64, Error> {
+        loop {
+            let now_bytes = bytes()?;
+            if now_bytes <= most_bytes {
+                return Ok(began.elapsed().as_secs_f64());
+            }
             if began.elapsed() > PATIENCE {
-                return Err(self.server.process.failure("the memory does not come back"));
+                let what = format!("the memory does not come back: {now_bytes} bytes are {what}, not {most_bytes}");
+                return Err(self.server.process.failure(&what));
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        Ok(began.elapsed().as_secs_f64())
     }
 
     fn resident_bytes(&self) -> Result<u64, Error> {
