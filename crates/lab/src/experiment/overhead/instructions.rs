@@ -42,7 +42,7 @@ impl Counter {
             reason,
         };
         let asked = Command::new(MESSENGER)
-            .args(["--pid", &process.id().to_string(), "dump"])
+            .args([&format!("--pid={}", process.id()), "dump"])
             .output()
             .map_err(|error| failed(error.to_string()))?;
         if !asked.status.success() {
