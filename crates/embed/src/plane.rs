@@ -10,11 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tidemark_store::{
-    Alarm, Hasher, KeeperInbox, Pool, PoolStats, SHARDS_MAX, TenantConfig, TenantReport, TenantStore,
-};
+use tidemark_store::{Alarm, Hasher, KeeperInbox, Pool, PoolStats, TenantConfig, TenantReport, TenantStore};
 use tidemark_types::{
     Clock, DataPlane, Plan, PoolSnapshot, Snapshot, TenantId, TenantName, TenantPlan, TenantSnapshot, TenantState,
+    UnixMs,
 };
 
 /// See the module.
@@ -151,7 +150,7 @@ impl LocalPlane {
             touched: Arc::clone(&self.touched),
         });
         let of_upkeep = Arc::clone(&mark);
-        let shards = usize::from(plan.shards.max(1)).next_power_of_two().min(SHARDS_MAX);
+        let shards = TenantStore::shards_of(plan);
         let config = TenantConfig {
             shards,
             policy: plan.policy,
@@ -201,13 +200,13 @@ impl State {
     }
 
     /// One tenant's snapshot, and the memory that its samples took until now.
-    fn report(&self, id: TenantId, clock: &dyn Clock) -> Option<(TenantSnapshot, u64)> {
+    fn report(&self, id: TenantId, now: UnixMs) -> Option<(TenantSnapshot, u64)> {
         let LocalTenant { store, mark } = &self.tenants.get(&id)?.local;
         mark.is_set.swap(false, Ordering::AcqRel);
         let TenantReport {
             snapshot,
             sample_buffer_bytes,
-        } = store.report(id, clock.now());
+        } = store.report(id, now);
         // The program itself is the one that is connected.
         let snapshot = TenantSnapshot {
             connections: 1,
@@ -255,19 +254,16 @@ impl DataPlane for LocalPlane {
         let mut touched = std::mem::take(&mut *self.touched.lock());
         // In one order, whoever came first: what follows is then the same in every run of a simulation.
         touched.sort_unstable();
-        let reports = touched.into_iter().filter_map(|id| state.report(id, &*self.clock));
+        let reports = touched.into_iter().filter_map(|id| state.report(id, at));
         let (tenants, sample_bytes): (Vec<TenantSnapshot>, Vec<u64>) = reports.unzip();
         let recorded: usize = tenants.iter().map(|tenant| tenant.samples.records.len()).sum();
         self.samples_total.fetch_add(recorded as u64, Ordering::Relaxed);
-        let stats = self.pool.stats();
         Snapshot {
             at,
             pool: PoolSnapshot {
-                pool_bytes: stats.pool_bytes,
-                usage_bytes: stats.usage_bytes,
-                resident_free_bytes: stats.resident_free_bytes,
                 other_bytes: sample_bytes.into_iter().sum(),
                 connections: tenants.len() as u64,
+                ..self.pool.stats().into()
             },
             tenants,
             removed: state.take_removed(),

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_control::{Answer, ControlHandle, CurveView, MoveView, SettingsPatch, TenantView};
-use tidemark_store::{Key, PinnedValue, Reservation as Room, ShardGuard};
+use tidemark_store::{Attributes, Counters, Key, PinnedValue, Reservation as Room, ShardGuard};
 use tidemark_types::UnixMs;
 
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::plane::LocalTenant;
-use crate::value::{Place, Reservation, Value, attributes};
+use crate::value::{Place, Reservation, Value};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// A tenant of a [`Cache`]. Clones are the same tenant; any thread may use it.
@@ -59,9 +59,6 @@ impl fmt::Debug for Tenant {
             .finish_non_exhaustive()
     }
 }
-
-/// A clock that stands still at a write would not tell a lifetime of no time from none.
-const LEAST_LIFETIME: Duration = Duration::from_millis(1);
 
 impl Tenant {
     pub(crate) fn new(cache: Cache, name: Arc<str>, local: LocalTenant) -> Self {
@@ -178,22 +175,21 @@ impl Tenant {
     /// How it stands, from its own counters.
     pub fn stats(&self) -> TenantStats {
         let store = &self.local.store;
-        let mut stats = TenantStats {
+        let mut counters = Counters::default();
+        let items = store.sum(|shard| {
+            counters.add(&shard.counters());
+            shard.items()
+        });
+        TenantStats {
+            gets: counters.gets,
+            hits: counters.hits,
+            sets: counters.sets,
+            evicted: counters.evicted,
+            expired: counters.expired,
+            items,
             grant_bytes: store.grant_bytes(),
             usage_bytes: store.usage_bytes(),
-            ..TenantStats::default()
-        };
-        for number in 0..store.shards() {
-            let shard = store.lock(number);
-            let counters = shard.counters();
-            stats.gets += counters.gets;
-            stats.hits += counters.hits;
-            stats.sets += counters.sets;
-            stats.evicted += counters.evicted;
-            stats.expired += counters.expired;
-            stats.items += shard.items();
         }
-        stats
     }
 
     /// How the control plane sees it: whether its goal is met, which policy is in force, what it could use.
@@ -232,17 +228,15 @@ impl Tenant {
     pub(crate) fn write(&self, key: &[u8], value: &[u8], lifetime: Option<Duration>) -> Result<(), Error> {
         check_value(value.len())?;
         let (key, now) = (self.key(key)?, self.cache.now());
-        let written = self
-            .local
-            .store
-            .put(&key, value, attributes(now, at_least(lifetime)), now);
+        let attributes = Attributes::expiring(now, lifetime);
+        let written = self.local.store.put(&key, value, attributes, now);
         self.local.touch();
         Ok(written?)
     }
 
     pub(crate) fn commit(&self, room: Room, key: &[u8], lifetime: Option<Duration>) -> Result<(), Error> {
         let (key, now) = (self.key(key)?, self.cache.now());
-        let written = room.commit(&key, attributes(now, at_least(lifetime)), now);
+        let written = room.commit(&key, Attributes::expiring(now, lifetime), now);
         self.local.touch();
         Ok(written?)
     }
@@ -309,10 +303,6 @@ fn find(shard: &mut ShardGuard<'_>, key: &Key<'_>, now: UnixMs, copy: &mut Vec<u
     }
     shard.peek(key, now)?.value().append_to(copy);
     Some(Found::Copied)
-}
-
-fn at_least(lifetime: Option<Duration>) -> Option<Duration> {
-    lifetime.map(|lifetime| lifetime.max(LEAST_LIFETIME))
 }
 
 fn check_value(bytes: usize) -> Result<(), Error> {

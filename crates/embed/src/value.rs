@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use tidemark_store::{Attributes, PinnedValue, Reservation as Room};
+use tidemark_store::{PinnedValue, Reservation as Room};
 
 use crate::error::Error;
 use crate::tenant::Tenant;
@@ -165,13 +165,5 @@ impl fmt::Debug for Reservation {
         f.debug_struct("Reservation")
             .field("is_in_place", &matches!(self.place, Place::Final(_)))
             .finish_non_exhaustive()
-    }
-}
-
-/// What an item is stored with that expires after so long.
-pub(crate) fn attributes(now: tidemark_types::UnixMs, lifetime: Option<Duration>) -> Attributes {
-    Attributes {
-        expiry: lifetime.map(|lifetime| now.plus(lifetime).min(tidemark_store::EXPIRY_MAX)),
-        ..Attributes::default()
     }
 }

@@ -160,9 +160,7 @@ impl Tenants {
                     touched.lock().push(tenant.id);
                 }
             });
-            let shards = usize::from(plan.shards.max(1))
-                .next_power_of_two()
-                .min(tidemark_store::SHARDS_MAX);
+            let shards = TenantStore::shards_of(plan);
             let config = TenantConfig {
                 shards,
                 policy: plan.policy,
@@ -268,7 +266,6 @@ impl DataPlane for Door {
 
     fn snapshot(&self) -> Snapshot {
         let at = (self.clock)();
-        let stats = self.tenants.pool.stats();
         let touched = std::mem::take(&mut *self.tenants.touched.lock());
         let reports = touched
             .into_iter()
@@ -278,13 +275,11 @@ impl DataPlane for Door {
         Snapshot {
             at,
             pool: PoolSnapshot {
-                pool_bytes: stats.pool_bytes,
-                usage_bytes: stats.usage_bytes,
-                resident_free_bytes: stats.resident_free_bytes,
                 other_bytes: self.tenants.base_bytes.load(Ordering::Relaxed)
                     + self.tenants.buffer_bytes.load(Ordering::Relaxed)
                     + sample_bytes.into_iter().sum::<u64>(),
                 connections: self.tenants.connections.load(Ordering::Relaxed),
+                ..self.tenants.pool.stats().into()
             },
             tenants,
             removed: self.tenants.take_removed(),

@@ -17,6 +17,7 @@
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use tidemark_types::UnixMs;
 
@@ -89,6 +90,16 @@ pub struct Attributes {
 }
 
 impl Attributes {
+    /// Those of an item that expires after so long, if it ever does. A time that a clock can not tell from none is the next one
+    /// that it can.
+    pub fn expiring(now: UnixMs, lifetime: Option<Duration>) -> Self {
+        let at_least = Duration::from_millis(1);
+        Self {
+            expiry: lifetime.map(|lifetime| now.plus(lifetime.max(at_least))),
+            ..Self::default()
+        }
+    }
+
     /// The bits of the optional fields that they need.
     fn optional_fields(&self) -> u8 {
         let flag = |present: bool, bit: u8| if present { bit } else { 0 };

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use tidemark_types::PoolSnapshot;
 
 use crate::arena::{Arena, BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS, UNIT_SHIFT};
 use crate::buddy::Buddy;
@@ -44,6 +45,18 @@ pub struct PoolStats {
     pub usage_bytes: u64,
     /// Free but backed by memory: not yet returned, or kept ready.
     pub resident_free_bytes: u64,
+}
+
+impl From<PoolStats> for PoolSnapshot {
+    /// What the pool knows of itself.
+    fn from(stats: PoolStats) -> Self {
+        Self {
+            pool_bytes: stats.pool_bytes,
+            usage_bytes: stats.usage_bytes,
+            resident_free_bytes: stats.resident_free_bytes,
+            ..Self::default()
+        }
+    }
 }
 
 impl Pool {

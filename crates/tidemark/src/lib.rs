@@ -11,7 +11,7 @@
 //! let goal = TenantSettings { hit_ratio: Some(HitRatio::new(0.9)?), ..TenantSettings::default() };
 //! let users = cache.create("users", goal)?;
 //! users.insert(b"42", b"Ada")?;
-//! assert_eq!(users.get(b"42").unwrap(), b"Ada");
+//! assert!(users.get(b"42").is_some_and(|name| name == b"Ada"));
 //! # Ok(())
 //! # }
 //! ```

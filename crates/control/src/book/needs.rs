@@ -1,7 +1,8 @@
 //! What tenants' own loads ask for: sizes for goals, policies, and what is sampled to know both.
 //!
 //! Invariants: all estimators together take at most [`POOL_SHARE`] of the pool, and all records that the data plane makes
-//! for them are at most [`RECORDS_PER_GET`] of the gets. Tenants that do not fit are not sampled; those with goals come first. A tenant that holds nothing has no estimator.
+//! for them are at most [`RECORDS_PER_GET`] of the gets. Tenants that do not fit are not sampled; those with goals come
+//! first. A tenant that holds nothing has no estimator.
 
 use tidemark_types::{PolicyChoice, SamplingThreshold, TenantId, TenantSnapshot, UnixMs};
 

@@ -73,21 +73,12 @@ impl State for StateFile {
         settings: TenantSettings,
         secret: StoredSecret,
     ) -> Result<TenantRecord, ControlError> {
-        let created_at = secret.created_at;
         let id = self.change(|transaction| {
-            let id = rows::insert_tenant(transaction, name, settings, created_at)?;
+            let id = rows::insert_tenant(transaction, name, settings, secret.created_at)?;
             rows::replace_secrets(transaction, id, &[secret])?;
             Ok(id)
         })?;
-        Ok(TenantRecord {
-            id,
-            name: name.clone(),
-            version: 1,
-            settings,
-            secrets: vec![secret],
-            created_at,
-            remembered_grant_bytes: None,
-        })
+        Ok(TenantRecord::new(id, name, settings, secret))
     }
 
     fn update_tenant(&mut self, tenant: &TenantRecord) -> Result<(), ControlError> {

@@ -33,15 +33,7 @@ impl State for MemoryState {
         secret: StoredSecret,
     ) -> Result<TenantRecord, ControlError> {
         self.last_id += 1;
-        let record = TenantRecord {
-            id: TenantId(self.last_id),
-            name: name.clone(),
-            version: 1,
-            settings,
-            secrets: vec![secret],
-            created_at: secret.created_at,
-            remembered_grant_bytes: None,
-        };
+        let record = TenantRecord::new(TenantId(self.last_id), name, settings, secret);
         self.tenants.insert(record.id, record.clone());
         Ok(record)
     }

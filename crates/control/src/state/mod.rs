@@ -45,6 +45,21 @@ pub struct TenantRecord {
     pub remembered_grant_bytes: Option<u64>,
 }
 
+impl TenantRecord {
+    /// One that was just created, with its first secret.
+    fn new(id: TenantId, name: &TenantName, settings: TenantSettings, secret: StoredSecret) -> Self {
+        Self {
+            id,
+            name: name.clone(),
+            version: 1,
+            settings,
+            secrets: vec![secret],
+            created_at: secret.created_at,
+            remembered_grant_bytes: None,
+        }
+    }
+}
+
 /// A secret as it is stored: not the secret.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredSecret {

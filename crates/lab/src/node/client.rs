@@ -68,11 +68,7 @@ impl Client {
             return;
         }
         let lifetime = self.lifetimes.draw(&mut self.rng);
-        let attributes = Attributes {
-            // A time that the clock can not tell from none is the next one that it can.
-            expiry: lifetime.map(|lifetime| now.plus(lifetime.max(Duration::from_millis(1)))),
-            ..Attributes::default()
-        };
+        let attributes = Attributes::expiring(now, lifetime);
         let value = &self.value[..self.value_size.of(number)];
         // A refusal is counted by the store: a client that looks aside goes on without the cache.
         let _ = store.put(&key, value, attributes, now);

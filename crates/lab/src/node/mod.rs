@@ -15,7 +15,7 @@ use tidemark_control::{
     Answer, ControlConfig, ControlHandle, Mailbox, MemoryState, SettingsPatch, Stepped, TenantView,
 };
 use tidemark_embed::{LocalPlane, LocalTenant};
-use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
+use tidemark_store::{Counters, Hasher, Keeper, KeeperInbox, Pool};
 use tidemark_types::{Clock, ManualClock, ShardSnapshot, UnixMs};
 
 use crate::Error;
@@ -185,19 +185,16 @@ impl Node {
     pub fn standing(&self, name: &str) -> Result<Standing, Error> {
         let LocalTenant { store, .. } = self.tenant(name)?;
         let now = self.now();
-        let (mut gets, mut hits, mut items, mut shards) = (0, 0, 0, Vec::new());
-        for number in 0..store.shards() {
-            let shard = store.lock(number);
-            let (counters, snapshot) = (shard.counters(), shard.snapshot(now));
-            gets += counters.gets;
-            hits += counters.hits;
-            items += snapshot.items;
-            shards.push(snapshot);
-        }
+        let (mut counters, mut shards) = (Counters::default(), Vec::new());
+        let items = store.sum(|shard| {
+            counters.add(&shard.counters());
+            shards.push(shard.snapshot(now));
+            shard.items()
+        });
         let moment = Moment {
             seconds: self.seconds(),
-            gets,
-            hits,
+            gets: counters.gets,
+            hits: counters.hits,
             grant_bytes: store.grant_bytes(),
             usage_bytes: store.usage_bytes(),
         };

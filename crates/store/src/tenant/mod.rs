@@ -260,6 +260,11 @@ impl TenantStore {
         }
     }
 
+    /// How many shards a tenant of this plan has.
+    pub fn shards_of(plan: &TenantPlan) -> usize {
+        usize::from(plan.shards.max(1)).next_power_of_two().min(SHARDS_MAX)
+    }
+
     /// Follows a plan: its policy, its sampling and its grant.
     pub fn follow(self: &Arc<Self>, plan: &TenantPlan) {
         self.set_policy(plan.policy);

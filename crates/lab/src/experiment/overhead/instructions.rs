@@ -3,7 +3,7 @@
 //! Under valgrind a server is some fifty times slower, and the control plane's rounds come as often as ever: their share of
 //! an operation is larger here than it is in use.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::Error;
@@ -49,7 +49,7 @@ impl Counter {
             return Err(failed(String::from_utf8_lossy(&asked.stderr).trim().to_owned()));
         }
         self.written += 1;
-        let file = PathBuf::from(process.folder()).join(format!("{FILE}.{}", self.written));
+        let file = process.folder().join(format!("{FILE}.{}", self.written));
         let text = std::fs::read_to_string(&file).map_err(|error| failed(format!("{}: {error}", file.display())))?;
         total(&text).ok_or_else(|| failed(format!("{} has no total", file.display())))
     }

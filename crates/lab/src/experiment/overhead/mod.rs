@@ -132,7 +132,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
     let mut found = Found::default();
     for (tenants, limit, instructions_limit) in LIMITS {
         context.tell(&format!("{tenants} tenants: storing keys and settling"));
-        let mut scene = Scene::start(context, tenants, scale, &context.stage.programs.lab)?;
+        let mut scene = Scene::start(context, tenants, scale, false)?;
         for cell in cells(tenants, limit) {
             context.tell(&format!("{}: {} pairs", cell.name(), scale.pairs));
             found.add(&cell, &scene.pairs(&cell)?);
@@ -145,7 +145,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
             seconds: scale.seconds * 5.0,
             ..scale
         };
-        let mut scene = Scene::start(context, tenants, scale, Path::new(instructions::PROGRAM))?;
+        let mut scene = Scene::start(context, tenants, scale, true)?;
         let [cell, _] = cells(tenants, instructions_limit);
         found.add_instructions(&cell, &scene.counted_pairs(&cell)?);
     }
@@ -172,12 +172,17 @@ struct Scene {
 }
 
 impl Scene {
-    /// The server as a process of `program`: its own, or one that runs it and counts.
-    fn start(context: &Context, tenants: usize, scale: Scale, program: &Path) -> Result<Self, Error> {
+    /// `is_counted`: under a program that counts its instructions.
+    fn start(context: &Context, tenants: usize, scale: Scale, is_counted: bool) -> Result<Self, Error> {
         let stage = &context.stage;
-        let lab = &stage.programs.lab;
+        let lab = stage.programs.lab.as_path();
+        let program = if is_counted {
+            Path::new(instructions::PROGRAM)
+        } else {
+            lab
+        };
         let mut process = Process::start(program, (&stage.children, &stage.cores), |command, folder| {
-            if program != lab {
+            if is_counted {
                 command.args(instructions::arguments(folder)).arg(lab);
             }
             command.args(["switched", "--tenants", &tenants.to_string()]);
