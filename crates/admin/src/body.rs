@@ -6,7 +6,10 @@ use axum::body::{Body, HttpBody as _};
 use axum::http::StatusCode;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
-use tidemark_control::{Change, Refusal, RefusalKind, Rotation, SETTINGS, ServerPatch, Setting, SettingsPatch};
+use tidemark_control::{
+    Change, MAX_PRIORITY, Refusal, RefusalKind, Rotation, SETTINGS, ServerPatch, Setting, SettingsPatch, Utility,
+    UtilityError,
+};
 use tidemark_types::{HitRatio, Permissions, Policy, PolicyChoice, PolicyError};
 
 use crate::answer::ApiError;
@@ -139,6 +142,10 @@ fn change(patch: &mut SettingsPatch, section: &str, name: &str, value: &Value) -
     }
     match path.as_str() {
         "goals.hit_ratio" => patch.hit_ratio = hit_ratio(&path, value)?,
+        "goals.latency_us" => patch.latency = duration_us(&path, value)?,
+        "goals.miss_cost_us" => patch.miss_cost = duration_us(&path, value)?,
+        "goals.priority" => patch.priority = priority(&path, value)?,
+        "goals.utility" => patch.utility = utility(&path, value)?,
         "goals.floor_bytes" => patch.floor_bytes = bytes(&path, value)?,
         "goals.cap_bytes" => patch.cap_bytes = bytes(&path, value)?,
         _ => patch.policy = policy(&path, value)?,
@@ -152,13 +159,7 @@ pub(crate) fn server_patch(object: Map<String, Value>) -> Result<ServerPatch, Re
     for (key, value) in object {
         match key.as_str() {
             "pool_bytes" => patch.pool_bytes = bytes(&key, &value)?,
-            "round_period_us" => {
-                patch.round_period = match bytes(&key, &value)? {
-                    Change::Keep => Change::Keep,
-                    Change::Clear => Change::Clear,
-                    Change::Set(us) => Change::Set(Duration::from_micros(us)),
-                };
-            }
+            "round_period_us" => patch.round_period = duration_us(&key, &value)?,
             _ => return Err(unknown_field(&key, &["pool_bytes", "round_period_us"])),
         }
     }
@@ -200,6 +201,36 @@ fn bytes(path: &str, value: &Value) -> Result<Change<u64>, Refusal> {
             .as_u64()
             .map(Change::Set)
             .ok_or_else(|| wrong(path, "a whole number", &["a whole number", "null"])),
+    }
+}
+
+fn duration_us(path: &str, value: &Value) -> Result<Change<Duration>, Refusal> {
+    Ok(match bytes(path, value)? {
+        Change::Keep => Change::Keep,
+        Change::Clear => Change::Clear,
+        Change::Set(us) => Change::Set(Duration::from_micros(us)),
+    })
+}
+
+fn priority(path: &str, value: &Value) -> Result<Change<u8>, Refusal> {
+    let range = format!("0 to {MAX_PRIORITY}");
+    match (value, value.as_u64().map(u8::try_from)) {
+        (Value::Null, _) => Ok(Change::Clear),
+        (_, Some(Ok(priority))) => Ok(Change::Set(priority)),
+        _ => Err(wrong(path, &format!("a whole number from {range}"), &[&range, "null"])),
+    }
+}
+
+fn utility(path: &str, value: &Value) -> Result<Change<Utility>, Refusal> {
+    let names = Utility::ALL.map(Utility::name);
+    match value {
+        Value::Null => Ok(Change::Clear),
+        Value::String(text) => text.parse().map(Change::Set).map_err(|error: UtilityError| {
+            Refusal::new(RefusalKind::Invalid, error.to_string())
+                .field(path)
+                .allowed(names)
+        }),
+        _ => Err(wrong(path, "a utility's name", &names)),
     }
 }
 
@@ -293,6 +324,10 @@ mod tests {
                 json!({"goals": null}),
                 SettingsPatch {
                     hit_ratio: Change::Clear,
+                    latency: Change::Clear,
+                    miss_cost: Change::Clear,
+                    priority: Change::Clear,
+                    utility: Change::Clear,
                     floor_bytes: Change::Clear,
                     cap_bytes: Change::Clear,
                     ..keep()
@@ -321,8 +356,18 @@ mod tests {
             ),
             (json!({"limits": null}), keep()),
             (
-                json!({"limits": {"connections": null}, "goals": {"latency_us": null}}),
+                json!({"limits": {"connections": null}, "goals": {"weight": null}}),
                 keep(),
+            ),
+            (
+                json!({"goals": {"latency_us": 700, "miss_cost_us": 5000, "priority": 9, "utility": "max-min"}}),
+                SettingsPatch {
+                    latency: Change::Set(Duration::from_micros(700)),
+                    miss_cost: Change::Set(Duration::from_millis(5)),
+                    priority: Change::Set(9),
+                    utility: Change::Set(Utility::MaxMin),
+                    ..keep()
+                },
             ),
         ] {
             assert_eq!(settings_patch(object(body.clone())), Ok(expected), "{body}");
@@ -364,6 +409,27 @@ mod tests {
                 RefusalKind::Invalid,
                 "goals.hit_ratio",
             ),
+            (
+                json!({"goals": {"latency_us": -1}}),
+                RefusalKind::Invalid,
+                "goals.latency_us",
+            ),
+            (
+                json!({"goals": {"priority": 256}}),
+                RefusalKind::Invalid,
+                "goals.priority",
+            ),
+            (
+                json!({"goals": {"priority": "high"}}),
+                RefusalKind::Invalid,
+                "goals.priority",
+            ),
+            (
+                json!({"goals": {"utility": "mine"}}),
+                RefusalKind::Invalid,
+                "goals.utility",
+            ),
+            (json!({"goals": {"utility": 1}}), RefusalKind::Invalid, "goals.utility"),
             (json!({"goals": 5}), RefusalKind::Invalid, "goals"),
             (json!({"policy": "lru"}), RefusalKind::Invalid, "policy"),
             (json!({"policy": "fifo:3"}), RefusalKind::Invalid, "policy"),
@@ -385,7 +451,15 @@ mod tests {
         assert_eq!(allowed(json!({"x": 1})), ["goals", "limits", "policy"]);
         assert_eq!(
             allowed(json!({"goals": {"x": 1}})),
-            ["floor_bytes", "cap_bytes", "hit_ratio"]
+            [
+                "floor_bytes",
+                "cap_bytes",
+                "hit_ratio",
+                "latency_us",
+                "miss_cost_us",
+                "priority",
+                "utility"
+            ]
         );
         assert_eq!(
             allowed(json!({"policy": "x"})),

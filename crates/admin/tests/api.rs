@@ -289,10 +289,10 @@ fn mistakes_are_answered_by_code_and_field() {
         (
             "POST",
             tenants,
-            json!({"name": "x", "goals": {"latency_us": 900}}),
+            json!({"name": "x", "goals": {"weight": 2}}),
             400,
             "not_available",
-            "goals.latency_us",
+            "goals.weight",
         ),
         (
             "POST",

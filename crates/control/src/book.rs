@@ -11,21 +11,24 @@ mod regrant;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
+use tidemark_plan::Returns;
 use tidemark_types::{
     Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan, TenantSnapshot,
-    TenantState, UnixMs,
+    TenantState, UNIT_BYTES, UnixMs,
 };
 
-use crate::grant::{Holder, Problem, grantable_bytes, grants};
+use crate::credit::Credit;
+use crate::grant::{GoalNeed, Grant, Holder, Problem, grantable_bytes, grants};
 use crate::hit_window::HitWindow;
 use crate::idle::{Sleeper, make_room};
 use crate::moves::{Move, Moves, Reason};
-use crate::settings::Idling;
+use crate::settings::{DEFAULT_HIT_COST, DEFAULT_PRIORITY, Idling};
 use crate::shards::shards_for;
 use crate::state::TenantRecord;
-use needs::Needs;
+use needs::{FULL_DIVISOR, Needs};
 use regrant::Cause;
 
 /// A tenant wants more while it grew or was short of memory within this time: longer than a round, so that one quiet
@@ -33,15 +36,25 @@ use regrant::Cause;
 const WANT_LASTS: Duration = Duration::from_secs(2);
 /// A tenant that was emptied keeps its grant this long, because the next write often follows the flush.
 const EMPTY_LINGERS: Duration = Duration::from_secs(2);
-/// In a full pool at most an eighth of it moves to equal shares per second: a newcomer has its share within seconds,
-/// and the others evict no faster than they can serve beside it.
-const STEPS_PER_POOL: u64 = 8;
+/// What came of a move is measured over ten seconds.
+const JUDGED_PER_MINUTE: u64 = 6;
+/// How fast a tenant writes is taken over about so many seconds.
+const INFLOW_SECONDS: f64 = 5.0;
+/// In a full pool at most a fiftieth of it moves per second to whom it is worth more. What floors and goals ask for is not
+/// limited by it.
+const STEPS_PER_POOL: u64 = 50;
+/// What idle tenants hold goes faster, an eighth of the pool per second: nobody misses it.
+const IDLE_STEPS_PER_POOL: u64 = 8;
+/// A goal that others leave this much of a hit ratio short is met: it could not be measured better.
+const SHORTFALL_MIN: f64 = 0.01;
 
 /// All tenants.
 #[derive(Debug)]
 pub(crate) struct Book {
     workers: usize,
     idling: Idling,
+    /// What a hit takes whoever asks.
+    hit_cost: Duration,
     pool_bytes: u64,
     /// What the last plan said; `None` before the first.
     planned_pool_bytes: Option<u64>,
@@ -76,6 +89,11 @@ pub(crate) struct Tenant {
     pub(crate) record: TenantRecord,
     pub(crate) shards: u16,
     pub(crate) grant_bytes: u64,
+    /// The part of the grant that is lent to it: nobody gains by it, and it is taken back first.
+    pub(crate) lent_bytes: u64,
+    /// By how much its goal is missed because others come first.
+    shortfall: Option<f64>,
+    credit: Credit,
     /// The policy in force: what the operator chose, or what follows from the choice.
     pub(crate) policy: Policy,
     /// The hit ratio that is expected of the size that the goal asked for last.
@@ -108,6 +126,9 @@ pub(crate) struct Seen {
     was_short: bool,
     /// About how much it wrote since the last decision.
     inflow_bytes: u64,
+    /// The same per second, smoothed, and when that was reckoned last.
+    inflow_bytes_per_second: f64,
+    inflow_at: UnixMs,
 }
 
 impl Book {
@@ -116,6 +137,7 @@ impl Book {
         let mut book = Self {
             workers,
             idling: Idling::default(),
+            hit_cost: DEFAULT_HIT_COST,
             pool_bytes,
             planned_pool_bytes: None,
             pool: PoolSnapshot::default(),
@@ -147,6 +169,9 @@ impl Book {
         let tenant = Tenant {
             shards: shards_for(record.settings.cap_bytes, self.pool_bytes, self.workers),
             grant_bytes: 0,
+            lent_bytes: 0,
+            shortfall: None,
+            credit: Credit::default(),
             policy: record.settings.policy.unwrap_or_default().first(),
             predicted: None,
             needs: Needs::default(),
@@ -194,6 +219,11 @@ impl Book {
             self.changed.extend(self.tenants.keys());
         }
         self.idling = idling;
+    }
+
+    /// Changes what a hit takes.
+    pub(crate) fn set_hit_cost(&mut self, hit_cost: Duration) {
+        self.hit_cost = hit_cost;
     }
 
     /// Changes the pool's size.
@@ -346,52 +376,79 @@ impl Book {
 
     /// Sets the grants of all holders.
     fn decide(&mut self, now: UnixMs) {
-        let mut ids = Vec::with_capacity(self.holders.len());
-        let mut holders = Vec::with_capacity(self.holders.len());
-        let mut asleep = Vec::with_capacity(self.holders.len());
-        for id in self.holders.clone() {
-            let goal = self.need(id, now);
-            if let Some(tenant) = self.tenants.get_mut(&id) {
-                ids.push(id);
+        let ids: Vec<TenantId> = self.holders.iter().copied().collect();
+        let needs: Vec<(Option<GoalNeed>, Option<Arc<Returns>>)> = ids
+            .iter()
+            .map(|id| (self.need(*id, now), self.returns(*id, now)))
+            .collect();
+        let (mut holders, mut asleep) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
+        for (id, (goal, returns)) in ids.iter().zip(&needs) {
+            if let Some(tenant) = self.tenants.get_mut(id) {
                 holders.push(Holder {
-                    goal,
-                    ..tenant.holder(now)
+                    goal: *goal,
+                    returns: returns.as_deref(),
+                    ..tenant.holder(now, self.hit_cost)
                 });
                 asleep.push(tenant.sleeper(now, self.idling.idle_after));
             }
         }
         self.govern_sampling(now);
-        let elapsed_ms = now.since(self.decided_at).as_millis().min(1000);
+        let elapsed = now.since(self.decided_at).min(Duration::from_secs(1));
         self.decided_at = now;
         let available_bytes = grantable_bytes(self.pool_bytes);
+        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(1000);
         // At most a thousandth of 2^64 times a thousand.
-        let step_bytes = available_bytes / STEPS_PER_POOL / 1000 * u64::try_from(elapsed_ms).unwrap_or(1000);
+        let step_bytes = |per_pool: u64| available_bytes / per_pool / 1000 * elapsed_ms;
         let caps: Vec<Option<u64>> = holders.iter().map(|holder| holder.cap_bytes).collect();
-        let spent_bytes = make_room(&mut holders, &asleep, available_bytes, step_bytes);
+        make_room(&mut holders, &asleep, available_bytes, step_bytes(IDLE_STEPS_PER_POOL));
         let decided = grants(&Problem {
             pool_bytes: self.pool_bytes,
-            step_bytes: step_bytes - spent_bytes,
+            step_bytes: step_bytes(STEPS_PER_POOL),
             holders: &holders,
         });
         let operated = std::mem::take(&mut self.operated);
         let pool = self
             .planned_pool_bytes
             .map_or(Ordering::Equal, |before| self.pool_bytes.cmp(&before));
-        for (index, (id, grant_bytes)) in ids.into_iter().zip(decided).enumerate() {
-            let makes_room = holders[index].cap_bytes != caps[index];
-            if makes_room && grant_bytes == 0 {
-                self.retire(id);
-                continue;
-            }
+        for (((id, holder), cap), grant) in ids.into_iter().zip(&holders).zip(caps).zip(decided) {
             let cause = Cause {
-                makes_room,
+                makes_room: holder.cap_bytes != cap,
                 is_operated: operated.contains(&id),
+                is_borrower: self.tenants.get(&id).is_some_and(|tenant| tenant.lent_bytes > 0),
                 pool,
             };
-            let reason = cause.reason(&holders[index], grant_bytes);
-            let predicted = self.tenants.get(&id).and_then(|tenant| tenant.predicted);
-            self.regrant(id, grant_bytes, reason, predicted.filter(|_| reason == Reason::Goal));
+            self.adopt(id, holder, &grant, cause, elapsed);
         }
+    }
+
+    /// Takes over what was decided of one holder.
+    fn adopt(&mut self, id: TenantId, holder: &Holder<'_>, grant: &Grant, cause: Cause, elapsed: Duration) {
+        if cause.makes_room && grant.bytes == 0 {
+            self.retire(id);
+            return;
+        }
+        let reason = cause.reason(holder, grant);
+        let Some(tenant) = self.tenants.get_mut(&id) else {
+            return;
+        };
+        tenant.lent_bytes = grant.bytes - grant.own_bytes;
+        tenant.credit.note(
+            elapsed,
+            holder.floor_bytes.saturating_sub(grant.bytes),
+            tenant.lent_bytes,
+        );
+        tenant.shortfall = tenant.shortfall_at(holder, grant);
+        // What it can fill until the move is judged.
+        let filled_bytes = holder
+            .usage_bytes
+            .saturating_add(holder.inflow_bytes_per_minute / JUDGED_PER_MINUTE);
+        let soon_bytes = grant.bytes.min(filled_bytes);
+        let soon = |returns: &Returns| returns.hit_ratio(soon_bytes as f64 / UNIT_BYTES as f64);
+        let predicted = match reason {
+            Reason::Goal => tenant.predicted,
+            _ => holder.returns.map(soon),
+        };
+        self.regrant(id, grant.bytes, reason, predicted);
     }
 }
 
@@ -419,6 +476,10 @@ impl Seen {
         self.was_short |= was_short;
         let inflow_bytes = grown_bytes.saturating_add(evicted.saturating_mul(mean_item_bytes));
         self.inflow_bytes = self.inflow_bytes.saturating_add(inflow_bytes);
+        let elapsed = now.since(self.inflow_at).as_secs_f64().max(0.001);
+        self.inflow_at = now;
+        let weight = 1.0 - (-elapsed / INFLOW_SECONDS).exp();
+        self.inflow_bytes_per_second += (inflow_bytes as f64 / elapsed - self.inflow_bytes_per_second) * weight;
 
         self.usage_bytes = report.usage_bytes;
         self.items = report.items;
@@ -437,23 +498,36 @@ impl Tenant {
         })
     }
 
+    /// By how much hit ratio its goal is missed with what it may have, if others are the cause.
+    fn shortfall_at(&self, holder: &Holder<'_>, grant: &Grant) -> Option<f64> {
+        let goal = self.goal_in_force().filter(|_| grant.shortfall > 0.0)?;
+        let reached = holder.returns?.hit_ratio(grant.own_bytes as f64 / UNIT_BYTES as f64);
+        Some(goal - reached).filter(|missed| *missed > SHORTFALL_MIN)
+    }
+
     /// As the grant rule sees it. Begins a new count of what happens until the next decision.
-    fn holder(&mut self, now: UnixMs) -> Holder {
+    fn holder(&mut self, now: UnixMs, hit_cost: Duration) -> Holder<'static> {
         let settings = self.record.settings;
         let mut holder = Holder {
+            priority: settings.priority.unwrap_or(DEFAULT_PRIORITY),
+            utility: settings.utility.unwrap_or_default(),
+            credit_bytes: self.credit.bytes(),
             floor_bytes: settings.floor_bytes.unwrap_or(0),
             cap_bytes: settings.cap_bytes,
             grant_bytes: self.grant_bytes,
             shards: self.shards,
             ..Holder::default()
         };
+        if let Some(load) = self.load(now, hit_cost) {
+            holder.load = load;
+        }
         if let Some(seen) = &mut self.seen {
-            // Within three hundredths of the grant no shard finds a free segment.
-            let is_at_grant = seen.usage_bytes >= self.grant_bytes - self.grant_bytes / 32;
+            let is_at_grant = seen.usage_bytes >= self.grant_bytes - self.grant_bytes / FULL_DIVISOR;
             holder.usage_bytes = seen.usage_bytes;
             holder.wants_more = seen.wanted_at.is_some_and(|at| now.since(at) <= WANT_LASTS);
             holder.is_full = std::mem::take(&mut seen.was_short) || is_at_grant;
             holder.inflow_bytes = std::mem::take(&mut seen.inflow_bytes);
+            holder.inflow_bytes_per_minute = (seen.inflow_bytes_per_second * 60.0) as u64;
         }
         holder
     }
@@ -491,6 +565,9 @@ impl Tenant {
     }
 }
 
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod schedules;
 #[cfg(test)]
 #[path = "book_tests.rs"]
 mod tests;

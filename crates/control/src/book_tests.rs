@@ -272,7 +272,7 @@ fn a_goal_of_which_nothing_is_known_yet_is_converging() {
             state,
             ..GoalReport::default()
         };
-        assert_eq!(scene.book.find("t0").unwrap().goal(), expected);
+        assert_eq!(scene.book.find("t0").unwrap().goal(scene.clock.now()), expected);
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidemark_plan::Utility;
 use tidemark_types::{Clock, DataPlane, HitRatio, Permissions, TenantId, UnixMs};
 
 use crate::book::{Book, Tenant};
@@ -66,6 +67,7 @@ impl Controller {
         let server = state.server()?;
         let mut book = Book::new(config.pool_bytes, config.workers, records);
         book.set_idling(config.idling);
+        book.set_hit_cost(config.hit_cost);
         let started_at = clock.now();
         let mut controller = Self {
             state,
@@ -314,7 +316,7 @@ impl Controller {
         Ok(curve_view(
             tenant.curve(now).as_ref(),
             tenant.grant_bytes,
-            &tenant.goal(),
+            &tenant.goal(now),
         ))
     }
 
@@ -456,7 +458,7 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
     let counters = seen.map(|seen| seen.counters).unwrap_or_default();
     let usage_bytes = seen.map_or(0, |seen| seen.usage_bytes);
     let holds = tenant.grant_bytes > 0 || usage_bytes > 0;
-    let goal = tenant.goal();
+    let goal = tenant.goal(now);
     let secret = |secret: &StoredSecret| SecretView {
         created_at: rfc3339(secret.created_at),
         permissions: secret.permissions.to_string(),
@@ -472,6 +474,10 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
         secrets: record.secrets.iter().map(secret).collect(),
         goals: GoalsView {
             hit_ratio: record.settings.hit_ratio.map(HitRatio::get),
+            latency_us: record.settings.latency.map(whole_us),
+            miss_cost_us: record.settings.miss_cost.map(whole_us),
+            priority: record.settings.priority.map(u32::from),
+            utility: record.settings.utility.map(Utility::name),
             floor_bytes: record.settings.floor_bytes,
             cap_bytes: record.settings.cap_bytes,
             ..GoalsView::default()
@@ -485,7 +491,7 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
         shards: tenant.shards,
         grant_bytes: tenant.grant_bytes,
         usage_bytes,
-        lent_bytes: None,
+        lent_bytes: holds.then_some(tenant.lent_bytes),
         demand_bytes: goal.demand_bytes,
         items: seen.map_or(0, |seen| seen.items),
         gets_total: counters.gets,
@@ -500,6 +506,10 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
         network_out_bytes_total: counters.network_out_bytes,
         connections: seen.map_or(0, |seen| seen.connections),
     }
+}
+
+fn whole_us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -2,13 +2,15 @@
 //!
 //! Invariant: one tenant's, and no clock. What others need, and what there is, is weighed where grants are made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_curve::Curve;
-use tidemark_plan::{GoalState, Reading, Sizer, Sizing};
-use tidemark_types::{HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantSnapshot, UnixMs};
+use tidemark_plan::{EFFICIENCY, GoalState, Load, Reading, Returns, Sizer, Sizing};
+use tidemark_types::{HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantSnapshot, UNIT_BYTES, UnixMs};
 
 use crate::estimator::{Estimator, Limits};
+use crate::settings::TenantSettings;
 
 /// Genie looks at the skew once a minute (section V.A).
 const SKEW_EVERY: Duration = Duration::from_secs(60);
@@ -22,6 +24,20 @@ const CONTEST_LASTS: Duration = Duration::from_secs(60);
 const CONTEST_GAIN: f64 = 0.01;
 /// One more MiB is worth it while it gains at least this hit ratio (design, section 2: demand).
 const DEMAND_GAIN_PER_MIB: f64 = 0.0001;
+/// What memory gives a tenant changes slowly, and a thousand tenants' curves are not reckoned anew in every round.
+const RETURNS_EVERY: Duration = Duration::from_secs(5);
+/// The weight of what the last seconds say of the policy's efficiency.
+const EFFICIENCY_WEIGHT: f64 = 0.2;
+/// A curve of fewer gets says nothing.
+const RETURNS_GETS_MIN: u64 = 2_000;
+/// A miss takes this many times what a hit does where nobody said and nothing was measured (design, 5.2).
+const MISS_PER_HIT: f64 = 200.0;
+/// A miss that was measured takes at least this many times what a hit does: what clients do beside the cache takes time too.
+const MEASURED_MISS_PER_HIT_MIN: f64 = 2.0;
+/// A miss that somebody set takes longer than a hit: else memory is worth nothing, and no size is better than any other.
+const SET_MISS_PER_HIT_MIN: f64 = 1.01;
+/// The hit ratio that goes with a latency follows what misses take, but not for less than this.
+const LATENCY_RATIO_MOVES: f64 = 0.01;
 
 /// A tenant's load and what it needs.
 #[derive(Debug)]
@@ -32,6 +48,12 @@ pub(crate) struct Elastic {
     remembers: bool,
     judged_skew_at: UnixMs,
     contest_began_at: UnixMs,
+    /// What memory gives the tenant, and when that was reckoned.
+    returns: Option<(UnixMs, Arc<Returns>)>,
+    /// Memory of an LRU cache over that of the tenant's policy for the same hit ratio, while it has no goal whose sizer knows.
+    efficiency: f64,
+    /// The hit ratio that goes with the latency that is asked for.
+    latency_ratio: Option<HitRatio>,
 }
 
 /// A goal on its way.
@@ -57,6 +79,8 @@ pub(crate) struct Wanted {
 /// How it stands with a goal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Progress {
+    /// The hit ratio that is asked for.
+    pub(crate) goal: f64,
     pub(crate) state: GoalState,
     pub(crate) measured: Option<f64>,
     pub(crate) best: Option<f64>,
@@ -89,6 +113,9 @@ impl Elastic {
             remembers: true,
             judged_skew_at: now,
             contest_began_at: now,
+            returns: None,
+            efficiency: 1.0,
+            latency_ratio: None,
         }
     }
 
@@ -102,6 +129,70 @@ impl Elastic {
 
     pub(crate) fn observe(&mut self, now: UnixMs, report: &TenantSnapshot) {
         self.estimator.observe(now, report);
+    }
+
+    /// What the tenant asks, and what answers cost it, where a hit takes `hit_cost`.
+    pub(crate) fn load(&self, now: UnixMs, miss_cost: Option<Duration>, hit_cost: Duration) -> Load {
+        let hit_cost_us = micros(hit_cost);
+        let measured = self.estimator.miss_cost().map(micros);
+        let miss_cost_us = match (miss_cost.map(micros), measured) {
+            (Some(set), _) => set.max(hit_cost_us * SET_MISS_PER_HIT_MIN),
+            (None, Some(measured)) => measured.max(hit_cost_us * MEASURED_MISS_PER_HIT_MIN),
+            (None, None) => hit_cost_us * MISS_PER_HIT,
+        };
+        Load {
+            gets_per_second: self.estimator.gets_per_second(now),
+            hit_cost_us,
+            miss_cost_us,
+        }
+    }
+
+    /// The hit ratio that these settings come to: the one that is asked for or that of the latency, whichever is stricter.
+    pub(crate) fn goal_ratio(&mut self, settings: &TenantSettings, load: &Load) -> Option<HitRatio> {
+        self.latency_ratio = settings.latency.and_then(|latency| {
+            let ratio = load.hit_ratio_for(micros(latency));
+            let ratio = HitRatio::new(ratio.clamp(HitRatio::LEAST.get(), HitRatio::MOST.get())).ok()?;
+            let before = self.latency_ratio;
+            let is_near = |before: &HitRatio| (before.get() - ratio.get()).abs() < LATENCY_RATIO_MOVES;
+            Some(before.filter(is_near).unwrap_or(ratio))
+        });
+        [settings.hit_ratio, self.latency_ratio]
+            .into_iter()
+            .flatten()
+            .max_by(|a, b| a.get().total_cmp(&b.get()))
+    }
+
+    /// What memory gives the tenant, in units; `None` while nothing is known. `measured` is the hit ratio of the last seconds with
+    /// so many bytes in use, if those were all that the tenant might use.
+    pub(crate) fn returns(&mut self, now: UnixMs, measured: Option<(f64, u64)>) -> Option<Arc<Returns>> {
+        if self.estimator.curve_gets() < RETURNS_GETS_MIN {
+            return None;
+        }
+        if let Some((at, returns)) = &self.returns
+            && now.since(*at) < RETURNS_EVERY
+        {
+            return Some(Arc::clone(returns));
+        }
+        let (curve, overhead) = (self.estimator.curve(), self.estimator.overhead());
+        if let Some((hit_ratio, usage_bytes)) = measured {
+            self.learn(&curve, overhead, hit_ratio, usage_bytes);
+        }
+        let efficiency = self
+            .goal
+            .as_ref()
+            .map_or(self.efficiency, |goal| goal.sizer.efficiency());
+        let returns = Arc::new(Returns::of(&curve, overhead / efficiency / UNIT_BYTES as f64)?);
+        self.returns = Some((now, Arc::clone(&returns)));
+        Some(returns)
+    }
+
+    /// Learns from a hit ratio what the tenant's policy makes of its memory, beside an LRU cache.
+    fn learn(&mut self, curve: &Curve, overhead: f64, hit_ratio: f64, usage_bytes: u64) {
+        let Some(lru_bytes) = curve.bytes_for(hit_ratio).filter(|bytes| *bytes > 0) else {
+            return;
+        };
+        let seen = lru_bytes as f64 * overhead / usage_bytes.max(1) as f64;
+        self.efficiency += (seen.clamp(EFFICIENCY.0, EFFICIENCY.1) - self.efficiency) * EFFICIENCY_WEIGHT;
     }
 
     /// What the tenant should hold for its goal.
@@ -164,6 +255,7 @@ impl Elastic {
     /// How it stands with the goal, if there is one.
     pub(crate) fn progress(&self) -> Option<Progress> {
         self.goal.as_ref().map(|goal| Progress {
+            goal: goal.hit_ratio.get(),
             state: goal.sizer.state(),
             measured: goal.sizer.measured_hit_ratio(),
             best: goal.sizer.best_hit_ratio(),
@@ -219,6 +311,10 @@ impl Elastic {
             None => in_force,
         }
     }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 /// The size beyond which one more MiB gains too little to be asked for, in bytes held.

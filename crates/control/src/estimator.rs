@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::miss_cost::MissCost;
 use tidemark_curve::{Contest, Curve, Held, Profile, Skew, Threshold};
 use tidemark_types::{MIB, Policy, Sample, SampleKind, SamplingThreshold, ShardSnapshot, TenantSnapshot, UnixMs};
 
@@ -102,6 +103,7 @@ pub(crate) struct Estimator {
     /// Databases that records were of, a bit for each.
     databases: u16,
     contest: Option<Contest>,
+    miss_cost: MissCost,
 }
 
 impl Estimator {
@@ -122,6 +124,7 @@ impl Estimator {
             overhead: OVERHEAD_AT_FIRST,
             databases: 0,
             contest: None,
+            miss_cost: MissCost::default(),
         }
     }
 
@@ -163,6 +166,11 @@ impl Estimator {
                 SampleKind::Fill => contest.set(sample.order, held.bytes),
                 SampleKind::Overwrite | SampleKind::Retime | SampleKind::Delete | SampleKind::Flush => {}
             }
+        }
+        match sample.kind {
+            SampleKind::GetMiss => self.miss_cost.missed(sample.order, sample.at()),
+            SampleKind::Fill => self.miss_cost.filled(sample.order, sample.at()),
+            _ => {}
         }
         match sample.kind {
             SampleKind::GetHit => self.profile.live_get(sample.order, Some(held), now),
@@ -283,6 +291,11 @@ impl Estimator {
     /// Ends the competition.
     pub(crate) fn end_contest(&mut self) {
         self.contest = None;
+    }
+
+    /// What a miss takes whoever asks, as far as it was seen.
+    pub(crate) fn miss_cost(&self) -> Option<Duration> {
+        self.miss_cost.mean()
     }
 
     /// The curve of an LRU cache of bare items.

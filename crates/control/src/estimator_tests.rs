@@ -58,6 +58,7 @@ impl Tenant {
             order,
             sequence: self.sequence,
             second: self.now.seconds() as u32,
+            millisecond: (self.now.0 % 1000) as u16,
             expires_after_ms: Sample::NO_EXPIRY,
             payload_bytes: item_bytes,
             item_bytes,

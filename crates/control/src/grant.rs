@@ -1,11 +1,14 @@
-//! The rule that shares the pool until tenants compete by their curves (design, 5.2): floors are kept, and tenants with a
-//! goal get what it needs; the rest goes first come, first served, up to the cap; when the pool is full, the tenant
-//! furthest above its equal share gives back to those that want more and are below theirs.
+//! From shares of the pool to the next grants: [`shares`] says what everyone should have, this is the way there.
+//!
+//! Floors, and what goals fill, are given at once. What is free goes to those that want more. In a full pool, what somebody
+//! has above its share moves to those that are full and below theirs: as fast as they fill it, no faster than a step, and
+//! only if the next minute gains by it.
 //!
 //! A pure function: what holds memory now goes in, what may hold how much comes out. Invariants, for any input: every
 //! grant is a multiple of [`UNIT_BYTES`], no grant is above its cap, and all together are at most [`grantable_bytes`].
 //! Inside, memory is counted in units.
 
+use tidemark_plan::{Claimant, Load, Returns, Share, Utility, even, outlook, shares};
 use tidemark_types::{MIB, UNIT_BYTES};
 
 /// What a tenant that asks for more must stand to gain before grants move: a 64th of its grant. Less would move
@@ -24,18 +27,31 @@ const MIN_HEADROOM_UNITS: u64 = 4;
 /// more: enough until the next round, and others keep what it could not fill yet.
 const GOAL_HEADROOM_DIVISOR: u64 = 4;
 const GOAL_HEADROOM_PER_INFLOW: u64 = 4;
-/// Goals leave everybody this part of an equal share, as far as it is held.
-const GOALS_LEAVE_DIVISOR: u64 = 2;
+/// Goals leave everybody this part of an equal share, as far as it is held: who has no floor is not promised anything, but
+/// a tenant without any memory could not even show what more would be worth to it.
+const GOALS_LEAVE_DIVISOR: u64 = 8;
 
 /// One tenant that holds memory or asks for some.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holder {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Holder<'a> {
     /// Guaranteed while the tenant needs it.
     pub floor_bytes: u64,
     /// Never exceeded; `None`: the pool is the limit.
     pub cap_bytes: Option<u64>,
     /// What its goal needs, if it has one: it gets no more than that.
     pub goal: Option<GoalNeed>,
+    /// Goals of a higher one are served first.
+    pub priority: u8,
+    /// What its utility counts beside others'. Positive.
+    pub weight: f64,
+    /// By what it gets what no floor and no goal takes.
+    pub utility: Utility,
+    /// What it asks, and what answers cost it.
+    pub load: Load,
+    /// What memory gives it, in units; `None` while nothing is known.
+    pub returns: Option<&'a Returns>,
+    /// What it lent and did not get back yet.
+    pub credit_bytes: u64,
     /// The grant in force.
     pub grant_bytes: u64,
     /// What it holds.
@@ -48,6 +64,8 @@ pub struct Holder {
     pub is_full: bool,
     /// About how much it wrote since the last round, in bytes.
     pub inflow_bytes: u64,
+    /// About how much it writes in a minute, by the last rounds, in bytes.
+    pub inflow_bytes_per_minute: u64,
 }
 
 /// What a tenant's goal needs.
@@ -59,6 +77,47 @@ pub struct GoalNeed {
     pub claims: bool,
 }
 
+/// What a tenant costs and asks by itself, where nothing is known of it.
+const STRANGER: Load = Load {
+    gets_per_second: 0.0,
+    hit_cost_us: 1.0,
+    miss_cost_us: 200.0,
+};
+
+impl Default for Holder<'_> {
+    fn default() -> Self {
+        Self {
+            floor_bytes: 0,
+            cap_bytes: None,
+            goal: None,
+            priority: 0,
+            weight: 1.0,
+            utility: Utility::default(),
+            load: STRANGER,
+            returns: None,
+            credit_bytes: 0,
+            grant_bytes: 0,
+            usage_bytes: 0,
+            shards: 0,
+            wants_more: false,
+            is_full: false,
+            inflow_bytes: 0,
+            inflow_bytes_per_minute: 0,
+        }
+    }
+}
+
+/// What is decided of one holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Grant {
+    /// What it may hold from now on.
+    pub bytes: u64,
+    /// The part that is not lent to it.
+    pub own_bytes: u64,
+    /// The hit ratio that its goal misses because others come first; 0 if it can have what it needs.
+    pub shortfall: f64,
+}
+
 /// What [`grants`] decides about.
 #[derive(Clone, Copy, Debug)]
 pub struct Problem<'a> {
@@ -67,7 +126,7 @@ pub struct Problem<'a> {
     /// The most that may move between tenants this time beyond what floors, caps and the pool's size demand.
     pub step_bytes: u64,
     /// Everyone that holds memory or asks for some.
-    pub holders: &'a [Holder],
+    pub holders: &'a [Holder<'a>],
 }
 
 /// What is never granted, so that a tenant that arrives in a full pool can begin at once: a 64th of the pool, at least
@@ -81,40 +140,79 @@ pub(crate) fn grantable_bytes(pool_bytes: u64) -> u64 {
     pool_bytes.saturating_sub(reserve_bytes(pool_bytes)) / UNIT_BYTES * UNIT_BYTES
 }
 
-/// The grants in bytes, in the order of the holders.
-pub fn grants(problem: &Problem<'_>) -> Vec<u64> {
+/// The grants, in the order of the holders.
+pub fn grants(problem: &Problem<'_>) -> Vec<Grant> {
     let available = grantable_bytes(problem.pool_bytes) / UNIT_BYTES;
-    let mut sides: Vec<Side> = problem
-        .holders
+    let holders = problem.holders;
+    let mut sides: Vec<Side> = holders.iter().map(|holder| Side::of(holder, available)).collect();
+    leave_something(&mut sides, holders, available);
+    let mut claimants: Vec<Claimant<'_>> = holders
         .iter()
-        .map(|holder| Side::of(holder, available))
+        .zip(&sides)
+        .map(|(holder, side)| side.claimant(holder))
         .collect();
-    if problem
-        .holders
-        .iter()
-        .any(|holder| holder.goal.is_some_and(|goal| goal.claims))
-    {
-        let left = available / (GOALS_LEAVE_DIVISOR * problem.holders.len() as u64);
-        for side in &mut sides {
-            side.claim = side.claim.max(side.keep.min(left));
-        }
+    let targets = shares(available, &claimants);
+    for (side, share) in sides.iter_mut().zip(&targets) {
+        side.claim = side.claim.min(share.claim).max(side.floor.min(share.claim));
     }
-    let targets = targets(&sides, available);
-    let mut grants: Vec<u64> = sides.iter().map(|side| side.held.max(side.claim)).collect();
+    // What was granted towards a share and is not filled yet stays: else whoever writes faster would have it back.
+    let on_its_way = |side: &Side, share: &Share| side.current.min(share.size);
+    let mut grants: Vec<u64> = sides
+        .iter()
+        .zip(&targets)
+        .map(|(side, share)| side.held.max(side.claim).max(on_its_way(side, share)))
+        .collect();
 
     let granted = sum(&grants);
     if granted > available {
         take_furthest_above(&mut grants, &targets, granted - available);
     }
-    share_what_is_free(&mut grants, &sides, available);
-    let moved = move_towards_equal_shares(&mut grants, &sides, &targets, problem.step_bytes / UNIT_BYTES);
+    share_what_is_free(&mut grants, &sides, &targets, available);
+    let before = grants.clone();
+    let mut moved = move_towards_targets(&mut grants, &sides, &targets, problem.step_bytes / UNIT_BYTES);
+    if moved > 0 && !is_gain(&mut claimants, &sides, &targets, &before, &grants) {
+        grants = before;
+        moved = 0;
+    }
 
     let settled = if moved > 0 || is_worth_moving(&grants, &sides, available) {
         grants
     } else {
         sides.iter().map(|side| side.current).collect()
     };
-    settled.into_iter().map(|units| units * UNIT_BYTES).collect()
+    let decided = settled.into_iter().zip(&targets).map(|(units, share)| Grant {
+        bytes: units * UNIT_BYTES,
+        own_bytes: share.own.min(units) * UNIT_BYTES,
+        shortfall: share.shortfall,
+    });
+    decided.collect()
+}
+
+/// Whether it pays to go from `before` towards the targets, of which `after` is the first step: the targets must be better
+/// by more than chance explains, and the step or the whole way must pay within a minute, refilling included.
+fn is_gain(claimants: &mut [Claimant<'_>], sides: &[Side], targets: &[Share], before: &[u64], after: &[u64]) -> bool {
+    for (claimant, grant) in claimants.iter_mut().zip(before) {
+        claimant.present = *grant;
+    }
+    let filled: Vec<u64> = sides.iter().map(|side| side.inflow_per_minute).collect();
+    let sizes: Vec<u64> = targets.iter().map(|share| share.size).collect();
+    let whole = outlook(claimants, &sizes, &filled);
+    whole.is_sure() && (whole.gain > 0.0 || outlook(claimants, after, &filled).gain > 0.0)
+}
+
+/// Where goals claim memory, they leave something to those that have neither goal nor floor, as far as floors allow.
+fn leave_something(sides: &mut [Side], holders: &[Holder<'_>], available: u64) {
+    if !sides.iter().any(|side| side.goal.is_some()) {
+        return;
+    }
+    let least = available / (GOALS_LEAVE_DIVISOR * holders.len() as u64);
+    let left: Vec<u64> = sides.iter().map(|side| side.floor.max(side.keep.min(least))).collect();
+    if sum(&left) <= available {
+        for (side, left) in sides.iter_mut().zip(left) {
+            side.floor = left;
+            side.claim = side.claim.max(left);
+        }
+    }
 }
 
 /// A holder in units, with what follows from its settings and its usage alone.
@@ -130,17 +228,20 @@ struct Side {
     keep: u64,
     /// The part of the floor that it needs now: the rest is lent until it grows.
     floor: u64,
-    /// That, or more for its goal, or so that goals leave something.
+    /// That, or more for its goal as fast as it fills it.
     claim: u64,
+    /// What its goal needs in all, if others give memory for it.
+    goal: Option<u64>,
     /// What it would use if it could.
     demand: u64,
     wants_more: bool,
     is_full: bool,
     inflow: u64,
+    inflow_per_minute: u64,
 }
 
 impl Side {
-    fn of(holder: &Holder, available: u64) -> Self {
+    fn of(holder: &Holder<'_>, available: u64) -> Self {
         let cap = holder
             .cap_bytes
             .map_or(available, |cap| (cap / UNIT_BYTES).min(available));
@@ -171,10 +272,28 @@ impl Side {
             keep,
             floor,
             claim,
+            goal: goal.filter(|_| holder.goal.is_some_and(|goal| goal.claims)),
             demand,
             wants_more: holder.wants_more,
             is_full: holder.is_full,
             inflow,
+            inflow_per_minute: (holder.inflow_bytes_per_minute / UNIT_BYTES).max(inflow),
+        }
+    }
+
+    /// As one of those that share the pool.
+    fn claimant<'a>(&self, holder: &Holder<'a>) -> Claimant<'a> {
+        Claimant {
+            floor: self.floor,
+            most: self.demand.max(self.floor),
+            priority: holder.priority,
+            goal: self.goal,
+            returns: holder.returns,
+            load: holder.load,
+            weight: holder.weight,
+            utility: holder.utility,
+            present: self.held,
+            credit: holder.credit_bytes / UNIT_BYTES,
         }
     }
 
@@ -184,34 +303,12 @@ impl Side {
     }
 }
 
-/// Equal shares: everyone gets the same, except that nobody gets more than it would use, nor less than it can claim.
-fn targets(sides: &[Side], available: u64) -> Vec<u64> {
-    let floors: Vec<u64> = sides.iter().map(|side| side.floor).collect();
-    // Only after the pool was made smaller than the floors: all are cut to one height.
-    if sum(&floors) > available {
-        return even(available, &floors);
-    }
-    let claimed: u64 = sides.iter().map(|side| side.claim).sum();
-    let heights: Vec<(u64, u64)> = sides
-        .iter()
-        .map(|side| {
-            if claimed > available {
-                // Floors come before goals.
-                (side.floor, side.claim)
-            } else {
-                (side.claim, side.demand)
-            }
-        })
-        .collect();
-    level(available, &heights)
-}
-
 /// Takes `amount` from those furthest above their target until all of them are equally far above it.
-fn take_furthest_above(grants: &mut [u64], targets: &[u64], amount: u64) {
+fn take_furthest_above(grants: &mut [u64], targets: &[Share], amount: u64) {
     let surplus: Vec<u64> = grants
         .iter()
         .zip(targets)
-        .map(|(grant, target)| grant.saturating_sub(*target))
+        .map(|(grant, target)| grant.saturating_sub(target.size))
         .collect();
     let kept = even(sum(&surplus).saturating_sub(amount), &surplus);
     for ((grant, had), keeps) in grants.iter_mut().zip(&surplus).zip(kept) {
@@ -219,20 +316,22 @@ fn take_furthest_above(grants: &mut [u64], targets: &[u64], amount: u64) {
     }
 }
 
-/// What nobody holds goes first to everyone's headroom, then to those that want more, the same to each; what they can
-/// not use leaves the others where they are, because taking back what nobody needs would only have to be undone.
-fn share_what_is_free(grants: &mut [u64], sides: &[Side], available: u64) {
-    let upper_bounds: [fn(&Side) -> u64; 3] = [
-        |side| side.keep,
-        |side| if side.wants_more { side.limit } else { 0 },
-        |side| side.current.min(side.limit),
+/// What nobody holds goes first to everyone's headroom, then to those that want more, up to their shares and beyond, the
+/// same to each; what they can not use leaves the others where they are, because taking back what nobody needs would only
+/// have to be undone.
+fn share_what_is_free(grants: &mut [u64], sides: &[Side], targets: &[Share], available: u64) {
+    let upper_bounds: [fn(&Side, &Share) -> u64; 4] = [
+        |side, _| side.keep,
+        |side, share| if side.wants_more { share.size.min(side.limit) } else { 0 },
+        |side, _| if side.wants_more { side.limit } else { 0 },
+        |side, _| side.current.min(side.limit),
     ];
     for upper_bound in upper_bounds {
         let free = available.saturating_sub(sum(grants));
         let room: Vec<u64> = grants
             .iter()
-            .zip(sides)
-            .map(|(grant, side)| upper_bound(side).saturating_sub(*grant))
+            .zip(sides.iter().zip(targets))
+            .map(|(grant, (side, share))| upper_bound(side, share).saturating_sub(*grant))
             .collect();
         for (grant, gain) in grants.iter_mut().zip(even(free, &room)) {
             *grant += gain;
@@ -240,16 +339,16 @@ fn share_what_is_free(grants: &mut [u64], sides: &[Side], available: u64) {
     }
 }
 
-/// In a full pool: from those furthest above their equal share to those that are full and well below theirs. Returns
-/// how much it moved.
-fn move_towards_equal_shares(grants: &mut [u64], sides: &[Side], targets: &[u64], step: u64) -> u64 {
+/// In a full pool: from those furthest above their share to those that are full and well below theirs. Returns how much it
+/// moved.
+fn move_towards_targets(grants: &mut [u64], sides: &[Side], targets: &[Share], step: u64) -> u64 {
     let room: Vec<u64> = grants
         .iter()
         .zip(sides)
         .zip(targets)
         .map(|((grant, side), target)| {
             let most = side.inflow.saturating_mul(TRANSFER_PER_INFLOW).max(MIN_TRANSFER_UNITS);
-            let missing = target.saturating_sub(*grant);
+            let missing = target.size.saturating_sub(*grant);
             let asks = side.wants_more && side.is_full && missing >= side.least_gain();
             if asks { missing.min(most) } else { 0 }
         })
@@ -257,7 +356,7 @@ fn move_towards_equal_shares(grants: &mut [u64], sides: &[Side], targets: &[u64]
     let above: u64 = grants
         .iter()
         .zip(targets)
-        .map(|(grant, target)| grant.saturating_sub(*target))
+        .map(|(grant, target)| grant.saturating_sub(target.size))
         .sum();
     let moved = sum(&room).min(above).min(step);
     take_furthest_above(grants, targets, moved);
@@ -275,42 +374,6 @@ fn is_worth_moving(grants: &[u64], sides: &[Side], available: u64) -> bool {
             let is_promised = (side.claim.min(*grant)..=side.limit).contains(&side.current);
             !is_promised || *grant >= side.current + side.least_gain()
         })
-}
-
-/// `amount` shared evenly, to each at most its limit.
-fn even(amount: u64, limits: &[u64]) -> Vec<u64> {
-    let heights: Vec<(u64, u64)> = limits.iter().map(|limit| (0, *limit)).collect();
-    level(amount, &heights)
-}
-
-/// Water of `amount` units in vessels that reach from a bottom, always full, to a top: the height that each is filled
-/// to. What does not divide evenly goes to the first ones, one unit each. With `amount` below the bottoms' sum: the
-/// bottoms.
-fn level(amount: u64, vessels: &[(u64, u64)]) -> Vec<u64> {
-    let filled = |height: u64| vessels.iter().map(move |(bottom, top)| height.min(*top).max(*bottom));
-    let highest = vessels.iter().map(|(_, top)| *top).max().unwrap_or(0);
-    // The greatest height that `amount` fills, by bisection: below `low` it always does, above `high` never.
-    let (mut low, mut high) = (0, highest);
-    while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        if filled(middle).sum::<u64>() <= amount {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    let mut heights: Vec<u64> = filled(low).collect();
-    let mut rest = amount.saturating_sub(sum(&heights));
-    for (height, (_, top)) in heights.iter_mut().zip(vessels) {
-        if rest == 0 {
-            break;
-        }
-        if *height == low && *top > low {
-            *height += 1;
-            rest -= 1;
-        }
-    }
-    heights
 }
 
 fn sum(units: &[u64]) -> u64 {

@@ -8,7 +8,7 @@ use super::*;
 /// A step that no test reaches.
 const NO_STEP_LIMIT: u64 = u64::MAX;
 
-fn holder(usage_mib: u64, wants_more: bool) -> Holder {
+fn holder(usage_mib: u64, wants_more: bool) -> Holder<'static> {
     Holder {
         grant_bytes: usage_mib * MIB,
         usage_bytes: usage_mib * MIB,
@@ -20,16 +20,17 @@ fn holder(usage_mib: u64, wants_more: bool) -> Holder {
     }
 }
 
-fn decide(pool_bytes: u64, step_bytes: u64, holders: &[Holder]) -> Vec<u64> {
-    grants(&Problem {
+fn decide(pool_bytes: u64, step_bytes: u64, holders: &[Holder<'_>]) -> Vec<u64> {
+    let decided = grants(&Problem {
         pool_bytes,
         step_bytes,
         holders,
-    })
+    });
+    decided.iter().map(|grant| grant.bytes).collect()
 }
 
 /// Rounds in which every tenant that wants more fills what it is granted, until nothing moves.
-fn settle(pool_bytes: u64, step_bytes: u64, holders: &mut [Holder]) -> usize {
+fn settle(pool_bytes: u64, step_bytes: u64, holders: &mut [Holder<'_>]) -> usize {
     for round in 0..1000 {
         let decided = decide(pool_bytes, step_bytes, holders);
         let moved = holders
@@ -73,12 +74,11 @@ fn one_tenant_gets_everything_at_once() {
 }
 
 #[test]
-fn what_is_free_is_shared_evenly_by_those_that_grow() {
+fn what_is_free_lifts_those_that_grow_to_one_height() {
     let decided = decide(GIB, 0, &[holder(100, true), holder(200, true), holder(300, false)]);
-    // Everyone keeps usage and a 16th of it; of the rest, the two that grow get the same.
+    // Everyone keeps usage and a 16th of it; of the rest, the two that grow get so much that they have the same.
     assert_eq!(decided[2], 300 * MIB + 300 * MIB / 16 / UNIT_BYTES * UNIT_BYTES);
-    let gained = [decided[0] - 100 * MIB, decided[1] - 200 * MIB];
-    assert!(gained[0].abs_diff(gained[1]) <= 7 * MIB, "{gained:?}");
+    assert!(decided[0].abs_diff(decided[1]) <= MIB, "{decided:?}");
     assert_eq!(decided.iter().sum::<u64>(), grantable_bytes(GIB));
 }
 
@@ -176,7 +176,7 @@ fn small_differences_move_nothing() {
 }
 
 /// One that is full, and wrote so much since the last round.
-fn writing(inflow_mib: u64, usage_mib: u64) -> Holder {
+fn writing(inflow_mib: u64, usage_mib: u64) -> Holder<'static> {
     Holder {
         inflow_bytes: inflow_mib * MIB,
         ..holder(usage_mib, true)
@@ -184,7 +184,7 @@ fn writing(inflow_mib: u64, usage_mib: u64) -> Holder {
 }
 
 /// With a goal that needs so much.
-fn with_goal(goal_mib: u64, claims: bool, holder: Holder) -> Holder {
+fn with_goal(goal_mib: u64, claims: bool, holder: Holder<'static>) -> Holder<'static> {
     Holder {
         goal: Some(GoalNeed {
             bytes: goal_mib * MIB,
@@ -214,9 +214,9 @@ fn a_goal_gets_what_it_needs_and_no_more() {
             vec![125, all_mib - 125],
         ),
         (
-            "but not the half of an equal share that the neighbour holds",
-            vec![with_goal(2000, true, holder(500, true)), holder(all_mib - 500, true)],
-            vec![all_mib - all_mib / 4, all_mib / 4],
+            "but not the eighth of an equal share that the neighbour holds",
+            vec![with_goal(2000, true, holder(800, true)), holder(all_mib - 800, true)],
+            vec![all_mib - all_mib / 16, all_mib / 16],
         ),
         (
             "nor a neighbour's floor",
@@ -254,23 +254,7 @@ fn a_goal_gets_what_it_needs_and_no_more() {
     }
 }
 
-/// Water filled unit by unit into the lowest vessel that is not full: slow, and plainly right.
-fn level_by_unit(amount: u64, vessels: &[(u64, u64)]) -> Vec<u64> {
-    let mut heights: Vec<u64> = vessels.iter().map(|(bottom, _)| *bottom).collect();
-    let bottoms: u64 = heights.iter().sum();
-    for _ in bottoms..amount {
-        let lowest = (0..heights.len())
-            .filter(|i| heights[*i] < vessels[*i].1)
-            .min_by_key(|i| heights[*i]);
-        match lowest {
-            Some(lowest) => heights[lowest] += 1,
-            None => break,
-        }
-    }
-    heights
-}
-
-fn any_holder() -> impl Strategy<Value = Holder> {
+fn any_holder() -> impl Strategy<Value = Holder<'static>> {
     let size = || prop_oneof![Just(0), 0..2 * MIB, 0..2 * GIB, Just(u64::MAX)];
     let cap = prop_oneof![Just(None), (0..2 * GIB).prop_map(Some), (MIB..4 * MIB).prop_map(Some)];
     let flags = (any::<bool>(), any::<bool>(), 0..2 * GIB, 1_u16..65);
@@ -289,13 +273,14 @@ fn any_holder() -> impl Strategy<Value = Holder> {
                 wants_more,
                 is_full,
                 inflow_bytes,
+                ..Holder::default()
             }
         },
     )
 }
 
 /// Floors of up to forty holders of 4 GiB, together at most what can be granted: settings that promise more are refused.
-fn with_small_floors(mut holders: Vec<Holder>) -> Vec<Holder> {
+fn with_small_floors(mut holders: Vec<Holder<'static>>) -> Vec<Holder<'static>> {
     let most = grantable_bytes(4 * GIB) / 40 / UNIT_BYTES * UNIT_BYTES;
     for holder in &mut holders {
         holder.floor_bytes = holder.floor_bytes.min(most);
@@ -304,7 +289,7 @@ fn with_small_floors(mut holders: Vec<Holder>) -> Vec<Holder> {
 }
 
 /// The part of the floor that a holder must have: what it can use of it.
-fn claimed_floor(holder: &Holder, available: u64) -> u64 {
+fn claimed_floor(holder: &Holder<'_>, available: u64) -> u64 {
     let goal = holder.goal.map_or(u64::MAX, |goal| goal.bytes);
     let most = holder.cap_bytes.unwrap_or(u64::MAX).min(goal).min(available) / UNIT_BYTES * UNIT_BYTES;
     let floor = holder.floor_bytes.next_multiple_of(UNIT_BYTES).min(most);
@@ -316,19 +301,6 @@ fn claimed_floor(holder: &Holder, available: u64) -> u64 {
 }
 
 proptest! {
-    #[test]
-    fn levels_are_those_of_the_slow_oracle(
-        amount in 0_u64..200,
-        vessels in prop::collection::vec((0_u64..30, 0_u64..30).prop_map(|(a, b)| (a.min(b), a.max(b))), 0..12),
-    ) {
-        let (fast, slow) = (level(amount, &vessels), level_by_unit(amount, &vessels));
-        prop_assert_eq!(fast.iter().sum::<u64>(), slow.iter().sum::<u64>());
-        let (mut fast, mut slow) = (fast, slow);
-        fast.sort_unstable();
-        slow.sort_unstable();
-        prop_assert_eq!(fast, slow);
-    }
-
     #[test]
     fn limits_hold_for_any_input(
         pool_bytes in prop_oneof![0..4 * GIB, Just(u64::MAX)],
@@ -354,7 +326,7 @@ proptest! {
     ) {
         let available = grantable_bytes(4 * GIB);
         let without_goals = |holder| Holder { goal: None, ..holder };
-        let holders: Vec<Holder> = with_small_floors(holders).into_iter().map(without_goals).collect();
+        let holders: Vec<Holder<'_>> = with_small_floors(holders).into_iter().map(without_goals).collect();
         let decided = decide(4 * GIB, step_bytes, &holders);
         let (mut needed_bytes, mut lost_bytes) = (0, 0);
         for (holder, grant) in holders.iter().zip(&decided) {
@@ -386,7 +358,7 @@ proptest! {
         pool_mib in 8_u64..2048,
         sides in prop::collection::vec((0_u64..512, any::<bool>(), 0_u64..3), 1..30),
     ) {
-        let mut holders: Vec<Holder> = sides
+        let mut holders: Vec<Holder<'_>> = sides
             .iter()
             .map(|(usage, wants, floor)| Holder { floor_bytes: floor * MIB, ..holder(*usage, *wants) })
             .collect();

@@ -17,6 +17,7 @@
 
 mod book;
 mod controller;
+mod credit;
 mod elastic;
 mod error;
 mod estimator;
@@ -26,6 +27,7 @@ mod grant;
 mod handle;
 mod hit_window;
 mod idle;
+mod miss_cost;
 mod moves;
 mod process;
 mod secret;
@@ -39,13 +41,14 @@ mod utc;
 mod view;
 
 pub use error::{ControlError, Refusal, RefusalKind};
-pub use grant::{GoalNeed, Holder, Problem, grants, reserve_bytes};
+pub use grant::{GoalNeed, Grant, Holder, Problem, grants, reserve_bytes};
 pub use handle::{Answer, ControlHandle, Readiness, Rotation};
 pub use secret::SecretText;
 pub use settings::{
-    Change, DEFAULT_FIRST_GRANT_BYTES, DEFAULT_IDLE_AFTER, DEFAULT_ROUND_PERIOD, Idling, MAX_IDLE_AFTER,
-    MAX_ROUND_PERIOD, MAX_TENANTS, MIN_CAP_BYTES, MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_POOL_BYTES,
-    MIN_ROUND_PERIOD, SETTINGS, ServerPatch, Setting, SettingsPatch, TenantSettings,
+    Change, DEFAULT_FIRST_GRANT_BYTES, DEFAULT_HIT_COST, DEFAULT_IDLE_AFTER, DEFAULT_PRIORITY, DEFAULT_ROUND_PERIOD,
+    Idling, MAX_COST, MAX_IDLE_AFTER, MAX_PRIORITY, MAX_ROUND_PERIOD, MAX_TENANTS, MIN_CAP_BYTES, MIN_COST,
+    MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_POOL_BYTES, MIN_ROUND_PERIOD, SETTINGS, ServerPatch, Setting,
+    SettingsPatch, TenantSettings,
 };
 pub use shards::shards_for;
 #[cfg(feature = "sqlite")]
@@ -53,4 +56,5 @@ pub use state::StateFile;
 pub use state::{MemoryState, ServerSettings, State, StoredSecret, TenantRecord};
 pub use stepped::Stepped;
 pub use thread::{Control, ControlConfig, Listeners, Mailbox};
+pub use tidemark_plan::{Utility, UtilityError};
 pub use view::{CurvePointView, CurveView, GoalsView, LimitsView, MoveView, SecretView, ServerView, TenantView};

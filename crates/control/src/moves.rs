@@ -31,10 +31,8 @@ pub(crate) enum Reason {
     /// What no goal and no floor asks for is shared anew.
     Surplus,
     /// Memory beyond need is lent.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the simple rule lends nothing"))]
     Lend,
     /// Lent memory is taken back.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the simple rule lends nothing"))]
     Recall,
     /// The tenant holds nothing any more, or was asked nothing for long and others want its memory.
     Idle,

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use tidemark_plan::Utility;
 use tidemark_types::{HitRatio, MIB, PolicyChoice, Size, TenantName, UNIT_BYTES, format_duration};
 
 use crate::error::{Refusal, RefusalKind};
@@ -36,17 +37,44 @@ pub const MIN_IDLE_AFTER: Duration = Duration::from_secs(1);
 /// A year: whoever asks for more wants no tenant to be idle, and has that.
 pub const MAX_IDLE_AFTER: Duration = Duration::from_secs(31_536_000);
 
+/// Goals of the highest priority are served first: ten classes are more than anybody tells apart.
+pub const MAX_PRIORITY: u8 = 9;
+/// In the middle, so that some can be put above all others and some below.
+pub const DEFAULT_PRIORITY: u8 = 5;
+/// The least time that a get, or a miss, may be said to take.
+pub const MIN_COST: Duration = Duration::from_micros(1);
+/// The longest: no client waits longer for an answer.
+pub const MAX_COST: Duration = Duration::from_secs(60);
+/// What a hit takes a client on the same network, its way there and back included (research/sharing-and-flash.md, 5).
+pub const DEFAULT_HIT_COST: Duration = Duration::from_micros(50);
+
 /// What is set for a tenant; `None` is the default of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenantSettings {
     /// The share of gets that shall find their key; the tenant gets the least memory that does it.
     pub hit_ratio: Option<HitRatio>,
+    /// What a get shall take on average, misses included; the tenant gets the least memory that does it. With a hit ratio
+    /// too, the stricter of the two counts.
+    pub latency: Option<Duration>,
+    /// What a miss takes, until the value is back; without it, what is measured between misses and the writes that follow.
+    pub miss_cost: Option<Duration>,
+    /// Goals of a higher one are served first, 0 to [`MAX_PRIORITY`]; by default [`DEFAULT_PRIORITY`].
+    pub priority: Option<u8>,
+    /// By what memory is shared that no floor and no goal asks for.
+    pub utility: Option<Utility>,
     /// Memory that it is guaranteed while it is active and needs it.
     pub floor_bytes: Option<u64>,
     /// Memory that it never exceeds.
     pub cap_bytes: Option<u64>,
     /// Which items go when memory is short.
     pub policy: Option<PolicyChoice>,
+}
+
+impl TenantSettings {
+    /// Whether memory is asked for by what it brings.
+    pub(crate) fn has_goal(&self) -> bool {
+        self.hit_ratio.is_some() || self.latency.is_some()
+    }
 }
 
 /// What a command does to one setting.
@@ -77,6 +105,14 @@ impl<T: Copy> Change<T> {
 pub struct SettingsPatch {
     /// See [`TenantSettings::hit_ratio`].
     pub hit_ratio: Change<HitRatio>,
+    /// See [`TenantSettings::latency`].
+    pub latency: Change<Duration>,
+    /// See [`TenantSettings::miss_cost`].
+    pub miss_cost: Change<Duration>,
+    /// See [`TenantSettings::priority`].
+    pub priority: Change<u8>,
+    /// See [`TenantSettings::utility`].
+    pub utility: Change<Utility>,
     /// See [`TenantSettings::floor_bytes`].
     pub floor_bytes: Change<u64>,
     /// See [`TenantSettings::cap_bytes`].
@@ -93,6 +129,10 @@ impl From<TenantSettings> for SettingsPatch {
         }
         Self {
             hit_ratio: change(settings.hit_ratio),
+            latency: change(settings.latency),
+            miss_cost: change(settings.miss_cost),
+            priority: change(settings.priority),
+            utility: change(settings.utility),
             floor_bytes: change(settings.floor_bytes),
             cap_bytes: change(settings.cap_bytes),
             policy: change(settings.policy),
@@ -105,6 +145,10 @@ impl SettingsPatch {
     pub fn of(self, before: TenantSettings) -> TenantSettings {
         TenantSettings {
             hit_ratio: self.hit_ratio.of(before.hit_ratio),
+            latency: self.latency.of(before.latency),
+            miss_cost: self.miss_cost.of(before.miss_cost),
+            priority: self.priority.of(before.priority),
+            utility: self.utility.of(before.utility),
             floor_bytes: self.floor_bytes.of(before.floor_bytes),
             cap_bytes: self.cap_bytes.of(before.cap_bytes),
             policy: self.policy.of(before.policy),
@@ -165,11 +209,11 @@ pub const SETTINGS: [Setting; 12] = [
     setting("goals", "floor_bytes", true),
     setting("goals", "cap_bytes", true),
     setting("goals", "hit_ratio", true),
-    setting("goals", "latency_us", false),
-    setting("goals", "miss_cost_us", false),
-    setting("goals", "priority", false),
+    setting("goals", "latency_us", true),
+    setting("goals", "miss_cost_us", true),
+    setting("goals", "priority", true),
     setting("goals", "weight", false),
-    setting("goals", "utility", false),
+    setting("goals", "utility", true),
     setting("limits", "ops_per_second", false),
     setting("limits", "bytes_per_second", false),
     setting("limits", "connections", false),
@@ -179,8 +223,19 @@ pub const SETTINGS: [Setting; 12] = [
 /// Checks one tenant's settings by themselves.
 ///
 /// # Errors
-/// A cap below [`MIN_CAP_BYTES`] or above [`MAX_CAP_BYTES`], a floor above the cap.
+/// A cap below [`MIN_CAP_BYTES`] or above [`MAX_CAP_BYTES`], a floor above the cap, a cost outside of [`MIN_COST`] to
+/// [`MAX_COST`], a latency that is not below what a miss takes, a priority above [`MAX_PRIORITY`].
 pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
+    check_costs(settings)?;
+    if let Some(priority) = settings.priority
+        && priority > MAX_PRIORITY
+    {
+        let message =
+            format!("a priority of {priority} is not possible: allowed are 0 to {MAX_PRIORITY}, the highest first");
+        return Err(Refusal::new(RefusalKind::Invalid, message)
+            .field("goals.priority")
+            .allowed([format!("0 to {MAX_PRIORITY}"), "null".into()]));
+    }
     if let Some(cap) = settings.cap_bytes
         && !(MIN_CAP_BYTES..=MAX_CAP_BYTES).contains(&cap)
     {
@@ -205,6 +260,42 @@ pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
         )
         .field("goals.floor_bytes")
         .allowed([format!("0 to {cap}"), "null".into()]));
+    }
+    Ok(())
+}
+
+fn check_costs(settings: &TenantSettings) -> Result<(), Refusal> {
+    let costs = [
+        ("goals.latency_us", "latency", settings.latency),
+        ("goals.miss_cost_us", "cost of a miss", settings.miss_cost),
+    ];
+    for (field, name, cost) in costs {
+        if let Some(cost) = cost
+            && !(MIN_COST..=MAX_COST).contains(&cost)
+        {
+            let message = format!(
+                "a {name} of {} is not possible: allowed are {} to {}",
+                format_duration(cost),
+                format_duration(MIN_COST),
+                format_duration(MAX_COST)
+            );
+            let range = format!("{} to {}", MIN_COST.as_micros(), MAX_COST.as_micros());
+            return Err(Refusal::new(RefusalKind::Invalid, message)
+                .field(field)
+                .allowed([range, "null".into()]));
+        }
+    }
+    if let (Some(latency), Some(miss_cost)) = (settings.latency, settings.miss_cost)
+        && latency >= miss_cost
+    {
+        let message = format!(
+            "a latency of {} is no goal where a miss takes {}: it would be met without any memory",
+            format_duration(latency),
+            format_duration(miss_cost)
+        );
+        return Err(Refusal::new(RefusalKind::Invalid, message)
+            .field("goals.latency_us")
+            .allowed([format!("1 to {}", miss_cost.as_micros() - 1), "null".into()]));
     }
     Ok(())
 }
@@ -345,6 +436,31 @@ mod tests {
     }
 
     #[test]
+    fn costs_and_priorities_are_checked() {
+        let us = |us| Some(Duration::from_micros(us));
+        for (latency, miss_cost, priority, wrong_field) in [
+            (None, None, Some(MAX_PRIORITY), None),
+            (None, None, Some(MAX_PRIORITY + 1), Some("goals.priority")),
+            (us(1), us(60_000_000), Some(0), None),
+            (us(0), None, None, Some("goals.latency_us")),
+            (us(60_000_001), None, None, Some("goals.latency_us")),
+            (None, us(0), None, Some("goals.miss_cost_us")),
+            (None, us(60_000_001), None, Some("goals.miss_cost_us")),
+            (us(500), us(501), None, None),
+            (us(500), us(500), None, Some("goals.latency_us")),
+        ] {
+            let settings = TenantSettings {
+                latency,
+                miss_cost,
+                priority,
+                ..TenantSettings::default()
+            };
+            let field = check_tenant(&settings).err().and_then(|refusal| refusal.field);
+            assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
+        }
+    }
+
+    #[test]
     fn floors_must_fit_into_what_can_be_granted() {
         let available = grantable_bytes(GIB);
         for (floors, fits) in [
@@ -398,18 +514,30 @@ mod tests {
     fn a_patch_keeps_clears_and_sets() {
         let before = TenantSettings {
             hit_ratio: None,
+            latency: Some(MIN_COST),
+            miss_cost: None,
+            priority: Some(1),
+            utility: None,
             floor_bytes: Some(1),
             cap_bytes: Some(2),
             policy: None,
         };
         let patch = SettingsPatch {
             hit_ratio: Change::Set(HitRatio::MOST),
+            latency: Change::Keep,
+            miss_cost: Change::Set(MAX_COST),
+            priority: Change::Clear,
+            utility: Change::Set(Utility::Cost),
             floor_bytes: Change::Keep,
             cap_bytes: Change::Clear,
             policy: Change::Set(PolicyChoice::Genie),
         };
         let after = TenantSettings {
             hit_ratio: Some(HitRatio::MOST),
+            latency: Some(MIN_COST),
+            miss_cost: Some(MAX_COST),
+            priority: None,
+            utility: Some(Utility::Cost),
             floor_bytes: Some(1),
             cap_bytes: None,
             policy: Some(PolicyChoice::Genie),

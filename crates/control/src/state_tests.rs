@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use tidemark_types::{HitRatio, Policy, PolicyChoice};
 
 use super::*;
-use crate::settings::MAX_CAP_BYTES;
+use crate::settings::{MAX_CAP_BYTES, MAX_COST, MAX_PRIORITY, MIN_COST};
 
 const NOW: UnixMs = UnixMs(1_700_000_000_000);
 
@@ -22,6 +22,10 @@ fn secret(byte: u8) -> StoredSecret {
 fn settings() -> TenantSettings {
     TenantSettings {
         hit_ratio: Some(HitRatio::MOST),
+        latency: Some(MIN_COST),
+        miss_cost: Some(MAX_COST),
+        priority: Some(MAX_PRIORITY),
+        utility: Some(tidemark_plan::Utility::MaxMin),
         floor_bytes: Some(0),
         cap_bytes: Some(MAX_CAP_BYTES),
         policy: Some("approx-lru:0.25".parse().unwrap()),
@@ -305,10 +309,10 @@ fn the_first_version_s_file_becomes_this_one_s() {
         let tenants = file.tenants().unwrap();
         assert_eq!(tenants[0].settings, TenantSettings::default());
         let expected = TenantSettings {
-            hit_ratio: None,
             floor_bytes: Some(1 << 20),
             cap_bytes: Some(2 << 20),
             policy: Some(PolicyChoice::Fixed(Policy::S3Fifo)),
+            ..TenantSettings::default()
         };
         let shop = &tenants[1];
         assert_eq!(
@@ -321,7 +325,7 @@ fn the_first_version_s_file_becomes_this_one_s() {
             .connection
             .pragma_query_value(None, "user_version", |row| row.get(0))
             .unwrap();
-        assert_eq!(version, 2, "a program of the first version refuses it now");
+        assert_eq!(version, 3, "a program of the first version refuses it now");
         let added = file
             .add_tenant(&"blog".parse().unwrap(), settings(), secret(1))
             .unwrap();

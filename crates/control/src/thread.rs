@@ -12,7 +12,7 @@ use tidemark_types::{Clock, DataPlane};
 use crate::error::ControlError;
 use crate::handle::{Command, ControlHandle};
 use crate::process;
-use crate::settings::Idling;
+use crate::settings::{DEFAULT_HIT_COST, Idling};
 use crate::state::State;
 use crate::stepped::Stepped;
 
@@ -37,6 +37,8 @@ pub struct ControlConfig {
     pub workers: usize,
     /// How tenants come and go.
     pub idling: Idling,
+    /// What a hit takes whoever asks: beside it, what misses take says how much a hit is worth.
+    pub hit_cost: Duration,
     /// Where the server listens, for those who ask the API.
     pub listeners: Listeners,
 }
@@ -49,6 +51,7 @@ impl ControlConfig {
             pool_limit_bytes,
             workers,
             idling: Idling::default(),
+            hit_cost: DEFAULT_HIT_COST,
             listeners: Listeners::default(),
         }
     }

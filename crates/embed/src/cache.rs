@@ -21,6 +21,8 @@ use crate::threads::{CoarseClock, KeeperThread, Signal};
 
 /// How long a keeper works on shards before it looks around. A shard's lock is held for a part of it at a time.
 const KEEPER_SLICE: Duration = Duration::from_micros(100);
+/// What a get that hits takes a program: about that.
+const HIT_COST: Duration = Duration::from_micros(1);
 
 /// A cache in this process. Clones are the same cache; the last one, with the last [`Tenant`], ends it.
 #[derive(Clone)]
@@ -61,6 +63,7 @@ pub struct Builder {
     memory_limit_bytes: u64,
     parallelism: usize,
     idling: Idling,
+    hit_cost: Duration,
     clock: Arc<dyn Clock>,
 }
 
@@ -86,6 +89,7 @@ impl Builder {
             memory_limit_bytes: memory_bytes.saturating_mul(Self::GROWTH),
             parallelism: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             idling: Idling::default(),
+            hit_cost: HIT_COST,
             clock: Arc::new(CoarseClock),
         }
     }
@@ -110,6 +114,14 @@ impl Builder {
     #[must_use]
     pub fn idling(mut self, idling: Idling) -> Self {
         self.idling = idling;
+        self
+    }
+
+    /// What a hit takes, a microsecond by default. What a miss takes beside it says how much a hit is worth: goals for the mean
+    /// latency and shares of what no goal asks for go by both.
+    #[must_use]
+    pub fn hit_cost(mut self, time: Duration) -> Self {
+        self.hit_cost = time;
         self
     }
 
@@ -184,6 +196,7 @@ impl Builder {
         let limit_bytes = self.memory_limit_bytes.min(pool.limit_bytes());
         ControlConfig {
             idling: self.idling,
+            hit_cost: self.hit_cost,
             ..ControlConfig::new(self.memory_bytes, limit_bytes, self.parallelism)
         }
     }

@@ -18,6 +18,7 @@ pub mod node;
 mod process_cpu;
 pub mod progress;
 pub mod replay;
+pub mod study;
 pub mod trace;
 
 pub use error::{Error, Fault};

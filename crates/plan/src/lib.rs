@@ -2,15 +2,17 @@
 //!
 //! A [`Sizer`] follows one tenant with a hit-ratio goal. It is told what was measured and what the curve says, and answers
 //! with the size that the tenant should have, in the two phases of Genie (IEEE TKDE 2025, section III): Direct-Fit jumps to
-//! what the curve says, Fine-Grained Resizing goes on from there by what was measured.
+//! what the curve says, Fine-Grained Resizing goes on from there by what was measured. [`shares`] weighs all tenants against
+//! each other where memory is not enough: floors, goals by priority, then what is left to whom it is worth most.
 //!
-//! Invariant: pure decisions. Time comes in as a value; there is no I/O, no thread and no knowledge of other tenants, whose
-//! memory the one that shares the pool weighs against this one's.
+//! Invariant: pure decisions. Time comes in as a value; there is no I/O and no thread.
 
 #![forbid(unsafe_code)]
 
 mod load;
+mod share;
 mod sizer;
 mod window;
 
-pub use sizer::{GoalState, Reading, Sizer, Sizing};
+pub use share::{Claimant, Load, Outlook, Returns, Share, Utility, UtilityError, Vessel, even, level, outlook, shares};
+pub use sizer::{EFFICIENCY, GoalState, Reading, Sizer, Sizing};

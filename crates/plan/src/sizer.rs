@@ -55,7 +55,7 @@ const LEAST_SLOPE_OF_MISSES: f64 = 0.2;
 /// A miss of the goal by more is what the curve, not a step, should mend.
 const FIT_BEYOND: f64 = 0.03;
 /// How much more a policy may need than LRU, or less.
-const EFFICIENCY: (f64, f64) = (0.6, 1.6);
+pub const EFFICIENCY: (f64, f64) = (0.6, 1.6);
 /// Least weight of a certain window in it; the first ones of a load weigh as in their mean.
 const EFFICIENCY_WEIGHT: f64 = 0.3;
 /// Half a window that is certain, or several that are less so.
@@ -217,6 +217,11 @@ impl Sizer {
     /// The best hit ratio that the memory there could be would give, once it is known.
     pub fn best_hit_ratio(&self) -> Option<f64> {
         self.best
+    }
+
+    /// Memory of an LRU cache over that of the tenant's policy for the same hit ratio, as far as it was learnt.
+    pub fn efficiency(&self) -> f64 {
+        self.efficiency
     }
 
     /// What the last window showed.

@@ -26,6 +26,7 @@ mod keeper;
 mod model;
 mod policy;
 mod pool;
+mod priority;
 mod sample;
 mod segment;
 mod shard;

@@ -20,6 +20,7 @@ use tidemark_types::PoolSnapshot;
 use crate::arena::{Arena, BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS, UNIT_SHIFT};
 use crate::buddy::Buddy;
 use crate::index::PLACES_MAX;
+use crate::priority::step_back;
 
 /// Huge pages kept ready at most: at 0.85 ms for backing one and 2 MiB each, 16 cover a burst of 2 GB/s for 16 ms.
 const READY_MAX: usize = 16;
@@ -420,6 +421,9 @@ impl PoolCore {
 
     /// The pool's thread: returns freed runs, prepares blocks, sleeps when there is nothing to do.
     fn serve(&self) {
+        // Giving memory back may take a moment longer; a client whose worker shares this thread's core may not. Where the system
+        // refuses, both take turns as any two threads do.
+        let _ = step_back();
         let mut state = self.state.lock();
         let mut has_returned = false;
         while !state.stopping {

@@ -83,6 +83,8 @@ pub struct Sample {
     /// Bytes that the item takes in the log, and of the units outside of it; what it takes of the index is not in here. Zero
     /// where `payload_bytes` is.
     pub item_bytes: u32,
+    /// Millisecond of the event within that second.
+    pub millisecond: u16,
     /// What happened.
     pub kind: SampleKind,
     /// The key's database.
@@ -96,6 +98,11 @@ impl Sample {
     pub const NO_EXPIRY: u32 = u32::MAX;
     /// `db` of a flush of all databases.
     pub const ALL_DATABASES: u8 = u8::MAX;
+
+    /// When it happened.
+    pub fn at(&self) -> UnixMs {
+        UnixMs(u64::from(self.second) * 1000 + u64::from(self.millisecond))
+    }
 
     /// When the item expires.
     pub fn expiry(&self) -> Option<UnixMs> {
@@ -159,6 +166,7 @@ mod tests {
                 order: 0,
                 sequence: 0,
                 second: now.seconds() as u32,
+                millisecond: 0,
                 expires_after_ms: Sample::expires_after_ms(expiry.map(UnixMs), now),
                 payload_bytes: 0,
                 item_bytes: 0,

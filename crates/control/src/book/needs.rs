@@ -4,6 +4,10 @@
 //! for them are at most [`RECORDS_PER_GET`] of the gets. Tenants that do not fit are not sampled; those with goals come
 //! first. A tenant that holds nothing has no estimator.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemark_plan::{GoalState, Load, Returns};
 use tidemark_types::{PolicyChoice, SamplingThreshold, TenantId, TenantSnapshot, UnixMs};
 
 use super::{Book, Tenant};
@@ -11,7 +15,6 @@ use crate::elastic::{Elastic, Held, Holding, demand_bytes};
 use crate::estimator::{self, Limits};
 use crate::goal::{CurveReport, GoalReport};
 use crate::grant::{GoalNeed, grantable_bytes};
-use tidemark_plan::GoalState;
 
 /// The part of the pool that all estimators together may take: a hundredth (design, 5.1).
 const POOL_SHARE: u64 = 100;
@@ -22,6 +25,8 @@ const RECORDS_PER_GET: f64 = 0.005;
 const RECORDS_MIN: f64 = 1_000.0;
 /// With more, the control thread would not keep up beside busy workers.
 const RECORDS_MAX: f64 = 20_000.0;
+/// Within this part of the grant a tenant uses all of it: no shard finds a free segment.
+pub(super) const FULL_DIVISOR: u64 = 32;
 /// Points of a curve that are shown: the eye sees no more, and an answer stays small.
 const POINTS_SHOWN: usize = 128;
 
@@ -68,11 +73,11 @@ impl Book {
         let Some(tenant) = self.tenants.get(&id) else {
             return false;
         };
-        let has_goal = tenant.record.settings.hit_ratio.is_some();
+        let has_goal = tenant.record.settings.has_goal();
         if self.estimated.len() >= self.estimators_max() {
             let without_goal = |id: &&TenantId| {
                 let tenant = self.tenants.get(id);
-                tenant.is_none_or(|tenant| tenant.record.settings.hit_ratio.is_none())
+                tenant.is_none_or(|tenant| !tenant.record.settings.has_goal())
             };
             let yields = self.estimated.iter().find(without_goal).copied();
             match yields.filter(|_| has_goal) {
@@ -166,7 +171,7 @@ impl Book {
         }
         let has_goal = |id: &TenantId| {
             let tenant = self.tenants.get(id);
-            tenant.is_some_and(|tenant| tenant.record.settings.hit_ratio.is_some())
+            tenant.is_some_and(|tenant| tenant.record.settings.has_goal())
         };
         let (with_goal, without): (Vec<TenantId>, Vec<TenantId>) = self.estimated.iter().copied().partition(has_goal);
         for id in without.into_iter().chain(with_goal).take(excess) {
@@ -192,12 +197,22 @@ impl Book {
 
     /// What a tenant's goal needs, if it has one; and adopts the policy that its load asks for.
     pub(super) fn need(&mut self, id: TenantId, now: UnixMs) -> Option<GoalNeed> {
-        let available_bytes = grantable_bytes(self.pool_bytes);
+        let (available_bytes, hit_cost) = (grantable_bytes(self.pool_bytes), self.hit_cost);
         let tenant = self.tenants.get_mut(&id)?;
         if tenant.follow_policy(now) {
             self.changed.insert(id);
         }
-        tenant.need(now, available_bytes)
+        tenant.need(now, available_bytes, hit_cost)
+    }
+
+    /// What memory gives a tenant, as far as that is known.
+    pub(super) fn returns(&mut self, id: TenantId, now: UnixMs) -> Option<Arc<Returns>> {
+        let tenant = self.tenants.get_mut(&id)?;
+        let seen = tenant.seen.as_deref()?;
+        let is_full = seen.usage_bytes >= tenant.grant_bytes - tenant.grant_bytes / FULL_DIVISOR;
+        let measured = seen.hits.ratio(now).filter(|_| is_full);
+        let measured = measured.map(|hit_ratio| (hit_ratio, seen.usage_bytes));
+        tenant.needs.elastic.as_deref_mut()?.returns(now, measured)
     }
 }
 
@@ -222,10 +237,23 @@ impl Tenant {
         std::mem::replace(&mut self.policy, policy) != policy
     }
 
-    fn need(&mut self, now: UnixMs, available_bytes: u64) -> Option<GoalNeed> {
+    /// The hit ratio that it is being sized for.
+    pub(super) fn goal_in_force(&self) -> Option<f64> {
+        let progress = self.needs.elastic.as_deref()?.progress()?;
+        Some(progress.goal)
+    }
+
+    /// What it asks, and what answers cost it, as far as that is known.
+    pub(super) fn load(&self, now: UnixMs, hit_cost: Duration) -> Option<Load> {
+        let elastic = self.needs.elastic.as_deref()?;
+        Some(elastic.load(now, self.record.settings.miss_cost, hit_cost))
+    }
+
+    fn need(&mut self, now: UnixMs, available_bytes: u64, hit_cost: Duration) -> Option<GoalNeed> {
+        let load = self.load(now, hit_cost)?;
         let elastic = self.needs.elastic.as_deref_mut()?;
         let seen = self.seen.as_deref()?;
-        let Some(hit_ratio) = self.record.settings.hit_ratio else {
+        let Some(hit_ratio) = elastic.goal_ratio(&self.record.settings, &load) else {
             elastic.drop_goal();
             return None;
         };
@@ -252,29 +280,39 @@ impl Tenant {
     }
 
     /// How the tenant stands to its goal, and what it could make use of.
-    pub(crate) fn goal(&self) -> GoalReport {
-        let goal = self.record.settings.hit_ratio.map(tidemark_types::HitRatio::get);
+    pub(crate) fn goal(&self, now: UnixMs) -> GoalReport {
+        let has_goal = self.record.settings.has_goal();
         let elastic = self.needs.elastic.as_deref();
         let demand_bytes = elastic.and_then(|elastic| {
             let estimator = elastic.estimator();
             demand_bytes(&estimator.curve(), estimator.overhead())
         });
-        let (Some(goal), Some(progress)) = (goal, elastic.and_then(Elastic::progress)) else {
+        let Some(progress) = elastic.and_then(Elastic::progress).filter(|_| has_goal) else {
             return GoalReport {
-                state: goal.map(|_| GoalState::Converging),
+                state: has_goal.then_some(GoalState::Converging),
                 demand_bytes,
                 ..GoalReport::default()
             };
         };
+        // Others come first: what they leave decides, and the last seconds show what that is.
+        let lately = self.seen.as_deref().and_then(|seen| seen.hits.ratio(now));
+        let left_short = self
+            .shortfall
+            .map(|expected| lately.map_or(expected, |hit_ratio| (progress.goal - hit_ratio).max(0.0)));
+        let state = if self.shortfall.is_some() {
+            GoalState::Infeasible
+        } else {
+            progress.state
+        };
         // What can not be reached is missed by the best that can, everything else by what was measured.
-        let reached = match progress.state {
+        let reached = match state {
             GoalState::Infeasible => progress.best.or(progress.measured),
             _ => progress.measured,
         };
-        let shortfall = reached.map(|reached| (goal - reached).max(0.0));
+        let missed = reached.map(|reached| (progress.goal - reached).max(0.0));
         GoalReport {
-            state: Some(progress.state),
-            shortfall_ratio: shortfall.filter(|_| progress.state != GoalState::Met),
+            state: Some(state),
+            shortfall_ratio: left_short.or(missed).filter(|_| state != GoalState::Met),
             best_hit_ratio: progress.best,
             demand_bytes,
             goal_bytes: progress.bytes,

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use tidemark_types::{TenantCounters, TenantId, TenantName, TenantSnapshot, UnixMs};
 
 use super::Book;
-use crate::grant::Holder;
+use crate::grant::{Grant, Holder};
 use crate::hit_window::HitWindow;
 use crate::moves::{Move, Reason, kept_of_each};
 use crate::settings::round_up;
@@ -53,6 +53,7 @@ impl Book {
             return;
         };
         let Some(seen) = &mut tenant.seen else { return };
+        (tenant.lent_bytes, tenant.shortfall) = (0, None);
         tenant.gives_all_back = seen.usage_bytes > 0;
         seen.hits = HitWindow::default();
         // A first grant as any other's needs no memory.
@@ -74,7 +75,7 @@ impl Book {
             return;
         };
         let grant_bytes = tenant.grant_bytes;
-        let has_goal = tenant.record.settings.hit_ratio.is_some();
+        let has_goal = tenant.record.settings.has_goal();
         if let Some(seen) = &mut tenant.seen {
             seen.active_at = now;
             seen.active_bytes = if has_goal {
@@ -107,14 +108,16 @@ pub(super) struct Cause {
     pub(super) makes_room: bool,
     /// Its settings were changed.
     pub(super) is_operated: bool,
+    /// Some of what it held until now was lent to it.
+    pub(super) is_borrower: bool,
     /// The pool, compared with what it was.
     pub(super) pool: Ordering,
 }
 
 impl Cause {
-    /// Why the simple rule gave a tenant another grant.
-    pub(super) fn reason(self, before: &Holder, grant_bytes: u64) -> Reason {
-        let from_bytes = before.grant_bytes;
+    /// Why a tenant was given another grant.
+    pub(super) fn reason(self, before: &Holder<'_>, grant: &Grant) -> Reason {
+        let (from_bytes, grant_bytes) = (before.grant_bytes, grant.bytes);
         let is_above_cap = before.cap_bytes.is_some_and(|cap| from_bytes > cap);
         let grows = grant_bytes > from_bytes;
         if self.makes_room {
@@ -129,6 +132,10 @@ impl Cause {
             Reason::Goal
         } else if grows && from_bytes < before.floor_bytes {
             Reason::Floor
+        } else if grows && from_bytes >= grant.own_bytes {
+            Reason::Lend
+        } else if !grows && self.is_borrower {
+            Reason::Recall
         } else {
             Reason::Surplus
         }

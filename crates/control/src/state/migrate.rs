@@ -8,10 +8,15 @@ use super::open::SCHEMA_VERSION;
 pub(super) const OLDEST_SCHEMA_VERSION: i64 = 1;
 
 /// What brings each schema to the next one, the oldest first.
-const STEPS: [&str; 1] = [
+const STEPS: [&str; 2] = [
     // A goal, and what an idle tenant is remembered by. The policies' names are as they were.
     "ALTER TABLE tenants ADD COLUMN hit_ratio_millionths INTEGER;
      ALTER TABLE tenants ADD COLUMN remembered_grant_bytes INTEGER;",
+    // Goals that compete.
+    "ALTER TABLE tenants ADD COLUMN latency_us INTEGER;
+     ALTER TABLE tenants ADD COLUMN miss_cost_us INTEGER;
+     ALTER TABLE tenants ADD COLUMN priority INTEGER;
+     ALTER TABLE tenants ADD COLUMN utility TEXT;",
 ];
 
 const _: () = assert!(

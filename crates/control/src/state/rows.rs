@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rusqlite::types::Value;
 use rusqlite::{Row, Transaction, params};
+use tidemark_plan::Utility;
 use tidemark_types::{HitRatio, Permissions, SecretHash, TenantId, TenantName, UnixMs};
 
 use super::{MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord, open};
@@ -54,7 +55,7 @@ pub(super) fn tenants(file: &StateFile) -> Result<Vec<TenantRecord>, ControlErro
         let mut secrets = secrets_by_tenant(file)?;
         let mut statement = file.connection.prepare(
             "SELECT id, name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths,
-                    remembered_grant_bytes
+                    remembered_grant_bytes, latency_us, miss_cost_us, priority, utility
              FROM tenants ORDER BY id",
         )?;
         let mut rows = statement.query([])?;
@@ -115,8 +116,17 @@ fn tenant(row: &Row<'_>) -> Result<TenantRecord, ReadError> {
         .map(|text| text.parse())
         .transpose()
         .map_err(|error| BadRow(format!("tenant {name}: {error}")))?;
+    let utility: Option<String> = row.get(12)?;
+    let utility = utility
+        .map(|text| text.parse())
+        .transpose()
+        .map_err(|error| BadRow(format!("tenant {name}: {error}")))?;
     let settings = TenantSettings {
         hit_ratio: hit_ratio(row, 7)?,
+        latency: optional_count(row, 9, "latency_us")?.map(Duration::from_micros),
+        miss_cost: optional_count(row, 10, "miss_cost_us")?.map(Duration::from_micros),
+        priority: priority(row, 11)?,
+        utility,
         floor_bytes: optional_count(row, 3, "floor_bytes")?,
         cap_bytes: optional_count(row, 4, "cap_bytes")?,
         policy,
@@ -140,6 +150,14 @@ fn hit_ratio(row: &Row<'_>, column: usize) -> Result<Option<HitRatio>, ReadError
     let ratio = u32::try_from(millionths).ok().and_then(HitRatio::from_millionths);
     let wrong = || BadRow(format!("a hit ratio of {millionths} millionths is not possible"));
     Ok(Some(ratio.ok_or_else(wrong)?))
+}
+
+fn priority(row: &Row<'_>, column: usize) -> Result<Option<u8>, ReadError> {
+    let Some(number) = optional_count(row, column, "priority")? else {
+        return Ok(None);
+    };
+    let wrong = |_| BadRow(format!("a priority of {number} is not possible"));
+    Ok(Some(u8::try_from(number).map_err(wrong)?))
 }
 
 fn secrets_by_tenant(file: &StateFile) -> Result<BTreeMap<TenantId, Vec<StoredSecret>>, ReadError> {
@@ -202,8 +220,9 @@ pub(super) fn insert_tenant(
     created_at: UnixMs,
 ) -> Result<TenantId, rusqlite::Error> {
     transaction.execute(
-        "INSERT INTO tenants (name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths)
-         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO tenants (name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths,
+                              latency_us, miss_cost_us, priority, utility)
+         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         params![
             name.as_str(),
             settings.floor_bytes.map(u64::cast_signed),
@@ -211,6 +230,10 @@ pub(super) fn insert_tenant(
             settings.policy.map(|policy| policy.to_string()),
             created_at.0.cast_signed(),
             settings.hit_ratio.map(HitRatio::millionths),
+            settings.latency.map(whole_us),
+            settings.miss_cost.map(whole_us),
+            settings.priority,
+            settings.utility.map(Utility::name),
         ],
     )?;
     let id = transaction.last_insert_rowid();
@@ -221,7 +244,8 @@ pub(super) fn insert_tenant(
 
 pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord) -> Result<(), rusqlite::Error> {
     let changed = transaction.execute(
-        "UPDATE tenants SET version = ?2, floor_bytes = ?3, cap_bytes = ?4, policy = ?5, hit_ratio_millionths = ?6
+        "UPDATE tenants SET version = ?2, floor_bytes = ?3, cap_bytes = ?4, policy = ?5, hit_ratio_millionths = ?6,
+                            latency_us = ?7, miss_cost_us = ?8, priority = ?9, utility = ?10
          WHERE id = ?1",
         params![
             tenant.id.0,
@@ -230,6 +254,10 @@ pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord
             tenant.settings.cap_bytes.map(u64::cast_signed),
             tenant.settings.policy.map(|policy| policy.to_string()),
             tenant.settings.hit_ratio.map(HitRatio::millionths),
+            tenant.settings.latency.map(whole_us),
+            tenant.settings.miss_cost.map(whole_us),
+            tenant.settings.priority,
+            tenant.settings.utility.map(Utility::name),
         ],
     )?;
     if changed == 1 {
@@ -237,6 +265,11 @@ pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord
     } else {
         Err(rusqlite::Error::StatementChangedRows(changed))
     }
+}
+
+/// Settings are checked to be far below what would not fit.
+fn whole_us(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 pub(super) fn remember(

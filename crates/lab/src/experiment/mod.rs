@@ -7,6 +7,7 @@
 //! Invariants: nothing that was started stays when an experiment ends, however it ends; what identifies a machine is not
 //! written down; figures that are compared come from the same run.
 
+mod cachelib_study;
 mod chart;
 mod cores;
 mod floor;
@@ -63,7 +64,8 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 6] = [
+pub const ALL: [&Experiment; 7] = [
+    &cachelib_study::EXPERIMENT,
     &genie_fig7::EXPERIMENT,
     &genie_fig11::EXPERIMENT,
     &genie_fig12::EXPERIMENT,

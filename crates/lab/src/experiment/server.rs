@@ -181,8 +181,8 @@ impl Server {
         }
         Ok(Self {
             process,
-            memcached: Some(address).filter(|_| protocol == Protocol::Memcached),
-            redis: Some(address).filter(|_| protocol == Protocol::Redis),
+            memcached: (protocol == Protocol::Memcached).then_some(address),
+            redis: (protocol == Protocol::Redis).then_some(address),
         })
     }
 }

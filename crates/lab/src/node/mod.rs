@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_control::{
-    Answer, ControlConfig, ControlHandle, Mailbox, MemoryState, SettingsPatch, Stepped, TenantView,
+    Answer, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Mailbox, MemoryState, SettingsPatch, Stepped, TenantView,
 };
 use tidemark_embed::{LocalPlane, LocalTenant};
 use tidemark_store::{Counters, Hasher, Keeper, KeeperInbox, Pool};
@@ -21,7 +21,7 @@ use tidemark_types::{Clock, ManualClock, ShardSnapshot, UnixMs};
 use crate::Error;
 use crate::elastic::{Course, Moment};
 use crate::load::{Operation, Workload};
-use client::Client;
+use client::{Client, Pace};
 
 /// The clock's step: as far apart as the control plane's rounds are at least.
 const TICK: Duration = Duration::from_millis(10);
@@ -37,6 +37,15 @@ pub struct Load {
     pub workload: Workload,
     /// Requests per second, without the sets that follow misses.
     pub rate: f64,
+}
+
+/// What a client waits for an answer, in microseconds of virtual time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// For one out of the cache; positive.
+    pub hit_us: f64,
+    /// For one that is fetched and then set; positive.
+    pub miss_us: f64,
 }
 
 /// A tenant as it stands.
@@ -66,6 +75,14 @@ impl Node {
     /// # Errors
     /// The system refuses the memory, or the control plane the size.
     pub fn new(pool_bytes: u64, workers: usize, seed: u64) -> Result<Self, Error> {
+        Self::with_hit_cost(pool_bytes, workers, seed, DEFAULT_HIT_COST)
+    }
+
+    /// As [`Self::new`], where the control plane is told that a hit takes so long.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_hit_cost(pool_bytes: u64, workers: usize, seed: u64, hit_cost: Duration) -> Result<Self, Error> {
         let clock = Arc::new(ManualClock::new(EPOCH));
         let mailbox = Mailbox::default();
         // The node looks for work after every tick.
@@ -81,7 +98,10 @@ impl Node {
             mailbox.waker(),
             Arc::clone(&clock) as _,
         ));
-        let config = ControlConfig::new(pool_bytes, pool_bytes, workers);
+        let config = ControlConfig {
+            hit_cost,
+            ..ControlConfig::new(pool_bytes, pool_bytes, workers)
+        };
         let state = MemoryState::default();
         let control = Stepped::new(mailbox, state, Arc::clone(&plane) as _, Arc::clone(&clock) as _, config)?;
         Ok(Self {
@@ -133,10 +153,29 @@ impl Node {
     /// # Errors
     /// The load makes no sense, or there is no tenant of that name.
     pub fn load(&mut self, name: &str, load: &Load) -> Result<(), Error> {
-        let client = Client::new(self.tenant(name)?, load)?;
+        self.ask_for(name, &load.workload, Pace::Rate(load.rate))
+    }
+
+    /// From now on the tenant is asked by one client for this, each time when it has the answer before.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_closed(&mut self, name: &str, workload: &Workload, costs: Costs) -> Result<(), Error> {
+        self.ask_for(name, workload, Pace::Closed(costs))
+    }
+
+    fn ask_for(&mut self, name: &str, workload: &Workload, pace: Pace) -> Result<(), Error> {
+        let client = Client::new(self.tenant(name)?, workload, pace)?;
         self.rest(name);
         self.clients.push((name.to_owned(), client));
         Ok(())
+    }
+
+    /// Removes a tenant; its memory comes back with the next rounds.
+    pub fn remove(&mut self, name: &str) {
+        self.rest(name);
+        // The answer comes when the memory is back, which later ticks bring about.
+        drop(self.control.ask(|control| control.remove_tenant(name)));
     }
 
     /// From now on the tenant is asked for nothing.

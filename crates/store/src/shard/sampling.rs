@@ -66,6 +66,7 @@ impl Shard {
             order,
             sequence: self.shared.next_sample(),
             second: now.seconds() as u32,
+            millisecond: (now.0 % 1000) as u16,
             expires_after_ms: Sample::NO_EXPIRY,
             payload_bytes: 0,
             item_bytes: 0,

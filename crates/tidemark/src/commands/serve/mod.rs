@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin};
-use tidemark_control::{Control, ControlConfig, ControlHandle, Listeners, Mailbox, StateFile};
+use tidemark_control::{Control, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Listeners, Mailbox, StateFile};
 use tidemark_server::{Server, StartError};
 use tidemark_types::{Clock, SystemClock};
 
@@ -131,6 +131,7 @@ impl Running {
             pool_limit_bytes: machine.memory_bytes,
             workers: options.workers,
             idling: options.idling,
+            hit_cost: DEFAULT_HIT_COST,
             listeners,
         };
         let control = Control::start(mailbox, state, server.data_plane(), clock, config)?;

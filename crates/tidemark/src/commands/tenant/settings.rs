@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgMatches, Command};
 use serde_json::{Map, Value, json};
-use tidemark_types::{HitRatio, Size};
+use tidemark_types::{HitRatio, Size, parse_duration};
 
 use crate::client::Body;
 use crate::failure::Failure;
@@ -22,6 +22,12 @@ enum Kind {
     Size(&'static str),
     /// A hit ratio, at this place in the body.
     Ratio(&'static str),
+    /// A time, at this place in the body.
+    Time(&'static str),
+    /// A number, at this place in the body.
+    Number(&'static str),
+    /// A name, at this place in the body.
+    Name(&'static str),
     /// The policy's name.
     Policy,
     /// In a later version. It is known, so that whoever writes it is told.
@@ -62,11 +68,31 @@ const FLAGS: [SettingFlag; 14] = [
         Kind::Policy,
         "Which items go when memory is short: adaptive, genie, fifo, clock, s3fifo or approx-lru:SHARE [default: adaptive]",
     ),
-    flag("latency", "T", Kind::Later, ""),
-    flag("miss-cost", "T", Kind::Later, ""),
-    flag("priority", "N", Kind::Later, ""),
+    flag(
+        "latency",
+        "T",
+        Kind::Time("goals.latency_us"),
+        "What a get shall take on average, misses included, such as 700us, with the least memory that does it",
+    ),
+    flag(
+        "miss-cost",
+        "T",
+        Kind::Time("goals.miss_cost_us"),
+        "What a miss takes until the value is there [default: as measured from a miss to the write that follows]",
+    ),
+    flag(
+        "priority",
+        "N",
+        Kind::Number("goals.priority"),
+        "Whose goal is served first where not all can be met: 0 to 9, the highest first [default: 5]",
+    ),
     flag("weight", "W", Kind::Later, ""),
-    flag("utility", "NAME", Kind::Later, ""),
+    flag(
+        "utility",
+        "NAME",
+        Kind::Name("goals.utility"),
+        "By what memory is shared that no floor and no goal asks for: proportional, max-min, throughput or cost [default: proportional]",
+    ),
     flag("ops-limit", "N", Kind::Later, ""),
     flag("bytes-limit", "SIZE", Kind::Later, ""),
     flag("max-connections", "N", Kind::Later, ""),
@@ -87,10 +113,13 @@ impl SettingArgs {
             let wrong = |problem: String| Failure::usage(format!("{place}: {problem}"));
             match flag.kind {
                 Kind::Later => return Err(wrong("not available in this version".into())),
-                Kind::Size(path) | Kind::Ratio(path) => {
+                Kind::Size(path) | Kind::Ratio(path) | Kind::Time(path) | Kind::Number(path) | Kind::Name(path) => {
                     let parsed = match (text.as_str(), flag.kind) {
                         ("none", _) => Ok(Value::Null),
                         (ratio, Kind::Ratio(_)) => ratio_value(ratio),
+                        (time, Kind::Time(_)) => time_value(time),
+                        (number, Kind::Number(_)) => number_value(number),
+                        (name, Kind::Name(_)) => Ok(json!(name)),
                         (size, _) => size_value(size),
                     };
                     let value = parsed.map_err(wrong)?;
@@ -120,6 +149,19 @@ fn size_value(text: &str) -> Result<Value, String> {
 fn ratio_value(text: &str) -> Result<Value, String> {
     let ratio: Result<HitRatio, _> = text.parse();
     ratio.map(|ratio| json!(ratio.get())).map_err(|error| error.to_string())
+}
+
+fn time_value(text: &str) -> Result<Value, String> {
+    parse_duration(text)
+        .map(|time| json!(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)))
+        .map_err(|error| error.to_string())
+}
+
+fn number_value(text: &str) -> Result<Value, String> {
+    let number: Result<u64, _> = text.parse();
+    number
+        .map(|number| json!(number))
+        .map_err(|_| "a whole number is needed".to_owned())
 }
 
 impl clap::Args for SettingArgs {
@@ -178,6 +220,11 @@ mod tests {
             ),
             (vec![("hit-ratio", "0.9")], json!({"goals": {"hit_ratio": 0.9}})),
             (vec![("hit-ratio", "none")], json!({"goals": {"hit_ratio": null}})),
+            (vec![("latency", "700us")], json!({"goals": {"latency_us": 700}})),
+            (vec![("miss-cost", "5ms")], json!({"goals": {"miss_cost_us": 5000}})),
+            (vec![("priority", "9")], json!({"goals": {"priority": 9}})),
+            (vec![("utility", "max-min")], json!({"goals": {"utility": "max-min"}})),
+            (vec![("utility", "none")], json!({"goals": {"utility": null}})),
             (vec![("policy", "clock")], json!({"policy": "clock"})),
             (vec![("policy", "none")], json!({"policy": null})),
         ] {
@@ -192,6 +239,8 @@ mod tests {
             ("hit-ratio", "0", "0.001 to 0.9999"),
             ("hit-ratio", "1.5", "0.001 to 0.9999"),
             ("hit-ratio", "ninety", "0.001 to 0.9999"),
+            ("latency", "soon", "5s"),
+            ("priority", "high", "a whole number"),
         ] {
             let error = args(&[(flag, text)]).body().unwrap_err().to_string();
             assert!(error.starts_with(&format!("--{flag} {text}: ")), "{error}");

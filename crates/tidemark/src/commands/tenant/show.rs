@@ -25,7 +25,7 @@ const COLUMNS: [Field; 11] = [
     ("goal is", "/goal_state", Form::Plain),
 ];
 
-const FIELDS: [Field; 25] = [
+const FIELDS: [Field; 30] = [
     ("name", "/name", Form::Plain),
     ("state", "/state", Form::Plain),
     ("open on loopback", "/open", Form::Plain),
@@ -37,12 +37,17 @@ const FIELDS: [Field; 25] = [
     ("  in force", "/policy_in_force", Form::Plain),
     ("shards", "/shards", Form::Plain),
     ("goal", "/goals/hit_ratio", Form::Ratio),
+    ("latency goal, us", "/goals/latency_us", Form::Plain),
     ("  is", "/goal_state", Form::Plain),
     ("  missed by", "/shortfall_ratio", Form::Ratio),
     ("  best possible", "/best_hit_ratio", Form::Ratio),
+    ("priority", "/goals/priority", Form::Plain),
+    ("miss cost, us", "/goals/miss_cost_us", Form::Plain),
+    ("utility", "/goals/utility", Form::Plain),
     ("floor", "/goals/floor_bytes", Form::Bytes),
     ("cap", "/goals/cap_bytes", Form::Bytes),
     ("grant", "/grant_bytes", Form::Bytes),
+    ("  lent to it", "/lent_bytes", Form::Bytes),
     ("used", "/usage_bytes", Form::Bytes),
     ("could use", "/demand_bytes", Form::Bytes),
     ("items", "/items", Form::Plain),

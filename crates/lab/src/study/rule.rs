@@ -1,0 +1,91 @@
+//! By what the study's tenants share their pool.
+
+use tidemark_control::{Change, SettingsPatch, Utility};
+use tidemark_types::UNIT_BYTES;
+
+use super::{MISS_US, Setting, TENANTS};
+
+/// What fixed grants may come to: the rest is never granted, so that a newcomer can begin.
+const GRANTABLE: f64 = 63.0 / 64.0;
+
+/// A rule.
+#[derive(Clone, Debug)]
+pub enum Rule {
+    /// Tidemark's, with this utility; each tenant has a floor of this part of the pool.
+    Tidemark {
+        /// The utility of all tenants.
+        utility: Utility,
+        /// Each one's floor over the pool.
+        floor: f64,
+    },
+    /// What each has as long as these are there, over the pool; every set of tenants that occurs must be there.
+    Fixed(Vec<([bool; TENANTS], [f64; TENANTS])>),
+    /// A model of CacheLib's optimizer, from a quarter for each.
+    CacheLib,
+}
+
+impl Rule {
+    /// A quarter of the pool for each, whoever is there.
+    pub fn quarter() -> Self {
+        Self::fixed([1.0 / TENANTS as f64; TENANTS])
+    }
+
+    /// As much for each that is there.
+    pub fn equal() -> Self {
+        Self::weights([1.0; TENANTS])
+    }
+
+    /// The study's own: nearly all for the most skewed tenant, and what it leaves in proportion.
+    pub fn custom() -> Self {
+        Self::weights([0.91, 0.03, 0.03, 0.03])
+    }
+
+    /// Of those that are there, each gets its part of their sum.
+    pub fn weights(weights: [f64; TENANTS]) -> Self {
+        Self::of_sets(|there| {
+            let of_those = |tenant: usize| if there[tenant] { weights[tenant] } else { 0.0 };
+            let all: f64 = (0..TENANTS).map(of_those).sum();
+            std::array::from_fn(|tenant| of_those(tenant) / all)
+        })
+    }
+
+    /// The same for each, whoever is there.
+    pub fn fixed(parts: [f64; TENANTS]) -> Self {
+        Self::of_sets(|_| parts)
+    }
+
+    /// What follows from who is there, for every set of tenants.
+    pub fn of_sets(parts: impl Fn([bool; TENANTS]) -> [f64; TENANTS]) -> Self {
+        let sets = (1..1 << TENANTS).map(|bits: usize| std::array::from_fn(|tenant| bits >> tenant & 1 == 1));
+        Self::Fixed(sets.map(|there| (there, parts(there))).collect())
+    }
+
+    /// A tenant's settings while these are there.
+    pub(super) fn patch(&self, setting: &Setting, there: [bool; TENANTS], tenant: usize) -> SettingsPatch {
+        match self {
+            Self::Tidemark { utility, floor } => SettingsPatch {
+                floor_bytes: Change::Set(whole_units(setting.pool_bytes() as f64 * floor)),
+                utility: Change::Set(*utility),
+                miss_cost: Change::Set(setting.cost(MISS_US)),
+                ..SettingsPatch::default()
+            },
+            Self::Fixed(table) => {
+                let found = table.iter().find(|(set, _)| *set == there);
+                fixed(setting, found.map_or(0.0, |(_, parts)| parts[tenant]))
+            }
+            Self::CacheLib => fixed(setting, 1.0 / TENANTS as f64),
+        }
+    }
+}
+
+fn whole_units(bytes: f64) -> u64 {
+    bytes as u64 / UNIT_BYTES * UNIT_BYTES
+}
+
+/// A cap that is always granted: exactly so much of the pool, whatever others want.
+fn fixed(setting: &Setting, part: f64) -> SettingsPatch {
+    SettingsPatch {
+        cap_bytes: Change::Set(whole_units(setting.pool_bytes() as f64 * part * GRANTABLE)),
+        ..SettingsPatch::default()
+    }
+}

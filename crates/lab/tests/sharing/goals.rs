@@ -1,0 +1,125 @@
+//! Goals that can not all be met, goals for the latency, and loads that come and go beside each other.
+
+use std::time::Duration;
+
+use tidemark_control::{Change, SettingsPatch};
+use tidemark_lab::load::{Distribution, Workload};
+use tidemark_lab::node::{Load, Node};
+use tidemark_types::{HitRatio, MIB};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// A hit ratio this near is the same: a point.
+const NEAR: f64 = 0.01;
+
+fn load(keys: u64, alpha: f64, rate: f64, seed: u64) -> Load {
+    let distribution = if alpha == 0.0 {
+        Distribution::Uniform
+    } else {
+        Distribution::Zipf { alpha }
+    };
+    Load {
+        workload: Workload {
+            seed,
+            ..Workload::gets(keys, distribution, 16, 240)
+        },
+        rate,
+    }
+}
+
+fn goal(ratio: f64, priority: u8) -> SettingsPatch {
+    SettingsPatch {
+        hit_ratio: Change::Set(HitRatio::new(ratio).unwrap()),
+        priority: Change::Set(priority),
+        ..SettingsPatch::default()
+    }
+}
+
+fn hit_ratio(node: &mut Node, name: &str, time: Duration) -> f64 {
+    let [course] = node.watch([name], time).unwrap();
+    let (first, last) = (course.moments[0], course.moments[course.moments.len() - 1]);
+    (last.hits - first.hits) as f64 / (last.gets - first.gets) as f64
+}
+
+/// Two of the same load, each of which needs more than half of the pool.
+#[test]
+fn the_lower_priority_falls_first_and_says_by_how_much() {
+    let mut node = Node::new(64 * MIB, 1, 1).unwrap();
+    // 160,000 items of 256 bytes and what goes with them: 90 % of them are about 44 MiB.
+    for (name, priority) in [("low", 3), ("high", 7)] {
+        node.create(name, goal(0.9, priority)).unwrap();
+        node.load(name, &load(160_000, 0.0, 20_000.0, u64::from(priority)))
+            .unwrap();
+    }
+    node.run(6 * MINUTE);
+    let high = hit_ratio(&mut node, "high", MINUTE);
+    let low = hit_ratio(&mut node, "low", MINUTE);
+    assert!((high - 0.9).abs() <= NEAR, "{high}");
+    let (high_view, low_view) = (node.view("high").unwrap(), node.view("low").unwrap());
+    assert_eq!((high_view.goal_state, low_view.goal_state), ("met", "infeasible"));
+    let shortfall = low_view.shortfall_ratio.unwrap();
+    assert!((0.9 - low - shortfall).abs() <= 2.0 * NEAR, "{low} {shortfall}");
+    assert!((0.3..0.8).contains(&low), "what is left is its own: {low}");
+
+    // The other way round, while both are asked.
+    for (name, priority) in [("low", 7), ("high", 3)] {
+        let patch = SettingsPatch {
+            priority: Change::Set(priority),
+            ..SettingsPatch::default()
+        };
+        node.command(|control| control.set_tenant(name, patch)).unwrap();
+    }
+    node.run(4 * MINUTE);
+    let (high, low) = (
+        hit_ratio(&mut node, "high", MINUTE),
+        hit_ratio(&mut node, "low", MINUTE),
+    );
+    assert!((low - 0.9).abs() <= NEAR && high < 0.8, "{low} {high}");
+}
+
+#[test]
+fn a_latency_is_a_hit_ratio_by_what_misses_cost() {
+    let mut node = Node::with_hit_cost(256 * MIB, 1, 1, Duration::from_micros(100)).unwrap();
+    // 0.8 of 100 us and 0.2 of 1,100 us are 300 us.
+    let patch = SettingsPatch {
+        latency: Change::Set(Duration::from_micros(300)),
+        miss_cost: Change::Set(Duration::from_micros(1100)),
+        ..SettingsPatch::default()
+    };
+    node.create("shop", patch).unwrap();
+    node.load("shop", &load(100_000, 0.0, 20_000.0, 1)).unwrap();
+    node.run(5 * MINUTE);
+    let ratio = hit_ratio(&mut node, "shop", MINUTE);
+    assert!((ratio - 0.8).abs() <= NEAR, "{ratio}");
+    let view = node.view("shop").unwrap();
+    assert_eq!((view.goal_state, view.goals.latency_us), ("met", Some(300)));
+}
+
+/// A tenant that was idle comes back in a burst, and another reads through all of its keys once: who has what it needs keeps
+/// it.
+#[test]
+fn a_burst_and_a_scan_leave_others_alone() {
+    let mut node = Node::new(96 * MIB, 1, 1).unwrap();
+    let floor = SettingsPatch {
+        floor_bytes: Change::Set(40 * MIB),
+        ..SettingsPatch::default()
+    };
+    node.create("steady", floor).unwrap();
+    node.load("steady", &load(400_000, 0.9, 20_000.0, 1)).unwrap();
+    for name in ["sleeper", "scanner"] {
+        node.create(name, SettingsPatch::default()).unwrap();
+    }
+    node.load("sleeper", &load(100_000, 0.9, 10_000.0, 2)).unwrap();
+    node.run(2 * MINUTE);
+    node.rest("sleeper");
+    node.run(6 * MINUTE);
+    let before = hit_ratio(&mut node, "steady", MINUTE);
+    node.load("sleeper", &load(100_000, 0.9, 40_000.0, 3)).unwrap();
+    let burst = hit_ratio(&mut node, "steady", Duration::from_secs(30));
+    node.load("scanner", &load(10_000_000, 0.0, 20_000.0, 4)).unwrap();
+    let scan = hit_ratio(&mut node, "steady", MINUTE);
+    println!("{before} {burst} {scan}");
+    assert!(
+        before - burst <= NEAR && before - scan <= NEAR,
+        "{before} {burst} {scan}"
+    );
+}

@@ -1,0 +1,343 @@
+//! How tenants share memory that is not enough for all: floors, then goals, then what is left to whom it is worth most, then
+//! lending.
+//!
+//! Invariants, for any input: nobody gets more than its most; floors come before goals, goals of a higher priority before
+//! those of a lower, goals before anything else; all together get at most what is there, and all of it if they can take it.
+//! A pure function of its input, so that the same tenants always share alike. Amounts of memory are whole units of whatever
+//! size; [`Returns`] count in the same.
+
+mod level;
+mod returns;
+mod utility;
+
+pub use level::{Vessel, even, level};
+pub use returns::Returns;
+use utility::{Gains, Scale};
+pub use utility::{Load, Utility, UtilityError};
+
+/// How often the share of a deficit, and the price of memory, is halved: beyond a float's mantissa and exponent nothing
+/// changes.
+const BISECTIONS: u32 = 64;
+
+/// One tenant that holds memory or asks for some.
+#[derive(Clone, Copy, Debug)]
+pub struct Claimant<'a> {
+    /// What it must get: the part of its floor that it needs now.
+    pub floor: u64,
+    /// The most that it can use or may have.
+    pub most: u64,
+    /// Goals of a higher one are served first.
+    pub priority: u8,
+    /// What its goal needs, if it has one that others give memory for.
+    pub goal: Option<u64>,
+    /// What memory gives it; `None` while nothing is known.
+    pub returns: Option<&'a Returns>,
+    /// What it asks, and what answers cost it.
+    pub load: Load,
+    /// What its utility counts beside others'. Positive.
+    pub weight: f64,
+    /// By what it is to be judged.
+    pub utility: Utility,
+    /// What it has now.
+    pub present: u64,
+    /// What it lent to others and did not get back yet: where memory is worth the same to several, it comes first.
+    pub credit: u64,
+}
+
+/// What one tenant should have.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Share {
+    /// All of it.
+    pub size: u64,
+    /// Without what is lent to it because it is worth nothing to anybody.
+    pub own: u64,
+    /// The part that its floor and its goal come to.
+    pub claim: u64,
+    /// How much hit ratio its goal misses by that: 0 if it has what it needs. Between what its floor gives and what the goal
+    /// needs, the same part is missing for all of a priority.
+    pub shortfall: f64,
+}
+
+/// Shares `available` among the tenants; in their order. (The rule is LexFill: lexicographic max-min for goals, water-filling
+/// on the concave hulls of utilities for the surplus.)
+pub fn shares(available: u64, claimants: &[Claimant<'_>]) -> Vec<Share> {
+    let floors: Vec<u64> = claimants
+        .iter()
+        .map(|claimant| claimant.floor.min(claimant.most))
+        .collect();
+    // Only after the memory became less than the floors: all are cut to one height.
+    if floors.iter().fold(0_u64, |sum, floor| sum.saturating_add(*floor)) > available {
+        return even(available, &floors).into_iter().map(Share::of_floor).collect();
+    }
+    let mut shares: Vec<Share> = floors.into_iter().map(Share::of_floor).collect();
+    close_deficits(available, claimants, &mut shares);
+    share_surplus(available, claimants, &mut shares);
+    lend(available, claimants, &mut shares);
+    shares
+}
+
+impl Share {
+    fn of_floor(size: u64) -> Self {
+        Self {
+            size,
+            own: size,
+            claim: size,
+            shortfall: 0.0,
+        }
+    }
+}
+
+/// What is left of the memory.
+fn rest(available: u64, shares: &[Share]) -> u64 {
+    available.saturating_sub(shares.iter().map(|share| share.size).sum())
+}
+
+/// A tenant on the way from its floor to its goal.
+struct Deficit<'a> {
+    index: usize,
+    floor: u64,
+    need: u64,
+    returns: Option<&'a Returns>,
+}
+
+impl Deficit<'_> {
+    /// The size that closes so much of its deficit of hits, 0 to 1.
+    fn size(&self, closed: f64) -> u64 {
+        let (floor, need) = (self.floor as f64, self.need as f64);
+        let size = match self.returns {
+            Some(returns) => {
+                let (low, high) = (returns.hit_ratio(floor), returns.hit_ratio(need));
+                returns.size_for(low + closed * (high - low)).clamp(floor, need)
+            }
+            None => floor + closed * (need - floor),
+        };
+        // Where the curve is flat up to its goal, its size is believed and not its curve.
+        if closed >= 1.0 { self.need } else { size as u64 }
+    }
+
+    fn shortfall(&self, size: u64) -> f64 {
+        let missing = |returns: &Returns| returns.hit_ratio(self.need as f64) - returns.hit_ratio(size as f64);
+        self.returns.map_or(0.0, missing).max(0.0)
+    }
+}
+
+/// Goals, by priority: within one, the same part of each one's deficit is closed. The first priority whose goals can not all
+/// be met ends it: those below keep their floors.
+fn close_deficits(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share]) {
+    let mut deficits: Vec<Deficit<'_>> = claimants
+        .iter()
+        .enumerate()
+        .filter_map(|(index, claimant)| {
+            let floor = shares[index].size;
+            let need = claimant.goal?.min(claimant.most).max(floor);
+            Some(Deficit {
+                index,
+                floor,
+                need,
+                returns: claimant.returns,
+            })
+        })
+        .collect();
+    deficits.sort_by_key(|deficit| std::cmp::Reverse(claimants[deficit.index].priority));
+    let mut is_short = false;
+    for class in deficits.chunk_by(|a, b| claimants[a.index].priority == claimants[b.index].priority) {
+        let rest = rest(available, shares);
+        let taken = |closed: f64| {
+            class.iter().fold(0_u64, |sum, deficit| {
+                sum.saturating_add(deficit.size(closed) - deficit.floor)
+            })
+        };
+        let mut closed = 0.0;
+        if !is_short && taken(1.0) <= rest {
+            closed = 1.0;
+        } else if !is_short {
+            let mut high = 1.0;
+            for _ in 0..BISECTIONS {
+                let middle = closed + (high - closed) / 2.0;
+                if taken(middle) <= rest {
+                    closed = middle;
+                } else {
+                    high = middle;
+                }
+            }
+            is_short = true;
+        }
+        for deficit in class {
+            let size = deficit.size(closed);
+            shares[deficit.index] = Share {
+                shortfall: deficit.shortfall(size),
+                ..Share::of_floor(size)
+            };
+        }
+    }
+}
+
+/// What no floor and no goal takes goes where it is worth most, as far as it is worth anything.
+fn share_surplus(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share]) {
+    let rest = rest(available, shares);
+    let scale = scale(claimants);
+    let gains: Vec<Gains> = claimants
+        .iter()
+        .zip(shares.iter())
+        .map(|(claimant, share)| {
+            let Claimant {
+                most,
+                weight,
+                returns,
+                utility,
+                ..
+            } = *claimant;
+            let worth = |hit_ratio| scale.utility(utility, &claimant.load, hit_ratio);
+            Gains::new(share.size, most, weight, returns, utility, worth)
+        })
+        .collect();
+    let Some((cheapest, dearest)) = gains
+        .iter()
+        .filter_map(Gains::prices)
+        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    else {
+        return;
+    };
+    let taken = |price: f64| {
+        let grown = |(gains, share): (&Gains, &Share)| gains.size_at(price) - share.size as f64;
+        gains.iter().zip(shares.iter()).map(grown).sum::<f64>()
+    };
+    // Above the dearest price nobody takes anything, below the cheapest everybody all that is worth something to it.
+    let (mut low, mut high) = ((cheapest / 2.0).ln(), (dearest * 2.0).ln());
+    if taken(low.exp()) <= rest as f64 {
+        high = low;
+    }
+    for _ in 0..BISECTIONS {
+        let middle = low + (high - low) / 2.0;
+        if taken(middle.exp()) <= rest as f64 {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    // What is taken between the two prices is worth the same to all that take it.
+    let mut rooms = Vec::with_capacity(shares.len());
+    for ((gains, claimant), share) in gains.iter().zip(claimants).zip(shares.iter_mut()) {
+        let most = (gains.size_at(low.exp()).ceil() as u64).min(claimant.most);
+        share.size = (gains.size_at(high.exp()) as u64).max(share.size);
+        rooms.push(most.saturating_sub(share.size));
+    }
+    give_back_first(available, claimants, shares, &rooms);
+    for share in shares {
+        share.own = share.size;
+    }
+}
+
+/// What nobody gains by is lent to those that could hold it, until somebody does.
+fn lend(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share]) {
+    let rooms: Vec<u64> = claimants
+        .iter()
+        .zip(shares.iter())
+        .map(|(claimant, share)| claimant.most.saturating_sub(share.size))
+        .collect();
+    give_back_first(available, claimants, shares, &rooms);
+}
+
+/// Shares what is left by weight, each at most its room; those that lent some before get as much before all others.
+fn give_back_first(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share], rooms: &[u64]) {
+    let mut rooms = rooms.to_vec();
+    let credits: Vec<u64> = claimants
+        .iter()
+        .zip(&rooms)
+        .map(|(claimant, room)| claimant.credit.min(*room))
+        .collect();
+    let everyone = rooms.clone();
+    for limits in [credits, everyone] {
+        let vessels: Vec<Vessel> = limits
+            .iter()
+            .zip(&rooms)
+            .zip(claimants)
+            .map(|((limit, room), claimant)| Vessel {
+                bottom: 0,
+                top: *limit.min(room),
+                weight: claimant.weight,
+            })
+            .collect();
+        let gains = level(rest(available, shares), &vessels);
+        for ((share, room), gain) in shares.iter_mut().zip(&mut rooms).zip(gains) {
+            share.size += gain;
+            *room -= gain;
+        }
+    }
+}
+
+fn scale(claimants: &[Claimant<'_>]) -> Scale {
+    Scale::of(claimants.iter().filter_map(|claimant| {
+        let returns = claimant.returns?;
+        Some((claimant.load, returns.hit_ratio(claimant.present as f64)))
+    }))
+}
+
+/// What other sizes than the present ones would bring, as far as it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outlook {
+    /// What those that grow gain over the next minute, while they fill what they get, less what those that shrink lose; in
+    /// utility.
+    pub gain: f64,
+    /// The same for good, when all is filled.
+    pub steady_gain: f64,
+    /// Its standard error.
+    pub error: f64,
+}
+
+/// A gain must exceed so many standard errors.
+const SURE: f64 = 3.0;
+
+impl Outlook {
+    /// Whether there is a gain for good that chance does not explain.
+    pub fn is_sure(&self) -> bool {
+        self.steady_gain > SURE * self.error
+    }
+}
+
+/// What it brings if everyone goes from its present size to one of `sizes`; `filled_per_minute` is how much each one writes
+/// in a minute.
+pub fn outlook(claimants: &[Claimant<'_>], sizes: &[u64], filled_per_minute: &[u64]) -> Outlook {
+    let scale = scale(claimants);
+    let mut outlook = Outlook::default();
+    let mut variance = 0.0;
+    for ((claimant, size), filled) in claimants.iter().zip(sizes).zip(filled_per_minute) {
+        let (from, to) = (claimant.present as f64, *size as f64);
+        if from == to {
+            continue;
+        }
+        let difference = match claimant.returns {
+            None => (to.max(1.0) / from.max(1.0)).ln(),
+            Some(returns) => {
+                let (before, after) = (returns.hit_ratio(from), returns.hit_ratio(to));
+                let worth = |hit_ratio: f64| scale.utility(claimant.utility, &claimant.load, hit_ratio);
+                let difference = worth(after) - worth(before);
+                if before != after {
+                    let error = claimant.weight * difference * returns.error_between(from, to) / (after - before);
+                    variance += error * error;
+                }
+                difference
+            }
+        };
+        let steady = claimant.weight * difference;
+        outlook.steady_gain += steady;
+        outlook.gain += steady * part_of_next_minute(to - from, *filled);
+    }
+    outlook.error = variance.sqrt();
+    outlook
+}
+
+/// The part of the next minute for which new memory is filled, on average over that memory; what is taken is gone at once.
+fn part_of_next_minute(growth: f64, filled_per_minute: u64) -> f64 {
+    let minutes = growth / filled_per_minute.max(1) as f64;
+    if minutes <= 0.0 {
+        1.0
+    } else if minutes <= 1.0 {
+        1.0 - minutes / 2.0
+    } else {
+        0.5 / minutes
+    }
+}
+
+#[cfg(test)]
+mod tests;

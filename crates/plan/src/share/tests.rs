@@ -1,0 +1,397 @@
+//! The rule against its promises, and against a slow solver that tries everything.
+
+use proptest::prelude::*;
+use tidemark_curve::{Curve, Point};
+
+use super::*;
+
+const LOAD: Load = Load {
+    gets_per_second: 1000.0,
+    hit_cost_us: 1.0,
+    miss_cost_us: 200.0,
+};
+
+fn anyone(most: u64) -> Claimant<'static> {
+    Claimant {
+        floor: 0,
+        most,
+        priority: 0,
+        goal: None,
+        returns: None,
+        load: LOAD,
+        weight: 1.0,
+        utility: Utility::Proportional,
+        present: 1,
+        credit: 0,
+    }
+}
+
+/// Returns through corners of whole units.
+fn returns(corners: &[(u64, f64)]) -> Returns {
+    let points = corners.iter().map(|(bytes, hit_ratio)| Point {
+        bytes: *bytes,
+        miss_ratio: 1.0 - hit_ratio,
+        standard_error: 0.0,
+    });
+    Returns::of(&Curve::through(points), 1.0).unwrap()
+}
+
+fn sizes(available: u64, claimants: &[Claimant<'_>]) -> Vec<u64> {
+    shares(available, claimants).iter().map(|share| share.size).collect()
+}
+
+#[test]
+fn of_strangers_each_gets_as_much_by_weight() {
+    let weighs = |weight: f64| Claimant { weight, ..anyone(1000) };
+    for (claimants, expected) in [
+        (vec![anyone(1000), anyone(1000)], vec![450, 450]),
+        (vec![weighs(2.0), anyone(1000)], vec![600, 300]),
+        (vec![anyone(100), weighs(3.0), anyone(1000)], vec![100, 600, 200]),
+        (vec![anyone(100), anyone(200)], vec![100, 200]),
+        (vec![], vec![]),
+    ] {
+        for (size, expected) in sizes(900, &claimants).iter().zip(&expected) {
+            assert!(size.abs_diff(*expected) <= 1, "{claimants:?} {size} {expected}");
+        }
+        let all: u64 = sizes(900, &claimants).iter().sum();
+        assert_eq!(all, expected.iter().sum(), "{claimants:?}");
+    }
+}
+
+#[test]
+fn floors_come_first_then_goals_by_priority() {
+    let linear = returns(&[(1000, 1.0)]);
+    let goal = |need: u64, priority: u8| Claimant {
+        goal: Some(need),
+        most: need,
+        priority,
+        returns: Some(&linear),
+        ..anyone(1000)
+    };
+    let floor = |floor: u64| Claimant { floor, ..anyone(1000) };
+    for (what, claimants, expected, shortfalls) in [
+        (
+            "both are met",
+            vec![goal(300, 0), goal(400, 0)],
+            vec![300, 400],
+            vec![0.0, 0.0],
+        ),
+        (
+            "both miss the same part",
+            vec![goal(600, 0), goal(900, 0)],
+            vec![360, 540],
+            vec![0.24, 0.36],
+        ),
+        (
+            "the higher one is met",
+            vec![goal(600, 0), goal(700, 1)],
+            vec![200, 700],
+            vec![0.4, 0.0],
+        ),
+        (
+            "floors hold",
+            vec![floor(500), goal(600, 9)],
+            vec![500, 400],
+            vec![0.0, 0.2],
+        ),
+        (
+            "what a class lacks, lower ones do not get",
+            vec![
+                goal(1000, 5),
+                Claimant {
+                    floor: 50,
+                    ..goal(100, 4)
+                },
+            ],
+            vec![850, 50],
+            vec![0.15, 0.05],
+        ),
+    ] {
+        let decided = shares(900, &claimants);
+        for (share, (expected, shortfall)) in decided.iter().zip(expected.iter().zip(shortfalls)) {
+            assert!(share.size.abs_diff(*expected) <= 1, "{what}: {decided:?}");
+            assert!((share.shortfall - shortfall).abs() < 0.002, "{what}: {decided:?}");
+        }
+    }
+}
+
+#[test]
+fn floors_above_what_is_there_are_cut_to_one_height() {
+    let floor = |floor: u64| Claimant { floor, ..anyone(1000) };
+    assert_eq!(sizes(100, &[floor(200), floor(60), floor(10)]), [45, 45, 10]);
+}
+
+#[test]
+fn the_surplus_goes_by_the_utility_and_the_rest_is_lent() {
+    // One is steep and soon satisfied, the other flat and never.
+    let (steep, flat) = (returns(&[(100, 0.9)]), returns(&[(1000, 0.5)]));
+    let with = |returns, utility| Claimant {
+        returns: Some(returns),
+        utility,
+        ..anyone(1000)
+    };
+    for (utility, own) in [
+        // A hit of the first counts ten times as much for the throughput, once it has most of them.
+        (Utility::Throughput, [100, 500]),
+        (Utility::Proportional, [100, 500]),
+        (Utility::Cost, [100, 500]),
+        // The second is the slower one at any size.
+        (Utility::MaxMin, [32, 568]),
+    ] {
+        let decided = shares(600, &[with(&steep, utility), with(&flat, utility)]);
+        for (share, own) in decided.iter().zip(own) {
+            assert!(share.own.abs_diff(own) <= 20, "{utility}: {decided:?}");
+            assert_eq!(share.size, share.own, "{utility}: {decided:?}");
+        }
+    }
+    let decided = shares(1500, &[with(&steep, Utility::Cost), with(&flat, Utility::Cost)]);
+    assert_eq!((decided[0].own, decided[0].size), (100, 500));
+    assert_eq!((decided[1].own, decided[1].size), (1000, 1000));
+}
+
+#[test]
+fn whoever_lent_comes_first_where_memory_is_worth_the_same() {
+    let idle = returns(&[(10, 0.9)]);
+    let lends = |credit: u64| Claimant {
+        credit,
+        returns: Some(&idle),
+        ..anyone(1000)
+    };
+    assert_eq!(sizes(120, &[lends(0), lends(0)]), [60, 60]);
+    assert_eq!(sizes(120, &[lends(0), lends(40)]), [40, 80]);
+    assert_eq!(sizes(120, &[lends(500), lends(0)]), [110, 10]);
+}
+
+#[test]
+fn a_gain_must_outlast_the_refill_and_the_error() {
+    let of = |error: f64| {
+        let points = [(100, 0.5), (200, 0.4)].map(|(bytes, miss_ratio)| Point {
+            bytes,
+            miss_ratio,
+            standard_error: error,
+        });
+        Returns::of(&Curve::through(points), 1.0).unwrap()
+    };
+    let (sure, unsure) = (of(0.001), of(0.2));
+    for (what, steep, filled, sizes, is_sure, gains) in [
+        ("from one without use for it", &sure, 1000, [200, 400], true, true),
+        (
+            "to one that would fill it for an hour",
+            &sure,
+            1,
+            [200, 400],
+            true,
+            false,
+        ),
+        ("and the curve is a guess", &unsure, 1000, [200, 400], false, true),
+        ("the other way", &sure, 1000, [100, 500], false, false),
+        ("nowhere", &sure, 1000, [150, 450], false, false),
+    ] {
+        let slight = returns(&[(100, 0.5), (1000, 0.52)]);
+        let with = |present: u64, returns| Claimant {
+            returns: Some(returns),
+            present,
+            ..anyone(1000)
+        };
+        let claimants = [with(150, steep), with(450, &slight)];
+        let outlook = outlook(&claimants, &sizes, &[filled, filled]);
+        assert_eq!(
+            (outlook.is_sure(), outlook.gain > 0.0),
+            (is_sure, gains),
+            "{what}: {outlook:?}"
+        );
+    }
+}
+
+/// A tenant of at most forty units, whose returns have corners of whole units.
+#[derive(Clone, Debug)]
+struct Any {
+    corners: Option<Vec<(u64, f64)>>,
+    floor: u64,
+    most: u64,
+    priority: u8,
+    goal: Option<u64>,
+    weight: f64,
+    credit: u64,
+}
+
+fn any_claimant() -> impl Strategy<Value = Any> {
+    let corners = prop::collection::vec((1_u64..40, 0.0_f64..1.0), 1..5);
+    let corners = prop::option::weighted(0.8, corners);
+    let goal = prop::option::of(0_u64..40);
+    (corners, 0_u64..6, 0_u64..40, 0_u8..3, goal, 0.25_f64..4.0, 0_u64..20).prop_map(
+        |(corners, floor, most, priority, goal, weight, credit)| Any {
+            corners,
+            floor,
+            most,
+            priority,
+            goal,
+            weight,
+            credit,
+        },
+    )
+}
+
+/// The upper concave hull at every whole size, by trying all pairs of sizes.
+fn hull_by_pairs(from: u64, most: u64, worth: impl Fn(u64) -> f64) -> Vec<f64> {
+    let at = |size: u64| {
+        let mut best = worth(size);
+        for low in from..size {
+            for high in size + 1..=most {
+                let share = (size - low) as f64 / (high - low) as f64;
+                best = best.max(worth(low) + (worth(high) - worth(low)) * share);
+            }
+        }
+        best
+    };
+    (from..=most).map(at).collect()
+}
+
+/// The most that tables, each from its first entry on, come to with `rest` more units: every way is tried.
+fn best_sum(rest: usize, tables: &[Vec<f64>]) -> f64 {
+    let mut best = vec![0.0; rest + 1];
+    for table in tables {
+        let with = |given: usize| {
+            let each = (0..=given.min(table.len() - 1)).map(|more| best[given - more] + table[more]);
+            each.fold(f64::NEG_INFINITY, f64::max)
+        };
+        best = (0..=rest).map(with).collect();
+    }
+    best[rest]
+}
+
+proptest! {
+    #[test]
+    fn the_surplus_is_that_of_the_slow_solver(
+        available in 0_u64..80,
+        tenants in prop::collection::vec(any_claimant(), 1..5),
+        utility in prop::sample::select(&[Utility::Proportional, Utility::Throughput, Utility::Cost][..]),
+    ) {
+        let known: Vec<Returns> = tenants
+            .iter()
+            .map(|tenant| returns(tenant.corners.as_deref().unwrap_or(&[(20, 0.7)])))
+            .collect();
+        let claimants: Vec<Claimant<'_>> = tenants
+            .iter()
+            .zip(&known)
+            .map(|(tenant, returns)| Claimant {
+                floor: tenant.floor,
+                weight: tenant.weight,
+                utility,
+                returns: Some(returns),
+                ..anyone(tenant.most)
+            })
+            .collect();
+        let decided = shares(available, &claimants);
+        let floors: u64 = claimants.iter().map(|claimant| claimant.floor.min(claimant.most)).sum();
+        prop_assume!(floors <= available);
+        let scale = scale(&claimants);
+        let tables: Vec<Vec<f64>> = claimants
+            .iter()
+            .map(|claimant| {
+                let worth = |size: u64| {
+                    let hit_ratio = claimant.returns.unwrap().hit_ratio(size as f64);
+                    claimant.weight * scale.utility(utility, &claimant.load, hit_ratio)
+                };
+                hull_by_pairs(claimant.floor.min(claimant.most), claimant.most, worth)
+            })
+            .collect();
+        let best = best_sum(usize::try_from(available - floors).unwrap(), &tables);
+        let found: f64 = decided
+            .iter()
+            .zip(&claimants)
+            .zip(&tables)
+            .map(|((share, claimant), table)| {
+                table[usize::try_from(share.own - claimant.floor.min(claimant.most)).unwrap()]
+            })
+            .sum();
+        prop_assert!((best - found).abs() <= 1e-9 * best.abs().max(1.0), "{best} {found} {decided:?}");
+    }
+
+    #[test]
+    fn max_min_lifts_the_slowest_as_far_as_memory_does(
+        available in 20_u64..2000,
+        best in prop::collection::vec(0.2_f64..1.0, 2..6),
+        knees in prop::collection::vec(10_u64..1000, 6),
+    ) {
+        let known: Vec<Returns> = best
+            .iter()
+            .zip(&knees)
+            .map(|(best, knee)| returns(&[(*knee, best * 0.7), (knee * 3, *best)]))
+            .collect();
+        let claimants: Vec<Claimant<'_>> = known
+            .iter()
+            .map(|returns| Claimant { returns: Some(returns), utility: Utility::MaxMin, ..anyone(5000) })
+            .collect();
+        // All load is alike, so that the slowest is the one with the fewest hits.
+        let needed = |hit_ratio: f64| known.iter().map(|returns| returns.size_for(hit_ratio)).sum::<f64>();
+        let reachable = best.iter().copied().fold(1.0, f64::min);
+        let (mut low, mut high) = (0.0, reachable);
+        for _ in 0..50 {
+            let middle = (low + high) / 2.0;
+            if needed(middle) <= available as f64 { low = middle } else { high = middle }
+        }
+        let decided = shares(available, &claimants);
+        let slowest = decided
+            .iter()
+            .zip(&known)
+            .map(|(share, returns)| LOAD.mean_cost_us(returns.hit_ratio(share.own as f64)))
+            .fold(0.0, f64::max);
+        prop_assert!(slowest <= LOAD.mean_cost_us(low) * 1.12 + 1.0, "{slowest} {} {decided:?}", LOAD.mean_cost_us(low));
+    }
+
+    #[test]
+    fn promises_hold_for_any_input(
+        available in prop_oneof![0_u64..200, Just(u64::MAX)],
+        tenants in prop::collection::vec(any_claimant(), 0..12),
+        utility in prop::sample::select(&Utility::ALL[..]),
+    ) {
+        let known: Vec<Option<Returns>> = tenants.iter().map(|tenant| tenant.corners.as_deref().map(returns)).collect();
+        let mut claimants: Vec<Claimant<'_>> = tenants
+            .iter()
+            .zip(&known)
+            .map(|(tenant, returns)| Claimant {
+                floor: tenant.floor,
+                most: tenant.most,
+                priority: tenant.priority,
+                goal: tenant.goal,
+                weight: tenant.weight,
+                credit: tenant.credit,
+                utility,
+                returns: returns.as_ref(),
+                ..anyone(0)
+            })
+            .collect();
+        let decided = shares(available, &claimants);
+        let all: u64 = decided.iter().map(|share| share.size).sum();
+        let most: u64 = claimants.iter().map(|claimant| claimant.most).sum();
+        let floors: u64 = claimants.iter().map(|claimant| claimant.floor.min(claimant.most)).sum();
+        prop_assert!(all <= available);
+        for (share, claimant) in decided.iter().zip(&claimants) {
+            prop_assert!(share.claim <= share.own && share.own <= share.size && share.size <= claimant.most);
+            prop_assert!((0.0..=1.0).contains(&share.shortfall));
+            prop_assert!(floors > available || share.claim >= claimant.floor.min(claimant.most));
+        }
+        if floors <= available {
+            // Nothing is left over that somebody could take.
+            prop_assert_eq!(all, available.min(most));
+        }
+        // Asked again with what was decided, it decides the same.
+        for (claimant, share) in claimants.iter_mut().zip(&decided) {
+            claimant.present = share.size;
+        }
+        for (again, share) in shares(available, &claimants).iter().zip(&decided) {
+            // Utilities of other kinds are compared with the unknown by the mean tenant, which is another one now.
+            let is_comparable = utility == Utility::Proportional || known.iter().all(Option::is_some);
+            prop_assert!(!is_comparable || again.size.abs_diff(share.size) <= 1, "{again:?} {share:?}");
+        }
+        // A higher priority never has less for its goal.
+        for index in 0..claimants.len() {
+            let before = claimants[index].priority;
+            claimants[index].priority = 9;
+            let raised = shares(available, &claimants)[index].claim;
+            claimants[index].priority = before;
+            prop_assert!(raised + 1 >= decided[index].claim, "{raised} {:?}", decided[index]);
+        }
+    }
+}

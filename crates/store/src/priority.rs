@@ -1,0 +1,68 @@
+//! How much of a core a thread of the store takes from those that serve clients.
+
+use std::io;
+
+/// Half as far down as a thread can go: a tenth of a core that others want, too.
+const NICENESS: i32 = 10;
+/// What a thread may run before the system looks whether another one should: the least that it takes (since Linux 6.12; before,
+/// the value is ignored). With the usual 3 ms, whoever shares the core would wait as long, however nice the thread is.
+const SLICE_NANOS: u64 = 100_000;
+
+/// `struct sched_attr` of sched_setattr(2), in its first version.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+const SIZE: usize = 48;
+const _: () = assert!(size_of::<Attributes>() == SIZE, "as the system knows it");
+
+/// Makes the calling thread yield to others, in small pieces.
+///
+/// # Errors
+/// The system refuses; the thread then runs as the others do.
+pub(crate) fn step_back() -> io::Result<()> {
+    let attributes = Attributes {
+        size: SIZE as u32,
+        policy: libc::SCHED_OTHER as u32,
+        nice: NICENESS,
+        runtime: SLICE_NANOS,
+        ..Attributes::default()
+    };
+    // SAFETY: the system reads `size` bytes behind the pointer, which are there, and changes nothing but how the calling
+    // thread (0) is scheduled.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_calling_thread_steps_back() {
+        // SAFETY: it only reads how the calling thread is scheduled.
+        let niceness = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let before = niceness();
+        let of_thread = std::thread::spawn(move || {
+            // A process that is nicer already may not become less so.
+            let is_refused = step_back().is_err();
+            (is_refused, niceness())
+        });
+        let (is_refused, after) = of_thread.join().unwrap();
+        assert!(is_refused && before > NICENESS || after == NICENESS, "{before} {after}");
+        assert_eq!(niceness(), before);
+    }
+}
