@@ -379,7 +379,10 @@ impl Book {
         let ids: Vec<TenantId> = self.holders.iter().copied().collect();
         let needs: Vec<(Option<GoalNeed>, Option<Arc<Returns>>)> = ids
             .iter()
-            .map(|id| (self.need(*id, now), self.returns(*id, now)))
+            .map(|id| {
+                let returns = self.returns(*id, now);
+                (self.need(*id, now, returns.as_deref()), returns)
+            })
             .collect();
         let (mut holders, mut asleep) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
         for (id, (goal, returns)) in ids.iter().zip(&needs) {

@@ -75,6 +75,9 @@ pub struct GoalNeed {
     pub bytes: u64,
     /// Whether others give memory for it. A goal that can not be reached is served with what is free.
     pub claims: bool,
+    /// Whether all the memory there could be would reach it, by what is known now. Of one priority, goals that can be reached
+    /// come before those of which that is not known yet.
+    pub is_reachable: bool,
 }
 
 /// What a tenant costs and asks by itself, where nothing is known of it.
@@ -286,7 +289,7 @@ impl Side {
         Claimant {
             floor: self.floor,
             most: self.demand.max(self.floor),
-            priority: holder.priority,
+            priority: holder.priority * 2 + u8::from(holder.goal.is_some_and(|goal| goal.is_reachable)),
             goal: self.goal,
             returns: holder.returns,
             load: holder.load,

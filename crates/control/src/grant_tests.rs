@@ -189,6 +189,7 @@ fn with_goal(goal_mib: u64, claims: bool, holder: Holder<'static>) -> Holder<'st
         goal: Some(GoalNeed {
             bytes: goal_mib * MIB,
             claims,
+            is_reachable: claims,
         }),
         ..holder
     }
@@ -259,7 +260,11 @@ fn any_holder() -> impl Strategy<Value = Holder<'static>> {
     let cap = prop_oneof![Just(None), (0..2 * GIB).prop_map(Some), (MIB..4 * MIB).prop_map(Some)];
     let flags = (any::<bool>(), any::<bool>(), 0..2 * GIB, 1_u16..65);
     let grant = (0..4 * GIB / UNIT_BYTES).prop_map(|units| units * UNIT_BYTES);
-    let need = (size(), any::<bool>()).prop_map(|(bytes, claims)| GoalNeed { bytes, claims });
+    let need = (size(), any::<bool>()).prop_map(|(bytes, claims)| GoalNeed {
+        bytes,
+        claims,
+        is_reachable: claims,
+    });
     let goal = prop::option::of(need);
     (size(), cap, grant, size(), flags, goal).prop_map(
         |(floor_bytes, cap_bytes, grant_bytes, usage_bytes, (wants_more, is_full, inflow_bytes, shards), goal)| {

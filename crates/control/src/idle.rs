@@ -164,6 +164,7 @@ mod tests {
             goal: Some(GoalNeed {
                 bytes: goal_mib * MIB,
                 claims: true,
+                is_reachable: true,
             }),
             ..holder
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_plan::{GoalState, Load, Returns};
-use tidemark_types::{PolicyChoice, SamplingThreshold, TenantId, TenantSnapshot, UnixMs};
+use tidemark_types::{PolicyChoice, SamplingThreshold, TenantId, TenantSnapshot, UNIT_BYTES, UnixMs};
 
 use super::{Book, Tenant};
 use crate::elastic::{Elastic, Held, Holding, demand_bytes};
@@ -27,6 +27,8 @@ const RECORDS_MIN: f64 = 1_000.0;
 const RECORDS_MAX: f64 = 20_000.0;
 /// Within this part of the grant a tenant uses all of it: no shard finds a free segment.
 pub(super) const FULL_DIVISOR: u64 = 32;
+/// A goal that a curve misses by no more than this at its end may be reached: a point.
+const REACHED_WITHIN: f64 = 0.01;
 /// Points of a curve that are shown: the eye sees no more, and an answer stays small.
 const POINTS_SHOWN: usize = 128;
 
@@ -196,13 +198,13 @@ impl Book {
     }
 
     /// What a tenant's goal needs, if it has one; and adopts the policy that its load asks for.
-    pub(super) fn need(&mut self, id: TenantId, now: UnixMs) -> Option<GoalNeed> {
+    pub(super) fn need(&mut self, id: TenantId, now: UnixMs, returns: Option<&Returns>) -> Option<GoalNeed> {
         let (available_bytes, hit_cost) = (grantable_bytes(self.pool_bytes), self.hit_cost);
         let tenant = self.tenants.get_mut(&id)?;
         if tenant.follow_policy(now) {
             self.changed.insert(id);
         }
-        tenant.need(now, available_bytes, hit_cost)
+        tenant.need(now, available_bytes, hit_cost, returns)
     }
 
     /// What memory gives a tenant, as far as that is known.
@@ -249,7 +251,13 @@ impl Tenant {
         Some(elastic.load(now, self.record.settings.miss_cost, hit_cost))
     }
 
-    fn need(&mut self, now: UnixMs, available_bytes: u64, hit_cost: Duration) -> Option<GoalNeed> {
+    fn need(
+        &mut self,
+        now: UnixMs,
+        available_bytes: u64,
+        hit_cost: Duration,
+        returns: Option<&Returns>,
+    ) -> Option<GoalNeed> {
         let load = self.load(now, hit_cost)?;
         let elastic = self.needs.elastic.as_deref_mut()?;
         let seen = self.seen.as_deref()?;
@@ -260,6 +268,7 @@ impl Tenant {
         if self.grant_bytes == 0 {
             return None;
         }
+        let most_bytes = available_bytes.min(self.record.settings.cap_bytes.unwrap_or(u64::MAX));
         let wanted = elastic.wants(
             now,
             hit_ratio,
@@ -269,13 +278,16 @@ impl Tenant {
                 hits: seen.counters.hits,
                 usage_bytes: seen.usage_bytes,
                 grant_bytes: self.grant_bytes,
-                most_bytes: available_bytes.min(self.record.settings.cap_bytes.unwrap_or(u64::MAX)),
+                most_bytes,
             },
         );
         self.predicted = wanted.predicted;
         Some(GoalNeed {
             bytes: wanted.bytes,
             claims: wanted.claims,
+            is_reachable: returns.is_none_or(|returns| {
+                returns.hit_ratio(most_bytes as f64 / UNIT_BYTES as f64) + REACHED_WITHIN >= hit_ratio.get()
+            }),
         })
     }
 
@@ -313,7 +325,7 @@ impl Tenant {
         GoalReport {
             state: Some(state),
             shortfall_ratio: left_short.or(missed).filter(|_| state != GoalState::Met),
-            best_hit_ratio: progress.best,
+            best_hit_ratio: left_short.map(|missed| progress.goal - missed).or(progress.best),
             demand_bytes,
             goal_bytes: progress.bytes,
         }
