@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tidemark_control::{Change, Refusal, RefusalKind, Rotation, SETTINGS, ServerPatch, Setting, SettingsPatch};
-use tidemark_types::{HitRatio, Permissions, Policy, PolicyChoice, PolicyError};
+use tidemark_types::{HitRatio, Permissions, Policy, PolicyChoice, PolicyError, Weight};
 
 use crate::answer::ApiError;
 use crate::unique::Unique;
@@ -141,6 +141,10 @@ fn change(patch: &mut SettingsPatch, section: &str, name: &str, value: &Value) -
         "goals.hit_ratio" => patch.hit_ratio = hit_ratio(&path, value)?,
         "goals.floor_bytes" => patch.floor_bytes = bytes(&path, value)?,
         "goals.cap_bytes" => patch.cap_bytes = bytes(&path, value)?,
+        "goals.weight" => patch.weight = weight(&path, value)?,
+        "limits.ops_per_second" => patch.ops_per_second = bytes(&path, value)?,
+        "limits.bytes_per_second" => patch.bytes_per_second = bytes(&path, value)?,
+        "limits.connections" => patch.connections = bytes(&path, value)?,
         _ => patch.policy = policy(&path, value)?,
     }
     Ok(())
@@ -212,6 +216,15 @@ fn hit_ratio(path: &str, value: &Value) -> Result<Change<HitRatio>, Refusal> {
             .map(Change::Set)
             .map_err(|error| allowed(Refusal::new(RefusalKind::Invalid, error.to_string()).field(path))),
         (_, None) => Err(allowed(wrong(path, &format!("a number from {range}"), &[]))),
+    }
+}
+
+fn weight(path: &str, value: &Value) -> Result<Change<Weight>, Refusal> {
+    let range = format!("{} to {}", Weight::LEAST.get(), Weight::MOST.get());
+    match (value, value.as_u64().and_then(Weight::new)) {
+        (Value::Null, _) => Ok(Change::Clear),
+        (_, Some(weight)) => Ok(Change::Set(weight)),
+        (_, None) => Err(wrong(path, &format!("a whole number from {range}"), &[]).allowed([range.as_str(), "null"])),
     }
 }
 
@@ -295,6 +308,7 @@ mod tests {
                     hit_ratio: Change::Clear,
                     floor_bytes: Change::Clear,
                     cap_bytes: Change::Clear,
+                    weight: Change::Clear,
                     ..keep()
                 },
             ),
@@ -319,11 +333,32 @@ mod tests {
                     ..keep()
                 },
             ),
-            (json!({"limits": null}), keep()),
             (
-                json!({"limits": {"connections": null}, "goals": {"latency_us": null}}),
-                keep(),
+                json!({"goals": {"weight": 100}}),
+                SettingsPatch {
+                    weight: Change::Set(Weight::MOST),
+                    ..keep()
+                },
             ),
+            (
+                json!({"limits": null}),
+                SettingsPatch {
+                    ops_per_second: Change::Clear,
+                    bytes_per_second: Change::Clear,
+                    connections: Change::Clear,
+                    ..keep()
+                },
+            ),
+            (
+                json!({"limits": {"ops_per_second": 5, "bytes_per_second": 4096, "connections": null}}),
+                SettingsPatch {
+                    ops_per_second: Change::Set(5),
+                    bytes_per_second: Change::Set(4096),
+                    connections: Change::Clear,
+                    ..keep()
+                },
+            ),
+            (json!({"goals": {"latency_us": null}}), keep()),
         ] {
             assert_eq!(settings_patch(object(body.clone())), Ok(expected), "{body}");
         }
@@ -364,6 +399,15 @@ mod tests {
                 RefusalKind::Invalid,
                 "goals.hit_ratio",
             ),
+            (json!({"goals": {"weight": 0}}), RefusalKind::Invalid, "goals.weight"),
+            (json!({"goals": {"weight": 101}}), RefusalKind::Invalid, "goals.weight"),
+            (json!({"goals": {"weight": 1.5}}), RefusalKind::Invalid, "goals.weight"),
+            (
+                json!({"limits": {"ops_per_second": "many"}}),
+                RefusalKind::Invalid,
+                "limits.ops_per_second",
+            ),
+            (json!({"limits": {"ops": 1}}), RefusalKind::UnknownField, "limits.ops"),
             (json!({"goals": 5}), RefusalKind::Invalid, "goals"),
             (json!({"policy": "lru"}), RefusalKind::Invalid, "policy"),
             (json!({"policy": "fifo:3"}), RefusalKind::Invalid, "policy"),
@@ -385,7 +429,7 @@ mod tests {
         assert_eq!(allowed(json!({"x": 1})), ["goals", "limits", "policy"]);
         assert_eq!(
             allowed(json!({"goals": {"x": 1}})),
-            ["floor_bytes", "cap_bytes", "hit_ratio"]
+            ["floor_bytes", "cap_bytes", "hit_ratio", "weight"]
         );
         assert_eq!(
             allowed(json!({"policy": "x"})),

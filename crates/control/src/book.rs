@@ -480,6 +480,8 @@ impl Tenant {
             grant_bytes: self.grant_bytes,
             first_grant_bytes: remembered_bytes.max(first_grant_bytes).min(cap_bytes),
             cap_bytes: settings.cap_bytes,
+            limits: settings.limits,
+            weight: settings.weight.unwrap_or_default(),
             sampling_threshold: self.needs.sampling(),
             state: match (self.is_removing, self.grant_bytes) {
                 (true, _) => TenantState::Removing,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
-use tidemark_types::{HitRatio, Policy, PolicyChoice};
+use tidemark_types::{HitRatio, Policy, PolicyChoice, TenantLimits, Weight};
 
 use super::*;
 use crate::settings::MAX_CAP_BYTES;
@@ -25,6 +25,12 @@ fn settings() -> TenantSettings {
         floor_bytes: Some(0),
         cap_bytes: Some(MAX_CAP_BYTES),
         policy: Some("approx-lru:0.25".parse().unwrap()),
+        weight: Some(Weight::MOST),
+        limits: TenantLimits {
+            ops_per_second: Some(7),
+            bytes_per_second: Some(1 << 20),
+            connections: Some(3),
+        },
     }
 }
 
@@ -52,6 +58,9 @@ fn everything_is_read_back_as_it_was_written() {
     shop.secrets.push(secret(2));
     shop.settings.policy = Some(PolicyChoice::Genie);
     shop.settings.hit_ratio = None;
+    shop.settings.weight = Weight::new(2);
+    shop.settings.limits.ops_per_second = None;
+    shop.settings.limits.connections = Some(4);
     shop.version = 2;
     // What is remembered is written by itself, and stays when a tenant is changed.
     file.remember(&[(shop.id, Some(5 << 20)), (blog.id, Some(1)), (TenantId(77), Some(1))])
@@ -212,6 +221,18 @@ fn what_is_not_a_whole_state_file_is_refused_and_left_alone() {
             Harm::Sql("UPDATE tenants SET hit_ratio_millionths = 0"),
         ),
         (
+            "a weight of 0 is not possible",
+            Harm::Sql("UPDATE tenants SET weight = 0"),
+        ),
+        (
+            "a limit of 0 is not possible: allowed are 1 to",
+            Harm::Sql("UPDATE tenants SET connections = 0"),
+        ),
+        (
+            "`ops_per_second` is negative",
+            Harm::Sql("UPDATE tenants SET ops_per_second = -1"),
+        ),
+        (
             "`remembered_grant_bytes` is negative",
             Harm::Sql("UPDATE tenants SET remembered_grant_bytes = -1"),
         ),
@@ -309,6 +330,7 @@ fn the_first_version_s_file_becomes_this_one_s() {
             floor_bytes: Some(1 << 20),
             cap_bytes: Some(2 << 20),
             policy: Some(PolicyChoice::Fixed(Policy::S3Fifo)),
+            ..TenantSettings::default()
         };
         let shop = &tenants[1];
         assert_eq!(
@@ -321,7 +343,7 @@ fn the_first_version_s_file_becomes_this_one_s() {
             .connection
             .pragma_query_value(None, "user_version", |row| row.get(0))
             .unwrap();
-        assert_eq!(version, 2, "a program of the first version refuses it now");
+        assert_eq!(version, 3, "a program of the first version refuses it now");
         let added = file
             .add_tenant(&"blog".parse().unwrap(), settings(), secret(1))
             .unwrap();

@@ -8,10 +8,15 @@ use super::open::SCHEMA_VERSION;
 pub(super) const OLDEST_SCHEMA_VERSION: i64 = 1;
 
 /// What brings each schema to the next one, the oldest first.
-const STEPS: [&str; 1] = [
+const STEPS: [&str; 2] = [
     // A goal, and what an idle tenant is remembered by. The policies' names are as they were.
     "ALTER TABLE tenants ADD COLUMN hit_ratio_millionths INTEGER;
      ALTER TABLE tenants ADD COLUMN remembered_grant_bytes INTEGER;",
+    // Limits in time, and the share beside others.
+    "ALTER TABLE tenants ADD COLUMN weight INTEGER;
+     ALTER TABLE tenants ADD COLUMN ops_per_second INTEGER;
+     ALTER TABLE tenants ADD COLUMN bytes_per_second INTEGER;
+     ALTER TABLE tenants ADD COLUMN connections INTEGER;",
 ];
 
 const _: () = assert!(

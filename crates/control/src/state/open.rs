@@ -24,7 +24,7 @@ const LOCK_NAME: &str = "lock";
 /// "Tide": tells this program's databases from others (SQLite file format, 1.3.17).
 const APPLICATION_ID: i64 = 0x5469_6465;
 /// The schema below. How the one before becomes it: `migrate`.
-pub(super) const SCHEMA_VERSION: i64 = 2;
+pub(super) const SCHEMA_VERSION: i64 = 3;
 /// How every SQLite file begins (SQLite file format, 1.3.1).
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
@@ -38,7 +38,11 @@ const SCHEMA: &str = "
         policy TEXT,
         created_at_ms INTEGER NOT NULL,
         hit_ratio_millionths INTEGER,
-        remembered_grant_bytes INTEGER
+        remembered_grant_bytes INTEGER,
+        weight INTEGER,
+        ops_per_second INTEGER,
+        bytes_per_second INTEGER,
+        connections INTEGER
     ) STRICT;
     CREATE TABLE secrets (
         tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,

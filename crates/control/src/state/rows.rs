@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::types::Value;
 use rusqlite::{Row, Transaction, params};
-use tidemark_types::{HitRatio, Permissions, SecretHash, TenantId, TenantName, UnixMs};
+use tidemark_types::{HitRatio, Permissions, SecretHash, TenantId, TenantLimits, TenantName, UnixMs, Weight};
 
 use super::{MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord, open};
 use crate::error::ControlError;
@@ -54,7 +54,7 @@ pub(super) fn tenants(file: &StateFile) -> Result<Vec<TenantRecord>, ControlErro
         let mut secrets = secrets_by_tenant(file)?;
         let mut statement = file.connection.prepare(
             "SELECT id, name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths,
-                    remembered_grant_bytes
+                    remembered_grant_bytes, weight, ops_per_second, bytes_per_second, connections
              FROM tenants ORDER BY id",
         )?;
         let mut rows = statement.query([])?;
@@ -120,6 +120,12 @@ fn tenant(row: &Row<'_>) -> Result<TenantRecord, ReadError> {
         floor_bytes: optional_count(row, 3, "floor_bytes")?,
         cap_bytes: optional_count(row, 4, "cap_bytes")?,
         policy,
+        weight: weight(row, 9)?,
+        limits: TenantLimits {
+            ops_per_second: optional_count(row, 10, "ops_per_second")?,
+            bytes_per_second: optional_count(row, 11, "bytes_per_second")?,
+            connections: optional_count(row, 12, "connections")?,
+        },
     };
     check_tenant(&settings).map_err(|refusal| BadRow(format!("tenant {name}: {refusal}")))?;
     Ok(TenantRecord {
@@ -140,6 +146,14 @@ fn hit_ratio(row: &Row<'_>, column: usize) -> Result<Option<HitRatio>, ReadError
     let ratio = u32::try_from(millionths).ok().and_then(HitRatio::from_millionths);
     let wrong = || BadRow(format!("a hit ratio of {millionths} millionths is not possible"));
     Ok(Some(ratio.ok_or_else(wrong)?))
+}
+
+fn weight(row: &Row<'_>, column: usize) -> Result<Option<Weight>, ReadError> {
+    let Some(number) = optional_count(row, column, "weight")? else {
+        return Ok(None);
+    };
+    let wrong = || BadRow(format!("a weight of {number} is not possible"));
+    Ok(Some(Weight::new(number).ok_or_else(wrong)?))
 }
 
 fn secrets_by_tenant(file: &StateFile) -> Result<BTreeMap<TenantId, Vec<StoredSecret>>, ReadError> {
@@ -195,6 +209,10 @@ fn optional_count(row: &Row<'_>, column: usize, name: &str) -> Result<Option<u64
     }
 }
 
+fn stored_weight(weight: Weight) -> i64 {
+    weight.get().cast_signed()
+}
+
 pub(super) fn insert_tenant(
     transaction: &Transaction<'_>,
     name: &TenantName,
@@ -202,8 +220,9 @@ pub(super) fn insert_tenant(
     created_at: UnixMs,
 ) -> Result<TenantId, rusqlite::Error> {
     transaction.execute(
-        "INSERT INTO tenants (name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths)
-         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO tenants (name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths,
+                              weight, ops_per_second, bytes_per_second, connections)
+         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         params![
             name.as_str(),
             settings.floor_bytes.map(u64::cast_signed),
@@ -211,6 +230,10 @@ pub(super) fn insert_tenant(
             settings.policy.map(|policy| policy.to_string()),
             created_at.0.cast_signed(),
             settings.hit_ratio.map(HitRatio::millionths),
+            settings.weight.map(stored_weight),
+            settings.limits.ops_per_second.map(u64::cast_signed),
+            settings.limits.bytes_per_second.map(u64::cast_signed),
+            settings.limits.connections.map(u64::cast_signed),
         ],
     )?;
     let id = transaction.last_insert_rowid();
@@ -221,7 +244,8 @@ pub(super) fn insert_tenant(
 
 pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord) -> Result<(), rusqlite::Error> {
     let changed = transaction.execute(
-        "UPDATE tenants SET version = ?2, floor_bytes = ?3, cap_bytes = ?4, policy = ?5, hit_ratio_millionths = ?6
+        "UPDATE tenants SET version = ?2, floor_bytes = ?3, cap_bytes = ?4, policy = ?5, hit_ratio_millionths = ?6,
+                            weight = ?7, ops_per_second = ?8, bytes_per_second = ?9, connections = ?10
          WHERE id = ?1",
         params![
             tenant.id.0,
@@ -230,6 +254,10 @@ pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord
             tenant.settings.cap_bytes.map(u64::cast_signed),
             tenant.settings.policy.map(|policy| policy.to_string()),
             tenant.settings.hit_ratio.map(HitRatio::millionths),
+            tenant.settings.weight.map(stored_weight),
+            tenant.settings.limits.ops_per_second.map(u64::cast_signed),
+            tenant.settings.limits.bytes_per_second.map(u64::cast_signed),
+            tenant.settings.limits.connections.map(u64::cast_signed),
         ],
     )?;
     if changed == 1 {
