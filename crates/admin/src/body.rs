@@ -10,7 +10,7 @@ use tidemark_control::{
     Change, MAX_PRIORITY, Refusal, RefusalKind, Rotation, SETTINGS, ServerPatch, Setting, SettingsPatch, Utility,
     UtilityError,
 };
-use tidemark_types::{HitRatio, Permissions, Policy, PolicyChoice, PolicyError};
+use tidemark_types::{HitRatio, Permissions, Policy, PolicyChoice, PolicyError, Weight};
 
 use crate::answer::ApiError;
 use crate::unique::Unique;
@@ -148,6 +148,10 @@ fn change(patch: &mut SettingsPatch, section: &str, name: &str, value: &Value) -
         "goals.utility" => patch.utility = utility(&path, value)?,
         "goals.floor_bytes" => patch.floor_bytes = bytes(&path, value)?,
         "goals.cap_bytes" => patch.cap_bytes = bytes(&path, value)?,
+        "goals.weight" => patch.weight = weight(&path, value)?,
+        "limits.ops_per_second" => patch.ops_per_second = bytes(&path, value)?,
+        "limits.bytes_per_second" => patch.bytes_per_second = bytes(&path, value)?,
+        "limits.connections" => patch.connections = bytes(&path, value)?,
         _ => patch.policy = policy(&path, value)?,
     }
     Ok(())
@@ -246,6 +250,15 @@ fn hit_ratio(path: &str, value: &Value) -> Result<Change<HitRatio>, Refusal> {
     }
 }
 
+fn weight(path: &str, value: &Value) -> Result<Change<Weight>, Refusal> {
+    let range = format!("{} to {}", Weight::LEAST.get(), Weight::MOST.get());
+    match (value, value.as_u64().and_then(Weight::new)) {
+        (Value::Null, _) => Ok(Change::Clear),
+        (_, Some(weight)) => Ok(Change::Set(weight)),
+        (_, None) => Err(wrong(path, &format!("a whole number from {range}"), &[]).allowed([range.as_str(), "null"])),
+    }
+}
+
 fn policy(path: &str, value: &Value) -> Result<Change<PolicyChoice>, Refusal> {
     let rules = [PolicyChoice::Adaptive, PolicyChoice::Genie];
     let plain = Policy::PLAIN.map(PolicyChoice::Fixed);
@@ -330,6 +343,7 @@ mod tests {
                     utility: Change::Clear,
                     floor_bytes: Change::Clear,
                     cap_bytes: Change::Clear,
+                    weight: Change::Clear,
                     ..keep()
                 },
             ),
@@ -354,11 +368,6 @@ mod tests {
                     ..keep()
                 },
             ),
-            (json!({"limits": null}), keep()),
-            (
-                json!({"limits": {"connections": null}, "goals": {"weight": null}}),
-                keep(),
-            ),
             (
                 json!({"goals": {"latency_us": 700, "miss_cost_us": 5000, "priority": 9, "utility": "max-min"}}),
                 SettingsPatch {
@@ -366,6 +375,31 @@ mod tests {
                     miss_cost: Change::Set(Duration::from_millis(5)),
                     priority: Change::Set(9),
                     utility: Change::Set(Utility::MaxMin),
+                    ..keep()
+                },
+            ),
+            (
+                json!({"goals": {"weight": 100}}),
+                SettingsPatch {
+                    weight: Change::Set(Weight::MOST),
+                    ..keep()
+                },
+            ),
+            (
+                json!({"limits": null}),
+                SettingsPatch {
+                    ops_per_second: Change::Clear,
+                    bytes_per_second: Change::Clear,
+                    connections: Change::Clear,
+                    ..keep()
+                },
+            ),
+            (
+                json!({"limits": {"ops_per_second": 5, "bytes_per_second": 4096, "connections": null}}),
+                SettingsPatch {
+                    ops_per_second: Change::Set(5),
+                    bytes_per_second: Change::Set(4096),
+                    connections: Change::Clear,
                     ..keep()
                 },
             ),
@@ -430,6 +464,15 @@ mod tests {
                 "goals.utility",
             ),
             (json!({"goals": {"utility": 1}}), RefusalKind::Invalid, "goals.utility"),
+            (json!({"goals": {"weight": 0}}), RefusalKind::Invalid, "goals.weight"),
+            (json!({"goals": {"weight": 101}}), RefusalKind::Invalid, "goals.weight"),
+            (json!({"goals": {"weight": 1.5}}), RefusalKind::Invalid, "goals.weight"),
+            (
+                json!({"limits": {"ops_per_second": "many"}}),
+                RefusalKind::Invalid,
+                "limits.ops_per_second",
+            ),
+            (json!({"limits": {"ops": 1}}), RefusalKind::UnknownField, "limits.ops"),
             (json!({"goals": 5}), RefusalKind::Invalid, "goals"),
             (json!({"policy": "lru"}), RefusalKind::Invalid, "policy"),
             (json!({"policy": "fifo:3"}), RefusalKind::Invalid, "policy"),
@@ -458,6 +501,7 @@ mod tests {
                 "latency_us",
                 "miss_cost_us",
                 "priority",
+                "weight",
                 "utility"
             ]
         );

@@ -171,8 +171,9 @@ impl Scene {
 #[test]
 fn a_tenant_s_life() {
     let scene = start();
-    let goals = json!({"cap_bytes": 64 * MIB, "floor_bytes": 2 * MIB, "hit_ratio": 0.875});
-    let body = json!({"name": "shop", "goals": goals, "policy": "clock"});
+    let goals = json!({"cap_bytes": 64 * MIB, "floor_bytes": 2 * MIB, "hit_ratio": 0.875, "weight": 3});
+    let limits = json!({"ops_per_second": 500, "bytes_per_second": MIB});
+    let body = json!({"name": "shop", "goals": goals, "limits": limits, "policy": "clock"});
     let created = scene.call("POST", "/api/v1/tenants", &body);
     assert_eq!((created.status, &created.body["name"]), (201, &json!("shop")));
     assert_eq!(created.body["secret"].as_str().unwrap().len(), 43);
@@ -188,6 +189,15 @@ fn a_tenant_s_life() {
         (&shown["goals"]["hit_ratio"], &shown["goal_state"]),
         (&json!(0.875), &json!("converging"))
     );
+    assert_eq!(shown["goals"]["weight"], json!(3));
+    assert_eq!(
+        shown["limits"],
+        json!({"ops_per_second": 500, "bytes_per_second": MIB, "connections": null})
+    );
+    assert_eq!(
+        shown["refused_total"],
+        json!({"ops_per_second": 0, "bytes_per_second": 0, "connections": 0, "failed_logins": 0})
+    );
     for unknown in ["shortfall_ratio", "best_hit_ratio", "demand_bytes", "lent_bytes"] {
         assert_eq!(shown.get(unknown), Some(&Value::Null), "{unknown}");
     }
@@ -197,7 +207,15 @@ fn a_tenant_s_life() {
     let patched = scene.call(
         "PATCH",
         "/api/v1/tenants/shop",
-        &json!({"goals": {"cap_bytes": 4 * MIB, "hit_ratio": null}, "policy": null}),
+        &json!({
+            "goals": {"cap_bytes": 4 * MIB, "hit_ratio": null},
+            "limits": {"ops_per_second": null, "connections": 9},
+            "policy": null,
+        }),
+    );
+    assert_eq!(
+        patched.body["limits"],
+        json!({"ops_per_second": null, "bytes_per_second": MIB, "connections": 9})
     );
     assert_eq!(
         (
@@ -289,14 +307,6 @@ fn mistakes_are_answered_by_code_and_field() {
         (
             "POST",
             tenants,
-            json!({"name": "x", "goals": {"weight": 2}}),
-            400,
-            "not_available",
-            "goals.weight",
-        ),
-        (
-            "POST",
-            tenants,
             json!({"name": "x", "goals": {"hit_ratio": 0}}),
             400,
             "invalid",
@@ -321,10 +331,18 @@ fn mistakes_are_answered_by_code_and_field() {
         (
             "POST",
             tenants,
-            json!({"name": "x", "limits": {"connections": 9}}),
+            json!({"name": "x", "limits": {"connections": 0}}),
             400,
-            "not_available",
+            "invalid",
             "limits.connections",
+        ),
+        (
+            "PATCH",
+            shop,
+            json!({"goals": {"weight": 101}}),
+            400,
+            "invalid",
+            "goals.weight",
         ),
         (
             "POST",

@@ -513,6 +513,7 @@ impl Tenant {
         let settings = self.record.settings;
         let mut holder = Holder {
             priority: settings.priority.unwrap_or(DEFAULT_PRIORITY),
+            weight: settings.weight.unwrap_or_default().get() as f64,
             utility: settings.utility.unwrap_or_default(),
             credit_bytes: self.credit.bytes(),
             floor_bytes: settings.floor_bytes.unwrap_or(0),
@@ -557,6 +558,8 @@ impl Tenant {
             grant_bytes: self.grant_bytes,
             first_grant_bytes: remembered_bytes.max(first_grant_bytes).min(cap_bytes),
             cap_bytes: settings.cap_bytes,
+            limits: settings.limits,
+            weight: settings.weight.unwrap_or_default(),
             sampling_threshold: self.needs.sampling(),
             state: match (self.is_removing, self.grant_bytes) {
                 (true, _) => TenantState::Removing,

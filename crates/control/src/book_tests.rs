@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidemark_types::{
     Clock as _, DataPlane as _, GIB, HitRatio, MIB, ManualClock, Permissions, PolicyChoice, SamplingThreshold,
-    SecretHash,
+    SecretHash, TenantLimits, Weight,
 };
 
 use super::*;
@@ -567,4 +567,27 @@ fn a_smaller_pool_has_room_for_fewer_estimators() {
     let left = scene.book.estimated.len();
     assert!((1..=32).contains(&left), "{left}");
     assert!(scene.book.estimated.contains(&TenantId(150)), "it has a goal");
+}
+
+#[test]
+fn limits_and_weight_are_in_the_next_plan() {
+    let mut scene = Scene::new(2);
+    let told = |scene: &Scene| {
+        let (plan, _) = scene.plan_of(0);
+        (plan.limits, plan.weight.get())
+    };
+    assert_eq!(told(&scene), (TenantLimits::default(), 1));
+    let limits = TenantLimits {
+        ops_per_second: Some(1),
+        bytes_per_second: Some(2048),
+        connections: Some(3),
+    };
+    scene.change(0, |tenant| {
+        tenant.settings.limits = limits;
+        tenant.settings.weight = Weight::new(7);
+    });
+    assert_eq!(told(&scene), (limits, 7));
+    assert_eq!(scene.plan_of(1).0.limits, TenantLimits::default());
+    scene.change(0, |tenant| tenant.settings = TenantSettings::default());
+    assert_eq!(told(&scene), (TenantLimits::default(), 1));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_plan::Utility;
-use tidemark_types::{Clock, DataPlane, HitRatio, Permissions, TenantId, UnixMs};
+use tidemark_types::{Clock, DataPlane, HitRatio, Permissions, Refused, TenantId, TenantLimits, UnixMs, Weight};
 
 use crate::book::{Book, Tenant};
 use crate::error::{ControlError, Refusal, RefusalKind};
@@ -22,7 +22,9 @@ use crate::state::{MAX_SECRETS, PoolSetting, ServerSettings, State, StoredSecret
 use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
 use crate::utc::{rfc3339, rfc3339_ms};
-use crate::view::{CurvePointView, CurveView, GoalsView, LimitsView, MoveView, SecretView, ServerView, TenantView};
+use crate::view::{
+    CurvePointView, CurveView, GoalsView, LimitsView, MoveView, RefusedView, SecretView, ServerView, TenantView,
+};
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
 /// second.
@@ -480,12 +482,13 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
             utility: record.settings.utility.map(Utility::name),
             floor_bytes: record.settings.floor_bytes,
             cap_bytes: record.settings.cap_bytes,
+            weight: record.settings.weight.map(Weight::get),
             ..GoalsView::default()
         },
         goal_state: state_name(goal.state),
         shortfall_ratio: goal.shortfall_ratio,
         best_hit_ratio: goal.best_hit_ratio,
-        limits: LimitsView::default(),
+        limits: limits_view(&record.settings.limits),
         policy: record.settings.policy.unwrap_or_default().to_string(),
         policy_in_force: tenant.policy.to_string(),
         shards: tenant.shards,
@@ -505,6 +508,24 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
         network_in_bytes_total: counters.network_in_bytes,
         network_out_bytes_total: counters.network_out_bytes,
         connections: seen.map_or(0, |seen| seen.connections),
+        refused_total: refused_view(&counters.refused),
+    }
+}
+
+fn limits_view(limits: &TenantLimits) -> LimitsView {
+    LimitsView {
+        ops_per_second: limits.ops_per_second,
+        bytes_per_second: limits.bytes_per_second,
+        connections: limits.connections,
+    }
+}
+
+fn refused_view(refused: &Refused) -> RefusedView {
+    RefusedView {
+        ops_per_second: refused.ops,
+        bytes_per_second: refused.bytes,
+        connections: refused.connections,
+        failed_logins: refused.logins,
     }
 }
 

@@ -158,13 +158,7 @@ pub fn grants(problem: &Problem<'_>) -> Vec<Grant> {
     for (side, share) in sides.iter_mut().zip(&targets) {
         side.claim = side.claim.min(share.claim).max(side.floor.min(share.claim));
     }
-    // What was granted towards a share and is not filled yet stays: else whoever writes faster would have it back.
-    let on_its_way = |side: &Side, share: &Share| side.current.min(share.size);
-    let mut grants: Vec<u64> = sides
-        .iter()
-        .zip(&targets)
-        .map(|(side, share)| side.held.max(side.claim).max(on_its_way(side, share)))
-        .collect();
+    let mut grants: Vec<u64> = sides.iter().map(|side| side.held.max(side.claim)).collect();
 
     let granted = sum(&grants);
     if granted > available {
@@ -319,11 +313,13 @@ fn take_furthest_above(grants: &mut [u64], targets: &[Share], amount: u64) {
     }
 }
 
-/// What nobody holds goes first to everyone's headroom, then to those that want more, up to their shares and beyond, the
+/// What nobody holds stays where it was granted towards a share, though it is not filled yet: else whoever writes faster would
+/// have it back. Then it goes to everyone's headroom, then to those that want more, up to their shares and beyond, the
 /// same to each; what they can not use leaves the others where they are, because taking back what nobody needs would only
 /// have to be undone.
 fn share_what_is_free(grants: &mut [u64], sides: &[Side], targets: &[Share], available: u64) {
-    let upper_bounds: [fn(&Side, &Share) -> u64; 4] = [
+    let upper_bounds: [fn(&Side, &Share) -> u64; 5] = [
+        |side, share| side.current.min(share.size),
         |side, _| side.keep,
         |side, share| if side.wants_more { share.size.min(side.limit) } else { 0 },
         |side, _| if side.wants_more { side.limit } else { 0 },

@@ -57,4 +57,6 @@ pub use state::{MemoryState, ServerSettings, State, StoredSecret, TenantRecord};
 pub use stepped::Stepped;
 pub use thread::{Control, ControlConfig, Listeners, Mailbox};
 pub use tidemark_plan::{Utility, UtilityError};
-pub use view::{CurvePointView, CurveView, GoalsView, LimitsView, MoveView, SecretView, ServerView, TenantView};
+pub use view::{
+    CurvePointView, CurveView, GoalsView, LimitsView, MoveView, RefusedView, SecretView, ServerView, TenantView,
+};

@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use tidemark_plan::Utility;
-use tidemark_types::{HitRatio, MIB, PolicyChoice, Size, TenantName, UNIT_BYTES, format_duration};
+use tidemark_types::{
+    HitRatio, MIB, PolicyChoice, Size, TenantLimits, TenantName, UNIT_BYTES, Weight, format_duration,
+};
 
 use crate::error::{Refusal, RefusalKind};
 use crate::grant::grantable_bytes;
@@ -19,6 +21,14 @@ pub(crate) const MAX_CAP_BYTES: u64 = 1 << 60;
 pub const MIN_POOL_BYTES: u64 = 8 * MIB;
 /// The most tenants of one server: beyond it, listing them and loading the state file at the start would take seconds.
 pub const MAX_TENANTS: usize = 65_536;
+/// The most operations a second that a tenant can be limited to: more than any machine serves.
+pub(crate) const MAX_OPS_PER_SECOND: u64 = 1_000_000_000;
+/// The least bytes a second that a tenant can be limited to: below it, a single command could take all of a minute.
+pub(crate) const MIN_BYTES_PER_SECOND: u64 = 1 << 10;
+/// The most bytes a second that a tenant can be limited to: more than any machine's network carries.
+pub(crate) const MAX_BYTES_PER_SECOND: u64 = 1 << 40;
+/// The most connections that a tenant can be limited to: more than a server can have descriptors for (Linux's `nr_open`).
+pub(crate) const MAX_CONNECTIONS: u64 = 1 << 20;
 /// How often the control plane looks, unless it is woken.
 pub const DEFAULT_ROUND_PERIOD: Duration = Duration::from_secs(1);
 /// A shorter round would cost CPU time that belongs to the workers.
@@ -68,6 +78,10 @@ pub struct TenantSettings {
     pub cap_bytes: Option<u64>,
     /// Which items go when memory is short.
     pub policy: Option<PolicyChoice>,
+    /// Its share of what it shares with others; `None` is [`Weight::LEAST`].
+    pub weight: Option<Weight>,
+    /// What its clients may ask for in a time. A program that embeds the cache is its own client, and has no such limits.
+    pub limits: TenantLimits,
 }
 
 impl TenantSettings {
@@ -119,6 +133,14 @@ pub struct SettingsPatch {
     pub cap_bytes: Change<u64>,
     /// See [`TenantSettings::policy`].
     pub policy: Change<PolicyChoice>,
+    /// See [`TenantSettings::weight`].
+    pub weight: Change<Weight>,
+    /// See [`TenantLimits::ops_per_second`].
+    pub ops_per_second: Change<u64>,
+    /// See [`TenantLimits::bytes_per_second`].
+    pub bytes_per_second: Change<u64>,
+    /// See [`TenantLimits::connections`].
+    pub connections: Change<u64>,
 }
 
 impl From<TenantSettings> for SettingsPatch {
@@ -136,6 +158,10 @@ impl From<TenantSettings> for SettingsPatch {
             floor_bytes: change(settings.floor_bytes),
             cap_bytes: change(settings.cap_bytes),
             policy: change(settings.policy),
+            weight: change(settings.weight),
+            ops_per_second: change(settings.limits.ops_per_second),
+            bytes_per_second: change(settings.limits.bytes_per_second),
+            connections: change(settings.limits.connections),
         }
     }
 }
@@ -152,6 +178,12 @@ impl SettingsPatch {
             floor_bytes: self.floor_bytes.of(before.floor_bytes),
             cap_bytes: self.cap_bytes.of(before.cap_bytes),
             policy: self.policy.of(before.policy),
+            weight: self.weight.of(before.weight),
+            limits: TenantLimits {
+                ops_per_second: self.ops_per_second.of(before.limits.ops_per_second),
+                bytes_per_second: self.bytes_per_second.of(before.limits.bytes_per_second),
+                connections: self.connections.of(before.limits.connections),
+            },
         }
     }
 }
@@ -212,11 +244,11 @@ pub const SETTINGS: [Setting; 12] = [
     setting("goals", "latency_us", true),
     setting("goals", "miss_cost_us", true),
     setting("goals", "priority", true),
-    setting("goals", "weight", false),
+    setting("goals", "weight", true),
     setting("goals", "utility", true),
-    setting("limits", "ops_per_second", false),
-    setting("limits", "bytes_per_second", false),
-    setting("limits", "connections", false),
+    setting("limits", "ops_per_second", true),
+    setting("limits", "bytes_per_second", true),
+    setting("limits", "connections", true),
     setting("", "policy", true),
 ];
 
@@ -224,7 +256,8 @@ pub const SETTINGS: [Setting; 12] = [
 ///
 /// # Errors
 /// A cap below [`MIN_CAP_BYTES`] or above [`MAX_CAP_BYTES`], a floor above the cap, a cost outside of [`MIN_COST`] to
-/// [`MAX_COST`], a latency that is not below what a miss takes, a priority above [`MAX_PRIORITY`].
+/// [`MAX_COST`], a latency that is not below what a miss takes, a priority above [`MAX_PRIORITY`], a limit outside of what it
+/// can be.
 pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
     check_costs(settings)?;
     if let Some(priority) = settings.priority
@@ -260,6 +293,29 @@ pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
         )
         .field("goals.floor_bytes")
         .allowed([format!("0 to {cap}"), "null".into()]));
+    }
+    check_limits(&settings.limits)
+}
+
+/// Checks what a tenant may ask for in a time.
+fn check_limits(limits: &TenantLimits) -> Result<(), Refusal> {
+    for (field, limit, least, most) in [
+        ("limits.ops_per_second", limits.ops_per_second, 1, MAX_OPS_PER_SECOND),
+        (
+            "limits.bytes_per_second",
+            limits.bytes_per_second,
+            MIN_BYTES_PER_SECOND,
+            MAX_BYTES_PER_SECOND,
+        ),
+        ("limits.connections", limits.connections, 1, MAX_CONNECTIONS),
+    ] {
+        let Some(given) = limit.filter(|limit| !(least..=most).contains(limit)) else {
+            continue;
+        };
+        let message = format!("a limit of {given} is not possible: allowed are {least} to {most}");
+        return Err(Refusal::new(RefusalKind::Invalid, message)
+            .field(field)
+            .allowed([format!("{least} to {most}"), "null".into()]));
     }
     Ok(())
 }
@@ -461,6 +517,31 @@ mod tests {
     }
 
     #[test]
+    fn limits_are_checked() {
+        type Set = fn(&mut TenantLimits, u64);
+        let ops: Set = |limits, limit| limits.ops_per_second = Some(limit);
+        let bytes: Set = |limits, limit| limits.bytes_per_second = Some(limit);
+        let connections: Set = |limits, limit| limits.connections = Some(limit);
+        for (field, set, least, most) in [
+            ("limits.ops_per_second", ops, 1, MAX_OPS_PER_SECOND),
+            (
+                "limits.bytes_per_second",
+                bytes,
+                MIN_BYTES_PER_SECOND,
+                MAX_BYTES_PER_SECOND,
+            ),
+            ("limits.connections", connections, 1, MAX_CONNECTIONS),
+        ] {
+            for (limit, is_possible) in [(least - 1, false), (least, true), (most, true), (most + 1, false)] {
+                let mut settings = TenantSettings::default();
+                set(&mut settings.limits, limit);
+                let wrong = check_tenant(&settings).err().and_then(|refusal| refusal.field);
+                assert_eq!(wrong.as_deref(), (!is_possible).then_some(field), "{field} {limit}");
+            }
+        }
+    }
+
+    #[test]
     fn floors_must_fit_into_what_can_be_granted() {
         let available = grantable_bytes(GIB);
         for (floors, fits) in [
@@ -521,6 +602,12 @@ mod tests {
             floor_bytes: Some(1),
             cap_bytes: Some(2),
             policy: None,
+            weight: Weight::new(3),
+            limits: TenantLimits {
+                ops_per_second: Some(4),
+                bytes_per_second: Some(5),
+                connections: Some(6),
+            },
         };
         let patch = SettingsPatch {
             hit_ratio: Change::Set(HitRatio::MOST),
@@ -531,6 +618,10 @@ mod tests {
             floor_bytes: Change::Keep,
             cap_bytes: Change::Clear,
             policy: Change::Set(PolicyChoice::Genie),
+            weight: Change::Clear,
+            ops_per_second: Change::Keep,
+            bytes_per_second: Change::Clear,
+            connections: Change::Set(7),
         };
         let after = TenantSettings {
             hit_ratio: Some(HitRatio::MOST),
@@ -541,6 +632,12 @@ mod tests {
             floor_bytes: Some(1),
             cap_bytes: None,
             policy: Some(PolicyChoice::Genie),
+            weight: None,
+            limits: TenantLimits {
+                ops_per_second: Some(4),
+                bytes_per_second: None,
+                connections: Some(7),
+            },
         };
         assert_eq!(patch.of(before), after);
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
-use tidemark_types::{HitRatio, Policy, PolicyChoice};
+use tidemark_types::{HitRatio, Policy, PolicyChoice, TenantLimits, Weight};
 
 use super::*;
 use crate::settings::{MAX_CAP_BYTES, MAX_COST, MAX_PRIORITY, MIN_COST};
@@ -29,6 +29,12 @@ fn settings() -> TenantSettings {
         floor_bytes: Some(0),
         cap_bytes: Some(MAX_CAP_BYTES),
         policy: Some("approx-lru:0.25".parse().unwrap()),
+        weight: Some(Weight::MOST),
+        limits: TenantLimits {
+            ops_per_second: Some(7),
+            bytes_per_second: Some(1 << 20),
+            connections: Some(3),
+        },
     }
 }
 
@@ -56,6 +62,9 @@ fn everything_is_read_back_as_it_was_written() {
     shop.secrets.push(secret(2));
     shop.settings.policy = Some(PolicyChoice::Genie);
     shop.settings.hit_ratio = None;
+    shop.settings.weight = Weight::new(2);
+    shop.settings.limits.ops_per_second = None;
+    shop.settings.limits.connections = Some(4);
     shop.version = 2;
     // What is remembered is written by itself, and stays when a tenant is changed.
     file.remember(&[(shop.id, Some(5 << 20)), (blog.id, Some(1)), (TenantId(77), Some(1))])
@@ -214,6 +223,18 @@ fn what_is_not_a_whole_state_file_is_refused_and_left_alone() {
         (
             "a hit ratio of 0 millionths is not possible",
             Harm::Sql("UPDATE tenants SET hit_ratio_millionths = 0"),
+        ),
+        (
+            "a weight of 0 is not possible",
+            Harm::Sql("UPDATE tenants SET weight = 0"),
+        ),
+        (
+            "a limit of 0 is not possible: allowed are 1 to",
+            Harm::Sql("UPDATE tenants SET connections = 0"),
+        ),
+        (
+            "`ops_per_second` is negative",
+            Harm::Sql("UPDATE tenants SET ops_per_second = -1"),
         ),
         (
             "`remembered_grant_bytes` is negative",

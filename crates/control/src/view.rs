@@ -64,6 +64,17 @@ pub struct TenantView {
     pub network_in_bytes_total: u64,
     pub network_out_bytes_total: u64,
     pub connections: u64,
+    pub refused_total: RefusedView,
+}
+
+/// What limits refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct RefusedView {
+    pub ops_per_second: u64,
+    pub bytes_per_second: u64,
+    pub connections: u64,
+    pub failed_logins: u64,
 }
 
 /// A change of a tenant's grant.
@@ -124,7 +135,7 @@ pub struct GoalsView {
     pub floor_bytes: Option<u64>,
     pub cap_bytes: Option<u64>,
     pub priority: Option<u32>,
-    pub weight: Option<f64>,
+    pub weight: Option<u64>,
     pub utility: Option<&'static str>,
 }
 

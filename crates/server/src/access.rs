@@ -208,6 +208,18 @@ impl<'t> Access<'t> {
     }
 }
 
+/// Access to a tenant's store: the one there is, if it is to the same.
+pub(crate) fn access_to<'x, 't>(access: &'x mut Option<Access<'t>>, store: &'t Arc<TenantStore>) -> &'x mut Access<'t> {
+    if access
+        .as_ref()
+        .is_some_and(|access| !Arc::ptr_eq(access.store(), store))
+    {
+        // Its lock is released before another one is taken.
+        *access = None;
+    }
+    access.get_or_insert_with(|| Access::each(store))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ use tidemark_types::UnixMs;
 use crate::clients::Client;
 use crate::limits::{BUFFER_REPLY_FRACTION, Limits};
 use crate::output::Unsent;
+use crate::ready::{Owner, work_ns};
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -50,6 +51,16 @@ pub(crate) struct Connection {
     pub(crate) is_broken: bool,
     /// No buffer could be had for its input; it is tried again at the next sweep.
     pub(crate) is_starved: bool,
+    /// The lane that it was served from last, among those of [`crate::ready::Ready`].
+    pub(crate) lane: usize,
+    /// About how much work serving it was the last time, which is what is expected of the next time.
+    pub(crate) work_ns: u32,
+    /// What was expected of this time.
+    pub(crate) expected_ns: u32,
+    /// Since when it has been ready, in microseconds since the server's start.
+    pub(crate) ready_us: u64,
+    /// Commands that the last visit executed.
+    pub(crate) executed: u32,
     pub(crate) connected_at: UnixMs,
     /// Since when the input holds an incomplete command.
     pub(crate) incomplete_since: Option<UnixMs>,
@@ -74,6 +85,11 @@ impl Connection {
             is_finished: false,
             is_broken: false,
             is_starved: false,
+            lane: usize::MAX,
+            work_ns: work_ns(1, 0),
+            expected_ns: 0,
+            ready_us: 0,
+            executed: 0,
             connected_at: now,
             incomplete_since: None,
             sending_since: None,
@@ -186,6 +202,15 @@ impl Connection {
     /// Whether the tenant was removed or someone killed the connection.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.session.client.is_killed() || self.session.tenant.as_ref().is_some_and(|tenant| tenant.is_removed())
+    }
+
+    /// Who its turns are taken from, and how much weight that one has.
+    #[inline]
+    pub(crate) fn owner(&self) -> (Owner, u64) {
+        match &self.session.tenant {
+            Some(tenant) => (Owner::tenant(tenant.id), tenant.weight()),
+            None => (Owner::STRANGERS, 1),
+        }
     }
 
     /// The entry in the list of clients.

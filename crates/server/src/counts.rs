@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use tidemark_protocol::resp::command::{CommandId, Row};
 use tidemark_types::UnixMs;
 
+use crate::durations::Durations;
+
 /// A thing that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
@@ -43,9 +45,17 @@ pub(crate) enum Count {
     Errors,
     /// Connections that were ever this tenant's.
     Connections,
+    /// Commands that were above the limit of operations.
+    RefusedOps,
+    /// Commands that were above the limit of bytes.
+    RefusedBytes,
+    /// Connections above as many as there may be.
+    RefusedConnections,
+    /// Logins that were not looked at because too many had failed.
+    RefusedLogins,
 }
 
-const COUNTS: usize = Count::Connections as usize + 1;
+const COUNTS: usize = Count::RefusedLogins as usize + 1;
 
 /// Room for every command and subcommand of RESP, by its number: one bit each in a word.
 pub(crate) const COMMANDS_MAX: usize = 128;
@@ -58,6 +68,8 @@ pub(crate) struct TenantCounts {
     reset_at: OnceLock<Box<[AtomicU64; COUNTS]>>,
     /// Made at the first RESP command: most of ten thousand tenants see few or none.
     commands: OnceLock<Box<CommandCounts>>,
+    /// Made at the first request.
+    durations: OnceLock<Box<Durations>>,
 }
 
 impl Default for TenantCounts {
@@ -66,6 +78,7 @@ impl Default for TenantCounts {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             reset_at: OnceLock::new(),
             commands: OnceLock::new(),
+            durations: OnceLock::new(),
         }
     }
 }
@@ -94,13 +107,22 @@ impl TenantCounts {
         self.commands.get_or_init(Box::default)
     }
 
-    /// Begins the tenant's statistics anew (`stats reset`, CONFIG RESETSTAT).
+    /// How long requests took.
+    #[inline]
+    pub(crate) fn durations(&self) -> &Durations {
+        self.durations.get_or_init(Box::default)
+    }
+
+    /// Begins the tenant's statistics anew (`stats reset`).
     pub(crate) fn reset(&self) {
         let before = self
             .reset_at
             .get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
         for (before, count) in before.iter().zip(&self.counts) {
             before.store(count.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        if let Some(durations) = self.durations.get() {
+            durations.reset();
         }
         if let Some(commands) = self.commands.get() {
             commands

@@ -11,20 +11,25 @@
 
 mod acceptor;
 mod access;
+mod bucket;
 mod clients;
 mod connection;
 mod counts;
+mod durations;
 mod limits;
 mod logins;
 mod memcached;
 mod output;
 mod process;
+mod ready;
+mod receive;
 mod redis;
 mod server;
 mod session;
 mod shared;
 mod tenant;
 mod tenants;
+mod throttle;
 mod transaction;
 mod turn;
 mod worker;

@@ -11,10 +11,14 @@ pub(crate) const GROUP_CONNECTIONS: usize = 16;
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
 /// A worker's memory for receiving: several connections' pipelines, within the second-level cache.
 pub(crate) const SCRATCH_BYTES: usize = 4 * RECEIVE_BYTES;
-/// Commands of a connection in a turn; the rest waits for the next one, so that a pipeline of a million delays nobody.
-pub(crate) const TURN_COMMANDS: usize = 1024;
-/// Connections served in a turn before readiness is polled again.
+/// Commands of a connection in a turn: about a hundred microseconds of work. The rest waits for the next one, so that a
+/// pipeline of a million delays nobody.
+pub(crate) const TURN_COMMANDS: usize = 256;
+/// Connections served in a turn, between two slices of upkeep.
 pub(crate) const TURN_CONNECTIONS: usize = 64;
+/// Work after which the system is asked which connections are ready: whoever has been waiting since is seen then, and served
+/// before those who had their share. Asking takes about a microsecond.
+pub(crate) const POLL_EVERY: Duration = Duration::from_micros(100);
 /// Upkeep of shards per turn.
 pub(crate) const KEEPER_SLICE: Duration = Duration::from_micros(16);
 

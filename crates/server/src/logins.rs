@@ -4,6 +4,7 @@
 //! tenant alone, since that would let strangers lock it out.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -29,6 +30,27 @@ impl Who {
     }
 }
 
+/// Logins are refused unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TooManyFailed {
+    /// For so long.
+    pub(crate) retry_after: Duration,
+    /// So many were allowed.
+    pub(crate) most: u32,
+}
+
+impl fmt::Display for TooManyFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the limit of {} failed logins in {} s is reached, retry in {} s",
+            self.most,
+            FAILED_LOGIN_WINDOW.as_secs(),
+            self.retry_after.as_secs() + 1
+        )
+    }
+}
+
 /// Failures in the current minute.
 #[derive(Debug, Default)]
 pub(crate) struct FailedLogins {
@@ -37,8 +59,8 @@ pub(crate) struct FailedLogins {
 }
 
 impl FailedLogins {
-    /// How long such logins are refused; `None` if they are not.
-    pub(crate) fn refused_for(&self, who: &Who, now: UnixMs) -> Option<Duration> {
+    /// Why, and how long, such logins are refused; `None` if they are not.
+    pub(crate) fn refused(&self, who: &Who, now: UnixMs) -> Option<TooManyFailed> {
         let by_address = self.by_address.over(&who.address, FAILED_LOGINS_OF_ADDRESS, now);
         by_address.max(self.by_name.over(&(who.address, who.name), FAILED_LOGINS, now))
     }
@@ -71,10 +93,13 @@ struct Failures {
 
 impl<K: Copy + Eq + Hash> Counts<K> {
     /// How long it is until fewer than `most` failures count.
-    fn over(&self, key: &K, most: u32, now: UnixMs) -> Option<Duration> {
+    fn over(&self, key: &K, most: u32, now: UnixMs) -> Option<TooManyFailed> {
         let failures = self.entries.get(key)?;
         let over = failures.since.plus(FAILED_LOGIN_WINDOW);
-        (failures.count >= most && over > now).then(|| over.since(now))
+        (failures.count >= most && over > now).then(|| TooManyFailed {
+            retry_after: over.since(now),
+            most,
+        })
     }
 
     fn note(&mut self, key: K, now: UnixMs) {
@@ -119,20 +144,22 @@ mod tests {
         let mut logins = FailedLogins::default();
         let guesser = who(1, "shop");
         for _ in 0..FAILED_LOGINS {
-            assert_eq!(logins.refused_for(&guesser, NOW), None);
+            assert_eq!(logins.refused(&guesser, NOW), None);
             logins.note(&guesser, NOW);
         }
+        let refused = logins.refused(&guesser, NOW.plus(Duration::from_secs(20))).unwrap();
+        assert_eq!(refused.retry_after, Duration::from_secs(40));
         assert_eq!(
-            logins.refused_for(&guesser, NOW.plus(Duration::from_secs(20))),
-            Some(Duration::from_secs(40))
+            refused.to_string(),
+            "the limit of 20 failed logins in 60 s is reached, retry in 41 s"
         );
         for other in [who(1, "blog"), who(2, "shop")] {
-            assert_eq!(logins.refused_for(&other, NOW), None, "{other:?}");
+            assert_eq!(logins.refused(&other, NOW), None, "{other:?}");
         }
-        assert_eq!(logins.refused_for(&guesser, NOW.plus(FAILED_LOGIN_WINDOW)), None);
+        assert_eq!(logins.refused(&guesser, NOW.plus(FAILED_LOGIN_WINDOW)), None);
         logins.note(&guesser, NOW.plus(FAILED_LOGIN_WINDOW));
         assert_eq!(
-            logins.refused_for(&guesser, NOW.plus(FAILED_LOGIN_WINDOW)),
+            logins.refused(&guesser, NOW.plus(FAILED_LOGIN_WINDOW)),
             None,
             "a new minute begins"
         );
@@ -142,11 +169,15 @@ mod tests {
     fn an_address_that_tries_many_names_is_refused_with_any() {
         let mut logins = FailedLogins::default();
         for n in 0..FAILED_LOGINS_OF_ADDRESS {
-            assert_eq!(logins.refused_for(&who(1, "shop"), NOW), None);
+            assert_eq!(logins.refused(&who(1, "shop"), NOW), None);
             logins.note(&who(1, &n.to_string()), NOW);
         }
-        assert_eq!(logins.refused_for(&who(1, "shop"), NOW), Some(FAILED_LOGIN_WINDOW));
-        assert_eq!(logins.refused_for(&who(2, "shop"), NOW), None);
+        let refused = logins.refused(&who(1, "shop"), NOW).unwrap();
+        assert_eq!(
+            (refused.retry_after, refused.most),
+            (FAILED_LOGIN_WINDOW, FAILED_LOGINS_OF_ADDRESS)
+        );
+        assert_eq!(logins.refused(&who(2, "shop"), NOW), None);
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) client: Arc<Client>,
     pub(crate) tenant: Option<Arc<Tenant>>,
+    /// The tenant that it was to be in and that has as many connections as it may have. It may still log in as another.
+    pub(crate) turned_away_by: Option<Arc<Tenant>>,
     pub(crate) permissions: Permissions,
     pub(crate) db: u8,
     pub(crate) version: Version,
@@ -75,6 +77,7 @@ impl Session {
             protocol,
             client,
             tenant: None,
+            turned_away_by: None,
             permissions: Permissions::NONE,
             db: 0,
             version: Version::Resp2,
@@ -85,8 +88,10 @@ impl Session {
             transaction: None,
             charged_bytes: 0,
         };
-        let open = shared.tenants.open_for(session.peer());
-        session.set_tenant(open.map(|tenant| (tenant, Permissions::ALL)));
+        if let Some(open) = shared.tenants.open_for(session.peer()) {
+            // If not, it is told so at its first command, unless that is a login.
+            session.enter(&open, Permissions::ALL);
+        }
         session
     }
 
@@ -94,22 +99,33 @@ impl Session {
         self.client.peer.ip()
     }
 
-    /// Moves the connection to a tenant, or to none, with the charge for its buffers.
-    pub(crate) fn set_tenant(&mut self, login: Option<(Arc<Tenant>, Permissions)>) {
-        let charged_bytes = self.charged_bytes as u64;
+    /// Moves the connection to a tenant, with the charge for its buffers. If that one has as many as it may have, the
+    /// connection is nobody's. Whether it was moved.
+    pub(crate) fn enter(&mut self, tenant: &Arc<Tenant>, permissions: Permissions) -> bool {
+        self.leave();
+        if !tenant.open_connection() {
+            self.turned_away_by = Some(Arc::clone(tenant));
+            return false;
+        }
+        tenant
+            .buffer_bytes
+            .fetch_add(self.charged_bytes as u64, Ordering::Relaxed);
+        tenant.counts.add(Count::Connections, 1);
+        self.client.set_tenant(Some(tenant.id));
+        self.tenant = Some(Arc::clone(tenant));
+        self.permissions = permissions;
+        true
+    }
+
+    /// Takes the connection from its tenant, if it has one.
+    pub(crate) fn leave(&mut self) {
         if let Some(old) = self.tenant.take() {
-            old.buffer_bytes.fetch_sub(charged_bytes, Ordering::Relaxed);
+            old.buffer_bytes.fetch_sub(self.charged_bytes as u64, Ordering::Relaxed);
             old.connections.fetch_sub(1, Ordering::AcqRel);
         }
         self.permissions = Permissions::NONE;
-        self.client.set_tenant(login.as_ref().map(|(tenant, _)| tenant.id));
-        if let Some((tenant, permissions)) = login {
-            tenant.connections.fetch_add(1, Ordering::AcqRel);
-            tenant.buffer_bytes.fetch_add(charged_bytes, Ordering::Relaxed);
-            tenant.counts.add(Count::Connections, 1);
-            self.tenant = Some(tenant);
-            self.permissions = permissions;
-        }
+        self.turned_away_by = None;
+        self.client.set_tenant(None);
     }
 
     /// Whether what the connection reads does not count as used (CLIENT NO-TOUCH).
@@ -133,7 +149,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.set_tenant(None);
+        self.leave();
     }
 }
 

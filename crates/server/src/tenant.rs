@@ -8,9 +8,10 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tidemark_store::TenantStore;
-use tidemark_types::{Permissions, Secret, SecretHash, TenantId, TenantName, TenantPlan};
+use tidemark_types::{Permissions, Secret, SecretHash, TenantId, TenantName, TenantPlan, Weight};
 
-use crate::counts::TenantCounts;
+use crate::counts::{Count, TenantCounts};
+use crate::throttle::{Throttle, TooManyConnections};
 
 /// A tenant: its keys, who may use them, and what it has used.
 pub(crate) struct Tenant {
@@ -18,10 +19,13 @@ pub(crate) struct Tenant {
     pub(crate) name: TenantName,
     pub(crate) store: Arc<TenantStore>,
     pub(crate) counts: TenantCounts,
+    pub(crate) throttle: Throttle,
     /// Connections that are this tenant's now.
     pub(crate) connections: AtomicU64,
     /// Bytes that those connections hold in buffers.
     pub(crate) buffer_bytes: AtomicU64,
+    /// Its share of a worker's time.
+    weight: AtomicU64,
     /// Whether something happened since the last snapshot.
     pub(crate) is_touched: AtomicBool,
     /// No new logins, and the connections there are must go.
@@ -68,8 +72,10 @@ impl Tenant {
             name: plan.name.clone(),
             store,
             counts: TenantCounts::default(),
+            throttle: Throttle::default(),
             connections: AtomicU64::new(0),
             buffer_bytes: AtomicU64::new(0),
+            weight: AtomicU64::new(Weight::default().get()),
             is_touched: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
             access: RwLock::new(Access {
@@ -93,8 +99,37 @@ impl Tenant {
             secrets: plan.secrets.clone(),
             cap_bytes: plan.cap_bytes,
         };
+        self.throttle.set(&plan.limits);
+        self.weight.store(plan.weight.get(), Ordering::Relaxed);
         drop(access);
         self.store.follow(plan);
+    }
+
+    /// Its share of a worker's time, beside others'.
+    #[inline]
+    pub(crate) fn weight(&self) -> u64 {
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    /// Connections that the tenant may have, on a server that takes so many.
+    pub(crate) fn connections_max(&self, server_max: u64) -> u64 {
+        self.throttle.connections_max().min(server_max)
+    }
+
+    /// One more connection is this tenant's, if there are not as many already as there may be. Whether it is.
+    pub(crate) fn open_connection(&self) -> bool {
+        let most = self.throttle.connections_max();
+        let one_more = |open| (open < most).then_some(open + 1);
+        let opened = self
+            .connections
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        opened.is_ok()
+    }
+
+    /// Counts a connection that is refused, and says what it is told.
+    pub(crate) fn refuse_connection(&self) -> TooManyConnections {
+        self.counts.add(Count::RefusedConnections, 1);
+        TooManyConnections(self.throttle.connections_max())
     }
 
     /// What the bearer of a secret may do; `None` if it is not one of this tenant's. Takes the same time whatever the secret.

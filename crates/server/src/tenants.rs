@@ -4,17 +4,16 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use tidemark_store::{Alarm, Hasher, KeeperInbox, Pool, TenantConfig, TenantReport, TenantStore};
 use tidemark_types::{
-    DataPlane, Permissions, Plan, PoolSnapshot, Snapshot, TenantCounters, TenantId, TenantPlan, TenantSnapshot,
-    TenantState, UnixMs,
+    DataPlane, Permissions, Plan, PoolSnapshot, Refused, Snapshot, TenantCounters, TenantId, TenantPlan,
+    TenantSnapshot, TenantState, UnixMs,
 };
 
 use crate::counts::Count;
-use crate::logins::{FailedLogins, Who};
+use crate::logins::{FailedLogins, TooManyFailed, Who};
 use crate::tenant::{NO_SECRET, Tenant, granted_by};
 
 /// A login that failed.
@@ -22,8 +21,8 @@ use crate::tenant::{NO_SECRET, Tenant, granted_by};
 pub(crate) enum LoginError {
     /// Name or secret is wrong.
     Wrong,
-    /// Too many failures; refused unread for so long.
-    TooMany(Duration),
+    /// Too many failures; refused unread.
+    TooMany(TooManyFailed),
 }
 
 /// Every tenant of the server.
@@ -104,8 +103,14 @@ impl Tenants {
     ) -> Result<(Arc<Tenant>, Permissions), LoginError> {
         let tenant = self.table.read().by_name.get(name).cloned();
         let who = Who::new(peer, name);
-        if let Some(left) = self.failed_logins.lock().refused_for(&who, now) {
-            return Err(LoginError::TooMany(left));
+        let refused = self.failed_logins.lock().refused(&who, now);
+        if let Some(refused) = refused {
+            // Only the tenant itself and operators see the count.
+            if let Some(tenant) = tenant {
+                tenant.counts.add(Count::RefusedLogins, 1);
+                self.touch(&tenant);
+            }
+            return Err(LoginError::TooMany(refused));
         }
         // A name that does not exist takes as long as a wrong secret: existence is nobody else's business.
         let permissions = match &tenant {
@@ -231,6 +236,12 @@ impl Tenants {
             counters: TenantCounters {
                 network_in_bytes: tenant.counts.total(Count::NetworkIn),
                 network_out_bytes: tenant.counts.total(Count::NetworkOut),
+                refused: Refused {
+                    ops: tenant.counts.total(Count::RefusedOps),
+                    bytes: tenant.counts.total(Count::RefusedBytes),
+                    connections: tenant.counts.total(Count::RefusedConnections),
+                    logins: tenant.counts.total(Count::RefusedLogins),
+                },
                 ..snapshot.counters
             },
             ..snapshot

@@ -4,32 +4,29 @@
 //! loaded ahead, then their items, then they are executed in order. Everything else is executed by itself, after the window.
 //! So every command sees what those before it did, and replies are in order without being sorted.
 
-use std::io::Read;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tidemark_protocol::{memcached as mc, resp};
-use tidemark_store::{KeyHash, TenantStore};
+use tidemark_store::KeyHash;
 use tidemark_types::UnixMs;
 
-use crate::access::Access;
+use crate::access::{Access, access_to};
+use crate::bucket::Moment;
 use crate::connection::{Connection, Skip};
 use crate::counts::{Count, TurnCounts};
-use crate::limits::{LOGIN_BYTES, RECEIVE_BYTES, REPLY_BYTES, SCRATCH_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
-use crate::output::{Output, ignore_would_block};
+use crate::limits::{REPLY_BYTES, SCRATCH_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
+use crate::output::Output;
+use crate::ready::work_ns;
+use crate::receive::{Input, keep_rest, receive};
 use crate::session::{Exec, Protocol, Session};
 use crate::shared::Shared;
+use crate::tenant::Tenant;
+use crate::throttle::Throttled;
 use crate::{memcached, redis};
 
-/// Received at least of a command that is too long to be received with others.
-const RECEIVE_LONG_BYTES_MIN: usize = 4 << 10;
-/// The beginning of a command is received on behind a copy of it, together with what follows, if it is not longer.
-const COPIED_BEGINNING_BYTES: usize = 16 << 10;
 /// Parsing a shorter incomplete command again costs less than keeping how far it was parsed.
 const PARSED_KEPT_FROM_BYTES: usize = 4 << 10;
-/// Received at most at a time of a command whose length is known.
-const RECEIVE_LONG_BYTES: usize = 256 << 10;
 
 /// A connection with its place in the worker's list.
 pub(crate) type Member = (usize, Box<Connection>);
@@ -45,32 +42,7 @@ pub(crate) struct Turn {
     inputs: Vec<Input>,
     done: Vec<Done>,
     begins: Vec<Mark>,
-}
-
-/// What was received from a connection and where it is.
-enum Input {
-    /// In the worker's scratch buffer: the usual case.
-    Scratch(Range<usize>),
-    /// In the connection's own buffer, behind the beginning of a command that came earlier.
-    Own(Vec<u8>),
-}
-
-impl Input {
-    fn bytes<'a>(&'a self, scratch: &'a [u8]) -> &'a [u8] {
-        match self {
-            Self::Scratch(range) => &scratch[range.clone()],
-            Self::Own(bytes) => bytes,
-        }
-    }
-
-    /// What is behind the first `done` bytes, in a buffer of its own; none if there is nothing.
-    fn into_rest(self, scratch: &[u8], done: usize) -> Vec<u8> {
-        match self {
-            Self::Own(bytes) if done == 0 => bytes,
-            Self::Own(bytes) => bytes[done..].to_vec(),
-            Self::Scratch(range) => scratch[range][done..].to_vec(),
-        }
-    }
+    refused: Vec<Refusals>,
 }
 
 /// A command with one key that waits for its window.
@@ -80,6 +52,8 @@ struct Step<'a> {
     member: usize,
     /// What of the connection's input comes before it.
     before: Done,
+    /// How much of the input it is.
+    bytes: usize,
     hash: KeyHash,
     command: StepCommand<'a>,
 }
@@ -89,6 +63,15 @@ struct Step<'a> {
 enum StepCommand<'a> {
     Memcached(mc::Command<'a>),
     Redis(redis::Step<'a>),
+}
+
+/// What of a connection's commands a limit refused: its tenant is not charged for that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Refusals {
+    member: usize,
+    commands: u32,
+    request_bytes: usize,
+    reply_bytes: usize,
 }
 
 /// A place in the replies.
@@ -103,9 +86,12 @@ struct Mark {
 /// What executes a group's commands and keeps the replies apart.
 struct Executor<'s, 'a> {
     now: UnixMs,
+    began: Instant,
     shared: &'s Shared,
     output: &'s mut Output,
     counts: &'s mut TurnCounts,
+    /// In the order of the connections; those of which nothing was refused are not in it.
+    refused: &'s mut Vec<Refusals>,
     window: Vec<Step<'a>>,
     /// The connection whose commands are being executed.
     current: usize,
@@ -124,7 +110,7 @@ impl Turn {
         self.group = group;
     }
 
-    /// Serves each connection of a group once.
+    /// Serves each connection of a group once, and leaves with each about how much work that was.
     pub(crate) fn serve(&mut self, group: &mut [Member], shared: &Shared, now: UnixMs) {
         self.scratch.resize(SCRATCH_BYTES, 0);
         let mut used = 0;
@@ -133,7 +119,7 @@ impl Turn {
                 .push(receive(connection, &mut self.scratch, &mut used, shared));
         }
         let begin = Instant::now();
-        self.execute(group, shared, now);
+        self.execute(group, shared, now, begin);
         let commands: u32 = self.done.iter().map(|done| done.commands).sum();
         let nanos_each = begin.elapsed().as_nanos() as u64 / u64::from(commands.max(1));
         let inputs = std::mem::take(&mut self.inputs);
@@ -154,15 +140,18 @@ impl Turn {
     }
 
     /// Executes what was received.
-    fn execute(&mut self, group: &mut [Member], shared: &Shared, now: UnixMs) {
+    fn execute(&mut self, group: &mut [Member], shared: &Shared, now: UnixMs, began: Instant) {
         self.done.clear();
+        self.refused.clear();
         self.begins.clear();
         self.begins.push(Mark { copied: 0, all: 0 });
         let mut executor = Executor {
             now,
+            began,
             shared,
             output: &mut self.output,
             counts: &mut self.counts,
+            refused: &mut self.refused,
             window: Vec::with_capacity(WINDOW_COMMANDS),
             current: 0,
             begins: &mut self.begins,
@@ -183,19 +172,30 @@ impl Turn {
     }
 
     /// Counts a connection's turn.
-    fn count(&mut self, connection: &Connection, member: usize, nanos_each: u64, shared: &Shared, now: UnixMs) {
+    fn count(&mut self, connection: &mut Connection, member: usize, nanos_each: u64, shared: &Shared, now: UnixMs) {
         let done = self.done[member];
+        let reply_bytes = self.begins[member + 1].all - self.begins[member].all;
+        connection.work_ns = work_ns(done.commands, done.bytes + reply_bytes);
+        connection.executed = done.commands;
         if done.bytes == 0 {
             return;
         }
         connection.client().note_active(now);
         if let Some(tenant) = &connection.session.tenant {
-            let reply_bytes = self.begins[member + 1].all - self.begins[member].all;
-            self.counts.add(Count::Commands, done.commands);
-            self.counts.add(Count::NetworkIn, done.bytes as u32);
-            self.counts.add(Count::NetworkOut, reply_bytes as u32);
+            let refused = self.refused.iter().find(|refused| refused.member == member);
+            let refused = refused.copied().unwrap_or_default();
+            let commands = done.commands.saturating_sub(refused.commands);
+            self.counts.add(Count::Commands, commands);
+            self.counts.add(
+                Count::NetworkIn,
+                done.bytes.saturating_sub(refused.request_bytes) as u32,
+            );
+            self.counts.add(
+                Count::NetworkOut,
+                reply_bytes.saturating_sub(refused.reply_bytes) as u32,
+            );
             self.counts
-                .add(Count::BusyNanos, (nanos_each * u64::from(done.commands)) as u32);
+                .add(Count::BusyNanos, (nanos_each * u64::from(commands)) as u32);
             self.counts.hand_over(&tenant.counts);
             shared.tenants.touch(tenant);
         }
@@ -259,11 +259,19 @@ impl<'a> Executor<'_, 'a> {
             }
             mc::Parsed::Complete { command, consumed } => {
                 match memcached::step_key(&command, &mut connection.session) {
-                    Some(key) => self.push(group, member, before, key, StepCommand::Memcached(command)),
+                    Some(key) => self.push(group, (member, before, consumed), key, StepCommand::Memcached(command)),
                     None => {
                         self.finish(group, member)?;
-                        let (session, mut exec) = self.alone(group, member);
-                        if !memcached::execute(&command, session, &mut exec) {
+                        let operations = |session: &Session| memcached::operations(&command, session);
+                        let is_finished =
+                            self.within_limits(group, (member, consumed), operations, |refused, session, exec| {
+                                match refused {
+                                    Some(refused) => memcached::refuse(&command, refused, exec),
+                                    None => return memcached::execute(&command, session, exec),
+                                }
+                                true
+                            });
+                        if !is_finished {
                             self.deferred.push((member, before));
                             return None;
                         }
@@ -273,12 +281,8 @@ impl<'a> Executor<'_, 'a> {
             }
             mc::Parsed::Failed(failure) => {
                 self.finish(group, member)?;
-                let (session, exec) = self.alone(group, member);
-                exec.out.bytes.extend_from_slice(failure.reply);
-                exec.counts.add(Count::Errors, 1);
-                session.has_begun = true;
-                // Before login nothing is received only to be dropped.
-                session.is_ending |= failure.close || session.needs_login();
+                let (session, mut exec) = self.alone(group, member);
+                memcached::fail(&failure, session, &mut exec);
                 group[member].1.skip = Skip::Bytes(failure.swallow);
                 Some(failure.consumed)
             }
@@ -314,11 +318,20 @@ impl<'a> Executor<'_, 'a> {
             resp::Parsed::Nothing { consumed } => Some(consumed),
             resp::Parsed::Complete { consumed } => {
                 match redis::step(args, rest, &connection.session) {
-                    Some((key, step)) => self.push(group, member, before, key, StepCommand::Redis(step)),
+                    Some((key, step)) => self.push(group, (member, before, consumed), key, StepCommand::Redis(step)),
                     None => {
                         self.finish(group, member)?;
-                        let (session, mut exec) = self.alone(group, member);
-                        redis::execute(args.args(rest), &rest[..consumed], session, &mut exec);
+                        let args = args.args(rest);
+                        let operations = |_: &Session| redis::operations(args);
+                        self.within_limits(
+                            group,
+                            (member, consumed),
+                            operations,
+                            |refused, session, exec| match refused {
+                                Some(refused) => redis::refuse_throttled(args, refused, session, exec),
+                                None => redis::execute(args, &rest[..consumed], session, exec),
+                            },
+                        );
                     }
                 }
                 Some(consumed)
@@ -382,8 +395,15 @@ impl<'a> Executor<'_, 'a> {
         }
     }
 
-    /// Puts a command into the window, and executes the window if it is full.
-    fn push(&mut self, group: &mut [Member], member: usize, before: Done, key: &[u8], command: StepCommand<'a>) {
+    /// Puts a command, of which and of what is before it the sizes are given, into the window, and executes the window if it
+    /// is full.
+    fn push(
+        &mut self,
+        group: &mut [Member],
+        (member, before, bytes): (usize, Done, usize),
+        key: &[u8],
+        command: StepCommand<'a>,
+    ) {
         let session = &group[member].1.session;
         let Some(tenant) = &session.tenant else { return };
         let hash = tenant.store.key(session.db, key).hash;
@@ -391,6 +411,7 @@ impl<'a> Executor<'_, 'a> {
         self.window.push(Step {
             member,
             before,
+            bytes,
             hash,
             command,
         });
@@ -417,6 +438,11 @@ impl<'a> Executor<'_, 'a> {
             }
             let session = &group[step.member].1.session;
             let Some(tenant) = &session.tenant else { continue };
+            let (is_limited, replied) = (tenant.throttle.is_limited(), self.output.len());
+            if is_limited && let Err(refused) = tenant.throttle.admit(1, step.bytes as u64, self.moment()) {
+                self.refuse_step(step, session, &refused);
+                continue;
+            }
             let access = access_to(&mut access, &tenant.store);
             let mut exec = Exec {
                 now: self.now,
@@ -430,10 +456,84 @@ impl<'a> Executor<'_, 'a> {
                 }
                 StepCommand::Redis(command) => redis::execute_step(command, step.hash, session, access, &mut exec),
             }
+            if is_limited {
+                let bytes = step.bytes + self.output.len() - replied;
+                tenant.throttle.charge(bytes as u64, self.moment());
+            }
         }
         drop(access);
         window.clear();
         self.window = window;
+    }
+
+    /// The time that limits are kept by.
+    fn moment(&self) -> Moment {
+        Moment::after_start(self.began.saturating_duration_since(self.shared.started))
+    }
+
+    /// Answers a command of the window that is above a limit.
+    #[cold]
+    fn refuse_step(&mut self, step: &Step<'a>, session: &Session, refused: &Throttled) {
+        let replied = self.output.len();
+        let mut exec = Exec {
+            now: self.now,
+            shared: self.shared,
+            out: self.output,
+            counts: self.counts,
+        };
+        match &step.command {
+            StepCommand::Memcached(command) => memcached::refuse(command, refused, &mut exec),
+            StepCommand::Redis(command) => redis::refuse_step(command, refused, session, &mut exec),
+        }
+        self.note_refusal(step.member, step.bytes, replied);
+    }
+
+    /// Notes that a command was refused, and that there were `replied` bytes of replies before it.
+    fn note_refusal(&mut self, member: usize, request_bytes: usize, replied: usize) {
+        if self.refused.last().is_none_or(|last| last.member != member) {
+            self.refused.push(Refusals {
+                member,
+                ..Refusals::default()
+            });
+        }
+        if let Some(refused) = self.refused.last_mut() {
+            refused.commands += 1;
+            refused.request_bytes += request_bytes;
+            refused.reply_bytes += self.output.len() - replied;
+        }
+    }
+
+    /// Does something by itself that is `bytes` of the connection's input and so many operations, if its tenant's limits
+    /// allow it; `act` is told what refuses it, if something does.
+    fn within_limits<R>(
+        &mut self,
+        group: &mut [Member],
+        (member, bytes): (usize, usize),
+        operations: impl FnOnce(&Session) -> u64,
+        act: impl FnOnce(Option<&Throttled>, &mut Session, &mut Exec<'_>) -> R,
+    ) -> R {
+        let session = &group[member].1.session;
+        let is_limited = |tenant: &&Arc<Tenant>| tenant.throttle.is_limited();
+        let Some(tenant) = session.tenant.as_ref().filter(is_limited).cloned() else {
+            let (session, mut exec) = self.alone(group, member);
+            return act(None, session, &mut exec);
+        };
+        let (operations, moment, replied) = (operations(session), self.moment(), self.output.len());
+        // What is no operation is not refused, and its request is not charged again.
+        let request_bytes = if operations == 0 { 0 } else { bytes };
+        let admitted = match operations {
+            0 => Ok(()),
+            _ => tenant.throttle.admit(operations, request_bytes as u64, moment),
+        };
+        let (session, mut exec) = self.alone(group, member);
+        let done = act(admitted.as_ref().err(), session, &mut exec);
+        if admitted.is_ok() {
+            let moved_bytes = request_bytes + self.output.len() - replied;
+            tenant.throttle.charge(moved_bytes as u64, moment);
+        } else {
+            self.note_refusal(member, bytes, replied);
+        }
+        done
     }
 
     /// Executes the window for a connection whose next command is executed by itself. `None` if that has to wait.
@@ -479,18 +579,6 @@ impl<'a> Executor<'_, 'a> {
     }
 }
 
-/// Access to a tenant's store: the one there is, if it is to the same.
-fn access_to<'x, 't>(access: &'x mut Option<Access<'t>>, store: &'t Arc<TenantStore>) -> &'x mut Access<'t> {
-    if access
-        .as_ref()
-        .is_some_and(|access| !Arc::ptr_eq(access.store(), store))
-    {
-        // Its lock is released before another one is taken.
-        *access = None;
-    }
-    access.get_or_insert_with(|| Access::each(store))
-}
-
 /// Loads the items of a window ahead; their buckets are on the way already.
 fn prefetch_items(window: &[Step<'_>], group: &[Member]) {
     let mut access: Option<Access<'_>> = None;
@@ -500,89 +588,5 @@ fn prefetch_items(window: &[Step<'_>], group: &[Member]) {
                 .shard_of(step.hash)
                 .prefetch_item(step.hash);
         }
-    }
-}
-
-/// Reads what a connection has sent.
-fn receive(connection: &mut Connection, scratch: &mut [u8], used: &mut usize, shared: &Shared) -> Input {
-    let held = connection.input.len();
-    let is_long = held > COPIED_BEGINNING_BYTES || connection.needed > RECEIVE_BYTES;
-    if connection.has_leftover || is_long {
-        return receive_more(connection, shared);
-    }
-    // Only where there is room for as much as is received at most: to cut what has arrived costs more than to come back.
-    if !connection.is_readable || connection.is_finished || scratch.len() - *used < RECEIVE_BYTES {
-        return Input::Own(std::mem::take(&mut connection.input));
-    }
-    let begin = *used;
-    let buffer = &mut scratch[begin..begin + RECEIVE_BYTES];
-    buffer[..held].copy_from_slice(&connection.input);
-    connection.input = Vec::new();
-    let received = held + read(connection, &mut buffer[held..]);
-    *used += received;
-    Input::Scratch(begin..begin + received)
-}
-
-/// The same behind the beginning of a command.
-fn receive_more(connection: &mut Connection, shared: &Shared) -> Input {
-    let mut input = std::mem::take(&mut connection.input);
-    let held = input.len();
-    // Complete commands that wait come first; reading more would only make the buffer grow.
-    if connection.is_readable && !connection.is_finished && !connection.has_leftover {
-        let missing = connection
-            .needed
-            .saturating_sub(held)
-            .clamp(RECEIVE_LONG_BYTES_MIN, RECEIVE_LONG_BYTES);
-        let growth = (held + missing).saturating_sub(input.capacity());
-        if growth > 0 && !connection.may_hold(growth, shared) {
-            connection.is_starved = true;
-        } else {
-            input.reserve_exact(connection.needed.saturating_sub(held).max(missing));
-            input.resize(held + missing, 0);
-            let received = read(connection, &mut input[held..]);
-            input.truncate(held + received);
-        }
-    }
-    Input::Own(input)
-}
-
-fn read(connection: &mut Connection, buffer: &mut [u8]) -> usize {
-    match connection.socket.read(buffer) {
-        Ok(0) => {
-            connection.is_finished = true;
-            0
-        }
-        Ok(received) => {
-            // A short read means that the socket is empty (epoll(7), "Questions and answers", 9), unless the end came along.
-            connection.is_readable = received == buffer.len() || connection.is_closing;
-            received
-        }
-        // The system says that there is something to read only once.
-        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => 0,
-        result => {
-            connection.is_readable = false;
-            connection.is_broken = ignore_would_block(result).is_err();
-            0
-        }
-    }
-}
-
-/// Keeps what was not executed for the next turn.
-fn keep_rest(connection: &mut Connection, input: Input, scratch: &[u8], done: usize, now: UnixMs) {
-    let rest_bytes = input.bytes(scratch).len() - done;
-    if rest_bytes == 0 || connection.session.is_ending {
-        connection.needed = 0;
-        connection.incomplete_since = None;
-        return;
-    }
-    if connection.session.needs_login() && rest_bytes > LOGIN_BYTES {
-        connection.session.is_ending = true;
-        return;
-    }
-    connection.input = input.into_rest(scratch, done);
-    if connection.has_leftover {
-        connection.incomplete_since = None;
-    } else if done > 0 || connection.incomplete_since.is_none() {
-        connection.incomplete_since = Some(now);
     }
 }

@@ -1,10 +1,9 @@
 //! A worker: a thread with an event loop, and the connections that it was given.
 //!
-//! One pass of the loop is a *turn*: ask the system which connections are ready, serve them in groups ([`crate::turn`]),
-//! do a slice of upkeep, and once a second look for connections that have passed a limit. A turn never waits for anything
-//! but the first of these.
+//! One pass of the loop is a *turn*: ask the system which connections are ready, serve them in groups ([`crate::turn`]) and
+//! in the order of [`crate::ready`], asking the system again after each [`POLL_EVERY`] of work; do a slice of upkeep, and once
+//! a second look for connections that have passed a limit. A turn never waits for anything but the first of these.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +19,11 @@ use tidemark_types::UnixMs;
 use crate::acceptor::Acceptor;
 use crate::clients::Arrival;
 use crate::connection::Connection;
-use crate::limits::{GROUP_CONNECTIONS, KEEPER_SLICE, SWEEP_EVERY, TURN_CONNECTIONS};
+use crate::limits::{GROUP_CONNECTIONS, KEEPER_SLICE, POLL_EVERY, SWEEP_EVERY, TURN_CONNECTIONS};
+use crate::ready::Ready;
 use crate::session::{Protocol, Session};
 use crate::shared::Shared;
-use crate::turn::Turn;
+use crate::turn::{Member, Turn};
 
 /// Readiness events taken from the system at a time.
 const EVENTS: usize = 1024;
@@ -94,9 +94,13 @@ pub(crate) struct Worker {
     acceptor: Option<Acceptor>,
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
-    /// Places of connections to serve.
-    ready: VecDeque<usize>,
+    /// Connections to serve.
+    ready: Ready,
     turn: Turn,
+    /// When the system was last asked who is ready.
+    looked_at: Instant,
+    /// Since when who is ready now has been so, as far as is known; in microseconds since the server's start.
+    ready_since_us: u64,
     next_sweep: UnixMs,
     /// Set when draining begins: until when.
     drain_until: Option<Instant>,
@@ -133,8 +137,10 @@ impl Worker {
             acceptor,
             connections: Vec::new(),
             free: Vec::new(),
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             turn: Turn::default(),
+            looked_at: Instant::now(),
+            ready_since_us: 0,
             next_sweep: UnixMs(0),
             drain_until: None,
         })
@@ -145,22 +151,8 @@ impl Worker {
         let mut events = Events::with_capacity(EVENTS);
         let mut timeout = None;
         loop {
-            if let Err(error) = self.poll.poll(&mut events, timeout)
-                && error.kind() != io::ErrorKind::Interrupted
-            {
-                // The connections of a worker that is gone would hang; a process that is gone is started again.
-                tracing::error!(worker = self.number, %error, "asking the system for ready connections");
-                std::process::abort();
-            }
-            let now = Shared::now();
-            for event in &events {
-                self.note_event(event, now);
-            }
-            self.take_arrivals(now);
-            if let Some(acceptor) = &mut self.acceptor {
-                acceptor.accept(&self.shared);
-            }
-            self.serve(now);
+            let now = self.look(&mut events, timeout);
+            let now = self.serve(&mut events, now);
             let kept = self.keeper.run(now, KEEPER_SLICE);
             let swept = self.sweep(now);
             if self.is_drained() {
@@ -168,6 +160,30 @@ impl Worker {
             }
             timeout = self.next_timeout(kept, swept);
         }
+    }
+
+    /// Asks the system what is ready, and waits for so long if nothing is. Returns the time then.
+    fn look(&mut self, events: &mut Events, timeout: Option<Duration>) -> UnixMs {
+        if let Err(error) = self.poll.poll(events, timeout)
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            // The connections of a worker that is gone would hang; a process that is gone is started again.
+            tracing::error!(worker = self.number, %error, "asking the system for ready connections");
+            std::process::abort();
+        }
+        // Who waits for nothing asks again and again: then what is ready now may have been so since the time before.
+        let looked_before = std::mem::replace(&mut self.looked_at, Instant::now());
+        let has_worked = timeout == Some(Duration::ZERO);
+        self.ready_since_us = self.since_start_us(if has_worked { looked_before } else { self.looked_at });
+        let now = Shared::now();
+        for event in &*events {
+            self.note_event(event, now);
+        }
+        self.take_arrivals(now);
+        if let Some(acceptor) = &mut self.acceptor {
+            acceptor.accept(&self.shared);
+        }
+        now
     }
 
     fn note_event(&mut self, event: &mio::event::Event, now: UnixMs) {
@@ -206,7 +222,9 @@ impl Worker {
             && connection.wants_turn()
         {
             connection.is_queued = true;
-            self.ready.push_back(place);
+            connection.ready_us = self.ready_since_us;
+            let (owner, weight) = connection.owner();
+            self.ready.push(owner, weight, place, connection.lane);
         }
     }
 
@@ -256,38 +274,102 @@ impl Worker {
         Ok(())
     }
 
-    /// Serves the connections that are ready, up to a turn's share.
-    fn serve(&mut self, now: UnixMs) {
+    /// Serves the connections that are ready, up to a turn's share. Returns the time when the system was last asked.
+    fn serve(&mut self, events: &mut Events, mut now: UnixMs) -> UnixMs {
         let mut left = self.ready.len().min(TURN_CONNECTIONS);
-        while left > 0 {
-            let size = left.min(GROUP_CONNECTIONS);
-            left -= size;
-            let mut group = self.turn.take_group();
-            for _ in 0..size {
-                let Some(place) = self.ready.pop_front() else { break };
-                if let Some(mut connection) = self.connections[place].take() {
-                    connection.is_queued = false;
-                    if !connection.may_go_on(&self.shared) {
-                        // The next sweep tries again.
-                        connection.is_starved = true;
-                        self.connections[place] = Some(connection);
-                        continue;
-                    }
-                    group.push((place, connection));
-                }
-            }
-            self.turn.serve(&mut group, &self.shared, now);
-            for (place, connection) in group.drain(..) {
-                let lives = !connection.is_done();
-                self.connections[place] = Some(connection);
-                if lives {
-                    self.queue(place);
-                } else {
-                    self.close(place);
-                }
-            }
-            self.turn.put_group(group);
+        if left == 0 {
+            return now;
         }
+        let mut began = self.looked_at;
+        while left > 0 {
+            let mut group = self.turn.take_group();
+            left -= self.gather(&mut group, left).clamp(1, left);
+            self.turn.serve(&mut group, &self.shared, now);
+            let ended = Instant::now();
+            self.settle(&mut group, ended, ended - began);
+            self.turn.put_group(group);
+            began = ended;
+            if left > 0 && ended - self.looked_at >= POLL_EVERY {
+                now = self.look(events, Some(Duration::ZERO));
+                began = self.looked_at;
+            }
+        }
+        now
+    }
+
+    /// Takes the connections that are next, at most so many, and as many as are expected to be served until the system is
+    /// asked again. Returns how many were taken, of which some may not be served now.
+    fn gather(&mut self, group: &mut Vec<Member>, most: usize) -> usize {
+        let mut left_ns = POLL_EVERY.as_nanos() as i64;
+        let mut taken = 0;
+        while taken < most.min(GROUP_CONNECTIONS) {
+            let connections = &self.connections;
+            let fits = |place: usize| {
+                let connection = connections.get(place).and_then(Option::as_ref);
+                let work_ns = connection.map_or(0, |connection| connection.work_ns);
+                // What would take longer than all that is left comes by itself.
+                (taken == 0 || i64::from(work_ns) <= left_ns).then_some(work_ns)
+            };
+            let Some(picked) = self.ready.next(fits) else { break };
+            taken += 1;
+            left_ns -= i64::from(picked.work_ns);
+            let Some(mut connection) = self.connections[picked.place].take() else {
+                continue;
+            };
+            connection.is_queued = false;
+            connection.lane = picked.lane;
+            if connection.may_go_on(&self.shared) {
+                connection.expected_ns = picked.work_ns;
+                group.push((picked.place, connection));
+            } else {
+                // The next sweep tries again.
+                connection.is_starved = true;
+                self.ready.settle(picked.lane, picked.work_ns, 0);
+                self.connections[picked.place] = Some(connection);
+            }
+        }
+        taken
+    }
+
+    /// Puts the connections of a group back and shares the time that it took among them, as far as they go by what was done
+    /// for each.
+    fn settle(&mut self, group: &mut Vec<Member>, ended: Instant, took: Duration) {
+        // Who is ready again at once has been so since now.
+        self.ready_since_us = self.since_start_us(ended);
+        let estimated_ns: f32 = group.iter().map(|(_, connection)| connection.work_ns as f32).sum();
+        let scale = took.as_nanos() as f32 / estimated_ns.max(1.0);
+        for (place, mut connection) in group.drain(..) {
+            connection.work_ns = (connection.work_ns as f32 * scale) as u32;
+            self.ready
+                .settle(connection.lane, connection.expected_ns, connection.work_ns);
+            // What waits still, and a request that is received in several visits, have been ready for longer.
+            let waits = connection.has_leftover || connection.executed == 0;
+            let since_us = waits.then_some(connection.ready_us);
+            if connection.executed > 0
+                && let Some(tenant) = &connection.session.tenant
+            {
+                let took_us = self.ready_since_us.saturating_sub(connection.ready_us);
+                tenant
+                    .counts
+                    .durations()
+                    .record(took_us, u64::from(connection.executed));
+            }
+            let lives = !connection.is_done();
+            self.connections[place] = Some(connection);
+            if lives {
+                self.queue(place);
+                if let (Some(since_us), Some(connection)) = (since_us, &mut self.connections[place]) {
+                    connection.ready_us = since_us;
+                }
+            } else {
+                self.close(place);
+            }
+        }
+    }
+
+    fn since_start_us(&self, moment: Instant) -> u64 {
+        // Wraps after half a million years.
+        moment.saturating_duration_since(self.shared.started).as_micros() as u64
     }
 
     fn close(&mut self, place: usize) {
@@ -299,8 +381,11 @@ impl Worker {
         connection.discharge(&self.shared);
         self.shared.clients.remove(connection.client().id);
         self.shared.tenants.connections.fetch_sub(1, Ordering::Relaxed);
-        if let Some(tenant) = &connection.session.tenant {
-            self.shared.tenants.touch(tenant);
+        let tenant = connection.session.tenant.clone();
+        drop(connection);
+        // Behind that, so that the next snapshot knows of one connection less.
+        if let Some(tenant) = tenant {
+            self.shared.tenants.touch(&tenant);
         }
         self.free.push(place);
     }
@@ -312,6 +397,7 @@ impl Worker {
             return true;
         }
         self.next_sweep = now.plus(SWEEP_EVERY);
+        self.ready.tidy();
         let mut any = false;
         for place in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[place] else {

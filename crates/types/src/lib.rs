@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod limits;
 mod name;
 mod plan;
 mod policy;
@@ -17,13 +18,14 @@ mod snapshot;
 mod time;
 mod units;
 
+pub use limits::{TenantLimits, Weight};
 pub use name::{NameError, TenantId, TenantName};
 pub use plan::{DataPlane, Plan, TenantPlan, TenantState};
 pub use policy::{LogShare, Policy, PolicyChoice, PolicyError};
 pub use ratio::{HitRatio, HitRatioError};
 pub use sample::{Sample, SampleKind, Samples, SamplingThreshold};
 pub use secret::{PermissionError, Permissions, Secret, SecretHash};
-pub use snapshot::{PoolSnapshot, ShardSnapshot, Snapshot, TenantCounters, TenantSnapshot};
+pub use snapshot::{PoolSnapshot, Refused, ShardSnapshot, Snapshot, TenantCounters, TenantSnapshot};
 pub use time::{Clock, ManualClock, SystemClock, UnixMs};
 pub use units::{Size, UnitError, format_duration, parse_duration};
 

@@ -1,6 +1,6 @@
 //! What the control plane answers a [`Snapshot`] with, and the door through which both pass.
 
-use crate::{Policy, SamplingThreshold, Secret, Snapshot, TenantId, TenantName};
+use crate::{Policy, SamplingThreshold, Secret, Snapshot, TenantId, TenantLimits, TenantName, Weight};
 
 /// What the data plane shall do from now on. A plan is a change, not the whole: it names the tenants that are new, changed
 /// or to be removed, so that a round costs nothing for those that stay as they are.
@@ -38,6 +38,10 @@ pub struct TenantPlan {
     pub first_grant_bytes: u64,
     /// Memory that the tenant never exceeds; what the data plane may not pass even for a first grant.
     pub cap_bytes: Option<u64>,
+    /// What it may ask for in a time. They change nothing for what is there already: connections above a lowered limit stay.
+    pub limits: TenantLimits,
+    /// Its share of a worker's time where other tenants want some, too.
+    pub weight: Weight,
     /// Which keys are sampled. A lower one than before is in force at once, a higher one from the next snapshot of the tenant
     /// on, so that what a snapshot reports was taken with one threshold. The data plane lowers it by itself when more is
     /// recorded than it keeps; the snapshot says so, and the next plan of the tenant decides anew.

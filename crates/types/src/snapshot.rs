@@ -72,6 +72,21 @@ pub struct TenantCounters {
     pub network_in_bytes: u64,
     /// Application bytes sent, before TLS.
     pub network_out_bytes: u64,
+    /// What was refused by a limit in time; it is in none of the other counts.
+    pub refused: Refused,
+}
+
+/// What limits refused, by which of them. The counts never fall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Commands above the operations per second.
+    pub ops: u64,
+    /// Commands above the bytes per second.
+    pub bytes: u64,
+    /// Connections above those that may be open at a time.
+    pub connections: u64,
+    /// Logins with the tenant's name that were not looked at, because too many had failed before.
+    pub logins: u64,
 }
 
 /// One shard's state. All in bytes except where said.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! tenants   id (never used twice), name, version, floor_bytes, cap_bytes, policy, created_at_ms,
-//!           hit_ratio_millionths, remembered_grant_bytes
+//!           hit_ratio_millionths, remembered_grant_bytes, weight, ops_per_second, bytes_per_second, connections
 //! secrets   tenant_id, slot (0 the older, 1 the newer), hash (32 bytes), permissions (bits), created_at_ms
 //! server    name, value
 //! ```

@@ -12,11 +12,15 @@ const STEPS: [&str; 2] = [
     // A goal, and what an idle tenant is remembered by. The policies' names are as they were.
     "ALTER TABLE tenants ADD COLUMN hit_ratio_millionths INTEGER;
      ALTER TABLE tenants ADD COLUMN remembered_grant_bytes INTEGER;",
-    // Goals that compete.
+    // Goals that compete, limits in time, and the share beside others.
     "ALTER TABLE tenants ADD COLUMN latency_us INTEGER;
      ALTER TABLE tenants ADD COLUMN miss_cost_us INTEGER;
      ALTER TABLE tenants ADD COLUMN priority INTEGER;
-     ALTER TABLE tenants ADD COLUMN utility TEXT;",
+     ALTER TABLE tenants ADD COLUMN utility TEXT;
+     ALTER TABLE tenants ADD COLUMN weight INTEGER;
+     ALTER TABLE tenants ADD COLUMN ops_per_second INTEGER;
+     ALTER TABLE tenants ADD COLUMN bytes_per_second INTEGER;
+     ALTER TABLE tenants ADD COLUMN connections INTEGER;",
 ];
 
 const _: () = assert!(

@@ -42,7 +42,11 @@ const SCHEMA: &str = "
         latency_us INTEGER,
         miss_cost_us INTEGER,
         priority INTEGER,
-        utility TEXT
+        utility TEXT,
+        weight INTEGER,
+        ops_per_second INTEGER,
+        bytes_per_second INTEGER,
+        connections INTEGER
     ) STRICT;
     CREATE TABLE secrets (
         tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,

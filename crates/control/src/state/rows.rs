@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::types::Value;
 use rusqlite::{Row, Transaction, params};
 use tidemark_plan::Utility;
-use tidemark_types::{HitRatio, Permissions, SecretHash, TenantId, TenantName, UnixMs};
+use tidemark_types::{HitRatio, Permissions, SecretHash, TenantId, TenantLimits, TenantName, UnixMs, Weight};
 
 use super::{MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord, open};
 use crate::error::ControlError;
@@ -55,7 +55,8 @@ pub(super) fn tenants(file: &StateFile) -> Result<Vec<TenantRecord>, ControlErro
         let mut secrets = secrets_by_tenant(file)?;
         let mut statement = file.connection.prepare(
             "SELECT id, name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths,
-                    remembered_grant_bytes, latency_us, miss_cost_us, priority, utility
+                    remembered_grant_bytes, latency_us, miss_cost_us, priority, utility, weight, ops_per_second,
+                    bytes_per_second, connections
              FROM tenants ORDER BY id",
         )?;
         let mut rows = statement.query([])?;
@@ -130,6 +131,12 @@ fn tenant(row: &Row<'_>) -> Result<TenantRecord, ReadError> {
         floor_bytes: optional_count(row, 3, "floor_bytes")?,
         cap_bytes: optional_count(row, 4, "cap_bytes")?,
         policy,
+        weight: weight(row, 13)?,
+        limits: TenantLimits {
+            ops_per_second: optional_count(row, 14, "ops_per_second")?,
+            bytes_per_second: optional_count(row, 15, "bytes_per_second")?,
+            connections: optional_count(row, 16, "connections")?,
+        },
     };
     check_tenant(&settings).map_err(|refusal| BadRow(format!("tenant {name}: {refusal}")))?;
     Ok(TenantRecord {
@@ -158,6 +165,14 @@ fn priority(row: &Row<'_>, column: usize) -> Result<Option<u8>, ReadError> {
     };
     let wrong = |_| BadRow(format!("a priority of {number} is not possible"));
     Ok(Some(u8::try_from(number).map_err(wrong)?))
+}
+
+fn weight(row: &Row<'_>, column: usize) -> Result<Option<Weight>, ReadError> {
+    let Some(number) = optional_count(row, column, "weight")? else {
+        return Ok(None);
+    };
+    let wrong = || BadRow(format!("a weight of {number} is not possible"));
+    Ok(Some(Weight::new(number).ok_or_else(wrong)?))
 }
 
 fn secrets_by_tenant(file: &StateFile) -> Result<BTreeMap<TenantId, Vec<StoredSecret>>, ReadError> {
@@ -213,6 +228,10 @@ fn optional_count(row: &Row<'_>, column: usize, name: &str) -> Result<Option<u64
     }
 }
 
+fn stored_weight(weight: Weight) -> i64 {
+    weight.get().cast_signed()
+}
+
 pub(super) fn insert_tenant(
     transaction: &Transaction<'_>,
     name: &TenantName,
@@ -221,8 +240,9 @@ pub(super) fn insert_tenant(
 ) -> Result<TenantId, rusqlite::Error> {
     transaction.execute(
         "INSERT INTO tenants (name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths,
-                              latency_us, miss_cost_us, priority, utility)
-         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                              latency_us, miss_cost_us, priority, utility, weight, ops_per_second, bytes_per_second,
+                              connections)
+         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         params![
             name.as_str(),
             settings.floor_bytes.map(u64::cast_signed),
@@ -234,6 +254,10 @@ pub(super) fn insert_tenant(
             settings.miss_cost.map(whole_us),
             settings.priority,
             settings.utility.map(Utility::name),
+            settings.weight.map(stored_weight),
+            settings.limits.ops_per_second.map(u64::cast_signed),
+            settings.limits.bytes_per_second.map(u64::cast_signed),
+            settings.limits.connections.map(u64::cast_signed),
         ],
     )?;
     let id = transaction.last_insert_rowid();
@@ -245,7 +269,8 @@ pub(super) fn insert_tenant(
 pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord) -> Result<(), rusqlite::Error> {
     let changed = transaction.execute(
         "UPDATE tenants SET version = ?2, floor_bytes = ?3, cap_bytes = ?4, policy = ?5, hit_ratio_millionths = ?6,
-                            latency_us = ?7, miss_cost_us = ?8, priority = ?9, utility = ?10
+                            latency_us = ?7, miss_cost_us = ?8, priority = ?9, utility = ?10, weight = ?11,
+                            ops_per_second = ?12, bytes_per_second = ?13, connections = ?14
          WHERE id = ?1",
         params![
             tenant.id.0,
@@ -258,6 +283,10 @@ pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord
             tenant.settings.miss_cost.map(whole_us),
             tenant.settings.priority,
             tenant.settings.utility.map(Utility::name),
+            tenant.settings.weight.map(stored_weight),
+            tenant.settings.limits.ops_per_second.map(u64::cast_signed),
+            tenant.settings.limits.bytes_per_second.map(u64::cast_signed),
+            tenant.settings.limits.connections.map(u64::cast_signed),
         ],
     )?;
     if changed == 1 {

@@ -62,6 +62,9 @@ pub struct Options {
     pub rate: Option<f64>,
     /// How many requests of an open loop are due together, on one connection: 1 for evenly spaced ones.
     pub burst: usize,
+    /// Whether an open loop sleeps until the next request is due, for others on the same core; else it is awake for the last
+    /// two milliseconds, and sends in time.
+    pub sleeps: bool,
     /// How long is measured, in seconds.
     pub seconds: f64,
     /// Whether all keys are stored before the measurement.

@@ -44,6 +44,8 @@ pub(super) struct Worker {
     capacity: usize,
     /// Where the next request of an open loop looks for room first.
     cursor: usize,
+    /// Whether the time until a request is due is slept through.
+    sleeps: bool,
     /// Connections on which an open loop wrote something that was not sent yet.
     dirty: Vec<usize>,
     start: Instant,
@@ -97,6 +99,7 @@ impl Worker {
             tally: Tally::default(),
             in_flight: 0,
             cursor: 0,
+            sleeps: options.sleeps,
             dirty: Vec::with_capacity(connections),
             start: Instant::now(),
         })
@@ -126,6 +129,9 @@ impl Worker {
                 break;
             }
             let sleep = self.sleep(&phase, now_ns);
+            if self.sleeps && sleep.is_zero() {
+                std::thread::sleep(self.until_due(&phase));
+            }
             match self.poll.poll(&mut events, Some(sleep)) {
                 Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return Err(Error::Poll(error)),
                 _ => {}
@@ -251,6 +257,19 @@ impl Worker {
                 Ok(all_sent && (self.in_flight == 0 || now_ns >= end_ns + DRAIN_NS))
             }
         }
+    }
+
+    /// How long it is until the next request of an open loop is due.
+    fn until_due(&self, phase: &Phase) -> Duration {
+        let Phase::Measure {
+            schedule: Some(schedule),
+            ..
+        } = phase
+        else {
+            return Duration::ZERO;
+        };
+        let due_ns = schedule.due_ns().unwrap_or(0);
+        Duration::from_nanos(due_ns.saturating_sub(self.now_ns()))
     }
 
     /// How long the poll may sleep.

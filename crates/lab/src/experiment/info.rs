@@ -103,6 +103,15 @@ impl Fields {
         let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.parse().ok());
         value.ok_or_else(|| unexpected(self.address, &format!("INFO without {name}")))
     }
+
+    /// A part of a field that has several, as `p99` of `name:p50=1,p99=2`.
+    pub(super) fn part(&self, name: &str, part: &str) -> Result<f64, Error> {
+        let mut lines = self.text.lines();
+        let parts = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let mut parts = parts.unwrap_or_default().split(',');
+        let value = parts.find_map(|each| each.strip_prefix(part)?.strip_prefix('=')?.parse().ok());
+        value.ok_or_else(|| unexpected(self.address, &format!("INFO without {part} of {name}")))
+    }
 }
 
 fn unexpected(address: SocketAddr, reply: &str) -> Error {
@@ -116,6 +125,23 @@ fn unexpected(address: SocketAddr, reply: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_found_by_their_whole_names() {
+        let fields = Fields {
+            address: ([127, 0, 0, 1], 6379).into(),
+            text: "# Latencystats\r\nsome_usec:p50=12,p99=40,p99.9=95,requests=7\r\n".into(),
+        };
+        for (name, part, value) in [
+            ("some_usec", "p50", Some(12.0)),
+            ("some_usec", "p99", Some(40.0)),
+            ("some_usec", "p99.9", Some(95.0)),
+            ("some_usec", "p9", None),
+            ("some", "p50", None),
+        ] {
+            assert_eq!(fields.part(name, part).ok(), value, "{name} {part}");
+        }
+    }
 
     #[test]
     fn fields_are_found_by_their_whole_names() {

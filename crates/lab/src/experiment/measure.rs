@@ -152,6 +152,7 @@ impl Endpoint {
             },
             rate: load.rate,
             burst: if load.rate.is_some() { load.pipeline } else { 1 },
+            sleeps: false,
             seconds: load.seconds,
             preload: false,
             look_aside: false,

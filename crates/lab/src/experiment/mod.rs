@@ -20,6 +20,7 @@ mod look_aside;
 mod machine;
 mod markdown;
 mod measure;
+mod neighbour;
 mod others;
 mod overhead;
 pub mod performance;
@@ -64,12 +65,13 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 7] = [
+pub const ALL: [&Experiment; 8] = [
     &cachelib_study::EXPERIMENT,
     &genie_fig7::EXPERIMENT,
     &genie_fig11::EXPERIMENT,
     &genie_fig12::EXPERIMENT,
     &give_back::EXPERIMENT,
+    &neighbour::EXPERIMENT,
     &overhead::EXPERIMENT,
     &replay_hit_ratio::EXPERIMENT,
 ];

@@ -23,6 +23,15 @@ pub enum ValueSize {
     Fixed(usize),
     /// From one size to another, both included, all equally likely, in bytes.
     Range(usize, usize),
+    /// Of one size, but for one key in so many, whose value has another one; in bytes.
+    Outliers {
+        /// The usual size.
+        bytes: usize,
+        /// The other one.
+        outlier_bytes: usize,
+        /// One key in so many.
+        one_in: u64,
+    },
     /// The values of Facebook's general-purpose pool ETC: two in five have fewer than 15 bytes, the others follow a
     /// generalized Pareto law with a mean of 344 (Atikoglu et al., SIGMETRICS 2012).
     Etc,
@@ -53,6 +62,17 @@ impl ValueSize {
                 // Below `most`, which is a `usize`.
                 least + extra as usize
             }
+            Self::Outliers {
+                bytes,
+                outlier_bytes,
+                one_in,
+            } => {
+                if scale(mix(key ^ SIZE_SALT), one_in) == 0 {
+                    outlier_bytes
+                } else {
+                    bytes
+                }
+            }
             Self::Etc => etc_bytes(unit(mix(key ^ SIZE_SALT))),
         }
     }
@@ -61,6 +81,9 @@ impl ValueSize {
     pub fn largest(self) -> usize {
         match self {
             Self::Fixed(bytes) | Self::Range(_, bytes) => bytes,
+            Self::Outliers {
+                bytes, outlier_bytes, ..
+            } => bytes.max(outlier_bytes),
             Self::Etc => ETC_MAX_BYTES as usize,
         }
     }
@@ -204,6 +227,21 @@ mod tests {
             counts[ValueSize::Range(3, 7).of(key) - 3] += 1;
         }
         assert!(counts.iter().all(|count| count.abs_diff(10_000) < 450), "{counts:?}");
+    }
+
+    #[test]
+    fn outliers_are_as_rare_as_said() {
+        let size = ValueSize::Outliers {
+            bytes: 3,
+            outlier_bytes: 70,
+            one_in: 100,
+        };
+        let sizes: Vec<usize> = (0..100_000).map(|key| size.of(key)).collect();
+        let outliers = sizes.iter().filter(|bytes| **bytes == 70).count();
+        // Five standard deviations.
+        assert!(outliers.abs_diff(1000) < 160, "{outliers}");
+        assert!(sizes.iter().all(|bytes| [3, 70].contains(bytes)));
+        assert_eq!(size.largest(), 70);
     }
 
     #[test]

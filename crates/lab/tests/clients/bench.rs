@@ -30,6 +30,7 @@ fn options(fake: &Fake, protocol: Protocol) -> Options {
         },
         rate: None,
         burst: 1,
+        sleeps: false,
         seconds: 0.2,
         preload: true,
         look_aside: false,

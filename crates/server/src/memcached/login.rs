@@ -7,6 +7,7 @@ use tidemark_types::TenantName;
 use super::append_unless;
 use crate::counts::Count;
 use crate::session::{Exec, Session};
+use crate::tenant::Tenant;
 use crate::tenants::LoginError;
 
 /// Length of a secret: 32 random bytes in base64url.
@@ -42,28 +43,40 @@ pub(super) fn log_in(store: &Store<'_>, session: &mut Session, exec: &mut Exec<'
         return;
     };
     match exec.shared.tenants.log_in(name, secret, session.peer(), exec.now) {
-        Ok(login) => {
+        Ok((tenant, permissions)) => {
             if let Some(old) = &session.tenant {
                 exec.counts.hand_over(&old.counts);
             }
-            session.set_tenant(Some(login));
-            append_unless(store.noreply, reply::STORED, exec);
+            if session.enter(&tenant, permissions) {
+                exec.shared.tenants.touch(&tenant);
+                append_unless(store.noreply, reply::STORED, exec);
+            } else {
+                refuse_connection(&tenant, session, exec);
+            }
         }
         Err(error) => {
             exec.counts.add(Count::AuthErrors, 1);
             session.is_ending = true;
             match error {
                 LoginError::Wrong => exec.out.bytes.extend_from_slice(reply::LOGIN_FAILED),
-                LoginError::TooMany(left) => {
-                    let text = format!(
-                        "CLIENT_ERROR authentication failure: too many failed logins, try again in {} s\r\n",
-                        left.as_secs() + 1
-                    );
+                LoginError::TooMany(refused) => {
+                    let text = format!("CLIENT_ERROR authentication failure: {refused}\r\n");
                     exec.out.bytes.extend_from_slice(text.as_bytes());
                 }
             }
         }
     }
+}
+
+/// Answers whatever a connection asks for that is one too many of its tenant's, and closes it.
+pub(super) fn refuse_connection(tenant: &Tenant, session: &mut Session, exec: &mut Exec<'_>) {
+    let text = format!(
+        "SERVER_ERROR too many open connections: {}\r\n",
+        tenant.refuse_connection()
+    );
+    exec.shared.tenants.touch(tenant);
+    exec.out.bytes.extend_from_slice(text.as_bytes());
+    session.is_ending = true;
 }
 
 /// `name secret`, as memcached splits it: at the first space.

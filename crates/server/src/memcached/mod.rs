@@ -8,7 +8,7 @@ mod text;
 pub(crate) use text::send_value;
 
 use tidemark_protocol::memcached::{
-    self as mc, Command, FlushAll, KeyBuffer, Limits, Meta, Verbosity, compose, expires, text as reply,
+    self as mc, Command, Failure, FlushAll, KeyBuffer, Limits, Meta, Verbosity, compose, expires, text as reply,
 };
 use tidemark_store::{Key, KeyHash};
 use tidemark_types::UnixMs;
@@ -17,6 +17,7 @@ use crate::access::Access;
 use crate::counts::Count;
 use crate::limits::LOGIN_BYTES;
 use crate::session::{Exec, Session};
+use crate::throttle::Throttled;
 
 /// memcached's database among the tenant's sixteen.
 const DB: u8 = 0;
@@ -90,6 +91,12 @@ pub(crate) fn execute_step(command: &Command<'_>, hash: KeyHash, access: &mut Ac
 /// Executes a command by itself. Whether it is finished: else it is to be executed again when the replies are sent.
 pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut Exec<'_>) -> bool {
     let is_first = !std::mem::replace(&mut session.has_begun, true);
+    if !matches!(command, Command::Store(store) if login::is_login(store))
+        && let Some(tenant) = session.turned_away_by.take()
+    {
+        login::refuse_connection(&tenant, session, exec);
+        return true;
+    }
     if let Command::Store(store) = command
         && (session.needs_login() || (is_first && login::is_login(store)))
     {
@@ -165,6 +172,41 @@ fn flush_all(flush: &FlushAll, session: &Session, exec: &mut Exec<'_>) {
         }
     }
     append_unless(flush.noreply, reply::OK, exec);
+}
+
+/// How many operations a command is: each of its keys is one. None for what says who a connection is, for the rest of a `get`
+/// whose beginning was answered, and for `mn`, which clients wait for behind commands that have no answer.
+pub(crate) fn operations(command: &Command<'_>, session: &Session) -> u64 {
+    match command {
+        Command::Quit | Command::MetaNoop => 0,
+        // Not begun yet: a login.
+        Command::Store(_) if !session.has_begun => 0,
+        Command::Get(_) if session.keys_answered > 0 => 0,
+        Command::Get(get) => get.keys.len() as u64,
+        _ => 1,
+    }
+}
+
+/// Answers a command that is above a limit of its tenant's.
+#[cold]
+pub(crate) fn refuse(command: &Command<'_>, refused: &Throttled, exec: &mut Exec<'_>) {
+    exec.counts.add(refused.count(), 1);
+    append_unless(
+        command.has_noreply(),
+        format!("SERVER_ERROR {refused}\r\n").as_bytes(),
+        exec,
+    );
+}
+
+/// Answers what is no command. Before login nothing is received only to be dropped.
+pub(crate) fn fail(failure: &Failure, session: &mut Session, exec: &mut Exec<'_>) {
+    session.has_begun = true;
+    exec.counts.add(Count::Errors, 1);
+    session.is_ending |= failure.close || session.needs_login();
+    match session.turned_away_by.take() {
+        Some(tenant) => login::refuse_connection(&tenant, session, exec),
+        None => exec.out.bytes.extend_from_slice(failure.reply),
+    }
 }
 
 fn append_unless(noreply: bool, text: &[u8], exec: &mut Exec<'_>) {

@@ -72,12 +72,12 @@ fn general(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
     lines.add("pointer_size", usize::BITS);
     lines.add("rusage_user", format_args!("{:.6}", process.user_seconds));
     lines.add("rusage_system", format_args!("{:.6}", process.system_seconds));
-    lines.add("max_connections", shared.connections_max);
+    lines.add("max_connections", tenant.connections_max(shared.connections_max));
     lines.add("curr_connections", tenant.connections.load(Ordering::Relaxed));
     lines.add("total_connections", count(Count::Connections));
     lines.add(
         "rejected_connections",
-        shared.refused_connections.load(Ordering::Relaxed),
+        shared.refused_connections.load(Ordering::Relaxed) + count(Count::RefusedConnections),
     );
     lines.add("cmd_get", count(Count::GetHits) + count(Count::GetMisses));
     lines.add("cmd_set", count(Count::Sets));
@@ -104,6 +104,9 @@ fn general(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
         ("auth_errors", Count::AuthErrors),
         ("bytes_read", Count::NetworkIn),
         ("bytes_written", Count::NetworkOut),
+        ("refused_ops", Count::RefusedOps),
+        ("refused_bytes", Count::RefusedBytes),
+        ("refused_logins", Count::RefusedLogins),
     ] {
         lines.add(name, count(of));
     }
@@ -129,7 +132,7 @@ fn settings(tenant: &Tenant, exec: &mut Exec<'_>) {
     let shared = exec.shared;
     let mut lines = Lines(exec);
     lines.add("maxbytes", limit_bytes(tenant, shared));
-    lines.add("maxconns", shared.connections_max);
+    lines.add("maxconns", tenant.connections_max(shared.connections_max));
     lines.add("tcpport", shared.memcached.map_or(0, |address| address.port()));
     lines.add("udpport", 0);
     lines.add(

@@ -40,7 +40,7 @@ const SETTINGS: &[(&str, Setting)] = &[
     ("lazyfree-lazy-user-flush", Setting::Text("no")),
     (
         "maxclients",
-        Setting::Of(|_, shared| shared.connections_max.to_string()),
+        Setting::Of(|tenant, shared| tenant.connections_max(shared.connections_max).to_string()),
     ),
     (
         "maxmemory",

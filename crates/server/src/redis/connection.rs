@@ -1,11 +1,12 @@
 //! The connection itself: PING, ECHO, QUIT, RESET, HELLO, AUTH, SELECT.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidemark_protocol::resp::command::CommandId;
 use tidemark_protocol::resp::session::{self as options, Credentials};
-use tidemark_protocol::resp::{Version, error, options::database};
+use tidemark_protocol::resp::{ErrorReply, Version, error, options::database};
 use tidemark_store::DATABASES;
 use tidemark_types::{Permissions, TenantName};
 
@@ -16,6 +17,7 @@ use super::info::COMPATIBLE_VERSION;
 use super::transactions;
 use crate::counts::Count;
 use crate::session::{Exec, Session};
+use crate::tenant::Tenant;
 use crate::tenants::LoginError;
 
 pub(super) const HANDLERS: Family = &[
@@ -51,7 +53,7 @@ fn quit<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a>
 fn reset<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
     transactions::forget(session);
     let open = exec.shared.tenants.open_for(session.peer());
-    enter(open.map(|tenant| (tenant, Permissions::ALL)), session, exec);
+    enter(open.map(|tenant| (tenant, Permissions::ALL)), session, exec)?;
     set_db(0, session);
     set_version(Version::Resp2, session);
     // As in Redis, CLIENT REPLY OFF ends before this reply, and SKIP behind it.
@@ -93,7 +95,7 @@ fn hello<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done
         log_in(credentials, session, exec)?;
     }
     if session.needs_login() {
-        return Err(error::NO_AUTH_HELLO.into());
+        return Err(homeless(error::NO_AUTH_HELLO, session, exec));
     }
     if let Some(name) = hello.client_name {
         set_name(name, session)?;
@@ -131,13 +133,13 @@ fn log_in<'a>(credentials: Credentials<'a>, session: &mut Session, exec: &mut Ex
         if credentials.name.is_none() {
             return Err(error::NO_PASSWORD_SET.into());
         }
-        enter(Some((open, Permissions::ALL)), session, exec);
+        enter(Some((open, Permissions::ALL)), session, exec)?;
         exec.counts.add(Count::AuthCommands, 1);
         return Ok(());
     }
     match tenants.log_in(name, credentials.secret, session.peer(), exec.now) {
         Ok(login) => {
-            enter(Some(login), session, exec);
+            enter(Some(login), session, exec)?;
             exec.counts.add(Count::AuthCommands, 1);
             Ok(())
         }
@@ -149,34 +151,52 @@ fn log_in<'a>(credentials: Credentials<'a>, session: &mut Session, exec: &mut Ex
             }
             Err(match error {
                 LoginError::Wrong => error::WRONG_PASS.into(),
-                LoginError::TooMany(left) => Failure::Own(Cow::Owned(format!(
-                    "ERR too many failed logins, try again in {} s",
-                    left.as_secs() + 1
-                ))),
+                LoginError::TooMany(refused) => Failure::Own(Cow::Owned(format!("ERR {refused}"))),
             })
         }
     }
 }
 
+/// What a connection without a tenant is answered. One that is one too many of its tenant's is closed.
+pub(super) fn homeless<'a>(known: ErrorReply<'a>, session: &mut Session, exec: &Exec<'_>) -> Failure<'a> {
+    let Some(tenant) = session.turned_away_by.take() else {
+        return known.into();
+    };
+    session.is_ending = true;
+    exec.shared.tenants.touch(&tenant);
+    let why = tenant.refuse_connection();
+    Failure::Own(Cow::Owned(format!("ERR max number of clients reached: {why}")))
+}
+
 /// Moves the connection to a tenant, or to none. What it had queued and watched was the old one's; the database stays.
 fn enter(
-    login: Option<(std::sync::Arc<crate::tenant::Tenant>, Permissions)>,
+    login: Option<(Arc<Tenant>, Permissions)>,
     session: &mut Session,
     exec: &mut Exec<'_>,
-) {
+) -> Result<(), Failure<'static>> {
     let old = session.tenant.clone();
     if let (Some(old), Some((new, permissions))) = (&old, &login)
         && old.id == new.id
     {
         session.permissions = *permissions;
-        return;
+        return Ok(());
     }
     if let Some(old) = &old {
         exec.counts.hand_over(&old.counts);
     }
     transactions::forget(session);
-    session.set_tenant(login);
-    for tenant in [&old, &session.tenant].into_iter().flatten() {
+    let new = login.as_ref().map(|(tenant, _)| tenant);
+    for tenant in [old.as_ref(), new].into_iter().flatten() {
         exec.shared.tenants.touch(tenant);
+    }
+    match login {
+        Some((tenant, permissions)) if !session.enter(&tenant, permissions) => {
+            Err(homeless(error::NO_AUTH, session, exec))
+        }
+        Some(_) => Ok(()),
+        None => {
+            session.leave();
+            Ok(())
+        }
     }
 }

@@ -173,7 +173,10 @@ fn clients(report: &mut Report<'_>) {
     report.lines(&[
         ("connected_clients", connected),
         ("cluster_connections", 0),
-        ("maxclients", report.shared.connections_max),
+        (
+            "maxclients",
+            report.tenant.connections_max(report.shared.connections_max),
+        ),
         ("client_recent_max_input_buffer", 0),
         ("client_recent_max_output_buffer", 0),
         ("blocked_clients", 0),
@@ -255,7 +258,7 @@ fn stats(report: &mut Report<'_>) {
     report.lines(&[
         (
             "rejected_connections",
-            report.shared.refused_connections.load(Ordering::Relaxed),
+            report.shared.refused_connections.load(Ordering::Relaxed) + report.count(Count::RefusedConnections),
         ),
         ("sync_full", 0),
         ("sync_partial_ok", 0),
@@ -277,6 +280,9 @@ fn stats(report: &mut Report<'_>) {
         ("acl_access_denied_cmd", report.count(Count::Denied)),
         ("acl_access_denied_key", 0),
         ("acl_access_denied_channel", 0),
+        ("tidemark_refused_ops", report.count(Count::RefusedOps)),
+        ("tidemark_refused_bytes", report.count(Count::RefusedBytes)),
+        ("tidemark_refused_logins", report.count(Count::RefusedLogins)),
     ]);
 }
 
@@ -339,9 +345,20 @@ fn error_stats(report: &mut Report<'_>) {
     }
 }
 
-/// Times of single commands are not kept.
+/// Times of single commands are not kept, but those of requests: from when a connection was ready until its replies were
+/// given to the system.
 fn latency_stats(report: &mut Report<'_>) {
     report.title("Latencystats");
+    let durations = report.tenant.counts.durations();
+    let percentile = |share| durations.quantile_us(share).unwrap_or(0);
+    let line = format!(
+        "p50={},p99={},p99.9={},requests={}",
+        percentile(0.5),
+        percentile(0.99),
+        percentile(0.999),
+        durations.requests()
+    );
+    report.line("tidemark_request_duration_usec", line);
 }
 
 fn cluster(report: &mut Report<'_>) {

@@ -24,7 +24,9 @@ mod server;
 mod strings;
 mod transactions;
 
-use tidemark_protocol::resp::command::{CommandId, Flags, Row, is_http, resolve};
+use std::borrow::Cow;
+
+use tidemark_protocol::resp::command::{CommandId, Flags, Row, is_http, lookup, resolve};
 use tidemark_protocol::resp::{ArgList, Args, ErrorReply, Limits, Reply, error};
 use tidemark_store::{KEY_BYTES_MAX, Key, KeyHash};
 
@@ -32,6 +34,7 @@ use crate::access::Access;
 use crate::counts::{Count, Stage};
 use crate::limits::LOGIN_BYTES;
 use crate::session::{Exec, Session};
+use crate::throttle::Throttled;
 
 use answer::{Failure, drop_unwanted, fail};
 use dispatch::{Call, perform};
@@ -207,7 +210,7 @@ fn admit<'a>(
     let call = Call { args, row };
     let refused = |error: ErrorReply<'a>| Err((Some(row), error.into()));
     if session.needs_login() && !row.flags.has(Flags::NO_AUTH) {
-        return refused(error::NO_AUTH);
+        return Err((Some(row), connection::homeless(error::NO_AUTH, session, exec)));
     }
     if !session.permissions.allows(row.permissions) {
         exec.counts.add(Count::Denied, 1);
@@ -226,8 +229,50 @@ fn admit<'a>(
 
 /// Answers with an error that is not a command's own.
 pub(crate) fn refuse(error: &ErrorReply<'_>, session: &mut Session, exec: &mut Exec<'_>) {
+    let failure = connection::homeless(*error, session, exec);
+    refuse_with(failure, None, session, exec);
+}
+
+/// How many operations a command is: each of its keys is one. None for what says who a connection is, and for what ends a
+/// transaction, whose commands were counted when they were queued.
+pub(crate) fn operations(args: Args<'_>) -> u64 {
+    let Ok(row) = resolve(args) else { return 1 };
+    if row.flags.has(Flags::NO_AUTH) || matches!(row.id, CommandId::Exec | CommandId::Discard) {
+        return 0;
+    }
+    (row.keys.places(args.len()).len() as u64).max(1)
+}
+
+/// Answers a command that is above a limit of its tenant's, and would be executed by itself.
+#[cold]
+pub(crate) fn refuse_throttled(args: Args<'_>, refused: &Throttled, session: &mut Session, exec: &mut Exec<'_>) {
+    exec.counts.add(refused.count(), 1);
+    refuse_with(throttled(refused), resolve(args).ok(), session, exec);
+}
+
+/// Answers a command of a window that is above a limit of its tenant's.
+#[cold]
+pub(crate) fn refuse_step(step: &Step<'_>, refused: &Throttled, session: &Session, exec: &mut Exec<'_>) {
+    exec.counts.add(refused.count(), 1);
+    let row = match step {
+        Step::Get { .. } => lookup(b"get"),
+        Step::Set { .. } => lookup(b"set"),
+        Step::Store { how, .. } => Some(how.row),
+    };
     let mark = exec.out.bytes.len();
-    let failure = transactions::refused(None, Failure::Known(*error), session);
-    end_failed(&failure, None, Stage::BeforeExecution, mark, session, exec);
+    fail(&throttled(refused), row, Stage::BeforeExecution, mark, session, exec);
+}
+
+/// The code is the one that Tair, which is compatible with Redis, has for this ("Client-side throttling" in its manual):
+/// clients are told to try again with it, and with no other.
+fn throttled(refused: &Throttled) -> Failure<'static> {
+    Failure::Own(Cow::Owned(format!("THROTTLED {refused}")))
+}
+
+/// Answers what is not executed.
+fn refuse_with(failure: Failure<'_>, row: Option<&'static Row>, session: &mut Session, exec: &mut Exec<'_>) {
+    let mark = exec.out.bytes.len();
+    let failure = transactions::refused(row, failure, session);
+    end_failed(&failure, row, Stage::BeforeExecution, mark, session, exec);
     session.reply_mode.end_command();
 }

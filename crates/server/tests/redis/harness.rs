@@ -12,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
     DataPlane, MIB, Permissions, Plan, Policy, PoolSnapshot, Sample, SamplingThreshold, Secret, SecretHash, TenantId,
-    TenantPlan, TenantState,
+    TenantLimits, TenantPlan, TenantState, Weight,
 };
 
 /// How long a test waits for what must come. Much longer than it takes, since the machine may be busy.
@@ -43,6 +43,8 @@ pub(crate) fn tenant(id: u32, name: &str, secrets: &[(&str, Permissions)]) -> Te
         grant_bytes: 64 * MIB,
         first_grant_bytes: 0,
         cap_bytes: None,
+        limits: TenantLimits::default(),
+        weight: Weight::default(),
         sampling_threshold: SamplingThreshold::OFF,
         state: TenantState::Active,
     }
@@ -106,6 +108,15 @@ impl Harness {
         socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
         socket.connect(&self.address.into()).unwrap();
         Client::new(socket.into())
+    }
+
+    /// Applies a plan with these tenants, after the first one.
+    pub(crate) fn apply(&self, tenants: Vec<TenantPlan>) {
+        self.plane.apply(&Plan {
+            sequence: 2,
+            pool_bytes: POOL_BYTES,
+            tenants,
+        });
     }
 
     /// What the data plane says of itself.

@@ -201,6 +201,34 @@ fn memory_is_what_the_tenant_holds() {
 }
 
 #[test]
+fn how_long_requests_took_is_shown() {
+    let harness = Harness::start();
+    let mut client = harness.connect();
+    for _ in 0..100 {
+        client.ask("GET a");
+    }
+    // A pipeline is one visit, and as many requests.
+    client.send(&array(&["GET", "a"]).repeat(50));
+    (0..50).for_each(|_| drop(client.reply()));
+    let text = client.text("INFO latencystats");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("tidemark_request_duration_usec:"));
+    let parts: HashMap<&str, u64> = line
+        .unwrap()
+        .split(',')
+        .filter_map(|part| part.split_once('='))
+        .map(|(name, value)| (name, value.parse().unwrap()))
+        .collect();
+    assert_eq!(parts["requests"], 150);
+    assert!(
+        parts["p50"] <= parts["p99"] && parts["p99"] <= parts["p99.9"],
+        "{parts:?}"
+    );
+    assert!(parts["p99.9"] < 20_000_000, "{parts:?}");
+}
+
+#[test]
 fn nothing_is_shown_of_another_tenant() {
     let shop = tenant(2, "shop", &[("of-shop", Permissions::ALL)]);
     let harness = Harness::with(2, vec![open_tenant(), shop]);

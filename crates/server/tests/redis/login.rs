@@ -263,7 +263,8 @@ fn guessing_is_limited() {
                 assert_eq!(reply, "+OK\r\n", "{login} after {failures}");
             } else {
                 assert!(
-                    reply.starts_with("-ERR too many failed logins, try again in "),
+                    reply.starts_with("-ERR the limit of ")
+                        && reply.contains(" failed logins in 60 s is reached, retry in "),
                     "{login}: {reply}"
                 );
                 assert_eq!(client.ask("GET a"), NO_AUTH);

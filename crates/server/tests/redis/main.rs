@@ -19,4 +19,6 @@ mod samples;
 #[cfg(test)]
 mod scan;
 #[cfg(test)]
+mod throttle;
+#[cfg(test)]
 mod transactions;

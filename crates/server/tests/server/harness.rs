@@ -16,7 +16,7 @@ use socket2::{Domain, Socket, Type};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
     DataPlane, MIB, Permissions, Plan, Policy, PoolSnapshot, SamplingThreshold, Secret, SecretHash, TenantId,
-    TenantPlan, TenantSnapshot, TenantState,
+    TenantLimits, TenantPlan, TenantSnapshot, TenantState, Weight,
 };
 
 use crate::transcript::show;
@@ -79,6 +79,8 @@ pub(crate) fn tenant(id: u32, name: &str) -> TenantPlan {
         grant_bytes: 16 * MIB,
         first_grant_bytes: 0,
         cap_bytes: None,
+        limits: TenantLimits::default(),
+        weight: Weight::default(),
         sampling_threshold: SamplingThreshold::OFF,
         state: TenantState::Active,
     }

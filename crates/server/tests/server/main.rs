@@ -27,4 +27,6 @@ mod streams;
 #[cfg(test)]
 mod tenants;
 #[cfg(test)]
+mod throttle;
+#[cfg(test)]
 mod transcript;

@@ -46,8 +46,7 @@ impl TenantStore {
                     evicted: counters.evicted,
                     expired: counters.expired,
                     refused_memory: counters.refused_memory,
-                    network_in_bytes: 0,
-                    network_out_bytes: 0,
+                    ..TenantCounters::default()
                 },
                 samples: merged(recorded, self.sampling_threshold()),
                 shards,

@@ -172,6 +172,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         },
         rate: args.rate,
         burst: 1,
+        sleeps: false,
         seconds: args.seconds,
         preload: args.preload,
         look_aside: args.look_aside,

@@ -45,7 +45,9 @@ const SET_EXAMPLES: &str = "\
 Examples:
   tidemark tenant set shop --hit-ratio 0.9
   tidemark tenant set shop --cap 64MiB
-  tidemark tenant set shop --floor none --policy fifo";
+  tidemark tenant set shop --floor none --policy fifo
+  tidemark tenant set shop --ops-limit 50000 --bytes-limit 100MiB --max-connections 200
+  tidemark tenant set shop --weight 3       three times the share of a tenant of weight 1";
 const REMOVE_EXAMPLES: &str = "Examples:\n  tidemark tenant remove shop\n  tidemark tenant remove shop --yes";
 const ROTATE_EXAMPLES: &str = "\
 Examples:

@@ -68,6 +68,55 @@ fn a_tenant_s_life_on_the_command_line() {
 }
 
 #[test]
+fn limits_are_set_kept_over_a_restart_and_refuse() {
+    let server = Server::start(&[]);
+    let set = server.json(&[
+        "tenant",
+        "set",
+        "default",
+        "--ops-limit",
+        "2",
+        "--bytes-limit",
+        "1MiB",
+        "--weight",
+        "9",
+    ]);
+    assert_eq!(
+        (
+            &set["limits"]["ops_per_second"],
+            &set["limits"]["bytes_per_second"],
+            &set["goals"]["weight"]
+        ),
+        (&2.into(), &(1 << 20).into(), &9.into())
+    );
+    let (code, _, folder) = server.stop();
+    assert_eq!(code, Some(0));
+    let server = Server::start_in(folder, &[]);
+    let memcached = server.json(&["server", "show"])["memcached"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let mut client = std::net::TcpStream::connect(memcached).unwrap();
+    client.write_all(b"get a b\r\nget c\r\n").unwrap();
+    let refused = b"END\r\nSERVER_ERROR the tenant's limit of 2 operations per second is reached, retry in 500 ms\r\n";
+    let mut answer = [0; 512];
+    client.read_exact(&mut answer[..refused.len()]).unwrap();
+    assert_eq!(
+        answer[..refused.len()].escape_ascii().to_string(),
+        refused.escape_ascii().to_string()
+    );
+    let shown = server.json(&["tenant", "show", "default"]);
+    assert_eq!(shown["refused_total"]["ops_per_second"], 1);
+    assert_eq!(shown["gets_total"], 2, "what is refused is no get");
+    let cleared = server.json(&["tenant", "set", "default", "--ops-limit", "none", "--weight", "none"]);
+    assert_eq!(
+        (&cleared["limits"]["ops_per_second"], &cleared["goals"]["weight"]),
+        (&serde_json::Value::Null, &serde_json::Value::Null)
+    );
+    server.stop();
+}
+
+#[test]
 fn a_goal_is_set_and_what_became_of_the_memory_is_shown() {
     let server = Server::start(&["--first-grant", "2MiB"]);
     let set = server.json(&["tenant", "set", "default", "--hit-ratio", "0.9", "--policy", "genie"]);
@@ -214,6 +263,16 @@ fn exit_codes_tell_kinds_of_failures_apart() {
             vec!["tenant", "set", "shop", "--latency", "5ms"],
             USAGE,
             vec!["--latency 5ms: not available in this version"],
+        ),
+        (
+            vec!["tenant", "set", "shop", "--ops-limit", "0"],
+            USAGE,
+            vec!["--ops-limit 0: a limit of 0 is not possible: allowed are 1 to"],
+        ),
+        (
+            vec!["tenant", "set", "shop", "--weight", "101"],
+            USAGE,
+            vec!["--weight 101: ", "1 to 100"],
         ),
         (
             vec!["tenant", "show", "nobody", "--moves"],

@@ -210,6 +210,7 @@ impl<'c> Scene<'c> {
             threads: 1,
             workload: demand.workload.clone(),
             burst: BURST,
+            sleeps: false,
             seconds,
             preload: false,
             look_aside: true,

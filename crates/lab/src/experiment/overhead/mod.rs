@@ -210,6 +210,7 @@ impl Scene {
                 },
                 rate: None,
                 burst: 1,
+                sleeps: false,
                 seconds: scale.settle_seconds,
                 preload: true,
                 look_aside: true,

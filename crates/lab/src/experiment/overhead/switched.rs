@@ -248,5 +248,7 @@ fn each(a: TenantCounters, b: TenantCounters, of: fn(u64, u64) -> u64) -> Tenant
         refused_memory: of(a.refused_memory, b.refused_memory),
         network_in_bytes: of(a.network_in_bytes, b.network_in_bytes),
         network_out_bytes: of(a.network_out_bytes, b.network_out_bytes),
+        // There are no limits.
+        refused: a.refused,
     }
 }

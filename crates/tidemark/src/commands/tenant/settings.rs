@@ -24,10 +24,10 @@ enum Kind {
     Ratio(&'static str),
     /// A time, at this place in the body.
     Time(&'static str),
-    /// A number, at this place in the body.
-    Number(&'static str),
     /// A name, at this place in the body.
     Name(&'static str),
+    /// A whole number, at this place in the body.
+    Count(&'static str),
     /// The policy's name.
     Policy,
     /// In a later version. It is known, so that whoever writes it is told.
@@ -83,19 +83,39 @@ const FLAGS: [SettingFlag; 14] = [
     flag(
         "priority",
         "N",
-        Kind::Number("goals.priority"),
+        Kind::Count("goals.priority"),
         "Whose goal is served first where not all can be met: 0 to 9, the highest first [default: 5]",
     ),
-    flag("weight", "W", Kind::Later, ""),
+    flag(
+        "weight",
+        "W",
+        Kind::Count("goals.weight"),
+        "Share of the server beside other tenants', in proportion to theirs, 1 to 100 [default: 1]",
+    ),
     flag(
         "utility",
         "NAME",
         Kind::Name("goals.utility"),
         "By what memory is shared that no floor and no goal asks for: proportional, max-min, throughput or cost [default: proportional]",
     ),
-    flag("ops-limit", "N", Kind::Later, ""),
-    flag("bytes-limit", "SIZE", Kind::Later, ""),
-    flag("max-connections", "N", Kind::Later, ""),
+    flag(
+        "ops-limit",
+        "N",
+        Kind::Count("limits.ops_per_second"),
+        "Operations per second at most; each key of a command counts",
+    ),
+    flag(
+        "bytes-limit",
+        "SIZE",
+        Kind::Size("limits.bytes_per_second"),
+        "Bytes per second at most, requests and replies together",
+    ),
+    flag(
+        "max-connections",
+        "N",
+        Kind::Count("limits.connections"),
+        "Connections open at a time at most",
+    ),
     flag("spending-limit", "AMOUNT", Kind::Later, ""),
     flag("at-limit", "ACTION", Kind::Later, ""),
 ];
@@ -107,24 +127,23 @@ pub(super) struct SettingArgs(Vec<(&'static SettingFlag, String)>);
 impl SettingArgs {
     /// The body of a call that sets them; `none` clears one.
     pub(super) fn body(&self) -> Result<Body, Failure> {
-        let (mut body, mut goals) = (Body::default(), Map::new());
+        let mut body = Body::default();
         for (flag, text) in &self.0 {
             let place = format!("--{} {text}", flag.name);
             let wrong = |problem: String| Failure::usage(format!("{place}: {problem}"));
             match flag.kind {
                 Kind::Later => return Err(wrong("not available in this version".into())),
-                Kind::Size(path) | Kind::Ratio(path) | Kind::Time(path) | Kind::Number(path) | Kind::Name(path) => {
+                Kind::Size(path) | Kind::Ratio(path) | Kind::Time(path) | Kind::Count(path) | Kind::Name(path) => {
                     let parsed = match (text.as_str(), flag.kind) {
                         ("none", _) => Ok(Value::Null),
                         (ratio, Kind::Ratio(_)) => ratio_value(ratio),
                         (time, Kind::Time(_)) => time_value(time),
-                        (number, Kind::Number(_)) => number_value(number),
+                        (count, Kind::Count(_)) => count_value(count),
                         (name, Kind::Name(_)) => Ok(json!(name)),
                         (size, _) => size_value(size),
                     };
                     let value = parsed.map_err(wrong)?;
-                    let field = path.strip_prefix("goals.").unwrap_or(path);
-                    goals.insert(field.into(), value);
+                    insert(&mut body.json, path, value);
                     body.places.push((path, place));
                 }
                 Kind::Policy => {
@@ -134,11 +153,22 @@ impl SettingArgs {
                 }
             }
         }
-        if !goals.is_empty() {
-            body.json.insert("goals".into(), goals.into());
-        }
         Ok(body)
     }
+}
+
+/// Puts a value at its place, `section.field`.
+fn insert(body: &mut Map<String, Value>, path: &str, value: Value) {
+    let (section, field) = path.split_once('.').unwrap_or(("", path));
+    let section = body.entry(section).or_insert_with(|| Value::Object(Map::new()));
+    section[field] = value;
+}
+
+fn count_value(text: &str) -> Result<Value, String> {
+    let count: Result<u64, _> = text.parse();
+    count
+        .map(|count| json!(count))
+        .map_err(|_| "a whole number is needed".into())
 }
 
 fn size_value(text: &str) -> Result<Value, String> {
@@ -155,13 +185,6 @@ fn time_value(text: &str) -> Result<Value, String> {
     parse_duration(text)
         .map(|time| json!(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)))
         .map_err(|error| error.to_string())
-}
-
-fn number_value(text: &str) -> Result<Value, String> {
-    let number: Result<u64, _> = text.parse();
-    number
-        .map(|number| json!(number))
-        .map_err(|_| "a whole number is needed".to_owned())
 }
 
 impl clap::Args for SettingArgs {
@@ -225,6 +248,18 @@ mod tests {
             (vec![("priority", "9")], json!({"goals": {"priority": 9}})),
             (vec![("utility", "max-min")], json!({"goals": {"utility": "max-min"}})),
             (vec![("utility", "none")], json!({"goals": {"utility": null}})),
+            (
+                vec![
+                    ("weight", "3"),
+                    ("ops-limit", "500"),
+                    ("bytes-limit", "1MiB"),
+                    ("max-connections", "none"),
+                ],
+                json!({
+                    "goals": {"weight": 3},
+                    "limits": {"ops_per_second": 500, "bytes_per_second": 1 << 20, "connections": null},
+                }),
+            ),
             (vec![("policy", "clock")], json!({"policy": "clock"})),
             (vec![("policy", "none")], json!({"policy": null})),
         ] {
@@ -241,6 +276,11 @@ mod tests {
             ("hit-ratio", "ninety", "0.001 to 0.9999"),
             ("latency", "soon", "5s"),
             ("priority", "high", "a whole number"),
+            ("weight", "heavy", "a whole number"),
+            ("weight", "-1", "a whole number"),
+            ("ops-limit", "1.5", "a whole number"),
+            ("bytes-limit", "fast", "64MiB"),
+            ("max-connections", "", "a whole number"),
         ] {
             let error = args(&[(flag, text)]).body().unwrap_err().to_string();
             assert!(error.starts_with(&format!("--{flag} {text}: ")), "{error}");

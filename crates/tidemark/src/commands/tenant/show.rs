@@ -25,7 +25,7 @@ const COLUMNS: [Field; 11] = [
     ("goal is", "/goal_state", Form::Plain),
 ];
 
-const FIELDS: [Field; 30] = [
+const FIELDS: [Field; 38] = [
     ("name", "/name", Form::Plain),
     ("state", "/state", Form::Plain),
     ("open on loopback", "/open", Form::Plain),
@@ -56,6 +56,14 @@ const FIELDS: [Field; 30] = [
     ("sets", "/sets_total", Form::Plain),
     ("hit ratio (10 s)", "/hit_ratio", Form::Ratio),
     ("connections", "/connections", Form::Plain),
+    ("  at most", "/limits/connections", Form::Plain),
+    ("  refused", "/refused_total/connections", Form::Plain),
+    ("operations/s max", "/limits/ops_per_second", Form::Plain),
+    ("  refused", "/refused_total/ops_per_second", Form::Plain),
+    ("bytes/s max", "/limits/bytes_per_second", Form::Bytes),
+    ("  refused", "/refused_total/bytes_per_second", Form::Plain),
+    ("logins refused", "/refused_total/failed_logins", Form::Plain),
+    ("weight", "/goals/weight", Form::Plain),
 ];
 
 const MOVES: [Field; 6] = [

@@ -1,0 +1,398 @@
+//! What a tenant feels of another one that floods the server.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::chart::{Chart, Marks, Panel};
+use super::info::Info;
+use super::others::Others;
+use super::report::{Point, Series, Target, add_point};
+use super::server::{Kind, Limits, Server, create_tenant, login};
+use super::{Context, Experiment, Outcome, Spread};
+use crate::Error;
+use crate::bench::{self, Options, Workload};
+use crate::client::{Protocol, quote};
+use crate::load::{Distribution, MAX_VALUE_BYTES, ValueSize};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "neighbour",
+    title: "A tenant beside one that floods: time in the server, hit ratio",
+    minutes: 4,
+    about: "\
+Two tenants on one worker with a core of its own, the load on the other one. The flood: 64 connections with 50 requests each in
+flight, as fast as they are answered, nine gets to a set, values of 1 KiB and, for one key in a hundred, of 1 MiB. The other
+tenant: 64 connections, gets of 1 KiB and sets of what is missed, at half of the rate that it reaches by itself in a closed loop
+without pipelines, in open loop; its memory is the same with and without the flood, so that only time is shared. Rounds by
+itself and beside the flood take turns. What is judged is its time in the server, from when a connection was ready until its
+replies were given to the system, as the server counts it: a percentile is at most an eighth above the truth, and while the
+server has work, a connection counts as ready since it was looked at the time before, so that it is never less. The flood's
+threads have the lowest priority on the load's core, and the other tenant's sleeps until a request is due, so that requests are
+sent about when they are; what the clients wait for their own core is in their latency, which is shown beside.",
+    run,
+};
+
+const QUIET: &str = "quiet";
+const FLOOD: &str = "flood";
+const CONNECTIONS: usize = 64;
+const FLOOD_PIPELINE: usize = 50;
+/// Requests of the open loop that a connection may have in flight.
+const QUIET_PIPELINE: usize = 50;
+const QUIET_KEYS: u64 = 400_000;
+/// With values of 12 KiB in the mean.
+const FLOOD_KEYS: u64 = 20_000;
+const MEMORY_BYTES: u64 = 1 << 30;
+/// Of the rate that the other tenant reaches by itself.
+const RATE_PART: f64 = 0.5;
+/// The flood begins before and ends after the other tenant's requests.
+const FLOOD_MARGIN_SECONDS: f64 = 2.0;
+/// Requests by which the flood is there.
+const FLOODED_FROM: u64 = 20_000;
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The lowest priority that there is.
+const FLOOD_NICENESS: i32 = 19;
+/// What the other tenant's time may be of what it is by itself, and how many microseconds more.
+const TIMES_MAX: f64 = 2.0;
+const MORE_US_MAX: f64 = 200.0;
+/// How far its hit ratio may be from what it is by itself.
+const HIT_RATIO_MAX: f64 = 0.005;
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    rounds: usize,
+    seconds: f64,
+}
+
+/// What was found in one run of the other tenant's load.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    /// In the server, in microseconds.
+    p50_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    /// As its clients see it.
+    client_p99_us: f64,
+    hit_ratio: f64,
+    ops_per_second: f64,
+    /// Zero by itself.
+    flood_per_second: f64,
+}
+
+fn run(context: &Context) -> Result<Outcome, Error> {
+    let scale = if context.quick {
+        Scale {
+            rounds: 2,
+            seconds: 2.0,
+        }
+    } else {
+        Scale {
+            rounds: 7,
+            seconds: 10.0,
+        }
+    };
+    let others = Others::watch();
+    let scene = Scene::start(context)?;
+    context.tell("storing what both tenants have");
+    let peak = scene.warm_up(scale)?;
+    context.tell(&format!("by itself it reaches {peak:.0} requests a second"));
+    let mut samples = [Vec::new(), Vec::new()];
+    for round in 0..scale.rounds {
+        context.tell(&format!("round {} of {}", round + 1, scale.rounds));
+        for turn in 0..2 {
+            let floods = (round + turn) % 2 == 1;
+            samples[usize::from(floods)].push(scene.round(peak * RATE_PART, scale.seconds, floods)?);
+        }
+    }
+    let series = series(&samples);
+    Ok(Outcome {
+        scale: format!(
+            "{} rounds of {} s each; {:.0} requests a second of {peak:.0}",
+            scale.rounds,
+            scale.seconds,
+            peak * RATE_PART
+        ),
+        targets: targets(&samples),
+        chart: chart(&series),
+        series,
+        others_cores: others.cores(),
+    })
+}
+
+/// A server with both tenants.
+struct Scene {
+    // Ends with the scene.
+    _server: Server,
+    redis: SocketAddr,
+    memcached: SocketAddr,
+    secrets: [String; 2],
+    seed: u64,
+}
+
+impl Scene {
+    fn start(context: &Context) -> Result<Self, Error> {
+        let limits = Limits {
+            memory_bytes: MEMORY_BYTES,
+            value_bytes: MAX_VALUE_BYTES,
+        };
+        let server = Server::start(&context.stage, Kind::Tidemark, limits)?;
+        let create = |name: &str, settings: &[&str]| create_tenant(&context.stage, &server, name, settings);
+        let secrets = [
+            create(QUIET, &["--floor", "256MiB", "--cap", "256MiB"])?,
+            create(FLOOD, &["--cap", "512MiB"])?,
+        ];
+        Ok(Self {
+            redis: server.address(Protocol::Redis)?,
+            memcached: server.address(Protocol::Memcached)?,
+            _server: server,
+            secrets,
+            seed: context.seed,
+        })
+    }
+
+    /// Fills both tenants' memory. Returns what the quiet one reaches by itself, in requests per second.
+    fn warm_up(&self, scale: Scale) -> Result<f64, Error> {
+        let flood = Options {
+            preload: true,
+            pipeline: 1,
+            seconds: 0.1,
+            ..self.flood(1.0)?
+        };
+        bench::run(&flood, &mut |_| {})?;
+        let closed = Options {
+            preload: true,
+            pipeline: 1,
+            rate: None,
+            sleeps: false,
+            ..self.quiet(1.0, scale.seconds)?
+        };
+        // The first time the memory is filled, and the popular keys come to stay.
+        bench::run(&closed, &mut |_| {})?;
+        let again = Options {
+            preload: false,
+            ..closed
+        };
+        Ok(bench::run(&again, &mut |_| {})?.ops_per_second)
+    }
+
+    fn round(&self, rate: f64, seconds: f64, floods: bool) -> Result<Sample, Error> {
+        if !floods {
+            return self.measure(rate, seconds);
+        }
+        let flood = self.flood(seconds + 2.0 * FLOOD_MARGIN_SECONDS)?;
+        let mut info = Info::open(self.redis, FLOOD, &self.secrets[1])?;
+        std::thread::scope(|scope| {
+            let flooding = scope.spawn(|| {
+                // On Linux of this thread alone, and of those that it starts (setpriority(2)).
+                rustix::process::setpriority_process(None, FLOOD_NICENESS)
+                    .map_err(|error| Error::Usage(format!("lowering a thread's priority: {error}")))?;
+                bench::run(&flood, &mut |_| {})
+            });
+            let measured = wait_for_flood(&mut info).and_then(|()| self.measure(rate, seconds));
+            let flooded = flooding
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok(Sample {
+                flood_per_second: flooded.ops_per_second,
+                ..measured?
+            })
+        })
+    }
+
+    /// The quiet tenant's requests, and what the server says of them.
+    fn measure(&self, rate: f64, seconds: f64) -> Result<Sample, Error> {
+        let mut info = Info::open(self.redis, QUIET, &self.secrets[0])?;
+        self.reset()?;
+        let report = bench::run(&self.quiet(rate, seconds)?, &mut |_| {})?;
+        let fields = info.read("latencystats")?;
+        let percentile = |part: &str| fields.part("tidemark_request_duration_usec", part);
+        Ok(Sample {
+            p50_us: percentile("p50")?,
+            p99_us: percentile("p99")?,
+            p999_us: percentile("p99.9")?,
+            client_p99_us: report.latency_us.map_or(f64::NAN, |latency| latency.p99),
+            hit_ratio: report.hit_ratio.unwrap_or(f64::NAN),
+            ops_per_second: report.ops_per_second,
+            flood_per_second: 0.0,
+        })
+    }
+
+    /// Begins the quiet tenant's figures anew, which memcached's protocol has a command for.
+    fn reset(&self) -> Result<(), Error> {
+        const ANSWER: &[u8] = b"STORED\r\nRESET\r\n";
+        let address = self.memcached;
+        let login = format!("{QUIET} {}", self.secrets[0]);
+        let ask = || {
+            let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(format!("set login 0 0 {}\r\n{login}\r\nstats reset\r\n", login.len()).as_bytes())?;
+            let mut answer = [0; ANSWER.len()];
+            stream.read_exact(&mut answer)?;
+            Ok::<_, std::io::Error>(answer)
+        };
+        match ask() {
+            Ok(answer) if answer.as_slice() == ANSWER => Ok(()),
+            Ok(answer) => Err(Error::Protocol {
+                address,
+                protocol: Protocol::Memcached.name(),
+                reply: quote(&answer),
+            }),
+            Err(source) => Err(Error::Connection { address, source }),
+        }
+    }
+
+    fn quiet(&self, rate: f64, seconds: f64) -> Result<Options, Error> {
+        let workload = Workload {
+            seed: self.seed,
+            ..Workload::gets(QUIET_KEYS, Distribution::Zipf { alpha: 0.99 }, 16, 1024)
+        };
+        Ok(Options {
+            pipeline: QUIET_PIPELINE,
+            rate: Some(rate),
+            sleeps: true,
+            look_aside: true,
+            ..self.options(QUIET, workload, seconds)?
+        })
+    }
+
+    fn flood(&self, seconds: f64) -> Result<Options, Error> {
+        let workload = Workload {
+            value_size: ValueSize::Outliers {
+                bytes: 1024,
+                outlier_bytes: MAX_VALUE_BYTES,
+                one_in: 100,
+            },
+            reads_ratio: 0.9,
+            seed: self.seed,
+            ..Workload::gets(FLOOD_KEYS, Distribution::Uniform, 16, 1024)
+        };
+        self.options(FLOOD, workload, seconds)
+    }
+
+    fn options(&self, tenant: &str, workload: Workload, seconds: f64) -> Result<Options, Error> {
+        let secret = &self.secrets[usize::from(tenant == FLOOD)];
+        Ok(Options {
+            address: self.redis,
+            protocol: Protocol::Redis,
+            logins: vec![login(tenant, secret)?],
+            connections: CONNECTIONS,
+            pipeline: FLOOD_PIPELINE,
+            threads: 1,
+            workload,
+            rate: None,
+            burst: 1,
+            sleeps: false,
+            seconds,
+            preload: false,
+            look_aside: false,
+            verify: false,
+        })
+    }
+}
+
+/// Waits until the flood is answered.
+fn wait_for_flood(info: &mut Info) -> Result<(), Error> {
+    let mut commands = || info.read("stats")?.number("total_commands_processed");
+    let (began, before) = (Instant::now(), commands()?);
+    while commands()? < before + FLOODED_FROM {
+        if began.elapsed() > PATIENCE {
+            return Err(Error::Usage("the flood does not come".into()));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// A figure of a sample.
+type Figure = fn(&Sample) -> f64;
+
+const PLACES: [&str; 2] = ["by itself", "beside the flood"];
+const X_PLACE: &str = "tenant";
+const IN_SERVER: &str = "time in the server";
+const AT_CLIENT: &str = "latency at the client";
+const HIT_RATIO: &str = "hit ratio";
+const THROUGHPUT: &str = "requests answered";
+
+fn series(samples: &[Vec<Sample>; 2]) -> Vec<Series> {
+    let figures: [(&str, &str, &str, Figure); 7] = [
+        (IN_SERVER, "µs", "median", |sample| sample.p50_us),
+        (IN_SERVER, "µs", "99th percentile", |sample| sample.p99_us),
+        (IN_SERVER, "µs", "99.9th percentile", |sample| sample.p999_us),
+        (AT_CLIENT, "µs", "99th percentile", |sample| sample.client_p99_us),
+        (HIT_RATIO, "", "the tenant", |sample| sample.hit_ratio),
+        (THROUGHPUT, "requests/s", "the tenant", |sample| sample.ops_per_second),
+        (THROUGHPUT, "requests/s", "the flood", |sample| sample.flood_per_second),
+    ];
+    let mut series = Vec::new();
+    for (place, samples) in PLACES.into_iter().zip(samples) {
+        for (measure, unit, name, of) in figures {
+            if let Some(spread) = Spread::of(samples.iter().map(of)) {
+                let point = Point::spread(place, spread);
+                add_point(&mut series, (name, measure, unit), ("", X_PLACE), point);
+            }
+        }
+    }
+    series
+}
+
+fn targets(samples: &[Vec<Sample>; 2]) -> Vec<Target> {
+    let median =
+        |floods: usize, of: Figure| Spread::of(samples[floods].iter().map(of)).map_or(f64::NAN, |spread| spread.median);
+    let [alone_us, beside_us] = [0, 1].map(|floods| median(floods, |sample| sample.p99_us));
+    let [alone, beside] = [0, 1].map(|floods| median(floods, |sample| sample.hit_ratio));
+    vec![
+        Target::at_most(
+            "microseconds in the server beside the flood, 99th percentile: twice what it is by itself, and 200 more",
+            beside_us,
+            TIMES_MAX * alone_us + MORE_US_MAX,
+        ),
+        Target::at_most(
+            "hit ratio, by itself less beside the flood",
+            alone - beside,
+            HIT_RATIO_MAX,
+        ),
+    ]
+}
+
+fn chart(series: &[Series]) -> Chart {
+    let panel = |title: &str, measure: &str| {
+        let own: Vec<&Series> = series.iter().filter(|series| series.measure == measure).collect();
+        Panel::of_series(title, Marks::Bars, &own)
+    };
+    Chart {
+        title: EXPERIMENT.title.into(),
+        panels: vec![
+            panel("Time in the server", IN_SERVER),
+            panel("Requests answered", THROUGHPUT),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_follows_from_what_the_tenant_has_by_itself() {
+        let sample = |p99_us, hit_ratio| Sample {
+            p50_us: 1.0,
+            p99_us,
+            p999_us: 1.0,
+            client_p99_us: 1.0,
+            hit_ratio,
+            ops_per_second: 1.0,
+            flood_per_second: 1.0,
+        };
+        for (beside, met) in [
+            ((399.0, 0.796), [true, true]),
+            ((401.0, 0.794), [false, false]),
+            ((401.0, 0.9), [false, true]),
+        ] {
+            let samples = [vec![sample(100.0, 0.8); 3], vec![sample(beside.0, beside.1); 3]];
+            let found: Vec<bool> = targets(&samples).iter().map(|target| target.met).collect();
+            assert_eq!(found, met, "{beside:?}");
+        }
+        assert_eq!(series(&[vec![sample(1.0, 1.0)], vec![sample(1.0, 1.0)]]).len(), 7);
+    }
+}

@@ -1,0 +1,238 @@
+//! A tenant's limits in time, as the workers share them: operations and bytes per second, and connections.
+//!
+//! A command that is above a limit executes nothing. Its request is weighed before, its reply when it is there; what a reply
+//! takes beyond the limit is paid for before the next command. So bytes may pass rate and burst by what the workers have in
+//! hand, one command each.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidemark_types::TenantLimits;
+
+use crate::bucket::{Bucket, Moment};
+use crate::counts::Count;
+
+/// No limit.
+const UNLIMITED: u64 = u64::MAX;
+
+/// A tenant's limits and what is used of them.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    /// Whether there is a rate to be kept: all that tenants without one are asked.
+    is_limited: AtomicBool,
+    ops_per_second: AtomicU64,
+    bytes_per_second: AtomicU64,
+    connections_max: AtomicU64,
+    ops: Bucket,
+    bytes: Bucket,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self {
+            is_limited: AtomicBool::new(false),
+            ops_per_second: AtomicU64::new(UNLIMITED),
+            bytes_per_second: AtomicU64::new(UNLIMITED),
+            connections_max: AtomicU64::new(UNLIMITED),
+            ops: Bucket::default(),
+            bytes: Bucket::default(),
+        }
+    }
+}
+
+/// Which rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rate {
+    Operations,
+    Bytes,
+}
+
+/// A command that is above a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Throttled {
+    pub(crate) rate: Rate,
+    per_second: u64,
+    retry_after: Duration,
+}
+
+/// A connection above as many as a tenant may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooManyConnections(pub(crate) u64);
+
+impl Throttled {
+    /// As what it is counted.
+    pub(crate) fn count(&self) -> Count {
+        match self.rate {
+            Rate::Operations => Count::RefusedOps,
+            Rate::Bytes => Count::RefusedBytes,
+        }
+    }
+}
+
+impl fmt::Display for Throttled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.rate {
+            Rate::Operations => "operations",
+            Rate::Bytes => "bytes",
+        };
+        // Rounded up, so that it is not too soon.
+        let millis = self.retry_after.as_micros().div_ceil(1000);
+        write!(
+            f,
+            "the tenant's limit of {} {what} per second is reached, retry in {millis} ms",
+            self.per_second
+        )
+    }
+}
+
+impl fmt::Display for TooManyConnections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the tenant's limit of {} connections is reached, retry when one is closed",
+            self.0
+        )
+    }
+}
+
+impl Throttle {
+    /// Follows a plan.
+    pub(crate) fn set(&self, limits: &TenantLimits) {
+        let store = |limit: &AtomicU64, value: Option<u64>| limit.store(value.unwrap_or(UNLIMITED), Ordering::Relaxed);
+        store(&self.ops_per_second, limits.ops_per_second);
+        store(&self.bytes_per_second, limits.bytes_per_second);
+        store(&self.connections_max, limits.connections);
+        let is_limited = limits.ops_per_second.is_some() || limits.bytes_per_second.is_some();
+        self.is_limited.store(is_limited, Ordering::Release);
+    }
+
+    /// Whether commands must be admitted.
+    #[inline]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.is_limited.load(Ordering::Acquire)
+    }
+
+    /// Connections that may be open at a time.
+    pub(crate) fn connections_max(&self) -> u64 {
+        self.connections_max.load(Ordering::Relaxed)
+    }
+
+    /// Admits a command of so many operations and bytes.
+    ///
+    /// # Errors
+    /// It is above a limit, and is not to be executed.
+    pub(crate) fn admit(&self, operations: u64, request_bytes: u64, now: Moment) -> Result<(), Throttled> {
+        let (ops_per_second, bytes_per_second) = self.rates();
+        let refuse = |rate, per_second| {
+            move |retry_after| Throttled {
+                rate,
+                per_second,
+                retry_after,
+            }
+        };
+        if bytes_per_second != UNLIMITED {
+            self.bytes
+                .check(request_bytes, bytes_per_second, now)
+                .map_err(refuse(Rate::Bytes, bytes_per_second))?;
+        }
+        if ops_per_second != UNLIMITED {
+            self.ops
+                .take(operations, ops_per_second, now)
+                .map_err(refuse(Rate::Operations, ops_per_second))?;
+        }
+        Ok(())
+    }
+
+    /// Charges what a command has moved, both ways.
+    pub(crate) fn charge(&self, bytes: u64, now: Moment) {
+        let (_, bytes_per_second) = self.rates();
+        if bytes_per_second != UNLIMITED {
+            self.bytes.charge(bytes, bytes_per_second, now);
+        }
+    }
+
+    fn rates(&self) -> (u64, u64) {
+        (
+            self.ops_per_second.load(Ordering::Relaxed),
+            self.bytes_per_second.load(Ordering::Relaxed),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn throttle(ops_per_second: Option<u64>, bytes_per_second: Option<u64>) -> Throttle {
+        let throttle = Throttle::default();
+        throttle.set(&TenantLimits {
+            ops_per_second,
+            bytes_per_second,
+            connections: None,
+        });
+        throttle
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::after_start(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn each_rate_is_kept_by_itself() {
+        for (ops, bytes, expected) in [
+            (None, None, None),
+            (Some(2), None, Some((2, Rate::Operations))),
+            (None, Some(1000), Some((4, Rate::Bytes))),
+            (Some(3), Some(1000), Some((3, Rate::Operations))),
+            (Some(10), Some(1000), Some((4, Rate::Bytes))),
+        ] {
+            let throttle = throttle(ops, bytes);
+            assert_eq!(throttle.is_limited(), expected.is_some());
+            let mut refused = None;
+            for command in 0..20 {
+                match throttle.admit(1, 50, at(0)) {
+                    Ok(()) => throttle.charge(250, at(0)),
+                    Err(why) => {
+                        refused = Some((command, why.rate));
+                        break;
+                    }
+                }
+            }
+            assert_eq!(refused, expected, "{ops:?} {bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_reply_beyond_the_limit_is_paid_for_before_the_next_command() {
+        let throttle = throttle(None, Some(1000));
+        assert_eq!(throttle.admit(1, 10, at(0)), Ok(()));
+        throttle.charge(3000, at(0));
+        let refused = throttle.admit(1, 10, at(0)).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the tenant's limit of 1000 bytes per second is reached, retry in 2010 ms"
+        );
+        assert!(throttle.admit(1, 10, at(2009)).is_err());
+        assert_eq!(throttle.admit(1, 10, at(2010)), Ok(()));
+    }
+
+    #[test]
+    fn what_bytes_refuse_takes_no_operation() {
+        let throttle = throttle(Some(1), Some(1000));
+        throttle.charge(1000, at(0));
+        assert_eq!(throttle.admit(1, 500, at(0)).unwrap_err().rate, Rate::Bytes);
+        assert_eq!(throttle.admit(1, 500, at(500)), Ok(()));
+        assert_eq!(throttle.admit(1, 0, at(500)).unwrap_err().rate, Rate::Operations);
+    }
+
+    #[test]
+    fn limits_that_go_are_gone() {
+        let throttle = throttle(Some(1), None);
+        assert_eq!(throttle.admit(1, 0, at(0)), Ok(()));
+        assert!(throttle.admit(1, 0, at(0)).is_err());
+        throttle.set(&TenantLimits::default());
+        assert!(!throttle.is_limited());
+        assert_eq!(throttle.admit(1, 0, at(0)), Ok(()));
+    }
+}
