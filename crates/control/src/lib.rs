@@ -6,7 +6,7 @@
 //! the process, with the feature `sqlite`, or memory.
 //!
 //! The parts, from pure to impure: [`grants`], [`shards_for`] and `idle` are functions over plain values; `estimator` and
-//! `elastic` follow one tenant's load; `moves` keeps what became of a grant and why; `book` holds every tenant and turns
+//! `elastic` follow one tenant's load; `sizing` asks a program's own strategy; `moves` keeps what became of a grant and why; `book` holds every tenant and turns
 //! snapshots and commands into plans, without clock, file or thread; `controller` carries each command to the file, the
 //! book and the data plane, in this order; `thread` gives it time and a mailbox.
 //!
@@ -31,12 +31,14 @@ mod process;
 mod secret;
 mod settings;
 mod shards;
+mod sizing;
 mod state;
 mod steady;
 mod stepped;
 mod thread;
 mod utc;
 mod view;
+mod watch;
 
 pub use error::{ControlError, Refusal, RefusalKind};
 pub use grant::{GoalNeed, Holder, Problem, grants, reserve_bytes};
@@ -48,9 +50,11 @@ pub use settings::{
     MIN_ROUND_PERIOD, SETTINGS, ServerPatch, Setting, SettingsPatch, TenantSettings,
 };
 pub use shards::shards_for;
+pub use sizing::{HitCurve, ResizeStrategy, SizeReading};
 #[cfg(feature = "sqlite")]
 pub use state::StateFile;
 pub use state::{MemoryState, ServerSettings, State, StoredSecret, TenantRecord};
 pub use stepped::Stepped;
 pub use thread::{Control, ControlConfig, Listeners, Mailbox};
 pub use view::{CurvePointView, CurveView, GoalsView, LimitsView, MoveView, SecretView, ServerView, TenantView};
+pub use watch::{Watch, Watcher};

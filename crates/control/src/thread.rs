@@ -15,6 +15,7 @@ use crate::process;
 use crate::settings::Idling;
 use crate::state::State;
 use crate::stepped::Stepped;
+use crate::watch::Watch;
 
 /// Commands that wait at most; each is answered within milliseconds, so more means that the thread hangs.
 const MAX_WAITING: usize = 1024;
@@ -39,6 +40,8 @@ pub struct ControlConfig {
     pub idling: Idling,
     /// Where the server listens, for those who ask the API.
     pub listeners: Listeners,
+    /// Who is told what it does.
+    pub watch: Watch,
 }
 
 impl ControlConfig {
@@ -50,6 +53,7 @@ impl ControlConfig {
             workers,
             idling: Idling::default(),
             listeners: Listeners::default(),
+            watch: Watch::default(),
         }
     }
 }
