@@ -9,12 +9,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidemark_control::{
     Answer, Change, Control, ControlConfig, ControlHandle, Idling, Mailbox, MemoryState, ServerPatch, Stepped,
-    TenantSettings,
+    TenantSettings, Watch,
 };
 use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
-use tidemark_types::{Clock, TenantId, UnixMs};
+use tidemark_types::{Clock, Fault, TenantId, UnixMs};
 
 use crate::error::Error;
+use crate::events::{Events, Hook};
 use crate::plane::LocalPlane;
 use crate::tenant::Tenant;
 use crate::threads::{CoarseClock, KeeperThread, Signal};
@@ -62,6 +63,7 @@ pub struct Builder {
     parallelism: usize,
     idling: Idling,
     clock: Arc<dyn Clock>,
+    events: Option<Arc<dyn Events>>,
 }
 
 impl fmt::Debug for Builder {
@@ -87,6 +89,7 @@ impl Builder {
             parallelism: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             idling: Idling::default(),
             clock: Arc::new(CoarseClock),
+            events: None,
         }
     }
 
@@ -120,16 +123,24 @@ impl Builder {
         self
     }
 
+    /// What is told what happens in the cache. Without it, nobody is asked who would like to know.
+    #[must_use]
+    pub fn events(mut self, events: Arc<dyn Events>) -> Self {
+        self.events = Some(events);
+        self
+    }
+
     /// A cache with threads of its own: one for the control plane, one keeper, one that returns memory to the system.
     ///
     /// # Errors
-    /// The size is impossible, or the system refuses memory or a thread.
+    /// The size is impossible, the system refuses memory or a thread, or the events fail when they are asked what they want.
     pub fn build(self) -> Result<Cache, Error> {
         let signal = Arc::new(Signal::default());
         let (mailbox, inbox) = (Mailbox::default(), inbox(&signal));
         let pool = Pool::start(self.memory_bytes, Some(self.reserve_bytes())).map_err(Error::Memory)?;
         let config = self.config(&pool);
         let plane = self.plane(pool, &mailbox, &inbox)?;
+        let config = Self::watched(config, &plane);
         let keeper = KeeperThread::start(Keeper::new(inbox), signal, Arc::clone(&self.clock), KEEPER_SLICE);
         let keeper = keeper.map_err(Error::System)?;
         let control = Control::start(
@@ -157,6 +168,7 @@ impl Builder {
         let pool = Pool::without_thread(self.memory_bytes, Some(self.reserve_bytes())).map_err(Error::Memory)?;
         let config = self.config(&pool);
         let plane = self.plane(pool, &mailbox, &inbox)?;
+        let config = Self::watched(config, &plane);
         let control = Stepped::new(
             mailbox,
             MemoryState::default(),
@@ -188,11 +200,21 @@ impl Builder {
         }
     }
 
+    /// The control plane tells the data plane what it does, which passes it on.
+    fn watched(config: ControlConfig, plane: &Arc<LocalPlane>) -> ControlConfig {
+        ControlConfig {
+            watch: Watch::by(Arc::clone(plane) as _),
+            ..config
+        }
+    }
+
     fn plane(&self, pool: Pool, mailbox: &Mailbox, inbox: &Arc<KeeperInbox>) -> Result<Arc<LocalPlane>, Error> {
         let hasher = Hasher::random().map_err(Error::System)?;
         let keepers = [Arc::clone(inbox)].into();
         let clock = Arc::clone(&self.clock);
-        Ok(Arc::new(LocalPlane::new(pool, hasher, keepers, mailbox.waker(), clock)))
+        let hook = self.events.clone().map(Hook::new).transpose().map_err(Error::Faulty)?;
+        let plane = LocalPlane::new(pool, hasher, keepers, mailbox.waker(), clock);
+        Ok(Arc::new(plane.telling(hook.map(Arc::new))))
     }
 }
 
@@ -278,6 +300,11 @@ impl Cache {
             ..ServerPatch::default()
         };
         self.ask(|control| control.set_server(patch)).map(drop)
+    }
+
+    /// Why [`Builder::events`] are told of nothing any more, if they failed.
+    pub fn events_fault(&self) -> Option<Fault> {
+        self.0.plane.hook()?.fault().cloned()
     }
 
     /// How it stands.
