@@ -138,9 +138,9 @@ impl Builder {
         let signal = Arc::new(Signal::default());
         let (mailbox, inbox) = (Mailbox::default(), inbox(&signal));
         let pool = Pool::start(self.memory_bytes, Some(self.reserve_bytes())).map_err(Error::Memory)?;
-        let config = self.config(&pool);
+        let limit_bytes = pool.limit_bytes();
         let plane = self.plane(pool, &mailbox, &inbox)?;
-        let config = Self::watched(config, &plane);
+        let config = self.config(limit_bytes, &plane);
         let keeper = KeeperThread::start(Keeper::new(inbox), signal, Arc::clone(&self.clock), KEEPER_SLICE);
         let keeper = keeper.map_err(Error::System)?;
         let control = Control::start(
@@ -166,9 +166,9 @@ impl Builder {
     pub fn build_driven(self) -> Result<(Cache, Driver), Error> {
         let (mailbox, inbox) = (Mailbox::default(), KeeperInbox::new(Box::new(|| {})));
         let pool = Pool::without_thread(self.memory_bytes, Some(self.reserve_bytes())).map_err(Error::Memory)?;
-        let config = self.config(&pool);
+        let limit_bytes = pool.limit_bytes();
         let plane = self.plane(pool, &mailbox, &inbox)?;
-        let config = Self::watched(config, &plane);
+        let config = self.config(limit_bytes, &plane);
         let control = Stepped::new(
             mailbox,
             MemoryState::default(),
@@ -191,20 +191,15 @@ impl Builder {
         self.memory_limit_bytes.saturating_add(self.memory_limit_bytes / 4)
     }
 
-    fn config(&self, pool: &Pool) -> ControlConfig {
+    /// For a pool that can be made as large as `limit_bytes`.
+    fn config(&self, limit_bytes: u64, plane: &Arc<LocalPlane>) -> ControlConfig {
         // The system may have given fewer addresses than were asked for.
-        let limit_bytes = self.memory_limit_bytes.min(pool.limit_bytes());
+        let limit_bytes = self.memory_limit_bytes.min(limit_bytes);
         ControlConfig {
             idling: self.idling,
-            ..ControlConfig::new(self.memory_bytes, limit_bytes, self.parallelism)
-        }
-    }
-
-    /// The control plane tells the data plane what it does, which passes it on.
-    fn watched(config: ControlConfig, plane: &Arc<LocalPlane>) -> ControlConfig {
-        ControlConfig {
+            // What the control plane does is told to the data plane, which passes it on.
             watch: Watch::by(Arc::clone(plane) as _),
-            ..config
+            ..ControlConfig::new(self.memory_bytes, limit_bytes, self.parallelism)
         }
     }
 

@@ -247,7 +247,7 @@ impl Watcher for LocalPlane {
     fn replaced(&self, tenant: &TenantName, fault: &Fault) {
         // Not under the lock of the tenants: it calls the program.
         if let Some(local) = self.tenant(tenant.as_str()) {
-            local.program.report(fault.clone());
+            local.program.report(fault);
         }
     }
 }

@@ -55,12 +55,12 @@ impl Program {
         let program = Arc::clone(self);
         Hooks {
             left: wants_items.then(|| Arc::clone(self) as _),
-            replaced: Some(Arc::new(move |fault| program.report(fault))),
+            replaced: Some(Arc::new(move |fault| program.report(&fault))),
         }
     }
 
     /// Notes that something was replaced, and tells of it.
-    pub(crate) fn report(&self, fault: Fault) {
+    pub(crate) fn report(&self, fault: &Fault) {
         self.faults_total.fetch_add(1, Ordering::Relaxed);
         let mut faults = self.faults.lock();
         if faults.len() == FAULTS_MAX {
@@ -68,7 +68,7 @@ impl Program {
         }
         faults.push_back(fault.clone());
         drop(faults);
-        self.tell(|hook, tenant| hook.tell(|events| events.replaced(tenant, &fault)));
+        self.tell(|hook, tenant| hook.tell(|events| events.replaced(tenant, fault)));
     }
 
     /// The newest faults, oldest first.
@@ -135,7 +135,7 @@ impl Program {
         drop(current);
         if is_same {
             let part = Part::Admission;
-            self.report(Fault { part, cause });
+            self.report(&Fault { part, cause });
         }
     }
 

@@ -33,12 +33,14 @@ struct Bucket {
 }
 
 impl Bucket {
+    #[inline]
     fn slot_of(&self, hash: KeyHash) -> Option<usize> {
         let wanted = hash.fingerprint();
         self.fingerprints.iter().position(|found| *found == wanted)
     }
 
     /// How many are newer than a slot's: the newest is in the slot before the next one's.
+    #[inline]
     fn age(&self, slot: usize) -> usize {
         (self.next as usize + SLOTS - 1 - slot) % SLOTS
     }

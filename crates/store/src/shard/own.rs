@@ -88,38 +88,50 @@ impl Shard {
     }
 
     /// Where an item goes whose key is not in the cache.
+    #[inline]
     pub(super) fn queue_for(&mut self, key: &Key<'_>, draft: &Draft<'_>) -> Queue {
         let is_ghost = match &mut self.ghosts {
             Some(ghosts) => ghosts.take(&self.shared.pool.arena, key.hash),
             None => false,
         };
-        let newcomer = || Newcomer {
-            key: key.bytes,
-            value_bytes: draft.value_bytes(),
-            is_ghost,
-        };
-        let answer = self.own().map(|own| own.queue(&newcomer()));
-        match answer {
-            Some(Ok(queue)) => return queue,
-            Some(Err(cause)) => self.go_on_without(cause),
-            None => {}
+        // What is built in pays for one look at a field.
+        if self.seat.is_some()
+            && let Some(queue) = self.own_queue(key, draft, is_ghost)
+        {
+            return queue;
         }
         self.rules().admit(is_ghost)
     }
 
+    /// The same by the program's policy, if it decides.
+    #[cold]
+    fn own_queue(&self, key: &Key<'_>, draft: &Draft<'_>, is_ghost: bool) -> Option<Queue> {
+        let newcomer = Newcomer {
+            key: key.bytes,
+            value_bytes: draft.value_bytes(),
+            is_ghost,
+        };
+        let answer = self.own()?.queue(&newcomer);
+        answer.map_err(|cause| self.go_on_without(cause)).ok()
+    }
+
     /// What becomes of a live item of the victim that is at `place`.
+    #[inline]
     pub(super) fn verdict(&mut self, place: u64, queue: Queue, uses: u8, now: UnixMs) -> Verdict {
-        match self.own() {
-            None => self.rules().judge(queue, uses),
-            Some(own) => {
-                let answer = own.judge(&self.resident(place, queue, uses, now));
-                let answer = answer.and_then(|verdict| self.heed(verdict, place, uses));
-                answer.unwrap_or_else(|cause| {
-                    self.go_on_without(cause);
-                    self.rules().judge(queue, uses)
-                })
-            }
+        if self.seat.is_some()
+            && let Some(verdict) = self.own_verdict(place, queue, uses, now)
+        {
+            return verdict;
         }
+        self.rules().judge(queue, uses)
+    }
+
+    /// The same by the program's policy, if it decides.
+    #[cold]
+    fn own_verdict(&mut self, place: u64, queue: Queue, uses: u8, now: UnixMs) -> Option<Verdict> {
+        let answer = self.own()?.judge(&self.resident(place, queue, uses, now));
+        let heeded = answer.and_then(|verdict| self.heed(verdict, place, uses));
+        heeded.map_err(|cause| self.go_on_without(cause)).ok()
     }
 
     fn resident(&self, place: u64, queue: Queue, uses: u8, now: UnixMs) -> Resident<'_> {
