@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use tidemark_plan::Returns;
 use tidemark_types::{
-    Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan, TenantSnapshot,
-    TenantState, UNIT_BYTES, UnixMs,
+    Fault, Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan,
+    TenantSnapshot, TenantState, UNIT_BYTES, UnixMs,
 };
 
 use crate::credit::Credit;
@@ -27,6 +27,7 @@ use crate::idle::{Sleeper, make_room};
 use crate::moves::{Move, Moves, Reason};
 use crate::settings::{DEFAULT_HIT_COST, DEFAULT_PRIORITY, Idling};
 use crate::shards::shards_for;
+use crate::sizing::OwnSizing;
 use crate::state::TenantRecord;
 use needs::{FULL_DIVISOR, Needs};
 use regrant::Cause;
@@ -79,6 +80,8 @@ pub(crate) struct Book {
     decided_at: UnixMs,
     /// Moves that nobody was told of yet.
     fresh_moves: Vec<(TenantId, Move)>,
+    /// Programs' strategies that failed, which nobody was told of yet.
+    fresh_faults: Vec<(TenantId, Fault)>,
     /// What tenants are remembered by that is not in the state file yet.
     to_remember: BTreeMap<TenantId, Option<u64>>,
 }
@@ -99,6 +102,7 @@ pub(crate) struct Tenant {
     /// The hit ratio that is expected of the size that the goal asked for last.
     predicted: Option<f64>,
     needs: Needs,
+    sizing: OwnSizing,
     pub(crate) moves: Moves,
     pub(crate) is_removing: bool,
     /// What the data plane said, for one that was ever touched.
@@ -153,6 +157,7 @@ impl Book {
             now: UnixMs(0),
             decided_at: UnixMs(0),
             fresh_moves: Vec::new(),
+            fresh_faults: Vec::new(),
             to_remember: BTreeMap::new(),
         };
         for record in records {
@@ -175,6 +180,7 @@ impl Book {
             policy: record.settings.policy.unwrap_or_default().first(),
             predicted: None,
             needs: Needs::default(),
+            sizing: OwnSizing::default(),
             moves: Moves::default(),
             is_removing: false,
             seen: None,

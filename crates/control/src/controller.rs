@@ -18,6 +18,7 @@ use crate::settings::{
     Change, DEFAULT_ROUND_PERIOD, Idling, MAX_TENANTS, ServerPatch, SettingsPatch, TenantSettings, check_floors,
     check_idling, check_name, check_pool, check_round_period, check_tenant,
 };
+use crate::sizing::{OwnSizing, ResizeStrategy};
 use crate::state::{MAX_SECRETS, PoolSetting, ServerSettings, State, StoredSecret, TenantRecord};
 use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
@@ -136,7 +137,9 @@ impl Controller {
             tracing::debug!(sequence = plan.sequence, tenants = plan.tenants.len(), "plan published");
             self.data_plane.apply(&plan);
         }
+        let watch = &self.config.watch;
         self.book.tell_moves(|tenant, change| {
+            watch.tell(|watcher| watcher.moved(tenant, &move_view(change)));
             tracing::info!(
                 tenant = tenant.as_str(),
                 from_bytes = change.from_bytes,
@@ -145,6 +148,10 @@ impl Controller {
                 predicted_hit_ratio = change.predicted_hit_ratio,
                 "grant moved"
             );
+        });
+        self.book.tell_faults(|tenant, fault| {
+            watch.tell(|watcher| watcher.replaced(tenant, fault));
+            tracing::warn!(tenant = tenant.as_str(), "{fault}: the built-in one decides instead");
         });
     }
 
@@ -241,6 +248,17 @@ impl Controller {
         self.tenant(name)
     }
 
+    pub(crate) fn set_sizing(
+        &mut self,
+        name: &str,
+        strategy: Option<Box<dyn ResizeStrategy>>,
+    ) -> Result<(), ControlError> {
+        let id = self.existing(name)?.record.id;
+        self.book.set_sizing(id, OwnSizing::new(strategy));
+        self.publish();
+        Ok(())
+    }
+
     /// Removes the tenant at once; the reply is sent when its memory is back.
     pub(crate) fn remove_tenant(&mut self, name: String, reply: Reply<()>) {
         match self.start_removing(&name) {
@@ -301,15 +319,7 @@ impl Controller {
     pub(crate) fn moves(&mut self, name: &str) -> Result<Vec<MoveView>, ControlError> {
         self.refresh();
         let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
-        let view = |change: &Move| MoveView {
-            at: rfc3339_ms(change.at),
-            from_bytes: change.from_bytes,
-            to_bytes: change.to_bytes,
-            reason: change.reason.name(),
-            predicted_hit_ratio: change.predicted_hit_ratio,
-            measured_hit_ratio: change.measured_hit_ratio,
-        };
-        Ok(tenant.moves.newest_first().map(view).collect())
+        Ok(tenant.moves.newest_first().map(move_view).collect())
     }
 
     pub(crate) fn curve(&mut self, name: &str) -> Result<CurveView, ControlError> {
@@ -440,6 +450,17 @@ fn not_found(name: &str) -> Refusal {
     Refusal::new(RefusalKind::NotFound, format!("there is no tenant `{name}`"))
 }
 
+fn move_view(change: &Move) -> MoveView {
+    MoveView {
+        at: rfc3339_ms(change.at),
+        from_bytes: change.from_bytes,
+        to_bytes: change.to_bytes,
+        reason: change.reason.name(),
+        predicted_hit_ratio: change.predicted_hit_ratio,
+        measured_hit_ratio: change.measured_hit_ratio,
+    }
+}
+
 /// A tenant's curve; without a report, what is known without one.
 fn curve_view(report: Option<&CurveReport>, now_bytes: u64, goal: &GoalReport) -> CurveView {
     let point = |&(bytes, miss_ratio): &(u64, f64)| CurvePointView { bytes, miss_ratio };
@@ -483,7 +504,6 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
             floor_bytes: record.settings.floor_bytes,
             cap_bytes: record.settings.cap_bytes,
             weight: record.settings.weight.map(Weight::get),
-            ..GoalsView::default()
         },
         goal_state: state_name(goal.state),
         shortfall_ratio: goal.shortfall_ratio,

@@ -18,6 +18,7 @@ use crate::controller::Controller;
 use crate::error::ControlError;
 use crate::secret::SecretText;
 use crate::settings::{Idling, ServerPatch, SettingsPatch};
+use crate::sizing::ResizeStrategy;
 use crate::thread::Message;
 use crate::view::{CurveView, MoveView, ServerView, TenantView};
 
@@ -91,6 +92,12 @@ impl ControlHandle {
     pub fn set_tenant(&self, name: impl Into<String>, patch: SettingsPatch) -> Answer<TenantView> {
         let name = name.into();
         self.ask(move |controller| controller.set_tenant(&name, patch))
+    }
+
+    /// Has a program's strategy decide how much memory a tenant wants; `None`: the built-in one again.
+    pub fn set_sizing(&self, name: impl Into<String>, strategy: Option<Box<dyn ResizeStrategy>>) -> Answer<()> {
+        let name = name.into();
+        self.ask(move |controller| controller.set_sizing(&name, strategy))
     }
 
     /// Removes a tenant. The answer comes when its memory is back, or after ten seconds without it.

@@ -6,7 +6,7 @@
 //! the process, with the feature `sqlite`, or memory.
 //!
 //! The parts, from pure to impure: [`grants`], [`shards_for`] and `idle` are functions over plain values; `estimator` and
-//! `elastic` follow one tenant's load; `moves` keeps what became of a grant and why; `book` holds every tenant and turns
+//! `elastic` follow one tenant's load; `sizing` asks a program's own strategy; `moves` keeps what became of a grant and why; `book` holds every tenant and turns
 //! snapshots and commands into plans, without clock, file or thread; `controller` carries each command to the file, the
 //! book and the data plane, in this order; `thread` gives it time and a mailbox.
 //!
@@ -33,12 +33,14 @@ mod process;
 mod secret;
 mod settings;
 mod shards;
+mod sizing;
 mod state;
 mod steady;
 mod stepped;
 mod thread;
 mod utc;
 mod view;
+mod watch;
 
 pub use error::{ControlError, Refusal, RefusalKind};
 pub use grant::{GoalNeed, Grant, Holder, Problem, grants, reserve_bytes};
@@ -51,6 +53,7 @@ pub use settings::{
     SettingsPatch, TenantSettings,
 };
 pub use shards::shards_for;
+pub use sizing::{HitCurve, ResizeStrategy, SizeReading};
 #[cfg(feature = "sqlite")]
 pub use state::StateFile;
 pub use state::{MemoryState, ServerSettings, State, StoredSecret, TenantRecord};
@@ -60,3 +63,4 @@ pub use tidemark_plan::{Utility, UtilityError};
 pub use view::{
     CurvePointView, CurveView, GoalsView, LimitsView, MoveView, RefusedView, SecretView, ServerView, TenantView,
 };
+pub use watch::{Watch, Watcher};

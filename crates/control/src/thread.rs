@@ -15,6 +15,7 @@ use crate::process;
 use crate::settings::{DEFAULT_HIT_COST, Idling};
 use crate::state::State;
 use crate::stepped::Stepped;
+use crate::watch::Watch;
 
 /// Commands that wait at most; each is answered within milliseconds, so more means that the thread hangs.
 const MAX_WAITING: usize = 1024;
@@ -41,6 +42,8 @@ pub struct ControlConfig {
     pub hit_cost: Duration,
     /// Where the server listens, for those who ask the API.
     pub listeners: Listeners,
+    /// Who is told what it does.
+    pub watch: Watch,
 }
 
 impl ControlConfig {
@@ -53,6 +56,7 @@ impl ControlConfig {
             idling: Idling::default(),
             hit_cost: DEFAULT_HIT_COST,
             listeners: Listeners::default(),
+            watch: Watch::default(),
         }
     }
 }

@@ -9,12 +9,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidemark_control::{
     Answer, Change, Control, ControlConfig, ControlHandle, Idling, Mailbox, MemoryState, ServerPatch, Stepped,
-    TenantSettings,
+    TenantSettings, Watch,
 };
 use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
-use tidemark_types::{Clock, TenantId, UnixMs};
+use tidemark_types::{Clock, Fault, TenantId, UnixMs};
 
 use crate::error::Error;
+use crate::events::{Events, Hook};
 use crate::plane::LocalPlane;
 use crate::tenant::Tenant;
 use crate::threads::{CoarseClock, KeeperThread, Signal};
@@ -65,6 +66,7 @@ pub struct Builder {
     idling: Idling,
     hit_cost: Duration,
     clock: Arc<dyn Clock>,
+    events: Option<Arc<dyn Events>>,
 }
 
 impl fmt::Debug for Builder {
@@ -91,6 +93,7 @@ impl Builder {
             idling: Idling::default(),
             hit_cost: HIT_COST,
             clock: Arc::new(CoarseClock),
+            events: None,
         }
     }
 
@@ -132,16 +135,24 @@ impl Builder {
         self
     }
 
+    /// What is told what happens in the cache. Without it, nobody is asked who would like to know.
+    #[must_use]
+    pub fn events(mut self, events: Arc<dyn Events>) -> Self {
+        self.events = Some(events);
+        self
+    }
+
     /// A cache with threads of its own: one for the control plane, one keeper, one that returns memory to the system.
     ///
     /// # Errors
-    /// The size is impossible, or the system refuses memory or a thread.
+    /// The size is impossible, the system refuses memory or a thread, or the events fail when they are asked what they want.
     pub fn build(self) -> Result<Cache, Error> {
         let signal = Arc::new(Signal::default());
         let (mailbox, inbox) = (Mailbox::default(), inbox(&signal));
         let pool = Pool::start(self.memory_bytes, Some(self.reserve_bytes())).map_err(Error::Memory)?;
-        let config = self.config(&pool);
+        let limit_bytes = pool.limit_bytes();
         let plane = self.plane(pool, &mailbox, &inbox)?;
+        let config = self.config(limit_bytes, &plane);
         let keeper = KeeperThread::start(Keeper::new(inbox), signal, Arc::clone(&self.clock), KEEPER_SLICE);
         let keeper = keeper.map_err(Error::System)?;
         let control = Control::start(
@@ -167,8 +178,9 @@ impl Builder {
     pub fn build_driven(self) -> Result<(Cache, Driver), Error> {
         let (mailbox, inbox) = (Mailbox::default(), KeeperInbox::new(Box::new(|| {})));
         let pool = Pool::without_thread(self.memory_bytes, Some(self.reserve_bytes())).map_err(Error::Memory)?;
-        let config = self.config(&pool);
+        let limit_bytes = pool.limit_bytes();
         let plane = self.plane(pool, &mailbox, &inbox)?;
+        let config = self.config(limit_bytes, &plane);
         let control = Stepped::new(
             mailbox,
             MemoryState::default(),
@@ -191,12 +203,15 @@ impl Builder {
         self.memory_limit_bytes.saturating_add(self.memory_limit_bytes / 4)
     }
 
-    fn config(&self, pool: &Pool) -> ControlConfig {
+    /// For a pool that can be made as large as `limit_bytes`.
+    fn config(&self, limit_bytes: u64, plane: &Arc<LocalPlane>) -> ControlConfig {
         // The system may have given fewer addresses than were asked for.
-        let limit_bytes = self.memory_limit_bytes.min(pool.limit_bytes());
+        let limit_bytes = self.memory_limit_bytes.min(limit_bytes);
         ControlConfig {
             idling: self.idling,
             hit_cost: self.hit_cost,
+            // What the control plane does is told to the data plane, which passes it on.
+            watch: Watch::by(Arc::clone(plane) as _),
             ..ControlConfig::new(self.memory_bytes, limit_bytes, self.parallelism)
         }
     }
@@ -205,7 +220,9 @@ impl Builder {
         let hasher = Hasher::random().map_err(Error::System)?;
         let keepers = [Arc::clone(inbox)].into();
         let clock = Arc::clone(&self.clock);
-        Ok(Arc::new(LocalPlane::new(pool, hasher, keepers, mailbox.waker(), clock)))
+        let hook = self.events.clone().map(Hook::new).transpose().map_err(Error::Faulty)?;
+        let plane = LocalPlane::new(pool, hasher, keepers, mailbox.waker(), clock);
+        Ok(Arc::new(plane.telling(hook.map(Arc::new))))
     }
 }
 
@@ -291,6 +308,11 @@ impl Cache {
             ..ServerPatch::default()
         };
         self.ask(|control| control.set_server(patch)).map(drop)
+    }
+
+    /// Why [`Builder::events`] are told of nothing any more, if they failed.
+    pub fn events_fault(&self) -> Option<Fault> {
+        self.0.plane.hook()?.fault().cloned()
     }
 
     /// How it stands.

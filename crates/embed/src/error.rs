@@ -4,6 +4,7 @@ use std::io;
 
 use tidemark_control::ControlError;
 use tidemark_store::Refused;
+use tidemark_types::Fault;
 
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -19,6 +20,12 @@ pub enum Error {
     /// There is no room for it in what the tenant may hold, or the tenant was removed.
     #[error("the tenant's memory has no room for it")]
     NoRoom,
+    /// The tenant's admission policy did not let the item in. Nothing was changed.
+    #[error("the tenant's admission policy did not let the item in")]
+    NotAdmitted,
+    /// What the program supplied failed when it was asked what is asked once. It is not in force.
+    #[error("{0}")]
+    Faulty(Fault),
     /// The tenant was removed.
     #[error("tenant `{0}` was removed")]
     Removed(String),

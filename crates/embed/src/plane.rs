@@ -10,11 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use tidemark_control::{MoveView, Watcher};
 use tidemark_store::{Alarm, Hasher, KeeperInbox, Pool, PoolStats, TenantConfig, TenantReport, TenantStore};
 use tidemark_types::{
-    Clock, DataPlane, Plan, PoolSnapshot, Snapshot, TenantId, TenantName, TenantPlan, TenantSnapshot, TenantState,
-    UnixMs,
+    Clock, DataPlane, Fault, Plan, PoolSnapshot, Snapshot, TenantId, TenantName, TenantPlan, TenantSnapshot,
+    TenantState, UnixMs,
 };
+
+use crate::events::Hook;
+use crate::program::Program;
 
 /// See the module.
 pub struct LocalPlane {
@@ -26,6 +30,7 @@ pub struct LocalPlane {
     state: Mutex<State>,
     touched: Arc<Touched>,
     samples_total: AtomicU64,
+    hook: Option<Arc<Hook>>,
 }
 
 /// Those that something happened to since the last snapshot.
@@ -52,6 +57,8 @@ struct Tenant {
 pub struct LocalTenant {
     /// Its keys and memory.
     pub store: Arc<TenantStore>,
+    /// What the program supplied for it.
+    pub(crate) program: Arc<Program>,
     mark: Arc<Mark>,
 }
 
@@ -113,7 +120,19 @@ impl LocalPlane {
             state: Mutex::default(),
             touched: Arc::default(),
             samples_total: AtomicU64::new(0),
+            hook: None,
         }
+    }
+
+    /// The same, which tells a program of things.
+    pub(crate) fn telling(mut self, hook: Option<Arc<Hook>>) -> Self {
+        self.hook = hook;
+        self
+    }
+
+    /// Whom it tells.
+    pub(crate) fn hook(&self) -> Option<&Hook> {
+        self.hook.as_deref()
     }
 
     /// A tenant by its name.
@@ -161,11 +180,13 @@ impl LocalPlane {
             usage_changed: Arc::new(move || of_upkeep.set()),
         };
         *next_keeper += shards;
+        let program = Arc::new(Program::new(plan.name.clone(), self.hook.clone()));
         Tenant {
             name: plan.name.clone(),
             version: 0,
             local: LocalTenant {
-                store: TenantStore::new(&self.pool, config),
+                store: TenantStore::with_hooks(&self.pool, config, program.hooks()),
+                program,
                 mark,
             },
         }
@@ -201,7 +222,7 @@ impl State {
 
     /// One tenant's snapshot, and the memory that its samples took until now.
     fn report(&self, id: TenantId, now: UnixMs) -> Option<(TenantSnapshot, u64)> {
-        let LocalTenant { store, mark } = &self.tenants.get(&id)?.local;
+        let LocalTenant { store, mark, .. } = &self.tenants.get(&id)?.local;
         mark.is_set.swap(false, Ordering::AcqRel);
         let TenantReport {
             snapshot,
@@ -213,6 +234,21 @@ impl State {
             ..snapshot
         };
         Some((snapshot, sample_buffer_bytes))
+    }
+}
+
+impl Watcher for LocalPlane {
+    fn moved(&self, tenant: &TenantName, change: &MoveView) {
+        if let Some(hook) = &self.hook {
+            hook.tell(|events| events.moved(tenant.as_str(), change));
+        }
+    }
+
+    fn replaced(&self, tenant: &TenantName, fault: &Fault) {
+        // Not under the lock of the tenants: it calls the program.
+        if let Some(local) = self.tenant(tenant.as_str()) {
+            local.program.report(fault);
+        }
     }
 }
 

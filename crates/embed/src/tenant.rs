@@ -4,14 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_control::{Answer, ControlHandle, CurveView, MoveView, SettingsPatch, TenantView};
-use tidemark_store::{Attributes, Counters, Key, PinnedValue, Reservation as Room, ShardGuard};
-use tidemark_types::UnixMs;
+use tidemark_control::{Answer, Change, ControlHandle, CurveView, MoveView, ResizeStrategy, SettingsPatch, TenantView};
+use tidemark_store::{
+    Attributes, Counters, EvictionPolicy, Key, PinnedValue, Prospect, Reservation as Room, ShardGuard, Value as Stored,
+};
+use tidemark_types::{Fault, Policy, PolicyChoice, UnixMs};
 
+use crate::admission::{AdmissionChoice, Candidate};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::plane::LocalTenant;
-use crate::value::{Place, Reservation, Value};
+use crate::value::{Place, Reservation, Value, ValueRef};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// A tenant of a [`Cache`]. Clones are the same tenant; any thread may use it.
@@ -35,6 +38,10 @@ pub struct TenantStats {
     pub evicted: u64,
     /// Items that expired.
     pub expired: u64,
+    /// Items that its admission policy did not let in.
+    pub not_admitted: u64,
+    /// How often something that the program supplied was replaced: see [`Tenant::faults`].
+    pub faults: u64,
     /// Items that it holds.
     pub items: u64,
     /// Memory that it may hold, in bytes.
@@ -91,6 +98,31 @@ impl Tenant {
         found.is_some()
     }
 
+    /// Has `read` look at the key's value where it lies, whatever its length, without a copy; its answer, or `None` if the key is
+    /// not there.
+    ///
+    /// A value of up to 256 KiB, or half a segment, is read under the lock of its shard: others wait meanwhile, so `read` should
+    /// take a few microseconds at most, wait for nothing, and **must not use the cache**, which would wait for itself for ever.
+    /// What takes longer is for [`Self::get`]. If `read` panics, the panic goes on to the caller, and the cache is as it was.
+    pub fn get_with<R>(&self, key: &[u8], read: impl FnOnce(&ValueRef<'_>) -> R) -> Option<R> {
+        let (key, now) = (self.key(key).ok()?, self.cache.now());
+        // Dropped after the lock, also if `read` panics.
+        let _touch = Touch(&self.local);
+        let mut shard = self.lock(&key);
+        let found = shard.get(&key, now)?.value();
+        if let Stored::Whole(_) = found {
+            return Some(read(&ValueRef::locked(found)));
+        }
+        let bytes = found.len();
+        if let Some(pinned) = shard.pin(&key, bytes) {
+            // Nobody has to wait for a long one.
+            drop(shard);
+            return Some(read(&ValueRef::pinned(&pinned)));
+        }
+        let found = shard.peek(&key, now)?.value();
+        Some(read(&ValueRef::locked(found)))
+    }
+
     /// The values of several keys, in their order. Faster than one after the other: what is in memory of sixteen at a time is
     /// loaded together.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
@@ -122,7 +154,8 @@ impl Tenant {
     /// Stores a value under a key, in the place of an older one.
     ///
     /// # Errors
-    /// The key or the value is too long, or there is no room: then an older value is as it was or evicted.
+    /// The key or the value is too long, it is not let in ([`Self::set_admission`]), or there is no room: then an older value is
+    /// as it was or evicted.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.write(key, value, None)
     }
@@ -142,6 +175,7 @@ impl Tenant {
     pub fn reserve(&self, key: &[u8], value_bytes: usize) -> Result<Reservation, Error> {
         check_value(value_bytes)?;
         let (hashed, now) = (self.key(key)?, self.cache.now());
+        self.let_in(&hashed, value_bytes, None, now)?;
         let room = self.lock(&hashed).reserve(value_bytes, now);
         // Also where there is no room: that is how more may be granted.
         self.local.touch();
@@ -169,7 +203,40 @@ impl Tenant {
     /// # Errors
     /// It was removed, or a setting is impossible; the error says what is allowed.
     pub fn set(&self, patch: SettingsPatch) -> Result<TenantView, Error> {
-        self.ask(|control| control.set_tenant(&*self.name, patch))
+        let view = self.ask(|control| control.set_tenant(&*self.name, patch))?;
+        Ok(self.seen(view))
+    }
+
+    /// Has the program's own policy decide from now on which items go: the tenant's policy is [`Policy::Own`]. It decides until
+    /// another one is supplied or [`Self::set`] names one; that may name [`Policy::Own`] again. Nothing is lost by it.
+    ///
+    /// # Errors
+    /// The tenant was removed, or the policy fails when it is asked what is asked once ([`Error::Faulty`]).
+    pub fn set_eviction(&self, policy: Arc<dyn EvictionPolicy>) -> Result<TenantView, Error> {
+        self.local.store.supply_eviction(policy).map_err(Error::Faulty)?;
+        self.set(SettingsPatch {
+            policy: Change::Set(PolicyChoice::Fixed(Policy::Own)),
+            ..SettingsPatch::default()
+        })
+    }
+
+    /// Has this decide from now on which items are let in.
+    pub fn set_admission(&self, choice: AdmissionChoice) {
+        self.local.program.set_gate(choice.into(), self.remembering());
+    }
+
+    /// Has the program's own strategy decide from now on how much memory the tenant wants; `None`: the built-in one again, which
+    /// finds the least for the hit ratio that is the tenant's goal.
+    ///
+    /// # Errors
+    /// It was removed.
+    pub fn set_sizing(&self, strategy: Option<Box<dyn ResizeStrategy>>) -> Result<(), Error> {
+        self.ask(|control| control.set_sizing(&*self.name, strategy))
+    }
+
+    /// What of all that the program supplied for it was replaced by what is built in, and why: the newest ones, oldest first.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.local.program.faults()
     }
 
     /// How it stands, from its own counters.
@@ -186,6 +253,8 @@ impl Tenant {
             sets: counters.sets,
             evicted: counters.evicted,
             expired: counters.expired,
+            not_admitted: self.local.program.not_admitted(),
+            faults: self.local.program.faults_total(),
             items,
             grant_bytes: store.grant_bytes(),
             usage_bytes: store.usage_bytes(),
@@ -197,7 +266,8 @@ impl Tenant {
     /// # Errors
     /// It was removed.
     pub fn view(&self) -> Result<TenantView, Error> {
-        self.ask(|control| control.tenant(&*self.name))
+        let view = self.ask(|control| control.tenant(&*self.name))?;
+        Ok(self.seen(view))
     }
 
     /// The latest changes of its grant, with their reasons and what came of them.
@@ -225,11 +295,30 @@ impl Tenant {
         self.cache.ask(command)
     }
 
-    pub(crate) fn write(&self, key: &[u8], value: &[u8], lifetime: Option<Duration>) -> Result<(), Error> {
+    /// The control plane's view, which does not know what became of the program's policy.
+    fn seen(&self, mut view: TenantView) -> TenantView {
+        let is_own = view.policy_in_force == Policy::Own.name();
+        if is_own && !self.local.store.has_own_eviction() {
+            view.policy_in_force = Policy::Fifo.to_string();
+        }
+        view
+    }
+
+    fn write(&self, key: &[u8], value: &[u8], lifetime: Option<Duration>) -> Result<(), Error> {
         check_value(value.len())?;
-        let (key, now) = (self.key(key)?, self.cache.now());
+        let (hashed, now) = (self.key(key)?, self.cache.now());
+        self.let_in(&hashed, value.len(), lifetime, now)?;
+        self.put(&hashed, value, lifetime, now)
+    }
+
+    /// Stores a value that was let in.
+    pub(crate) fn store(&self, key: &[u8], value: &[u8], lifetime: Option<Duration>) -> Result<(), Error> {
+        self.put(&self.key(key)?, value, lifetime, self.cache.now())
+    }
+
+    fn put(&self, key: &Key<'_>, value: &[u8], lifetime: Option<Duration>, now: UnixMs) -> Result<(), Error> {
         let attributes = Attributes::expiring(now, lifetime);
-        let written = self.local.store.put(&key, value, attributes, now);
+        let written = self.local.store.put(key, value, attributes, now);
         self.local.touch();
         Ok(written?)
     }
@@ -239,6 +328,40 @@ impl Tenant {
         let written = room.commit(&key, Attributes::expiring(now, lifetime), now);
         self.local.touch();
         Ok(written?)
+    }
+
+    /// Asks the tenant's admission policy, if it has one.
+    #[inline]
+    fn let_in(&self, key: &Key<'_>, value_bytes: usize, lifetime: Option<Duration>, now: UnixMs) -> Result<(), Error> {
+        if self.local.program.is_gated() && !self.is_admitted(key, value_bytes, lifetime, now) {
+            return Err(Error::NotAdmitted);
+        }
+        Ok(())
+    }
+
+    fn is_admitted(&self, key: &Key<'_>, value_bytes: usize, lifetime: Option<Duration>, now: UnixMs) -> bool {
+        // Remembering may take memory, and looking may free some.
+        let _touch = Touch(&self.local);
+        let prospect = self.lock(key).prospect(key, now);
+        let Prospect {
+            is_stored,
+            is_full,
+            was_seen,
+        } = prospect;
+        let candidate = Candidate {
+            key: key.bytes,
+            value_bytes,
+            lifetime,
+            is_full,
+            was_seen,
+        };
+        let remember = || self.lock(key).remember(key);
+        is_stored || self.local.program.admits(&candidate, remember, self.remembering())
+    }
+
+    /// Has the store remember refused keys or not.
+    fn remembering(&self) -> impl FnOnce(bool) {
+        |is_gated| self.local.store.set_remembering(is_gated)
     }
 
     /// What must end with the last user.
@@ -262,6 +385,15 @@ impl Tenant {
     fn lock(&self, key: &Key<'_>) -> ShardGuard<'_> {
         let store = &self.local.store;
         store.lock(store.shard_of(key.hash))
+    }
+}
+
+/// Notes that a tenant was used when this is dropped.
+struct Touch<'a>(&'a LocalTenant);
+
+impl Drop for Touch<'_> {
+    fn drop(&mut self) {
+        self.0.touch();
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a program may rely on: values stay while they are held, tenants come and go, everything changes live, nothing is
 //! left behind.
 
+mod program;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,8 +22,16 @@ struct Scene {
 
 impl Scene {
     fn new(memory_bytes: u64) -> Self {
+        Self::build(Builder::new(memory_bytes))
+    }
+
+    fn with_events(memory_bytes: u64, events: Arc<dyn Events>) -> Self {
+        Self::build(Builder::new(memory_bytes).events(events))
+    }
+
+    fn build(builder: Builder) -> Self {
         let clock = Arc::new(ManualClock::new(UnixMs(1_700_000_000_000)));
-        let builder = Builder::new(memory_bytes).parallelism(2).clock(Arc::clone(&clock) as _);
+        let builder = builder.parallelism(2).clock(Arc::clone(&clock) as _);
         let (cache, driver) = builder.build_driven().unwrap();
         Self { clock, cache, driver }
     }

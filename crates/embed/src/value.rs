@@ -1,10 +1,10 @@
-//! Values where they lie: to be read without a copy, and to be filled in place.
+//! Values where they lie: to be read without a copy, held or looked at, and to be filled in place.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use tidemark_store::{PinnedValue, Reservation as Room};
+use tidemark_store::{PinnedValue, Reservation as Room, Value as Stored};
 
 use crate::error::Error;
 use crate::tenant::Tenant;
@@ -50,12 +50,7 @@ impl Value {
 
     /// All of it in one piece: borrowed where it lies in one, else copied.
     pub fn as_bytes(&self) -> Cow<'_, [u8]> {
-        let mut parts = self.parts();
-        match (parts.next(), parts.next()) {
-            (None, _) => Cow::Borrowed(&[]),
-            (Some(whole), None) => Cow::Borrowed(whole),
-            (Some(_), Some(_)) => Cow::Owned(self.to_vec()),
-        }
+        in_one_piece(|| self.parts())
     }
 
     /// A copy.
@@ -68,6 +63,64 @@ impl Value {
     /// Whether it is read where it lies, and not a copy already.
     pub fn is_in_place(&self) -> bool {
         matches!(self.0, Held::InPlace(_))
+    }
+}
+
+/// A value that is being read where it lies: see [`Tenant::get_with`].
+pub struct ValueRef<'a>(Seen<'a>);
+
+enum Seen<'a> {
+    Locked(Stored<'a>),
+    Pinned(&'a PinnedValue),
+}
+
+impl<'a> ValueRef<'a> {
+    pub(crate) fn locked(value: Stored<'a>) -> Self {
+        Self(Seen::Locked(value))
+    }
+
+    pub(crate) fn pinned(value: &'a PinnedValue) -> Self {
+        Self(Seen::Pinned(value))
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.parts().map(<[u8]>::len).sum()
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its parts in order: one, or of a value that is longer than 256 KiB or half a segment one for every 64 KiB.
+    pub fn parts(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (locked, pinned) = match self.0 {
+            Seen::Locked(value) => (Some(value.parts()), None),
+            Seen::Pinned(value) => (None, Some(value.parts())),
+        };
+        locked.into_iter().flatten().chain(pinned.into_iter().flatten())
+    }
+
+    /// All of it in one piece: borrowed where it lies in one, else copied.
+    pub fn as_bytes(&self) -> Cow<'a, [u8]> {
+        in_one_piece(|| self.parts())
+    }
+}
+
+impl fmt::Debug for ValueRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValueRef").field("bytes", &self.len()).finish()
+    }
+}
+
+/// These parts as one: borrowed if there is one, else copied.
+fn in_one_piece<'a, P: Iterator<Item = &'a [u8]>>(parts: impl Fn() -> P) -> Cow<'a, [u8]> {
+    let mut some = parts();
+    match (some.next(), some.next()) {
+        (None, _) => Cow::Borrowed(&[]),
+        (Some(whole), None) => Cow::Borrowed(whole),
+        (Some(_), Some(_)) => Cow::Owned(parts().collect::<Vec<_>>().concat()),
     }
 }
 
@@ -154,7 +207,8 @@ impl Reservation {
     fn commit_with(self, lifetime: Option<Duration>) -> Result<(), Error> {
         let Self { tenant, key, place } = self;
         match place {
-            Place::Buffer(value) => tenant.write(&key, &value, lifetime),
+            // It was let in when it was reserved.
+            Place::Buffer(value) => tenant.store(&key, &value, lifetime),
             Place::Final(room) => tenant.commit(room, &key, lifetime),
         }
     }

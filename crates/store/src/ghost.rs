@@ -32,6 +32,20 @@ struct Bucket {
     fingerprints: [u16; SLOTS],
 }
 
+impl Bucket {
+    #[inline]
+    fn slot_of(&self, hash: KeyHash) -> Option<usize> {
+        let wanted = hash.fingerprint();
+        self.fingerprints.iter().position(|found| *found == wanted)
+    }
+
+    /// How many are newer than a slot's: the newest is in the slot before the next one's.
+    #[inline]
+    fn age(&self, slot: usize) -> usize {
+        (self.next as usize + SLOTS - 1 - slot) % SLOTS
+    }
+}
+
 /// Runs to take for a store of ghosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GhostMemory {
@@ -96,16 +110,22 @@ impl Ghosts {
 
     /// Whether the key is remembered; if so it is forgotten.
     pub(crate) fn take(&mut self, arena: &Arena, hash: KeyHash) -> bool {
-        let wanted = hash.fingerprint();
         let depth = self.depth;
         let bucket = self.bucket_mut(arena, hash);
-        let Some(slot) = bucket.fingerprints.iter().position(|found| *found == wanted) else {
+        let Some(slot) = bucket.slot_of(hash) else {
             return false;
         };
         bucket.fingerprints[slot] = 0;
-        // The newest is in the slot before the next one's.
-        let age = (bucket.next as usize + SLOTS - 1 - slot) % SLOTS;
-        age < depth
+        bucket.age(slot) < depth
+    }
+
+    /// Whether the key is remembered, and still is afterwards.
+    pub(crate) fn contains(&self, arena: &Arena, hash: KeyHash) -> bool {
+        let address = arena.at(self.offset(hash), BUCKET_BYTES).cast::<Bucket>();
+        // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes; any bytes are a valid bucket; buckets are written
+        // only through `&mut self`, so that nobody does while `self` is borrowed.
+        let bucket = unsafe { &*address };
+        bucket.slot_of(hash).is_some_and(|slot| bucket.age(slot) < self.depth)
     }
 
     /// Loads the bucket of a key ahead.
@@ -155,6 +175,9 @@ mod tests {
             let all = range.end - range.start;
             range.filter(|&n| ghosts.take(arena, hash(n))).count() as f64 / all as f64
         };
+        let is_known = |n: u64| ghosts.contains(arena, hash(n));
+        // Looking forgets nothing.
+        assert!((0..2).all(|_| is_known(5 * count - 1)) && !(0..100).all(is_known));
         let newest = remembered(&mut ghosts, 5 * count - count / 2..5 * count);
         let again = remembered(&mut ghosts, 5 * count - count / 2..5 * count);
         let oldest = remembered(&mut ghosts, 0..count);

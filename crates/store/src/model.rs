@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidemark_types::{LogShare, MIB, Policy, UNIT_BYTES, UnixMs};
@@ -10,7 +11,9 @@ use crate::hash::Hasher;
 use crate::item::Attributes;
 use crate::keeper::{Keeper, KeeperInbox};
 use crate::pool::Pool;
+use crate::rogue::{Rogue, Way};
 use crate::shard::{DATABASES, Value};
+use crate::shared::Hooks;
 use crate::tenant::{PinnedValue, Reservation, TenantConfig, TenantStore};
 
 /// splitmix64.
@@ -54,6 +57,8 @@ struct Load {
     large_one_in: u64,
     dbs: u64,
     operations: u64,
+    /// How a policy behaves that the program supplies, again and again.
+    own: Option<Way>,
 }
 
 struct Model {
@@ -70,6 +75,8 @@ struct Model {
     reservations: Vec<(Reservation, Name, Expected)>,
     hits: u64,
     refused: u64,
+    /// Policies of the program that were replaced.
+    faults: Arc<AtomicU64>,
 }
 
 impl Model {
@@ -85,7 +92,15 @@ impl Model {
             alarm: Arc::new(|| {}),
             usage_changed: Arc::new(|| {}),
         };
-        let tenant = TenantStore::new(&pool, config);
+        let faults = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&faults);
+        let hooks = Hooks {
+            replaced: Some(Arc::new(move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+            })),
+            ..Hooks::default()
+        };
+        let tenant = TenantStore::with_hooks(&pool, config, hooks);
         tenant.set_grant(load.grant_bytes, 0);
         Self {
             load,
@@ -100,6 +115,7 @@ impl Model {
             reservations: Vec::new(),
             hits: 0,
             refused: 0,
+            faults,
         }
     }
 
@@ -118,6 +134,13 @@ impl Model {
             self.hits,
             self.refused
         );
+        let faults = self.faults.load(Ordering::Relaxed);
+        match self.load.own {
+            Some(Way::Panics | Way::Babbles) => assert!(faults > 0, "nothing went wrong"),
+            // To notice it takes more than what is written here, and it is hardly ever supplied for long enough.
+            Some(Way::Hoards) => {}
+            Some(Way::Moody) | None => assert_eq!(faults, 0),
+        }
         self.pins.clear();
         self.reservations.clear();
         self.tenant.clear();
@@ -327,6 +350,10 @@ impl Model {
             any_policy(&mut self.random)
         };
         self.tenant.set_policy(policy);
+        if let Some(way) = self.load.own {
+            let rogue = Rogue::new(way, self.random.next());
+            self.tenant.supply_eviction(Arc::new(rogue)).unwrap();
+        }
     }
 
     fn change_grant(&mut self) {
@@ -477,6 +504,7 @@ const PLAIN: Load = Load {
     large_one_in: 0,
     dbs: 1,
     operations: 60_000,
+    own: None,
 };
 
 #[test]
@@ -593,6 +621,32 @@ fn several_shards_share_a_grant() {
     .run();
 }
 
+/// Whatever a program's policy does, the store is sound.
+#[test]
+fn policies_of_the_program_good_and_bad() {
+    for (seed, way) in (61..).zip(Way::ALL) {
+        let load = Load {
+            seed,
+            policy: Policy::Own,
+            own: Some(way),
+            grant_bytes: 2 * MIB,
+            ..PLAIN
+        };
+        Model::new(load).run();
+        Model::new(Load {
+            seed: seed + 10,
+            shards: 4,
+            dbs: 3,
+            large_one_in: 200,
+            keys: 4_000,
+            value_max: 3_000,
+            grant_bytes: 8 * MIB,
+            ..load
+        })
+        .run();
+    }
+}
+
 #[test]
 fn huge_segments() {
     let huge = Load {
@@ -628,6 +682,7 @@ fn other_seeds() {
             large_one_in: if random.chance(2) { 0 } else { 300 },
             dbs: 1 + random.below(4) * random.below(4),
             operations: 30_000,
+            own: None,
         };
         println!("{load:?}");
         Model::new(load).run();

@@ -2,15 +2,43 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use tidemark_types::{LogShare, Policy, SamplingThreshold, UNIT_BYTES};
+use tidemark_types::{Fault, LogShare, Policy, SamplingThreshold, UNIT_BYTES};
 
 use crate::hash::Hasher;
 use crate::pool::{PoolCore, Run};
 
 /// Called when something happened that others should know of. May be called under a shard's lock, so it does little.
 pub type Alarm = Arc<dyn Fn() + Send + Sync>;
+
+/// Why an item is not there any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Left {
+    /// Its place was needed.
+    Evicted,
+    /// Its time had come.
+    Expired,
+    /// It was removed: alone, with all others, or with its tenant.
+    Removed,
+}
+
+/// Who is told of items that leave. Called under a shard's lock: it must not panic, and not use the store.
+pub trait Listener: Send + Sync {
+    /// An item leaves, whose value is so long, in bytes.
+    fn left(&self, key: &[u8], value_bytes: usize, why: Left);
+    /// So many items leave at once, without being told one by one.
+    fn emptied(&self, items: u64, why: Left);
+}
+
+/// What a program that embeds the cache is told of by its tenants.
+#[derive(Clone, Default)]
+pub struct Hooks {
+    /// Of items that leave.
+    pub left: Option<Arc<dyn Listener>>,
+    /// Of its own policy being replaced. Called under a shard's lock, as a [`Listener`] is.
+    pub replaced: Option<Arc<dyn Fn(Fault) + Send + Sync>>,
+}
 
 /// Shared by all shards of a tenant. Counts are in units of 64 KiB.
 pub(crate) struct TenantShared {
@@ -29,7 +57,10 @@ pub(crate) struct TenantShared {
     sampling: AtomicU32,
     /// Records of sampled keys that were made, modulo 2^32.
     samples: AtomicU32,
+    /// Whether refused keys are remembered as ghosts.
+    remembers: AtomicBool,
     alarm: Alarm,
+    pub(crate) hooks: Hooks,
 }
 
 impl fmt::Debug for TenantShared {
@@ -40,7 +71,7 @@ impl fmt::Debug for TenantShared {
 }
 
 impl TenantShared {
-    pub(crate) fn new(pool: Arc<PoolCore>, hasher: Hasher, shard_bits: u32, alarm: Alarm) -> Self {
+    pub(crate) fn new(pool: Arc<PoolCore>, hasher: Hasher, shard_bits: u32, alarm: Alarm, hooks: Hooks) -> Self {
         let zero = || AtomicU64::new(0);
         let policy = AtomicU16::new(policy_number(Policy::default()));
         Self {
@@ -54,7 +85,9 @@ impl TenantShared {
             first_grant: zero(),
             sampling: AtomicU32::new(0),
             samples: AtomicU32::new(0),
+            remembers: AtomicBool::new(false),
             alarm,
+            hooks,
         }
     }
 
@@ -62,14 +95,24 @@ impl TenantShared {
         numbered_policy(self.policy.load(Ordering::Relaxed))
     }
 
-    /// Whether the policy copies what is used. One comparison, because every hit asks.
+    /// Whether the policy wants to know what is used: to copy it, or because it is a program's. One comparison, because every
+    /// hit asks.
     #[inline]
-    pub(crate) fn copies_used(&self) -> bool {
+    pub(crate) fn attends_uses(&self) -> bool {
         self.policy.load(Ordering::Relaxed) >= APPROX_LRU_FROM
     }
 
     pub(crate) fn set_policy(&self, policy: Policy) {
         self.policy.store(policy_number(policy), Ordering::Relaxed);
+    }
+
+    /// Whether keys that were not let in are remembered, in a shard that has no ghosts of its policy's either.
+    pub(crate) fn remembers(&self) -> bool {
+        self.remembers.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_remembers(&self, remembers: bool) {
+        self.remembers.store(remembers, Ordering::Relaxed);
     }
 
     pub(crate) fn sampling_threshold(&self) -> SamplingThreshold {
@@ -203,11 +246,14 @@ impl TenantShared {
 
 /// The number of `approx-lru:0`; the next thousand are those of its other shares.
 const APPROX_LRU_FROM: u16 = Policy::PLAIN.len() as u16;
+/// The number of a program's own policy: the last one.
+const OWN: u16 = u16::MAX;
 
 /// A policy with its parameter in one number, so that both change at once.
 fn policy_number(policy: Policy) -> u16 {
     match policy {
         Policy::ApproxLru(share) => APPROX_LRU_FROM + share.thousandths(),
+        Policy::Own => OWN,
         plain => {
             let place = Policy::PLAIN.iter().position(|&known| known == plain);
             // Every other policy is in the list, which is short.
@@ -221,7 +267,7 @@ fn numbered_policy(number: u16) -> Policy {
     let share = number.checked_sub(APPROX_LRU_FROM);
     match share.and_then(LogShare::from_thousandths) {
         Some(share) => Policy::ApproxLru(share),
-        None => Policy::PLAIN.get(usize::from(number)).copied().unwrap_or_default(),
+        None => Policy::PLAIN.get(usize::from(number)).copied().unwrap_or(Policy::Own),
     }
 }
 
@@ -239,7 +285,13 @@ mod tests {
             counted.fetch_add(1, Ordering::Relaxed);
         });
         (
-            TenantShared::new(Arc::clone(pool.core()), Hasher::with_seed(1), 0, alarm),
+            TenantShared::new(
+                Arc::clone(pool.core()),
+                Hasher::with_seed(1),
+                0,
+                alarm,
+                Hooks::default(),
+            ),
             alarms,
         )
     }
@@ -250,15 +302,18 @@ mod tests {
         let (tenant, _) = shared(&pool);
         assert_eq!(tenant.policy(), Policy::default());
         let shares = (0..=1000).filter_map(LogShare::from_thousandths);
-        let policies = Policy::PLAIN.into_iter().chain(shares.map(Policy::ApproxLru));
+        let policies = Policy::PLAIN
+            .into_iter()
+            .chain(shares.map(Policy::ApproxLru))
+            .chain([Policy::Own]);
         let mut kept = 0;
         for policy in policies {
             tenant.set_policy(policy);
             assert_eq!(tenant.policy(), policy);
-            assert_eq!(tenant.copies_used(), policy.name() == "approx-lru", "{policy}");
+            assert_eq!(tenant.attends_uses(), !Policy::PLAIN.contains(&policy), "{policy}");
             kept += 1;
         }
-        assert_eq!(kept, 1004);
+        assert_eq!(kept, 1005);
     }
 
     #[test]

@@ -16,7 +16,51 @@
 //! # }
 //! ```
 //!
-//! Runnable examples, from ten lines on, are in the package's folder `examples`. Without default features there is neither
+//! # From ten lines to a policy of your own
+//!
+//! Runnable examples are in the package's folder `examples`, each a few lines longer than the one before:
+//!
+//! | example | shows |
+//! |---|---|
+//! | `ten_lines` | a cache, a tenant, a value |
+//! | `values` | values without copies: read in place ([`Tenant::get_with`], [`Tenant::get`]), made in place ([`Tenant::reserve`]); several at a time |
+//! | `goals` | tenants that share memory by their goals, in virtual time, driven by the program ([`Driver`]) |
+//! | `choices` | which items are let in ([`Admission`]), how much memory a tenant wants ([`ResizeStrategy`]), what the program is told ([`Events`]) |
+//! | `my_own_eviction_policy` | which items go when memory is short ([`EvictionPolicy`]), against those that are built in; what happens when it fails |
+//!
+//! What is built in is chosen by name: a [`Policy`] in [`TenantSettings`], an [`AdmissionChoice`]; both can be read from text. What
+//! a program supplies in its place is called where the cache works, and each trait says on which thread, under which lock
+//! and what that may cost. Code that panics or answers nonsense is replaced by what is built in (`fifo`, everything, the least
+//! memory for the goal, nobody) and reported: to [`Events::replaced`], in [`Tenant::faults`] and counted in
+//! [`TenantStats::faults`]. That takes a program that unwinds: one that is built with `panic = "abort"` ends instead.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use tidemark::{Cache, EvictionPolicy, Resident, TenantSettings, Verdict};
+//!
+//! /// The least that an eviction policy has to say: small values go last.
+//! struct SmallOnesStay;
+//!
+//! impl EvictionPolicy for SmallOnesStay {
+//!     fn judge(&self, item: &Resident<'_>) -> Verdict {
+//!         match item.uses {
+//!             1.. if item.value_bytes < 1000 => Verdict::Keep { uses: item.uses - 1 },
+//!             _ => Verdict::Drop,
+//!         }
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let cache = Cache::with_memory(64 << 20)?;
+//! let pages = cache.create("pages", TenantSettings::default())?;
+//! pages.set_eviction(Arc::new(SmallOnesStay))?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is in it
+//!
+//! Without default features there is neither
 //! HTTP nor command line nor SQLite in it. Settings are the program's business: the cache begins without tenants each time.
 //!
 //! Linux on 64-bit machines. The cache's own threads have names that begin with `tidemark-`.
@@ -24,10 +68,12 @@
 #![forbid(unsafe_code)]
 
 pub use tidemark_embed::{
-    Builder, Cache, CacheStats, Change, ControlError, CurvePointView, CurveView, Driver, Error, Idling, KEY_BYTES_MAX,
-    MoveView, Reservation, SettingsPatch, Tenant, TenantSettings, TenantStats, TenantView, VALUE_BYTES_MAX, Value,
+    Admission, AdmissionChoice, AdmissionError, Builder, Cache, CacheStats, Candidate, Cause, Change, ControlError,
+    CurvePointView, CurveView, Driver, Error, Events, EvictionPolicy, Fault, HitCurve, Idling, KEY_BYTES_MAX, Left,
+    LeftItem, MoveView, Newcomer, Part, Queue, Reservation, Resident, ResizeStrategy, SettingsPatch, SizeReading,
+    Tenant, TenantSettings, TenantStats, TenantView, VALUE_BYTES_MAX, Value, ValueRef, Verdict,
 };
 pub use tidemark_types::{
-    Clock, HitRatio, HitRatioError, ManualClock, Policy, PolicyChoice, PolicyError, Size, SystemClock, UnitError,
-    UnixMs,
+    Clock, HitRatio, HitRatioError, LogShare, ManualClock, Policy, PolicyChoice, PolicyError, Size, SystemClock,
+    UnitError, UnixMs,
 };

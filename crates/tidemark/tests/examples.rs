@@ -1,7 +1,11 @@
 //! Runs the library's examples: each asserts what it shows.
 
+#[path = "../examples/choices.rs"]
+mod choices;
 #[path = "../examples/goals.rs"]
 mod goals;
+#[path = "../examples/my_own_eviction_policy.rs"]
+mod my_own_eviction_policy;
 #[path = "../examples/ten_lines.rs"]
 mod ten_lines;
 #[path = "../examples/values.rs"]
@@ -20,4 +24,14 @@ fn values_are_read_and_made_in_place() {
 #[test]
 fn memory_follows_goals() {
     goals::main().unwrap();
+}
+
+#[test]
+fn a_program_decides_and_is_told() {
+    choices::main().unwrap();
+}
+
+#[test]
+fn a_program_decides_what_goes() {
+    my_own_eviction_policy::main().unwrap();
 }

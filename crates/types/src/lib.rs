@@ -3,10 +3,12 @@
 //! The data plane (`store`, `server`) and the control plane (`curve`, `plan`, `meter`, `control`) know each other only
 //! through this crate: a [`Snapshot`] goes up, a [`Plan`] comes down, and [`DataPlane`] is the only door between them.
 //!
-//! Invariant: plain values only. Nothing here does I/O except [`SystemClock`], which reads the system's clock.
+//! Invariant: plain values only. Nothing here does I/O except [`SystemClock`], which reads the system's clock, and nothing
+//! calls code from outside but [`Guest`], which lets no panic of it through.
 
 #![forbid(unsafe_code)]
 
+mod guest;
 mod limits;
 mod name;
 mod plan;
@@ -18,6 +20,7 @@ mod snapshot;
 mod time;
 mod units;
 
+pub use guest::{Cause, Fault, Guest, Part};
 pub use limits::{TenantLimits, Weight};
 pub use name::{NameError, TenantId, TenantName};
 pub use plan::{DataPlane, Plan, TenantPlan, TenantState};

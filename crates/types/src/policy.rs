@@ -16,6 +16,9 @@ pub enum Policy {
     /// The oldest segment goes, whole; an item that is used while more than this share of the log is newer than it is
     /// copied to the newest end, and what it leaves behind is dead (MICA, NSDI 2014; Genie, section V.A).
     ApproxLru(LogShare),
+    /// What the program that embeds the cache supplied; `fifo` while that is nothing, or was replaced. It has no name that
+    /// could be chosen from outside.
+    Own,
 }
 
 /// A share of a log, in thousandths: 0 to 1000.
@@ -71,6 +74,7 @@ impl Policy {
             Self::Clock => "clock",
             Self::S3Fifo => "s3fifo",
             Self::ApproxLru(_) => "approx-lru",
+            Self::Own => "own",
         }
     }
 }
@@ -87,7 +91,7 @@ impl fmt::Display for Policy {
         f.write_str(self.name())?;
         match self {
             Self::ApproxLru(share) => write!(f, ":{}", share.ratio()),
-            Self::Fifo | Self::Clock | Self::S3Fifo => Ok(()),
+            Self::Fifo | Self::Clock | Self::S3Fifo | Self::Own => Ok(()),
         }
     }
 }
@@ -183,6 +187,8 @@ mod tests {
         }
         assert!(error.contains("`lru`"), "{error}");
         assert!(!error.contains("adaptive"), "{error}");
+        // Only a program that embeds the cache has one.
+        assert!("own".parse::<Policy>().is_err() && "own".parse::<PolicyChoice>().is_err());
     }
 
     #[test]

@@ -7,14 +7,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidemark_curve::Curve;
 use tidemark_plan::{GoalState, Load, Returns};
-use tidemark_types::{PolicyChoice, SamplingThreshold, TenantId, TenantSnapshot, UNIT_BYTES, UnixMs};
+use tidemark_types::{
+    Fault, PolicyChoice, SamplingThreshold, TenantId, TenantName, TenantSnapshot, UNIT_BYTES, UnixMs,
+};
 
 use super::{Book, Tenant};
 use crate::elastic::{Elastic, Held, Holding, demand_bytes};
 use crate::estimator::{self, Limits};
 use crate::goal::{CurveReport, GoalReport};
 use crate::grant::{GoalNeed, grantable_bytes};
+use crate::sizing::{HitCurve, OwnSizing, SizeReading};
 
 /// The part of the pool that all estimators together may take: a hundredth (design, 5.1).
 const POOL_SHARE: u64 = 100;
@@ -204,7 +208,32 @@ impl Book {
         if tenant.follow_policy(now) {
             self.changed.insert(id);
         }
-        tenant.need(now, available_bytes, hit_cost, returns)
+        let built_in = tenant.need(now, available_bytes, hit_cost, returns);
+        if !tenant.sizing.is_some() {
+            return built_in;
+        }
+        tenant.own_need(now, available_bytes, built_in).unwrap_or_else(|fault| {
+            self.fresh_faults.push((id, fault));
+            built_in
+        })
+    }
+
+    /// Has a program's strategy decide from now on how much a tenant wants, or none.
+    pub(crate) fn set_sizing(&mut self, id: TenantId, sizing: OwnSizing) {
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            tenant.sizing = sizing;
+            self.changed.insert(id);
+            self.operated.insert(id);
+        }
+    }
+
+    /// Tells of each program's strategy that failed since the last call.
+    pub(crate) fn tell_faults(&mut self, mut tell: impl FnMut(&TenantName, &Fault)) {
+        for (id, fault) in self.fresh_faults.drain(..) {
+            if let Some(tenant) = self.tenants.get(&id) {
+                tell(&tenant.record.name, &fault);
+            }
+        }
     }
 
     /// What memory gives a tenant, as far as that is known.
@@ -219,6 +248,44 @@ impl Book {
 }
 
 impl Tenant {
+    /// What the program's strategy wants, where the built-in one wants this.
+    fn own_need(
+        &mut self,
+        now: UnixMs,
+        available_bytes: u64,
+        built_in: Option<GoalNeed>,
+    ) -> Result<Option<GoalNeed>, Fault> {
+        // It is asked of a tenant that holds something: the first grant is made before anything is known.
+        let Some(seen) = self.seen.as_deref().filter(|_| self.grant_bytes > 0) else {
+            return Ok(built_in);
+        };
+        let curve = match self.needs.elastic.as_deref().map(Elastic::estimator) {
+            Some(estimator) => HitCurve::new(estimator.curve(), estimator.overhead(), estimator.curve_gets()),
+            None => HitCurve::new(Curve::through([]), 1.0, 0),
+        };
+        let settings = self.record.settings;
+        let most_bytes = available_bytes.min(settings.cap_bytes.unwrap_or(u64::MAX));
+        let wanted = self.sizing.wanted_bytes(&SizeReading {
+            now,
+            goal: settings.hit_ratio,
+            gets: seen.counters.gets,
+            hits: seen.counters.hits,
+            usage_bytes: seen.usage_bytes,
+            // One that is to shrink anyhow is asked as if it had: its present grant is always a possible answer.
+            grant_bytes: self.grant_bytes.min(most_bytes),
+            most_bytes,
+            built_in_bytes: built_in.map(|need| need.bytes),
+            curve: &curve,
+        })?;
+        let Some(bytes) = wanted else { return Ok(built_in) };
+        self.predicted = curve.hit_ratio_at(bytes);
+        Ok(Some(GoalNeed {
+            bytes,
+            claims: true,
+            is_reachable: true,
+        }))
+    }
+
     /// What its estimator may hold in so many bytes.
     fn limits(&self, bytes: u64) -> Limits {
         let choice = self.record.settings.policy.unwrap_or_default();

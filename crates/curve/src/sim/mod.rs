@@ -68,7 +68,8 @@ impl Eviction {
     pub fn simulator(self, capacity: Capacity) -> Box<dyn Simulator + Send> {
         match self {
             Self::Lru => Box::new(Lru::new(capacity)),
-            Self::Policy(Policy::Fifo) => Box::new(Fifo::new(capacity)),
+            // Nothing here knows a program's own policy: what replaces it where it fails stands for it.
+            Self::Policy(Policy::Fifo | Policy::Own) => Box::new(Fifo::new(capacity)),
             Self::Policy(Policy::Clock) => Box::new(Clock::new(capacity, CLOCK_USES)),
             Self::Policy(Policy::S3Fifo) => Box::new(S3Fifo::new(capacity)),
             Self::Policy(Policy::ApproxLru(share)) => Box::new(ApproxLru::new(capacity, share)),

@@ -59,8 +59,10 @@ impl Returns {
         left.hit_ratio + (right.hit_ratio - left.hit_ratio) * (size - left.size) / (right.size - left.size)
     }
 
-    /// The least size with this hit ratio; the last corner's if none has it.
+    /// The least size with this hit ratio; with the best one if none has it.
     pub fn size_for(&self, hit_ratio: f64) -> f64 {
+        let best = self.corners.last().map_or(0.0, |corner| corner.hit_ratio);
+        let hit_ratio = hit_ratio.min(best);
         let right = self.corners.partition_point(|corner| corner.hit_ratio < hit_ratio);
         let Some(upper) = self.corners.get(right) else {
             return self.corners.last().map_or(0.0, |corner| corner.size);
@@ -125,7 +127,8 @@ mod tests {
     #[test]
     fn sizes_and_hit_ratios_go_both_ways() {
         // The point at 30 lies in a hollow: from 20 to 40 the way is straight.
-        let returns = Returns::of(&curve(&[(10, 0.5), (20, 0.4), (30, 0.39), (40, 0.3)]), 2.0).unwrap();
+        let points = [(10, 0.5), (20, 0.4), (30, 0.39), (40, 0.3), (200, 0.3)];
+        let returns = Returns::of(&curve(&points), 2.0).unwrap();
         for (size, hit_ratio) in [
             (0.0, 0.0),
             (10.0, 0.25),
@@ -148,6 +151,22 @@ mod tests {
             (0.0, 0.0)
         );
         assert_eq!(Returns::of(&curve(&[]), 1.0), None);
+    }
+
+    #[test]
+    fn beyond_its_end_a_curve_goes_on_as_it_did() {
+        for (points, at_100, beyond) in [
+            // It gained 0.1 over the last e-fold: as much again over the next, and nothing behind that.
+            (vec![(37, 0.6), (100, 0.5)], 0.5, 0.6),
+            (vec![(37, 0.5), (100, 0.5)], 0.5, 0.5),
+            (vec![(37, 0.4), (100, 0.04)], 0.96, 1.0),
+        ] {
+            let returns = Returns::of(&curve(&points), 1.0).unwrap();
+            assert!((returns.hit_ratio(100.0) - at_100).abs() < 0.05, "{points:?}");
+            for size in [272.0, 1e6] {
+                assert!((returns.hit_ratio(size) - beyond).abs() < 0.02, "{points:?} {size}");
+            }
+        }
     }
 
     #[test]

@@ -26,13 +26,19 @@ fn anyone(most: u64) -> Claimant<'static> {
     }
 }
 
-/// Returns through corners of whole units.
+/// Returns through corners of whole units, flat behind the last one for so long that nothing is guessed beyond it.
 fn returns(corners: &[(u64, f64)]) -> Returns {
-    let points = corners.iter().map(|(bytes, hit_ratio)| Point {
-        bytes: *bytes,
-        miss_ratio: 1.0 - hit_ratio,
-        standard_error: 0.0,
-    });
+    let best = corners.iter().map(|(_, hit_ratio)| *hit_ratio).fold(0.0, f64::max);
+    let end = corners.iter().map(|(bytes, _)| *bytes).max().unwrap_or(1) * 3;
+    let points = corners
+        .iter()
+        .copied()
+        .chain([(end, best)])
+        .map(|(bytes, hit_ratio)| Point {
+            bytes,
+            miss_ratio: 1.0 - hit_ratio,
+            standard_error: 0.0,
+        });
     Returns::of(&Curve::through(points), 1.0).unwrap()
 }
 
@@ -165,7 +171,7 @@ fn whoever_lent_comes_first_where_memory_is_worth_the_same() {
 #[test]
 fn a_gain_must_outlast_the_refill_and_the_error() {
     let of = |error: f64| {
-        let points = [(100, 0.5), (200, 0.4)].map(|(bytes, miss_ratio)| Point {
+        let points = [(100, 0.5), (200, 0.4), (600, 0.4)].map(|(bytes, miss_ratio)| Point {
             bytes,
             miss_ratio,
             standard_error: error,

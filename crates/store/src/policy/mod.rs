@@ -3,38 +3,62 @@
 //! A shard's log has two queues of segments. New items go to the one that the policy names; when memory is short, the oldest
 //! segment of a queue that the policy names is evicted: each live item in it is judged, and dropped or copied to the newest
 //! end of the main queue. Policies are pure: they see numbers and answer with a choice. One of them also decides on items
-//! that are used: [`ApproxLru`].
+//! that are used: [`ApproxLru`]. A program that embeds the cache can supply one of its own: [`EvictionPolicy`].
 
 mod approx_lru;
 mod clock;
 mod fifo;
+mod own;
 mod s3fifo;
 
 use tidemark_types::Policy;
 
 pub(crate) use approx_lru::ApproxLru;
+pub use own::{EvictionPolicy, Newcomer, Resident};
+pub(crate) use own::{Grip, Own};
 
 /// One of the two queues of segments in a shard's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queue {
+pub enum Queue {
     /// Items on probation.
     Small,
     /// All others.
     Main,
 }
 
+impl Queue {
+    /// The other one.
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Small => Self::Main,
+            Self::Main => Self::Small,
+        }
+    }
+}
+
 /// What becomes of an item in a segment that is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It goes.
     Drop,
-    /// It goes, and its key is remembered as a ghost.
+    /// It goes, and its key is remembered as a ghost, if the policy has ghosts.
     DropToGhost,
     /// It moves to the newest end of the main queue, with this count of uses, if there is room for it.
     Keep {
-        /// The new count.
+        /// The new count, 0 to 3.
         uses: u8,
     },
+}
+
+impl Verdict {
+    /// How much an item is worth of which not all survive that shall: as often as it was used, or as often as it shall count as
+    /// used from now on, which a program's own policy may raise.
+    pub(crate) fn rank(self, uses: u8) -> u8 {
+        match self {
+            Self::Keep { uses: counted } => uses.max(counted),
+            Self::Drop | Self::DropToGhost => uses,
+        }
+    }
 }
 
 /// Sizes of a shard's queues, in bytes of memory held.
@@ -78,9 +102,9 @@ pub(crate) fn rules(policy: Policy, segments: usize, had_small: bool) -> &'stati
         S3FIFO_SEGMENTS_MIN
     };
     match policy {
-        // The latter also in a shard of few segments, although it measures its log coarsely there: with the clock in its place,
-        // nothing could be said of what it costs.
-        Policy::Fifo | Policy::ApproxLru(_) => &fifo::Fifo,
+        // `approx-lru` also in a shard of few segments, although it measures its log coarsely there: with the clock in its place,
+        // nothing could be said of what it costs. What a program supplies is asked elsewhere; this is what replaces it.
+        Policy::Fifo | Policy::ApproxLru(_) | Policy::Own => &fifo::Fifo,
         Policy::S3Fifo if segments >= bound => &s3fifo::S3Fifo,
         Policy::Clock | Policy::S3Fifo => &clock::Clock,
     }

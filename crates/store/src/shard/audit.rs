@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{DATABASES, Shard};
 use crate::item::{Record, record};
-use crate::policy::Queue;
 use crate::segment::{SegmentId, State};
 
 impl Shard {
@@ -83,11 +82,7 @@ impl Shard {
             State::Victim | State::Detached => (0, false),
         };
         assert_eq!((queued, open), expected, "{id:?} {segment:?}");
-        let other = if segment.queue == Queue::Small {
-            Queue::Main
-        } else {
-            Queue::Small
-        };
+        let other = segment.queue.other();
         assert!(!self.queues[other as usize].contains(&id) && self.open[other as usize] != Some(id));
     }
 

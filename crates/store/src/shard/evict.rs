@@ -14,9 +14,10 @@ use super::{Shard, item_at};
 use crate::hash::KeyHash;
 use crate::index::{Slot, USES_MAX};
 use crate::item::{Record, record};
-use crate::policy::{Queue, Rules, Verdict, rules};
+use crate::policy::{Queue, Verdict};
 use crate::pool::Run;
 use crate::segment::{Segment, SegmentId, State};
+use crate::shared::Left;
 
 /// Items judged together: their index buckets are loaded ahead at the same time.
 const BATCH_ITEMS: usize = 16;
@@ -39,7 +40,7 @@ pub(super) struct Evictions {
     mostly_dead: Vec<SegmentId>,
     /// Units that evictions gave back for what is being written, and that it has not taken.
     freed_units: u64,
-    /// Live bytes met in main segments lately, by uses: says which of the used items can survive.
+    /// Live bytes met in main segments lately, by rank: says which of the used items can survive.
     met_bytes: [u64; USES_MAX as usize + 1],
     /// Whether anything was evicted since the shard was empty.
     has_evicted: bool,
@@ -121,7 +122,7 @@ struct Victim {
     /// Live bytes seen, and those of them that survived.
     seen_bytes: u64,
     kept_bytes: u64,
-    /// Least uses with which an item surely survives.
+    /// Least rank with which an item surely survives.
     bar: u8,
     /// The shard's flushes when the walk began.
     flushes: u64,
@@ -135,10 +136,6 @@ struct Candidate {
 }
 
 impl Shard {
-    pub(super) fn rules(&self) -> &'static dyn Rules {
-        rules(self.shared.policy(), self.segments.len(), self.ghosts.is_some())
-    }
-
     /// Walks a part of the victim if the next segment can only come from an eviction.
     #[inline]
     pub(super) fn pace(&mut self, queue: Queue, written: usize, now: UnixMs) {
@@ -282,13 +279,9 @@ impl Shard {
 
     /// The segment that the policy gives up next.
     fn policy_victim(&self) -> Option<SegmentId> {
-        let first = self.rules().victim(self.queue_bytes());
-        let second = if first == Queue::Small {
-            Queue::Main
-        } else {
-            Queue::Small
-        };
-        self.oldest_unpinned(first).or_else(|| self.oldest_unpinned(second))
+        let first = self.victim_queue();
+        self.oldest_unpinned(first)
+            .or_else(|| self.oldest_unpinned(first.other()))
     }
 
     /// The oldest segment whatever its queue. A shrink to a small part that kept the queues' proportions would keep the main
@@ -428,20 +421,23 @@ impl Shard {
         let queue = self.segments[victim.id].queue;
         victim.seen_bytes += bytes;
         if !self.is_valid(place, item, now) {
-            let flushed = self.flush_pending && self.is_flushed(place, item);
-            self.counters.expired += u64::from(!flushed);
+            if !(self.flush_pending && self.is_flushed(place, item)) {
+                self.counters.expired += 1;
+                self.tell_left(place, Left::Expired);
+            }
             self.drop_item(slot, place);
             return;
         }
-        if queue == Queue::Main {
-            self.evictions.met_bytes[uses as usize] += bytes;
-        }
         let verdict = match victim.purpose {
             Purpose::Clean => Verdict::Keep { uses },
-            Purpose::Evict { .. } => self.rules().judge(queue, uses),
+            Purpose::Evict { .. } => self.verdict(place, queue, uses, now),
         };
+        let rank = verdict.rank(uses);
+        if queue == Queue::Main {
+            self.evictions.met_bytes[rank as usize] += bytes;
+        }
         if let Verdict::Keep { uses: new_uses } = verdict
-            && victim.may_keep(bytes, uses, u64::from(self.segments[victim.id].used_bytes))
+            && victim.may_keep(bytes, rank, u64::from(self.segments[victim.id].used_bytes))
             && self.keep(victim, slot, place, new_uses)
         {
             victim.kept_bytes += bytes;
@@ -453,6 +449,7 @@ impl Shard {
             ghosts.insert(&self.shared.pool.arena, hash);
         }
         self.counters.evicted += 1;
+        self.tell_left(place, Left::Evicted);
         self.drop_item(slot, place);
     }
 
@@ -586,11 +583,11 @@ impl Evictions {
 impl Victim {
     /// Whether the cap on survivors allows one more: used enough, as long as the cap is not reached; used less, as long as
     /// the survivors so far leave room in proportion to what was seen.
-    fn may_keep(&self, bytes: u64, uses: u8, segment_bytes: u64) -> bool {
+    fn may_keep(&self, bytes: u64, rank: u8, segment_bytes: u64) -> bool {
         let Purpose::Evict { quarters } = self.purpose else {
             return true;
         };
-        let base = if uses >= self.bar {
+        let base = if rank >= self.bar {
             segment_bytes
         } else {
             self.seen_bytes

@@ -1,17 +1,52 @@
-//! The memory of a shard's ghosts.
+//! The memory of a shard's ghosts, and what they tell of a key that is about to be written.
 
-use super::Shard;
+use tidemark_types::UnixMs;
+
+use super::{Key, Shard};
 use crate::ghost::Ghosts;
 
 /// Ghosts kept per item in the cache, in tenths (libCacheSim: 0.9).
 const GHOST_TENTHS: u64 = 9;
 
+/// What is known of a key that is about to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prospect {
+    /// It has an item already.
+    pub is_stored: bool,
+    /// Memory is used up: others have to go for it.
+    pub is_full: bool,
+    /// It was refused not long ago, or went to the ghosts. A hint: one key in some two thousand is taken for another one.
+    pub was_seen: bool,
+}
+
 impl Shard {
+    /// What is known of a key that is about to be written.
+    pub fn prospect(&mut self, key: &Key<'_>, now: UnixMs) -> Prospect {
+        let ghosts = self.ghosts.as_ref();
+        let was_seen = ghosts.is_some_and(|ghosts| ghosts.contains(self.arena(), key.hash));
+        Prospect {
+            is_stored: self.lookup(key, now).is_some(),
+            // Without a grant, a first one is made with the first write.
+            is_full: self.shared.grant() > 0 && self.is_used_up(),
+            was_seen,
+        }
+    }
+
+    /// Remembers a key that was not let in. `false` if there is no memory for that yet: what is written next makes some free.
+    pub fn remember(&mut self, key: &Key<'_>) -> bool {
+        if self.ghosts.is_none() {
+            self.fit_ghosts();
+        }
+        let Some(ghosts) = &mut self.ghosts else { return false };
+        ghosts.insert(&self.shared.pool.arena, key.hash);
+        true
+    }
+
     /// Gives the ghosts about as much room as the policy wants, if memory is free for it; else notes how much is missing, so
     /// that evictions make room for it.
     pub(super) fn fit_ghosts(&mut self) {
         self.ghost_units_missing = 0;
-        if !self.rules().has_ghosts() {
+        if !self.wants_ghosts() {
             self.drop_ghosts();
             return;
         }

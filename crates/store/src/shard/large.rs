@@ -57,6 +57,15 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The value's parts in order: one, or of a value in units of its own one for each.
+    pub fn parts(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (whole, pieces) = match *self {
+            Self::Whole(value) => (Some(value), None),
+            Self::Pieces(pieces) => (None, Some(pieces.parts())),
+        };
+        whole.into_iter().chain(pieces.into_iter().flatten())
+    }
+
     /// Appends the bytes `from..to`, as far as they exist.
     #[inline]
     pub fn append_range(&self, from: usize, to: usize, out: &mut Vec<u8>) {
@@ -118,6 +127,17 @@ impl<'a> Pieces<'a> {
             if begin < end {
                 out.extend_from_slice(&part[begin - at..end - at]);
             }
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// The length of the value, wherever it lies.
+    pub(super) fn value_bytes(&self) -> usize {
+        if self.is_stub {
+            number(self.value, 0) as usize
+        } else {
+            self.value.len()
         }
     }
 }

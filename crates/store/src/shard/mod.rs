@@ -2,7 +2,7 @@
 //!
 //! This file has what reads, deletes and changes items in place; [`write`] appends, [`evict`] makes room, [`large`] keeps
 //! values outside of the log, [`renew`] copies what is used, [`upkeep`] does what no command waits for, [`sampling`] records
-//! what happens to sampled keys.
+//! what happens to sampled keys, [`own`] asks and tells the program that supplied something.
 //!
 //! Invariants: every index entry names a live item in a segment of this shard; every item that is not dead has an entry;
 //! the units held are those of the runs in `segments`, `spare`, `index`, `ghosts` and of the values outside of the log,
@@ -13,6 +13,7 @@ mod audit;
 mod evict;
 mod ghosts;
 mod large;
+mod own;
 mod pin;
 mod renew;
 mod sampling;
@@ -33,9 +34,11 @@ use crate::policy::Queue;
 use crate::pool::Run;
 use crate::sample::Sampler;
 use crate::segment::{SegmentId, Segments, State};
-use crate::shared::TenantShared;
+use crate::shared::{Left, TenantShared};
 
+pub use ghosts::Prospect;
 pub use large::Value;
+pub(crate) use own::Seat;
 pub(crate) use pin::PinnedPlace;
 pub(crate) use upkeep::Upkeep;
 pub use write::Refused;
@@ -150,6 +153,8 @@ pub struct Shard {
     /// A free segment kept back for the next one to be opened.
     spare: Option<Run>,
     evictions: Evictions,
+    /// The program's policy, if it supplied one.
+    seat: Option<Seat>,
     ghosts: Option<Ghosts>,
     /// Memory that the ghosts lack; evictions make room for it.
     ghost_units_missing: u64,
@@ -202,6 +207,7 @@ impl Shard {
             unfilled: Vec::new(),
             spare: None,
             evictions: Evictions::default(),
+            seat: None,
             ghosts: None,
             ghost_units_missing: 0,
             outside: HashSet::new(),
@@ -447,6 +453,7 @@ impl Shard {
     fn remove_invalid(&mut self, slot: Slot, place: u64) {
         if !(self.flush_pending && self.is_flushed(place, self.item(place))) {
             self.counters.expired += 1;
+            self.tell_left(place, Left::Expired);
         }
         self.unlink(slot, place);
     }
@@ -455,7 +462,7 @@ impl Shard {
     #[inline]
     fn read(&mut self, slot: Slot, mut place: u64, now: UnixMs) -> Found<'_> {
         self.index.count_use(&self.shared.pool.arena, slot);
-        if self.shared.copies_used() {
+        if self.shared.attends_uses() {
             place = self.renew(slot, place, now);
         }
         let found = self.found(place);
@@ -484,6 +491,7 @@ impl Shard {
 
     /// Removes a key for a client.
     fn remove(&mut self, key: &Key<'_>, slot: Slot, place: u64, now: UnixMs) {
+        self.tell_left(place, Left::Removed);
         self.unlink(slot, place);
         if self.is_sampled(key) {
             self.sample_absent(SampleKind::Delete, key, now);

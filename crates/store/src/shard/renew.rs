@@ -1,4 +1,5 @@
-//! Copying what is used to the newest end of the log, for the policy that wants it ([`ApproxLru`]).
+//! Copying what is used to the newest end of the log, for the policy that wants it ([`ApproxLru`]). A program's own policy is
+//! told here of what is used.
 //!
 //! Invariants: a copy is the item, not another one: its token, its expiry and its uses stay, nothing is counted as written and
 //! nothing recorded; its old place is dead at once. A copy takes only room that is at hand, so that a get neither fails for it
@@ -12,10 +13,12 @@ use crate::policy::{ApproxLru, Queue};
 use crate::segment::{SegmentId, State};
 
 impl Shard {
-    /// An item was used: copies it to the newest end if its place is too old. Returns where it is now.
+    /// An item was used: copies it to the newest end if its place is too old, or tells the program's policy. Returns where it
+    /// is now.
     #[cold]
     pub(super) fn renew(&mut self, slot: Slot, place: u64, now: UnixMs) -> u64 {
         let Policy::ApproxLru(share) = self.shared.policy() else {
+            self.note_use(place);
             return place;
         };
         // Without a grant all items are about to go, and only a write asks for one.

@@ -10,6 +10,7 @@ use super::{Database, Shard};
 use crate::policy::Queue;
 use crate::pool::Run;
 use crate::segment::{Segment, SegmentId, Segments, State};
+use crate::shared::Left;
 
 /// A shard without items gives its memory back after this time: one whose last item is deleted is often written to again
 /// at once.
@@ -52,12 +53,13 @@ impl Shard {
     /// Removes everything of one database.
     pub(crate) fn flush(&mut self, db: u8) {
         if self.items() == self.items_in(db) {
-            self.clear();
+            self.empty(Left::Removed);
             return;
         }
         if self.items_in(db) == 0 {
             return;
         }
+        self.tell_emptied(self.items_in(db), Left::Removed);
         // Other databases' items lie between: what is older than this moment is dead, and upkeep removes it.
         self.seal(Queue::Small);
         self.seal(Queue::Main);
@@ -93,7 +95,7 @@ impl Shard {
         if self.shared.grant() == 0 || self.items() == 0 {
             // What replies are being sent from stays until then.
             let before = self.units;
-            self.clear();
+            self.empty(Left::Evicted);
             return self.units < before;
         }
         self.release_spare();
@@ -190,7 +192,7 @@ impl Shard {
         let all = items > 0 && items == expiring && self.last_expiry <= now;
         if all {
             self.counters.expired += items;
-            self.clear();
+            self.empty(Left::Expired);
         }
         all
     }

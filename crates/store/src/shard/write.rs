@@ -115,7 +115,7 @@ impl Shard {
         let old = self.find(key);
         let queue = match old {
             Some((_, place)) => self.segments[SegmentId(self.shared.pool.owner(place))].queue,
-            None => self.admit(key),
+            None => self.queue_for(key, draft),
         };
         let bytes = draft.bytes();
         for _ in 0..APPEND_ATTEMPTS {
@@ -278,15 +278,6 @@ impl Shard {
         self.count(draft.db, draft.attributes.expiry);
     }
 
-    fn admit(&mut self, key: &Key<'_>) -> Queue {
-        let rules = self.rules();
-        let ghost = match &mut self.ghosts {
-            Some(ghosts) => ghosts.take(&self.shared.pool.arena, key.hash),
-            None => false,
-        };
-        rules.admit(ghost)
-    }
-
     /// Finds `bytes` free bytes at the end of a queue, making room if it must.
     fn reserve(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> Option<u64> {
         self.evictions.forget_freed();
@@ -399,7 +390,7 @@ impl Shard {
         } else if is_unfilled {
             self.note_unfilled(id);
         }
-        if queue == Queue::Small && self.rules().has_ghosts() && !self.evictions.has_evicted() && !self.is_tight() {
+        if queue == Queue::Small && self.has_probation() && !self.evictions.has_evicted() && !self.is_tight() {
             self.promote_segments();
         }
         self.forget_old_expiries();
@@ -416,7 +407,7 @@ impl Shard {
     /// when it grows, what is added stays on probation, however long that becomes: keys that are missed by then are mostly
     /// ones that never come again, and the main queue, which turns over slowly, would be full of them for minutes.
     fn promote_segments(&mut self) {
-        while self.queue_bytes().small_is_over() {
+        while self.small_is_over() {
             let Some(id) = self.queues[Queue::Small as usize].pop_front() else {
                 return;
             };
@@ -453,7 +444,12 @@ impl Shard {
 
     /// Whether the next segment can only come from an eviction.
     pub(super) fn is_tight(&self) -> bool {
-        self.spare.is_none() && self.shared.room() < (1 << self.segment_order(0)) + self.ghost_units_missing
+        self.spare.is_none() && self.is_used_up()
+    }
+
+    /// Whether the grant has no room for another segment, but for one that an eviction ahead of need has made free.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.shared.room() < (1 << self.segment_order(0)) + self.ghost_units_missing
     }
 
     fn take_spare(&mut self, order: u8) -> Option<Run> {

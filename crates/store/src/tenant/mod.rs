@@ -1,8 +1,10 @@
 //! One tenant's part of the store: its shards, its grant, its keys.
 //!
-//! This file has the shards and their locks; [`held`] what stays in place without a lock, [`report`] what is told of all.
+//! This file has the shards and their locks; [`held`] what stays in place without a lock, [`report`] what is told of all,
+//! [`own`] what a program that embeds the cache decides itself.
 
 mod held;
+mod own;
 mod report;
 
 use std::fmt;
@@ -19,7 +21,7 @@ use crate::item::Attributes;
 use crate::keeper::{KeeperInbox, Visit};
 use crate::pool::Pool;
 use crate::shard::{Key, Refused, Shard, Upkeep};
-use crate::shared::{Alarm, TenantShared};
+use crate::shared::{Alarm, Hooks, Left, TenantShared};
 pub use held::{PinnedValue, Reservation};
 pub use report::TenantReport;
 
@@ -96,6 +98,14 @@ impl TenantStore {
     /// # Panics
     /// If the number of shards is not a power of two up to [`SHARDS_MAX`], or there is no keeper.
     pub fn new(pool: &Pool, config: TenantConfig) -> Arc<Self> {
+        Self::with_hooks(pool, config, Hooks::default())
+    }
+
+    /// The same, for a program that wants to be told of things.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    pub fn with_hooks(pool: &Pool, config: TenantConfig, hooks: Hooks) -> Arc<Self> {
         assert!(
             config.shards.is_power_of_two() && config.shards <= SHARDS_MAX,
             "{} shards",
@@ -103,7 +113,7 @@ impl TenantStore {
         );
         assert!(!config.keepers.is_empty(), "a tenant without a keeper");
         let shard_bits = config.shards.trailing_zeros();
-        let shared = TenantShared::new(Arc::clone(pool.core()), config.hasher, shard_bits, config.alarm);
+        let shared = TenantShared::new(Arc::clone(pool.core()), config.hasher, shard_bits, config.alarm, hooks);
         shared.set_policy(config.policy);
         Arc::new(Self {
             shared: Arc::new(shared),
@@ -223,7 +233,8 @@ impl TenantStore {
     /// Removes everything of all databases, at once as others see it, and gives the memory back.
     pub fn clear(self: &Arc<Self>) {
         if self.cells.get().is_some() {
-            self.lock_all().iter_mut().for_each(|guard| guard.shard.clear());
+            let empty = |guard: &mut ShardGuard<'_>| guard.shard.empty(Left::Removed);
+            self.lock_all().iter_mut().for_each(empty);
         }
     }
 
@@ -545,7 +556,7 @@ impl<'a> ShardGuard<'a> {
                 self.shard.flush(db);
                 self.tenant.nudge_one(self.number);
             }
-            None => self.shard.clear(),
+            None => self.shard.empty(Left::Removed),
         }
     }
 

@@ -127,12 +127,10 @@ impl Running {
             admin: admin.address(),
         };
         let config = ControlConfig {
-            pool_bytes: options.memory_bytes,
-            pool_limit_bytes: machine.memory_bytes,
-            workers: options.workers,
             idling: options.idling,
             hit_cost: DEFAULT_HIT_COST,
             listeners,
+            ..ControlConfig::new(options.memory_bytes, machine.memory_bytes, options.workers)
         };
         let control = Control::start(mailbox, state, server.data_plane(), clock, config)?;
         let admin = admin.serve(&control.handle())?;

@@ -1,0 +1,40 @@
+//! What a program that embeds the cache decides itself for a tenant.
+
+use std::sync::Arc;
+
+use tidemark_types::Fault;
+
+use super::TenantStore;
+use crate::policy::{EvictionPolicy, Own};
+use crate::shard::Seat;
+
+impl TenantStore {
+    /// Takes a policy of the program's. It decides where and while the tenant's policy is
+    /// [`Policy::Own`](tidemark_types::Policy::Own); one that was supplied before is dropped.
+    ///
+    /// # Errors
+    /// It panics when it is asked what is asked once, or answers what is not possible. Then nothing has changed.
+    pub fn supply_eviction(self: &Arc<Self>, policy: Arc<dyn EvictionPolicy>) -> Result<(), Fault> {
+        let own = Arc::new(Own::new(policy)?);
+        let mut guards = self.lock_all();
+        let before: Vec<Seat> = guards
+            .iter_mut()
+            .filter_map(|guard| guard.shard.seat(Seat::new(Arc::clone(&own))))
+            .collect();
+        // Not under a lock: its end may be the program's code.
+        drop(guards);
+        drop(before);
+        Ok(())
+    }
+
+    /// Whether the program's policy decides where the tenant's policy is [`Policy::Own`](tidemark_types::Policy::Own): one was
+    /// supplied, and not replaced since.
+    pub fn has_own_eviction(self: &Arc<Self>) -> bool {
+        self.cells.get().is_some() && self.lock(0).shard.has_own()
+    }
+
+    /// Whether keys that were not let in are remembered from now on ([`crate::Shard::remember`]).
+    pub fn set_remembering(&self, remembers: bool) {
+        self.shared.set_remembers(remembers);
+    }
+}

@@ -1,0 +1,129 @@
+//! What else a program can decide, and what it can be told: items are let in by name or by its own rule, a tenant holds as much
+//! memory as its own strategy says, and each item that leaves and each move of memory is told of. In virtual time.
+//! `cargo run --release --example choices`
+
+#![expect(clippy::print_stdout, reason = "an example tells what it does")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidemark::{
+    Admission, AdmissionChoice, Builder, Candidate, Driver, Error, Events, Left, LeftItem, ManualClock, MoveView,
+    ResizeStrategy, SizeReading, TenantSettings, UnixMs,
+};
+
+/// Counts and notes. It is called where the cache works, so it does no more than that.
+#[derive(Default)]
+struct Told {
+    evicted: AtomicU64,
+    moves: Mutex<Vec<String>>,
+}
+
+impl Events for Told {
+    fn left(&self, _tenant: &str, item: &LeftItem<'_>) {
+        if item.why == Left::Evicted {
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn moved(&self, tenant: &str, change: &MoveView) {
+        let text = format!("{tenant}: {} MiB, {}", change.to_bytes >> 20, change.reason);
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+}
+
+/// Lets in what lives long enough to be worth its place.
+struct LongLived;
+
+impl Admission for LongLived {
+    fn admits(&self, candidate: &Candidate<'_>) -> bool {
+        !candidate.is_full
+            || candidate
+                .lifetime
+                .is_none_or(|lifetime| lifetime > Duration::from_secs(10))
+    }
+}
+
+/// Wants nine tenths of the hits that all memory would give, in as little memory as that takes.
+struct NineTenths;
+
+impl ResizeStrategy for NineTenths {
+    fn wanted_bytes(&mut self, reading: &SizeReading<'_>) -> u64 {
+        let best = reading.curve.hit_ratio_at(reading.most_bytes);
+        // Of a few lookups, a curve says little: it stays as it is.
+        let known = best.filter(|_| reading.curve.gets() > 10_000);
+        let bytes = known.and_then(|best| reading.curve.bytes_for(0.9 * best));
+        bytes.map_or(reading.grant_bytes, |bytes| bytes.clamp(1 << 20, reading.most_bytes))
+    }
+}
+
+pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (told, clock) = (
+        Arc::new(Told::default()),
+        Arc::new(ManualClock::new(UnixMs(1_700_000_000_000))),
+    );
+    let (cache, mut driver) = Builder::new(64 << 20)
+        .parallelism(1)
+        .clock(Arc::clone(&clock) as _)
+        .events(Arc::clone(&told) as _)
+        .build_driven()?;
+
+    // By name: what comes once, as in a scan, displaces nothing. Names can be read from a configuration.
+    let small = TenantSettings {
+        cap_bytes: Some(4 << 20),
+        ..TenantSettings::default()
+    };
+    let users = cache.create("users", small)?;
+    users.set_admission("second-time".parse()?);
+    (0..5_000_u32).try_for_each(|user| users.insert(&user.to_le_bytes(), &[1; 400]))?;
+    let refused = (0..50_000_u32).filter(|page| {
+        let scanned = [&b"scanned"[..], &page.to_le_bytes()].concat();
+        matches!(users.insert(&scanned, &[2; 400]), Err(Error::NotAdmitted))
+    });
+    println!("of 50000 scanned items, {} were not let in", refused.count());
+    let kept = (0..5_000_u32)
+        .filter(|user| users.contains(&user.to_le_bytes()))
+        .count();
+    println!(
+        "of 5000 users, {kept} are there; {} items went",
+        told.evicted.load(Ordering::Relaxed)
+    );
+    assert!(kept > 4_000 && users.stats().not_admitted > 30_000);
+
+    // By a rule of one's own.
+    users.set_admission(AdmissionChoice::Own(Arc::new(LongLived)));
+    let brief = users.insert_for(b"brief", b"value", Duration::from_secs(1));
+    assert!(matches!(brief, Err(Error::NotAdmitted)));
+    users.insert_for(b"long", b"value", Duration::from_secs(60))?;
+
+    // As much memory as a strategy of one's own asks for.
+    let search = cache.create("search", TenantSettings::default())?;
+    search.set_sizing(Some(Box::new(NineTenths)))?;
+    let mut state = 1_u64;
+    for _ in 0..4_000 {
+        for _ in 0..100 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            // A few keys are asked for often, many seldom.
+            let fraction = (state >> 11) as f64 / (1_u64 << 53) as f64;
+            let key = ((fraction.powi(4) * 100_000.0) as u64).to_le_bytes();
+            if search.get(&key).is_none() {
+                search.insert(&key, &[b'v'; 500])?;
+            }
+        }
+        pass(&clock, &mut driver);
+    }
+    let stats = search.stats();
+    println!("search holds {} MiB of 64 MiB", stats.usage_bytes >> 20);
+    let moves = told.moves.lock().unwrap_or_else(PoisonError::into_inner);
+    moves.iter().for_each(|change| println!("{change}"));
+    assert!(stats.usage_bytes < 40 << 20 && !moves.is_empty() && stats.faults == 0);
+    Ok(())
+}
+
+fn pass(clock: &ManualClock, driver: &mut Driver) {
+    clock.advance(Duration::from_millis(10));
+    while driver.step().is_zero() {}
+}
