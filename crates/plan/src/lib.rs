@@ -4,12 +4,15 @@
 //! with the size that the tenant should have, in the two phases of Genie (IEEE TKDE 2025, section III): Direct-Fit jumps to
 //! what the curve says, Fine-Grained Resizing goes on from there by what was measured.
 //!
+//! [`node`] is for several instances that share a node's memory: what each should have of it, and how it comes to that.
+//!
 //! Invariant: pure decisions. Time comes in as a value; there is no I/O, no thread and no knowledge of other tenants, whose
 //! memory the one that shares the pool weighs against this one's.
 
 #![forbid(unsafe_code)]
 
 mod load;
+pub mod node;
 mod sizer;
 mod window;
 
