@@ -29,7 +29,7 @@ const REMOVAL_ROUND_PERIOD: Duration = Duration::from_secs(1);
 /// How the control plane is set up.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
-    /// The configured pool.
+    /// The configured memory.
     pub pool_bytes: u64,
     /// The largest pool that this machine can back.
     pub pool_limit_bytes: u64,
@@ -39,6 +39,18 @@ pub struct ControlConfig {
     pub idling: Idling,
     /// Where the server listens, for those who ask the API.
     pub listeners: Listeners,
+    /// The pool follows a lease on the node's memory, and `pool_bytes` is the most that it may come to; `None`: the pool is
+    /// the server's own.
+    pub lease: Option<FirstLease>,
+}
+
+/// What a pool begins with that follows a lease. In bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstLease {
+    /// The lease.
+    pub bytes: u64,
+    /// What it could come to.
+    pub reach_bytes: u64,
 }
 
 impl ControlConfig {
@@ -50,6 +62,7 @@ impl ControlConfig {
             workers,
             idling: Idling::default(),
             listeners: Listeners::default(),
+            lease: None,
         }
     }
 }
