@@ -240,6 +240,21 @@ fn one_steps_when_it_is_worth_it_and_at_once_for_promises() {
             99,
             Step::Shrink(50),
         ),
+        (
+            "what is little for one and much for another",
+            vec![
+                Asks {
+                    worth: &[(100, 1.0)],
+                    ..lease(92)
+                },
+                Asks {
+                    worth: &[(13, 9.0)],
+                    ..lease(8)
+                },
+            ],
+            10,
+            Step::Shrink(87),
+        ),
         ("not for a trifle", vec![lease(53), lease(47)], 10, Step::Stay),
         (
             "a floor at once",
