@@ -8,7 +8,7 @@ mod folder;
 mod lease;
 mod steward;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,25 +37,15 @@ pub enum NodeError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// There is less memory than instances need.
-    #[error(
-        "{}: the node's memory is too little for one more instance: each needs at least {} MiB",
-        folder.display(),
-        MIN_POOL_BYTES / MIB
-    )]
-    TooLittle {
-        /// The folder.
-        folder: PathBuf,
-    },
+    #[error("the node's memory is too little for one more instance: each needs at least {} MiB", MIN_POOL_BYTES / MIB)]
+    TooLittle,
     /// The others did not give anything back in time.
     #[error(
-        "{}: no memory was free for this instance within {} s{}",
-        folder.display(),
+        "no memory was free for this instance within {} s{}",
         JOIN_PATIENCE.as_secs(),
         problem.as_ref().map_or_else(String::new, |problem| format!(" ({problem})"))
     )]
     NoRoom {
-        /// The folder.
-        folder: PathBuf,
         /// What is in the way, where something is.
         problem: Option<String>,
     },
@@ -88,13 +78,12 @@ impl Joined {
             if steward.held_bytes() >= MIN_POOL_BYTES {
                 return Ok(Self { steward, most_bytes });
             }
-            let folder = folder.to_path_buf();
             if !steward.is_enough() {
-                return Err(NodeError::TooLittle { folder });
+                return Err(NodeError::TooLittle);
             }
             if begun.elapsed() >= JOIN_PATIENCE {
                 let problem = steward.problem().map(str::to_owned);
-                return Err(NodeError::NoRoom { folder, problem });
+                return Err(NodeError::NoRoom { problem });
             }
             // What the others do is only to be seen by looking again.
             std::thread::sleep(wait.min(HURRY));

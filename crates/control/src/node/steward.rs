@@ -337,6 +337,8 @@ impl Steward {
             return;
         }
         match &problem {
+            // Who has no lease to work with yet has a caller who says it.
+            _ if self.held_bytes() < MIN_POOL_BYTES => {}
             Some(problem) => tracing::warn!(lease_bytes = self.held_bytes(), "the lease stays as it is: {problem}"),
             None => tracing::info!(lease_bytes = self.held_bytes(), "the lease follows the node again"),
         }
