@@ -349,6 +349,32 @@ fn the_nodes_memory_is_followed() {
     assert!(!world.instances[0].steward.is_enough());
 }
 
+#[test]
+fn a_claim_that_does_not_fit_is_withdrawn() {
+    let mut world = World::new();
+    world.join(anything());
+    world.join(anything());
+    world.periods(30);
+    // As if the other one had taken what was free between this one's look and its claim.
+    let [first, second] = &mut world.instances[..] else {
+        panic!("two have joined");
+    };
+    let reading = first.pool.reading().unwrap();
+    for (claimed_mib, held_mib) in [(201, 200), (400, 200), (200, 200)] {
+        first
+            .steward
+            .grow(claimed_mib * MIB, &reading, &mut first.pool)
+            .unwrap();
+        let stated = second.steward.folder.survey().unwrap()[0]
+            .lease
+            .as_ref()
+            .unwrap()
+            .lease_bytes;
+        let found = [first.pool.limit_bytes, first.steward.held_bytes(), stated];
+        assert_eq!(found, [held_mib * MIB; 3], "{claimed_mib}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Tick(usize),
