@@ -7,6 +7,7 @@
 //! says, and does not go back.
 
 mod needs;
+mod node;
 mod regrant;
 
 use std::cmp::Ordering;
@@ -29,6 +30,7 @@ use crate::settings::{DEFAULT_HIT_COST, DEFAULT_PRIORITY, Idling};
 use crate::shards::shards_for;
 use crate::sizing::OwnSizing;
 use crate::state::TenantRecord;
+use crate::thread::FirstLease;
 use needs::{FULL_DIVISOR, Needs};
 use regrant::Cause;
 
@@ -57,6 +59,8 @@ pub(crate) struct Book {
     /// What a hit takes whoever asks.
     hit_cost: Duration,
     pool_bytes: u64,
+    /// What the pool could come to, where it follows a lease on the node's memory.
+    reach_bytes: Option<u64>,
     /// What the last plan said; `None` before the first.
     planned_pool_bytes: Option<u64>,
     pool: PoolSnapshot,
@@ -68,6 +72,8 @@ pub(crate) struct Book {
     estimated: BTreeSet<TenantId>,
     /// Holders whose usage is zero, and since when.
     empty_since: BTreeMap<TenantId, UnixMs>,
+    /// Whose curve was looked at last for the node's other instances.
+    worked_out_last: TenantId,
     /// Those that the next plan must mention.
     changed: BTreeSet<TenantId>,
     /// Those whose settings were changed since the last decision.
@@ -138,11 +144,21 @@ pub(crate) struct Seen {
 impl Book {
     /// With the tenants of the state file; none holds anything yet.
     pub(crate) fn new(pool_bytes: u64, workers: usize, records: Vec<TenantRecord>) -> Self {
+        Self::with(pool_bytes, None, workers, records)
+    }
+
+    /// The same, with a pool that follows a lease.
+    pub(crate) fn leased(lease: FirstLease, workers: usize, records: Vec<TenantRecord>) -> Self {
+        Self::with(lease.bytes, Some(lease.reach_bytes), workers, records)
+    }
+
+    fn with(pool_bytes: u64, reach_bytes: Option<u64>, workers: usize, records: Vec<TenantRecord>) -> Self {
         let mut book = Self {
             workers,
             idling: Idling::default(),
             hit_cost: DEFAULT_HIT_COST,
             pool_bytes,
+            reach_bytes,
             planned_pool_bytes: None,
             pool: PoolSnapshot::default(),
             tenants: HashMap::with_capacity(records.len()),
@@ -150,6 +166,7 @@ impl Book {
             holders: BTreeSet::new(),
             estimated: BTreeSet::new(),
             empty_since: BTreeMap::new(),
+            worked_out_last: TenantId(0),
             changed: BTreeSet::new(),
             operated: BTreeSet::new(),
             is_dirty: true,
@@ -172,7 +189,7 @@ impl Book {
         self.names.insert(record.name.clone(), id);
         self.changed.insert(id);
         let tenant = Tenant {
-            shards: shards_for(record.settings.cap_bytes, self.pool_bytes, self.workers),
+            shards: shards_for(record.settings.cap_bytes, self.reach_bytes(), self.workers),
             grant_bytes: 0,
             lent_bytes: 0,
             shortfall: None,
@@ -241,6 +258,16 @@ impl Book {
     /// The pool's size.
     pub(crate) fn pool_bytes(&self) -> u64 {
         self.pool_bytes
+    }
+
+    /// What the pool could come to: where it follows a lease that may grow, more than it is.
+    pub(crate) fn reach_bytes(&self) -> u64 {
+        self.reach_bytes.unwrap_or(0).max(self.pool_bytes)
+    }
+
+    /// Another lease could be had from now on.
+    pub(crate) fn set_reach_bytes(&mut self, reach_bytes: u64) {
+        self.reach_bytes = Some(reach_bytes);
     }
 
     /// What the data plane last said of the pool.
@@ -419,6 +446,12 @@ impl Book {
         let pool = self
             .planned_pool_bytes
             .map_or(Ordering::Equal, |before| self.pool_bytes.cmp(&before));
+        // A lease that grew is nobody's command: grants grow for what asked for it.
+        let pool = if self.reach_bytes.is_some() {
+            pool.min(Ordering::Equal)
+        } else {
+            pool
+        };
         for (((id, holder), cap), grant) in ids.into_iter().zip(&holders).zip(caps).zip(decided) {
             let cause = Cause {
                 makes_room: holder.cap_bytes != cap,

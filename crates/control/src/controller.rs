@@ -1,6 +1,8 @@
 //! Carries a command out: check, write to the state file, enter in the book, publish the plan; in this order, so that
 //! what is acknowledged is both durable and in force, and what fails has changed nothing.
 
+mod lease;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +26,8 @@ use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
 use crate::utc::{rfc3339, rfc3339_ms};
 use crate::view::{
-    CurvePointView, CurveView, GoalsView, LimitsView, MoveView, RefusedView, SecretView, ServerView, TenantView,
+    CurvePointView, CurveView, GoalsView, LimitsView, MoveView, NodeView, RefusedView, SecretView, ServerView,
+    TenantView,
 };
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
@@ -42,6 +45,12 @@ pub(crate) struct Controller {
     shared: Arc<Shared>,
     removals: Vec<Removal>,
     started_at: UnixMs,
+    /// What the pool is set to; where it follows a lease, the most that it may come to.
+    memory_bytes: u64,
+    /// What was last told of the node, where its memory is shared.
+    node: Option<NodeView>,
+    /// All floors together, until one of them changes.
+    floors_bytes: Option<u64>,
 }
 
 /// Figures of this age are still shown: people do not notice it, and a program that asks in a loop costs few rounds.
@@ -68,7 +77,10 @@ impl Controller {
         check_idling(&config.idling)?;
         let records = state.tenants()?;
         let server = state.server()?;
-        let mut book = Book::new(config.pool_bytes, config.workers, records);
+        let mut book = match config.lease {
+            Some(lease) => Book::leased(lease, config.workers, records),
+            None => Book::new(config.pool_bytes, config.workers, records),
+        };
         book.set_idling(config.idling);
         book.set_hit_cost(config.hit_cost);
         let started_at = clock.now();
@@ -78,10 +90,13 @@ impl Controller {
             book,
             data_plane,
             clock,
+            memory_bytes: config.pool_bytes,
             config,
             shared,
             removals: Vec::new(),
             started_at,
+            node: None,
+            floors_bytes: None,
         };
         controller.adopt_pool_setting()?;
         controller.warn_of_floors();
@@ -174,7 +189,7 @@ impl Controller {
         let is_possible = check_pool(setting.bytes, self.config.pool_limit_bytes).is_ok();
         if is_possible && setting.configured_bytes == self.config.pool_bytes {
             tracing::info!(pool_bytes = setting.bytes, "memory as it was set while the server ran");
-            self.book.set_pool_bytes(setting.bytes);
+            self.set_memory(setting.bytes);
             return Ok(());
         }
         tracing::info!(
@@ -197,7 +212,7 @@ impl Controller {
 
     fn warn_of_floors(&self) {
         let floors = self.floors(None);
-        if let Err(refusal) = check_floors(floors, self.book.pool_bytes(), "") {
+        if let Err(refusal) = check_floors(floors, self.reach_bytes(), "") {
             tracing::warn!("{refusal}: each is kept only in part");
         }
     }
@@ -232,6 +247,7 @@ impl Controller {
         let record = self.state.add_tenant(&name, settings, stored)?;
         tracing::info!(tenant = %name, id = record.id.0, "tenant created");
         self.book.insert(record);
+        self.floors_bytes = None;
         self.publish();
         Ok(secret)
     }
@@ -277,6 +293,7 @@ impl Controller {
         self.state.remove_tenant(id)?;
         tracing::info!(tenant = name, id = id.0, "tenant removed");
         self.book.start_removing(id);
+        self.floors_bytes = None;
         self.publish();
         Ok(id)
     }
@@ -341,6 +358,7 @@ impl Controller {
         record.version += 1;
         self.state.update_tenant(&record)?;
         self.book.update(record);
+        self.floors_bytes = None;
         self.publish();
         Ok(())
     }
@@ -351,7 +369,7 @@ impl Controller {
             return Ok(());
         };
         let floors = self.floors(id).chain([floor]);
-        check_floors(floors, self.book.pool_bytes(), "goals.floor_bytes")
+        check_floors(floors, self.reach_bytes(), "goals.floor_bytes")
     }
 
     fn new_secret(&self, permissions: Permissions) -> Result<(SecretText, StoredSecret), ControlError> {
@@ -408,14 +426,14 @@ impl Controller {
     }
 
     fn adopt_server(&mut self, server: ServerSettings) -> Result<(), ControlError> {
-        let pool_bytes = server.pool.map_or(self.config.pool_bytes, |pool| pool.bytes);
-        if pool_bytes != self.book.pool_bytes() {
-            check_pool(pool_bytes, self.config.pool_limit_bytes)?;
-            check_floors(self.floors(None), pool_bytes, "pool_bytes")?;
+        let memory_bytes = server.pool.map_or(self.config.pool_bytes, |pool| pool.bytes);
+        if memory_bytes != self.memory_bytes {
+            check_pool(memory_bytes, self.config.pool_limit_bytes)?;
+            check_floors(self.floors(None), memory_bytes, "pool_bytes")?;
         }
         self.change_server(server)?;
-        tracing::info!(pool_bytes, round_period = ?self.round_period(), "server set");
-        self.book.set_pool_bytes(pool_bytes);
+        tracing::info!(memory_bytes, round_period = ?self.round_period(), "server set");
+        self.set_memory(memory_bytes);
         self.publish();
         Ok(())
     }
@@ -441,6 +459,7 @@ impl Controller {
             memcached: self.config.listeners.memcached,
             redis: self.config.listeners.redis,
             admin: self.config.listeners.admin,
+            node: self.node.clone(),
         }
     }
 }

@@ -138,6 +138,14 @@ pub fn reserve_bytes(pool_bytes: u64) -> u64 {
     (pool_bytes / 64).max(MIB) / UNIT_BYTES * UNIT_BYTES
 }
 
+/// The pool in which so much can be granted; none for nothing.
+pub(crate) fn pool_for(granted_bytes: u64) -> u64 {
+    // A 64th of the pool is a 63rd of the rest.
+    let reserve_bytes = granted_bytes.div_ceil(63).max(MIB);
+    let pool_bytes = granted_bytes.saturating_add(reserve_bytes).saturating_add(UNIT_BYTES);
+    if granted_bytes == 0 { 0 } else { pool_bytes }
+}
+
 /// What all grants together may come to.
 pub(crate) fn grantable_bytes(pool_bytes: u64) -> u64 {
     pool_bytes.saturating_sub(reserve_bytes(pool_bytes)) / UNIT_BYTES * UNIT_BYTES

@@ -16,11 +16,12 @@ use tokio::sync::oneshot;
 
 use crate::controller::Controller;
 use crate::error::ControlError;
+use crate::node::LeaseReading;
 use crate::secret::SecretText;
 use crate::settings::{Idling, ServerPatch, SettingsPatch};
 use crate::sizing::ResizeStrategy;
 use crate::thread::Message;
-use crate::view::{CurveView, MoveView, ServerView, TenantView};
+use crate::view::{CurveView, MoveView, NodeView, ServerView, TenantView};
 
 /// A round that is this much older than it should be means that the control thread hangs.
 const STALE_AFTER_ROUNDS: u32 = 3;
@@ -130,6 +131,27 @@ impl ControlHandle {
     /// Tells how tenants come and go from now on, from a changed configuration.
     pub fn configure_idling(&self, idling: Idling) -> Answer<()> {
         self.ask(move |controller| controller.configure_idling(idling))
+    }
+
+    /// How the pool stands towards the lease on the node's memory.
+    pub(crate) fn lease_reading(&self) -> Answer<LeaseReading> {
+        self.ask(|controller| Ok(controller.lease_reading()))
+    }
+
+    /// Makes the pool so large, as the lease allows or demands.
+    pub(crate) fn follow_lease(&self, pool_bytes: u64) -> Answer<()> {
+        self.ask(move |controller| {
+            controller.follow_lease(pool_bytes);
+            Ok(())
+        })
+    }
+
+    /// Tells how the node stands, and the most that the pool could come to.
+    pub(crate) fn note_node(&self, view: NodeView, reach_bytes: u64) -> Answer<()> {
+        self.ask(move |controller| {
+            controller.note_node(view, reach_bytes);
+            Ok(())
+        })
     }
 
     /// Says from now on that the server is not ready, so that load balancers turn away before it stops.

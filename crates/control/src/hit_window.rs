@@ -44,15 +44,25 @@ impl HitWindow {
         }
     }
 
+    /// What was counted last, and what the last ten seconds before `now` are measured from.
+    fn ends(&self, now: UnixMs) -> Option<(&Sample, &Sample)> {
+        let is_before = |sample: &&Sample| now.since(sample.at) >= WINDOW;
+        let before = self.0.iter().rev().find(is_before).or(self.0.front())?;
+        Some((before, self.0.back()?))
+    }
+
+    /// Hits a second over the last ten seconds before `now`, or since the first note, but at least over a second.
+    pub(crate) fn hits_per_second(&self, now: UnixMs) -> f64 {
+        let Some((before, newest)) = self.ends(now) else {
+            return 0.0;
+        };
+        let seconds = now.since(before.at).clamp(Duration::from_secs(1), WINDOW).as_secs_f64();
+        newest.hits.saturating_sub(before.hits) as f64 / seconds
+    }
+
     /// Hits per get over the last ten seconds before `now`; `None` without gets.
     pub(crate) fn ratio(&self, now: UnixMs) -> Option<f64> {
-        let newest = self.0.back()?;
-        let before = self
-            .0
-            .iter()
-            .rev()
-            .find(|sample| now.since(sample.at) >= WINDOW)
-            .or(self.0.front())?;
+        let (before, newest) = self.ends(now)?;
         let gets = newest.gets.checked_sub(before.gets).filter(|gets| *gets > 0)?;
         // Both counts are far below 2^53, where a float still tells neighbours apart.
         let ratio = newest.hits.saturating_sub(before.hits) as f64 / gets as f64;
@@ -79,9 +89,12 @@ mod tests {
             window.note(at(second * 1000), 100 * second, 50 + 100 * (second - 1));
         }
         assert_eq!(window.ratio(at(12_000)), Some(1.0));
+        assert_eq!(window.hits_per_second(at(12_000)), 100.0);
         // Nothing was noted since: the last eight seconds of it still count, later nothing does.
         assert_eq!(window.ratio(at(20_000)), Some(1.0));
         assert_eq!(window.ratio(at(22_000)), None);
+        assert_eq!(window.hits_per_second(at(22_000)), 0.0);
+        assert_eq!(HitWindow::default().hits_per_second(at(0)), 0.0);
     }
 
     #[test]

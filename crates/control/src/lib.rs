@@ -5,10 +5,13 @@
 //! between rounds it answers the commands of a [`ControlHandle`]. What it must keep is in one [`State`]: a file that outlives
 //! the process, with the feature `sqlite`, or memory.
 //!
+//! Where several instances share a node's memory, a [`NodeLease`] makes the pool as large as its lease: it reads and commands
+//! through a handle, too.
+//!
 //! The parts, from pure to impure: [`grants`], [`shards_for`] and `idle` are functions over plain values; `estimator` and
 //! `elastic` follow one tenant's load; `sizing` asks a program's own strategy; `moves` keeps what became of a grant and why; `book` holds every tenant and turns
 //! snapshots and commands into plans, without clock, file or thread; `controller` carries each command to the file, the
-//! book and the data plane, in this order; `thread` gives it time and a mailbox.
+//! book and the data plane, in this order; `thread` gives it time and a mailbox; `node` keeps the lease.
 //!
 //! Invariants: a command is acknowledged only after it is in the state file and in force in the data plane. The sum of
 //! all grants never passes the pool less [`reserve_bytes`]. Nothing of the cache's content is ever stored.
@@ -29,6 +32,7 @@ mod hit_window;
 mod idle;
 mod miss_cost;
 mod moves;
+mod node;
 mod process;
 mod secret;
 mod settings;
@@ -45,12 +49,13 @@ mod watch;
 pub use error::{ControlError, Refusal, RefusalKind};
 pub use grant::{GoalNeed, Grant, Holder, Problem, grants, reserve_bytes};
 pub use handle::{Answer, ControlHandle, Readiness, Rotation};
+pub use node::{FolderError, Joined, NodeError, NodeLease};
 pub use secret::SecretText;
 pub use settings::{
-    Change, DEFAULT_FIRST_GRANT_BYTES, DEFAULT_HIT_COST, DEFAULT_IDLE_AFTER, DEFAULT_PRIORITY, DEFAULT_ROUND_PERIOD,
-    Idling, MAX_COST, MAX_IDLE_AFTER, MAX_PRIORITY, MAX_ROUND_PERIOD, MAX_TENANTS, MIN_CAP_BYTES, MIN_COST,
-    MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_POOL_BYTES, MIN_ROUND_PERIOD, SETTINGS, ServerPatch, Setting,
-    SettingsPatch, TenantSettings,
+    Change, DEFAULT_FIRST_GRANT_BYTES, DEFAULT_HIT_COST, DEFAULT_IDLE_AFTER, DEFAULT_LEASE_PERIOD, DEFAULT_PRIORITY,
+    DEFAULT_ROUND_PERIOD, Idling, MAX_COST, MAX_IDLE_AFTER, MAX_LEASE_PERIOD, MAX_PRIORITY, MAX_ROUND_PERIOD,
+    MAX_TENANTS, MIN_CAP_BYTES, MIN_COST, MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_LEASE_PERIOD, MIN_POOL_BYTES,
+    MIN_ROUND_PERIOD, SETTINGS, ServerPatch, Setting, SettingsPatch, TenantSettings,
 };
 pub use shards::shards_for;
 pub use sizing::{HitCurve, ResizeStrategy, SizeReading};
@@ -58,9 +63,10 @@ pub use sizing::{HitCurve, ResizeStrategy, SizeReading};
 pub use state::StateFile;
 pub use state::{MemoryState, ServerSettings, State, StoredSecret, TenantRecord};
 pub use stepped::Stepped;
-pub use thread::{Control, ControlConfig, Listeners, Mailbox};
+pub use thread::{Control, ControlConfig, FirstLease, Listeners, Mailbox};
 pub use tidemark_plan::{Utility, UtilityError};
 pub use view::{
-    CurvePointView, CurveView, GoalsView, LimitsView, MoveView, RefusedView, SecretView, ServerView, TenantView,
+    CurvePointView, CurveView, GoalsView, LeaseView, LimitsView, MoveView, NodeView, RefusedView, SecretView,
+    ServerView, TenantView,
 };
 pub use watch::{Watch, Watcher};

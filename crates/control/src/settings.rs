@@ -57,6 +57,13 @@ pub const MIN_COST: Duration = Duration::from_micros(1);
 pub const MAX_COST: Duration = Duration::from_secs(60);
 /// What a hit takes a client on the same network, its way there and back included (research/sharing-and-flash.md, 5).
 pub const DEFAULT_HIT_COST: Duration = Duration::from_micros(50);
+/// How often an instance looks at the other instances' leases and states its own. Memory moves in about three such looks: one
+/// needs it, one gives it back, one takes it.
+pub const DEFAULT_LEASE_PERIOD: Duration = Duration::from_secs(1);
+/// A shorter one would cost CPU time for nothing: giving memory back takes as long.
+pub const MIN_LEASE_PERIOD: Duration = Duration::from_millis(100);
+/// With a longer one, memory would not be where it is worth most within 30 s.
+pub const MAX_LEASE_PERIOD: Duration = Duration::from_secs(10);
 
 /// What is set for a tenant; `None` is the default of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

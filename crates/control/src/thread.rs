@@ -30,7 +30,7 @@ const REMOVAL_ROUND_PERIOD: Duration = Duration::from_secs(1);
 /// How the control plane is set up.
 #[derive(Clone, Debug)]
 pub struct ControlConfig {
-    /// The configured pool.
+    /// The configured memory.
     pub pool_bytes: u64,
     /// The largest pool that this machine can back.
     pub pool_limit_bytes: u64,
@@ -44,6 +44,18 @@ pub struct ControlConfig {
     pub listeners: Listeners,
     /// Who is told what it does.
     pub watch: Watch,
+    /// The pool follows a lease on the node's memory, and `pool_bytes` is the most that it may come to; `None`: the pool is
+    /// the server's own.
+    pub lease: Option<FirstLease>,
+}
+
+/// What a pool begins with that follows a lease. In bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstLease {
+    /// The lease.
+    pub bytes: u64,
+    /// What it could come to.
+    pub reach_bytes: u64,
 }
 
 impl ControlConfig {
@@ -57,6 +69,7 @@ impl ControlConfig {
             hit_cost: DEFAULT_HIT_COST,
             listeners: Listeners::default(),
             watch: Watch::default(),
+            lease: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! below it. What is not known or not measured is `None` and becomes null; it is never a made-up zero.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -26,6 +27,34 @@ pub struct ServerView {
     pub memcached: Option<SocketAddr>,
     pub redis: Option<SocketAddr>,
     pub admin: Option<SocketAddr>,
+    /// The node whose memory is shared; `None`: the pool is the server's own.
+    pub node: Option<NodeView>,
+}
+
+/// A node whose memory several instances share, as this one sees it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct NodeView {
+    pub folder: PathBuf,
+    pub memory_bytes: u64,
+    /// What this instance's pool may hold, or still holds.
+    pub lease_bytes: u64,
+    pub instances: usize,
+    /// Why the lease stays as it is; `None` while all is well.
+    pub problem: Option<String>,
+    /// Of every instance; this one's is the last.
+    pub leases: Vec<LeaseView>,
+}
+
+/// The lease of an instance of the node. What it states may not be readable.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct LeaseView {
+    pub process: Option<u32>,
+    pub lease_bytes: Option<u64>,
+    pub resident_bytes: Option<u64>,
+    /// `active`, `stalled` (it keeps its lease, and nothing is expected of it) or `unknown`.
+    pub state: &'static str,
 }
 
 /// A tenant.

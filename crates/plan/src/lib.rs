@@ -5,11 +5,14 @@
 //! what the curve says, Fine-Grained Resizing goes on from there by what was measured. [`shares`] weighs all tenants against
 //! each other where memory is not enough: floors, goals by priority, then what is left to whom it is worth most.
 //!
+//! [`node`] is for several instances that share a node's memory: what each should have of it, and how it comes to that.
+//!
 //! Invariant: pure decisions. Time comes in as a value; there is no I/O and no thread.
 
 #![forbid(unsafe_code)]
 
 mod load;
+pub mod node;
 mod share;
 mod sizer;
 mod window;

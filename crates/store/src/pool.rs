@@ -5,7 +5,9 @@
 //! of one takes 500 to 850 us on the development machine, so it must never happen in a command).
 //!
 //! Invariant: `used` counts exactly the units that are taken. It passes the budget only where the budget is lowered, and then
-//! it does not grow: a taking is within the budget, or in the place of a putting back.
+//! it does not grow: a taking is within the budget, or in the place of a putting back. What is backed by memory follows
+//! within the same budget but for one run: nothing is made ready that could not be handed out, and whoever takes in the place
+//! of runs that wait for the thread, or are ready, returns those first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -123,7 +125,10 @@ impl Pool {
     /// Returns the limit in force: no more than the reserved address space.
     pub fn resize(&self, pool_bytes: u64) -> u64 {
         let units = pool_bytes.min(self.limit_bytes()) >> UNIT_SHIFT;
+        // Under the lock: who took or counted before has done so when this returns.
+        let mut state = self.core.state.lock();
         self.core.budget_units.store(units, Ordering::Relaxed);
+        self.core.make_way(&mut state);
         units << UNIT_SHIFT
     }
 
@@ -249,6 +254,7 @@ impl PoolCore {
                 clean: false,
             });
         }
+        self.make_way(&mut state);
         let start = state.buddy.take_low(order).or_else(|| {
             self.reclaim(&mut state);
             state.buddy.take_low(order)
@@ -322,8 +328,8 @@ impl PoolCore {
 
     /// Puts a run back. Its memory returns to the system soon.
     pub(crate) fn put(&self, run: Run) {
-        self.used_units.fetch_sub(run.units(), Ordering::Relaxed);
         let mut state = self.state.lock();
+        self.used_units.fetch_sub(run.units(), Ordering::Relaxed);
         if state.has_thread {
             state.dirty[run.order as usize].push_back(run.start);
             self.resident_free_units.fetch_add(run.units(), Ordering::Relaxed);
@@ -356,10 +362,30 @@ impl PoolCore {
     }
 
     pub(crate) fn stats(&self) -> PoolStats {
+        // Both counts of one moment: a run that is just put back is in one of them.
+        let _state = self.state.lock();
         PoolStats {
             pool_bytes: self.budget_units.load(Ordering::Relaxed) << UNIT_SHIFT,
             usage_bytes: self.used_units.load(Ordering::Relaxed) << UNIT_SHIFT,
             resident_free_bytes: self.resident_free_units.load(Ordering::Relaxed) << UNIT_SHIFT,
+        }
+    }
+
+    /// Units of the budget that nothing is backed in; negative where there is more.
+    fn unbacked_units(&self) -> i64 {
+        let backed = self.used_units.load(Ordering::Relaxed) + self.resident_free_units.load(Ordering::Relaxed);
+        self.budget_units.load(Ordering::Relaxed).cast_signed() - backed.cast_signed()
+    }
+
+    /// Returns what waits for the thread or is ready, while more is backed than the budget allows.
+    fn make_way(&self, state: &mut State) {
+        while self.unbacked_units() < 0 {
+            let ready = |state: &mut State| Some((state.ready.pop()?, BLOCK_ORDER));
+            let Some((start, order)) = state.next_dirty().or_else(|| ready(state)) else {
+                return;
+            };
+            self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
+            self.release(state, start, order);
         }
     }
 
@@ -441,7 +467,7 @@ impl PoolCore {
                 });
                 self.resident_free_units.fetch_sub(run.units(), Ordering::Relaxed);
                 state.buddy.put(start, order);
-            } else if state.ready.len() < state.wanted && self.free_units() >= u64::from(BLOCK_UNITS) {
+            } else if state.ready.len() < state.wanted && self.unbacked_units() >= i64::from(BLOCK_UNITS) {
                 self.prepare_ahead(&mut state);
             } else if std::mem::take(&mut has_returned) {
                 state.is_dozing = true;
@@ -473,6 +499,8 @@ impl PoolCore {
             self.resident_free_units
                 .fetch_add(u64::from(BLOCK_UNITS), Ordering::Relaxed);
             state.ready.push(start);
+            // The budget may have been lowered or used up meanwhile.
+            self.make_way(state);
         } else {
             state.buddy.put(start, BLOCK_ORDER);
             state.wanted = state.ready.len();
@@ -563,6 +591,44 @@ mod tests {
             (0, 0),
             "also what was kept ready is returned when idle"
         );
+    }
+
+    #[test]
+    fn what_is_made_ready_is_within_the_budget_also_when_it_is_lowered() {
+        let pool = Pool::start(64 * MIB, Some(128 * MIB)).unwrap();
+        let core = pool.core();
+        (0..8).for_each(|_| core.expect_block());
+        assert_eq!(
+            settled(&pool, |s| s.resident_free_bytes == 16 * MIB).resident_free_bytes,
+            16 * MIB
+        );
+        let blocks = [core.take_block().unwrap(), core.take_block().unwrap()];
+        pool.resize(8 * MIB);
+        let stats = pool.stats();
+        assert_eq!((stats.usage_bytes, stats.resident_free_bytes), (4 * MIB, 4 * MIB));
+        // Two more would fit, and are ready; small runs come first.
+        let small: Vec<Run> = (0..4).map(|_| core.take(4).unwrap()).collect();
+        assert_eq!(
+            (pool.stats().usage_bytes, pool.stats().resident_free_bytes),
+            (8 * MIB, 0)
+        );
+        blocks.into_iter().chain(small).for_each(|run| core.put(run));
+    }
+
+    #[test]
+    fn who_takes_anew_returns_what_waits_for_the_thread() {
+        let pool = Pool::without_thread(MIB, Some(8 * MIB)).unwrap();
+        let core = pool.core();
+        // As with a thread that is busy elsewhere.
+        core.state.lock().has_thread = true;
+        let large = core.take(4).unwrap();
+        core.put(large);
+        assert_eq!(pool.stats().resident_free_bytes, MIB);
+        let small: Vec<Run> = (0..4).map(|_| core.take(1).unwrap()).collect();
+        let stats = pool.stats();
+        assert_eq!((stats.usage_bytes, stats.resident_free_bytes), (MIB / 2, 0));
+        core.state.lock().has_thread = false;
+        small.into_iter().for_each(|run| core.put(run));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tidemark_types::{
     Fault, PolicyChoice, SamplingThreshold, TenantId, TenantName, TenantSnapshot, UNIT_BYTES, UnixMs,
 };
 
+use super::node::Brings;
 use super::{Book, Tenant};
 use crate::elastic::{Elastic, Held, Holding, demand_bytes};
 use crate::estimator::{self, Limits};
@@ -42,9 +43,16 @@ pub(super) struct Needs {
     elastic: Option<Box<Elastic>>,
     /// Whether there was no room for an estimator.
     is_left_out: bool,
+    /// What memory brings it, as it was last worked out for the node's other instances.
+    pub(super) brings: Brings,
 }
 
 impl Needs {
+    /// The tenant's load, if it has an estimator.
+    pub(super) fn elastic(&self) -> Option<&Elastic> {
+        self.elastic.as_deref()
+    }
+
     /// What the data plane is to sample. Of a tenant that nothing is known of yet everything, so that nothing of its
     /// beginning is missed.
     pub(super) fn sampling(&self) -> SamplingThreshold {
@@ -100,7 +108,7 @@ impl Book {
             let limits = tenant.limits(bytes);
             tenant.needs = Needs {
                 elastic: Some(Box::new(Elastic::new(limits, now, gets_before))),
-                is_left_out: false,
+                ..Needs::default()
             };
         }
         true
@@ -110,8 +118,8 @@ impl Book {
         self.estimated.remove(&id);
         if let Some(tenant) = self.tenants.get_mut(&id) {
             tenant.needs = Needs {
-                elastic: None,
                 is_left_out: true,
+                ..Needs::default()
             };
             self.changed.insert(id);
         }
@@ -153,12 +161,12 @@ impl Book {
         }
         let allowed = (gets_per_second * RECORDS_PER_GET).clamp(RECORDS_MIN, RECORDS_MAX);
         let most = level(allowed, rates);
-        let pool_bytes = self.pool_bytes;
+        let reach_bytes = self.reach_bytes();
         for id in self.estimated.clone() {
             let Some(tenant) = self.tenants.get_mut(&id) else {
                 continue;
             };
-            let most_bytes = tenant.record.settings.cap_bytes.unwrap_or(u64::MAX).min(pool_bytes);
+            let most_bytes = tenant.record.settings.cap_bytes.unwrap_or(u64::MAX).min(reach_bytes);
             let limits = tenant.limits(bytes);
             let Some(elastic) = tenant.needs.elastic.as_deref_mut() else {
                 continue;
@@ -203,7 +211,7 @@ impl Book {
 
     /// What a tenant's goal needs, if it has one; and adopts the policy that its load asks for.
     pub(super) fn need(&mut self, id: TenantId, now: UnixMs, returns: Option<&Returns>) -> Option<GoalNeed> {
-        let (available_bytes, hit_cost) = (grantable_bytes(self.pool_bytes), self.hit_cost);
+        let (available_bytes, hit_cost) = (grantable_bytes(self.reach_bytes()), self.hit_cost);
         let tenant = self.tenants.get_mut(&id)?;
         if tenant.follow_policy(now) {
             self.changed.insert(id);

@@ -45,6 +45,15 @@ const FIELDS: [Field; 15] = [
     ("round period", "/round_period_us", Form::Microseconds),
 ];
 
+/// Where the memory is the node's.
+const NODE_FIELDS: [Field; 5] = [
+    ("node", "/node/folder", Form::Plain),
+    ("node memory", "/node/memory_bytes", Form::Bytes),
+    ("lease", "/node/lease_bytes", Form::Bytes),
+    ("instances", "/node/instances", Form::Plain),
+    ("lease stays", "/node/problem", Form::Plain),
+];
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -61,7 +70,7 @@ enum Command {
     /// Change the server while it runs; it stays so over restarts until the configuration is changed
     #[command(before_help = SET_EXAMPLES)]
     Set {
-        /// Memory for all tenants; `none`: what the server was started with
+        /// Memory for all tenants, of shared memory the most that this instance takes; `none`: as it was started with
         #[arg(long, value_name = "SIZE")]
         memory: Option<String>,
         /// Time between two rounds of the control plane; `none`: 1s
@@ -82,7 +91,9 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
     let text = if json {
         server.to_string()
     } else {
-        list(&server, &FIELDS)
+        let is_shared = server.pointer("/node").is_some_and(|node| !node.is_null());
+        let node: &[Field] = if is_shared { &NODE_FIELDS } else { &[] };
+        list(&server, &[&FIELDS, node].concat())
     };
     Ok(print(&text)?)
 }

@@ -2,13 +2,17 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidemark_control::{Idling, MAX_IDLE_AFTER, MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_POOL_BYTES};
+use tidemark_control::{
+    DEFAULT_LEASE_PERIOD, Idling, MAX_IDLE_AFTER, MAX_LEASE_PERIOD, MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER,
+    MIN_LEASE_PERIOD, MIN_POOL_BYTES,
+};
 use tidemark_types::{Size, format_duration, parse_duration};
 
-use super::{Availability, OPTIONS, OptionError, OptionSpec, Written};
+use super::{Availability, OPTIONS, OptionError, OptionSpec, Source, Written};
 
 /// More threads than this would wait for each other's locks more than they would serve.
 const MAX_WORKERS: usize = 256;
@@ -18,7 +22,8 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 /// What the server is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServeOptions {
-    pub(crate) memory_bytes: u64,
+    /// `None`: as much as the node leases.
+    pub(crate) memory_bytes: Option<u64>,
     pub(crate) memcached: Option<SocketAddr>,
     pub(crate) redis: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
@@ -26,6 +31,9 @@ pub(crate) struct ServeOptions {
     pub(crate) workers: usize,
     pub(crate) pin: bool,
     pub(crate) idling: Idling,
+    /// The folder in which instances share the node's memory.
+    pub(crate) node_memory: Option<PathBuf>,
+    pub(crate) lease_period: Duration,
 }
 
 /// What the defaults and limits depend on.
@@ -62,8 +70,14 @@ impl ServeOptions {
             }
         }
         let default = Idling::default();
+        let node_memory = read(written, "node_memory", any_folder)?;
+        // The default is a server's that has memory of its own.
+        let is_default = written
+            .get("memory")
+            .is_some_and(|entry| entry.source == Source::Default);
+        let memory_bytes = read(written, "memory", |text| memory(text, machine))?;
         let options = Self {
-            memory_bytes: read(written, "memory", |text| memory(text, machine))?.unwrap_or_default(),
+            memory_bytes: memory_bytes.filter(|_| node_memory.is_none() || !is_default),
             memcached: read(written, "memcached", address)?.flatten(),
             redis: read(written, "redis", address)?.flatten(),
             admin: read(written, "admin", address)?.flatten(),
@@ -77,6 +91,8 @@ impl ServeOptions {
                 first_grant_bytes: read(written, "first_grant", first_grant)?.unwrap_or(default.first_grant_bytes),
                 idle_after: read(written, "idle_after", idle_after)?.unwrap_or(default.idle_after),
             },
+            node_memory,
+            lease_period: read(written, "lease_period", lease_period)?.unwrap_or(DEFAULT_LEASE_PERIOD),
         };
         options.check_addresses(written)?;
         Ok(options)
@@ -114,7 +130,7 @@ impl ServeOptions {
     pub(crate) fn text(&self, key: &str) -> Option<String> {
         let address = |address: Option<SocketAddr>| address.map_or_else(|| "off".into(), |address| address.to_string());
         Some(match key {
-            "memory" => Size(self.memory_bytes).to_string(),
+            "memory" => Size(self.memory_bytes?).to_string(),
             "memcached" => address(self.memcached),
             "redis" => address(self.redis),
             "admin" => address(self.admin),
@@ -123,6 +139,8 @@ impl ServeOptions {
             "pin" => self.pin.to_string(),
             "first_grant" => Size(self.idling.first_grant_bytes).to_string(),
             "idle_after" => format_duration(self.idling.idle_after),
+            "node_memory" => self.node_memory.as_ref()?.display().to_string(),
+            "lease_period" => format_duration(self.lease_period),
             _ => return None,
         })
     }
@@ -163,12 +181,20 @@ fn first_grant(text: &str) -> Result<u64, String> {
 }
 
 fn idle_after(text: &str) -> Result<Duration, String> {
+    time_within(text, MIN_IDLE_AFTER..=MAX_IDLE_AFTER)
+}
+
+fn lease_period(text: &str) -> Result<Duration, String> {
+    time_within(text, MIN_LEASE_PERIOD..=MAX_LEASE_PERIOD)
+}
+
+fn time_within(text: &str, allowed: RangeInclusive<Duration>) -> Result<Duration, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
-    if !(MIN_IDLE_AFTER..=MAX_IDLE_AFTER).contains(&time) {
+    if !allowed.contains(&time) {
         return Err(format!(
             "allowed are {} to {}",
-            format_duration(MIN_IDLE_AFTER),
-            format_duration(MAX_IDLE_AFTER)
+            format_duration(*allowed.start()),
+            format_duration(*allowed.end())
         ));
     }
     Ok(time)
@@ -198,11 +224,14 @@ fn address(text: &str) -> Result<Option<SocketAddr>, String> {
 }
 
 fn folder(text: &str) -> Result<PathBuf, String> {
+    with_room_for_socket(any_folder(text)?)
+}
+
+fn any_folder(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() {
         return Err("a folder is needed".into());
     }
-    let folder = std::path::absolute(Path::new(text)).map_err(|error| error.to_string())?;
-    with_room_for_socket(folder)
+    std::path::absolute(Path::new(text)).map_err(|error| error.to_string())
 }
 
 fn with_room_for_socket(folder: PathBuf) -> Result<PathBuf, String> {

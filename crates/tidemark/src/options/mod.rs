@@ -57,7 +57,7 @@ const fn option(
 use Availability::{AtStart, Later, Live};
 
 /// Every option of `tidemark serve` that can also be in the file.
-pub(crate) const OPTIONS: [OptionSpec; 15] = [
+pub(crate) const OPTIONS: [OptionSpec; 16] = [
     option(
         "memory",
         "SIZE",
@@ -115,11 +115,24 @@ pub(crate) const OPTIONS: [OptionSpec; 15] = [
         Live,
         "After this time without a get or a write, a tenant's memory goes to those that want it",
     ),
+    option(
+        "node_memory",
+        "DIR",
+        None,
+        AtStart,
+        "Share the node's memory with other instances through this folder; `memory` is then the most that this one takes",
+    ),
+    option(
+        "lease_period",
+        "T",
+        Some("1s"),
+        Live,
+        "Time between two looks at the other instances' leases",
+    ),
     option("tls_cert", "FILE", None, Later, ""),
     option("tls_key", "FILE", None, Later, ""),
     option("tls_ca", "FILE", None, Later, ""),
     option("tls", "LISTENERS", None, Later, ""),
-    option("node_memory", "DIR", None, Later, ""),
     option("prices", "FILE", None, Later, ""),
 ];
 

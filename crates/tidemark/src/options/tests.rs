@@ -44,7 +44,7 @@ fn load(
 fn nothing_configured_is_the_documented_default() {
     let options = load(None, &[], &[]).unwrap().1;
     let expected = ServeOptions {
-        memory_bytes: GIB,
+        memory_bytes: Some(GIB),
         memcached: Some("127.0.0.1:11211".parse().unwrap()),
         redis: Some("127.0.0.1:6379".parse().unwrap()),
         admin: Some("127.0.0.1:7070".parse().unwrap()),
@@ -55,6 +55,8 @@ fn nothing_configured_is_the_documented_default() {
             first_grant_bytes: 20 * MIB,
             idle_after: Duration::from_secs(300),
         },
+        node_memory: None,
+        lease_period: Duration::from_secs(1),
     };
     assert_eq!(options, expected);
 }
@@ -73,7 +75,7 @@ fn flags_win_over_the_environment_over_the_file_over_defaults() {
         let options = load(file, &variables, &flags).unwrap().1;
         assert_eq!(
             options.memory_bytes,
-            memory_mib * MIB,
+            Some(memory_mib * MIB),
             "{file:?} {variables:?} {flags:?}"
         );
     }
@@ -82,7 +84,7 @@ fn flags_win_over_the_environment_over_the_file_over_defaults() {
 #[test]
 fn every_option_can_come_from_every_source() {
     let file = "memory = 33554432\nmemcached = 'off'\nredis = '[::1]:0'\nadmin = 'off'\ndata = '/d'\nworkers = 3\npin = true\n\
-                first_grant = '5MiB'\nidle_after = '1h'";
+                first_grant = '5MiB'\nidle_after = '1h'\nnode_memory = '/n'\nlease_period = '2s'";
     let values = [
         ("memory", "32MiB"),
         ("memcached", "off"),
@@ -92,6 +94,8 @@ fn every_option_can_come_from_every_source() {
         ("workers", "3"),
         ("first_grant", "5MiB"),
         ("idle_after", "1h"),
+        ("node_memory", "/n"),
+        ("lease_period", "2s"),
     ];
     let names: Vec<String> = OPTIONS.iter().map(OptionSpec::variable).collect();
     let mut variables: Vec<(&str, &str)> = values
@@ -111,7 +115,7 @@ fn every_option_can_come_from_every_source() {
     let mut flags = values.to_vec();
     flags.push(("pin", "true"));
     let expected = ServeOptions {
-        memory_bytes: 32 * MIB,
+        memory_bytes: Some(32 * MIB),
         memcached: None,
         redis: Some("[::1]:0".parse().unwrap()),
         admin: None,
@@ -122,6 +126,8 @@ fn every_option_can_come_from_every_source() {
             first_grant_bytes: 5 * MIB,
             idle_after: Duration::from_secs(3600),
         },
+        node_memory: Some("/n".into()),
+        lease_period: Duration::from_secs(2),
     };
     assert_eq!(load(Some(file), &[], &[]).unwrap().1, expected);
     assert_eq!(load(None, &variables, &[]).unwrap().1, expected);
@@ -227,11 +233,12 @@ fn what_is_wrong_is_named_with_its_place() {
             Some(("tls_cert", "x")),
             vec!["--tls-cert x", "not available in this version"],
         ),
+        (None, None, Some(("node_memory", "")), vec!["--node-memory", "folder"]),
         (
             None,
             None,
-            Some(("node_memory", "x")),
-            vec!["--node-memory x", "not available in this version"],
+            Some(("lease_period", "50ms")),
+            vec!["--lease-period 50ms", "100ms to 10s"],
         ),
     ] {
         let error = load(file, variable.as_slice(), flag.as_slice())
@@ -248,6 +255,22 @@ fn what_is_wrong_is_named_with_its_place() {
             .0
             .contains("nothing to serve")
     );
+}
+
+#[test]
+fn memory_is_the_nodes_unless_a_limit_is_written() {
+    let node = ("node_memory", "/n");
+    for (variables, flags, memory_mib) in [
+        (vec![], vec![node], None),
+        (vec![], vec![node, ("memory", "1GiB")], Some(1024)),
+        (vec![("TIDEMARK_MEMORY", "32MiB")], vec![node], Some(32)),
+        (vec![], vec![], Some(1024)),
+    ] {
+        let options = load(None, &variables, &flags).unwrap().1;
+        let memory_bytes = memory_mib.map(|mib| mib * MIB);
+        assert_eq!(options.memory_bytes, memory_bytes, "{variables:?} {flags:?}");
+        assert_eq!(options.text("memory").is_some(), memory_mib.is_some());
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod commands;
 mod curve;
+mod node;
 mod start;
 
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -12,7 +12,10 @@ use serde_json::{Map, Value};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin};
-use tidemark_control::{Control, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Listeners, Mailbox, StateFile};
+use tidemark_control::{
+    Control, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Joined, Listeners, Mailbox, NodeError, NodeLease,
+    StateFile,
+};
 use tidemark_server::{Server, StartError};
 use tidemark_types::{Clock, SystemClock};
 
@@ -27,6 +30,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   tidemark serve                                      memcached on 11211, Redis on 6379, 1 GiB
   tidemark serve --memory 8GiB --data /var/lib/tidemark
+  tidemark serve --node-memory /run/tidemark          share the bytes in /run/tidemark/memory with other instances
   tidemark serve --config tidemark.toml --check-config
   tidemark serve --redis 0.0.0.0:6379                 clients elsewhere must log in";
 
@@ -48,7 +52,13 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     log::start()?;
-    let running = Running::start(&options, &written, &machine)?;
+    // First, while a signal still ends the process: the others' memory may be some seconds in coming.
+    let joined = options.node_memory.as_ref().map(|folder| {
+        let most_bytes = options.memory_bytes.unwrap_or(machine.memory_bytes);
+        Joined::join(folder, most_bytes, options.lease_period)
+    });
+    let joined = joined.transpose().map_err(|error| explain_node(&error, &written))?;
+    let running = Running::start(&options, &written, &machine, joined)?;
     running.say_ready(&options)?;
     running.wait(options, &sources, &machine)
 }
@@ -82,6 +92,7 @@ struct Running {
     server: Server,
     control: Control,
     admin: Admin,
+    lease: Option<NodeLease>,
     listeners: Listeners,
     signals: Signals,
     /// From now on a signal ends the process at once.
@@ -89,7 +100,12 @@ struct Running {
 }
 
 impl Running {
-    fn start(options: &ServeOptions, written: &Written, machine: &Machine) -> anyhow::Result<Self> {
+    fn start(
+        options: &ServeOptions,
+        written: &Written,
+        machine: &Machine,
+        joined: Option<Joined>,
+    ) -> anyhow::Result<Self> {
         let is_ending = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&is_ending))?;
@@ -112,12 +128,14 @@ impl Running {
             ));
         }
         let mailbox = Mailbox::default();
+        let memory_bytes = options.memory_bytes.unwrap_or(machine.memory_bytes);
+        let first_lease = joined.as_ref().map(Joined::first_lease);
         let config = tidemark_server::Config {
             memcached: options.memcached,
             redis: options.redis,
             workers: options.workers,
             pin: options.pin,
-            pool_bytes: options.memory_bytes,
+            pool_bytes: first_lease.map_or(memory_bytes, |lease| lease.bytes),
             limits: tidemark_server::Limits::default(),
         };
         let server = Server::start(&config, mailbox.waker()).map_err(|error| explain_server(error, written))?;
@@ -130,14 +148,17 @@ impl Running {
             idling: options.idling,
             hit_cost: DEFAULT_HIT_COST,
             listeners,
-            ..ControlConfig::new(options.memory_bytes, machine.memory_bytes, options.workers)
+            lease: first_lease,
+            ..ControlConfig::new(memory_bytes, machine.memory_bytes, options.workers)
         };
         let control = Control::start(mailbox, state, server.data_plane(), clock, config)?;
+        let lease = joined.map(|joined| joined.start(control.handle())).transpose()?;
         let admin = admin.serve(&control.handle())?;
         Ok(Self {
             server,
             control,
             admin,
+            lease,
             listeners,
             signals,
             is_ending,
@@ -175,11 +196,8 @@ impl Running {
             text(redis),
             text(admin)
         ))?;
-        tracing::info!(
-            memory_bytes = options.memory_bytes,
-            workers = options.workers,
-            "serving"
-        );
+        let server = self.control.handle().server().wait()?;
+        tracing::info!(memory_bytes = server.pool_bytes, workers = options.workers, "serving");
         Ok(())
     }
 
@@ -190,7 +208,7 @@ impl Running {
             if signal != SIGHUP {
                 break;
             }
-            match reload(&handle, &options, sources, machine) {
+            match reload(&handle, self.lease.as_ref(), &options, sources, machine) {
                 Ok(reloaded) => options = reloaded,
                 Err(error) => tracing::error!("reload refused, nothing is changed: {error:#}"),
             }
@@ -206,6 +224,10 @@ impl Running {
         self.server.drain(DRAIN_LIMIT);
         self.control.stop()?;
         self.admin.stop();
+        // Last: what others take of it now is with the system already.
+        if let Some(lease) = self.lease {
+            lease.stop();
+        }
         tracing::info!("stopped");
         Ok(())
     }
@@ -215,6 +237,7 @@ impl Running {
 /// force.
 fn reload(
     handle: &ControlHandle,
+    lease: Option<&NodeLease>,
     before: &ServeOptions,
     sources: &Sources,
     machine: &Machine,
@@ -224,12 +247,22 @@ fn reload(
     for option in wanted.changes(before) {
         let (from, to) = (before.text(option.key), wanted.text(option.key));
         if option.availability == Availability::Live {
-            if option.key == "memory" {
-                handle.configure_pool(wanted.memory_bytes).wait()?;
-                in_force.memory_bytes = wanted.memory_bytes;
-            } else {
-                handle.configure_idling(wanted.idling).wait()?;
-                in_force.idling = wanted.idling;
+            match option.key {
+                "memory" => {
+                    let memory_bytes = wanted.memory_bytes.unwrap_or(machine.memory_bytes);
+                    handle.configure_pool(memory_bytes).wait()?;
+                    in_force.memory_bytes = wanted.memory_bytes;
+                }
+                "lease_period" => {
+                    if let Some(lease) = lease {
+                        lease.set_period(wanted.lease_period);
+                    }
+                    in_force.lease_period = wanted.lease_period;
+                }
+                _ => {
+                    handle.configure_idling(wanted.idling).wait()?;
+                    in_force.idling = wanted.idling;
+                }
             }
             tracing::info!(option = option.key, from, to, "reloaded");
         } else {
@@ -263,6 +296,11 @@ fn explain_server(error: StartError, written: &Written) -> Failure {
         } => explain_bind(listener, address, &source, written),
         other => Failure::failed(other.to_string()),
     }
+}
+
+fn explain_node(error: &NodeError, written: &Written) -> Failure {
+    let place = written.place("node_memory").unwrap_or_default();
+    Failure::failed(format!("{place}: {error}"))
 }
 
 /// An address that can not be had: where it was written, and who has it.

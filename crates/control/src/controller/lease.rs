@@ -1,0 +1,60 @@
+//! Where the pool follows a lease on the node's memory: what the lease's keeper asks and says.
+
+use super::Controller;
+use crate::grant::pool_for;
+use crate::node::LeaseReading;
+use crate::view::NodeView;
+
+impl Controller {
+    /// Changes the memory that the server is set to: at once, or, where the pool follows a lease, the most that it will be.
+    pub(super) fn set_memory(&mut self, memory_bytes: u64) {
+        self.memory_bytes = memory_bytes;
+        if self.config.lease.is_none() {
+            self.book.set_pool_bytes(memory_bytes);
+        }
+    }
+
+    /// What floors may come to: the pool, or what it could come to.
+    pub(super) fn reach_bytes(&self) -> u64 {
+        self.book.reach_bytes().min(self.memory_bytes)
+    }
+
+    /// How the pool stands and what it needs.
+    pub(crate) fn lease_reading(&mut self) -> LeaseReading {
+        let now = self.refresh();
+        let pool = self.book.pool();
+        LeaseReading {
+            // After a plan with a smaller pool the last snapshot may still be of the larger one.
+            limit_bytes: pool.pool_bytes.max(self.book.pool_bytes()),
+            resident_bytes: pool.usage_bytes.saturating_add(pool.resident_free_bytes),
+            floors_set_bytes: self.floors_bytes(),
+            demand: self.book.demand(now, self.memory_bytes),
+        }
+    }
+
+    /// All floors as they are set, needed now or not.
+    fn floors_bytes(&mut self) -> u64 {
+        let floors_bytes = match self.floors_bytes {
+            Some(floors_bytes) => floors_bytes,
+            None => self.floors(None).fold(0, u64::saturating_add),
+        };
+        self.floors_bytes = Some(floors_bytes);
+        pool_for(floors_bytes)
+    }
+
+    /// Makes the pool as large as the lease allows or demands.
+    pub(crate) fn follow_lease(&mut self, pool_bytes: u64) {
+        self.book.set_pool_bytes(pool_bytes);
+        self.publish();
+    }
+
+    /// Takes over how the node stands, and what the pool could come to.
+    pub(crate) fn note_node(&mut self, view: NodeView, reach_bytes: u64) {
+        self.node = Some(view);
+        self.book.set_reach_bytes(reach_bytes);
+    }
+}
+
+#[cfg(test)]
+#[path = "lease_tests.rs"]
+mod tests;

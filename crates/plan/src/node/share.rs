@@ -1,0 +1,248 @@
+//! What each instance should have of a node's memory: the least that works, then floors, then goals by class, then what
+//! memory is worth, then what is wanted without being worth anything that is known, then the rest.
+//!
+//! A pure function of what all state. Inside, memory is counted in units of [`LEASE_UNIT_BYTES`].
+
+use tidemark_types::MIB;
+
+/// Leases are whole multiples of it: fine enough for the least pool, and large against a segment's remainder.
+pub const LEASE_UNIT_BYTES: u64 = MIB;
+/// What an instance holds already counts so much dearer: memory moves between instances only for a gain that is no noise of
+/// the curves, and does not come back for less than the same gain again.
+const KEPT_VALUE_FACTOR: f64 = 1.25;
+
+/// What an instance needs. Bytes are of its pool, so that they hold what its tenants' grants need beside them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Demand {
+    /// What its tenants need now of their floors.
+    pub floor_bytes: u64,
+    /// What their goals need beyond that.
+    pub goals: Vec<GoalDemand>,
+    /// What memory beyond floors and goals is worth, the dearest first: the merged slopes of the tenants' hulls.
+    pub worth: Vec<Worth>,
+    /// What its pool holds and could fill soon.
+    pub wanted_bytes: u64,
+    /// The most that it may have.
+    pub most_bytes: u64,
+}
+
+/// What goals of one class need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GoalDemand {
+    /// Served in ascending order: class 1 has nothing while class 0 misses something.
+    pub class: u32,
+    /// Memory, all of it, not what is missing.
+    pub bytes: u64,
+}
+
+/// A piece of a concave hull.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Worth {
+    /// Its length.
+    pub bytes: u64,
+    /// What one more MiB gains, in whatever all instances count: hits per second.
+    pub value_per_mib: f64,
+}
+
+/// One instance as the others see it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Member {
+    /// What its pool may hold or still holds.
+    pub lease_bytes: u64,
+    /// It was not heard of for so long that nothing can be expected of it: its lease stays as it is.
+    pub is_stalled: bool,
+    /// What it needs.
+    pub demand: Demand,
+}
+
+/// What [`shares`] decides about. Every instance has to see the members in the same order.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    /// The memory that all share.
+    pub bytes: u64,
+    /// The least that an instance works with.
+    pub least_bytes: u64,
+    /// All instances.
+    pub members: &'a [Member],
+}
+
+/// What each member should have, in bytes and in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// What it needs to work, for floors and for goals: given at once, whoever has it.
+    pub promised: Vec<u64>,
+    /// All of it.
+    pub target: Vec<u64>,
+}
+
+/// What each member should have. All targets together are at most the node's memory, except where leases that nobody can
+/// change come to more. Where every member has its target already, the answer is the same again.
+pub fn shares(node: &Node<'_>) -> Shares {
+    let demand = |index: usize| &node.members[index].demand;
+    let mut filling = Filling::of(node);
+    filling.raise_evenly(|_| node.least_bytes);
+    filling.raise_evenly(|index| demand(index).floor_bytes);
+    for class in classes(node.members) {
+        filling.raise_in_proportion(|index| goals_until(demand(index), class));
+    }
+    let promised = filling.bytes();
+    filling.sell(node.members);
+    filling.raise_evenly(|index| demand(index).wanted_bytes);
+    filling.raise_evenly(|_| u64::MAX);
+    Shares {
+        promised,
+        target: filling.bytes(),
+    }
+}
+
+/// The classes that there are goals of, in the order in which they are served.
+fn classes(members: &[Member]) -> Vec<u32> {
+    let goals = members.iter().flat_map(|member| &member.demand.goals);
+    let mut classes: Vec<u32> = goals.map(|goal| goal.class).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    classes
+}
+
+/// Floors, and goals of the classes up to this one.
+fn goals_until(demand: &Demand, class: u32) -> u64 {
+    let goals = demand.goals.iter().filter(|goal| goal.class <= class);
+    goals.fold(demand.floor_bytes, |sum, goal| sum.saturating_add(goal.bytes))
+}
+
+/// Shares on their way.
+struct Filling {
+    /// What is left to give.
+    room: u64,
+    given: Vec<u64>,
+    most: Vec<u64>,
+}
+
+impl Filling {
+    fn of(node: &Node<'_>) -> Self {
+        let all = node.bytes / LEASE_UNIT_BYTES;
+        let given: Vec<u64> = node
+            .members
+            .iter()
+            .map(|member| {
+                if member.is_stalled {
+                    member.lease_bytes.div_ceil(LEASE_UNIT_BYTES)
+                } else {
+                    0
+                }
+            })
+            .collect();
+        let most = |(member, given): (&Member, &u64)| {
+            let limit = member.demand.most_bytes.max(node.least_bytes) / LEASE_UNIT_BYTES;
+            if member.is_stalled { *given } else { limit.min(all) }
+        };
+        Self {
+            room: all.saturating_sub(given.iter().sum()),
+            most: node.members.iter().zip(&given).map(most).collect(),
+            given,
+        }
+    }
+
+    fn bytes(&self) -> Vec<u64> {
+        self.given.iter().map(|units| units * LEASE_UNIT_BYTES).collect()
+    }
+
+    /// What each still lacks to so many bytes.
+    fn missing(&self, bytes: impl Fn(usize) -> u64) -> Vec<u64> {
+        let missing = |index: usize| {
+            let limit = bytes(index).div_ceil(LEASE_UNIT_BYTES).min(self.most[index]);
+            limit.saturating_sub(self.given[index])
+        };
+        (0..self.given.len()).map(missing).collect()
+    }
+
+    fn give(&mut self, gains: &[u64]) {
+        for (given, gain) in self.given.iter_mut().zip(gains) {
+            *given += gain;
+            self.room -= gain;
+        }
+    }
+
+    /// Raises all to so many bytes; where there is too little, everyone gets as much more as the others.
+    fn raise_evenly(&mut self, bytes: impl Fn(usize) -> u64) {
+        let gains = even(self.room, &self.missing(bytes));
+        self.give(&gains);
+    }
+
+    /// Raises all to so many bytes; where there is too little, everyone gets the same part of what it lacks.
+    fn raise_in_proportion(&mut self, bytes: impl Fn(usize) -> u64) {
+        let missing = self.missing(bytes);
+        let all: u128 = missing.iter().map(|units| u128::from(*units)).sum();
+        let part = u128::from(self.room).min(all);
+        let gain = |units: &u64| u64::try_from(u128::from(*units) * part / all.max(1)).unwrap_or(*units);
+        let gains: Vec<u64> = missing.iter().map(gain).collect();
+        self.give(&gains);
+        // What the division left over, less than a unit each.
+        let rest: Vec<u64> = missing
+            .iter()
+            .zip(&gains)
+            .map(|(missing, gain)| missing - gain)
+            .collect();
+        let gains = even(self.room, &rest);
+        self.give(&gains);
+    }
+
+    /// Gives what is left to whom it is worth most.
+    fn sell(&mut self, members: &[Member]) {
+        let mut offers: Vec<Offer> = Vec::new();
+        for (index, member) in members.iter().enumerate().filter(|(_, member)| !member.is_stalled) {
+            offers.extend(offers_of(index, member, self.given[index]));
+        }
+        // Stable: of equal ones the first member's come first, wherever this is computed.
+        offers.sort_by(|a, b| b.value.total_cmp(&a.value));
+        for offer in offers {
+            let limit = self.most[offer.index].saturating_sub(self.given[offer.index]);
+            let gain = offer.units.min(limit).min(self.room);
+            self.given[offer.index] += gain;
+            self.room -= gain;
+        }
+    }
+}
+
+/// So many units, worth so much to a member.
+struct Offer {
+    index: usize,
+    units: u64,
+    value: f64,
+}
+
+/// What memory is worth to a member beyond the units that it was given.
+fn offers_of(index: usize, member: &Member, given: u64) -> Vec<Offer> {
+    let kept = member.lease_bytes / LEASE_UNIT_BYTES;
+    let mut offers = Vec::with_capacity(member.demand.worth.len() + 1);
+    // Where a piece begins and ends among all that the member could have.
+    let mut end_bytes = goals_until(&member.demand, u32::MAX);
+    let mut start = given;
+    for piece in member.demand.worth.iter().filter(|piece| piece.value_per_mib > 0.0) {
+        end_bytes = end_bytes.saturating_add(piece.bytes);
+        let end = end_bytes.div_ceil(LEASE_UNIT_BYTES).max(start);
+        let held = kept.clamp(start, end);
+        for (units, factor) in [(held - start, KEPT_VALUE_FACTOR), (end - held, 1.0)] {
+            let value = piece.value_per_mib * factor;
+            if units > 0 {
+                offers.push(Offer { index, units, value });
+            }
+        }
+        start = end;
+    }
+    offers
+}
+
+/// `amount` shared evenly, to each at most its limit; what does not divide goes to those with the higher limits.
+fn even(amount: u64, limits: &[u64]) -> Vec<u64> {
+    let mut ascending: Vec<usize> = (0..limits.len()).collect();
+    ascending.sort_by_key(|index| limits[*index]);
+    let (mut left, mut sharers) = (amount, limits.len() as u64);
+    let mut gains = vec![0; limits.len()];
+    for index in ascending {
+        gains[index] = limits[index].min(left / sharers);
+        left -= gains[index];
+        sharers -= 1;
+    }
+    gains
+}

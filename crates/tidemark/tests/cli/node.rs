@@ -1,0 +1,531 @@
+//! Real processes that share a node's memory: what they hold, as the system sees it, while they come, go, stand still and are
+//! killed.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const SEGMENT: u64 = 2 * MIB;
+/// Far longer than anything takes, so that only what never comes is missed.
+const PATIENCE: Duration = Duration::from_secs(60);
+const VALUE_BYTES: usize = 4096;
+
+/// A folder with the memory of a node.
+struct Node(TempDir);
+
+impl Node {
+    fn new(mib: u64) -> Self {
+        let node = Self(tempfile::tempdir().unwrap());
+        node.set_memory(&(mib * MIB).to_string());
+        node
+    }
+
+    /// All at once, so that nobody reads half of it.
+    fn set_memory(&self, text: &str) {
+        let new = self.0.path().join("memory.new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.0.path().join("memory")).unwrap();
+    }
+
+    /// The options of an instance.
+    fn options(&self) -> [String; 6] {
+        let folder = self.0.path().to_str().unwrap();
+        ["--node-memory", folder, "--lease-period", "1s", "--memory", "1GiB"].map(str::to_owned)
+    }
+
+    fn start(&self) -> Instance {
+        Instance::start(&mut tidemark(), &self.options())
+    }
+}
+
+/// One server; it ends with the test. Its log is a file, because nobody reads it meanwhile.
+struct Instance {
+    child: Child,
+    memcached: SocketAddr,
+    folder: TempDir,
+}
+
+impl Instance {
+    fn start(command: &mut Command, options: &[String]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        open_to(folder.path(), 0o777);
+        let mut child = command
+            .args([
+                "serve",
+                "--memcached",
+                "127.0.0.1:0",
+                "--redis",
+                "off",
+                "--admin",
+                "off",
+            ])
+            .args(["--workers", "1", "--data", folder.path().join("data").to_str().unwrap()])
+            .args(options)
+            .stdout(Stdio::piped())
+            .stderr(File::create(folder.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut ready)
+            .unwrap();
+        let log = || fs::read_to_string(folder.path().join("log")).unwrap();
+        let memcached = ready.split(' ').find_map(|word| word.strip_prefix("memcached="));
+        let memcached = memcached
+            .unwrap_or_else(|| panic!("not ready: {}", log()))
+            .parse()
+            .unwrap();
+        Self {
+            child,
+            memcached,
+            folder,
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = tidemark()
+            .args(arguments)
+            .args(["--json", "--data", self.folder.path().join("data").to_str().unwrap()])
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {} {}",
+            stderr(&output),
+            self.log()
+        );
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn server(&self) -> Value {
+        self.json(&["server", "show"])
+    }
+
+    fn node(&self) -> Value {
+        self.server()["node"].clone()
+    }
+
+    fn lease_mib(&self) -> u64 {
+        // Until the thread has looked for the first time, the pool is what it began with.
+        let server = self.server();
+        server
+            .pointer("/node/lease_bytes")
+            .unwrap_or(&server["pool_bytes"])
+            .as_u64()
+            .unwrap()
+            / MIB
+    }
+
+    fn problem(&self) -> String {
+        self.node()["problem"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// What this one sees of another's lease.
+    fn sees(&self, other: &Instance) -> Value {
+        let node = self.node();
+        let leases = node["leases"].as_array().unwrap();
+        let is_its = |lease: &&Value| lease["process"] == other.child.id();
+        leases.iter().find(is_its).cloned().unwrap_or_default()
+    }
+
+    fn signal(&self, signal: Signal) {
+        send(&self.child, signal);
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // A test that failed does not care how the server ends.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "still not: {what}");
+        std::thread::yield_now();
+    }
+    begun.elapsed()
+}
+
+/// What a process's pool has of physical memory: of its mappings, those that are left out of core dumps.
+fn pool_resident_bytes(process: u32) -> Option<u64> {
+    let smaps = fs::read_to_string(format!("/proc/{process}/smaps")).ok()?;
+    let (mut sum, mut resident) = (0, 0);
+    for line in smaps.lines() {
+        if let Some(rest) = line.strip_prefix("Rss:") {
+            resident = rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024;
+        } else if let Some(flags) = line.strip_prefix("VmFlags:")
+            && flags.split_whitespace().any(|flag| flag == "dd")
+        {
+            sum += resident;
+        }
+    }
+    Some(sum)
+}
+
+/// Looks all the time at what all pools together hold.
+struct Sampler {
+    processes: Arc<Mutex<Vec<u32>>>,
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<(u64, u64)>,
+}
+
+impl Sampler {
+    fn start(node_bytes: u64) -> Self {
+        let processes: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let is_over: Arc<AtomicBool> = Arc::default();
+        let (watched, ends) = (Arc::clone(&processes), Arc::clone(&is_over));
+        let thread = std::thread::spawn(move || {
+            let (mut samples, mut most) = (0, 0);
+            while !ends.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                let processes = watched.lock().unwrap().clone();
+                let held: Vec<u64> = processes
+                    .iter()
+                    .filter_map(|process| pool_resident_bytes(*process))
+                    .collect();
+                // What is read one after the other is of one moment only if nothing could move meanwhile.
+                if begun.elapsed() < Duration::from_millis(50) {
+                    let sum: u64 = held.iter().sum();
+                    let allowed = node_bytes + SEGMENT * processes.len() as u64;
+                    assert!(sum <= allowed, "{} of {} MiB: {held:?}", sum / MIB, node_bytes / MIB);
+                    samples += 1;
+                    most = sum.max(most);
+                }
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+            (samples, most)
+        });
+        Self {
+            processes,
+            is_over,
+            thread,
+        }
+    }
+
+    fn watch(&self, instances: &[&Instance]) {
+        *self.processes.lock().unwrap() = instances.iter().map(|instance| instance.child.id()).collect();
+    }
+
+    /// How many samples there were, and the most that was held.
+    fn end(self) -> (u64, u64) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// A client that asks for random keys and writes what is missed, until it is told to end or the server does.
+struct Load {
+    /// Between two batches, in milliseconds.
+    pause_ms: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(instance: &Instance, keys: u64, pause_ms: u64) -> Self {
+        let pause_ms = Arc::new(AtomicU64::new(pause_ms));
+        let is_over: Arc<AtomicBool> = Arc::default();
+        let (pause, ends) = (Arc::clone(&pause_ms), Arc::clone(&is_over));
+        let address = instance.memcached;
+        let thread = std::thread::spawn(move || {
+            let mut client = BufReader::new(TcpStream::connect(address).unwrap());
+            let mut random = 1_u64;
+            while !ends.load(Ordering::Relaxed) {
+                if batch(&mut client, keys, &mut random).is_none() {
+                    return;
+                }
+                let pause_ms = pause.load(Ordering::Relaxed);
+                if pause_ms > 0 {
+                    std::thread::park_timeout(Duration::from_millis(pause_ms));
+                }
+            }
+        });
+        Self {
+            pause_ms,
+            is_over,
+            thread: Some(thread),
+        }
+    }
+
+    fn set_pause(&self, pause_ms: u64) {
+        self.pause_ms.store(pause_ms, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // A client of a server that stands still ends with that server.
+        if !std::thread::panicking() {
+            self.thread.take().map(JoinHandle::join);
+        }
+    }
+}
+
+/// Asks for 32 keys at once and writes those that are missing. `None` when the server is gone.
+fn batch(client: &mut BufReader<TcpStream>, keys: u64, random: &mut u64) -> Option<()> {
+    let mut numbers = [0; 32];
+    let mut request = Vec::new();
+    for number in &mut numbers {
+        *random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        *number = (*random >> 33) % keys;
+        write!(request, "get key-{number}\r\n").ok()?;
+    }
+    client.get_mut().write_all(&request).ok()?;
+    request.clear();
+    let (mut line, mut value) = (String::new(), vec![b'v'; VALUE_BYTES + 2]);
+    for number in numbers {
+        line.clear();
+        client.read_line(&mut line).ok()?;
+        if line.starts_with("VALUE") {
+            client.read_exact(&mut value).ok()?;
+            line.clear();
+            client.read_line(&mut line).ok()?;
+        } else {
+            write!(request, "set key-{number} 0 0 {VALUE_BYTES} noreply\r\n").ok()?;
+            request.extend(std::iter::repeat_n(b'v', VALUE_BYTES));
+            request.extend(b"\r\n");
+        }
+        if line != "END\r\n" {
+            return None;
+        }
+    }
+    client.get_mut().write_all(&request).ok()
+}
+
+/// Keys whose values come to so much.
+fn keys(mib: u64) -> u64 {
+    mib * MIB / VALUE_BYTES as u64
+}
+
+#[test]
+fn memory_of_two_instances_moves_to_where_it_is_worth_most_and_the_sum_holds() {
+    const NODE_MIB: u64 = 160;
+    let node = Node::new(NODE_MIB);
+    let sampler = Sampler::start(NODE_MIB * MIB);
+    let first = node.start();
+    assert_eq!(first.lease_mib(), NODE_MIB, "alone it has everything");
+    sampler.watch(&[&first]);
+    let first_load = Load::start(&first, keys(300), 0);
+    wait_until("the first one is full", || {
+        first.server()["usage_bytes"].as_u64().unwrap() > 140 * MIB
+    });
+
+    let second = node.start();
+    sampler.watch(&[&first, &second]);
+    let second_load = Load::start(&second, keys(300), 50);
+    // The load changes over.
+    wait_until("the second one works", || second.node()["instances"] == 2);
+    first_load.set_pause(50);
+    second_load.set_pause(0);
+    let took = wait_until("most is the second one's", || second.lease_mib() > NODE_MIB * 2 / 3);
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    wait_until("and used by it", || {
+        second.server()["usage_bytes"].as_u64().unwrap() > NODE_MIB * MIB * 6 / 10
+    });
+
+    // It stands still: nobody takes what it holds.
+    second.signal(Signal::STOP);
+    first_load.set_pause(0);
+    wait_until("it is seen to stand still", || {
+        first.sees(&second)["state"] == "stalled"
+    });
+    let held = first.sees(&second)["lease_bytes"].as_u64().unwrap() / MIB;
+    assert!(held > NODE_MIB / 2 && first.lease_mib() + held <= NODE_MIB, "{held}");
+    second.signal(Signal::CONT);
+    wait_until("it goes on", || first.sees(&second)["state"] == "active");
+
+    second.signal(Signal::STOP);
+    second.signal(Signal::KILL);
+    drop(second);
+    drop(second_load);
+    wait_until("all is the first one's", || first.lease_mib() == NODE_MIB);
+    sampler.watch(&[&first]);
+    wait_until("and used by it", || {
+        first.server()["usage_bytes"].as_u64().unwrap() > 140 * MIB
+    });
+    let (samples, most) = sampler.end();
+    assert!(samples > 200 && most > 140 * MIB, "{samples} {}", most / MIB);
+    let leases = fs::read_dir(node.0.path()).unwrap().count();
+    assert_eq!(leases, 2, "the dead one's file is removed");
+    drop(first);
+    drop(first_load);
+}
+
+#[test]
+fn floors_hold_across_three_instances_that_are_killed_and_paused() {
+    const NODE_MIB: u64 = 128;
+    let node = Node::new(NODE_MIB);
+    let sampler = Sampler::start(NODE_MIB * MIB);
+    let first = node.start();
+    let first_load = Load::start(&first, keys(300), 0);
+    wait_until("the first one is full", || {
+        first.server()["usage_bytes"].as_u64().unwrap() > 110 * MIB
+    });
+    let (second, third) = (node.start(), node.start());
+    sampler.watch(&[&first, &second, &third]);
+    second.json(&["tenant", "set", "default", "--floor", "48MiB"]);
+    let second_load = Load::start(&second, keys(80), 5);
+    let third_load = Load::start(&third, keys(300), 20);
+    let took = wait_until("the floor", || second.lease_mib() >= 48);
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    // Floors of all instances together have to fit.
+    let refused = tidemark()
+        .args(["tenant", "set", "default", "--floor", "80MiB"])
+        .args(["--data", third.folder.path().join("data").to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(DENIED), "{}", stderr(&refused));
+
+    // Nothing that can be read, and then less of everything.
+    let before = [&first, &second, &third].map(Instance::lease_mib);
+    node.set_memory("much");
+    let all = [&first, &second, &third];
+    for instance in all {
+        wait_until("it is said", || {
+            instance.problem().contains("memory holds no number of bytes")
+        });
+    }
+    let during = all.map(Instance::lease_mib);
+    assert!(during.iter().sum::<u64>() <= NODE_MIB, "{before:?} {during:?}");
+    let uptime = || first.server()["uptime_seconds"].as_u64().unwrap();
+    let now = uptime();
+    wait_until("some more looks", || uptime() >= now + 3);
+    assert_eq!(all.map(Instance::lease_mib), during, "each keeps its own last lease");
+    node.set_memory(&(NODE_MIB * MIB).to_string());
+    wait_until("it is over", || {
+        all.iter().all(|instance| instance.problem().is_empty())
+    });
+    for part in ["the lease stays as it is", "the lease follows the node again"] {
+        assert_eq!(first.log().matches(part).count(), 1, "once: {}", first.log());
+    }
+
+    for signal in [Signal::STOP, Signal::CONT] {
+        third.signal(signal);
+        first.signal(signal);
+        let state = if signal == Signal::STOP { "stalled" } else { "active" };
+        wait_until(state, || {
+            [&first, &third]
+                .iter()
+                .all(|other| second.sees(other)["state"] == state)
+        });
+        assert!(second.lease_mib() >= 48, "{state}");
+    }
+    third.signal(Signal::KILL);
+    drop(third);
+    drop(third_load);
+    wait_until("two are left", || second.node()["instances"] == 2);
+    sampler.watch(&[&first, &second]);
+    assert!(second.lease_mib() >= 48);
+    node.set_memory(&(64 * MIB).to_string());
+    wait_until("a smaller node", || first.lease_mib() + second.lease_mib() <= 64);
+    assert!(second.lease_mib() >= 48, "the floor is kept before what is worth more");
+    let (samples, _) = sampler.end();
+    assert!(samples > 100, "{samples}");
+    drop((first, second));
+    drop((first_load, second_load));
+}
+
+#[test]
+fn a_folder_that_can_not_be_used_is_refused_at_the_start() {
+    let check = |folder: &Path, parts: &[&str]| {
+        let data = tempfile::tempdir().unwrap();
+        let folder = folder.to_str().unwrap();
+        let mut arguments = vec![
+            "serve",
+            "--node-memory",
+            folder,
+            "--data",
+            data.path().to_str().unwrap(),
+        ];
+        arguments.extend(["--memcached", "127.0.0.1:0", "--redis", "off", "--admin", "off"]);
+        let place = format!("--node-memory {folder}: ");
+        check_fails(&arguments, FAILED, &[&[place.as_str()], parts].concat());
+    };
+    let node = Node::new(12);
+    check(&node.0.path().join("nowhere"), &["can not read", "No such file"]);
+    let first = node.start();
+    assert_eq!(first.lease_mib(), 12);
+    check(node.0.path(), &["too little for one more instance", "at least 8 MiB"]);
+    node.set_memory("12MiB");
+    check(node.0.path(), &["holds no number of bytes", "decimal digits"]);
+}
+
+#[test]
+fn in_a_folder_that_may_not_be_written_any_more_leases_go_on_and_nobody_joins() {
+    let node = Node::new(64);
+    // The superuser may write anywhere: then the servers are somebody else's.
+    let is_superuser = rustix::process::geteuid().is_root();
+    let programs = tempfile::tempdir().unwrap();
+    let program = programs.path().join("tidemark");
+    if is_superuser {
+        fs::copy(env!("CARGO_BIN_EXE_tidemark"), &program).unwrap();
+        open_to(programs.path(), 0o755);
+    }
+    let command = || {
+        if !is_superuser {
+            return tidemark();
+        }
+        let mut command = Command::new(&program);
+        command.uid(65_534).gid(65_534).env_clear();
+        command
+    };
+    open_to(node.0.path(), 0o777);
+    let first = Instance::start(&mut command(), &node.options());
+    assert_eq!(first.lease_mib(), 64);
+    node.set_memory(&(96 * MIB).to_string());
+    open_to(node.0.path(), 0o555);
+    wait_until("the lease grows", || first.lease_mib() == 96);
+    assert_eq!(first.problem(), "");
+    let data = programs.path().join("data");
+    let refused = command()
+        .args([
+            "serve",
+            "--redis",
+            "off",
+            "--admin",
+            "off",
+            "--data",
+            data.to_str().unwrap(),
+        ])
+        .args(node.options())
+        .output()
+        .unwrap();
+    let message = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(FAILED), "{message}");
+    assert!(
+        message.contains("can not write") && message.contains("Permission denied"),
+        "{message}"
+    );
+
+    open_to(node.0.path(), 0o000);
+    wait_until("it is said", || first.problem().contains("can not read"));
+    assert_eq!(first.lease_mib(), 96);
+    open_to(node.0.path(), 0o755);
+    wait_until("it is over", || first.problem().is_empty());
+}
+
+fn open_to(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
