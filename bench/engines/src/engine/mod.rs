@@ -171,6 +171,7 @@ impl Kind {
             Self::Tidemark(Policy::Clock) => "tidemark-clock",
             Self::Tidemark(Policy::Fifo) => "tidemark-fifo",
             Self::Tidemark(Policy::ApproxLru(_)) => "tidemark-approx-lru",
+            Self::Tidemark(Policy::Own) => "tidemark-own",
             Self::Segcache => "segcache",
             Self::QuickCache => "quick_cache",
             Self::QuickCacheFixed => "quick_cache-fixed",
