@@ -267,9 +267,24 @@ fn exit_codes_tell_kinds_of_failures_apart() {
             vec!["--hit-ratio ninety: ", "0.001 to 0.9999"],
         ),
         (
-            vec!["tenant", "set", "shop", "--latency", "5ms"],
+            vec!["tenant", "set", "shop", "--latency", "5ms", "--miss-cost", "5ms"],
             USAGE,
-            vec!["--latency 5ms: not available in this version"],
+            vec!["--latency 5ms: ", "met without any memory"],
+        ),
+        (
+            vec!["tenant", "set", "shop", "--priority", "12"],
+            USAGE,
+            vec!["--priority 12: ", "0 to 9"],
+        ),
+        (
+            vec!["tenant", "set", "shop", "--utility", "mine"],
+            USAGE,
+            vec!["--utility mine: ", "proportional, max-min, throughput, cost"],
+        ),
+        (
+            vec!["tenant", "set", "shop", "--spending-limit", "5"],
+            USAGE,
+            vec!["--spending-limit 5: not available in this version"],
         ),
         (
             vec!["tenant", "set", "shop", "--ops-limit", "0"],
