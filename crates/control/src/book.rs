@@ -39,6 +39,8 @@ use regrant::Cause;
 const WANT_LASTS: Duration = Duration::from_secs(2);
 /// A tenant that was emptied keeps its grant this long, because the next write often follows the flush.
 const EMPTY_LINGERS: Duration = Duration::from_secs(2);
+/// A decision makes good for at most this much time without one, so that a quiet hour is not followed by a jump.
+const ELAPSED_MAX: Duration = Duration::from_secs(1);
 /// What came of a move is measured over ten seconds.
 const JUDGED_PER_MINUTE: u64 = 6;
 /// How fast a tenant writes is taken over about so many seconds.
@@ -429,17 +431,17 @@ impl Book {
             }
         }
         self.govern_sampling(now);
-        let elapsed = now.since(self.decided_at).min(Duration::from_secs(1));
+        let elapsed = now.since(self.decided_at).min(ELAPSED_MAX);
         self.decided_at = now;
         let available_bytes = grantable_bytes(self.pool_bytes);
         let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(1000);
-        // At most a thousandth of 2^64 times a thousand.
-        let step_bytes = |per_pool: u64| available_bytes / per_pool / 1000 * elapsed_ms;
+        let step_bytes = |per_pool: u64| (available_bytes / per_pool / 1000).saturating_mul(elapsed_ms);
         let caps: Vec<Option<u64>> = holders.iter().map(|holder| holder.cap_bytes).collect();
         make_room(&mut holders, &asleep, available_bytes, step_bytes(IDLE_STEPS_PER_POOL));
         let decided = grants(&Problem {
             pool_bytes: self.pool_bytes,
-            step_bytes: step_bytes(STEPS_PER_POOL),
+            // A short round in a small pool may move a unit all the same.
+            step_bytes: step_bytes(STEPS_PER_POOL).max(UNIT_BYTES),
             holders: &holders,
         });
         let operated = std::mem::take(&mut self.operated);
@@ -475,6 +477,7 @@ impl Book {
         };
         tenant.lent_bytes = grant.bytes - grant.own_bytes;
         tenant.credit.note(
+            self.now,
             elapsed,
             holder.floor_bytes.saturating_sub(grant.bytes),
             tenant.lent_bytes,

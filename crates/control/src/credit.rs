@@ -4,23 +4,30 @@
 
 use std::time::Duration;
 
+use tidemark_types::UnixMs;
+
 /// Whoever is owed something is owed it over this time: so long it comes first with as much memory as it lent on average.
 const PAID_BACK_OVER: Duration = Duration::from_secs(60);
-/// No more is owed than an hour of the memory that is lent at once: what was lent last week must not starve others today.
-const OWED_AT_MOST: Duration = Duration::from_secs(3600);
+/// No more is owed than ten minutes of the memory that is lent at once, and what is owed is forgotten over this time, whatever
+/// happens meanwhile: what was lent last week must not starve others today.
+const FORGOTTEN_OVER: Duration = Duration::from_secs(600);
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Credit {
     byte_seconds: f64,
+    noted_at: UnixMs,
 }
 
 impl Credit {
-    /// For `elapsed`, the tenant left `lent_bytes` of its floor to others, and had `borrowed_bytes` beyond its own.
-    pub(crate) fn note(&mut self, elapsed: Duration, lent_bytes: u64, borrowed_bytes: u64) {
-        let seconds = elapsed.as_secs_f64();
-        let most = self.byte_seconds.max(lent_bytes as f64 * OWED_AT_MOST.as_secs_f64());
-        let owed = self.byte_seconds + (lent_bytes as f64 - borrowed_bytes as f64) * seconds;
+    /// Until `now`, for `elapsed` since the last decision, the tenant left `lent_bytes` of its floor to others, and had
+    /// `borrowed_bytes` beyond its own.
+    pub(crate) fn note(&mut self, now: UnixMs, elapsed: Duration, lent_bytes: u64, borrowed_bytes: u64) {
+        let forgotten = now.since(self.noted_at).as_secs_f64() / FORGOTTEN_OVER.as_secs_f64();
+        self.noted_at = now;
+        let kept = self.byte_seconds * (-forgotten).exp();
+        let owed = kept + (lent_bytes as f64 - borrowed_bytes as f64) * elapsed.as_secs_f64();
+        let most = kept.max(lent_bytes as f64 * FORGOTTEN_OVER.as_secs_f64());
         self.byte_seconds = owed.clamp(0.0, most);
     }
 
@@ -35,22 +42,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lent_is_owed_until_it_was_had_back() {
+    fn what_is_lent_is_owed_until_it_was_had_back_or_forgotten() {
         let mut credit = Credit::default();
-        let second = Duration::from_secs(1);
-        for _ in 0..60 {
-            credit.note(second, 1000, 0);
-        }
-        assert_eq!(credit.bytes(), 1000);
-        for _ in 0..30 {
-            credit.note(second, 0, 1000);
-        }
-        assert_eq!(credit.bytes(), 500);
-        for _ in 0..100 {
-            credit.note(second, 0, 1000);
-        }
-        assert_eq!(credit, Credit::default(), "nobody owes for what was lent to it");
-        credit.note(Duration::from_secs(100_000), 1000, 0);
-        assert_eq!(credit.bytes(), 60_000, "an hour's worth at most");
+        let (second, mut now) = (Duration::from_secs(1), UnixMs(0));
+        let mut note = |credit: &mut Credit, seconds: u64, lent_bytes: u64, borrowed_bytes: u64| {
+            for _ in 0..seconds {
+                now = now.plus(second);
+                credit.note(now, second, lent_bytes, borrowed_bytes);
+            }
+        };
+        note(&mut credit, 60, 1000, 0);
+        assert!((940..=1000).contains(&credit.bytes()), "{}", credit.bytes());
+        note(&mut credit, 30, 0, 1000);
+        assert!((400..=500).contains(&credit.bytes()), "{}", credit.bytes());
+        note(&mut credit, 100, 0, 1000);
+        assert_eq!(credit.bytes(), 0, "nobody owes for what was lent to it");
+        note(&mut credit, 10_000, 1000, 0);
+        assert!((9_000..=10_000).contains(&credit.bytes()), "{}", credit.bytes());
+        note(&mut credit, 6_000, 0, 0);
+        assert_eq!(credit.bytes(), 0, "forgotten");
     }
 }

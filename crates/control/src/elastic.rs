@@ -36,8 +36,11 @@ const MISS_PER_HIT: f64 = 200.0;
 const MEASURED_MISS_PER_HIT_MIN: f64 = 2.0;
 /// A miss that somebody set takes longer than a hit: else memory is worth nothing, and no size is better than any other.
 const SET_MISS_PER_HIT_MIN: f64 = 1.01;
-/// The hit ratio that goes with a latency follows what misses take, but not for less than this.
-const LATENCY_RATIO_MOVES: f64 = 0.01;
+/// The hit ratio that goes with a latency follows what misses take, but not for less than this part of the misses that it
+/// allows: a mean of measured times is not known better.
+const LATENCY_RATIO_MOVES: f64 = 0.15;
+/// Where a curve gains less hit ratio by an e-fold of memory, a hit ratio does not tell a size.
+const LEARNT_SLOPE_MIN: f64 = 0.02;
 
 /// A tenant's load and what it needs.
 #[derive(Debug)]
@@ -53,7 +56,15 @@ pub(crate) struct Elastic {
     /// Memory of an LRU cache over that of the tenant's policy for the same hit ratio, while it has no goal whose sizer knows.
     efficiency: f64,
     /// The hit ratio that goes with the latency that is asked for.
-    latency_ratio: Option<HitRatio>,
+    latency_ratio: Option<LatencyRatio>,
+}
+
+/// See [`Elastic::goal_ratio`].
+#[derive(Clone, Copy, Debug)]
+struct LatencyRatio {
+    latency: Duration,
+    miss_cost: Option<Duration>,
+    ratio: HitRatio,
 }
 
 /// A goal on its way.
@@ -152,11 +163,19 @@ impl Elastic {
         self.latency_ratio = settings.latency.and_then(|latency| {
             let ratio = load.hit_ratio_for(micros(latency));
             let ratio = HitRatio::new(ratio.clamp(HitRatio::LEAST.get(), HitRatio::MOST.get())).ok()?;
-            let before = self.latency_ratio;
-            let is_near = |before: &HitRatio| (before.get() - ratio.get()).abs() < LATENCY_RATIO_MOVES;
-            Some(before.filter(is_near).unwrap_or(ratio))
+            let settled = self.latency_ratio.filter(|before| {
+                let moved = (before.ratio.get() - ratio.get()).abs();
+                before.latency == latency
+                    && before.miss_cost == settings.miss_cost
+                    && moved < LATENCY_RATIO_MOVES * (1.0 - before.ratio.get())
+            });
+            Some(settled.unwrap_or(LatencyRatio {
+                latency,
+                miss_cost: settings.miss_cost,
+                ratio,
+            }))
         });
-        [settings.hit_ratio, self.latency_ratio]
+        [settings.hit_ratio, self.latency_ratio.map(|latency| latency.ratio)]
             .into_iter()
             .flatten()
             .max_by(|a, b| a.get().total_cmp(&b.get()))
@@ -191,6 +210,10 @@ impl Elastic {
         let Some(lru_bytes) = curve.bytes_for(hit_ratio).filter(|bytes| *bytes > 0) else {
             return;
         };
+        let below = (lru_bytes as f64 / std::f64::consts::E) as u64;
+        if curve.at(below).miss_ratio - curve.at(lru_bytes).miss_ratio < LEARNT_SLOPE_MIN {
+            return;
+        }
         let seen = lru_bytes as f64 * overhead / usage_bytes.max(1) as f64;
         self.efficiency += (seen.clamp(EFFICIENCY.0, EFFICIENCY.1) - self.efficiency) * EFFICIENCY_WEIGHT;
     }

@@ -75,8 +75,8 @@ pub struct GoalNeed {
     pub bytes: u64,
     /// Whether others give memory for it. A goal that can not be reached is served with what is free.
     pub claims: bool,
-    /// Whether all the memory there could be would reach it, by what is known now. Of one priority, goals that can be reached
-    /// come before those of which that is not known yet.
+    /// Whether all the memory there could be would reach it, as far as is known. Of one priority, such goals come before the
+    /// others.
     pub is_reachable: bool,
 }
 
@@ -200,7 +200,12 @@ fn is_gain(claimants: &mut [Claimant<'_>], sides: &[Side], targets: &[Share], be
         claimant.present = *grant;
     }
     let filled: Vec<u64> = sides.iter().map(|side| side.inflow_per_minute).collect();
-    let sizes: Vec<u64> = targets.iter().map(|share| share.size).collect();
+    // Of those that move now: what others could gain or lose says nothing of it.
+    let sizes: Vec<u64> = before
+        .iter()
+        .zip(after.iter().zip(targets))
+        .map(|(before, (after, share))| if before == after { *before } else { share.size })
+        .collect();
     let whole = outlook(claimants, &sizes, &filled);
     whole.is_sure() && (whole.gain > 0.0 || outlook(claimants, after, &filled).gain > 0.0)
 }

@@ -12,6 +12,12 @@ use tidemark_types::UnixMs;
 const WAITING_MAX: usize = 1_024;
 /// A write that comes later has nothing to do with the miss.
 const WAIT_MAX: Duration = Duration::from_secs(10);
+/// A wait of more than so many times the mean counts as that: mostly another client wrote the key, for a reason of its own.
+const OUTLIER: f64 = 8.0;
+/// Until the mean is known it is taken to be at least this, in milliseconds.
+const MEAN_MS_MIN: f64 = 1.0;
+/// Those that wait in vain are looked for no oftener.
+const PURGE_EVERY: Duration = Duration::from_secs(1);
 /// Fewer pairs say nothing.
 const PAIRS_MIN: u32 = 32;
 /// The weight of one more pair, once there are more than its inverse.
@@ -24,12 +30,14 @@ pub(crate) struct MissCost {
     waiting: HashMap<u64, UnixMs>,
     mean_ms: f64,
     pairs: u32,
+    purged_at: UnixMs,
 }
 
 impl MissCost {
     /// A key was asked for and not found.
     pub(crate) fn missed(&mut self, order: u64, at: UnixMs) {
-        if self.waiting.len() >= WAITING_MAX {
+        if self.waiting.len() >= WAITING_MAX && at.since(self.purged_at) >= PURGE_EVERY {
+            self.purged_at = at;
             self.waiting.retain(|_, since| at.since(*since) <= WAIT_MAX);
         }
         if self.waiting.len() < WAITING_MAX {
@@ -49,7 +57,13 @@ impl MissCost {
         }
         self.pairs = self.pairs.saturating_add(1);
         let weight = WEIGHT_MIN.max(1.0 / f64::from(self.pairs));
-        self.mean_ms += (wait.as_secs_f64() * 1000.0 - self.mean_ms) * weight;
+        let wait_ms = wait.as_secs_f64() * 1000.0;
+        let counts_ms = if self.pairs > PAIRS_MIN {
+            wait_ms.min(self.mean_ms.max(MEAN_MS_MIN) * OUTLIER)
+        } else {
+            wait_ms
+        };
+        self.mean_ms += (counts_ms - self.mean_ms) * weight;
     }
 
     /// What a miss takes on average; `None` while too few were seen.

@@ -19,6 +19,9 @@ pub use utility::{Load, Utility, UtilityError};
 /// changes.
 const BISECTIONS: u32 = 64;
 
+/// A curve that rises by no more from a floor to a goal's size says nothing of what lies between.
+const FLAT: f64 = 0.001;
+
 /// One tenant that holds memory or asks for some.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimant<'a> {
@@ -105,11 +108,12 @@ impl Deficit<'_> {
     fn size(&self, closed: f64) -> u64 {
         let (floor, need) = (self.floor as f64, self.need as f64);
         let size = match self.returns {
-            Some(returns) => {
+            // Where the curve sees no use for what was found to be needed, memory itself is what is missing.
+            Some(returns) if returns.hit_ratio(need) - returns.hit_ratio(floor) > FLAT => {
                 let (low, high) = (returns.hit_ratio(floor), returns.hit_ratio(need));
                 returns.size_for(low + closed * (high - low)).clamp(floor, need)
             }
-            None => floor + closed * (need - floor),
+            _ => floor + closed * (need - floor),
         };
         // Where the curve is flat up to its goal, its size is believed and not its curve.
         if closed >= 1.0 { self.need } else { size as u64 }
@@ -300,7 +304,7 @@ impl Outlook {
 pub fn outlook(claimants: &[Claimant<'_>], sizes: &[u64], filled_per_minute: &[u64]) -> Outlook {
     let scale = scale(claimants);
     let mut outlook = Outlook::default();
-    let mut variance = 0.0;
+    let mut error = 0.0_f64;
     for ((claimant, size), filled) in claimants.iter().zip(sizes).zip(filled_per_minute) {
         let (from, to) = (claimant.present as f64, *size as f64);
         if from == to {
@@ -313,8 +317,9 @@ pub fn outlook(claimants: &[Claimant<'_>], sizes: &[u64], filled_per_minute: &[u
                 let worth = |hit_ratio: f64| scale.utility(claimant.utility, &claimant.load, hit_ratio);
                 let difference = worth(after) - worth(before);
                 if before != after {
-                    let error = claimant.weight * difference * returns.error_between(from, to) / (after - before);
-                    variance += error * error;
+                    // Max-min's utilities are far too large to be squared.
+                    let own = claimant.weight * difference * returns.error_between(from, to) / (after - before);
+                    error = error.hypot(own);
                 }
                 difference
             }
@@ -323,7 +328,7 @@ pub fn outlook(claimants: &[Claimant<'_>], sizes: &[u64], filled_per_minute: &[u
         outlook.steady_gain += steady;
         outlook.gain += steady * part_of_next_minute(to - from, *filled);
     }
-    outlook.error = variance.sqrt();
+    outlook.error = error;
     outlook
 }
 

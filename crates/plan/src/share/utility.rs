@@ -104,8 +104,11 @@ pub(super) struct Scale {
 
 /// The exponent of max-min: of alpha-fair utilities, which are the sum at 0, proportional at 1 and max-min at infinity
 /// (Mo and Walrand, IEEE/ACM Transactions on Networking 8.5, 2000). At 64 two throughputs differ by at most a 64th for each
-/// e-fold by which memory is worth more to one than to the other; and 1,000 to the power of 64 is still a number.
+/// e-fold by which memory is worth more to one than to the other.
 const MAX_MIN_ALPHA: i32 = 64;
+/// A throughput this far below the mean, or above it, counts as no less, or more, by max-min: all such come first, or last,
+/// alike, and the powers stay numbers.
+const MAX_MIN_RANGE: f64 = 10_000.0;
 
 /// At so many points at least it is asked what a size is worth by max-min.
 const MAX_MIN_POINTS: usize = 64;
@@ -132,7 +135,12 @@ impl Scale {
         match utility {
             Utility::Proportional => relative.ln(),
             Utility::Throughput => relative,
-            Utility::MaxMin => -relative.powi(1 - MAX_MIN_ALPHA) / f64::from(MAX_MIN_ALPHA - 1),
+            Utility::MaxMin => {
+                // Beyond the range a straight line goes on, so that more is always better.
+                let within = relative.clamp(1.0 / MAX_MIN_RANGE, MAX_MIN_RANGE);
+                let beyond = (relative - within) * within.powi(-MAX_MIN_ALPHA);
+                beyond - within.powi(1 - MAX_MIN_ALPHA) / f64::from(MAX_MIN_ALPHA - 1)
+            }
             Utility::Cost => -load.gets_per_second * load.mean_cost_us(hit_ratio) / self.cost,
         }
     }
@@ -182,7 +190,7 @@ impl Gains {
                     .chain(std::iter::once(most))
                     .collect();
                 let steps = match utility {
-                    Utility::MaxMin => MAX_MIN_POINTS.div_ceil(bends.len()),
+                    Utility::MaxMin => MAX_MIN_POINTS.div_ceil(bends.len().saturating_sub(1).max(1)),
                     _ => 1,
                 };
                 let inner = |pair: &[f64]| {
