@@ -11,7 +11,7 @@ mod rule;
 
 use std::time::Duration;
 
-use tidemark_control::{Change, SettingsPatch};
+use tidemark_control::{Change, MIN_CAP_BYTES, SettingsPatch};
 use tidemark_curve::{Curve, Point};
 use tidemark_types::GIB;
 
@@ -223,7 +223,7 @@ impl Found {
                 has_evicted: moment.usage_bytes >= moment.grant_bytes - moment.grant_bytes / 32,
             });
         }
-        let Some((from, to)) = optimizer.step(slab_bytes, &pools) else {
+        let Some((from, to)) = optimizer.step(slab_bytes, MIN_CAP_BYTES, &pools) else {
             return Ok(());
         };
         let bytes = |tenant: usize| pools[tenant].map_or(0, |pool| pool.bytes);

@@ -30,7 +30,13 @@ pub(super) struct Optimizer {
 
 impl Optimizer {
     /// From whom to whom a slab of so many bytes goes now, if one does.
-    pub(super) fn step(&mut self, slab_bytes: u64, pools: &[Option<Pool>; TENANTS]) -> Option<(usize, usize)> {
+    /// Pools keep at least `least_bytes`.
+    pub(super) fn step(
+        &mut self,
+        slab_bytes: u64,
+        least_bytes: u64,
+        pools: &[Option<Pool>; TENANTS],
+    ) -> Option<(usize, usize)> {
         let known = pools.map(|pool| pool.map(|_| 0.0));
         let is_first = self.ranks.is_none();
         let ranks = self.ranks.get_or_insert(known);
@@ -49,7 +55,7 @@ impl Optimizer {
         let smoothed = |tenant: &usize| ranks[*tenant].unwrap_or(0.0);
         let gives = |tenant: &&usize| {
             let pool = pools[**tenant];
-            pool.is_some_and(|pool| pool.has_evicted && pool.bytes > slab_bytes)
+            pool.is_some_and(|pool| pool.has_evicted && pool.bytes >= slab_bytes + least_bytes)
         };
         let order = |a: &&usize, b: &&usize| smoothed(a).total_cmp(&smoothed(b));
         let victim = *taking_part.iter().filter(gives).min_by(order)?;
@@ -78,14 +84,17 @@ mod tests {
             ([pool(9.0, true), pool(1.0, false), pool(2.0, false), None], None),
             ([pool(9.0, true), None, None, None], None),
         ] {
-            assert_eq!(Optimizer::default().step(4, &pools), expected, "{pools:?}");
+            assert_eq!(Optimizer::default().step(4, 4, &pools), expected, "{pools:?}");
         }
     }
 
     #[test]
     fn who_comes_later_takes_no_part() {
         let mut optimizer = Optimizer::default();
-        assert_eq!(optimizer.step(4, &[pool(1.0, true), None, None, None]), None);
-        assert_eq!(optimizer.step(4, &[pool(1.0, true), pool(9.0, true), None, None]), None);
+        assert_eq!(optimizer.step(4, 4, &[pool(1.0, true), None, None, None]), None);
+        assert_eq!(
+            optimizer.step(4, 4, &[pool(1.0, true), pool(9.0, true), None, None]),
+            None
+        );
     }
 }
