@@ -401,9 +401,14 @@ mod tests {
         assert!((best[1] - (FLOOR + 51.0 / 64.0)).abs() < 1e-9, "{best:?}");
         assert!((best.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{best:?}");
         assert_eq!(oracle.best([true, false, false, false], sum), [1.0, 0.0, 0.0, 0.0]);
+        // Every split of two is tried here, too.
         let two = oracle.best([true, false, true, false], sum);
-        // Nothing was tried beyond 0.85, so that no more is given for nothing.
-        assert!((0.85..0.87).contains(&two[2]) && two[3] == 0.0, "{two:?}");
+        let worth = |part: f64| oracle.throughput(2, part) + oracle.throughput(0, 1.0 - part);
+        let best = (0..=57)
+            .map(|step| worth(FLOOR + f64::from(step) / 64.0))
+            .fold(0.0, f64::max);
+        assert!((worth(two[2]) - best).abs() < 1e-9 && two[2] > two[0], "{two:?}");
+        assert_eq!((two[1], two[3]), (0.0, 0.0));
     }
 
     #[test]
