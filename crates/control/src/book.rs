@@ -26,7 +26,7 @@ use crate::grant::{GoalNeed, Grant, Holder, Problem, grantable_bytes, grants};
 use crate::hit_window::HitWindow;
 use crate::idle::{Sleeper, make_room};
 use crate::moves::{Move, Moves, Reason};
-use crate::settings::{DEFAULT_HIT_COST, DEFAULT_PRIORITY, Idling};
+use crate::settings::{DEFAULT_HIT_COST, DEFAULT_PRIORITY, DEFAULT_ROUND_PERIOD, Idling};
 use crate::shards::shards_for;
 use crate::sizing::OwnSizing;
 use crate::state::TenantRecord;
@@ -39,7 +39,8 @@ use regrant::Cause;
 const WANT_LASTS: Duration = Duration::from_secs(2);
 /// A tenant that was emptied keeps its grant this long, because the next write often follows the flush.
 const EMPTY_LINGERS: Duration = Duration::from_secs(2);
-/// A decision makes good for at most this much time without one, so that a quiet hour is not followed by a jump.
+/// A decision makes good for at most this much time without one, or for a round if that is longer, so that a quiet hour is
+/// not followed by a jump.
 const ELAPSED_MAX: Duration = Duration::from_secs(1);
 /// What came of a move is measured over ten seconds.
 const JUDGED_PER_MINUTE: u64 = 6;
@@ -60,6 +61,8 @@ pub(crate) struct Book {
     idling: Idling,
     /// What a hit takes whoever asks.
     hit_cost: Duration,
+    /// Time between rounds.
+    round_period: Duration,
     pool_bytes: u64,
     /// What the pool could come to, where it follows a lease on the node's memory.
     reach_bytes: Option<u64>,
@@ -159,6 +162,7 @@ impl Book {
             workers,
             idling: Idling::default(),
             hit_cost: DEFAULT_HIT_COST,
+            round_period: DEFAULT_ROUND_PERIOD,
             pool_bytes,
             reach_bytes,
             planned_pool_bytes: None,
@@ -223,6 +227,10 @@ impl Book {
         if before.policy.unwrap_or_default() != after.policy.unwrap_or_default() {
             tenant.policy = after.policy.unwrap_or_default().first();
         }
+        if after.floor_bytes.is_none() {
+            // It is owed what it lent of a promise, and nothing is promised to it any more.
+            tenant.credit = Credit::default();
+        }
         tenant.record = record;
     }
 
@@ -249,6 +257,11 @@ impl Book {
     /// Changes what a hit takes.
     pub(crate) fn set_hit_cost(&mut self, hit_cost: Duration) {
         self.hit_cost = hit_cost;
+    }
+
+    /// Changes the time between rounds.
+    pub(crate) fn set_round_period(&mut self, round_period: Duration) {
+        self.round_period = round_period;
     }
 
     /// Changes the pool's size.
@@ -416,7 +429,7 @@ impl Book {
             .iter()
             .map(|id| {
                 let returns = self.returns(*id, now);
-                (self.need(*id, now, returns.as_deref()), returns)
+                (self.need(*id, now), returns)
             })
             .collect();
         let (mut holders, mut asleep) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
@@ -431,10 +444,10 @@ impl Book {
             }
         }
         self.govern_sampling(now);
-        let elapsed = now.since(self.decided_at).min(ELAPSED_MAX);
+        let elapsed = now.since(self.decided_at).min(self.round_period.max(ELAPSED_MAX));
         self.decided_at = now;
         let available_bytes = grantable_bytes(self.pool_bytes);
-        let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(1000);
+        let elapsed_ms = elapsed.as_millis() as u64;
         let step_bytes = |per_pool: u64| (available_bytes / per_pool / 1000).saturating_mul(elapsed_ms);
         let caps: Vec<Option<u64>> = holders.iter().map(|holder| holder.cap_bytes).collect();
         make_room(&mut holders, &asleep, available_bytes, step_bytes(IDLE_STEPS_PER_POOL));
@@ -482,16 +495,10 @@ impl Book {
             holder.floor_bytes.saturating_sub(grant.bytes),
             tenant.lent_bytes,
         );
-        tenant.shortfall = tenant.shortfall_at(holder, grant);
-        // What it can fill until the move is judged.
-        let filled_bytes = holder
-            .usage_bytes
-            .saturating_add(holder.inflow_bytes_per_minute / JUDGED_PER_MINUTE);
-        let soon_bytes = grant.bytes.min(filled_bytes);
-        let soon = |returns: &Returns| returns.hit_ratio(soon_bytes as f64 / UNIT_BYTES as f64);
+        tenant.shortfall = tenant.shortfall_at(self.now, holder, grant);
         let predicted = match reason {
             Reason::Goal => tenant.predicted,
-            _ => holder.returns.map(soon),
+            _ => tenant.hit_ratio_soon(self.now, holder, grant.bytes),
         };
         self.regrant(id, grant.bytes, reason, predicted);
     }
@@ -501,9 +508,11 @@ impl Seen {
     fn take_over(&mut self, now: UnixMs, report: &TenantSnapshot) {
         if self.hits.is_empty() {
             // So that the window knows the counters before its first gets.
-            self.hits.note(now, self.counters.gets, self.counters.hits);
+            self.hits
+                .note(now, self.counters.gets, self.counters.hits, self.usage_bytes);
         }
-        self.hits.note(now, report.counters.gets, report.counters.hits);
+        self.hits
+            .note(now, report.counters.gets, report.counters.hits, report.usage_bytes);
 
         let grown_bytes = report.usage_bytes.saturating_sub(self.usage_bytes);
         let evicted = report.counters.evicted.saturating_sub(self.counters.evicted);
@@ -543,11 +552,28 @@ impl Tenant {
         })
     }
 
+    /// The hit ratio to expect until a move to so many bytes is judged: what was measured lately, and what the curve says of
+    /// the difference between the memory then and what is filled by the middle of that time.
+    fn hit_ratio_soon(&self, now: UnixMs, holder: &Holder<'_>, grant_bytes: u64) -> Option<f64> {
+        let returns = holder.returns?;
+        let at = |bytes: u64| returns.hit_ratio(bytes as f64 / UNIT_BYTES as f64);
+        let filled_bytes = holder
+            .usage_bytes
+            .saturating_add(holder.inflow_bytes_per_minute / JUDGED_PER_MINUTE / 2);
+        let soon = at(grant_bytes.min(filled_bytes));
+        let lately = self.seen.as_deref().map(|seen| &seen.hits);
+        let measured = lately.and_then(|hits| Some((hits.ratio(now)?, hits.usage_bytes(now)?)));
+        Some(measured.map_or(soon, |(ratio, bytes)| (ratio + soon - at(bytes)).clamp(0.0, 1.0)))
+    }
+
     /// By how much hit ratio its goal is missed with what it may have, if others are the cause.
-    fn shortfall_at(&self, holder: &Holder<'_>, grant: &Grant) -> Option<f64> {
-        let goal = self.goal_in_force().filter(|_| grant.shortfall > 0.0)?;
-        let reached = holder.returns?.hit_ratio(grant.own_bytes as f64 / UNIT_BYTES as f64);
-        Some(goal - reached).filter(|missed| *missed > SHORTFALL_MIN)
+    fn shortfall_at(&self, now: UnixMs, holder: &Holder<'_>, grant: &Grant) -> Option<f64> {
+        let goal = self.goal_in_force().filter(|_| grant.is_short)?;
+        let expected = holder.returns?.hit_ratio(grant.own_bytes as f64 / UNIT_BYTES as f64);
+        // Where the curve sees no use for what was found to be needed, what was measured counts.
+        let measured = || self.seen.as_deref().and_then(|seen| seen.hits.ratio(now));
+        let missed_by = |reached: f64| Some(goal - reached).filter(|missed| *missed > SHORTFALL_MIN);
+        missed_by(expected).or_else(|| missed_by(measured()?))
     }
 
     /// As the grant rule sees it. Begins a new count of what happens until the next decision.

@@ -415,6 +415,40 @@ fn a_floor_of_an_idle_tenant_is_lent_and_back_when_it_returns() {
 }
 
 #[test]
+fn who_is_promised_nothing_any_more_is_owed_nothing() {
+    let mut scene = Scene::new(2);
+    scene.change(1, |record| record.settings.floor_bytes = Some(400 * MIB));
+    scene.data_plane.set_demand("t1", 100 * MIB);
+    scene.data_plane.set_demand("t0", 4 * GIB);
+    scene.seconds(30);
+    let owed = |scene: &Scene| scene.book.find("t1").unwrap().credit.bytes();
+    assert!(owed(&scene) > 100 * MIB, "{}", owed(&scene));
+    scene.change(1, |record| record.settings.floor_bytes = Some(300 * MIB));
+    assert!(owed(&scene) > 100 * MIB, "it lent that");
+    scene.change(1, |record| record.settings.floor_bytes = None);
+    assert_eq!(owed(&scene), 0);
+}
+
+#[test]
+fn a_longer_round_moves_as_much_in_a_second() {
+    for period in [1, 3] {
+        let mut scene = Scene::new(2);
+        scene.book.set_round_period(Duration::from_secs(period));
+        scene.data_plane.set_demand("t0", 4 * GIB);
+        scene.seconds(10);
+        scene.data_plane.set_demand("t1", 4 * GIB);
+        scene.seconds(5);
+        let before = scene.plan_of(1).0.grant_bytes;
+        scene.clock.advance(Duration::from_secs(2));
+        scene.round();
+        let moved = scene.plan_of(1).0.grant_bytes - before;
+        // A fiftieth of the pool a second.
+        let most = GIB / 50 * period;
+        assert!(moved <= most && moved * 10 > most * 9, "{period} s: {moved}");
+    }
+}
+
+#[test]
 fn what_a_tenant_had_is_remembered_and_given_back() {
     for (what, hit_ratio, before_mib, demand_mib, remembered_mib) in [
         ("what it held", None, None, 100, Some(100)),

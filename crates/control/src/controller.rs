@@ -83,6 +83,7 @@ impl Controller {
         };
         book.set_idling(config.idling);
         book.set_hit_cost(config.hit_cost);
+        book.set_round_period(server.round_period.unwrap_or(DEFAULT_ROUND_PERIOD));
         let started_at = clock.now();
         let mut controller = Self {
             state,
@@ -432,6 +433,7 @@ impl Controller {
             check_floors(self.floors(None), memory_bytes, "pool_bytes")?;
         }
         self.change_server(server)?;
+        self.book.set_round_period(self.round_period());
         tracing::info!(memory_bytes, round_period = ?self.round_period(), "server set");
         self.set_memory(memory_bytes);
         self.publish();

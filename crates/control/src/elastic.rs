@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_curve::Curve;
-use tidemark_plan::{EFFICIENCY, GoalState, Load, Reading, Returns, Sizer, Sizing};
+use tidemark_plan::{GoalState, Load, Reading, Returns, Sizer, Sizing, efficiency_seen};
 use tidemark_types::{HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantSnapshot, UNIT_BYTES, UnixMs};
 
 use crate::estimator::{Estimator, Limits};
@@ -39,6 +39,10 @@ const SET_MISS_PER_HIT_MIN: f64 = 1.01;
 /// The hit ratio that goes with a latency follows what misses take, but not for less than this part of the misses that it
 /// allows: a mean of measured times is not known better.
 const LATENCY_RATIO_MOVES: f64 = 0.15;
+/// A goal that a curve misses by no more than this at its end may be reached: a point.
+const REACHED_WITHIN: f64 = 0.01;
+/// And is taken to be as reachable as before while it is missed by so much more or less than that.
+const REACHED_BAND: f64 = 0.005;
 /// Where a curve gains less hit ratio by an e-fold of memory, a hit ratio does not tell a size.
 const LEARNT_SLOPE_MIN: f64 = 0.02;
 
@@ -74,6 +78,8 @@ struct Goal {
     sizer: Sizer,
     /// The least memory that reaches it, once something is known of that.
     bytes: Option<u64>,
+    /// Whether all the memory there could be would reach it.
+    is_reachable: bool,
 }
 
 /// What a tenant with a goal should hold.
@@ -85,6 +91,8 @@ pub(crate) struct Wanted {
     pub(crate) predicted: Option<f64>,
     /// Whether others should give memory for it. A goal that can not be reached takes none from them.
     pub(crate) claims: bool,
+    /// Whether all the memory there could be would reach it, as far as is known.
+    pub(crate) is_reachable: bool,
 }
 
 /// How it stands with a goal.
@@ -139,6 +147,7 @@ impl Elastic {
     }
 
     pub(crate) fn observe(&mut self, now: UnixMs, report: &TenantSnapshot) {
+        self.estimator.set_patient(self.goal.is_none());
         self.estimator.observe(now, report);
     }
 
@@ -207,15 +216,9 @@ impl Elastic {
 
     /// Learns from a hit ratio what the tenant's policy makes of its memory, beside an LRU cache.
     fn learn(&mut self, curve: &Curve, overhead: f64, hit_ratio: f64, usage_bytes: u64) {
-        let Some(lru_bytes) = curve.bytes_for(hit_ratio).filter(|bytes| *bytes > 0) else {
-            return;
-        };
-        let below = (lru_bytes as f64 / std::f64::consts::E) as u64;
-        if curve.at(below).miss_ratio - curve.at(lru_bytes).miss_ratio < LEARNT_SLOPE_MIN {
-            return;
+        if let Some((seen, _)) = efficiency_seen(curve, overhead, hit_ratio, usage_bytes, LEARNT_SLOPE_MIN) {
+            self.efficiency += (seen - self.efficiency) * EFFICIENCY_WEIGHT;
         }
-        let seen = lru_bytes as f64 * overhead / usage_bytes.max(1) as f64;
-        self.efficiency += (seen.clamp(EFFICIENCY.0, EFFICIENCY.1) - self.efficiency) * EFFICIENCY_WEIGHT;
     }
 
     /// What the tenant should hold for its goal.
@@ -227,14 +230,18 @@ impl Elastic {
         holding: Holding,
     ) -> Wanted {
         let remembers = std::mem::take(&mut self.remembers);
-        let goal = match &mut self.goal {
-            Some(goal) if goal.hit_ratio == hit_ratio => goal,
-            goal => goal.insert(Goal {
-                hit_ratio,
-                sizer: Sizer::remembering(if remembers { remembered_bytes } else { 0 }),
-                bytes: None,
-            }),
-        };
+        let goal = self.goal.get_or_insert_with(|| Goal {
+            hit_ratio,
+            sizer: Sizer::remembering(if remembers { remembered_bytes } else { 0 }),
+            bytes: None,
+            is_reachable: true,
+        });
+        goal.hit_ratio = hit_ratio;
+        if let Some((_, returns)) = &self.returns {
+            let missed = hit_ratio.get() - returns.hit_ratio(holding.most_bytes as f64 / UNIT_BYTES as f64);
+            let band = if goal.is_reachable { REACHED_BAND } else { -REACHED_BAND };
+            goal.is_reachable = missed <= REACHED_WITHIN + band;
+        }
         let curve = self.estimator.curve();
         let Sizing {
             bytes,
@@ -266,6 +273,7 @@ impl Elastic {
             bytes,
             predicted,
             claims: goal.sizer.state() != GoalState::Infeasible,
+            is_reachable: goal.is_reachable,
         }
     }
 

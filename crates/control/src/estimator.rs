@@ -24,6 +24,10 @@ const FIXED_BYTES: u64 = 32 << 10;
 /// What was seen counts half after this time and this many gets.
 const HALF_LIFE: Duration = Duration::from_secs(20);
 const HALF_LIFE_GETS: f64 = 100_000.0;
+/// Where nobody waits for a goal, the time grows to a part of that for which the load is known, and at most to this: a small
+/// difference between tenants is worth more time than a change of load.
+const PATIENT_DIVISOR: u32 = 4;
+const PATIENT_MAX: Duration = Duration::from_secs(120);
 /// Fading oftener would only cost time.
 const FADE_EVERY: Duration = Duration::from_secs(2);
 /// Uses of keys, which show the skew, are of the last minutes.
@@ -93,6 +97,9 @@ pub(crate) struct Estimator {
     /// Gets since the last fading.
     gets_to_fade: f64,
     faded_at: UnixMs,
+    /// Since when the load is known.
+    began_at: UnixMs,
+    is_patient: bool,
     uses_faded_at: UnixMs,
     raised_at: UnixMs,
     reported_at: UnixMs,
@@ -116,6 +123,8 @@ impl Estimator {
             gets: gets_before,
             gets_to_fade: 0.0,
             faded_at: now,
+            began_at: now,
+            is_patient: false,
             uses_faded_at: now,
             raised_at: UnixMs(0),
             reported_at: now,
@@ -196,7 +205,12 @@ impl Estimator {
         self.gets_to_fade += gets as f64;
         let elapsed = now.since(self.faded_at);
         if elapsed >= FADE_EVERY {
-            let lives = (elapsed.as_secs_f64() / HALF_LIFE.as_secs_f64()).min(self.gets_to_fade / HALF_LIFE_GETS);
+            let half_life = if self.is_patient {
+                (now.since(self.began_at) / PATIENT_DIVISOR).clamp(HALF_LIFE, PATIENT_MAX)
+            } else {
+                HALF_LIFE
+            };
+            let lives = (elapsed.as_secs_f64() / half_life.as_secs_f64()).min(self.gets_to_fade / HALF_LIFE_GETS);
             self.profile.fade(0.5_f64.powf(lives));
             self.gets_to_fade = 0.0;
             self.faded_at = now;
@@ -207,10 +221,16 @@ impl Estimator {
         }
     }
 
+    /// Whether a curve that is sure is better than one that is new.
+    pub(crate) fn set_patient(&mut self, is_patient: bool) {
+        self.is_patient = is_patient;
+    }
+
     /// The load is another one: the curve begins anew. Keys and the order of their use stay known.
     pub(crate) fn begin_anew(&mut self, now: UnixMs) {
         self.profile.fade(0.0);
         self.faded_at = now;
+        self.began_at = now;
         self.gets_to_fade = 0.0;
     }
 

@@ -8,7 +8,7 @@
 //! grant is a multiple of [`UNIT_BYTES`], no grant is above its cap, and all together are at most [`grantable_bytes`].
 //! Inside, memory is counted in units.
 
-use tidemark_plan::{Claimant, Load, Returns, Share, Utility, even, outlook, shares};
+use tidemark_plan::{Claimant, Load, Returns, Share, Utility, even, outlook, shares, unit_worths};
 use tidemark_types::{MIB, UNIT_BYTES};
 
 /// What a tenant that asks for more must stand to gain before grants move: a 64th of its grant. Less would move
@@ -27,6 +27,9 @@ const MIN_HEADROOM_UNITS: u64 = 4;
 /// more: enough until the next round, and others keep what it could not fill yet.
 const GOAL_HEADROOM_DIVISOR: u64 = 4;
 const GOAL_HEADROOM_PER_INFLOW: u64 = 4;
+/// Memory is worth the same to two tenants where it is not worth more than so many times as much to one of them: curves are not
+/// known better.
+const ALIKE: f64 = 1.25;
 /// Goals leave everybody this part of an equal share, as far as it is held: who has no floor is not promised anything, but
 /// a tenant without any memory could not even show what more would be worth to it.
 const GOALS_LEAVE_DIVISOR: u64 = 8;
@@ -111,14 +114,14 @@ impl Default for Holder<'_> {
 }
 
 /// What is decided of one holder.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
     /// What it may hold from now on.
     pub bytes: u64,
     /// The part that is not lent to it.
     pub own_bytes: u64,
-    /// The hit ratio that its goal misses because others come first; 0 if it can have what it needs.
-    pub shortfall: f64,
+    /// Others come first, and leave less than its goal needs.
+    pub is_short: bool,
 }
 
 /// What [`grants`] decides about.
@@ -174,8 +177,14 @@ pub fn grants(problem: &Problem<'_>) -> Vec<Grant> {
     }
     share_what_is_free(&mut grants, &sides, &targets, available);
     let before = grants.clone();
-    let mut moved = move_towards_targets(&mut grants, &sides, &targets, problem.step_bytes / UNIT_BYTES);
-    if moved > 0 && !is_gain(&mut claimants, &sides, &targets, &before, &grants) {
+    for (claimant, grant) in claimants.iter_mut().zip(&before) {
+        claimant.present = *grant;
+    }
+    let sizes: Vec<u64> = targets.iter().map(|share| share.size).collect();
+    let worths = unit_worths(&claimants, &sizes);
+    let step = problem.step_bytes / UNIT_BYTES;
+    let mut moved = move_towards_targets(&mut grants, &sides, &targets, &worths, step);
+    if moved > 0 && !is_gain(&claimants, &sides, &targets, &before, &grants) {
         grants = before;
         moved = 0;
     }
@@ -185,20 +194,20 @@ pub fn grants(problem: &Problem<'_>) -> Vec<Grant> {
     } else {
         sides.iter().map(|side| side.current).collect()
     };
-    let decided = settled.into_iter().zip(&targets).map(|(units, share)| Grant {
-        bytes: units * UNIT_BYTES,
-        own_bytes: share.own.min(units) * UNIT_BYTES,
-        shortfall: share.shortfall,
-    });
-    decided.collect()
+    let decided = settled.into_iter().zip(targets.iter().zip(&sides));
+    decided
+        .map(|(units, (share, side))| Grant {
+            bytes: units * UNIT_BYTES,
+            own_bytes: share.own.min(units) * UNIT_BYTES,
+            is_short: side.goal.is_some_and(|goal| share.own < goal.min(side.demand)),
+        })
+        .collect()
 }
 
 /// Whether it pays to go from `before` towards the targets, of which `after` is the first step: the targets must be better
-/// by more than chance explains, and the step or the whole way must pay within a minute, refilling included.
-fn is_gain(claimants: &mut [Claimant<'_>], sides: &[Side], targets: &[Share], before: &[u64], after: &[u64]) -> bool {
-    for (claimant, grant) in claimants.iter_mut().zip(before) {
-        claimant.present = *grant;
-    }
+/// by more than chance explains, the step clearly so, and the step or the whole way must pay within a minute, refilling
+/// included.
+fn is_gain(claimants: &[Claimant<'_>], sides: &[Side], targets: &[Share], before: &[u64], after: &[u64]) -> bool {
     let filled: Vec<u64> = sides.iter().map(|side| side.inflow_per_minute).collect();
     // Of those that move now: what others could gain or lose says nothing of it.
     let sizes: Vec<u64> = before
@@ -207,7 +216,8 @@ fn is_gain(claimants: &mut [Claimant<'_>], sides: &[Side], targets: &[Share], be
         .map(|(before, (after, share))| if before == after { *before } else { share.size })
         .collect();
     let whole = outlook(claimants, &sizes, &filled);
-    whole.is_sure() && (whole.gain > 0.0 || outlook(claimants, after, &filled).gain > 0.0)
+    let step = outlook(claimants, after, &filled);
+    whole.is_sure() && step.is_clear() && (whole.gain > 0.0 || step.gain > 0.0)
 }
 
 /// Where goals claim memory, they leave something to those that have neither goal nor floor, as far as floors allow.
@@ -351,10 +361,10 @@ fn share_what_is_free(grants: &mut [u64], sides: &[Side], targets: &[Share], ava
     }
 }
 
-/// In a full pool: from those furthest above their share to those that are full and well below theirs. Returns how much it
-/// moved.
-fn move_towards_targets(grants: &mut [u64], sides: &[Side], targets: &[Share], step: u64) -> u64 {
-    let room: Vec<u64> = grants
+/// In a full pool: from those above their share to which memory is worth the least, to those that are full and well below
+/// theirs and to which it is worth the most. Returns how much it moved.
+fn move_towards_targets(grants: &mut [u64], sides: &[Side], targets: &[Share], worths: &[f64], step: u64) -> u64 {
+    let mut rooms: Vec<u64> = grants
         .iter()
         .zip(sides)
         .zip(targets)
@@ -365,14 +375,27 @@ fn move_towards_targets(grants: &mut [u64], sides: &[Side], targets: &[Share], s
             if asks { missing.min(most) } else { 0 }
         })
         .collect();
-    let above: u64 = grants
+    let mut surplus: Vec<u64> = grants
         .iter()
         .zip(targets)
         .map(|(grant, target)| grant.saturating_sub(target.size))
-        .sum();
-    let moved = sum(&room).min(above).min(step);
-    take_furthest_above(grants, targets, moved);
-    for (grant, gain) in grants.iter_mut().zip(even(moved, &room)) {
+        .collect();
+    let among = |amounts: &[u64]| {
+        let those = amounts.iter().zip(worths).filter(|(amount, _)| **amount > 0);
+        those.map(|(_, worth)| *worth).collect::<Vec<f64>>()
+    };
+    let dearest = among(&rooms).into_iter().fold(0.0, f64::max);
+    let cheapest = among(&surplus).into_iter().fold(f64::INFINITY, f64::min);
+    for ((room, above), worth) in rooms.iter_mut().zip(&mut surplus).zip(worths) {
+        *room = if worth * ALIKE >= dearest { *room } else { 0 };
+        *above = if *worth <= cheapest * ALIKE { *above } else { 0 };
+    }
+    let moved = sum(&rooms).min(sum(&surplus)).min(step);
+    let kept = even(sum(&surplus) - moved, &surplus);
+    for ((grant, above), keeps) in grants.iter_mut().zip(&surplus).zip(kept) {
+        *grant -= above - keeps;
+    }
+    for (grant, gain) in grants.iter_mut().zip(even(moved, &rooms)) {
         *grant += gain;
     }
     moved

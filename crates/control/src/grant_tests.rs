@@ -1,6 +1,9 @@
 //! The grant rule against its promises, for cases that people think of and for many that they do not.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
+use tidemark_curve::{Curve, Point};
 use tidemark_types::GIB;
 
 use super::*;
@@ -175,6 +178,25 @@ fn small_differences_move_nothing() {
     assert_ne!(decide(GIB, NO_STEP_LIMIT, &far), far.map(|holder| holder.grant_bytes));
 }
 
+#[test]
+fn memory_moves_from_where_it_is_worth_the_least() {
+    // By `RETURNS`: everything in a mebibyte, a law of large sizes, a second step that is far away.
+    let with = |returns: usize, usage_mib| Holder {
+        returns: Some(&RETURNS[returns]),
+        inflow_bytes_per_minute: GIB,
+        utility: Utility::Cost,
+        load: Load {
+            gets_per_second: 1000.0,
+            ..STRANGER
+        },
+        ..holder(usage_mib, true)
+    };
+    let decided = decide(GIB, 16 * MIB, &[with(1, 300), with(2, 408), with(3, 300)]);
+    assert_eq!(decided[0], 284 * MIB, "it loses nothing: {decided:?}");
+    assert!(decided[1] >= 408 * MIB && decided[2] >= 300 * MIB, "{decided:?}");
+    assert_eq!(decided.iter().sum::<u64>(), grantable_bytes(GIB));
+}
+
 /// One that is full, and wrote so much since the last round.
 fn writing(inflow_mib: u64, usage_mib: u64) -> Holder<'static> {
     Holder {
@@ -255,6 +277,49 @@ fn a_goal_gets_what_it_needs_and_no_more() {
     }
 }
 
+/// What memory may give: nothing, everything at once, a little of everything, a second step after a long way.
+static RETURNS: LazyLock<Vec<Returns>> = LazyLock::new(|| {
+    let through = |corners: &[(u64, f64)]| {
+        let points = corners.iter().map(|(mib, hit_ratio)| Point {
+            bytes: mib * MIB,
+            miss_ratio: 1.0 - hit_ratio,
+            standard_error: 0.002,
+        });
+        Returns::of(&Curve::through(points), 1.1 / UNIT_BYTES as f64)
+    };
+    let curves: [&[(u64, f64)]; 4] = [
+        &[(100, 0.0), (2000, 0.0)],
+        &[(1, 0.999), (2000, 1.0)],
+        &[(1, 0.1), (10, 0.3), (100, 0.5), (500, 0.65), (2000, 0.8)],
+        &[(10, 0.2), (900, 0.2), (1000, 0.9), (3000, 0.9)],
+    ];
+    curves.into_iter().filter_map(through).collect()
+});
+
+/// What it is worth to whom.
+fn any_worth() -> impl Strategy<Value = Holder<'static>> {
+    let utility = prop::sample::select(Utility::ALL.to_vec());
+    let load = (0.0..1e6, 0.1..100.0, 1.0..1e4).prop_map(|(gets_per_second, hit_cost_us, times)| Load {
+        gets_per_second,
+        hit_cost_us,
+        miss_cost_us: hit_cost_us * times,
+    });
+    let returns = prop::option::of(0..RETURNS.len()).prop_map(|index| index.map(|index| &RETURNS[index]));
+    let credit = prop_oneof![Just(0), 0..2 * GIB];
+    let weight = (1..=100_u32).prop_map(f64::from);
+    (utility, load, returns, credit, weight, 0..4_u8).prop_map(
+        |(utility, load, returns, credit_bytes, weight, priority)| Holder {
+            utility,
+            load,
+            returns,
+            credit_bytes,
+            weight,
+            priority,
+            ..Holder::default()
+        },
+    )
+}
+
 fn any_holder() -> impl Strategy<Value = Holder<'static>> {
     let size = || prop_oneof![Just(0), 0..2 * MIB, 0..2 * GIB, Just(u64::MAX)];
     let cap = prop_oneof![Just(None), (0..2 * GIB).prop_map(Some), (MIB..4 * MIB).prop_map(Some)];
@@ -266,8 +331,16 @@ fn any_holder() -> impl Strategy<Value = Holder<'static>> {
         is_reachable: claims,
     });
     let goal = prop::option::of(need);
-    (size(), cap, grant, size(), flags, goal).prop_map(
-        |(floor_bytes, cap_bytes, grant_bytes, usage_bytes, (wants_more, is_full, inflow_bytes, shards), goal)| {
+    (size(), cap, grant, size(), flags, goal, any_worth()).prop_map(
+        |(
+            floor_bytes,
+            cap_bytes,
+            grant_bytes,
+            usage_bytes,
+            (wants_more, is_full, inflow_bytes, shards),
+            goal,
+            worth,
+        )| {
             Holder {
                 floor_bytes,
                 cap_bytes,
@@ -278,7 +351,8 @@ fn any_holder() -> impl Strategy<Value = Holder<'static>> {
                 wants_more,
                 is_full,
                 inflow_bytes,
-                ..Holder::default()
+                inflow_bytes_per_minute: inflow_bytes.saturating_mul(20),
+                ..worth
             }
         },
     )

@@ -1,4 +1,4 @@
-//! Gets and hits of the last ten seconds, from counters that never fall.
+//! Gets and hits of the last ten seconds, from counters that never fall, and the memory that was in use for them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,6 +17,7 @@ struct Sample {
     at: UnixMs,
     gets: u64,
     hits: u64,
+    usage_bytes: u64,
 }
 
 /// The counters' values of the last ten seconds.
@@ -29,9 +30,14 @@ impl HitWindow {
         self.0.is_empty()
     }
 
-    /// Notes the counters as they were at `at`. The first call gives their value before the window.
-    pub(crate) fn note(&mut self, at: UnixMs, gets: u64, hits: u64) {
-        let sample = Sample { at, gets, hits };
+    /// Notes the counters, and the memory in use, as they were at `at`. The first call gives their value before the window.
+    pub(crate) fn note(&mut self, at: UnixMs, gets: u64, hits: u64, usage_bytes: u64) {
+        let sample = Sample {
+            at,
+            gets,
+            hits,
+            usage_bytes,
+        };
         let length = self.0.len();
         if length >= 2 && at.since(self.0[length - 2].at) < SPACING {
             self.0[length - 1] = sample;
@@ -68,6 +74,16 @@ impl HitWindow {
         let ratio = newest.hits.saturating_sub(before.hits) as f64 / gets as f64;
         Some(ratio)
     }
+
+    /// The memory that was in use during the last ten seconds before `now`, as the mean of what was noted.
+    pub(crate) fn usage_bytes(&self, now: UnixMs) -> Option<u64> {
+        let (before, _) = self.ends(now)?;
+        let within = self.0.iter().filter(|sample| sample.at >= before.at);
+        let (sum, count) = within.fold((0_u128, 0), |(sum, count), sample| {
+            (sum + u128::from(sample.usage_bytes), count + 1)
+        });
+        u64::try_from(sum / count).ok()
+    }
 }
 
 #[cfg(test)]
@@ -81,14 +97,20 @@ mod tests {
     #[test]
     fn the_ratio_covers_the_last_ten_seconds() {
         let mut window = HitWindow::default();
-        window.note(at(0), 0, 0);
+        window.note(at(0), 0, 0, 40);
         assert_eq!(window.ratio(at(0)), None);
-        window.note(at(1000), 100, 50);
-        assert_eq!(window.ratio(at(1000)), Some(0.5));
+        window.note(at(1000), 100, 50, 60);
+        assert_eq!(
+            (window.ratio(at(1000)), window.usage_bytes(at(1000))),
+            (Some(0.5), Some(50))
+        );
         for second in 2..=12 {
-            window.note(at(second * 1000), 100 * second, 50 + 100 * (second - 1));
+            window.note(at(second * 1000), 100 * second, 50 + 100 * (second - 1), 10 * second);
         }
-        assert_eq!(window.ratio(at(12_000)), Some(1.0));
+        assert_eq!(
+            (window.ratio(at(12_000)), window.usage_bytes(at(12_000))),
+            (Some(1.0), Some(70))
+        );
         assert_eq!(window.hits_per_second(at(12_000)), 100.0);
         // Nothing was noted since: the last eight seconds of it still count, later nothing does.
         assert_eq!(window.ratio(at(20_000)), Some(1.0));
@@ -101,7 +123,7 @@ mod tests {
     fn many_rounds_per_second_keep_few_samples() {
         let mut window = HitWindow::default();
         for round in 0..10_000 {
-            window.note(at(round * 10), round, round / 2);
+            window.note(at(round * 10), round, round / 2, 0);
         }
         assert!(window.0.len() <= MAX_SAMPLES, "{}", window.0.len());
         let ratio = window.ratio(at(100_000)).unwrap();
@@ -111,8 +133,8 @@ mod tests {
     #[test]
     fn a_clock_that_went_back_gives_no_nonsense() {
         let mut window = HitWindow::default();
-        window.note(at(50_000), 10, 10);
-        window.note(at(0), 20, 15);
+        window.note(at(50_000), 10, 10, 0);
+        window.note(at(0), 20, 15, 0);
         assert_eq!(window.ratio(at(0)), Some(0.5));
     }
 }

@@ -1,7 +1,7 @@
 //! What became of a tenant's grant, why, what was expected of it, and what came.
 //!
 //! Invariants: a tenant whose grant never moved costs no allocation, and no list is longer than the caller allows. What
-//! would flood a list is one move: those of the same reason and direction within a second.
+//! would flood a list is one move: steps of the same reason and direction, one after the other.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,11 +14,13 @@ pub(crate) const MAX_MOVES: usize = 1000;
 const MAX_MOVES_OF_ALL: usize = 1 << 20;
 /// Of however many tenants, each keeps the last ones.
 const MIN_MOVES: usize = 16;
-/// Moves of the same reason and direction that are no further apart are one.
-const MERGED_WITHIN: Duration = Duration::from_secs(1);
-/// What came of a move is measured for this long at least,
+/// Steps of the same reason and direction that are nearer together are one move: a way that takes many rounds,
+const STEPS_WITHIN: Duration = Duration::from_secs(2);
+/// but no longer than this, so that a list shows how it went on.
+const MERGED_WITHIN: Duration = Duration::from_secs(60);
+/// What came of a move is measured for this long, or until the next one,
 const MEASURED_FOR: Duration = Duration::from_secs(10);
-/// and over so many gets at least: the hit ratio is then known to about a point.
+/// and over so many gets at least: the hit ratio is then known to about a point. With fewer it is not known.
 const MEASURED_GETS: u64 = 1000;
 
 /// Why a grant moved.
@@ -79,11 +81,13 @@ pub(crate) struct Move {
 }
 
 impl Move {
-    fn continues(&self, before: &Self) -> bool {
+    /// Whether it is one more step of a move whose last one was at `stepped_at`.
+    fn continues(&self, before: &Self, stepped_at: UnixMs) -> bool {
         let is_growth = |change: &Self| change.to_bytes > change.from_bytes;
         before.reason == self.reason
             && is_growth(before) == is_growth(self)
             && before.to_bytes == self.from_bytes
+            && self.at.since(stepped_at) < STEPS_WITHIN
             && self.at.since(before.at) < MERGED_WITHIN
     }
 }
@@ -93,6 +97,8 @@ impl Move {
 pub(crate) struct Moves {
     /// Oldest first.
     kept: VecDeque<Move>,
+    /// When the newest one's last step was.
+    stepped_at: UnixMs,
     /// Where the counters stood at the newest one, while what came of it is not known.
     measured_from: Option<Mark>,
 }
@@ -115,8 +121,9 @@ impl Moves {
             gets: counters.gets,
             hits: counters.hits,
         });
+        let stepped_at = std::mem::replace(&mut self.stepped_at, change.at);
         match self.kept.back_mut() {
-            Some(last) if change.continues(last) => {
+            Some(last) if change.continues(last, stepped_at) => {
                 last.to_bytes = change.to_bytes;
                 last.predicted_hit_ratio = change.predicted_hit_ratio;
                 // What was measured is of a part of the way.
@@ -134,10 +141,9 @@ impl Moves {
 
     /// Takes the tenant's counters at `now` into account: what came of the newest move may be known with them.
     pub(crate) fn observe(&mut self, now: UnixMs, counters: &TenantCounters) {
-        let is_enough = self.measured_from.is_some_and(|from| {
-            now.since(from.at) >= MEASURED_FOR && counters.gets.saturating_sub(from.gets) >= MEASURED_GETS
-        });
-        if is_enough {
+        let is_enough =
+            |from: Mark| now.since(from.at) >= MEASURED_FOR && counters.gets.saturating_sub(from.gets) >= MEASURED_GETS;
+        if self.measured_from.is_some_and(is_enough) {
             self.finish_measuring(counters);
         }
     }
@@ -147,7 +153,7 @@ impl Moves {
             return;
         };
         let gets = counters.gets.saturating_sub(from.gets);
-        if gets > 0 {
+        if gets >= MEASURED_GETS {
             // Both counts are far below 2^53, where a float still tells neighbours apart.
             last.measured_hit_ratio = Some(counters.hits.saturating_sub(from.hits) as f64 / gets as f64);
         }
@@ -201,11 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn moves_of_one_kind_within_a_second_are_one() {
+    fn steps_of_one_kind_are_one_move() {
         let first = change(1000, MIB, 2 * MIB, Reason::Surplus);
         for (next, is_own) in [
-            (change(1999, 2 * MIB, 3 * MIB, Reason::Surplus), false),
-            (change(2000, 2 * MIB, 3 * MIB, Reason::Surplus), true),
+            (change(2999, 2 * MIB, 3 * MIB, Reason::Surplus), false),
+            (change(3000, 2 * MIB, 3 * MIB, Reason::Surplus), true),
             (change(1001, 2 * MIB, MIB, Reason::Surplus), true),
             (change(1001, 2 * MIB, 3 * MIB, Reason::Floor), true),
             // The data plane made a grant between them.
@@ -222,11 +228,11 @@ mod tests {
             assert_eq!(newest(&moves), expected);
             assert_eq!(moves.newest_first().count(), if is_own { 2 } else { 1 });
         }
-        // However many there are: each second has one.
+        // However many there are: each minute has one.
         let mut moves = Moves::default();
-        for step in 0..100 {
+        for step in 0..600 {
             moves.note(
-                change(step * 100, step * MIB, (step + 1) * MIB, Reason::Surplus),
+                change(step * 1000, step * MIB, (step + 1) * MIB, Reason::Surplus),
                 &counters(0, 0),
                 MAX_MOVES,
             );
@@ -284,15 +290,23 @@ mod tests {
     fn the_next_move_ends_the_measurement() {
         let mut moves = Moves::default();
         moves.note(change(0, 0, MIB, Reason::Join), &counters(0, 0), MAX_MOVES);
-        moves.note(change(3000, MIB, 2 * MIB, Reason::Surplus), &counters(10, 4), MAX_MOVES);
-        moves.note(change(9000, 2 * MIB, 0, Reason::Idle), &counters(10, 4), MAX_MOVES);
+        moves.note(
+            change(3000, MIB, 2 * MIB, Reason::Surplus),
+            &counters(1000, 400),
+            MAX_MOVES,
+        );
+        moves.note(change(9000, 2 * MIB, 0, Reason::Idle), &counters(1999, 400), MAX_MOVES);
         let measured: Vec<_> = moves.newest_first().map(|change| change.measured_hit_ratio).collect();
-        assert_eq!(measured, [None, None, Some(0.4)], "without gets nothing came");
+        assert_eq!(measured, [None, None, Some(0.4)], "999 gets say nothing");
         // One that goes on is measured from its end.
-        moves.note(change(20_000, 0, MIB, Reason::Join), &counters(10, 4), MAX_MOVES);
-        moves.note(change(20_500, MIB, 2 * MIB, Reason::Join), &counters(20, 4), MAX_MOVES);
+        moves.note(change(20_000, 0, MIB, Reason::Join), &counters(2000, 400), MAX_MOVES);
+        moves.note(
+            change(20_500, MIB, 2 * MIB, Reason::Join),
+            &counters(4000, 400),
+            MAX_MOVES,
+        );
         assert_eq!(newest(&moves).measured_hit_ratio, None);
-        moves.observe(UnixMs(30_500), &counters(1020, 1004));
+        moves.observe(UnixMs(30_500), &counters(5000, 1400));
         assert_eq!(newest(&moves).measured_hit_ratio, Some(1.0));
     }
 

@@ -17,5 +17,7 @@ mod share;
 mod sizer;
 mod window;
 
-pub use share::{Claimant, Load, Outlook, Returns, Share, Utility, UtilityError, Vessel, even, level, outlook, shares};
-pub use sizer::{EFFICIENCY, GoalState, Reading, Sizer, Sizing};
+pub use share::{
+    Claimant, Load, Outlook, Returns, Share, Utility, UtilityError, Vessel, even, level, outlook, shares, unit_worths,
+};
+pub use sizer::{GoalState, Reading, Sizer, Sizing, efficiency_seen};

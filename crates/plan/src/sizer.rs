@@ -52,10 +52,10 @@ const CAUTION: f64 = 0.8;
 const LEAST_SLOPE: f64 = 0.02;
 /// Or than this part of the misses that the goal allows, if that is less.
 const LEAST_SLOPE_OF_MISSES: f64 = 0.2;
-/// A miss of the goal by more is what the curve, not a step, should mend.
+/// A miss of the goal by more is what the curve, not a step, should mend; and so is a goal that moves by more.
 const FIT_BEYOND: f64 = 0.03;
 /// How much more a policy may need than LRU, or less.
-pub const EFFICIENCY: (f64, f64) = (0.6, 1.6);
+const EFFICIENCY: (f64, f64) = (0.6, 1.6);
 /// Least weight of a certain window in it; the first ones of a load weigh as in their mean.
 const EFFICIENCY_WEIGHT: f64 = 0.3;
 /// Half a window that is certain, or several that are less so.
@@ -153,6 +153,8 @@ pub struct Sizer {
     start_bytes: u64,
     /// The grant when the load changed last, if it ever did.
     changed_from_bytes: Option<u64>,
+    /// The goal of the last reading.
+    goal: Option<f64>,
 }
 
 impl Default for Sizer {
@@ -178,6 +180,7 @@ impl Default for Sizer {
             quiet_until: UnixMs(0),
             start_bytes: 0,
             changed_from_bytes: None,
+            goal: None,
         }
     }
 }
@@ -237,6 +240,10 @@ impl Sizer {
             hits: reading.hits,
         };
         let load = *self.load.get_or_insert(count);
+        let goal_before = self.goal.replace(reading.goal);
+        if goal_before.is_some_and(|before| (before - reading.goal).abs() > FIT_BEYOND) {
+            self.aim_anew();
+        }
         if self.watch.note(count) {
             self.changed_from_bytes = Some(reading.grant_bytes);
             self.restart(count);
@@ -284,6 +291,16 @@ impl Sizer {
         sizing
     }
 
+    /// The goal is another one. What was learnt of the load and its policy stays true.
+    fn aim_anew(&mut self) {
+        self.is_fitting = true;
+        self.state = GoalState::Converging;
+        self.helpless_since = None;
+        self.hold = Duration::ZERO;
+        self.hold_until = UnixMs(0);
+        self.changed_from_bytes = None;
+    }
+
     fn restart(&mut self, count: Count) {
         self.watch.expect_anything();
         self.window = Some(count);
@@ -322,22 +339,20 @@ impl Sizer {
         let Some(here) = here.filter(|_| is_full) else {
             return;
         };
-        let Some(lru_bytes) = reading.curve.bytes_for(measured.hit_ratio).filter(|bytes| *bytes > 0) else {
+        let Some((seen, slope)) = efficiency_seen(
+            reading.curve,
+            reading.overhead,
+            measured.hit_ratio,
+            reading.usage_bytes,
+            least_slope(reading.goal),
+        ) else {
             return;
         };
-        // Where the cache is on the curve by its hit ratio, not by what was believed of its efficiency: that may be where the
-        // curve is flat, and would then never be corrected.
-        let slope = slope_at(reading.curve, lru_bytes as f64);
-        if slope <= least_slope(reading.goal) {
-            return;
-        }
         // Where the curve is flat or few gets were measured, the size that goes with a hit ratio is anybody's guess.
         let uncertainty = 2.0 * measured.standard_error.hypot(here.error) / slope;
         let certainty = 1.0 / (1.0 + uncertainty * 4.0);
         self.learnt += certainty;
         let weight = certainty * EFFICIENCY_WEIGHT.max(1.0 / self.learnt);
-        let seen =
-            (lru_bytes as f64 * reading.overhead / reading.usage_bytes.max(1) as f64).clamp(EFFICIENCY.0, EFFICIENCY.1);
         self.efficiency += (seen - self.efficiency) * weight;
     }
 
@@ -535,6 +550,24 @@ impl Sizer {
         }
         self.grown_at = Some(now);
     }
+}
+
+/// What a hit ratio with so many bytes in use says of a policy: the memory of an LRU cache over its own for the same hit ratio,
+/// and the slope of the LRU cache's curve there, by e-folds of memory. `None` where the curve is no steeper than `least_slope`.
+///
+/// Where on the curve the cache is goes by its hit ratio, not by what was believed of its efficiency: that may be where the
+/// curve is flat, and would then never be corrected.
+pub fn efficiency_seen(
+    curve: &Curve,
+    overhead: f64,
+    hit_ratio: f64,
+    usage_bytes: u64,
+    least_slope: f64,
+) -> Option<(f64, f64)> {
+    let lru_bytes = curve.bytes_for(hit_ratio).filter(|bytes| *bytes > 0)?;
+    let slope = slope_at(curve, lru_bytes as f64);
+    let efficiency = lru_bytes as f64 * overhead / usage_bytes.max(1) as f64;
+    (slope > least_slope).then(|| (efficiency.clamp(EFFICIENCY.0, EFFICIENCY.1), slope))
 }
 
 /// The slope of a curve of hits, by e-folds of memory.

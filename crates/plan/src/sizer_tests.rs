@@ -161,6 +161,32 @@ fn it_settles_at_the_least_memory_for_the_goal() {
     }
 }
 
+#[test]
+fn a_goal_that_moves_keeps_what_was_learnt() {
+    let mut cache = Cache::new(skewed, 100_000);
+    cache.efficiency = 0.8;
+    cache.run(240, 0.8);
+    let learnt = cache.sizer.efficiency();
+    assert!((learnt - 0.8).abs() < 0.05, "{learnt}");
+    // Much: the curve's size is asked for at once, with the policy as it is known.
+    let before = cache.grant_bytes;
+    cache.run(1, 0.9);
+    let off = cache.grant_bytes as f64 / cache.needed(0.9);
+    assert!(cache.grant_bytes > before && (off - 1.0).abs() < 0.1, "{off}");
+    assert_eq!(cache.sizer.state(), GoalState::Converging);
+    cache.run(120, 0.9);
+    cache.assert_settled(0.9);
+    // Little by little: it is followed, and is met all the time.
+    for step in 1..=5 {
+        let goal = 0.9 - 0.004 * f64::from(step);
+        cache.run(60, goal);
+        assert_eq!(cache.sizer.state(), GoalState::Met, "{goal}");
+    }
+    cache.run(120, 0.88);
+    cache.assert_settled(0.88);
+    assert_eq!(cache.changes, 0);
+}
+
 /// Where one get in a hundred may miss, a thousandth of them is a third of the memory.
 #[test]
 fn a_high_goal_is_met_precisely() {

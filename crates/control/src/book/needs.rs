@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use tidemark_curve::Curve;
 use tidemark_plan::{GoalState, Load, Returns};
-use tidemark_types::{
-    Fault, PolicyChoice, SamplingThreshold, TenantId, TenantName, TenantSnapshot, UNIT_BYTES, UnixMs,
-};
+use tidemark_types::{Fault, PolicyChoice, SamplingThreshold, TenantId, TenantName, TenantSnapshot, UnixMs};
 
 use super::node::Brings;
 use super::{Book, Tenant};
@@ -32,8 +30,6 @@ const RECORDS_MIN: f64 = 1_000.0;
 const RECORDS_MAX: f64 = 20_000.0;
 /// Within this part of the grant a tenant uses all of it: no shard finds a free segment.
 pub(super) const FULL_DIVISOR: u64 = 32;
-/// A goal that a curve misses by no more than this at its end may be reached: a point.
-const REACHED_WITHIN: f64 = 0.01;
 /// Points of a curve that are shown: the eye sees no more, and an answer stays small.
 const POINTS_SHOWN: usize = 128;
 
@@ -210,13 +206,13 @@ impl Book {
     }
 
     /// What a tenant's goal needs, if it has one; and adopts the policy that its load asks for.
-    pub(super) fn need(&mut self, id: TenantId, now: UnixMs, returns: Option<&Returns>) -> Option<GoalNeed> {
+    pub(super) fn need(&mut self, id: TenantId, now: UnixMs) -> Option<GoalNeed> {
         let (available_bytes, hit_cost) = (grantable_bytes(self.reach_bytes()), self.hit_cost);
         let tenant = self.tenants.get_mut(&id)?;
         if tenant.follow_policy(now) {
             self.changed.insert(id);
         }
-        let built_in = tenant.need(now, available_bytes, hit_cost, returns);
+        let built_in = tenant.need(now, available_bytes, hit_cost);
         if !tenant.sizing.is_some() {
             return built_in;
         }
@@ -326,13 +322,7 @@ impl Tenant {
         Some(elastic.load(now, self.record.settings.miss_cost, hit_cost))
     }
 
-    fn need(
-        &mut self,
-        now: UnixMs,
-        available_bytes: u64,
-        hit_cost: Duration,
-        returns: Option<&Returns>,
-    ) -> Option<GoalNeed> {
+    fn need(&mut self, now: UnixMs, available_bytes: u64, hit_cost: Duration) -> Option<GoalNeed> {
         let load = self.load(now, hit_cost)?;
         let elastic = self.needs.elastic.as_deref_mut()?;
         let seen = self.seen.as_deref()?;
@@ -360,9 +350,7 @@ impl Tenant {
         Some(GoalNeed {
             bytes: wanted.bytes,
             claims: wanted.claims,
-            is_reachable: returns.is_none_or(|returns| {
-                returns.hit_ratio(most_bytes as f64 / UNIT_BYTES as f64) + REACHED_WITHIN >= hit_ratio.get()
-            }),
+            is_reachable: wanted.is_reachable,
         })
     }
 

@@ -48,17 +48,15 @@ pub struct Claimant<'a> {
 }
 
 /// What one tenant should have.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// All of it.
     pub size: u64,
     /// Without what is lent to it because it is worth nothing to anybody.
     pub own: u64,
-    /// The part that its floor and its goal come to.
+    /// The part that its floor and its goal come to. Between what its floor gives and what its goal needs, the same part of the
+    /// hit ratio is missing for all of a priority.
     pub claim: u64,
-    /// How much hit ratio its goal misses by that: 0 if it has what it needs. Between what its floor gives and what the goal
-    /// needs, the same part is missing for all of a priority.
-    pub shortfall: f64,
 }
 
 /// Shares `available` among the tenants; in their order. (The rule is LexFill: lexicographic max-min for goals, water-filling
@@ -85,7 +83,6 @@ impl Share {
             size,
             own: size,
             claim: size,
-            shortfall: 0.0,
         }
     }
 }
@@ -117,11 +114,6 @@ impl Deficit<'_> {
         };
         // Where the curve is flat up to its goal, its size is believed and not its curve.
         if closed >= 1.0 { self.need } else { size as u64 }
-    }
-
-    fn shortfall(&self, size: u64) -> f64 {
-        let missing = |returns: &Returns| returns.hit_ratio(self.need as f64) - returns.hit_ratio(size as f64);
-        self.returns.map_or(0.0, missing).max(0.0)
     }
 }
 
@@ -167,11 +159,7 @@ fn close_deficits(available: u64, claimants: &[Claimant<'_>], shares: &mut [Shar
             is_short = true;
         }
         for deficit in class {
-            let size = deficit.size(closed);
-            shares[deficit.index] = Share {
-                shortfall: deficit.shortfall(size),
-                ..Share::of_floor(size)
-            };
+            shares[deficit.index] = Share::of_floor(deficit.size(closed));
         }
     }
 }
@@ -287,15 +275,25 @@ pub struct Outlook {
     pub steady_gain: f64,
     /// Its standard error.
     pub error: f64,
+    /// What those gain that grow and those lose that shrink, for good, together, as far as their curves are known.
+    pub stake: f64,
 }
 
 /// A gain must exceed so many standard errors.
-const SURE: f64 = 3.0;
+const SURE: f64 = 2.0;
+/// And a step must gain at least this part of its stake: where memory is worth about as much to those that shrink as to those
+/// that grow, they would follow their curves' errors back and forth, and fill again each time what they lost.
+const OF_STAKE: f64 = 0.2;
 
 impl Outlook {
     /// Whether there is a gain for good that chance does not explain.
     pub fn is_sure(&self) -> bool {
         self.steady_gain > SURE * self.error
+    }
+
+    /// Whether the gain for good is a good part of what changes hands.
+    pub fn is_clear(&self) -> bool {
+        self.steady_gain >= OF_STAKE * self.stake
     }
 }
 
@@ -310,26 +308,44 @@ pub fn outlook(claimants: &[Claimant<'_>], sizes: &[u64], filled_per_minute: &[u
         if from == to {
             continue;
         }
-        let difference = match claimant.returns {
-            None => (to.max(1.0) / from.max(1.0)).ln(),
-            Some(returns) => {
-                let (before, after) = (returns.hit_ratio(from), returns.hit_ratio(to));
-                let worth = |hit_ratio: f64| scale.utility(claimant.utility, &claimant.load, hit_ratio);
-                let difference = worth(after) - worth(before);
-                if before != after {
-                    // Max-min's utilities are far too large to be squared.
-                    let own = claimant.weight * difference * returns.error_between(from, to) / (after - before);
-                    error = error.hypot(own);
-                }
-                difference
+        let steady = gain(claimant, &scale, from, to);
+        if let Some(returns) = claimant.returns {
+            outlook.stake += steady.abs();
+            let (before, after) = (returns.hit_ratio(from), returns.hit_ratio(to));
+            if before != after {
+                // Max-min's utilities are far too large to be squared.
+                error = error.hypot(steady * returns.error_between(from, to) / (after - before));
             }
-        };
-        let steady = claimant.weight * difference;
+        }
         outlook.steady_gain += steady;
         outlook.gain += steady * part_of_next_minute(to - from, *filled);
     }
     outlook.error = error;
     outlook
+}
+
+/// What a tenant gains for good by another size, in utility.
+fn gain(claimant: &Claimant<'_>, scale: &Scale, from: f64, to: f64) -> f64 {
+    let worth = |size: f64, returns: &Returns| scale.utility(claimant.utility, &claimant.load, returns.hit_ratio(size));
+    let gain = match claimant.returns {
+        None => (to.max(1.0) / from.max(1.0)).ln(),
+        Some(returns) => worth(to, returns) - worth(from, returns),
+    };
+    claimant.weight * gain
+}
+
+/// What a unit is worth to each, in utility, on average between its present size and one of `sizes`; 0 to whoever stays.
+pub fn unit_worths(claimants: &[Claimant<'_>], sizes: &[u64]) -> Vec<f64> {
+    let scale = scale(claimants);
+    let worth = |(claimant, size): (&Claimant<'_>, &u64)| {
+        let (from, to) = (claimant.present as f64, *size as f64);
+        if from == to {
+            0.0
+        } else {
+            gain(claimant, &scale, from, to) / (to - from)
+        }
+    };
+    claimants.iter().zip(sizes).map(worth).collect()
 }
 
 /// The part of the next minute for which new memory is filled, on average over that memory; what is taken is gone at once.
