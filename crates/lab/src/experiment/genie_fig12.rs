@@ -190,19 +190,16 @@ fn measure(context: &Context, data: Data, loads: &[Load], scale: &Scale) -> Resu
     let plan = Plan {
         rounds: scale.rounds,
         seed: context.seed,
+        warm_up_seconds: 0.0,
     };
     rounds(&endpoints, data, loads, plan, &mut |round| {
         context.tell(&format!("{item}: round {round} of {}", scale.rounds));
     })
 }
 
-fn endpoints([tidemark, memcached, redis]: &[Server; 3]) -> Result<[Endpoint; 4], Error> {
-    let endpoint = |place: usize, server: &Server, protocol| -> Result<Endpoint, Error> {
-        Ok(Endpoint {
-            name: NAMES[place],
-            address: server.address(protocol)?,
-            protocol,
-        })
+fn endpoints([tidemark, memcached, redis]: &[Server; 3]) -> Result<[Endpoint<'static>; 4], Error> {
+    let endpoint = |place: usize, server: &Server, protocol| -> Result<Endpoint<'static>, Error> {
+        Ok(Endpoint::open(NAMES[place], server.address(protocol)?, protocol))
     };
     Ok([
         endpoint(0, tidemark, Protocol::Memcached)?,

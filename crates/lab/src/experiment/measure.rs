@@ -10,10 +10,10 @@ use std::net::SocketAddr;
 use super::others::{DISTURBED_CORES, Others};
 use crate::Error;
 use crate::bench::{self, Options, Workload};
-use crate::client::Protocol;
+use crate::client::{Login, Protocol};
 use crate::load::Distribution;
 
-/// Connections of every measurement.
+/// Connections where there is one tenant.
 pub(super) const CONNECTIONS: usize = 64;
 /// Requests in flight per connection while keys are stored, and how much they are at most.
 const PRELOAD_PIPELINE: usize = 50;
@@ -28,6 +28,7 @@ const MISSES_ALLOWED: f64 = 0.001;
 /// What is stored and asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Data {
+    /// Of all tenants together.
     pub(super) keys: u64,
     pub(super) key_bytes: usize,
     pub(super) value_bytes: usize,
@@ -74,13 +75,27 @@ pub(super) type Measure = fn(&Sample) -> f64;
 
 /// Who is measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Endpoint {
-    pub(super) name: &'static str,
+pub(super) struct Endpoint<'a> {
+    pub(super) name: &'a str,
     pub(super) address: SocketAddr,
     pub(super) protocol: Protocol,
+    /// Who the connections are, in turn.
+    pub(super) logins: &'a [Option<Login>],
+    pub(super) connections: usize,
 }
 
-impl Endpoint {
+impl<'a> Endpoint<'a> {
+    /// A server with nobody to log in as.
+    pub(super) fn open(name: &'a str, address: SocketAddr, protocol: Protocol) -> Self {
+        Self {
+            name,
+            address,
+            protocol,
+            logins: &[None],
+            connections: CONNECTIONS,
+        }
+    }
+
     /// Stores every key.
     pub(super) fn preload(&self, data: Data, seed: u64) -> Result<(), Error> {
         let load = Load {
@@ -141,14 +156,19 @@ impl Endpoint {
         Options {
             address: self.address,
             protocol: self.protocol,
-            logins: vec![None],
-            connections: CONNECTIONS,
+            logins: self.logins.to_vec(),
+            connections: self.connections,
             pipeline: load.pipeline,
             threads: 1,
             workload: Workload {
                 reads_ratio: load.reads_ratio,
                 seed,
-                ..Workload::gets(data.keys, load.distribution, data.key_bytes, data.value_bytes)
+                ..Workload::gets(
+                    data.keys / self.logins.len() as u64,
+                    load.distribution,
+                    data.key_bytes,
+                    data.value_bytes,
+                )
             },
             rate: load.rate,
             burst: if load.rate.is_some() { load.pipeline } else { 1 },
@@ -176,11 +196,13 @@ pub(super) type Rounds = Vec<Vec<Vec<Sample>>>;
 pub(super) struct Plan {
     pub(super) rounds: usize,
     pub(super) seed: u64,
+    /// The same load runs for so long before each measurement.
+    pub(super) warm_up_seconds: f64,
 }
 
 /// Measures every endpoint at every load, round after round; `tell` is told before each round.
 pub(super) fn rounds(
-    endpoints: &[Endpoint],
+    endpoints: &[Endpoint<'_>],
     data: Data,
     loads: &[Load],
     plan: Plan,
@@ -194,6 +216,13 @@ pub(super) fn rounds(
             for index in order(endpoints.len(), round) {
                 // All of a round are asked for the same keys in the same order.
                 let seed = plan.seed.wrapping_mul(SEEDS_PER_RUN).wrapping_add(round as u64);
+                if plan.warm_up_seconds > 0.0 {
+                    let warm_up = Load {
+                        seconds: plan.warm_up_seconds,
+                        ..*load
+                    };
+                    endpoints[index].measure(data, warm_up, seed)?;
+                }
                 let mut sample = endpoints[index].measure(data, *load, seed)?;
                 while sample.others_cores > DISTURBED_CORES && patience > 0 {
                     patience -= 1;

@@ -13,6 +13,7 @@ mod cores;
 mod floor;
 mod genie_fig11;
 mod genie_fig12;
+mod genie_fig14;
 mod genie_fig7;
 mod give_back;
 mod info;
@@ -65,11 +66,12 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 8] = [
+pub const ALL: [&Experiment; 9] = [
     &cachelib_study::EXPERIMENT,
     &genie_fig7::EXPERIMENT,
     &genie_fig11::EXPERIMENT,
     &genie_fig12::EXPERIMENT,
+    &genie_fig14::EXPERIMENT,
     &give_back::EXPERIMENT,
     &neighbour::EXPERIMENT,
     &overhead::EXPERIMENT,

@@ -89,7 +89,7 @@ struct Lineup<'a> {
     /// Tidemark, memcached, Redis, and the floors.
     servers: [Server; 5],
     /// In the order of [`Who::ALL`].
-    endpoints: Vec<Endpoint>,
+    endpoints: Vec<Endpoint<'static>>,
 }
 
 impl<'a> Lineup<'a> {
@@ -113,11 +113,7 @@ impl<'a> Lineup<'a> {
         let mut endpoints = Vec::new();
         for who in Who::ALL {
             let (place, protocol) = who.server();
-            endpoints.push(Endpoint {
-                name: who.name(),
-                address: servers[place].address(protocol)?,
-                protocol,
-            });
+            endpoints.push(Endpoint::open(who.name(), servers[place].address(protocol)?, protocol));
         }
         for (who, endpoint) in Who::ALL.into_iter().zip(&endpoints) {
             // Both of Tidemark's protocols see the same keys.
@@ -190,11 +186,12 @@ impl<'a> Lineup<'a> {
         scale: Scale,
         rate: Option<f64>,
     ) -> Result<(), Error> {
-        let endpoints: Vec<Endpoint> = who.iter().map(|who| self.endpoints[who.place()]).collect();
+        let endpoints: Vec<Endpoint<'_>> = who.iter().map(|who| self.endpoints[who.place()]).collect();
         let loads: Vec<Load> = cells.iter().map(|cell| cell.load(scale.seconds, rate)).collect();
         let plan = Plan {
             rounds: scale.rounds,
             seed: self.context.seed,
+            warm_up_seconds: 0.0,
         };
         let what = match (cells, rate) {
             ([cell], Some(rate)) => format!("pipeline {}, {rate:.0} operations/s", cell.pipeline),

@@ -1,0 +1,465 @@
+//! Many tenants, and tenants that come: Genie's Fig. 14 (TKDE 2025, section VI.F).
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::chart::{Chart, Marks, Panel};
+use super::info::Info;
+use super::measure::{Data, Endpoint, Load, Measure, Plan, Sample, rounds};
+use super::others::Others;
+use super::report::{COURSE, Point, Series, Target, add_point};
+use super::server::{Kind, Limits, Server, create_tenant, login};
+use super::{Context, Experiment, Outcome, Spread};
+use crate::Error;
+use crate::bench::{self, Options, Workload};
+use crate::client::{Login, Protocol};
+use crate::elastic::Moment;
+use crate::load::Distribution;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "genie-fig14",
+    title: "Throughput with 1 to 128 tenants, and a tenant that others join (Genie, Fig. 14)",
+    minutes: 13,
+    about: "\
+First, what tenants cost: the same keys, a million of 16+64 bytes, as one tenant's or divided among 8, 32 and 128, asked for by
+the same 128 connections with 50 requests each in flight, in closed loop; uniform and Zipf 0.99, 95 and 50 % reads, as in
+Genie's Fig. 14(a). All tenants are on one server with one worker on a core of its own, and take turns in rounds, each for four
+seconds before it is measured; the load has the other core. Throughput is what both reach together; the server's CPU time per
+operation is its own. What is judged is the median of the rounds' ratios to one tenant.
+
+Second, tenants that come, as in its Fig. 14(b): a tenant with a goal of 90 % of hits asks at a steady rate, a fifth of what
+the server can do, in open loop, Zipf 0.99 on a million keys of 16+64 bytes, and stores what it misses. Two others with as much to
+ask and no goal join at 30 and at 60 s, the first uniform, the second Zipf 0.99. What is judged is the first one's throughput and
+hit ratio in the second and third 30 s against the first.",
+    run,
+};
+
+/// How many tenants share the keys.
+const TENANTS: [usize; 4] = [1, 8, 32, 128];
+/// A connection for each of the most tenants.
+const CONNECTIONS: usize = 128;
+const DATA: Data = Data {
+    keys: 1 << 20,
+    key_bytes: 16,
+    value_bytes: 64,
+};
+const PIPELINE: usize = 50;
+const DISTRIBUTIONS: [(&str, Distribution); 2] = [
+    ("uniform", Distribution::Uniform),
+    ("Zipf 0.99", Distribution::Zipf { alpha: 0.99 }),
+];
+const READS: [f64; 2] = [0.95, 0.5];
+/// Room for all keys four times, and for what a tenant may hold at first, of each tenant.
+const MEMORY_BYTES: u64 = 4 << 30;
+/// What must be left of the throughput of one tenant.
+const OF_ONE: f64 = 0.97;
+
+/// Who is there from the beginning, and who joins.
+const COMERS: [&str; 3] = ["first", "second", "third"];
+const COMERS_GOAL: &str = "0.9";
+/// Not enough for all items of all three.
+const COMERS_MEMORY_BYTES: u64 = 256 << 20;
+const COMERS_CONNECTIONS: usize = 16;
+/// Of the most that the server can do, by each of the three.
+const COMERS_PART: f64 = 0.2;
+/// How much the first one's throughput may change, as a part, and its hit ratio.
+const THROUGHPUT_CHANGE: f64 = 0.03;
+const HIT_RATIO_CHANGE: f64 = 0.005;
+/// How often it is looked how the first one stands.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    rounds: usize,
+    /// Before each measurement: keys of tenants that come are sampled more until it is known how many there are.
+    settle_seconds: f64,
+    seconds: f64,
+    /// Until the first one's goal is met.
+    warm_up_seconds: u64,
+    stage_seconds: u64,
+}
+
+fn run(context: &Context) -> Result<Outcome, Error> {
+    let scale = if context.quick {
+        Scale {
+            rounds: 2,
+            settle_seconds: 0.5,
+            seconds: 0.3,
+            warm_up_seconds: 10,
+            stage_seconds: 5,
+        }
+    } else {
+        Scale {
+            rounds: 7,
+            settle_seconds: 4.0,
+            seconds: 1.0,
+            warm_up_seconds: 120,
+            stage_seconds: 30,
+        }
+    };
+    let others = Others::watch();
+    let many = many(context, scale)?;
+    let course = comers(context, scale)?;
+    let mut targets = many.targets();
+    targets.extend(course.targets());
+    let mut series = many.series();
+    series.extend(course.series());
+    Ok(Outcome {
+        scale: format!(
+            "{} interleaved rounds of {} s; stages of {} s",
+            scale.rounds, scale.seconds, scale.stage_seconds
+        ),
+        targets,
+        chart: chart(&series),
+        series,
+        others_cores: others.cores(),
+    })
+}
+
+/// What was found of each load, number of tenants and round.
+struct Many(Vec<Vec<Vec<Sample>>>);
+
+fn loads(seconds: f64) -> impl Iterator<Item = (String, Load)> {
+    DISTRIBUTIONS.into_iter().flat_map(move |(name, distribution)| {
+        READS.into_iter().map(move |reads_ratio| {
+            let load = Load {
+                distribution,
+                reads_ratio,
+                pipeline: PIPELINE,
+                rate: None,
+                seconds,
+            };
+            (format!("{name}, {:.0} % reads", reads_ratio * 100.0), load)
+        })
+    })
+}
+
+fn many(context: &Context, scale: Scale) -> Result<Many, Error> {
+    let limits = Limits {
+        memory_bytes: MEMORY_BYTES,
+        value_bytes: DATA.value_bytes,
+    };
+    let server = Server::start(&context.stage, Kind::Tidemark, limits)?;
+    let address = server.address(Protocol::Memcached)?;
+    let mut logins: Vec<Vec<Option<Login>>> = Vec::new();
+    for count in TENANTS {
+        let create = |number: usize| {
+            let name = format!("of-{count}-{number}");
+            login(&name, &create_tenant(&context.stage, &server, &name, &[])?)
+        };
+        logins.push((0..count).map(create).collect::<Result<_, Error>>()?);
+    }
+    let names = TENANTS.map(|count| format!("{count} tenants"));
+    let endpoints: Vec<Endpoint<'_>> = logins
+        .iter()
+        .zip(&names)
+        .map(|(logins, name)| Endpoint {
+            logins,
+            connections: CONNECTIONS,
+            ..Endpoint::open(name, address, Protocol::Memcached)
+        })
+        .collect();
+    for endpoint in &endpoints {
+        context.tell(&format!("storing the keys of {}", endpoint.name));
+        endpoint.preload(DATA, context.seed)?;
+    }
+    let loads: Vec<Load> = loads(scale.seconds).map(|(_, load)| load).collect();
+    let plan = Plan {
+        rounds: scale.rounds,
+        seed: context.seed,
+        warm_up_seconds: scale.settle_seconds,
+    };
+    let found = rounds(&endpoints, DATA, &loads, plan, &mut |round| {
+        context.tell(&format!("round {round} of {}", scale.rounds));
+    })?;
+    Ok(Many(found))
+}
+
+const THROUGHPUT: &str = "throughput";
+const CPU: &str = "CPU per operation";
+const X_TENANTS: &str = "tenants";
+
+impl Many {
+    fn targets(&self) -> Vec<Target> {
+        let mut targets = Vec::new();
+        for ((name, _), samples) in loads(0.0).zip(&self.0) {
+            for (count, own) in TENANTS.into_iter().zip(samples).skip(1) {
+                let pairs = own.iter().zip(&samples[0]);
+                let ratios = Spread::of_ratios(pairs.map(|(own, one)| (own.ops_per_second, one.ops_per_second)));
+                let median = ratios.map_or(f64::NAN, |ratios| ratios.median);
+                let name = format!("{name}: throughput with {count} tenants over that with one");
+                targets.push(Target::at_least(name, median, OF_ONE));
+            }
+        }
+        targets
+    }
+
+    fn series(&self) -> Vec<Series> {
+        let mut series = Vec::new();
+        let figures: [(&str, &str, Measure); 2] = [
+            (THROUGHPUT, "operations/s", |sample| sample.ops_per_second),
+            (CPU, "ns", |sample| sample.cpu_ns),
+        ];
+        for (measure, unit, of) in figures {
+            for ((name, _), samples) in loads(0.0).zip(&self.0) {
+                for (count, own) in TENANTS.into_iter().zip(samples) {
+                    if let Some(spread) = Spread::of(own.iter().map(of)) {
+                        let point = Point::spread(count.to_string(), spread);
+                        add_point(&mut series, (&name, measure, unit), ("", X_TENANTS), point);
+                    }
+                }
+            }
+        }
+        series
+    }
+}
+
+/// How the first tenant stood, second by second, from the beginning of the first stage on.
+struct Course {
+    moments: Vec<Moment>,
+    stage_seconds: f64,
+}
+
+fn comers(context: &Context, scale: Scale) -> Result<Course, Error> {
+    let limits = Limits {
+        memory_bytes: COMERS_MEMORY_BYTES,
+        value_bytes: DATA.value_bytes,
+    };
+    let server = Server::start(&context.stage, Kind::Tidemark, limits)?;
+    let redis = server.address(Protocol::Redis)?;
+    let mut secrets = Vec::new();
+    for (number, name) in COMERS.into_iter().enumerate() {
+        let goal: &[&str] = if number == 0 {
+            &["--hit-ratio", COMERS_GOAL]
+        } else {
+            &[]
+        };
+        secrets.push(create_tenant(&context.stage, &server, name, goal)?);
+    }
+    let options =
+        |number: usize, rate: Option<f64>, seconds: u64| comer(redis, number, &secrets[number], rate, seconds);
+    context.tell("how much the server can do");
+    let peak = bench::run(&options(0, None, 3)?, &mut |_| {})?.ops_per_second;
+    let rate = Some(peak * COMERS_PART);
+    context.tell(&format!(
+        "{peak:.0} requests a second; each tenant asks for {:.0}",
+        peak * COMERS_PART
+    ));
+    let (warm_up, stage) = (scale.warm_up_seconds, scale.stage_seconds);
+    let mut info = Info::open(redis, COMERS[0], &secrets[0])?;
+    let begin = Instant::now() + Duration::from_secs(warm_up);
+    thread::scope(|scope| {
+        let mut running = Vec::new();
+        for number in 0..COMERS.len() as u64 {
+            let joins = begin + Duration::from_secs(stage * number);
+            // The first one is there while the server warms up.
+            let waits = if number == 0 {
+                Duration::ZERO
+            } else {
+                joins.saturating_duration_since(Instant::now())
+            };
+            // A little longer than the last look.
+            let seconds = stage * (COMERS.len() as u64 - number) + if number == 0 { warm_up } else { 0 } + 1;
+            let options = options(number as usize, rate, seconds)?;
+            running.push(scope.spawn(move || {
+                thread::sleep(waits);
+                bench::run(&options, &mut |_| {})
+            }));
+        }
+        let looks = stage * COMERS.len() as u64 / LOOK_EVERY.as_secs();
+        let mut moments = Vec::new();
+        for look in 0..=looks {
+            thread::sleep((begin + LOOK_EVERY * look as u32).saturating_duration_since(Instant::now()));
+            moments.push(info.moment(begin.elapsed().as_secs_f64())?);
+        }
+        for load in running {
+            let report = load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            if report.errors > 0 {
+                return Err(Error::Usage(format!("{} requests failed", report.errors)));
+            }
+        }
+        Ok(Course {
+            moments,
+            stage_seconds: stage as f64,
+        })
+    })
+}
+
+/// The load of one of those that come.
+fn comer(address: SocketAddr, number: usize, secret: &str, rate: Option<f64>, seconds: u64) -> Result<Options, Error> {
+    let distribution = match number {
+        1 => Distribution::Uniform,
+        _ => Distribution::Zipf { alpha: 0.99 },
+    };
+    Ok(Options {
+        address,
+        protocol: Protocol::Redis,
+        logins: vec![login(COMERS[number], secret)?],
+        connections: COMERS_CONNECTIONS,
+        pipeline: PIPELINE,
+        threads: 1,
+        workload: Workload {
+            seed: number as u64 + 1,
+            ..Workload::gets(DATA.keys, distribution, DATA.key_bytes, DATA.value_bytes)
+        },
+        rate,
+        burst: 1,
+        sleeps: rate.is_some(),
+        seconds: seconds as f64,
+        preload: false,
+        look_aside: true,
+        verify: false,
+    })
+}
+
+impl Course {
+    /// Gets a second and hit ratio of the first tenant, stage by stage.
+    fn stages(&self) -> Vec<(f64, f64)> {
+        let at = |stage: usize| {
+            let seconds = self.stage_seconds * stage as f64;
+            let index = self.moments.partition_point(|moment| moment.seconds < seconds);
+            self.moments
+                .get(index)
+                .or(self.moments.last())
+                .copied()
+                .unwrap_or_default()
+        };
+        (0..COMERS.len())
+            .map(|stage| rates(&at(stage), &at(stage + 1)))
+            .collect()
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        let stages = self.stages();
+        let mut targets = Vec::new();
+        for (name, (gets, hit_ratio)) in COMERS.into_iter().zip(&stages).skip(1) {
+            targets.push(Target::at_most(
+                format!("the {name} joins: change of the first one's throughput, as a part"),
+                (gets / stages[0].0 - 1.0).abs(),
+                THROUGHPUT_CHANGE,
+            ));
+            targets.push(Target::at_most(
+                format!("the {name} joins: change of the first one's hit ratio"),
+                (hit_ratio - stages[0].1).abs(),
+                HIT_RATIO_CHANGE,
+            ));
+        }
+        targets
+    }
+
+    fn series(&self) -> Vec<Series> {
+        let mut series = Vec::new();
+        let places = ["alone", "beside one", "beside two"];
+        for (place, (gets, hit_ratio)) in places.into_iter().zip(self.stages()) {
+            for (measure, unit, value) in [(COMERS_GETS, "gets/s", gets), (COMERS_HITS, "", hit_ratio)] {
+                let point = Point::single(place, value);
+                add_point(
+                    &mut series,
+                    ("the first one", measure, unit),
+                    ("", "the first one is"),
+                    point,
+                );
+            }
+        }
+        for pair in self.moments.windows(2) {
+            let (_, hit_ratio) = rates(&pair[0], &pair[1]);
+            let point = Point::single(format!("{:.0}", pair[1].seconds), hit_ratio);
+            add_point(
+                &mut series,
+                ("the first one", COMERS_COURSE, ""),
+                ("", COURSE),
+                Point {
+                    low: Some(hit_ratio),
+                    high: Some(hit_ratio),
+                    ..point
+                },
+            );
+        }
+        series
+    }
+}
+
+const COMERS_GETS: &str = "gets of the first one";
+const COMERS_HITS: &str = "hit ratio of the first one";
+const COMERS_COURSE: &str = "hit ratio of the first one, each second";
+
+/// Gets a second and hit ratio between two moments.
+fn rates(from: &Moment, to: &Moment) -> (f64, f64) {
+    let gets = to.gets.saturating_sub(from.gets) as f64;
+    let hits = to.hits.saturating_sub(from.hits) as f64;
+    (gets / (to.seconds - from.seconds), hits / gets)
+}
+
+fn chart(series: &[Series]) -> Chart {
+    let panel = |title: &str, measure: &str, marks| {
+        let own: Vec<&Series> = series.iter().filter(|series| series.measure == measure).collect();
+        Panel::of_series(title, marks, &own)
+    };
+    Chart {
+        title: EXPERIMENT.title.into(),
+        panels: vec![
+            panel("Throughput by number of tenants", THROUGHPUT, Marks::Bars),
+            panel("The server's CPU time per operation", CPU, Marks::Bars),
+            panel(
+                "Hit ratio of the first one; others join at 30 and 60 s",
+                COMERS_COURSE,
+                Marks::Course,
+            ),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_are_compared_with_the_first() {
+        let moment = |seconds: f64, gets: u64, hits: u64| Moment {
+            seconds,
+            gets,
+            hits,
+            ..Moment::default()
+        };
+        for (last, met) in [
+            (moment(90.01, 3_000, 2_700), [true, true, true, true]),
+            (moment(90.01, 2_960, 2_664), [true, true, false, true]),
+            (moment(90.01, 3_000, 2_690), [true, true, true, false]),
+        ] {
+            let course = Course {
+                moments: vec![
+                    moment(0.01, 0, 0),
+                    moment(29.5, 990, 891),
+                    moment(30.01, 1_000, 900),
+                    moment(60.01, 2_000, 1_800),
+                    last,
+                ],
+                stage_seconds: 30.0,
+            };
+            let found: Vec<bool> = course.targets().iter().map(|target| target.met).collect();
+            assert_eq!(found, met, "{last:?}");
+            assert_eq!(course.series().len(), 3);
+        }
+    }
+
+    #[test]
+    fn more_tenants_are_compared_with_one() {
+        let sample = |ops_per_second| Sample {
+            cpu_ns: 1.0,
+            ops_per_second,
+            p50_us: 1.0,
+            p99_us: 1.0,
+            receives: 1.0,
+            unsent_ratio: 0.0,
+            requests: 1,
+            others_cores: 0.0,
+        };
+        let of_load = [100.0, 98.0, 97.0, 96.0].map(|ops| vec![sample(ops); 3]).to_vec();
+        let many = Many(vec![of_load; 4]);
+        let met: Vec<bool> = many.targets().iter().map(|target| target.met).collect();
+        assert_eq!(met, [true, true, false].repeat(4));
+        assert_eq!(many.series().len(), 8);
+    }
+}
