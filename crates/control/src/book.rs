@@ -25,7 +25,7 @@ use crate::credit::Credit;
 use crate::grant::{GoalNeed, Grant, Holder, Problem, grantable_bytes, grants};
 use crate::hit_window::HitWindow;
 use crate::idle::{Sleeper, make_room};
-use crate::moves::{Move, Moves, Reason};
+use crate::moves::{MEASURED_GETS, Move, Moves, Prediction, Reason};
 use crate::settings::{DEFAULT_HIT_COST, DEFAULT_PRIORITY, DEFAULT_ROUND_PERIOD, Idling};
 use crate::shards::shards_for;
 use crate::sizing::OwnSizing;
@@ -497,7 +497,7 @@ impl Book {
         );
         tenant.shortfall = tenant.shortfall_at(self.now, holder, grant);
         let predicted = match reason {
-            Reason::Goal => tenant.predicted,
+            Reason::Goal => tenant.predicted.map(Prediction::plainly),
             _ => tenant.hit_ratio_soon(self.now, holder, grant.bytes),
         };
         self.regrant(id, grant.bytes, reason, predicted);
@@ -554,16 +554,20 @@ impl Tenant {
 
     /// The hit ratio to expect until a move to so many bytes is judged: what was measured lately, and what the curve says of
     /// the difference between the memory then and what is filled by the middle of that time.
-    fn hit_ratio_soon(&self, now: UnixMs, holder: &Holder<'_>, grant_bytes: u64) -> Option<f64> {
+    fn hit_ratio_soon(&self, now: UnixMs, holder: &Holder<'_>, grant_bytes: u64) -> Option<Prediction> {
         let returns = holder.returns?;
         let at = |bytes: u64| returns.hit_ratio(bytes as f64 / UNIT_BYTES as f64);
         let filled_bytes = holder
             .usage_bytes
             .saturating_add(holder.inflow_bytes_per_minute / JUDGED_PER_MINUTE / 2);
-        let soon = at(grant_bytes.min(filled_bytes));
-        let lately = self.seen.as_deref().map(|seen| &seen.hits);
-        let measured = lately.and_then(|hits| Some((hits.ratio(now)?, hits.usage_bytes(now)?)));
-        Some(measured.map_or(soon, |(ratio, bytes)| (ratio + soon - at(bytes)).clamp(0.0, 1.0)))
+        let lately = self
+            .seen
+            .as_deref()
+            .and_then(|seen| seen.hits.measured(now, MEASURED_GETS));
+        Some(Prediction {
+            by_curve: at(grant_bytes.min(filled_bytes)),
+            offset: lately.map_or(0.0, |(hit_ratio, bytes)| hit_ratio - at(bytes)),
+        })
     }
 
     /// By how much hit ratio its goal is missed with what it may have, if others are the cause.
@@ -571,9 +575,9 @@ impl Tenant {
         let goal = self.goal_in_force().filter(|_| grant.is_short)?;
         let expected = holder.returns?.hit_ratio(grant.own_bytes as f64 / UNIT_BYTES as f64);
         // Where the curve sees no use for what was found to be needed, what was measured counts.
-        let measured = || self.seen.as_deref().and_then(|seen| seen.hits.ratio(now));
+        let measured = || self.seen.as_deref()?.hits.measured(now, MEASURED_GETS);
         let missed_by = |reached: f64| Some(goal - reached).filter(|missed| *missed > SHORTFALL_MIN);
-        missed_by(expected).or_else(|| missed_by(measured()?))
+        missed_by(expected).or_else(|| missed_by(measured()?.0))
     }
 
     /// As the grant rule sees it. Begins a new count of what happens until the next decision.

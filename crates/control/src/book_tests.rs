@@ -342,7 +342,8 @@ fn moves_are_told_once_and_with_what_came_of_them() {
         tenant.moves.newest_first().next().unwrap().measured_hit_ratio,
         Some(0.75)
     );
-    scene.book.regrant(TenantId(0), 64 * MIB, Reason::Goal, Some(0.5));
+    let prediction = Some(Prediction::plainly(0.5));
+    scene.book.regrant(TenantId(0), 64 * MIB, Reason::Goal, prediction);
     let newest = *scene.book.find("t0").unwrap().moves.newest_first().next().unwrap();
     assert_eq!(
         (newest.reason, newest.predicted_hit_ratio, newest.to_bytes),

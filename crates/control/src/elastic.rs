@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_curve::Curve;
-use tidemark_plan::{GoalState, Load, Reading, Returns, Sizer, Sizing, efficiency_seen};
-use tidemark_types::{HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantSnapshot, UNIT_BYTES, UnixMs};
+use tidemark_plan::{Count, GoalState, Load, LoadWatch, Reading, Returns, Sizer, Sizing, efficiency_seen};
+use tidemark_types::{
+    HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantCounters, TenantSnapshot, UNIT_BYTES, UnixMs,
+};
 
 use crate::estimator::{Estimator, Limits};
 use crate::settings::TenantSettings;
@@ -26,6 +28,8 @@ const CONTEST_GAIN: f64 = 0.01;
 const DEMAND_GAIN_PER_MIB: f64 = 0.0001;
 /// What memory gives a tenant changes slowly, and a thousand tenants' curves are not reckoned anew in every round.
 const RETURNS_EVERY: Duration = Duration::from_secs(5);
+/// What hit ratio goes with a load that no sizer watches is looked at this often.
+const WATCHED_EVERY: Duration = Duration::from_secs(10);
 /// The weight of what the last seconds say of the policy's efficiency.
 const EFFICIENCY_WEIGHT: f64 = 0.2;
 /// A curve of fewer gets says nothing.
@@ -51,6 +55,9 @@ const LEARNT_SLOPE_MIN: f64 = 0.02;
 pub(crate) struct Elastic {
     estimator: Estimator,
     goal: Option<Goal>,
+    /// Whether the load stays what it is, while there is no goal whose sizer knows, and since when what goes with it is measured.
+    watch: LoadWatch,
+    watched_from: Option<Count>,
     /// Whether what the tenant held before it was idle still says what its goal needs: until there is a goal or none.
     remembers: bool,
     judged_skew_at: UnixMs,
@@ -129,6 +136,8 @@ impl Elastic {
         Self {
             estimator: Estimator::new(limits, now, gets_before),
             goal: None,
+            watch: LoadWatch::default(),
+            watched_from: None,
             remembers: true,
             judged_skew_at: now,
             contest_began_at: now,
@@ -149,6 +158,26 @@ impl Elastic {
     pub(crate) fn observe(&mut self, now: UnixMs, report: &TenantSnapshot) {
         self.estimator.set_patient(self.goal.is_none());
         self.estimator.observe(now, report);
+        if self.goal.is_none() {
+            let TenantCounters { gets, hits, .. } = report.counters;
+            self.watch(Count { at: now, gets, hits });
+        }
+    }
+
+    /// Where no sizer does, notes whether the load is another one: then what is older counts less.
+    fn watch(&mut self, count: Count) {
+        if self.watch.note(count) {
+            self.estimator.note_change(count.at);
+            self.watch.expect_anything();
+            self.watched_from = None;
+        }
+        let from = *self.watched_from.get_or_insert(count);
+        if count.at.since(from.at) >= WATCHED_EVERY {
+            if let Some(measured) = count.since(from) {
+                self.watch.set_expected(measured.hit_ratio);
+            }
+            self.watched_from = Some(count);
+        }
     }
 
     /// What the tenant asks, and what answers cost it, where a hit takes `hit_cost`.
@@ -236,7 +265,10 @@ impl Elastic {
             bytes: None,
             is_reachable: true,
         });
-        goal.hit_ratio = hit_ratio;
+        if goal.hit_ratio != hit_ratio {
+            goal.hit_ratio = hit_ratio;
+            goal.is_reachable = true;
+        }
         if let Some((_, returns)) = &self.returns {
             let missed = hit_ratio.get() - returns.hit_ratio(holding.most_bytes as f64 / UNIT_BYTES as f64);
             let band = if goal.is_reachable { REACHED_BAND } else { -REACHED_BAND };
@@ -262,6 +294,8 @@ impl Elastic {
         });
         if load_changed {
             self.estimator.begin_anew(now);
+            self.returns = None;
+            goal.is_reachable = true;
         }
         goal.bytes = match goal.sizer.state() {
             GoalState::Met => Some(bytes),

@@ -221,6 +221,11 @@ impl Estimator {
         }
     }
 
+    /// The load is another one than until now: a sure curve would be one of the past.
+    pub(crate) fn note_change(&mut self, now: UnixMs) {
+        self.began_at = now;
+    }
+
     /// Whether a curve that is sure is better than one that is new.
     pub(crate) fn set_patient(&mut self, is_patient: bool) {
         self.is_patient = is_patient;

@@ -188,3 +188,24 @@ fn policies_compete_only_within_the_memory_for_it() {
     tenant.estimator.limits.contest_items = 3_999;
     assert!(tenant.estimator.contest(&Policy::PLAIN, usage_bytes, 4_000).is_none());
 }
+
+#[test]
+fn what_is_steady_is_remembered_longer_until_it_changes() {
+    // In the balance of what comes and what fades, the curve is made of so many seconds' gets.
+    let seconds = |is_patient: bool, changes: bool| {
+        let mut tenant = Tenant::new(KEYS_MAX, 1_000);
+        for second in 0..900 {
+            tenant.estimator.set_patient(is_patient);
+            tenant.second(10_000);
+            if changes && second == 780 {
+                tenant.estimator.note_change(tenant.now);
+            }
+        }
+        tenant.estimator.curve_gets() / 10_000
+    };
+    // The mean age is the half-life over ln 2: 29 s of 20 s, 173 s of 120 s.
+    let (impatient, patient, changed) = (seconds(false, false), seconds(true, false), seconds(true, true));
+    assert!((25..35).contains(&impatient), "{impatient}");
+    assert!((140..180).contains(&patient), "{patient}");
+    assert!((25..70).contains(&changed), "{changed}");
+}

@@ -1,14 +1,14 @@
 //! From shares of the pool to the next grants: [`shares`] says what everyone should have, this is the way there.
 //!
 //! Floors, and what goals fill, are given at once. What is free goes to those that want more. In a full pool, what somebody
-//! has above its share moves to those that are full and below theirs: as fast as they fill it, no faster than a step, and
-//! only if the next minute gains by it.
+//! has above its share moves to those that are full and below theirs, from where it is worth the least: as fast as they
+//! fill it, no faster than a step, and only to those to which it is surely and clearly worth more, within the next minute.
 //!
 //! A pure function: what holds memory now goes in, what may hold how much comes out. Invariants, for any input: every
 //! grant is a multiple of [`UNIT_BYTES`], no grant is above its cap, and all together are at most [`grantable_bytes`].
 //! Inside, memory is counted in units.
 
-use tidemark_plan::{Claimant, Load, Returns, Share, Utility, even, outlook, shares, unit_worths};
+use tidemark_plan::{Claimant, Load, Returns, Share, Utility, Worth, even, part_of_next_minute, shares, worths};
 use tidemark_types::{MIB, UNIT_BYTES};
 
 /// What a tenant that asks for more must stand to gain before grants move: a 64th of its grant. Less would move
@@ -27,8 +27,9 @@ const MIN_HEADROOM_UNITS: u64 = 4;
 /// more: enough until the next round, and others keep what it could not fill yet.
 const GOAL_HEADROOM_DIVISOR: u64 = 4;
 const GOAL_HEADROOM_PER_INFLOW: u64 = 4;
-/// Memory is worth the same to two tenants where it is not worth more than so many times as much to one of them: curves are not
-/// known better.
+/// A goal is short of memory where it lacks more than this part of what it needs.
+const SHORT_DIVISOR: u64 = 32;
+/// Worths within this factor count as equal: curves are not known better.
 const ALIKE: f64 = 1.25;
 /// Goals leave everybody this part of an equal share, as far as it is held: who has no floor is not promised anything, but
 /// a tenant without any memory could not even show what more would be worth to it.
@@ -120,7 +121,7 @@ pub struct Grant {
     pub bytes: u64,
     /// The part that is not lent to it.
     pub own_bytes: u64,
-    /// Others come first, and leave less than its goal needs.
+    /// Others come first, and leave noticeably less than its goal needs.
     pub is_short: bool,
 }
 
@@ -176,18 +177,12 @@ pub fn grants(problem: &Problem<'_>) -> Vec<Grant> {
         take_furthest_above(&mut grants, &targets, granted - available);
     }
     share_what_is_free(&mut grants, &sides, &targets, available);
-    let before = grants.clone();
-    for (claimant, grant) in claimants.iter_mut().zip(&before) {
+    for (claimant, grant) in claimants.iter_mut().zip(&grants) {
         claimant.present = *grant;
     }
     let sizes: Vec<u64> = targets.iter().map(|share| share.size).collect();
-    let worths = unit_worths(&claimants, &sizes);
-    let step = problem.step_bytes / UNIT_BYTES;
-    let mut moved = move_towards_targets(&mut grants, &sides, &targets, &worths, step);
-    if moved > 0 && !is_gain(&claimants, &sides, &targets, &before, &grants) {
-        grants = before;
-        moved = 0;
-    }
+    let worths = worths(&claimants, &sizes);
+    let moved = move_towards_targets(&mut grants, &sides, &sizes, &worths, problem.step_bytes / UNIT_BYTES);
 
     let settled = if moved > 0 || is_worth_moving(&grants, &sides, available) {
         grants
@@ -199,25 +194,12 @@ pub fn grants(problem: &Problem<'_>) -> Vec<Grant> {
         .map(|(units, (share, side))| Grant {
             bytes: units * UNIT_BYTES,
             own_bytes: share.own.min(units) * UNIT_BYTES,
-            is_short: side.goal.is_some_and(|goal| share.own < goal.min(side.demand)),
+            is_short: side.goal.is_some_and(|goal| {
+                let need = goal.min(side.demand);
+                share.own + need / SHORT_DIVISOR < need
+            }),
         })
         .collect()
-}
-
-/// Whether it pays to go from `before` towards the targets, of which `after` is the first step: the targets must be better
-/// by more than chance explains, the step clearly so, and the step or the whole way must pay within a minute, refilling
-/// included.
-fn is_gain(claimants: &[Claimant<'_>], sides: &[Side], targets: &[Share], before: &[u64], after: &[u64]) -> bool {
-    let filled: Vec<u64> = sides.iter().map(|side| side.inflow_per_minute).collect();
-    // Of those that move now: what others could gain or lose says nothing of it.
-    let sizes: Vec<u64> = before
-        .iter()
-        .zip(after.iter().zip(targets))
-        .map(|(before, (after, share))| if before == after { *before } else { share.size })
-        .collect();
-    let whole = outlook(claimants, &sizes, &filled);
-    let step = outlook(claimants, after, &filled);
-    whole.is_sure() && step.is_clear() && (whole.gain > 0.0 || step.gain > 0.0)
 }
 
 /// Where goals claim memory, they leave something to those that have neither goal nor floor, as far as floors allow.
@@ -361,44 +343,62 @@ fn share_what_is_free(grants: &mut [u64], sides: &[Side], targets: &[Share], ava
     }
 }
 
-/// In a full pool: from those above their share to which memory is worth the least, to those that are full and well below
-/// theirs and to which it is worth the most. Returns how much it moved.
-fn move_towards_targets(grants: &mut [u64], sides: &[Side], targets: &[Share], worths: &[f64], step: u64) -> u64 {
-    let mut rooms: Vec<u64> = grants
+/// In a full pool: from those above their target to which memory is worth the least, to all that are full, well below theirs,
+/// and gain by it. Returns how much it moved.
+fn move_towards_targets(grants: &mut [u64], sides: &[Side], sizes: &[u64], worths: &[Worth], step: u64) -> u64 {
+    let rooms: Vec<u64> = grants
         .iter()
-        .zip(sides)
-        .zip(targets)
-        .map(|((grant, side), target)| {
+        .zip(sides.iter().zip(sizes))
+        .map(|(grant, (side, size))| {
             let most = side.inflow.saturating_mul(TRANSFER_PER_INFLOW).max(MIN_TRANSFER_UNITS);
-            let missing = target.size.saturating_sub(*grant);
+            let missing = size.saturating_sub(*grant);
             let asks = side.wants_more && side.is_full && missing >= side.least_gain();
-            if asks { missing.min(most) } else { 0 }
+            if asks { missing.min(most).min(step) } else { 0 }
         })
         .collect();
-    let mut surplus: Vec<u64> = grants
+    let surplus: Vec<u64> = grants
         .iter()
-        .zip(targets)
-        .map(|(grant, target)| grant.saturating_sub(target.size))
+        .zip(sizes)
+        .map(|(grant, size)| grant.saturating_sub(*size))
         .collect();
-    let among = |amounts: &[u64]| {
-        let those = amounts.iter().zip(worths).filter(|(amount, _)| **amount > 0);
-        those.map(|(_, worth)| *worth).collect::<Vec<f64>>()
+    // Who shrinks loses at once, who grows gains as it fills.
+    let gains = |receiver: usize, donor: &Worth| {
+        let filled = part_of_next_minute(rooms[receiver] as f64, sides[receiver].inflow_per_minute);
+        worths[receiver].exceeds(donor) && worths[receiver].unit * filled > donor.unit
     };
-    let dearest = among(&rooms).into_iter().fold(0.0, f64::max);
-    let cheapest = among(&surplus).into_iter().fold(f64::INFINITY, f64::min);
-    for ((room, above), worth) in rooms.iter_mut().zip(&mut surplus).zip(worths) {
-        *room = if worth * ALIKE >= dearest { *room } else { 0 };
-        *above = if *worth <= cheapest * ALIKE { *above } else { 0 };
+    let mut donors: Vec<usize> = (0..grants.len()).filter(|donor| surplus[*donor] > 0).collect();
+    donors.sort_by(|a, b| worths[*a].unit.total_cmp(&worths[*b].unit));
+    // One of which too little is known to take from it does not protect those behind it.
+    for (place, first) in donors.iter().enumerate() {
+        let cheapest = &worths[*first];
+        let gets = |(receiver, room): (usize, &u64)| {
+            if *room > 0 && gains(receiver, cheapest) {
+                *room
+            } else {
+                0
+            }
+        };
+        let gets: Vec<u64> = rooms.iter().enumerate().map(gets).collect();
+        if sum(&gets) == 0 {
+            continue;
+        }
+        let mut gives = vec![0; grants.len()];
+        for donor in &donors[place..] {
+            if worths[*donor].unit <= cheapest.unit * ALIKE {
+                gives[*donor] = surplus[*donor];
+            }
+        }
+        let moved = sum(&gets).min(sum(&gives)).min(step);
+        let kept = even(sum(&gives) - moved, &gives);
+        for ((grant, gives), keeps) in grants.iter_mut().zip(gives).zip(kept) {
+            *grant -= gives - keeps;
+        }
+        for (grant, gain) in grants.iter_mut().zip(even(moved, &gets)) {
+            *grant += gain;
+        }
+        return moved;
     }
-    let moved = sum(&rooms).min(sum(&surplus)).min(step);
-    let kept = even(sum(&surplus) - moved, &surplus);
-    for ((grant, above), keeps) in grants.iter_mut().zip(&surplus).zip(kept) {
-        *grant -= above - keeps;
-    }
-    for (grant, gain) in grants.iter_mut().zip(even(moved, &rooms)) {
-        *grant += gain;
-    }
-    moved
+    0
 }
 
 /// Whether somebody gains enough of what is free, or the grants in force break a promise.

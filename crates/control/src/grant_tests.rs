@@ -197,6 +197,82 @@ fn memory_moves_from_where_it_is_worth_the_least() {
     assert_eq!(decided.iter().sum::<u64>(), grantable_bytes(GIB));
 }
 
+#[test]
+fn nobody_is_kept_from_what_is_clearly_worth_more() {
+    let through = |corners: &[(u64, f64)], standard_error| {
+        let points = corners.iter().map(|(mib, hit_ratio)| Point {
+            bytes: mib * MIB,
+            miss_ratio: 1.0 - hit_ratio,
+            standard_error,
+        });
+        Returns::of(&Curve::through(points), 1.0 / UNIT_BYTES as f64).unwrap()
+    };
+    let of = |corners: &[(u64, f64)]| through(corners, 0.001);
+    let slight = of(&[(100, 0.3), (1000, 0.33), (3000, 0.33)]);
+    let few = of(&[(20, 0.2), (40, 0.4), (3000, 0.4)]);
+    let many = of(&[(100, 0.3), (400, 0.6), (3000, 0.6)]);
+    let guess = through(&[(100, 0.3), (400, 0.9), (3000, 0.9)], 0.3);
+    let (steep, steeper) = (
+        of(&[(100, 0.5), (1000, 0.9), (3000, 0.9)]),
+        of(&[(100, 0.5), (1000, 0.99), (3000, 0.99)]),
+    );
+    let with = |returns, usage_mib: u64, utility| Holder {
+        returns: Some(returns),
+        inflow_bytes_per_minute: GIB,
+        utility,
+        load: Load {
+            gets_per_second: 1000.0,
+            ..STRANGER
+        },
+        ..holder(usage_mib, true)
+    };
+    let (cost, fair) = (Utility::Cost, Utility::Proportional);
+    let slowly = |holder| Holder {
+        inflow_bytes: 0,
+        inflow_bytes_per_minute: MIB / 10,
+        ..holder
+    };
+    for (what, holders) in [
+        (
+            "one that soon has all",
+            vec![with(&slight, 868, cost), with(&few, 20, cost), with(&many, 120, cost)],
+        ),
+        (
+            "one of which little is known",
+            vec![
+                with(&slight, 788, cost),
+                with(&guess, 100, cost),
+                with(&many, 120, cost),
+            ],
+        ),
+        (
+            "one to take from of which little is known",
+            vec![
+                with(&slight, 688, cost),
+                with(&guess, 200, cost),
+                with(&many, 120, cost),
+            ],
+        ),
+        (
+            "one that fills slowly",
+            vec![
+                with(&slight, 868, cost),
+                slowly(with(&few, 20, cost)),
+                with(&many, 120, cost),
+            ],
+        ),
+        (
+            "the first steps of a long way",
+            vec![with(&steep, 908, fair), with(&steeper, 100, fair)],
+        ),
+    ] {
+        let decided = decide(GIB, 16 * MIB, &holders);
+        let last = holders.len() - 1;
+        assert!(decided[last] > holders[last].grant_bytes, "{what}: {decided:?}");
+        assert!(decided[0] < holders[0].grant_bytes, "{what}: {decided:?}");
+    }
+}
+
 /// One that is full, and wrote so much since the last round.
 fn writing(inflow_mib: u64, usage_mib: u64) -> Holder<'static> {
     Holder {

@@ -75,14 +75,22 @@ impl HitWindow {
         Some(ratio)
     }
 
-    /// The memory that was in use during the last ten seconds before `now`, as the mean of what was noted.
-    pub(crate) fn usage_bytes(&self, now: UnixMs) -> Option<u64> {
-        let (before, _) = self.ends(now)?;
-        let within = self.0.iter().filter(|sample| sample.at >= before.at);
-        let (sum, count) = within.fold((0_u128, 0), |(sum, count), sample| {
-            (sum + u128::from(sample.usage_bytes), count + 1)
-        });
-        u64::try_from(sum / count).ok()
+    /// The same, and the memory that was in use for these gets, in the mean; `None` where they are fewer than `gets_min`.
+    pub(crate) fn measured(&self, now: UnixMs, gets_min: u64) -> Option<(f64, u64)> {
+        let (before, newest) = self.ends(now)?;
+        let gets = newest
+            .gets
+            .checked_sub(before.gets)
+            .filter(|gets| *gets >= gets_min.max(1))?;
+        let pairs = self.0.iter().zip(self.0.iter().skip(1));
+        let byte_gets: u128 = pairs
+            .filter(|(earlier, _)| earlier.at >= before.at)
+            .map(|(earlier, later)| {
+                let bytes = u128::from(earlier.usage_bytes) + u128::from(later.usage_bytes);
+                bytes * u128::from(later.gets.saturating_sub(earlier.gets)) / 2
+            })
+            .sum();
+        Some((self.ratio(now)?, u64::try_from(byte_gets / u128::from(gets)).ok()?))
     }
 }
 
@@ -100,23 +108,31 @@ mod tests {
         window.note(at(0), 0, 0, 40);
         assert_eq!(window.ratio(at(0)), None);
         window.note(at(1000), 100, 50, 60);
-        assert_eq!(
-            (window.ratio(at(1000)), window.usage_bytes(at(1000))),
-            (Some(0.5), Some(50))
-        );
+        assert_eq!(window.ratio(at(1000)), Some(0.5));
+        assert_eq!(window.measured(at(1000), 100), Some((0.5, 50)));
+        assert_eq!(window.measured(at(1000), 101), None);
         for second in 2..=12 {
             window.note(at(second * 1000), 100 * second, 50 + 100 * (second - 1), 10 * second);
         }
-        assert_eq!(
-            (window.ratio(at(12_000)), window.usage_bytes(at(12_000))),
-            (Some(1.0), Some(70))
-        );
+        assert_eq!(window.ratio(at(12_000)), Some(1.0));
+        assert_eq!(window.measured(at(12_000), 1000), Some((1.0, 70)));
         assert_eq!(window.hits_per_second(at(12_000)), 100.0);
         // Nothing was noted since: the last eight seconds of it still count, later nothing does.
         assert_eq!(window.ratio(at(20_000)), Some(1.0));
         assert_eq!(window.ratio(at(22_000)), None);
         assert_eq!(window.hits_per_second(at(22_000)), 0.0);
         assert_eq!(HitWindow::default().hits_per_second(at(0)), 0.0);
+    }
+
+    #[test]
+    fn memory_counts_by_the_gets_that_it_served() {
+        let mut window = HitWindow::default();
+        window.note(at(0), 0, 0, 500);
+        // Long ago, and nothing since then.
+        window.note(at(3_600_000), 0, 0, 20);
+        window.note(at(3_601_000), 1000, 800, 20);
+        window.note(at(3_602_000), 4000, 3200, 60);
+        assert_eq!(window.measured(at(3_602_000), 1), Some((0.8, 35)));
     }
 
     #[test]

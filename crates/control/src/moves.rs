@@ -14,14 +14,12 @@ pub(crate) const MAX_MOVES: usize = 1000;
 const MAX_MOVES_OF_ALL: usize = 1 << 20;
 /// Of however many tenants, each keeps the last ones.
 const MIN_MOVES: usize = 16;
-/// Steps of the same reason and direction that are nearer together are one move: a way that takes many rounds,
-const STEPS_WITHIN: Duration = Duration::from_secs(2);
-/// but no longer than this, so that a list shows how it went on.
+/// Steps are one move for no longer than this, so that a list shows how it went on.
 const MERGED_WITHIN: Duration = Duration::from_secs(60);
 /// What came of a move is measured for this long, or until the next one,
 const MEASURED_FOR: Duration = Duration::from_secs(10);
 /// and over so many gets at least: the hit ratio is then known to about a point. With fewer it is not known.
-const MEASURED_GETS: u64 = 1000;
+pub(crate) const MEASURED_GETS: u64 = 1000;
 
 /// Why a grant moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,14 +78,46 @@ pub(crate) struct Move {
     pub(crate) measured_hit_ratio: Option<f64>,
 }
 
+/// A hit ratio to expect.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Prediction {
+    /// What the curve says of the memory after the move.
+    pub(crate) by_curve: f64,
+    /// What was measured before the move, less what the curve says of the memory then.
+    pub(crate) offset: f64,
+}
+
+impl Prediction {
+    /// Of nothing but this hit ratio.
+    pub(crate) fn plainly(hit_ratio: f64) -> Self {
+        Self {
+            by_curve: hit_ratio,
+            offset: 0.0,
+        }
+    }
+
+    fn hit_ratio(self) -> f64 {
+        (self.by_curve + self.offset).clamp(0.0, 1.0)
+    }
+}
+
+/// What is kept of moves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keeping {
+    /// The most moves.
+    pub(crate) most: usize,
+    /// Steps of the same reason and direction that are nearer together are one move.
+    pub(crate) steps_within: Duration,
+}
+
 impl Move {
-    /// Whether it is one more step of a move whose last one was at `stepped_at`.
-    fn continues(&self, before: &Self, stepped_at: UnixMs) -> bool {
+    /// Whether it is one more step of a move whose last one was so long ago.
+    fn continues(&self, before: &Self, stepped: Duration, keeping: Keeping) -> bool {
         let is_growth = |change: &Self| change.to_bytes > change.from_bytes;
         before.reason == self.reason
             && is_growth(before) == is_growth(self)
             && before.to_bytes == self.from_bytes
-            && self.at.since(stepped_at) < STEPS_WITHIN
+            && stepped <= keeping.steps_within
             && self.at.since(before.at) < MERGED_WITHIN
     }
 }
@@ -99,6 +129,8 @@ pub(crate) struct Moves {
     kept: VecDeque<Move>,
     /// When the newest one's last step was.
     stepped_at: UnixMs,
+    /// Of what was predicted for its first step.
+    offset: Option<f64>,
     /// Where the counters stood at the newest one, while what came of it is not known.
     measured_from: Option<Mark>,
 }
@@ -112,9 +144,14 @@ struct Mark {
 }
 
 impl Moves {
-    /// Notes a move. `counters` are the tenant's as they are last known; `most` is how many moves are kept.
-    /// Returns whether it is one of its own, and not the last one going on.
-    pub(crate) fn note(&mut self, change: Move, counters: &TenantCounters, most: usize) -> bool {
+    /// Notes a step of a move or a whole one, of which this is predicted. `counters` are the tenant's as they are last known.
+    pub(crate) fn note(
+        &mut self,
+        change: Move,
+        prediction: Option<Prediction>,
+        counters: &TenantCounters,
+        keeping: Keeping,
+    ) {
         self.finish_measuring(counters);
         self.measured_from = Some(Mark {
             at: change.at,
@@ -122,21 +159,30 @@ impl Moves {
             hits: counters.hits,
         });
         let stepped_at = std::mem::replace(&mut self.stepped_at, change.at);
+        let predicted = |offset: Option<f64>| {
+            let prediction = prediction?;
+            let offset = offset.unwrap_or(prediction.offset);
+            Some(Prediction { offset, ..prediction }.hit_ratio())
+        };
         match self.kept.back_mut() {
-            Some(last) if change.continues(last, stepped_at) => {
+            Some(last) if change.continues(last, change.at.since(stepped_at), keeping) => {
                 last.to_bytes = change.to_bytes;
-                last.predicted_hit_ratio = change.predicted_hit_ratio;
+                // From what was measured before the first step: else it would only say that a small step changes little.
+                last.predicted_hit_ratio = predicted(self.offset);
                 // What was measured is of a part of the way.
                 last.measured_hit_ratio = None;
-                return false;
+                return;
             }
             _ => {}
         }
-        while self.kept.len() >= most.max(1) {
+        while self.kept.len() >= keeping.most.max(1) {
             self.kept.pop_front();
         }
-        self.kept.push_back(change);
-        true
+        self.offset = prediction.map(|prediction| prediction.offset);
+        self.kept.push_back(Move {
+            predicted_hit_ratio: predicted(None),
+            ..change
+        });
     }
 
     /// Takes the tenant's counters at `now` into account: what came of the newest move may be known with them.
@@ -195,6 +241,15 @@ mod tests {
         }
     }
 
+    const KEEPING: Keeping = Keeping {
+        most: MAX_MOVES,
+        steps_within: Duration::from_secs(2),
+    };
+
+    fn note(moves: &mut Moves, change: Move, counters: &TenantCounters) {
+        moves.note(change, None, counters, KEEPING);
+    }
+
     fn newest(moves: &Moves) -> Move {
         *moves.newest_first().next().unwrap()
     }
@@ -210,31 +265,31 @@ mod tests {
     fn steps_of_one_kind_are_one_move() {
         let first = change(1000, MIB, 2 * MIB, Reason::Surplus);
         for (next, is_own) in [
-            (change(2999, 2 * MIB, 3 * MIB, Reason::Surplus), false),
-            (change(3000, 2 * MIB, 3 * MIB, Reason::Surplus), true),
+            (change(3000, 2 * MIB, 3 * MIB, Reason::Surplus), false),
+            (change(3001, 2 * MIB, 3 * MIB, Reason::Surplus), true),
             (change(1001, 2 * MIB, MIB, Reason::Surplus), true),
             (change(1001, 2 * MIB, 3 * MIB, Reason::Floor), true),
             // The data plane made a grant between them.
             (change(1001, 0, 3 * MIB, Reason::Surplus), true),
         ] {
             let mut moves = Moves::default();
-            assert!(moves.note(first, &counters(0, 0), MAX_MOVES));
-            assert_eq!(moves.note(next, &counters(0, 0), MAX_MOVES), is_own, "{next:?}");
+            note(&mut moves, first, &counters(0, 0));
+            note(&mut moves, next, &counters(0, 0));
             let expected = if is_own {
                 next
             } else {
                 change(1000, MIB, 3 * MIB, Reason::Surplus)
             };
-            assert_eq!(newest(&moves), expected);
+            assert_eq!(newest(&moves), expected, "{next:?}");
             assert_eq!(moves.newest_first().count(), if is_own { 2 } else { 1 });
         }
         // However many there are: each minute has one.
         let mut moves = Moves::default();
         for step in 0..600 {
-            moves.note(
+            note(
+                &mut moves,
                 change(step * 1000, step * MIB, (step + 1) * MIB, Reason::Surplus),
                 &counters(0, 0),
-                MAX_MOVES,
             );
         }
         assert_eq!(moves.newest_first().count(), 10);
@@ -244,15 +299,21 @@ mod tests {
     fn the_oldest_go_first() {
         let mut moves = Moves::default();
         for step in 0..2500 {
-            moves.note(
+            note(
+                &mut moves,
                 change(step * 5000, step, step + 1, Reason::Surplus),
                 &counters(0, 0),
-                MAX_MOVES,
             );
         }
         let kept: Vec<u64> = moves.newest_first().map(|change| change.from_bytes).collect();
         assert_eq!((kept.len(), kept[0], kept[MAX_MOVES - 1]), (MAX_MOVES, 2499, 1500));
-        moves.note(change(99_000_000, 0, 1, Reason::Surplus), &counters(0, 0), 16);
+        let keeping = Keeping { most: 16, ..KEEPING };
+        moves.note(
+            change(99_000_000, 0, 1, Reason::Surplus),
+            None,
+            &counters(0, 0),
+            keeping,
+        );
         assert_eq!(moves.newest_first().count(), 16, "tenants came meanwhile");
         for (tenants, most) in [(0, 1000), (1, 1000), (1048, 1000), (2097, 500), (65_536, 16)] {
             assert_eq!(kept_of_each(tenants), most, "{tenants}");
@@ -278,7 +339,7 @@ mod tests {
             ),
         ] {
             let mut moves = Moves::default();
-            moves.note(change(0, 0, MIB, Reason::Join), &counters(100, 90), MAX_MOVES);
+            note(&mut moves, change(0, 0, MIB, Reason::Join), &counters(100, 90));
             for (at_ms, gets, hits) in looks {
                 moves.observe(UnixMs(at_ms), &counters(gets, hits));
             }
@@ -289,25 +350,48 @@ mod tests {
     #[test]
     fn the_next_move_ends_the_measurement() {
         let mut moves = Moves::default();
-        moves.note(change(0, 0, MIB, Reason::Join), &counters(0, 0), MAX_MOVES);
-        moves.note(
+        note(&mut moves, change(0, 0, MIB, Reason::Join), &counters(0, 0));
+        note(
+            &mut moves,
             change(3000, MIB, 2 * MIB, Reason::Surplus),
             &counters(1000, 400),
-            MAX_MOVES,
         );
-        moves.note(change(9000, 2 * MIB, 0, Reason::Idle), &counters(1999, 400), MAX_MOVES);
+        note(&mut moves, change(9000, 2 * MIB, 0, Reason::Idle), &counters(1999, 400));
         let measured: Vec<_> = moves.newest_first().map(|change| change.measured_hit_ratio).collect();
         assert_eq!(measured, [None, None, Some(0.4)], "999 gets say nothing");
         // One that goes on is measured from its end.
-        moves.note(change(20_000, 0, MIB, Reason::Join), &counters(2000, 400), MAX_MOVES);
-        moves.note(
+        note(&mut moves, change(20_000, 0, MIB, Reason::Join), &counters(2000, 400));
+        note(
+            &mut moves,
             change(20_500, MIB, 2 * MIB, Reason::Join),
             &counters(4000, 400),
-            MAX_MOVES,
         );
         assert_eq!(newest(&moves).measured_hit_ratio, None);
         moves.observe(UnixMs(30_500), &counters(5000, 1400));
         assert_eq!(newest(&moves).measured_hit_ratio, Some(1.0));
+    }
+
+    #[test]
+    fn a_way_of_many_steps_is_predicted_from_where_it_began() {
+        let mut moves = Moves::default();
+        // The curve says 0.1 more than there is, and 0.02 more with each step.
+        for step in 0..10_u32 {
+            let prediction = Prediction {
+                by_curve: 0.6 + 0.02 * f64::from(step),
+                offset: if step == 0 { -0.1 } else { 0.05 },
+            };
+            let (from, to) = (u64::from(step) * MIB, u64::from(step + 1) * MIB);
+            let change = change(u64::from(step) * 1000, from, to, Reason::Surplus);
+            moves.note(change, Some(prediction), &counters(0, 0), KEEPING);
+            let predicted = newest(&moves).predicted_hit_ratio.unwrap();
+            assert!((predicted - (0.5 + 0.02 * f64::from(step))).abs() < 1e-9, "{predicted}");
+        }
+        assert_eq!((moves.newest_first().count(), newest(&moves).to_bytes), (1, 10 * MIB));
+        let certain = Prediction {
+            by_curve: 0.95,
+            offset: 0.1,
+        };
+        assert_eq!((certain.hit_ratio(), Prediction::plainly(0.7).hit_ratio()), (1.0, 0.7));
     }
 
     #[test]

@@ -17,7 +17,10 @@ mod share;
 mod sizer;
 mod window;
 
+pub use load::LoadWatch;
 pub use share::{
-    Claimant, Load, Outlook, Returns, Share, Utility, UtilityError, Vessel, even, level, outlook, shares, unit_worths,
+    Claimant, Load, Returns, Share, Utility, UtilityError, Vessel, Worth, even, level, part_of_next_minute, shares,
+    worths,
 };
 pub use sizer::{GoalState, Reading, Sizer, Sizing, efficiency_seen};
+pub use window::{Count, Measured};

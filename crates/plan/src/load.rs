@@ -26,7 +26,7 @@ const ERRORS: f64 = 12.0;
 
 /// Watches one tenant's hit ratio.
 #[derive(Debug, Default)]
-pub(crate) struct LoadWatch {
+pub struct LoadWatch {
     counts: VecDeque<Count>,
     /// What is expected, if anything is.
     expected: Option<f64>,
@@ -34,7 +34,7 @@ pub(crate) struct LoadWatch {
 
 impl LoadWatch {
     /// Takes the counters of a moment; whether the load is another one than a moment ago.
-    pub(crate) fn note(&mut self, count: Count) -> bool {
+    pub fn note(&mut self, count: Count) -> bool {
         self.counts.push_back(count);
         while self.counts.len() > COUNTS_MAX || self.is_older_needless(count.at) {
             self.counts.pop_front();
@@ -56,7 +56,7 @@ impl LoadWatch {
 
     /// Takes the hit ratio of a while as what goes with the load and the size, unless it is on its way elsewhere: that of a
     /// cache that fills rises by itself.
-    pub(crate) fn set_expected(&mut self, hit_ratio: f64) {
+    pub fn set_expected(&mut self, hit_ratio: f64) {
         let is_there = |recent: Measured| {
             let most = STEADY.max(ERRORS / 3.0 * recent.standard_error);
             (recent.hit_ratio - hit_ratio).abs() <= most
@@ -65,7 +65,7 @@ impl LoadWatch {
     }
 
     /// The size or the load changed: whatever hit ratio comes is no surprise.
-    pub(crate) fn expect_anything(&mut self) {
+    pub fn expect_anything(&mut self) {
         *self = Self::default();
     }
 }

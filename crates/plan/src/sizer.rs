@@ -153,7 +153,7 @@ pub struct Sizer {
     start_bytes: u64,
     /// The grant when the load changed last, if it ever did.
     changed_from_bytes: Option<u64>,
-    /// The goal of the last reading.
+    /// The goal that was aimed at last, but for what it moved little by little.
     goal: Option<f64>,
 }
 
@@ -240,8 +240,9 @@ impl Sizer {
             hits: reading.hits,
         };
         let load = *self.load.get_or_insert(count);
-        let goal_before = self.goal.replace(reading.goal);
-        if goal_before.is_some_and(|before| (before - reading.goal).abs() > FIT_BEYOND) {
+        let aimed_at = *self.goal.get_or_insert(reading.goal);
+        if (aimed_at - reading.goal).abs() > FIT_BEYOND {
+            self.goal = Some(reading.goal);
             self.aim_anew();
         }
         if self.watch.note(count) {
@@ -291,14 +292,15 @@ impl Sizer {
         sizing
     }
 
-    /// The goal is another one. What was learnt of the load and its policy stays true.
+    /// The goal is noticeably another one. What was learnt of the load and its policy stays true.
     fn aim_anew(&mut self) {
         self.is_fitting = true;
         self.state = GoalState::Converging;
         self.helpless_since = None;
         self.hold = Duration::ZERO;
         self.hold_until = UnixMs(0);
-        self.changed_from_bytes = None;
+        // What was needed for another goal.
+        self.start_bytes = 0;
     }
 
     fn restart(&mut self, count: Count) {

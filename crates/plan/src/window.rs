@@ -6,25 +6,31 @@ use tidemark_types::UnixMs;
 
 /// The counters at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Count {
-    pub(crate) at: UnixMs,
-    pub(crate) gets: u64,
-    pub(crate) hits: u64,
+pub struct Count {
+    /// The moment.
+    pub at: UnixMs,
+    /// Gets so far.
+    pub gets: u64,
+    /// Those that hit.
+    pub hits: u64,
 }
 
 /// What was measured between two counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Measured {
-    pub(crate) gets: u64,
-    pub(crate) hit_ratio: f64,
+pub struct Measured {
+    /// Gets.
+    pub gets: u64,
+    /// Hits per get.
+    pub hit_ratio: f64,
     /// Of the hit ratio, as if gets were independent of each other.
-    pub(crate) standard_error: f64,
-    pub(crate) elapsed: Duration,
+    pub standard_error: f64,
+    /// The time between the counts.
+    pub elapsed: Duration,
 }
 
 impl Count {
     /// What was measured from `earlier` until this; `None` without gets.
-    pub(crate) fn since(self, earlier: Self) -> Option<Measured> {
+    pub fn since(self, earlier: Self) -> Option<Measured> {
         let gets = self.gets.checked_sub(earlier.gets).filter(|gets| *gets > 0)?;
         let hits = self.hits.saturating_sub(earlier.hits).min(gets);
         let hit_ratio = hits as f64 / gets as f64;

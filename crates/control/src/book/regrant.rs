@@ -1,27 +1,41 @@
 //! How a grant changes: with a reason, and remembered where it ends.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use tidemark_types::{TenantCounters, TenantId, TenantName, TenantSnapshot, UnixMs};
 
 use super::Book;
 use crate::grant::{Grant, Holder};
 use crate::hit_window::HitWindow;
-use crate::moves::{Move, Reason, kept_of_each};
+use crate::moves::{Keeping, Move, Prediction, Reason, kept_of_each};
 use crate::settings::round_up;
+
+/// However short rounds are, steps nearer together than this are one move.
+const STEPS_WITHIN_MIN: Duration = Duration::from_secs(2);
 
 impl Book {
     /// Gives a tenant another grant from the next plan on. `predicted` is the hit ratio that is expected of it, where one
     /// is. Every grant is changed by this, so that every change has its reason.
-    pub(crate) fn regrant(&mut self, id: TenantId, bytes: u64, reason: Reason, predicted: Option<f64>) {
+    pub(crate) fn regrant(&mut self, id: TenantId, bytes: u64, reason: Reason, predicted: Option<Prediction>) {
         if self.note_grant(id, bytes, reason, predicted) {
             self.changed.insert(id);
         }
     }
 
     /// Enters a grant that the data plane knows of. Returns whether it is another one than before.
-    pub(super) fn note_grant(&mut self, id: TenantId, bytes: u64, reason: Reason, predicted: Option<f64>) -> bool {
-        let most = kept_of_each(self.tenants.len());
+    pub(super) fn note_grant(
+        &mut self,
+        id: TenantId,
+        bytes: u64,
+        reason: Reason,
+        predicted: Option<Prediction>,
+    ) -> bool {
+        let keeping = Keeping {
+            most: kept_of_each(self.tenants.len()),
+            // One round may be quiet, or late.
+            steps_within: (self.round_period * 2).max(STEPS_WITHIN_MIN),
+        };
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant_bytes != bytes) else {
             return false;
         };
@@ -30,14 +44,20 @@ impl Book {
             from_bytes: tenant.grant_bytes,
             to_bytes: bytes,
             reason,
-            predicted_hit_ratio: predicted,
+            predicted_hit_ratio: None,
             measured_hit_ratio: None,
         };
         tenant.grant_bytes = bytes;
         let counters = tenant.seen.as_ref().map(|seen| seen.counters).unwrap_or_default();
-        if tenant.moves.note(change, &counters, most) {
-            self.fresh_moves.push((id, change));
-        }
+        tenant.moves.note(change, predicted, &counters, keeping);
+        let newest = tenant.moves.newest_first().next();
+        self.fresh_moves.push((
+            id,
+            Move {
+                predicted_hit_ratio: newest.and_then(|newest| newest.predicted_hit_ratio),
+                ..change
+            },
+        ));
         true
     }
 
@@ -86,7 +106,7 @@ impl Book {
         }
     }
 
-    /// Tells of each move since the last call.
+    /// Tells of each step of a move since the last call.
     pub(crate) fn tell_moves(&mut self, mut tell: impl FnMut(&TenantName, &Move)) {
         for (id, change) in self.fresh_moves.drain(..) {
             if let Some(tenant) = self.tenants.get(&id) {

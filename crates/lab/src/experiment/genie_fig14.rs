@@ -26,7 +26,8 @@ First, what tenants cost: the same keys, a million of 16+64 bytes, as one tenant
 the same 128 connections with 50 requests each in flight, in closed loop; uniform and Zipf 0.99, 95 and 50 % reads, as in
 Genie's Fig. 14(a). All tenants are on one server with one worker on a core of its own, and take turns in rounds, each for four
 seconds before it is measured; the load has the other core. Throughput is what both reach together; the server's CPU time per
-operation is its own. What is judged is the median of the rounds' ratios to one tenant.
+operation is its own. Uniform, nothing but the number of tenants differs; with Zipf each tenant has popular keys of its own, so
+that there are more of them in all. What is judged is the median of the rounds' ratios to one tenant.
 
 Second, tenants that come, as in its Fig. 14(b): a tenant with a goal of 90 % of hits asks at a steady rate, a fifth of what
 the server can do, in open loop, Zipf 0.99 on a million keys of 16+64 bytes, and stores what it misses. Two others with as much to

@@ -79,7 +79,7 @@ pub(super) struct Endpoint<'a> {
     pub(super) name: &'a str,
     pub(super) address: SocketAddr,
     pub(super) protocol: Protocol,
-    /// Who the connections are, in turn.
+    /// Who the connections are, in turn; at least one.
     pub(super) logins: &'a [Option<Login>],
     pub(super) connections: usize,
 }

@@ -118,3 +118,38 @@ fn a_burst_and_a_scan_leave_others_alone() {
         "{before} {burst} {scan}"
     );
 }
+
+/// Two tenants whose loads change places every ten seconds: memory that follows them is always where it is not needed.
+#[test]
+fn loads_that_flip_lose_little_against_the_best_fixed_split() {
+    let names = ["left", "right"];
+    let count = |node: &Node| -> u64 { names.map(|name| node.standing(name).unwrap().moment.hits).iter().sum() };
+    let hits = |caps_mib: Option<[u64; 2]>| {
+        let mut node = Node::new(64 * MIB, 1, 1).unwrap();
+        for (index, name) in names.into_iter().enumerate() {
+            let patch = SettingsPatch {
+                cap_bytes: caps_mib.map_or(Change::Keep, |caps| Change::Set(caps[index] * MIB)),
+                ..SettingsPatch::default()
+            };
+            node.create(name, patch).unwrap();
+        }
+        // Twice three minutes, of which the second three count.
+        let mut before = 0;
+        for flip in 0..36 {
+            if flip == 18 {
+                before = count(&node);
+            }
+            for (index, name) in (0..).zip(names) {
+                let rate = if (flip + index) % 2 == 0 { 10_000.0 } else { 1_000.0 };
+                // Another seed each time, so that the same keys are not asked for in the same order.
+                node.load(name, &load(300_000, 0.9, rate, 2 * flip + index)).unwrap();
+            }
+            node.run(Duration::from_secs(10));
+        }
+        count(&node) - before
+    };
+    let splits = [[16, 46], [24, 38], [31, 31], [38, 24], [46, 16]];
+    let best = splits.into_iter().map(|split| hits(Some(split))).max().unwrap();
+    let own = hits(None);
+    assert!(own as f64 >= 0.95 * best as f64, "{own} of {best}");
+}

@@ -265,91 +265,66 @@ fn scale(claimants: &[Claimant<'_>]) -> Scale {
     }))
 }
 
-/// What other sizes than the present ones would bring, as far as it is known.
+/// What a unit of memory is worth to a tenant, on average over the way from its present size to another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Outlook {
-    /// What those that grow gain over the next minute, while they fill what they get, less what those that shrink lose; in
-    /// utility.
-    pub gain: f64,
-    /// The same for good, when all is filled.
-    pub steady_gain: f64,
-    /// Its standard error.
+pub struct Worth {
+    /// In utility; 0 to whoever stays where it is.
+    pub unit: f64,
+    /// Its standard error; 0 where nothing is known.
     pub error: f64,
-    /// What those gain that grow and those lose that shrink, for good, together, as far as their curves are known.
-    pub stake: f64,
+    /// Whether it is known what memory gives.
+    pub is_known: bool,
 }
 
-/// A gain must exceed so many standard errors.
+/// A difference must exceed so many standard errors.
 const SURE: f64 = 2.0;
-/// And a step must gain at least this part of its stake: where memory is worth about as much to those that shrink as to those
-/// that grow, they would follow their curves' errors back and forth, and fill again each time what they lost.
-const OF_STAKE: f64 = 0.2;
+/// And so many times as much must be gained as is lost: tenants to which memory is worth about the same would follow their
+/// curves' errors back and forth, and fill again each time what they lost.
+const CLEAR: f64 = 1.5;
 
-impl Outlook {
-    /// Whether there is a gain for good that chance does not explain.
-    pub fn is_sure(&self) -> bool {
-        self.steady_gain > SURE * self.error
-    }
-
-    /// Whether the gain for good is a good part of what changes hands.
-    pub fn is_clear(&self) -> bool {
-        self.steady_gain >= OF_STAKE * self.stake
+impl Worth {
+    /// Whether memory is worth more here than there, clearly and by more than chance explains. Between two of which nothing is
+    /// known there is no chance.
+    pub fn exceeds(&self, there: &Self) -> bool {
+        let least = if self.is_known && there.is_known { CLEAR } else { 1.0 };
+        self.unit > least * there.unit && self.unit - there.unit > SURE * self.error.hypot(there.error)
     }
 }
 
-/// What it brings if everyone goes from its present size to one of `sizes`; `filled_per_minute` is how much each one writes
-/// in a minute.
-pub fn outlook(claimants: &[Claimant<'_>], sizes: &[u64], filled_per_minute: &[u64]) -> Outlook {
-    let scale = scale(claimants);
-    let mut outlook = Outlook::default();
-    let mut error = 0.0_f64;
-    for ((claimant, size), filled) in claimants.iter().zip(sizes).zip(filled_per_minute) {
-        let (from, to) = (claimant.present as f64, *size as f64);
-        if from == to {
-            continue;
-        }
-        let steady = gain(claimant, &scale, from, to);
-        if let Some(returns) = claimant.returns {
-            outlook.stake += steady.abs();
-            let (before, after) = (returns.hit_ratio(from), returns.hit_ratio(to));
-            if before != after {
-                // Max-min's utilities are far too large to be squared.
-                error = error.hypot(steady * returns.error_between(from, to) / (after - before));
-            }
-        }
-        outlook.steady_gain += steady;
-        outlook.gain += steady * part_of_next_minute(to - from, *filled);
-    }
-    outlook.error = error;
-    outlook
-}
-
-/// What a tenant gains for good by another size, in utility.
-fn gain(claimant: &Claimant<'_>, scale: &Scale, from: f64, to: f64) -> f64 {
-    let worth = |size: f64, returns: &Returns| scale.utility(claimant.utility, &claimant.load, returns.hit_ratio(size));
-    let gain = match claimant.returns {
-        None => (to.max(1.0) / from.max(1.0)).ln(),
-        Some(returns) => worth(to, returns) - worth(from, returns),
-    };
-    claimant.weight * gain
-}
-
-/// What a unit is worth to each, in utility, on average between its present size and one of `sizes`; 0 to whoever stays.
-pub fn unit_worths(claimants: &[Claimant<'_>], sizes: &[u64]) -> Vec<f64> {
+/// What a unit is worth to each tenant on its way to one of `sizes`. Over the whole way, so that a cliff counts as a whole.
+pub fn worths(claimants: &[Claimant<'_>], sizes: &[u64]) -> Vec<Worth> {
     let scale = scale(claimants);
     let worth = |(claimant, size): (&Claimant<'_>, &u64)| {
         let (from, to) = (claimant.present as f64, *size as f64);
         if from == to {
+            return Worth::default();
+        }
+        let Some(returns) = claimant.returns else {
+            return Worth {
+                unit: claimant.weight * (to.max(1.0) / from.max(1.0)).ln() / (to - from),
+                ..Worth::default()
+            };
+        };
+        let (before, after) = (returns.hit_ratio(from), returns.hit_ratio(to));
+        let utility = |hit_ratio| scale.utility(claimant.utility, &claimant.load, hit_ratio);
+        let unit = claimant.weight * (utility(after) - utility(before)) / (to - from);
+        let is_flat = before == after;
+        let error = if is_flat {
             0.0
         } else {
-            gain(claimant, &scale, from, to) / (to - from)
+            unit * returns.error_between(from, to) / (after - before).abs()
+        };
+        Worth {
+            unit,
+            error,
+            is_known: true,
         }
     };
     claimants.iter().zip(sizes).map(worth).collect()
 }
 
 /// The part of the next minute for which new memory is filled, on average over that memory; what is taken is gone at once.
-fn part_of_next_minute(growth: f64, filled_per_minute: u64) -> f64 {
+pub fn part_of_next_minute(growth: f64, filled_per_minute: u64) -> f64 {
     let minutes = growth / filled_per_minute.max(1) as f64;
     if minutes <= 0.0 {
         1.0

@@ -155,7 +155,7 @@ fn whoever_lent_comes_first_where_memory_is_worth_the_same() {
 }
 
 #[test]
-fn a_gain_must_outlast_the_refill_and_the_error() {
+fn memory_must_be_worth_clearly_and_surely_more() {
     let of = |error: f64| {
         let points = [(100, 0.5), (200, 0.4), (600, 0.4)].map(|(bytes, miss_ratio)| Point {
             bytes,
@@ -165,59 +165,64 @@ fn a_gain_must_outlast_the_refill_and_the_error() {
         Returns::of(&Curve::through(points), 1.0).unwrap()
     };
     let (sure, unsure) = (of(0.001), of(0.2));
-    for (what, steep, filled, sizes, is_sure, gains) in [
-        ("from one without use for it", &sure, 1000, [200, 400], true, true),
-        (
-            "to one that would fill it for an hour",
-            &sure,
-            1,
-            [200, 400],
-            true,
-            false,
-        ),
-        ("and the curve is a guess", &unsure, 1000, [200, 400], false, true),
-        ("the other way", &sure, 1000, [100, 500], false, false),
-        ("nowhere", &sure, 1000, [150, 450], false, false),
+    let (slight, as_steep) = (
+        returns(&[(100, 0.5), (1000, 0.52)]),
+        returns(&[(100, 0.1), (1000, 1.0)]),
+    );
+    for (what, own, other, sizes, expected) in [
+        ("from one without use for it", &sure, &slight, [200, 400], true),
+        ("and the curve is a guess", &unsure, &slight, [200, 400], false),
+        ("the other way", &slight, &sure, [500, 100], false),
+        ("to where it is worth little more", &sure, &as_steep, [200, 400], false),
+        ("nowhere", &sure, &slight, [150, 450], false),
     ] {
-        let slight = returns(&[(100, 0.5), (1000, 0.52)]);
         let with = |present: u64, returns| Claimant {
             returns: Some(returns),
             present,
+            utility: Utility::Cost,
             ..anyone(1000)
         };
-        let claimants = [with(150, steep), with(450, &slight)];
-        let outlook = outlook(&claimants, &sizes, &[filled, filled]);
-        assert_eq!(
-            (outlook.is_sure(), outlook.gain > 0.0),
-            (is_sure, gains),
-            "{what}: {outlook:?}"
-        );
+        let present = if sizes[0] == 500 { [450, 150] } else { [150, 450] };
+        let claimants = [with(present[0], own), with(present[1], other)];
+        let worths = worths(&claimants, &sizes);
+        assert_eq!(worths[0].exceeds(&worths[1]), expected, "{what}: {worths:?}");
     }
 }
 
 #[test]
-fn where_memory_is_worth_about_the_same_no_step_is_clear() {
-    let curves = [returns(&[(100, 0.5), (1000, 0.6)]), returns(&[(100, 0.5), (1000, 0.7)])];
+fn a_cliff_is_worth_what_its_whole_way_is() {
+    // Nothing for the first steps, and all behind them.
+    let cliff = returns(&[(100, 0.1), (1000, 0.95)]);
     let with = |present: u64, returns| Claimant {
-        returns: Some(returns),
+        returns,
         present,
-        utility: Utility::Cost,
         ..anyone(1000)
     };
-    for (first, second, is_clear, ratio) in [(0, 1, true, 2.0), (0, 0, false, 1.0), (1, 0, false, 0.5)] {
-        let claimants = [with(500, &curves[first]), with(400, &curves[second])];
-        let sizes = [490, 410];
-        assert_eq!(outlook(&claimants, &sizes, &[1000, 1000]).is_clear(), is_clear);
-        let worths = unit_worths(&claimants, &sizes);
-        assert!((worths[1] / worths[0] - ratio).abs() < 0.01, "{worths:?}");
-        assert_eq!(unit_worths(&claimants, &[500, 400]), [0.0, 0.0]);
+    let claimants = [with(100, Some(&cliff)), with(1000, None)];
+    let [all, step] = [[1000, 100], [120, 980]].map(|sizes| worths(&claimants, &sizes)[0].unit);
+    assert!(all > 2.0 * step && step > 0.0, "{all} {step}");
+    // Of strangers nothing is known that could be wrong: the one with less gains more.
+    let strangers = [with(300, None), with(500, None)];
+    let [less, more] = worths(&strangers, &[400, 400])[..] else {
+        unreachable!()
+    };
+    assert!(less.exceeds(&more) && !more.exceeds(&less));
+    assert_eq!(worths(&strangers, &[300, 500]), [Worth::default(); 2]);
+}
+
+#[test]
+fn what_is_filled_slowly_counts_little_of_the_next_minute() {
+    for (growth, filled, part) in [
+        (-50.0, 0, 1.0),
+        (100.0, 1000, 0.95),
+        (100.0, 100, 0.5),
+        (100.0, 1, 0.005),
+    ] {
+        assert!(
+            (part_of_next_minute(growth, filled) - part).abs() < 1e-9,
+            "{growth} {filled}"
+        );
     }
-    // Of strangers nothing is known that could be wrong.
-    let strangers = [anyone(1000), anyone(1000)].map(|claimant| Claimant {
-        present: 400,
-        ..claimant
-    });
-    assert!(outlook(&strangers, &[395, 405], &[1000, 1000]).stake == 0.0);
 }
 
 /// A tenant of at most forty units, whose returns have corners of whole units.
