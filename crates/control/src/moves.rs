@@ -145,13 +145,14 @@ struct Mark {
 
 impl Moves {
     /// Notes a step of a move or a whole one, of which this is predicted. `counters` are the tenant's as they are last known.
+    /// Returns the hit ratio that is expected of it.
     pub(crate) fn note(
         &mut self,
         change: Move,
         prediction: Option<Prediction>,
         counters: &TenantCounters,
         keeping: Keeping,
-    ) {
+    ) -> Option<f64> {
         self.finish_measuring(counters);
         self.measured_from = Some(Mark {
             at: change.at,
@@ -171,7 +172,7 @@ impl Moves {
                 last.predicted_hit_ratio = predicted(self.offset);
                 // What was measured is of a part of the way.
                 last.measured_hit_ratio = None;
-                return;
+                return last.predicted_hit_ratio;
             }
             _ => {}
         }
@@ -179,10 +180,12 @@ impl Moves {
             self.kept.pop_front();
         }
         self.offset = prediction.map(|prediction| prediction.offset);
+        let predicted_hit_ratio = predicted(None);
         self.kept.push_back(Move {
-            predicted_hit_ratio: predicted(None),
+            predicted_hit_ratio,
             ..change
         });
+        predicted_hit_ratio
     }
 
     /// Takes the tenant's counters at `now` into account: what came of the newest move may be known with them.

@@ -49,15 +49,11 @@ impl Book {
         };
         tenant.grant_bytes = bytes;
         let counters = tenant.seen.as_ref().map(|seen| seen.counters).unwrap_or_default();
-        tenant.moves.note(change, predicted, &counters, keeping);
-        let newest = tenant.moves.newest_first().next();
-        self.fresh_moves.push((
-            id,
-            Move {
-                predicted_hit_ratio: newest.and_then(|newest| newest.predicted_hit_ratio),
-                ..change
-            },
-        ));
+        let step = Move {
+            predicted_hit_ratio: tenant.moves.note(change, predicted, &counters, keeping),
+            ..change
+        };
+        self.fresh_moves.push((id, step));
         true
     }
 
