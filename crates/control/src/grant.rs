@@ -8,7 +8,7 @@
 //! grant is a multiple of [`UNIT_BYTES`], no grant is above its cap, and all together are at most [`grantable_bytes`].
 //! Inside, memory is counted in units.
 
-use tidemark_plan::{Claimant, Load, Returns, Share, Utility, Worth, even, part_of_next_minute, shares, worths};
+use tidemark_plan::{Claimant, Load, Returns, Share, Utility, Worth, even, shares, worths};
 use tidemark_types::{MIB, UNIT_BYTES};
 
 /// What a tenant that asks for more must stand to gain before grants move: a 64th of its grant. Less would move
@@ -399,6 +399,18 @@ fn move_towards_targets(grants: &mut [u64], sides: &[Side], sizes: &[u64], worth
         return moved;
     }
     0
+}
+
+/// The part of the next minute for which new memory is filled, on average over that memory; what is taken is gone at once.
+fn part_of_next_minute(growth: f64, filled_per_minute: u64) -> f64 {
+    let minutes = growth / filled_per_minute.max(1) as f64;
+    if minutes <= 0.0 {
+        1.0
+    } else if minutes <= 1.0 {
+        1.0 - minutes / 2.0
+    } else {
+        0.5 / minutes
+    }
 }
 
 /// Whether somebody gains enough of what is free, or the grants in force break a promise.

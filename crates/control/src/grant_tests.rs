@@ -273,6 +273,21 @@ fn nobody_is_kept_from_what_is_clearly_worth_more() {
     }
 }
 
+#[test]
+fn what_is_filled_slowly_counts_little_of_the_next_minute() {
+    for (growth, filled, part) in [
+        (-50.0, 0, 1.0),
+        (100.0, 1000, 0.95),
+        (100.0, 100, 0.5),
+        (100.0, 1, 0.005),
+    ] {
+        assert!(
+            (part_of_next_minute(growth, filled) - part).abs() < 1e-9,
+            "{growth} {filled}"
+        );
+    }
+}
+
 /// One that is full, and wrote so much since the last round.
 fn writing(inflow_mib: u64, usage_mib: u64) -> Holder<'static> {
     Holder {

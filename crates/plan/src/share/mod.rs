@@ -323,17 +323,5 @@ pub fn worths(claimants: &[Claimant<'_>], sizes: &[u64]) -> Vec<Worth> {
     claimants.iter().zip(sizes).map(worth).collect()
 }
 
-/// The part of the next minute for which new memory is filled, on average over that memory; what is taken is gone at once.
-pub fn part_of_next_minute(growth: f64, filled_per_minute: u64) -> f64 {
-    let minutes = growth / filled_per_minute.max(1) as f64;
-    if minutes <= 0.0 {
-        1.0
-    } else if minutes <= 1.0 {
-        1.0 - minutes / 2.0
-    } else {
-        0.5 / minutes
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -210,21 +210,6 @@ fn a_cliff_is_worth_what_its_whole_way_is() {
     assert_eq!(worths(&strangers, &[300, 500]), [Worth::default(); 2]);
 }
 
-#[test]
-fn what_is_filled_slowly_counts_little_of_the_next_minute() {
-    for (growth, filled, part) in [
-        (-50.0, 0, 1.0),
-        (100.0, 1000, 0.95),
-        (100.0, 100, 0.5),
-        (100.0, 1, 0.005),
-    ] {
-        assert!(
-            (part_of_next_minute(growth, filled) - part).abs() < 1e-9,
-            "{growth} {filled}"
-        );
-    }
-}
-
 /// A tenant of at most forty units, whose returns have corners of whole units.
 #[derive(Clone, Debug)]
 struct Any {
