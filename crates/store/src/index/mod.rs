@@ -95,6 +95,8 @@ pub(crate) struct Index {
     /// Buckets that exist: the larger numbering plus some behind it for the last one's spill.
     buckets: u64,
     entries: u64,
+    /// Grows whenever an entry comes, goes or moves, or is of another place.
+    changes: u64,
     runs: Vec<Run>,
     /// The last one is in force; older ones may still be read by a prefetch, and are half as large each.
     #[expect(
@@ -120,6 +122,12 @@ impl Index {
         self.entries
     }
 
+    /// As long as this is the same, so is what [`Self::find`] finds.
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// Memory held, in units.
     pub(crate) fn units(&self) -> u64 {
         self.runs.iter().map(|run| run.units()).sum()
@@ -142,11 +150,16 @@ impl Index {
         while bucket < self.buckets {
             let entries = self.bucket(arena, bucket);
             // Tag and displacement together: 22 bits that must match before an item is looked at.
-            let wanted = u64::from(tag) << 6 | (bucket - home);
-            for (slot, &entry) in entries.iter().enumerate() {
-                if entry >> DISPLACEMENT_SHIFT == wanted && entry != 0 && is_it(entry & PLACE_MASK) {
-                    return Some((Slot { bucket, slot }, entry & PLACE_MASK));
+            let wanted = u64::from(tag) << (TAG_SHIFT - DISPLACEMENT_SHIFT) | (bucket - home);
+            let mut matching = matching(entries, wanted as u32);
+            while matching != 0 {
+                let slot = matching.trailing_zeros() as usize;
+                let place = entries[slot] & PLACE_MASK;
+                // Of an empty slot everything is zero, which can match.
+                if place != 0 && is_it(place) {
+                    return Some((Slot { bucket, slot }, place));
                 }
+                matching &= matching - 1;
             }
             if entries[SLOTS - 1] == 0 {
                 return None;
@@ -178,15 +191,15 @@ impl Index {
         let end = self.buckets.min(home + DISPLACEMENT_MAX + 1);
         for bucket in home..end {
             let entries = self.bucket_mut(arena, bucket);
-            if entries[SLOTS - 1] == 0
-                && let Some(free) = entries.iter_mut().find(|entry| **entry == 0)
-            {
+            let next = count(entries);
+            if let Some(free) = entries.get_mut(next) {
                 let displacement = bucket - home;
                 *free = u64::from(tag) << TAG_SHIFT
                     | displacement << DISPLACEMENT_SHIFT
                     | u64::from(uses) << USES_SHIFT
                     | place;
                 self.entries += 1;
+                self.changes += 1;
                 return Ok(());
             }
         }
@@ -205,10 +218,10 @@ impl Index {
             let entries = self.bucket(arena, bucket);
             let full = entries[SLOTS - 1] != 0;
             let reach = bucket - hole;
-            let spilled = entries
-                .iter()
-                .position(|&entry| entry != 0 && displacement(entry) >= reach);
-            if let Some(slot) = spilled {
+            // Of an empty slot everything is zero, and `reach` is not.
+            let spilled = which(entries, |entry| displacement(entry) >= reach);
+            if spilled != 0 {
+                let slot = spilled.trailing_zeros() as usize;
                 let entry = entries[slot] - (reach << DISPLACEMENT_SHIFT);
                 was_full = self.take_out(arena, Slot { bucket, slot });
                 let gap = self.bucket_mut(arena, hole);
@@ -238,6 +251,7 @@ impl Index {
     /// The item has moved to another place; its uses are set anew.
     pub(crate) fn relocate(&mut self, arena: &Arena, at: Slot, place: u64, uses: u8) {
         debug_assert!(place != 0 && place <= PLACE_MASK && uses <= USES_MAX);
+        self.changes += 1;
         let entry = &mut self.bucket_mut(arena, at.bucket)[at.slot];
         let kept = *entry & !(PLACE_MASK | u64::from(USES_MAX) << USES_SHIFT);
         *entry = kept | u64::from(uses) << USES_SHIFT | place;
@@ -360,6 +374,7 @@ impl Index {
         let tables = std::mem::take(&mut self.tables);
         *self = Self {
             tables,
+            changes: self.changes + 1,
             ..Self::default()
         };
         self.publish(view);
@@ -542,12 +557,13 @@ impl Index {
 
     /// Takes an entry out of its bucket, keeping the rest dense. Whether the bucket was full.
     fn take_out(&mut self, arena: &Arena, at: Slot) -> bool {
+        self.changes += 1;
         let entries = self.bucket_mut(arena, at.bucket);
-        let was_full = entries[SLOTS - 1] != 0;
-        let last = entries.iter().rposition(|&entry| entry != 0).unwrap_or(at.slot);
+        let count = count(entries);
+        let last = count.saturating_sub(1);
         entries[at.slot] = entries[last];
         entries[last] = 0;
-        was_full
+        count == SLOTS
     }
 
     #[inline]
@@ -590,6 +606,39 @@ fn first_position(bucket: u64, buckets: u64) -> Option<u64> {
 /// Buckets for a numbering, with those behind the last one that take its spill.
 fn total_buckets(buckets: u64) -> u64 {
     buckets + (buckets / 8).clamp(4, DISPLACEMENT_MAX)
+}
+
+/// Bit `i` is set where `is_it` accepts entry `i`. All eight are asked before anything is decided: where in its bucket a key lies
+/// and how many are there is nothing that a processor could foretell.
+#[inline]
+fn which(entries: &[u64; SLOTS], is_it: impl Fn(u64) -> bool) -> u8 {
+    let bits = entries.iter().zip(0..);
+    bits.fold(0, |bits, (&entry, slot)| bits | u8::from(is_it(entry)) << slot)
+}
+
+/// Bit `i` is set where tag and displacement of entry `i`, its upper 22 bits, are these.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn matching(entries: &[u64; SLOTS], wanted: u32) -> u8 {
+    use std::arch::x86_64::*;
+    let at = entries.as_ptr().cast::<f32>();
+    // SAFETY: SSE2 is part of x86-64; of the array's sixteen halves of entries four are loaded at a time.
+    unsafe {
+        let wanted = _mm_set1_epi32(wanted.cast_signed());
+        let of_four = |first: usize| {
+            let (two, next) = (_mm_loadu_ps(at.add(first)), _mm_loadu_ps(at.add(first + 4)));
+            let uppers = _mm_castps_si128(_mm_shuffle_ps::<0b11_01_11_01>(two, next));
+            _mm_cmpeq_epi32(_mm_srli_epi32::<{ DISPLACEMENT_SHIFT as i32 - 32 }>(uppers), wanted)
+        };
+        let eight = _mm_packs_epi32(of_four(0), of_four(8));
+        _mm_movemask_epi8(_mm_packs_epi16(eight, eight)) as u8
+    }
+}
+
+/// How many entries a bucket has.
+#[inline]
+fn count(entries: &[u64; SLOTS]) -> usize {
+    which(entries, |entry| entry != 0).count_ones() as usize
 }
 
 #[inline]

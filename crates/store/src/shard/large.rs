@@ -219,7 +219,7 @@ impl Shard {
             attributes,
             accessed,
         };
-        self.append(key, &draft, now)
+        self.append(key, self.find(key), &draft, now)
     }
 
     /// One unit, for which items are evicted if it must be.

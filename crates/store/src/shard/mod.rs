@@ -231,7 +231,13 @@ impl Shard {
     #[inline]
     pub fn get(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
         self.count_get(key, now);
-        let (slot, place) = self.lookup(key, now)?;
+        let Some((slot, place)) = self.lookup(key, now) else {
+            // Who missed it will mostly write it next, and the ghosts are asked then.
+            if let Some(ghosts) = &self.ghosts {
+                ghosts.prefetch(self.arena(), key.hash);
+            }
+            return None;
+        };
         self.counters.hits += 1;
         Some(self.read(slot, place, now))
     }
@@ -412,6 +418,9 @@ impl Shard {
         let arena = self.arena();
         self.index
             .find(arena, self.position(key.hash), key.hash.tag(), |place| {
+                // Key and value begin where the header says: without this, what lies on the item's next line would be waited for
+                // after its first.
+                arena.prefetch(place + 64);
                 let item = item_at(arena, place);
                 item.key() == key.bytes && item.db() == key.db
             })

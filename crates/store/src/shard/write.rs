@@ -4,7 +4,7 @@ use tidemark_types::{SampleKind, UNIT_BYTES, UnixMs};
 
 use super::{Key, Shard, second_of};
 use crate::arena::BLOCK_ORDER;
-use crate::index::{Full, Stride};
+use crate::index::{Full, Slot, Stride};
 use crate::item::{Attributes, Draft, write_filler};
 use crate::policy::{Queue, QueueBytes};
 use crate::pool::Run;
@@ -61,7 +61,8 @@ impl Shard {
             accessed: second_of(now),
         };
         // Also where the item will not be overwritten: an expired one must not pass for the key's old one below.
-        if let Some((_, place)) = self.lookup(key, now)
+        let old = self.lookup(key, now);
+        if let Some((_, place)) = old
             && self.overwrite(place, &draft)
         {
             self.counters.sets += 1;
@@ -73,7 +74,7 @@ impl Shard {
         if value.len() > self.inline_value_max() {
             return self.put_large(key, value, attributes, now);
         }
-        self.append(key, &draft, now)
+        self.append(key, old, &draft, now)
     }
 
     /// Writes over the old item if the new one fits into its place.
@@ -110,9 +111,16 @@ impl Shard {
         true
     }
 
-    /// Appends an item and makes it the key's. The draft's key and value must not lie in the arena.
-    pub(super) fn append(&mut self, key: &Key<'_>, draft: &Draft<'_>, now: UnixMs) -> Result<(), Refused> {
-        let old = self.find(key);
+    /// Appends an item and makes it the key's. `old` is what [`Self::find`] finds of the key now. The draft's key and value must
+    /// not lie in the arena.
+    pub(super) fn append(
+        &mut self,
+        key: &Key<'_>,
+        old: Option<(Slot, u64)>,
+        draft: &Draft<'_>,
+        now: UnixMs,
+    ) -> Result<(), Refused> {
+        let changes = self.index.changes();
         let queue = match old {
             Some((_, place)) => self.segments[SegmentId(self.shared.pool.owner(place))].queue,
             None => self.queue_for(key, draft),
@@ -130,7 +138,13 @@ impl Shard {
             };
             // SAFETY: `reserve` found `bytes` free bytes in an open segment of this shard, which is exclusively borrowed.
             unsafe { draft.write(self.arena().at(place, bytes)) };
-            if self.enter(key, draft, place) {
+            // Making room may have evicted or moved the old item since it was seen.
+            let old_now = if self.index.changes() == changes {
+                old
+            } else {
+                self.find(key)
+            };
+            if self.enter(key, old_now, draft, place) {
                 self.counters.sets += 1;
                 if self.is_sampled(key) {
                     let kind = if old.is_some() {
@@ -155,10 +169,9 @@ impl Shard {
         Err(Refused::Memory)
     }
 
-    /// Makes a written item the key's. `false` if the index is full.
-    fn enter(&mut self, key: &Key<'_>, draft: &Draft<'_>, place: u64) -> bool {
-        // Making room may have evicted or moved the old item since it was seen: look again.
-        let Some((slot, old_place)) = self.find(key) else {
+    /// Makes a written item the key's, in the place of `old`. `false` if the index is full.
+    fn enter(&mut self, key: &Key<'_>, old: Option<(Slot, u64)>, draft: &Draft<'_>, place: u64) -> bool {
+        let Some((slot, old_place)) = old else {
             let (position, tag) = (self.position(key.hash), key.hash.tag());
             let inserted = self.index.insert(&self.shared.pool.arena, position, tag, place, 0);
             if inserted == Ok(()) {
