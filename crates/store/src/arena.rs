@@ -21,6 +21,8 @@ pub(crate) const BLOCK_ORDER: u8 = 5;
 pub(crate) const BLOCK_UNITS: u32 = 1 << BLOCK_ORDER;
 /// A block's bytes: 2 MiB, the huge page of x86-64 and of ARM with 4 KiB pages.
 pub(crate) const BLOCK_BYTES: usize = (UNIT_BYTES as usize) << BLOCK_ORDER;
+/// A cache line's bytes, for who loads ahead.
+pub(crate) const LINE_BYTES: u64 = 64;
 
 /// A reserved range of memory.
 #[derive(Debug)]

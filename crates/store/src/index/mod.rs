@@ -19,7 +19,7 @@ mod view;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::arena::{Arena, UNIT_SHIFT};
+use crate::arena::{Arena, LINE_BYTES, UNIT_SHIFT};
 use crate::pool::Run;
 pub(crate) use view::IndexView;
 use view::{ChunkTable, offset_in_chunk, scale};
@@ -428,7 +428,7 @@ impl Index {
     pub(crate) fn prefetch_item(&self, arena: &Arena, position: u64, tag: u16) {
         let _ = self.find(arena, position, tag, |place| {
             arena.prefetch(place);
-            arena.prefetch(place + 64);
+            arena.prefetch(place + LINE_BYTES);
             true
         });
     }

@@ -11,6 +11,7 @@
 use tidemark_types::UnixMs;
 
 use super::{Shard, item_at};
+use crate::arena::LINE_BYTES;
 use crate::hash::KeyHash;
 use crate::index::{Slot, USES_MAX};
 use crate::item::{Record, record};
@@ -368,6 +369,7 @@ impl Shard {
             self.judge(&mut victim, *candidate, now);
         }
         let walked = u64::from(victim.cursor - begin);
+        self.prefetch_next(&victim);
         if victim.cursor == self.segments[victim.id].used_bytes {
             self.end_victim(&victim);
         } else {
@@ -375,6 +377,16 @@ impl Shard {
         }
         self.tend_index();
         walked
+    }
+
+    /// Loads ahead what the next batch reads. Between two batches so much happens elsewhere that the processor's own reading ahead
+    /// begins anew.
+    fn prefetch_next(&self, victim: &Victim) {
+        let segment = &self.segments[victim.id];
+        let begin = segment.run.offset() + u64::from(victim.cursor);
+        let end = segment.run.offset() + u64::from(segment.used_bytes);
+        let lines = (begin..end.min(begin + BATCH_BYTES)).step_by(LINE_BYTES as usize);
+        lines.for_each(|line| self.arena().prefetch(line));
     }
 
     /// Finds the next live items and loads their index buckets ahead.

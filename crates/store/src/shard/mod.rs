@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use tidemark_types::{SampleKind, ShardSnapshot, UnixMs};
 
-use crate::arena::Arena;
+use crate::arena::{Arena, LINE_BYTES};
 use crate::ghost::Ghosts;
 use crate::hash::KeyHash;
 use crate::index::{Index, IndexView, Slot};
@@ -420,7 +420,7 @@ impl Shard {
             .find(arena, self.position(key.hash), key.hash.tag(), |place| {
                 // Key and value begin where the header says: without this, what lies on the item's next line would be waited for
                 // after its first.
-                arena.prefetch(place + 64);
+                arena.prefetch(place + LINE_BYTES);
                 let item = item_at(arena, place);
                 item.key() == key.bytes && item.db() == key.db
             })
