@@ -60,8 +60,12 @@ impl Fixture {
 
     fn slot(&self, place: u64) -> Option<Slot> {
         let (position, tag) = self.keys[&place];
+        let is_it = |found| {
+            assert_ne!(found, 0, "an empty slot is no place");
+            found == place
+        };
         self.index
-            .find(self.arena(), position, tag, |p| p == place)
+            .find(self.arena(), position, tag, is_it)
             .map(|(slot, _)| slot)
     }
 
@@ -208,6 +212,31 @@ fn uses_saturate_and_relocation_sets_them() {
 }
 
 #[test]
+fn whatever_moves_an_entry_counts_as_a_change() {
+    let mut f = Fixture::new();
+    let mut before = f.index.changes();
+    let mut has_changed = |f: &Fixture| std::mem::replace(&mut before, f.index.changes()) != f.index.changes();
+    let place = f.insert(mixed(1), 7);
+    assert!(has_changed(&f), "an insertion");
+    let slot = f.slot(place).unwrap();
+    f.index.count_use(&f.pool.core().arena, slot);
+    assert!(!has_changed(&f), "a use moves nothing");
+    f.index.relocate(&f.pool.core().arena, slot, place, 0);
+    assert!(has_changed(&f), "another place");
+    f.remove(place);
+    assert!(has_changed(&f), "a removal");
+    while !f.index.is_resizing() {
+        let n = f.next_place;
+        f.insert(mixed(n), n as u16);
+    }
+    has_changed(&f);
+    f.step(u32::MAX);
+    assert!(has_changed(&f), "a resize");
+    f.index.clear(&f.view);
+    assert!(has_changed(&f), "all are gone");
+}
+
+#[test]
 fn a_picked_entry_exists() {
     let mut f = Fixture::new();
     assert_eq!(f.index.pick(f.arena(), 1), None);
@@ -262,6 +291,25 @@ proptest! {
             f.step(steps);
         }
         f.check();
+    }
+
+    /// Few tags and displacements, with the ends of both ranges.
+    #[test]
+    fn matching_entries_are_those_of_the_same_upper_bits(
+        filled in prop::collection::vec((0_usize..4, 0_usize..4, 1..PLACE_MASK), 0..=SLOTS),
+        (tag, displacement) in (0_usize..4, 0_usize..4),
+    ) {
+        let upper = |tag: usize, displacement: usize| {
+            [0, 1, 0x8000, 0xFFFF][tag] << 6 | [0, 1, 32, DISPLACEMENT_MAX][displacement]
+        };
+        let mut entries = [0; SLOTS];
+        for (entry, (tag, displacement, place)) in entries.iter_mut().zip(&filled) {
+            *entry = upper(*tag, *displacement) << DISPLACEMENT_SHIFT | 3 << USES_SHIFT | place;
+        }
+        let wanted = upper(tag, displacement);
+        let expected = which(&entries, |entry| entry >> DISPLACEMENT_SHIFT == wanted);
+        prop_assert_eq!(matching(&entries, wanted as u32), expected);
+        prop_assert_eq!(count(&entries), filled.len());
     }
 
     #[test]

@@ -379,8 +379,8 @@ impl Shard {
         walked
     }
 
-    /// Loads ahead what the next batch reads. Between two batches so much happens elsewhere that the processor's own reading ahead
-    /// begins anew.
+    /// Loads ahead the beginning of what the next batch reads. Between two batches so much happens elsewhere that the processor's
+    /// own reading ahead begins anew.
     fn prefetch_next(&self, victim: &Victim) {
         let segment = &self.segments[victim.id];
         let begin = segment.run.offset() + u64::from(victim.cursor);

@@ -171,6 +171,7 @@ impl Shard {
 
     /// Makes a written item the key's, in the place of `old`. `false` if the index is full.
     fn enter(&mut self, key: &Key<'_>, old: Option<(Slot, u64)>, draft: &Draft<'_>, place: u64) -> bool {
+        debug_assert_eq!(old, self.find(key), "the index changed unseen");
         let Some((slot, old_place)) = old else {
             let (position, tag) = (self.position(key.hash), key.hash.tag());
             let inserted = self.index.insert(&self.shared.pool.arena, position, tag, place, 0);
