@@ -1,5 +1,6 @@
 //! One client's connection: its socket, the command that is incomplete, the replies that are unsent.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,7 +10,7 @@ use tidemark_types::UnixMs;
 
 use crate::clients::Client;
 use crate::limits::{BUFFER_REPLY_FRACTION, Limits};
-use crate::output::Unsent;
+use crate::output::{Sent, Unsent};
 use crate::ready::{Owner, work_ns};
 use crate::session::Session;
 use crate::shared::Shared;
@@ -47,6 +48,8 @@ pub(crate) struct Connection {
     pub(crate) has_leftover: bool,
     /// The other side has sent everything.
     pub(crate) is_finished: bool,
+    /// The system may take more of what is unsent: said so, and took all that it was given since.
+    pub(crate) is_writable: bool,
     /// The socket failed.
     pub(crate) is_broken: bool,
     /// No buffer could be had for its input; it is tried again at the next sweep.
@@ -83,6 +86,7 @@ impl Connection {
             is_queued: false,
             has_leftover: false,
             is_finished: false,
+            is_writable: false,
             is_broken: false,
             is_starved: false,
             lane: usize::MAX,
@@ -98,7 +102,10 @@ impl Connection {
 
     /// Whether there is something to do for it in a turn: replies that wait are sent first.
     pub(crate) fn wants_turn(&self) -> bool {
-        self.unsent.is_empty() && !self.is_starved && ((self.is_readable && !self.is_finished) || self.has_leftover)
+        if !self.unsent.is_empty() {
+            return self.is_writable;
+        }
+        !self.is_starved && ((self.is_readable && !self.is_finished) || self.has_leftover)
     }
 
     /// Whether nothing more will come of it.
@@ -107,21 +114,24 @@ impl Connection {
         self.is_broken || (is_over && self.unsent.is_empty())
     }
 
-    /// Sends what is unsent. Whether the connection lives on.
-    pub(crate) fn flush(&mut self, now: UnixMs) -> bool {
-        match self.unsent.send(&mut self.socket) {
-            Ok(progress) => {
-                self.note_sending(progress, now);
-                !self.is_done()
-            }
-            Err(_) => false,
-        }
+    /// Sends of what is unsent as much as a visit may, which is what such a visit is for.
+    pub(crate) fn send_unsent(&mut self, now: UnixMs) {
+        let sent = self.unsent.send(&mut self.socket);
+        self.work_ns = work_ns(0, sent.as_ref().map_or(0, |sent| sent.bytes));
+        self.executed = 0;
+        self.note_sent(&sent, now);
     }
 
-    pub(crate) fn note_sending(&mut self, progress: bool, now: UnixMs) {
+    /// Notes what became of sending.
+    pub(crate) fn note_sent(&mut self, sent: &io::Result<Sent>, now: UnixMs) {
+        let Ok(sent) = sent else {
+            self.is_broken = true;
+            return;
+        };
+        self.is_writable = !sent.is_blocked;
         if self.unsent.is_empty() {
             self.sending_since = None;
-        } else if progress || self.sending_since.is_none() {
+        } else if sent.bytes > 0 || self.sending_since.is_none() {
             self.sending_since = Some(now);
         }
     }

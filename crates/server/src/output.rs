@@ -1,12 +1,14 @@
 //! Replies on their way out.
 //!
 //! While a group of connections is served, replies are appended to one [`Output`], each connection's behind the last
-//! one's. They are sent from there. What the system does not take at once goes into the connection's own [`Unsent`].
+//! one's. They are sent from there. What is not sent at once goes into the connection's own [`Unsent`].
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
 use tidemark_store::PinnedValue;
+
+use crate::limits::SEND_BYTES;
 
 /// Parts given to the system in one call (its own bound is 1,024).
 const GATHERED_PARTS: usize = 64;
@@ -55,17 +57,27 @@ impl Output {
         self.pins.iter().any(|(at, _)| (begin..=end).contains(at))
     }
 
-    /// Sends a range of the copied bytes and the values between them; what the system does not take is returned.
-    pub(crate) fn send(&mut self, begin: usize, end: usize, socket: &mut impl Write) -> io::Result<Unsent> {
-        let mut unsent = Unsent::default();
+    /// Sends a range of the copied bytes and the values between them, as much as a visit may; what is not sent is added to
+    /// `unsent`, which must be empty.
+    pub(crate) fn send(
+        &mut self,
+        begin: usize,
+        end: usize,
+        socket: &mut impl Write,
+        unsent: &mut Unsent,
+    ) -> io::Result<Sent> {
+        debug_assert!(unsent.is_empty(), "what waits is sent before anything else is executed");
         if begin == end {
-            return Ok(unsent);
+            return Ok(Sent::default());
         }
         if self.pins.is_empty() || !self.has_pins(begin, end) {
-            let bytes = &self.bytes[begin..end];
-            let sent = ignore_would_block(socket.write(bytes))?;
-            unsent.push_bytes(&bytes[sent..]);
-            return Ok(unsent);
+            let given = (end - begin).min(SEND_BYTES);
+            let bytes = ignore_would_block(socket.write(&self.bytes[begin..begin + given]))?;
+            unsent.push_bytes(&self.bytes[begin + bytes..end]);
+            return Ok(Sent {
+                bytes,
+                is_blocked: bytes < given,
+            });
         }
         let mut from = begin;
         let pins = std::mem::take(&mut self.pins);
@@ -79,10 +91,19 @@ impl Output {
             from = at;
         }
         unsent.push_bytes(&self.bytes[from..end]);
-        unsent.send(socket)?;
+        let sent = unsent.send(socket)?;
         unsent.release_segments();
-        Ok(unsent)
+        Ok(sent)
     }
+}
+
+/// What became of sending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Bytes that the system took.
+    pub(crate) bytes: usize,
+    /// It does not take more for now.
+    pub(crate) is_blocked: bool,
 }
 
 /// Replies of one connection that the system has not taken yet.
@@ -125,32 +146,23 @@ impl Unsent {
         self.pieces.iter().map(copied).sum()
     }
 
-    /// Adds what comes later.
-    pub(crate) fn append(&mut self, later: Self) {
-        if self.is_empty() {
-            *self = later;
-            return;
-        }
-        debug_assert_eq!(later.sent, 0, "nothing is sent before what comes first");
-        self.pieces.extend(later.pieces);
-    }
-
-    /// Sends as much as the system takes. Whether it took any.
-    pub(crate) fn send(&mut self, socket: &mut impl Write) -> io::Result<bool> {
-        let mut any = false;
-        while !self.pieces.is_empty() {
-            let sent = {
+    /// Sends as much as the system takes and a visit may.
+    pub(crate) fn send(&mut self, socket: &mut impl Write) -> io::Result<Sent> {
+        let mut all = Sent::default();
+        while !self.pieces.is_empty() && all.bytes < SEND_BYTES {
+            let (given, sent) = {
                 let mut slices = Vec::with_capacity(GATHERED_PARTS);
-                self.gather(&mut slices);
-                ignore_would_block(socket.write_vectored(&slices))?
+                let given = self.gather(&mut slices, SEND_BYTES - all.bytes);
+                (given, ignore_would_block(socket.write_vectored(&slices))?)
             };
-            if sent == 0 {
+            all.bytes += sent;
+            self.advance(sent);
+            if sent < given {
+                all.is_blocked = true;
                 break;
             }
-            any = true;
-            self.advance(sent);
         }
-        Ok(any)
+        Ok(all)
     }
 
     /// Copies what lies in the log: a slow reader must not hold a whole segment for a value. Values outside of the log hold
@@ -175,13 +187,16 @@ impl Unsent {
         self.pieces.push_back(Piece::Pinned(value));
     }
 
-    fn gather<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>) {
-        let mut skip = self.sent;
+    /// What comes next, at most so many bytes. Returns how many.
+    fn gather<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>, most: usize) -> usize {
+        let (mut skip, mut bytes) = (self.sent, 0);
         let mut add = |part: &'a [u8]| {
             let skipped = skip.min(part.len());
             skip -= skipped;
-            if skipped < part.len() && slices.len() < GATHERED_PARTS {
-                slices.push(IoSlice::new(&part[skipped..]));
+            let taken = (part.len() - skipped).min(most - bytes);
+            if taken > 0 && slices.len() < GATHERED_PARTS {
+                slices.push(IoSlice::new(&part[skipped..skipped + taken]));
+                bytes += taken;
             }
         };
         for piece in &self.pieces {
@@ -190,6 +205,7 @@ impl Unsent {
                 Piece::Pinned(value) => value.parts().for_each(&mut add),
             }
         }
+        bytes
     }
 
     fn advance(&mut self, sent: usize) {
@@ -292,10 +308,11 @@ mod tests {
                 per_call,
                 left: per_turn,
             };
-            let mut unsent = output.send(begin, end, &mut socket).unwrap();
+            let mut unsent = Unsent::default();
+            output.send(begin, end, &mut socket, &mut unsent).unwrap();
             while !unsent.is_empty() {
                 socket.left = per_turn.max(4_000);
-                assert!(unsent.send(&mut socket).unwrap());
+                assert!(unsent.send(&mut socket).unwrap().bytes > 0);
             }
             let expected = [b"<", &small[..], b"|", &large[..], b">"].concat();
             assert!(socket.taken == expected, "{per_call} {per_turn}");
@@ -321,8 +338,9 @@ mod tests {
             per_call: 100,
             left: 100,
         };
-        let mut unsent = output.send(0, end, &mut socket).unwrap();
-        assert!(!unsent.is_empty());
+        let mut unsent = Unsent::default();
+        let sent = output.send(0, end, &mut socket, &mut unsent).unwrap();
+        assert!(sent.is_blocked && !unsent.is_empty());
         store.clear();
         assert_eq!(
             store.usage_bytes(),
@@ -330,7 +348,9 @@ mod tests {
             "the value outside of the log, and nothing else"
         );
         socket.left = usize::MAX;
-        (0..10_000).take_while(|_| unsent.send(&mut socket).unwrap()).count();
+        (0..10_000)
+            .take_while(|_| unsent.send(&mut socket).unwrap().bytes > 0)
+            .count();
         assert!(unsent.is_empty() && socket.taken == [&b"<"[..], &in_log, &outside, b">"].concat());
         assert_eq!(store.usage_bytes(), 0);
     }
@@ -344,7 +364,34 @@ mod tests {
         output.push_pinned(pinned(&store(), &[&[1; 20_000]]).remove(0), 20_000);
         output.truncate(mark);
         let mut taken = Vec::new();
-        assert!(output.send(0, mark, &mut taken).unwrap().is_empty());
+        let mut unsent = Unsent::default();
+        output.send(0, mark, &mut taken, &mut unsent).unwrap();
+        assert!(unsent.is_empty());
         assert_eq!(taken, b"kept");
+    }
+
+    #[test]
+    fn a_visit_sends_so_much_and_no_more() {
+        let store = store();
+        let long: Vec<u8> = (0..900_000_u32).map(|n| (n / 7) as u8).collect();
+        let all = [b"<", &long[..]].concat();
+        for pin in [pinned(&store, &[&long]).pop(), None] {
+            let mut output = Output::default();
+            output.bytes.push(b'<');
+            match pin {
+                Some(pin) => output.push_pinned(pin, long.len()),
+                None => output.bytes.extend_from_slice(&long),
+            }
+            let (mut taken, mut unsent) = (Vec::new(), Unsent::default());
+            let end = output.bytes.len();
+            let first = output.send(0, end, &mut taken, &mut unsent).unwrap();
+            let expected = |bytes| Sent {
+                bytes,
+                is_blocked: false,
+            };
+            assert_eq!((first, taken.len()), (expected(SEND_BYTES), SEND_BYTES));
+            assert_eq!(unsent.send(&mut taken).unwrap(), expected(all.len() - SEND_BYTES));
+            assert!(unsent.is_empty() && taken == all);
+        }
     }
 }

@@ -128,11 +128,9 @@ impl Turn {
             let done = self.done[member];
             self.count(connection, member, nanos_each, shared, now);
             let (from, to) = (self.begins[member].copied, self.begins[member + 1].copied);
-            match self.output.send(from, to, &mut connection.socket) {
-                Ok(unsent) => connection.unsent.append(unsent),
-                Err(_) => connection.is_broken = true,
-            }
-            connection.note_sending(true, now);
+            let (socket, unsent) = (&mut connection.socket, &mut connection.unsent);
+            let sent = self.output.send(from, to, socket, unsent);
+            connection.note_sent(&sent, now);
             keep_rest(connection, input, &self.scratch, done.bytes, now);
             connection.charge(shared);
         }

@@ -177,7 +177,7 @@ impl Worker {
         self.ready_since_us = self.since_start_us(if has_worked { looked_before } else { self.looked_at });
         let now = Shared::now();
         for event in &*events {
-            self.note_event(event, now);
+            self.note_event(event);
         }
         self.take_arrivals(now);
         if let Some(acceptor) = &mut self.acceptor {
@@ -186,7 +186,7 @@ impl Worker {
         now
     }
 
-    fn note_event(&mut self, event: &mio::event::Event, now: UnixMs) {
+    fn note_event(&mut self, event: &mio::event::Event) {
         match event.token() {
             WAKER => {}
             MEMCACHED_LISTENER | REDIS_LISTENER => {
@@ -202,14 +202,7 @@ impl Worker {
                     connection.is_readable = true;
                     connection.is_closing |= event.is_read_closed();
                 }
-                if event.is_writable() && !connection.unsent.is_empty() {
-                    let lives = connection.flush(now);
-                    connection.charge(&self.shared);
-                    if !lives {
-                        self.close(place);
-                        return;
-                    }
-                }
+                connection.is_writable |= event.is_writable();
                 self.queue(place);
             }
         }
@@ -284,7 +277,13 @@ impl Worker {
         while left > 0 {
             let mut group = self.turn.take_group();
             left -= self.gather(&mut group, left).clamp(1, left);
-            self.turn.serve(&mut group, &self.shared, now);
+            match &mut group[..] {
+                [(_, one)] if !one.unsent.is_empty() => {
+                    one.send_unsent(now);
+                    one.charge(&self.shared);
+                }
+                _ => self.turn.serve(&mut group, &self.shared, now),
+            }
             let ended = Instant::now();
             self.settle(&mut group, ended, ended - began);
             self.turn.put_group(group);
@@ -307,8 +306,9 @@ impl Worker {
             let fits = |place: usize| {
                 let connection = connections.get(place).and_then(Option::as_ref);
                 let work_ns = connection.map_or(0, |connection| connection.work_ns);
-                // What would take longer than all that is left comes by itself.
-                (taken == 0 || i64::from(work_ns) <= left_ns).then_some(work_ns)
+                // What would take longer than all that is left comes by itself, and so does who only sends.
+                let sends = connection.is_some_and(|connection| !connection.unsent.is_empty());
+                (taken == 0 || (!sends && i64::from(work_ns) <= left_ns)).then_some(work_ns)
             };
             let Some(picked) = self.ready.next(fits) else { break };
             taken += 1;
@@ -318,9 +318,13 @@ impl Worker {
             };
             connection.is_queued = false;
             connection.lane = picked.lane;
-            if connection.may_go_on(&self.shared) {
+            let sends = !connection.unsent.is_empty();
+            if sends || connection.may_go_on(&self.shared) {
                 connection.expected_ns = picked.work_ns;
                 group.push((picked.place, connection));
+                if sends {
+                    break;
+                }
             } else {
                 // The next sweep tries again.
                 connection.is_starved = true;
@@ -404,14 +408,7 @@ impl Worker {
                 continue;
             };
             // The system says that there is room only when there is much; a slow reader makes room little by little.
-            if !connection.unsent.is_empty() {
-                let lives = connection.flush(now);
-                connection.charge(&self.shared);
-                if !lives {
-                    self.close(place);
-                    continue;
-                }
-            }
+            connection.is_writable = true;
             let overdue = || connection.overdue(&self.shared.limits, now);
             let reason = if connection.is_cut_off() {
                 Some("cut off")
