@@ -19,15 +19,16 @@ pub(crate) const TURN_CONNECTIONS: usize = 64;
 /// Work after which the system is asked which connections are ready: whoever has been waiting since is seen then, and served
 /// before those who had their share. Asking takes about a microsecond.
 pub(crate) const POLL_EVERY: Duration = Duration::from_micros(100);
+/// A connection whose visit is expected to take longer is served by itself.
+pub(crate) const LONG_VISIT: Duration = Duration::from_micros(25);
 /// Upkeep of shards per turn.
 pub(crate) const KEEPER_SLICE: Duration = Duration::from_micros(16);
 
 /// Replies that a connection may have waiting: beyond it nothing more is read from it until they are sent.
 pub(crate) const REPLY_BYTES: usize = 256 << 10;
-/// Bytes sent to a connection in a turn: some hundred microseconds of copying at worst, so that one who asks for megabytes
-/// delays others by no more. Above what waits at most and the longest value of the log, so that only such values wait that need
-/// not be copied for it.
-pub(crate) const SEND_BYTES: usize = 512 << 10;
+/// Bytes sent to a connection in a turn: about a hundred microseconds, so that one who asks for megabytes delays others by no
+/// more. No less than the longest value of the log, so that mostly only values wait that need not be copied for it.
+pub(crate) const SEND_BYTES: usize = 256 << 10;
 /// A value of at least this size is sent from where it lies instead of being copied: two copies of 16 KiB cost more than a
 /// pin and a gathering send.
 pub(crate) const PIN_BYTES: usize = 16 << 10;

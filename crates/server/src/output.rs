@@ -384,13 +384,16 @@ mod tests {
             }
             let (mut taken, mut unsent) = (Vec::new(), Unsent::default());
             let end = output.bytes.len();
-            let first = output.send(0, end, &mut taken, &mut unsent).unwrap();
-            let expected = |bytes| Sent {
-                bytes,
-                is_blocked: false,
-            };
-            assert_eq!((first, taken.len()), (expected(SEND_BYTES), SEND_BYTES));
-            assert_eq!(unsent.send(&mut taken).unwrap(), expected(all.len() - SEND_BYTES));
+            let mut sent = output.send(0, end, &mut taken, &mut unsent).unwrap();
+            for visit in all.chunks(SEND_BYTES) {
+                let expected = Sent {
+                    bytes: visit.len(),
+                    is_blocked: false,
+                };
+                assert_eq!(sent, expected);
+                sent = unsent.send(&mut taken).unwrap();
+            }
+            assert_eq!(sent, Sent::default());
             assert!(unsent.is_empty() && taken == all);
         }
     }

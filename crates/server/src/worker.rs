@@ -19,7 +19,7 @@ use tidemark_types::UnixMs;
 use crate::acceptor::Acceptor;
 use crate::clients::Arrival;
 use crate::connection::Connection;
-use crate::limits::{GROUP_CONNECTIONS, KEEPER_SLICE, POLL_EVERY, SWEEP_EVERY, TURN_CONNECTIONS};
+use crate::limits::{GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, SWEEP_EVERY, TURN_CONNECTIONS};
 use crate::ready::Ready;
 use crate::session::{Protocol, Session};
 use crate::shared::Shared;
@@ -306,9 +306,8 @@ impl Worker {
             let fits = |place: usize| {
                 let connection = connections.get(place).and_then(Option::as_ref);
                 let work_ns = connection.map_or(0, |connection| connection.work_ns);
-                // What would take longer than all that is left comes by itself, and so does who only sends.
-                let sends = connection.is_some_and(|connection| !connection.unsent.is_empty());
-                (taken == 0 || (!sends && i64::from(work_ns) <= left_ns)).then_some(work_ns)
+                let comes_alone = connection.is_some_and(|connection| comes_alone(connection, work_ns));
+                (taken == 0 || (!comes_alone && i64::from(work_ns) <= left_ns)).then_some(work_ns)
             };
             let Some(picked) = self.ready.next(fits) else { break };
             taken += 1;
@@ -318,11 +317,12 @@ impl Worker {
             };
             connection.is_queued = false;
             connection.lane = picked.lane;
-            let sends = !connection.unsent.is_empty();
-            if sends || connection.may_go_on(&self.shared) {
+            // Sending makes room.
+            if !connection.unsent.is_empty() || connection.may_go_on(&self.shared) {
                 connection.expected_ns = picked.work_ns;
+                let is_all = comes_alone(&connection, picked.work_ns);
                 group.push((picked.place, connection));
-                if sends {
+                if is_all {
                     break;
                 }
             } else {
@@ -472,6 +472,12 @@ impl Worker {
         }
         self.connections.iter().all(Option::is_none) || Instant::now() >= until
     }
+}
+
+/// Whether a connection is served by itself: the replies of a group are sent when all of its commands are executed, so that who
+/// asks for little would wait for who asks for much. Who has replies to be sent is not served otherwise.
+fn comes_alone(connection: &Connection, expected_ns: u32) -> bool {
+    !connection.unsent.is_empty() || u128::from(expected_ns) > LONG_VISIT.as_nanos()
 }
 
 fn token_of(protocol: Protocol) -> Token {

@@ -24,10 +24,13 @@ use crate::buddy::Buddy;
 use crate::index::PLACES_MAX;
 use crate::priority::step_back;
 
+/// Lengths of runs: from a unit to a block, by powers of two.
+const ORDERS: usize = BLOCK_ORDER as usize + 1;
 /// Huge pages kept ready at most: at 0.85 ms for backing one and 2 MiB each, 16 cover a burst of 2 GB/s for 16 ms.
 const READY_MAX: usize = 16;
-/// How long the thread leaves memory that is put back lying after it returned some: waking it costs whoever puts back a
-/// system call, and who shrinks puts back thousands of times a second.
+/// How long the thread leaves memory lying that was put back. What is taken again meanwhile need not be backed anew, which takes
+/// longer than all else that is done with it (0.4 ms of 0.6 for a value of a mebibyte); and waking the thread costs whoever puts
+/// back a system call.
 const DOZE: Duration = Duration::from_millis(5);
 /// Without a demand for huge pages in this time, those kept ready go back to the system.
 const READY_IDLE: Duration = Duration::from_millis(500);
@@ -97,12 +100,13 @@ impl Pool {
         let state = State {
             buddy: Buddy::new(units),
             dirty: Default::default(),
+            idle: Default::default(),
             ready: Vec::new(),
             huge_blocks: vec![false; (units / BLOCK_UNITS) as usize],
             wanted: 0,
             last_demand: Instant::now(),
             has_thread: false,
-            is_dozing: false,
+            dozes_until: None,
             stopping: false,
         };
         let core = PoolCore {
@@ -206,8 +210,10 @@ pub(crate) struct PoolCore {
 #[derive(Debug)]
 struct State {
     buddy: Buddy,
-    /// Freed runs by order, still backed by memory, to be returned by the thread.
-    dirty: [VecDeque<u32>; BLOCK_ORDER as usize + 1],
+    /// Freed runs by order, still backed by memory, to be returned by the thread. Who takes one takes the newest.
+    dirty: [VecDeque<u32>; ORDERS],
+    /// Of those so many, the oldest, were not needed during a doze. While the thread dozes: so far.
+    idle: [usize; ORDERS],
     /// Blocks that are one huge page each, backed and zeroed.
     ready: Vec<u32>,
     /// Blocks that the system was asked to back with huge pages.
@@ -216,8 +222,8 @@ struct State {
     wanted: usize,
     last_demand: Instant,
     has_thread: bool,
-    /// Whether the thread looks again soon by itself.
-    is_dozing: bool,
+    /// Until when the thread leaves what was put back lying, to look again by itself.
+    dozes_until: Option<Instant>,
     stopping: bool,
 }
 
@@ -246,7 +252,7 @@ impl PoolCore {
     /// Finds a run that is counted as used already.
     fn take_charged(&self, mut state: parking_lot::MutexGuard<'_, State>, order: u8) -> Option<Run> {
         debug_assert!(order < BLOCK_ORDER);
-        if let Some(start) = state.dirty[order as usize].pop_back() {
+        if let Some(start) = state.newest_dirty(order) {
             self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
             return Some(Run {
                 start,
@@ -293,7 +299,7 @@ impl PoolCore {
         });
         let warm = ready.or_else(|| {
             Some(Run {
-                start: state.dirty[order as usize].pop_back()?,
+                start: state.newest_dirty(order)?,
                 order,
                 clean: false,
             })
@@ -333,7 +339,7 @@ impl PoolCore {
         if state.has_thread {
             state.dirty[run.order as usize].push_back(run.start);
             self.resident_free_units.fetch_add(run.units(), Ordering::Relaxed);
-            if !state.is_dozing {
+            if state.dozes_until.is_none() {
                 self.changed.notify_one();
             }
         } else {
@@ -381,7 +387,7 @@ impl PoolCore {
     fn make_way(&self, state: &mut State) {
         while self.unbacked_units() < 0 {
             let ready = |state: &mut State| Some((state.ready.pop()?, BLOCK_ORDER));
-            let Some((start, order)) = state.next_dirty().or_else(|| ready(state)) else {
+            let Some((start, order)) = state.oldest_dirty().or_else(|| ready(state)) else {
                 return;
             };
             self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
@@ -418,6 +424,7 @@ impl PoolCore {
     /// Address space is short: returns at once what waits for the thread, ready blocks included.
     fn reclaim(&self, state: &mut State) {
         let dirty = std::mem::take(&mut state.dirty);
+        state.idle = Default::default();
         let ready = std::mem::take(&mut state.ready);
         let all = dirty
             .into_iter()
@@ -451,10 +458,8 @@ impl PoolCore {
         // refuses, both take turns as any two threads do.
         let _ = step_back();
         let mut state = self.state.lock();
-        let mut has_returned = false;
         while !state.stopping {
-            if let Some((start, order)) = state.next_dirty() {
-                has_returned = true;
+            if let Some((start, order)) = state.oldest_idle() {
                 let run = Run {
                     start,
                     order,
@@ -469,10 +474,12 @@ impl PoolCore {
                 state.buddy.put(start, order);
             } else if state.ready.len() < state.wanted && self.unbacked_units() >= i64::from(BLOCK_UNITS) {
                 self.prepare_ahead(&mut state);
-            } else if std::mem::take(&mut has_returned) {
-                state.is_dozing = true;
-                self.changed.wait_for(&mut state, DOZE);
-                state.is_dozing = false;
+            } else if let Some(until) = state.dozes_until {
+                if self.changed.wait_until(&mut state, until).timed_out() {
+                    state.dozes_until = None;
+                }
+            } else if state.dirty.iter().any(|runs| !runs.is_empty()) {
+                state.begin_to_doze();
             } else if state.ready.is_empty() && state.wanted == 0 {
                 self.changed.wait(&mut state);
             } else {
@@ -509,11 +516,37 @@ impl PoolCore {
 }
 
 impl State {
-    /// The next freed run to return, larger ones first.
-    fn next_dirty(&mut self) -> Option<(u32, u8)> {
-        (0..=BLOCK_ORDER)
-            .rev()
-            .find_map(|order| Some((self.dirty[order as usize].pop_front()?, order)))
+    /// A freed run that is to be used again.
+    fn newest_dirty(&mut self, order: u8) -> Option<u32> {
+        let order = usize::from(order);
+        let start = self.dirty[order].pop_back()?;
+        self.idle[order] = self.idle[order].min(self.dirty[order].len());
+        Some(start)
+    }
+
+    /// The next freed run to return where memory is needed at once, larger ones first.
+    fn oldest_dirty(&mut self) -> Option<(u32, u8)> {
+        self.oldest(|state, order| state.dirty[order].len())
+    }
+
+    /// The next freed run that nobody needed while the thread dozed.
+    fn oldest_idle(&mut self) -> Option<(u32, u8)> {
+        if self.dozes_until.is_some() {
+            return None;
+        }
+        self.oldest(|state, order| state.idle[order])
+    }
+
+    fn oldest(&mut self, count: impl Fn(&Self, usize) -> usize) -> Option<(u32, u8)> {
+        let order = (0..ORDERS).rev().find(|&order| count(self, order) > 0)?;
+        self.idle[order] = self.idle[order].saturating_sub(1);
+        Some((self.dirty[order].pop_front()?, order as u8))
+    }
+
+    /// What is not taken until the doze ends is idle.
+    fn begin_to_doze(&mut self) {
+        self.idle = self.dirty.each_ref().map(VecDeque::len);
+        self.dozes_until = Some(Instant::now() + DOZE);
     }
 }
 
@@ -629,6 +662,29 @@ mod tests {
         assert_eq!((stats.usage_bytes, stats.resident_free_bytes), (MIB / 2, 0));
         core.state.lock().has_thread = false;
         small.into_iter().for_each(|run| core.put(run));
+    }
+
+    #[test]
+    fn what_is_taken_again_soon_stays_backed_and_the_rest_is_returned() {
+        let pool = Pool::without_thread(MIB, Some(8 * MIB)).unwrap();
+        let core = pool.core();
+        // As with a thread that looks when this test says so.
+        core.state.lock().has_thread = true;
+        let runs: Vec<Run> = (0..4).map(|_| core.take(0).unwrap()).collect();
+        runs.iter().for_each(|run| core.put(*run));
+        core.state.lock().begin_to_doze();
+        let again = core.take(0).unwrap();
+        assert_eq!((again.start, again.clean), (runs[3].start, false), "the newest");
+        core.put(again);
+        let mut state = core.state.lock();
+        assert_eq!(state.oldest_idle(), None, "while it dozes");
+        state.dozes_until = None;
+        let idle: Vec<u32> = std::iter::from_fn(|| state.oldest_idle())
+            .map(|(start, _)| start)
+            .collect();
+        assert_eq!(idle, [runs[0].start, runs[1].start, runs[2].start]);
+        assert_eq!(state.dirty[0], [runs[3].start], "needed again, and so perhaps soon");
+        state.has_thread = false;
     }
 
     #[test]

@@ -27,9 +27,10 @@ pub use report::TenantReport;
 
 /// The most shards that a tenant can have.
 pub const SHARDS_MAX: usize = 64;
-/// Bytes of a tenant's values that replies may be sent from without copying at a time. Beyond it values are copied into
-/// buffers that are bounded elsewhere.
+/// Bytes of a tenant's values that replies may be sent from without copying at a time: so many, or this part of its grant if
+/// that is more, since they can not be evicted meanwhile. Beyond it values are copied into buffers that are bounded elsewhere.
 const PINNED_BYTES_MAX: u64 = 16 << 20;
+const PINNED_GRANT_PART: u64 = 8;
 
 /// Keys looked up together: sixteen independent loads take 10 to 12 ns each on the development machine, a dependent one 160.
 const BATCH_KEYS: usize = 16;
@@ -565,7 +566,8 @@ impl<'a> ShardGuard<'a> {
     pub fn pin(&mut self, key: &Key<'_>, value_bytes: usize) -> Option<PinnedValue> {
         let bytes = value_bytes as u64;
         // One value may be pinned however long it is.
-        let fits = |pinned: u64| (pinned == 0 || pinned + bytes <= PINNED_BYTES_MAX).then_some(pinned + bytes);
+        let most = PINNED_BYTES_MAX.max(self.tenant.grant_bytes() / PINNED_GRANT_PART);
+        let fits = |pinned: u64| (pinned == 0 || pinned + bytes <= most).then_some(pinned + bytes);
         let pinned = &self.tenant.pinned_bytes;
         pinned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
         let Some((place, parts)) = self.shard.pin(key) else {
