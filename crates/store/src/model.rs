@@ -688,3 +688,34 @@ fn other_seeds() {
         Model::new(load).run();
     }
 }
+
+/// With this seed, keys come that find 64 buckets in a row full, long before the index or the memory is.
+#[test]
+fn a_crowd_of_keys_costs_an_item_and_no_write() {
+    let pool = Pool::without_thread(300 * MIB, Some(300 * MIB)).unwrap();
+    let inbox = KeeperInbox::new(Box::new(|| {}));
+    let config = TenantConfig {
+        shards: 1,
+        policy: Policy::S3Fifo,
+        hasher: Hasher::with_seed(45),
+        keepers: Arc::new([Arc::clone(&inbox)]),
+        first_keeper: 0,
+        alarm: Arc::new(|| {}),
+        usage_changed: Arc::new(|| {}),
+    };
+    let tenant = TenantStore::new(&pool, config);
+    tenant.set_grant(256 * MIB, 0);
+    for n in 0..248_011 {
+        let name = format!("k{n:07}");
+        let put = tenant.put(
+            &tenant.key(0, name.as_bytes()),
+            &[0; 1000],
+            Attributes::default(),
+            UnixMs(1),
+        );
+        assert_eq!(put, Ok(()), "{name}");
+    }
+    tenant.lock(0).audit();
+    let evicted = tenant.lock(0).counters().evicted;
+    assert!((1..20).contains(&evicted), "{evicted}");
+}

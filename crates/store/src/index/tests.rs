@@ -13,6 +13,8 @@ struct Fixture {
     keys: HashMap<u64, (u64, u16)>,
     next_place: u64,
     stride: Stride,
+    /// Entries that found no room in a resize.
+    lost: u64,
 }
 
 impl Fixture {
@@ -25,6 +27,7 @@ impl Fixture {
             keys: HashMap::new(),
             next_place: 1,
             stride: Stride::Wide,
+            lost: 0,
         }
     }
 
@@ -39,7 +42,11 @@ impl Fixture {
         let place = self.next_place;
         self.next_place += 1;
         let position = position & !1;
-        while self.index.insert(&self.pool.core().arena, position, tag, place, 0) == Err(Full) {
+        while self
+            .index
+            .insert(&self.pool.core().arena, position, tag, place, 0)
+            .is_err()
+        {
             if self.index.is_resizing() {
                 self.step(u32::MAX);
             } else {
@@ -79,11 +86,17 @@ impl Fixture {
     }
 
     fn step(&mut self, buckets: u32) {
-        let keys = &self.keys;
+        let (keys, mut lost) = (&self.keys, Vec::new());
         let runs = self
             .index
-            .step(&self.pool.core().arena, &self.view, buckets, |place| keys[&place].0);
+            .step(&self.pool.core().arena, &self.view, buckets, &mut lost, |place| {
+                keys[&place].0
+            });
         runs.into_iter().for_each(|run| self.pool.core().put(run));
+        for place in lost {
+            assert!(self.keys.remove(&place).is_some(), "{place} is lost twice");
+            self.lost += 1;
+        }
     }
 
     /// Every key is found, and the invariants of the module's head hold.
@@ -209,6 +222,77 @@ fn uses_saturate_and_relocation_sets_them() {
     f.index.relocate(arena, slot, 77, 1);
     assert_eq!(f.index.find(arena, mixed(1) & !1, 7, |p| p == 77), Some((slot, 77)));
     assert_eq!(f.index.uses(arena, slot), 1);
+}
+
+/// An index, in a neighbourhood of which nearly all keys have one position. Their places.
+fn crowd(f: &mut Fixture) -> Vec<u64> {
+    let places: Vec<u64> = (0..4_000)
+        .map(|n| {
+            f.step(4);
+            f.insert(mixed(n), n as u16)
+        })
+        .collect();
+    f.step(u32::MAX);
+    let position = f.keys[&places[1]].0;
+    let home = f.index.home(position);
+    for place in places {
+        let own = f.index.home(f.keys[&place].0);
+        if (home..home + DISPLACEMENT_MAX).contains(&own) {
+            let slot = f.slot(place).unwrap();
+            f.index.remove(&f.pool.core().arena, slot);
+            f.keys.remove(&place);
+        }
+    }
+    let mut crowd = Vec::new();
+    loop {
+        let place = f.next_place;
+        if let Err(full) = f.index.insert(&f.pool.core().arena, position, 7, place, 0) {
+            assert_eq!(full, Full::Neighbourhood);
+            f.check();
+            assert!((400..=512).contains(&crowd.len()), "{} in 64 buckets", crowd.len());
+            return crowd;
+        }
+        f.next_place += 1;
+        f.keys.insert(place, (position, 7));
+        crowd.push(place);
+    }
+}
+
+#[test]
+fn in_a_crowd_the_least_used_of_a_bucket_makes_way() {
+    let mut f = Fixture::new();
+    let crowd = crowd(&mut f);
+    let position = f.keys[&crowd[0]].0;
+    let bucket = f.index.home(position);
+    // All of the bucket are used but one.
+    for slot in (0..SLOTS).filter(|&slot| slot != 5) {
+        f.index.count_use(&f.pool.core().arena, Slot { bucket, slot });
+    }
+    let (slot, old) = f.index.least_used_at(f.arena(), position).unwrap();
+    assert_eq!(slot, Slot { bucket, slot: 5 });
+    f.index.replace(&f.pool.core().arena, slot, 9, 1 << 30);
+    f.keys.remove(&old);
+    f.keys.insert(1 << 30, (position, 9));
+    f.check();
+}
+
+#[test]
+fn who_finds_no_room_in_a_resize_is_lost_and_nobody_else() {
+    let mut f = Fixture::new();
+    let crowd = crowd(&mut f);
+    let home = f.index.home(f.keys[&crowd[0]].0);
+    // These belong into the crowd's buckets and lie behind them; a growth moves them first, and they go where they belong.
+    let position = first_position(home + 20, f.index.above).unwrap().next_multiple_of(2);
+    let mut others = 1 << 30..;
+    while let Some(place) = others.next()
+        && f.index.insert(&f.pool.core().arena, position, 3, place, 0) == Ok(())
+    {
+        f.keys.insert(place, (position, 3));
+    }
+    f.grow();
+    f.step(u32::MAX);
+    f.check();
+    assert!((1..200).contains(&f.lost), "{} of {}", f.lost, crowd.len());
 }
 
 #[test]

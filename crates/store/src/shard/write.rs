@@ -9,6 +9,7 @@ use crate::item::{Attributes, Draft, write_filler};
 use crate::policy::{Queue, QueueBytes};
 use crate::pool::Run;
 use crate::segment::{Segment, SegmentId, State};
+use crate::shared::Left;
 
 /// A shard of this many units (128 MiB) uses segments of one huge page each.
 const HUGE_FROM_UNITS: u64 = (128 << 20) / UNIT_BYTES;
@@ -29,7 +30,8 @@ const UNFILLED_FRACTION: usize = 8;
 /// Such segments remembered at most: each is a few per cent of a shard at worst, and mostly there are none.
 const UNFILLED_MAX: usize = 8;
 
-/// A new item finds the index full at most once after it was grown for it; more attempts mean that memory is short.
+/// A new item finds the index full at most once after it was grown for it; more attempts mean that memory is short, or that many
+/// keys belong near its own.
 const APPEND_ATTEMPTS: u32 = 3;
 
 /// A write that was not done. Nothing was changed.
@@ -126,7 +128,7 @@ impl Shard {
             None => self.queue_for(key, draft),
         };
         let bytes = draft.bytes();
-        for _ in 0..APPEND_ATTEMPTS {
+        for attempt in 1..=APPEND_ATTEMPTS {
             // Room in the index is made first: between `reserve` and the entry nothing may be evicted, because the item would
             // be in a segment without being counted in it.
             if old.is_none() && self.index.wants_growth() {
@@ -144,7 +146,13 @@ impl Shard {
             } else {
                 self.find(key)
             };
-            if self.enter(key, old_now, draft, place) {
+            let entered = match self.enter(key, old_now, draft, place) {
+                Err(Full::Neighbourhood) if attempt == APPEND_ATTEMPTS || self.index.is_large() => {
+                    self.crowd_out(key, draft, place)
+                }
+                entered => entered.is_ok(),
+            };
+            if entered {
                 self.counters.sets += 1;
                 if self.is_sampled(key) {
                     let kind = if old.is_some() {
@@ -169,20 +177,35 @@ impl Shard {
         Err(Refused::Memory)
     }
 
-    /// Makes a written item the key's, in the place of `old`. `false` if the index is full.
-    fn enter(&mut self, key: &Key<'_>, old: Option<(Slot, u64)>, draft: &Draft<'_>, place: u64) -> bool {
+    /// Makes a written item the key's, in the place of `old`.
+    fn enter(&mut self, key: &Key<'_>, old: Option<(Slot, u64)>, draft: &Draft<'_>, place: u64) -> Result<(), Full> {
         debug_assert_eq!(old, self.find(key), "the index changed unseen");
         let Some((slot, old_place)) = old else {
             let (position, tag) = (self.position(key.hash), key.hash.tag());
-            let inserted = self.index.insert(&self.shared.pool.arena, position, tag, place, 0);
-            if inserted == Ok(()) {
-                self.count_in(place, draft);
-            }
-            return inserted != Err(Full);
+            self.index.insert(&self.shared.pool.arena, position, tag, place, 0)?;
+            self.count_in(place, draft);
+            return Ok(());
         };
         let uses = self.index.uses(self.arena(), slot);
         self.index.relocate(&self.shared.pool.arena, slot, place, uses);
         let outside = self.item(old_place).outside();
+        self.count_in(place, draft);
+        self.kill(old_place);
+        self.free_outside(outside);
+        Ok(())
+    }
+
+    /// Evicts an item from a written one's bucket, so that there is room for its entry. `false` if there is none.
+    #[cold]
+    fn crowd_out(&mut self, key: &Key<'_>, draft: &Draft<'_>, place: u64) -> bool {
+        let position = self.position(key.hash);
+        let Some((slot, old_place)) = self.index.least_used_at(self.arena(), position) else {
+            return false;
+        };
+        self.counters.evicted += 1;
+        self.tell_left(old_place, Left::Evicted);
+        let outside = self.item(old_place).outside();
+        self.index.replace(&self.shared.pool.arena, slot, key.hash.tag(), place);
         self.count_in(place, draft);
         self.kill(old_place);
         self.free_outside(outside);
@@ -563,11 +586,24 @@ impl Shard {
 
     pub(super) fn step_index(&mut self, buckets: u32) {
         let shared = &self.shared;
-        let surplus: Vec<Run> = self.index.step(&shared.pool.arena, &self.view, buckets, |place| {
-            let item = super::item_at(&shared.pool.arena, place);
-            shared.hasher.hash(item.db(), item.key()).position(shared.shard_bits)
-        });
+        let mut lost = Vec::new();
+        let surplus: Vec<Run> = self
+            .index
+            .step(&shared.pool.arena, &self.view, buckets, &mut lost, |place| {
+                let item = super::item_at(&shared.pool.arena, place);
+                shared.hasher.hash(item.db(), item.key()).position(shared.shard_bits)
+            });
         surplus.into_iter().for_each(|run| self.put_run(run));
+        lost.into_iter().for_each(|place| self.evict_unindexed(place));
+    }
+
+    /// Evicts an item that no entry names any more.
+    fn evict_unindexed(&mut self, place: u64) {
+        self.counters.evicted += 1;
+        self.tell_left(place, Left::Evicted);
+        let outside = self.item(place).outside();
+        self.kill(place);
+        self.free_outside(outside);
     }
 }
 
