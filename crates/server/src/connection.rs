@@ -56,8 +56,10 @@ pub(crate) struct Connection {
     pub(crate) is_starved: bool,
     /// The lane that it was served from last, among those of [`crate::ready::Ready`].
     pub(crate) lane: usize,
-    /// About how much work serving it was the last time, which is what is expected of the next time.
+    /// About how much work serving it was the last time.
     pub(crate) work_ns: u32,
+    /// The same of the last time that it was received from, which is what is expected of the next time.
+    pub(crate) usual_ns: u32,
     /// What was expected of this time.
     pub(crate) expected_ns: u32,
     /// Since when it has been ready, in microseconds since the server's start.
@@ -90,7 +92,8 @@ impl Connection {
             is_broken: false,
             is_starved: false,
             lane: usize::MAX,
-            work_ns: work_ns(1, 0),
+            work_ns: 0,
+            usual_ns: work_ns(1, 0),
             expected_ns: 0,
             ready_us: 0,
             executed: 0,

@@ -27,8 +27,8 @@ pub(crate) const KEEPER_SLICE: Duration = Duration::from_micros(16);
 /// Replies that a connection may have waiting: beyond it nothing more is read from it until they are sent.
 pub(crate) const REPLY_BYTES: usize = 256 << 10;
 /// Bytes sent to a connection in a turn: about a hundred microseconds, so that one who asks for megabytes delays others by no
-/// more. No less than the longest value of the log, so that mostly only values wait that need not be copied for it.
-pub(crate) const SEND_BYTES: usize = 256 << 10;
+/// more. The longest value of the log and what stands around it, so that mostly only values wait that need not be copied for it.
+pub(crate) const SEND_BYTES: usize = 272 << 10;
 /// A value of at least this size is sent from where it lies instead of being copied: two copies of 16 KiB cost more than a
 /// pin and a gathering send.
 pub(crate) const PIN_BYTES: usize = 16 << 10;

@@ -162,10 +162,14 @@ impl Unsent {
                 break;
             }
         }
+        if self.pieces.is_empty() {
+            // An idle connection owns no buffer.
+            *self = Self::default();
+        }
         Ok(all)
     }
 
-    /// Copies what lies in the log: a slow reader must not hold a whole segment for a value. Values outside of the log hold
+    /// Copies what lies in the log: who is not sent all at once must not hold a whole segment for a value. Values outside of the log hold
     /// no more than themselves.
     fn release_segments(&mut self) {
         for piece in &mut self.pieces {

@@ -15,7 +15,7 @@ use crate::access::{Access, access_to};
 use crate::bucket::Moment;
 use crate::connection::{Connection, Skip};
 use crate::counts::{Count, TurnCounts};
-use crate::limits::{REPLY_BYTES, SCRATCH_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
+use crate::limits::{REPLY_BYTES, SCRATCH_BYTES, SEND_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
 use crate::output::Output;
 use crate::ready::work_ns;
 use crate::receive::{Input, keep_rest, receive};
@@ -173,7 +173,7 @@ impl Turn {
     fn count(&mut self, connection: &mut Connection, member: usize, nanos_each: u64, shared: &Shared, now: UnixMs) {
         let done = self.done[member];
         let reply_bytes = self.begins[member + 1].all - self.begins[member].all;
-        connection.work_ns = work_ns(done.commands, done.bytes + reply_bytes);
+        connection.work_ns = work_ns(done.commands, done.bytes + reply_bytes.min(SEND_BYTES));
         connection.executed = done.commands;
         if done.bytes == 0 {
             return;

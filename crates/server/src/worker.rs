@@ -277,15 +277,19 @@ impl Worker {
         while left > 0 {
             let mut group = self.turn.take_group();
             left -= self.gather(&mut group, left).clamp(1, left);
-            match &mut group[..] {
+            let only_sends = match &mut group[..] {
                 [(_, one)] if !one.unsent.is_empty() => {
                     one.send_unsent(now);
                     one.charge(&self.shared);
+                    true
                 }
-                _ => self.turn.serve(&mut group, &self.shared, now),
-            }
+                _ => {
+                    self.turn.serve(&mut group, &self.shared, now);
+                    false
+                }
+            };
             let ended = Instant::now();
-            self.settle(&mut group, ended, ended - began);
+            self.settle(&mut group, ended, ended - began, only_sends);
             self.turn.put_group(group);
             began = ended;
             if left > 0 && ended - self.looked_at >= POLL_EVERY {
@@ -305,9 +309,9 @@ impl Worker {
             let connections = &self.connections;
             let fits = |place: usize| {
                 let connection = connections.get(place).and_then(Option::as_ref);
-                let work_ns = connection.map_or(0, |connection| connection.work_ns);
-                let comes_alone = connection.is_some_and(|connection| comes_alone(connection, work_ns));
-                (taken == 0 || (!comes_alone && i64::from(work_ns) <= left_ns)).then_some(work_ns)
+                let expected_ns = connection.map_or(0, |connection| connection.usual_ns);
+                let comes_alone = connection.is_some_and(|connection| comes_alone(connection));
+                (taken == 0 || (!comes_alone && i64::from(expected_ns) <= left_ns)).then_some(expected_ns)
             };
             let Some(picked) = self.ready.next(fits) else { break };
             taken += 1;
@@ -320,7 +324,7 @@ impl Worker {
             // Sending makes room.
             if !connection.unsent.is_empty() || connection.may_go_on(&self.shared) {
                 connection.expected_ns = picked.work_ns;
-                let is_all = comes_alone(&connection, picked.work_ns);
+                let is_all = comes_alone(&connection);
                 group.push((picked.place, connection));
                 if is_all {
                     break;
@@ -337,13 +341,16 @@ impl Worker {
 
     /// Puts the connections of a group back and shares the time that it took among them, as far as they go by what was done
     /// for each.
-    fn settle(&mut self, group: &mut Vec<Member>, ended: Instant, took: Duration) {
+    fn settle(&mut self, group: &mut Vec<Member>, ended: Instant, took: Duration, only_sends: bool) {
         // Who is ready again at once has been so since now.
         self.ready_since_us = self.since_start_us(ended);
         let estimated_ns: f32 = group.iter().map(|(_, connection)| connection.work_ns as f32).sum();
         let scale = took.as_nanos() as f32 / estimated_ns.max(1.0);
         for (place, mut connection) in group.drain(..) {
             connection.work_ns = (connection.work_ns as f32 * scale) as u32;
+            if !only_sends {
+                connection.usual_ns = connection.work_ns;
+            }
             self.ready
                 .settle(connection.lane, connection.expected_ns, connection.work_ns);
             // What waits still, and a request that is received in several visits, have been ready for longer.
@@ -408,8 +415,10 @@ impl Worker {
                 continue;
             };
             // The system says that there is room only when there is much; a slow reader makes room little by little.
+            // Who waits for a turn to be sent to is not slow.
+            let is_served_late = connection.is_writable && connection.is_queued;
             connection.is_writable = true;
-            let overdue = || connection.overdue(&self.shared.limits, now);
+            let overdue = || connection.overdue(&self.shared.limits, now).filter(|_| !is_served_late);
             let reason = if connection.is_cut_off() {
                 Some("cut off")
             } else {
@@ -476,8 +485,8 @@ impl Worker {
 
 /// Whether a connection is served by itself: the replies of a group are sent when all of its commands are executed, so that who
 /// asks for little would wait for who asks for much. Who has replies to be sent is not served otherwise.
-fn comes_alone(connection: &Connection, expected_ns: u32) -> bool {
-    !connection.unsent.is_empty() || u128::from(expected_ns) > LONG_VISIT.as_nanos()
+fn comes_alone(connection: &Connection) -> bool {
+    !connection.unsent.is_empty() || u128::from(connection.usual_ns) > LONG_VISIT.as_nanos()
 }
 
 fn token_of(protocol: Protocol) -> Token {

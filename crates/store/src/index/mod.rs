@@ -47,7 +47,7 @@ pub(crate) const PLACES_MAX: u64 = 1 << PLACE_BITS;
 const BUCKETS_MIN: u64 = 16;
 /// Below this the index doubles, above it grows by strides: one page.
 const DOUBLING_BELOW: u64 = 64;
-/// From so many buckets on, with 30,000 entries, an index is large.
+/// From so many buckets on, with 30,000 entries, moving all of them takes a millisecond and more.
 const LARGE_FROM: u64 = 4096;
 
 /// How far a resize goes. Every resize moves all entries, so that wide ones are cheaper for what they add or free; but what
@@ -85,7 +85,7 @@ pub(crate) struct Slot {
 pub(crate) enum Full {
     /// There is no room for one more until the index has grown.
     Index,
-    /// There is none near its own bucket: of any 64 in a row some are as good as full once in some ten thousand buckets.
+    /// Its own bucket and all to which it could spill are full. At a fill of 0.87 that is so at one in some ten thousand.
     Neighbourhood,
 }
 
@@ -295,7 +295,7 @@ impl Index {
         self.resize.is_none() && self.above > DOUBLING_BELOW && self.entries * 100 < self.above * SLOTS as u64 * least
     }
 
-    /// Whether moving all entries takes so long (a millisecond) that it is not done for one of them.
+    /// Whether moving all entries takes too long to be done for one of them.
     #[inline]
     pub(crate) fn is_large(&self) -> bool {
         self.buckets > LARGE_FROM

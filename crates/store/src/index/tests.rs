@@ -177,7 +177,7 @@ fn grows_from_nothing_and_shrinks_back_without_losing_an_entry() {
         f.step(64);
     }
     f.check();
-    assert_eq!(f.index.units(), 1);
+    assert_eq!((f.index.units(), f.lost), (1, 0));
     assert_eq!(f.pool.stats().usage_bytes, 64 << 10);
 }
 
@@ -375,6 +375,7 @@ proptest! {
             f.step(steps);
         }
         f.check();
+        prop_assert_eq!(f.lost, 0);
     }
 
     /// Few tags and displacements, with the ends of both ranges.

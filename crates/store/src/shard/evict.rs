@@ -214,6 +214,7 @@ impl Shard {
             return false;
         }
         self.walk_victim(now);
+        self.tend_index();
         true
     }
 
@@ -236,6 +237,7 @@ impl Shard {
             self.begin_victim(id, Purpose::Clean);
         }
         self.walk_victim(now);
+        self.tend_index();
         true
     }
 
@@ -252,6 +254,7 @@ impl Shard {
     pub(super) fn finish_victim(&mut self, now: UnixMs) {
         while self.evictions.victim.is_some() {
             self.walk_victim(now);
+            self.tend_index();
         }
     }
 
@@ -354,7 +357,8 @@ impl Shard {
         }
     }
 
-    /// Judges the next batch of the victim's items. Returns the bytes walked.
+    /// Judges the next batch of the victim's items. Returns the bytes walked. Leaves the index to the caller: a step of it may evict
+    /// whatever item.
     fn walk_victim(&mut self, now: UnixMs) -> u64 {
         let Some(mut victim) = self.evictions.victim.take() else {
             return 0;
@@ -375,7 +379,6 @@ impl Shard {
         } else {
             self.evictions.victim = Some(victim);
         }
-        self.tend_index();
         walked
     }
 

@@ -128,7 +128,9 @@ impl Shard {
             None => self.queue_for(key, draft),
         };
         let bytes = draft.bytes();
-        for attempt in 1..=APPEND_ATTEMPTS {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
             // Room in the index is made first: between `reserve` and the entry nothing may be evicted, because the item would
             // be in a segment without being counted in it.
             if old.is_none() && self.index.wants_growth() {
@@ -150,9 +152,9 @@ impl Shard {
                 Err(Full::Neighbourhood) if attempt == APPEND_ATTEMPTS || self.index.is_large() => {
                     self.crowd_out(key, draft, place)
                 }
-                entered => entered.is_ok(),
+                entered => entered,
             };
-            if entered {
+            if entered == Ok(()) {
                 self.counters.sets += 1;
                 if self.is_sampled(key) {
                     let kind = if old.is_some() {
@@ -168,10 +170,17 @@ impl Shard {
             }
             // SAFETY: as for the write above; the bytes are in no index, and become a gap that walks pass over.
             unsafe { write_filler(self.arena().at(place, bytes), bytes) };
+            if attempt == APPEND_ATTEMPTS {
+                break;
+            }
             if self.index.is_resizing() {
                 self.step_index(u32::MAX);
             } else if !self.grow_index(now) {
-                break;
+                if entered == Err(Full::Index) {
+                    break;
+                }
+                // There is no memory to make room for a crowd: one of it goes.
+                attempt = APPEND_ATTEMPTS - 1;
             }
         }
         Err(Refused::Memory)
@@ -195,21 +204,17 @@ impl Shard {
         Ok(())
     }
 
-    /// Evicts an item from a written one's bucket, so that there is room for its entry. `false` if there is none.
+    /// Evicts an item from a written one's bucket, so that there is room for its entry.
     #[cold]
-    fn crowd_out(&mut self, key: &Key<'_>, draft: &Draft<'_>, place: u64) -> bool {
+    fn crowd_out(&mut self, key: &Key<'_>, draft: &Draft<'_>, place: u64) -> Result<(), Full> {
         let position = self.position(key.hash);
         let Some((slot, old_place)) = self.index.least_used_at(self.arena(), position) else {
-            return false;
+            return Err(Full::Neighbourhood);
         };
-        self.counters.evicted += 1;
-        self.tell_left(old_place, Left::Evicted);
-        let outside = self.item(old_place).outside();
         self.index.replace(&self.shared.pool.arena, slot, key.hash.tag(), place);
         self.count_in(place, draft);
-        self.kill(old_place);
-        self.free_outside(outside);
-        true
+        self.evict_unindexed(old_place);
+        Ok(())
     }
 
     /// Changes what is remembered of a key's item besides its value. Whether the key was there; an expiry that has come
@@ -571,7 +576,7 @@ impl Shard {
         }
     }
 
-    /// Moves a resize of the index on, and begins to shrink it when it has become too empty.
+    /// Moves a resize of the index on ([`Self::step_index`]), and begins to shrink it when it has become too empty.
     #[inline]
     pub(super) fn tend_index(&mut self) {
         if self.index.is_resizing() {
@@ -584,6 +589,7 @@ impl Shard {
         }
     }
 
+    /// Moves a resize of the index on. It may evict whatever item, so that no place that was found before is valid after it.
     pub(super) fn step_index(&mut self, buckets: u32) {
         let shared = &self.shared;
         let mut lost = Vec::new();
@@ -599,8 +605,11 @@ impl Shard {
 
     /// Evicts an item that no entry names any more.
     fn evict_unindexed(&mut self, place: u64) {
-        self.counters.evicted += 1;
-        self.tell_left(place, Left::Evicted);
+        // Of a flush all that it removed was told at once.
+        if !(self.flush_pending && self.is_flushed(place, self.item(place))) {
+            self.counters.evicted += 1;
+            self.tell_left(place, Left::Evicted);
+        }
         let outside = self.item(place).outside();
         self.kill(place);
         self.free_outside(outside);

@@ -27,9 +27,12 @@ pub use report::TenantReport;
 
 /// The most shards that a tenant can have.
 pub const SHARDS_MAX: usize = 64;
-/// Bytes of a tenant's values that replies may be sent from without copying at a time: so many, or this part of its grant if
-/// that is more, since they can not be evicted meanwhile. Beyond it values are copied into buffers that are bounded elsewhere.
-const PINNED_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a tenant's values that replies may be sent from without copying at a time, at most: they can not be evicted meanwhile,
+/// whatever becomes of the grant. Beyond it values are copied into buffers that are bounded elsewhere.
+const PINNED_BYTES_MAX: u64 = 64 << 20;
+/// Those of a tenant of a small grant.
+const PINNED_BYTES_MIN: u64 = 16 << 20;
+/// In between, this part of the grant: most of it can still be evicted.
 const PINNED_GRANT_PART: u64 = 8;
 
 /// Keys looked up together: sixteen independent loads take 10 to 12 ns each on the development machine, a dependent one 160.
@@ -566,7 +569,8 @@ impl<'a> ShardGuard<'a> {
     pub fn pin(&mut self, key: &Key<'_>, value_bytes: usize) -> Option<PinnedValue> {
         let bytes = value_bytes as u64;
         // One value may be pinned however long it is.
-        let most = PINNED_BYTES_MAX.max(self.tenant.grant_bytes() / PINNED_GRANT_PART);
+        let part = self.tenant.grant_bytes() / PINNED_GRANT_PART;
+        let most = part.clamp(PINNED_BYTES_MIN, PINNED_BYTES_MAX);
         let fits = |pinned: u64| (pinned == 0 || pinned + bytes <= most).then_some(pinned + bytes);
         let pinned = &self.tenant.pinned_bytes;
         pinned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
