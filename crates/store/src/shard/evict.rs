@@ -140,6 +140,16 @@ impl Shard {
     /// Walks a part of the victim if the next segment can only come from an eviction.
     #[inline]
     pub(super) fn pace(&mut self, queue: Queue, written: usize, now: UnixMs) {
+        self.pace_by(Self::walk_and_tend, queue, written, now);
+    }
+
+    /// The same, and no item goes but the victim's: for who uses an item afterwards.
+    pub(super) fn pace_victim_only(&mut self, queue: Queue, written: usize, now: UnixMs) {
+        self.pace_by(Self::walk_victim, queue, written, now);
+    }
+
+    #[inline]
+    fn pace_by(&mut self, walk: fn(&mut Self, UnixMs) -> u64, queue: Queue, written: usize, now: UnixMs) {
         if !self.is_tight() {
             self.evictions.debt_bytes = 0;
             return;
@@ -159,7 +169,7 @@ impl Shard {
         }
         self.evictions.debt_bytes += self.evictions.pace * written as u64;
         while self.evictions.debt_bytes >= BATCH_BYTES && self.evictions.victim.is_some() {
-            let walked = self.walk_victim(now);
+            let walked = walk(self, now);
             self.evictions.debt_bytes = self.evictions.debt_bytes.saturating_sub(walked);
         }
     }
@@ -213,8 +223,7 @@ impl Shard {
         if self.evictions.victim.is_none() && !self.choose_victim(self.need_to_shrink()) {
             return false;
         }
-        self.walk_victim(now);
-        self.tend_index();
+        self.walk_and_tend(now);
         true
     }
 
@@ -236,8 +245,7 @@ impl Shard {
             };
             self.begin_victim(id, Purpose::Clean);
         }
-        self.walk_victim(now);
-        self.tend_index();
+        self.walk_and_tend(now);
         true
     }
 
@@ -253,8 +261,7 @@ impl Shard {
     /// Ends the victim under way, if any.
     pub(super) fn finish_victim(&mut self, now: UnixMs) {
         while self.evictions.victim.is_some() {
-            self.walk_victim(now);
-            self.tend_index();
+            self.walk_and_tend(now);
         }
     }
 
@@ -355,6 +362,13 @@ impl Shard {
         if let Some(at) = queue.iter().position(|&queued| queued == id) {
             queue.remove(at);
         }
+    }
+
+    /// Judges the next batch of the victim's items and moves the index on. Returns the bytes walked.
+    fn walk_and_tend(&mut self, now: UnixMs) -> u64 {
+        let walked = self.walk_victim(now);
+        self.tend_index();
+        walked
     }
 
     /// Judges the next batch of the victim's items. Returns the bytes walked. Leaves the index to the caller: a step of it may evict

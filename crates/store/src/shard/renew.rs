@@ -32,7 +32,7 @@ impl Shard {
             return place;
         };
         self.copy_to(new_place, slot, place);
-        self.pace(Queue::Main, bytes, now);
+        self.pace_victim_only(Queue::Main, bytes, now);
         new_place
     }
 
