@@ -692,19 +692,13 @@ fn other_seeds() {
 /// With this seed, keys come that find 64 buckets in a row full, long before the index or the memory is.
 #[test]
 fn a_crowd_of_keys_costs_an_item_and_no_write() {
-    let pool = Pool::without_thread(300 * MIB, Some(300 * MIB)).unwrap();
-    let inbox = KeeperInbox::new(Box::new(|| {}));
-    let config = TenantConfig {
-        shards: 1,
+    let model = Model::new(Load {
+        seed: 45,
+        grant_bytes: 256 * MIB,
         policy: Policy::S3Fifo,
-        hasher: Hasher::with_seed(45),
-        keepers: Arc::new([Arc::clone(&inbox)]),
-        first_keeper: 0,
-        alarm: Arc::new(|| {}),
-        usage_changed: Arc::new(|| {}),
-    };
-    let tenant = TenantStore::new(&pool, config);
-    tenant.set_grant(256 * MIB, 0);
+        ..PLAIN
+    });
+    let tenant = &model.tenant;
     for n in 0..248_011 {
         let name = format!("k{n:07}");
         let put = tenant.put(

@@ -485,9 +485,7 @@ impl Shard {
     /// Removes an item of the victim.
     fn drop_item(&mut self, slot: Slot, place: u64) {
         self.index.remove(&self.shared.pool.arena, slot);
-        let outside = self.item(place).outside();
-        self.kill(place);
-        self.free_outside(outside);
+        self.discard(place);
     }
 
     /// Moves a survivor. `false` if it fits nowhere.

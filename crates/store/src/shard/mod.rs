@@ -510,10 +510,15 @@ impl Shard {
     /// Removes an entry and its item.
     fn unlink(&mut self, slot: Slot, place: u64) {
         self.index.remove(&self.shared.pool.arena, slot);
+        self.discard(place);
+        self.tend_index();
+    }
+
+    /// Takes an item that no entry names any more out of the counts, with its value outside of the log.
+    fn discard(&mut self, place: u64) {
         let units = self.item(place).outside();
         self.kill(place);
         self.free_outside(units);
-        self.tend_index();
     }
 
     /// Takes an item that no entry names any more out of the counts, and its segment too if that was the last one in it.

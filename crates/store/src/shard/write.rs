@@ -128,9 +128,9 @@ impl Shard {
             None => self.queue_for(key, draft),
         };
         let bytes = draft.bytes();
-        let mut attempt = 0;
+        let mut attempts_left = APPEND_ATTEMPTS;
         loop {
-            attempt += 1;
+            attempts_left -= 1;
             // Room in the index is made first: between `reserve` and the entry nothing may be evicted, because the item would
             // be in a segment without being counted in it.
             if old.is_none() && self.index.wants_growth() {
@@ -149,7 +149,7 @@ impl Shard {
                 self.find(key)
             };
             let entered = match self.enter(key, old_now, draft, place) {
-                Err(Full::Neighbourhood) if attempt == APPEND_ATTEMPTS || self.index.is_large() => {
+                Err(Full::Neighbourhood) if attempts_left == 0 || self.index.is_large() => {
                     self.crowd_out(key, draft, place)
                 }
                 entered => entered,
@@ -170,7 +170,7 @@ impl Shard {
             }
             // SAFETY: as for the write above; the bytes are in no index, and become a gap that walks pass over.
             unsafe { write_filler(self.arena().at(place, bytes), bytes) };
-            if attempt == APPEND_ATTEMPTS {
+            if attempts_left == 0 {
                 break;
             }
             if self.index.is_resizing() {
@@ -180,7 +180,7 @@ impl Shard {
                     break;
                 }
                 // There is no memory to make room for a crowd: one of it goes.
-                attempt = APPEND_ATTEMPTS - 1;
+                attempts_left = 1;
             }
         }
         Err(Refused::Memory)
@@ -197,10 +197,8 @@ impl Shard {
         };
         let uses = self.index.uses(self.arena(), slot);
         self.index.relocate(&self.shared.pool.arena, slot, place, uses);
-        let outside = self.item(old_place).outside();
         self.count_in(place, draft);
-        self.kill(old_place);
-        self.free_outside(outside);
+        self.discard(old_place);
         Ok(())
     }
 
@@ -610,9 +608,7 @@ impl Shard {
             self.counters.evicted += 1;
             self.tell_left(place, Left::Evicted);
         }
-        let outside = self.item(place).outside();
-        self.kill(place);
-        self.free_outside(outside);
+        self.discard(place);
     }
 }
 
