@@ -17,7 +17,8 @@ impl fmt::Display for PortHolder {
     }
 }
 
-/// The process that listens on a TCP port; `None` if it can not be told, for example because it is another user's.
+/// The process that listens on a TCP port; `None` if it can not be told, for example because it is another user's. Of several
+/// that share the socket, the one that it comes from.
 pub(crate) fn find(port: u16) -> Option<PortHolder> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let inodes: Vec<u64> = tables.iter().flat_map(|table| listening_inodes(table, port)).collect();
@@ -26,15 +27,31 @@ pub(crate) fn find(port: u16) -> Option<PortHolder> {
         .ok()?
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.into_iter()
-        .find(|pid| holds_one(*pid, &links))
-        .map(|pid| PortHolder {
-            pid,
-            name: fs::read_to_string(format!("/proc/{pid}/comm"))
-                .unwrap_or_default()
-                .trim()
-                .to_owned(),
-        })
+    let holders: Vec<u32> = pids.filter(|pid| holds_one(*pid, &links)).collect();
+    eldest(&holders, parent).map(|pid| PortHolder {
+        pid,
+        name: fs::read_to_string(format!("/proc/{pid}/comm"))
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
+    })
+}
+
+/// The one whose parent is none of them: a child has its parent's sockets until it runs a program of its own, if it does.
+fn eldest(holders: &[u32], parent: impl Fn(u32) -> Option<u32>) -> Option<u32> {
+    let is_eldest = |pid: &u32| parent(*pid).is_none_or(|parent| !holders.contains(&parent));
+    holders.iter().copied().find(is_eldest)
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    parent_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The parent in `/proc/PID/stat` (proc_pid_stat(5)): the second column after the name, which is in parentheses and may hold
+/// anything.
+fn parent_in(stat: &str) -> Option<u32> {
+    let (_, columns) = stat.rsplit_once(')')?;
+    columns.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Inodes of the sockets that listen on `port`, out of `/proc/net/tcp` (proc_pid_net(5)): the second column is the
@@ -80,6 +97,24 @@ mod tests {
         assert_eq!(listening_inodes(table, 6379), [111]);
         assert_eq!(listening_inodes(table, 11211), [333]);
         assert_eq!(listening_inodes(table, 1), [0; 0]);
+    }
+
+    #[test]
+    fn of_a_family_the_eldest_counts() {
+        let parent = |pid| (pid != 5).then_some(pid / 2);
+        for (holders, expected) in [
+            (vec![], None),
+            (vec![9], Some(9)),
+            (vec![41, 20, 10], Some(10)),
+            (vec![5, 10], Some(5)),
+            (vec![8, 9], Some(8)),
+        ] {
+            assert_eq!(eldest(&holders, parent), expected, "{holders:?}");
+        }
+        assert_eq!(parent_in("17 (a) b (c)) S 4 17 0"), Some(4));
+        assert_eq!(parent_in("17"), None);
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        assert_eq!(parent_in(&stat), Some(std::os::unix::process::parent_id()));
     }
 
     #[test]
