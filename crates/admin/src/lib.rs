@@ -13,6 +13,7 @@
 mod answer;
 mod body;
 mod listen;
+mod metrics;
 mod routes;
 mod token;
 mod unique;

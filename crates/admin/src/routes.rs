@@ -15,10 +15,11 @@ use tidemark_control::{ControlHandle, CurveView, MoveView, ServerView, TenantVie
 
 use crate::answer::ApiError;
 use crate::body;
+use crate::metrics;
 use crate::token::Token;
 
 /// Paths that belong to capabilities of later versions. They are known, so that a client is told what it meets.
-const LATER: [&str; 3] = [METRICS, "/api/v1/usage", "/api/v1/events"];
+const LATER: [&str; 2] = ["/api/v1/usage", "/api/v1/events"];
 const METRICS: &str = "/metrics";
 /// What needs no token: it says nothing that a connection attempt would not.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -40,6 +41,7 @@ pub(crate) fn router(control: ControlHandle, guard: Option<Guard>) -> Router {
     let mut router = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .route(METRICS, get(metrics))
         .route("/api/v1/server", get(server).patch(set_server))
         .route("/api/v1/tenants", get(tenants).post(create_tenant))
         .route(
@@ -84,6 +86,15 @@ async fn readyz(State(control): State<ControlHandle>) -> Response {
         StatusCode::SERVICE_UNAVAILABLE
     };
     (status, Json(readiness)).into_response()
+}
+
+async fn metrics(State(control): State<ControlHandle>) -> Result<Response> {
+    let (server, tenants) = (control.server(), control.tenants());
+    let text = metrics::text(&server.await?, tenants.await?).map_err(|_| {
+        let message = "a number is beyond what the format of metrics can say";
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+    })?;
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
 async fn server(State(control): State<ControlHandle>) -> Result<Json<ServerView>> {

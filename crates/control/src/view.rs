@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use tidemark_types::TenantId;
 
 /// The server.
 #[derive(Clone, Debug, Serialize)]
@@ -61,6 +62,9 @@ pub struct LeaseView {
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the fields are the API's, which documents them")]
 pub struct TenantView {
+    /// Greater than that of every tenant that was made before.
+    #[serde(skip)]
+    pub id: TenantId,
     pub name: String,
     pub state: &'static str,
     /// Whether connections from loopback are this tenant's without logging in.

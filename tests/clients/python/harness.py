@@ -51,6 +51,10 @@ def memcached_address():
     return Address.of("TEST_MEMCACHED")
 
 
+def admin_address():
+    return Address.of("TEST_ADMIN")
+
+
 def tidemark(*arguments):
     """Runs the command line; what it prints, as JSON."""
     command = [os.environ["TEST_TIDEMARK"], "--json", *arguments]

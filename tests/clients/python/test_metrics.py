@@ -1,0 +1,46 @@
+"""GET /metrics, read by Prometheus' own parser of its format, which refuses what the format does not allow."""
+
+import time
+from urllib.request import urlopen
+
+import pytest
+import redis
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+import harness
+
+# Far longer than a round takes.
+PATIENCE_SECONDS = 30
+
+
+def scrape():
+    """Every sample: its value by name and labels."""
+    address = harness.admin_address()
+    with urlopen(f"http://{address.host}:{address.port}/metrics", timeout=PATIENCE_SECONDS) as answer:
+        assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+        text = answer.read().decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    found = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+    assert len(found) == len(samples), "a sample is there twice"
+    return found
+
+
+def test_what_a_tenant_did_is_scraped(tenant):
+    def key(name, **labels):
+        return f"tidemark_tenant_{name}", frozenset({"tenant": tenant.name, **labels}.items())
+
+    harness.tidemark("tenant", "set", tenant.name, "--hit-ratio", "0.9")
+    address = harness.redis_address()
+    with redis.Redis(address.host, address.port, username=tenant.name, password=tenant.secret) as client:
+        client.mset({f"k{number}": "v" * 1000 for number in range(100)})
+        assert client.get("k1") and not client.get("none")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (found := scrape()).get(key("gets_total")) != 2:
+        assert time.monotonic() < deadline, "its gets never came"
+    expected = {"hits_total": 1, "items": 100, "goal_met": 0}
+    assert {name: found[key(name)] for name in expected} == expected
+    assert found[key("grant_bytes")] >= found[key("usage_bytes")] >= 100_000
+    assert found[key("network_bytes_total", direction="in")] > 100_000
+    assert found[key("refused_total", reason="ops_per_second")] == 0
+    assert found["tidemark_pool_bytes", frozenset()] == pytest.approx(256 * harness.MIB, rel=0.01)
+    assert found["tidemark_connections", frozenset()] >= 0
