@@ -140,6 +140,9 @@ pub enum Error {
     /// The control plane of a virtual node refused something.
     #[error(transparent)]
     Control(#[from] tidemark_control::ControlError),
+    /// A cache in this process refused something.
+    #[error(transparent)]
+    Embedded(#[from] tidemark_embed::Error),
     /// The system gives no address space for a virtual node's pool.
     #[error("no memory for a pool: {0}")]
     Memory(io::Error),

@@ -33,7 +33,7 @@ any other run with fixed grants was better, that one counts. For the dynamic plo
 };
 
 /// Floors, over the pool.
-const FLOOR: f64 = 0.05;
+pub(super) const FLOOR: f64 = 0.05;
 /// Steps of the oracle's grid.
 const GRID: usize = 64;
 /// The sizes at which each tenant is run, over the pool, in sets that fit into it.
@@ -44,13 +44,13 @@ const PROBES: [[f64; TENANTS]; 4] = [
     [0.25, 0.25, 0.25, 0.25],
 ];
 /// What a settled total, or a mean over the dynamic plot, is at least of the oracle's.
-const OF_ORACLE: f64 = 0.95;
+pub(super) const OF_ORACLE: f64 = 0.95;
 /// What a tenant keeps at least of what a quarter of the pool would give it, under the default utility.
 const OF_QUARTER: f64 = 0.8;
 /// The median error of predicted hit ratios.
-const PREDICTION_ERROR: f64 = 0.04;
+pub(super) const PREDICTION_ERROR: f64 = 0.04;
 /// What moves in a minute after settling, over the pool.
-const MOVED: f64 = 0.01;
+pub(super) const MOVED: f64 = 0.01;
 /// How near the model of CacheLib must be to the static quarter in the dynamic plot, as the study's optimizer was.
 const STUCK: f64 = 0.2;
 /// Seconds between two points of a course.
@@ -74,7 +74,13 @@ fn run(context: &Context) -> Result<Outcome, Error> {
     let play = |what: &str, rule: &Rule, plot: Plot| {
         context.tell(&format!("{what}, {plot:?}"));
         let seed = context.seed;
-        share(&Setting { divisor, plot, seed }, rule)
+        let setting = Setting {
+            divisor,
+            plot,
+            haste: 1,
+            seed,
+        };
+        share(&setting, rule)
     };
     let mut probes = Vec::new();
     for parts in probe_parts() {
@@ -326,7 +332,7 @@ fn series(results: &[Results]) -> Vec<Series> {
     all
 }
 
-fn label(tenant: usize) -> String {
+pub(super) fn label(tenant: usize) -> String {
     match ALPHAS[tenant] {
         0.0 => format!("{}, uniform", name(tenant)),
         alpha => format!("{}, Zipf {alpha}", name(tenant)),
@@ -375,7 +381,7 @@ fn chart(results: &[Results]) -> Chart {
 }
 
 /// A label at every five hundredth second.
-fn time_labels(places: &[usize]) -> Vec<String> {
+pub(super) fn time_labels(places: &[usize]) -> Vec<String> {
     let label = |second: &usize| {
         if second.is_multiple_of(500) {
             second.to_string()

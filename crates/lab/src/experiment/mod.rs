@@ -7,6 +7,7 @@
 //! Invariants: nothing that was started stays when an experiment ends, however it ends; what identifies a machine is not
 //! written down; figures that are compared come from the same run.
 
+mod cachelib_full_size;
 mod cachelib_study;
 mod chart;
 mod cores;
@@ -66,8 +67,10 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 9] = [
+pub const ALL: [&Experiment; 11] = [
     &cachelib_study::EXPERIMENT,
+    &cachelib_full_size::STATIC,
+    &cachelib_full_size::DYNAMIC,
     &genie_fig7::EXPERIMENT,
     &genie_fig11::EXPERIMENT,
     &genie_fig12::EXPERIMENT,

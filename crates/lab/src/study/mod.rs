@@ -1,17 +1,19 @@
-//! The experiment of the study of CacheLib (Idiosyncrasies of Programmable Caching Engines, section 3) in virtual time: four
-//! tenants of very different skew share a pool that holds a tenth of their items, and misses cost 218 times what hits do.
+//! The experiment of the study of CacheLib (Idiosyncrasies of Programmable Caching Engines, section 3): four tenants of very
+//! different skew share a pool that holds a tenth of their items, and misses cost 218 times what hits do. In virtual time
+//! ([`run`]), or as it passes ([`run_in_real_time`]).
 //!
-//! The study's 8 GiB and 80 GiB are divided by a whole number, and so are the rates, by making hits and misses so much dearer:
+//! In virtual time the study's 8 GiB and 80 GiB are divided by a whole number, and so are the rates, by making hits and misses so much dearer:
 //! sizes over items, fill times over phases, rounds over phases and misses over hits are as in the study, and no time is
-//! scaled. Each tenant has one client that asks again when it has its answer. Invariant: what happens follows from the
-//! setting and the seed alone.
+//! scaled. Each tenant has one client that asks again when it has its answer. Invariant: in virtual time, what happens follows from
+//! the setting and the seed alone.
 
 mod optimizer;
+mod real_time;
 mod rule;
 
 use std::time::Duration;
 
-use tidemark_control::{Change, MIN_CAP_BYTES, SettingsPatch};
+use tidemark_control::{Change, MIN_CAP_BYTES, MoveView, SettingsPatch};
 use tidemark_curve::{Curve, Point};
 use tidemark_types::GIB;
 
@@ -21,6 +23,7 @@ use crate::load::{Distribution, Workload};
 use crate::node::{Costs, Node};
 use optimizer::{Optimizer, Pool, SLAB_BYTES};
 
+pub use real_time::run_in_real_time;
 pub use rule::Rule;
 
 /// How many tenants there are.
@@ -66,14 +69,6 @@ impl Plot {
             Self::Dynamic => (500 * tenant, self.seconds() - 500 * tenant),
         }
     }
-
-    /// Who is there at a second.
-    pub fn there(self, second: usize) -> [bool; TENANTS] {
-        std::array::from_fn(|tenant| {
-            let (from, to) = self.presence(tenant);
-            (from..to).contains(&second)
-        })
-    }
 }
 
 /// How large and how long.
@@ -83,6 +78,8 @@ pub struct Setting {
     pub divisor: u64,
     /// When tenants come and go.
     pub plot: Plot,
+    /// What the plot's times are divided by. Only to see whether it runs: nothing settles in less than the whole.
+    pub haste: usize,
     /// What all randomness follows from.
     pub seed: u64,
 }
@@ -91,6 +88,30 @@ impl Setting {
     /// All memory.
     pub fn pool_bytes(&self) -> u64 {
         POOL_BYTES / self.divisor
+    }
+
+    /// How long it lasts.
+    pub fn seconds(&self) -> usize {
+        self.plot.seconds() / self.haste
+    }
+
+    /// From when to when a tenant is there, in seconds.
+    fn presence(&self, tenant: usize) -> (usize, usize) {
+        let (from, to) = self.plot.presence(tenant);
+        (from / self.haste, to / self.haste)
+    }
+
+    /// Who is there at a second.
+    fn there(&self, second: usize) -> [bool; TENANTS] {
+        std::array::from_fn(|tenant| {
+            let (from, to) = self.presence(tenant);
+            (from..to).contains(&second)
+        })
+    }
+
+    /// When what is settled begins to be measured, in seconds.
+    fn settled_from(&self) -> usize {
+        self.seconds() - (SETTLED_SECONDS / self.haste).max(2)
     }
 
     fn costs(&self) -> Costs {
@@ -127,6 +148,16 @@ pub struct Found {
     pub prediction_errors: Vec<f64>,
 }
 
+impl Found {
+    fn nothing(setting: &Setting) -> Self {
+        Self {
+            setting: *setting,
+            courses: Default::default(),
+            prediction_errors: Vec::new(),
+        }
+    }
+}
+
 /// The name of a tenant, from 0 on.
 pub fn name(tenant: usize) -> String {
     format!("t{}", tenant + 1)
@@ -138,15 +169,11 @@ pub fn name(tenant: usize) -> String {
 /// The node's.
 pub fn run(setting: &Setting, rule: &Rule) -> Result<Found, Error> {
     let mut node = Node::with_hit_cost(setting.pool_bytes(), 1, setting.seed, setting.cost(HIT_US))?;
-    let mut found = Found {
-        setting: *setting,
-        courses: Default::default(),
-        prediction_errors: Vec::new(),
-    };
+    let mut found = Found::nothing(setting);
     let mut there = [false; TENANTS];
     let mut optimizer = Optimizer::default();
-    for second in 0..setting.plot.seconds() {
-        let now = setting.plot.there(second);
+    for second in 0..setting.seconds() {
+        let now = setting.there(second);
         if now != there {
             found.change(&mut node, rule, there, now)?;
             there = now;
@@ -161,7 +188,7 @@ pub fn run(setting: &Setting, rule: &Rule) -> Result<Found, Error> {
         }
     }
     for tenant in (0..TENANTS).filter(|tenant| there[*tenant]) {
-        found.note_predictions(&mut node, &name(tenant))?;
+        found.note_predictions(&node.command(|control| control.moves(name(tenant)))?);
     }
     Ok(found)
 }
@@ -176,7 +203,7 @@ impl Found {
         now: [bool; TENANTS],
     ) -> Result<(), Error> {
         for tenant in (0..TENANTS).filter(|tenant| before[*tenant] && !now[*tenant]) {
-            self.note_predictions(node, &name(tenant))?;
+            self.note_predictions(&node.command(|control| control.moves(name(tenant)))?);
             node.remove(&name(tenant));
         }
         // Whoever has to give does so before others get it.
@@ -237,14 +264,12 @@ impl Found {
         Ok(())
     }
 
-    fn note_predictions(&mut self, node: &mut Node, name: &str) -> Result<(), Error> {
-        let moves = node.command(|control| control.moves(name))?;
+    fn note_predictions(&mut self, moves: &[MoveView]) {
         let errors = moves.iter().filter_map(|change| {
             let (predicted, measured) = (change.predicted_hit_ratio?, change.measured_hit_ratio?);
             (measured > 0.0).then(|| (predicted - measured).abs() / measured)
         });
         self.prediction_errors.extend(errors);
-        Ok(())
     }
 
     /// Operations per second of a tenant between two seconds, at full size; `None` if it was not there all the time.
@@ -261,21 +286,21 @@ impl Found {
 
     /// A tenant's throughput while it was there.
     pub fn throughput_while_there(&self, tenant: usize) -> f64 {
-        let (from, to) = self.setting.plot.presence(tenant);
+        let (from, to) = self.setting.presence(tenant);
         self.throughput(tenant, from, to).unwrap_or(0.0)
     }
 
     /// A tenant's throughput at the end of the static plot.
     pub fn settled(&self, tenant: usize) -> f64 {
-        let end = self.setting.plot.seconds();
-        self.throughput(tenant, end - SETTLED_SECONDS, end).unwrap_or(0.0)
+        let (from, to) = (self.setting.settled_from(), self.setting.seconds());
+        self.throughput(tenant, from, to).unwrap_or(0.0)
     }
 
     /// Operations of all tenants, over the time of the plot.
     pub fn mean(&self) -> f64 {
-        let seconds = self.setting.plot.seconds() as f64;
+        let seconds = self.setting.seconds() as f64;
         let all = (0..TENANTS).map(|tenant| {
-            let (from, to) = self.setting.plot.presence(tenant);
+            let (from, to) = self.setting.presence(tenant);
             self.throughput_while_there(tenant) * (to - from) as f64
         });
         all.sum::<f64>() / seconds
@@ -283,14 +308,14 @@ impl Found {
 
     /// The part of the pool that changed hands in the last seconds, per minute.
     pub fn moved_per_minute(&self) -> f64 {
-        let end = self.setting.plot.seconds();
+        let (from, to) = (self.setting.settled_from(), self.setting.seconds());
         let moved: u64 = self
             .courses
             .iter()
-            .flat_map(|course| course[end - SETTLED_SECONDS..end].windows(2))
+            .flat_map(|course| course[from..to].windows(2))
             .filter_map(|pair| Some(pair[1]?.grant_bytes.saturating_sub(pair[0]?.grant_bytes)))
             .sum();
-        moved as f64 / self.setting.pool_bytes() as f64 / (SETTLED_SECONDS as f64 / 60.0)
+        moved as f64 / self.setting.pool_bytes() as f64 / ((to - from) as f64 / 60.0)
     }
 
     /// A tenant's grant at the end of a second, as a part of the pool.

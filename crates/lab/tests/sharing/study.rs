@@ -15,6 +15,7 @@ fn share(plot: Plot, rule: &Rule) -> Found {
     let setting = Setting {
         divisor: 8,
         plot,
+        haste: 1,
         seed: 1,
     };
     run(&setting, rule).unwrap()
