@@ -12,17 +12,15 @@ mod regrant;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_plan::Returns;
 use tidemark_types::{
     Fault, Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan,
     TenantSnapshot, TenantState, UNIT_BYTES, UnixMs,
 };
 
 use crate::credit::Credit;
-use crate::grant::{GoalNeed, Grant, Holder, Problem, grantable_bytes, grants};
+use crate::grant::{Grant, Holder, Problem, grantable_bytes, grants};
 use crate::hit_window::HitWindow;
 use crate::idle::{Sleeper, make_room};
 use crate::moves::{MEASURED_GETS, Move, Moves, Prediction, Reason};
@@ -31,7 +29,8 @@ use crate::shards::shards_for;
 use crate::sizing::OwnSizing;
 use crate::state::TenantRecord;
 use crate::thread::FirstLease;
-use needs::{FULL_DIVISOR, Needs};
+use crate::utility::OwnUtility;
+use needs::{FULL_DIVISOR, Need, Needs};
 use regrant::Cause;
 
 /// A tenant wants more while it grew or was short of memory within this time: longer than a round, so that one quiet
@@ -91,7 +90,7 @@ pub(crate) struct Book {
     decided_at: UnixMs,
     /// Moves that nobody was told of yet.
     fresh_moves: Vec<(TenantId, Move)>,
-    /// Programs' strategies that failed, which nobody was told of yet.
+    /// Programs' code that failed, which nobody was told of yet.
     fresh_faults: Vec<(TenantId, Fault)>,
     /// What tenants are remembered by that is not in the state file yet.
     to_remember: BTreeMap<TenantId, Option<u64>>,
@@ -114,6 +113,7 @@ pub(crate) struct Tenant {
     predicted: Option<f64>,
     needs: Needs,
     sizing: OwnSizing,
+    utility: OwnUtility,
     pub(crate) moves: Moves,
     pub(crate) is_removing: bool,
     /// What the data plane said, for one that was ever touched.
@@ -204,6 +204,7 @@ impl Book {
             predicted: None,
             needs: Needs::default(),
             sizing: OwnSizing::default(),
+            utility: OwnUtility::default(),
             moves: Moves::default(),
             is_removing: false,
             seen: None,
@@ -425,19 +426,14 @@ impl Book {
     /// Sets the grants of all holders.
     fn decide(&mut self, now: UnixMs) {
         let ids: Vec<TenantId> = self.holders.iter().copied().collect();
-        let needs: Vec<(Option<GoalNeed>, Option<Arc<Returns>>)> = ids
-            .iter()
-            .map(|id| {
-                let returns = self.returns(*id, now);
-                (self.need(*id, now), returns)
-            })
-            .collect();
+        let needs: Vec<Need> = ids.iter().map(|id| self.need(*id, now)).collect();
         let (mut holders, mut asleep) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
-        for (id, (goal, returns)) in ids.iter().zip(&needs) {
+        for (id, need) in ids.iter().zip(&needs) {
             if let Some(tenant) = self.tenants.get_mut(id) {
                 holders.push(Holder {
-                    goal: *goal,
-                    returns: returns.as_deref(),
+                    goal: need.goal,
+                    returns: need.returns.as_deref(),
+                    own_worth: need.own_worth.as_ref(),
                     ..tenant.holder(now, self.hit_cost)
                 });
                 asleep.push(tenant.sleeper(now, self.idling.idle_after));

@@ -25,6 +25,7 @@ use crate::state::{MAX_SECRETS, PoolSetting, ServerSettings, State, StoredSecret
 use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
 use crate::utc::{rfc3339, rfc3339_ms};
+use crate::utility::{OwnUtility, UtilityFunction};
 use crate::view::{
     CurvePointView, CurveView, GoalsView, LimitsView, MoveView, NodeView, RefusedView, SecretView, ServerView,
     TenantView,
@@ -276,6 +277,17 @@ impl Controller {
         Ok(())
     }
 
+    pub(crate) fn set_utility(
+        &mut self,
+        name: &str,
+        utility: Option<Box<dyn UtilityFunction>>,
+    ) -> Result<(), ControlError> {
+        let id = self.existing(name)?.record.id;
+        self.book.set_utility(id, OwnUtility::new(utility));
+        self.publish();
+        Ok(())
+    }
+
     /// Removes the tenant at once; the reply is sent when its memory is back.
     pub(crate) fn remove_tenant(&mut self, name: String, reply: Reply<()>) {
         match self.start_removing(&name) {
@@ -508,6 +520,7 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
         permissions: secret.permissions.to_string(),
     };
     TenantView {
+        id: record.id,
         name: record.name.to_string(),
         state: match (tenant.is_removing, holds) {
             (true, _) => "removing",

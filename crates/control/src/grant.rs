@@ -8,7 +8,7 @@
 //! grant is a multiple of [`UNIT_BYTES`], no grant is above its cap, and all together are at most [`grantable_bytes`].
 //! Inside, memory is counted in units.
 
-use tidemark_plan::{Claimant, Load, Returns, Share, Utility, Worth, even, shares, worths};
+use tidemark_plan::{Claimant, HitWorth, Load, Returns, Share, Utility, Worth, even, shares, worths};
 use tidemark_types::{MIB, UNIT_BYTES};
 
 /// What a tenant that asks for more must stand to gain before grants move: a 64th of its grant. Less would move
@@ -50,6 +50,8 @@ pub struct Holder<'a> {
     pub weight: f64,
     /// By what it gets what no floor and no goal takes.
     pub utility: Utility,
+    /// What its hits are worth instead, if its program says so.
+    pub own_worth: Option<&'a HitWorth>,
     /// What it asks, and what answers cost it.
     pub load: Load,
     /// What memory gives it, in units; `None` while nothing is known.
@@ -100,6 +102,7 @@ impl Default for Holder<'_> {
             priority: 0,
             weight: 1.0,
             utility: Utility::default(),
+            own_worth: None,
             load: STRANGER,
             returns: None,
             credit_bytes: 0,
@@ -294,6 +297,7 @@ impl Side {
             load: holder.load,
             weight: holder.weight,
             utility: holder.utility,
+            own_worth: holder.own_worth,
             present: self.held,
             credit: holder.credit_bytes / UNIT_BYTES,
         }

@@ -21,6 +21,7 @@ use crate::secret::SecretText;
 use crate::settings::{Idling, ServerPatch, SettingsPatch};
 use crate::sizing::ResizeStrategy;
 use crate::thread::Message;
+use crate::utility::UtilityFunction;
 use crate::view::{CurveView, MoveView, NodeView, ServerView, TenantView};
 
 /// A round that is this much older than it should be means that the control thread hangs.
@@ -99,6 +100,12 @@ impl ControlHandle {
     pub fn set_sizing(&self, name: impl Into<String>, strategy: Option<Box<dyn ResizeStrategy>>) -> Answer<()> {
         let name = name.into();
         self.ask(move |controller| controller.set_sizing(&name, strategy))
+    }
+
+    /// Has a program's function say what hits are worth to a tenant; `None`: the utility of its settings again.
+    pub fn set_utility(&self, name: impl Into<String>, utility: Option<Box<dyn UtilityFunction>>) -> Answer<()> {
+        let name = name.into();
+        self.ask(move |controller| controller.set_utility(&name, utility))
     }
 
     /// Removes a tenant. The answer comes when its memory is back, or after ten seconds without it.

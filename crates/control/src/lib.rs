@@ -43,6 +43,7 @@ mod steady;
 mod stepped;
 mod thread;
 mod utc;
+mod utility;
 mod view;
 mod watch;
 
@@ -64,7 +65,8 @@ pub use state::StateFile;
 pub use state::{MemoryState, ServerSettings, State, StoredSecret, TenantRecord};
 pub use stepped::Stepped;
 pub use thread::{Control, ControlConfig, FirstLease, Listeners, Mailbox};
-pub use tidemark_plan::{Utility, UtilityError};
+pub use tidemark_plan::{Load, Utility, UtilityError};
+pub use utility::UtilityFunction;
 pub use view::{
     CurvePointView, CurveView, GoalsView, LeaseView, LimitsView, MoveView, NodeView, RefusedView, SecretView,
     ServerView, TenantView,

@@ -4,8 +4,9 @@
 //! of its own, or wants virtual time, takes a [`Driver`] instead of the cache's two threads ([`Builder::build_driven`]).
 //! Everything may be changed while it is in use: the pool's size, tenants' goals, caps and policies, tenants themselves.
 //!
-//! A program can decide itself which items go ([`EvictionPolicy`]), which are let in ([`Admission`]) and how much memory a tenant
-//! wants ([`ResizeStrategy`]), and be told of what happens ([`Events`]). Invariant: whatever such code does, panics included
+//! A program can decide itself which items go ([`EvictionPolicy`]), which are let in ([`Admission`]), how much memory a tenant
+//! wants ([`ResizeStrategy`]) and what hits are worth to it ([`UtilityFunction`]), and be told of what happens ([`Events`]).
+//! Invariant: whatever such code does, panics included
 //! where the program is built with unwinding, the cache stays sound; what fails is replaced by what is built in, and reported
 //! ([`Fault`]).
 
@@ -29,8 +30,8 @@ pub use plane::{LocalPlane, LocalTenant};
 pub use tenant::{Tenant, TenantStats};
 // What settings and answers are made of.
 pub use tidemark_control::{
-    Change, ControlError, CurvePointView, CurveView, HitCurve, Idling, MoveView, ResizeStrategy, SettingsPatch,
-    SizeReading, TenantSettings, TenantView,
+    Change, ControlError, CurvePointView, CurveView, HitCurve, Idling, Load, MoveView, ResizeStrategy, SettingsPatch,
+    SizeReading, TenantSettings, TenantView, Utility, UtilityError, UtilityFunction,
 };
 // What a program's own eviction policy is made of, and what is said of code that failed.
 pub use tidemark_store::{EvictionPolicy, Newcomer, Queue, Resident, Verdict};

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_control::{Answer, Change, ControlHandle, CurveView, MoveView, ResizeStrategy, SettingsPatch, TenantView};
+use tidemark_control::{
+    Answer, Change, ControlHandle, CurveView, MoveView, ResizeStrategy, SettingsPatch, TenantView, UtilityFunction,
+};
 use tidemark_store::{
     Attributes, Counters, EvictionPolicy, Key, PinnedValue, Prospect, Reservation as Room, ShardGuard, Value as Stored,
 };
@@ -232,6 +234,15 @@ impl Tenant {
     /// It was removed.
     pub fn set_sizing(&self, strategy: Option<Box<dyn ResizeStrategy>>) -> Result<(), Error> {
         self.ask(|control| control.set_sizing(&*self.name, strategy))
+    }
+
+    /// Has the program's own function say from now on what hits are worth to the tenant; `None`: the utility of its settings
+    /// again. Memory that no floor and no goal takes goes by that.
+    ///
+    /// # Errors
+    /// It was removed.
+    pub fn set_utility(&self, utility: Option<Box<dyn UtilityFunction>>) -> Result<(), Error> {
+        self.ask(|control| control.set_utility(&*self.name, utility))
     }
 
     /// What of all that the program supplied for it was replaced by what is built in, and why: the newest ones, oldest first.

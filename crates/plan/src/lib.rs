@@ -18,6 +18,9 @@ mod sizer;
 mod window;
 
 pub use load::LoadWatch;
-pub use share::{Claimant, Load, Returns, Share, Utility, UtilityError, Vessel, Worth, even, level, shares, worths};
+pub use share::{
+    Claimant, HitWorth, HitWorthError, Load, Returns, Share, Utility, UtilityError, Vessel, Worth, even, level, shares,
+    worths,
+};
 pub use sizer::{GoalState, Reading, Sizer, Sizing, efficiency_seen};
 pub use window::{Count, Measured};

@@ -1,5 +1,6 @@
 //! What else a program can decide, and what it can be told: items are let in by name or by its own rule, a tenant holds as much
-//! memory as its own strategy says, and each item that leaves and each move of memory is told of. In virtual time.
+//! memory as its own strategy says, or as its hits are worth, and each item that leaves and each move of memory is told of. In
+//! virtual time.
 //! `cargo run --release --example choices`
 
 #![expect(clippy::print_stdout, reason = "an example tells what it does")]
@@ -9,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidemark::{
-    Admission, AdmissionChoice, Builder, Candidate, Driver, Error, Events, Left, LeftItem, ManualClock, MoveView,
-    ResizeStrategy, SizeReading, TenantSettings, UnixMs,
+    Admission, AdmissionChoice, Builder, Candidate, Driver, Error, Events, Left, LeftItem, Load, ManualClock, MoveView,
+    ResizeStrategy, SizeReading, Tenant, TenantSettings, UnixMs, UtilityFunction,
 };
 
 /// Counts and notes. It is called where the cache works, so it does no more than that.
@@ -58,6 +59,17 @@ impl ResizeStrategy for NineTenths {
     }
 }
 
+/// What a hit saves, in money: each tenant's misses are paid for at another price.
+struct Price {
+    of_a_miss: f64,
+}
+
+impl UtilityFunction for Price {
+    fn worth(&mut self, load: &Load, hit_ratio: f64) -> f64 {
+        self.of_a_miss * load.gets_per_second * hit_ratio
+    }
+}
+
 pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (told, clock) = (
         Arc::new(Told::default()),
@@ -102,17 +114,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     search.set_sizing(Some(Box::new(NineTenths)))?;
     let mut state = 1_u64;
     for _ in 0..4_000 {
-        for _ in 0..100 {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            // A few keys are asked for often, many seldom.
-            let fraction = (state >> 11) as f64 / (1_u64 << 53) as f64;
-            let key = ((fraction.powi(4) * 100_000.0) as u64).to_le_bytes();
-            if search.get(&key).is_none() {
-                search.insert(&key, &[b'v'; 500])?;
-            }
-        }
+        ask(&search, &mut state)?;
         pass(&clock, &mut driver);
     }
     let stats = search.stats();
@@ -120,6 +122,36 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     let moves = told.moves.lock().unwrap_or_else(PoisonError::into_inner);
     moves.iter().for_each(|change| println!("{change}"));
     assert!(stats.usage_bytes < 40 << 20 && !moves.is_empty() && stats.faults == 0);
+    drop(moves);
+
+    // By what hits are worth: two ask the same, and a miss of the one costs ten times what one of the other does.
+    search.set_sizing(None)?;
+    let offers = cache.create("offers", TenantSettings::default())?;
+    search.set_utility(Some(Box::new(Price { of_a_miss: 0.001 })))?;
+    offers.set_utility(Some(Box::new(Price { of_a_miss: 0.01 })))?;
+    for _ in 0..12_000 {
+        ask(&search, &mut state)?;
+        ask(&offers, &mut state)?;
+        pass(&clock, &mut driver);
+    }
+    let [cheap, dear] = [&search, &offers].map(|tenant| tenant.stats().usage_bytes >> 20);
+    println!("search holds {cheap} MiB, offers {dear} MiB");
+    assert!(dear > cheap + 8 && offers.stats().faults == 0);
+    Ok(())
+}
+
+/// A hundred lookups, a few keys often and many seldom; what is missed is stored.
+fn ask(tenant: &Tenant, state: &mut u64) -> Result<(), Error> {
+    for _ in 0..100 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        let fraction = (*state >> 11) as f64 / (1_u64 << 53) as f64;
+        let key = ((fraction.powi(4) * 100_000.0) as u64).to_le_bytes();
+        if tenant.get(&key).is_none() {
+            tenant.insert(&key, &[b'v'; 500])?;
+        }
+    }
     Ok(())
 }
 

@@ -25,13 +25,13 @@
 //! | `ten_lines` | a cache, a tenant, a value |
 //! | `values` | values without copies: read in place ([`Tenant::get_with`], [`Tenant::get`]), made in place ([`Tenant::reserve`]); several at a time |
 //! | `goals` | tenants that share memory by their goals, in virtual time, driven by the program ([`Driver`]) |
-//! | `choices` | which items are let in ([`Admission`]), how much memory a tenant wants ([`ResizeStrategy`]), what the program is told ([`Events`]) |
+//! | `choices` | which items are let in ([`Admission`]), how much memory a tenant wants ([`ResizeStrategy`]), what its hits are worth ([`UtilityFunction`]), what the program is told ([`Events`]) |
 //! | `my_own_eviction_policy` | which items go when memory is short ([`EvictionPolicy`]), against those that are built in; what happens when it fails |
 //!
-//! What is built in is chosen by name: a [`Policy`] in [`TenantSettings`], an [`AdmissionChoice`]; both can be read from text. What
+//! What is built in is chosen by name: a [`PolicyChoice`] and a [`Utility`] in [`TenantSettings`], an [`AdmissionChoice`]; all can be read from text. What
 //! a program supplies in its place is called where the cache works, and each trait says on which thread, under which lock
 //! and what that may cost. Code that panics or answers nonsense is replaced by what is built in (`fifo`, everything, the least
-//! memory for the goal, nobody) and reported: to [`Events::replaced`], in [`Tenant::faults`] and counted in
+//! memory for the goal, the utility in the settings, nobody) and reported: to [`Events::replaced`], in [`Tenant::faults`] and counted in
 //! [`TenantStats::faults`]. That takes a program that unwinds: one that is built with `panic = "abort"` ends instead.
 //!
 //! ```
@@ -70,10 +70,11 @@
 pub use tidemark_embed::{
     Admission, AdmissionChoice, AdmissionError, Builder, Cache, CacheStats, Candidate, Cause, Change, ControlError,
     CurvePointView, CurveView, Driver, Error, Events, EvictionPolicy, Fault, HitCurve, Idling, KEY_BYTES_MAX, Left,
-    LeftItem, MoveView, Newcomer, Part, Queue, Reservation, Resident, ResizeStrategy, SettingsPatch, SizeReading,
-    Tenant, TenantSettings, TenantStats, TenantView, VALUE_BYTES_MAX, Value, ValueRef, Verdict,
+    LeftItem, Load, MoveView, Newcomer, Part, Queue, Reservation, Resident, ResizeStrategy, SettingsPatch, SizeReading,
+    Tenant, TenantSettings, TenantStats, TenantView, Utility, UtilityError, UtilityFunction, VALUE_BYTES_MAX, Value,
+    ValueRef, Verdict,
 };
 pub use tidemark_types::{
     Clock, HitRatio, HitRatioError, LogShare, ManualClock, Policy, PolicyChoice, PolicyError, Size, SystemClock,
-    UnitError, UnixMs,
+    UnitError, UnixMs, Weight,
 };

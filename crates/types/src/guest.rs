@@ -19,6 +19,8 @@ pub enum Part {
     Admission,
     /// How much memory a tenant wants.
     Sizing,
+    /// What hits are worth to a tenant.
+    Utility,
     /// What the program is told of.
     Events,
 }
@@ -29,6 +31,7 @@ impl fmt::Display for Part {
             Self::Eviction => "eviction policy",
             Self::Admission => "admission policy",
             Self::Sizing => "resize strategy",
+            Self::Utility => "utility function",
             Self::Events => "event hook",
         })
     }

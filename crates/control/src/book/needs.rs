@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_curve::Curve;
-use tidemark_plan::{GoalState, Load, Returns};
+use tidemark_plan::{GoalState, HitWorth, Load, Returns};
 use tidemark_types::{Fault, PolicyChoice, SamplingThreshold, TenantId, TenantName, TenantSnapshot, UnixMs};
 
 use super::node::Brings;
@@ -18,6 +18,7 @@ use crate::estimator::{self, Limits};
 use crate::goal::{CurveReport, GoalReport};
 use crate::grant::{GoalNeed, grantable_bytes};
 use crate::sizing::{HitCurve, OwnSizing, SizeReading};
+use crate::utility::OwnUtility;
 
 /// The part of the pool that all estimators together may take: a hundredth (design, 5.1).
 const POOL_SHARE: u64 = 100;
@@ -58,6 +59,17 @@ impl Needs {
             None => SamplingThreshold::ALL,
         }
     }
+}
+
+/// What a round knows of a tenant beside what it holds.
+#[derive(Debug)]
+pub(super) struct Need {
+    /// What its goal needs, if it has one.
+    pub(super) goal: Option<GoalNeed>,
+    /// What memory gives it, as far as that is known.
+    pub(super) returns: Option<Arc<Returns>>,
+    /// What its hits are worth, if its program says so.
+    pub(super) own_worth: Option<HitWorth>,
 }
 
 impl Book {
@@ -205,8 +217,19 @@ impl Book {
         }
     }
 
-    /// What a tenant's goal needs, if it has one; and adopts the policy that its load asks for.
-    pub(super) fn need(&mut self, id: TenantId, now: UnixMs) -> Option<GoalNeed> {
+    /// What a round goes by; and adopts the policy that the tenant's load asks for.
+    pub(super) fn need(&mut self, id: TenantId, now: UnixMs) -> Need {
+        let returns = self.returns(id, now);
+        // Without a curve nobody knows which hits more memory would bring.
+        let own_worth = returns.as_ref().and_then(|_| self.own_worth(id, now));
+        Need {
+            goal: self.goal_need(id, now),
+            returns,
+            own_worth,
+        }
+    }
+
+    fn goal_need(&mut self, id: TenantId, now: UnixMs) -> Option<GoalNeed> {
         let (available_bytes, hit_cost) = (grantable_bytes(self.reach_bytes()), self.hit_cost);
         let tenant = self.tenants.get_mut(&id)?;
         if tenant.follow_policy(now) {
@@ -231,7 +254,27 @@ impl Book {
         }
     }
 
-    /// Tells of each program's strategy that failed since the last call.
+    /// What each hit ratio is worth to a tenant, if a program says that.
+    fn own_worth(&mut self, id: TenantId, now: UnixMs) -> Option<HitWorth> {
+        let hit_cost = self.hit_cost;
+        let tenant = self.tenants.get_mut(&id)?;
+        let load = tenant.load(now, hit_cost)?;
+        tenant.utility.worth(&load).unwrap_or_else(|fault| {
+            self.fresh_faults.push((id, fault));
+            None
+        })
+    }
+
+    /// Has a program's function say from now on what hits are worth to a tenant, or none.
+    pub(crate) fn set_utility(&mut self, id: TenantId, utility: OwnUtility) {
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            tenant.utility = utility;
+            self.changed.insert(id);
+            self.operated.insert(id);
+        }
+    }
+
+    /// Tells of each program's code that failed since the last call.
     pub(crate) fn tell_faults(&mut self, mut tell: impl FnMut(&TenantName, &Fault)) {
         for (id, fault) in self.fresh_faults.drain(..) {
             if let Some(tenant) = self.tenants.get(&id) {
@@ -241,7 +284,7 @@ impl Book {
     }
 
     /// What memory gives a tenant, as far as that is known.
-    pub(super) fn returns(&mut self, id: TenantId, now: UnixMs) -> Option<Arc<Returns>> {
+    fn returns(&mut self, id: TenantId, now: UnixMs) -> Option<Arc<Returns>> {
         let tenant = self.tenants.get_mut(&id)?;
         let seen = tenant.seen.as_deref()?;
         let is_full = seen.usage_bytes >= tenant.grant_bytes - tenant.grant_bytes / FULL_DIVISOR;

@@ -524,6 +524,94 @@ fn a_strategy_reads_the_curve() {
     assert!(tenant.stats().usage_bytes > 30 * MIB, "{:?}", tenant.stats());
 }
 
+/// Pays for hits, at last in a way that makes no sense.
+struct Pays {
+    price: f64,
+    rounds: u64,
+    then: Option<f64>,
+}
+
+impl UtilityFunction for Pays {
+    fn worth(&mut self, load: &Load, hit_ratio: f64) -> f64 {
+        assert!(load.gets_per_second >= 0.0 && load.miss_cost_us >= load.hit_cost_us);
+        if hit_ratio == 0.0 {
+            match self.rounds.checked_sub(1) {
+                Some(rounds) => self.rounds = rounds,
+                None => self.price = self.then.unwrap_or_else(|| panic!("bankrupt")),
+            }
+        }
+        self.price * hit_ratio
+    }
+}
+
+/// Gets that are asked of two tenants alike for so many tenths of a second; what is missed is stored.
+fn ask_both(scene: &mut Scene, tenants: [&Tenant; 2], tenths: u32, state: &mut u64) {
+    for _ in 0..tenths {
+        for _ in 0..500 {
+            *state ^= *state << 13;
+            *state ^= *state >> 7;
+            *state ^= *state << 17;
+            let fraction = (*state >> 11) as f64 / (1_u64 << 53) as f64;
+            let key = ((fraction * fraction * 60_000.0) as u32).to_le_bytes();
+            for tenant in tenants {
+                if tenant.get(&key).is_none() {
+                    tenant.insert(&key, &[7; 500]).unwrap();
+                }
+            }
+        }
+        scene.pass(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_utility_of_the_program_decides_who_gets_the_surplus() {
+    for (rounds, then, said) in [
+        (90, Some(f64::NAN), Some("said that a hit ratio of 0 is worth NaN")),
+        (90, Some(-1.0), Some("0.01 is worth -0.01")),
+        (90, None, Some("panicked: bankrupt")),
+        // The program takes it back.
+        (u64::MAX, None, None),
+    ] {
+        let (mut scene, notes) = told(32 * MIB);
+        let by_name = TenantSettings {
+            utility: Some(Utility::Cost),
+            ..TenantSettings::default()
+        };
+        let create = |name| scene.cache.create(name, by_name).unwrap();
+        let (cheap, dear) = (create("cheap"), create("dear"));
+        let pays = |price, rounds, then| Some(Box::new(Pays { price, rounds, then }) as _);
+        cheap.set_utility(pays(10.0, u64::MAX, None)).unwrap();
+        dear.set_utility(pays(1_000.0, rounds, then)).unwrap();
+        let (both, mut state) = ([&cheap, &dear], 1);
+        ask_both(&mut scene, both, 700, &mut state);
+        let [poor, rich] = both.map(|tenant| tenant.stats().usage_bytes);
+        assert!(rich > 4 * poor, "{poor} {rich}");
+        assert_eq!(both.map(|tenant| tenant.stats().faults), [0, 0]);
+        if said.is_none() {
+            dear.set_utility(None).unwrap();
+        }
+        // The utility of its settings counts again, by which its hits are worth less than the cheap ones.
+        ask_both(&mut scene, both, 900, &mut state);
+        let [more, less] = both.map(|tenant| tenant.stats().usage_bytes);
+        assert!(more > less, "{more} {less}, before {poor} {rich}");
+        let faults = dear.faults();
+        assert_eq!(
+            (faults.len(), cheap.stats().faults),
+            (said.iter().count(), 0),
+            "{faults:?}"
+        );
+        for (fault, said) in faults.iter().zip(said) {
+            assert!(fault.to_string().contains(said), "{fault}");
+        }
+        let replaced: Vec<(String, Fault)> = faults.into_iter().map(|fault| ("dear".to_owned(), fault)).collect();
+        assert_eq!(*notes.replaced.lock(), replaced);
+    }
+    let scene = Scene::new(32 * MIB);
+    let gone = scene.cache.create("gone", TenantSettings::default()).unwrap();
+    scene.cache.remove("gone").unwrap();
+    assert!(gone.set_utility(None).is_err());
+}
+
 #[test]
 fn values_of_any_length_are_looked_at_where_they_lie() {
     let scene = Scene::new(64 * MIB);

@@ -13,7 +13,7 @@ mod utility;
 pub use level::{Vessel, even, level};
 pub use returns::Returns;
 use utility::{Gains, Scale};
-pub use utility::{Load, Utility, UtilityError};
+pub use utility::{HitWorth, HitWorthError, Load, Utility, UtilityError};
 
 /// How often the share of a deficit, and the price of memory, is halved: beyond a float's mantissa and exponent nothing
 /// changes.
@@ -41,6 +41,8 @@ pub struct Claimant<'a> {
     pub weight: f64,
     /// By what it is to be judged.
     pub utility: Utility,
+    /// What its hits are worth instead, if it says so itself, in the measure of [`Utility::Proportional`].
+    pub own_worth: Option<&'a HitWorth>,
     /// What it has now.
     pub present: u64,
     /// What it lent to others and did not get back yet: where memory is worth the same to several, it comes first.
@@ -171,17 +173,7 @@ fn share_surplus(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share
     let gains: Vec<Gains> = claimants
         .iter()
         .zip(shares.iter())
-        .map(|(claimant, share)| {
-            let Claimant {
-                most,
-                weight,
-                returns,
-                utility,
-                ..
-            } = *claimant;
-            let worth = |hit_ratio| scale.utility(utility, &claimant.load, hit_ratio);
-            Gains::new(share.size, most, weight, returns, utility, worth)
-        })
+        .map(|(claimant, share)| Gains::of(claimant, share.size, &scale))
         .collect();
     let Some((cheapest, dearest)) = gains
         .iter()
@@ -306,8 +298,8 @@ pub fn worths(claimants: &[Claimant<'_>], sizes: &[u64]) -> Vec<Worth> {
             };
         };
         let (before, after) = (returns.hit_ratio(from), returns.hit_ratio(to));
-        let utility = |hit_ratio| scale.utility(claimant.utility, &claimant.load, hit_ratio);
-        let unit = claimant.weight * (utility(after) - utility(before)) / (to - from);
+        let worth = |hit_ratio| scale.worth(claimant, hit_ratio);
+        let unit = claimant.weight * (worth(after) - worth(before)) / (to - from);
         let is_flat = before == after;
         let error = if is_flat {
             0.0

@@ -21,6 +21,7 @@ fn anyone(most: u64) -> Claimant<'static> {
         load: LOAD,
         weight: 1.0,
         utility: Utility::Proportional,
+        own_worth: None,
         present: 1,
         credit: 0,
     }
@@ -142,6 +143,78 @@ fn the_surplus_goes_by_the_utility_and_the_rest_is_lent() {
 }
 
 #[test]
+fn a_tenant_that_reckons_for_itself_is_judged_by_that() {
+    let returns = returns(&[(1000, 0.8)]);
+    fn with<'a>(returns: &'a Returns, own_worth: Option<&'a HitWorth>) -> Claimant<'a> {
+        Claimant {
+            returns: Some(returns),
+            own_worth,
+            ..anyone(1000)
+        }
+    }
+    let reckoned = |worth: fn(f64) -> f64| HitWorth::of(worth).unwrap();
+    for (what, worth, expected) in [
+        // The other one's next unit is worth ln(200 / 40.8) / 1000 all the way; this one's falls to that at 0.57.
+        ("less and less", reckoned(|hit_ratio| 3.0 * hit_ratio.sqrt()), 712),
+        ("a hundred times as much", reckoned(|hit_ratio| 100.0 * hit_ratio), 1000),
+        ("nothing", reckoned(|_| 7.0), 0),
+        // The way up to there is worth it as a whole, what lies behind is not.
+        (
+            "half of the hits",
+            reckoned(|hit_ratio| if hit_ratio < 0.4 { 0.0 } else { 9.0 }),
+            500,
+        ),
+        (
+            "the second half",
+            reckoned(|hit_ratio| 9.0 * (hit_ratio - 0.4).max(0.0)),
+            1000,
+        ),
+    ] {
+        let decided = shares(1000, &[with(&returns, Some(&worth)), with(&returns, None)]);
+        assert!(decided[0].own.abs_diff(expected) <= 13, "{what}: {decided:?}");
+    }
+    // Whoever has reckoned nothing is a stranger like all others.
+    let stranger = |own_worth| Claimant {
+        own_worth,
+        ..anyone(1000)
+    };
+    let nothing = reckoned(|_| 7.0);
+    let sizes = sizes(900, &[stranger(Some(&nothing)), stranger(None)]);
+    assert!(sizes.iter().all(|size| size.abs_diff(450) <= 1), "{sizes:?}");
+    // And the way there is judged alike.
+    let claimants = [with(&returns, Some(&nothing)), with(&returns, None)];
+    let worths = worths(&claimants, &[500, 500]);
+    assert!(worths[0].unit == 0.0 && worths[1].unit > 0.0, "{worths:?}");
+}
+
+#[test]
+fn what_hit_ratios_can_not_be_worth_is_refused() {
+    for (worth, said) in [
+        ((|hit_ratio| hit_ratio.ln()) as fn(f64) -> f64, "0 is worth -inf"),
+        (|hit_ratio| 0.0 / (hit_ratio - 0.5), "0.5 is worth NaN"),
+        (
+            |hit_ratio| 1e10 * hit_ratio,
+            "0.11 is worth 1100000000: allowed are -1e9 to 1e9",
+        ),
+        (|hit_ratio| if hit_ratio < 0.3 { 1.0 } else { 0.9 }, "0.3 is worth 0.9"),
+    ] {
+        let error = HitWorth::of(worth).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    // Straight between hundredths, and flat where only rounding rises.
+    let square = HitWorth::of(|hit_ratio| hit_ratio * hit_ratio).unwrap();
+    let scale = Scale::of(std::iter::empty());
+    let at = |worth: &HitWorth, hit_ratio| {
+        let own_worth = Some(worth);
+        scale.worth(&Claimant { own_worth, ..anyone(1) }, hit_ratio)
+    };
+    assert!((at(&square, 0.505) - (0.25 + 0.2601) / 2.0).abs() < 1e-12);
+    assert_eq!((at(&square, 1.0), at(&square, 7.0), at(&square, -1.0)), (1.0, 1.0, 0.0));
+    let rounded = HitWorth::of(|hit_ratio| 1.0 + hit_ratio * 1e-12).unwrap();
+    assert_eq!(at(&rounded, 0.0), at(&rounded, 1.0));
+}
+
+#[test]
 fn whoever_lent_comes_first_where_memory_is_worth_the_same() {
     let idle = returns(&[(10, 0.9)]);
     let lends = |credit: u64| Claimant {
@@ -220,14 +293,34 @@ struct Any {
     goal: Option<u64>,
     weight: f64,
     credit: u64,
+    /// What the upper half of the hits is worth by its own reckoning, and the lower one.
+    own: Option<(f64, f64)>,
+}
+
+impl Any {
+    fn own_worth(&self) -> Option<HitWorth> {
+        let (upper, lower) = self.own?;
+        let worth = |hit_ratio: f64| lower * hit_ratio.min(0.5) + upper * (hit_ratio - 0.5).max(0.0);
+        Some(HitWorth::of(worth).unwrap())
+    }
 }
 
 fn any_claimant() -> impl Strategy<Value = Any> {
     let corners = prop::collection::vec((1_u64..40, 0.0_f64..1.0), 1..5);
     let corners = prop::option::weighted(0.8, corners);
     let goal = prop::option::of(0_u64..40);
-    (corners, 0_u64..6, 0_u64..40, 0_u8..3, goal, 0.25_f64..4.0, 0_u64..20).prop_map(
-        |(corners, floor, most, priority, goal, weight, credit)| Any {
+    let own = prop::option::weighted(0.3, (0.0_f64..9.0, 0.0_f64..9.0));
+    (
+        corners,
+        0_u64..6,
+        0_u64..40,
+        0_u8..3,
+        goal,
+        0.25_f64..4.0,
+        0_u64..20,
+        own,
+    )
+        .prop_map(|(corners, floor, most, priority, goal, weight, credit, own)| Any {
             corners,
             floor,
             most,
@@ -235,8 +328,8 @@ fn any_claimant() -> impl Strategy<Value = Any> {
             goal,
             weight,
             credit,
-        },
-    )
+            own,
+        })
 }
 
 /// The upper concave hull at every whole size, by trying all pairs of sizes.
@@ -278,13 +371,15 @@ proptest! {
             .iter()
             .map(|tenant| returns(tenant.corners.as_deref().unwrap_or(&[(20, 0.7)])))
             .collect();
+        let own: Vec<Option<HitWorth>> = tenants.iter().map(Any::own_worth).collect();
         let claimants: Vec<Claimant<'_>> = tenants
             .iter()
-            .zip(&known)
-            .map(|(tenant, returns)| Claimant {
+            .zip(known.iter().zip(&own))
+            .map(|(tenant, (returns, own))| Claimant {
                 floor: tenant.floor,
                 weight: tenant.weight,
                 utility,
+                own_worth: own.as_ref(),
                 returns: Some(returns),
                 ..anyone(tenant.most)
             })
@@ -298,7 +393,7 @@ proptest! {
             .map(|claimant| {
                 let worth = |size: u64| {
                     let hit_ratio = claimant.returns.unwrap().hit_ratio(size as f64);
-                    claimant.weight * scale.utility(utility, &claimant.load, hit_ratio)
+                    claimant.weight * scale.worth(claimant, hit_ratio)
                 };
                 hull_by_pairs(claimant.floor.min(claimant.most), claimant.most, worth)
             })
@@ -354,10 +449,11 @@ proptest! {
         utility in prop::sample::select(&Utility::ALL[..]),
     ) {
         let known: Vec<Option<Returns>> = tenants.iter().map(|tenant| tenant.corners.as_deref().map(returns)).collect();
+        let own: Vec<Option<HitWorth>> = tenants.iter().map(Any::own_worth).collect();
         let mut claimants: Vec<Claimant<'_>> = tenants
             .iter()
-            .zip(&known)
-            .map(|(tenant, returns)| Claimant {
+            .zip(known.iter().zip(&own))
+            .map(|(tenant, (returns, own))| Claimant {
                 floor: tenant.floor,
                 most: tenant.most,
                 priority: tenant.priority,
@@ -365,6 +461,7 @@ proptest! {
                 weight: tenant.weight,
                 credit: tenant.credit,
                 utility,
+                own_worth: own.as_ref(),
                 returns: returns.as_ref(),
                 ..anyone(0)
             })

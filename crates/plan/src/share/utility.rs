@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::returns::Returns;
+use super::Claimant;
 
 /// By what memory is shared that no floor and no goal asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -94,6 +94,76 @@ impl Load {
     }
 }
 
+/// What each hit ratio is worth to a tenant by a reckoning of its own, asked at every hundredth; straight lines between.
+/// Never falling.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HitWorth(Vec<f64>);
+
+/// A hit ratio can not be worth that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HitWorthError {
+    hit_ratio: f64,
+    worth: f64,
+}
+
+impl fmt::Display for HitWorthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self { hit_ratio, worth }, most) = (self, HitWorth::MOST);
+        write!(f, "said that a hit ratio of {hit_ratio} is worth {worth}: ")?;
+        write!(
+            f,
+            "allowed are -{most:e} to {most:e}, and no less than a lower hit ratio is"
+        )
+    }
+}
+
+impl std::error::Error for HitWorthError {}
+
+impl HitWorth {
+    /// The furthest from zero that anything may be worth.
+    pub const MOST: f64 = 1e9;
+    const STEPS: u32 = 100;
+    /// What rises by less is flat: no memory is shared by differences that rounding makes.
+    const LEAST_RISE: f64 = 1e-9;
+
+    /// Asks for 0, 0.01 and so on to 1, in this order.
+    ///
+    /// # Errors
+    /// The first answer that is no number within [`Self::MOST`], or less than the one before.
+    pub fn of(mut worth: impl FnMut(f64) -> f64) -> Result<Self, HitWorthError> {
+        let mut points: Vec<f64> = Vec::with_capacity(Self::STEPS as usize + 1);
+        for hit_ratio in Self::asked() {
+            let before = points.last().copied();
+            let worth = worth(hit_ratio);
+            let is_possible =
+                worth.abs() <= Self::MOST && before.is_none_or(|before| worth >= before - Self::LEAST_RISE);
+            if !is_possible {
+                return Err(HitWorthError { hit_ratio, worth });
+            }
+            points.push(match before {
+                Some(before) if worth - before < Self::LEAST_RISE => before,
+                _ => worth,
+            });
+        }
+        Ok(Self(points))
+    }
+
+    /// The hit ratios at which it may bend, ascending.
+    fn asked() -> impl Iterator<Item = f64> {
+        (0..=Self::STEPS).map(|step| f64::from(step) / f64::from(Self::STEPS))
+    }
+
+    /// What a hit ratio from 0 to 1 is worth.
+    fn at(&self, hit_ratio: f64) -> f64 {
+        let place = hit_ratio.clamp(0.0, 1.0) * f64::from(Self::STEPS);
+        let left = place as usize;
+        let Some(right) = self.0.get(left + 1) else {
+            return self.0[left];
+        };
+        self.0[left] + (right - self.0[left]) * place.fract()
+    }
+}
+
 /// What makes utilities of different kinds comparable: at the mean of all tenants, one per cent more is worth the same to
 /// each. Where all have one kind, it changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,8 +199,15 @@ impl Scale {
         }
     }
 
-    /// What a hit ratio is worth.
-    pub(super) fn utility(&self, utility: Utility, load: &Load, hit_ratio: f64) -> f64 {
+    /// What a hit ratio is worth to a tenant.
+    pub(super) fn worth(&self, claimant: &Claimant<'_>, hit_ratio: f64) -> f64 {
+        match claimant.own_worth {
+            Some(own) => own.at(hit_ratio),
+            None => self.utility(claimant.utility, &claimant.load, hit_ratio),
+        }
+    }
+
+    fn utility(&self, utility: Utility, load: &Load, hit_ratio: f64) -> f64 {
         let relative = load.throughput(hit_ratio) / self.throughput;
         match utility {
             Utility::Proportional => relative.ln(),
@@ -170,41 +247,39 @@ struct Piece {
 }
 
 impl Gains {
-    /// Of a tenant that has `start` and may have `most`, of which a hit ratio is worth `worth`. That bends where its returns
-    /// do, and between for those utilities that value a first hit more than a last one.
-    pub(super) fn new(
-        start: u64,
-        most: u64,
-        weight: f64,
-        returns: Option<&Returns>,
-        utility: Utility,
-        worth: impl Fn(f64) -> f64,
-    ) -> Self {
-        let (start, most) = (start as f64, most as f64);
-        let law = match returns {
+    /// Of a tenant that has `start`. What it gains bends where its returns do, where its own reckoning does, and between for
+    /// those utilities that value a first hit more than a last one.
+    pub(super) fn of(claimant: &Claimant<'_>, start: u64, scale: &Scale) -> Self {
+        let (start, most) = (start as f64, claimant.most as f64);
+        let law = match claimant.returns {
             None => Law::Believed,
             Some(returns) => {
-                let between = returns.bends().filter(|size| *size > start && *size < most);
-                let bends: Vec<f64> = std::iter::once(start)
-                    .chain(between)
-                    .chain(std::iter::once(most))
-                    .collect();
-                let steps = match utility {
-                    Utility::MaxMin => MAX_MIN_POINTS.div_ceil(bends.len().saturating_sub(1).max(1)),
+                let is_between = |size: &f64| *size > start && *size < most;
+                let own = claimant.own_worth.into_iter().flat_map(|_| HitWorth::asked());
+                let own = own.map(|hit_ratio| returns.size_for(hit_ratio));
+                let mut bends: Vec<f64> = returns.bends().chain(own).filter(is_between).collect();
+                bends.extend([start, most]);
+                bends.sort_unstable_by(f64::total_cmp);
+                let steps = match (claimant.own_worth, claimant.utility) {
+                    (None, Utility::MaxMin) => MAX_MIN_POINTS.div_ceil(bends.len() - 1),
                     _ => 1,
                 };
                 let inner = |pair: &[f64]| {
                     let (from, step) = (pair[0], (pair[1] - pair[0]) / steps as f64);
                     (0..steps).map(move |index| from + step * index as f64)
                 };
-                let sizes = bends.windows(2).flat_map(inner).chain(std::iter::once(most));
-                Law::Pieces(hull(sizes.map(|size| (size, worth(returns.hit_ratio(size))))))
+                let last = bends.last().copied();
+                let sizes = bends.windows(2).flat_map(inner).chain(last);
+                Law::Pieces(hull(sizes.map(|size| {
+                    let hit_ratio = returns.hit_ratio(size);
+                    (size, scale.worth(claimant, hit_ratio))
+                })))
             }
         };
         Self {
             start,
             most,
-            weight,
+            weight: claimant.weight,
             law,
         }
     }

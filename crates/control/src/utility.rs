@@ -1,0 +1,96 @@
+//! What hits are worth to a tenant, as decided by the program that embeds the cache.
+//!
+//! Invariant: what comes out of [`OwnUtility`] is a finite worth that never falls as hits become more, or nothing. How memory
+//! is shared by it is decided where grants are made, as by every built-in utility.
+
+use tidemark_plan::{HitWorth, Load};
+use tidemark_types::{Cause, Fault, Guest, Part};
+
+/// Says what hits are worth to a tenant: a program's own in the place of a [`Utility`](tidemark_plan::Utility) that is chosen by
+/// name. What no floor and no goal takes goes to the tenants to which each next unit of it is worth the most.
+///
+/// # Where it is called, and what it may cost
+/// For the hit ratios 0, 0.01 and so on to 1, in this order, in each round in which anything of the tenants that hold memory
+/// has changed and the tenant's miss-ratio curve is known; on the control plane's thread or in the driver's step; no lock of the
+/// data plane is held. All together may take a millisecond. It **must not use the cache**: whatever it asks the control plane, it
+/// would wait for itself.
+///
+/// # When it fails
+/// After a panic, or an answer that is not possible, the utility that the tenant's settings name counts again, and the fault is
+/// reported.
+pub trait UtilityFunction: Send {
+    /// What it is worth to the tenant to find this part of what it asks for, -1e9 to 1e9 and no less than for a lower part. Only
+    /// differences count. They are measured as [`Utility::Proportional`](tidemark_plan::Utility::Proportional) does, so that
+    /// tenants can be compared: 1 is what it is worth to a tenant to be answered e times as fast on average.
+    fn worth(&mut self, load: &Load, hit_ratio: f64) -> f64;
+}
+
+/// The program's utility for one tenant, if it supplied one.
+#[derive(Debug, Default)]
+pub(crate) struct OwnUtility(Option<Guest<Box<dyn UtilityFunction>>>);
+
+impl OwnUtility {
+    pub(crate) fn new(utility: Option<Box<dyn UtilityFunction>>) -> Self {
+        Self(utility.map(Guest::new))
+    }
+
+    /// What each hit ratio is worth under this load; `None` without a utility of the program's.
+    ///
+    /// # Errors
+    /// It failed, and is not there any more.
+    pub(crate) fn worth(&mut self, load: &Load) -> Result<Option<HitWorth>, Fault> {
+        let Some(utility) = &mut self.0 else { return Ok(None) };
+        let answer = utility.call_mut(|utility| HitWorth::of(|hit_ratio| utility.worth(load, hit_ratio)));
+        let checked = answer.and_then(|worth| worth.map_err(|error| Cause::Nonsense(error.to_string())));
+        checked.map(Some).map_err(|cause| {
+            self.0 = None;
+            Fault {
+                part: Part::Utility,
+                cause,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pays(f64);
+
+    impl UtilityFunction for Pays {
+        fn worth(&mut self, load: &Load, hit_ratio: f64) -> f64 {
+            assert!(self.0 != 0.0, "out of money");
+            self.0 * load.gets_per_second * hit_ratio
+        }
+    }
+
+    #[test]
+    fn what_is_not_possible_ends_it() {
+        let load = Load {
+            gets_per_second: 1000.0,
+            hit_cost_us: 1.0,
+            miss_cost_us: 200.0,
+        };
+        for (pays, said) in [
+            (2.0, None),
+            (
+                -2.0,
+                Some("utility function said that a hit ratio of 0.01 is worth -20"),
+            ),
+            (f64::NAN, Some("0 is worth NaN")),
+            (0.0, Some("panicked: out of money")),
+        ] {
+            let mut own = OwnUtility::new(Some(Box::new(Pays(pays))));
+            match (own.worth(&load), said) {
+                (Ok(worth), None) => assert_eq!(worth, HitWorth::of(|hit_ratio| 2000.0 * hit_ratio).ok()),
+                (Err(fault), Some(said)) => {
+                    assert!(fault.to_string().contains(said), "{fault}");
+                    assert_eq!(own.worth(&load), Ok(None));
+                }
+                (answer, _) => panic!("{pays}: {answer:?}"),
+            }
+        }
+        assert_eq!(OwnUtility::default().worth(&load), Ok(None));
+    }
+}
