@@ -27,6 +27,8 @@ use crate::{memcached, redis};
 
 /// Parsing a shorter incomplete command again costs less than keeping how far it was parsed.
 const PARSED_KEPT_FROM_BYTES: usize = 4 << 10;
+/// A connection that executed so many commands the last time is worth loading all of its tenant's shards ahead.
+const PREFETCHED_FROM_COMMANDS: u32 = 8;
 
 /// A connection with its place in the worker's list.
 pub(crate) type Member = (usize, Box<Connection>);
@@ -115,6 +117,13 @@ impl Turn {
         self.scratch.resize(SCRATCH_BYTES, 0);
         let mut used = 0;
         for (_, connection) in group.iter_mut() {
+            // Other tenants' shards have displaced this one's since its last visit. They are back when the system has given what
+            // was sent.
+            if connection.executed >= PREFETCHED_FROM_COMMANDS
+                && let Some(tenant) = &connection.session.tenant
+            {
+                tenant.store.prefetch_shards();
+            }
             self.inputs
                 .push(receive(connection, &mut self.scratch, &mut used, shared));
         }

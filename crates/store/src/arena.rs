@@ -110,16 +110,7 @@ impl Arena {
     /// Starts loading the cache line at an offset. A hint: any offset is allowed.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: prefetching has no effect but on the cache and never faults, so the address need not even be valid;
-        // `wrapping_add` makes computing it defined.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-                self.base.as_ptr().wrapping_add(offset as usize).cast(),
-            );
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = offset;
+        prefetch(self.base.as_ptr().wrapping_add(offset as usize));
     }
 
     /// Gives the range's physical memory back to the system; it reads as zero afterwards.
@@ -177,6 +168,27 @@ impl Drop for Arena {
         // because every owner of a run keeps the pool, and with it the arena, alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
+}
+
+/// Starts loading all cache lines of a value.
+#[inline]
+pub(crate) fn prefetch_value<T>(value: &T) {
+    let begin = std::ptr::from_ref(value).cast::<u8>();
+    for offset in (0..size_of::<T>()).step_by(LINE_BYTES as usize) {
+        prefetch(begin.wrapping_add(offset));
+    }
+}
+
+/// Starts loading the cache line at an address, whatever it is.
+#[inline]
+fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: prefetching has no effect but on the cache and never faults, so the address need not even be valid.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 #[cfg(test)]
