@@ -16,6 +16,7 @@ use crate::bench::{self, Options, Workload};
 use crate::client::{Login, Protocol};
 use crate::elastic::Moment;
 use crate::load::Distribution;
+use crate::process_cpu::process_cpu_ns;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "genie-fig14",
@@ -219,8 +220,41 @@ impl Many {
 
 /// How the first tenant stood, second by second, from the beginning of the first stage on.
 struct Course {
-    moments: Vec<Moment>,
+    looks: Vec<Look>,
     stage_seconds: f64,
+}
+
+/// How the first tenant stood, and what CPU time was used until then.
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    moment: Moment,
+    server_ns: u64,
+    load_ns: u64,
+}
+
+/// What happened between two looks.
+#[derive(Clone, Copy, Debug)]
+struct Stage {
+    gets_per_second: f64,
+    hit_ratio: f64,
+    /// Cores that the server had, and this process.
+    server_cores: f64,
+    load_cores: f64,
+}
+
+impl Stage {
+    fn between(from: &Look, to: &Look) -> Self {
+        let seconds = to.moment.seconds - from.moment.seconds;
+        let gets = to.moment.gets.saturating_sub(from.moment.gets) as f64;
+        let hits = to.moment.hits.saturating_sub(from.moment.hits) as f64;
+        let cores = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9 / seconds;
+        Self {
+            gets_per_second: gets / seconds,
+            hit_ratio: hits / gets,
+            server_cores: cores(from.server_ns, to.server_ns),
+            load_cores: cores(from.load_ns, to.load_ns),
+        }
+    }
 }
 
 fn comers(context: &Context, scale: Scale) -> Result<Course, Error> {
@@ -270,11 +304,16 @@ fn comers(context: &Context, scale: Scale) -> Result<Course, Error> {
             }));
         }
         let looks = stage * COMERS.len() as u64 / LOOK_EVERY.as_secs();
-        let mut moments = Vec::new();
-        for look in 0..=looks {
-            thread::sleep((begin + LOOK_EVERY * look as u32).saturating_duration_since(Instant::now()));
-            moments.push(info.moment(begin.elapsed().as_secs_f64())?);
-        }
+        let looks = (0..=looks)
+            .map(|look| {
+                thread::sleep((begin + LOOK_EVERY * look as u32).saturating_duration_since(Instant::now()));
+                Ok(Look {
+                    moment: info.moment(begin.elapsed().as_secs_f64())?,
+                    server_ns: process_cpu_ns(server.process.id()).unwrap_or(0),
+                    load_ns: process_cpu_ns(std::process::id()).unwrap_or(0),
+                })
+            })
+            .collect::<Result<Vec<Look>, Error>>()?;
         for load in running {
             let report = load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             if report.errors > 0 {
@@ -282,7 +321,7 @@ fn comers(context: &Context, scale: Scale) -> Result<Course, Error> {
             }
         }
         Ok(Course {
-            moments,
+            looks,
             stage_seconds: stage as f64,
         })
     })
@@ -316,34 +355,29 @@ fn comer(address: SocketAddr, number: usize, secret: &str, rate: Option<f64>, se
 }
 
 impl Course {
-    /// Gets a second and hit ratio of the first tenant, stage by stage.
-    fn stages(&self) -> Vec<(f64, f64)> {
+    fn stages(&self) -> Vec<Stage> {
         let at = |stage: usize| {
             let seconds = self.stage_seconds * stage as f64;
-            let index = self.moments.partition_point(|moment| moment.seconds < seconds);
-            self.moments
-                .get(index)
-                .or(self.moments.last())
-                .copied()
-                .unwrap_or_default()
+            let index = self.looks.partition_point(|look| look.moment.seconds < seconds);
+            self.looks.get(index).or(self.looks.last()).copied().unwrap_or_default()
         };
         (0..COMERS.len())
-            .map(|stage| rates(&at(stage), &at(stage + 1)))
+            .map(|stage| Stage::between(&at(stage), &at(stage + 1)))
             .collect()
     }
 
     fn targets(&self) -> Vec<Target> {
         let stages = self.stages();
         let mut targets = Vec::new();
-        for (name, (gets, hit_ratio)) in COMERS.into_iter().zip(&stages).skip(1) {
+        for (name, stage) in COMERS.into_iter().zip(&stages).skip(1) {
             targets.push(Target::at_most(
                 format!("the {name} joins: change of the first one's throughput, as a part"),
-                (gets / stages[0].0 - 1.0).abs(),
+                (stage.gets_per_second / stages[0].gets_per_second - 1.0).abs(),
                 THROUGHPUT_CHANGE,
             ));
             targets.push(Target::at_most(
                 format!("the {name} joins: change of the first one's hit ratio"),
-                (hit_ratio - stages[0].1).abs(),
+                (stage.hit_ratio - stages[0].hit_ratio).abs(),
                 HIT_RATIO_CHANGE,
             ));
         }
@@ -353,23 +387,23 @@ impl Course {
     fn series(&self) -> Vec<Series> {
         let mut series = Vec::new();
         let places = ["alone", "beside one", "beside two"];
-        for (place, (gets, hit_ratio)) in places.into_iter().zip(self.stages()) {
-            for (measure, unit, value) in [(COMERS_GETS, "gets/s", gets), (COMERS_HITS, "", hit_ratio)] {
+        for (place, stage) in places.into_iter().zip(self.stages()) {
+            for (who, measure, unit, value) in [
+                (FIRST, COMERS_GETS, "gets/s", stage.gets_per_second),
+                (FIRST, COMERS_HITS, "", stage.hit_ratio),
+                ("the server", COMERS_CORES, "cores", stage.server_cores),
+                ("the load", COMERS_CORES, "cores", stage.load_cores),
+            ] {
                 let point = Point::single(place, value);
-                add_point(
-                    &mut series,
-                    ("the first one", measure, unit),
-                    ("", "the first one is"),
-                    point,
-                );
+                add_point(&mut series, (who, measure, unit), ("", "the first one is"), point);
             }
         }
-        for pair in self.moments.windows(2) {
-            let (_, hit_ratio) = rates(&pair[0], &pair[1]);
-            let point = Point::single(format!("{:.0}", pair[1].seconds), hit_ratio);
+        for pair in self.looks.windows(2) {
+            let hit_ratio = Stage::between(&pair[0], &pair[1]).hit_ratio;
+            let point = Point::single(format!("{:.0}", pair[1].moment.seconds), hit_ratio);
             add_point(
                 &mut series,
-                ("the first one", COMERS_COURSE, ""),
+                (FIRST, COMERS_COURSE, ""),
                 ("", COURSE),
                 Point {
                     low: Some(hit_ratio),
@@ -382,16 +416,11 @@ impl Course {
     }
 }
 
+const FIRST: &str = "the first one";
+const COMERS_CORES: &str = "cores in use";
 const COMERS_GETS: &str = "gets of the first one";
 const COMERS_HITS: &str = "hit ratio of the first one";
 const COMERS_COURSE: &str = "hit ratio of the first one, each second";
-
-/// Gets a second and hit ratio between two moments.
-fn rates(from: &Moment, to: &Moment) -> (f64, f64) {
-    let gets = to.gets.saturating_sub(from.gets) as f64;
-    let hits = to.hits.saturating_sub(from.hits) as f64;
-    (gets / (to.seconds - from.seconds), hits / gets)
-}
 
 fn chart(series: &[Series]) -> Chart {
     let panel = |title: &str, measure: &str, marks| {
@@ -418,11 +447,15 @@ mod tests {
 
     #[test]
     fn stages_are_compared_with_the_first() {
-        let moment = |seconds: f64, gets: u64, hits: u64| Moment {
-            seconds,
-            gets,
-            hits,
-            ..Moment::default()
+        let moment = |seconds: f64, gets: u64, hits: u64| Look {
+            moment: Moment {
+                seconds,
+                gets,
+                hits,
+                ..Moment::default()
+            },
+            server_ns: (seconds * 4e8) as u64,
+            load_ns: (seconds * 7e8) as u64,
         };
         for (last, met) in [
             (moment(90.01, 3_000, 2_700), [true, true, true, true]),
@@ -430,7 +463,7 @@ mod tests {
             (moment(90.01, 3_000, 2_690), [true, true, true, false]),
         ] {
             let course = Course {
-                moments: vec![
+                looks: vec![
                     moment(0.01, 0, 0),
                     moment(29.5, 990, 891),
                     moment(30.01, 1_000, 900),
@@ -441,7 +474,14 @@ mod tests {
             };
             let found: Vec<bool> = course.targets().iter().map(|target| target.met).collect();
             assert_eq!(found, met, "{last:?}");
-            assert_eq!(course.series().len(), 3);
+            let series = course.series();
+            assert_eq!(series.len(), 5);
+            let cores = series.iter().filter(|series| series.measure == COMERS_CORES);
+            let cores: Vec<f64> = cores.map(|series| series.points[1].y).collect();
+            assert!(
+                (cores[0] - 0.4).abs() < 0.01 && (cores[1] - 0.7).abs() < 0.01,
+                "{cores:?}"
+            );
         }
     }
 
