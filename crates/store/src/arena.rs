@@ -21,6 +21,9 @@ pub(crate) const BLOCK_ORDER: u8 = 5;
 pub(crate) const BLOCK_UNITS: u32 = 1 << BLOCK_ORDER;
 /// A block's bytes: 2 MiB, the huge page of x86-64 and of ARM with 4 KiB pages.
 pub(crate) const BLOCK_BYTES: usize = (UNIT_BYTES as usize) << BLOCK_ORDER;
+/// An ordinary page's bytes. Where pages are larger, the system says less of them than is looked for, and no block counts as
+/// resident.
+const PAGE_BYTES: usize = 4096;
 /// A cache line's bytes, for who loads ahead.
 pub(crate) const LINE_BYTES: u64 = 64;
 
@@ -132,12 +135,42 @@ impl Arena {
         );
     }
 
+    /// How much of a block is backed by memory, in bytes; nothing where the system does not tell.
+    pub(crate) fn resident_bytes(&self, block: u64) -> usize {
+        let mut pages = [0_u8; BLOCK_BYTES / PAGE_BYTES];
+        let address = self.at(block, BLOCK_BYTES);
+        // SAFETY: the range is mapped (checked by `at`), there is a byte for each of its pages, and nothing else is written.
+        let status = unsafe { libc::mincore(address.cast(), BLOCK_BYTES, pages.as_mut_ptr()) };
+        let resident = pages.iter().filter(|page| **page & 1 == 1).count();
+        if status == 0 { resident * PAGE_BYTES } else { 0 }
+    }
+
+    /// Makes a block that is backed by ordinary pages one huge page, whatever it holds. Takes half a millisecond, in part of which
+    /// whoever touches the block waits. On failure it stays on ordinary pages.
+    pub(crate) fn collapse(&self, block: u64) -> io::Result<()> {
+        self.set_huge(block, BLOCK_BYTES, true);
+        let collapsed = self.advise(block, BLOCK_BYTES, libc::MADV_COLLAPSE);
+        if collapsed.is_err() {
+            self.set_huge(block, BLOCK_BYTES, false);
+        }
+        collapsed
+    }
+
+    /// Makes ordinary pages of a block that was one huge page and of which a part was released: until then the system counts
+    /// that part as released, and does not have it back. Takes a quarter of a millisecond.
+    pub(crate) fn split(&self, block: u64) {
+        // Nothing is paged out by it; to tell the system that a part of a huge page is used less than others has it split.
+        // Failure costs memory until the rest is released, too.
+        let _ = self.advise(block, BLOCK_BYTES, libc::MADV_COLD);
+        self.set_huge(block, BLOCK_BYTES, false);
+    }
+
     /// Backs the range with physical memory now, zeroed where it was not backed before.
     pub(crate) fn populate(&self, offset: u64, len: usize) -> io::Result<()> {
         match self.advise(offset, len, libc::MADV_POPULATE_WRITE) {
             // A kernel before 5.14 does not know the advice; touching each page does the same.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                for page in (0..len).step_by(4096) {
+                for page in (0..len).step_by(PAGE_BYTES) {
                     let address = self.at(offset + page as u64, 1);
                     // SAFETY: inside the mapping (checked by `at`). The caller owns the range, so nobody else reads or
                     // writes it meanwhile; writing back what was read changes nothing.
@@ -152,7 +185,7 @@ impl Arena {
     fn advise(&self, offset: u64, len: usize, advice: libc::c_int) -> io::Result<()> {
         let address = self.at(offset, len);
         // SAFETY: [address, address + len) is inside our own anonymous mapping (checked by `at`); no advice that is passed
-        // here unmaps or moves it. DONTNEED discards contents, which the callers own.
+        // here unmaps or moves it as far as the process sees. DONTNEED discards contents, which the callers own.
         let status = unsafe { libc::madvise(address.cast(), len, advice) };
         if status == 0 {
             Ok(())

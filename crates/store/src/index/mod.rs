@@ -455,12 +455,13 @@ impl Index {
             })
     }
 
-    /// Loads the items ahead whose hash and tag match, if their bucket is at hand.
+    /// Loads the first `bytes` of the items ahead whose hash and tag match, if their bucket is at hand.
     #[inline]
-    pub(crate) fn prefetch_item(&self, arena: &Arena, position: u64, tag: u16) {
+    pub(crate) fn prefetch_item(&self, arena: &Arena, position: u64, tag: u16, bytes: u64) {
         let _ = self.find(arena, position, tag, |place| {
-            arena.prefetch(place);
-            arena.prefetch(place + LINE_BYTES);
+            (0..bytes)
+                .step_by(LINE_BYTES as usize)
+                .for_each(|at| arena.prefetch(place + at));
             true
         });
     }

@@ -144,6 +144,98 @@ fn a_block_that_was_huge_can_be_split_again() {
     assert!(core.take_block().is_some());
 }
 
+/// How much of a block that has a mapping of its own is backed by huge pages.
+fn huge_bytes(core: &PoolCore, block: u32) -> u64 {
+    let begin = core.arena.at(block_offset(block), BLOCK_BYTES) as u64;
+    let end = begin + BLOCK_BYTES as u64;
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut is_inside, mut bytes) = (false, 0);
+    for line in smaps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let range = range.and_then(|(from, to)| {
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            Some((number(from)?, number(to)?))
+        });
+        if let Some((from, to)) = range {
+            is_inside = from >= begin && to <= end;
+        } else if let Some(rest) = line.strip_prefix("AnonHugePages:")
+            && is_inside
+        {
+            let kilobytes = rest.trim().strip_suffix(" kB").unwrap();
+            bytes += kilobytes.parse::<u64>().unwrap() * 1024;
+        }
+    }
+    bytes
+}
+
+/// How many huge pages the system has split so far.
+fn split_pages() -> u64 {
+    let all = std::fs::read_to_string("/proc/vmstat").unwrap();
+    let line = all.lines().find_map(|line| line.strip_prefix("thp_split_page "));
+    line.map_or(0, |count| count.parse().unwrap())
+}
+
+#[test]
+fn a_block_that_is_full_becomes_a_huge_page_and_is_given_back_unit_by_unit() {
+    let pool = Pool::start(64 * MIB, Some(64 * MIB)).unwrap();
+    let core = pool.core();
+    if !core.state.lock().blocks.is_collapsing() {
+        eprintln!("huge pages are turned off here: nothing was tested");
+        return;
+    }
+    // The first block lacks a unit.
+    let runs: Vec<Run> = (0..2 * BLOCK_UNITS - 1).map(|_| core.take(0).unwrap()).collect();
+    let (first, full): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| block_of(run.start) == 0);
+    assert_eq!((first.len(), full.len()), (31, 32));
+    // Nothing was written to: a huge page would take memory for nothing.
+    settled(&pool, |_| core.state.lock().blocks.patience(1) == 1);
+    assert_eq!(core.arena.resident_bytes(block_offset(1)), 0);
+    for run in &full {
+        let address = core.arena.at(run.offset(), run.bytes());
+        // SAFETY: the run is ours.
+        unsafe { std::ptr::write_bytes(address, (run.start % 251) as u8, run.bytes()) };
+    }
+    settled(&pool, |_| !core.state.lock().blocks.is_listed(1));
+    let (is_huge, of_first) = {
+        let state = core.state.lock();
+        (state.blocks.is_huge(1), state.blocks.is_huge(0))
+    };
+    assert!(!of_first, "it is not full");
+    if is_huge {
+        assert_eq!(huge_bytes(core, 1), BLOCK_BYTES as u64);
+    } else {
+        eprintln!("the system gave no huge page: only that nothing is lost is tested");
+    }
+    let before = split_pages();
+    let (given, kept) = full.split_at(20);
+    given.iter().for_each(|run| core.put(*run));
+    settled(&pool, |stats| stats.resident_free_bytes == 0);
+    settled(&pool, |_| {
+        let state = core.state.lock();
+        !state.blocks.is_huge(1)
+    });
+    settled(&pool, |_| !is_huge || split_pages() > before);
+    assert!(
+        !is_huge || split_pages() > before,
+        "the system has not got the memory back"
+    );
+    assert_eq!(core.arena.resident_bytes(block_offset(1)), 12 * UNIT_BYTES as usize);
+    for run in kept {
+        let address = core.arena.at(run.offset(), run.bytes());
+        // SAFETY: the run is ours, and nobody writes to it.
+        let bytes = unsafe { std::slice::from_raw_parts(address, run.bytes()) };
+        assert!(bytes.iter().all(|byte| *byte == (run.start % 251) as u8), "{run:?}");
+    }
+    // What is filled again becomes one again.
+    let again: Vec<Run> = (0..20).map(|_| core.take(0).unwrap()).collect();
+    assert!(again.iter().all(|run| block_of(run.start) == 1), "{again:?}");
+    for run in &again {
+        core.arena.populate(run.offset(), run.bytes()).unwrap();
+    }
+    settled(&pool, |_| !is_huge || core.state.lock().blocks.is_huge(1));
+    assert_eq!(core.state.lock().blocks.is_huge(1), is_huge);
+}
+
 #[test]
 fn owners_are_remembered_by_unit() {
     let pool = Pool::without_thread(4 * MIB, Some(4 * MIB)).unwrap();

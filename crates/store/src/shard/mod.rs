@@ -53,6 +53,10 @@ pub const DATABASES: usize = 16;
 /// own interval).
 const ACCESS_NOTE_SECONDS: u16 = 60;
 
+/// What is loaded ahead of an item: its head, its key and the value's beginning; at most so much that the processor sees where it
+/// goes on.
+const PREFETCHED_BYTES: std::ops::RangeInclusive<u64> = 2 * LINE_BYTES..=32 * LINE_BYTES;
+
 /// A key of a tenant, with its hash.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
@@ -390,10 +394,13 @@ impl Shard {
         snapshot
     }
 
-    /// Loads the item of a key ahead, if its bucket is at hand.
+    /// Loads the item of a key ahead, if its bucket is at hand: the beginning, and as much as the request is long that it is for,
+    /// which may be about to take its place.
     #[inline]
-    pub fn prefetch_item(&self, hash: KeyHash) {
-        self.index.prefetch_item(self.arena(), self.position(hash), hash.tag());
+    pub fn prefetch_item(&self, hash: KeyHash, request_bytes: usize) {
+        let bytes = (request_bytes as u64).clamp(*PREFETCHED_BYTES.start(), *PREFETCHED_BYTES.end());
+        self.index
+            .prefetch_item(self.arena(), self.position(hash), hash.tag(), bytes);
     }
 
     #[inline]

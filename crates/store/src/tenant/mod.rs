@@ -222,7 +222,7 @@ impl TenantStore {
             batch.iter().for_each(|key| self.prefetch(key.hash));
             let mut held: Option<ShardGuard<'_>> = None;
             for key in batch {
-                self.lock_next(&mut held, key.hash).prefetch_item(key.hash);
+                self.lock_next(&mut held, key.hash).prefetch_item(key.hash, 0);
             }
             for (i, key) in batch.iter().enumerate() {
                 f(first + i, self.lock_next(&mut held, key.hash));

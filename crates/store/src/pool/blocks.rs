@@ -1,0 +1,300 @@
+//! What is known of the pool's blocks, and which are to be made huge pages: those all of whose units are taken one by one.
+//!
+//! Pure bookkeeping: whoever calls touches the memory, and says what came of it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
+
+/// Blocks are made huge pages at most so often: who touches one meanwhile waits for some tenths of a millisecond.
+const COLLAPSE_EVERY: Duration = Duration::from_millis(50);
+/// And at most this part of a core goes into it, a fiftieth: on a machine whose memory is another one's, a huge page takes 5 ms.
+const COLLAPSE_PART: u32 = 50;
+/// And not before all their units have been taken for this long, because what fills and empties is not worth it; the next time
+/// after twice as long, where too little of it was written to.
+const COLLAPSE_AFTER: Duration = Duration::from_secs(1);
+/// It is not looked at again less often than once in 2^12 such times, which is an hour.
+const PATIENCE_MAX: u8 = 12;
+/// A huge page may make so much resident that was never written to: a 32nd.
+pub(super) const UNTOUCHED_MAX: usize = BLOCK_BYTES / 32;
+/// At most so many, 32 GiB: each may cost the system two more mappings, of which a process can have 65,530.
+const COLLAPSED_MAX: usize = 16_384;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    /// By number.
+    all: Vec<Block>,
+    /// Numbers of blocks whose units were all taken in smaller runs, and when to make huge pages of them. They may not be full any
+    /// more.
+    full: BTreeSet<Due>,
+    /// Numbers of blocks that were made huge pages, and of which something was released.
+    to_split: Vec<u32>,
+    /// Blocks that were made huge pages, of which nothing was released.
+    collapsed: usize,
+    /// When the next one may be, after the last one.
+    free_from: Option<Instant>,
+    /// Whether full blocks are made huge pages: there is a thread for it, and the system can do it and may.
+    is_collapsing: bool,
+}
+
+/// A block's number, and when to make a huge page of it.
+pub(super) type Due = (Instant, u32);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    /// Units that are taken in runs smaller than it.
+    taken: u8,
+    /// Whether the system was asked to back it with a huge page.
+    is_huge: bool,
+    /// Whether it is among the full ones.
+    is_listed: bool,
+    /// How often too little of it was written to.
+    patience: u8,
+}
+
+impl Block {
+    fn is_full(self) -> bool {
+        u32::from(self.taken) == BLOCK_UNITS
+    }
+}
+
+/// The number of the block that a unit lies in.
+pub(super) fn block_of(unit: u32) -> u32 {
+    unit / BLOCK_UNITS
+}
+
+/// Where a block begins in the arena.
+pub(super) fn block_offset(block: u32) -> u64 {
+    u64::from(block) * BLOCK_BYTES as u64
+}
+
+impl Blocks {
+    /// For so many units; no huge pages are made unless [`Self::begin_collapsing`] says so.
+    pub(super) fn new(units: u32) -> Self {
+        Self {
+            all: vec![Block::default(); block_of(units) as usize],
+            full: BTreeSet::new(),
+            to_split: Vec::new(),
+            collapsed: 0,
+            free_from: None,
+            is_collapsing: false,
+        }
+    }
+
+    /// There is a thread that makes huge pages from now on, if the operator lets programs have them: asking for a collapse
+    /// would not heed that.
+    pub(super) fn begin_collapsing(&mut self) {
+        let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        self.is_collapsing = setting.is_ok_and(|setting| !setting.contains("[never]"));
+    }
+
+    fn of(&mut self, unit: u32) -> &mut Block {
+        &mut self.all[block_of(unit) as usize]
+    }
+
+    /// The block that begins with this unit is backed by a huge page where the system has one.
+    pub(super) fn note_huge(&mut self, start: u32) {
+        self.of(start).is_huge = true;
+    }
+
+    /// Ordinary pages from now on: whether the system was asked for a huge one before.
+    pub(super) fn take_huge(&mut self, start: u32) -> bool {
+        std::mem::take(&mut self.of(start).is_huge)
+    }
+
+    /// A run was taken. Whether there is something to do sooner than there was.
+    pub(super) fn note_taken(&mut self, start: u32, order: u8, now: impl FnOnce() -> Instant) -> bool {
+        let is_collapsing = self.is_collapsing;
+        let block = self.of(start);
+        block.taken += 1 << order;
+        if !is_collapsing || !block.is_full() || block.is_listed || block.is_huge {
+            return false;
+        }
+        (block.is_listed, block.patience) = (true, 0);
+        let due = (now() + COLLAPSE_AFTER, block_of(start));
+        self.full.insert(due);
+        self.full.first() == Some(&due)
+    }
+
+    /// A run was put back.
+    pub(super) fn note_put(&mut self, start: u32, order: u8) {
+        if order < BLOCK_ORDER {
+            self.of(start).taken -= 1 << order;
+        }
+    }
+
+    /// The memory of a run was released. Whether its block has to be split for that.
+    pub(super) fn note_released(&mut self, start: u32, order: u8) -> bool {
+        // A block that is taken as a whole is released as a whole.
+        let splits = order < BLOCK_ORDER && self.take_huge(start);
+        if splits {
+            self.collapsed -= 1;
+            self.to_split.push(block_of(start));
+        }
+        splits
+    }
+
+    /// The number of a block to be split.
+    pub(super) fn next_split(&mut self) -> Option<u32> {
+        self.to_split.pop()
+    }
+
+    /// When a block is to be made a huge page, and which of the full ones; those that are not full any more are dropped.
+    pub(super) fn next_collapse(&mut self) -> Option<(Instant, Due)> {
+        while let Some(&due) = self.full.first() {
+            let (at, number) = due;
+            let block = &mut self.all[number as usize];
+            if block.is_full() && self.collapsed < COLLAPSED_MAX {
+                return Some((self.free_from.map_or(at, |free| at.max(free)), due));
+            }
+            block.is_listed = false;
+            self.full.pop_first();
+        }
+        None
+    }
+
+    /// What came of it, from one moment to the other: nothing was tried where too little was written to.
+    pub(super) fn note_collapsed(&mut self, due: Due, (begun, now): (Instant, Instant), came: Option<io::Result<()>>) {
+        let (_, number) = due;
+        let took = now.saturating_duration_since(begun);
+        self.free_from = Some(now + COLLAPSE_EVERY.max(took * COLLAPSE_PART));
+        self.full.remove(&due);
+        let block = &mut self.all[number as usize];
+        block.is_listed = came.is_none();
+        match came {
+            None => {
+                block.patience = (block.patience + 1).min(PATIENCE_MAX);
+                self.full.insert((now + COLLAPSE_AFTER * (1 << block.patience), number));
+            }
+            Some(Ok(())) if block.is_full() => {
+                block.is_huge = true;
+                self.collapsed += 1;
+            }
+            // What was put back meanwhile may have been released already.
+            Some(Ok(())) => self.to_split.push(number),
+            // Without a free huge page it stays as it is. A kernel before 6.1 does not know how.
+            Some(Err(error)) => self.is_collapsing &= error.raw_os_error() != Some(libc::EINVAL),
+        }
+    }
+}
+
+/// What tests of the pool look at, by a block's number.
+#[cfg(test)]
+impl Blocks {
+    pub(super) fn is_collapsing(&self) -> bool {
+        self.is_collapsing
+    }
+
+    pub(super) fn is_huge(&self, number: usize) -> bool {
+        self.all[number].is_huge
+    }
+
+    pub(super) fn is_listed(&self, number: usize) -> bool {
+        self.all[number].is_listed
+    }
+
+    pub(super) fn patience(&self, number: usize) -> u8 {
+        self.all[number].patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Three blocks, the last two of which are full since `now`.
+    fn two_full(now: Instant) -> Blocks {
+        let mut blocks = Blocks::new(3 * BLOCK_UNITS);
+        blocks.is_collapsing = true;
+        for unit in 1..BLOCK_UNITS {
+            assert!(!blocks.note_taken(unit, 0, || now), "the first block lacks one");
+        }
+        let halves = [32, 48, 64, 80].map(|start| blocks.note_taken(start, 4, || now));
+        assert_eq!(halves, [false, true, false, false], "the second is due first");
+        blocks
+    }
+
+    fn due(blocks: &mut Blocks) -> Option<u32> {
+        blocks.next_collapse().map(|(_, (_, number))| number)
+    }
+
+    #[test]
+    fn full_blocks_come_one_after_the_other() {
+        let now = Instant::now();
+        let mut blocks = two_full(now);
+        let (at, first) = blocks.next_collapse().unwrap();
+        assert_eq!((at, first.1), (now + SECOND, 1));
+        blocks.note_collapsed(first, (now + SECOND, now + 2 * SECOND), Some(Ok(())));
+        let (at, second) = blocks.next_collapse().unwrap();
+        assert_eq!((at, second.1), (now + 52 * SECOND, 2), "it took a second");
+        blocks.note_collapsed(second, (at, at), None);
+        let (again, second) = blocks.next_collapse().unwrap();
+        assert_eq!((again, second.1), (at + 2 * SECOND, 2));
+        // Not full any more.
+        blocks.note_put(64, 4);
+        assert_eq!(due(&mut blocks), None);
+        assert!(blocks.note_taken(64, 4, || now), "it may be again");
+        assert_eq!(due(&mut blocks), Some(2));
+        assert!(!blocks.all[2].is_huge && blocks.all[1].is_huge);
+    }
+
+    #[test]
+    fn what_is_released_is_split_once() {
+        let now = Instant::now();
+        let mut blocks = two_full(now);
+        let (_, first) = blocks.next_collapse().unwrap();
+        blocks.note_collapsed(first, (now, now), Some(Ok(())));
+        blocks.note_put(32, 4);
+        assert_eq!(blocks.next_split(), None, "it may be taken again");
+        assert!(blocks.note_released(32, 4) && !blocks.note_released(48, 4));
+        assert_eq!(
+            (blocks.next_split(), blocks.next_split(), blocks.collapsed),
+            (Some(1), None, 0)
+        );
+        // One that something was put back of while it became a huge page.
+        let (_, second) = blocks.next_collapse().unwrap();
+        blocks.note_put(64, 4);
+        blocks.note_collapsed(second, (now, now), Some(Ok(())));
+        assert_eq!((blocks.next_split(), blocks.collapsed), (Some(2), 0));
+        // Whole blocks are no business of this.
+        blocks.note_huge(32);
+        assert!(!blocks.note_released(32, BLOCK_ORDER));
+        assert!(blocks.take_huge(32) && !blocks.take_huge(32));
+    }
+
+    #[test]
+    fn what_can_not_be_is_tried_less_and_less() {
+        let now = Instant::now();
+        let mut blocks = two_full(now);
+        blocks.note_put(64, 4);
+        let mut at = now;
+        for seconds in [1, 2, 4, 8] {
+            let (when, first) = blocks.next_collapse().unwrap();
+            assert_eq!(when, at + SECOND * seconds);
+            at = when;
+            blocks.note_collapsed(first, (at, at), None);
+        }
+        for _ in 0..20 {
+            let (_, first) = blocks.next_collapse().unwrap();
+            blocks.note_collapsed(first, (at, at), None);
+        }
+        let (when, first) = blocks.next_collapse().unwrap();
+        assert_eq!(when, at + SECOND * 4096);
+        blocks.note_collapsed(first, (at, at), Some(Err(io::Error::from_raw_os_error(libc::EAGAIN))));
+        assert!(blocks.is_collapsing && due(&mut blocks).is_none());
+        blocks.note_put(32, 4);
+        assert!(blocks.note_taken(32, 4, || at));
+        let (_, first) = blocks.next_collapse().unwrap();
+        blocks.note_collapsed(first, (at, at), Some(Err(io::Error::from_raw_os_error(libc::EINVAL))));
+        blocks.note_put(32, 4);
+        assert!(
+            !blocks.note_taken(32, 4, || at) && due(&mut blocks).is_none(),
+            "the kernel can not"
+        );
+    }
+}
