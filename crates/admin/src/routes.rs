@@ -1,5 +1,7 @@
 //! Which path does what, and who may call it.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use axum::Json;
 use axum::Router;
 use axum::body::Body;
@@ -15,7 +17,7 @@ use tidemark_control::{ControlHandle, CurveView, MoveView, ServerView, TenantVie
 
 use crate::answer::ApiError;
 use crate::body;
-use crate::metrics;
+use crate::metrics::{CONTENT_TYPE, Metrics};
 use crate::token::Token;
 
 /// Paths that belong to capabilities of later versions. They are known, so that a client is told what it meets.
@@ -38,10 +40,11 @@ type Name = std::result::Result<Path<String>, PathRejection>;
 
 /// Every path of the API. With a guard, calls must carry its token; without one, whoever can connect may command.
 pub(crate) fn router(control: ControlHandle, guard: Option<Guard>) -> Router {
+    let scraped: Arc<Mutex<Metrics>> = Arc::default();
     let mut router = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .route(METRICS, get(metrics))
+        .route(METRICS, get(move |control| metrics(control, scraped)))
         .route("/api/v1/server", get(server).patch(set_server))
         .route("/api/v1/tenants", get(tenants).post(create_tenant))
         .route(
@@ -88,13 +91,16 @@ async fn readyz(State(control): State<ControlHandle>) -> Response {
     (status, Json(readiness)).into_response()
 }
 
-async fn metrics(State(control): State<ControlHandle>) -> Result<Response> {
+async fn metrics(State(control): State<ControlHandle>, scraped: Arc<Mutex<Metrics>>) -> Result<Response> {
     let (server, tenants) = (control.server(), control.tenants());
-    let text = metrics::text(&server.await?, tenants.await?).map_err(|_| {
+    let (server, tenants) = (server.await?, tenants.await?);
+    // What a panic left of it is sums all the same.
+    let mut scraped = scraped.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = scraped.text(&server, tenants).map_err(|_| {
         let message = "a number is beyond what the format of metrics can say";
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     })?;
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }
 
 async fn server(State(control): State<ControlHandle>) -> Result<Json<ServerView>> {

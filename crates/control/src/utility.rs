@@ -20,8 +20,9 @@ use tidemark_types::{Cause, Fault, Guest, Part};
 /// reported.
 pub trait UtilityFunction: Send {
     /// What it is worth to the tenant to find this part of what it asks for, -1e9 to 1e9 and no less than for a lower part. Only
-    /// differences count. They are measured as [`Utility::Proportional`](tidemark_plan::Utility::Proportional) does, so that
-    /// tenants can be compared: 1 is what it is worth to a tenant to be answered e times as fast on average.
+    /// differences count, and those below 1e-9 count as none. They are measured as
+    /// [`Utility::Proportional`](tidemark_plan::Utility::Proportional) does, so that tenants can be compared: 1 is what it is worth
+    /// to a tenant to be answered e times as fast on average. The tenant's weight multiplies them.
     fn worth(&mut self, load: &Load, hit_ratio: f64) -> f64;
 }
 

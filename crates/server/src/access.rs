@@ -170,7 +170,7 @@ impl<'t> Access<'t> {
             self.store.prefetch(*hash);
         }
         for hash in hashes {
-            self.shard_of(*hash).prefetch_item(*hash);
+            self.shard_of(*hash).prefetch_item(*hash, 0);
         }
     }
 

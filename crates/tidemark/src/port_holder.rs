@@ -37,10 +37,11 @@ pub(crate) fn find(port: u16) -> Option<PortHolder> {
     })
 }
 
-/// The one whose parent is none of them: a child has its parent's sockets until it runs a program of its own, if it does.
+/// The one whose parent is none of them: a child has its parent's sockets until it runs a program of its own, if it does. One
+/// without a parent has ended meanwhile.
 fn eldest(holders: &[u32], parent: impl Fn(u32) -> Option<u32>) -> Option<u32> {
-    let is_eldest = |pid: &u32| parent(*pid).is_none_or(|parent| !holders.contains(&parent));
-    holders.iter().copied().find(is_eldest)
+    let is_eldest = |pid: &&u32| parent(**pid).is_some_and(|parent| !holders.contains(&parent));
+    holders.iter().find(is_eldest).or(holders.first()).copied()
 }
 
 fn parent(pid: u32) -> Option<u32> {
@@ -106,8 +107,10 @@ mod tests {
             (vec![], None),
             (vec![9], Some(9)),
             (vec![41, 20, 10], Some(10)),
-            (vec![5, 10], Some(5)),
             (vec![8, 9], Some(8)),
+            // 5 has ended.
+            (vec![5, 9], Some(9)),
+            (vec![5], Some(5)),
         ] {
             assert_eq!(eldest(&holders, parent), expected, "{holders:?}");
         }

@@ -39,7 +39,7 @@ oracle.",
 
 /// Seconds of a point of the chart, out of all.
 const POINTS: usize = 50;
-/// No client may be further behind its time, over the plot's: else the machine was what was measured.
+/// No client may be further behind, over the time that it is there: else the machine was what was measured.
 const BEHIND: f64 = 0.01;
 
 fn run_static(context: &Context) -> Result<Outcome, Error> {
@@ -68,7 +68,6 @@ fn run(context: &Context, plot: Plot) -> Result<Outcome, Error> {
     let full = setting(divisor, haste);
     context.tell(&format!("full size, {} s", full.seconds()));
     let (found, behind) = run_in_real_time(&full, &rule)?;
-    let behind = behind / full.seconds() as f64;
     Ok(Outcome {
         scale: format!("{} MiB, {} s", full.pool_bytes() >> 20, full.seconds()),
         targets: targets(&found, &eighth, plot, behind),
@@ -111,7 +110,7 @@ fn targets(found: &Found, eighth: &Found, plot: Plot, behind: f64) -> Vec<Target
         targets.push(Target::at_most(what, error, PREDICTION_ERROR));
     }
     targets.push(Target::at_most(
-        "how far a client was behind, over the plot",
+        "how far a client was behind, over its time",
         behind,
         BEHIND,
     ));
@@ -142,7 +141,7 @@ fn series(found: &Found, eighth: &Found, plot: Plot, behind: f64) -> Vec<Series>
         ),
         series(
             "clients",
-            "how far the last client was behind, over the plot",
+            "how far the last client was behind, over its time",
             "ratio",
             vec![Point::single("all".to_owned(), behind)],
         ),

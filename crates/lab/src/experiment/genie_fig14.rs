@@ -228,8 +228,8 @@ struct Course {
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
     moment: Moment,
-    server_ns: u64,
-    load_ns: u64,
+    server_ns: Option<u64>,
+    load_ns: Option<u64>,
 }
 
 /// What happened between two looks.
@@ -237,9 +237,9 @@ struct Look {
 struct Stage {
     gets_per_second: f64,
     hit_ratio: f64,
-    /// Cores that the server had, and this process.
-    server_cores: f64,
-    load_cores: f64,
+    /// Cores that the server had, and this process, as far as it is known.
+    server_cores: Option<f64>,
+    load_cores: Option<f64>,
 }
 
 impl Stage {
@@ -247,7 +247,7 @@ impl Stage {
         let seconds = to.moment.seconds - from.moment.seconds;
         let gets = to.moment.gets.saturating_sub(from.moment.gets) as f64;
         let hits = to.moment.hits.saturating_sub(from.moment.hits) as f64;
-        let cores = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9 / seconds;
+        let cores = |from: Option<u64>, to: Option<u64>| Some(to?.checked_sub(from?)? as f64 / 1e9 / seconds);
         Self {
             gets_per_second: gets / seconds,
             hit_ratio: hits / gets,
@@ -309,8 +309,8 @@ fn comers(context: &Context, scale: Scale) -> Result<Course, Error> {
                 thread::sleep((begin + LOOK_EVERY * look as u32).saturating_duration_since(Instant::now()));
                 Ok(Look {
                     moment: info.moment(begin.elapsed().as_secs_f64())?,
-                    server_ns: process_cpu_ns(server.process.id()).unwrap_or(0),
-                    load_ns: process_cpu_ns(std::process::id()).unwrap_or(0),
+                    server_ns: process_cpu_ns(server.process.id()),
+                    load_ns: process_cpu_ns(std::process::id()),
                 })
             })
             .collect::<Result<Vec<Look>, Error>>()?;
@@ -389,11 +389,12 @@ impl Course {
         let places = ["alone", "beside one", "beside two"];
         for (place, stage) in places.into_iter().zip(self.stages()) {
             for (who, measure, unit, value) in [
-                (FIRST, COMERS_GETS, "gets/s", stage.gets_per_second),
-                (FIRST, COMERS_HITS, "", stage.hit_ratio),
+                (FIRST, COMERS_GETS, "gets/s", Some(stage.gets_per_second)),
+                (FIRST, COMERS_HITS, "", Some(stage.hit_ratio)),
                 ("the server", COMERS_CORES, "cores", stage.server_cores),
                 ("the load", COMERS_CORES, "cores", stage.load_cores),
             ] {
+                let Some(value) = value else { continue };
                 let point = Point::single(place, value);
                 add_point(&mut series, (who, measure, unit), ("", "the first one is"), point);
             }
@@ -454,8 +455,8 @@ mod tests {
                 hits,
                 ..Moment::default()
             },
-            server_ns: (seconds * 4e8) as u64,
-            load_ns: (seconds * 7e8) as u64,
+            server_ns: Some((seconds * 4e8) as u64),
+            load_ns: Some((seconds * 7e8) as u64),
         };
         for (last, met) in [
             (moment(90.01, 3_000, 2_700), [true, true, true, true]),

@@ -123,7 +123,7 @@ impl HitWorth {
     /// The furthest from zero that anything may be worth.
     pub const MOST: f64 = 1e9;
     const STEPS: u32 = 100;
-    /// What rises by less is flat: no memory is shared by differences that rounding makes.
+    /// What rises by less is flat: no memory is shared by differences that rounding makes. Of large numbers it is more.
     const LEAST_RISE: f64 = 1e-9;
 
     /// Asks for 0, 0.01 and so on to 1, in this order.
@@ -133,17 +133,15 @@ impl HitWorth {
     pub fn of(mut worth: impl FnMut(f64) -> f64) -> Result<Self, HitWorthError> {
         let mut points: Vec<f64> = Vec::with_capacity(Self::STEPS as usize + 1);
         for hit_ratio in Self::asked() {
-            let before = points.last().copied();
             let worth = worth(hit_ratio);
-            let is_possible =
-                worth.abs() <= Self::MOST && before.is_none_or(|before| worth >= before - Self::LEAST_RISE);
+            let before = points.last().copied().unwrap_or(f64::NEG_INFINITY);
+            let rounding = Self::LEAST_RISE.max(4.0 * f64::EPSILON * worth.abs());
+            // What is no number is in no order with others.
+            let is_possible = worth.abs() <= Self::MOST && worth >= before - rounding;
             if !is_possible {
                 return Err(HitWorthError { hit_ratio, worth });
             }
-            points.push(match before {
-                Some(before) if worth - before < Self::LEAST_RISE => before,
-                _ => worth,
-            });
+            points.push(if worth - before < rounding { before } else { worth });
         }
         Ok(Self(points))
     }
