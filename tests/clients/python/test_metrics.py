@@ -1,7 +1,7 @@
 """GET /metrics, read by Prometheus' own parser of its format, which refuses what the format does not allow."""
 
 import time
-from urllib.request import urlopen
+from http.client import HTTPConnection
 
 import pytest
 import redis
@@ -16,9 +16,15 @@ PATIENCE_SECONDS = 30
 def scrape():
     """Every sample: its value by name and labels."""
     address = harness.admin_address()
-    with urlopen(f"http://{address.host}:{address.port}/metrics", timeout=PATIENCE_SECONDS) as answer:
-        assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    connection = HTTPConnection(address.host, address.port, timeout=PATIENCE_SECONDS)
+    try:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
         text = answer.read().decode()
+    finally:
+        connection.close()
+    assert answer.status == 200
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     found = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
     assert len(found) == len(samples), "a sample is there twice"
