@@ -21,8 +21,7 @@ pub(crate) const BLOCK_ORDER: u8 = 5;
 pub(crate) const BLOCK_UNITS: u32 = 1 << BLOCK_ORDER;
 /// A block's bytes: 2 MiB, the huge page of x86-64 and of ARM with 4 KiB pages.
 pub(crate) const BLOCK_BYTES: usize = (UNIT_BYTES as usize) << BLOCK_ORDER;
-/// An ordinary page's bytes. Where pages are larger, the system says less of them than is looked for, and no block counts as
-/// resident.
+/// An ordinary page's bytes. Where pages are larger, no block is collapsed.
 const PAGE_BYTES: usize = 4096;
 /// A cache line's bytes, for who loads ahead.
 pub(crate) const LINE_BYTES: u64 = 64;
@@ -145,8 +144,20 @@ impl Arena {
         if status == 0 { resident * PAGE_BYTES } else { 0 }
     }
 
-    /// Makes a block that is backed by ordinary pages one huge page, whatever it holds. Takes half a millisecond, in part of which
-    /// whoever touches the block waits. On failure it stays on ordinary pages.
+    /// Whether blocks can be collapsed: the kernel knows how (6.1), pages are as large as is taken for granted here, and the
+    /// operator lets programs have huge pages, which asking for a collapse would not heed.
+    pub(crate) fn can_collapse(&self) -> bool {
+        let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        let is_allowed = setting.is_ok_and(|setting| !setting.contains("[never]"));
+        // SAFETY: sysconf reads a system constant and has no preconditions.
+        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        // Of nothing at all, which fails where the advice is not known.
+        is_allowed && page_bytes == PAGE_BYTES as libc::c_long && self.advise(0, 0, libc::MADV_COLLAPSE).is_ok()
+    }
+
+    /// Makes a block that is backed by ordinary pages one huge page, whatever it holds. Takes half a millisecond, more where the
+    /// system has to find the page first; while it copies, whoever touches the block or maps memory waits. On failure it stays on
+    /// ordinary pages.
     pub(crate) fn collapse(&self, block: u64) -> io::Result<()> {
         self.set_huge(block, BLOCK_BYTES, true);
         let collapsed = self.advise(block, BLOCK_BYTES, libc::MADV_COLLAPSE);
@@ -156,12 +167,14 @@ impl Arena {
         collapsed
     }
 
-    /// Makes ordinary pages of a block that was one huge page and of which a part was released: until then the system counts
-    /// that part as released, and does not have it back. Takes a quarter of a millisecond.
+    /// Makes ordinary pages of a block that is one huge page, or was before a part of it was released: until then the system
+    /// counts that part as released, and does not have it back. Takes a quarter of a millisecond.
     pub(crate) fn split(&self, block: u64) {
-        // Nothing is paged out by it; to tell the system that a part of a huge page is used less than others has it split.
+        // Nothing is paged out by it; to tell the system that a part of a huge page is used less than the rest has it split.
         // Failure costs memory until the rest is released, too.
-        let _ = self.advise(block, BLOCK_BYTES, libc::MADV_COLD);
+        for half in [block, block + BLOCK_BYTES as u64 / 2] {
+            let _ = self.advise(half, BLOCK_BYTES / 2, libc::MADV_COLD);
+        }
         self.set_huge(block, BLOCK_BYTES, false);
     }
 

@@ -7,8 +7,8 @@
 //!
 //! Invariant: `used` counts exactly the units that are taken. It passes the budget only where the budget is lowered, and then
 //! it does not grow: a taking is within the budget, or in the place of a putting back. What is backed by memory follows
-//! within the same budget but for one run: nothing is made ready that could not be handed out, and whoever takes in the place
-//! of runs that wait for the thread, or are ready, returns those first.
+//! within the same budget but for one run, and what the thread has yet to split: nothing is made ready that could not be handed
+//! out, and whoever takes in the place of runs that wait for the thread, or are ready, returns those first.
 
 mod blocks;
 
@@ -81,7 +81,9 @@ impl Pool {
         {
             let mut state = core.state.lock();
             state.has_thread = true;
-            state.blocks.begin_collapsing();
+            if core.arena.can_collapse() {
+                state.blocks.begin_collapsing();
+            }
         }
         let thread = std::thread::Builder::new()
             .name("tidemark-pool".into())
@@ -430,7 +432,12 @@ impl PoolCore {
         if self.arena.release(run.offset(), run.bytes()).is_ok() {
             state.buddy.put(start, order);
             if state.blocks.note_released(start, order) {
-                self.changed.notify_one();
+                if state.has_thread {
+                    self.changed.notify_one();
+                } else if let Some(block) = state.blocks.next_split() {
+                    // It ended before those that use its memory.
+                    self.arena.split(block_offset(block));
+                }
             }
         } else {
             state.dirty[order as usize].push_back(start);
@@ -530,14 +537,14 @@ impl PoolCore {
         }
     }
 
-    /// Makes a huge page of a block, if it was written to; without the lock while the system works.
+    /// Makes a huge page of a block, if it was touched; without the lock while the system works.
     fn collapse(&self, state: &mut parking_lot::MutexGuard<'_, State>, due: Due) {
         let (offset, begun) = (block_offset(due.1), Instant::now());
-        let came = parking_lot::MutexGuard::unlocked(state, || {
+        let is_collapsed = parking_lot::MutexGuard::unlocked(state, || {
             let is_touched = self.arena.resident_bytes(offset) >= BLOCK_BYTES - UNTOUCHED_MAX;
-            is_touched.then(|| self.arena.collapse(offset))
+            is_touched && self.arena.collapse(offset).is_ok()
         });
-        state.blocks.note_collapsed(due, (begun, Instant::now()), came);
+        state.blocks.note_collapsed(due, (begun, Instant::now()), is_collapsed);
     }
 
     /// Makes one more block ready, without the lock while the system works.

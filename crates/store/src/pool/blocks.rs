@@ -3,7 +3,6 @@
 //! Pure bookkeeping: whoever calls touches the memory, and says what came of it.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::time::{Duration, Instant};
 
 use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
@@ -12,12 +11,12 @@ use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
 const COLLAPSE_EVERY: Duration = Duration::from_millis(50);
 /// And at most this part of a core goes into it, a fiftieth: on a machine whose memory is another one's, a huge page takes 5 ms.
 const COLLAPSE_PART: u32 = 50;
-/// And not before all their units have been taken for this long, because what fills and empties is not worth it; the next time
-/// after twice as long, where too little of it was written to.
+/// And not before so long after all their units were taken, because what fills and empties is not worth it; the next time after
+/// twice as long, where too little of it was touched, or the system had no huge page.
 const COLLAPSE_AFTER: Duration = Duration::from_secs(1);
-/// It is not looked at again less often than once in 2^12 such times, which is an hour.
-const PATIENCE_MAX: u8 = 12;
-/// A huge page may make so much resident that was never written to: a 32nd.
+/// It is looked at again after 2^6 such times at the latest.
+const PATIENCE_MAX: u8 = 6;
+/// A huge page may make so much resident that was never touched: a 32nd.
 pub(super) const UNTOUCHED_MAX: usize = BLOCK_BYTES / 32;
 /// At most so many, 32 GiB: each may cost the system two more mappings, of which a process can have 65,530.
 const COLLAPSED_MAX: usize = 16_384;
@@ -84,11 +83,9 @@ impl Blocks {
         }
     }
 
-    /// There is a thread that makes huge pages from now on, if the operator lets programs have them: asking for a collapse
-    /// would not heed that.
+    /// There is a thread that makes huge pages from now on, and the system can and may.
     pub(super) fn begin_collapsing(&mut self) {
-        let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-        self.is_collapsing = setting.is_ok_and(|setting| !setting.contains("[never]"));
+        self.is_collapsing = true;
     }
 
     fn of(&mut self, unit: u32) -> &mut Block {
@@ -147,7 +144,11 @@ impl Blocks {
         while let Some(&due) = self.full.first() {
             let (at, number) = due;
             let block = &mut self.all[number as usize];
-            if block.is_full() && self.collapsed < COLLAPSED_MAX {
+            if block.is_full() {
+                // Else there is room for one when another one is released, which wakes the thread.
+                if self.collapsed >= COLLAPSED_MAX {
+                    return None;
+                }
                 return Some((self.free_from.map_or(at, |free| at.max(free)), due));
             }
             block.is_listed = false;
@@ -156,27 +157,24 @@ impl Blocks {
         None
     }
 
-    /// What came of it, from one moment to the other: nothing was tried where too little was written to.
-    pub(super) fn note_collapsed(&mut self, due: Due, (begun, now): (Instant, Instant), came: Option<io::Result<()>>) {
+    /// Whether it became a huge page, and when that was tried, from one moment to the other.
+    pub(super) fn note_collapsed(&mut self, due: Due, (begun, now): (Instant, Instant), is_collapsed: bool) {
         let (_, number) = due;
         let took = now.saturating_duration_since(begun);
         self.free_from = Some(now + COLLAPSE_EVERY.max(took * COLLAPSE_PART));
         self.full.remove(&due);
         let block = &mut self.all[number as usize];
-        block.is_listed = came.is_none();
-        match came {
-            None => {
-                block.patience = (block.patience + 1).min(PATIENCE_MAX);
-                self.full.insert((now + COLLAPSE_AFTER * (1 << block.patience), number));
-            }
-            Some(Ok(())) if block.is_full() => {
-                block.is_huge = true;
-                self.collapsed += 1;
-            }
-            // What was put back meanwhile may have been released already.
-            Some(Ok(())) => self.to_split.push(number),
-            // Without a free huge page it stays as it is. A kernel before 6.1 does not know how.
-            Some(Err(error)) => self.is_collapsing &= error.raw_os_error() != Some(libc::EINVAL),
+        block.is_listed = !is_collapsed;
+        if !is_collapsed {
+            block.patience = (block.patience + 1).min(PATIENCE_MAX);
+            self.full.insert((now + COLLAPSE_AFTER * (1 << block.patience), number));
+        } else if block.is_full() {
+            block.is_huge = true;
+            self.collapsed += 1;
+        } else {
+            // What was put back meanwhile may have been released already, and been backed again by the copy: a unit of which the
+            // system has not the memory until it is taken and released once more.
+            self.to_split.push(number);
         }
     }
 }
@@ -184,16 +182,8 @@ impl Blocks {
 /// What tests of the pool look at, by a block's number.
 #[cfg(test)]
 impl Blocks {
-    pub(super) fn is_collapsing(&self) -> bool {
-        self.is_collapsing
-    }
-
     pub(super) fn is_huge(&self, number: usize) -> bool {
         self.all[number].is_huge
-    }
-
-    pub(super) fn is_listed(&self, number: usize) -> bool {
-        self.all[number].is_listed
     }
 
     pub(super) fn patience(&self, number: usize) -> u8 {
@@ -229,10 +219,10 @@ mod tests {
         let mut blocks = two_full(now);
         let (at, first) = blocks.next_collapse().unwrap();
         assert_eq!((at, first.1), (now + SECOND, 1));
-        blocks.note_collapsed(first, (now + SECOND, now + 2 * SECOND), Some(Ok(())));
+        blocks.note_collapsed(first, (now + SECOND, now + 2 * SECOND), true);
         let (at, second) = blocks.next_collapse().unwrap();
         assert_eq!((at, second.1), (now + 52 * SECOND, 2), "it took a second");
-        blocks.note_collapsed(second, (at, at), None);
+        blocks.note_collapsed(second, (at, at), false);
         let (again, second) = blocks.next_collapse().unwrap();
         assert_eq!((again, second.1), (at + 2 * SECOND, 2));
         // Not full any more.
@@ -248,7 +238,7 @@ mod tests {
         let now = Instant::now();
         let mut blocks = two_full(now);
         let (_, first) = blocks.next_collapse().unwrap();
-        blocks.note_collapsed(first, (now, now), Some(Ok(())));
+        blocks.note_collapsed(first, (now, now), true);
         blocks.note_put(32, 4);
         assert_eq!(blocks.next_split(), None, "it may be taken again");
         assert!(blocks.note_released(32, 4) && !blocks.note_released(48, 4));
@@ -259,7 +249,7 @@ mod tests {
         // One that something was put back of while it became a huge page.
         let (_, second) = blocks.next_collapse().unwrap();
         blocks.note_put(64, 4);
-        blocks.note_collapsed(second, (now, now), Some(Ok(())));
+        blocks.note_collapsed(second, (now, now), true);
         assert_eq!((blocks.next_split(), blocks.collapsed), (Some(2), 0));
         // Whole blocks are no business of this.
         blocks.note_huge(32);
@@ -273,28 +263,23 @@ mod tests {
         let mut blocks = two_full(now);
         blocks.note_put(64, 4);
         let mut at = now;
-        for seconds in [1, 2, 4, 8] {
+        for seconds in [1, 2, 4, 8, 16, 32, 64, 64] {
             let (when, first) = blocks.next_collapse().unwrap();
             assert_eq!(when, at + SECOND * seconds);
             at = when;
-            blocks.note_collapsed(first, (at, at), None);
+            blocks.note_collapsed(first, (at, at), false);
         }
-        for _ in 0..20 {
-            let (_, first) = blocks.next_collapse().unwrap();
-            blocks.note_collapsed(first, (at, at), None);
-        }
-        let (when, first) = blocks.next_collapse().unwrap();
-        assert_eq!(when, at + SECOND * 4096);
-        blocks.note_collapsed(first, (at, at), Some(Err(io::Error::from_raw_os_error(libc::EAGAIN))));
-        assert!(blocks.is_collapsing && due(&mut blocks).is_none());
-        blocks.note_put(32, 4);
-        assert!(blocks.note_taken(32, 4, || at));
-        let (_, first) = blocks.next_collapse().unwrap();
-        blocks.note_collapsed(first, (at, at), Some(Err(io::Error::from_raw_os_error(libc::EINVAL))));
-        blocks.note_put(32, 4);
-        assert!(
-            !blocks.note_taken(32, 4, || at) && due(&mut blocks).is_none(),
-            "the kernel can not"
-        );
+        // Where there are enough, the others wait until there is room.
+        blocks.collapsed = COLLAPSED_MAX;
+        assert_eq!(due(&mut blocks), None);
+        blocks.collapsed -= 1;
+        assert_eq!(due(&mut blocks), Some(1));
+    }
+
+    #[test]
+    fn without_a_thread_for_it_nothing_is_listed() {
+        let mut blocks = Blocks::new(2 * BLOCK_UNITS);
+        let halves = [32, 48].map(|start| blocks.note_taken(start, 4, Instant::now));
+        assert_eq!((halves, due(&mut blocks)), ([false, false], None));
     }
 }

@@ -144,12 +144,12 @@ fn a_block_that_was_huge_can_be_split_again() {
     assert!(core.take_block().is_some());
 }
 
-/// How much of a block that has a mapping of its own is backed by huge pages.
+/// How much of the mappings that a block lies in is backed by huge pages.
 fn huge_bytes(core: &PoolCore, block: u32) -> u64 {
     let begin = core.arena.at(block_offset(block), BLOCK_BYTES) as u64;
     let end = begin + BLOCK_BYTES as u64;
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let (mut is_inside, mut bytes) = (false, 0);
+    let (mut overlaps, mut bytes) = (false, 0);
     for line in smaps.lines() {
         let range = line.split(' ').next().and_then(|range| range.split_once('-'));
         let range = range.and_then(|(from, to)| {
@@ -157,9 +157,9 @@ fn huge_bytes(core: &PoolCore, block: u32) -> u64 {
             Some((number(from)?, number(to)?))
         });
         if let Some((from, to)) = range {
-            is_inside = from >= begin && to <= end;
+            overlaps = from < end && to > begin;
         } else if let Some(rest) = line.strip_prefix("AnonHugePages:")
-            && is_inside
+            && overlaps
         {
             let kilobytes = rest.trim().strip_suffix(" kB").unwrap();
             bytes += kilobytes.parse::<u64>().unwrap() * 1024;
@@ -168,19 +168,44 @@ fn huge_bytes(core: &PoolCore, block: u32) -> u64 {
     bytes
 }
 
-/// How many huge pages the system has split so far.
-fn split_pages() -> u64 {
+/// How many huge pages the system has split so far, where it counts them.
+fn split_pages() -> Option<u64> {
     let all = std::fs::read_to_string("/proc/vmstat").unwrap();
-    let line = all.lines().find_map(|line| line.strip_prefix("thp_split_page "));
-    line.map_or(0, |count| count.parse().unwrap())
+    let count = all.lines().find_map(|line| line.strip_prefix("thp_split_page "))?;
+    count.parse().ok()
+}
+
+/// Whether the system has a huge page for a block now.
+fn has_huge_page() -> bool {
+    let arena = Arena::reserve(2 * BLOCK_BYTES as u64).unwrap();
+    arena.populate(block_offset(1), BLOCK_BYTES).unwrap();
+    arena.collapse(block_offset(1)).is_ok()
+}
+
+#[test]
+fn a_huge_page_is_split_whether_something_of_it_was_released_or_not() {
+    let pool = Pool::without_thread(8 * MIB, Some(8 * MIB)).unwrap();
+    let core = pool.core();
+    if !core.arena.can_collapse() || !has_huge_page() {
+        eprintln!("there are no huge pages here: nothing was tested");
+        return;
+    }
+    let runs: Vec<Run> = (0..2 * BLOCK_UNITS - 1).map(|_| core.take(0).unwrap()).collect();
+    core.arena.populate(block_offset(1), BLOCK_BYTES).unwrap();
+    core.arena.collapse(block_offset(1)).unwrap();
+    assert_eq!(huge_bytes(core, 1), BLOCK_BYTES as u64);
+    core.arena.split(block_offset(1));
+    assert_eq!(huge_bytes(core, 1), 0);
+    assert_eq!(core.arena.resident_bytes(block_offset(1)), BLOCK_BYTES);
+    runs.into_iter().for_each(|run| core.put(run));
 }
 
 #[test]
 fn a_block_that_is_full_becomes_a_huge_page_and_is_given_back_unit_by_unit() {
     let pool = Pool::start(64 * MIB, Some(64 * MIB)).unwrap();
     let core = pool.core();
-    if !core.state.lock().blocks.is_collapsing() {
-        eprintln!("huge pages are turned off here: nothing was tested");
+    if !core.arena.can_collapse() || !has_huge_page() {
+        eprintln!("there are no huge pages here: nothing was tested");
         return;
     }
     // The first block lacks a unit.
@@ -195,30 +220,20 @@ fn a_block_that_is_full_becomes_a_huge_page_and_is_given_back_unit_by_unit() {
         // SAFETY: the run is ours.
         unsafe { std::ptr::write_bytes(address, (run.start % 251) as u8, run.bytes()) };
     }
-    settled(&pool, |_| !core.state.lock().blocks.is_listed(1));
-    let (is_huge, of_first) = {
-        let state = core.state.lock();
-        (state.blocks.is_huge(1), state.blocks.is_huge(0))
-    };
-    assert!(!of_first, "it is not full");
-    if is_huge {
-        assert_eq!(huge_bytes(core, 1), BLOCK_BYTES as u64);
-    } else {
-        eprintln!("the system gave no huge page: only that nothing is lost is tested");
-    }
+    let is_huge = |number: usize| core.state.lock().blocks.is_huge(number);
+    settled(&pool, |_| is_huge(1));
+    assert!(is_huge(1) && !is_huge(0), "the first is not full");
+    assert_eq!(huge_bytes(core, 1), BLOCK_BYTES as u64);
     let before = split_pages();
     let (given, kept) = full.split_at(20);
     given.iter().for_each(|run| core.put(*run));
     settled(&pool, |stats| stats.resident_free_bytes == 0);
-    settled(&pool, |_| {
-        let state = core.state.lock();
-        !state.blocks.is_huge(1)
-    });
-    settled(&pool, |_| !is_huge || split_pages() > before);
-    assert!(
-        !is_huge || split_pages() > before,
-        "the system has not got the memory back"
-    );
+    settled(&pool, |_| !is_huge(1));
+    assert_eq!((is_huge(1), huge_bytes(core, 1)), (false, 0));
+    // The system has the memory back, not only the process's tables.
+    let is_split = || before.is_none_or(|before| split_pages() > Some(before));
+    settled(&pool, |_| is_split());
+    assert!(is_split());
     assert_eq!(core.arena.resident_bytes(block_offset(1)), 12 * UNIT_BYTES as usize);
     for run in kept {
         let address = core.arena.at(run.offset(), run.bytes());
@@ -232,8 +247,8 @@ fn a_block_that_is_full_becomes_a_huge_page_and_is_given_back_unit_by_unit() {
     for run in &again {
         core.arena.populate(run.offset(), run.bytes()).unwrap();
     }
-    settled(&pool, |_| !is_huge || core.state.lock().blocks.is_huge(1));
-    assert_eq!(core.state.lock().blocks.is_huge(1), is_huge);
+    settled(&pool, |_| is_huge(1));
+    assert!(is_huge(1));
 }
 
 #[test]
