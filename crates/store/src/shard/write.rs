@@ -149,7 +149,9 @@ impl Shard {
                 self.find(key)
             };
             let entered = match self.enter(key, old_now, draft, place) {
-                Err(Full::Neighbourhood) if attempts_left == 0 || self.index.is_large() => {
+                // Moving all entries of a large index for one of them takes milliseconds. Where items are evicted anyhow, one more
+                // goes instead; where there is memory for all of them, none does.
+                Err(Full::Neighbourhood) if attempts_left == 0 || (self.index.is_large() && self.is_used_up()) => {
                     self.crowd_out(key, draft, place)
                 }
                 entered => entered,
