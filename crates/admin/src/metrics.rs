@@ -301,11 +301,10 @@ impl Scrape {
                 shortfall,
             ),
         ] {
-            let of = |tenant: &'_ Series| read(tenant);
             let samples = self
                 .series
                 .iter()
-                .filter_map(|tenant| Some((tenant.labels(), of(tenant)?)));
+                .filter_map(|tenant| Some((tenant.labels(), read(tenant)?)));
             write(encoder, metric, MetricType::Gauge, samples)?;
         }
         Ok(())

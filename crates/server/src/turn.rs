@@ -116,17 +116,17 @@ impl Turn {
     pub(crate) fn serve(&mut self, group: &mut [Member], shared: &Shared, now: UnixMs) {
         self.scratch.resize(SCRATCH_BYTES, 0);
         let mut used = 0;
-        let mut last: Option<Arc<Tenant>> = None;
+        let mut last: *const Tenant = std::ptr::null();
         for (_, connection) in group.iter_mut() {
             // Other tenants' shards may have displaced this one's since its last visit. They are back when the system has given
             // what was sent.
             if connection.executed >= PREFETCHED_FROM_COMMANDS
                 && let Some(tenant) = &connection.session.tenant
                 && connection.executed as usize >= tenant.store.shards()
-                && !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, tenant))
+                && last != Arc::as_ptr(tenant)
             {
                 tenant.store.prefetch_shards();
-                last = Some(Arc::clone(tenant));
+                last = Arc::as_ptr(tenant);
             }
             self.inputs
                 .push(receive(connection, &mut self.scratch, &mut used, shared));

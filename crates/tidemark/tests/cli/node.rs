@@ -498,26 +498,7 @@ fn in_a_folder_that_may_not_be_written_any_more_leases_go_on_and_nobody_joins() 
     open_to(node.0.path(), 0o555);
     wait_until("the lease grows", || first.lease_mib() == 96);
     assert_eq!(first.problem(), "");
-    let data = programs.path().join("data");
-    let refused = command()
-        .args([
-            "serve",
-            "--redis",
-            "off",
-            "--admin",
-            "off",
-            "--data",
-            data.to_str().unwrap(),
-        ])
-        .args(node.options())
-        .output()
-        .unwrap();
-    let message = stderr(&refused);
-    assert_eq!(refused.status.code(), Some(FAILED), "{message}");
-    assert!(
-        message.contains("can not write") && message.contains("Permission denied"),
-        "{message}"
-    );
+    check_refused(&mut command(), &node.options(), "Permission denied");
 
     open_to(node.0.path(), 0o000);
     wait_until("it is said", || first.problem().contains("can not read"));
@@ -615,28 +596,7 @@ fn on_a_full_disk_leases_go_on_and_nobody_joins() {
     assert!(first.lease_mib() + second.lease_mib() <= NODE_MIB);
     assert_eq!([first.problem(), second.problem()], ["", ""]);
 
-    let data = tempfile::tempdir().unwrap();
-    let refused = disk
-        .command()
-        .args([
-            "serve",
-            "--redis",
-            "off",
-            "--admin",
-            "off",
-            "--memcached",
-            "127.0.0.1:0",
-        ])
-        .args(["--data", data.path().to_str().unwrap()])
-        .args(disk.options())
-        .output()
-        .unwrap();
-    let message = stderr(&refused);
-    assert_eq!(refused.status.code(), Some(FAILED), "{message}");
-    assert!(
-        message.contains("can not write") && message.contains("No space left on device"),
-        "{message}"
-    );
+    check_refused(&mut disk.command(), &disk.options(), "No space left on device");
     wait_until("it left nothing behind", || {
         let names = fs::read_dir(disk.path())
             .unwrap()
@@ -646,6 +606,32 @@ fn on_a_full_disk_leases_go_on_and_nobody_joins() {
     assert_eq!([first.problem(), second.problem()], ["", ""]);
     drop((first, second));
     drop(load);
+}
+
+/// One more instance does not start, because it can not state a lease.
+fn check_refused(command: &mut Command, options: &[String], reason: &str) {
+    let data = tempfile::tempdir().unwrap();
+    open_to(data.path(), 0o777);
+    let refused = command
+        .args([
+            "serve",
+            "--memcached",
+            "127.0.0.1:0",
+            "--redis",
+            "off",
+            "--admin",
+            "off",
+        ])
+        .args(["--data", data.path().to_str().unwrap()])
+        .args(options)
+        .output()
+        .unwrap();
+    let message = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(FAILED), "{message}");
+    assert!(
+        message.contains("can not write") && message.contains(reason),
+        "{message}"
+    );
 }
 
 fn open_to(path: &Path, mode: u32) {
