@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidemark_store::{Attributes, Key, KeyHash, Refused, SHARDS_MAX, Shard, ShardGuard, TenantStore};
+use tidemark_store::{Attributes, Key, KeyHash, Refused, Reservation, SHARDS_MAX, Shard, ShardGuard, TenantStore};
 use tidemark_types::UnixMs;
 
 use crate::limits::{LONG_VALUE_BYTES, WINDOW_COMMANDS};
@@ -11,6 +11,8 @@ use crate::limits::{LONG_VALUE_BYTES, WINDOW_COMMANDS};
 pub(crate) struct Access<'t> {
     store: &'t Arc<TenantStore>,
     held: Held<'t>,
+    /// Where the next long value that is written lies already.
+    room: Option<Reservation>,
 }
 
 enum Held<'t> {
@@ -51,6 +53,7 @@ impl<'t> Access<'t> {
         Self {
             store,
             held: Held::One(None),
+            room: None,
         }
     }
 
@@ -145,6 +148,20 @@ impl<'t> Access<'t> {
         }
     }
 
+    /// Gives the room into which the value that is about to be written was copied already.
+    pub(crate) fn give_room(&mut self, room: Reservation) {
+        self.room = Some(room);
+    }
+
+    /// Puts such room back if it was not needed.
+    pub(crate) fn put_room_back(&mut self) {
+        if self.room.is_some() {
+            // That takes the lock.
+            self.pause();
+            self.room = None;
+        }
+    }
+
     /// Writes an item. A long value is copied without a lock, unless several are held.
     #[inline]
     pub(crate) fn put(
@@ -155,10 +172,28 @@ impl<'t> Access<'t> {
         now: UnixMs,
     ) -> Result<(), Refused> {
         if value.len() >= LONG_VALUE_BYTES
+            && self.room.is_none()
             && let Held::One(held) = &mut self.held
         {
             *held = None;
             return self.store.put(key, value, attributes, now);
+        }
+        self.put_locked(key, value, attributes, now)
+    }
+
+    /// Writes an item under the lock under which something was looked at before.
+    #[inline]
+    pub(crate) fn put_locked(
+        &mut self,
+        key: &Key<'_>,
+        value: &[u8],
+        attributes: Attributes,
+        now: UnixMs,
+    ) -> Result<(), Refused> {
+        if value.len() >= LONG_VALUE_BYTES
+            && let Some(room) = self.room.take_if(|room| room.value_bytes() == value.len())
+        {
+            return self.shard_of(key.hash).commit(room, key, attributes, now);
         }
         self.shard_of(key.hash).put(key, value, attributes, now)
     }

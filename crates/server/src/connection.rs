@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use mio::net::TcpStream;
 use tidemark_protocol::resp::{ArgList, Discard};
+use tidemark_store::Reservation;
 use tidemark_types::UnixMs;
 
 use crate::clients::Client;
@@ -37,6 +38,8 @@ pub(crate) struct Connection {
     /// How far an incomplete RESP command was parsed: one of many arguments that comes in many pieces is read once.
     pub(crate) parsed: Option<Box<ArgList>>,
     pub(crate) skip: Skip,
+    /// Where the value at the input's beginning is being copied to, piece by piece.
+    pub(crate) room: Option<Reservation>,
     pub(crate) unsent: Unsent,
     /// The system may have more to read: said so, and not read to the end since.
     pub(crate) is_readable: bool,
@@ -82,6 +85,7 @@ impl Connection {
             needed: 0,
             parsed: None,
             skip: Skip::Nothing,
+            room: None,
             unsent: Unsent::default(),
             is_readable: true,
             is_closing: false,

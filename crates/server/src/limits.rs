@@ -35,6 +35,8 @@ pub(crate) const PIN_BYTES: usize = 16 << 10;
 /// A value of at least this size is copied into its place without holding the shard's lock: it takes more than the 20 us
 /// for which a lock may be held.
 pub(crate) const LONG_VALUE_BYTES: usize = 256 << 10;
+/// So much of a long value is copied in a turn: with the evictions for its room about fifty microseconds.
+pub(crate) const COPIED_BYTES: usize = 128 << 10;
 /// Without progress in sending for so long, a connection is closed: a reader this slow holds memory that others need.
 const STALLED_SEND: Duration = Duration::from_secs(30);
 /// A command that is incomplete for so long closes its connection: its sender is gone, or holds a buffer hostage.

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tidemark_protocol::{memcached as mc, resp};
-use tidemark_store::KeyHash;
+use tidemark_store::{KeyHash, Reservation, TenantStore};
 use tidemark_types::UnixMs;
 
 use crate::access::{Access, access_to};
 use crate::bucket::Moment;
 use crate::connection::{Connection, Skip};
 use crate::counts::{Count, TurnCounts};
-use crate::limits::{REPLY_BYTES, SCRATCH_BYTES, SEND_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
+use crate::limits::{
+    COPIED_BYTES, LONG_VALUE_BYTES, REPLY_BYTES, SCRATCH_BYTES, SEND_BYTES, TURN_COMMANDS, WINDOW_COMMANDS,
+};
 use crate::output::Output;
 use crate::ready::work_ns;
 use crate::receive::{Input, keep_rest, receive};
@@ -67,6 +69,41 @@ enum StepCommand<'a> {
     Redis(redis::Step<'a>),
 }
 
+/// How much of a value is where it will lie.
+enum Copied {
+    /// It is copied when the command is executed.
+    Not,
+    InPart(Reservation),
+    Wholly(Reservation),
+}
+
+impl Step<'_> {
+    /// Copies the next piece of a long value to where it will lie, beginning with `room` if it was begun before.
+    #[cold]
+    fn copy_value(&self, room: Option<Reservation>, store: &Arc<TenantStore>, now: UnixMs) -> Copied {
+        let value = match &self.command {
+            StepCommand::Memcached(command) => memcached::stored_value(command),
+            StepCommand::Redis(step) => step.value(),
+        };
+        let Some(value) = value.filter(|value| value.len() >= LONG_VALUE_BYTES) else {
+            return Copied::Not;
+        };
+        let Some(mut room) = room.or_else(|| store.begin(self.hash, value.len())) else {
+            return Copied::Not;
+        };
+        let from = room.written_bytes();
+        let to = value.len().min(from + COPIED_BYTES);
+        // Without memory for a piece there may be some for the whole: what was begun is put back first.
+        if room.write(&value[from..to], now).is_err() {
+            Copied::Not
+        } else if to < value.len() {
+            Copied::InPart(room)
+        } else {
+            Copied::Wholly(room)
+        }
+    }
+}
+
 /// What of a connection's commands a limit refused: its tenant is not charged for that.
 #[derive(Clone, Copy, Debug, Default)]
 struct Refusals {
@@ -99,8 +136,13 @@ struct Executor<'s, 'a> {
     current: usize,
     /// For each connection up to the current one, where its replies begin.
     begins: &'s mut Vec<Mark>,
-    /// Connections whose replies came to be too many within a window, and how far their input was executed.
+    /// Connections whose replies came to be too many within a window, or whose long value is not copied yet, and how far their
+    /// input was executed.
     deferred: Vec<(usize, Done)>,
+    /// For connections whose input begins with a long value, where that was begun to be copied to.
+    rooms: Vec<(usize, Reservation)>,
+    /// The same for the next time.
+    begun: Vec<(usize, Reservation)>,
 }
 
 impl Turn {
@@ -167,6 +209,8 @@ impl Turn {
             current: 0,
             begins: &mut self.begins,
             deferred: Vec::new(),
+            rooms: Vec::new(),
+            begun: Vec::new(),
         };
         for (member, input) in self.inputs.iter().enumerate() {
             self.done
@@ -180,6 +224,9 @@ impl Turn {
             // Parsed behind what comes next.
             group[member].1.parsed = None;
         }
+        for (member, room) in executor.begun {
+            group[member].1.room = Some(room);
+        }
     }
 
     /// Counts a connection's turn.
@@ -189,6 +236,11 @@ impl Turn {
         connection.work_ns = work_ns(done.commands, done.bytes + reply_bytes.min(SEND_BYTES));
         connection.executed = done.commands;
         if done.bytes == 0 {
+            if let (Some(_), Some(tenant)) = (&connection.room, &connection.session.tenant) {
+                // A piece of a value was copied.
+                self.counts.add(Count::BusyNanos, nanos_each as u32);
+                self.counts.hand_over(&tenant.counts);
+            }
             return;
         }
         connection.client().note_active(now);
@@ -234,6 +286,9 @@ impl<'a> Executor<'_, 'a> {
     fn run(&mut self, group: &mut [Member], member: usize, bytes: &'a [u8], args: &mut resp::ArgList) -> Done {
         let mut done = Done { bytes: 0, commands: 0 };
         group[member].1.has_leftover = false;
+        if let Some(room) = group[member].1.room.take() {
+            self.rooms.push((member, room));
+        }
         while done.bytes < bytes.len() && !group[member].1.session.is_ending {
             let rest = &bytes[done.bytes..];
             match self.skip(group, member, rest) {
@@ -449,10 +504,28 @@ impl<'a> Executor<'_, 'a> {
             }
             let session = &group[step.member].1.session;
             let Some(tenant) = &session.tenant else { continue };
+            let is_long = step.bytes >= LONG_VALUE_BYTES;
+            let room = if is_long { self.room_of(step) } else { None };
             let (is_limited, replied) = (tenant.throttle.is_limited(), self.output.len());
-            if is_limited && let Err(refused) = tenant.throttle.admit(1, step.bytes as u64, self.moment()) {
+            if is_limited
+                && room.is_none()
+                && let Err(refused) = tenant.throttle.admit(1, step.bytes as u64, self.moment())
+            {
                 self.refuse_step(step, session, &refused);
                 continue;
+            }
+            if is_long {
+                // Room is taken under the lock.
+                access = None;
+                match step.copy_value(room, &tenant.store, self.now) {
+                    Copied::Not => {}
+                    Copied::Wholly(room) => access_to(&mut access, &tenant.store).give_room(room),
+                    Copied::InPart(room) => {
+                        self.begun.push((step.member, room));
+                        self.deferred.push((step.member, step.before));
+                        continue;
+                    }
+                }
             }
             let access = access_to(&mut access, &tenant.store);
             let mut exec = Exec {
@@ -467,6 +540,9 @@ impl<'a> Executor<'_, 'a> {
                 }
                 StepCommand::Redis(command) => redis::execute_step(command, step.hash, session, access, &mut exec),
             }
+            if is_long {
+                access.put_room_back();
+            }
             if is_limited {
                 let bytes = step.bytes + self.output.len() - replied;
                 tenant.throttle.charge(bytes as u64, self.moment());
@@ -475,6 +551,17 @@ impl<'a> Executor<'_, 'a> {
         drop(access);
         window.clear();
         self.window = window;
+    }
+
+    /// Where a step's value was begun to be copied to.
+    #[cold]
+    fn room_of(&mut self, step: &Step<'_>) -> Option<Reservation> {
+        let is_first = step.before.bytes == 0;
+        let at = self
+            .rooms
+            .iter()
+            .position(|(member, _)| is_first && *member == step.member)?;
+        Some(self.rooms.swap_remove(at).1)
     }
 
     /// The time that limits are kept by.

@@ -63,6 +63,9 @@ const COMERS_GOAL: &str = "0.9";
 /// Not enough for all items of all three.
 const COMERS_MEMORY_BYTES: u64 = 256 << 20;
 const COMERS_CONNECTIONS: usize = 16;
+/// Requests in flight of each, as many in all as come in twenty milliseconds: the three clients share a core, in turns of some of
+/// them, in which nobody reads the others' replies.
+const COMERS_PIPELINE: usize = 800;
 /// Of the most that the server can do, by each of the three.
 const COMERS_PART: f64 = 0.2;
 /// How much the first one's throughput may change, as a part, and its hit ratio.
@@ -338,7 +341,7 @@ fn comer(address: SocketAddr, number: usize, secret: &str, rate: Option<f64>, se
         protocol: Protocol::Redis,
         logins: vec![login(COMERS[number], secret)?],
         connections: COMERS_CONNECTIONS,
-        pipeline: PIPELINE,
+        pipeline: if rate.is_some() { COMERS_PIPELINE } else { PIPELINE },
         threads: 1,
         workload: Workload {
             seed: number as u64 + 1,

@@ -182,7 +182,7 @@ pub(super) fn set(set: &MetaSet<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
         return compose::meta_stored(&mut exec.out.bytes, meta, Outcome::Done, &facts);
     };
     attributes.expiry = expiry;
-    match put_value(set, key, shard, attributes, exec.now) {
+    match put_value(set, key, access, attributes, exec.now) {
         Ok(length) => {
             let facts = Facts {
                 value_bytes: length,
@@ -256,15 +256,15 @@ fn note_cas(meta: &Meta<'_>, refused: Option<Outcome>, exec: &mut Exec<'_>) {
     );
 }
 
-/// Writes `ms`'s value, joined to the old one if the mode says so. Returns the new length, or the reply that refuses it.
+/// Writes `ms`'s value, joined to the old one if the mode says so, under the lock under which that was looked at. Returns the new length, or the reply that refuses it.
 fn put_value(
     set: &MetaSet<'_>,
     key: &Key<'_>,
-    shard: &mut ShardGuard<'_>,
+    access: &mut Access<'_>,
     attributes: Attributes,
     now: UnixMs,
 ) -> Result<usize, &'static [u8]> {
-    let old = shard.peek(key, now).map(|found| found.value());
+    let old = access.shard_of(key.hash).peek(key, now).map(|found| found.value());
     let joined = match (set.mode, old) {
         (MetaMode::Append, Some(old)) => Some([&old.to_vec(), set.value].concat()),
         (MetaMode::Prepend, Some(old)) => Some([set.value, &old.to_vec()].concat()),
@@ -274,7 +274,7 @@ fn put_value(
     if value.len() > VALUE_BYTES_MAX {
         return Err(reply::TOO_LARGE);
     }
-    match shard.put(key, value, attributes, now) {
+    match access.put_locked(key, value, attributes, now) {
         Ok(()) => Ok(value.len()),
         Err(Refused::Memory) => Err(reply::OUT_OF_MEMORY),
     }

@@ -8,7 +8,8 @@ mod text;
 pub(crate) use text::send_value;
 
 use tidemark_protocol::memcached::{
-    self as mc, Command, Failure, FlushAll, KeyBuffer, Limits, Meta, Verbosity, compose, expires, text as reply,
+    self as mc, Command, Failure, FlushAll, KeyBuffer, Limits, Meta, MetaMode, Verb, Verbosity, compose, expires,
+    text as reply,
 };
 use tidemark_store::{Key, KeyHash};
 use tidemark_types::UnixMs;
@@ -55,6 +56,15 @@ pub(crate) fn step_key<'a>(command: &Command<'a>, session: &mut Session) -> Opti
         Command::MetaGet(meta) | Command::MetaDelete(meta) => plain_key(meta),
         Command::MetaSet(set) => plain_key(&set.meta),
         Command::MetaArithmetic(arithmetic) => plain_key(&arithmetic.meta),
+        _ => None,
+    }
+}
+
+/// The value that a command of a window stores as it is.
+pub(crate) fn stored_value<'a>(command: &Command<'a>) -> Option<&'a [u8]> {
+    match command {
+        Command::Store(store) => (!matches!(store.verb, Verb::Append | Verb::Prepend)).then_some(store.value),
+        Command::MetaSet(set) => (!matches!(set.mode, MetaMode::Append | MetaMode::Prepend)).then_some(set.value),
         _ => None,
     }
 }

@@ -117,20 +117,21 @@ pub(super) fn store(store: &Store<'_>, key: &Key<'_>, access: &mut Access<'_>, e
     let answer = match store.verb {
         Verb::Set => stored_and_over(key, shard, exec),
         Verb::Add if shard.access(key, exec.now).is_some() => reply::NOT_STORED,
-        Verb::Add => put(store, key, shard, exec),
-        Verb::Replace if shard.peek(key, exec.now).is_some() => put(store, key, shard, exec),
+        Verb::Add => put(store, key, access, exec),
+        Verb::Replace if shard.peek(key, exec.now).is_some() => put(store, key, access, exec),
         Verb::Replace => reply::NOT_STORED,
         Verb::Append | Verb::Prepend => extend(store, key, shard, exec),
-        Verb::Cas(token) => compare_and_put(store, token, key, shard, exec),
+        Verb::Cas(token) => compare_and_put(store, token, key, access, exec),
     };
     append_unless(store.noreply, answer, exec);
 }
 
+/// Stores under the lock under which the old item was looked at.
 #[inline]
-fn put(store: &Store<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut Exec<'_>) -> &'static [u8] {
+fn put(store: &Store<'_>, key: &Key<'_>, access: &mut Access<'_>, exec: &mut Exec<'_>) -> &'static [u8] {
     match attributes(store, exec) {
-        Some(attributes) => stored(shard.put(key, store.value, attributes, exec.now), exec),
-        None => stored_and_over(key, shard, exec),
+        Some(attributes) => stored(access.put_locked(key, store.value, attributes, exec.now), exec),
+        None => stored_and_over(key, access.shard_of(key.hash), exec),
     }
 }
 
@@ -192,10 +193,10 @@ fn compare_and_put(
     store: &Store<'_>,
     token: u64,
     key: &Key<'_>,
-    shard: &mut ShardGuard<'_>,
+    access: &mut Access<'_>,
     exec: &mut Exec<'_>,
 ) -> &'static [u8] {
-    let Some(found) = shard.peek(key, exec.now) else {
+    let Some(found) = access.shard_of(key.hash).peek(key, exec.now) else {
         exec.counts.add(Count::CasMisses, 1);
         return reply::NOT_FOUND;
     };
@@ -205,7 +206,7 @@ fn compare_and_put(
         return reply::EXISTS;
     }
     exec.counts.add(Count::CasHits, 1);
-    put(store, key, shard, exec)
+    put(store, key, access, exec)
 }
 
 /// What became of an item that was to be counted up or down.

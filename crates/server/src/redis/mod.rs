@@ -109,6 +109,14 @@ impl<'a> Step<'a> {
             Self::Get { key } | Self::Set { key, .. } | Self::Store { key, .. } => key,
         }
     }
+
+    /// The value that it stores.
+    pub(crate) fn value(&self) -> Option<&'a [u8]> {
+        match *self {
+            Self::Get { .. } => None,
+            Self::Set { value, .. } | Self::Store { value, .. } => Some(value),
+        }
+    }
 }
 
 /// Executes a command of a window.

@@ -200,7 +200,7 @@ pub(super) fn store(
             access.shard_of(key.hash).delete(key, exec.now);
         } else if needs_old {
             // Under the lock under which the old item was looked at.
-            access.shard_of(key.hash).put(key, value, attributes, exec.now)?;
+            access.put_locked(key, value, attributes, exec.now)?;
         } else {
             access.put(key, value, attributes, exec.now)?;
         }

@@ -13,6 +13,8 @@ mod harness;
 #[cfg(test)]
 mod login;
 #[cfg(test)]
+mod long_values;
+#[cfg(test)]
 mod memcached;
 #[cfg(test)]
 mod memory;

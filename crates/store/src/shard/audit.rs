@@ -11,7 +11,7 @@ impl Shard {
     /// If an invariant of the store does not hold.
     pub(crate) fn audit(&self) {
         let mut live_items = 0;
-        // Units of live stubs, of dead ones that are being sent, and of values being written.
+        // Units of live stubs, and of dead ones that are being sent.
         let mut outside_units: HashSet<u32> = self
             .outside_pins
             .values()
@@ -64,7 +64,7 @@ impl Shard {
         let segments: u64 = self.segments.iter().map(|(_, segment)| segment.run.units()).sum();
         let spare = self.spare.map_or(0, |run| run.units());
         let ghosts = self.ghosts.as_ref().map_or(0, |ghosts| ghosts.units());
-        let held = segments + spare + ghosts + self.index.units() + self.outside.len() as u64;
+        let held = segments + spare + ghosts + self.index.units() + self.outside.len() as u64 + self.reserved_units;
         assert_eq!(self.units, held, "units held");
     }
 

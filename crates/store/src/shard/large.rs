@@ -170,7 +170,8 @@ impl Shard {
         attributes: Attributes,
         now: UnixMs,
     ) -> Result<(), Refused> {
-        let units = self.take_units(value.len(), now)?;
+        let units = self.take_units(value.len().div_ceil(UNIT), now)?;
+        self.outside.extend(&units);
         for (unit, piece) in units.iter().zip(value.chunks(UNIT)) {
             let address = self.arena().at(u64::from(*unit) << UNIT_SHIFT, piece.len());
             // SAFETY: the unit was just taken: nobody else knows it, and it has room for a piece of at most a unit.
@@ -183,24 +184,60 @@ impl Shard {
         written
     }
 
-    /// Takes the units for a value of so many bytes.
-    pub(super) fn take_units(&mut self, value_bytes: usize, now: UnixMs) -> Result<Vec<u32>, Refused> {
-        let count = value_bytes.div_ceil(UNIT);
+    /// Takes units for a value outside of the log, which are the caller's.
+    fn take_units(&mut self, count: usize, now: UnixMs) -> Result<Vec<u32>, Refused> {
         self.evictions.forget_freed();
         let mut units: Vec<u32> = Vec::with_capacity(count);
         while units.len() < count {
             let Some(run) = self.take_unit(now) else {
-                self.free_outside(units);
+                units.into_iter().for_each(|start| self.put_unit(start));
                 return Err(Refused::Memory);
             };
-            self.outside.insert(run.start);
             units.push(run.start);
         }
         Ok(units)
     }
 
+    /// Takes units for a value that is being written without the lock. They are the caller's until [`Self::end_reservation`],
+    /// whatever is removed meanwhile.
+    pub(crate) fn reserve_units(&mut self, count: usize, now: UnixMs) -> Result<Vec<u32>, Refused> {
+        let units = self.take_units(count, now)?;
+        self.reserved_units += count as u64;
+        Ok(units)
+    }
+
+    /// Makes what was reserved the key's value. On failure it is reserved as before.
+    pub(crate) fn end_reservation(
+        &mut self,
+        key: &Key<'_>,
+        value_bytes: usize,
+        units: &[u32],
+        attributes: Attributes,
+        now: UnixMs,
+    ) -> Result<(), Refused> {
+        // An expired item must not pass for the key's old one.
+        let _ = self.peek(key, now);
+        // Before it is written: it may be evicted at once.
+        self.outside.extend(units);
+        self.reserved_units -= units.len() as u64;
+        let written = self.append_stub(key, value_bytes, units, attributes, now);
+        if written.is_err() {
+            for unit in units {
+                self.outside.remove(unit);
+            }
+            self.reserved_units += units.len() as u64;
+        }
+        written
+    }
+
+    /// Puts back what was reserved.
+    pub(crate) fn drop_reservation(&mut self, units: Vec<u32>) {
+        self.reserved_units -= units.len() as u64;
+        units.into_iter().for_each(|start| self.put_unit(start));
+    }
+
     /// Makes a value in units of its own the key's. On failure the units are still the caller's.
-    pub(crate) fn append_stub(
+    fn append_stub(
         &mut self,
         key: &Key<'_>,
         value_bytes: usize,
@@ -235,7 +272,7 @@ impl Shard {
     }
 
     /// Puts the units of a value back, now or when the last reply that is being sent from them ends.
-    pub(crate) fn free_outside(&mut self, units: Vec<u32>) {
+    pub(super) fn free_outside(&mut self, units: Vec<u32>) {
         let Some(first) = units.first() else { return };
         if let Some(pinned) = self.outside_pins.get_mut(first) {
             pinned.doomed = true;
@@ -243,12 +280,16 @@ impl Shard {
         }
         for start in units {
             self.outside.remove(&start);
-            self.put_run(Run {
-                start,
-                order: 0,
-                clean: false,
-            });
+            self.put_unit(start);
         }
+    }
+
+    pub(super) fn put_unit(&mut self, start: u32) {
+        self.put_run(Run {
+            start,
+            order: 0,
+            clean: false,
+        });
     }
 
     /// Counts a stub's units to another segment, or to none.

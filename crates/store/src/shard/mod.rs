@@ -166,6 +166,8 @@ pub struct Shard {
     outside: HashSet<u32>,
     /// Of those that replies are being sent from, by a value's first unit.
     outside_pins: HashMap<u32, OutsidePin>,
+    /// How many units are held for values that are being written: whoever writes one knows which.
+    reserved_units: u64,
     next_sequence: u64,
     next_queued: u64,
     next_token: u64,
@@ -216,6 +218,7 @@ impl Shard {
             ghost_units_missing: 0,
             outside: HashSet::new(),
             outside_pins: HashMap::new(),
+            reserved_units: 0,
             next_sequence: 1,
             next_queued: 1,
             next_token: 1,

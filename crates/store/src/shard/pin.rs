@@ -4,9 +4,7 @@
 //! while other commands go on. What is pinned does not move, change or go until the pin ends; meanwhile it may be deleted
 //! or overwritten, and is then freed at the pin's end.
 
-use tidemark_types::UnixMs;
-
-use super::{Key, Refused, Shard, Value};
+use super::{Key, Shard, Value};
 use crate::segment::{SegmentId, State};
 
 /// Units of a value outside of the log that a reply is being sent from.
@@ -59,35 +57,6 @@ impl Shard {
             }
         }
         Some((pinned, parts))
-    }
-
-    /// Takes units for a value that will be written without the lock. They are pinned until [`Self::end_reservation`].
-    pub(crate) fn reserve_units(&mut self, value_bytes: usize, now: UnixMs) -> Result<Vec<u32>, Refused> {
-        let units = self.take_units(value_bytes, now)?;
-        if let Some(first) = units.first() {
-            self.outside_pins.insert(
-                *first,
-                OutsidePin {
-                    count: 1,
-                    units: units.clone(),
-                    doomed: false,
-                },
-            );
-        }
-        Ok(units)
-    }
-
-    /// Ends the pin of reserved units. Whether they are still the caller's; if not, everything was removed meanwhile, and
-    /// they are put back.
-    pub(crate) fn end_reservation(&mut self, units: &[u32]) -> bool {
-        let pin = units.first().and_then(|first| self.outside_pins.remove(first));
-        match pin {
-            Some(pin) if pin.doomed => {
-                self.free_outside(pin.units);
-                false
-            }
-            _ => true,
-        }
     }
 
     /// Ends a pin.

@@ -8,7 +8,6 @@ use tidemark_types::UnixMs;
 
 use super::{Database, Shard};
 use crate::policy::Queue;
-use crate::pool::Run;
 use crate::segment::{Segment, SegmentId, Segments, State};
 use crate::shared::Left;
 
@@ -244,11 +243,7 @@ impl Shard {
         }
         for start in std::mem::replace(&mut self.outside, kept) {
             if !self.outside.contains(&start) {
-                self.put_run(Run {
-                    start,
-                    order: 0,
-                    clean: false,
-                });
+                self.put_unit(start);
             }
         }
     }

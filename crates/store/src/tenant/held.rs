@@ -5,69 +5,156 @@ use std::sync::atomic::Ordering;
 
 use tidemark_types::{UNIT_BYTES, UnixMs};
 
-use super::TenantStore;
+use super::{ShardGuard, TenantStore};
 use crate::arena::UNIT_SHIFT;
 use crate::item::Attributes;
 use crate::shard::{Key, PinnedPlace, Refused};
 
+const UNIT: usize = UNIT_BYTES as usize;
+/// What is being written in pieces may hold this part of a tenant's grant: until it is committed nothing of it can be evicted.
+const WRITTEN_GRANT_PART: u64 = 4;
+
 /// Room for a value that is being written without a lock. Nothing of it is visible before [`Reservation::commit`]; dropped
-/// without that, it is put back.
+/// without that, it is put back. Neither must happen while the same shard is locked by this thread, but for
+/// [`ShardGuard::commit`].
 #[derive(Debug)]
 pub struct Reservation {
-    pub(super) tenant: Arc<TenantStore>,
-    pub(super) shard: usize,
-    pub(super) units: Vec<u32>,
-    pub(super) value_bytes: usize,
+    tenant: Arc<TenantStore>,
+    shard: usize,
+    units: Vec<u32>,
+    value_bytes: usize,
+    /// How much of it [`Self::write`] has written.
+    written_bytes: usize,
+    /// Bytes that are counted to the tenant as being written in pieces.
+    counted_bytes: u64,
 }
 
 impl Reservation {
-    /// The room, in parts in order, as long as the value together.
+    /// Of no room yet: [`Self::extend`] takes it.
+    pub(super) fn new(guard: &ShardGuard<'_>, value_bytes: usize) -> Self {
+        Self {
+            tenant: Arc::clone(guard.tenant()),
+            shard: guard.number(),
+            units: Vec::new(),
+            value_bytes,
+            written_bytes: 0,
+            counted_bytes: 0,
+        }
+    }
+
+    /// The same, counted to the tenant, if that has room for one more.
+    pub(super) fn in_pieces(guard: &ShardGuard<'_>, value_bytes: usize) -> Option<Self> {
+        let (bytes, tenant) = (value_bytes as u64, guard.tenant());
+        let most = tenant.grant_bytes() / WRITTEN_GRANT_PART;
+        let fits = |counted: u64| (counted + bytes <= most).then_some(counted + bytes);
+        let written = &tenant.written_bytes;
+        written.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        let mut reservation = Self::new(guard, value_bytes);
+        reservation.counted_bytes = bytes;
+        Some(reservation)
+    }
+
+    /// Takes room for so many bytes from the value's beginning.
+    pub(super) fn extend(&mut self, guard: &mut ShardGuard<'_>, bytes: usize, now: UnixMs) -> Result<(), Refused> {
+        let missing = bytes.div_ceil(UNIT).saturating_sub(self.units.len());
+        if missing > 0 {
+            let taken = guard.relieved(now, |shard| shard.reserve_units(missing, now))?;
+            self.units.extend(taken);
+        }
+        Ok(())
+    }
+
+    /// Length of the value in bytes.
+    pub fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+
+    /// How much of the value was written by [`Self::write`], in bytes.
+    pub fn written_bytes(&self) -> usize {
+        self.written_bytes
+    }
+
+    /// The room, in parts in order, as long as the value together, or as what of it there is room for.
     pub fn parts(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let (arena, value_bytes) = (&self.tenant.shared.pool.arena, self.value_bytes);
         self.units.iter().enumerate().map(move |(i, unit)| {
-            let bytes = (UNIT_BYTES as usize).min(value_bytes - i * UNIT_BYTES as usize);
+            let bytes = UNIT.min(value_bytes - i * UNIT);
             let address = arena.at(u64::from(*unit) << UNIT_SHIFT, bytes);
-            // SAFETY: the unit was taken for this reservation, is pinned, so that it stays its own until the pin ends, and is
-            // in no index, so that nobody else reads it; `&mut self` makes this the only reference. Memory of the arena is
-            // always initialised.
+            // SAFETY: the unit was taken for this reservation, is its own until that ends, and is in no index, so that nobody
+            // else reads it; `&mut self` makes this the only reference. Memory of the arena is always initialised.
             unsafe { std::slice::from_raw_parts_mut(address, bytes) }
         })
+    }
+
+    /// Writes what is next of the value, for which it takes room as far as there is none yet. Locks the shard meanwhile.
+    ///
+    /// # Panics
+    /// If that is more than is missing of the value.
+    ///
+    /// # Errors
+    /// There is no room for it; nothing was written.
+    pub fn write(&mut self, mut bytes: &[u8], now: UnixMs) -> Result<(), Refused> {
+        let mut from = self.written_bytes;
+        let end = from + bytes.len();
+        assert!(end <= self.value_bytes, "{end} bytes of {}", self.value_bytes);
+        if end.div_ceil(UNIT) > self.units.len() {
+            let tenant = Arc::clone(&self.tenant);
+            self.extend(&mut tenant.lock(self.shard), end, now)?;
+        }
+        for part in self.parts().take(end.div_ceil(UNIT)).skip(from / UNIT) {
+            let (piece, rest) = bytes.split_at(bytes.len().min(part.len() - from % UNIT));
+            part[from % UNIT..][..piece.len()].copy_from_slice(piece);
+            from += piece.len();
+            bytes = rest;
+        }
+        self.written_bytes = end;
+        Ok(())
     }
 
     /// Makes the value the key's.
     ///
     /// # Errors
     /// The index or the log have no room for it.
-    pub fn commit(mut self, key: &Key<'_>, attributes: Attributes, now: UnixMs) -> Result<(), Refused> {
-        let units = std::mem::take(&mut self.units);
+    pub fn commit(self, key: &Key<'_>, attributes: Attributes, now: UnixMs) -> Result<(), Refused> {
         let tenant = Arc::clone(&self.tenant);
-        let mut guard = tenant.lock(self.shard);
-        if !guard.shard.end_reservation(&units) {
-            // Everything was removed after the value was written, as far as anybody can tell.
-            return Ok(());
+        tenant.lock(self.shard).commit(self, key, attributes, now)
+    }
+}
+
+impl ShardGuard<'_> {
+    /// Makes a value for which there was room taken the key's.
+    ///
+    /// # Panics
+    /// If the room is in another shard or for a part of the value only.
+    ///
+    /// # Errors
+    /// The index or the log have no room for it; the room is put back.
+    pub fn commit(
+        &mut self,
+        mut room: Reservation,
+        key: &Key<'_>,
+        attributes: Attributes,
+        now: UnixMs,
+    ) -> Result<(), Refused> {
+        let (units, bytes) = (std::mem::take(&mut room.units), room.value_bytes);
+        let is_own = Arc::ptr_eq(&room.tenant, self.tenant()) && room.shard == self.number();
+        assert!(is_own && units.len() == bytes.div_ceil(UNIT), "{room:?} {units:?}");
+        let committed = self.relieved(now, |shard| shard.end_reservation(key, bytes, &units, attributes, now));
+        if committed.is_err() {
+            self.shard.drop_reservation(units);
         }
-        let bytes = self.value_bytes;
-        let written = guard.relieved(now, |shard| {
-            // An expired item must not pass for the key's old one.
-            let _ = shard.peek(key, now);
-            shard.append_stub(key, bytes, &units, attributes, now)
-        });
-        if written.is_err() {
-            guard.shard.free_outside(units);
-        }
-        written
+        committed
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if self.units.is_empty() {
-            return;
-        }
+        self.tenant
+            .written_bytes
+            .fetch_sub(self.counted_bytes, Ordering::Relaxed);
         let units = std::mem::take(&mut self.units);
-        let mut guard = self.tenant.lock(self.shard);
-        if guard.shard.end_reservation(&units) {
-            guard.shard.free_outside(units);
+        if !units.is_empty() {
+            self.tenant.lock(self.shard).shard.drop_reservation(units);
         }
     }
 }

@@ -68,6 +68,8 @@ pub struct TenantStore {
     cells: OnceLock<Box<[Cell]>>,
     usage_changed: UsageChanged,
     pinned_bytes: AtomicU64,
+    /// Lengths of the values that are being written in pieces.
+    written_bytes: AtomicU64,
     /// When database 0 is to be flushed, in milliseconds since 1970.
     flush_at: AtomicU64,
 }
@@ -127,6 +129,7 @@ impl TenantStore {
             cells: OnceLock::new(),
             usage_changed: UsageChanged(config.usage_changed),
             pinned_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
             flush_at: AtomicU64::new(NEVER),
         })
     }
@@ -206,13 +209,19 @@ impl TenantStore {
             return guard.put(key, value, attributes, now);
         };
         drop(guard);
-        let mut rest = value;
-        for part in reservation.parts() {
-            let (piece, behind) = rest.split_at(part.len());
-            part.copy_from_slice(piece);
-            rest = behind;
-        }
+        reservation.write(value, now)?;
         reservation.commit(key, attributes, now)
+    }
+
+    /// Begins to write a value of so many bytes piece by piece ([`Reservation::write`]), each of which takes its own room only, so
+    /// that no step of it takes long. `None` for one that is short enough for [`ShardGuard::put`], and where as much as may be
+    /// is being written so already.
+    pub fn begin(self: &Arc<Self>, hash: KeyHash, value_bytes: usize) -> Option<Reservation> {
+        let guard = self.lock(self.shard_of(hash));
+        if value_bytes <= guard.inline_value_max() {
+            return None;
+        }
+        Reservation::in_pieces(&guard, value_bytes)
     }
 
     /// Calls `f` with the locked shard of each key in order. Faster than locking for one after the other: the index buckets of a
@@ -462,14 +471,9 @@ impl<'a> ShardGuard<'a> {
         if value_bytes <= self.shard.inline_value_max() {
             return Ok(None);
         }
-        let units = self.relieved(now, |shard| shard.reserve_units(value_bytes, now))?;
-        let (tenant, shard) = (Arc::clone(self.tenant), self.number);
-        Ok(Some(Reservation {
-            tenant,
-            shard,
-            units,
-            value_bytes,
-        }))
+        let mut reservation = Reservation::new(self, value_bytes);
+        reservation.extend(self, value_bytes, now)?;
+        Ok(Some(reservation))
     }
 
     /// Changes what is remembered of a key's item besides its value. Whether the key was there; an expiry that has come
