@@ -11,6 +11,8 @@ pub(crate) const GROUP_CONNECTIONS: usize = 16;
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
 /// A worker's memory for receiving: several connections' pipelines, within the second-level cache.
 pub(crate) const SCRATCH_BYTES: usize = 4 * RECEIVE_BYTES;
+/// A worker's buffers for commands that are longer, kept for the next ones.
+pub(crate) const SPARE_BYTES: usize = 8 << 20;
 /// Commands of a connection in a turn: about a hundred microseconds of work. The rest waits for the next one, so that a
 /// pipeline of a million delays nobody.
 pub(crate) const TURN_COMMANDS: usize = 256;
@@ -36,7 +38,7 @@ pub(crate) const PIN_BYTES: usize = 16 << 10;
 /// for which a lock may be held.
 pub(crate) const LONG_VALUE_BYTES: usize = 256 << 10;
 /// So much of a long value is copied in a turn: with the evictions for its room about fifty microseconds.
-pub(crate) const COPIED_BYTES: usize = 128 << 10;
+pub(crate) const COPIED_BYTES: usize = 64 << 10;
 /// Without progress in sending for so long, a connection is closed: a reader this slow holds memory that others need.
 const STALLED_SEND: Duration = Duration::from_secs(30);
 /// A command that is incomplete for so long closes its connection: its sender is gone, or holds a buffer hostage.

@@ -2,13 +2,13 @@
 //! proportion to their weights.
 //!
 //! Fair queueing by start times (Goyal, Vin and Cheng, SIGCOMM 1996) over tenants. Each has a clock of the work that was done
-//! for it, divided by its weight; whose clock is behind is next. Who comes back takes over the clock of who was served last,
-//! if its own is behind that: nobody saves up turns, and who asks for little is served next, without waiting for a round of
-//! all others, as it would in deficit round robin. What serving takes is known afterwards only: what is expected is added
+//! for it, divided by its weight; whose clock is behind is next. Who comes back takes over the clock of who was served last but for
+//! a credit of four milliseconds' work, if its own is behind that: nobody saves up more turns, and who asks for little is served next,
+//! without waiting for a round of all others, as it would in deficit round robin. What serving takes is known afterwards only: what is expected is added
 //! when a connection is picked, and corrected when it was served.
 //!
 //! Invariants: a tenant's lane is in the order exactly while a connection waits in it. While two tenants have connections
-//! waiting, what was done for them, divided by their weights, differs by at most one connection's work of each.
+//! waiting, what was done for them, divided by their weights, differs by at most one connection's work of each and the credit.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::{BinaryHeap, PeekMut};
@@ -22,6 +22,10 @@ const VISIT_NS: u32 = 5_000;
 const COMMAND_NS: u32 = 300;
 /// How many bytes are moved in a nanosecond, between a socket, a buffer and the store.
 const BYTES_PER_NS: usize = 4;
+
+/// Work that a tenant may be behind others and catch up with before them. One that asks for nearly its share, a little more
+/// now and a little less then, would wait for others' turns with all that is more, and never be before them for all that is less.
+const CREDIT_NS: u32 = 4_000_000;
 
 /// About what serving a connection took: how a group's time is shared among its members, and what the next visit is expected
 /// to take until it is known.
@@ -118,7 +122,7 @@ impl Ready {
         let lane = &mut self.lanes[number];
         lane.weight = weight.max(1);
         if lane.places.is_empty() {
-            lane.clock = lane.clock.max(self.clock);
+            lane.clock = lane.clock.max(self.clock.saturating_sub(lane.ticks(CREDIT_NS)));
             self.order.push(Reverse((lane.clock, number)));
         }
         lane.places.push_back(place);
@@ -164,10 +168,11 @@ impl Ready {
         }
     }
 
-    /// Forgets lanes that have no connection and owe nothing: they would begin as a new one does.
+    /// Forgets lanes that have no connection and all the credit that there is: they would begin as a new one does.
     pub(crate) fn tidy(&mut self) {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
-            if lane.places.is_empty() && lane.clock <= self.clock && lane.owner != Owner::NOBODY {
+            let is_past = lane.clock + lane.ticks(CREDIT_NS) <= self.clock;
+            if lane.places.is_empty() && is_past && lane.owner != Owner::NOBODY {
                 self.by_owner.remove(&lane.owner);
                 lane.owner = Owner::NOBODY;
                 lane.places = VecDeque::new();
@@ -253,19 +258,41 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_not_saved_up() {
+    fn at_most_a_credit_of_turns_is_saved_up() {
+        const WORK_NS: u32 = 10_000;
+        let saved = (CREDIT_NS / WORK_NS) as usize;
         let mut ready = Ready::default();
-        add(&mut ready, 1, 1, 1000);
-        for _ in 0..500 {
-            next(&mut ready, 10_000);
+        add(&mut ready, 1, 1, 2 * saved);
+        for _ in 0..saved + 100 {
+            next(&mut ready, WORK_NS);
         }
-        // The other one was silent meanwhile.
-        add(&mut ready, 2, 1, 500);
+        // The other one was silent meanwhile, and may be tidied away.
+        ready.tidy();
+        add(&mut ready, 2, 1, 2 * saved);
+        let first = (0..)
+            .take_while(|_| next(&mut ready, WORK_NS).place / 1000 == 2)
+            .count();
+        assert!(first.abs_diff(saved) <= 1, "{first}");
         let mut counts = [0_u32; 3];
         for _ in 0..200 {
-            counts[next(&mut ready, 10_000).place / 1000] += 1;
+            counts[next(&mut ready, WORK_NS).place / 1000] += 1;
         }
         assert!(counts[1].abs_diff(counts[2]) <= 2, "{counts:?}");
+    }
+
+    #[test]
+    fn who_asks_for_nearly_its_share_catches_up() {
+        let mut ready = Ready::default();
+        add(&mut ready, 1, 1, 900);
+        // Nothing, and then twice as much: half of the time over all.
+        for _ in 0..3 {
+            for _ in 0..40 {
+                next(&mut ready, 10_000);
+            }
+            add(&mut ready, 2, 1, 40);
+            let picked: Vec<usize> = (0..40).map(|_| next(&mut ready, 10_000).place / 1000).collect();
+            assert!(picked.iter().filter(|tenant| **tenant == 2).count() >= 39, "{picked:?}");
+        }
     }
 
     #[test]
@@ -295,7 +322,15 @@ mod tests {
             next(&mut ready, 0);
             ready.tidy();
         }
-        assert_eq!((ready.lanes.len(), ready.by_owner.len()), (1, 0));
+        assert_eq!(ready.lanes.len(), 1000, "none has its whole credit");
+        // Somebody else works for longer than that.
+        add(&mut ready, 1000, 1, 2);
+        for _ in 0..2 {
+            next(&mut ready, CREDIT_NS);
+        }
+        ready.tidy();
+        assert_eq!((ready.by_owner.len(), ready.free.len()), (1, 1000));
+        let mut ready = Ready::default();
         // A hint of a lane that is somebody else's now is not followed.
         ready.push(owner(1), 1, 1000, usize::MAX);
         ready.push(owner(2), 1, 2000, 0);

@@ -20,7 +20,7 @@ use crate::limits::{
 };
 use crate::output::Output;
 use crate::ready::work_ns;
-use crate::receive::{Input, keep_rest, receive};
+use crate::receive::{Input, Spares, keep_rest, receive};
 use crate::session::{Exec, Protocol, Session};
 use crate::shared::Shared;
 use crate::tenant::Tenant;
@@ -39,6 +39,7 @@ pub(crate) type Member = (usize, Box<Connection>);
 #[derive(Default)]
 pub(crate) struct Turn {
     scratch: Vec<u8>,
+    spares: Spares,
     args: resp::ArgList,
     output: Output,
     counts: TurnCounts,
@@ -154,6 +155,11 @@ impl Turn {
         self.group = group;
     }
 
+    /// Gives memory back that was not needed since the last time. Whether there is more, which may not be needed from now on.
+    pub(crate) fn tidy(&mut self) -> bool {
+        self.spares.tidy()
+    }
+
     /// Serves each connection of a group once, and leaves with each about how much work that was.
     pub(crate) fn serve(&mut self, group: &mut [Member], shared: &Shared, now: UnixMs) {
         self.scratch.resize(SCRATCH_BYTES, 0);
@@ -170,8 +176,13 @@ impl Turn {
                 tenant.store.prefetch_shards();
                 last = Arc::as_ptr(tenant);
             }
-            self.inputs
-                .push(receive(connection, &mut self.scratch, &mut used, shared));
+            self.inputs.push(receive(
+                connection,
+                &mut self.scratch,
+                &mut used,
+                &mut self.spares,
+                shared,
+            ));
         }
         let begin = Instant::now();
         self.execute(group, shared, now, begin);
@@ -186,7 +197,7 @@ impl Turn {
             let (socket, unsent) = (&mut connection.socket, &mut connection.unsent);
             let sent = self.output.send(from, to, socket, unsent);
             connection.note_sent(&sent, now);
-            keep_rest(connection, input, &self.scratch, done.bytes, now);
+            keep_rest(connection, input, (&self.scratch, &mut self.spares), done.bytes, now);
             connection.charge(shared);
         }
         self.output.clear();

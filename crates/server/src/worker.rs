@@ -401,7 +401,7 @@ impl Worker {
         self.free.push(place);
     }
 
-    /// Closes connections that have passed a limit or were cut off. Whether any has a deadline to come.
+    /// Closes connections that have passed a limit or were cut off. Whether there is a reason to look again.
     fn sweep(&mut self, now: UnixMs) -> bool {
         let asked = self.mailbox.wants_sweep.swap(false, Ordering::Acquire);
         if !asked && now < self.next_sweep && self.next_sweep.0 - now.0 <= SWEEP_EVERY.as_millis() as u64 {
@@ -409,7 +409,7 @@ impl Worker {
         }
         self.next_sweep = now.plus(SWEEP_EVERY);
         self.ready.tidy();
-        let mut any = false;
+        let mut any = self.turn.tidy();
         for place in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[place] else {
                 continue;

@@ -483,7 +483,7 @@ impl PoolCore {
         let _ = step_back();
         let mut state = self.state.lock();
         while !state.stopping {
-            let next = state.blocks.next_collapse();
+            let next = state.blocks.next_collapse(Instant::now());
             if let Some((start, order)) = state.oldest_idle() {
                 let run = Run {
                     start,

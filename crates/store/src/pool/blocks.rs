@@ -9,9 +9,10 @@ use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
 
 /// Blocks are made huge pages at most so often: who touches one meanwhile waits for some tenths of a millisecond.
 const COLLAPSE_EVERY: Duration = Duration::from_millis(50);
-/// And at most this part of a core goes into it, a fiftieth: on a machine whose memory is another one's, a huge page takes 5 ms.
-const COLLAPSE_PART: u32 = 50;
-/// And not before so long after all their units were taken, because what fills and empties is not worth it; the next time after
+/// And at most this part of a core goes into it: on a machine whose memory is another one's, a huge page takes 5 ms, for which
+/// a worker on the same core waits, and with it what came meanwhile; that may not be one in a hundred of its requests.
+const COLLAPSE_PART: u32 = 500;
+/// And not before so long after a unit of it was taken last, because what fills and empties is not worth it; the next time after
 /// twice as long, where too little of it was touched, or the system had no huge page.
 const COLLAPSE_AFTER: Duration = Duration::from_secs(1);
 /// It is looked at again after 2^6 such times at the latest.
@@ -50,6 +51,8 @@ struct Block {
     is_huge: bool,
     /// Whether it is among the full ones.
     is_listed: bool,
+    /// Whether something of it was put back since it was listed.
+    was_broken: bool,
     /// How often too little of it was written to.
     patience: u8,
 }
@@ -110,7 +113,7 @@ impl Blocks {
         if !is_collapsing || !block.is_full() || block.is_listed || block.is_huge {
             return false;
         }
-        (block.is_listed, block.patience) = (true, 0);
+        (block.is_listed, block.was_broken, block.patience) = (true, false, 0);
         let due = (now() + COLLAPSE_AFTER, block_of(start));
         self.full.insert(due);
         self.full.first() == Some(&due)
@@ -119,7 +122,9 @@ impl Blocks {
     /// A run was put back.
     pub(super) fn note_put(&mut self, start: u32, order: u8) {
         if order < BLOCK_ORDER {
-            self.of(start).taken -= 1 << order;
+            let block = self.of(start);
+            block.taken -= 1 << order;
+            block.was_broken = true;
         }
     }
 
@@ -139,11 +144,17 @@ impl Blocks {
         self.to_split.pop()
     }
 
-    /// When a block is to be made a huge page, and which of the full ones; those that are not full any more are dropped.
-    pub(super) fn next_collapse(&mut self) -> Option<(Instant, Due)> {
+    /// When a block is to be made a huge page, and which of the full ones; those that are not full any more are dropped, and those
+    /// that were not all the time come later.
+    pub(super) fn next_collapse(&mut self, now: Instant) -> Option<(Instant, Due)> {
         while let Some(&due) = self.full.first() {
             let (at, number) = due;
             let block = &mut self.all[number as usize];
+            if block.is_full() && std::mem::take(&mut block.was_broken) {
+                self.full.pop_first();
+                self.full.insert((now + COLLAPSE_AFTER, number));
+                continue;
+            }
             if block.is_full() {
                 // Else there is room for one when another one is released, which wakes the thread.
                 if self.collapsed >= COLLAPSED_MAX {
@@ -210,20 +221,20 @@ mod tests {
     }
 
     fn due(blocks: &mut Blocks) -> Option<u32> {
-        blocks.next_collapse().map(|(_, (_, number))| number)
+        blocks.next_collapse(Instant::now()).map(|(_, (_, number))| number)
     }
 
     #[test]
     fn full_blocks_come_one_after_the_other() {
         let now = Instant::now();
         let mut blocks = two_full(now);
-        let (at, first) = blocks.next_collapse().unwrap();
+        let (at, first) = blocks.next_collapse(now).unwrap();
         assert_eq!((at, first.1), (now + SECOND, 1));
         blocks.note_collapsed(first, (now + SECOND, now + 2 * SECOND), true);
-        let (at, second) = blocks.next_collapse().unwrap();
-        assert_eq!((at, second.1), (now + 52 * SECOND, 2), "it took a second");
+        let (at, second) = blocks.next_collapse(now).unwrap();
+        assert_eq!((at, second.1), (now + 502 * SECOND, 2), "it took a second");
         blocks.note_collapsed(second, (at, at), false);
-        let (again, second) = blocks.next_collapse().unwrap();
+        let (again, second) = blocks.next_collapse(now).unwrap();
         assert_eq!((again, second.1), (at + 2 * SECOND, 2));
         // Not full any more.
         blocks.note_put(64, 4);
@@ -237,7 +248,7 @@ mod tests {
     fn what_is_released_is_split_once() {
         let now = Instant::now();
         let mut blocks = two_full(now);
-        let (_, first) = blocks.next_collapse().unwrap();
+        let (_, first) = blocks.next_collapse(now).unwrap();
         blocks.note_collapsed(first, (now, now), true);
         blocks.note_put(32, 4);
         assert_eq!(blocks.next_split(), None, "it may be taken again");
@@ -247,7 +258,7 @@ mod tests {
             (Some(1), None, 0)
         );
         // One that something was put back of while it became a huge page.
-        let (_, second) = blocks.next_collapse().unwrap();
+        let (_, second) = blocks.next_collapse(now).unwrap();
         blocks.note_put(64, 4);
         blocks.note_collapsed(second, (now, now), true);
         assert_eq!((blocks.next_split(), blocks.collapsed), (Some(2), 0));
@@ -264,7 +275,7 @@ mod tests {
         blocks.note_put(64, 4);
         let mut at = now;
         for seconds in [1, 2, 4, 8, 16, 32, 64, 64] {
-            let (when, first) = blocks.next_collapse().unwrap();
+            let (when, first) = blocks.next_collapse(now).unwrap();
             assert_eq!(when, at + SECOND * seconds);
             at = when;
             blocks.note_collapsed(first, (at, at), false);
@@ -274,6 +285,28 @@ mod tests {
         assert_eq!(due(&mut blocks), None);
         blocks.collapsed -= 1;
         assert_eq!(due(&mut blocks), Some(1));
+    }
+
+    #[test]
+    fn what_is_put_back_and_taken_again_waits() {
+        let now = Instant::now();
+        let mut blocks = two_full(now);
+        blocks.note_put(32, 4);
+        blocks.note_taken(32, 4, || now);
+        let later = now + SECOND / 2;
+        let next = |blocks: &mut Blocks, now| blocks.next_collapse(now).map(|(at, (_, number))| (at, number));
+        assert_eq!(
+            next(&mut blocks, later),
+            Some((now + SECOND, 2)),
+            "the other one goes first"
+        );
+        assert_eq!(next(&mut blocks, later), Some((now + SECOND, 2)));
+        blocks.note_put(64, 4);
+        assert_eq!(
+            next(&mut blocks, later),
+            Some((later + SECOND, 1)),
+            "a second after it was looked at"
+        );
     }
 
     #[test]
