@@ -27,6 +27,7 @@ mod redis;
 mod server;
 mod session;
 mod shared;
+mod step;
 mod tenant;
 mod tenants;
 mod throttle;

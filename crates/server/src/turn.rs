@@ -8,21 +8,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tidemark_protocol::{memcached as mc, resp};
-use tidemark_store::{KeyHash, Reservation, TenantStore};
+use tidemark_store::Reservation;
 use tidemark_types::UnixMs;
 
 use crate::access::{Access, access_to};
 use crate::bucket::Moment;
 use crate::connection::{Connection, Skip};
 use crate::counts::{Count, TurnCounts};
-use crate::limits::{
-    COPIED_BYTES, LONG_VALUE_BYTES, REPLY_BYTES, SCRATCH_BYTES, SEND_BYTES, TURN_COMMANDS, WINDOW_COMMANDS,
-};
+use crate::limits::{LONG_VALUE_BYTES, REPLY_BYTES, SCRATCH_BYTES, SEND_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
 use crate::output::Output;
 use crate::ready::work_ns;
 use crate::receive::{Input, Spares, keep_rest, receive};
 use crate::session::{Exec, Protocol, Session};
 use crate::shared::Shared;
+use crate::step::{Copied, Done, Step, StepCommand};
 use crate::tenant::Tenant;
 use crate::throttle::Throttled;
 use crate::{memcached, redis};
@@ -48,61 +47,6 @@ pub(crate) struct Turn {
     done: Vec<Done>,
     begins: Vec<Mark>,
     refused: Vec<Refusals>,
-}
-
-/// A command with one key that waits for its window.
-#[derive(Clone, Copy)]
-struct Step<'a> {
-    /// Number of its connection in the group.
-    member: usize,
-    /// What of the connection's input comes before it.
-    before: Done,
-    /// How much of the input it is.
-    bytes: usize,
-    hash: KeyHash,
-    command: StepCommand<'a>,
-}
-
-/// The commands that go through windows.
-#[derive(Clone, Copy)]
-enum StepCommand<'a> {
-    Memcached(mc::Command<'a>),
-    Redis(redis::Step<'a>),
-}
-
-/// How much of a value is where it will lie.
-enum Copied {
-    /// It is copied when the command is executed.
-    Not,
-    InPart(Reservation),
-    Wholly(Reservation),
-}
-
-impl Step<'_> {
-    /// Copies the next piece of a long value to where it will lie, beginning with `room` if it was begun before.
-    #[cold]
-    fn copy_value(&self, room: Option<Reservation>, store: &Arc<TenantStore>, now: UnixMs) -> Copied {
-        let value = match &self.command {
-            StepCommand::Memcached(command) => memcached::stored_value(command),
-            StepCommand::Redis(step) => step.value(),
-        };
-        let Some(value) = value.filter(|value| value.len() >= LONG_VALUE_BYTES) else {
-            return Copied::Not;
-        };
-        let Some(mut room) = room.or_else(|| store.begin(self.hash, value.len())) else {
-            return Copied::Not;
-        };
-        let from = room.written_bytes();
-        let to = value.len().min(from + COPIED_BYTES);
-        // Without memory for a piece there may be some for the whole: what was begun is put back first.
-        if room.write(&value[from..to], now).is_err() {
-            Copied::Not
-        } else if to < value.len() {
-            Copied::InPart(room)
-        } else {
-            Copied::Wholly(room)
-        }
-    }
 }
 
 /// What of a connection's commands a limit refused: its tenant is not charged for that.
@@ -274,13 +218,6 @@ impl Turn {
             shared.tenants.touch(tenant);
         }
     }
-}
-
-/// How far a connection's input was executed.
-#[derive(Clone, Copy)]
-struct Done {
-    bytes: usize,
-    commands: u32,
 }
 
 /// What was dropped of the input.
