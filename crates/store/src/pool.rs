@@ -1,9 +1,9 @@
 //! All memory for segments, indexes and large values: one budget in units of 64 KiB, shared by every tenant.
 //!
-//! A run of units has one owner at a time: whoever took it and has not put it back. Memory that was put back is returned
-//! to the system by the pool's thread, which also backs huge pages with memory before they are asked for (the first touch
-//! of one takes 500 to 850 us on the development machine, so it must never happen in a command), and makes huge pages of
-//! blocks all of whose units are taken one by one: finding an item takes a tenth less then.
+//! A run of units has one owner at a time: whoever took it and has not put it back. One of the pool's threads backs huge pages
+//! with memory before they are asked for (the first touch of one takes 500 to 850 us on the development machine, so it must
+//! never happen in a command). The other returns memory that was put back to the system, and makes huge pages of blocks all of
+//! whose units are taken one by one: finding an item takes a tenth less then.
 //!
 //! Invariant: `used` counts exactly the units that are taken. It passes the budget only where the budget is lowered, and then
 //! it does not grow: a taking is within the budget, or in the place of a putting back. What is backed by memory follows
@@ -11,6 +11,7 @@
 //! out, and whoever takes in the place of runs that wait for the thread, or are ready, returns those first.
 
 mod blocks;
+mod threads;
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,26 +26,30 @@ use tidemark_types::PoolSnapshot;
 use crate::arena::{Arena, BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS, UNIT_SHIFT};
 use crate::buddy::Buddy;
 use crate::index::PLACES_MAX;
-use crate::priority::step_back;
-use blocks::{Blocks, Due, UNTOUCHED_MAX, block_of, block_offset};
+use blocks::{Blocks, block_of, block_offset};
 
 /// Lengths of runs: from a unit to a block, by powers of two.
 const ORDERS: usize = BLOCK_ORDER as usize + 1;
 /// Huge pages kept ready at most: at 0.85 ms for backing one and 2 MiB each, 16 cover a burst of 2 GB/s for 16 ms.
 const READY_MAX: usize = 16;
-/// How long the thread leaves memory lying that was put back. What is taken again meanwhile need not be backed anew, which takes
+/// How long memory is left lying that was put back. What is taken again meanwhile need not be backed anew, which takes
 /// longer than all else that is done with it (0.4 ms of 0.6 for a value of a mebibyte); and waking the thread costs whoever puts
 /// back a system call.
 const DOZE: Duration = Duration::from_millis(5);
+/// What was put back is returned when nobody else wants the core; what then waits for so long still, all the same.
+const LATE: Duration = Duration::from_millis(250);
 /// Without a demand for huge pages in this time, those kept ready go back to the system.
 const READY_IDLE: Duration = Duration::from_millis(500);
 
-/// The memory of all tenants. Dropping it stops its thread; memory that tenants still hold stays valid until they drop it.
+/// The memory of all tenants. Dropping it stops its threads; memory that tenants still hold stays valid until they drop it.
 #[derive(Debug)]
 pub struct Pool {
     core: Arc<PoolCore>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
+
+/// What a thread of the pool does until it ends.
+type Work = fn(&PoolCore);
 
 /// How a pool stands. All in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +76,10 @@ impl From<PoolStats> for PoolSnapshot {
 
 impl Pool {
     /// A pool of `pool_bytes` that can later be resized up to `reserve_bytes` of address space (the machine's memory when
-    /// `None`), with a thread that returns freed memory and prepares huge pages.
+    /// `None`), with threads that return freed memory and prepare huge pages.
     ///
     /// # Errors
-    /// The system refuses the address space or the thread.
+    /// The system refuses the address space or a thread.
     pub fn start(pool_bytes: u64, reserve_bytes: Option<u64>) -> io::Result<Self> {
         let mut pool = Self::without_thread(pool_bytes, reserve_bytes)?;
         let core = Arc::clone(&pool.core);
@@ -85,14 +90,18 @@ impl Pool {
                 state.blocks.begin_collapsing();
             }
         }
-        let thread = std::thread::Builder::new()
-            .name("tidemark-pool".into())
-            .spawn(move || core.serve())?;
-        pool.thread = Some(thread);
+        let works: [(&str, Work); 2] = [("pool", PoolCore::prepare_blocks), ("free", PoolCore::return_memory)];
+        for (name, work) in works {
+            let core = Arc::clone(&core);
+            let thread = std::thread::Builder::new()
+                .name(format!("tidemark-{name}"))
+                .spawn(move || work(&core))?;
+            pool.threads.push(thread);
+        }
         Ok(pool)
     }
 
-    /// The same without a thread: memory is returned and prepared by whoever puts it back or asks for it. For programs that
+    /// The same without threads: memory is returned and prepared by whoever puts it back or asks for it. For programs that
     /// want no threads and for simulations.
     ///
     /// # Errors
@@ -117,6 +126,7 @@ impl Pool {
             last_demand: Instant::now(),
             has_thread: false,
             dozes_until: None,
+            late_at: None,
             stopping: false,
         };
         let core = PoolCore {
@@ -130,7 +140,7 @@ impl Pool {
         };
         Ok(Self {
             core: Arc::new(core),
-            thread: None,
+            threads: Vec::new(),
         })
     }
 
@@ -169,8 +179,8 @@ impl Drop for Pool {
             state.has_thread = false;
         }
         self.core.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported by the panic hook; there is nothing left to save here.
+        for thread in self.threads.drain(..) {
+            // A panic of a thread was reported by the panic hook; there is nothing left to save here.
             let _ = thread.join();
         }
     }
@@ -220,9 +230,9 @@ pub(crate) struct PoolCore {
 #[derive(Debug)]
 struct State {
     buddy: Buddy,
-    /// Freed runs by order, still backed by memory, to be returned by the thread. Who takes one takes the newest.
+    /// Freed runs by order, still backed by memory, to be returned by a thread. Who takes one takes the newest.
     dirty: [VecDeque<u32>; ORDERS],
-    /// Of those so many, the oldest, were not needed during a doze. While the thread dozes: so far.
+    /// Of those so many, the oldest, were not needed during a doze. During one: so far.
     idle: [usize; ORDERS],
     /// Blocks that are one huge page each, backed and zeroed.
     ready: Vec<u32>,
@@ -231,8 +241,10 @@ struct State {
     wanted: usize,
     last_demand: Instant,
     has_thread: bool,
-    /// Until when the thread leaves what was put back lying, to look again by itself.
+    /// Until when what was put back is left lying.
     dozes_until: Option<Instant>,
+    /// When what was put back has waited for so long that it is returned at the cost of others.
+    late_at: Option<Instant>,
     stopping: bool,
 }
 
@@ -293,7 +305,7 @@ impl PoolCore {
 
     fn note_taken(&self, state: &mut State, start: u32, order: u8) {
         if state.blocks.note_taken(start, order, Instant::now) {
-            self.changed.notify_one();
+            self.changed.notify_all();
         }
     }
 
@@ -343,7 +355,7 @@ impl PoolCore {
         state.last_demand = Instant::now();
         if state.has_thread && state.wanted < READY_MAX {
             state.wanted += 1;
-            self.changed.notify_one();
+            self.changed.notify_all();
         }
     }
 
@@ -355,8 +367,11 @@ impl PoolCore {
         if state.has_thread {
             state.dirty[run.order as usize].push_back(run.start);
             self.resident_free_units.fetch_add(run.units(), Ordering::Relaxed);
+            if state.late_at.is_none() {
+                state.late_at = Some(Instant::now() + LATE);
+            }
             if state.dozes_until.is_none() {
-                self.changed.notify_one();
+                self.changed.notify_all();
             }
         } else {
             self.release(&mut state, run.start, run.order);
@@ -433,7 +448,7 @@ impl PoolCore {
             state.buddy.put(start, order);
             if state.blocks.note_released(start, order) {
                 if state.has_thread {
-                    self.changed.notify_one();
+                    self.changed.notify_all();
                 } else if let Some(block) = state.blocks.next_split() {
                     // It ended before those that use its memory.
                     self.arena.split(block_offset(block));
@@ -475,97 +490,6 @@ impl PoolCore {
         self.arena.set_huge(offset, BLOCK_BYTES, true);
         self.arena.populate(offset, BLOCK_BYTES).is_ok()
     }
-
-    /// The pool's thread: returns freed runs, prepares blocks, makes huge pages of full ones, sleeps when there is nothing to do.
-    fn serve(&self) {
-        // Giving memory back may take a moment longer; a client whose worker shares this thread's core may not. Where the system
-        // refuses, both take turns as any two threads do.
-        let _ = step_back();
-        let mut state = self.state.lock();
-        while !state.stopping {
-            let next = state.blocks.next_collapse(Instant::now());
-            if let Some((start, order)) = state.oldest_idle() {
-                let run = Run {
-                    start,
-                    order,
-                    clean: false,
-                };
-                parking_lot::MutexGuard::unlocked(&mut state, || {
-                    // Failure: see `release`. The run goes back to the free ones all the same; it costs resident memory
-                    // until it is used and freed again.
-                    let _ = self.arena.release(run.offset(), run.bytes());
-                });
-                self.resident_free_units.fetch_sub(run.units(), Ordering::Relaxed);
-                state.buddy.put(start, order);
-                state.blocks.note_released(start, order);
-            } else if let Some(block) = state.blocks.next_split() {
-                // Before any of them may become a block that is taken as a whole.
-                parking_lot::MutexGuard::unlocked(&mut state, || self.arena.split(block_offset(block)));
-            } else if state.ready.len() < state.wanted && self.unbacked_units() >= i64::from(BLOCK_UNITS) {
-                self.prepare_ahead(&mut state);
-            } else if let Some((_, due)) = next.filter(|(at, _)| *at <= Instant::now()) {
-                self.collapse(&mut state, due);
-            } else {
-                self.sleep(&mut state, next.map(|(at, _)| at));
-            }
-        }
-        self.reclaim(&mut state);
-    }
-
-    /// Waits until there may be something to do: at most until then, if it is known.
-    fn sleep(&self, state: &mut parking_lot::MutexGuard<'_, State>, until: Option<Instant>) {
-        let now = Instant::now();
-        let no_later_than = |at: Instant| until.map_or(at, |until| until.min(at));
-        if let Some(doze_ends) = state.dozes_until {
-            self.changed.wait_until(state, no_later_than(doze_ends));
-            if Instant::now() >= doze_ends {
-                state.dozes_until = None;
-            }
-        } else if state.dirty.iter().any(|runs| !runs.is_empty()) {
-            state.begin_to_doze();
-        } else if !state.ready.is_empty() || state.wanted > 0 {
-            self.changed.wait_until(state, no_later_than(now + READY_IDLE));
-            if state.last_demand.elapsed() >= READY_IDLE {
-                state.wanted = 0;
-                let ready = std::mem::take(&mut state.ready);
-                state.dirty[BLOCK_ORDER as usize].extend(ready);
-            }
-        } else if let Some(until) = until {
-            self.changed.wait_until(state, until);
-        } else {
-            self.changed.wait(state);
-        }
-    }
-
-    /// Makes a huge page of a block, if it was touched; without the lock while the system works.
-    fn collapse(&self, state: &mut parking_lot::MutexGuard<'_, State>, due: Due) {
-        let (offset, begun) = (block_offset(due.1), Instant::now());
-        let is_collapsed = parking_lot::MutexGuard::unlocked(state, || {
-            let is_touched = self.arena.resident_bytes(offset) >= BLOCK_BYTES - UNTOUCHED_MAX;
-            is_touched && self.arena.collapse(offset).is_ok()
-        });
-        state.blocks.note_collapsed(due, (begun, Instant::now()), is_collapsed);
-    }
-
-    /// Makes one more block ready, without the lock while the system works.
-    fn prepare_ahead(&self, state: &mut parking_lot::MutexGuard<'_, State>) {
-        let Some(start) = state.buddy.take_high_block() else {
-            state.wanted = state.ready.len();
-            return;
-        };
-        state.blocks.note_huge(start);
-        let backed = parking_lot::MutexGuard::unlocked(state, || self.back_with_memory(start));
-        if backed {
-            self.resident_free_units
-                .fetch_add(u64::from(BLOCK_UNITS), Ordering::Relaxed);
-            state.ready.push(start);
-            // The budget may have been lowered or used up meanwhile.
-            self.make_way(state);
-        } else {
-            state.buddy.put(start, BLOCK_ORDER);
-            state.wanted = state.ready.len();
-        }
-    }
 }
 
 impl State {
@@ -582,12 +506,18 @@ impl State {
         self.oldest(|state, order| state.dirty[order].len())
     }
 
-    /// The next freed run that nobody needed while the thread dozed.
-    fn oldest_idle(&mut self) -> Option<(u32, u8)> {
-        if self.dozes_until.is_some() {
+    /// The next freed run that nobody needed during a doze, if that is over.
+    fn oldest_idle(&mut self, now: Instant) -> Option<(u32, u8)> {
+        if self.dozes_until.is_some_and(|until| now < until) {
             return None;
         }
+        self.dozes_until = None;
         self.oldest(|state, order| state.idle[order])
+    }
+
+    /// Whether memory waits to be returned.
+    fn is_dirty(&self) -> bool {
+        self.dirty.iter().any(|runs| !runs.is_empty())
     }
 
     fn oldest(&mut self, count: impl Fn(&Self, usize) -> usize) -> Option<(u32, u8)> {

@@ -23,6 +23,8 @@ struct Attributes {
 }
 
 const SIZE: usize = 48;
+/// Only where nobody else wants the core, and until somebody does (sched(7), SCHED_IDLE).
+const IDLE: u32 = libc::SCHED_IDLE as u32;
 const _: () = assert!(size_of::<Attributes>() == SIZE, "as the system knows it");
 
 /// Makes the calling thread yield to others, in small pieces.
@@ -30,12 +32,29 @@ const _: () = assert!(size_of::<Attributes>() == SIZE, "as the system knows it")
 /// # Errors
 /// The system refuses; the thread then runs as the others do.
 pub(crate) fn step_back() -> io::Result<()> {
-    let attributes = Attributes {
-        size: SIZE as u32,
+    schedule(Attributes {
         policy: libc::SCHED_OTHER as u32,
         nice: NICENESS,
         runtime: SLICE_NANOS,
         ..Attributes::default()
+    })
+}
+
+/// Makes the calling thread run only where no other one wants to.
+///
+/// # Errors
+/// The system refuses; the thread then runs as the others do.
+pub(crate) fn step_aside() -> io::Result<()> {
+    schedule(Attributes {
+        policy: IDLE,
+        ..Attributes::default()
+    })
+}
+
+fn schedule(attributes: Attributes) -> io::Result<()> {
+    let attributes = Attributes {
+        size: SIZE as u32,
+        ..attributes
     };
     // SAFETY: the system reads `size` bytes behind the pointer, which are there, and changes nothing but how the calling
     // thread (0) is scheduled.
@@ -64,5 +83,18 @@ mod tests {
         let (is_refused, after) = of_thread.join().unwrap();
         assert!(is_refused && before > NICENESS || after == NICENESS, "{before} {after}");
         assert_eq!(niceness(), before);
+    }
+
+    #[test]
+    fn only_the_calling_thread_steps_aside() {
+        // SAFETY: it only reads how the calling thread is scheduled.
+        let policy = || unsafe { libc::sched_getscheduler(0) };
+        let before = policy();
+        let of_thread = std::thread::spawn(move || {
+            step_aside().unwrap();
+            policy()
+        });
+        assert_eq!(of_thread.join().unwrap(), libc::SCHED_IDLE);
+        assert_eq!(policy(), before);
     }
 }

@@ -3,11 +3,12 @@
 use super::*;
 use tidemark_types::{MIB, UNIT_BYTES};
 
-/// Waits until the pool's thread has nothing left to do or a minute has passed.
+/// Waits until the pool's threads have done something or a minute has passed. Between two looks it sleeps: one of them runs only
+/// where nobody else does.
 fn settled(pool: &Pool, condition: impl Fn(PoolStats) -> bool) -> PoolStats {
     let begin = Instant::now();
     while !condition(pool.stats()) && begin.elapsed() < Duration::from_secs(60) {
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(1));
     }
     pool.stats()
 }
@@ -118,14 +119,35 @@ fn what_is_taken_again_soon_stays_backed_and_the_rest_is_returned() {
     assert_eq!((again.start, again.clean), (runs[3].start, false), "the newest");
     core.put(again);
     let mut state = core.state.lock();
-    assert_eq!(state.oldest_idle(), None, "while it dozes");
-    state.dozes_until = None;
-    let idle: Vec<u32> = std::iter::from_fn(|| state.oldest_idle())
+    let now = Instant::now();
+    state.dozes_until = Some(now + DOZE);
+    assert_eq!(state.oldest_idle(now), None, "while it dozes");
+    let idle: Vec<u32> = std::iter::from_fn(|| state.oldest_idle(now + DOZE))
         .map(|(start, _)| start)
         .collect();
     assert_eq!(idle, [runs[0].start, runs[1].start, runs[2].start]);
     assert_eq!(state.dirty[0], [runs[3].start], "needed again, and so perhaps soon");
     state.has_thread = false;
+}
+
+#[test]
+fn what_the_other_thread_never_comes_to_is_returned_late() {
+    let pool = Pool::without_thread(MIB, Some(8 * MIB)).unwrap();
+    let core = Arc::clone(pool.core());
+    core.state.lock().has_thread = true;
+    let works = Arc::clone(&core);
+    let thread = std::thread::spawn(move || works.prepare_blocks());
+    for round in 0..2 {
+        let runs: Vec<Run> = (0..4).map(|_| core.take(1).unwrap()).collect();
+        runs.iter().for_each(|run| core.put(*run));
+        assert_eq!(pool.stats().resident_free_bytes, MIB / 2, "round {round}");
+        let stats = settled(&pool, |stats| stats.resident_free_bytes == 0);
+        assert_eq!(stats.resident_free_bytes, 0, "round {round}");
+    }
+    core.state.lock().stopping = true;
+    core.changed.notify_all();
+    thread.join().unwrap();
+    core.state.lock().has_thread = false;
 }
 
 #[test]

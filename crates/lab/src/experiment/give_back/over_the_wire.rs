@@ -57,10 +57,20 @@ impl Scene {
     /// Seconds until the tenant holds what it may, until the system has the memory, and the other one's 99th percentile in
     /// microseconds before and meanwhile.
     pub(super) fn round(&self) -> Result<(f64, f64, [f64; 2]), Error> {
-        self.set_cap(self.held_bytes)?;
-        bench::run(&self.filling()?, &mut |_| {})?;
         let redis = self.server.address(Protocol::Redis)?;
         let mut info = Info::open(redis, HOLDER, &self.secrets[0])?;
+        self.set_cap(self.held_bytes)?;
+        // What the cap allows is granted in the next rounds of planning, or at the first write.
+        self.wait(Instant::now(), ("not granted", 0), || {
+            let moment = info.moment(0.0)?;
+            let is_new = moment.usage_bytes == 0;
+            Ok(if is_new {
+                0
+            } else {
+                self.held_bytes.saturating_sub(moment.grant_bytes)
+            })
+        })?;
+        bench::run(&self.filling()?, &mut |_| {})?;
         let held_bytes = info.moment(0.0)?.usage_bytes;
         let other = self.other(redis)?;
         // Its keys are stored, and its connections are as they will be.
