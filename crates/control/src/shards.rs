@@ -4,7 +4,7 @@ use tidemark_types::MIB;
 
 /// Memory per shard: one lock over more would let a hot tenant wait for itself.
 const SHARD_BYTES: u64 = 64 * MIB;
-/// More shards than this per worker would lower no waiting, only make each log coarser. A worker by itself waits for nobody, and
+/// More shards than this per worker would lower no waiting, only make each log coarser. A worker by itself waits for no other, and
 /// of many small tenants the logs' ends are most of the memory.
 const SHARDS_PER_WORKER: u64 = 4;
 /// More would make a window's commands meet no shard twice, so that taking the lock once per window saves nothing.

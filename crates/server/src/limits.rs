@@ -34,10 +34,10 @@ pub(crate) const SEND_BYTES: usize = 272 << 10;
 /// A value of at least this size is sent from where it lies instead of being copied: two copies of 16 KiB cost more than a
 /// pin and a gathering send.
 pub(crate) const PIN_BYTES: usize = 16 << 10;
-/// A value of at least this size is copied into its place without holding the shard's lock: it takes more than the 20 us
-/// for which a lock may be held.
+/// A value of at least this size is copied into its place without holding the shard's lock where that can be: it takes more than
+/// the 20 us for which a lock may be held.
 pub(crate) const LONG_VALUE_BYTES: usize = 256 << 10;
-/// So much of a long value is copied in a turn: with the evictions for its room about fifty microseconds.
+/// So much of a long value is copied in a turn: with the evictions for its room some tens of microseconds.
 pub(crate) const COPIED_BYTES: usize = 64 << 10;
 /// Without progress in sending for so long, a connection is closed: a reader this slow holds memory that others need.
 const STALLED_SEND: Duration = Duration::from_secs(30);

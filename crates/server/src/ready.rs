@@ -2,13 +2,13 @@
 //! proportion to their weights.
 //!
 //! Fair queueing by start times (Goyal, Vin and Cheng, SIGCOMM 1996) over tenants. Each has a clock of the work that was done
-//! for it, divided by its weight; whose clock is behind is next. Who comes back takes over the clock of who was served last but for
+//! for it, divided by its weight; whose clock is behind is next. Who comes back takes over the clock of who is ahead but for
 //! a credit of four milliseconds' work, if its own is behind that: nobody saves up more turns, and who asks for little is served next,
 //! without waiting for a round of all others, as it would in deficit round robin. What serving takes is known afterwards only: what is expected is added
 //! when a connection is picked, and corrected when it was served.
 //!
 //! Invariants: a tenant's lane is in the order exactly while a connection waits in it. While two tenants have connections
-//! waiting, what was done for them, divided by their weights, differs by at most one connection's work of each and the credit.
+//! waiting, what was done for them since, divided by their weights, differs by at most one connection's work of each and the credit.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::{BinaryHeap, PeekMut};
@@ -25,6 +25,7 @@ const BYTES_PER_NS: usize = 4;
 
 /// Work that a tenant may be behind others and catch up with before them. One that asks for nearly its share, a little more
 /// now and a little less then, would wait for others' turns with all that is more, and never be before them for all that is less.
+/// Where k tenants wait already, one that comes has a k-th of it; who has not logged in has none.
 const CREDIT_NS: u32 = 4_000_000;
 
 /// About what serving a connection took: how a group's time is shared among its members, and what the next visit is expected
@@ -95,7 +96,7 @@ pub(crate) struct Ready {
     /// Lanes with connections, the one whose clock is behind first. A lane's clock here may be older than its own.
     order: BinaryHeap<Reverse<(u64, usize)>>,
     waiting: usize,
-    /// The clock of the lane that was served last.
+    /// The furthest clock that a lane was served at.
     clock: u64,
 }
 
@@ -122,7 +123,14 @@ impl Ready {
         let lane = &mut self.lanes[number];
         lane.weight = weight.max(1);
         if lane.places.is_empty() {
-            lane.clock = lane.clock.max(self.clock.saturating_sub(lane.ticks(CREDIT_NS)));
+            // Of many that come back at once each has a part, so that whoever has none waits for little more than the whole.
+            let others = self.order.len().max(1) as u32;
+            let credit = if owner == Owner::STRANGERS {
+                0
+            } else {
+                lane.ticks(CREDIT_NS / others)
+            };
+            lane.clock = lane.clock.max(self.clock.saturating_sub(credit));
             self.order.push(Reverse((lane.clock, number)));
         }
         lane.places.push_back(place);

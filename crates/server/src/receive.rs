@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use tidemark_types::UnixMs;
 
@@ -36,61 +37,65 @@ impl Input {
         }
     }
 
-    /// What is behind the first `done` bytes, in a buffer of its own; none if there is nothing.
-    fn into_rest(self, scratch: &[u8], done: usize, spares: &mut Spares) -> Vec<u8> {
+    /// What is behind the first `done` bytes, in a buffer of its own, and the buffer that it was in before, if that is not needed
+    /// any more.
+    fn into_rest(self, scratch: &[u8], done: usize) -> (Vec<u8>, Option<Vec<u8>>) {
         match self {
-            Self::Own(bytes) if done == 0 => bytes,
-            Self::Own(bytes) => {
-                let rest = bytes[done..].to_vec();
-                spares.give(bytes);
-                rest
-            }
-            Self::Scratch(range) => scratch[range][done..].to_vec(),
+            Self::Own(bytes) if done == 0 => (bytes, None),
+            Self::Own(bytes) => (bytes[done..].to_vec(), Some(bytes)),
+            Self::Scratch(range) => (scratch[range][done..].to_vec(), None),
         }
     }
 }
 
-/// A worker's buffers for long commands that are not in use.
+/// A worker's buffers for long commands that are not in use, the one that was used last at the end.
 #[derive(Debug, Default)]
 pub(crate) struct Spares {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
-    /// So many were never in use since the last [`Self::tidy`].
+    /// So many, the first ones, were not in use since the last [`Self::tidy`].
     idle: usize,
 }
 
 impl Spares {
-    /// A buffer for so many bytes that begins with what `held` holds.
-    fn grow(&mut self, mut held: Vec<u8>, bytes: usize) -> Vec<u8> {
-        let fits = |buffer: &Vec<u8>| bytes >= SPARE_BYTES_MIN && buffer.capacity() >= bytes;
-        let Some(at) = self.buffers.iter().position(fits) else {
+    /// A buffer for so many bytes that begins with what `held` holds: a kept one that is not much too long, else one of the
+    /// system's.
+    fn grow(&mut self, mut held: Vec<u8>, bytes: usize, shared: &Shared) -> Vec<u8> {
+        let fits = |buffer: &Vec<u8>| (bytes.max(SPARE_BYTES_MIN)..=2 * bytes).contains(&buffer.capacity());
+        let Some(at) = self.buffers.iter().rposition(fits) else {
             held.reserve_exact(bytes - held.len());
             return held;
         };
-        let mut buffer = self.buffers.swap_remove(at);
-        self.bytes -= buffer.capacity();
-        self.idle = self.idle.min(self.buffers.len());
+        let mut buffer = self.buffers.remove(at);
+        self.count_out(buffer.capacity(), shared);
+        self.idle = self.idle.min(at);
         buffer.extend_from_slice(&held);
-        self.give(held);
+        self.give(held, shared);
         buffer
     }
 
     /// Keeps a buffer that is not needed any more, if it is long and not too many are kept.
-    fn give(&mut self, mut buffer: Vec<u8>) {
+    pub(crate) fn give(&mut self, mut buffer: Vec<u8>, shared: &Shared) {
         if buffer.capacity() >= SPARE_BYTES_MIN && self.bytes + buffer.capacity() <= SPARE_BYTES {
             buffer.clear();
             self.bytes += buffer.capacity();
+            let all = &shared.tenants.buffer_bytes;
+            all.fetch_add(buffer.capacity() as u64, Ordering::Relaxed);
             self.buffers.push(buffer);
         }
     }
 
-    /// Gives as many back to the system as were not needed since the last time. Whether there are others.
-    pub(crate) fn tidy(&mut self) -> bool {
-        let kept = self.buffers.len() - self.idle;
-        let idle = self.buffers.drain(kept..);
-        self.bytes -= idle.map(|buffer| buffer.capacity()).sum::<usize>();
+    /// Gives those back to the system that were not needed since the last time. Whether there are others.
+    pub(crate) fn tidy(&mut self, shared: &Shared) -> bool {
+        let idle_bytes = self.buffers.drain(..self.idle).map(|buffer| buffer.capacity()).sum();
+        self.count_out(idle_bytes, shared);
         self.idle = self.buffers.len();
         !self.buffers.is_empty()
+    }
+
+    fn count_out(&mut self, bytes: usize, shared: &Shared) {
+        self.bytes -= bytes;
+        shared.tenants.buffer_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
     }
 }
 
@@ -136,7 +141,7 @@ fn receive_more(connection: &mut Connection, spares: &mut Spares, shared: &Share
         } else {
             let bytes = connection.needed.max(held + missing);
             if input.capacity() < bytes {
-                input = spares.grow(input, bytes);
+                input = spares.grow(input, bytes, shared);
             }
             input.resize(held + missing, 0);
             let received = read(connection, &mut input[held..]);
@@ -167,31 +172,33 @@ fn read(connection: &mut Connection, buffer: &mut [u8]) -> usize {
     }
 }
 
-/// Keeps what was not executed for the next turn.
+/// Keeps what was not executed for the next turn. Returns a buffer that is not needed any more.
 pub(crate) fn keep_rest(
     connection: &mut Connection,
     input: Input,
-    (scratch, spares): (&[u8], &mut Spares),
+    scratch: &[u8],
     done: usize,
     now: UnixMs,
-) {
+) -> Option<Vec<u8>> {
     let rest_bytes = input.bytes(scratch).len() - done;
     if rest_bytes == 0 || connection.session.is_ending {
         connection.needed = 0;
         connection.incomplete_since = None;
-        if let Input::Own(buffer) = input {
-            spares.give(buffer);
-        }
-        return;
+        return match input {
+            Input::Own(buffer) => Some(buffer),
+            Input::Scratch(_) => None,
+        };
     }
     if connection.session.needs_login() && rest_bytes > LOGIN_BYTES {
         connection.session.is_ending = true;
-        return;
+        return None;
     }
-    connection.input = input.into_rest(scratch, done, spares);
+    let (rest, spare) = input.into_rest(scratch, done);
+    connection.input = rest;
     if connection.has_leftover {
         connection.incomplete_since = None;
     } else if done > 0 || connection.incomplete_since.is_none() {
         connection.incomplete_since = Some(now);
     }
+    spare
 }

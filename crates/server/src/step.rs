@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidemark_protocol::memcached as mc;
-use tidemark_store::{KeyHash, Reservation, TenantStore};
+use tidemark_store::{Key, KeyHash, Reservation, TenantStore};
 use tidemark_types::UnixMs;
 
 use crate::limits::{COPIED_BYTES, LONG_VALUE_BYTES};
@@ -44,18 +44,42 @@ pub(crate) enum Copied {
     Wholly(Reservation),
 }
 
+/// What a command asks of its key before it stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    None,
+    Absent,
+    Present,
+}
+
 impl Step<'_> {
-    /// Copies the next piece of a long value to where it will lie, beginning with `room` if it was begun before.
-    #[cold]
-    pub(crate) fn copy_value(&self, room: Option<Reservation>, store: &Arc<TenantStore>, now: UnixMs) -> Copied {
-        let value = match &self.command {
+    /// The value that it stores as it is, and on what condition, as far as that is known from whether there is an item.
+    fn stored(&self) -> Option<(&[u8], Condition)> {
+        match &self.command {
             StepCommand::Memcached(command) => memcached::stored_value(command),
-            StepCommand::Redis(step) => step.value(),
-        };
-        let Some(value) = value.filter(|value| value.len() >= LONG_VALUE_BYTES) else {
+            StepCommand::Redis(step) => step.stored_value(),
+        }
+    }
+
+    /// Copies the next piece of a long value to where it will lie, going on in `room` if it was begun before.
+    #[cold]
+    pub(crate) fn copy_value(
+        &self,
+        room: Option<Reservation>,
+        store: &Arc<TenantStore>,
+        db: u8,
+        now: UnixMs,
+    ) -> Copied {
+        let stored = self.stored().filter(|(value, _)| value.len() >= LONG_VALUE_BYTES);
+        let Some((value, condition)) = stored else {
             return Copied::Not;
         };
-        let Some(mut room) = room.or_else(|| store.begin(self.hash, value.len())) else {
+        let begin = || {
+            // Nothing is to be evicted for what will not be stored.
+            let may_be = self.is_met(condition, store, db, now);
+            may_be.then(|| store.begin(self.hash, value.len())).flatten()
+        };
+        let Some(mut room) = room.or_else(begin) else {
             return Copied::Not;
         };
         let from = room.written_bytes();
@@ -68,5 +92,108 @@ impl Step<'_> {
         } else {
             Copied::Wholly(room)
         }
+    }
+
+    fn is_met(&self, condition: Condition, store: &Arc<TenantStore>, db: u8, now: UnixMs) -> bool {
+        let key = Key {
+            db,
+            bytes: match &self.command {
+                StepCommand::Memcached(command) => memcached::stored_key(command),
+                StepCommand::Redis(step) => step.key(),
+            },
+            hash: self.hash,
+        };
+        let is_there = || store.lock(store.shard_of(self.hash)).peek(&key, now).is_some();
+        match condition {
+            Condition::None => true,
+            Condition::Absent => !is_there(),
+            Condition::Present => is_there(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mc::{Parsed, parse};
+    use tidemark_store::{Attributes, Hasher, KeeperInbox, Pool, TenantConfig};
+    use tidemark_types::{MIB, Policy};
+
+    const NOW: UnixMs = UnixMs(1_000);
+    const VALUE_BYTES: usize = 14 * COPIED_BYTES - 1;
+
+    fn store(pool: &Pool) -> Arc<TenantStore> {
+        let config = TenantConfig {
+            shards: 1,
+            policy: Policy::Fifo,
+            hasher: Hasher::with_seed(1),
+            keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
+            first_keeper: 0,
+            alarm: Arc::new(|| {}),
+            usage_changed: Arc::new(|| {}),
+        };
+        let store = TenantStore::new(pool, config);
+        store.set_grant(8 * MIB, 0);
+        store
+    }
+
+    /// How many pieces a command's value is copied in before it is executed; `None`: it is not.
+    fn pieces(store: &Arc<TenantStore>, request: &[u8]) -> Option<usize> {
+        let Parsed::Complete { command, consumed } = parse(request, &mc::Limits::default()) else {
+            panic!("no command")
+        };
+        let step = Step {
+            member: 0,
+            before: Done { bytes: 0, commands: 0 },
+            bytes: consumed,
+            hash: store.key(0, b"k").hash,
+            command: StepCommand::Memcached(command),
+        };
+        let (mut room, mut count) = (None, 0);
+        loop {
+            room = match step.copy_value(room, store, 0, NOW) {
+                Copied::Not => return None,
+                Copied::InPart(room) => Some(room),
+                Copied::Wholly(room) => {
+                    let value = [b'v'; VALUE_BYTES];
+                    assert_eq!(room.value_bytes(), value.len());
+                    room.commit(&store.key(0, b"k"), Attributes::default(), NOW).unwrap();
+                    let mut shard = store.lock(0);
+                    assert!(shard.peek(&store.key(0, b"k"), NOW).unwrap().value().to_vec() == value);
+                    return Some(count + 1);
+                }
+            };
+            count += 1;
+            assert_eq!(room.as_ref().unwrap().written_bytes(), count * COPIED_BYTES);
+        }
+    }
+
+    fn request(head: &str) -> Vec<u8> {
+        let value = [b'v'; VALUE_BYTES];
+        [format!("{head}\r\n").as_bytes(), &value, b"\r\n"].concat()
+    }
+
+    #[test]
+    fn a_long_value_is_copied_piece_by_piece_if_it_may_be_stored() {
+        let pool = Pool::without_thread(16 * MIB, Some(16 * MIB)).unwrap();
+        let store = store(&pool);
+        let storing = |verb: &str| request(&format!("{verb} k 0 0 {VALUE_BYTES}"));
+        assert_eq!(pieces(&store, &storing("replace")), None, "there is none");
+        assert_eq!(store.usage_bytes(), 0, "nothing was taken for it");
+        for verb in ["add", "set", "replace"] {
+            assert_eq!(pieces(&store, &storing(verb)), Some(14), "{verb}");
+        }
+        assert_eq!(pieces(&store, &request(&format!("ms k {VALUE_BYTES}"))), Some(14));
+        let before = store.usage_bytes();
+        for head in [
+            storing("add"),
+            storing("append"),
+            request(&format!("ms k {VALUE_BYTES} ME")),
+        ] {
+            assert_eq!(pieces(&store, &head), None);
+        }
+        assert_eq!(store.usage_bytes(), before);
+        let short = [&b"set k 0 0 9\r\n"[..], b"123456789\r\n"].concat();
+        assert_eq!(pieces(&store, &short), None);
     }
 }

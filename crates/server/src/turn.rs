@@ -47,6 +47,7 @@ pub(crate) struct Turn {
     done: Vec<Done>,
     begins: Vec<Mark>,
     refused: Vec<Refusals>,
+    moved: Vec<(usize, isize)>,
 }
 
 /// What of a connection's commands a limit refused: its tenant is not charged for that.
@@ -88,6 +89,8 @@ struct Executor<'s, 'a> {
     rooms: Vec<(usize, Reservation)>,
     /// The same for the next time.
     begun: Vec<(usize, Reservation)>,
+    /// What of a connection's bytes was moved in other visits than that which executes the command.
+    moved: &'s mut Vec<(usize, isize)>,
 }
 
 impl Turn {
@@ -100,8 +103,8 @@ impl Turn {
     }
 
     /// Gives memory back that was not needed since the last time. Whether there is more, which may not be needed from now on.
-    pub(crate) fn tidy(&mut self) -> bool {
-        self.spares.tidy()
+    pub(crate) fn tidy(&mut self, shared: &Shared) -> bool {
+        self.spares.tidy(shared)
     }
 
     /// Serves each connection of a group once, and leaves with each about how much work that was.
@@ -130,8 +133,10 @@ impl Turn {
         }
         let begin = Instant::now();
         self.execute(group, shared, now, begin);
-        let commands: u32 = self.done.iter().map(|done| done.commands).sum();
-        let nanos_each = begin.elapsed().as_nanos() as u64 / u64::from(commands.max(1));
+        // A piece of a long value is about as much work as a command.
+        let pieces = group.iter().filter(|(_, connection)| connection.room.is_some()).count();
+        let works = self.done.iter().map(|done| u64::from(done.commands)).sum::<u64>() + pieces as u64;
+        let nanos_each = begin.elapsed().as_nanos() as u64 / works.max(1);
         let inputs = std::mem::take(&mut self.inputs);
         for (member, input) in inputs.into_iter().enumerate() {
             let connection = &mut *group[member].1;
@@ -141,7 +146,9 @@ impl Turn {
             let (socket, unsent) = (&mut connection.socket, &mut connection.unsent);
             let sent = self.output.send(from, to, socket, unsent);
             connection.note_sent(&sent, now);
-            keep_rest(connection, input, (&self.scratch, &mut self.spares), done.bytes, now);
+            if let Some(spare) = keep_rest(connection, input, &self.scratch, done.bytes, now) {
+                self.spares.give(spare, shared);
+            }
             connection.charge(shared);
         }
         self.output.clear();
@@ -151,6 +158,7 @@ impl Turn {
     fn execute(&mut self, group: &mut [Member], shared: &Shared, now: UnixMs, began: Instant) {
         self.done.clear();
         self.refused.clear();
+        self.moved.clear();
         self.begins.clear();
         self.begins.push(Mark { copied: 0, all: 0 });
         let mut executor = Executor {
@@ -166,6 +174,7 @@ impl Turn {
             deferred: Vec::new(),
             rooms: Vec::new(),
             begun: Vec::new(),
+            moved: &mut self.moved,
         };
         for (member, input) in self.inputs.iter().enumerate() {
             self.done
@@ -188,7 +197,14 @@ impl Turn {
     fn count(&mut self, connection: &mut Connection, member: usize, nanos_each: u64, shared: &Shared, now: UnixMs) {
         let done = self.done[member];
         let reply_bytes = self.begins[member + 1].all - self.begins[member].all;
-        connection.work_ns = work_ns(done.commands, done.bytes + reply_bytes.min(SEND_BYTES));
+        let moved = self
+            .moved
+            .iter()
+            .filter(|(of, _)| *of == member)
+            .map(|(_, bytes)| bytes)
+            .sum();
+        let bytes = done.bytes.saturating_add_signed(moved) + reply_bytes.min(SEND_BYTES);
+        connection.work_ns = work_ns(done.commands, bytes);
         connection.executed = done.commands;
         if done.bytes == 0 {
             if let (Some(_), Some(tenant)) = (&connection.room, &connection.session.tenant) {
@@ -453,10 +469,16 @@ impl<'a> Executor<'_, 'a> {
             let session = &group[step.member].1.session;
             let Some(tenant) = &session.tenant else { continue };
             let is_long = step.bytes >= LONG_VALUE_BYTES;
+            if is_long && step.before.bytes > 0 {
+                // Replies to what comes before it would wait to be sent, and with them the room that is taken for it.
+                self.deferred.push((step.member, step.before));
+                continue;
+            }
             let room = if is_long { self.room_of(step) } else { None };
+            let is_begun = room.is_some();
             let (is_limited, replied) = (tenant.throttle.is_limited(), self.output.len());
             if is_limited
-                && room.is_none()
+                && !is_begun
                 && let Err(refused) = tenant.throttle.admit(1, step.bytes as u64, self.moment())
             {
                 self.refuse_step(step, session, &refused);
@@ -465,10 +487,19 @@ impl<'a> Executor<'_, 'a> {
             if is_long {
                 // Room is taken under the lock.
                 access = None;
-                match step.copy_value(room, &tenant.store, self.now) {
+                let written_before = room.as_ref().map_or(0, Reservation::written_bytes);
+                match step.copy_value(room, &tenant.store, session.db, self.now) {
                     Copied::Not => {}
-                    Copied::Wholly(room) => access_to(&mut access, &tenant.store).give_room(room),
+                    Copied::Wholly(room) => {
+                        self.moved.push((step.member, -(written_before as isize)));
+                        access_to(&mut access, &tenant.store).give_room(room);
+                    }
                     Copied::InPart(room) => {
+                        if is_limited && !is_begun {
+                            tenant.throttle.charge(step.bytes as u64, self.moment());
+                        }
+                        let piece_bytes = room.written_bytes() - written_before;
+                        self.moved.push((step.member, piece_bytes as isize));
                         self.begun.push((step.member, room));
                         self.deferred.push((step.member, step.before));
                         continue;
@@ -492,7 +523,9 @@ impl<'a> Executor<'_, 'a> {
                 access.put_room_back();
             }
             if is_limited {
-                let bytes = step.bytes + self.output.len() - replied;
+                // What was copied in pieces was charged when that began.
+                let request_bytes = if is_begun { 0 } else { step.bytes };
+                let bytes = request_bytes + self.output.len() - replied;
                 tenant.throttle.charge(bytes as u64, self.moment());
             }
         }
@@ -504,11 +537,7 @@ impl<'a> Executor<'_, 'a> {
     /// Where a step's value was begun to be copied to.
     #[cold]
     fn room_of(&mut self, step: &Step<'_>) -> Option<Reservation> {
-        let is_first = step.before.bytes == 0;
-        let at = self
-            .rooms
-            .iter()
-            .position(|(member, _)| is_first && *member == step.member)?;
+        let at = self.rooms.iter().position(|(member, _)| *member == step.member)?;
         Some(self.rooms.swap_remove(at).1)
     }
 

@@ -409,7 +409,7 @@ impl Worker {
         }
         self.next_sweep = now.plus(SWEEP_EVERY);
         self.ready.tidy();
-        let mut any = self.turn.tidy();
+        let mut any = self.turn.tidy(&self.shared);
         for place in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[place] else {
                 continue;

@@ -393,7 +393,11 @@ impl Model {
     }
 
     fn reserve(&mut self, name: Name) {
-        let value = vec![self.random.next() as u8; 1 + self.random.below(MIB) as usize];
+        // No two of its units are equal.
+        let first = self.random.next() as u8;
+        let value: Vec<u8> = (0..=self.random.below(MIB))
+            .map(|at| first.wrapping_add((at % 7) as u8))
+            .collect();
         let handle = self.tenant.key(name.0, &name.1);
         let reservation = if self.random.chance(2) {
             self.tenant.begin(handle.hash, value.len())

@@ -18,6 +18,7 @@ use crate::access::Access;
 use crate::counts::Count;
 use crate::limits::LOGIN_BYTES;
 use crate::session::{Exec, Session};
+use crate::step::Condition;
 use crate::throttle::Throttled;
 
 /// memcached's database among the tenant's sixteen.
@@ -60,12 +61,37 @@ pub(crate) fn step_key<'a>(command: &Command<'a>, session: &mut Session) -> Opti
     }
 }
 
-/// The value that a command of a window stores as it is.
-pub(crate) fn stored_value<'a>(command: &Command<'a>) -> Option<&'a [u8]> {
+/// The value that a command of a window stores as it is, and on what condition.
+pub(crate) fn stored_value<'a>(command: &Command<'a>) -> Option<(&'a [u8], Condition)> {
     match command {
-        Command::Store(store) => (!matches!(store.verb, Verb::Append | Verb::Prepend)).then_some(store.value),
-        Command::MetaSet(set) => (!matches!(set.mode, MetaMode::Append | MetaMode::Prepend)).then_some(set.value),
+        Command::Store(store) => {
+            let condition = match store.verb {
+                Verb::Set => Condition::None,
+                Verb::Add => Condition::Absent,
+                Verb::Replace | Verb::Cas(_) => Condition::Present,
+                Verb::Append | Verb::Prepend => return None,
+            };
+            Some((store.value, condition))
+        }
+        Command::MetaSet(set) => {
+            let condition = match set.mode {
+                MetaMode::Add => Condition::Absent,
+                MetaMode::Append | MetaMode::Prepend => return None,
+                MetaMode::Set if set.meta.flags.compare_cas().is_none() => Condition::None,
+                MetaMode::Set | MetaMode::Replace => Condition::Present,
+            };
+            Some((set.value, condition))
+        }
         _ => None,
+    }
+}
+
+/// The key of such a command.
+pub(crate) fn stored_key<'a>(command: &Command<'a>) -> &'a [u8] {
+    match command {
+        Command::Store(store) => store.key,
+        Command::MetaSet(set) => set.meta.key.sent,
+        _ => &[],
     }
 }
 

@@ -34,6 +34,7 @@ use crate::access::Access;
 use crate::counts::{Count, Stage};
 use crate::limits::LOGIN_BYTES;
 use crate::session::{Exec, Session};
+use crate::step::Condition;
 use crate::throttle::Throttled;
 
 use answer::{Failure, drop_unwanted, fail};
@@ -104,17 +105,18 @@ pub(crate) fn step<'a>(args: &ArgList, input: &'a [u8], session: &Session) -> Op
 }
 
 impl<'a> Step<'a> {
-    fn key(&self) -> &'a [u8] {
+    pub(crate) fn key(&self) -> &'a [u8] {
         match *self {
             Self::Get { key } | Self::Set { key, .. } | Self::Store { key, .. } => key,
         }
     }
 
-    /// The value that it stores.
-    pub(crate) fn value(&self) -> Option<&'a [u8]> {
+    /// The value that it stores, and on what condition.
+    pub(crate) fn stored_value(&self) -> Option<(&'a [u8], Condition)> {
         match *self {
             Self::Get { .. } => None,
-            Self::Set { value, .. } | Self::Store { value, .. } => Some(value),
+            Self::Set { value, .. } => Some((value, Condition::None)),
+            Self::Store { value, how, .. } => Some((value, how.condition())),
         }
     }
 }

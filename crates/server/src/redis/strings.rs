@@ -13,6 +13,7 @@ use crate::access::Access;
 use crate::counts::{Count, Stage};
 use crate::limits::{COMMAND_REPLY_BYTES, PIN_BYTES};
 use crate::session::{Exec, Session};
+use crate::step::Condition;
 
 pub(super) const HANDLERS: Family = &[
     (CommandId::Get, Handler::Keys(get)),
@@ -87,6 +88,17 @@ pub(crate) struct How<'a> {
     expiry: SetExpiry,
     /// The old value is the reply.
     get: bool,
+}
+
+impl How<'_> {
+    /// What is asked of the key before it is written.
+    pub(super) fn condition(&self) -> Condition {
+        match self.condition {
+            SetCondition::Always => Condition::None,
+            SetCondition::IfAbsent => Condition::Absent,
+            SetCondition::IfPresent | SetCondition::IfEqual(_) => Condition::Present,
+        }
+    }
 }
 
 /// How SET, SETNX, SETEX or PSETEX write, and which argument is the value.

@@ -244,3 +244,38 @@ fn a_pipeline_of_long_values_is_answered_in_order() {
     // None of them is charged for as the connection's own.
     assert!(client.text("INFO memory").contains("mem_clients_normal:0\r\n"));
 }
+
+#[test]
+fn long_values_are_stored_on_their_conditions_and_in_their_order() {
+    const LONG: usize = 900_001;
+    let harness = Harness::start();
+    let mut client = harness.connect();
+    let [one, two] = ["a", "b"].map(|letter| letter.repeat(LONG));
+    let (null, ok): (&[u8], &[u8]) = (b"$-1\r\n", b"+OK\r\n");
+    let exchanges: Vec<(Vec<&str>, Vec<u8>)> = vec![
+        (vec!["SET", "k", &one, "XX"], null.to_vec()),
+        (vec!["SET", "k", &one, "NX"], ok.to_vec()),
+        (vec!["SET", "k", &two, "NX"], null.to_vec()),
+        (vec!["GET", "k"], bulk(one.as_bytes())),
+        (vec!["SET", "k", &two, "XX", "GET"], bulk(one.as_bytes())),
+        (vec!["SETNX", "k", &one], b":0\r\n".to_vec()),
+        (vec!["SETEX", "k", "100", &one], ok.to_vec()),
+        (vec!["SET", "k", &two, "KEEPTTL"], ok.to_vec()),
+        (vec!["TTL", "k"], b":100\r\n".to_vec()),
+        (vec!["APPEND", "k", "c"], format!(":{}\r\n", LONG + 1).into_bytes()),
+        (vec!["GETRANGE", "k", "-2", "-1"], bulk(b"bc")),
+        (vec!["SET", "k", &one], ok.to_vec()),
+        (vec!["TTL", "k"], b":-1\r\n".to_vec()),
+        (vec!["GET", "k"], bulk(one.as_bytes())),
+        (vec!["FLUSHALL"], ok.to_vec()),
+    ];
+    for (words, reply) in &exchanges {
+        assert!(client.call(words) == *reply, "{:?}", words.first());
+    }
+    let requests: Vec<u8> = exchanges.iter().flat_map(|(words, _)| array(words)).collect();
+    let sender = send_aside(&client, requests);
+    for (words, reply) in &exchanges {
+        assert!(client.reply() == *reply, "{:?} in a stream", words.first());
+    }
+    sender.join().unwrap();
+}

@@ -123,7 +123,7 @@ fn clients_that_store_at_once_do_not_mix_their_values() {
 }
 
 #[test]
-fn who_goes_while_a_value_is_copied_leaves_nothing_behind() {
+fn what_clients_stored_that_are_gone_is_all_given_back() {
     let harness = start(vec![open_tenant()]);
     let value = vec![b'v'; LONG_BYTES];
     let mut watcher = harness.connect();
@@ -156,6 +156,34 @@ fn a_limit_counts_a_value_once() {
     client.ask(&set("k", &vec![b'v'; LONG_BYTES]), b"STORED\r\n");
     let after = harness.tenant(2).unwrap().counters;
     assert_eq!((after.refused.ops, after.sets), (0, 1));
-    // Nine of the ten are left; a value that counted for each of its pieces would have left two.
+    // Nine of the ten are left; a value that counted for each of its pieces would have left none.
     client.ask(&set("a", b"1").repeat(9), "STORED\r\n".repeat(9).as_bytes());
+}
+
+#[test]
+fn a_limit_on_bytes_counts_a_value_when_it_begins() {
+    const AT_ONCE: usize = 4;
+    let limits = TenantLimits {
+        bytes_per_second: Some(LONG_BYTES as u64),
+        ..TenantLimits::default()
+    };
+    let harness = start(vec![
+        open_tenant(),
+        TenantPlan {
+            limits,
+            ..tenant(2, "shop")
+        },
+    ]);
+    let mut clients: Vec<Client> = (0..AT_ONCE).map(|_| harness.log_in("shop")).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(&set(&format!("k{number}"), &vec![b'v'; LONG_BYTES]));
+    }
+    let replies: Vec<Vec<u8>> = clients.iter_mut().map(Client::line).collect();
+    let stored = replies.iter().filter(|reply| reply.starts_with(b"STORED")).count();
+    let refused = harness.tenant(2).unwrap().counters.refused.bytes;
+    // What comes later may find the next second's worth.
+    assert!(
+        stored < AT_ONCE && stored + refused as usize == AT_ONCE,
+        "{stored} {refused}"
+    );
 }

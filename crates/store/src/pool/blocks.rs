@@ -150,7 +150,7 @@ impl Blocks {
         while let Some(&due) = self.full.first() {
             let (at, number) = due;
             let block = &mut self.all[number as usize];
-            if block.is_full() && std::mem::take(&mut block.was_broken) {
+            if block.is_full() && at <= now && std::mem::take(&mut block.was_broken) {
                 self.full.pop_first();
                 self.full.insert((now + COLLAPSE_AFTER, number));
                 continue;
@@ -293,19 +293,16 @@ mod tests {
         let mut blocks = two_full(now);
         blocks.note_put(32, 4);
         blocks.note_taken(32, 4, || now);
-        let later = now + SECOND / 2;
+        let due = now + SECOND;
         let next = |blocks: &mut Blocks, now| blocks.next_collapse(now).map(|(at, (_, number))| (at, number));
-        assert_eq!(
-            next(&mut blocks, later),
-            Some((now + SECOND, 2)),
-            "the other one goes first"
-        );
-        assert_eq!(next(&mut blocks, later), Some((now + SECOND, 2)));
+        assert_eq!(next(&mut blocks, now), Some((due, 1)));
+        assert_eq!(next(&mut blocks, due), Some((due, 2)), "the other one goes first");
         blocks.note_put(64, 4);
+        blocks.note_taken(64, 4, || now);
         assert_eq!(
-            next(&mut blocks, later),
-            Some((later + SECOND, 1)),
-            "a second after it was looked at"
+            next(&mut blocks, due),
+            Some((due + SECOND, 1)),
+            "a second after it was due"
         );
     }
 

@@ -92,7 +92,7 @@ impl Shard {
             return false;
         }
         if self.shared.grant() == 0 || self.items() == 0 {
-            // What replies are being sent from stays until then.
+            // What replies are being sent from, and what is being written, stays until then.
             let before = self.units;
             self.empty(Left::Evicted);
             return self.units < before;

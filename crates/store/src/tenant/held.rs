@@ -46,7 +46,8 @@ impl Reservation {
     pub(super) fn in_pieces(guard: &ShardGuard<'_>, value_bytes: usize) -> Option<Self> {
         let (bytes, tenant) = (value_bytes as u64, guard.tenant());
         let most = tenant.grant_bytes() / WRITTEN_GRANT_PART;
-        let fits = |counted: u64| (counted + bytes <= most).then_some(counted + bytes);
+        // One value may be written so however long it is.
+        let fits = |counted: u64| (counted == 0 || counted + bytes <= most).then_some(counted + bytes);
         let written = &tenant.written_bytes;
         written.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
         let mut reservation = Self::new(guard, value_bytes);
@@ -58,7 +59,7 @@ impl Reservation {
     pub(super) fn extend(&mut self, guard: &mut ShardGuard<'_>, bytes: usize, now: UnixMs) -> Result<(), Refused> {
         let missing = bytes.div_ceil(UNIT).saturating_sub(self.units.len());
         if missing > 0 {
-            let taken = guard.relieved(now, |shard| shard.reserve_units(missing, now))?;
+            let taken = guard.relieved_uncounted(now, |shard| shard.reserve_units(missing, now))?;
             self.units.extend(taken);
         }
         Ok(())

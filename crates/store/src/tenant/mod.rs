@@ -472,8 +472,11 @@ impl<'a> ShardGuard<'a> {
             return Ok(None);
         }
         let mut reservation = Reservation::new(self, value_bytes);
-        reservation.extend(self, value_bytes, now)?;
-        Ok(Some(reservation))
+        let extended = reservation.extend(self, value_bytes, now);
+        if extended.is_err() {
+            self.shard.count_refusal();
+        }
+        extended.map(|()| Some(reservation))
     }
 
     /// Changes what is remembered of a key's item besides its value. Whether the key was there; an expiry that has come
@@ -506,18 +509,24 @@ impl<'a> ShardGuard<'a> {
 
     /// Does something that may be refused for want of memory; if it is, other shards of the tenant give some up for it.
     #[inline]
-    fn relieved<T>(
+    fn relieved<T>(&mut self, now: UnixMs, write: impl FnMut(&mut Shard) -> Result<T, Refused>) -> Result<T, Refused> {
+        let written = self.relieved_uncounted(now, write);
+        if written.is_err() {
+            self.shard.count_refusal();
+        }
+        written
+    }
+
+    /// The same for something that is tried otherwise when it is refused.
+    #[inline]
+    fn relieved_uncounted<T>(
         &mut self,
         now: UnixMs,
         mut write: impl FnMut(&mut Shard) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
         loop {
             let written = write(&mut self.shard);
-            if written.is_ok() {
-                return written;
-            }
-            if !self.take_from_siblings(now) {
-                self.shard.count_refusal();
+            if written.is_ok() || !self.take_from_siblings(now) {
                 return written;
             }
         }
