@@ -20,6 +20,30 @@ pub(super) struct Info {
     stream: BufReader<TcpStream>,
 }
 
+/// Begins a tenant's figures anew, which memcached's protocol has a command for.
+pub(super) fn begin_anew(memcached: SocketAddr, tenant: &str, secret: &str) -> Result<(), Error> {
+    const ANSWER: &[u8] = b"STORED\r\nRESET\r\n";
+    let address = memcached;
+    let login = format!("{tenant} {secret}");
+    let ask = || {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(format!("set login 0 0 {}\r\n{login}\r\nstats reset\r\n", login.len()).as_bytes())?;
+        let mut answer = [0; ANSWER.len()];
+        stream.read_exact(&mut answer)?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    match ask() {
+        Ok(answer) if answer.as_slice() == ANSWER => Ok(()),
+        Ok(answer) => Err(Error::Protocol {
+            address,
+            protocol: Protocol::Memcached.name(),
+            reply: quote(&answer),
+        }),
+        Err(source) => Err(Error::Connection { address, source }),
+    }
+}
+
 /// The lines of an answer.
 #[derive(Debug)]
 pub(super) struct Fields {

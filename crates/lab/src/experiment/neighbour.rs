@@ -1,18 +1,17 @@
 //! What a tenant feels of another one that floods the server.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::chart::{Chart, Marks, Panel};
-use super::info::Info;
+use super::info::{Info, begin_anew};
 use super::others::Others;
 use super::report::{Point, Series, Target, add_point};
 use super::server::{Kind, Limits, Server, create_tenant, login};
 use super::{Context, Experiment, Outcome, Spread};
 use crate::Error;
 use crate::bench::{self, Options, Workload};
-use crate::client::{Protocol, quote};
+use crate::client::Protocol;
 use crate::load::{Distribution, MAX_VALUE_BYTES, ValueSize};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -203,7 +202,7 @@ impl Scene {
     /// The quiet tenant's requests, and what the server says of them.
     fn measure(&self, rate: f64, seconds: f64) -> Result<Sample, Error> {
         let mut info = Info::open(self.redis, QUIET, &self.secrets[0])?;
-        self.reset()?;
+        begin_anew(self.memcached, QUIET, &self.secrets[0])?;
         let report = bench::run(&self.quiet(rate, seconds)?, &mut |_| {})?;
         let fields = info.read("latencystats")?;
         let percentile = |part: &str| fields.part("tidemark_request_duration_usec", part);
@@ -216,30 +215,6 @@ impl Scene {
             ops_per_second: report.ops_per_second,
             flood_per_second: 0.0,
         })
-    }
-
-    /// Begins the quiet tenant's figures anew, which memcached's protocol has a command for.
-    fn reset(&self) -> Result<(), Error> {
-        const ANSWER: &[u8] = b"STORED\r\nRESET\r\n";
-        let address = self.memcached;
-        let login = format!("{QUIET} {}", self.secrets[0]);
-        let ask = || {
-            let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.write_all(format!("set login 0 0 {}\r\n{login}\r\nstats reset\r\n", login.len()).as_bytes())?;
-            let mut answer = [0; ANSWER.len()];
-            stream.read_exact(&mut answer)?;
-            Ok::<_, std::io::Error>(answer)
-        };
-        match ask() {
-            Ok(answer) if answer.as_slice() == ANSWER => Ok(()),
-            Ok(answer) => Err(Error::Protocol {
-                address,
-                protocol: Protocol::Memcached.name(),
-                reply: quote(&answer),
-            }),
-            Err(source) => Err(Error::Connection { address, source }),
-        }
     }
 
     fn quiet(&self, rate: f64, seconds: f64) -> Result<Options, Error> {

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use super::{KEPT_BYTES, Load};
+use super::{KEPT_BYTES, Latency, Load};
 use crate::Error;
 use crate::bench::{self, Options, Workload};
 use crate::client::Protocol;
 use crate::experiment::Context;
-use crate::experiment::info::Info;
+use crate::experiment::info::{Info, begin_anew};
 use crate::experiment::server::{Kind, Limits, Server, create_tenant, data_folder, login};
 use crate::load::{Distribution, MAX_VALUE_BYTES};
 
@@ -54,9 +54,9 @@ impl Scene {
         })
     }
 
-    /// Seconds until the tenant holds what it may, until the system has the memory, and the other one's 99th percentile in
-    /// microseconds before and meanwhile.
-    pub(super) fn round(&self) -> Result<(f64, f64, [f64; 2]), Error> {
+    /// Seconds until the tenant holds what it may, until the system has the memory, and the other one's 99th percentiles before and
+    /// meanwhile.
+    pub(super) fn round(&self) -> Result<(f64, f64, [Latency; 2]), Error> {
         let redis = self.server.address(Protocol::Redis)?;
         let mut info = Info::open(redis, HOLDER, &self.secrets[0])?;
         self.set_cap(self.held_bytes)?;
@@ -81,7 +81,7 @@ impl Scene {
             },
             &mut |_| {},
         )?;
-        let before = p99_us(&other)?;
+        let before = self.measure(redis, &other)?;
         let resident_before = self.resident_bytes()?;
         // What lies at the ends of segments was never written.
         let given_bytes = held_bytes.min(resident_before).saturating_sub(KEPT_BYTES);
@@ -98,10 +98,22 @@ impl Scene {
         };
         std::thread::scope(|scope| {
             let operator = scope.spawn(give_back);
-            let meanwhile = p99_us(&other);
+            let meanwhile = self.measure(redis, &other);
             let given = operator.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let (usage_seconds, resident_seconds) = given?;
             Ok((usage_seconds, resident_seconds, [before, meanwhile?]))
+        })
+    }
+
+    /// The other tenant's 99th percentiles under its load.
+    fn measure(&self, redis: SocketAddr, other: &Options) -> Result<Latency, Error> {
+        let mut info = Info::open(redis, OTHER, &self.secrets[1])?;
+        begin_anew(self.server.address(Protocol::Memcached)?, OTHER, &self.secrets[1])?;
+        let report = bench::run(other, &mut |_| {})?;
+        let fields = info.read("latencystats")?;
+        Ok(Latency {
+            client_us: report.latency_us.map_or(f64::NAN, |latency| latency.p99),
+            server_us: fields.part("tidemark_request_duration_usec", "p99")?,
         })
     }
 
@@ -202,16 +214,12 @@ impl Scene {
             workload: Workload::gets(OTHER_KEYS, Distribution::Uniform, 16, 64),
             rate: Some(OTHER_RATE),
             burst: 1,
-            sleeps: false,
+            // The operator runs when nothing is due.
+            sleeps: true,
             seconds: self.load.seconds_max,
             preload: false,
             look_aside: false,
             verify: false,
         })
     }
-}
-
-fn p99_us(options: &Options) -> Result<f64, Error> {
-    let report = bench::run(options, &mut |_| {})?;
-    Ok(report.latency_us.map_or(f64::NAN, |latency| latency.p99))
 }
