@@ -13,7 +13,7 @@ use crate::experiment::Cores;
 use crate::load::KeyText;
 
 /// What a worker does between two turns.
-const SLICE: Duration = Duration::from_micros(16);
+const SLICE: Duration = Duration::from_micros(10);
 /// As many as a server with one worker gives a tenant of this size.
 const SHARDS: usize = 4;
 /// Longer than giving any memory back takes, in nanoseconds.
