@@ -15,7 +15,7 @@ use crate::load::KeyText;
 /// What a worker does between two turns.
 const SLICE: Duration = Duration::from_micros(10);
 /// As many as a server with one worker gives a tenant of this size.
-const SHARDS: usize = 4;
+const SHARDS: usize = 1;
 /// Longer than giving any memory back takes, in nanoseconds.
 const LONGEST_NS: u64 = 1_000_000_000;
 

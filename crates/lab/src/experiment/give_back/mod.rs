@@ -23,8 +23,7 @@ process's resident memory has fallen by nine tenths of what was given, and the o
 back may take against that in as long a time just before: at the client, whose thread sleeps until a request is due, so that the
 operator's has the same core meanwhile, and beside it the time in the server as that counts it. In this process, on the same
 store with nothing else to do, each slice of upkeep that a worker would do between two turns is timed, and as long a slice of
-nothing after each; the worst one in
-a hundred is what is judged, because the longest ones are the system's doing, as those of nothing show.",
+nothing after each; the worst one in a hundred is what is judged, because the longest ones are the system's doing, as those of nothing show.",
     run,
 };
 
