@@ -183,6 +183,8 @@ impl Drop for Pool {
             // A panic of a thread was reported by the panic hook; there is nothing left to save here.
             let _ = thread.join();
         }
+        // By this thread, since the pool's own may have to wait for a core.
+        self.core.reclaim(&mut self.core.state.lock());
     }
 }
 

@@ -73,7 +73,6 @@ impl PoolCore {
                 self.wait(&mut state, until);
             }
         }
-        self.reclaim(&mut state);
     }
 
     /// Waits until something changes, at most until then.

@@ -28,6 +28,8 @@ const OPERATOR_NICENESS: i32 = 19;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Of what was given back and was backed by memory, so much must have left the process: it has other memory, too.
 const RESIDENT_PART: f64 = 0.9;
+/// Of what the tenant may hold it is filled so far at least.
+const FULL_PART: f64 = 0.95;
 
 /// A server with both tenants.
 pub(super) struct Scene {
@@ -60,17 +62,13 @@ impl Scene {
         let redis = self.server.address(Protocol::Redis)?;
         let mut info = Info::open(redis, HOLDER, &self.secrets[0])?;
         self.set_cap(self.held_bytes)?;
-        // What the cap allows is granted in the next rounds of planning, or at the first write.
-        self.wait(Instant::now(), ("not granted", 0), || {
-            let moment = info.moment(0.0)?;
-            let is_new = moment.usage_bytes == 0;
-            Ok(if is_new {
-                0
-            } else {
-                self.held_bytes.saturating_sub(moment.grant_bytes)
-            })
-        })?;
-        bench::run(&self.filling()?, &mut |_| {})?;
+        // What the cap allows is granted when the tenant wants it: until then it evicts of what is stored.
+        let full_bytes = (self.held_bytes as f64 * FULL_PART) as u64;
+        let missing = || {
+            bench::run(&self.filling()?, &mut |_| {})?;
+            Ok(full_bytes.saturating_sub(info.moment(0.0)?.usage_bytes))
+        };
+        self.wait(Instant::now(), ("missing", 0), missing)?;
         let held_bytes = info.moment(0.0)?.usage_bytes;
         let other = self.other(redis)?;
         // Its keys are stored, and its connections are as they will be.
@@ -160,7 +158,7 @@ impl Scene {
                 return Ok(began.elapsed().as_secs_f64());
             }
             if began.elapsed() > PATIENCE {
-                let what = format!("the memory does not come back: {now_bytes} bytes are {what}, not {most_bytes}");
+                let what = format!("waiting for memory: {now_bytes} bytes are {what}, not {most_bytes}");
                 return Err(self.server.process.failure(&what));
             }
             std::thread::sleep(LOOK_EVERY);
