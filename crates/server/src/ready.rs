@@ -3,9 +3,9 @@
 //!
 //! Fair queueing by start times (Goyal, Vin and Cheng, SIGCOMM 1996) over tenants. Each has a clock of the work that was done
 //! for it, divided by its weight; whose clock is behind is next. Who comes back takes over the clock of who is ahead but for
-//! a credit of four milliseconds' work, if its own is behind that: nobody saves up more turns, and who asks for little is served next,
-//! without waiting for a round of all others, as it would in deficit round robin. What serving takes is known afterwards only: what is expected is added
-//! when a connection is picked, and corrected when it was served.
+//! a credit of four milliseconds' work, if its own is behind that: nobody saves up more turns, and who asks for little is
+//! served next, without waiting for a round of all others, as it would in deficit round robin. What serving takes is known
+//! afterwards only: what is expected is added when a connection is picked, and corrected when it was served.
 //!
 //! Invariants: a tenant's lane is in the order exactly while a connection waits in it. While two tenants have connections
 //! waiting, what was done for them since, divided by their weights, differs by at most one connection's work of each and the credit.
@@ -123,7 +123,7 @@ impl Ready {
         let lane = &mut self.lanes[number];
         lane.weight = weight.max(1);
         if lane.places.is_empty() {
-            // Of many that come back at once each has a part, so that whoever has none waits for little more than the whole.
+            // Of k that come back at once each has a part, so that whoever has none waits for ln k times the whole, not for k times.
             let others = self.order.len().max(1) as u32;
             let credit = if owner == Owner::STRANGERS {
                 0

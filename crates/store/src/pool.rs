@@ -133,7 +133,8 @@ impl Pool {
             arena,
             owners: (0..units).map(|_| AtomicU32::new(0)).collect(),
             state: Mutex::new(state),
-            changed: Condvar::new(),
+            prepares: Condvar::new(),
+            returns: Condvar::new(),
             budget_units: AtomicU64::new(pool_bytes >> UNIT_SHIFT),
             used_units: AtomicU64::new(0),
             resident_free_units: AtomicU64::new(0),
@@ -153,6 +154,7 @@ impl Pool {
         let mut state = self.core.state.lock();
         self.core.budget_units.store(units, Ordering::Relaxed);
         self.core.make_way(&mut state);
+        self.core.prepares.notify_one();
         units << UNIT_SHIFT
     }
 
@@ -178,12 +180,13 @@ impl Drop for Pool {
             state.stopping = true;
             state.has_thread = false;
         }
-        self.core.changed.notify_all();
+        self.core.prepares.notify_one();
+        self.core.returns.notify_one();
         for thread in self.threads.drain(..) {
             // A panic of a thread was reported by the panic hook; there is nothing left to save here.
             let _ = thread.join();
         }
-        // By this thread, since the pool's own may have to wait for a core.
+        // By this thread, since the pool's own have to wait for a core where others want it.
         self.core.reclaim(&mut self.core.state.lock());
     }
 }
@@ -223,7 +226,10 @@ pub(crate) struct PoolCore {
     /// For each unit, a number that its owner chose (a shard: the segment that the unit belongs to).
     owners: Box<[AtomicU32]>,
     state: Mutex<State>,
-    changed: Condvar,
+    /// Wakes who prepares blocks.
+    prepares: Condvar,
+    /// Wakes who returns memory.
+    returns: Condvar,
     budget_units: AtomicU64,
     used_units: AtomicU64,
     resident_free_units: AtomicU64,
@@ -307,7 +313,15 @@ impl PoolCore {
 
     fn note_taken(&self, state: &mut State, start: u32, order: u8) {
         if state.blocks.note_taken(start, order, Instant::now) {
-            self.changed.notify_all();
+            self.returns.notify_one();
+        }
+    }
+
+    /// Something is to be returned: sees to it that it is even if nobody ever rests.
+    fn note_late(&self, state: &mut State) {
+        if state.late_at.is_none() {
+            state.late_at = Some(Instant::now() + LATE);
+            self.prepares.notify_one();
         }
     }
 
@@ -357,7 +371,7 @@ impl PoolCore {
         state.last_demand = Instant::now();
         if state.has_thread && state.wanted < READY_MAX {
             state.wanted += 1;
-            self.changed.notify_all();
+            self.prepares.notify_one();
         }
     }
 
@@ -369,11 +383,9 @@ impl PoolCore {
         if state.has_thread {
             state.dirty[run.order as usize].push_back(run.start);
             self.resident_free_units.fetch_add(run.units(), Ordering::Relaxed);
-            if state.late_at.is_none() {
-                state.late_at = Some(Instant::now() + LATE);
-            }
+            self.note_late(&mut state);
             if state.dozes_until.is_none() {
-                self.changed.notify_all();
+                self.returns.notify_one();
             }
         } else {
             self.release(&mut state, run.start, run.order);
@@ -450,7 +462,8 @@ impl PoolCore {
             state.buddy.put(start, order);
             if state.blocks.note_released(start, order) {
                 if state.has_thread {
-                    self.changed.notify_all();
+                    self.note_late(state);
+                    self.returns.notify_one();
                 } else if let Some(block) = state.blocks.next_split() {
                     // It ended before those that use its memory.
                     self.arena.split(block_offset(block));

@@ -145,7 +145,7 @@ fn what_the_other_thread_never_comes_to_is_returned_late() {
         assert_eq!(stats.resident_free_bytes, 0, "round {round}");
     }
     core.state.lock().stopping = true;
-    core.changed.notify_all();
+    core.prepares.notify_one();
     thread.join().unwrap();
     core.state.lock().has_thread = false;
 }

@@ -1,13 +1,15 @@
 //! The pool's threads: one prepares what will be asked for soon, one returns what was put back when there is nothing better to do.
 //!
-//! A worker may share its core with both. Who prepares takes a tenth of it at most, in small pieces. Who returns gives way to
-//! everybody: where that was at the same priority, a worker that gave memory back waited for its own thread, milliseconds at a
-//! time. But memory must come back also where nobody ever rests: what is late is returned by who prepares.
+//! A worker may share its core with both. Who prepares takes a tenth of it at most, in small pieces. Who returns takes a
+//! seventieth: with a tenth, a worker that gave memory back waited for its own thread, a millisecond at a time. It is not the
+//! system's idle class that it is in, because it holds the lock now and then that workers need, and in that class it could be
+//! stopped with it for as long as others work. Memory must come back also where nobody ever rests: what is late is returned by
+//! who prepares.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Condvar, MutexGuard};
 
 use super::blocks::{Due, UNTOUCHED_MAX, block_offset};
 use super::{LATE, PoolCore, READY_IDLE, Run, State};
@@ -24,14 +26,16 @@ impl PoolCore {
             let now = Instant::now();
             let is_late = state.late_at.is_some_and(|at| at <= now);
             if state.ready.len() < state.wanted && self.unbacked_units() >= i64::from(BLOCK_UNITS) {
-                // Before any of them may be taken as a whole.
+                // Before any of them may be taken as a whole, as far as that is known.
                 if !self.split_next(&mut state) {
                     self.prepare_ahead(&mut state);
                 }
             } else if is_late && let Some(run) = state.oldest_idle(now) {
                 self.return_run(&mut state, run);
             } else if is_late {
-                state.look_later(now);
+                if !self.split_next(&mut state) {
+                    state.look_later(now);
+                }
             } else if !state.ready.is_empty() || state.wanted > 0 {
                 let idle_at = state.last_demand + READY_IDLE;
                 if idle_at <= now {
@@ -39,23 +43,21 @@ impl PoolCore {
                     let ready = std::mem::take(&mut state.ready);
                     state.dirty[BLOCK_ORDER as usize].extend(ready);
                     state.late_at.get_or_insert(now + LATE);
-                    self.changed.notify_all();
+                    self.returns.notify_one();
                 } else {
                     let until = state.late_at.map_or(idle_at, |at| at.min(idle_at));
-                    self.changed.wait_until(&mut state, until);
+                    self.prepares.wait_until(&mut state, until);
                 }
             } else {
                 let until = state.late_at;
-                self.wait(&mut state, until);
+                wait(&self.prepares, &mut state, until);
             }
         }
     }
 
     /// Returns what was put back, splits huge pages of which a part was, makes huge pages of full blocks, until the pool ends.
     pub(super) fn return_memory(&self) {
-        if step_aside().is_err() {
-            let _ = step_back();
-        }
+        let _ = step_aside();
         let mut state = self.state.lock();
         while !state.stopping {
             let now = Instant::now();
@@ -70,16 +72,8 @@ impl PoolCore {
                     state.begin_to_doze();
                 }
                 let until = [state.dozes_until, next.map(|(at, _)| at)].into_iter().flatten().min();
-                self.wait(&mut state, until);
+                wait(&self.returns, &mut state, until);
             }
-        }
-    }
-
-    /// Waits until something changes, at most until then.
-    fn wait(&self, state: &mut MutexGuard<'_, State>, until: Option<Instant>) {
-        match until {
-            Some(until) => drop(self.changed.wait_until(state, until)),
-            None => self.changed.wait(state),
         }
     }
 
@@ -98,6 +92,10 @@ impl PoolCore {
         self.resident_free_units.fetch_sub(run.units(), Ordering::Relaxed);
         state.buddy.put(start, order);
         state.blocks.note_released(start, order);
+        // There may be room for what is wanted now.
+        if state.ready.len() < state.wanted {
+            self.prepares.notify_one();
+        }
     }
 
     /// Splits a block that was a huge page. Whether there was one.
@@ -147,5 +145,13 @@ impl State {
             self.begin_to_doze();
         }
         self.late_at = self.is_dirty().then(|| now + LATE);
+    }
+}
+
+/// Waits until the condition is told to have changed, at most until then.
+fn wait(condition: &Condvar, state: &mut MutexGuard<'_, State>, until: Option<Instant>) {
+    match until {
+        Some(until) => drop(condition.wait_until(state, until)),
+        None => condition.wait(state),
     }
 }

@@ -11,7 +11,8 @@ use crate::item::Attributes;
 use crate::shard::{Key, PinnedPlace, Refused};
 
 const UNIT: usize = UNIT_BYTES as usize;
-/// What is being written in pieces may hold this part of a tenant's grant: until it is committed nothing of it can be evicted.
+/// What is being written in pieces may hold this part of a tenant's grant, or one value twice as much: until it is committed
+/// nothing of it can be evicted.
 const WRITTEN_GRANT_PART: u64 = 4;
 
 /// Room for a value that is being written without a lock. Nothing of it is visible before [`Reservation::commit`]; dropped
@@ -45,9 +46,11 @@ impl Reservation {
     /// The same, counted to the tenant, if that has room for one more.
     pub(super) fn in_pieces(guard: &ShardGuard<'_>, value_bytes: usize) -> Option<Self> {
         let (bytes, tenant) = (value_bytes as u64, guard.tenant());
-        let most = tenant.grant_bytes() / WRITTEN_GRANT_PART;
-        // One value may be written so however long it is.
-        let fits = |counted: u64| (counted == 0 || counted + bytes <= most).then_some(counted + bytes);
+        let grant = tenant.grant_bytes();
+        let most = grant / WRITTEN_GRANT_PART;
+        // One value may take twice that, or be what the first grant is made for.
+        let is_fit = |counted: u64| counted == 0 && (grant == 0 || bytes <= 2 * most);
+        let fits = |counted: u64| (is_fit(counted) || counted + bytes <= most).then_some(counted + bytes);
         let written = &tenant.written_bytes;
         written.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
         let mut reservation = Self::new(guard, value_bytes);
