@@ -4,8 +4,6 @@ use std::io;
 
 /// Half as far down as a thread can go: a tenth of a core that others want, too.
 const NICENESS: i32 = 10;
-/// As far down as a thread can go: a seventieth of a core that others want, too.
-const LEAST_NICENESS: i32 = 19;
 /// What a thread may run before the system looks whether another one should: the least that it takes (since Linux 6.12; before,
 /// the value is ignored). With the usual 3 ms, whoever shares the core would wait as long, however nice the thread is.
 const SLICE_NANOS: u64 = 100_000;
@@ -32,24 +30,29 @@ const _: () = assert!(size_of::<Attributes>() == SIZE, "as the system knows it")
 /// # Errors
 /// The system refuses; the thread then runs as the others do.
 pub(crate) fn step_back() -> io::Result<()> {
-    be_nice(NICENESS)
+    schedule(Attributes {
+        policy: libc::SCHED_OTHER as u32,
+        nice: NICENESS,
+        runtime: SLICE_NANOS,
+        ..Attributes::default()
+    })
 }
 
-/// The same, and as much as it can.
+/// Makes the calling thread stop for whoever else wants its core; it has a 340th of one that is never free (sched(7), SCHED_IDLE).
 ///
 /// # Errors
 /// The system refuses; the thread then runs as the others do.
 pub(crate) fn step_aside() -> io::Result<()> {
-    be_nice(LEAST_NICENESS)
+    schedule(Attributes {
+        policy: libc::SCHED_IDLE as u32,
+        ..Attributes::default()
+    })
 }
 
-fn be_nice(nice: i32) -> io::Result<()> {
+fn schedule(attributes: Attributes) -> io::Result<()> {
     let attributes = Attributes {
         size: SIZE as u32,
-        policy: libc::SCHED_OTHER as u32,
-        nice,
-        runtime: SLICE_NANOS,
-        ..Attributes::default()
+        ..attributes
     };
     // SAFETY: the system reads `size` bytes behind the pointer, which are there, and changes nothing but how the calling
     // thread (0) is scheduled.
@@ -70,15 +73,26 @@ mod tests {
         // SAFETY: it only reads how the calling thread is scheduled.
         let niceness = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         let before = niceness();
-        for (step, wanted) in [(step_back as fn() -> _, NICENESS), (step_aside, LEAST_NICENESS)] {
-            let of_thread = std::thread::spawn(move || {
-                // A process that is nicer already may not become less so.
-                let is_refused = step().is_err();
-                (is_refused, niceness())
-            });
-            let (is_refused, after) = of_thread.join().unwrap();
-            assert!(is_refused && before > wanted || after == wanted, "{before} {after}");
-            assert_eq!(niceness(), before);
-        }
+        let of_thread = std::thread::spawn(move || {
+            // A process that is nicer already may not become less so.
+            let is_refused = step_back().is_err();
+            (is_refused, niceness())
+        });
+        let (is_refused, after) = of_thread.join().unwrap();
+        assert!(is_refused && before > NICENESS || after == NICENESS, "{before} {after}");
+        assert_eq!(niceness(), before);
+    }
+
+    #[test]
+    fn only_the_calling_thread_steps_aside() {
+        // SAFETY: it only reads how the calling thread is scheduled.
+        let policy = || unsafe { libc::sched_getscheduler(0) };
+        let before = policy();
+        let of_thread = std::thread::spawn(move || {
+            step_aside().unwrap();
+            policy()
+        });
+        assert_eq!(of_thread.join().unwrap(), libc::SCHED_IDLE);
+        assert_eq!(policy(), before);
     }
 }
