@@ -164,8 +164,8 @@ impl Model {
             971..=973 => self.change_policy(),
             974..=986 => self.pin(&name),
             987..=990 => drop((!self.pins.is_empty()).then(|| self.pins.swap_remove(0))),
-            991 | 992 => self.reserve(name),
-            993..=995 => self.end_reservation(),
+            991 => self.reserve(name),
+            992..=995 => self.end_reservation(),
             996 if self.random.chance(8) => self.flush(name.0),
             997 if self.random.chance(16) => self.clear(),
             _ => self.scan(name.0),
@@ -393,9 +393,10 @@ impl Model {
     }
 
     fn reserve(&mut self, name: Name) {
-        // No two of its units are equal.
+        // Nothing of it can be evicted until it is written, so that a few hold no more than the grant. No two of its units are equal.
+        let most = MIB.min(self.load.grant_bytes / 4);
         let first = self.random.next() as u8;
-        let value: Vec<u8> = (0..=self.random.below(MIB))
+        let value: Vec<u8> = (0..=self.random.below(most))
             .map(|at| first.wrapping_add((at % 7) as u8))
             .collect();
         let handle = self.tenant.key(name.0, &name.1);
@@ -406,7 +407,7 @@ impl Model {
             shard.reserve(value.len(), self.now).ok().flatten()
         };
         if let Some(reservation) = reservation
-            && self.reservations.len() < 4
+            && self.reservations.len() < 2
         {
             let attributes = self.attributes();
             self.reservations
