@@ -258,25 +258,14 @@ pub(crate) fn access_to<'x, 't>(access: &'x mut Option<Access<'t>>, store: &'t A
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::store;
     use std::time::Duration;
-    use tidemark_store::{Hasher, KeeperInbox, Pool, TenantConfig};
-    use tidemark_types::{MIB, Policy};
+    use tidemark_types::MIB;
 
     #[test]
     fn a_flush_that_comes_due_between_two_commands_does_not_wait_for_itself() {
         const NOW: UnixMs = UnixMs(1_000);
-        let pool = Pool::without_thread(8 * MIB, Some(8 * MIB)).unwrap();
-        let config = TenantConfig {
-            shards: 2,
-            policy: Policy::Fifo,
-            hasher: Hasher::with_seed(1),
-            keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
-        };
-        let store = TenantStore::new(&pool, config);
-        store.set_grant(4 * MIB, 0);
+        let store = store(2, 4 * MIB);
         let (done, result) = std::sync::mpsc::channel();
         // In a thread of its own, so that a wait without an end fails the test.
         std::thread::spawn(move || {

@@ -28,6 +28,8 @@ mod server;
 mod session;
 mod shared;
 mod step;
+#[cfg(test)]
+mod stores;
 mod tenant;
 mod tenants;
 mod throttle;

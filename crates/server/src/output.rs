@@ -234,9 +234,10 @@ pub(crate) fn ignore_would_block(result: io::Result<usize>) -> io::Result<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores;
     use std::sync::Arc;
-    use tidemark_store::{Attributes, Hasher, KeeperInbox, Pool, TenantConfig, TenantStore};
-    use tidemark_types::{MIB, Policy, UNIT_BYTES, UnixMs};
+    use tidemark_store::{Attributes, TenantStore};
+    use tidemark_types::{MIB, UNIT_BYTES, UnixMs};
 
     /// Takes so many bytes per call, then would block until told.
     struct Slow {
@@ -262,19 +263,7 @@ mod tests {
     }
 
     fn store() -> Arc<TenantStore> {
-        let pool = Pool::without_thread(64 * MIB, Some(64 * MIB)).unwrap();
-        let config = TenantConfig {
-            shards: 1,
-            policy: Policy::Fifo,
-            hasher: Hasher::with_seed(1),
-            keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
-        };
-        let store = TenantStore::new(&pool, config);
-        store.set_grant(32 * MIB, 0);
-        store
+        stores::store(1, 32 * MIB)
     }
 
     fn pinned(store: &Arc<TenantStore>, values: &[&[u8]]) -> Vec<PinnedValue> {

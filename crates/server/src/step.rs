@@ -115,27 +115,13 @@ impl Step<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::store;
     use mc::{Parsed, parse};
-    use tidemark_store::{Attributes, Hasher, KeeperInbox, Pool, TenantConfig};
-    use tidemark_types::{MIB, Policy};
+    use tidemark_store::Attributes;
+    use tidemark_types::MIB;
 
     const NOW: UnixMs = UnixMs(1_000);
     const VALUE_BYTES: usize = 14 * COPIED_BYTES - 1;
-
-    fn store(pool: &Pool) -> Arc<TenantStore> {
-        let config = TenantConfig {
-            shards: 1,
-            policy: Policy::Fifo,
-            hasher: Hasher::with_seed(1),
-            keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
-        };
-        let store = TenantStore::new(pool, config);
-        store.set_grant(8 * MIB, 0);
-        store
-    }
 
     /// How many pieces a command's value is copied in before it is executed; `None`: it is not.
     fn pieces(store: &Arc<TenantStore>, request: &[u8]) -> Option<usize> {
@@ -175,8 +161,7 @@ mod tests {
 
     #[test]
     fn a_long_value_is_copied_piece_by_piece_if_it_may_be_stored() {
-        let pool = Pool::without_thread(16 * MIB, Some(16 * MIB)).unwrap();
-        let store = store(&pool);
+        let store = store(1, 8 * MIB);
         let storing = |verb: &str| request(&format!("{verb} k 0 0 {VALUE_BYTES}"));
         assert_eq!(pieces(&store, &storing("replace")), None, "there is none");
         assert_eq!(store.usage_bytes(), 0, "nothing was taken for it");
