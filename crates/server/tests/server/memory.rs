@@ -377,9 +377,16 @@ fn ten_thousand_idle_tenants_cost_next_to_nothing() {
     };
     let before = server.ask("resident");
     let check = |server: &mut Remote, what: &str| {
-        let each = server.ask("resident").saturating_sub(before) / u64::from(TENANTS);
+        // What was put back is with the system within a quarter of a second and the time that a busy machine takes for it.
+        let mut each = u64::MAX;
+        wait_until(
+            &format!("{IDLE_BYTES} bytes or less are with each tenant that {what}"),
+            || {
+                each = server.ask("resident").saturating_sub(before) / u64::from(TENANTS);
+                each <= IDLE_BYTES
+            },
+        );
         println!("{each} bytes for each tenant that {what}");
-        assert!(each <= IDLE_BYTES, "{each} bytes for each tenant that {what}");
         let (cpu, begin) = (server.ask("cpu"), Instant::now());
         wait_until("a second is over", || begin.elapsed() >= Duration::from_secs(1));
         let busy = Duration::from_micros(server.ask("cpu") - cpu);
