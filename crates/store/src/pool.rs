@@ -1,32 +1,35 @@
 //! All memory for segments, indexes and large values: one budget in units of 64 KiB, shared by every tenant.
 //!
-//! A run of units has one owner at a time: whoever took it and has not put it back. One of the pool's threads backs huge pages
-//! with memory before they are asked for (the first touch of one takes 500 to 850 us on the development machine, so it must
-//! never happen in a command). The other returns memory that was put back to the system, and makes huge pages of blocks all of
-//! whose units are taken one by one: finding an item takes a tenth less then.
+//! A run of units has one owner at a time: whoever took it and has not put it back. One of the pool's threads tends it and backs
+//! huge pages with memory before they are asked for (the first touch of one takes 500 to 850 us on the development machine, so
+//! it must never happen in a command). The other returns memory that was put back to the system, and makes huge pages of blocks
+//! all of whose units are taken one by one: finding an item takes a tenth less then.
 //!
 //! Invariant: `used` counts exactly the units that are taken. It passes the budget only where the budget is lowered, and then
 //! it does not grow: a taking is within the budget, or in the place of a putting back. What is backed by memory follows
-//! within the same budget but for one run, and what the thread has yet to split: nothing is made ready that could not be handed
-//! out, and whoever takes in the place of runs that wait for the thread, or are ready, returns those first.
+//! within the same budget but for what the two threads are returning just now, and what has yet to be split: nothing is made ready
+//! that could not be handed out, and whoever takes in the place of runs that wait to be returned, or are ready, returns those
+//! first.
 
 mod blocks;
+mod errands;
 mod threads;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Mutex, MutexGuard};
 use tidemark_types::PoolSnapshot;
 
 use crate::arena::{Arena, BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS, UNIT_SHIFT};
 use crate::buddy::Buddy;
 use crate::index::PLACES_MAX;
-use blocks::{Blocks, block_of, block_offset};
+use blocks::{Blocks, Due, block_of, block_offset};
+use errands::{Errand, Errands};
 
 /// Lengths of runs: from a unit to a block, by powers of two.
 const ORDERS: usize = BLOCK_ORDER as usize + 1;
@@ -47,9 +50,6 @@ pub struct Pool {
     core: Arc<PoolCore>,
     threads: Vec<JoinHandle<()>>,
 }
-
-/// What a thread of the pool does until it ends.
-type Work = fn(&PoolCore);
 
 /// How a pool stands. All in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,14 +90,8 @@ impl Pool {
                 state.blocks.begin_collapsing();
             }
         }
-        let works: [(&str, Work); 2] = [("pool", PoolCore::prepare_blocks), ("free", PoolCore::return_memory)];
-        for (name, work) in works {
-            let core = Arc::clone(&core);
-            let thread = std::thread::Builder::new()
-                .name(format!("tidemark-{name}"))
-                .spawn(move || work(&core))?;
-            pool.threads.push(thread);
-        }
+        let other = pool.spawn("tidemark-free", PoolCore::do_errands)?;
+        pool.spawn("tidemark-pool", move |core| core.tend(&other))?;
         Ok(pool)
     }
 
@@ -126,6 +120,8 @@ impl Pool {
             last_demand: Instant::now(),
             has_thread: false,
             dozes_until: None,
+            is_busy: false,
+            collapsing: None,
             late_at: None,
             stopping: false,
         };
@@ -133,8 +129,8 @@ impl Pool {
             arena,
             owners: (0..units).map(|_| AtomicU32::new(0)).collect(),
             state: Mutex::new(state),
-            prepares: Condvar::new(),
-            returns: Condvar::new(),
+            tender: OnceLock::new(),
+            errands: Errands::default(),
             budget_units: AtomicU64::new(pool_bytes >> UNIT_SHIFT),
             used_units: AtomicU64::new(0),
             resident_free_units: AtomicU64::new(0),
@@ -143,6 +139,15 @@ impl Pool {
             core: Arc::new(core),
             threads: Vec::new(),
         })
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce(&PoolCore) + Send + 'static) -> io::Result<Thread> {
+        let core = Arc::clone(&self.core);
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        let handle = builder.spawn(move || work(&core))?;
+        let thread = handle.thread().clone();
+        self.threads.push(handle);
+        Ok(thread)
     }
 
     /// Changes the limit. Tenants that hold more are brought down by their grants, not by the pool.
@@ -154,7 +159,8 @@ impl Pool {
         let mut state = self.core.state.lock();
         self.core.budget_units.store(units, Ordering::Relaxed);
         self.core.make_way(&mut state);
-        self.core.prepares.notify_one();
+        drop(state);
+        self.core.wake();
         units << UNIT_SHIFT
     }
 
@@ -180,14 +186,14 @@ impl Drop for Pool {
             state.stopping = true;
             state.has_thread = false;
         }
-        self.core.prepares.notify_one();
-        self.core.returns.notify_one();
+        self.core.errands.end();
         for thread in self.threads.drain(..) {
+            thread.thread().unpark();
             // A panic of a thread was reported by the panic hook; there is nothing left to save here.
             let _ = thread.join();
         }
         // By this thread, since the pool's own have to wait for a core where others want it.
-        self.core.reclaim(&mut self.core.state.lock());
+        self.core.settle(&mut self.core.state.lock());
     }
 }
 
@@ -226,10 +232,9 @@ pub(crate) struct PoolCore {
     /// For each unit, a number that its owner chose (a shard: the segment that the unit belongs to).
     owners: Box<[AtomicU32]>,
     state: Mutex<State>,
-    /// Wakes who prepares blocks.
-    prepares: Condvar,
-    /// Wakes who returns memory.
-    returns: Condvar,
+    /// The thread that tends the pool, if there is one.
+    tender: OnceLock<Thread>,
+    errands: Errands,
     budget_units: AtomicU64,
     used_units: AtomicU64,
     resident_free_units: AtomicU64,
@@ -251,6 +256,10 @@ struct State {
     has_thread: bool,
     /// Until when what was put back is left lying.
     dozes_until: Option<Instant>,
+    /// So much was left to the other thread that it says when there may be more.
+    is_busy: bool,
+    /// What that is to make a huge page of.
+    collapsing: Option<Due>,
     /// When what was put back has waited for so long that it is returned at the cost of others.
     late_at: Option<Instant>,
     stopping: bool,
@@ -279,11 +288,11 @@ impl PoolCore {
     }
 
     /// Finds a run that is counted as used already.
-    fn take_charged(&self, mut state: parking_lot::MutexGuard<'_, State>, order: u8) -> Option<Run> {
+    fn take_charged(&self, mut state: MutexGuard<'_, State>, order: u8) -> Option<Run> {
         debug_assert!(order < BLOCK_ORDER);
         if let Some(start) = state.newest_dirty(order) {
             self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
-            self.note_taken(&mut state, start, order);
+            self.note_taken(state, start, order);
             return Some(Run {
                 start,
                 order,
@@ -303,7 +312,7 @@ impl PoolCore {
             // The block was one huge page before. Without this, its first touch would back all of it again.
             self.arena.set_huge(block_offset(block_of(start)), BLOCK_BYTES, false);
         }
-        self.note_taken(&mut state, start, order);
+        self.note_taken(state, start, order);
         Some(Run {
             start,
             order,
@@ -311,17 +320,18 @@ impl PoolCore {
         })
     }
 
-    fn note_taken(&self, state: &mut State, start: u32, order: u8) {
-        if state.blocks.note_taken(start, order, Instant::now) {
-            self.returns.notify_one();
+    fn note_taken(&self, mut state: MutexGuard<'_, State>, start: u32, order: u8) {
+        let is_news = state.blocks.note_taken(start, order, Instant::now);
+        drop(state);
+        if is_news {
+            self.wake();
         }
     }
 
-    /// Something is to be returned: sees to it that it is even if nobody ever rests.
-    fn note_late(&self, state: &mut State) {
-        if state.late_at.is_none() {
-            state.late_at = Some(Instant::now() + LATE);
-            self.prepares.notify_one();
+    /// Has the thread that tends the pool look at it again.
+    fn wake(&self) {
+        if let Some(thread) = self.tender.get() {
+            thread.unpark();
         }
     }
 
@@ -371,7 +381,8 @@ impl PoolCore {
         state.last_demand = Instant::now();
         if state.has_thread && state.wanted < READY_MAX {
             state.wanted += 1;
-            self.prepares.notify_one();
+            drop(state);
+            self.wake();
         }
     }
 
@@ -383,9 +394,10 @@ impl PoolCore {
         if state.has_thread {
             state.dirty[run.order as usize].push_back(run.start);
             self.resident_free_units.fetch_add(run.units(), Ordering::Relaxed);
-            self.note_late(&mut state);
-            if state.dozes_until.is_none() {
-                self.returns.notify_one();
+            let is_looked_at = state.dozes_until.is_some() || state.is_busy;
+            if state.note_late() || !is_looked_at {
+                drop(state);
+                self.wake();
             }
         } else {
             self.release(&mut state, run.start, run.order);
@@ -432,11 +444,12 @@ impl PoolCore {
     fn make_way(&self, state: &mut State) {
         while self.unbacked_units() < 0 {
             let ready = |state: &mut State| Some((state.ready.pop()?, BLOCK_ORDER));
-            let Some((start, order)) = state.oldest_dirty().or_else(|| ready(state)) else {
+            if let Some((start, order)) = state.oldest_dirty().or_else(|| ready(state)) {
+                self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
+                self.release(state, start, order);
+            } else if !self.do_without_thread(state) {
                 return;
-            };
-            self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
-            self.release(state, start, order);
+            }
         }
     }
 
@@ -462,8 +475,8 @@ impl PoolCore {
             state.buddy.put(start, order);
             if state.blocks.note_released(start, order) {
                 if state.has_thread {
-                    self.note_late(state);
-                    self.returns.notify_one();
+                    state.note_late();
+                    self.wake();
                 } else if let Some(block) = state.blocks.next_split() {
                     // It ended before those that use its memory.
                     self.arena.split(block_offset(block));
@@ -475,8 +488,20 @@ impl PoolCore {
         }
     }
 
-    /// Address space is short: returns at once what waits for the thread, ready blocks included.
+    /// The threads have ended: does what they left.
+    fn settle(&self, state: &mut State) {
+        while let Some(taken) = self.errands.take(|errand| matches!(errand, Errand::Collapse(_))) {
+            self.errands.finish(&taken, false, Duration::ZERO);
+        }
+        self.reclaim(state);
+        while let Some(block) = state.blocks.next_split() {
+            self.arena.split(block_offset(block));
+        }
+    }
+
+    /// Address space is short: returns at once what waits for a thread, ready blocks included.
     fn reclaim(&self, state: &mut State) {
+        while self.do_without_thread(state) {}
         let dirty = std::mem::take(&mut state.dirty);
         state.idle = Default::default();
         let ready = std::mem::take(&mut state.ready);

@@ -168,10 +168,15 @@ impl Blocks {
         None
     }
 
-    /// Whether it became a huge page, and when that was tried, from one moment to the other.
-    pub(super) fn note_collapsed(&mut self, due: Due, (begun, now): (Instant, Instant), is_collapsed: bool) {
+    /// Whether a block that was to be made a huge page still is.
+    pub(super) fn is_due(&self, (_, number): Due) -> bool {
+        let block = self.all[number as usize];
+        block.is_full() && !block.was_broken
+    }
+
+    /// Whether it became a huge page, and how long that took until now.
+    pub(super) fn note_collapsed(&mut self, due: Due, took: Duration, now: Instant, is_collapsed: bool) {
         let (_, number) = due;
-        let took = now.saturating_duration_since(begun);
         self.free_from = Some(now + COLLAPSE_EVERY.max(took * COLLAPSE_PART));
         self.full.remove(&due);
         let block = &mut self.all[number as usize];
@@ -230,10 +235,10 @@ mod tests {
         let mut blocks = two_full(now);
         let (at, first) = blocks.next_collapse(now).unwrap();
         assert_eq!((at, first.1), (now + SECOND, 1));
-        blocks.note_collapsed(first, (now + SECOND, now + 2 * SECOND), true);
+        blocks.note_collapsed(first, SECOND, now + 2 * SECOND, true);
         let (at, second) = blocks.next_collapse(now).unwrap();
         assert_eq!((at, second.1), (now + 502 * SECOND, 2), "it took a second");
-        blocks.note_collapsed(second, (at, at), false);
+        blocks.note_collapsed(second, Duration::ZERO, at, false);
         let (again, second) = blocks.next_collapse(now).unwrap();
         assert_eq!((again, second.1), (at + 2 * SECOND, 2));
         // Not full any more.
@@ -249,7 +254,7 @@ mod tests {
         let now = Instant::now();
         let mut blocks = two_full(now);
         let (_, first) = blocks.next_collapse(now).unwrap();
-        blocks.note_collapsed(first, (now, now), true);
+        blocks.note_collapsed(first, Duration::ZERO, now, true);
         blocks.note_put(32, 4);
         assert_eq!(blocks.next_split(), None, "it may be taken again");
         assert!(blocks.note_released(32, 4) && !blocks.note_released(48, 4));
@@ -260,7 +265,7 @@ mod tests {
         // One that something was put back of while it became a huge page.
         let (_, second) = blocks.next_collapse(now).unwrap();
         blocks.note_put(64, 4);
-        blocks.note_collapsed(second, (now, now), true);
+        blocks.note_collapsed(second, Duration::ZERO, now, true);
         assert_eq!((blocks.next_split(), blocks.collapsed), (Some(2), 0));
         // Whole blocks are no business of this.
         blocks.note_huge(32);
@@ -278,7 +283,7 @@ mod tests {
             let (when, first) = blocks.next_collapse(now).unwrap();
             assert_eq!(when, at + SECOND * seconds);
             at = when;
-            blocks.note_collapsed(first, (at, at), false);
+            blocks.note_collapsed(first, Duration::ZERO, at, false);
         }
         // Where there are enough, the others wait until there is room.
         blocks.collapsed = COLLAPSED_MAX;

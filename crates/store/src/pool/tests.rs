@@ -91,7 +91,7 @@ fn what_is_made_ready_is_within_the_budget_also_when_it_is_lowered() {
 }
 
 #[test]
-fn who_takes_anew_returns_what_waits_for_the_thread() {
+fn who_takes_anew_returns_what_waits_for_a_thread() {
     let pool = Pool::without_thread(MIB, Some(8 * MIB)).unwrap();
     let core = pool.core();
     // As with a thread that is busy elsewhere.
@@ -102,8 +102,54 @@ fn who_takes_anew_returns_what_waits_for_the_thread() {
     let small: Vec<Run> = (0..4).map(|_| core.take(1).unwrap()).collect();
     let stats = pool.stats();
     assert_eq!((stats.usage_bytes, stats.resident_free_bytes), (MIB / 2, 0));
+    // Nor does it wait for the other thread to come to what was left to it.
+    let mut state = core.state.lock();
+    state.has_thread = false;
+    for run in small {
+        state.blocks.note_put(run.start, run.order);
+        core.used_units.fetch_sub(run.units(), Ordering::Relaxed);
+        core.resident_free_units.fetch_add(run.units(), Ordering::Relaxed);
+        core.errands.leave(Errand::Return(run.start, run.order));
+    }
+    drop(state);
+    let large = core.take(4).unwrap();
+    let stats = pool.stats();
+    assert_eq!((stats.usage_bytes, stats.resident_free_bytes), (MIB, 0));
+    core.put(large);
+}
+
+#[test]
+fn the_other_thread_does_what_is_left_to_it_and_says_so() {
+    let pool = Pool::without_thread(MIB, Some(8 * MIB)).unwrap();
+    let core = Arc::clone(pool.core());
+    core.state.lock().has_thread = true;
+    core.tender.set(std::thread::current()).unwrap();
+    let works = Arc::clone(&core);
+    let other = std::thread::spawn(move || works.do_errands());
+    let runs: Vec<Run> = (0..3).map(|_| core.take(1).unwrap()).collect();
+    runs.into_iter().for_each(|run| core.put(run));
+    let begin = Instant::now();
+    while pool.stats().resident_free_bytes > 0 {
+        let mut state = core.state.lock();
+        core.collect_errands(&mut state, Instant::now());
+        let next = state.oldest_dirty();
+        if let Some((start, order)) = next {
+            core.errands.leave(Errand::Return(start, order));
+        }
+        drop(state);
+        other.thread().unpark();
+        if next.is_none() && pool.stats().resident_free_bytes > 0 {
+            std::thread::park_timeout(Duration::from_secs(60));
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "it is never done, or never says so"
+        );
+    }
+    core.errands.end();
+    other.thread().unpark();
+    other.join().unwrap();
     core.state.lock().has_thread = false;
-    small.into_iter().for_each(|run| core.put(run));
 }
 
 #[test]
@@ -135,8 +181,12 @@ fn what_the_other_thread_never_comes_to_is_returned_late() {
     let pool = Pool::without_thread(MIB, Some(8 * MIB)).unwrap();
     let core = Arc::clone(pool.core());
     core.state.lock().has_thread = true;
+    // As if it had been stopped in the middle of returning a block.
+    core.errands.leave(Errand::Return(BLOCK_UNITS, BLOCK_ORDER));
+    let stopped = core.errands.take(|_| true);
     let works = Arc::clone(&core);
-    let thread = std::thread::spawn(move || works.prepare_blocks());
+    let never = std::thread::current();
+    let thread = std::thread::spawn(move || works.tend(&never));
     for round in 0..2 {
         let runs: Vec<Run> = (0..4).map(|_| core.take(1).unwrap()).collect();
         runs.iter().for_each(|run| core.put(*run));
@@ -145,9 +195,30 @@ fn what_the_other_thread_never_comes_to_is_returned_late() {
         assert_eq!(stats.resident_free_bytes, 0, "round {round}");
     }
     core.state.lock().stopping = true;
-    core.prepares.notify_one();
+    core.wake();
     thread.join().unwrap();
     core.state.lock().has_thread = false;
+    assert!(stopped.is_some());
+}
+
+#[test]
+fn what_a_thread_was_not_done_with_is_returned_at_the_end() {
+    let pool = Pool::without_thread(MIB, Some(8 * MIB)).unwrap();
+    let core = Arc::clone(pool.core());
+    core.state.lock().has_thread = true;
+    let runs: Vec<Run> = (0..3).map(|_| core.take(1).unwrap()).collect();
+    for run in &runs {
+        core.put(*run);
+        let (start, order) = core.state.lock().oldest_dirty().unwrap();
+        core.errands.leave(Errand::Return(start, order));
+    }
+    let done = core.errands.take(|_| true).unwrap();
+    core.errands.finish(&done, true, Duration::ZERO);
+    assert_eq!(pool.stats().resident_free_bytes, 3 * 2 * UNIT_BYTES);
+    drop(pool);
+    assert_eq!(core.stats().resident_free_bytes, 0);
+    let mut state = core.state.lock();
+    assert_eq!(state.buddy.take_low(2), Some(4), "they have joined again");
 }
 
 #[test]

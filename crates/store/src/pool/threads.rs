@@ -1,123 +1,184 @@
-//! The pool's threads: one prepares what will be asked for soon, one returns what was put back when there is nothing better to do.
+//! The pool's two threads: one tends it, the other does for it what takes the system a while and nobody waits for.
 //!
-//! A worker may share its core with both. Who prepares takes a tenth of it at most, in small pieces. Who returns stops for
-//! everybody, as the system's idle class does: a thread that is merely nice runs on until the next tick, and the server's
-//! slowest request in a hundred took 2.8 ms beside one that gave a gibibyte back, for 0.1 ms so. What it costs: where it is
-//! stopped with the pool's lock, by a thread that is not the one to wait for it, that lock is held until a core is free again; it
-//! holds it for a hundredth of its time. Memory must come back also where nobody ever rests: what is late is returned by who
-//! prepares.
+//! A worker may share its core with both. Who tends the pool prepares what will be asked for soon, in small pieces, a tenth of the
+//! core at most. The other one, which returns memory and makes huge pages, stops for everybody, as the system's idle class does:
+//! a thread that is merely nice runs on until the next tick, and the server's slowest request in a hundred took 2.8 ms beside one
+//! that gave a gibibyte back, for 0.1 ms so. It may be stopped for long and so takes no lock ([`super::errands`]).
+//! Memory must come back also where nobody ever rests: what is late is returned by who tends the pool.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, MutexGuard};
+use parking_lot::MutexGuard;
 
-use super::blocks::{Due, UNTOUCHED_MAX, block_offset};
+use super::blocks::{UNTOUCHED_MAX, block_offset};
+use super::errands::{Errand, Taken};
 use super::{LATE, PoolCore, READY_IDLE, Run, State};
 use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
 use crate::priority::{step_aside, step_back};
 
 impl PoolCore {
-    /// Makes blocks ready that will be asked for, and returns what the other thread does not come to, until the pool ends.
-    pub(super) fn prepare_blocks(&self) {
+    /// Makes blocks ready that will be asked for, and leaves to the other thread what that can do, until the pool ends.
+    pub(super) fn tend(&self, other: &Thread) {
         // Where the system refuses, all take turns as any threads do.
         let _ = step_back();
+        // Who wanted to wake it before did so for what the first look finds.
+        let _ = self.tender.set(std::thread::current());
         let mut state = self.state.lock();
         while !state.stopping {
             let now = Instant::now();
-            let is_late = state.late_at.is_some_and(|at| at <= now);
+            self.collect_errands(&mut state, now);
+            let (is_any, more_at) = self.leave_errands(&mut state, now);
+            if is_any {
+                MutexGuard::unlocked(&mut state, || other.unpark());
+            }
             if state.ready.len() < state.wanted && self.unbacked_units() >= i64::from(BLOCK_UNITS) {
                 // Before any of them may be taken as a whole, as far as that is known.
-                if !self.split_next(&mut state) {
+                if !self.help(&mut state, |errand| matches!(errand, Errand::Split(_))) {
                     self.prepare_ahead(&mut state);
                 }
-            } else if is_late && let Some(run) = state.oldest_idle(now) {
-                self.return_run(&mut state, run);
-            } else if is_late {
-                if !self.split_next(&mut state) {
+            } else if state.late_at.is_some_and(|at| at <= now) {
+                if !self.help(&mut state, |errand| !matches!(errand, Errand::Collapse(_))) {
                     state.look_later(now);
                 }
-            } else if !state.ready.is_empty() || state.wanted > 0 {
-                let idle_at = state.last_demand + READY_IDLE;
-                if idle_at <= now {
+            } else {
+                let has_ready = !state.ready.is_empty() || state.wanted > 0;
+                let idle_at = has_ready.then(|| state.last_demand + READY_IDLE);
+                if idle_at.is_some_and(|at| at <= now) {
                     state.wanted = 0;
                     let ready = std::mem::take(&mut state.ready);
                     state.dirty[BLOCK_ORDER as usize].extend(ready);
-                    state.late_at.get_or_insert(now + LATE);
-                    self.returns.notify_one();
+                    state.note_late();
                 } else {
-                    let until = state.late_at.map_or(idle_at, |at| at.min(idle_at));
-                    self.prepares.wait_until(&mut state, until);
+                    let until = [state.late_at, idle_at, more_at].into_iter().flatten().min();
+                    MutexGuard::unlocked(&mut state, || rest(until));
                 }
-            } else {
-                let until = state.late_at;
-                wait(&self.prepares, &mut state, until);
             }
         }
     }
 
-    /// Returns what was put back, splits huge pages of which a part was, makes huge pages of full blocks, until the pool ends.
-    pub(super) fn return_memory(&self) {
+    /// Does what who tends the pool leaves to it, until the pool ends.
+    pub(super) fn do_errands(&self) {
         if step_aside().is_err() {
             let _ = step_back();
         }
-        let mut state = self.state.lock();
-        while !state.stopping {
-            let now = Instant::now();
-            let next = state.blocks.next_collapse(now);
-            if let Some(run) = state.oldest_idle(now) {
-                self.return_run(&mut state, run);
-            } else if self.split_next(&mut state) {
-            } else if let Some((_, due)) = next.filter(|(at, _)| *at <= now) {
-                self.collapse(&mut state, due);
-            } else {
-                if state.dozes_until.is_none() && state.is_dirty() {
-                    state.begin_to_doze();
-                }
-                let until = [state.dozes_until, next.map(|(at, _)| at)].into_iter().flatten().min();
-                wait(&self.returns, &mut state, until);
+        while !self.errands.is_over() {
+            let Some(taken) = self.errands.take(|_| true) else {
+                std::thread::park();
+                continue;
+            };
+            self.do_errand(&taken);
+            if !self.errands.is_left() {
+                self.wake();
             }
         }
     }
 
-    /// Returns a run to the system, without the lock while that works.
-    fn return_run(&self, state: &mut MutexGuard<'_, State>, (start, order): (u32, u8)) {
-        let run = Run {
-            start,
-            order,
-            clean: false,
+    /// Applies what was done of what was left, as if it had just been done.
+    pub(super) fn collect_errands(&self, state: &mut State, now: Instant) {
+        while let Some(outcome) = self.errands.collect() {
+            match outcome.errand {
+                // Also after a failure, for which see `release`: it costs resident memory until it is used and freed again.
+                Errand::Return(start, order) => {
+                    self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
+                    state.buddy.put(start, order);
+                    if state.blocks.note_released(start, order) && state.note_late() {
+                        self.wake();
+                    }
+                }
+                Errand::Split(_) => {}
+                Errand::Collapse(_) => {
+                    if let Some(due) = state.collapsing.take() {
+                        state.blocks.note_collapsed(due, outcome.took, now, outcome.succeeded);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Leaves to the other thread what there is to do: whether there was something, and when there will be more.
+    fn leave_errands(&self, state: &mut State, now: Instant) -> (bool, Option<Instant>) {
+        if let Some(due) = state.collapsing
+            && !state.blocks.is_due(due)
+            && let Some(taken) = self.errands.take(|errand| errand == Errand::Collapse(due.1))
+        {
+            // It has waited for so long that the block is another one: it comes later, if it does.
+            state.collapsing = None;
+            self.errands.finish(&taken, false, Duration::ZERO);
+        }
+        let mut is_any = false;
+        loop {
+            state.is_busy = !self.errands.has_room();
+            if state.is_busy {
+                // More when the other thread has done these.
+                return (is_any, None);
+            }
+            let errand = if let Some(block) = state.blocks.next_split() {
+                Errand::Split(block)
+            } else if let Some((start, order)) = state.oldest_idle(now) {
+                Errand::Return(start, order)
+            } else {
+                let next = match state.collapsing {
+                    None => state.blocks.next_collapse(now),
+                    Some(_) => None,
+                };
+                let Some((_, due)) = next.filter(|(at, _)| *at <= now) else {
+                    if state.dozes_until.is_none() && state.is_dirty() {
+                        state.begin_to_doze();
+                    }
+                    let more = [state.dozes_until, next.map(|(at, _)| at)];
+                    return (is_any, more.into_iter().flatten().min());
+                };
+                state.collapsing = Some(due);
+                Errand::Collapse(due.1)
+            };
+            self.errands.leave(errand);
+            is_any = true;
+        }
+    }
+
+    /// Does under the lock what nobody came to yet of what returns memory. Whether there was something.
+    pub(super) fn do_without_thread(&self, state: &mut State) -> bool {
+        let taken = self.errands.take(|errand| !matches!(errand, Errand::Collapse(_)));
+        if let Some(taken) = &taken {
+            self.do_errand(taken);
+        }
+        self.collect_errands(state, Instant::now());
+        taken.is_some()
+    }
+
+    /// Does one of the wanted errands that the other thread did not come to, without the lock. Whether there was one.
+    fn help(&self, state: &mut MutexGuard<'_, State>, is_wanted: impl Fn(Errand) -> bool) -> bool {
+        let taken = self.errands.take(is_wanted);
+        if let Some(taken) = &taken {
+            MutexGuard::unlocked(state, || self.do_errand(taken));
+        }
+        taken.is_some()
+    }
+
+    fn do_errand(&self, taken: &Taken) {
+        let begun = Instant::now();
+        let succeeded = match taken.errand {
+            Errand::Return(start, order) => {
+                let run = Run {
+                    start,
+                    order,
+                    clean: false,
+                };
+                self.arena.release(run.offset(), run.bytes()).is_ok()
+            }
+            Errand::Split(block) => {
+                self.arena.split(block_offset(block));
+                true
+            }
+            Errand::Collapse(block) => {
+                let offset = block_offset(block);
+                let is_touched = self.arena.resident_bytes(offset) >= BLOCK_BYTES - UNTOUCHED_MAX;
+                is_touched && self.arena.collapse(offset).is_ok()
+            }
         };
-        MutexGuard::unlocked(state, || {
-            // Failure: see `release`. The run goes back to the free ones all the same; it costs resident memory until it is used
-            // and freed again.
-            let _ = self.arena.release(run.offset(), run.bytes());
-        });
-        self.resident_free_units.fetch_sub(run.units(), Ordering::Relaxed);
-        state.buddy.put(start, order);
-        state.blocks.note_released(start, order);
-        // There may be room for what is wanted now.
-        if state.ready.len() < state.wanted {
-            self.prepares.notify_one();
-        }
-    }
-
-    /// Splits a block that was a huge page. Whether there was one.
-    fn split_next(&self, state: &mut MutexGuard<'_, State>) -> bool {
-        let next = state.blocks.next_split();
-        if let Some(block) = next {
-            MutexGuard::unlocked(state, || self.arena.split(block_offset(block)));
-        }
-        next.is_some()
-    }
-
-    /// Makes a huge page of a block, if it was touched; without the lock while the system works.
-    fn collapse(&self, state: &mut MutexGuard<'_, State>, due: Due) {
-        let (offset, begun) = (block_offset(due.1), Instant::now());
-        let is_collapsed = MutexGuard::unlocked(state, || {
-            let is_touched = self.arena.resident_bytes(offset) >= BLOCK_BYTES - UNTOUCHED_MAX;
-            is_touched && self.arena.collapse(offset).is_ok()
-        });
-        state.blocks.note_collapsed(due, (begun, Instant::now()), is_collapsed);
+        self.errands.finish(taken, succeeded, begun.elapsed());
     }
 
     /// Makes one more block ready, without the lock while the system works.
@@ -142,6 +203,13 @@ impl PoolCore {
 }
 
 impl State {
+    /// Something is to be returned: sees to it that it is even if nobody ever rests. Whether that is news.
+    pub(super) fn note_late(&mut self) -> bool {
+        let is_first = self.late_at.is_none();
+        self.late_at.get_or_insert_with(|| Instant::now() + LATE);
+        is_first
+    }
+
     /// Nothing that is late can be returned now: looks again when it can, if there is any.
     fn look_later(&mut self, now: Instant) {
         if self.is_dirty() && self.dozes_until.is_none() {
@@ -151,10 +219,10 @@ impl State {
     }
 }
 
-/// Waits until the condition is told to have changed, at most until then.
-fn wait(condition: &Condvar, state: &mut MutexGuard<'_, State>, until: Option<Instant>) {
+/// Waits until the thread is woken, at most until then.
+fn rest(until: Option<Instant>) {
     match until {
-        Some(until) => drop(condition.wait_until(state, until)),
-        None => condition.wait(state),
+        Some(until) => std::thread::park_timeout(until.saturating_duration_since(Instant::now())),
+        None => std::thread::park(),
     }
 }
