@@ -41,19 +41,22 @@ pub struct Hooks {
 }
 
 /// Shared by all shards of a tenant. Counts are in units of 64 KiB.
+///
+/// What is read before a lock is taken lies apart from locks, see `tenant::Cell`.
+#[repr(C, align(128))]
 pub(crate) struct TenantShared {
-    pub(crate) pool: Arc<PoolCore>,
-    pub(crate) hasher: Hasher,
-    /// log2 of the number of shards.
-    pub(crate) shard_bits: u32,
-    /// As [`policy_number`] tells.
-    policy: AtomicU16,
     grant: AtomicU64,
     used: AtomicU64,
     /// The most that was ever used.
     peak: AtomicU64,
     /// What may be granted here at the first write while the grant is zero.
     first_grant: AtomicU64,
+    pub(crate) pool: Arc<PoolCore>,
+    pub(crate) hasher: Hasher,
+    /// log2 of the number of shards.
+    pub(crate) shard_bits: u32,
+    /// As [`policy_number`] tells.
+    policy: AtomicU16,
     sampling: AtomicU32,
     /// Records of sampled keys that were made, modulo 2^32.
     samples: AtomicU32,
