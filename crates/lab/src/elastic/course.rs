@@ -4,7 +4,7 @@
 pub const WINDOW_SECONDS: f64 = 10.0;
 /// A window this near to the goal is met: a point.
 const NEAR_RATIO: f64 = 0.01;
-/// How long after a grant became smaller the hit ratio is watched for a dip, in seconds: evicting is done within one, and
+/// How long after memory was given back the hit ratio is watched for a dip, in seconds: evicting is done within one, and
 /// what is missed for it is asked for again within a few windows.
 const DIP_SECONDS: f64 = 3.0 * WINDOW_SECONDS;
 /// What is settled is what was used in the mean of this much of the end, in seconds.
@@ -52,7 +52,7 @@ pub struct Judgement {
     pub near_ratio: f64,
     /// How far the furthest of them was from the goal.
     pub furthest_ratio: f64,
-    /// How far the hit ratio fell below the goal after the grant became smaller.
+    /// How far the hit ratio fell below the goal after memory was given back.
     pub dip_ratio: f64,
     /// The hit ratio at the end.
     pub end_hit_ratio: f64,
@@ -136,12 +136,13 @@ impl Course {
         }
     }
 
-    /// How far below the goal the hit ratio was, in the windows after a grant became smaller while the goal was met.
+    /// How far below the goal the hit ratio was, in the windows after a grant became smaller than what was used, while the goal was
+    /// met. Whoever loses what it did not use loses no hits by it.
     fn dip_ratio(&self, times: StageTimes, goal: f64) -> f64 {
         let own = self.between(times.from, times.to);
         let shrinks = own
             .windows(2)
-            .filter(|pair| pair[1].grant_bytes < pair[0].grant_bytes)
+            .filter(|pair| pair[1].grant_bytes < pair[0].grant_bytes.min(pair[0].usage_bytes))
             .map(|pair| pair[0].seconds);
         let mut deepest: f64 = 0.0;
         for at in shrinks {
@@ -270,12 +271,14 @@ mod tests {
         };
         for (parts, dip) in [
             // Missed before it shrank: the load is new.
-            (&[(50, 0.3, 9), (50, 0.3, 5)][..], 0.0),
-            (&[(50, 0.99, 9), (50, 0.95, 5)], 0.0),
-            (&[(50, 0.99, 9), (50, 0.85, 5)], 0.05),
+            (&[(50, 0.3, 9), (50, 0.3, 4)][..], 0.0),
+            (&[(50, 0.99, 9), (50, 0.95, 4)], 0.0),
+            (&[(50, 0.99, 9), (50, 0.85, 4)], 0.05),
+            // Half was used, so that nothing was given back.
+            (&[(50, 0.99, 9), (50, 0.85, 5)], 0.0),
             // Later than a shrink is answerable for.
-            (&[(20, 0.99, 9), (40, 0.95, 5), (40, 0.5, 5)], 0.0),
-            (&[(50, 0.99, 5), (50, 0.5, 9)], 0.0),
+            (&[(20, 0.99, 9), (40, 0.95, 4), (40, 0.5, 4)], 0.0),
+            (&[(50, 0.99, 4), (50, 0.5, 9)], 0.0),
         ] {
             let found = repeated(parts).judge(times, 0.9).dip_ratio;
             assert!((found - dip).abs() < 1e-9, "{parts:?}: {found}");

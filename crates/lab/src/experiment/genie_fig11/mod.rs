@@ -35,7 +35,7 @@ requests; an item takes its key, its value and what the store adds to them, meas
 expired keeps its place in the simulation until it is evicted. A load may settle for T: the time in which twice the keys'
 number of gets arrive, the time to fill the oracle's memory at the oracle's miss ratio, and a minute. From then on every
 window of ten seconds should be within a point of the goal. A dip is what the hit ratio falls below the goal within thirty
-seconds after the grant became smaller. The first grant counts where the load needs more than the tenant may hold. Memory is
+seconds after memory was given back, that is, the grant became smaller than what was used. The first grant counts where the load needs more than the tenant may hold. Memory is
 what the tenant holds at the end, the mean of a minute, index included. The server has one worker on one core; the load has
 the other core.",
     run,
