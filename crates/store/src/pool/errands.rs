@@ -85,15 +85,24 @@ struct Place {
     took: AtomicU64,
 }
 
+/// An empty place.
+#[must_use]
+pub(super) struct Room<'a>(&'a Place);
+
+impl Room<'_> {
+    /// Leaves an errand here.
+    pub(super) fn leave(self, errand: Errand) {
+        self.0.word.store(errand.word() | LEFT, Ordering::Release);
+    }
+}
+
 impl Errands {
-    /// Leaves an errand where there is room. Only under the lock of the pool's state, as is collecting.
-    ///
-    /// # Panics
-    /// There is no place for it.
-    pub(super) fn leave(&self, errand: Errand) {
-        let is_empty = |place: &&Place| place.word.load(Ordering::Relaxed) == EMPTY;
-        let place = self.places.iter().find(is_empty).expect("there is room");
-        place.word.store(errand.word() | LEFT, Ordering::Release);
+    /// A place for one more, if there is one. Only under the lock of the pool's state, as is collecting.
+    pub(super) fn room(&self) -> Option<Room<'_>> {
+        let mut places = self.places.iter();
+        places
+            .find(|place| place.word.load(Ordering::Relaxed) == EMPTY)
+            .map(Room)
     }
 
     /// Takes one of the errands that are wanted and nobody took yet.
@@ -149,13 +158,6 @@ impl Errands {
             .any(|place| place.word.load(Ordering::Acquire) & PHASE == LEFT)
     }
 
-    /// Whether there is a place for one more.
-    pub(super) fn has_room(&self) -> bool {
-        self.places
-            .iter()
-            .any(|place| place.word.load(Ordering::Relaxed) == EMPTY)
-    }
-
     /// Nobody need wait for another one.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
@@ -182,7 +184,7 @@ mod tests {
             Errand::Collapse(u32::MAX >> 5),
             Errand::Return(0, 0),
         ];
-        all.iter().for_each(|errand| errands.leave(*errand));
+        all.iter().for_each(|errand| errands.room().unwrap().leave(*errand));
         assert!(errands.is_left());
         let split = errands.take(|errand| matches!(errand, Errand::Split(_))).unwrap();
         assert_eq!(split.errand, all[1]);
@@ -209,16 +211,16 @@ mod tests {
     #[test]
     fn there_is_room_for_so_many() {
         let errands = Errands::default();
-        (1..PLACES as u32).for_each(|number| errands.leave(Errand::Return(number, 0)));
-        assert!(errands.has_room());
-        errands.leave(Errand::Split(1));
-        assert!(!errands.has_room());
+        let return_unit = |number| errands.room().unwrap().leave(Errand::Return(number, 0));
+        (1..PLACES as u32).for_each(return_unit);
+        errands.room().unwrap().leave(Errand::Split(1));
+        assert!(errands.room().is_none());
         let split = errands.take(|errand| matches!(errand, Errand::Split(_))).unwrap();
-        assert!(!errands.has_room(), "it is under way");
+        assert!(errands.room().is_none(), "it is under way");
         errands.finish(&split, true, Duration::ZERO);
-        assert!(!errands.has_room(), "it was not collected");
+        assert!(errands.room().is_none(), "it was not collected");
         assert_eq!(errands.collect().unwrap().errand, split.errand);
-        assert!(errands.has_room());
+        assert!(errands.room().is_some());
     }
 
     #[test]
@@ -244,8 +246,10 @@ mod tests {
         });
         let (mut own, mut collected, mut next) = (Vec::new(), BTreeSet::new(), 0);
         while collected.len() < ALL as usize {
-            while next < ALL && errands.has_room() {
-                errands.leave(Errand::Return(next, 0));
+            while next < ALL
+                && let Some(room) = errands.room()
+            {
+                room.leave(Errand::Return(next, 0));
                 next += 1;
             }
             own.extend(work(&errands));

@@ -109,7 +109,7 @@ fn who_takes_anew_returns_what_waits_for_a_thread() {
         state.blocks.note_put(run.start, run.order);
         core.used_units.fetch_sub(run.units(), Ordering::Relaxed);
         core.resident_free_units.fetch_add(run.units(), Ordering::Relaxed);
-        core.errands.leave(Errand::Return(run.start, run.order));
+        core.errands.room().unwrap().leave(Errand::Return(run.start, run.order));
     }
     drop(state);
     let large = core.take(4).unwrap();
@@ -134,7 +134,7 @@ fn the_other_thread_does_what_is_left_to_it_and_says_so() {
         core.collect_errands(&mut state, Instant::now());
         let next = state.oldest_dirty();
         if let Some((start, order)) = next {
-            core.errands.leave(Errand::Return(start, order));
+            core.errands.room().unwrap().leave(Errand::Return(start, order));
         }
         drop(state);
         other.thread().unpark();
@@ -182,7 +182,10 @@ fn what_the_other_thread_never_comes_to_is_returned_late() {
     let core = Arc::clone(pool.core());
     core.state.lock().has_thread = true;
     // As if it had been stopped in the middle of returning a block.
-    core.errands.leave(Errand::Return(BLOCK_UNITS, BLOCK_ORDER));
+    core.errands
+        .room()
+        .unwrap()
+        .leave(Errand::Return(BLOCK_UNITS, BLOCK_ORDER));
     let stopped = core.errands.take(|_| true);
     let works = Arc::clone(&core);
     let never = std::thread::current();
@@ -210,7 +213,7 @@ fn what_a_thread_was_not_done_with_is_returned_at_the_end() {
     for run in &runs {
         core.put(*run);
         let (start, order) = core.state.lock().oldest_dirty().unwrap();
-        core.errands.leave(Errand::Return(start, order));
+        core.errands.room().unwrap().leave(Errand::Return(start, order));
     }
     let done = core.errands.take(|_| true).unwrap();
     core.errands.finish(&done, true, Duration::ZERO);

@@ -109,11 +109,12 @@ impl PoolCore {
         }
         let mut is_any = false;
         loop {
-            state.is_busy = !self.errands.has_room();
-            if state.is_busy {
+            let room = self.errands.room();
+            state.is_busy = room.is_none();
+            let Some(room) = room else {
                 // More when the other thread has done these.
                 return (is_any, None);
-            }
+            };
             let errand = if let Some(block) = state.blocks.next_split() {
                 Errand::Split(block)
             } else if let Some((start, order)) = state.oldest_idle(now) {
@@ -133,7 +134,7 @@ impl PoolCore {
                 state.collapsing = Some(due);
                 Errand::Collapse(due.1)
             };
-            self.errands.leave(errand);
+            room.leave(errand);
             is_any = true;
         }
     }
