@@ -50,6 +50,9 @@ pub struct Options {
     pub protocol: Protocol,
     /// Who the connections are, in turn; `None` is a connection that does not log in.
     pub logins: Vec<Option<Login>>,
+    /// Whether the connections of each login ask for keys of their own, behind those of the login before: for logins of one
+    /// tenant, which then asks for as many keys as so many tenants would.
+    pub keys_apart: bool,
     /// Connections of all tenants and threads together.
     pub connections: usize,
     /// Requests in flight per connection.

@@ -15,6 +15,8 @@ const MAX_UNSENT_BYTES: usize = 256 << 10;
 pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) in_flight: VecDeque<InFlight>,
+    /// The first of the keys that it asks for.
+    pub(super) first_key: u64,
     /// Keys that were missed and are to be stored.
     pub(super) refills: VecDeque<u64>,
     /// Keys that are still to be stored before the measurement.
@@ -67,9 +69,10 @@ pub(super) struct Speller {
 }
 
 impl Session {
-    pub(super) fn new(connection: Connection, pipeline: usize, preload: Preload) -> Self {
+    pub(super) fn new(connection: Connection, pipeline: usize, first_key: u64, preload: Preload) -> Self {
         Self {
             connection,
+            first_key,
             in_flight: VecDeque::with_capacity(pipeline),
             // Each request in flight can leave one behind.
             refills: VecDeque::with_capacity(pipeline),

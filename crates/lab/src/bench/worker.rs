@@ -11,7 +11,7 @@ use super::tally::Tally;
 use super::{Options, Shared};
 use crate::Error;
 use crate::client::{Connection, Received};
-use crate::load::{Operation, Requests, Rng, Values};
+use crate::load::{Operation, Requests, Rng, Values, Workload};
 
 /// Received at once: more than a pipeline of small values, within a core's second-level cache.
 const SCRATCH_BYTES: usize = 256 << 10;
@@ -74,7 +74,13 @@ impl Worker {
                     .get(number % options.logins.len().max(1))
                     .and_then(Option::as_ref);
                 let connection = Connection::open(options.address, options.protocol, login)?;
-                Ok(Session::new(connection, options.pipeline, preload_of(options, number)))
+                let preload = preload_of(options, number);
+                Ok(Session::new(
+                    connection,
+                    options.pipeline,
+                    first_key(options, number),
+                    preload,
+                ))
             })
             .collect::<Result<Vec<_>, Error>>()?;
         for (token, session) in sessions.iter_mut().enumerate() {
@@ -87,7 +93,7 @@ impl Worker {
             sessions,
             scratch: vec![0; SCRATCH_BYTES],
             speller: Speller {
-                key: workload.key_text()?,
+                key: all_keys(options).key_text()?,
                 values: Values::default(),
                 value_size: workload.value_size,
                 lifetimes: workload.lifetimes.clone(),
@@ -185,7 +191,9 @@ impl Worker {
                     Some(key) => Operation::Set(key),
                     None => break,
                 },
-                (None, Phase::Measure { end_ns, schedule: None }) if now_ns < *end_ns => self.requests.draw(),
+                (None, Phase::Measure { end_ns, schedule: None }) if now_ns < *end_ns => {
+                    self.requests.draw().behind(session.first_key)
+                }
                 (None, Phase::Measure { .. }) => break,
             };
             session.issue(operation, &mut self.speller, now_ns);
@@ -219,7 +227,7 @@ impl Worker {
                 continue;
             }
             full = 0;
-            let operation = self.requests.draw();
+            let operation = self.requests.draw().behind(session.first_key);
             session.issue(operation, &mut self.speller, due_ns);
             if !std::mem::replace(&mut session.dirty, true) {
                 self.dirty.push(index);
@@ -324,10 +332,31 @@ fn preload_of(options: &Options, number: usize) -> Preload {
     let tenants = options.logins.len().max(1);
     let first = number % tenants;
     let of_tenant = (options.connections - first).div_ceil(tenants);
+    let first_key = first_key(options, number);
     Preload {
-        next: (number / tenants) as u64,
+        next: first_key + (number / tenants) as u64,
         step: of_tenant as u64,
-        end: options.workload.keys,
+        end: first_key + options.workload.keys,
+    }
+}
+
+/// The first of the keys that connection `number` asks for.
+fn first_key(options: &Options, number: usize) -> u64 {
+    let login = number % options.logins.len().max(1);
+    if options.keys_apart {
+        options.workload.keys * login as u64
+    } else {
+        0
+    }
+}
+
+/// The workload with all keys that have different names.
+fn all_keys(options: &Options) -> Workload {
+    let own = options.workload.clone();
+    let parts = if options.keys_apart { options.logins.len() } else { 1 };
+    Workload {
+        keys: own.keys.saturating_mul(parts as u64),
+        ..own
     }
 }
 

@@ -81,6 +81,8 @@ pub(super) struct Endpoint<'a> {
     pub(super) protocol: Protocol,
     /// Who the connections are, in turn; at least one.
     pub(super) logins: &'a [Option<Login>],
+    /// Whether all logins are one tenant's, which has the keys of all.
+    pub(super) is_one: bool,
     pub(super) connections: usize,
 }
 
@@ -92,6 +94,7 @@ impl<'a> Endpoint<'a> {
             address,
             protocol,
             logins: &[None],
+            is_one: false,
             connections: CONNECTIONS,
         }
     }
@@ -157,6 +160,7 @@ impl<'a> Endpoint<'a> {
             address: self.address,
             protocol: self.protocol,
             logins: self.logins.to_vec(),
+            keys_apart: self.is_one,
             connections: self.connections,
             pipeline: load.pipeline,
             threads: 1,

@@ -251,6 +251,7 @@ impl Scene {
             address: self.redis,
             protocol: Protocol::Redis,
             logins: vec![login(tenant, secret)?],
+            keys_apart: false,
             connections: CONNECTIONS,
             pipeline: FLOOD_PIPELINE,
             threads: 1,

@@ -140,6 +140,18 @@ pub enum Operation {
     Set(u64),
 }
 
+impl Operation {
+    /// The same on the key that is so many behind.
+    #[inline]
+    #[must_use]
+    pub fn behind(self, keys: u64) -> Self {
+        match self {
+            Self::Get(key) => Self::Get(key + keys),
+            Self::Set(key) => Self::Set(key + keys),
+        }
+    }
+}
+
 /// An endless source of operations.
 #[derive(Clone, Debug)]
 pub struct Requests {

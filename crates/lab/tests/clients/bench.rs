@@ -14,6 +14,7 @@ fn options(fake: &Fake, protocol: Protocol) -> Options {
         address: fake.address,
         protocol,
         logins: vec![None],
+        keys_apart: false,
         connections: 4,
         pipeline: 8,
         threads: 2,
@@ -225,6 +226,35 @@ fn tenants_share_the_connections() {
             preloaded.dedup();
             assert_eq!(preloaded.len() as u64, KEYS);
         }
+    }
+}
+
+/// As many tenants would, each connection for a part of the keys.
+#[test]
+fn one_tenant_may_be_asked_for_the_keys_of_several() {
+    const PARTS: usize = 3;
+    for protocol in Protocol::ALL {
+        let fake = Setup {
+            tenants: TENANTS,
+            ..Setup::new(protocol)
+        }
+        .start();
+        let mut options = options(&fake, protocol);
+        options.connections = 7;
+        options.logins = vec![login("s1", "shop"); PARTS];
+        options.keys_apart = true;
+        let report = measure(&options).unwrap();
+        assert_eq!((report.errors, report.hit_ratio), (0, Some(1.0)), "{report:?}");
+        let cache = fake.cache("shop");
+        assert_eq!(cache.connections, 7);
+        let mut stored = cache.sets.clone();
+        stored.sort_unstable();
+        stored.dedup();
+        assert_eq!(stored.len() as u64, PARTS as u64 * KEYS);
+        // A login is followed by a get of a key that is none of these.
+        let part_of = |key: &Vec<u8>| Some(String::from_utf8_lossy(key).parse::<u64>().ok()? / KEYS);
+        let is_asked_for = |part: u64| cache.gets.iter().any(|key| part_of(key) == Some(part));
+        assert!((0..PARTS as u64).all(is_asked_for));
     }
 }
 

@@ -156,6 +156,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         address: resolve(address).map_err(|error| failure(&error))?,
         protocol: args.protocol,
         logins: if logins.is_empty() { vec![None] } else { logins },
+        keys_apart: false,
         connections: args.connections,
         pipeline: args.pipeline,
         threads: args.threads,

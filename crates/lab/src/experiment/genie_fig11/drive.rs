@@ -205,6 +205,7 @@ impl<'c> Scene<'c> {
             protocol: demand.protocol,
             rate: Some(requests_per_second * logins.len() as f64),
             logins,
+            keys_apart: false,
             connections: CONNECTIONS * TENANTS.len(),
             pipeline: PIPELINE,
             threads: 1,

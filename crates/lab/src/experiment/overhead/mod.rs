@@ -200,6 +200,7 @@ impl Scene {
                 address: address.parse().map_err(|_| process.failure("it is nowhere"))?,
                 protocol: Protocol::Redis,
                 logins,
+                keys_apart: false,
                 connections: CONNECTIONS,
                 pipeline: PIPELINE,
                 threads: 1,
