@@ -361,7 +361,12 @@ impl Elastic {
         let winner = best.filter(|(_, gain)| *gain > CONTEST_GAIN + 2.0 * error(*gain));
         contest.count_anew();
         self.contest_began_at = now;
-        winner.map_or(in_force, |(policy, _)| policy)
+        let policy = winner.map_or(in_force, |(policy, _)| policy);
+        if let Some(goal) = &mut self.goal {
+            let per_item = in_force.ghost_bytes_per_item() - policy.ghost_bytes_per_item();
+            goal.sizer.free((per_item * held.items as f64) as i64);
+        }
+        policy
     }
 
     /// Genie's switch: it keeps its policy where no law fits the uses of the keys.

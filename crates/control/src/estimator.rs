@@ -294,10 +294,16 @@ impl Estimator {
         }
     }
 
-    /// Lets these policies compete at the tenant's present size, and gives the competition; `None` while there is too little
-    /// to tell them apart, or too little memory for it.
+    /// Lets these policies compete in the tenant's present memory, and gives the competition; `None` while there is too little to
+    /// tell them apart, or too little memory for it.
     pub(crate) fn contest(&mut self, policies: &[Policy], usage_bytes: u64, items: u64) -> Option<&mut Contest> {
-        let bytes = (usage_bytes as f64 / self.overhead) as u64;
+        // Of items, and of what the policy in force remembers of others: a policy that does has less for items.
+        let bytes = usage_bytes as f64 / self.overhead;
+        let sizes = |policy: &Policy| {
+            let ghost_bytes = policy.ghost_bytes_per_item() * items as f64;
+            (*policy, (bytes - ghost_bytes.min(bytes / 2.0)) as u64)
+        };
+        let policies: Vec<_> = policies.iter().map(sizes).collect();
         let threshold = self.profile.threshold();
         if items as f64 * threshold.ratio() > self.limits.contest_items as f64 {
             self.contest = None;
@@ -306,9 +312,9 @@ impl Estimator {
         if !self
             .contest
             .as_ref()
-            .is_some_and(|contest| contest.is_about(bytes, threshold))
+            .is_some_and(|contest| contest.is_about(&policies, threshold))
         {
-            self.contest = Contest::new(policies, bytes, items, threshold);
+            self.contest = Contest::new(&policies, items, threshold);
         }
         self.contest.as_mut()
     }

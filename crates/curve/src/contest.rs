@@ -21,9 +21,9 @@ const SIZE_TOLERANCE: f64 = 0.1;
 pub struct Contest {
     candidates: Vec<Candidate>,
     threshold: Threshold,
-    /// What the miniatures stand for, in bytes of items.
+    /// The largest cache that the miniatures stand for, in bytes of items.
     bytes: u64,
-    /// What each can hold.
+    /// What the largest can hold.
     capacity_bytes: u64,
     /// Written to at least one of the miniatures since they were empty.
     filled_bytes: u64,
@@ -40,24 +40,26 @@ struct Candidate {
 }
 
 impl Contest {
-    /// Between these policies, in a cache that holds so many bytes of items, of which so many there are. `None` if so few
-    /// of them would be sampled that chance decided.
-    pub fn new(policies: &[Policy], bytes: u64, items: u64, threshold: Threshold) -> Option<Self> {
+    /// Between these policies, each in a cache that holds so many bytes of items, of which about so many there are: where memory
+    /// is the same, a policy that remembers keys which it evicted holds less. `None` if so few of them would be sampled that
+    /// chance decided.
+    pub fn new(policies: &[(Policy, u64)], items: u64, threshold: Threshold) -> Option<Self> {
         let sampled_items = items as f64 * threshold.ratio();
         if sampled_items < ITEMS_MIN {
             return None;
         }
-        let capacity_bytes = (bytes as f64 * threshold.ratio()) as u64;
-        let candidate = |policy: &Policy| Candidate {
-            policy: *policy,
-            cache: Eviction::Policy(*policy).simulator(Capacity::of_bytes(capacity_bytes)),
+        let sampled_bytes = |bytes: u64| (bytes as f64 * threshold.ratio()) as u64;
+        let candidate = |&(policy, bytes): &(Policy, u64)| Candidate {
+            policy,
+            cache: Eviction::Policy(policy).simulator(Capacity::of_bytes(sampled_bytes(bytes))),
             hits: 0.0,
         };
+        let bytes = policies.iter().map(|(_, bytes)| *bytes).max()?;
         Some(Self {
             candidates: policies.iter().map(candidate).collect(),
             threshold,
             bytes,
-            capacity_bytes,
+            capacity_bytes: sampled_bytes(bytes),
             filled_bytes: 0,
             sizes: Table::default(),
             known_max: (sampled_items * KNOWN_PER_ITEM) as usize,
@@ -65,9 +67,10 @@ impl Contest {
         })
     }
 
-    /// Whether it is still about a cache of this size and these keys.
-    pub fn is_about(&self, bytes: u64, threshold: Threshold) -> bool {
-        let change = bytes as f64 / self.bytes.max(1) as f64 - 1.0;
+    /// Whether it is still about caches of these sizes and these keys.
+    pub fn is_about(&self, policies: &[(Policy, u64)], threshold: Threshold) -> bool {
+        let bytes = policies.iter().map(|(_, bytes)| *bytes).max();
+        let change = bytes.unwrap_or(0) as f64 / self.bytes.max(1) as f64 - 1.0;
         threshold == self.threshold && change.abs() <= SIZE_TOLERANCE
     }
 
@@ -153,7 +156,9 @@ impl std::fmt::Debug for Contest {
 mod tests {
     use super::*;
 
-    const CANDIDATES: [Policy; 3] = Policy::PLAIN;
+    fn contest(bytes: u64, items: u64, threshold: Threshold) -> Option<Contest> {
+        Contest::new(&Policy::PLAIN.map(|policy| (policy, bytes)), items, threshold)
+    }
 
     /// Look-aside gets of keys by a rule, against a contest.
     fn play(contest: &mut Contest, gets: u64, mut key: impl FnMut(u64) -> u64) {
@@ -171,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_scan_between_hot_keys_is_what_s3fifo_is_for() {
-        let mut contest = Contest::new(&CANDIDATES, 10_000, 1_000, Threshold::ALL).unwrap();
+        let mut contest = contest(10_000, 1_000, Threshold::ALL).unwrap();
         play(&mut contest, 100_000, |n| {
             if n % 2 == 0 { random(n) % 900 } else { 1_000_000 + n }
         });
@@ -183,14 +188,14 @@ mod tests {
 
     #[test]
     fn a_load_that_fits_favours_nobody() {
-        let mut contest = Contest::new(&CANDIDATES, 10_000, 1_000, Threshold::ALL).unwrap();
+        let mut contest = contest(10_000, 1_000, Threshold::ALL).unwrap();
         play(&mut contest, 10_000, |n| n % 500);
         assert_eq!(contest.best(Policy::Fifo), None);
     }
 
     #[test]
     fn a_loop_that_is_a_little_too_large_favours_who_keeps_a_part() {
-        let mut contest = Contest::new(&CANDIDATES, 10_000, 1_000, Threshold::ALL).unwrap();
+        let mut contest = contest(10_000, 1_000, Threshold::ALL).unwrap();
         play(&mut contest, 30_000, |n| n % 1_500);
         let (best, gain) = contest.best(Policy::Fifo).unwrap();
         assert_eq!(best, Policy::S3Fifo);
@@ -199,17 +204,30 @@ mod tests {
 
     #[test]
     fn too_few_items_are_no_contest() {
-        assert!(Contest::new(&CANDIDATES, 10_000, 100, Threshold::ALL).is_none());
-        assert!(Contest::new(&CANDIDATES, 10_000, 10_000, Threshold::below(1 << 57)).is_none());
+        assert!(contest(10_000, 100, Threshold::ALL).is_none());
+        assert!(contest(10_000, 10_000, Threshold::below(1 << 57)).is_none());
     }
 
     #[test]
     fn what_is_remembered_of_keys_is_bounded() {
-        let mut contest = Contest::new(&CANDIDATES, 10_000, 1_000, Threshold::ALL).unwrap();
+        let mut contest = contest(10_000, 1_000, Threshold::ALL).unwrap();
         play(&mut contest, 100_000, |n| n);
         assert!(contest.sizes.len() <= 4_000);
-        assert!(contest.is_about(10_900, Threshold::ALL));
-        assert!(!contest.is_about(12_000, Threshold::ALL));
-        assert!(!contest.is_about(10_000, Threshold::below(1)));
+        let is_about =
+            |bytes, threshold| contest.is_about(&[(Policy::S3Fifo, 9_000), (Policy::Fifo, bytes)], threshold);
+        assert!(is_about(10_900, Threshold::ALL));
+        assert!(!is_about(12_000, Threshold::ALL));
+        assert!(!is_about(10_000, Threshold::below(1)));
+    }
+
+    /// Where all keys are alike, nothing is gained by remembering those that were evicted.
+    #[test]
+    fn among_equal_keys_who_has_room_for_more_items_wins() {
+        let sizes = Policy::PLAIN.map(|policy| (policy, if policy == Policy::S3Fifo { 9_500 } else { 10_000 }));
+        let mut contest = Contest::new(&sizes, 1_000, Threshold::ALL).unwrap();
+        play(&mut contest, 300_000, |n| random(n) % 1_100);
+        let (best, gain) = contest.best(Policy::S3Fifo).unwrap();
+        assert_ne!(best, Policy::S3Fifo);
+        assert!((0.03..0.06).contains(&gain), "{gain}");
     }
 }

@@ -155,6 +155,8 @@ pub struct Sizer {
     changed_from_bytes: Option<u64>,
     /// The goal that was aimed at last, but for what it moved little by little.
     goal: Option<f64>,
+    /// What the same items take less than before, or more where negative, and was not drawn from the size yet.
+    freed_bytes: i64,
 }
 
 impl Default for Sizer {
@@ -181,6 +183,7 @@ impl Default for Sizer {
             start_bytes: 0,
             changed_from_bytes: None,
             goal: None,
+            freed_bytes: 0,
         }
     }
 }
@@ -210,6 +213,12 @@ impl Sizer {
             start_bytes: bytes,
             ..Self::default()
         }
+    }
+
+    /// From now on the same items take so much less memory, or more where that is negative: another policy remembers less of
+    /// others, or more.
+    pub fn free(&mut self, bytes: i64) {
+        self.freed_bytes += bytes;
     }
 
     /// Whether the goal is reached, as far as was measured.
@@ -448,6 +457,12 @@ impl Sizer {
             load_changed: false,
         };
         let is_full = reading.is_full();
+        let freed_bytes = std::mem::take(&mut self.freed_bytes);
+        if freed_bytes != 0 && !self.is_fitting && is_full {
+            // The items stay, and with them the hit ratio.
+            let bytes = reading.grant_bytes.saturating_add_signed(-freed_bytes);
+            return self.resize(reading, bytes, self.measured_hit_ratio());
+        }
         if let Some(fit) = fit
             && self.is_fitting
             && is_full

@@ -248,6 +248,21 @@ fn what_upkeep_leaves_free_does_not_keep_it_large() {
 }
 
 #[test]
+fn what_another_policy_frees_is_given_up_at_once() {
+    let mut cache = Cache::new(uniform, 100_000);
+    cache.run(200, 0.7);
+    let settled = cache.grant_bytes;
+    cache.sizer.free(2 * MIB as i64);
+    cache.run(1, 0.7);
+    assert_eq!(cache.grant_bytes, settled - 2 * MIB);
+    cache.run(1, 0.7);
+    assert_eq!(cache.grant_bytes, settled - 2 * MIB, "once");
+    cache.sizer.free(-(MIB as i64));
+    cache.run(1, 0.7);
+    assert_eq!(cache.grant_bytes, settled - MIB, "one that remembers more gets it");
+}
+
+#[test]
 fn shrinking_does_not_dip() {
     let mut cache = Cache::new(uniform, 100_000);
     cache.run(200, 0.9);

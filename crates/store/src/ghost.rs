@@ -187,6 +187,15 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_what_the_control_plane_counts_on() {
+        let items = 10_000_000;
+        let memory = Ghosts::memory_for(items * 9 / 10);
+        let bytes = ((memory.runs as u64) << memory.order) * UNIT_BYTES;
+        let counted = tidemark_types::Policy::S3Fifo.ghost_bytes_per_item() * items as f64;
+        assert!((bytes as f64 / counted - 1.0).abs() < 0.1, "{bytes} {counted}");
+    }
+
+    #[test]
     fn memory_fits_the_number() {
         for (ghosts, order, runs) in [
             (1, 0, 1),

@@ -67,6 +67,15 @@ impl Policy {
     pub const FORMS: &'static str =
         "fifo, clock, s3fifo, approx-lru:0.5 (any share of the log from 0 to 1, in steps of 0.001)";
 
+    /// Memory for keys that are remembered after they were evicted (ghosts), in bytes for each item in the cache.
+    pub fn ghost_bytes_per_item(self) -> f64 {
+        match self {
+            // Nine for ten items, of two bytes each, 31 in 64 bytes.
+            Self::S3Fifo => 0.9 * 64.0 / 31.0,
+            Self::Fifo | Self::Clock | Self::ApproxLru(_) | Self::Own => 0.0,
+        }
+    }
+
     /// The name in flags, files and the API, without a parameter.
     pub fn name(self) -> &'static str {
         match self {
