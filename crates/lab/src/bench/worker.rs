@@ -69,10 +69,7 @@ impl Worker {
         let mut sessions = own
             .map(|number| {
                 // Tenants in turn over all connections, so that each gets as many as any other, give or take one.
-                let login = options
-                    .logins
-                    .get(number % options.logins.len().max(1))
-                    .and_then(Option::as_ref);
+                let login = options.logins.get(login_of(options, number)).and_then(Option::as_ref);
                 let connection = Connection::open(options.address, options.protocol, login)?;
                 let preload = preload_of(options, number);
                 Ok(Session::new(
@@ -330,7 +327,7 @@ impl Worker {
 /// The keys that connection `number` stores beforehand: those of its tenant, shared among the tenant's connections.
 fn preload_of(options: &Options, number: usize) -> Preload {
     let tenants = options.logins.len().max(1);
-    let first = number % tenants;
+    let first = login_of(options, number);
     let of_tenant = (options.connections - first).div_ceil(tenants);
     let first_key = first_key(options, number);
     Preload {
@@ -340,11 +337,15 @@ fn preload_of(options: &Options, number: usize) -> Preload {
     }
 }
 
+/// Which of the logins connection `number` has.
+fn login_of(options: &Options, number: usize) -> usize {
+    number % options.logins.len().max(1)
+}
+
 /// The first of the keys that connection `number` asks for.
 fn first_key(options: &Options, number: usize) -> u64 {
-    let login = number % options.logins.len().max(1);
     if options.keys_apart {
-        options.workload.keys * login as u64
+        options.workload.keys * login_of(options, number) as u64
     } else {
         0
     }

@@ -47,6 +47,17 @@ fn start(protocol: Protocol, fault: Fault) -> Fake {
     .start()
 }
 
+/// A server of [`TENANTS`].
+fn start_with_tenants(protocol: Protocol) -> (Fake, Options) {
+    let fake = Setup {
+        tenants: TENANTS,
+        ..Setup::new(protocol)
+    }
+    .start();
+    let options = options(&fake, protocol);
+    (fake, options)
+}
+
 fn measure(options: &Options) -> Result<Report, Error> {
     run(options, &mut |_| {})
 }
@@ -202,12 +213,7 @@ fn login(secrets: &str, tenant: &str) -> Option<Login> {
 #[test]
 fn tenants_share_the_connections() {
     for protocol in Protocol::ALL {
-        let fake = Setup {
-            tenants: TENANTS,
-            ..Setup::new(protocol)
-        }
-        .start();
-        let mut options = options(&fake, protocol);
+        let (fake, mut options) = start_with_tenants(protocol);
         options.connections = 7;
         options.logins = TENANTS
             .iter()
@@ -234,12 +240,7 @@ fn tenants_share_the_connections() {
 fn one_tenant_may_be_asked_for_the_keys_of_several() {
     const PARTS: usize = 3;
     for protocol in Protocol::ALL {
-        let fake = Setup {
-            tenants: TENANTS,
-            ..Setup::new(protocol)
-        }
-        .start();
-        let mut options = options(&fake, protocol);
+        let (fake, mut options) = start_with_tenants(protocol);
         options.connections = 7;
         options.logins = vec![login("s1", "shop"); PARTS];
         options.keys_apart = true;
@@ -261,12 +262,7 @@ fn one_tenant_may_be_asked_for_the_keys_of_several() {
 #[test]
 fn a_wrong_secret_is_denied() {
     for protocol in Protocol::ALL {
-        let fake = Setup {
-            tenants: TENANTS,
-            ..Setup::new(protocol)
-        }
-        .start();
-        let mut options = options(&fake, protocol);
+        let (_fake, mut options) = start_with_tenants(protocol);
         options.logins = vec![login("s2", "shop")];
         let error = measure(&options).unwrap_err();
         assert_eq!(error.fault(), Whose::Denied);

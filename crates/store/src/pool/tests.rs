@@ -205,6 +205,28 @@ fn what_the_other_thread_never_comes_to_is_returned_late() {
 }
 
 #[test]
+fn a_block_that_is_another_one_by_now_does_not_become_a_huge_page() {
+    let pool = Pool::without_thread(8 * MIB, Some(8 * MIB)).unwrap();
+    let core = pool.core();
+    let runs: Vec<Run> = (0..2 * BLOCK_UNITS - 1).map(|_| core.take(0).unwrap()).collect();
+    let mut state = core.state.lock();
+    let now = Instant::now();
+    let leave = |state: &mut State, block: u32| {
+        state.collapsing = Some((now, block));
+        core.errands.room().unwrap().leave(Errand::Collapse(block));
+        core.forget_old_collapse(state);
+    };
+    leave(&mut state, 0);
+    assert_eq!(state.collapsing, None, "the first block lacks a unit");
+    leave(&mut state, 1);
+    // What became of the first one's says nothing of the second.
+    core.collect_errands(&mut state, now);
+    assert_eq!((state.collapsing, core.errands.is_left()), (Some((now, 1)), true));
+    drop(state);
+    runs.into_iter().for_each(|run| core.put(run));
+}
+
+#[test]
 fn what_a_thread_was_not_done_with_is_returned_at_the_end() {
     let pool = Pool::without_thread(MIB, Some(8 * MIB)).unwrap();
     let core = Arc::clone(pool.core());

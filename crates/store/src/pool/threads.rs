@@ -28,6 +28,7 @@ impl PoolCore {
         let mut state = self.state.lock();
         while !state.stopping {
             let now = Instant::now();
+            self.forget_old_collapse(&mut state);
             self.collect_errands(&mut state, now);
             let (is_any, more_at) = self.leave_errands(&mut state, now);
             if is_any {
@@ -88,8 +89,8 @@ impl PoolCore {
                     }
                 }
                 Errand::Split(_) => {}
-                Errand::Collapse(_) => {
-                    if let Some(due) = state.collapsing.take() {
+                Errand::Collapse(block) => {
+                    if let Some(due) = state.collapsing.take_if(|due| due.1 == block) {
                         state.blocks.note_collapsed(due, outcome.took, now, outcome.succeeded);
                     }
                 }
@@ -97,16 +98,20 @@ impl PoolCore {
         }
     }
 
-    /// Leaves to the other thread what there is to do: whether there was something, and when there will be more.
-    fn leave_errands(&self, state: &mut State, now: Instant) -> (bool, Option<Instant>) {
+    /// Where the block that was to become a huge page is another one by now, it comes later, if it does. What became of this errand
+    /// is collected before the next one is left, and means nothing.
+    pub(super) fn forget_old_collapse(&self, state: &mut State) {
         if let Some(due) = state.collapsing
             && !state.blocks.is_due(due)
             && let Some(taken) = self.errands.take(|errand| errand == Errand::Collapse(due.1))
         {
-            // It has waited for so long that the block is another one: it comes later, if it does.
             state.collapsing = None;
             self.errands.finish(&taken, false, Duration::ZERO);
         }
+    }
+
+    /// Leaves to the other thread what there is to do: whether there was something, and when there will be more.
+    fn leave_errands(&self, state: &mut State, now: Instant) -> (bool, Option<Instant>) {
         let mut is_any = false;
         loop {
             let room = self.errands.room();
