@@ -520,7 +520,8 @@ impl Seen {
         // Who did not write and evicted has only followed a smaller grant.
         let wrote = report.counters.sets > self.counters.sets;
         let was_short = (evicted > 0 && wrote) || refused > 0;
-        if was_short || grown_bytes > 0 {
+        // Memory is taken in segments: what is written to one that has room needs the next one soon.
+        if was_short || grown_bytes > 0 || report.items > self.items {
             self.wanted_at = Some(now);
         }
         self.was_short |= was_short;

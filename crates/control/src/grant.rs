@@ -19,8 +19,11 @@ const MIN_TRANSFER_UNITS: u64 = 2 * MIB / UNIT_BYTES;
 /// A tenant gains at most this multiple of what it just wrote, so that a slow writer does not empty its neighbours for
 /// memory that it would need hours to fill.
 const TRANSFER_PER_INFLOW: u64 = 4;
-/// Beyond its usage a tenant keeps a 16th of it, so that it can write on until the next round.
+/// Beyond its usage a tenant keeps a 16th of it, or twice what it just wrote if that is more, but no more than a quarter or a
+/// large segment: so that it can write on until the next round.
 const HEADROOM_DIVISOR: u64 = 16;
+const HEADROOM_PER_INFLOW: u64 = 2;
+const HEADROOM_MAX_DIVISOR: u64 = 4;
 /// The least such headroom.
 const MIN_HEADROOM_UNITS: u64 = 4;
 /// A tenant that fills towards its goal claims this part of its usage ahead, or so much of what it just wrote if that is
@@ -255,12 +258,15 @@ impl Side {
         let goal = holder.goal.map(|goal| goal.bytes.div_ceil(UNIT_BYTES).max(least));
         let limit = goal.map_or(cap, |goal| goal.min(cap));
         let usage = holder.usage_bytes.div_ceil(UNIT_BYTES);
-        let headroom = (usage / HEADROOM_DIVISOR)
+        let inflow = holder.inflow_bytes / UNIT_BYTES;
+        let headroom = inflow
+            .saturating_mul(HEADROOM_PER_INFLOW)
+            .min((usage / HEADROOM_MAX_DIVISOR).max(MIN_TRANSFER_UNITS))
+            .max(usage / HEADROOM_DIVISOR)
             .max(u64::from(holder.shards))
             .max(MIN_HEADROOM_UNITS);
         let keep = usage.saturating_add(headroom).min(limit);
         let demand = if holder.wants_more { limit } else { keep };
-        let inflow = holder.inflow_bytes / UNIT_BYTES;
         let ahead = (usage / GOAL_HEADROOM_DIVISOR)
             .max(inflow.saturating_mul(GOAL_HEADROOM_PER_INFLOW))
             .max(MIN_TRANSFER_UNITS);
@@ -303,6 +309,16 @@ impl Side {
         }
     }
 
+    /// What it may be on the way to: no more than it can fill in a few rounds.
+    fn ahead(&self) -> u64 {
+        self.held.saturating_add(self.transfer()).max(self.keep)
+    }
+
+    /// What it can fill in a few rounds.
+    fn transfer(&self) -> u64 {
+        self.inflow.saturating_mul(TRANSFER_PER_INFLOW).max(MIN_TRANSFER_UNITS)
+    }
+
     /// What it must stand to gain before anything moves.
     fn least_gain(&self) -> u64 {
         (self.current / MIN_GAIN_DIVISOR).max(1)
@@ -323,12 +339,12 @@ fn take_furthest_above(grants: &mut [u64], targets: &[Share], amount: u64) {
 }
 
 /// What nobody holds stays where it was granted towards a share, though it is not filled yet: else whoever writes faster would
-/// have it back. Then it goes to everyone's headroom, then to those that want more, up to their shares and beyond, the
-/// same to each; what they can not use leaves the others where they are, because taking back what nobody needs would only
-/// have to be undone.
+/// have it back; but no more than is filled soon, so that nobody evicts while memory lies idle. Then it goes to everyone's
+/// headroom, then to those that want more, up to their shares and beyond, the same to each; what they can not use leaves the
+/// others where they are, because taking back what nobody needs would only have to be undone.
 fn share_what_is_free(grants: &mut [u64], sides: &[Side], targets: &[Share], available: u64) {
     let upper_bounds: [fn(&Side, &Share) -> u64; 5] = [
-        |side, share| side.current.min(share.size),
+        |side, share| side.current.min(share.size).min(side.ahead()),
         |side, _| side.keep,
         |side, share| if side.wants_more { share.size.min(side.limit) } else { 0 },
         |side, _| if side.wants_more { side.limit } else { 0 },
@@ -354,10 +370,13 @@ fn move_towards_targets(grants: &mut [u64], sides: &[Side], sizes: &[u64], worth
         .iter()
         .zip(sides.iter().zip(sizes))
         .map(|(grant, (side, size))| {
-            let most = side.inflow.saturating_mul(TRANSFER_PER_INFLOW).max(MIN_TRANSFER_UNITS);
             let missing = size.saturating_sub(*grant);
             let asks = side.wants_more && side.is_full && missing >= side.least_gain();
-            if asks { missing.min(most).min(step) } else { 0 }
+            if asks {
+                missing.min(side.transfer()).min(step)
+            } else {
+                0
+            }
         })
         .collect();
     let surplus: Vec<u64> = grants

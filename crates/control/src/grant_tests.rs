@@ -86,6 +86,24 @@ fn what_is_free_lifts_those_that_grow_to_one_height() {
 }
 
 #[test]
+fn nobody_evicts_while_memory_lies_idle() {
+    let slow = Holder {
+        grant_bytes: 504 * MIB,
+        inflow_bytes: MIB,
+        ..holder(10, true)
+    };
+    let fast = Holder {
+        inflow_bytes: 20 * MIB,
+        ..holder(480, true)
+    };
+    let decided = decide(GIB, 0, &[slow, fast]);
+    // Half of the pool is the slow one's, which it would need minutes to fill; until then the other one writes on.
+    assert!(decided[1] >= 520 * MIB, "{decided:?}");
+    assert!(decided[0] >= 14 * MIB, "{decided:?}");
+    assert_eq!(decided.iter().sum::<u64>(), grantable_bytes(GIB));
+}
+
+#[test]
 fn nobody_loses_what_nobody_else_wants() {
     let mut quiet = holder(100, false);
     quiet.grant_bytes = 900 * MIB;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidemark_control::{Change, SettingsPatch};
-use tidemark_lab::load::{Distribution, Workload};
+use tidemark_lab::load::{Distribution, ValueSize, Workload};
 use tidemark_lab::node::{Load, Node};
 use tidemark_types::{HitRatio, MIB};
 
@@ -117,6 +117,24 @@ fn a_burst_and_a_scan_leave_others_alone() {
         before - burst <= NEAR && before - scan <= NEAR,
         "{before} {burst} {scan}"
     );
+}
+
+/// Four of which nobody is sure yet who needs what, and who fill their memory a segment in four seconds.
+#[test]
+fn nobody_evicts_before_the_pool_is_full() {
+    let mut node = Node::new(1024 * MIB, 1, 1).unwrap();
+    for (name, alpha, seed) in [("a", 1.2, 1), ("b", 0.9, 2), ("c", 0.6, 3), ("d", 0.0, 4)] {
+        node.create(name, SettingsPatch::default()).unwrap();
+        let mut load = load(2_500_000, alpha, 600.0, seed);
+        load.workload.value_size = ValueSize::Fixed(1008);
+        node.load(name, &load).unwrap();
+    }
+    node.run(6 * MINUTE);
+    for name in ["a", "b", "c", "d"] {
+        let view = node.view(name).unwrap();
+        assert_eq!(view.sets_total, view.items, "{name}: what was written is there");
+    }
+    assert!(node.view("d").unwrap().usage_bytes > 150 * MIB);
 }
 
 /// Two tenants whose loads change places every ten seconds: memory that follows them is always where it is not needed.
