@@ -30,12 +30,10 @@ use crate::sizing::OwnSizing;
 use crate::state::TenantRecord;
 use crate::thread::FirstLease;
 use crate::utility::OwnUtility;
+use crate::want::Want;
 use needs::{FULL_DIVISOR, Need, Needs};
 use regrant::Cause;
 
-/// A tenant wants more while it grew or was short of memory within this time: longer than a round, so that one quiet
-/// round does not take its headroom away.
-const WANT_LASTS: Duration = Duration::from_secs(2);
 /// A tenant that was emptied keeps its grant this long, because the next write often follows the flush.
 const EMPTY_LINGERS: Duration = Duration::from_secs(2);
 /// A decision makes good for at most this much time without one, or for a round if that is longer, so that a quiet hour is
@@ -85,11 +83,14 @@ pub(crate) struct Book {
     /// Something happened that may move grants.
     is_dirty: bool,
     sequence: u64,
-    /// The time that was last told.
+    /// The time that was last told, and first.
     now: UnixMs,
+    began_at: UnixMs,
     decided_at: UnixMs,
     /// Moves that nobody was told of yet.
     fresh_moves: Vec<(TenantId, Move)>,
+    /// And those of which it is known since then what came of them.
+    measured_moves: Vec<(TenantId, Move)>,
     /// Programs' code that failed, which nobody was told of yet.
     fresh_faults: Vec<(TenantId, Fault)>,
     /// What tenants are remembered by that is not in the state file yet.
@@ -135,8 +136,8 @@ pub(crate) struct Seen {
     active_at: UnixMs,
     /// How much it could make use of then.
     active_bytes: u64,
-    /// When it last grew or was short of memory.
-    wanted_at: Option<UnixMs>,
+    /// Shown when it grew or was short of memory.
+    want: Want,
     /// Since the last decision.
     was_short: bool,
     /// About how much it wrote since the last decision.
@@ -178,8 +179,10 @@ impl Book {
             is_dirty: true,
             sequence: 0,
             now: UnixMs(0),
+            began_at: UnixMs(0),
             decided_at: UnixMs(0),
             fresh_moves: Vec::new(),
+            measured_moves: Vec::new(),
             fresh_faults: Vec::new(),
             to_remember: BTreeMap::new(),
         };
@@ -326,6 +329,9 @@ impl Book {
     pub(crate) fn observe(&mut self, snapshot: &Snapshot, now: UnixMs) {
         self.pool = snapshot.pool;
         self.now = now;
+        if self.began_at == UnixMs(0) {
+            self.began_at = now;
+        }
         for report in &snapshot.tenants {
             self.observe_tenant(now, report);
         }
@@ -350,7 +356,9 @@ impl Book {
         let before = seen.counters;
         seen.take_over(now, report);
         let was_short = seen.was_short;
-        tenant.moves.observe(now, &report.counters);
+        if let Some(change) = tenant.moves.observe(now, &report.counters) {
+            self.measured_moves.push((report.id, change));
+        }
         if tenant.is_removing {
             return;
         }
@@ -492,8 +500,10 @@ impl Book {
             tenant.lent_bytes,
         );
         tenant.shortfall = tenant.shortfall_at(self.now, holder, grant);
+        // What its goal's size is expected to give, if it is given all of that at once.
+        let is_whole = holder.goal.is_some_and(|goal| goal.bytes <= grant.bytes);
         let predicted = match reason {
-            Reason::Goal => tenant.predicted.map(Prediction::plainly),
+            Reason::Goal if is_whole => tenant.predicted.map(Prediction::plainly),
             _ => tenant.hit_ratio_soon(self.now, holder, grant.bytes),
         };
         self.regrant(id, grant.bytes, reason, predicted);
@@ -516,18 +526,22 @@ impl Seen {
             .counters
             .refused_memory
             .saturating_sub(self.counters.refused_memory);
-        let mean_item_bytes = report.usage_bytes / report.items.max(1);
+        let mean_item_bytes = report.usage_bytes.checked_div(report.items).unwrap_or(0);
         // Who did not write and evicted has only followed a smaller grant.
-        let wrote = report.counters.sets > self.counters.sets;
-        let was_short = (evicted > 0 && wrote) || refused > 0;
-        // Memory is taken in segments: what is written to one that has room needs the next one soon.
-        if was_short || grown_bytes > 0 || report.items > self.items {
-            self.wanted_at = Some(now);
+        let written = report.counters.sets.saturating_sub(self.counters.sets);
+        let was_short = (evicted > 0 && written > 0) || refused > 0;
+        if was_short || grown_bytes > 0 {
+            self.want.show(now);
+        }
+        if report.items > self.items {
+            self.want.add_items(now);
         }
         self.was_short |= was_short;
-        let inflow_bytes = grown_bytes.saturating_add(evicted.saturating_mul(mean_item_bytes));
+        // What was evicted beyond what was written made room for nothing: the grant became smaller.
+        let inflow_bytes = grown_bytes.saturating_add(evicted.min(written).saturating_mul(mean_item_bytes));
         self.inflow_bytes = self.inflow_bytes.saturating_add(inflow_bytes);
-        let elapsed = now.since(self.inflow_at).as_secs_f64().max(0.001);
+        // What was written after a long silence, or ever, was not written over all of it.
+        let elapsed = now.since(self.inflow_at).as_secs_f64().clamp(0.001, INFLOW_SECONDS);
         self.inflow_at = now;
         let weight = 1.0 - (-elapsed / INFLOW_SECONDS).exp();
         self.inflow_bytes_per_second += (inflow_bytes as f64 / elapsed - self.inflow_bytes_per_second) * weight;
@@ -563,7 +577,7 @@ impl Tenant {
             .and_then(|seen| seen.hits.measured(now, MEASURED_GETS));
         Some(Prediction {
             by_curve: at(grant_bytes.min(filled_bytes)),
-            offset: lately.map_or(0.0, |(hit_ratio, bytes)| hit_ratio - at(bytes)),
+            offset: Some(lately.map_or(0.0, |(hit_ratio, bytes)| hit_ratio - at(bytes))),
         })
     }
 
@@ -597,10 +611,12 @@ impl Tenant {
         if let Some(seen) = &mut self.seen {
             let is_at_grant = seen.usage_bytes >= self.grant_bytes - self.grant_bytes / FULL_DIVISOR;
             holder.usage_bytes = seen.usage_bytes;
-            holder.wants_more = seen.wanted_at.is_some_and(|at| now.since(at) <= WANT_LASTS);
+            holder.wants_more = seen.want.is_there(now);
             holder.is_full = std::mem::take(&mut seen.was_short) || is_at_grant;
             holder.inflow_bytes = std::mem::take(&mut seen.inflow_bytes);
-            holder.inflow_bytes_per_minute = (seen.inflow_bytes_per_second * 60.0) as u64;
+            // Of one that nothing is reported of, nothing came since.
+            let silence = now.since(seen.inflow_at).as_secs_f64() / INFLOW_SECONDS;
+            holder.inflow_bytes_per_minute = (seen.inflow_bytes_per_second * (-silence).exp() * 60.0) as u64;
         }
         holder
     }

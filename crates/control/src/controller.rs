@@ -166,13 +166,31 @@ impl Controller {
                 "grant moved"
             );
         });
+        self.book.tell_measured(|tenant, change| {
+            tracing::info!(
+                tenant = tenant.as_str(),
+                to_bytes = change.to_bytes,
+                reason = change.reason.name(),
+                predicted_hit_ratio = change.predicted_hit_ratio,
+                measured_hit_ratio = change.measured_hit_ratio,
+                "move measured"
+            );
+        });
         self.book.tell_faults(|tenant, fault| {
             watch.tell(|watcher| watcher.replaced(tenant, fault));
             tracing::warn!(tenant = tenant.as_str(), "{fault}: the built-in one decides instead");
         });
     }
 
-    /// Writes down what tenants that became idle are to have back. Where that fails, only a restart forgets it.
+    /// There will be no round any more: what tenants could make use of is remembered, so that they have it after a restart. (A program
+    /// that drives the rounds itself does not say that it ends.)
+    pub(crate) fn end(&mut self) {
+        self.book.remember_holders();
+        self.remember();
+    }
+
+    /// Writes down what tenants are to have back, those that became idle or all at the end. Where that fails, only a restart
+    /// forgets it.
     fn remember(&mut self) {
         let remembered = self.book.take_to_remember();
         if remembered.is_empty() {
@@ -180,7 +198,7 @@ impl Controller {
         }
         if let Err(error) = self.state.remember(&remembered) {
             let tenants = remembered.len();
-            tracing::warn!(tenants, "what idle tenants held is forgotten at a restart: {error}");
+            tracing::warn!(tenants, "what tenants held is forgotten at a restart: {error}");
         }
     }
 

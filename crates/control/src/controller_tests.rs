@@ -468,6 +468,29 @@ fn what_an_idle_tenant_held_survives_a_restart() {
 }
 
 #[test]
+fn what_a_tenant_holds_at_the_end_is_its_first_grant_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(folder.path());
+    for (name, demand_bytes) in [("shop", 300 * MIB), ("blog", 5 * MIB)] {
+        scene.create(name, SettingsPatch::default());
+        scene.data_plane.set_demand(name, demand_bytes);
+    }
+    scene.seconds(4);
+    scene.controller.end();
+    drop(scene);
+
+    // A second restart soon after it forgets nothing.
+    for refilled_bytes in [5 * MIB, 0] {
+        let mut scene = Scene::new(folder.path());
+        let first_grant = |name: &str| scene.data_plane.tenant(name).unwrap().0.first_grant_bytes;
+        assert_eq!(["shop", "blog"].map(first_grant), [300 * MIB, 20 * MIB]);
+        scene.data_plane.set_demand("shop", refilled_bytes);
+        scene.seconds(4);
+        scene.controller.end();
+    }
+}
+
+#[test]
 fn what_can_not_be_remembered_is_no_reason_to_stop() {
     let folder = tempfile::tempdir().unwrap();
     let mut scene = Scene::new(folder.path());

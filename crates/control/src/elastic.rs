@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidemark_curve::Curve;
 use tidemark_plan::{Count, GoalState, Load, LoadWatch, Reading, Returns, Sizer, Sizing, efficiency_seen};
 use tidemark_types::{
-    HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantCounters, TenantSnapshot, UNIT_BYTES, UnixMs,
+    HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantCounters, TenantId, TenantSnapshot, UNIT_BYTES, UnixMs,
 };
 
 use crate::estimator::{Estimator, Limits};
@@ -26,7 +26,8 @@ const CONTEST_LASTS: Duration = Duration::from_secs(60);
 const CONTEST_GAIN: f64 = 0.01;
 /// One more MiB is worth it while it gains at least this hit ratio (design, section 2: demand).
 const DEMAND_GAIN_PER_MIB: f64 = 0.0001;
-/// What memory gives a tenant changes slowly, and a thousand tenants' curves are not reckoned anew in every round.
+/// What memory gives a tenant changes slowly, and a thousand tenants' curves are not reckoned anew in every round, nor all in the
+/// same one.
 const RETURNS_EVERY: Duration = Duration::from_secs(5);
 /// What hit ratio goes with a load that no sizer watches is looked at this often.
 const WATCHED_EVERY: Duration = Duration::from_secs(10);
@@ -62,8 +63,9 @@ pub(crate) struct Elastic {
     remembers: bool,
     judged_skew_at: UnixMs,
     contest_began_at: UnixMs,
-    /// What memory gives the tenant, and when that was reckoned.
-    returns: Option<(UnixMs, Arc<Returns>)>,
+    id: TenantId,
+    /// What memory gives the tenant, and in which turn that was reckoned.
+    returns: Option<(u64, Arc<Returns>)>,
     /// Memory of an LRU cache over that of the tenant's policy for the same hit ratio, while it has no goal whose sizer knows.
     efficiency: f64,
     /// The hit ratio that goes with the latency that is asked for.
@@ -132,8 +134,10 @@ pub(crate) struct Holding {
 }
 
 impl Elastic {
-    pub(crate) fn new(limits: Limits, now: UnixMs, gets_before: u64) -> Self {
+    /// From a tenant's number follows only when what memory gives it is reckoned.
+    pub(crate) fn new(id: TenantId, limits: Limits, now: UnixMs, gets_before: u64) -> Self {
         Self {
+            id,
             estimator: Estimator::new(limits, now, gets_before),
             goal: None,
             watch: LoadWatch::default(),
@@ -225,8 +229,9 @@ impl Elastic {
         if self.estimator.curve_gets() < RETURNS_GETS_MIN {
             return None;
         }
-        if let Some((at, returns)) = &self.returns
-            && now.since(*at) < RETURNS_EVERY
+        let turn = turn_of(self.id, now);
+        if let Some((of, returns)) = &self.returns
+            && *of == turn
         {
             return Some(Arc::clone(returns));
         }
@@ -239,7 +244,7 @@ impl Elastic {
             .as_ref()
             .map_or(self.efficiency, |goal| goal.sizer.efficiency());
         let returns = Arc::new(Returns::of(&curve, overhead / efficiency / UNIT_BYTES as f64)?);
-        self.returns = Some((now, Arc::clone(&returns)));
+        self.returns = Some((turn, Arc::clone(&returns)));
         Some(returns)
     }
 
@@ -383,6 +388,13 @@ impl Elastic {
     }
 }
 
+/// A number that changes whenever it is this tenant's turn to have what memory gives it reckoned anew.
+fn turn_of(id: TenantId, now: UnixMs) -> u64 {
+    /// Between tenants of following numbers; far from every simple part of a turn, so that also a few are spread over it.
+    const STEP_MS: u64 = 1_910;
+    (now.0 + u64::from(id.0) * STEP_MS) / RETURNS_EVERY.as_millis() as u64
+}
+
 fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
@@ -403,6 +415,24 @@ pub(crate) fn demand_bytes(curve: &Curve, overhead: f64) -> Option<u64> {
 mod tests {
     use super::*;
     use tidemark_curve::Point;
+
+    #[test]
+    fn tenants_take_turns() {
+        let begin = UnixMs(1_700_000_000_000);
+        for tenants in [5, 1000] {
+            for second in 0..10 {
+                let (from, to) = (
+                    begin.plus(Duration::from_secs(second)),
+                    begin.plus(Duration::from_secs(second + 1)),
+                );
+                let due = (0..tenants).filter(|id| turn_of(TenantId(*id), from) != turn_of(TenantId(*id), to));
+                let due = due.count() as u32;
+                assert!(due <= tenants / 5 + 1, "{due} of {tenants} in second {second}");
+            }
+            let later = begin.plus(RETURNS_EVERY);
+            assert!((0..tenants).all(|id| turn_of(TenantId(id), begin) + 1 == turn_of(TenantId(id), later)));
+        }
+    }
 
     #[test]
     fn demand_ends_where_memory_gains_too_little() {

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidemark_types::{
-    Clock, DataPlane, Plan, PoolSnapshot, Samples, Snapshot, TenantCounters, TenantId, TenantPlan, TenantSnapshot,
-    TenantState,
+    Clock, DataPlane, Plan, PoolSnapshot, Sample, SampleKind, Samples, Snapshot, TenantCounters, TenantId, TenantPlan,
+    TenantSnapshot, TenantState,
 };
 
 /// The size of every item.
@@ -40,6 +40,8 @@ struct FakeTenant {
     demand_bytes: u64,
     is_silent: bool,
     counters: TenantCounters,
+    /// What was asked since the last snapshot.
+    records: Vec<Sample>,
 }
 
 impl FakeDataPlane {
@@ -85,6 +87,39 @@ impl FakeDataPlane {
         self.lock().with_tenant(name, |tenant| {
             tenant.counters.gets += gets;
             tenant.counters.hits += hits;
+        });
+    }
+
+    /// The tenant is asked for so many bytes of items, two thousand and some times: half of the time for a tenth of them. All of it
+    /// is sampled.
+    pub fn ask(&self, name: &str, bytes: u64) {
+        const KEYS: u64 = 500;
+        const GETS: u64 = 2_600;
+        let second = (self.clock.now().0 / 1000) as u32;
+        let item_bytes = u32::try_from(bytes / KEYS).unwrap_or(u32::MAX).max(1);
+        self.lock().with_tenant(name, |tenant| {
+            let known = tenant.records.len() as u64;
+            tenant.records.extend((0..GETS).map(|get| {
+                let key = if get % 2 == 0 {
+                    get / 2 % (KEYS / 10)
+                } else {
+                    get / 2 % KEYS
+                };
+                Sample {
+                    // 2^64 over the golden ratio: evenly distributed.
+                    order: (key + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+                    sequence: (known + get) as u32,
+                    second,
+                    expires_after_ms: Sample::NO_EXPIRY,
+                    payload_bytes: item_bytes,
+                    item_bytes,
+                    millisecond: 0,
+                    kind: SampleKind::GetHit,
+                    db: 0,
+                }
+            }));
+            tenant.counters.gets += GETS;
+            tenant.counters.hits += GETS / 2;
         });
     }
 
@@ -174,6 +209,7 @@ impl FakeState {
             demand_bytes: 0,
             is_silent: false,
             counters: TenantCounters::default(),
+            records: Vec::new(),
         });
         // What was written since the plan was made stays, unless everything is taken back.
         let kept_bytes = match (plan.state, tenant.usage_bytes) {
@@ -236,8 +272,9 @@ impl DataPlane for FakeDataPlane {
         } else {
             std::mem::take(&mut state.removed)
         };
+        let tenants = &mut state.tenants;
         let report = |id: &TenantId| {
-            let tenant = state.tenants.get(id)?;
+            let tenant = tenants.get_mut(id)?;
             Some(TenantSnapshot {
                 id: *id,
                 grant_bytes: tenant.plan.grant_bytes,
@@ -247,11 +284,12 @@ impl DataPlane for FakeDataPlane {
                 counters: tenant.counters,
                 samples: Samples {
                     threshold: tenant.plan.sampling_threshold,
-                    records: Vec::new(),
+                    records: std::mem::take(&mut tenant.records),
                 },
                 shards: Vec::new(),
             })
         };
+        let tenants = touched.iter().filter_map(report).collect();
         Snapshot {
             at: self.clock.now(),
             pool: PoolSnapshot {
@@ -259,7 +297,7 @@ impl DataPlane for FakeDataPlane {
                 usage_bytes: state.tenants.values().map(|tenant| tenant.usage_bytes).sum(),
                 ..PoolSnapshot::default()
             },
-            tenants: touched.iter().filter_map(report).collect(),
+            tenants,
             removed,
         }
     }

@@ -14,16 +14,18 @@ use tidemark_types::{MIB, UNIT_BYTES};
 /// What a tenant that asks for more must stand to gain before grants move: a 64th of its grant. Less would move
 /// segments back and forth between tenants for no difference that anybody sees.
 const MIN_GAIN_DIVISOR: u64 = 64;
-/// What a tenant below its equal share may always gain at once: one large segment.
+/// A large segment: what a tenant below its share may always gain at once, and what it may always be ahead of what it writes.
 const MIN_TRANSFER_UNITS: u64 = 2 * MIB / UNIT_BYTES;
 /// A tenant gains at most this multiple of what it just wrote, so that a slow writer does not empty its neighbours for
 /// memory that it would need hours to fill.
 const TRANSFER_PER_INFLOW: u64 = 4;
-/// Beyond its usage a tenant keeps a 16th of it, or twice what it just wrote if that is more, but no more than a quarter or a
-/// large segment: so that it can write on until the next round.
+/// So that it can write on until the next round, a tenant keeps a 16th of its usage beyond it, or, while it wants more, what it
+/// writes in so many seconds if that is more; that counts only up to a quarter of its usage or a large segment, whichever is more.
 const HEADROOM_DIVISOR: u64 = 16;
-const HEADROOM_PER_INFLOW: u64 = 2;
+const HEADROOM_SECONDS: u64 = 3;
 const HEADROOM_MAX_DIVISOR: u64 = 4;
+/// On the way to its share, a tenant holds on to what it writes in so many seconds: others have the rest until then.
+const AHEAD_SECONDS: u64 = 10;
 /// The least such headroom.
 const MIN_HEADROOM_UNITS: u64 = 4;
 /// A tenant that fills towards its goal claims this part of its usage ahead, or so much of what it just wrote if that is
@@ -67,7 +69,7 @@ pub struct Holder<'a> {
     pub usage_bytes: u64,
     /// Its shards: each needs a segment of its own to write to.
     pub shards: u16,
-    /// It grew, evicted or refused writes lately, so that it would use more memory.
+    /// It grew, evicted or refused writes lately, or writes at so steady a pace that it will, so that it would use more memory.
     pub wants_more: bool,
     /// It evicted or refused writes since the last round, or its usage is at its grant.
     pub is_full: bool,
@@ -259,8 +261,13 @@ impl Side {
         let limit = goal.map_or(cap, |goal| goal.min(cap));
         let usage = holder.usage_bytes.div_ceil(UNIT_BYTES);
         let inflow = holder.inflow_bytes / UNIT_BYTES;
-        let headroom = inflow
-            .saturating_mul(HEADROOM_PER_INFLOW)
+        let inflow_per_minute = (holder.inflow_bytes_per_minute / UNIT_BYTES).max(inflow);
+        let written = if holder.wants_more {
+            in_seconds(inflow_per_minute, HEADROOM_SECONDS)
+        } else {
+            0
+        };
+        let headroom = written
             .min((usage / HEADROOM_MAX_DIVISOR).max(MIN_TRANSFER_UNITS))
             .max(usage / HEADROOM_DIVISOR)
             .max(u64::from(holder.shards))
@@ -288,7 +295,7 @@ impl Side {
             wants_more: holder.wants_more,
             is_full: holder.is_full,
             inflow,
-            inflow_per_minute: (holder.inflow_bytes_per_minute / UNIT_BYTES).max(inflow),
+            inflow_per_minute,
         }
     }
 
@@ -309,12 +316,13 @@ impl Side {
         }
     }
 
-    /// What it may be on the way to: no more than it can fill in a few rounds.
-    fn ahead(&self) -> u64 {
-        self.held.saturating_add(self.transfer()).max(self.keep)
+    /// What it holds on to on the way to its share.
+    fn soon(&self) -> u64 {
+        let filled = in_seconds(self.inflow_per_minute, AHEAD_SECONDS).max(self.transfer());
+        self.held.saturating_add(filled).max(self.keep)
     }
 
-    /// What it can fill in a few rounds.
+    /// The most that it may gain at once.
     fn transfer(&self) -> u64 {
         self.inflow.saturating_mul(TRANSFER_PER_INFLOW).max(MIN_TRANSFER_UNITS)
     }
@@ -339,12 +347,12 @@ fn take_furthest_above(grants: &mut [u64], targets: &[Share], amount: u64) {
 }
 
 /// What nobody holds stays where it was granted towards a share, though it is not filled yet: else whoever writes faster would
-/// have it back; but no more than is filled soon, so that nobody evicts while memory lies idle. Then it goes to everyone's
-/// headroom, then to those that want more, up to their shares and beyond, the same to each; what they can not use leaves the
-/// others where they are, because taking back what nobody needs would only have to be undone.
+/// have it back; but no more than is filled soon. Then it goes to everyone's headroom, so that who is about to evict comes
+/// before what others would fill in minutes; then to those that want more, up to their shares and beyond, the same to each. What
+/// they can not use leaves the others where they are, because taking back what nobody needs would only have to be undone.
 fn share_what_is_free(grants: &mut [u64], sides: &[Side], targets: &[Share], available: u64) {
     let upper_bounds: [fn(&Side, &Share) -> u64; 5] = [
-        |side, share| side.current.min(share.size).min(side.ahead()),
+        |side, share| side.current.min(share.size).min(side.soon()),
         |side, _| side.keep,
         |side, share| if side.wants_more { share.size.min(side.limit) } else { 0 },
         |side, _| if side.wants_more { side.limit } else { 0 },
@@ -444,6 +452,11 @@ fn is_worth_moving(grants: &[u64], sides: &[Side], available: u64) -> bool {
             let is_promised = (side.claim.min(*grant)..=side.limit).contains(&side.current);
             !is_promised || *grant >= side.current + side.least_gain()
         })
+}
+
+/// What is written in so many seconds.
+fn in_seconds(per_minute: u64, seconds: u64) -> u64 {
+    per_minute.saturating_mul(seconds) / 60
 }
 
 fn sum(units: &[u64]) -> u64 {

@@ -85,22 +85,34 @@ fn what_is_free_lifts_those_that_grow_to_one_height() {
     assert_eq!(decided.iter().sum::<u64>(), grantable_bytes(GIB));
 }
 
+/// A tenant that has so much less than it may hold, and fills it at so many mebibytes a second.
+fn filling(usage_mib: u64, grant_mib: u64, mib_per_second: u64) -> Holder<'static> {
+    Holder {
+        grant_bytes: grant_mib * MIB,
+        inflow_bytes: mib_per_second * MIB,
+        inflow_bytes_per_minute: mib_per_second * 60 * MIB,
+        ..holder(usage_mib, true)
+    }
+}
+
 #[test]
-fn nobody_evicts_while_memory_lies_idle() {
-    let slow = Holder {
-        grant_bytes: 504 * MIB,
-        inflow_bytes: MIB,
-        ..holder(10, true)
-    };
-    let fast = Holder {
-        inflow_bytes: 20 * MIB,
-        ..holder(480, true)
-    };
-    let decided = decide(GIB, 0, &[slow, fast]);
-    // Half of the pool is the slow one's, which it would need minutes to fill; until then the other one writes on.
-    assert!(decided[1] >= 520 * MIB, "{decided:?}");
-    assert!(decided[0] >= 14 * MIB, "{decided:?}");
+fn who_is_about_to_evict_comes_before_what_is_filled_in_minutes() {
+    // Half of the pool is the slow one's, which has hardly begun to fill it.
+    let decided = decide(GIB, 0, &[filling(10, 504, 1), filling(480, 480, 20)]);
+    assert!(decided[1] >= (480 + 3 * 20) * MIB, "{decided:?}");
+    assert!(decided[0] >= 20 * MIB, "{decided:?}");
     assert_eq!(decided.iter().sum::<u64>(), grantable_bytes(GIB));
+}
+
+#[test]
+fn who_writes_in_bursts_keeps_what_it_was_given_between_them() {
+    // It was given 20 MiB of a full pool after a burst, and nothing was written since the last decision.
+    let bursts = Holder {
+        inflow_bytes: 0,
+        ..filling(50, 70, 3)
+    };
+    let decided = decide(GIB, 0, &[bursts, filling(938, 938, 20)]);
+    assert_eq!(decided, [70 * MIB, 938 * MIB]);
 }
 
 #[test]

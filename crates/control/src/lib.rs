@@ -45,6 +45,7 @@ mod thread;
 mod utc;
 mod utility;
 mod view;
+mod want;
 mod watch;
 
 pub use error::{ControlError, Refusal, RefusalKind};

@@ -83,8 +83,8 @@ pub(crate) struct Move {
 pub(crate) struct Prediction {
     /// What the curve says of the memory after the move.
     pub(crate) by_curve: f64,
-    /// What was measured before the move, less what the curve says of the memory then.
-    pub(crate) offset: f64,
+    /// What was measured before the move, less what the curve says of the memory then; `None` where that is in it already.
+    pub(crate) offset: Option<f64>,
 }
 
 impl Prediction {
@@ -92,12 +92,12 @@ impl Prediction {
     pub(crate) fn plainly(hit_ratio: f64) -> Self {
         Self {
             by_curve: hit_ratio,
-            offset: 0.0,
+            offset: None,
         }
     }
 
     fn hit_ratio(self) -> f64 {
-        (self.by_curve + self.offset).clamp(0.0, 1.0)
+        (self.by_curve + self.offset.unwrap_or(0.0)).clamp(0.0, 1.0)
     }
 }
 
@@ -135,6 +135,15 @@ pub(crate) struct Moves {
     measured_from: Option<Mark>,
 }
 
+/// What [`Moves::note`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Noted {
+    /// The hit ratio that is expected of the move.
+    pub(crate) predicted_hit_ratio: Option<f64>,
+    /// The move before, if the new one ended its measurement.
+    pub(crate) measured: Option<Move>,
+}
+
 /// A moment, and the counters then.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
@@ -145,67 +154,76 @@ struct Mark {
 
 impl Moves {
     /// Notes a step of a move or a whole one, of which this is predicted. `counters` are the tenant's as they are last known.
-    /// Returns the hit ratio that is expected of it.
     pub(crate) fn note(
         &mut self,
         change: Move,
         prediction: Option<Prediction>,
         counters: &TenantCounters,
         keeping: Keeping,
-    ) -> Option<f64> {
-        self.finish_measuring(counters);
+    ) -> Noted {
+        let measured = self.finish_measuring(counters);
         self.measured_from = Some(Mark {
             at: change.at,
             gets: counters.gets,
             hits: counters.hits,
         });
         let stepped_at = std::mem::replace(&mut self.stepped_at, change.at);
-        let predicted = |offset: Option<f64>| {
+        // From what was measured before the first step: else it would only say that a small step changes little.
+        let first = self.offset;
+        let predicted_as_from = |first: Option<f64>| {
             let prediction = prediction?;
-            let offset = offset.unwrap_or(prediction.offset);
+            let offset = prediction.offset.map(|own| first.unwrap_or(own));
             Some(Prediction { offset, ..prediction }.hit_ratio())
         };
         match self.kept.back_mut() {
             Some(last) if change.continues(last, change.at.since(stepped_at), keeping) => {
                 last.to_bytes = change.to_bytes;
-                // From what was measured before the first step: else it would only say that a small step changes little.
-                last.predicted_hit_ratio = predicted(self.offset);
+                last.predicted_hit_ratio = predicted_as_from(first);
+                self.offset = first.or(prediction.and_then(|prediction| prediction.offset));
                 // What was measured is of a part of the way.
                 last.measured_hit_ratio = None;
-                return last.predicted_hit_ratio;
+                return Noted {
+                    predicted_hit_ratio: last.predicted_hit_ratio,
+                    measured: None,
+                };
             }
             _ => {}
         }
         while self.kept.len() >= keeping.most.max(1) {
             self.kept.pop_front();
         }
-        self.offset = prediction.map(|prediction| prediction.offset);
-        let predicted_hit_ratio = predicted(None);
+        self.offset = prediction.and_then(|prediction| prediction.offset);
+        let predicted_hit_ratio = predicted_as_from(None);
         self.kept.push_back(Move {
             predicted_hit_ratio,
             ..change
         });
-        predicted_hit_ratio
+        Noted {
+            predicted_hit_ratio,
+            measured,
+        }
     }
 
-    /// Takes the tenant's counters at `now` into account: what came of the newest move may be known with them.
-    pub(crate) fn observe(&mut self, now: UnixMs, counters: &TenantCounters) {
+    /// Takes the tenant's counters at `now` into account. The newest move, if what came of it is known with them.
+    pub(crate) fn observe(&mut self, now: UnixMs, counters: &TenantCounters) -> Option<Move> {
         let is_enough =
             |from: Mark| now.since(from.at) >= MEASURED_FOR && counters.gets.saturating_sub(from.gets) >= MEASURED_GETS;
-        if self.measured_from.is_some_and(is_enough) {
-            self.finish_measuring(counters);
+        if !self.measured_from.is_some_and(is_enough) {
+            return None;
         }
+        self.finish_measuring(counters)
     }
 
-    fn finish_measuring(&mut self, counters: &TenantCounters) {
-        let (Some(from), Some(last)) = (self.measured_from.take(), self.kept.back_mut()) else {
-            return;
-        };
+    /// The newest move, if what came of it is known now.
+    fn finish_measuring(&mut self, counters: &TenantCounters) -> Option<Move> {
+        let (from, last) = (self.measured_from.take()?, self.kept.back_mut()?);
         let gets = counters.gets.saturating_sub(from.gets);
-        if gets >= MEASURED_GETS {
-            // Both counts are far below 2^53, where a float still tells neighbours apart.
-            last.measured_hit_ratio = Some(counters.hits.saturating_sub(from.hits) as f64 / gets as f64);
+        if gets < MEASURED_GETS {
+            return None;
         }
+        // Both counts are far below 2^53, where a float still tells neighbours apart.
+        last.measured_hit_ratio = Some(counters.hits.saturating_sub(from.hits) as f64 / gets as f64);
+        Some(*last)
     }
 
     /// All that are kept, newest first.
@@ -260,7 +278,7 @@ mod tests {
     #[test]
     fn who_never_moved_costs_no_allocation() {
         let mut moves = Moves::default();
-        moves.observe(UnixMs(5), &counters(10, 5));
+        assert_eq!(moves.observe(UnixMs(5), &counters(10, 5)), None);
         assert_eq!((moves.kept.capacity(), moves.newest_first().count()), (0, 0));
     }
 
@@ -343,10 +361,13 @@ mod tests {
         ] {
             let mut moves = Moves::default();
             note(&mut moves, change(0, 0, MIB, Reason::Join), &counters(100, 90));
-            for (at_ms, gets, hits) in looks {
-                moves.observe(UnixMs(at_ms), &counters(gets, hits));
-            }
+            let told: Vec<Move> = looks
+                .iter()
+                .filter_map(|(at_ms, gets, hits)| moves.observe(UnixMs(*at_ms), &counters(*gets, *hits)))
+                .collect();
             assert_eq!(newest(&moves).measured_hit_ratio, measured, "{what}");
+            let told: Vec<f64> = told.iter().filter_map(|change| change.measured_hit_ratio).collect();
+            assert_eq!(told, Vec::from_iter(measured), "{what}: told once");
         }
     }
 
@@ -370,7 +391,8 @@ mod tests {
             &counters(4000, 400),
         );
         assert_eq!(newest(&moves).measured_hit_ratio, None);
-        moves.observe(UnixMs(30_500), &counters(5000, 1400));
+        let told = moves.observe(UnixMs(30_500), &counters(5000, 1400));
+        assert_eq!(told, Some(newest(&moves)));
         assert_eq!(newest(&moves).measured_hit_ratio, Some(1.0));
     }
 
@@ -381,7 +403,7 @@ mod tests {
         for step in 0..10_u32 {
             let prediction = Prediction {
                 by_curve: 0.6 + 0.02 * f64::from(step),
-                offset: if step == 0 { -0.1 } else { 0.05 },
+                offset: Some(if step == 0 { -0.1 } else { 0.05 }),
             };
             let (from, to) = (u64::from(step) * MIB, u64::from(step + 1) * MIB);
             let change = change(u64::from(step) * 1000, from, to, Reason::Surplus);
@@ -390,9 +412,13 @@ mod tests {
             assert!((predicted - (0.5 + 0.02 * f64::from(step))).abs() < 1e-9, "{predicted}");
         }
         assert_eq!((moves.newest_first().count(), newest(&moves).to_bytes), (1, 10 * MIB));
+        // What has what was measured in it already is not corrected by it again.
+        let last = change(10_000, 10 * MIB, 11 * MIB, Reason::Surplus);
+        moves.note(last, Some(Prediction::plainly(0.9)), &counters(0, 0), KEEPING);
+        assert_eq!(newest(&moves).predicted_hit_ratio, Some(0.9));
         let certain = Prediction {
             by_curve: 0.95,
-            offset: 0.1,
+            offset: Some(0.1),
         };
         assert_eq!((certain.hit_ratio(), Prediction::plainly(0.7).hit_ratio()), (1.0, 0.7));
     }

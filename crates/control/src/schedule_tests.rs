@@ -24,6 +24,7 @@ enum Step {
     Leave(usize),
     Set(usize, TenantSettings),
     Fill(usize, u64),
+    Ask(usize, u64),
     Expire(usize),
     FallSilent(usize),
     Resize(u64),
@@ -52,6 +53,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => tenant.clone().prop_map(Step::Leave),
         2 => (tenant.clone(), any_settings()).prop_map(|(tenant, settings)| Step::Set(tenant, settings)),
         5 => (tenant.clone(), 0_u64..300).prop_map(|(tenant, mib)| Step::Fill(tenant, mib * MIB)),
+        3 => (tenant.clone(), 1_u64..300).prop_map(|(tenant, mib)| Step::Ask(tenant, mib * MIB)),
         1 => tenant.clone().prop_map(Step::Expire),
         1 => tenant.prop_map(Step::FallSilent),
         1 => prop::sample::select(&POOLS_MIB[..]).prop_map(|mib| Step::Resize(mib * MIB)),
@@ -105,6 +107,12 @@ impl Scene {
                 }
             }
             Step::Fill(slot, bytes) => self.demand(*slot, *bytes, |plane, name| plane.set_demand(name, *bytes)),
+            // Curves, and with them sizes for goals and worths of the surplus.
+            Step::Ask(slot, bytes) => {
+                if let Some(present) = &self.present[*slot] {
+                    self.data_plane.ask(&present.name, *bytes);
+                }
+            }
             Step::Expire(slot) => self.demand(*slot, 0, FakeDataPlane::expire),
             Step::FallSilent(slot) => self.demand(*slot, 0, FakeDataPlane::fall_silent),
             Step::Resize(bytes) => self.book.set_pool_bytes(*bytes),

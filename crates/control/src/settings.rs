@@ -562,6 +562,9 @@ mod tests {
             let result = check_floors(floors.iter().copied(), GIB, "goals.floor_bytes");
             assert_eq!(result.is_ok(), fits, "{floors:?}");
         }
+        let refused = check_floors([GIB / 2, GIB].into_iter(), GIB, "goals.floor_bytes").unwrap_err();
+        let said = refused.to_string();
+        assert!(said.contains("come to 1536MiB, but only 1008MiB"), "{said}");
     }
 
     #[test]

@@ -100,7 +100,10 @@ impl Stepped {
     pub(crate) fn obey(&mut self, message: Message) -> bool {
         match message {
             Message::Command(command) => command(&mut self.controller),
-            Message::Stop => return true,
+            Message::Stop => {
+                self.controller.end();
+                return true;
+            }
             // The flag has said so already.
             Message::Wake => {}
         }

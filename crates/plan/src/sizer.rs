@@ -493,7 +493,7 @@ impl Sizer {
         if bytes.abs_diff(reading.grant_bytes) < UNIT_BYTES.max(reading.grant_bytes / 256) {
             return stay;
         }
-        self.resize(reading, bytes, Some(reading.goal))
+        self.resize(reading, bytes, Some(predicted(reading, here, measured, bytes)))
     }
 
     /// Fine-Grained Resizing upwards.
@@ -585,6 +585,13 @@ pub fn efficiency_seen(
     let slope = slope_at(curve, lru_bytes as f64);
     let efficiency = lru_bytes as f64 * overhead / usage_bytes.max(1) as f64;
     (slope > least_slope).then(|| (efficiency.clamp(EFFICIENCY.0, EFFICIENCY.1), slope))
+}
+
+/// The hit ratio to expect of another size: the one that was measured, and by the slope of the curve what it gains or loses.
+fn predicted(reading: &Reading<'_>, here: Here, measured: Measured, bytes: u64) -> f64 {
+    let held = reading.usage_bytes.min(reading.grant_bytes).max(1);
+    let folds = (bytes.clamp(1, reading.most_bytes.max(1)) as f64 / held as f64).ln();
+    (measured.hit_ratio + folds * here.slope.max(0.0)).clamp(0.0, 1.0)
 }
 
 /// The slope of a curve of hits, by e-folds of memory.

@@ -115,7 +115,7 @@ impl Book {
         if let Some(tenant) = self.tenants.get_mut(&id) {
             let limits = tenant.limits(bytes);
             tenant.needs = Needs {
-                elastic: Some(Box::new(Elastic::new(limits, now, gets_before))),
+                elastic: Some(Box::new(Elastic::new(id, limits, now, gets_before))),
                 ..Needs::default()
             };
         }

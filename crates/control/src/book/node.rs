@@ -14,7 +14,7 @@ use tidemark_curve::Curve;
 use tidemark_plan::node::{Demand, GoalDemand, Worth};
 use tidemark_types::{MIB, TenantId, UnixMs};
 
-use super::{Book, Tenant, WANT_LASTS};
+use super::{Book, Tenant};
 use crate::grant::pool_for;
 use crate::node::WORTH_PIECES_MAX;
 use crate::settings::{DEFAULT_PRIORITY, MAX_PRIORITY};
@@ -141,7 +141,7 @@ impl Tenant {
             floor_bytes: self.record.settings.floor_bytes.unwrap_or(0),
             cap_bytes: self.record.settings.cap_bytes,
             goal_bytes: self.needs.elastic().and_then(|elastic| elastic.progress()?.bytes),
-            wants_more: seen.wanted_at.is_some_and(|at| now.since(at) <= WANT_LASTS),
+            wants_more: seen.want.is_there(now),
         };
         standing.ask(&self.needs.brings)
     }

@@ -49,11 +49,13 @@ impl Book {
         };
         tenant.grant_bytes = bytes;
         let counters = tenant.seen.as_ref().map(|seen| seen.counters).unwrap_or_default();
+        let noted = tenant.moves.note(change, predicted, &counters, keeping);
         let step = Move {
-            predicted_hit_ratio: tenant.moves.note(change, predicted, &counters, keeping),
+            predicted_hit_ratio: noted.predicted_hit_ratio,
             ..change
         };
         self.fresh_moves.push((id, step));
+        self.measured_moves.extend(noted.measured.map(|before| (id, before)));
         true
     }
 
@@ -72,11 +74,41 @@ impl Book {
         (tenant.lent_bytes, tenant.shortfall) = (0, None);
         tenant.gives_all_back = seen.usage_bytes > 0;
         seen.hits = HitWindow::default();
+        self.remember(id);
+    }
+
+    /// How much a tenant could make use of is to be known when it comes back.
+    fn remember(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(&id) else {
+            return;
+        };
+        let Some(seen) = &tenant.seen else { return };
         // A first grant as any other's needs no memory.
         let remembered = Some(seen.active_bytes).filter(|bytes| *bytes > self.idling.first_grant_bytes);
         if tenant.record.remembered_grant_bytes != remembered {
             tenant.record.remembered_grant_bytes = remembered;
             self.to_remember.insert(id, remembered);
+        }
+    }
+
+    /// The same of everyone that holds something, when there will be no round any more. Who has not been asked for long since the
+    /// beginning may only have begun to fill what it had before: what is remembered of it already stays, if it is more.
+    pub(crate) fn remember_holders(&mut self) {
+        let is_young = self.now.since(self.began_at) < self.idling.idle_after;
+        for id in self.holders.clone() {
+            let before = self
+                .tenants
+                .get(&id)
+                .and_then(|tenant| tenant.record.remembered_grant_bytes);
+            self.remember(id);
+            let Some(tenant) = self.tenants.get_mut(&id).filter(|_| is_young) else {
+                continue;
+            };
+            let more = before.max(tenant.record.remembered_grant_bytes);
+            if tenant.record.remembered_grant_bytes != more {
+                tenant.record.remembered_grant_bytes = more;
+                self.to_remember.insert(id, more);
+            }
         }
     }
 
@@ -105,6 +137,15 @@ impl Book {
     /// Tells of each step of a move since the last call.
     pub(crate) fn tell_moves(&mut self, mut tell: impl FnMut(&TenantName, &Move)) {
         for (id, change) in self.fresh_moves.drain(..) {
+            if let Some(tenant) = self.tenants.get(&id) {
+                tell(&tenant.record.name, &change);
+            }
+        }
+    }
+
+    /// Tells of each move of which it is known since the last call what came of it.
+    pub(crate) fn tell_measured(&mut self, mut tell: impl FnMut(&TenantName, &Move)) {
+        for (id, change) in self.measured_moves.drain(..) {
             if let Some(tenant) = self.tenants.get(&id) {
                 tell(&tenant.record.name, &change);
             }

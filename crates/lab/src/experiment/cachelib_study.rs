@@ -2,6 +2,7 @@
 
 use tidemark_control::Utility;
 
+use super::cachelib_goals::Goals;
 use super::chart::{Chart, Marks, Panel};
 use super::others::Others;
 use super::report::{Point, Series, Target};
@@ -12,7 +13,7 @@ use crate::study::{ALPHAS, Found, Plot, Rule, Setting, TENANTS, name, run as sha
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "cachelib-study",
     title: "Four tenants that compete, static and coming and going (the study of CacheLib)",
-    minutes: 12,
+    minutes: 14,
     about: "\
 The experiment of the study of CacheLib (Idiosyncrasies of Programmable Caching Engines): four tenants, Zipf 1.2, 0.9, 0.6 and
 uniform, each with 20 million items of 1 KiB of its own, a pool of 8 GiB, read-only look-aside, misses 218 times as costly as hits
@@ -28,7 +29,14 @@ ranks, among those that were there at first and, to give, have evicted.
 
 The *oracle* is the best fixed split that was found on a grid of 64ths of the pool with the same floors: each tenant is run at
 seven sizes, its hit ratio between them interpolated, all splits of the grid are judged by that, and the best one is run; if
-any other run with fixed grants was better, that one counts. For the dynamic plot it has the best split for whoever is there.",
+any other run with fixed grants was better, that one counts. For the dynamic plot it has the best split for whoever is there.
+
+Goals on the same load, by throughput with the same floors: first t2 asks for the hit ratio that a quarter of the pool gives it. Then
+t2 asks for what 35 % of the pool give it, and t3, at a lower priority, for what 60 % give it, which is more than is left: what it
+is said to miss because of others is compared with what it misses where both are given the same memory by hand.
+
+*Custom* has no limit of what a tenant is expected to use: here everyone would use the whole pool. That the model of CacheLib does
+what the quarter does follows from how it is made: as in the study, who was not there when it was first run gets nothing by it.",
     run,
 };
 
@@ -65,7 +73,7 @@ struct Results {
 }
 
 fn tidemark(utility: Utility) -> Rule {
-    Rule::Tidemark { utility, floor: FLOOR }
+    Rule::tidemark(utility, FLOOR)
 }
 
 fn run(context: &Context) -> Result<Outcome, Error> {
@@ -111,10 +119,19 @@ fn run(context: &Context) -> Result<Outcome, Error> {
             dynamic_plot: is_dynamic.then(|| play(what, &rule, Plot::Dynamic)).transpose()?,
         });
     }
+    let quarter = probes.iter().find(|(parts, _)| *parts == [0.25; TENANTS]);
+    let quarter = quarter
+        .map(|(_, found)| found)
+        .ok_or_else(|| Error::Usage("no probe gives a quarter".into()))?;
+    let goals = Goals::play(|what, rule| play(what, rule, Plot::Static), quarter, &probes)?;
+    let mut all_targets = targets(&results, &probes, &best_product);
+    all_targets.extend(goals.targets());
+    let mut all_series = series(&results);
+    all_series.extend(goals.series());
     Ok(Outcome {
         scale: format!("1/{divisor} of the study's sizes and rates, in virtual time"),
-        targets: targets(&results, &probes, &best_product),
-        series: series(&results),
+        targets: all_targets,
+        series: all_series,
         chart: chart(&results),
         others_cores: others.cores(),
     })

@@ -221,8 +221,7 @@ impl Frame {
                 number(value)
             );
         }
-        let labelled = panel.places.iter().enumerate().filter(|(_, label)| !label.is_empty());
-        for (place, label) in labelled {
+        for (place, label) in readable(&panel.places, self.slot) {
             let (x, y) = (self.x(place), bottom + 17.0);
             let _ = writeln!(
                 svg,
@@ -311,6 +310,57 @@ fn nice_step(least: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
+/// The places whose labels are written, so that none lies on another: all if they fit, else those at round numbers, or where
+/// there are none, each one that has room.
+fn readable(places: &[String], slot: f64) -> Vec<(usize, &str)> {
+    /// Between two labels, in letters.
+    const APART: f64 = 1.5;
+    let labelled: Vec<(usize, &str)> = places
+        .iter()
+        .enumerate()
+        .filter(|(_, label)| !label.is_empty())
+        .map(|(place, label)| (place, label.as_str()))
+        .collect();
+    let letters = labelled.iter().map(|(_, label)| label.chars().count()).max();
+    let apart = ((letters.unwrap_or(0) as f64 + APART) * LETTER_WIDTH / slot).ceil() as usize;
+    let fit = labelled.windows(2).all(|pair| pair[1].0 - pair[0].0 >= apart);
+    if fit {
+        return labelled;
+    }
+    at_round_numbers(&labelled, apart).unwrap_or_else(|| {
+        let mut next = 0;
+        labelled
+            .into_iter()
+            .filter(|(place, _)| {
+                let is_free = *place >= next;
+                next = if is_free { place + apart } else { next };
+                is_free
+            })
+            .collect()
+    })
+}
+
+/// Those of labels that are evenly spaced numbers that are multiples of a round one, so many places apart at least.
+fn at_round_numbers<'l>(labelled: &[(usize, &'l str)], apart: usize) -> Option<Vec<(usize, &'l str)>> {
+    /// Numbers this near to each other, over the step, are the same.
+    const ROUNDING: f64 = 1e-6;
+    let numbers: Option<Vec<f64>> = labelled.iter().map(|(_, label)| label.parse().ok()).collect();
+    let numbers = numbers?;
+    let gap = numbers.get(1)? - numbers[0];
+    let is_even = |pair: &[f64]| (pair[1] - pair[0] - gap).abs() <= gap * ROUNDING;
+    if gap <= 0.0 || !numbers.windows(2).all(is_even) {
+        return None;
+    }
+    let step = nice_step(gap * apart as f64 / (labelled[1].0 - labelled[0].0) as f64);
+    let is_round = |number: f64| (number / step - (number / step).round()).abs() <= ROUNDING;
+    let round = labelled.iter().zip(numbers);
+    let found: Vec<(usize, &str)> = round
+        .filter(|(_, number)| is_round(*number))
+        .map(|(label, _)| *label)
+        .collect();
+    (found.len() > 1).then_some(found)
+}
+
 /// A number on an axis.
 fn number(value: f64) -> String {
     let scaled = |factor: f64, unit: &str| {
@@ -333,6 +383,32 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_do_not_lie_on_each_other() {
+        let written = |places: &[&str], slot| -> Vec<String> {
+            let places: Vec<String> = places.iter().map(|place| (*place).to_owned()).collect();
+            readable(&places, slot)
+                .iter()
+                .map(|(_, label)| (*label).to_owned())
+                .collect()
+        };
+        let seconds: Vec<String> = (1..=90).map(|second| second.to_string()).collect();
+        let seconds: Vec<&str> = seconds.iter().map(String::as_str).collect();
+        assert_eq!(
+            written(&seconds, 4.2),
+            ["10", "20", "30", "40", "50", "60", "70", "80", "90"]
+        );
+        assert_eq!(written(&seconds[..3], 40.0), ["1", "2", "3"]);
+        assert_eq!(written(&["0", "", "", "", "", "500"], 8.0), ["0", "500"]);
+        assert_eq!(
+            written(&["alone", "beside one", "beside two", "x"], 50.0),
+            ["alone", "beside two"]
+        );
+        assert_eq!(written(&[], 50.0), [""; 0]);
+        assert_eq!(written(&["0", "0.1", "0.2", "0.3", "0.4"], 20.0), ["0", "0.2", "0.4"]);
+        assert_eq!(written(&["1", "2", "5", "10", "1000"], 25.0), ["1", "5", "1000"]);
+    }
 
     #[test]
     fn steps_are_round_numbers() {

@@ -188,6 +188,8 @@ fn many(context: &Context, scale: Scale) -> Result<Many, Error> {
 }
 
 const THROUGHPUT: &str = "throughput";
+/// What the series of the one tenant that is compared with are called, after the load.
+const ONE: &str = ", one tenant";
 const CPU: &str = "CPU per operation";
 const OVER_ONE: &str = "throughput over that of one tenant";
 const X_TENANTS: &str = "tenants";
@@ -237,12 +239,7 @@ impl Many {
             for ((name, _), samples) in loads(0.0).zip(&self.0) {
                 for (count, own, one) in Self::pairs(samples) {
                     add(&name, measure, count, Spread::of(own.iter().map(of)));
-                    add(
-                        &format!("{name}, one tenant"),
-                        measure,
-                        count,
-                        Spread::of(one.iter().map(of)),
-                    );
+                    add(&format!("{name}{ONE}"), measure, count, Spread::of(one.iter().map(of)));
                 }
             }
         }
@@ -457,8 +454,10 @@ const COMERS_HITS: &str = "hit ratio of the first one";
 const COMERS_COURSE: &str = "hit ratio of the first one, each second";
 
 fn chart(series: &[Series]) -> Chart {
+    // Who is compared with is in the tables: there are only so many colours.
     let panel = |title: &str, measure: &str, marks| {
-        let own: Vec<&Series> = series.iter().filter(|series| series.measure == measure).collect();
+        let of_many = |series: &&Series| series.measure == measure && !series.name.ends_with(ONE);
+        let own: Vec<&Series> = series.iter().filter(of_many).collect();
         Panel::of_series(title, marks, &own)
     };
     Chart {

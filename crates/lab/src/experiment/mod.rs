@@ -8,6 +8,7 @@
 //! written down; figures that are compared come from the same run.
 
 mod cachelib_full_size;
+mod cachelib_goals;
 mod cachelib_study;
 mod chart;
 mod cores;

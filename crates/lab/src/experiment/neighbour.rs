@@ -22,9 +22,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 Two tenants on one worker with a core of its own, the load on the other one. The flood: 64 connections with 50 requests each in
 flight, as fast as they are answered, nine gets to a set, values of 1 KiB and, for one key in a hundred, of 1 MiB. The other
 tenant: 64 connections, gets of 1 KiB and sets of what is missed, at half of the rate that it reaches by itself in a closed loop
-without pipelines, in open loop; its memory is the same with and without the flood, so that only time is shared. Rounds by
-itself and beside the flood take turns. What is judged is its time in the server, from when a connection was ready until its
-replies were given to the system, as the server counts it: a percentile is at most an eighth above the truth, and while the
+without pipelines, in open loop; it may hold 128 MiB, a third of its keys, with and without the flood, so that only time is shared.
+Rounds by itself and beside the flood take turns, each two with keys drawn anew. What is judged is its time in the server, from
+when a connection was ready until its replies were given to the system, as the server counts it: a percentile is at most an eighth above the truth, and while the
 server has work, a connection counts as ready since it was looked at the time before, so that it is never less. The flood's
 threads have the lowest priority on the load's core, and the other tenant's sleeps until a request is due, so that requests are
 sent about when they are; what the clients wait for their own core is in their latency, which is shown beside.",
@@ -38,6 +38,8 @@ const FLOOD_PIPELINE: usize = 50;
 /// Requests of the open loop that a connection may have in flight.
 const QUIET_PIPELINE: usize = 50;
 const QUIET_KEYS: u64 = 400_000;
+/// A third of its keys.
+const QUIET_MEMORY: &str = "128MiB";
 /// With values of 12 KiB in the mean.
 const FLOOD_KEYS: u64 = 20_000;
 const MEMORY_BYTES: u64 = 1 << 30;
@@ -101,7 +103,8 @@ fn run(context: &Context) -> Result<Outcome, Error> {
         context.tell(&format!("round {} of {}", round + 1, scale.rounds));
         for turn in 0..2 {
             let floods = (round + turn) % 2 == 1;
-            samples[usize::from(floods)].push(scene.round(peak * RATE_PART, scale.seconds, floods)?);
+            let seed = context.seed + 1 + round as u64;
+            samples[usize::from(floods)].push(scene.round(peak * RATE_PART, scale.seconds, seed, floods)?);
         }
     }
     let series = series(&samples);
@@ -138,7 +141,7 @@ impl Scene {
         let server = Server::start(&context.stage, Kind::Tidemark, limits)?;
         let create = |name: &str, settings: &[&str]| create_tenant(&context.stage, &server, name, settings);
         let secrets = [
-            create(QUIET, &["--floor", "256MiB", "--cap", "256MiB"])?,
+            create(QUIET, &["--floor", QUIET_MEMORY, "--cap", QUIET_MEMORY])?,
             create(FLOOD, &["--cap", "512MiB"])?,
         ];
         Ok(Self {
@@ -164,7 +167,7 @@ impl Scene {
             pipeline: 1,
             rate: None,
             sleeps: false,
-            ..self.quiet(1.0, scale.seconds)?
+            ..self.quiet(1.0, scale.seconds, self.seed)?
         };
         // The first time the memory is filled, and the popular keys come to stay.
         bench::run(&closed, &mut |_| {})?;
@@ -175,9 +178,10 @@ impl Scene {
         Ok(bench::run(&again, &mut |_| {})?.ops_per_second)
     }
 
-    fn round(&self, rate: f64, seconds: f64, floods: bool) -> Result<Sample, Error> {
+    fn round(&self, rate: f64, seconds: f64, seed: u64, floods: bool) -> Result<Sample, Error> {
+        let measure = || self.measure(&self.quiet(rate, seconds, seed)?);
         if !floods {
-            return self.measure(rate, seconds);
+            return measure();
         }
         let flood = self.flood(seconds + 2.0 * FLOOD_MARGIN_SECONDS)?;
         let mut info = Info::open(self.redis, FLOOD, &self.secrets[1])?;
@@ -188,7 +192,7 @@ impl Scene {
                     .map_err(|error| Error::Usage(format!("lowering a thread's priority: {error}")))?;
                 bench::run(&flood, &mut |_| {})
             });
-            let measured = wait_for_flood(&mut info).and_then(|()| self.measure(rate, seconds));
+            let measured = wait_for_flood(&mut info).and_then(|()| measure());
             let flooded = flooding
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -200,10 +204,10 @@ impl Scene {
     }
 
     /// The quiet tenant's requests, and what the server says of them.
-    fn measure(&self, rate: f64, seconds: f64) -> Result<Sample, Error> {
+    fn measure(&self, quiet: &Options) -> Result<Sample, Error> {
         let mut info = Info::open(self.redis, QUIET, &self.secrets[0])?;
         begin_anew(self.memcached, QUIET, &self.secrets[0])?;
-        let report = bench::run(&self.quiet(rate, seconds)?, &mut |_| {})?;
+        let report = bench::run(quiet, &mut |_| {})?;
         let fields = info.read("latencystats")?;
         let percentile = |part: &str| fields.part("tidemark_request_duration_usec", part);
         Ok(Sample {
@@ -217,9 +221,9 @@ impl Scene {
         })
     }
 
-    fn quiet(&self, rate: f64, seconds: f64) -> Result<Options, Error> {
+    fn quiet(&self, rate: f64, seconds: f64, seed: u64) -> Result<Options, Error> {
         let workload = Workload {
-            seed: self.seed,
+            seed,
             ..Workload::gets(QUIET_KEYS, Distribution::Zipf { alpha: 0.99 }, 16, 1024)
         };
         Ok(Options {

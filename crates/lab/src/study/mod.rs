@@ -24,7 +24,7 @@ use crate::node::{Costs, Node};
 use optimizer::{Optimizer, Pool, SLAB_BYTES};
 
 pub use real_time::run_in_real_time;
-pub use rule::Rule;
+pub use rule::{Goal, Rule};
 
 /// How many tenants there are.
 pub const TENANTS: usize = 4;
@@ -146,6 +146,8 @@ pub struct Found {
     pub courses: [Vec<Option<Moment>>; TENANTS],
     /// What predictions of moves missed the hit ratio by that came.
     pub prediction_errors: Vec<f64>,
+    /// In virtual time: by how much hit ratio each tenant was said to miss its goal because of others, at the end.
+    pub shortfalls: [Option<f64>; TENANTS],
 }
 
 impl Found {
@@ -154,6 +156,7 @@ impl Found {
             setting: *setting,
             courses: Default::default(),
             prediction_errors: Vec::new(),
+            shortfalls: [None; TENANTS],
         }
     }
 }
@@ -189,6 +192,7 @@ pub fn run(setting: &Setting, rule: &Rule) -> Result<Found, Error> {
     }
     for tenant in (0..TENANTS).filter(|tenant| there[*tenant]) {
         found.note_predictions(&node.command(|control| control.moves(name(tenant)))?);
+        found.shortfalls[tenant] = node.view(&name(tenant))?.shortfall_ratio;
     }
     Ok(found)
 }
@@ -294,6 +298,22 @@ impl Found {
     pub fn settled(&self, tenant: usize) -> f64 {
         let (from, to) = (self.setting.settled_from(), self.setting.seconds());
         self.throughput(tenant, from, to).unwrap_or(0.0)
+    }
+
+    /// The hit ratio of a tenant at the end of the static plot.
+    pub fn settled_hit_ratio(&self, tenant: usize) -> Option<f64> {
+        self.hit_ratio(tenant, self.setting.settled_from() - 1, self.setting.seconds() - 1)
+    }
+
+    /// The second in which a tenant has filled the most that it was ever granted.
+    pub fn filled_from(&self, tenant: usize) -> Option<usize> {
+        /// A log leaves up to a segment free.
+        const NEARLY: f64 = 31.0 / 32.0;
+        let course = &self.courses[tenant];
+        let most = course.iter().flatten().map(|moment| moment.grant_bytes).max()?;
+        course
+            .iter()
+            .position(|moment| moment.is_some_and(|moment| moment.usage_bytes as f64 >= most as f64 * NEARLY))
     }
 
     /// Operations of all tenants, over the time of the plot.

@@ -197,10 +197,7 @@ mod tests {
             haste: 500,
             seed: 1,
         };
-        let rule = Rule::Tidemark {
-            utility: Utility::Throughput,
-            floor: 0.05,
-        };
+        let rule = Rule::tidemark(Utility::Throughput, 0.05);
         let begun = Instant::now();
         let (found, behind) = run_in_real_time(&setting, &rule).unwrap();
         assert!(begun.elapsed() >= Duration::from_secs(7));

@@ -1,12 +1,21 @@
 //! By what the study's tenants share their pool.
 
 use tidemark_control::{Change, SettingsPatch, Utility};
-use tidemark_types::UNIT_BYTES;
+use tidemark_types::{HitRatio, UNIT_BYTES};
 
 use super::{MISS_US, Setting, TENANTS};
 
 /// What fixed grants may come to: the rest is never granted, so that a newcomer can begin.
 const GRANTABLE: f64 = 63.0 / 64.0;
+
+/// A hit ratio that a tenant asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goal {
+    /// What it asks for.
+    pub hit_ratio: HitRatio,
+    /// Goals of a higher one are served first.
+    pub priority: u8,
+}
 
 /// A rule.
 #[derive(Clone, Debug)]
@@ -17,6 +26,8 @@ pub enum Rule {
         utility: Utility,
         /// Each one's floor over the pool.
         floor: f64,
+        /// What some of them ask for.
+        goals: [Option<Goal>; TENANTS],
     },
     /// What each has as long as these are there, over the pool; every set of tenants that occurs must be there.
     Fixed(Vec<([bool; TENANTS], [f64; TENANTS])>),
@@ -25,6 +36,15 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// Tidemark's, where nobody asks for a hit ratio.
+    pub fn tidemark(utility: Utility, floor: f64) -> Self {
+        Self::Tidemark {
+            utility,
+            floor,
+            goals: [None; TENANTS],
+        }
+    }
+
     /// A quarter of the pool for each, whoever is there.
     pub fn quarter() -> Self {
         Self::fixed([1.0 / TENANTS as f64; TENANTS])
@@ -63,12 +83,17 @@ impl Rule {
     /// A tenant's settings while these are there.
     pub(super) fn patch(&self, setting: &Setting, there: [bool; TENANTS], tenant: usize) -> SettingsPatch {
         match self {
-            Self::Tidemark { utility, floor } => SettingsPatch {
-                floor_bytes: Change::Set(whole_units(setting.pool_bytes() as f64 * floor)),
-                utility: Change::Set(*utility),
-                miss_cost: Change::Set(setting.cost(MISS_US)),
-                ..SettingsPatch::default()
-            },
+            Self::Tidemark { utility, floor, goals } => {
+                let goal = goals[tenant];
+                SettingsPatch {
+                    floor_bytes: Change::Set(whole_units(setting.pool_bytes() as f64 * floor)),
+                    utility: Change::Set(*utility),
+                    miss_cost: Change::Set(setting.cost(MISS_US)),
+                    hit_ratio: goal.map_or(Change::Keep, |goal| Change::Set(goal.hit_ratio)),
+                    priority: goal.map_or(Change::Keep, |goal| Change::Set(goal.priority)),
+                    ..SettingsPatch::default()
+                }
+            }
             Self::Fixed(table) => {
                 let found = table.iter().find(|(set, _)| *set == there);
                 fixed(setting, found.map_or(0.0, |(_, parts)| parts[tenant]))

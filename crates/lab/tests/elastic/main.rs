@@ -6,5 +6,7 @@ mod comes_back;
 mod fig11;
 mod infeasible;
 mod many;
+mod moves;
+mod policies;
 mod scene;
 mod unsteady;

@@ -3,4 +3,5 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 mod goals;
+mod joins;
 mod study;

@@ -364,7 +364,90 @@ fn best_sum(rest: usize, tables: &[Vec<f64>]) -> f64 {
     best[rest]
 }
 
+/// The part of a deficit of hits that a size closes; of memory, where the curve sees no use for it.
+fn closed(returns: Option<&Returns>, floor: u64, need: u64, size: u64) -> f64 {
+    let at = |size: u64| returns.map_or(0.0, |returns| returns.hit_ratio(size as f64));
+    if size >= need {
+        1.0
+    } else if at(need) - at(floor) > FLAT {
+        (at(size) - at(floor)) / (at(need) - at(floor))
+    } else {
+        (size - floor) as f64 / (need - floor) as f64
+    }
+}
+
+/// The largest part of everybody's deficit that `rest` more units close together: each part that any size closes is tried.
+/// Members: what memory gives, floor and need.
+fn best_level(rest: u64, members: &[(Option<&Returns>, u64, u64)]) -> f64 {
+    let parts = |&(returns, floor, need): &(Option<&Returns>, u64, u64)| -> Vec<f64> {
+        (floor..=need).map(|size| closed(returns, floor, need, size)).collect()
+    };
+    let all: Vec<Vec<f64>> = members.iter().map(parts).collect();
+    let taken = |level: f64| -> usize {
+        let least = |parts: &Vec<f64>| parts.iter().position(|part| *part >= level).unwrap_or(parts.len() - 1);
+        all.iter().map(least).sum()
+    };
+    let levels = all.iter().flatten().copied();
+    levels.filter(|level| taken(*level) as u64 <= rest).fold(0.0, f64::max)
+}
+
 proptest! {
+    #[test]
+    fn goals_are_served_as_the_slow_solver_does(
+        available in 0_u64..100,
+        tenants in prop::collection::vec(any_claimant(), 1..6),
+    ) {
+        let known: Vec<Option<Returns>> = tenants.iter().map(|tenant| tenant.corners.as_deref().map(returns)).collect();
+        let claimants: Vec<Claimant<'_>> = tenants
+            .iter()
+            .zip(&known)
+            .map(|(tenant, returns)| Claimant {
+                floor: tenant.floor,
+                priority: tenant.priority,
+                goal: tenant.goal,
+                returns: returns.as_ref(),
+                ..anyone(tenant.most)
+            })
+            .collect();
+        let decided = shares(available, &claimants);
+        let floor = |claimant: &Claimant<'_>| claimant.floor.min(claimant.most);
+        let mut rest = available.checked_sub(claimants.iter().map(floor).sum());
+        prop_assume!(rest.is_some());
+        let mut is_short = false;
+        for priority in (0..3).rev() {
+            let class: Vec<usize> = (0..claimants.len())
+                .filter(|index| claimants[*index].priority == priority && claimants[*index].goal.is_some())
+                .collect();
+            let members: Vec<(Option<&Returns>, u64, u64)> = class
+                .iter()
+                .map(|index| {
+                    let claimant = &claimants[*index];
+                    let need = claimant.goal.unwrap_or(0).min(claimant.most).max(floor(claimant));
+                    (claimant.returns, floor(claimant), need)
+                })
+                .collect();
+            let left = rest.unwrap_or(0);
+            let needed: u64 = members.iter().map(|(_, floor, need)| need - floor).sum();
+            let level = best_level(left, &members);
+            for (index, (returns, floor, need)) in class.iter().zip(&members) {
+                let claim = decided[*index].claim;
+                if is_short {
+                    prop_assert_eq!(claim, *floor, "a higher priority is short");
+                } else if needed <= left {
+                    prop_assert_eq!(claim, *need, "there is enough");
+                } else {
+                    // One common part is closed, and of its sizes whole units count.
+                    let above = closed(*returns, *floor, *need, (claim + 1).min(*need));
+                    prop_assert!(above >= level - 1e-9, "{level} {above} {decided:?}");
+                }
+            }
+            let taken: u64 = class.iter().zip(&members).map(|(index, (_, floor, _))| decided[*index].claim - floor).sum();
+            prop_assert!(taken <= left);
+            rest = Some(left - taken);
+            is_short |= needed > left;
+        }
+    }
+
     #[test]
     fn the_surplus_is_that_of_the_slow_solver(
         available in 0_u64..80,

@@ -1,0 +1,34 @@
+//! What moves for a goal are expected to bring, and what they bring.
+
+use tidemark_types::MIB;
+
+use crate::scene::{MINUTE, goal, node, uniform, zipf};
+
+const GOAL: f64 = 0.85;
+
+#[test]
+fn moves_for_a_goal_bring_what_was_expected() {
+    let mut node = node(128 * MIB, &[("shop", goal(GOAL), &zipf(300_000, 1.0, 20_000.0))]);
+    node.run(5 * MINUTE);
+    node.load("shop", &uniform(200_000, 20_000.0)).unwrap();
+    node.run(5 * MINUTE);
+    node.load("shop", &zipf(300_000, 1.1, 20_000.0)).unwrap();
+    node.run(5 * MINUTE);
+
+    let moves = node.command(|control| control.moves("shop".to_owned())).unwrap();
+    let of_goals = moves.iter().filter(|change| change.reason == "goal");
+    let judged: Vec<(f64, f64)> = of_goals
+        .filter_map(|change| Some((change.predicted_hit_ratio?, change.measured_hit_ratio?)))
+        .collect();
+    assert!(judged.len() >= 8, "{moves:?}");
+    let mut errors: Vec<f64> = judged
+        .iter()
+        .map(|(predicted, measured)| (predicted - measured).abs() / measured)
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    let median = errors[errors.len() / 2];
+    assert!(median <= 0.04, "{median}: {judged:?}");
+    // What is expected of a step is not what is wished for.
+    let steps = judged.iter().filter(|(predicted, _)| (predicted - GOAL).abs() > 0.002);
+    assert!(steps.count() >= 3, "{judged:?}");
+}
