@@ -2,7 +2,7 @@
 
 use tidemark_control::Utility;
 
-use super::cachelib_study::{FLOOR, MOVED, OF_ORACLE, PREDICTION_ERROR, label, time_labels};
+use super::cachelib_study::{FLOOR, MOVED, OF_ORACLE, PREDICTION_ERROR, STEP, label, time_labels};
 use super::chart::{Chart, Marks, Panel};
 use super::others::Others;
 use super::report::{Point, Series, Target};
@@ -39,8 +39,6 @@ Zipf 1.2 and eight times as many, 1.5 times less).",
     run: run_dynamic,
 };
 
-/// Seconds of a point of the chart, out of all.
-const POINTS: usize = 50;
 /// No client may be further behind, over the time that it is there: else the machine was what was measured.
 const BEHIND: f64 = 0.01;
 
@@ -149,7 +147,7 @@ fn series(found: &Found, eighth: &Found, plot: Plot, behind: f64) -> Vec<Series>
 
 /// What each tenant did, and what it was given.
 fn chart(found: &Found, setting: &Setting) -> Chart {
-    let step = (setting.seconds() / POINTS).max(1);
+    let step = (STEP / setting.haste).max(1);
     let places: Vec<usize> = (0..setting.seconds() + 1 - step).step_by(step).collect();
     let panel = |title: &str, unit: &str, of: &dyn Fn(usize, usize) -> Option<f64>| Panel {
         title: title.into(),

@@ -62,7 +62,7 @@ pub(super) const MOVED: f64 = 0.01;
 /// How near the model of CacheLib must be to the static quarter in the dynamic plot, as the study's optimizer was.
 const STUCK: f64 = 0.2;
 /// Seconds between two points of a course.
-const STEP: usize = 50;
+pub(super) const STEP: usize = 50;
 
 /// A rule's two plots.
 struct Results {
