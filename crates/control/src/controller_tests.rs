@@ -431,14 +431,20 @@ fn hit_ratios_cover_ten_seconds() {
     assert_eq!(scene.controller.tenant("default").unwrap().hit_ratio, None);
 }
 
-#[test]
-fn what_an_idle_tenant_held_survives_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut scene = Scene::new(folder.path());
+/// With a tenant that wants 300 MiB, and one that a first grant is enough for.
+fn large_and_small(folder: &Path) -> Scene {
+    let mut scene = Scene::new(folder);
     for (name, demand_bytes) in [("shop", 300 * MIB), ("blog", 5 * MIB)] {
         scene.create(name, SettingsPatch::default());
         scene.data_plane.set_demand(name, demand_bytes);
     }
+    scene
+}
+
+#[test]
+fn what_an_idle_tenant_held_survives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = large_and_small(folder.path());
     scene.seconds(2);
     for name in ["shop", "blog"] {
         scene.data_plane.expire(name);
@@ -470,11 +476,7 @@ fn what_an_idle_tenant_held_survives_a_restart() {
 #[test]
 fn what_a_tenant_holds_at_the_end_is_its_first_grant_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let mut scene = Scene::new(folder.path());
-    for (name, demand_bytes) in [("shop", 300 * MIB), ("blog", 5 * MIB)] {
-        scene.create(name, SettingsPatch::default());
-        scene.data_plane.set_demand(name, demand_bytes);
-    }
+    let mut scene = large_and_small(folder.path());
     scene.seconds(4);
     scene.controller.end();
     drop(scene);

@@ -98,7 +98,6 @@ impl FakeDataPlane {
         let second = (self.clock.now().0 / 1000) as u32;
         let item_bytes = u32::try_from(bytes / KEYS).unwrap_or(u32::MAX).max(1);
         self.lock().with_tenant(name, |tenant| {
-            let known = tenant.records.len() as u64;
             tenant.records.extend((0..GETS).map(|get| {
                 let key = if get % 2 == 0 {
                     get / 2 % (KEYS / 10)
@@ -108,7 +107,7 @@ impl FakeDataPlane {
                 Sample {
                     // 2^64 over the golden ratio: evenly distributed.
                     order: (key + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15),
-                    sequence: (known + get) as u32,
+                    sequence: get as u32,
                     second,
                     expires_after_ms: Sample::NO_EXPIRY,
                     payload_bytes: item_bytes,

@@ -69,7 +69,7 @@ pub struct Holder<'a> {
     pub usage_bytes: u64,
     /// Its shards: each needs a segment of its own to write to.
     pub shards: u16,
-    /// It grew, evicted or refused writes lately, or writes at so steady a pace that it will, so that it would use more memory.
+    /// It grew, evicted or refused writes lately, or adds items since it grew, so that it would use more memory.
     pub wants_more: bool,
     /// It evicted or refused writes since the last round, or its usage is at its grant.
     pub is_full: bool,

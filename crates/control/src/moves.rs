@@ -136,7 +136,7 @@ pub(crate) struct Moves {
 }
 
 /// What [`Moves::note`] found.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Noted {
     /// The hit ratio that is expected of the move.
     pub(crate) predicted_hit_ratio: Option<f64>,

@@ -74,41 +74,32 @@ impl Book {
         (tenant.lent_bytes, tenant.shortfall) = (0, None);
         tenant.gives_all_back = seen.usage_bytes > 0;
         seen.hits = HitWindow::default();
-        self.remember(id);
+        self.remember(id, None);
     }
 
-    /// How much a tenant could make use of is to be known when it comes back.
-    fn remember(&mut self, id: TenantId) {
+    /// How much a tenant could make use of is to be known when it comes back, and that it is no less than `at_least`.
+    fn remember(&mut self, id: TenantId, at_least: Option<u64>) {
         let Some(tenant) = self.tenants.get_mut(&id) else {
             return;
         };
         let Some(seen) = &tenant.seen else { return };
         // A first grant as any other's needs no memory.
-        let remembered = Some(seen.active_bytes).filter(|bytes| *bytes > self.idling.first_grant_bytes);
+        let used = Some(seen.active_bytes).filter(|bytes| *bytes > self.idling.first_grant_bytes);
+        let remembered = used.max(at_least);
         if tenant.record.remembered_grant_bytes != remembered {
             tenant.record.remembered_grant_bytes = remembered;
             self.to_remember.insert(id, remembered);
         }
     }
 
-    /// The same of everyone that holds something, when there will be no round any more. Who has not been asked for long since the
-    /// beginning may only have begun to fill what it had before: what is remembered of it already stays, if it is more.
+    /// The same of everyone that holds something, when there will be no round any more. Soon after the beginning a tenant may only
+    /// have begun to fill what it had before: then it is no less than what is remembered already.
     pub(crate) fn remember_holders(&mut self) {
         let is_young = self.now.since(self.began_at) < self.idling.idle_after;
         for id in self.holders.clone() {
-            let before = self
-                .tenants
-                .get(&id)
-                .and_then(|tenant| tenant.record.remembered_grant_bytes);
-            self.remember(id);
-            let Some(tenant) = self.tenants.get_mut(&id).filter(|_| is_young) else {
-                continue;
-            };
-            let more = before.max(tenant.record.remembered_grant_bytes);
-            if tenant.record.remembered_grant_bytes != more {
-                tenant.record.remembered_grant_bytes = more;
-                self.to_remember.insert(id, more);
-            }
+            let before = self.tenants.get(&id).filter(|_| is_young);
+            let at_least = before.and_then(|tenant| tenant.record.remembered_grant_bytes);
+            self.remember(id, at_least);
         }
     }
 
