@@ -5,7 +5,7 @@ use tidemark_lab::load::{Distribution, Workload};
 use tidemark_lab::node::{Load, Node};
 use tidemark_types::MIB;
 
-use crate::scene::{MINUTE, SECOND, load, node, one_hit, uniform, zipf};
+use crate::scene::{MINUTE, SECOND, load, node, uniform, zipf};
 
 fn with(policy: &str, cap_mib: u64) -> SettingsPatch {
     SettingsPatch {
@@ -64,7 +64,7 @@ fn adaptive_goes_where_the_miniature_caches_are_better_and_loses_nothing() {
 
     // A few popular keys among many that never come again are what s3fifo is made for.
     let mut scanned = zipf(300_000, 0.9, 40_000.0);
-    scanned.workload.fresh_ratio = one_hit(1.0).workload.fresh_ratio / 2.0;
+    scanned.workload.fresh_ratio = 0.5;
     node.load("shop", &scanned).unwrap();
     node.run(5 * MINUTE);
     assert_eq!(in_force(&mut node), "s3fifo");

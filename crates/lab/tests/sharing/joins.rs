@@ -38,7 +38,10 @@ fn a_newcomer_to_a_full_pool_may_have_its_floor_within_two_rounds() {
     };
     node.create("c", floor).unwrap();
     node.load("c", &load(Distribution::Uniform, 20_000.0, 3)).unwrap();
+    let mut ticks = 0;
     while node.view("c").unwrap().sets_total == 0 {
+        assert!(ticks < 1000, "it asks for nothing");
+        ticks += 1;
         node.run(SECOND / 100);
     }
     // A round a second; the second one ends within them.
