@@ -349,6 +349,10 @@ impl Shard {
             return true;
         }
         // Nothing can be evicted, so the grant is smaller than a segment of the usual size: any that has room will do.
+        self.open_smaller(queue, bytes, now)
+    }
+
+    fn open_smaller(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> bool {
         let (least, order) = (order_of(bytes), self.segment_order(bytes));
         let smaller = (least..order).rev().find_map(|order| self.take_run(order));
         smaller.map(|run| self.open_in(queue, run, now)).is_some()
@@ -361,8 +365,13 @@ impl Shard {
             return true;
         }
         let order = self.segment_order(bytes);
-        let run = self.take_spare(order).or_else(|| self.take_run(order));
-        run.map(|run| self.open_in(queue, run, now)).is_some()
+        if let Some(run) = self.take_spare(order).or_else(|| self.take_run(order)) {
+            self.open_in(queue, run, now);
+            return true;
+        }
+        // If it is not the grant that is too small, what is free of the pool lies in smaller pieces, between those of others: they
+        // are as good, and nothing needs to be evicted.
+        self.shared.room() >= 1 << order && self.open_smaller(queue, bytes, now)
     }
 
     fn open_in(&mut self, queue: Queue, run: Run, now: UnixMs) {
@@ -619,3 +628,6 @@ fn order_of(bytes: usize) -> u8 {
     let units = (bytes as u64).div_ceil(UNIT_BYTES).max(1);
     units.next_power_of_two().trailing_zeros() as u8
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+use std::sync::Arc;
+
+use tidemark_types::{MIB, Policy};
+
+use super::*;
+use crate::{Hasher, KeeperInbox, Pool, TenantConfig, TenantStore};
+
+const NOW: UnixMs = UnixMs(1_700_000_000_000);
+const VALUE: [u8; 1000] = [7; 1000];
+
+/// Between the small segments of others no two neighbours are free.
+#[test]
+fn a_grant_is_filled_whatever_pieces_the_free_memory_is_in() {
+    const PIECE_ORDER: u8 = 2;
+    let pool = Pool::without_thread(64 * MIB, Some(64 * MIB)).unwrap();
+    let core = pool.core();
+    let pieces: Vec<Run> = std::iter::from_fn(|| core.take(PIECE_ORDER)).collect();
+    let (theirs, free): (Vec<Run>, Vec<Run>) = pieces.into_iter().partition(|run| run.start >> PIECE_ORDER & 1 == 0);
+    free.into_iter().for_each(|run| core.put(run));
+    assert_eq!(core.take(PIECE_ORDER + 1), None);
+    let free_bytes = 64 * MIB - theirs.iter().map(|run| run.units()).sum::<u64>() * UNIT_BYTES;
+
+    let config = TenantConfig {
+        shards: 1,
+        policy: Policy::S3Fifo,
+        hasher: Hasher::with_seed(1),
+        keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
+        first_keeper: 0,
+        alarm: Arc::new(|| {}),
+        usage_changed: Arc::new(|| {}),
+    };
+    let store = TenantStore::new(&pool, config);
+    store.set_grant(free_bytes, 0);
+    assert!(store.lock(0).segment_order(0) > PIECE_ORDER);
+    for number in 0..50_000 {
+        let name = format!("{number:08}");
+        let key = store.key(0, name.as_bytes());
+        store.put(&key, &VALUE, Attributes::default(), NOW).unwrap();
+        if store.usage_bytes() < free_bytes - MIB {
+            assert_eq!(
+                store.lock(0).counters().evicted,
+                0,
+                "with {} bytes",
+                store.usage_bytes()
+            );
+        }
+    }
+    assert!(store.usage_bytes() >= free_bytes - MIB, "{} bytes", store.usage_bytes());
+}
