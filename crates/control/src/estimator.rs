@@ -224,6 +224,7 @@ impl Estimator {
     /// The load is another one than until now: a sure curve would be one of the past.
     pub(crate) fn note_change(&mut self, now: UnixMs) {
         self.began_at = now;
+        self.profile.note_change();
     }
 
     /// Whether a curve that is sure is better than one that is new.
@@ -233,9 +234,9 @@ impl Estimator {
 
     /// The load is another one: the curve begins anew. Keys and the order of their use stay known.
     pub(crate) fn begin_anew(&mut self, now: UnixMs) {
+        self.note_change(now);
         self.profile.fade(0.0);
         self.faded_at = now;
-        self.began_at = now;
         self.gets_to_fade = 0.0;
     }
 

@@ -33,12 +33,12 @@ fn last_of(bin: usize) -> u64 {
     (((bin % OCTAVE_BINS) + OCTAVE_BINS + 1) << octave) - 1
 }
 
-/// How many requests have distances up to a size.
+/// How many requests miss in a cache of a size.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) bytes: u64,
     /// Of all requests.
-    pub(crate) count: f64,
+    pub(crate) misses: f64,
     /// Of each group of keys.
     pub(crate) by_group: [f64; GROUPS],
 }
@@ -46,40 +46,69 @@ pub(crate) struct Step {
 /// The counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
-    /// For each bin, its count and the groups'; as many as were needed so far.
+    /// For each bin, its counts; as many as were needed so far.
     bins: Vec<Bin>,
     /// Sizes in ascending order.
     sizes: Vec<u64>,
-    /// For each size, the count of distances up to it and above the size before.
+    /// For each size, the counts of distances up to it and above the size before.
     at_sizes: Vec<Bin>,
-    /// The largest distance so far: behind it, nothing comes.
+    /// The largest distance or bound so far: behind it, nothing comes.
     largest: u64,
 }
 
 /// A count that was scaled down to this is none.
 const FADED: f64 = 1e-3;
 
+/// Steps end where fewer than one of so many misses could still be seen to be a hit: what they said would be chance.
+const SEEN_OF_MISSES: f64 = 16.0;
+
+/// Requests whose distances lie in one range.
 #[derive(Clone, Copy, Debug)]
 struct Bin {
-    count: f64,
-    by_group: [f32; GROUPS],
+    /// Those whose distance is known.
+    hits: Count,
+    /// Those of whose distance only a lower bound is known, by the bound.
+    above: Count,
 }
 
 impl Bin {
     const EMPTY: Self = Self {
-        count: 0.0,
+        hits: Count::NONE,
+        above: Count::NONE,
+    };
+
+    fn is_empty(&self) -> bool {
+        self.hits.all == 0.0 && self.above.all == 0.0
+    }
+
+    fn scale(&mut self, factor: f64) {
+        self.hits.scale(factor);
+        self.above.scale(factor);
+    }
+}
+
+/// A number of requests, and each group's part of it.
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    all: f64,
+    by_group: [f32; GROUPS],
+}
+
+impl Count {
+    const NONE: Self = Self {
+        all: 0.0,
         by_group: [0.0; GROUPS],
     };
 
     fn add(&mut self, group: usize, count: f64) {
-        self.count += count;
+        self.all += count;
         self.by_group[group] += count as f32;
     }
 
     fn scale(&mut self, factor: f64) {
-        self.count *= factor;
-        if self.count < FADED {
-            *self = Self::EMPTY;
+        self.all *= factor;
+        if self.all < FADED {
+            *self = Self::NONE;
             return;
         }
         self.by_group.iter_mut().for_each(|part| *part *= factor as f32);
@@ -100,17 +129,28 @@ impl Histogram {
         }
     }
 
+    /// Counts requests of a distance.
     #[inline]
     pub(crate) fn add(&mut self, distance: u64, group: usize, count: f64) {
+        self.at(distance, |bin| bin.hits.add(group, count));
+    }
+
+    /// Counts requests of whose distance is only known that it is larger.
+    pub(crate) fn add_above(&mut self, bound: u64, group: usize, count: f64) {
+        self.at(bound, |bin| bin.above.add(group, count));
+    }
+
+    #[inline]
+    fn at(&mut self, distance: u64, add: impl Fn(&mut Bin)) {
         self.largest = self.largest.max(distance);
         let bin = bin_of(distance);
         if bin >= self.bins.len() {
             self.bins.resize(bin + 1, Bin::EMPTY);
         }
-        self.bins[bin].add(group, count);
+        add(&mut self.bins[bin]);
         let size = self.sizes.partition_point(|size| *size < distance);
         if let Some(at_size) = self.at_sizes.get_mut(size) {
-            at_size.add(group, count);
+            add(at_size);
         }
     }
 
@@ -119,7 +159,7 @@ impl Histogram {
         let mut largest_bin = None;
         for (place, bin) in self.bins.iter_mut().enumerate() {
             bin.scale(factor);
-            if bin.count > 0.0 {
+            if !bin.is_empty() {
                 largest_bin = Some(place);
             }
         }
@@ -127,35 +167,77 @@ impl Histogram {
         self.largest = largest_bin.map_or(0, |bin| self.largest.min(last_of(bin)));
     }
 
-    /// Cumulated counts in ascending order of size: at the last distance of each bin, at the largest of all, and at the sizes.
-    pub(crate) fn steps(&self) -> Vec<Step> {
+    /// Misses in ascending order of size: at the last distance of each bin, at the largest of all, and at the sizes; of so many
+    /// requests of each group, of which those that were not counted miss at any size.
+    ///
+    /// A request of which only a bound is known says what it can: that it misses up to there. Beyond, it is taken to be like those
+    /// whose distances are larger than the bound, too. (E. L. Kaplan, P. Meier, "Nonparametric estimation from incomplete
+    /// observations", Journal of the American Statistical Association 53, 1958.) Where there are no bounds, counts are exact.
+    pub(crate) fn steps(&self, requests: &[f64; GROUPS]) -> Vec<Step> {
         let used = self
             .bins
             .iter()
-            .rposition(|bin| bin.count > 0.0)
+            .rposition(|bin| !bin.is_empty())
             .map_or(0, |last| last + 1);
-        let bins = self.bins[..used]
-            .iter()
-            .enumerate()
-            .map(|(bin, counts)| (last_of(bin).min(self.largest), counts));
-        let mut steps = cumulate(bins);
-        steps.extend(cumulate(self.sizes.iter().copied().zip(&self.at_sizes)));
+        let bins = self.bins[..used].iter().enumerate();
+        let mut steps = cumulate(
+            requests,
+            bins.map(|(bin, counts)| (last_of(bin).min(self.largest), counts)),
+        );
+        steps.extend(cumulate(requests, self.sizes.iter().copied().zip(&self.at_sizes)));
         steps.sort_by_key(|step| step.bytes);
         steps.dedup_by_key(|step| step.bytes);
         steps
     }
 }
 
-fn cumulate<'b>(bins: impl Iterator<Item = (u64, &'b Bin)>) -> Vec<Step> {
-    let (mut count, mut by_group) = (0.0, [0.0; GROUPS]);
-    bins.map(|(bytes, bin)| {
-        count += bin.count;
-        for (sum, part) in by_group.iter_mut().zip(bin.by_group) {
-            *sum += f64::from(part);
+fn cumulate<'b>(requests: &[f64; GROUPS], bins: impl Iterator<Item = (u64, &'b Bin)>) -> Vec<Step> {
+    let mut all = Misses::of(requests.iter().sum());
+    let mut groups = requests.map(Misses::of);
+    let mut steps = Vec::new();
+    for (bytes, bin) in bins {
+        if all.seen * SEEN_OF_MISSES < all.misses {
+            break;
         }
-        Step { bytes, count, by_group }
-    })
-    .collect()
+        all.pass(bin.hits.all, bin.above.all);
+        for (group, misses) in groups.iter_mut().enumerate() {
+            misses.pass(
+                f64::from(bin.hits.by_group[group]),
+                f64::from(bin.above.by_group[group]),
+            );
+        }
+        steps.push(Step {
+            bytes,
+            misses: all.misses,
+            by_group: groups.map(|group| group.misses),
+        });
+    }
+    steps
+}
+
+/// Requests that miss in a cache of a size.
+#[derive(Clone, Copy, Debug)]
+struct Misses {
+    misses: f64,
+    /// Those of them whose distance is known, or known to be larger; the others' bounds were passed.
+    seen: f64,
+}
+
+impl Misses {
+    fn of(requests: f64) -> Self {
+        Self {
+            misses: requests,
+            seen: requests,
+        }
+    }
+
+    /// Goes on to a size that holds so many more, with so many bounds on the way.
+    fn pass(&mut self, hits: f64, bounds: f64) {
+        if self.seen > 0.0 {
+            self.misses = (self.misses - hits * (self.misses / self.seen)).max(0.0);
+        }
+        self.seen = (self.seen - hits - bounds).max(0.0);
+    }
 }
 
 #[cfg(test)]
@@ -172,23 +254,36 @@ mod tests {
         assert_eq!(last_of(BINS - 1), (1 << DISTANCE_BITS) - 1);
     }
 
+    /// So many requests of the first group.
+    fn requests(count: f64) -> [f64; GROUPS] {
+        let mut requests = [0.0; GROUPS];
+        requests[0] = count;
+        requests
+    }
+
     #[test]
     fn scaled_counts_keep_their_shares_until_they_fade() {
         let mut histogram = Histogram::new(&[100]);
         histogram.add(50, 0, 8.0);
-        histogram.add(5000, 1, 0.01);
-        let at = |histogram: &Histogram, bytes: u64| {
-            let steps = histogram.steps();
-            steps.iter().rfind(|step| step.bytes <= bytes).map(|step| step.count)
+        histogram.add(5000, 0, 0.01);
+        let hits = |histogram: &Histogram, bytes: u64| {
+            let steps = histogram.steps(&requests(100.0));
+            let step = steps.iter().rfind(|step| step.bytes <= bytes);
+            step.map(|step| 100.0 - step.misses)
         };
+        let is = |histogram: &Histogram, bytes: u64, count: f64| (hits(histogram, bytes).unwrap() - count).abs() < 1e-9;
         histogram.scale(0.5);
-        assert_eq!(at(&histogram, 100), Some(4.0));
-        assert_eq!(at(&histogram, 5000), Some(4.005));
+        assert!(is(&histogram, 100, 4.0) && is(&histogram, 5000, 4.005));
         histogram.scale(0.1);
-        assert!((at(&histogram, 5000).unwrap() - 0.4).abs() < 1e-9);
+        assert!(is(&histogram, 5000, 0.4));
         assert!(histogram.largest < 100, "what faded has no distance");
         histogram.scale(0.0);
-        assert!(histogram.steps().iter().all(|step| step.count == 0.0));
+        assert!(
+            histogram
+                .steps(&requests(100.0))
+                .iter()
+                .all(|step| step.misses == 100.0)
+        );
     }
 
     #[test]
@@ -197,17 +292,40 @@ mod tests {
         for distance in 1..=200_000 {
             histogram.add(distance, 0, 1.0);
         }
-        let steps = histogram.steps();
+        let steps = histogram.steps(&requests(300_000.0));
         assert!(steps.is_sorted_by(|a, b| a.bytes < b.bytes));
         assert!(steps.iter().any(|step| step.bytes == 200_000), "the largest distance");
         for step in &steps {
-            assert_eq!(step.count, step.bytes.min(200_000) as f64, "{step:?}");
-            assert_eq!(step.by_group[0], step.count);
+            assert_eq!(step.misses, 300_000.0 - step.bytes.min(200_000) as f64, "{step:?}");
+            assert_eq!(step.by_group[0], step.misses);
         }
         assert!(
             [5, 1000, 100_003]
                 .iter()
                 .all(|size| steps.iter().any(|step| step.bytes == *size))
         );
+    }
+
+    #[test]
+    fn beyond_its_bound_a_request_is_like_the_others_beyond_it() {
+        // Of eight, two hit at 10; two are above 20, whatever they are; of the four that are left, two hit at 40 and two miss.
+        let mut histogram = Histogram::new(&[10, 40]);
+        for (hits, distance) in [(2.0, 10), (2.0, 40)] {
+            histogram.add(distance, 0, hits);
+        }
+        histogram.add_above(20, 0, 2.0);
+        let steps = histogram.steps(&requests(8.0));
+        let misses = |bytes: u64| steps.iter().rfind(|step| step.bytes <= bytes).map(|step| step.misses);
+        assert_eq!([10, 20, 40].map(misses), [Some(6.0), Some(6.0), Some(3.0)]);
+    }
+
+    #[test]
+    fn steps_end_where_nearly_all_is_unknown() {
+        let mut histogram = Histogram::new(&[]);
+        histogram.add_above(20, 0, 99.0);
+        histogram.add(40, 0, 1.0);
+        let steps = histogram.steps(&requests(100.0));
+        assert!(steps.iter().all(|step| step.misses == 100.0), "{steps:?}");
+        assert!(steps.last().is_some_and(|step| step.bytes < 40), "{steps:?}");
     }
 }

@@ -77,6 +77,16 @@ impl Order {
         self.slots
     }
 
+    /// What lies behind a slot.
+    pub(crate) fn behind(&self, slot: usize) -> u64 {
+        let (mut place, mut behind) = (slot, 0);
+        for level in &self.levels {
+            behind += level[place >> WIDTH_BITS].behind(place % WIDTH);
+            place >>= WIDTH_BITS;
+        }
+        behind
+    }
+
     /// Adds to a slot's weight.
     #[inline]
     pub(crate) fn add(&mut self, slot: usize, weight: u64) {
@@ -113,6 +123,7 @@ mod tests {
             for step in 0..2000 {
                 let slot = step * 131 % slots;
                 let behind: u64 = weights[slot + 1..].iter().sum();
+                assert_eq!(order.behind(slot), behind, "slot {slot} of {slots}");
                 assert_eq!(order.take(slot, weights[slot]), behind, "slot {slot} of {slots}");
                 weights[slot] = step as u64 % 97;
                 order.add(slot, weights[slot]);

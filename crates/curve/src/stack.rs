@@ -55,6 +55,8 @@ pub(crate) struct Stack {
     next_slot: usize,
     /// No key's slot is before this one.
     first_slot: usize,
+    /// The first slot of those used since [`Self::mark`].
+    marked_slot: usize,
     bytes: u64,
     /// When keys expire; an entry that is not its key's any more is passed over.
     expiries: BinaryHeap<Reverse<(u64, u64)>>,
@@ -69,6 +71,7 @@ impl Stack {
             order: Order::build(SLOTS_MIN, std::iter::empty()),
             next_slot: 0,
             first_slot: 0,
+            marked_slot: 0,
             bytes: 0,
             expiries: BinaryHeap::new(),
         }
@@ -82,6 +85,19 @@ impl Stack {
     /// The bytes of all keys.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// From now on, [`Self::marked_bytes`] are of what is used.
+    pub(crate) fn mark(&mut self) {
+        self.marked_slot = self.next_slot;
+    }
+
+    /// The bytes of the keys used since the last mark, of all if there was none.
+    pub(crate) fn marked_bytes(&self) -> u64 {
+        match self.marked_slot.checked_sub(1) {
+            Some(slot) => self.order.behind(slot),
+            None => self.bytes,
+        }
     }
 
     /// The keys, in no order.
@@ -246,6 +262,8 @@ impl Stack {
 
     /// Moves all keys that have a slot to the row's beginning, in their order; at least half of the row is free then.
     fn close_ranks(&mut self) {
+        let unmarked = self.owners[..self.marked_slot].iter();
+        self.marked_slot = unmarked.filter(|place| **place != NOBODY).count();
         self.owners.retain(|place| *place != NOBODY);
         let keys = self.owners.len();
         for (slot, place) in self.owners.iter().enumerate() {
@@ -262,6 +280,8 @@ impl Stack {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     /// The stack as a list: the slow way.
@@ -290,6 +310,7 @@ mod tests {
     #[test]
     fn it_is_a_list_of_keys_by_last_use() {
         let (mut stack, mut list) = (Stack::new(), List::default());
+        let mut used_since = HashSet::new();
         let mut state = 1_u64;
         for now in 0..60_000_u64 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -308,6 +329,17 @@ mod tests {
                 _ => assert_eq!(stack.touch(key), list.touch(key), "step {now}"),
             }
             assert_eq!(stack.len(), list.0.len(), "step {now}");
+            used_since.insert(key);
+            let marked = list.0.iter().filter(|(key, ..)| used_since.contains(key));
+            assert_eq!(
+                stack.marked_bytes(),
+                marked.map(|(_, bytes, _)| bytes).sum::<u64>(),
+                "step {now}"
+            );
+            if now % 500 == 400 {
+                stack.mark();
+                used_since.clear();
+            }
         }
         assert_eq!(stack.bytes(), list.0.iter().map(|(_, bytes, _)| bytes).sum::<u64>());
     }

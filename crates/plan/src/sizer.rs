@@ -4,6 +4,7 @@
 //! by more than chance explains. It grows only where the curve shows misses that more memory would turn into hits, and not
 //! while what it has is not used yet.
 
+use std::f64::consts::E;
 use std::time::Duration;
 
 use tidemark_curve::Curve;
@@ -32,6 +33,8 @@ const WINDOW_CALM_AT_FIRST: Duration = Duration::from_secs(10);
 const FIT_GETS_MIN: u64 = 2_000;
 /// While each key was asked for less often than this on average, keys that seem to be new may just not have been met yet.
 const YOUNG_GETS_PER_KEY: u64 = 4;
+/// Who holds more than what is asked for now, as far as it is known, holds something else: by more than sampling explains.
+const HOLDS_PAST: f64 = 0.875;
 /// A hit ratio that can not be reached is replaced by one this much below the best: its last hits cost the most.
 const BELOW_BEST: f64 = 0.003;
 /// A hit ratio at most this much below the goal meets it.
@@ -48,6 +51,8 @@ const GROW_MAX: f64 = 0.25;
 const SHRINK_MAX: f64 = 0.15;
 /// The part of a step that is done: the rest would often be too much.
 const CAUTION: f64 = 0.8;
+/// A slope is from this much below to this much above: far enough apart for one that sampling does not hide.
+const SLOPE_SPAN: f64 = 1.15;
 /// A curve that is flatter than this, in hit ratio per e-fold of memory, is taken to be this steep.
 const LEAST_SLOPE: f64 = 0.02;
 /// Or than this part of the misses that the goal allows, if that is less.
@@ -151,8 +156,8 @@ pub struct Sizer {
     quiet_until: UnixMs,
     /// What is wanted until something is known.
     start_bytes: u64,
-    /// The grant when the load changed last, if it ever did.
-    changed_from_bytes: Option<u64>,
+    /// Whether the load was ever another one.
+    has_changed: bool,
     /// The goal that was aimed at last, but for what it moved little by little.
     goal: Option<f64>,
     /// What the same items take less than before, or more where negative, and was not drawn from the size yet.
@@ -181,7 +186,7 @@ impl Default for Sizer {
             hold_until: UnixMs(0),
             quiet_until: UnixMs(0),
             start_bytes: 0,
-            changed_from_bytes: None,
+            has_changed: false,
             goal: None,
             freed_bytes: 0,
         }
@@ -193,7 +198,9 @@ impl Default for Sizer {
 struct Here {
     /// Of hits, by e-folds of memory.
     slope: f64,
-    /// How much the hit ratio would gain from all memory there could be.
+    /// The same of less memory. They differ where the curve bends: at its end, more gains nothing.
+    slope_below: f64,
+    /// How much the hit ratio could gain at most from all memory there could be.
     potential: f64,
     /// Standard error of the potential.
     error: f64,
@@ -255,7 +262,7 @@ impl Sizer {
             self.aim_anew();
         }
         if self.watch.note(count) {
-            self.changed_from_bytes = Some(reading.grant_bytes);
+            self.has_changed = true;
             self.restart(count);
             return Sizing {
                 bytes: reading.grant_bytes,
@@ -293,7 +300,7 @@ impl Sizer {
         };
         if let Some(measured) = measured.filter(|measured| moves || measured.elapsed >= calm) {
             self.window = Some(count);
-            self.learn(reading, here, measured, is_full);
+            self.learn(reading, here.filter(|_| is_full && !self.holds_past(reading)), measured);
             if !moves {
                 self.watch.set_expected(measured.hit_ratio);
             }
@@ -346,8 +353,8 @@ impl Sizer {
     }
 
     /// Draws from a window what does not depend on the goal.
-    fn learn(&mut self, reading: &Reading<'_>, here: Option<Here>, measured: Measured, is_full: bool) {
-        let Some(here) = here.filter(|_| is_full) else {
+    fn learn(&mut self, reading: &Reading<'_>, here: Option<Here>, measured: Measured) {
+        let Some(here) = here else {
             return;
         };
         let Some((seen, slope)) = efficiency_seen(
@@ -367,6 +374,12 @@ impl Sizer {
         self.efficiency += (seen - self.efficiency) * weight;
     }
 
+    /// Whether a part of what is held was asked for by another load alone: what is asked for now has its place.
+    fn holds_past(&self, reading: &Reading<'_>) -> bool {
+        let asked_for_bytes = reading.curve.points().last().map_or(0, |point| point.bytes) as f64 * reading.overhead;
+        self.has_changed && self.is_young && asked_for_bytes < HOLDS_PAST * reading.usage_bytes as f64
+    }
+
     /// An LRU cache's bytes for the real one's.
     fn lru_bytes(&self, reading: &Reading<'_>, bytes: u64) -> u64 {
         (bytes as f64 * self.efficiency / reading.overhead) as u64
@@ -377,11 +390,12 @@ impl Sizer {
             return None;
         }
         let bytes = self.lru_bytes(reading, reading.usage_bytes) as f64;
-        let at = |bytes: f64| reading.curve.at(bytes as u64);
-        let (most, present) = (at(self.lru_bytes(reading, reading.most_bytes) as f64), at(bytes));
+        let most_bytes = self.lru_bytes(reading, reading.most_bytes);
+        let present = reading.curve.at(bytes as u64);
         Some(Here {
             slope: slope_at(reading.curve, bytes),
-            potential: present.miss_ratio - most.miss_ratio,
+            slope_below: slope_at(reading.curve, bytes / SLOPE_SPAN),
+            potential: present.miss_ratio - least_misses(reading.curve, most_bytes),
             error: present.standard_error,
         })
     }
@@ -394,25 +408,14 @@ impl Sizer {
         let best = reading.curve.best_hit_ratio();
         let aim = if best >= reading.goal + BELOW_BEST {
             reading.goal
-        } else if self.is_young {
-            // Of the gets that could hit, the share that should.
-            reading.goal * best
         } else {
             reading.goal.min(best - BELOW_BEST)
         };
         let lru_bytes = reading.curve.bytes_for(aim)?;
         let bytes = (lru_bytes as f64 * reading.overhead / self.efficiency) as u64;
-        let bytes = bytes.min(reading.most_bytes).min(self.ceiling(reading));
+        let bytes = bytes.min(reading.most_bytes);
         let predicted = 1.0 - reading.curve.at(self.lru_bytes(reading, bytes)).miss_ratio;
         Some(Fit { bytes, predicted })
-    }
-
-    /// The most to ask for while the goal seems out of reach because most keys are new: a burst of them ends before any
-    /// memory pays, and a new load soon shows its old keys. A tenant's first load has no limit but the curve's.
-    fn ceiling(&self, reading: &Reading<'_>) -> u64 {
-        let is_cold = self.is_young && reading.curve.best_hit_ratio() < reading.goal;
-        let doubled = self.changed_from_bytes.map(|bytes| bytes.saturating_mul(2));
-        doubled.filter(|_| is_cold).unwrap_or(u64::MAX)
     }
 
     /// Whether the goal is met, can be met, or can not.
@@ -500,7 +503,7 @@ impl Sizer {
     fn grown(&self, reading: &Reading<'_>, here: Here, fit: Option<Fit>, missed: f64) -> u64 {
         // Memory that the curve sees no use for would be wasted.
         let helps = here.potential > (missed / 2.0).min(0.02).max(2.0 * here.error.min(0.005));
-        if !reading.is_full() || !helps {
+        if !reading.is_full() || !helps || self.holds_past(reading) {
             return reading.grant_bytes;
         }
         let step = (CAUTION * missed / here.slope.max(least_slope(reading.goal)))
@@ -508,7 +511,7 @@ impl Sizer {
             .min(GROW_MAX);
         let stepped = (reading.grant_bytes as f64 * (1.0 + step)) as u64;
         let fitted = fit.filter(|_| missed > FIT_BEYOND).map_or(0, |fit| fit.bytes);
-        stepped.max(fitted).min(self.ceiling(reading)).max(reading.grant_bytes)
+        stepped.max(fitted).max(reading.grant_bytes)
     }
 
     /// Fine-Grained Resizing downwards.
@@ -517,7 +520,7 @@ impl Sizer {
         if reading.now < self.hold_until || is_early {
             return reading.grant_bytes;
         }
-        let step = (CAUTION * missed / here.slope.max(least_slope(reading.goal)))
+        let step = (CAUTION * missed / here.slope_below.max(least_slope(reading.goal)))
             .exp_m1()
             .max(-SHRINK_MAX);
         // What is not used is given up first.
@@ -591,15 +594,25 @@ pub fn efficiency_seen(
 fn predicted(reading: &Reading<'_>, here: Here, measured: Measured, bytes: u64) -> f64 {
     let held = reading.usage_bytes.min(reading.grant_bytes).max(1);
     let folds = (bytes.clamp(1, reading.most_bytes.max(1)) as f64 / held as f64).ln();
-    (measured.hit_ratio + folds * here.slope.max(0.0)).clamp(0.0, 1.0)
+    let slope = if folds < 0.0 { here.slope_below } else { here.slope };
+    (measured.hit_ratio + folds * slope.max(0.0)).clamp(0.0, 1.0)
+}
+
+/// The least that could miss in a cache of so many bytes. A curve ends where nothing was met yet; beyond, each byte gains no more
+/// than one of the last e-fold of its memory did on average, as curves of caches are convex.
+fn least_misses(curve: &Curve, bytes: u64) -> f64 {
+    let points = curve.points();
+    let last = points[points.len() - 1];
+    let from_bytes = (last.bytes as f64 / E) as u64;
+    let gain_per_byte = (curve.at(from_bytes).miss_ratio - last.miss_ratio) / (last.bytes - from_bytes).max(1) as f64;
+    let beyond_bytes = bytes.saturating_sub(last.bytes) as f64;
+    (curve.at(bytes).miss_ratio - gain_per_byte * beyond_bytes).max(0.0)
 }
 
 /// The slope of a curve of hits, by e-folds of memory.
 fn slope_at(curve: &Curve, bytes: f64) -> f64 {
-    /// Far enough apart for a slope that sampling does not hide.
-    const SPAN: f64 = 1.15;
     let miss_ratio = |bytes: f64| curve.at(bytes as u64).miss_ratio;
-    (miss_ratio(bytes / SPAN) - miss_ratio(bytes * SPAN)) / (2.0 * SPAN.ln())
+    (miss_ratio(bytes / SLOPE_SPAN) - miss_ratio(bytes * SLOPE_SPAN)) / (2.0 * SLOPE_SPAN.ln())
 }
 
 fn dead_band(goal: f64) -> f64 {

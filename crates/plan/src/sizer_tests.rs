@@ -292,6 +292,32 @@ fn what_can_not_be_reached_is_said_and_takes_no_more() {
 }
 
 #[test]
+fn beyond_what_was_met_a_curve_may_gain_as_much_as_before_its_end() {
+    let known = |law: fn(f64) -> f64, end: u64| {
+        Curve::through((0..=100).map(|n| Point {
+            bytes: end * n / 100,
+            miss_ratio: 1.0 - law((end * n / 100) as f64),
+            standard_error: 0.0,
+        }))
+    };
+    for (law, end, bytes, least) in [
+        // A hundred megabytes that are all asked for alike, of which thirty were met.
+        (uniform as fn(f64) -> f64, 30_000_000, 20_000_000, 0.8),
+        (uniform, 30_000_000, 60_000_000, 0.4),
+        (uniform, 30_000_000, 1_000_000_000, 0.0),
+        (once, 30_000_000, 1_000_000_000, 1.0),
+        // All was met, and more was kept of it than helps.
+        (often_once, 1_000_000_000, 2_000_000_000, 0.2),
+    ] {
+        let found = least_misses(&known(law, end), bytes);
+        assert!(
+            (found - least).abs() < 0.01,
+            "{found} instead of {least} at {bytes} of {end}"
+        );
+    }
+}
+
+#[test]
 fn a_load_that_flips_does_not_make_the_size_swing() {
     let mut cache = Cache::new(uniform, 100_000);
     cache.run(200, 0.7);

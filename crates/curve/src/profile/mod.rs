@@ -55,6 +55,8 @@ pub struct Profile {
     /// The gets that the sampled ones stand for, of each group.
     sampled_gets: [f64; GROUPS],
     largest_bytes: u64,
+    /// The most bytes of keys used since the load is what it is: a key that is none of them was not used within so many.
+    horizon_bytes: u64,
 }
 
 impl Profile {
@@ -71,6 +73,7 @@ impl Profile {
             gets: 0.0,
             sampled_gets: [0.0; GROUPS],
             largest_bytes: 0,
+            horizon_bytes: 0,
         }
     }
 
@@ -221,17 +224,11 @@ impl Profile {
             return Curve::through([]);
         }
         let gets = self.gets;
-        let all: f64 = self.sampled_gets.iter().sum();
-        let raw = Curve::through(self.histogram.steps().iter().map(|step| {
-            let mut misses = [0.0; GROUPS];
-            for (part, (all, hits)) in misses.iter_mut().zip(self.sampled_gets.iter().zip(step.by_group)) {
-                *part = (all - hits) / gets;
-            }
-            Point {
-                bytes: step.bytes,
-                miss_ratio: (all - step.count) / gets,
-                standard_error: standard_error(&misses, self.threshold),
-            }
+        let steps = self.histogram.steps(&self.sampled_gets);
+        let raw = Curve::through(steps.iter().map(|step| Point {
+            bytes: step.bytes,
+            miss_ratio: step.misses / gets,
+            standard_error: standard_error(&step.by_group.map(|misses| misses / gets), self.threshold),
         }));
         if self.threshold.is_all() {
             return raw;

@@ -305,12 +305,12 @@ impl Found {
         self.hit_ratio(tenant, self.setting.settled_from() - 1, self.setting.seconds() - 1)
     }
 
-    /// The second in which a tenant has filled the most that it was ever granted.
+    /// The second in which a tenant holds nearly the most that it ever held. What it was granted may have been more for a while.
     pub fn filled_from(&self, tenant: usize) -> Option<usize> {
         /// A log leaves up to a segment free.
         const NEARLY: f64 = 31.0 / 32.0;
         let course = &self.courses[tenant];
-        let most = course.iter().flatten().map(|moment| moment.grant_bytes).max()?;
+        let most = course.iter().flatten().map(|moment| moment.usage_bytes).max()?;
         course
             .iter()
             .position(|moment| moment.is_some_and(|moment| moment.usage_bytes as f64 >= most as f64 * NEARLY))

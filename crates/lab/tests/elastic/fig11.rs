@@ -19,14 +19,14 @@ const ASKED: Bounds = Bounds {
     distance: 0.08,
 };
 /// What holds. The first stage's five megabytes are eighty segments of the least size there is: S3-FIFO in so few of them needs
-/// a little more than in one piece. The third stage begins among items of the second, which are five times as large.
+/// a little more than in one piece.
 const BOUNDS: [Bounds; 3] = [
     Bounds {
         distance: 0.10,
         ..ASKED
     },
     ASKED,
-    Bounds { dip: 0.04, ..ASKED },
+    ASKED,
 ];
 /// The least segment of a small shard, which holds about a 64th of its memory in each.
 const LEAST_SEGMENT_BYTES: f64 = 65_536.0;
@@ -95,6 +95,12 @@ fn check((number, bounds): (u32, Bounds), load: &Load, course: &Course, view: &T
     let needs_more = (judgement.first_grant_bytes as f64) < oracle.bytes as f64 * (1.0 - bounds.distance);
     let answered = judgement.first_grant_seconds.is_some_and(|seconds| seconds <= 5.0);
     assert!(!needs_more || answered, "{what}");
+    // What the load before left behind is room enough for it until then.
+    let largest = course.largest_grant_bytes(from, to);
+    assert!(
+        needs_more || largest <= judgement.first_grant_bytes,
+        "{largest}, {what}"
+    );
     let distance = (judgement.end_usage_bytes - oracle.bytes as f64).abs();
     assert!(distance <= tolerance_bytes(&oracle, bounds.distance), "{what}");
     assert_eq!(view.goal_state, "met", "{what}");

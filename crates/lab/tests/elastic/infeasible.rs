@@ -52,6 +52,35 @@ fn traffic_that_never_comes_again() {
     assert!(greedy.usage_bytes > view.usage_bytes, "{greedy:?}");
 }
 
+/// Of a slow load's many keys, most are new for long. That it can have what it asks for shows before it has it.
+#[test]
+fn what_was_not_met_yet_is_not_out_of_reach() {
+    const GOAL: f64 = 0.8;
+    let load = uniform(1_000_000, 2_000.0);
+    let greedy = uniform(2_000_000, 20_000.0);
+    let tenants = [
+        ("slow", goal(GOAL), &load),
+        ("greedy", SettingsPatch::default(), &greedy),
+    ];
+    let mut node = node(256 * MIB, &tenants);
+    for minute in 0..10 {
+        let course = watch(&mut node, "slow", MINUTE);
+        let view = node.view("slow").unwrap();
+        assert_eq!(view.goal_state, "converging", "minute {minute}: {view:?}");
+        // Nearly all that was asked for once is kept: it grows with what it meets, whatever others make of memory.
+        let met_ratio = |minutes: f64| 1.0 - (-minutes * 120_000.0 / 1e6).exp();
+        let (from, to) = super::scene::ends(&course);
+        let found = course.hit_ratio(from, to).unwrap();
+        let expected = met_ratio(f64::from(minute) + 0.5);
+        assert!(
+            found >= 0.9 * expected,
+            "minute {minute}: {found} of {expected}, {view:?}"
+        );
+    }
+    node.run(10 * MINUTE);
+    assert_eq!(node.view("slow").unwrap().goal_state, "met");
+}
+
 #[test]
 fn a_cap_that_is_too_low() {
     let load = uniform(200_000, 20_000.0);

@@ -96,9 +96,8 @@ impl Returns {
     }
 }
 
-/// The curve with a guess beyond its end. It ends at the keys that were met: gets of new ones count as misses at any size, but
-/// new keys are asked for again, and then memory for them pays. So over the next e-fold of memory the hit ratio is taken to
-/// grow by as much as it did over the last one. Where the last one gained nothing, as with keys that are never asked for
+/// The curve with a guess beyond its end. It ends at the keys that were met, and new ones are asked for again, for which memory
+/// pays then. So over the next e-fold of memory the hit ratio is taken to grow by as much as it did over the last one. Where the last one gained nothing, as with keys that are never asked for
 /// again, neither does the next.
 fn extended(curve: &Curve) -> Curve {
     let points = curve.points();
