@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::fake::FakeDataPlane;
 use crate::grant::grantable_bytes;
+use crate::settings::DEFAULT_IDLE_AFTER;
 use crate::state::StateFile;
 
 struct Scene {
@@ -439,6 +440,22 @@ fn large_and_small(folder: &Path) -> Scene {
         scene.data_plane.set_demand(name, demand_bytes);
     }
     scene
+}
+
+#[test]
+fn who_falls_silent_keeps_its_memory_while_the_clock_is_set_or_the_process_stands_still() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(folder.path());
+    scene.create("shop", SettingsPatch::default());
+    scene.data_plane.set_demand("shop", 300 * MIB);
+    scene.seconds(3);
+    scene.data_plane.fall_silent("shop");
+    scene.data_plane.set_demand("default", 4 * GIB);
+    scene.clock.advance(DEFAULT_IDLE_AFTER * 12);
+    scene.seconds(60);
+    assert!(scene.grant("shop") >= 300 * MIB, "{}", scene.grant("shop"));
+    scene.seconds(DEFAULT_IDLE_AFTER.as_secs().try_into().unwrap());
+    assert_eq!(scene.grant("shop"), 0, "that was seen to pass");
 }
 
 #[test]

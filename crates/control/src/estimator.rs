@@ -20,7 +20,7 @@ const CONTEST_ITEM_BYTES: u64 = 450;
 /// Where fewer keys could be followed beside them, miniature caches cost the curve too much.
 const CONTEST_KEYS_MIN: usize = 1_024;
 /// What an estimator takes beside its keys: the histogram of distances.
-const FIXED_BYTES: u64 = 32 << 10;
+const FIXED_BYTES: u64 = 40 << 10;
 /// What was seen counts half after this time and this many gets.
 const HALF_LIFE: Duration = Duration::from_secs(20);
 const HALF_LIFE_GETS: f64 = 100_000.0;
@@ -224,7 +224,6 @@ impl Estimator {
     /// The load is another one than until now: a sure curve would be one of the past.
     pub(crate) fn note_change(&mut self, now: UnixMs) {
         self.began_at = now;
-        self.profile.note_change();
     }
 
     /// Whether a curve that is sure is better than one that is new.
@@ -236,6 +235,7 @@ impl Estimator {
     pub(crate) fn begin_anew(&mut self, now: UnixMs) {
         self.note_change(now);
         self.profile.fade(0.0);
+        self.profile.forget_horizon();
         self.faded_at = now;
         self.gets_to_fade = 0.0;
     }

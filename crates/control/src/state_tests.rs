@@ -42,6 +42,32 @@ fn open(folder: &Path) -> StateFile {
     StateFile::open(folder, NOW).unwrap()
 }
 
+/// Thousands that come and go leave nothing behind: what the first ones took is taken again by all others.
+#[test]
+fn tenants_that_come_and_go_leave_no_rows_and_no_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = open(folder.path());
+    let mut come_and_go = |times: u32| {
+        for number in 0..times {
+            let name = format!("t{number}").parse().unwrap();
+            let tenant = file.add_tenant(&name, settings(), secret(1)).unwrap();
+            file.remember(&[(tenant.id, Some(1 << 20))]).unwrap();
+            file.remove_tenant(tenant.id).unwrap();
+        }
+        let files = fs::read_dir(folder.path()).unwrap();
+        let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        bytes
+    };
+    let bytes = come_and_go(500);
+    assert!(come_and_go(1_500) <= bytes + bytes / 8, "{bytes} before");
+    assert_eq!(file.tenants().unwrap().len(), 1, "the open one");
+    let rows = |table: &str| -> u64 {
+        let count = format!("SELECT count(*) FROM {table}");
+        file.connection.query_row(&count, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((rows("tenants"), rows("secrets")), (1, 0));
+}
+
 #[test]
 fn everything_is_read_back_as_it_was_written() {
     let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ pub struct Point {
     pub bytes: u64,
     /// Misses over requests, 0 to 1.
     pub miss_ratio: f64,
-    /// The standard error of the miss ratio; 0 where it is not an estimate.
+    /// The standard error of the miss ratio by the sample; 0 where all keys are followed.
     pub standard_error: f64,
 }
 
@@ -96,7 +96,7 @@ impl Curve {
         Some(bytes.min(lower.bytes))
     }
 
-    /// The best hit ratio that memory can buy.
+    /// The best hit ratio that memory can buy, as far as the curve goes.
     pub fn best_hit_ratio(&self) -> f64 {
         1.0 - self.points[self.points.len() - 1].miss_ratio
     }

@@ -67,23 +67,26 @@ const SEEN_OF_MISSES: f64 = 16.0;
 struct Bin {
     /// Those whose distance is known.
     hits: Count,
-    /// Those of whose distance only a lower bound is known, by the bound.
-    above: Count,
+    /// How many there are of whose distance only a lower bound is known, by the bound.
+    above: f64,
 }
 
 impl Bin {
     const EMPTY: Self = Self {
         hits: Count::NONE,
-        above: Count::NONE,
+        above: 0.0,
     };
 
     fn is_empty(&self) -> bool {
-        self.hits.all == 0.0 && self.above.all == 0.0
+        self.hits.all == 0.0 && self.above == 0.0
     }
 
     fn scale(&mut self, factor: f64) {
         self.hits.scale(factor);
-        self.above.scale(factor);
+        self.above *= factor;
+        if self.above < FADED {
+            self.above = 0.0;
+        }
     }
 }
 
@@ -136,8 +139,8 @@ impl Histogram {
     }
 
     /// Counts requests of whose distance is only known that it is larger.
-    pub(crate) fn add_above(&mut self, bound: u64, group: usize, count: f64) {
-        self.at(bound, |bin| bin.above.add(group, count));
+    pub(crate) fn add_above(&mut self, bound: u64, count: f64) {
+        self.at(bound, |bin| bin.above += count);
     }
 
     #[inline]
@@ -145,6 +148,8 @@ impl Histogram {
         self.largest = self.largest.max(distance);
         let bin = bin_of(distance);
         if bin >= self.bins.len() {
+            // No more than is needed: what an estimator takes is budgeted.
+            self.bins.reserve_exact(bin + 1 - self.bins.len());
             self.bins.resize(bin + 1, Bin::EMPTY);
         }
         add(&mut self.bins[bin]);
@@ -192,52 +197,29 @@ impl Histogram {
 }
 
 fn cumulate<'b>(requests: &[f64; GROUPS], bins: impl Iterator<Item = (u64, &'b Bin)>) -> Vec<Step> {
-    let mut all = Misses::of(requests.iter().sum());
-    let mut groups = requests.map(Misses::of);
+    let mut misses: f64 = requests.iter().sum();
+    let mut by_group = *requests;
+    // Of the misses, those whose distance is known, or known to be larger; the others' bounds were passed.
+    let mut seen = misses;
     let mut steps = Vec::new();
     for (bytes, bin) in bins {
-        if all.seen * SEEN_OF_MISSES < all.misses {
+        if seen * SEEN_OF_MISSES < misses {
             break;
         }
-        all.pass(bin.hits.all, bin.above.all);
-        for (group, misses) in groups.iter_mut().enumerate() {
-            misses.pass(
-                f64::from(bin.hits.by_group[group]),
-                f64::from(bin.above.by_group[group]),
-            );
+        // What each that is seen stands for.
+        let weight = if seen > 0.0 { misses / seen } else { 0.0 };
+        misses = (misses - bin.hits.all * weight).max(0.0);
+        for (part, hits) in by_group.iter_mut().zip(bin.hits.by_group) {
+            *part -= f64::from(hits) * weight;
         }
+        seen = (seen - bin.hits.all - bin.above).max(0.0);
         steps.push(Step {
             bytes,
-            misses: all.misses,
-            by_group: groups.map(|group| group.misses),
+            misses,
+            by_group,
         });
     }
     steps
-}
-
-/// Requests that miss in a cache of a size.
-#[derive(Clone, Copy, Debug)]
-struct Misses {
-    misses: f64,
-    /// Those of them whose distance is known, or known to be larger; the others' bounds were passed.
-    seen: f64,
-}
-
-impl Misses {
-    fn of(requests: f64) -> Self {
-        Self {
-            misses: requests,
-            seen: requests,
-        }
-    }
-
-    /// Goes on to a size that holds so many more, with so many bounds on the way.
-    fn pass(&mut self, hits: f64, bounds: f64) {
-        if self.seen > 0.0 {
-            self.misses = (self.misses - hits * (self.misses / self.seen)).max(0.0);
-        }
-        self.seen = (self.seen - hits - bounds).max(0.0);
-    }
 }
 
 #[cfg(test)]
@@ -313,7 +295,7 @@ mod tests {
         for (hits, distance) in [(2.0, 10), (2.0, 40)] {
             histogram.add(distance, 0, hits);
         }
-        histogram.add_above(20, 0, 2.0);
+        histogram.add_above(20, 2.0);
         let steps = histogram.steps(&requests(8.0));
         let misses = |bytes: u64| steps.iter().rfind(|step| step.bytes <= bytes).map(|step| step.misses);
         assert_eq!([10, 20, 40].map(misses), [Some(6.0), Some(6.0), Some(3.0)]);
@@ -322,7 +304,7 @@ mod tests {
     #[test]
     fn steps_end_where_nearly_all_is_unknown() {
         let mut histogram = Histogram::new(&[]);
-        histogram.add_above(20, 0, 99.0);
+        histogram.add_above(20, 99.0);
         histogram.add(40, 0, 1.0);
         let steps = histogram.steps(&requests(100.0));
         assert!(steps.iter().all(|step| step.misses == 100.0), "{steps:?}");

@@ -122,7 +122,7 @@ impl Stack {
         let record = &mut self.records[place as usize];
         record.uses = record.uses.saturating_add(1);
         let (slot, bytes) = (record.slot as usize, record.bytes);
-        if slot + 1 == self.next_slot {
+        if slot + 1 == self.next_slot && slot >= self.marked_slot {
             return Some(Found { newer_bytes: 0, bytes });
         }
         let newer_bytes = self.order.take(slot, bytes);
@@ -314,9 +314,12 @@ mod tests {
         let mut state = 1_u64;
         for now in 0..60_000_u64 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let (key, what) = ((state >> 40) % 700, (state >> 33) % 16);
+            let (mut key, what) = ((state >> 40) % 700, (state >> 33) % 16);
             stack.expire(now);
             list.0.retain(|(_, _, expires)| *expires > now);
+            if what > 12 {
+                key = list.0.last().map_or(key, |(last, ..)| *last);
+            }
             match what {
                 0 => assert_eq!(stack.remove(key), list.remove(key), "step {now}"),
                 1..4 => {

@@ -1,8 +1,8 @@
 //! How much memory one tenant needs for its hit ratio.
 //!
 //! Invariant: a size is only left for a reason: the load changed, or a whole window was measured at it that missed the goal
-//! by more than chance explains. It grows only where the curve shows misses that more memory would turn into hits, and not
-//! while what it has is not used yet.
+//! by more than chance explains. It grows only where the curve shows misses that more memory would turn into hits, or ends
+//! too early to say, and not while what it has is not used yet.
 
 use std::f64::consts::E;
 use std::time::Duration;
@@ -200,7 +200,7 @@ struct Here {
     slope: f64,
     /// The same of less memory. They differ where the curve bends: at its end, more gains nothing.
     slope_below: f64,
-    /// How much the hit ratio could gain at most from all memory there could be.
+    /// How much the hit ratio would gain from all memory there could be; while keys are still being met, how much it may at most.
     potential: f64,
     /// Standard error of the potential.
     error: f64,
@@ -392,10 +392,15 @@ impl Sizer {
         let bytes = self.lru_bytes(reading, reading.usage_bytes) as f64;
         let most_bytes = self.lru_bytes(reading, reading.most_bytes);
         let present = reading.curve.at(bytes as u64);
+        let least = if self.is_young {
+            least_misses(reading.curve, most_bytes)
+        } else {
+            reading.curve.at(most_bytes).miss_ratio
+        };
         Some(Here {
             slope: slope_at(reading.curve, bytes),
             slope_below: slope_at(reading.curve, bytes / SLOPE_SPAN),
-            potential: present.miss_ratio - least_misses(reading.curve, most_bytes),
+            potential: present.miss_ratio - least,
             error: present.standard_error,
         })
     }
@@ -598,8 +603,9 @@ fn predicted(reading: &Reading<'_>, here: Here, measured: Measured, bytes: u64) 
     (measured.hit_ratio + folds * slope.max(0.0)).clamp(0.0, 1.0)
 }
 
-/// The least that could miss in a cache of so many bytes. A curve ends where nothing was met yet; beyond, each byte gains no more
-/// than one of the last e-fold of its memory did on average, as curves of caches are convex.
+/// The least that could miss in a cache of so many bytes, while keys are still being met. The curve ends where nothing was met yet;
+/// beyond, each byte is taken to gain at most what one of the last e-fold of its memory did on average: most curves are convex
+/// there. What does not come again flattens that end as it moves on.
 fn least_misses(curve: &Curve, bytes: u64) -> f64 {
     let points = curve.points();
     let last = points[points.len() - 1];

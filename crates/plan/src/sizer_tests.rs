@@ -14,6 +14,8 @@ struct Cache {
     gets_per_second: u64,
     item_bytes: u64,
     keys: u64,
+    /// What was met so far: the curve ends there.
+    met_bytes: f64,
     usage_bytes: f64,
     grant_bytes: u64,
     most_bytes: u64,
@@ -39,6 +41,7 @@ impl Cache {
             gets_per_second,
             item_bytes: 100,
             keys: 1_000_000,
+            met_bytes: f64::INFINITY,
             usage_bytes: 0.0,
             grant_bytes: 20 * MIB,
             most_bytes: 1000 * MIB,
@@ -58,13 +61,12 @@ impl Cache {
     }
 
     fn curve(&self) -> Curve {
-        Curve::through((0..400).map(|n| {
-            let bytes = 1000.0 * 1.04_f64.powi(n);
-            Point {
-                bytes: bytes as u64,
-                miss_ratio: 1.0 - (self.law)(bytes),
-                standard_error: 0.003,
-            }
+        let sizes = (0..400).map(|n| 1000.0 * 1.04_f64.powi(n));
+        let met = sizes.take_while(|bytes| *bytes <= self.met_bytes);
+        Curve::through(met.map(|bytes| Point {
+            bytes: bytes as u64,
+            miss_ratio: 1.0 - (self.law)(bytes),
+            standard_error: 0.003,
         }))
     }
 
@@ -289,6 +291,36 @@ fn what_can_not_be_reached_is_said_and_takes_no_more() {
         let said = cache.sizer.best_hit_ratio().unwrap();
         assert!((said - best).abs() < 0.01, "{said} instead of {best}");
     }
+}
+
+#[test]
+fn what_is_deleted_before_it_comes_again_is_out_of_reach() {
+    fn deleted(bytes: f64) -> f64 {
+        (bytes / 1e8).min(0.8)
+    }
+    let mut cache = Cache::new(deleted, 100_000);
+    cache.met_bytes = 8e7;
+    cache.run(300, 0.9);
+    assert_eq!(cache.sizer.state(), GoalState::Infeasible);
+    let said = cache.sizer.best_hit_ratio().unwrap();
+    assert!((said - 0.8).abs() < 0.03, "{said}");
+}
+
+#[test]
+fn what_another_load_left_behind_is_room_enough_until_it_is_filled() {
+    fn large(bytes: f64) -> f64 {
+        (bytes / 4e8).min(1.0)
+    }
+    let mut cache = Cache::new(uniform, 100_000);
+    cache.run(240, 0.7);
+    let before = cache.grant_bytes;
+    (cache.law, cache.met_bytes) = (large, 3e7);
+    cache.run(30, 0.7);
+    assert!(cache.changes > 0);
+    assert_eq!(cache.grant_bytes, before);
+    cache.met_bytes = 1e8;
+    cache.run(10, 0.7);
+    assert!(cache.grant_bytes > before);
 }
 
 #[test]

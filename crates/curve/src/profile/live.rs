@@ -44,6 +44,9 @@ impl Profile {
         if threshold.ratio() < self.threshold.ratio() {
             self.stack.retain(|hash| threshold.takes(hash));
             self.by_hash.clear();
+        } else if threshold.ratio() > self.threshold.ratio() {
+            // Those that are new below it may have been used a moment ago.
+            self.forget_horizon();
         }
         self.threshold = threshold;
     }
@@ -73,7 +76,7 @@ impl Profile {
                 // What was deleted or has expired was known once and misses in larger ones too, which is why the bound never falls.
                 let known_bytes = (self.stack.marked_bytes() as f64 * stands_for) as u64;
                 self.horizon_bytes = self.horizon_bytes.max(known_bytes);
-                self.histogram.add_above(self.horizon_bytes, group(key), stands_for);
+                self.histogram.add_above(self.horizon_bytes, stands_for);
             }
             (Some(_), _) => {}
         }
@@ -95,16 +98,19 @@ impl Profile {
     pub fn clear(&mut self) {
         self.stack.retain(|_| false);
         self.by_hash.clear();
+        self.forget_horizon();
     }
 
     /// Forgets the keys that only a cache of more than so many bytes would still have: to all others they are new.
     pub fn trim(&mut self, bytes: u64) {
         let sampled = bytes as f64 * self.threshold.ratio();
         self.stack.trim(sampled as u64);
+        self.horizon_bytes = self.horizon_bytes.min(bytes);
     }
 
-    /// The load is another one from now on. Of a key that is not known then, no more is known than that it was not used since.
-    pub fn note_change(&mut self) {
+    /// Of a key that is not known from now on, no more is known than that it was not used since: the load is another one, or it may
+    /// have been forgotten.
+    pub fn forget_horizon(&mut self) {
         self.stack.mark();
         self.horizon_bytes = 0;
     }
@@ -127,6 +133,8 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
+    use tidemark_types::SamplingThreshold;
+
     use super::*;
 
     const NOW: UnixMs = UnixMs(1_000);
@@ -164,21 +172,52 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_curve_of_what_was_met_is_right_before_all_was_met() {
-        let (keys, mut profile) = (10_000, Profile::of_samples(100_000));
+    const KEYS: u64 = 10_000;
+
+    /// So many gets of keys of ten bytes that are all asked for alike, and are not in the cache.
+    fn meet(profile: &mut Profile, first: u64, gets: u64) {
         let mut random = 1_u64;
-        for _ in 0..keys * 2 {
+        for _ in 0..gets {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let key = spread(1 + (random >> 32) % keys);
+            let key = spread(first + (random >> 32) % KEYS);
             profile.count_gets(1);
             profile.live_get(key, None, NOW);
             profile.live_set(key, held(10), NOW);
         }
+    }
+
+    fn assert_right(profile: &Profile, parts: &[f64]) {
         let curve = profile.curve();
-        for part in [0.1, 0.3, 0.5, 0.7] {
-            let hit_ratio = 1.0 - curve.at((part * keys as f64 * 10.0) as u64).miss_ratio;
-            assert!((hit_ratio - part).abs() < 0.02, "{hit_ratio} in {part} of the keys");
+        for part in parts {
+            let hit_ratio = 1.0 - curve.at((part * KEYS as f64 * 10.0) as u64).miss_ratio;
+            assert!((hit_ratio - part).abs() < 0.03, "{hit_ratio} in {part} of the keys");
+        }
+    }
+
+    #[test]
+    fn the_curve_of_what_was_met_is_right_before_all_was_met() {
+        let mut profile = Profile::of_samples(100_000);
+        meet(&mut profile, 1, 2 * KEYS);
+        assert_right(&profile, &[0.1, 0.3, 0.5, 0.7]);
+    }
+
+    #[test]
+    fn of_keys_that_may_have_been_forgotten_it_says_no_more_than_is_known() {
+        type Forget = fn(&mut Profile);
+        // What happens, and the first of the keys that are asked for then: others, or the same.
+        let ways: [(Forget, u64); 3] = [
+            (Profile::forget_horizon, 1 + KEYS),
+            (Profile::clear, 1),
+            (|profile| profile.trim(1_000), 1),
+        ];
+        for (forget, first) in ways {
+            let mut profile = Profile::of_samples(100_000);
+            profile.sample(Threshold::of(SamplingThreshold::below(u64::MAX / 2)));
+            meet(&mut profile, 1, 4 * KEYS);
+            forget(&mut profile);
+            profile.fade(0.0);
+            meet(&mut profile, first, KEYS);
+            assert_right(&profile, &[0.1, 0.3, 0.5]);
         }
     }
 
@@ -186,7 +225,7 @@ mod tests {
     fn keys_that_never_come_again_gain_nothing_from_memory() {
         let mut profile = Profile::of_samples(1000);
         for n in 0..20_000 {
-            // Every second one was asked for ten gets ago.
+            // Every second one was asked for nine gets ago.
             let key = spread(1 + if n % 2 == 0 { n } else { n - 9 });
             profile.count_gets(1);
             profile.live_get(key, None, NOW);

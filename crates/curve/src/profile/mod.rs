@@ -5,7 +5,7 @@
 //! distance counts as many bytes as the sample stands for, a request as many requests; and what the sampled requests stand
 //! for less than there were is taken as hits of hot keys that the sample lacks (the count correction).
 //!
-//! Invariant: while there is no more than a sample holds, every count is exact. A distance is the bytes of the distinct
+//! Invariant: while there is no more than a sample holds, and of no request only a bound is known, every count is exact. A distance is the bytes of the distinct
 //! keys used since a key's last use, its own included: the least LRU cache in which it hits. Deleted and expired keys
 //! weigh nothing, a key written again weighs its new bytes. Two things no distance can tell: the room that a delete
 //! leaves in a cache smaller than the distance, and that an object larger than the whole cache passes it by.
@@ -55,7 +55,7 @@ pub struct Profile {
     /// The gets that the sampled ones stand for, of each group.
     sampled_gets: [f64; GROUPS],
     largest_bytes: u64,
-    /// The most bytes of keys used since the load is what it is: a key that is none of them was not used within so many.
+    /// The most bytes of keys used since it was forgotten last: a key that is none of them was not used within so many.
     horizon_bytes: u64,
 }
 

@@ -4,4 +4,5 @@
 
 mod goals;
 mod joins;
+mod live;
 mod study;

@@ -4,6 +4,7 @@
 //! What is written at once is received at once, and limits are kept by the time when it was received: so what a bucket gives
 //! does not depend on how fast the test runs.
 
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidemark_types::{Refused, TenantLimits, TenantPlan, Weight};
@@ -233,6 +234,47 @@ fn who_asks_for_little_does_not_wait_for_all_of_a_flood() {
         // First come, first served, it would be a visit to each connection: 256 commands each.
         assert!(least < 8 * 256, "{least} gets of the flood while one waited");
     });
+}
+
+/// Connections of each thread of a storm.
+const STORM: usize = 500;
+
+#[test]
+fn a_storm_of_connections_and_failed_logins_keeps_nobody_else_out() {
+    let harness = Harness::start(Setup {
+        workers: 1,
+        tenants: vec![tenant(2, "shop"), tenant(3, "flood")],
+        ..Setup::default()
+    });
+    let attacker = Ipv4Addr::new(127, 0, 0, 2);
+    let refused_logins = || harness.tenant(3).map_or(0, |tenant| tenant.counters.refused.logins);
+    std::thread::scope(|scope| {
+        let storm: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..STORM {
+                        drop(harness.connect_from(attacker));
+                        let mut client = harness.connect_from(attacker);
+                        client.send(&login("flood", &SECRET.replace('0', "1")));
+                        let line = client.line();
+                        assert!(line.starts_with(b"CLIENT_ERROR authentication failure"), "{line:?}");
+                    }
+                })
+            })
+            .collect();
+        wait_until("the storm is there", || refused_logins() > 0);
+        let (mut visits, mut shop) = (0, harness.log_in("shop"));
+        while visits == 0 || storm.iter().any(|thread| !thread.is_finished()) {
+            visits += 1;
+            let (key, value) = (format!("k{visits}"), visits.to_string());
+            shop.ask(&set(&key, value.as_bytes()), b"STORED\r\n");
+            let mut other = harness.log_in("shop");
+            other.ask(format!("get {key}\r\n").as_bytes(), &found(&key, value.as_bytes()));
+        }
+    });
+    assert!(refused_logins() >= (4 * STORM - 200) as u64, "{}", refused_logins());
+    assert_eq!(refused(&harness), Refused::default());
+    wait_until("nobody is left", || harness.look().connections == 0);
 }
 
 #[test]
