@@ -226,7 +226,7 @@ mod tests {
         let mut profile = Profile::of_samples(1000);
         for n in 0..20_000 {
             // Every second one was asked for nine gets ago.
-            let key = spread(1 + if n % 2 == 0 { n } else { n - 9 });
+            let key = spread(if n % 2 == 0 { n + 10 } else { n + 1 });
             profile.count_gets(1);
             profile.live_get(key, None, NOW);
             profile.live_set(key, held(10), NOW);
