@@ -93,8 +93,8 @@ fn written(scrape: Scrape) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Sums of tenants' counters that do not fall when a tenant leaves: what left with it stays counted. To a scraper a counter that
-/// falls has begun anew, and all of it has been counted since.
+/// Sums of tenants' counters that do not fall when a tenant leaves: what left with it stays counted. To a scraper a counter
+/// that falls has begun anew, and all of it has been counted since.
 #[derive(Debug, Default)]
 struct Steady {
     last: Counts,

@@ -182,8 +182,8 @@ impl Controller {
         });
     }
 
-    /// There will be no round any more: what tenants could make use of is remembered, so that they have it after a restart. (A program
-    /// that drives the rounds itself does not say that it ends.)
+    /// There will be no round any more: what tenants could make use of is remembered, so that they have it after a restart.
+    /// (A program that drives the rounds itself does not say that it ends.)
     pub(crate) fn end(&mut self) {
         self.book.remember_holders();
         self.remember();

@@ -8,8 +8,8 @@ use tidemark_types::UnixMs;
 
 /// Whoever is owed something is owed it over this time: so long it comes first with as much memory as it lent on average.
 const PAID_BACK_OVER: Duration = Duration::from_secs(60);
-/// No more is owed than ten minutes of the memory that is lent at once, and what is owed is forgotten over this time, whatever
-/// happens meanwhile: what was lent last week must not starve others today.
+/// No more is owed than ten minutes of the memory that is lent at once, and what is owed is forgotten over this time,
+/// whatever happens meanwhile: what was lent last week must not starve others today.
 const FORGOTTEN_OVER: Duration = Duration::from_secs(600);
 
 /// See the module.

@@ -26,8 +26,8 @@ const CONTEST_LASTS: Duration = Duration::from_secs(60);
 const CONTEST_GAIN: f64 = 0.01;
 /// One more MiB is worth it while it gains at least this hit ratio (design, section 2: demand).
 const DEMAND_GAIN_PER_MIB: f64 = 0.0001;
-/// What memory gives a tenant changes slowly, and a thousand tenants' curves are not reckoned anew in every round, nor all in the
-/// same one.
+/// What memory gives a tenant changes slowly, and a thousand tenants' curves are not reckoned anew in every round, nor all
+/// in the same one.
 const RETURNS_EVERY: Duration = Duration::from_secs(5);
 /// What hit ratio goes with a load that no sizer watches is looked at this often.
 const WATCHED_EVERY: Duration = Duration::from_secs(10);
@@ -56,7 +56,8 @@ const LEARNT_SLOPE_MIN: f64 = 0.02;
 pub(crate) struct Elastic {
     estimator: Estimator,
     goal: Option<Goal>,
-    /// Whether the load stays what it is, while there is no goal whose sizer knows, and since when what goes with it is measured.
+    /// Whether the load stays what it is, while there is no goal whose sizer knows, and since when what goes with it is
+    /// measured.
     watch: LoadWatch,
     watched_from: Option<Count>,
     /// Whether what the tenant held before it was idle still says what its goal needs: until there is a goal or none.
@@ -66,7 +67,8 @@ pub(crate) struct Elastic {
     id: TenantId,
     /// What memory gives the tenant, and in which turn that was reckoned.
     returns: Option<(u64, Arc<Returns>)>,
-    /// Memory of an LRU cache over that of the tenant's policy for the same hit ratio, while it has no goal whose sizer knows.
+    /// Memory of an LRU cache over that of the tenant's policy for the same hit ratio, while it has no goal whose sizer
+    /// knows.
     efficiency: f64,
     /// The hit ratio that goes with the latency that is asked for.
     latency_ratio: Option<LatencyRatio>,
@@ -223,8 +225,8 @@ impl Elastic {
             .max_by(|a, b| a.get().total_cmp(&b.get()))
     }
 
-    /// What memory gives the tenant, in units; `None` while nothing is known. `measured` is the hit ratio of the last seconds with
-    /// so many bytes in use, if those were all that the tenant might use.
+    /// What memory gives the tenant, in units; `None` while nothing is known. `measured` is the hit ratio of the last
+    /// seconds with so many bytes in use, if those were all that the tenant might use.
     pub(crate) fn returns(&mut self, now: UnixMs, measured: Option<(f64, u64)>) -> Option<Arc<Returns>> {
         if self.estimator.curve_gets() < RETURNS_GETS_MIN {
             return None;

@@ -295,8 +295,8 @@ impl Estimator {
         }
     }
 
-    /// Lets these policies compete in the tenant's present memory, and gives the competition; `None` while there is too little to
-    /// tell them apart, or too little memory for it.
+    /// Lets these policies compete in the tenant's present memory, and gives the competition; `None` while there is too
+    /// little to tell them apart, or too little memory for it.
     pub(crate) fn contest(&mut self, policies: &[Policy], usage_bytes: u64, items: u64) -> Option<&mut Contest> {
         // Of items, and of what the policy in force remembers of others: a policy that does has less for items.
         let bytes = usage_bytes as f64 / self.overhead;

@@ -90,8 +90,8 @@ impl FakeDataPlane {
         });
     }
 
-    /// The tenant is asked for so many bytes of items, two thousand and some times: half of the time for a tenth of them. All of it
-    /// is sampled.
+    /// The tenant is asked for so many bytes of items, two thousand and some times: half of the time for a tenth of them.
+    /// All of it is sampled.
     pub fn ask(&self, name: &str, bytes: u64) {
         const KEYS: u64 = 500;
         const GETS: u64 = 2_600;

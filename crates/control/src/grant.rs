@@ -14,13 +14,15 @@ use tidemark_types::{MIB, UNIT_BYTES};
 /// What a tenant that asks for more must stand to gain before grants move: a 64th of its grant. Less would move
 /// segments back and forth between tenants for no difference that anybody sees.
 const MIN_GAIN_DIVISOR: u64 = 64;
-/// A large segment: what a tenant below its share may always gain at once, and what it may always be ahead of what it writes.
+/// A large segment: what a tenant below its share may always gain at once, and what it may always be ahead of what it
+/// writes.
 const MIN_TRANSFER_UNITS: u64 = 2 * MIB / UNIT_BYTES;
 /// A tenant gains at most this multiple of what it just wrote, so that a slow writer does not empty its neighbours for
 /// memory that it would need hours to fill.
 const TRANSFER_PER_INFLOW: u64 = 4;
-/// So that it can write on until the next round, a tenant keeps a 16th of its usage beyond it, or, while it wants more, what it
-/// writes in so many seconds if that is more; that counts only up to a quarter of its usage or a large segment, whichever is more.
+/// So that it can write on until the next round, a tenant keeps a 16th of its usage beyond it, or, while it wants more, what
+/// it writes in so many seconds if that is more; that counts only up to a quarter of its usage or a large segment, whichever
+/// is more.
 const HEADROOM_DIVISOR: u64 = 16;
 const HEADROOM_SECONDS: u64 = 3;
 const HEADROOM_MAX_DIVISOR: u64 = 4;
@@ -346,10 +348,11 @@ fn take_furthest_above(grants: &mut [u64], targets: &[Share], amount: u64) {
     }
 }
 
-/// What nobody holds stays where it was granted towards a share, though it is not filled yet: else whoever writes faster would
-/// have it back; but no more than is filled soon. Then it goes to everyone's headroom, so that who is about to evict comes
-/// before what others would fill in minutes; then to those that want more, up to their shares and beyond, the same to each. What
-/// they can not use leaves the others where they are, because taking back what nobody needs would only have to be undone.
+/// What nobody holds stays where it was granted towards a share, though it is not filled yet: else whoever writes faster
+/// would have it back; but no more than is filled soon. Then it goes to everyone's headroom, so that who is about to evict
+/// comes before what others would fill in minutes; then to those that want more, up to their shares and beyond, the same to
+/// each. What they can not use leaves the others where they are, because taking back what nobody needs would only have to be
+/// undone.
 fn share_what_is_free(grants: &mut [u64], sides: &[Side], targets: &[Share], available: u64) {
     let upper_bounds: [fn(&Side, &Share) -> u64; 5] = [
         |side, share| side.current.min(share.size).min(side.soon()),
@@ -371,8 +374,8 @@ fn share_what_is_free(grants: &mut [u64], sides: &[Side], targets: &[Share], ava
     }
 }
 
-/// In a full pool: from those above their target to which memory is worth the least, to all that are full, well below theirs,
-/// and gain by it. Returns how much it moved.
+/// In a full pool: from those above their target to which memory is worth the least, to all that are full, well below
+/// theirs, and gain by it. Returns how much it moved.
 fn move_towards_targets(grants: &mut [u64], sides: &[Side], sizes: &[u64], worths: &[Worth], step: u64) -> u64 {
     let rooms: Vec<u64> = grants
         .iter()

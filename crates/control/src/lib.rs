@@ -2,16 +2,17 @@
 //!
 //! A [`Control`] runs one thread; a [`Stepped`] is the same without it, driven by its caller. Once per round it takes a
 //! [`Snapshot`](tidemark_types::Snapshot) from the data plane, decides, and publishes a [`Plan`](tidemark_types::Plan);
-//! between rounds it answers the commands of a [`ControlHandle`]. What it must keep is in one [`State`]: a file that outlives
-//! the process, with the feature `sqlite`, or memory.
+//! between rounds it answers the commands of a [`ControlHandle`]. What it must keep is in one [`State`]: a file that
+//! outlives the process, with the feature `sqlite`, or memory.
 //!
-//! Where several instances share a node's memory, a [`NodeLease`] makes the pool as large as its lease: it reads and commands
-//! through a handle, too.
+//! Where several instances share a node's memory, a [`NodeLease`] makes the pool as large as its lease: it reads and
+//! commands through a handle, too.
 //!
 //! The parts, from pure to impure: [`grants`], [`shards_for`] and `idle` are functions over plain values; `estimator` and
-//! `elastic` follow one tenant's load; `sizing` asks a program's own strategy; `moves` keeps what became of a grant and why; `book` holds every tenant and turns
-//! snapshots and commands into plans, without clock, file or thread; `controller` carries each command to the file, the
-//! book and the data plane, in this order; `thread` gives it time and a mailbox; `node` keeps the lease.
+//! `elastic` follow one tenant's load; `sizing` asks a program's own strategy; `moves` keeps what became of a grant and why;
+//! `book` holds every tenant and turns snapshots and commands into plans, without clock, file or thread; `controller`
+//! carries each command to the file, the book and the data plane, in this order; `thread` gives it time and a mailbox;
+//! `node` keeps the lease.
 //!
 //! Invariants: a command is acknowledged only after it is in the state file and in force in the data plane. The sum of
 //! all grants never passes the pool less [`reserve_bytes`]. Nothing of the cache's content is ever stored.

@@ -153,7 +153,8 @@ struct Mark {
 }
 
 impl Moves {
-    /// Notes a step of a move or a whole one, of which this is predicted. `counters` are the tenant's as they are last known.
+    /// Notes a step of a move or a whole one, of which this is predicted. `counters` are the tenant's as they are last
+    /// known.
     pub(crate) fn note(
         &mut self,
         change: Move,

@@ -57,8 +57,8 @@ pub const MIN_COST: Duration = Duration::from_micros(1);
 pub const MAX_COST: Duration = Duration::from_secs(60);
 /// What a hit takes a client on the same network, its way there and back included (research/sharing-and-flash.md, 5).
 pub const DEFAULT_HIT_COST: Duration = Duration::from_micros(50);
-/// How often an instance looks at the other instances' leases and states its own. Memory moves in about three such looks: one
-/// needs it, one gives it back, one takes it.
+/// How often an instance looks at the other instances' leases and states its own. Memory moves in about three such looks:
+/// one needs it, one gives it back, one takes it.
 pub const DEFAULT_LEASE_PERIOD: Duration = Duration::from_secs(1);
 /// A shorter one would cost CPU time for nothing: giving memory back takes as long.
 pub const MIN_LEASE_PERIOD: Duration = Duration::from_millis(100);
@@ -263,8 +263,8 @@ pub const SETTINGS: [Setting; 12] = [
 ///
 /// # Errors
 /// A cap below [`MIN_CAP_BYTES`] or above [`MAX_CAP_BYTES`], a floor above the cap, a cost outside of [`MIN_COST`] to
-/// [`MAX_COST`], a latency that is not below what a miss takes, a priority above [`MAX_PRIORITY`], a limit outside of what it
-/// can be.
+/// [`MAX_COST`], a latency that is not below what a miss takes, a priority above [`MAX_PRIORITY`], a limit outside of what
+/// it can be.
 pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
     check_costs(settings)?;
     if let Some(priority) = settings.priority

@@ -4,14 +4,14 @@ use tidemark_types::MIB;
 
 /// Memory per shard: one lock over more would let a hot tenant wait for itself.
 const SHARD_BYTES: u64 = 64 * MIB;
-/// More shards than this per worker would lower no waiting, only make each log coarser. A worker by itself waits for no other, and
-/// of many small tenants the logs' ends are most of the memory.
+/// More shards than this per worker would lower no waiting, only make each log coarser. A worker by itself waits for no
+/// other, and of many small tenants the logs' ends are most of the memory.
 const SHARDS_PER_WORKER: u64 = 4;
 /// More would make a window's commands meet no shard twice, so that taking the lock once per window saves nothing.
 const MAX_SHARDS: u64 = 64;
 
-/// One shard per 64 MiB that the tenant may come to hold, a power of two, at most four per worker, at most 64; one if there is
-/// one worker.
+/// One shard per 64 MiB that the tenant may come to hold, a power of two, at most four per worker, at most 64; one if there
+/// is one worker.
 pub fn shards_for(cap_bytes: Option<u64>, pool_bytes: u64, workers: usize) -> u16 {
     if workers <= 1 {
         return 1;

@@ -1,18 +1,18 @@
 //! How much memory a tenant wants, as decided by the program that embeds the cache.
 //!
-//! Invariant: what comes out of [`OwnSizing`] is a size between one unit and what the tenant could have, or nothing. Whether it
-//! gets that is decided where grants are made, as of every other tenant's want.
+//! Invariant: what comes out of [`OwnSizing`] is a size between one unit and what the tenant could have, or nothing. Whether
+//! it gets that is decided where grants are made, as of every other tenant's want.
 
 use tidemark_curve::Curve;
 use tidemark_types::{Cause, Fault, Guest, HitRatio, Part, UNIT_BYTES, UnixMs};
 
-/// Decides how much memory a tenant wants: a program's own in the place of the built-in one, which finds the least that reaches
-/// the hit ratio that is the tenant's goal.
+/// Decides how much memory a tenant wants: a program's own in the place of the built-in one, which finds the least that
+/// reaches the hit ratio that is the tenant's goal.
 ///
 /// # Where it is called, and what it may cost
 /// Once in each round in which anything of the tenants that hold memory has changed, on the control plane's thread or in
-/// the driver's step; no lock of the data plane is held. A second is between two rounds, unless something can not wait, so it may
-/// take milliseconds. It **must not use the cache**: whatever it asks the control plane, it would wait for itself.
+/// the driver's step; no lock of the data plane is held. A second is between two rounds, unless something can not wait, so
+/// it may take milliseconds. It **must not use the cache**: whatever it asks the control plane, it would wait for itself.
 ///
 /// # When it fails
 /// After a panic, or a size that is not possible, the built-in one decides again, and the fault is reported.

@@ -86,8 +86,8 @@ impl Stepped {
         }
     }
 
-    /// Sends a command and carries it out: the answer is there, except that of a removal, which comes with the round in which
-    /// the memory is back or the limit has passed. Do not wait for that one before.
+    /// Sends a command and carries it out: the answer is there, except that of a removal, which comes with the round in
+    /// which the memory is back or the limit has passed. Do not wait for that one before.
     pub fn ask<T>(&mut self, command: impl FnOnce(&ControlHandle) -> Answer<T>) -> Answer<T> {
         // What waits already, wakes above all, must not be in the command's way.
         self.serve();

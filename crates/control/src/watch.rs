@@ -7,8 +7,8 @@ use tidemark_types::{Fault, TenantName};
 
 use crate::view::MoveView;
 
-/// Is told. Called on the control plane's thread, after what it is told of is in force; it must not panic, and not wait for the
-/// control plane.
+/// Is told. Called on the control plane's thread, after what it is told of is in force; it must not panic, and not wait for
+/// the control plane.
 pub trait Watcher: Send + Sync {
     /// A tenant has another grant.
     fn moved(&self, tenant: &TenantName, change: &MoveView);

@@ -40,9 +40,9 @@ struct Candidate {
 }
 
 impl Contest {
-    /// Between these policies, each in a cache that holds so many bytes of items, of which about so many there are: where memory
-    /// is the same, a policy that remembers keys which it evicted holds less. `None` if so few of them would be sampled that
-    /// chance decided.
+    /// Between these policies, each in a cache that holds so many bytes of items, of which about so many there are: where
+    /// memory is the same, a policy that remembers keys which it evicted holds less. `None` if so few of them would be
+    /// sampled that chance decided.
     pub fn new(policies: &[(Policy, u64)], items: u64, threshold: Threshold) -> Option<Self> {
         let sampled_items = items as f64 * threshold.ratio();
         if sampled_items < ITEMS_MIN {

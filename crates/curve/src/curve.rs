@@ -3,6 +3,8 @@
 //! Invariant: a curve never rises (memory need not be used), begins at no memory, where everything is missed, and its
 //! points lie in strictly ascending order of size; between them it is straight, behind the last one flat.
 
+use std::f64::consts::E;
+
 /// A curve at a size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
@@ -96,9 +98,20 @@ impl Curve {
         Some(bytes.min(lower.bytes))
     }
 
+    /// Where it ends: behind it, it is flat.
+    pub fn end(&self) -> Point {
+        self.points[self.points.len() - 1]
+    }
+
+    /// What the hit ratio gains over the last e-fold of memory before the end.
+    pub fn last_gain(&self) -> f64 {
+        let end = self.end();
+        self.at((end.bytes as f64 / E) as u64).miss_ratio - end.miss_ratio
+    }
+
     /// The best hit ratio that memory can buy, as far as the curve goes.
     pub fn best_hit_ratio(&self) -> f64 {
-        1.0 - self.points[self.points.len() - 1].miss_ratio
+        1.0 - self.end().miss_ratio
     }
 
     /// The lower convex hull: the corners at which one more byte is worth less than before. (A. M. Andrew's monotone chain,

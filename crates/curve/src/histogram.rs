@@ -172,12 +172,13 @@ impl Histogram {
         self.largest = largest_bin.map_or(0, |bin| self.largest.min(last_of(bin)));
     }
 
-    /// Misses in ascending order of size: at the last distance of each bin, at the largest of all, and at the sizes; of so many
-    /// requests of each group, of which those that were not counted miss at any size.
+    /// Misses in ascending order of size: at the last distance of each bin, at the largest of all, and at the sizes; of so
+    /// many requests of each group, of which those that were not counted miss at any size.
     ///
-    /// A request of which only a bound is known says what it can: that it misses up to there. Beyond, it is taken to be like those
-    /// whose distances are larger than the bound, too. (E. L. Kaplan, P. Meier, "Nonparametric estimation from incomplete
-    /// observations", Journal of the American Statistical Association 53, 1958.) Where there are no bounds, counts are exact.
+    /// A request of which only a bound is known says what it can: that it misses up to there. Beyond, it is taken to be like
+    /// those whose distances are larger than the bound, too. (E. L. Kaplan, P. Meier, "Nonparametric estimation from
+    /// incomplete observations", Journal of the American Statistical Association 53, 1958.) Where there are no bounds,
+    /// counts are exact.
     pub(crate) fn steps(&self, requests: &[f64; GROUPS]) -> Vec<Step> {
         let used = self
             .bins
@@ -290,7 +291,8 @@ mod tests {
 
     #[test]
     fn beyond_its_bound_a_request_is_like_the_others_beyond_it() {
-        // Of eight, two hit at 10; two are above 20, whatever they are; of the four that are left, two hit at 40 and two miss.
+        // Of eight, two hit at 10; two are above 20, whatever they are; of the four that are left, two hit at 40 and two
+        // miss.
         let mut histogram = Histogram::new(&[10, 40]);
         for (hits, distance) in [(2.0, 10), (2.0, 40)] {
             histogram.add(distance, 0, hits);

@@ -12,14 +12,15 @@ use tidemark_types::{Cause, Guest};
 /// Decides which items are let in: a program's own.
 ///
 /// # Where it is called, and what it may cost
-/// Once for each write of a key that is not in the cache, and for each reservation of one; on the thread that writes, while no
-/// lock is held. Several threads call at a time. It should not use the cache, whose answers may be old when it gives its own.
+/// Once for each write of a key that is not in the cache, and for each reservation of one; on the thread that writes, while
+/// no lock is held. Several threads call at a time. It should not use the cache, whose answers may be old when it gives its
+/// own.
 ///
 /// # When it fails
 /// After a panic, everything is let in, beginning with the item that was asked about, and the fault is reported.
 pub trait Admission: Send + Sync {
-    /// Whether the item is to be stored. If not, the writer is told so ([`Error::NotAdmitted`](crate::Error::NotAdmitted)), and
-    /// the key is remembered for a while ([`Candidate::was_seen`]).
+    /// Whether the item is to be stored. If not, the writer is told so ([`Error::NotAdmitted`](crate::Error::NotAdmitted)),
+    /// and the key is remembered for a while ([`Candidate::was_seen`]).
     fn admits(&self, candidate: &Candidate<'_>) -> bool;
 }
 
@@ -45,7 +46,8 @@ pub enum AdmissionChoice {
     /// Nothing: all are.
     #[default]
     All,
-    /// While memory is used up, only keys that come for the second time: what is asked for once and never again displaces nothing.
+    /// While memory is used up, only keys that come for the second time: what is asked for once and never again displaces
+    /// nothing.
     SecondTime,
     /// The program's own.
     Own(Arc<dyn Admission>),

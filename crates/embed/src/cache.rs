@@ -97,8 +97,8 @@ impl Builder {
         }
     }
 
-    /// The most that [`Cache::resize`] can make of it, in bytes: address space, not memory, is reserved for it. Four times the
-    /// size unless it is given.
+    /// The most that [`Cache::resize`] can make of it, in bytes: address space, not memory, is reserved for it. Four times
+    /// the size unless it is given.
     #[must_use]
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit_bytes = bytes.max(self.memory_bytes);
@@ -120,8 +120,8 @@ impl Builder {
         self
     }
 
-    /// What a hit takes, a microsecond by default. What a miss takes beside it says how much a hit is worth: goals for the mean
-    /// latency and shares of what no goal asks for go by both.
+    /// What a hit takes, a microsecond by default. What a miss takes beside it says how much a hit is worth: goals for the
+    /// mean latency and shares of what no goal asks for go by both.
     #[must_use]
     pub fn hit_cost(mut self, time: Duration) -> Self {
         self.hit_cost = time;
@@ -170,8 +170,8 @@ impl Builder {
         Ok(Cache::new(plane, self.clock, running))
     }
 
-    /// A cache without threads. What they would do is done by the driver, whenever it is told to: without that, memory is never
-    /// shared out anew, and what is given up or has expired stays until its place is needed.
+    /// A cache without threads. What they would do is done by the driver, whenever it is told to: without that, memory is
+    /// never shared out anew, and what is given up or has expired stays until its place is needed.
     ///
     /// # Errors
     /// As [`Self::build`].
@@ -265,16 +265,16 @@ impl Cache {
         Some(Tenant::new(self.clone(), name.into(), local))
     }
 
-    /// Removes a tenant with all that it holds. Whoever has it still reads nothing and writes nothing. Its memory is back when
-    /// this returns, but for values and reservations that are still being held; the name is free after the round that follows,
-    /// or once they are not held any more.
+    /// Removes a tenant with all that it holds. Whoever has it still reads nothing and writes nothing. Its memory is back
+    /// when this returns, but for values and reservations that are still being held; the name is free after the round that
+    /// follows, or once they are not held any more.
     ///
     /// # Errors
     /// There is none of that name.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let mut removal = None;
-        // The answer to a removal comes when nothing is held any more, unless it is an error: then it is there before that of
-        // a command behind it.
+        // The answer to a removal comes when nothing is held any more, unless it is an error: then it is there before that
+        // of a command behind it.
         self.ask(|control| {
             removal = Some(control.remove_tenant(name));
             control.server()
@@ -378,9 +378,9 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Does what is due: upkeep for about a tenth of a millisecond, and a round of the control plane where its period is over
-    /// or something can not wait for it. Returns after how long there is something to do again if nobody uses the cache until
-    /// then; zero where there is more now.
+    /// Does what is due: upkeep for about a tenth of a millisecond, and a round of the control plane where its period is
+    /// over or something can not wait for it. Returns after how long there is something to do again if nobody uses the cache
+    /// until then; zero where there is more now.
     pub fn step(&mut self) -> Duration {
         let now = self.clock.now();
         // A clock that is set back must not keep rounds away.

@@ -11,22 +11,22 @@ pub use tidemark_store::Left;
 /// Is told what happens in a cache. Each of these does nothing unless it is written.
 ///
 /// # Where it is called, and what it may cost
-/// [`left`](Self::left), [`emptied`](Self::emptied) and, for an eviction policy, [`replaced`](Self::replaced) are called under the
-/// lock of the item's shard, on whatever thread reads or writes, or on the keeper's: what they take, everybody waits for who uses
-/// the same shard. [`moved`](Self::moved) is called on the control plane's thread or in the driver's step. None of them may
-/// wait for anything, and none **may use the cache**, which would wait for itself for ever. To act on an event, send it to a
-/// thread of your own. Several may be called at a time.
+/// [`left`](Self::left), [`emptied`](Self::emptied) and, for an eviction policy, [`replaced`](Self::replaced) are called
+/// under the lock of the item's shard, on whatever thread reads or writes, or on the keeper's: what they take, everybody
+/// waits for who uses the same shard. [`moved`](Self::moved) is called on the control plane's thread or in the driver's
+/// step. None of them may wait for anything, and none **may use the cache**, which would wait for itself for ever. To act on
+/// an event, send it to a thread of your own. Several may be called at a time.
 ///
 /// # When it fails
 /// After a panic nothing is told any more, and [`Cache::events_fault`](crate::Cache::events_fault) says so.
 pub trait Events: Send + Sync {
-    /// An item leaves: evicted, expired or removed. A value that is overwritten has not left, its key is still there. Expired items
-    /// leave when they are met or their place is needed, which may be later than they are seen last.
+    /// An item leaves: evicted, expired or removed. A value that is overwritten has not left, its key is still there.
+    /// Expired items leave when they are met or their place is needed, which may be later than they are seen last.
     fn left(&self, _tenant: &str, _item: &LeftItem<'_>) {}
 
-    /// So many items leave at once, none of which is told of by itself: all of a shard's, because the tenant was cleared or removed,
-    /// gave all its memory to others, or everything in it had expired. A tenant has several shards. What is there when the cache
-    /// itself ends is not told of.
+    /// So many items leave at once, none of which is told of by itself: all of a shard's, because the tenant was cleared or
+    /// removed, gave all its memory to others, or everything in it had expired. A tenant has several shards. What is there
+    /// when the cache itself ends is not told of.
     fn emptied(&self, _tenant: &str, _items: u64, _why: Left) {}
 
     /// A tenant has another grant, for this reason.
@@ -35,8 +35,8 @@ pub trait Events: Send + Sync {
     /// Something that the program supplied for a tenant was replaced by what is built in.
     fn replaced(&self, _tenant: &str, _fault: &Fault) {}
 
-    /// Whether [`left`](Self::left) and [`emptied`](Self::emptied) are to be called. Asked once, when the cache is made: who wants
-    /// only the others says no, and evictions need not look who it is that goes.
+    /// Whether [`left`](Self::left) and [`emptied`](Self::emptied) are to be called. Asked once, when the cache is made: who
+    /// wants only the others says no, and evictions need not look who it is that goes.
     fn wants_items(&self) -> bool {
         true
     }

@@ -4,11 +4,10 @@
 //! of its own, or wants virtual time, takes a [`Driver`] instead of the cache's two threads ([`Builder::build_driven`]).
 //! Everything may be changed while it is in use: the pool's size, tenants' goals, caps and policies, tenants themselves.
 //!
-//! A program can decide itself which items go ([`EvictionPolicy`]), which are let in ([`Admission`]), how much memory a tenant
-//! wants ([`ResizeStrategy`]) and what hits are worth to it ([`UtilityFunction`]), and be told of what happens ([`Events`]).
-//! Invariant: whatever such code does, panics included
-//! where the program is built with unwinding, the cache stays sound; what fails is replaced by what is built in, and reported
-//! ([`Fault`]).
+//! A program can decide itself which items go ([`EvictionPolicy`]), which are let in ([`Admission`]), how much memory a
+//! tenant wants ([`ResizeStrategy`]) and what hits are worth to it ([`UtilityFunction`]), and be told of what happens
+//! ([`Events`]). Invariant: whatever such code does, panics included where the program is built with unwinding, the cache
+//! stays sound; what fails is replaced by what is built in, and reported ([`Fault`]).
 
 #![forbid(unsafe_code)]
 

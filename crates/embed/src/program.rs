@@ -12,7 +12,8 @@ use tidemark_types::{Cause, Fault, Part, TenantName};
 use crate::admission::{Candidate, Gate};
 use crate::events::{Hook, LeftItem};
 
-/// Faults kept of a tenant, the newest: a program that supplies the same code again and again learns no more from more of them.
+/// Faults kept of a tenant, the newest: a program that supplies the same code again and again learns no more from more of
+/// them.
 const FAULTS_MAX: usize = 16;
 
 /// See the module.
@@ -101,8 +102,8 @@ impl Program {
         drop(before);
     }
 
-    /// Whether an item is let in; `remember` remembers its key, and says whether it could. What fails lets everything in from then
-    /// on, of which `adopt` is told.
+    /// Whether an item is let in; `remember` remembers its key, and says whether it could. What fails lets everything in
+    /// from then on, of which `adopt` is told.
     pub(crate) fn admits(
         &self,
         candidate: &Candidate<'_>,

@@ -100,12 +100,13 @@ impl Tenant {
         found.is_some()
     }
 
-    /// Has `read` look at the key's value where it lies, whatever its length, without a copy; its answer, or `None` if the key is
-    /// not there.
+    /// Has `read` look at the key's value where it lies, whatever its length, without a copy; its answer, or `None` if the
+    /// key is not there.
     ///
-    /// A value of up to 256 KiB, or half a segment, is read under the lock of its shard: others wait meanwhile, so `read` should
-    /// take a few microseconds at most, wait for nothing, and **must not use the cache**, which would wait for itself for ever.
-    /// What takes longer is for [`Self::get`]. If `read` panics, the panic goes on to the caller, and the cache is as it was.
+    /// A value of up to 256 KiB, or half a segment, is read under the lock of its shard: others wait meanwhile, so `read`
+    /// should take a few microseconds at most, wait for nothing, and **must not use the cache**, which would wait for itself
+    /// for ever. What takes longer is for [`Self::get`]. If `read` panics, the panic goes on to the caller, and the cache is
+    /// as it was.
     pub fn get_with<R>(&self, key: &[u8], read: impl FnOnce(&ValueRef<'_>) -> R) -> Option<R> {
         let (key, now) = (self.key(key).ok()?, self.cache.now());
         // Dropped after the lock, also if `read` panics.
@@ -125,8 +126,8 @@ impl Tenant {
         Some(read(&ValueRef::locked(found)))
     }
 
-    /// The values of several keys, in their order. Faster than one after the other: what is in memory of sixteen at a time is
-    /// loaded together.
+    /// The values of several keys, in their order. Faster than one after the other: what is in memory of sixteen at a time
+    /// is loaded together.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
         let now = self.cache.now();
         let mut found: Vec<Option<(Found, Vec<u8>)>> = keys.iter().map(|_| None).collect();
@@ -156,8 +157,8 @@ impl Tenant {
     /// Stores a value under a key, in the place of an older one.
     ///
     /// # Errors
-    /// The key or the value is too long, it is not let in ([`Self::set_admission`]), or there is no room: then an older value is
-    /// as it was or evicted.
+    /// The key or the value is too long, it is not let in ([`Self::set_admission`]), or there is no room: then an older
+    /// value is as it was or evicted.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.write(key, value, None)
     }
@@ -209,8 +210,8 @@ impl Tenant {
         Ok(self.seen(view))
     }
 
-    /// Has the program's own policy decide from now on which items go: the tenant's policy is [`Policy::Own`]. It decides until
-    /// another one is supplied or [`Self::set`] names one; that may name [`Policy::Own`] again. Nothing is lost by it.
+    /// Has the program's own policy decide from now on which items go: the tenant's policy is [`Policy::Own`]. It decides
+    /// until another one is supplied or [`Self::set`] names one; that may name [`Policy::Own`] again. Nothing is lost by it.
     ///
     /// # Errors
     /// The tenant was removed, or the policy fails when it is asked what is asked once ([`Error::Faulty`]).
@@ -227,8 +228,8 @@ impl Tenant {
         self.local.program.set_gate(choice.into(), self.remembering());
     }
 
-    /// Has the program's own strategy decide from now on how much memory the tenant wants; `None`: the built-in one again, which
-    /// finds the least for the hit ratio that is the tenant's goal.
+    /// Has the program's own strategy decide from now on how much memory the tenant wants; `None`: the built-in one again,
+    /// which finds the least for the hit ratio that is the tenant's goal.
     ///
     /// # Errors
     /// It was removed.
@@ -245,7 +246,8 @@ impl Tenant {
         self.ask(|control| control.set_utility(&*self.name, utility))
     }
 
-    /// What of all that the program supplied for it was replaced by what is built in, and why: the newest ones, oldest first.
+    /// What of all that the program supplied for it was replaced by what is built in, and why: the newest ones, oldest
+    /// first.
     pub fn faults(&self) -> Vec<Fault> {
         self.local.program.faults()
     }

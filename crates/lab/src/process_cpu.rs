@@ -89,8 +89,8 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// What a process used, user and system, in nanoseconds: by the run times of its threads that are alive where the kernel counts
-/// them, else by its clock ticks.
+/// What a process used, user and system, in nanoseconds: by the run times of its threads that are alive where the kernel
+/// counts them, else by its clock ticks.
 pub(crate) fn process_cpu_ns(process: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten();
     let exact: Option<u64> = threads

@@ -200,7 +200,8 @@ struct Here {
     slope: f64,
     /// The same of less memory. They differ where the curve bends: at its end, more gains nothing.
     slope_below: f64,
-    /// How much the hit ratio would gain from all memory there could be; while keys are still being met, how much it may at most.
+    /// How much the hit ratio would gain from all memory there could be; while keys are still being met, how much it may at
+    /// most.
     potential: f64,
     /// Standard error of the potential.
     error: f64,
@@ -300,7 +301,9 @@ impl Sizer {
         };
         if let Some(measured) = measured.filter(|measured| moves || measured.elapsed >= calm) {
             self.window = Some(count);
-            self.learn(reading, here.filter(|_| is_full && !self.holds_past(reading)), measured);
+            if let Some(here) = here.filter(|_| is_full && !self.holds_past(reading)) {
+                self.learn(reading, here, measured);
+            }
             if !moves {
                 self.watch.set_expected(measured.hit_ratio);
             }
@@ -353,10 +356,7 @@ impl Sizer {
     }
 
     /// Draws from a window what does not depend on the goal.
-    fn learn(&mut self, reading: &Reading<'_>, here: Option<Here>, measured: Measured) {
-        let Some(here) = here else {
-            return;
-        };
+    fn learn(&mut self, reading: &Reading<'_>, here: Here, measured: Measured) {
         let Some((seen, slope)) = efficiency_seen(
             reading.curve,
             reading.overhead,
@@ -376,7 +376,7 @@ impl Sizer {
 
     /// Whether a part of what is held was asked for by another load alone: what is asked for now has its place.
     fn holds_past(&self, reading: &Reading<'_>) -> bool {
-        let asked_for_bytes = reading.curve.points().last().map_or(0, |point| point.bytes) as f64 * reading.overhead;
+        let asked_for_bytes = reading.curve.end().bytes as f64 * reading.overhead;
         self.has_changed && self.is_young && asked_for_bytes < HOLDS_PAST * reading.usage_bytes as f64
     }
 
@@ -577,8 +577,9 @@ impl Sizer {
     }
 }
 
-/// What a hit ratio with so many bytes in use says of a policy: the memory of an LRU cache over its own for the same hit ratio,
-/// and the slope of the LRU cache's curve there, by e-folds of memory. `None` where the curve is no steeper than `least_slope`.
+/// What a hit ratio with so many bytes in use says of a policy: the memory of an LRU cache over its own for the same hit
+/// ratio, and the slope of the LRU cache's curve there, by e-folds of memory. `None` where the curve is no steeper than
+/// `least_slope`.
 ///
 /// Where on the curve the cache is goes by its hit ratio, not by what was believed of its efficiency: that may be where the
 /// curve is flat, and would then never be corrected.
@@ -603,15 +604,13 @@ fn predicted(reading: &Reading<'_>, here: Here, measured: Measured, bytes: u64) 
     (measured.hit_ratio + folds * slope.max(0.0)).clamp(0.0, 1.0)
 }
 
-/// The least that could miss in a cache of so many bytes, while keys are still being met. The curve ends where nothing was met yet;
-/// beyond, each byte is taken to gain at most what one of the last e-fold of its memory did on average: most curves are convex
-/// there. What does not come again flattens that end as it moves on.
+/// The least that could miss in a cache of so many bytes, while keys are still being met. The curve ends where nothing was
+/// met yet; beyond, each byte is taken to gain at most what one of the last e-fold of its memory did on average: most curves
+/// are convex there. What does not come again flattens that end as it moves on.
 fn least_misses(curve: &Curve, bytes: u64) -> f64 {
-    let points = curve.points();
-    let last = points[points.len() - 1];
-    let from_bytes = (last.bytes as f64 / E) as u64;
-    let gain_per_byte = (curve.at(from_bytes).miss_ratio - last.miss_ratio) / (last.bytes - from_bytes).max(1) as f64;
-    let beyond_bytes = bytes.saturating_sub(last.bytes) as f64;
+    let end_bytes = curve.end().bytes;
+    let gain_per_byte = curve.last_gain() / (end_bytes as f64 * (1.0 - 1.0 / E)).max(1.0);
+    let beyond_bytes = bytes.saturating_sub(end_bytes) as f64;
     (curve.at(bytes).miss_ratio - gain_per_byte * beyond_bytes).max(0.0)
 }
 

@@ -4,8 +4,8 @@
 //! scheduling" form of the generic cell rate algorithm, ITU-T I.371, annex A). It needs no refilling, stays right when the
 //! rate is changed, and one compare-and-swap is a taking, so that workers share it without a lock.
 //!
-//! Invariant: in any time, what [`Bucket::take`] gives is at most the rate times that time, and the burst; one taking of more
-//! than the burst finds a full bucket, and is paid for before the next.
+//! Invariant: in any time, what [`Bucket::take`] gives is at most the rate times that time, and the burst; one taking of
+//! more than the burst finds a full bucket, and is paid for before the next.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -194,8 +194,9 @@ impl Connection {
         self.fits(bytes as u64, 0, shared)
     }
 
-    /// Whether it may be served. Where no more may be held, nothing is received; what was received already is executed, since
-    /// that makes room, up to a limit for the sake of those who do not read their replies, and who are gone after a while.
+    /// Whether it may be served. Where no more may be held, nothing is received; what was received already is executed,
+    /// since that makes room, up to a limit for the sake of those who do not read their replies, and who are gone after a
+    /// while.
     pub(crate) fn may_go_on(&self, shared: &Shared) -> bool {
         let beyond = if self.input.is_empty() {
             0

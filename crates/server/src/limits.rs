@@ -23,19 +23,21 @@ pub(crate) const TURN_CONNECTIONS: usize = 64;
 pub(crate) const POLL_EVERY: Duration = Duration::from_micros(100);
 /// A connection whose visit is expected to take longer is served by itself.
 pub(crate) const LONG_VISIT: Duration = Duration::from_micros(25);
-/// Upkeep of shards per turn: with what it goes on for when the time is over, and what a machine adds now and then, below 20 us.
+/// Upkeep of shards per turn: with what it goes on for when the time is over, and what a machine adds now and then, below 20
+/// us.
 pub(crate) const KEEPER_SLICE: Duration = Duration::from_micros(10);
 
 /// Replies that a connection may have waiting: beyond it nothing more is read from it until they are sent.
 pub(crate) const REPLY_BYTES: usize = 256 << 10;
-/// Bytes sent to a connection in a turn: about a hundred microseconds, so that one who asks for megabytes delays others by no
-/// more. The longest value of the log and what stands around it, so that mostly only values wait that need not be copied for it.
+/// Bytes sent to a connection in a turn: about a hundred microseconds, so that one who asks for megabytes delays others by
+/// no more. The longest value of the log and what stands around it, so that mostly only values wait that need not be copied
+/// for it.
 pub(crate) const SEND_BYTES: usize = 272 << 10;
 /// A value of at least this size is sent from where it lies instead of being copied: two copies of 16 KiB cost more than a
 /// pin and a gathering send.
 pub(crate) const PIN_BYTES: usize = 16 << 10;
-/// A value of at least this size is copied into its place without holding the shard's lock where that can be: it takes more than
-/// the 20 us for which a lock may be held.
+/// A value of at least this size is copied into its place without holding the shard's lock where that can be: it takes more
+/// than the 20 us for which a lock may be held.
 pub(crate) const LONG_VALUE_BYTES: usize = 256 << 10;
 /// So much of a long value is copied in a turn: with the evictions for its room some tens of microseconds.
 pub(crate) const COPIED_BYTES: usize = 64 << 10;

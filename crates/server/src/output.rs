@@ -169,8 +169,8 @@ impl Unsent {
         Ok(all)
     }
 
-    /// Copies what lies in the log: who is not sent all at once must not hold a whole segment for a value. Values outside of the log hold
-    /// no more than themselves.
+    /// Copies what lies in the log: who is not sent all at once must not hold a whole segment for a value. Values outside of
+    /// the log hold no more than themselves.
     fn release_segments(&mut self) {
         for piece in &mut self.pieces {
             if let Piece::Pinned(value) = piece

@@ -1,14 +1,15 @@
 //! Whose turn it is: the connections that are ready, those of one tenant in the order in which they came, and the tenants in
 //! proportion to their weights.
 //!
-//! Fair queueing by start times (Goyal, Vin and Cheng, SIGCOMM 1996) over tenants. Each has a clock of the work that was done
-//! for it, divided by its weight; whose clock is behind is next. Who comes back takes over the clock of who is ahead but for
-//! a credit of four milliseconds' work, if its own is behind that: nobody saves up more turns, and who asks for little is
-//! served next, without waiting for a round of all others, as it would in deficit round robin. What serving takes is known
-//! afterwards only: what is expected is added when a connection is picked, and corrected when it was served.
+//! Fair queueing by start times (Goyal, Vin and Cheng, SIGCOMM 1996) over tenants. Each has a clock of the work that was
+//! done for it, divided by its weight; whose clock is behind is next. Who comes back takes over the clock of who is ahead
+//! but for a credit of four milliseconds' work, if its own is behind that: nobody saves up more turns, and who asks for
+//! little is served next, without waiting for a round of all others, as it would in deficit round robin. What serving takes
+//! is known afterwards only: what is expected is added when a connection is picked, and corrected when it was served.
 //!
 //! Invariants: a tenant's lane is in the order exactly while a connection waits in it. While two tenants have connections
-//! waiting, what was done for them since, divided by their weights, differs by at most one connection's work of each and the credit.
+//! waiting, what was done for them since, divided by their weights, differs by at most one connection's work of each and the
+//! credit.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::{BinaryHeap, PeekMut};
@@ -24,8 +25,8 @@ const COMMAND_NS: u32 = 300;
 const BYTES_PER_NS: usize = 4;
 
 /// Work that a tenant may be behind others and catch up with before them. One that asks for nearly its share, a little more
-/// now and a little less then, would wait for others' turns with all that is more, and never be before them for all that is less.
-/// Where k tenants wait already, one that comes has a k-th of it; who has not logged in has none.
+/// now and a little less then, would wait for others' turns with all that is more, and never be before them for all that is
+/// less. Where k tenants wait already, one that comes has a k-th of it; who has not logged in has none.
 const CREDIT_NS: u32 = 4_000_000;
 
 /// About what serving a connection took: how a group's time is shared among its members, and what the next visit is expected
@@ -123,7 +124,8 @@ impl Ready {
         let lane = &mut self.lanes[number];
         lane.weight = weight.max(1);
         if lane.places.is_empty() {
-            // Of k that come back at once each has a part, so that whoever has none waits for ln k times the whole, not for k times.
+            // Of k that come back at once each has a part, so that whoever has none waits for ln k times the whole, not for
+            // k times.
             let others = self.order.len().max(1) as u32;
             let credit = if owner == Owner::STRANGERS {
                 0

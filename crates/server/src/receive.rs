@@ -17,8 +17,8 @@ const RECEIVE_LONG_BYTES_MIN: usize = 4 << 10;
 const COPIED_BEGINNING_BYTES: usize = 16 << 10;
 /// Received at most at a time of a command whose length is known.
 const RECEIVE_LONG_BYTES: usize = 128 << 10;
-/// A buffer of so many bytes is worth keeping for the next long command: to get one from the system and to give it back takes
-/// tenths of a millisecond when it is busy with the process's memory.
+/// A buffer of so many bytes is worth keeping for the next long command: to get one from the system and to give it back
+/// takes tenths of a millisecond when it is busy with the process's memory.
 const SPARE_BYTES_MIN: usize = 128 << 10;
 
 /// What was received from a connection and where it is.
@@ -37,8 +37,8 @@ impl Input {
         }
     }
 
-    /// What is behind the first `done` bytes, in a buffer of its own, and the buffer that it was in before, if that is not needed
-    /// any more.
+    /// What is behind the first `done` bytes, in a buffer of its own, and the buffer that it was in before, if that is not
+    /// needed any more.
     fn into_rest(self, scratch: &[u8], done: usize) -> (Vec<u8>, Option<Vec<u8>>) {
         match self {
             Self::Own(bytes) if done == 0 => (bytes, None),

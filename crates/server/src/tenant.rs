@@ -132,7 +132,8 @@ impl Tenant {
         TooManyConnections(self.throttle.connections_max())
     }
 
-    /// What the bearer of a secret may do; `None` if it is not one of this tenant's. Takes the same time whatever the secret.
+    /// What the bearer of a secret may do; `None` if it is not one of this tenant's. Takes the same time whatever the
+    /// secret.
     pub(crate) fn permissions_of(&self, secret: &[u8]) -> Option<Permissions> {
         granted_by(&self.access.read().secrets, secret).filter(|_| !self.is_removed())
     }

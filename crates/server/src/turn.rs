@@ -82,8 +82,8 @@ struct Executor<'s, 'a> {
     current: usize,
     /// For each connection up to the current one, where its replies begin.
     begins: &'s mut Vec<Mark>,
-    /// Connections whose replies came to be too many within a window, or whose long value is not copied yet, and how far their
-    /// input was executed.
+    /// Connections whose replies came to be too many within a window, or whose long value is not copied yet, and how far
+    /// their input was executed.
     deferred: Vec<(usize, Done)>,
     /// For connections whose input begins with a long value, where that was begun to be copied to.
     rooms: Vec<(usize, Reservation)>,
@@ -102,7 +102,8 @@ impl Turn {
         self.group = group;
     }
 
-    /// Gives memory back that was not needed since the last time. Whether there is more, which may not be needed from now on.
+    /// Gives memory back that was not needed since the last time. Whether there is more, which may not be needed from now
+    /// on.
     pub(crate) fn tidy(&mut self, shared: &Shared) -> bool {
         self.spares.tidy(shared)
     }
@@ -113,8 +114,8 @@ impl Turn {
         let mut used = 0;
         let mut last: *const Tenant = std::ptr::null();
         for (_, connection) in group.iter_mut() {
-            // Other tenants' shards may have displaced this one's since its last visit. They are back when the system has given
-            // what was sent.
+            // Other tenants' shards may have displaced this one's since its last visit. They are back when the system has
+            // given what was sent.
             if connection.executed >= PREFETCHED_FROM_COMMANDS
                 && let Some(tenant) = &connection.session.tenant
                 && connection.executed as usize >= tenant.store.shards()
@@ -278,7 +279,8 @@ impl<'a> Executor<'_, 'a> {
         done
     }
 
-    /// Executes the command at the beginning of `rest`, or puts it into the window. `None` if it is incomplete, or has to wait.
+    /// Executes the command at the beginning of `rest`, or puts it into the window. `None` if it is incomplete, or has to
+    /// wait.
     fn run_memcached(&mut self, group: &mut [Member], member: usize, before: Done, rest: &'a [u8]) -> Option<usize> {
         let connection = &mut *group[member].1;
         let limits = memcached::limits(&connection.session);

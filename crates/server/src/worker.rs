@@ -1,8 +1,8 @@
 //! A worker: a thread with an event loop, and the connections that it was given.
 //!
 //! One pass of the loop is a *turn*: ask the system which connections are ready, serve them in groups ([`crate::turn`]) and
-//! in the order of [`crate::ready`], asking the system again after each [`POLL_EVERY`] of work; do a slice of upkeep, and once
-//! a second look for connections that have passed a limit. A turn never waits for anything but the first of these.
+//! in the order of [`crate::ready`], asking the system again after each [`POLL_EVERY`] of work; do a slice of upkeep, and
+//! once a second look for connections that have passed a limit. A turn never waits for anything but the first of these.
 
 use std::io;
 use std::sync::Arc;
@@ -483,8 +483,8 @@ impl Worker {
     }
 }
 
-/// Whether a connection is served by itself: the replies of a group are sent when all of its commands are executed, so that who
-/// asks for little would wait for who asks for much. Who has replies to be sent is not served otherwise.
+/// Whether a connection is served by itself: the replies of a group are sent when all of its commands are executed, so that
+/// who asks for little would wait for who asks for much. Who has replies to be sent is not served otherwise.
 fn comes_alone(connection: &Connection) -> bool {
     !connection.unsent.is_empty() || u128::from(connection.usual_ns) > LONG_VISIT.as_nanos()
 }

@@ -155,9 +155,9 @@ impl Arena {
         is_allowed && page_bytes == PAGE_BYTES as libc::c_long && self.advise(0, 0, libc::MADV_COLLAPSE).is_ok()
     }
 
-    /// Makes a block that is backed by ordinary pages one huge page, whatever it holds. Takes half a millisecond, more where the
-    /// system has to find the page first; while it copies, whoever touches the block or maps memory waits. On failure it stays on
-    /// ordinary pages.
+    /// Makes a block that is backed by ordinary pages one huge page, whatever it holds. Takes half a millisecond, more where
+    /// the system has to find the page first; while it copies, whoever touches the block or maps memory waits. On failure it
+    /// stays on ordinary pages.
     pub(crate) fn collapse(&self, block: u64) -> io::Result<()> {
         self.set_huge(block, BLOCK_BYTES, true);
         let collapsed = self.advise(block, BLOCK_BYTES, libc::MADV_COLLAPSE);

@@ -122,8 +122,8 @@ impl Ghosts {
     /// Whether the key is remembered, and still is afterwards.
     pub(crate) fn contains(&self, arena: &Arena, hash: KeyHash) -> bool {
         let address = arena.at(self.offset(hash), BUCKET_BYTES).cast::<Bucket>();
-        // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes; any bytes are a valid bucket; buckets are written
-        // only through `&mut self`, so that nobody does while `self` is borrowed.
+        // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes; any bytes are a valid bucket; buckets are
+        // written only through `&mut self`, so that nobody does while `self` is borrowed.
         let bucket = unsafe { &*address };
         bucket.slot_of(hash).is_some_and(|slot| bucket.age(slot) < self.depth)
     }
@@ -143,8 +143,8 @@ impl Ghosts {
 
     fn bucket_mut(&mut self, arena: &Arena, hash: KeyHash) -> &mut Bucket {
         let address = arena.at(self.offset(hash), BUCKET_BYTES).cast::<Bucket>();
-        // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes; any bytes are a valid bucket; `&mut self` makes
-        // this the only reference into the run.
+        // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes; any bytes are a valid bucket; `&mut self`
+        // makes this the only reference into the run.
         unsafe { &mut *address }
     }
 }

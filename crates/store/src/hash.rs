@@ -69,9 +69,9 @@ impl KeyHash {
         self.0 as u16
     }
 
-    /// The key's place among all keys when some are sampled: those first in this order. Each key has another one, and its upper
-    /// bits depend on all bits of the hash (Knuth's multiplicative hashing, by 2^64 over the golden ratio), so that the keys of
-    /// any shard, buckets or tag are sampled as all are.
+    /// The key's place among all keys when some are sampled: those first in this order. Each key has another one, and its
+    /// upper bits depend on all bits of the hash (Knuth's multiplicative hashing, by 2^64 over the golden ratio), so that
+    /// the keys of any shard, buckets or tag are sampled as all are.
     #[inline]
     pub(crate) fn order(self) -> u64 {
         self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)

@@ -90,8 +90,8 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Those of an item that expires after so long, if it ever does. A time that a clock can not tell from none is the next one
-    /// that it can.
+    /// Those of an item that expires after so long, if it ever does. A time that a clock can not tell from none is the next
+    /// one that it can.
     pub fn expiring(now: UnixMs, lifetime: Option<Duration>) -> Self {
         let at_least = Duration::from_millis(1);
         Self {
@@ -151,8 +151,8 @@ impl Draft<'_> {
         let attributes = &self.attributes;
         let flag = |present: bool, bit: u32| if present { bit } else { 0 };
         let length = self.value.len() as u32 | flag(attributes.stale, STALE) | flag(attributes.won, WON);
-        // SAFETY: every write lies within the `bytes()` bytes that the caller vouches for: the header, the optional fields in
-        // the order of FIELDS, of which `kind` says which are there, then key and value.
+        // SAFETY: every write lies within the `bytes()` bytes that the caller vouches for: the header, the optional fields
+        // in the order of FIELDS, of which `kind` says which are there, then key and value.
         unsafe {
             at.write(kind);
             at.add(1).write(self.key.len().min(255) as u8);

@@ -111,8 +111,8 @@ impl Keeper {
             }
             let before = std::mem::replace(&mut elapsed, begin.elapsed());
             longest = longest.max(elapsed.saturating_sub(before));
-            // Another piece as long as the longest must fit, so that a slice does not end a piece late. A slice of zero is one
-            // piece, however coarse the clock.
+            // Another piece as long as the longest must fit, so that a slice does not end a piece late. A slice of zero is
+            // one piece, however coarse the clock.
             if elapsed + longest >= slice {
                 break;
             }

@@ -13,8 +13,8 @@
 //!
 //! `unsafe` is confined to reading and writing the arena: `arena` (addresses, advice to the system), `item` (layout),
 //! `index` and `ghost` (buckets), and the places in `shard` where items are written, moved and marked. Every address comes
-//! from a run that the shard owns, and changes need `&mut Shard`, which the lock hands out once. Beside that, `index` compares
-//! a bucket's entries with vector instructions.
+//! from a run that the shard owns, and changes need `&mut Shard`, which the lock hands out once. Beside that, `index`
+//! compares a bucket's entries with vector instructions.
 
 mod arena;
 mod buddy;
@@ -35,6 +35,8 @@ mod segment;
 mod shard;
 mod shared;
 mod tenant;
+#[cfg(test)]
+mod undriven;
 
 pub use hash::{Hasher, KeyHash};
 pub use item::{Attributes, EXPIRY_MAX, KEY_BYTES_MAX};

@@ -393,7 +393,8 @@ impl Model {
     }
 
     fn reserve(&mut self, name: Name) {
-        // Nothing of it can be evicted until it is written, so that a few hold no more than the grant. No two of its units are equal.
+        // Nothing of it can be evicted until it is written, so that a few hold no more than the grant. No two of its units
+        // are equal.
         let most = MIB.min(self.load.grant_bytes / 4);
         let first = self.random.next() as u8;
         let value: Vec<u8> = (0..=self.random.below(most))

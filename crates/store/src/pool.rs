@@ -1,15 +1,15 @@
 //! All memory for segments, indexes and large values: one budget in units of 64 KiB, shared by every tenant.
 //!
-//! A run of units has one owner at a time: whoever took it and has not put it back. One of the pool's threads tends it and backs
-//! huge pages with memory before they are asked for (the first touch of one takes 500 to 850 us on the development machine, so
-//! it must never happen in a command). The other returns memory that was put back to the system, and makes huge pages of blocks
-//! all of whose units are taken one by one: finding an item takes a tenth less then.
+//! A run of units has one owner at a time: whoever took it and has not put it back. One of the pool's threads tends it and
+//! backs huge pages with memory before they are asked for (the first touch of one takes 500 to 850 us on the development
+//! machine, so it must never happen in a command). The other returns memory that was put back to the system, and makes huge
+//! pages of blocks all of whose units are taken one by one: finding an item takes a tenth less then.
 //!
-//! Invariant: `used` counts exactly the units that are taken. It passes the budget only where the budget is lowered, and then
-//! it does not grow: a taking is within the budget, or in the place of a putting back. What is backed by memory follows
-//! within the same budget but for what the two threads are returning just now, and what has yet to be split: nothing is made ready
-//! that could not be handed out, and whoever takes in the place of runs that wait to be returned, or are ready, returns those
-//! first.
+//! Invariant: `used` counts exactly the units that are taken. It passes the budget only where the budget is lowered, and
+//! then it does not grow: a taking is within the budget, or in the place of a putting back. What is backed by memory follows
+//! within the same budget but for what the two threads are returning just now, and what has yet to be split: nothing is made
+//! ready that could not be handed out, and whoever takes in the place of runs that wait to be returned, or are ready,
+//! returns those first.
 
 mod blocks;
 mod errands;
@@ -36,8 +36,8 @@ const ORDERS: usize = BLOCK_ORDER as usize + 1;
 /// Huge pages kept ready at most: at 0.85 ms for backing one and 2 MiB each, 16 cover a burst of 2 GB/s for 16 ms.
 const READY_MAX: usize = 16;
 /// How long memory is left lying that was put back. What is taken again meanwhile need not be backed anew, which takes
-/// longer than all else that is done with it (0.4 ms of 0.6 for a value of a mebibyte); and waking the thread costs whoever puts
-/// back a system call.
+/// longer than all else that is done with it (0.4 ms of 0.6 for a value of a mebibyte); and waking the thread costs whoever
+/// puts back a system call.
 const DOZE: Duration = Duration::from_millis(5);
 /// What was put back is returned when nobody else wants the core; what then waits for so long still, all the same.
 const LATE: Duration = Duration::from_millis(250);

@@ -4,8 +4,9 @@ use std::io;
 
 /// Half as far down as a thread can go: a tenth of a core that others want, too.
 const NICENESS: i32 = 10;
-/// What a thread may run before the system looks whether another one should: the least that it takes (since Linux 6.12; before,
-/// the value is ignored). With the usual 3 ms, whoever shares the core would wait as long, however nice the thread is.
+/// What a thread may run before the system looks whether another one should: the least that it takes (since Linux 6.12;
+/// before, the value is ignored). With the usual 3 ms, whoever shares the core would wait as long, however nice the thread
+/// is.
 const SLICE_NANOS: u64 = 100_000;
 
 /// `struct sched_attr` of sched_setattr(2), in its first version.
@@ -38,7 +39,8 @@ pub(crate) fn step_back() -> io::Result<()> {
     })
 }
 
-/// Makes the calling thread stop for whoever else wants its core; it has a 340th of one that is never free (sched(7), SCHED_IDLE).
+/// Makes the calling thread stop for whoever else wants its core; it has a 340th of one that is never free (sched(7),
+/// SCHED_IDLE).
 ///
 /// # Errors
 /// The system refuses; the thread then runs as the others do.

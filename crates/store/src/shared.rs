@@ -98,8 +98,8 @@ impl TenantShared {
         numbered_policy(self.policy.load(Ordering::Relaxed))
     }
 
-    /// Whether the policy wants to know what is used: to copy it, or because it is a program's. One comparison, because every
-    /// hit asks.
+    /// Whether the policy wants to know what is used: to copy it, or because it is a program's. One comparison, because
+    /// every hit asks.
     #[inline]
     pub(crate) fn attends_uses(&self) -> bool {
         self.policy.load(Ordering::Relaxed) >= APPROX_LRU_FROM
@@ -189,8 +189,8 @@ impl TenantShared {
     }
 
     /// Takes a run in the place of one that the caller has just put back: also while the tenant holds more than a grant that
-    /// was lowered, or all tenants more than a pool that was. So a write that meets a shrink gives up one segment for the next,
-    /// and need not bring the excess down by itself.
+    /// was lowered, or all tenants more than a pool that was. So a write that meets a shrink gives up one segment for the
+    /// next, and need not bring the excess down by itself.
     pub(crate) fn take_back(&self, order: u8) -> Option<Run> {
         let order = order.min(crate::arena::BLOCK_ORDER - 1);
         let units = 1 << order;

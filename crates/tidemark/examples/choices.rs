@@ -1,7 +1,6 @@
-//! What else a program can decide, and what it can be told: items are let in by name or by its own rule, a tenant holds as much
-//! memory as its own strategy says, or as its hits are worth, and each item that leaves and each move of memory is told of. In
-//! virtual time.
-//! `cargo run --release --example choices`
+//! What else a program can decide, and what it can be told: items are let in by name or by its own rule, a tenant holds as
+//! much memory as its own strategy says, or as its hits are worth, and each item that leaves and each move of memory is told
+//! of. In virtual time. `cargo run --release --example choices`
 
 #![expect(clippy::print_stdout, reason = "an example tells what it does")]
 

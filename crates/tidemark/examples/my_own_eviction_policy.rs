@@ -1,6 +1,6 @@
-//! Which items go when memory is short, decided by the program: a policy that likes small values, against those that are built
-//! in; and what happens when one fails. `cargo run --example my_own_eviction_policy` (with `--release`, this package aborts where
-//! code panics, as its server does, and the last part is left out: a program's own profile decides that.)
+//! Which items go when memory is short, decided by the program: a policy that likes small values, against those that are
+//! built in; and what happens when one fails. `cargo run --example my_own_eviction_policy` (with `--release`, this package
+//! aborts where code panics, as its server does, and the last part is left out: a program's own profile decides that.)
 
 #![expect(clippy::print_stdout, reason = "an example tells what it does")]
 
@@ -18,8 +18,8 @@ const PICTURE_BYTES: usize = 20_000;
 /// Room for all pages and a few pictures.
 const MEMORY_BYTES: u64 = 8 << 20;
 
-/// An item stays if it was used once for every page of memory that it takes. Who asks for many small values and few large ones has
-/// more hits so: a large one that goes makes room for fifty small ones.
+/// An item stays if it was used once for every page of memory that it takes. Who asks for many small values and few large
+/// ones has more hits so: a large one that goes makes room for fifty small ones.
 #[derive(Default)]
 struct SmallOnesStay {
     judged: AtomicU64,

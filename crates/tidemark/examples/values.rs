@@ -22,7 +22,8 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!((before.len(), before.is_in_place()), (1 << 20, true));
     assert!(before.parts().all(|part| part.iter().all(|byte| *byte == part[0])));
 
-    // A look at a value of any length copies nothing either. A short one is looked at under a lock: be quick, and use no cache.
+    // A look at a value of any length copies nothing either. A short one is looked at under a lock: be quick, and use no
+    // cache.
     let words = pages.get_with(b"/index", |page| page.as_bytes().split(|byte| *byte == b' ').count());
     assert_eq!(words, Some(1));
 

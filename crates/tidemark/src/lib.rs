@@ -28,11 +28,12 @@
 //! | `choices` | which items are let in ([`Admission`]), how much memory a tenant wants ([`ResizeStrategy`]), what its hits are worth ([`UtilityFunction`]), what the program is told ([`Events`]) |
 //! | `my_own_eviction_policy` | which items go when memory is short ([`EvictionPolicy`]), against those that are built in; what happens when it fails |
 //!
-//! What is built in is chosen by name: a [`PolicyChoice`] and a [`Utility`] in [`TenantSettings`], an [`AdmissionChoice`]; all can be read from text. What
-//! a program supplies in its place is called where the cache works, and each trait says on which thread, under which lock
-//! and what that may cost. Code that panics or answers nonsense is replaced by what is built in (`fifo`, everything, the least
-//! memory for the goal, the utility in the settings, nobody) and reported: to [`Events::replaced`], in [`Tenant::faults`] and counted in
-//! [`TenantStats::faults`]. That takes a program that unwinds: one that is built with `panic = "abort"` ends instead.
+//! What is built in is chosen by name: a [`PolicyChoice`] and a [`Utility`] in [`TenantSettings`], an [`AdmissionChoice`];
+//! all can be read from text. What a program supplies in its place is called where the cache works, and each trait says on
+//! which thread, under which lock and what that may cost. Code that panics or answers nonsense is replaced by what is built
+//! in (`fifo`, everything, the least memory for the goal, the utility in the settings, nobody) and reported: to
+//! [`Events::replaced`], in [`Tenant::faults`] and counted in [`TenantStats::faults`]. That takes a program that unwinds:
+//! one that is built with `panic = "abort"` ends instead.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -17,8 +17,8 @@ impl fmt::Display for PortHolder {
     }
 }
 
-/// The process that listens on a TCP port; `None` if it can not be told, for example because it is another user's. Of several
-/// that share the socket, the one that it comes from.
+/// The process that listens on a TCP port; `None` if it can not be told, for example because it is another user's. Of
+/// several that share the socket, the one that it comes from.
 pub(crate) fn find(port: u16) -> Option<PortHolder> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let inodes: Vec<u64> = tables.iter().flat_map(|table| listening_inodes(table, port)).collect();
@@ -37,8 +37,8 @@ pub(crate) fn find(port: u16) -> Option<PortHolder> {
     })
 }
 
-/// The one whose parent is none of them: a child has its parent's sockets until it runs a program of its own, if it does. One
-/// without a parent has ended meanwhile.
+/// The one whose parent is none of them: a child has its parent's sockets until it runs a program of its own, if it does.
+/// One without a parent has ended meanwhile.
 fn eldest(holders: &[u32], parent: impl Fn(u32) -> Option<u32>) -> Option<u32> {
     let is_eldest = |pid: &&u32| parent(**pid).is_some_and(|parent| !holders.contains(&parent));
     holders.iter().find(is_eldest).or(holders.first()).copied()

@@ -42,9 +42,9 @@ pub struct TenantPlan {
     pub limits: TenantLimits,
     /// Its share of a worker's time where other tenants want some, too.
     pub weight: Weight,
-    /// Which keys are sampled. A lower one than before is in force at once, a higher one from the next snapshot of the tenant
-    /// on, so that what a snapshot reports was taken with one threshold. The data plane lowers it by itself when more is
-    /// recorded than it keeps; the snapshot says so, and the next plan of the tenant decides anew.
+    /// Which keys are sampled. A lower one than before is in force at once, a higher one from the next snapshot of the
+    /// tenant on, so that what a snapshot reports was taken with one threshold. The data plane lowers it by itself when more
+    /// is recorded than it keeps; the snapshot says so, and the next plan of the tenant decides anew.
     pub sampling_threshold: SamplingThreshold,
     /// What the tenant's life has come to.
     pub state: TenantState,

@@ -70,8 +70,8 @@ pub struct Sample {
     /// A hash that stands for the key (with its database), distributed evenly and independent of where the key is placed.
     /// Whether the key is sampled goes by its uppermost bits. Zero for a flush.
     pub order: u64,
-    /// The tenant's records in the order in which they happened, counted modulo 2^32. The shards are asked one after the other,
-    /// so the last records before a snapshot and the first ones after it may overlap, but never those of one key.
+    /// The tenant's records in the order in which they happened, counted modulo 2^32. The shards are asked one after the
+    /// other, so the last records before a snapshot and the first ones after it may overlap, but never those of one key.
     pub sequence: u32,
     /// Second of the event, since 1970.
     pub second: u32,

@@ -1,7 +1,7 @@
 //! What all tenants together need, for the other instances of a node to weigh against their own.
 //!
-//! The seam is [`Book::demand`]: what is stated follows from each tenant's settings, usage, goal and curve. Goals' classes are
-//! their priorities, and memory is worth the hits that it brings, whatever the utilities within an instance.
+//! The seam is [`Book::demand`]: what is stated follows from each tenant's settings, usage, goal and curve. Goals' classes
+//! are their priorities, and memory is worth the hits that it brings, whatever the utilities within an instance.
 //!
 //! Invariant: nothing is asked for that could not be filled soon, so that no other instance evicts what is used for what
 //! would lie idle.
@@ -29,8 +29,8 @@ const WORKED_OUT_EVERY: Duration = Duration::from_secs(3);
 const WORKED_OUT_MAX: usize = 64;
 /// A curve of fewer gets says less than what is held already does.
 const CURVE_GETS_MIN: u64 = 1_000;
-/// A tenant that falls silent loses a fifth of what its memory counts each time that is worked out: memory does not leave for
-/// a pause between two bursts.
+/// A tenant that falls silent loses a fifth of what its memory counts each time that is worked out: memory does not leave
+/// for a pause between two bursts.
 const SILENCE_FACTOR: f64 = 0.8;
 /// What more memory brings where no curve says it, beside what is held: hulls are concave.
 const UNKNOWN_GAIN_FACTOR: f64 = 0.5;

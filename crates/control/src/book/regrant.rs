@@ -92,8 +92,8 @@ impl Book {
         }
     }
 
-    /// The same of everyone that holds something, when there will be no round any more. Soon after the beginning a tenant may only
-    /// have begun to fill what it had before: then it is no less than what is remembered already.
+    /// The same of everyone that holds something, when there will be no round any more. Soon after the beginning a tenant
+    /// may only have begun to fill what it had before: then it is no less than what is remembered already.
     pub(crate) fn remember_holders(&mut self) {
         let is_young = self.now.since(self.began_at) < self.idling.idle_after;
         for id in self.holders.clone() {

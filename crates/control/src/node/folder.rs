@@ -6,8 +6,8 @@
 //! whoever finds the file removes it. Statements are written in place, through a file that is open already: neither a folder
 //! that may not be written any more nor a disk that has become full keeps an instance from stating what it holds.
 //!
-//! Invariant: a living instance that was seen once is never overlooked again, whatever happens to its file's name, because the
-//! file stays open; what can not be read counts as unknown, never as absent. The wall clock decides nothing.
+//! Invariant: a living instance that was seen once is never overlooked again, whatever happens to its file's name, because
+//! the file stays open; what can not be read counts as unknown, never as absent. The wall clock decides nothing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};

@@ -61,8 +61,8 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Makes a lease in the folder and waits until it is enough to work with. `most_bytes` is the most that the instance will
-    /// have, and `period` the time between its looks at the folder.
+    /// Makes a lease in the folder and waits until it is enough to work with. `most_bytes` is the most that the instance
+    /// will have, and `period` the time between its looks at the folder.
     ///
     /// # Errors
     /// The folder can not be used, there is too little memory for one more instance, or none was given back in time.
@@ -132,8 +132,8 @@ impl NodeLease {
         let _ = self.sender.send(period);
     }
 
-    /// Ends the thread and gives the lease back: to be called when the pool's memory is back with the system, or at the end of
-    /// the process.
+    /// Ends the thread and gives the lease back: to be called when the pool's memory is back with the system, or at the end
+    /// of the process.
     pub fn stop(self) {
         drop(self.sender);
         // As above.

@@ -1,7 +1,7 @@
 //! One instance's part in sharing a node's memory: what is done in each period.
 //!
-//! Invariant: the pool's limit is raised only after a larger lease was stated and found to fit, and a smaller lease is stated
-//! only after the pool came down to it. Where anything fails, the instance keeps what it has.
+//! Invariant: the pool's limit is raised only after a larger lease was stated and found to fit, and a smaller lease is
+//! stated only after the pool came down to it. Where anything fails, the instance keeps what it has.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -72,8 +72,9 @@ impl Profile {
                 self.set(key, held.bytes, held.expiry.map(|expiry| expiry.0), now.0);
             }
             (None, None) => {
-                // New, or used before the load was known: it would miss in any cache that is not larger than all that was used since.
-                // What was deleted or has expired was known once and misses in larger ones too, which is why the bound never falls.
+                // New, or used before the horizon began: it would miss in any cache that is not larger than all that was
+                // used since. What was deleted or has expired was known once and misses in larger ones too, so the bound
+                // stays when the bytes become fewer.
                 let known_bytes = (self.stack.marked_bytes() as f64 * stands_for) as u64;
                 self.horizon_bytes = self.horizon_bytes.max(known_bytes);
                 self.histogram.add_above(self.horizon_bytes, stands_for);
@@ -108,8 +109,8 @@ impl Profile {
         self.horizon_bytes = self.horizon_bytes.min(bytes);
     }
 
-    /// Of a key that is not known from now on, no more is known than that it was not used since: the load is another one, or it may
-    /// have been forgotten.
+    /// Of a key that is not known from now on, no more is known than that it was not used since: the load is another one, or
+    /// it may have been forgotten.
     pub fn forget_horizon(&mut self) {
         self.stack.mark();
         self.horizon_bytes = 0;
@@ -205,10 +206,11 @@ mod tests {
     fn of_keys_that_may_have_been_forgotten_it_says_no_more_than_is_known() {
         type Forget = fn(&mut Profile);
         // What happens, and the first of the keys that are asked for then: others, or the same.
-        let ways: [(Forget, u64); 3] = [
+        let ways: [(Forget, u64); 4] = [
             (Profile::forget_horizon, 1 + KEYS),
             (Profile::clear, 1),
             (|profile| profile.trim(1_000), 1),
+            (|profile| profile.sample(Threshold::ALL), 1 + KEYS),
         ];
         for (forget, first) in ways {
             let mut profile = Profile::of_samples(100_000);

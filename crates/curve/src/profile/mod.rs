@@ -5,10 +5,11 @@
 //! distance counts as many bytes as the sample stands for, a request as many requests; and what the sampled requests stand
 //! for less than there were is taken as hits of hot keys that the sample lacks (the count correction).
 //!
-//! Invariant: while there is no more than a sample holds, and of no request only a bound is known, every count is exact. A distance is the bytes of the distinct
-//! keys used since a key's last use, its own included: the least LRU cache in which it hits. Deleted and expired keys
-//! weigh nothing, a key written again weighs its new bytes. Two things no distance can tell: the room that a delete
-//! leaves in a cache smaller than the distance, and that an object larger than the whole cache passes it by.
+//! Invariant: while there is no more than a sample holds, and of no request only a bound is known, every count is exact. A
+//! distance is the bytes of the distinct keys used since a key's last use, its own included: the least LRU cache in which
+//! it hits. Deleted and expired keys weigh nothing, a key written again weighs its new bytes. Two things no distance can
+//! tell: the room that a delete leaves in a cache smaller than the distance, and that an object larger than the whole cache
+//! passes it by.
 
 mod live;
 
@@ -280,7 +281,8 @@ mod tests {
         ]
     }
 
-    /// The distances of all gets that have one, by lists: keys by last use with bytes and expiry; one event in a millisecond.
+    /// The distances of all gets that have one, by lists: keys by last use with bytes and expiry; one event in a
+    /// millisecond.
     fn distances(events: &[Event]) -> Vec<u64> {
         let (mut list, mut distances) = (Vec::<(u64, u64, u64)>::new(), Vec::new());
         for (now, event) in (0..).zip(events) {

@@ -6,8 +6,8 @@ use tidemark_types::LogShare;
 use super::queue::{Entry, Queue, Table};
 use super::{Capacity, Simulator};
 
-/// The oldest entry of a log goes; an object that is used while more than a share of the log is newer is entered once more, at
-/// the newest end, and its old entry takes room until it goes.
+/// The oldest entry of a log goes; an object that is used while more than a share of the log is newer is entered once more,
+/// at the newest end, and its old entry takes room until it goes.
 #[derive(Debug)]
 pub struct ApproxLru {
     capacity: Capacity,

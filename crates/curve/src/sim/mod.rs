@@ -1,8 +1,9 @@
 //! Caches without values: what a hit ratio should be.
 //!
-//! Each policy follows libCacheSim (<https://github.com/1a1a11a/libCacheSim>, the Python package `libcachesim` 0.3.5), request
-//! for request, so that a server's measured hit ratio can be held against the field's reference; [`ApproxLru`], which it does
-//! not have, follows the paper. Capacities and sizes are bytes. Invariant: what is held never exceeds the capacity.
+//! Each policy follows libCacheSim (<https://github.com/1a1a11a/libCacheSim>, the Python package `libcachesim` 0.3.5),
+//! request for request, so that a server's measured hit ratio can be held against the field's reference; [`ApproxLru`],
+//! which it does not have, follows the paper. Capacities and sizes are bytes. Invariant: what is held never exceeds the
+//! capacity.
 
 mod approx_lru;
 mod clock;

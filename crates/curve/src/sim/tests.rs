@@ -145,9 +145,9 @@ fn room_for_nine_in_ten(eviction: Eviction, (requests, warm_up): &(Vec<u64>, usi
 
 #[test]
 fn approx_lru_costs_what_the_paper_says() {
-    // The memory of the first-in-first-out log and of the half-share one over that of LRU, as the characteristic time gives it
-    // (H. Che, Y. Tung, Z. Wang, IEEE JSAC 20.7, 2002): a key asked for with probability p is in a log of time T for T and
-    // absent for 1/p; with copies past T/2, for T/2 + (1 - e)/p and absent for e/p, where e is exp(-pT/2).
+    // The memory of the first-in-first-out log and of the half-share one over that of LRU, as the characteristic time gives
+    // it (H. Che, Y. Tung, Z. Wang, IEEE JSAC 20.7, 2002): a key asked for with probability p is in a log of time T for T
+    // and absent for 1/p; with copies past T/2, for T/2 + (1 - e)/p and absent for e/p, where e is exp(-pT/2).
     for (alpha, fifo, half) in [
         (0.0, 1.0, 1.304),
         (0.8, 1.074, 1.27),

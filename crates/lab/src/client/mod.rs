@@ -71,7 +71,8 @@ impl Protocol {
     }
 
     /// Appends a request to store a value of `size_bytes` under `key`, for good or for a time; `write` appends the value
-    /// itself. RESP takes whole milliseconds and memcached whole seconds up to 30 days: a time is rounded up, and ends there.
+    /// itself. RESP takes whole milliseconds and memcached whole seconds up to 30 days: a time is rounded up, and ends
+    /// there.
     #[inline]
     pub fn write_set(
         self,

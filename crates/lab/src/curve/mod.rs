@@ -45,7 +45,8 @@ pub struct Options {
     pub eviction: Eviction,
     /// How many keys are followed.
     pub sampling: Sampling,
-    /// Sizes in bytes; those of [`Report`]'s points. If there are none: 1, 2, 5, 10, 20, 40, 60 and 80 % of the distinct bytes.
+    /// Sizes in bytes; those of [`Report`]'s points. If there are none: 1, 2, 5, 10, 20, 40, 60 and 80 % of the distinct
+    /// bytes.
     pub sizes: Vec<u64>,
     /// The size of objects whose trace does not say it, in bytes.
     pub value_size_bytes: u64,

@@ -136,8 +136,8 @@ impl Course {
         }
     }
 
-    /// How far below the goal the hit ratio was, in the windows after a grant became smaller than what was used, while the goal was
-    /// met. Whoever loses what it did not use loses no hits by it.
+    /// How far below the goal the hit ratio was, in the windows after a grant became smaller than what was used, while the
+    /// goal was met. Whoever loses what it did not use loses no hits by it.
     fn dip_ratio(&self, times: StageTimes, goal: f64) -> f64 {
         let own = self.between(times.from, times.to);
         let shrinks = own

@@ -62,8 +62,8 @@ pub enum Reach {
 }
 
 impl Oracle {
-    /// How long a tenant has until it is judged (issue "Elastic memory", "To reach"): the time in which twice the keys' number
-    /// of gets arrive, the time to fill this memory at its own miss ratio, and a minute.
+    /// How long a tenant has until it is judged (issue "Elastic memory", "To reach"): the time in which twice the keys'
+    /// number of gets arrive, the time to fill this memory at its own miss ratio, and a minute.
     pub fn settling(&self, question: &Question) -> Duration {
         const MORE: Duration = Duration::from_secs(60);
         let Workload { keys, reads_ratio, .. } = question.load.workload;
@@ -385,7 +385,8 @@ mod tests {
         let lifetimes = Lifetimes::new([(1.0, Duration::from_secs(20))]).unwrap();
         (question.stored_before, question.requests) = (Some(lifetimes.remaining()), 9000);
         question.load.workload.lifetimes = lifetimes;
-        // With whole lifetimes none would expire in nine seconds. In the seventh, a third of what expired was asked for again.
+        // With whole lifetimes none would expire in nine seconds. In the seventh, a third of what expired was asked for
+        // again.
         let ratio = question.hit_ratio(question.everything_bytes()).unwrap();
         assert!((0.72..0.82).contains(&ratio), "{ratio}");
     }

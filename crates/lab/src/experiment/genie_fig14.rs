@@ -64,8 +64,8 @@ const COMERS_GOAL: &str = "0.9";
 /// Not enough for all items of all three.
 const COMERS_MEMORY_BYTES: u64 = 256 << 20;
 const COMERS_CONNECTIONS: usize = 16;
-/// Requests in flight of each, as many in all as come in twenty milliseconds: the three clients share a core, in turns of some of
-/// them, in which nobody reads the others' replies.
+/// Requests in flight of each, as many in all as come in twenty milliseconds: the three clients share a core, in turns of
+/// some of them, in which nobody reads the others' replies.
 const COMERS_PIPELINE: usize = 800;
 /// Of the most that the server can do, by each of the three.
 const COMERS_PART: f64 = 0.2;

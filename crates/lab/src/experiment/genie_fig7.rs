@@ -1,5 +1,5 @@
-//! How much memory each eviction policy needs for nine hits in ten, and how fast it is then: Genie's Fig. 7 and 18, for every
-//! policy of the store (Genie, TKDE 2025, sections V.A and VI.I).
+//! How much memory each eviction policy needs for nine hits in ten, and how fast it is then: Genie's Fig. 7 and 18, for
+//! every policy of the store (Genie, TKDE 2025, sections V.A and VI.I).
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -58,7 +58,8 @@ const INDEX_BYTES: u64 = 10;
 const SEGMENT_ITEMS_MIN: u64 = 16;
 /// The grants that are tried lie between these parts of what the exact LRU takes, in tenths.
 const GRANT_TENTHS: (u64, u64) = (3, 25);
-/// Where the paper's figures are targets: the policy, the skew up to which, the least and the most of the exact LRU's memory.
+/// Where the paper's figures are targets: the policy, the skew up to which, the least and the most of the exact LRU's
+/// memory.
 const TARGETS: [(Policy, f64, f64, f64); 2] = [
     (Policy::ApproxLru(LogShare::HALF), 1.1, 1.2, 1.3),
     (Policy::Fifo, 1.0, 1.0, 1.2),

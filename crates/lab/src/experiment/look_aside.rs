@@ -1,8 +1,8 @@
 //! The store in this process, without a server: one tenant in one shard, and a look-aside client in one thread, which stores
 //! what it misses.
 //!
-//! Invariant: what is found follows from the requests, the policy, the grant and the seed, because time comes from the number
-//! of requests; only how long it takes does not.
+//! Invariant: what is found follows from the requests, the policy, the grant and the seed, because time comes from the
+//! number of requests; only how long it takes does not.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,10 +2,10 @@
 //! different skew share a pool that holds a tenth of their items, and misses cost 218 times what hits do. In virtual time
 //! ([`run`]), or as it passes ([`run_in_real_time`]).
 //!
-//! In virtual time the study's 8 GiB and 80 GiB are divided by a whole number, and so are the rates, by making hits and misses so much dearer:
-//! sizes over items, fill times over phases, rounds over phases and misses over hits are as in the study, and no time is
-//! scaled. Each tenant has one client that asks again when it has its answer. Invariant: in virtual time, what happens follows from
-//! the setting and the seed alone.
+//! In virtual time the study's 8 GiB and 80 GiB are divided by a whole number, and so are the rates, by making hits and
+//! misses so much dearer: sizes over items, fill times over phases, rounds over phases and misses over hits are as in the
+//! study, and no time is scaled. Each tenant has one client that asks again when it has its answer. Invariant: in virtual
+//! time, what happens follows from the setting and the seed alone.
 
 mod optimizer;
 mod real_time;
@@ -305,7 +305,8 @@ impl Found {
         self.hit_ratio(tenant, self.setting.settled_from() - 1, self.setting.seconds() - 1)
     }
 
-    /// The second in which a tenant holds nearly the most that it ever held. What it was granted may have been more for a while.
+    /// The second in which a tenant holds nearly the most that it ever held. What it was granted may have been more for a
+    /// while.
     pub fn filled_from(&self, tenant: usize) -> Option<usize> {
         /// A log leaves up to a segment free.
         const NEARLY: f64 = 31.0 / 32.0;

@@ -1,5 +1,5 @@
-//! A model of CacheLib's pool optimizer (`MarginalHitsOptimizeStrategy` of release v20231101), as its code says and the study
-//! saw it: once a second, one slab goes from the pool with the lowest smoothed rank to the one with the highest.
+//! A model of CacheLib's pool optimizer (`MarginalHitsOptimizeStrategy` of release v20231101), as its code says and the
+//! study saw it: once a second, one slab goes from the pool with the lowest smoothed rank to the one with the highest.
 //!
 //! A pool's rank is its place by the hits that its last slab brings in a second. Only pools that have evicted give, and only
 //! pools that were there when the optimizer ran first take part. Hits in a last slab are not counted here but taken from

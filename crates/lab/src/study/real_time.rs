@@ -1,8 +1,8 @@
-//! The study's plot as time passes: the cache as a program embeds it, with threads of its own, and a thread for each tenant's
-//! client.
+//! The study's plot as time passes: the cache as a program embeds it, with threads of its own, and a thread for each
+//! tenant's client.
 //!
-//! A hit and a miss take the client as long as in virtual time, whatever they take the store; a client that could not keep up
-//! says by how much, because then the machine was what was measured.
+//! A hit and a miss take the client as long as in virtual time, whatever they take the store; a client that could not keep
+//! up says by how much, because then the machine was what was measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +22,8 @@ const SLACK: Duration = Duration::from_millis(1);
 /// Requests between two looks at the clock, which costs as much as a fraction of one.
 const BATCH: usize = 16;
 
-/// Lets the tenants' memory be shared by Tidemark's rule, or by fixed grants, while time passes. Returns, beside what came of it,
-/// the most that any client was behind its time when it ended, over the time that it was there.
+/// Lets the tenants' memory be shared by Tidemark's rule, or by fixed grants, while time passes. Returns, beside what came
+/// of it, the most that any client was behind its time when it ended, over the time that it was there.
 ///
 /// # Errors
 /// The cache's.

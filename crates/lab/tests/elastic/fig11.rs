@@ -18,8 +18,8 @@ const ASKED: Bounds = Bounds {
     dip: 0.03,
     distance: 0.08,
 };
-/// What holds. The first stage's five megabytes are eighty segments of the least size there is: S3-FIFO in so few of them needs
-/// a little more than in one piece.
+/// What holds. The first stage's five megabytes are eighty segments of the least size there is: S3-FIFO in so few of them
+/// needs a little more than in one piece.
 const BOUNDS: [Bounds; 3] = [
     Bounds {
         distance: 0.10,

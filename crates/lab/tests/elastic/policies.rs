@@ -37,7 +37,8 @@ fn genie_follows_the_skew_and_keeps_its_policy_where_no_law_fits() {
 
 #[test]
 fn adaptive_goes_where_the_miniature_caches_are_better_and_loses_nothing() {
-    // Where all keys are alike, what s3fifo remembers of others is of no use, and takes a twentieth of these small items' memory.
+    // Where all keys are alike, what s3fifo remembers of others is of no use, and takes a twentieth of these small items'
+    // memory.
     let alike = Load {
         workload: Workload::gets(1_000_000, Distribution::Uniform, 8, 8),
         rate: 40_000.0,

@@ -110,8 +110,8 @@ fn three_requests_a_minute() {
     }
 }
 
-/// Where all policies serve a load alike, but for what one takes to remember keys, chance favours now one and now another of the
-/// rest.
+/// Where all policies serve a load alike, but for what one takes to remember keys, chance favours now one and now another of
+/// the rest.
 #[test]
 fn policies_that_serve_alike_do_not_take_turns() {
     let capped = SettingsPatch {

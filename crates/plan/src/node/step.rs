@@ -2,8 +2,8 @@
 
 use super::share::{LEASE_UNIT_BYTES, Member, Node, shares};
 
-/// Leases that are within a 16th of what they should be stay: nobody has much use for so little, and giving it back would have
-/// to be undone as often as not.
+/// Leases that are within a 16th of what they should be stay: nobody has much use for so little, and giving it back would
+/// have to be undone as often as not.
 const TOLERANCE_DIVISOR: u64 = 16;
 /// And within so much in any case: two large segments.
 const TOLERANCE_BYTES_MIN: u64 = 4 * LEASE_UNIT_BYTES;
@@ -110,8 +110,8 @@ impl Gaps {
         missing.saturating_sub(self.free).saturating_add(self.over)
     }
 
-    /// Whether somebody lacks more than it would tolerate, and more than is free: what is a trifle to a large instance may be
-    /// much to a small one.
+    /// Whether somebody lacks more than it would tolerate, and more than is free: what is a trifle to a large instance may
+    /// be much to a small one.
     fn is_felt(&self, node: &Node<'_>) -> bool {
         let mut lacking = self.lacking.iter().zip(node.members);
         self.lacking.iter().sum::<u64>() > self.free

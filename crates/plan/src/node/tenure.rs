@@ -46,8 +46,8 @@ impl Tenure {
         self.claimed_bytes = None;
     }
 
-    /// The pool was limited to `limit_bytes` and holds `resident_bytes`: it can not come to more than the larger of both, and
-    /// the rest is not held any more.
+    /// The pool was limited to `limit_bytes` and holds `resident_bytes`: it can not come to more than the larger of both,
+    /// and the rest is not held any more.
     pub fn settle(&mut self, limit_bytes: u64, resident_bytes: u64) {
         self.held_bytes = self.held_bytes.min(limit_bytes.max(resident_bytes));
     }

@@ -433,8 +433,8 @@ proptest! {
 }
 
 mod protocol {
-    //! Instances that advance in single steps, in any order: reading one other file is a step, stating is one, moving the pool's
-    //! limit is one.
+    //! Instances that advance in single steps, in any order: reading one other file is a step, stating is one, moving the
+    //! pool's limit is one.
 
     use super::*;
 

@@ -56,13 +56,13 @@ pub struct Share {
     pub size: u64,
     /// Without what is lent to it because it is worth nothing to anybody.
     pub own: u64,
-    /// The part that its floor and its goal come to. Between what its floor gives and what its goal needs, the same part of the
-    /// hit ratio is missing for all of a priority.
+    /// The part that its floor and its goal come to. Between what its floor gives and what its goal needs, the same part of
+    /// the hit ratio is missing for all of a priority.
     pub claim: u64,
 }
 
-/// Shares `available` among the tenants; in their order. (The rule is LexFill: lexicographic max-min for goals, water-filling
-/// on the concave hulls of utilities for the surplus.)
+/// Shares `available` among the tenants; in their order. (The rule is LexFill: lexicographic max-min for goals,
+/// water-filling on the concave hulls of utilities for the surplus.)
 pub fn shares(available: u64, claimants: &[Claimant<'_>]) -> Vec<Share> {
     let floors: Vec<u64> = claimants
         .iter()
@@ -275,8 +275,8 @@ const SURE: f64 = 2.0;
 const CLEAR: f64 = 1.5;
 
 impl Worth {
-    /// Whether memory is worth more here than there, clearly and by more than chance explains. Between two of which nothing is
-    /// known there is no chance.
+    /// Whether memory is worth more here than there, clearly and by more than chance explains. Between two of which nothing
+    /// is known there is no chance.
     pub fn exceeds(&self, there: &Self) -> bool {
         let least = if self.is_known && there.is_known { CLEAR } else { 1.0 };
         self.unit > least * there.unit && self.unit - there.unit > SURE * self.error.hypot(there.error)

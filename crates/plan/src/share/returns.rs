@@ -79,8 +79,9 @@ impl Returns {
         self.corners.iter().map(|corner| corner.size)
     }
 
-    /// The standard error of the difference between the hit ratios at two sizes. Both come from the same gets: only those that
-    /// make the difference can be wrong. A share h of n of them has the standard error sqrt(h (1 - h) / n), which tells n.
+    /// The standard error of the difference between the hit ratios at two sizes. Both come from the same gets: only those
+    /// that make the difference can be wrong. A share h of n of them has the standard error sqrt(h (1 - h) / n), which tells
+    /// n.
     pub(super) fn error_between(&self, from: f64, to: f64) -> f64 {
         let larger = from.max(to);
         let at = self.corners.partition_point(|corner| corner.size < larger);
@@ -96,19 +97,17 @@ impl Returns {
     }
 }
 
-/// The curve with a guess beyond its end. It ends at the keys that were met, and new ones are asked for again, for which memory
-/// pays then. So over the next e-fold of memory the hit ratio is taken to grow by as much as it did over the last one. Where the last one gained nothing, as with keys that are never asked for
-/// again, neither does the next.
+/// The curve with a guess beyond its end. It ends at the keys that were met, and new ones are asked for again, for which
+/// memory pays then. So over the next e-fold of memory the hit ratio is taken to grow by as much as it did over the last
+/// one. Where the last one gained nothing, as with keys that are never asked for again, neither does the next.
 fn extended(curve: &Curve) -> Curve {
-    let points = curve.points();
-    let last = points[points.len() - 1];
-    let before = curve.at((last.bytes as f64 / E) as u64);
+    let end = curve.end();
     let beyond = Point {
-        bytes: (last.bytes as f64 * E) as u64,
-        miss_ratio: (last.miss_ratio - (before.miss_ratio - last.miss_ratio)).max(0.0),
-        standard_error: last.standard_error,
+        bytes: (end.bytes as f64 * E) as u64,
+        miss_ratio: (end.miss_ratio - curve.last_gain()).max(0.0),
+        standard_error: end.standard_error,
     };
-    Curve::through(points.iter().copied().chain([beyond]))
+    Curve::through(curve.points().iter().copied().chain([beyond]))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What hits are worth, and what each next unit of memory is worth by that.
 //!
-//! A tenant that asks its next question when it has the answer to the last one asks `1 / (h t_hit + (1 - h) t_miss)` questions
-//! in a unit of time at a hit ratio of `h`. That is its throughput here, whether its clients really wait or not.
+//! A tenant that asks its next question when it has the answer to the last one asks `1 / (h t_hit + (1 - h) t_miss)`
+//! questions in a unit of time at a hit ratio of `h`. That is its throughput here, whether its clients really wait or not.
 
 use std::fmt;
 use std::str::FromStr;

@@ -256,7 +256,8 @@ fn note_cas(meta: &Meta<'_>, refused: Option<Outcome>, exec: &mut Exec<'_>) {
     );
 }
 
-/// Writes `ms`'s value, joined to the old one if the mode says so, under the lock under which that was looked at. Returns the new length, or the reply that refuses it.
+/// Writes `ms`'s value, joined to the old one if the mode says so, under the lock under which that was looked at. Returns
+/// the new length, or the reply that refuses it.
 fn put_value(
     set: &MetaSet<'_>,
     key: &Key<'_>,

@@ -210,8 +210,8 @@ fn flush_all(flush: &FlushAll, session: &Session, exec: &mut Exec<'_>) {
     append_unless(flush.noreply, reply::OK, exec);
 }
 
-/// How many operations a command is: each of its keys is one. None for what says who a connection is, for the rest of a `get`
-/// whose beginning was answered, and for `mn`, which clients wait for behind commands that have no answer.
+/// How many operations a command is: each of its keys is one. None for what says who a connection is, for the rest of a
+/// `get` whose beginning was answered, and for `mn`, which clients wait for behind commands that have no answer.
 pub(crate) fn operations(command: &Command<'_>, session: &Session) -> u64 {
     match command {
         Command::Quit | Command::MetaNoop => 0,

@@ -7,9 +7,9 @@
 //! QUIT => +OK closed     the server closes the connection behind the reply
 //! ```
 //!
-//! Replies: `+simple`, `-error to the line's end`, `-"error"`, `:1`, `:1..9` (any of these), `"bulk"`, `txt"verbatim"`, `nil`,
-//! `nil*` (no array, in RESP2), `[array]`, `{map}`, `~[set]`. What RESP2 does not have is the type that Redis gives it there.
-//! Within quotes `\r`, `\n`, `\t`, `\"`, `\\` and `\xHH` are bytes.
+//! Replies: `+simple`, `-error to the line's end`, `-"error"`, `:1`, `:1..9` (any of these), `"bulk"`, `txt"verbatim"`,
+//! `nil`, `nil*` (no array, in RESP2), `[array]`, `{map}`, `~[set]`. What RESP2 does not have is the type that Redis gives
+//! it there. Within quotes `\r`, `\n`, `\t`, `\"`, `\\` and `\xHH` are bytes.
 
 /// A case: commands in order.
 pub(crate) struct Case {

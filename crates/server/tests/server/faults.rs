@@ -119,9 +119,9 @@ fn deaf(harness: &Harness, request: &[u8]) -> Client {
 #[test]
 fn who_does_not_read_is_dropped_and_held_little_for() {
     const CLIENTS: usize = 200;
-    // A tenant may hold half of what all connections may, which is 64 MiB; beyond that it is not read from, and what was read
-    // is executed up to a quarter more. Until then a worker may serve a group of 16 once more: 64 KiB of commands each, and
-    // replies up to 256 KiB and one value.
+    // A tenant may hold half of what all connections may, which is 64 MiB; beyond that it is not read from, and what was
+    // read is executed up to a quarter more. Until then a worker may serve a group of 16 once more: 64 KiB of commands each,
+    // and replies up to 256 KiB and one value.
     let most = |value: usize| 48 * MIB + 2 * 16 * ((64 << 10) + (256 << 10) + value as u64);
     let harness = server(SHORT, 64 * MIB);
     let mut client = harness.connect();

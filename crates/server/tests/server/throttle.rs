@@ -31,6 +31,15 @@ fn start(limits: TenantLimits) -> Harness {
     })
 }
 
+/// One worker, `shop`, and another tenant.
+fn beside_flood(shop: TenantPlan) -> Harness {
+    Harness::start(Setup {
+        workers: 1,
+        tenants: vec![shop, tenant(3, "flood")],
+        ..Setup::default()
+    })
+}
+
 fn ten_operations() -> TenantLimits {
     TenantLimits {
         ops_per_second: Some(10),
@@ -202,11 +211,7 @@ const PIPELINE: usize = 5000;
 
 #[test]
 fn who_asks_for_little_does_not_wait_for_all_of_a_flood() {
-    let harness = Harness::start(Setup {
-        workers: 1,
-        tenants: vec![tenant(2, "shop"), tenant(3, "flood")],
-        ..Setup::default()
-    });
+    let harness = beside_flood(tenant(2, "shop"));
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = StopAtEnd(&is_over);
@@ -241,11 +246,7 @@ const STORM: usize = 500;
 
 #[test]
 fn a_storm_of_connections_and_failed_logins_keeps_nobody_else_out() {
-    let harness = Harness::start(Setup {
-        workers: 1,
-        tenants: vec![tenant(2, "shop"), tenant(3, "flood")],
-        ..Setup::default()
-    });
+    let harness = beside_flood(tenant(2, "shop"));
     let attacker = Ipv4Addr::new(127, 0, 0, 2);
     let refused_logins = || harness.tenant(3).map_or(0, |tenant| tenant.counters.refused.logins);
     std::thread::scope(|scope| {
@@ -283,11 +284,7 @@ fn a_weight_is_a_share_of_the_server() {
         weight: Weight::new(4).unwrap(),
         ..tenant(2, "shop")
     };
-    let harness = Harness::start(Setup {
-        workers: 1,
-        tenants: vec![heavy, tenant(3, "flood")],
-        ..Setup::default()
-    });
+    let harness = beside_flood(heavy);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = StopAtEnd(&is_over);

@@ -362,8 +362,8 @@ impl Index {
     }
 
     /// Moves up to `buckets` buckets to the new numbering. `position_of` gives an item's position from its place (it reads
-    /// the key). Returns runs that are no longer needed, at a resize's end, and puts the places of entries into `lost` for which
-    /// there is no room near their new own bucket ([`Full::Neighbourhood`]): those are in the index no more.
+    /// the key). Returns runs that are no longer needed, at a resize's end, and puts the places of entries into `lost` for
+    /// which there is no room near their new own bucket ([`Full::Neighbourhood`]): those are in the index no more.
     pub(crate) fn step(
         &mut self,
         arena: &Arena,
@@ -638,8 +638,8 @@ fn total_buckets(buckets: u64) -> u64 {
     buckets + (buckets / 8).clamp(4, DISPLACEMENT_MAX)
 }
 
-/// Bit `i` is set where `is_it` accepts entry `i`. All eight are asked before anything is decided: where in its bucket a key lies
-/// and how many are there is nothing that a processor could foretell.
+/// Bit `i` is set where `is_it` accepts entry `i`. All eight are asked before anything is decided: where in its bucket a key
+/// lies and how many are there is nothing that a processor could foretell.
 #[inline]
 fn which(entries: &[u64; SLOTS], is_it: impl Fn(u64) -> bool) -> u8 {
     let bits = entries.iter().zip(0..);
@@ -653,8 +653,8 @@ fn which(entries: &[u64; SLOTS], is_it: impl Fn(u64) -> bool) -> u8 {
 fn matching(entries: &[u64; SLOTS], wanted: u32) -> u8 {
     use std::arch::x86_64::*;
     let halves = entries.as_ptr().cast::<f32>();
-    // SAFETY: SSE2 is part of x86-64; the loads are of halves 0..4, 4..8, 8..12 and 12..16 of the array's sixteen, and need no
-    // alignment.
+    // SAFETY: SSE2 is part of x86-64; the loads are of halves 0..4, 4..8, 8..12 and 12..16 of the array's sixteen, and need
+    // no alignment.
     unsafe {
         let wanted = _mm_set1_epi32(wanted.cast_signed());
         let of_four = |first: usize| {

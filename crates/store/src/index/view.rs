@@ -22,7 +22,8 @@ pub(super) struct ChunkTable {
 }
 
 impl IndexView {
-    /// Loads the bucket of a position ahead, and the next one: nearly half of all are full, and a search goes on behind those.
+    /// Loads the bucket of a position ahead, and the next one: nearly half of all are full, and a search goes on behind
+    /// those.
     #[inline]
     pub(crate) fn prefetch(&self, arena: &Arena, position: u64) {
         let table = self.table.load(Ordering::Acquire);

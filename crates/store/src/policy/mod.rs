@@ -51,8 +51,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// How much an item is worth of which not all survive that shall: as often as it was used, or as often as it shall count as
-    /// used from now on, which a program's own policy may raise.
+    /// How much an item is worth of which not all survive that shall: as often as it was used, or as often as it shall count
+    /// as used from now on, which a program's own policy may raise.
     pub(crate) fn rank(self, uses: u8) -> u8 {
         match self {
             Self::Keep { uses: counted } => uses.max(counted),
@@ -102,8 +102,9 @@ pub(crate) fn rules(policy: Policy, segments: usize, had_small: bool) -> &'stati
         S3FIFO_SEGMENTS_MIN
     };
     match policy {
-        // `approx-lru` also in a shard of few segments, although it measures its log coarsely there: with the clock in its place,
-        // nothing could be said of what it costs. What a program supplies is asked elsewhere; this is what replaces it.
+        // `approx-lru` also in a shard of few segments, although it measures its log coarsely there: with the clock in its
+        // place, nothing could be said of what it costs. What a program supplies is asked elsewhere; this is what replaces
+        // it.
         Policy::Fifo | Policy::ApproxLru(_) | Policy::Own => &fifo::Fifo,
         Policy::S3Fifo if segments >= bound => &s3fifo::S3Fifo,
         Policy::Clock | Policy::S3Fifo => &clock::Clock,

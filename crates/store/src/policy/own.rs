@@ -17,15 +17,15 @@ use crate::index::USES_MAX;
 ///
 /// A shard's log has two queues of segments, to which items are appended. To make room, the oldest segment of a queue goes:
 /// each live item in it is judged, and dropped or copied to the newest end of the main queue. Of a segment, at most three
-/// quarters survive, so that every eviction frees memory: those first that were used more, or that the policy gives more uses
-/// ([`Verdict::Keep`]); of the others that it would have kept, some go. Expired items go without being judged.
+/// quarters survive, so that every eviction frees memory: those first that were used more, or that the policy gives more
+/// uses ([`Verdict::Keep`]); of the others that it would have kept, some go. Expired items go without being judged.
 ///
 /// # Where it is called, and what it may cost
 /// [`judge`](Self::judge) is called about once for each item that is written, [`queue`](Self::queue) once for each new one,
 /// [`used`](Self::used) once for each that is found; all under the lock of the item's shard, on whatever thread reads or
-/// writes, or on the keeper's. What they take, everybody waits for who uses the same shard: tens of nanoseconds are not felt,
-/// a microsecond is a multiple of what the cache itself takes. They must not wait for anything, and **must not use the cache**,
-/// which would wait for itself for ever. A tenant has several shards, so that several calls happen at a time.
+/// writes, or on the keeper's. What they take, everybody waits for who uses the same shard: tens of nanoseconds are not
+/// felt, a microsecond is a multiple of what the cache itself takes. They must not wait for anything, and **must not use the
+/// cache**, which would wait for itself for ever. A tenant has several shards, so that several calls happen at a time.
 ///
 /// # When it fails
 /// After a panic, a count of uses that is not possible, or when it keeps everything, the tenant goes on with `fifo`, and the
@@ -45,14 +45,14 @@ pub trait EvictionPolicy: Send + Sync {
     }
 
     /// The share of the log, 0 to 1, above which the small queue gives up its oldest segment instead of the main one.
-    /// S3-FIFO has a tenth. None unless this is said otherwise: then what the small queue holds, perhaps from another policy,
-    /// goes before everything else. Asked once, when the policy is supplied.
+    /// S3-FIFO has a tenth. None unless this is said otherwise: then what the small queue holds, perhaps from another
+    /// policy, goes before everything else. Asked once, when the policy is supplied.
     fn small_share(&self) -> f64 {
         0.0
     }
 
-    /// Whether it wants to know of ghosts: keys of items that went with [`Verdict::DropToGhost`] not long ago, nine tenths as
-    /// many as there are items, at two bytes each. Asked once, when the policy is supplied.
+    /// Whether it wants to know of ghosts: keys of items that went with [`Verdict::DropToGhost`] not long ago, nine tenths
+    /// as many as there are items, at two bytes each. Asked once, when the policy is supplied.
     fn has_ghosts(&self) -> bool {
         false
     }
@@ -200,8 +200,8 @@ pub(crate) struct Grip {
 
 impl Grip {
     /// A policy that keeps as many unused items in a row as the log holds so many times over lets nothing go. Each time that
-    /// the log is written once, it is judged four times over, because a quarter of each segment goes whatever is answered. Used
-    /// items do not count: where everything is used, every policy that looks at uses keeps everything.
+    /// the log is written once, it is judged four times over, because a quarter of each segment goes whatever is answered.
+    /// Used items do not count: where everything is used, every policy that looks at uses keeps everything.
     const LOGS: u64 = 4;
 
     /// Takes note of an answer about an item of so many bytes in a log of so many.

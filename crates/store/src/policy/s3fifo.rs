@@ -1,5 +1,5 @@
-//! S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023), with the constants of
-//! libCacheSim 0.3.5: a small queue of a tenth, promotion after two uses, ghosts for as many items as nine tenths hold.
+//! S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023), with the constants
+//! of libCacheSim 0.3.5: a small queue of a tenth, promotion after two uses, ghosts for as many items as nine tenths hold.
 
 use super::{Queue, QueueBytes, Rules, Verdict};
 

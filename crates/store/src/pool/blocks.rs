@@ -9,11 +9,11 @@ use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
 
 /// Blocks are made huge pages at most so often: who touches one meanwhile waits for some tenths of a millisecond.
 const COLLAPSE_EVERY: Duration = Duration::from_millis(50);
-/// And at most this part of a core goes into it: on a machine whose memory is another one's, a huge page takes 5 ms, for which
-/// a worker on the same core waits, and with it what came meanwhile; that may not be one in a hundred of its requests.
+/// And at most this part of a core goes into it: on a machine whose memory is another one's, a huge page takes 5 ms, for
+/// which a worker on the same core waits, and with it what came meanwhile; that may not be one in a hundred of its requests.
 const COLLAPSE_PART: u32 = 500;
-/// And not before so long after a unit of it was taken last, because what fills and empties is not worth it; the next time after
-/// twice as long, where too little of it was touched, or the system had no huge page.
+/// And not before so long after a unit of it was taken last, because what fills and empties is not worth it; the next time
+/// after twice as long, where too little of it was touched, or the system had no huge page.
 const COLLAPSE_AFTER: Duration = Duration::from_secs(1);
 /// It is looked at again after 2^6 such times at the latest.
 const PATIENCE_MAX: u8 = 6;
@@ -27,8 +27,8 @@ const COLLAPSED_MAX: usize = 16_384;
 pub(super) struct Blocks {
     /// By number.
     all: Vec<Block>,
-    /// Numbers of blocks whose units were all taken in smaller runs, and when to make huge pages of them. They may not be full any
-    /// more.
+    /// Numbers of blocks whose units were all taken in smaller runs, and when to make huge pages of them. They may not be
+    /// full any more.
     full: BTreeSet<Due>,
     /// Numbers of blocks that were made huge pages, and of which something was released.
     to_split: Vec<u32>,
@@ -144,8 +144,8 @@ impl Blocks {
         self.to_split.pop()
     }
 
-    /// When a block is to be made a huge page, and which of the full ones; those that are not full any more are dropped, and those
-    /// that were not all the time come later.
+    /// When a block is to be made a huge page, and which of the full ones; those that are not full any more are dropped, and
+    /// those that were not all the time come later.
     pub(super) fn next_collapse(&mut self, now: Instant) -> Option<(Instant, Due)> {
         while let Some(&due) = self.full.first() {
             let (at, number) = due;
@@ -188,8 +188,8 @@ impl Blocks {
             block.is_huge = true;
             self.collapsed += 1;
         } else {
-            // What was put back meanwhile may have been released already, and been backed again by the copy: a unit of which the
-            // system has not the memory until it is taken and released once more.
+            // What was put back meanwhile may have been released already, and been backed again by the copy: a unit of which
+            // the system has not the memory until it is taken and released once more.
             self.to_split.push(number);
         }
     }

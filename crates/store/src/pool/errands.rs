@@ -1,13 +1,14 @@
 //! What the pool's one thread leaves to the other: to return memory, to split huge pages and to make them.
 //!
-//! Who does the errands is of the system's idle class, and may be stopped for long wherever it is. So it takes no lock, not even
-//! one that only those two share: whoever waited for it would wait until a core is free. An errand lies in a place, a word
-//! that says what it is and how far it is.
+//! Who does the errands is of the system's idle class, and may be stopped for long wherever it is. So it takes no lock, not
+//! even one that only those two share: whoever waited for it would wait until a core is free. An errand lies in a place, a
+//! word that says what it is and how far it is.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-/// Errands under way at most: at some 10 us for the least of them, the two threads change places once in a third of a millisecond.
+/// Errands under way at most: at some 10 us for the least of them, the two threads change places once in a third of a
+/// millisecond.
 const PLACES: usize = 32;
 
 /// How far the errand in a place is, in the lowest bits of its word. Who holds the lock of the pool's state makes `LEFT` of

@@ -3,8 +3,8 @@
 use super::*;
 use tidemark_types::{MIB, UNIT_BYTES};
 
-/// Waits until the pool's threads have done something or a minute has passed. Between two looks it sleeps: one of them runs only
-/// where nobody else does.
+/// Waits until the pool's threads have done something or a minute has passed. Between two looks it sleeps: one of them runs
+/// only where nobody else does.
 fn settled(pool: &Pool, condition: impl Fn(PoolStats) -> bool) -> PoolStats {
     let begin = Instant::now();
     while !condition(pool.stats()) && begin.elapsed() < Duration::from_secs(60) {

@@ -1,10 +1,10 @@
 //! The pool's two threads: one tends it, the other does for it what takes the system a while and nobody waits for.
 //!
-//! A worker may share its core with both. Who tends the pool prepares what will be asked for soon, in small pieces, a tenth of the
-//! core at most. The other one, which returns memory and makes huge pages, stops for everybody, as the system's idle class does:
-//! a thread that is merely nice runs on until the next tick, and the server's slowest request in a hundred took 2.8 ms beside one
-//! that gave a gibibyte back, for 0.1 ms so. It may be stopped for long and so takes no lock ([`super::errands`]).
-//! Memory must come back also where nobody ever rests: what is late is returned by who tends the pool.
+//! A worker may share its core with both. Who tends the pool prepares what will be asked for soon, in small pieces, a tenth
+//! of the core at most. The other one, which returns memory and makes huge pages, stops for everybody, as the system's idle
+//! class does: a thread that is merely nice runs on until the next tick, and the server's slowest request in a hundred took
+//! 2.8 ms beside one that gave a gibibyte back, for 0.1 ms so. It may be stopped for long and so takes no lock
+//! ([`super::errands`]). Memory must come back also where nobody ever rests: what is late is returned by who tends the pool.
 
 use std::sync::atomic::Ordering;
 use std::thread::Thread;
@@ -98,8 +98,8 @@ impl PoolCore {
         }
     }
 
-    /// Where the block that was to become a huge page is another one by now, it comes later, if it does. What became of this errand
-    /// is collected before the next one is left, and means nothing.
+    /// Where the block that was to become a huge page is another one by now, it comes later, if it does. What became of this
+    /// errand is collected before the next one is left, and means nothing.
     pub(super) fn forget_old_collapse(&self, state: &mut State) {
         if let Some(due) = state.collapsing
             && !state.blocks.is_due(due)

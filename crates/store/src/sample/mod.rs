@@ -107,8 +107,8 @@ impl Sampler {
     }
 }
 
-/// The records of a tenant's shards: those that the lowest threshold among them takes, in the order in which things happened.
-/// Without shards nothing has happened, and any threshold would have said so.
+/// The records of a tenant's shards: those that the lowest threshold among them takes, in the order in which things
+/// happened. Without shards nothing has happened, and any threshold would have said so.
 pub(crate) fn merged(shards: Vec<Samples>, without_shards: SamplingThreshold) -> Samples {
     let lowest = shards.iter().map(|shard| shard.threshold).min();
     let threshold = lowest.unwrap_or(without_shards);

@@ -6,12 +6,12 @@ use std::time::Duration;
 use tidemark_types::{MIB, Policy, Sample, SampleKind, Samples, SamplingThreshold, TenantId, UNIT_BYTES, UnixMs};
 
 use super::{SAMPLES_MAX, SHARD_SAMPLES_MIN, Sampler, merged};
-use crate::hash::{Hasher, KeyHash};
+use crate::hash::KeyHash;
 use crate::item::Attributes;
-use crate::keeper::KeeperInbox;
 use crate::pool::Pool;
 use crate::shard::{Found, Key, Value};
-use crate::tenant::{TenantConfig, TenantStore};
+use crate::tenant::TenantStore;
+use crate::undriven;
 
 fn threshold(one_in: u32) -> SamplingThreshold {
     SamplingThreshold::new(SamplingThreshold::ALL.get() / one_in)
@@ -51,19 +51,7 @@ struct Reference {
 impl Reference {
     fn new(seed: u64, shards: usize, grant_bytes: u64, threshold: SamplingThreshold) -> Self {
         let pool = Pool::without_thread(64 * MIB, Some(128 * MIB)).unwrap();
-        let tenant = TenantStore::new(
-            &pool,
-            TenantConfig {
-                shards,
-                policy: Policy::S3Fifo,
-                hasher: Hasher::with_seed(seed),
-                keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
-                first_keeper: 0,
-                alarm: Arc::new(|| {}),
-                usage_changed: Arc::new(|| {}),
-            },
-        );
-        tenant.set_grant(grant_bytes, 0);
+        let tenant = undriven::tenant(&pool, shards, Policy::S3Fifo, seed, grant_bytes);
         tenant.set_sampling(threshold);
         Self {
             random: Random(seed),

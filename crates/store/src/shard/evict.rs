@@ -227,8 +227,8 @@ impl Shard {
         true
     }
 
-    /// The last part of a shrink, or a small one, is done as if for room: it ends soon whatever survives, and what the policy
-    /// would rather give up goes before the most used of the oldest.
+    /// The last part of a shrink, or a small one, is done as if for room: it ends soon whatever survives, and what the
+    /// policy would rather give up goes before the most used of the oldest.
     fn need_to_shrink(&self) -> Need {
         if self.shrinks_by_much() {
             Need::Shrink
@@ -249,7 +249,8 @@ impl Shard {
         true
     }
 
-    /// Takes a particular sealed segment as the next victim, to keep what is live in it. `false` if another one is under way.
+    /// Takes a particular sealed segment as the next victim, to keep what is live in it. `false` if another one is under
+    /// way.
     pub(super) fn begin_cleaning(&mut self, id: SegmentId) -> bool {
         if self.evictions.victim.is_some() {
             return false;
@@ -371,8 +372,8 @@ impl Shard {
         walked
     }
 
-    /// Judges the next batch of the victim's items. Returns the bytes walked. Leaves the index to the caller: a step of it may evict
-    /// whatever item.
+    /// Judges the next batch of the victim's items. Returns the bytes walked. Leaves the index to the caller: a step of it
+    /// may evict whatever item.
     fn walk_victim(&mut self, now: UnixMs) -> u64 {
         let Some(mut victim) = self.evictions.victim.take() else {
             return 0;
@@ -396,8 +397,8 @@ impl Shard {
         walked
     }
 
-    /// Loads ahead the beginning of what the next batch reads. Between two batches so much happens elsewhere that the processor's
-    /// own reading ahead begins anew.
+    /// Loads ahead the beginning of what the next batch reads. Between two batches so much happens elsewhere that the
+    /// processor's own reading ahead begins anew.
     fn prefetch_next(&self, victim: &Victim) {
         let segment = &self.segments[victim.id];
         let begin = segment.run.offset() + u64::from(victim.cursor);
@@ -502,9 +503,9 @@ impl Shard {
             None => self.segments[victim.id].run.offset() + u64::from(victim.front),
         };
         let (from, to) = (self.arena().at(place, bytes), self.arena().at(new_place, bytes));
-        // SAFETY: both ranges lie in segments of this shard, which is exclusively borrowed: the source is a complete item; the
-        // target is either free room at an open segment's end, or the victim's front, which ends at or before the source's
-        // end and holds nothing live that was not moved (so the ranges may overlap, which `copy` allows).
+        // SAFETY: both ranges lie in segments of this shard, which is exclusively borrowed: the source is a complete item;
+        // the target is either free room at an open segment's end, or the victim's front, which ends at or before the
+        // source's end and holds nothing live that was not moved (so the ranges may overlap, which `copy` allows).
         unsafe { std::ptr::copy(from, to, bytes) };
         self.index.relocate(&self.shared.pool.arena, slot, new_place, uses);
         if copied_to.is_none() {

@@ -32,7 +32,8 @@ impl Shard {
         }
     }
 
-    /// Remembers a key that was not let in. `false` if there is no memory for that yet: what is written next makes some free.
+    /// Remembers a key that was not let in. `false` if there is no memory for that yet: what is written next makes some
+    /// free.
     pub fn remember(&mut self, key: &Key<'_>) -> bool {
         if self.ghosts.is_none() {
             self.fit_ghosts();

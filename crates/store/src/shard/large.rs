@@ -198,8 +198,8 @@ impl Shard {
         Ok(units)
     }
 
-    /// Takes units for a value that is being written without the lock. They are the caller's until [`Self::end_reservation`],
-    /// whatever is removed meanwhile.
+    /// Takes units for a value that is being written without the lock. They are the caller's until
+    /// [`Self::end_reservation`], whatever is removed meanwhile.
     pub(crate) fn reserve_units(&mut self, count: usize, now: UnixMs) -> Result<Vec<u32>, Refused> {
         let units = self.take_units(count, now)?;
         self.reserved_units += count as u64;

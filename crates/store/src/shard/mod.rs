@@ -53,8 +53,8 @@ pub const DATABASES: usize = 16;
 /// own interval).
 const ACCESS_NOTE_SECONDS: u16 = 60;
 
-/// What is loaded ahead of an item: its head, its key and the value's beginning; at most so much that the processor sees where it
-/// goes on.
+/// What is loaded ahead of an item: its head, its key and the value's beginning; at most so much that the processor sees
+/// where it goes on.
 const PREFETCHED_BYTES: std::ops::RangeInclusive<u64> = 2 * LINE_BYTES..=32 * LINE_BYTES;
 
 /// A key of a tenant, with its hash.
@@ -397,8 +397,8 @@ impl Shard {
         snapshot
     }
 
-    /// Loads the item of a key ahead, if its bucket is at hand: the beginning, and as much as the request is long that it is for,
-    /// which may be about to take its place.
+    /// Loads the item of a key ahead, if its bucket is at hand: the beginning, and as much as the request is long that it is
+    /// for, which may be about to take its place.
     #[inline]
     pub fn prefetch_item(&self, hash: KeyHash, request_bytes: usize) {
         let bytes = (request_bytes as u64).clamp(*PREFETCHED_BYTES.start(), *PREFETCHED_BYTES.end());
@@ -428,8 +428,8 @@ impl Shard {
         let arena = self.arena();
         self.index
             .find(arena, self.position(key.hash), key.hash.tag(), |place| {
-                // Key and value begin where the header says: without this, what lies on the item's next line would be waited for
-                // after its first.
+                // Key and value begin where the header says: without this, what lies on the item's next line would be waited
+                // for after its first.
                 arena.prefetch(place + LINE_BYTES);
                 let item = item_at(arena, place);
                 item.key() == key.bytes && item.db() == key.db

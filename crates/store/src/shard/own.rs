@@ -1,7 +1,7 @@
 //! Who decides for a shard, a built-in policy or the program's own; and whom the program has told of what leaves.
 //!
-//! Invariant: code of the program is called with plain values and keys, never in the middle of a change, and no panic of it comes
-//! out of [`Own`]. So the shard is whole whatever that code does.
+//! Invariant: code of the program is called with plain values and keys, never in the middle of a change, and no panic of it
+//! comes out of [`Own`]. So the shard is whole whatever that code does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,8 @@ impl Seat {
 }
 
 impl Shard {
-    /// Takes the program's policy, in force where [`Policy::Own`] is. Returns the one before, to be dropped without the lock:
-    /// its end may be the program's code.
+    /// Takes the program's policy, in force where [`Policy::Own`] is. Returns the one before, to be dropped without the
+    /// lock: its end may be the program's code.
     pub(crate) fn seat(&mut self, seat: Seat) -> Option<Seat> {
         self.seat.replace(seat)
     }

@@ -25,7 +25,8 @@ pub(crate) enum PinnedPlace {
 }
 
 impl Shard {
-    /// Pins the value of a key that was just looked up. The parts are where it lies, in order. `None` if it can not stay there.
+    /// Pins the value of a key that was just looked up. The parts are where it lies, in order. `None` if it can not stay
+    /// there.
     pub(crate) fn pin(&mut self, key: &Key<'_>) -> Option<(PinnedPlace, Vec<*const [u8]>)> {
         let (_, place) = self.find(key)?;
         let (pinned, parts) = match self.found(place).value() {

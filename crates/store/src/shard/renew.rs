@@ -1,9 +1,9 @@
-//! Copying what is used to the newest end of the log, for the policy that wants it ([`ApproxLru`]). A program's own policy is
-//! told here of what is used.
+//! Copying what is used to the newest end of the log, for the policy that wants it ([`ApproxLru`]). A program's own policy
+//! is told here of what is used.
 //!
-//! Invariants: a copy is the item, not another one: its token, its expiry and its uses stay, nothing is counted as written and
-//! nothing recorded; its old place is dead at once. A copy takes only room that is at hand, so that a get neither fails for it
-//! nor waits for a whole eviction: where there is none, the item stays where it is.
+//! Invariants: a copy is the item, not another one: its token, its expiry and its uses stay, nothing is counted as written
+//! and nothing recorded; its old place is dead at once. A copy takes only room that is at hand, so that a get neither fails
+//! for it nor waits for a whole eviction: where there is none, the item stays where it is.
 
 use tidemark_types::{LogShare, Policy, UnixMs};
 
@@ -13,8 +13,8 @@ use crate::policy::{ApproxLru, Queue};
 use crate::segment::{SegmentId, State};
 
 impl Shard {
-    /// An item was used: copies it to the newest end if its place is too old, or tells the program's policy. Returns where it
-    /// is now.
+    /// An item was used: copies it to the newest end if its place is too old, or tells the program's policy. Returns where
+    /// it is now.
     #[cold]
     pub(super) fn renew(&mut self, slot: Slot, place: u64, now: UnixMs) -> u64 {
         let Policy::ApproxLru(share) = self.shared.policy() else {
@@ -26,8 +26,8 @@ impl Shard {
             return place;
         }
         let bytes = self.item(place).bytes();
-        // Evictions run ahead of copies as they do of writes. Where they did not, the next write makes room; until then nothing
-        // goes, and nothing need be copied.
+        // Evictions run ahead of copies as they do of writes. Where they did not, the next write makes room; until then
+        // nothing goes, and nothing need be copied.
         let Some(new_place) = self.append_at_hand(Queue::Main, bytes, now) else {
             return place;
         };
@@ -80,8 +80,9 @@ impl Shard {
         let item = item_at(&self.shared.pool.arena, place);
         let (bytes, expiry, outside) = (item.bytes(), item.expiry(), item.outside_count());
         let (from, to) = (self.arena().at(place, bytes), self.arena().at(new_place, bytes));
-        // SAFETY: both ranges lie in segments of this shard, which is exclusively borrowed: the source is a complete item, the
-        // target free room, so that they do not overlap. Of the item only its header is changed, which no reply is sent from.
+        // SAFETY: both ranges lie in segments of this shard, which is exclusively borrowed: the source is a complete item,
+        // the target free room, so that they do not overlap. Of the item only its header is changed, which no reply is sent
+        // from.
         unsafe {
             std::ptr::copy_nonoverlapping(from, to, bytes);
             item.kill();

@@ -258,7 +258,7 @@ impl Drop for Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Attributes, Hasher, KeeperInbox, Pool, TenantConfig, TenantStore};
+    use crate::{Attributes, Pool, TenantStore, undriven};
     use std::sync::Arc;
     use tidemark_types::{MIB, Policy};
 
@@ -268,18 +268,7 @@ mod tests {
     /// A tenant of one shard with a grant of its own.
     fn tenant(policy: Policy, grant_bytes: u64) -> (Arc<TenantStore>, Pool) {
         let pool = Pool::without_thread(2 * grant_bytes, Some(4 * grant_bytes)).unwrap();
-        let config = TenantConfig {
-            shards: 1,
-            policy,
-            hasher: Hasher::with_seed(1),
-            keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
-        };
-        let store = TenantStore::new(&pool, config);
-        store.set_grant(grant_bytes, 0);
-        (store, pool)
+        (undriven::tenant(&pool, 1, policy, 1, grant_bytes), pool)
     }
 
     fn put(store: &Arc<TenantStore>, number: u32, value: &[u8]) {

@@ -13,11 +13,12 @@ use crate::shared::Left;
 
 /// A shard of this many units (128 MiB) uses segments of one huge page each.
 const HUGE_FROM_UNITS: u64 = (128 << 20) / UNIT_BYTES;
-/// Segments that a shard is divided into, up to twice as many, while they are smaller than a huge page. Fewer would be coarse:
-/// what is left of a grant below a whole segment is not used.
+/// Segments that a shard is divided into, up to twice as many, while they are smaller than a huge page. Fewer would be
+/// coarse: what is left of a grant below a whole segment is not used.
 const SEGMENTS_GOAL: u64 = 64;
 /// Index buckets moved at each change while the index is being resized: growing must end before the next growth is due, 1.7
-/// insertions per bucket later if it grew by a quarter, 0.4 if by a sixteenth; three are enough, four leave room for a burst.
+/// insertions per bucket later if it grew by a quarter, 0.4 if by a sixteenth; three are enough, four leave room for a
+/// burst.
 const INDEX_STEP: u32 = 4;
 /// Memory is nearly used up when one in so many parts of the grant is left.
 const NEARLY_FULL_PART: u64 = 16;
@@ -30,8 +31,8 @@ const UNFILLED_FRACTION: usize = 8;
 /// Such segments remembered at most: each is a few per cent of a shard at worst, and mostly there are none.
 const UNFILLED_MAX: usize = 8;
 
-/// A new item finds the index full at most once after it was grown for it; more attempts mean that memory is short, or that many
-/// keys belong near its own.
+/// A new item finds the index full at most once after it was grown for it; more attempts mean that memory is short, or that
+/// many keys belong near its own.
 const APPEND_ATTEMPTS: u32 = 3;
 
 /// A write that was not done. Nothing was changed.
@@ -113,8 +114,8 @@ impl Shard {
         true
     }
 
-    /// Appends an item and makes it the key's. `old` is what [`Self::find`] finds of the key now. The draft's key and value must
-    /// not lie in the arena.
+    /// Appends an item and makes it the key's. `old` is what [`Self::find`] finds of the key now. The draft's key and value
+    /// must not lie in the arena.
     pub(super) fn append(
         &mut self,
         key: &Key<'_>,
@@ -131,8 +132,8 @@ impl Shard {
         let mut attempts_left = APPEND_ATTEMPTS;
         loop {
             attempts_left -= 1;
-            // Room in the index is made first: between `reserve` and the entry nothing may be evicted, because the item would
-            // be in a segment without being counted in it.
+            // Room in the index is made first: between `reserve` and the entry nothing may be evicted, because the item
+            // would be in a segment without being counted in it.
             if old.is_none() && self.index.wants_growth() {
                 // Without memory for it the index fills further for now.
                 self.grow_index(now);
@@ -149,8 +150,8 @@ impl Shard {
                 self.find(key)
             };
             let entered = match self.enter(key, old_now, draft, place) {
-                // Moving all entries of a large index for one of them takes milliseconds. Where items are evicted anyhow, one more
-                // goes instead; where there is memory for all of them, none does.
+                // Moving all entries of a large index for one of them takes milliseconds. Where items are evicted anyhow,
+                // one more goes instead; where there is memory for all of them, none does.
                 Err(Full::Neighbourhood) if attempts_left == 0 || (self.index.is_large() && self.is_used_up()) => {
                     self.crowd_out(key, draft, place)
                 }
@@ -369,8 +370,8 @@ impl Shard {
             self.open_in(queue, run, now);
             return true;
         }
-        // If it is not the grant that is too small, what is free of the pool lies in smaller pieces, between those of others: they
-        // are as good, and nothing needs to be evicted.
+        // If it is not the grant that is too small, what is free of the pool lies in smaller pieces, between those of
+        // others: they are as good, and nothing needs to be evicted.
         self.shared.room() >= 1 << order && self.open_smaller(queue, bytes, now)
     }
 

@@ -84,8 +84,8 @@ impl Reservation {
         self.units.iter().enumerate().map(move |(i, unit)| {
             let bytes = UNIT.min(value_bytes - i * UNIT);
             let address = arena.at(u64::from(*unit) << UNIT_SHIFT, bytes);
-            // SAFETY: the unit was taken for this reservation, is its own until that ends, and is in no index, so that nobody
-            // else reads it; `&mut self` makes this the only reference. Memory of the arena is always initialised.
+            // SAFETY: the unit was taken for this reservation, is its own until that ends, and is in no index, so that
+            // nobody else reads it; `&mut self` makes this the only reference. Memory of the arena is always initialised.
             unsafe { std::slice::from_raw_parts_mut(address, bytes) }
         })
     }

@@ -29,8 +29,8 @@ pub use report::TenantReport;
 
 /// The most shards that a tenant can have.
 pub const SHARDS_MAX: usize = 64;
-/// Bytes of a tenant's values that replies may be sent from without copying at a time, at most: they can not be evicted meanwhile,
-/// whatever becomes of the grant. Beyond it values are copied into buffers that are bounded elsewhere.
+/// Bytes of a tenant's values that replies may be sent from without copying at a time, at most: they can not be evicted
+/// meanwhile, whatever becomes of the grant. Beyond it values are copied into buffers that are bounded elsewhere.
 const PINNED_BYTES_MAX: u64 = 64 << 20;
 /// Those of a tenant of a small grant.
 const PINNED_BYTES_MIN: u64 = 16 << 20;
@@ -89,9 +89,9 @@ impl fmt::Debug for UsageChanged {
 
 /// A shard with its lock. Cells do not share cache lines.
 ///
-/// A processor takes a load for one of what was just stored where the lowest twelve bits of the two addresses are the same (4K
-/// aliasing), and lets it wait. Where such a store gave a lock back and the load begins the next operation, operations that
-/// find everything in the processor's caches took half as long again. So locks, and what is read on the way to them
+/// A processor takes a load for one of what was just stored where the lowest twelve bits of the two addresses are the same
+/// (4K aliasing), and lets it wait. Where such a store gave a lock back and the load begins the next operation, operations
+/// that find everything in the processor's caches took half as long again. So locks, and what is read on the way to them
 /// ([`TenantStore`], [`TenantShared`]), lie in different parts of 128 bytes, wherever they are in memory.
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -228,9 +228,9 @@ impl TenantStore {
         reservation.commit(key, attributes, now)
     }
 
-    /// Begins to write a value of so many bytes piece by piece ([`Reservation::write`]), each of which takes its own room only, so
-    /// that no step of it takes long. `None` for one that is short enough for [`ShardGuard::put`], and where as much as may be
-    /// is being written so already.
+    /// Begins to write a value of so many bytes piece by piece ([`Reservation::write`]), each of which takes its own room
+    /// only, so that no step of it takes long. `None` for one that is short enough for [`ShardGuard::put`], and where as
+    /// much as may be is being written so already.
     pub fn begin(self: &Arc<Self>, hash: KeyHash, value_bytes: usize) -> Option<Reservation> {
         let guard = self.lock(self.shard_of(hash));
         if value_bytes <= guard.inline_value_max() {
@@ -239,8 +239,8 @@ impl TenantStore {
         Reservation::in_pieces(&guard, value_bytes)
     }
 
-    /// Calls `f` with the locked shard of each key in order. Faster than locking for one after the other: the index buckets of a
-    /// batch of keys are loaded ahead together, and then their items.
+    /// Calls `f` with the locked shard of each key in order. Faster than locking for one after the other: the index buckets
+    /// of a batch of keys are loaded ahead together, and then their items.
     pub fn visit(self: &Arc<Self>, keys: &[Key<'_>], mut f: impl FnMut(usize, &mut ShardGuard<'_>)) {
         for (batch, first) in keys.chunks(BATCH_KEYS).zip((0..).step_by(BATCH_KEYS)) {
             batch.iter().for_each(|key| self.prefetch(key.hash));

@@ -27,8 +27,8 @@ impl TenantStore {
         Ok(())
     }
 
-    /// Whether the program's policy decides where the tenant's policy is [`Policy::Own`](tidemark_types::Policy::Own): one was
-    /// supplied, and not replaced since.
+    /// Whether the program's policy decides where the tenant's policy is [`Policy::Own`](tidemark_types::Policy::Own): one
+    /// was supplied, and not replaced since.
     pub fn has_own_eviction(self: &Arc<Self>) -> bool {
         self.cells.get().is_some() && self.lock(0).shard.has_own()
     }

@@ -1,5 +1,5 @@
-//! Real processes that share a node's memory: what they hold, as the system sees it, while they come, go, stand still and are
-//! killed.
+//! Real processes that share a node's memory: what they hold, as the system sees it, while they come, go, stand still and
+//! are killed.
 
 use std::fs::{self, File};
 use std::io::Write as _;

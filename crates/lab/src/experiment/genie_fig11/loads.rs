@@ -15,8 +15,9 @@ pub(super) struct Demand {
     pub(super) goal: f64,
     /// Whether some keys are much more popular than others.
     pub(super) is_skewed: bool,
-    /// How long what is there at the beginning lasts, every key stored once, as after days of such a load; what minutes would
-    /// have to find out otherwise is which of the rare keys were never asked for yet. `None` begins with what there is.
+    /// How long what is there at the beginning lasts, every key stored once, as after days of such a load; what minutes
+    /// would have to find out otherwise is which of the rare keys were never asked for yet. `None` begins with what there
+    /// is.
     pub(super) stored_before: Option<Lifetimes>,
     /// How long it lasts at least.
     pub(super) seconds: f64,

@@ -56,8 +56,8 @@ impl Scene {
         })
     }
 
-    /// Seconds until the tenant holds what it may, until the system has the memory, and the other one's 99th percentiles before and
-    /// meanwhile.
+    /// Seconds until the tenant holds what it may, until the system has the memory, and the other one's 99th percentiles
+    /// before and meanwhile.
     pub(super) fn round(&self) -> Result<(f64, f64, [Latency; 2]), Error> {
         let redis = self.server.address(Protocol::Redis)?;
         let mut info = Info::open(redis, HOLDER, &self.secrets[0])?;

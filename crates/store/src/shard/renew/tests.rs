@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use tidemark_types::{LogShare, MIB, Policy, UnixMs};
 
-use crate::{Attributes, Counters, Hasher, KeeperInbox, Pool, TenantConfig, TenantStore};
+use crate::{Attributes, Counters, Pool, TenantStore, undriven};
 
 const NOW: UnixMs = UnixMs(1_700_000_000_000);
 const VALUE: [u8; 200] = [7; 200];
@@ -25,17 +25,7 @@ struct Cache {
 impl Cache {
     fn new(policy: Policy, grant_bytes: u64) -> Self {
         let pool = Pool::without_thread(32 * MIB, Some(64 * MIB)).unwrap();
-        let config = TenantConfig {
-            shards: 1,
-            policy,
-            hasher: Hasher::with_seed(1),
-            keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
-        };
-        let store = TenantStore::new(&pool, config);
-        store.set_grant(grant_bytes, 0);
+        let store = undriven::tenant(&pool, 1, policy, 1, grant_bytes);
         Self { store, _pool: pool }
     }
 

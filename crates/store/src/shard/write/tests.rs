@@ -1,9 +1,7 @@
-use std::sync::Arc;
-
 use tidemark_types::{MIB, Policy};
 
 use super::*;
-use crate::{Hasher, KeeperInbox, Pool, TenantConfig, TenantStore};
+use crate::{Pool, undriven};
 
 const NOW: UnixMs = UnixMs(1_700_000_000_000);
 const VALUE: [u8; 1000] = [7; 1000];
@@ -20,17 +18,7 @@ fn a_grant_is_filled_whatever_pieces_the_free_memory_is_in() {
     assert_eq!(core.take(PIECE_ORDER + 1), None);
     let free_bytes = 64 * MIB - theirs.iter().map(|run| run.units()).sum::<u64>() * UNIT_BYTES;
 
-    let config = TenantConfig {
-        shards: 1,
-        policy: Policy::S3Fifo,
-        hasher: Hasher::with_seed(1),
-        keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
-        first_keeper: 0,
-        alarm: Arc::new(|| {}),
-        usage_changed: Arc::new(|| {}),
-    };
-    let store = TenantStore::new(&pool, config);
-    store.set_grant(free_bytes, 0);
+    let store = undriven::tenant(&pool, 1, Policy::S3Fifo, 1, free_bytes);
     assert!(store.lock(0).segment_order(0) > PIECE_ORDER);
     for number in 0..50_000 {
         let name = format!("{number:08}");
