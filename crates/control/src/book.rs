@@ -258,7 +258,12 @@ impl Book {
         self.idling = idling;
     }
 
-    /// Changes what a hit takes.
+    /// What a hit takes at least.
+    pub(crate) fn hit_cost(&self) -> Duration {
+        self.hit_cost
+    }
+
+    /// Changes what a hit takes at least.
     pub(crate) fn set_hit_cost(&mut self, hit_cost: Duration) {
         self.hit_cost = hit_cost;
     }

@@ -6,7 +6,7 @@ mod lease;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_plan::Utility;
+use tidemark_plan::{Load, Utility};
 use tidemark_types::{Clock, DataPlane, HitRatio, Permissions, Refused, TenantId, TenantLimits, UnixMs, Weight};
 
 use crate::book::{Book, Tenant};
@@ -27,8 +27,8 @@ use crate::thread::ControlConfig;
 use crate::utc::{rfc3339, rfc3339_ms};
 use crate::utility::{OwnUtility, UtilityFunction};
 use crate::view::{
-    CurvePointView, CurveView, GoalsView, LimitsView, MoveView, NodeView, RefusedView, SecretView, ServerView,
-    TenantView,
+    CurvePointView, CurveView, GoalsView, LatencyView, LimitsView, MoveView, NodeView, RefusedView, SecretView,
+    ServerView, TenantView,
 };
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
@@ -356,12 +356,14 @@ impl Controller {
     pub(crate) fn tenant(&mut self, name: &str) -> Result<TenantView, ControlError> {
         let now = self.refresh();
         let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
-        Ok(tenant_view(tenant, now))
+        Ok(tenant_view(tenant, now, self.book.hit_cost()))
     }
 
     pub(crate) fn tenants(&mut self) -> Vec<TenantView> {
         let now = self.refresh();
-        self.book.tenants().map(|tenant| tenant_view(tenant, now)).collect()
+        let hit_cost = self.book.hit_cost();
+        let view = |tenant| tenant_view(tenant, now, hit_cost);
+        self.book.tenants().map(view).collect()
     }
 
     pub(crate) fn moves(&mut self, name: &str) -> Result<Vec<MoveView>, ControlError> {
@@ -526,13 +528,14 @@ fn curve_view(report: Option<&CurveReport>, now_bytes: u64, goal: &GoalReport) -
     }
 }
 
-fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
+fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> TenantView {
     let record = &tenant.record;
     let seen = tenant.seen.as_deref();
     let counters = seen.map(|seen| seen.counters).unwrap_or_default();
     let usage_bytes = seen.map_or(0, |seen| seen.usage_bytes);
     let holds = tenant.grant_bytes > 0 || usage_bytes > 0;
     let goal = tenant.goal(now);
+    let hit_ratio = seen.and_then(|seen| seen.hits.ratio(now));
     let secret = |secret: &StoredSecret| SecretView {
         created_at: rfc3339(secret.created_at),
         permissions: secret.permissions.to_string(),
@@ -560,6 +563,7 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
         goal_state: state_name(goal.state),
         shortfall_ratio: goal.shortfall_ratio,
         best_hit_ratio: goal.best_hit_ratio,
+        latency: latency_view(tenant.waited_for(now, hit_cost), hit_ratio),
         limits: limits_view(&record.settings.limits),
         policy: record.settings.policy.unwrap_or_default().to_string(),
         policy_in_force: tenant.policy.to_string(),
@@ -572,7 +576,7 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
         gets_total: counters.gets,
         hits_total: counters.hits,
         sets_total: counters.sets,
-        hit_ratio: seen.and_then(|seen| seen.hits.ratio(now)),
+        hit_ratio,
         cpu_seconds_total: None,
         cpu_model_seconds_total: None,
         vcpus: None,
@@ -581,6 +585,16 @@ fn tenant_view(tenant: &Tenant, now: UnixMs) -> TenantView {
         network_out_bytes_total: counters.network_out_bytes,
         connections: seen.map_or(0, |seen| seen.connections),
         refused_total: refused_view(&counters.refused),
+    }
+}
+
+fn latency_view(answers: Option<Load>, hit_ratio: Option<f64>) -> LatencyView {
+    LatencyView {
+        mean_us: answers
+            .zip(hit_ratio)
+            .map(|(answers, ratio)| answers.mean_cost_us(ratio) as u64),
+        hit_us: answers.map(|answers| answers.hit_cost_us as u64),
+        miss_us: answers.map(|answers| answers.miss_cost_us as u64),
     }
 }
 

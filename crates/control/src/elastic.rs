@@ -24,7 +24,7 @@ const CONTEST_BYTES_MIN: u64 = 4 * MIB;
 const CONTEST_LASTS: Duration = Duration::from_secs(60);
 /// Another policy must gain so much hit ratio, beyond what chance gives.
 const CONTEST_GAIN: f64 = 0.01;
-/// One more MiB is worth it while it gains at least this hit ratio (design, section 2: demand).
+/// One more MiB is worth it while it gains at least this hit ratio.
 const DEMAND_GAIN_PER_MIB: f64 = 0.0001;
 /// What memory gives a tenant changes slowly, and a thousand tenants' curves are not reckoned anew in every round, nor all
 /// in the same one.
@@ -35,7 +35,7 @@ const WATCHED_EVERY: Duration = Duration::from_secs(10);
 const EFFICIENCY_WEIGHT: f64 = 0.2;
 /// A curve of fewer gets says nothing.
 const RETURNS_GETS_MIN: u64 = 2_000;
-/// A miss takes this many times what a hit does where nobody said and nothing was measured (design, 5.2).
+/// A miss takes this many times what a hit does where nobody said and nothing was measured.
 const MISS_PER_HIT: f64 = 200.0;
 /// A miss that was measured takes at least this many times what a hit does: what clients do beside the cache takes time too.
 const MEASURED_MISS_PER_HIT_MIN: f64 = 2.0;
@@ -65,13 +65,21 @@ pub(crate) struct Elastic {
     judged_skew_at: UnixMs,
     contest_began_at: UnixMs,
     id: TenantId,
-    /// What memory gives the tenant, and in which turn that was reckoned.
-    returns: Option<(u64, Arc<Returns>)>,
+    /// The curve of this turn, and what memory gives the tenant by it.
+    known: Option<Known>,
     /// Memory of an LRU cache over that of the tenant's policy for the same hit ratio, while it has no goal whose sizer
     /// knows.
     efficiency: f64,
     /// The hit ratio that goes with the latency that is asked for.
     latency_ratio: Option<LatencyRatio>,
+}
+
+/// What was reckoned once in a turn ([`turn_of`]).
+#[derive(Clone, Debug)]
+struct Known {
+    turn: u64,
+    curve: Arc<Curve>,
+    returns: Option<Arc<Returns>>,
 }
 
 /// See [`Elastic::goal_ratio`].
@@ -147,7 +155,7 @@ impl Elastic {
             remembers: true,
             judged_skew_at: now,
             contest_began_at: now,
-            returns: None,
+            known: None,
             efficiency: 1.0,
             latency_ratio: None,
         }
@@ -202,10 +210,35 @@ impl Elastic {
         }
     }
 
+    /// [`Self::load`] as whoever waits for the answers sees it: a hit takes as long as requests were measured to be in the server, where
+    /// others' work is waited for too, but no less than on an idle server, the way there and back included. Shares of memory
+    /// do not go by that: whoever waits for longer is not worth less.
+    pub(crate) fn waited_for(&self, load: &Load) -> Load {
+        let measured_us = self.estimator.hit_cost().map_or(0.0, micros);
+        let hit_cost_us = measured_us.max(load.hit_cost_us);
+        Load {
+            hit_cost_us,
+            miss_cost_us: load.miss_cost_us.max(hit_cost_us * SET_MISS_PER_HIT_MIN),
+            ..*load
+        }
+    }
+
+    /// What a goal for this mean latency goes by: [`Self::waited_for`], but where hits alone take more than half of it, it is
+    /// the server's time that is short. All memory there is would not mend that, and is not asked for.
+    fn answers_within(&self, load: &Load, latency: Duration) -> Load {
+        let waited_for = self.waited_for(load);
+        Load {
+            hit_cost_us: waited_for
+                .hit_cost_us
+                .min((micros(latency) / 2.0).max(load.hit_cost_us)),
+            ..waited_for
+        }
+    }
+
     /// The hit ratio that these settings come to: the one that is asked for or that of the latency, whichever is stricter.
     pub(crate) fn goal_ratio(&mut self, settings: &TenantSettings, load: &Load) -> Option<HitRatio> {
         self.latency_ratio = settings.latency.and_then(|latency| {
-            let ratio = load.hit_ratio_for(micros(latency));
+            let ratio = self.answers_within(load, latency).hit_ratio_for(micros(latency));
             let ratio = HitRatio::new(ratio.clamp(HitRatio::LEAST.get(), HitRatio::MOST.get())).ok()?;
             let settled = self.latency_ratio.filter(|before| {
                 let moved = (before.ratio.get() - ratio.get()).abs();
@@ -231,13 +264,11 @@ impl Elastic {
         if self.estimator.curve_gets() < RETURNS_GETS_MIN {
             return None;
         }
-        let turn = turn_of(self.id, now);
-        if let Some((of, returns)) = &self.returns
-            && *of == turn
-        {
+        let curve = self.curve_of_turn(now);
+        if let Some(returns) = self.known.as_ref().and_then(|known| known.returns.as_ref()) {
             return Some(Arc::clone(returns));
         }
-        let (curve, overhead) = (self.estimator.curve(), self.estimator.overhead());
+        let overhead = self.estimator.overhead();
         if let Some((hit_ratio, usage_bytes)) = measured {
             self.learn(&curve, overhead, hit_ratio, usage_bytes);
         }
@@ -246,8 +277,26 @@ impl Elastic {
             .as_ref()
             .map_or(self.efficiency, |goal| goal.sizer.efficiency());
         let returns = Arc::new(Returns::of(&curve, overhead / efficiency / UNIT_BYTES as f64)?);
-        self.returns = Some((turn, Arc::clone(&returns)));
+        if let Some(known) = &mut self.known {
+            known.returns = Some(Arc::clone(&returns));
+        }
         Some(returns)
+    }
+
+    /// The curve as it was when the turn began, or was first asked for in it: reckoning a thousand anew takes a round's time.
+    fn curve_of_turn(&mut self, now: UnixMs) -> Arc<Curve> {
+        let turn = turn_of(self.id, now);
+        let estimator = &self.estimator;
+        let reckon = || Known {
+            turn,
+            curve: Arc::new(estimator.curve()),
+            returns: None,
+        };
+        let known = match self.known.take().filter(|known| known.turn == turn) {
+            Some(known) => known,
+            None => reckon(),
+        };
+        Arc::clone(&self.known.insert(known).curve)
     }
 
     /// Learns from a hit ratio what the tenant's policy makes of its memory, beside an LRU cache.
@@ -266,6 +315,16 @@ impl Elastic {
         holding: Holding,
     ) -> Wanted {
         let remembers = std::mem::take(&mut self.remembers);
+        let is_met = self
+            .goal
+            .as_ref()
+            .is_some_and(|goal| goal.sizer.state() == GoalState::Met);
+        // Whoever is on the way goes by the last second, too.
+        let curve = if is_met {
+            self.curve_of_turn(now)
+        } else {
+            Arc::new(self.estimator.curve())
+        };
         let goal = self.goal.get_or_insert_with(|| Goal {
             hit_ratio,
             sizer: Sizer::remembering(if remembers { remembered_bytes } else { 0 }),
@@ -276,12 +335,11 @@ impl Elastic {
             goal.hit_ratio = hit_ratio;
             goal.is_reachable = true;
         }
-        if let Some((_, returns)) = &self.returns {
+        if let Some(returns) = self.known.as_ref().and_then(|known| known.returns.as_ref()) {
             let missed = hit_ratio.get() - returns.hit_ratio(holding.most_bytes as f64 / UNIT_BYTES as f64);
             let band = if goal.is_reachable { REACHED_BAND } else { -REACHED_BAND };
             goal.is_reachable = missed <= REACHED_WITHIN + band;
         }
-        let curve = self.estimator.curve();
         let Sizing {
             bytes,
             predicted,
@@ -301,7 +359,7 @@ impl Elastic {
         });
         if load_changed {
             self.estimator.begin_anew(now);
-            self.returns = None;
+            self.known = None;
             goal.is_reachable = true;
         }
         goal.bytes = match goal.sizer.state() {
@@ -417,6 +475,7 @@ pub(crate) fn demand_bytes(curve: &Curve, overhead: f64) -> Option<u64> {
 mod tests {
     use super::*;
     use tidemark_curve::Point;
+    use tidemark_types::{Samples, Served};
 
     #[test]
     fn tenants_take_turns() {
@@ -433,6 +492,52 @@ mod tests {
             }
             let later = begin.plus(RETURNS_EVERY);
             assert!((0..tenants).all(|id| turn_of(TenantId(id), begin) + 1 == turn_of(TenantId(id), later)));
+        }
+    }
+
+    #[test]
+    fn a_goal_for_the_latency_goes_by_what_a_hit_was_measured_to_take() {
+        const HIT_COST: Duration = Duration::from_micros(50);
+        let now = UnixMs(1_700_000_000_000);
+        let settings = TenantSettings {
+            latency: Some(Duration::from_micros(300)),
+            miss_cost: Some(Duration::from_micros(1100)),
+            ..TenantSettings::default()
+        };
+        let mut elastic = Elastic::new(TenantId(1), Limits::LEAST, now, 0);
+        let load = elastic.load(now, settings.miss_cost, HIT_COST);
+        let ratio = elastic.goal_ratio(&settings, &load).unwrap().get();
+        assert!((ratio - 800.0 / 1050.0).abs() < 1e-6, "{ratio}");
+        // Hits take 100 us, and then far longer than they shall.
+        for (second, us) in [(0, 0), (1, 100_000), (2, 200_000), (3, 20_000_000)] {
+            let report = TenantSnapshot {
+                id: TenantId(1),
+                grant_bytes: MIB,
+                usage_bytes: MIB,
+                items: 1,
+                connections: 1,
+                counters: TenantCounters {
+                    served: Served {
+                        requests: second * 1_000,
+                        us,
+                    },
+                    ..TenantCounters::default()
+                },
+                samples: Samples::default(),
+                shards: Vec::new(),
+            };
+            elastic.observe(now.plus(Duration::from_secs(second)), &report);
+            let again = elastic.load(now, settings.miss_cost, HIT_COST);
+            assert_eq!(again.hit_cost_us, load.hit_cost_us, "shares do not go by it");
+            let ratio = elastic.goal_ratio(&settings, &again).unwrap().get();
+            let (hit_us, shown_us) = match second {
+                2 => (100.0, 600),
+                3 => (150.0, 3_900),
+                _ => continue,
+            };
+            assert!((ratio - 800.0 / (1100.0 - hit_us)).abs() < 1e-6, "{ratio}");
+            let shown = elastic.waited_for(&again).mean_cost_us(0.5) as u64;
+            assert!(shown.abs_diff(shown_us) < 100, "{shown}");
         }
     }
 

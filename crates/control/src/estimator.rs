@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
+use crate::hit_cost::HitCost;
 use crate::miss_cost::MissCost;
 use tidemark_curve::{Contest, Curve, Held, Profile, Skew, Threshold};
 use tidemark_types::{MIB, Policy, Sample, SampleKind, SamplingThreshold, ShardSnapshot, TenantSnapshot, UnixMs};
 
-/// Keys that are followed at most (design, 5.1).
+/// Keys that are followed at most.
 pub(crate) const KEYS_MAX: usize = 8_192;
 /// Fewer would make a curve that says nothing.
 pub(crate) const KEYS_MIN: usize = 256;
@@ -110,6 +111,7 @@ pub(crate) struct Estimator {
     /// Databases that records were of, a bit for each.
     databases: u16,
     contest: Option<Contest>,
+    hit_cost: HitCost,
     miss_cost: MissCost,
 }
 
@@ -133,6 +135,7 @@ impl Estimator {
             overhead: OVERHEAD_AT_FIRST,
             databases: 0,
             contest: None,
+            hit_cost: HitCost::default(),
             miss_cost: MissCost::default(),
         }
     }
@@ -142,6 +145,7 @@ impl Estimator {
         let gets = report.counters.gets.saturating_sub(self.gets);
         self.gets = report.counters.gets;
         self.overhead = overhead(report.usage_bytes, &report.shards);
+        self.hit_cost.observe(now, report.counters.served);
         self.fade(now, gets);
         if report.samples.threshold == SamplingThreshold::OFF {
             return;
@@ -323,6 +327,11 @@ impl Estimator {
     /// Ends the competition.
     pub(crate) fn end_contest(&mut self) {
         self.contest = None;
+    }
+
+    /// What a hit takes whoever asks, as far as it was measured.
+    pub(crate) fn hit_cost(&self) -> Option<Duration> {
+        self.hit_cost.mean()
     }
 
     /// What a miss takes whoever asks, as far as it was seen.

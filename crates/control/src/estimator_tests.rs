@@ -20,6 +20,8 @@ struct Tenant {
     keys: u64,
     next: u64,
     sequence: u32,
+    /// How long an item lives, in milliseconds.
+    lifetime_ms: u32,
 }
 
 impl Tenant {
@@ -32,6 +34,7 @@ impl Tenant {
             keys,
             next: 0,
             sequence: 0,
+            lifetime_ms: Sample::NO_EXPIRY,
         }
     }
 
@@ -59,7 +62,7 @@ impl Tenant {
             sequence: self.sequence,
             second: self.now.seconds() as u32,
             millisecond: (self.now.0 % 1000) as u16,
-            expires_after_ms: Sample::NO_EXPIRY,
+            expires_after_ms: self.lifetime_ms,
             payload_bytes: item_bytes,
             item_bytes,
             kind,
@@ -177,6 +180,52 @@ fn memory_decides_how_many_keys_are_followed() {
     assert_eq!(Limits::within(enough, true), Some(limits(CONTEST_KEYS_MIN)));
     assert_eq!(Limits::within(enough - 1, true).unwrap().contest_items, 0);
     assert_eq!(Limits::within(enough, false).unwrap().contest_items, 0);
+}
+
+#[test]
+fn what_it_holds_fits_into_the_memory_for_it() {
+    const KEYS: u64 = 300_000;
+    for (keys, compete, lifetime_ms) in [
+        (KEYS_MIN, false, 20_000),
+        (1_000, false, Sample::NO_EXPIRY),
+        (1_500, true, Sample::NO_EXPIRY),
+        (KEYS_MAX, false, 20_000),
+        (KEYS_MAX, true, 20_000),
+    ] {
+        let each = KEY_BYTES + if compete { CONTEST_ITEM_BYTES } else { 0 };
+        let bytes = FIXED_BYTES + keys as u64 * each;
+        let limits = Limits::within(bytes, compete).unwrap();
+        assert_eq!(limits.keys, keys);
+        let mut tenant = None;
+        let allocated = allocation_counter::measure(|| {
+            let mut asked = Tenant::new(limits.keys, KEYS);
+            asked.lifetime_ms = lifetime_ms;
+            asked.estimator = Estimator::new(limits, asked.now, 0);
+            ask_for_a_while(&mut asked, limits);
+            tenant = Some(asked);
+        });
+        let mut tenant = tenant.unwrap();
+        let what = format!("{limits:?}, {bytes} bytes, items for {lifetime_ms} ms");
+        assert!(tenant.estimator.curve().points().len() > 2, "{what}");
+        assert_eq!(tenant.estimator.contest.is_some(), compete, "{what}");
+        let held = allocated.bytes_current.unsigned_abs();
+        assert!((bytes / 4..=bytes).contains(&held), "{held}: {what}");
+
+        // Others come: it makes room.
+        let freed = allocation_counter::measure(|| ask_for_a_while(&mut tenant, Limits::LEAST));
+        let left = held.saturating_add_signed(freed.bytes_current);
+        assert!(left <= LEAST_BYTES, "{left} of {held}: {what}");
+    }
+}
+
+/// Goes round the keys, within these limits.
+fn ask_for_a_while(tenant: &mut Tenant, limits: Limits) {
+    for _ in 0..40 {
+        tenant.second(tenant.keys / 10);
+        tenant.estimator.keep_within(tenant.now, limits, 1e9, 1 << 40);
+        let items = tenant.keys * 9 / 10;
+        tenant.estimator.contest(&Policy::PLAIN, items * 100, items);
+    }
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub mod fake;
 mod goal;
 mod grant;
 mod handle;
+mod hit_cost;
 mod hit_window;
 mod idle;
 mod miss_cost;
@@ -70,7 +71,7 @@ pub use thread::{Control, ControlConfig, FirstLease, Listeners, Mailbox};
 pub use tidemark_plan::{Load, Utility, UtilityError};
 pub use utility::UtilityFunction;
 pub use view::{
-    CurvePointView, CurveView, GoalsView, LeaseView, LimitsView, MoveView, NodeView, RefusedView, SecretView,
-    ServerView, TenantView,
+    CurvePointView, CurveView, GoalsView, LatencyView, LeaseView, LimitsView, MoveView, NodeView, RefusedView,
+    SecretView, ServerView, TenantView,
 };
 pub use watch::{Watch, Watcher};

@@ -55,7 +55,7 @@ pub const DEFAULT_PRIORITY: u8 = 5;
 pub const MIN_COST: Duration = Duration::from_micros(1);
 /// The longest: no client waits longer for an answer.
 pub const MAX_COST: Duration = Duration::from_secs(60);
-/// What a hit takes a client on the same network, its way there and back included (research/sharing-and-flash.md, 5).
+/// What a hit takes a client on the same network while the server is idle, its way there and back included.
 pub const DEFAULT_HIT_COST: Duration = Duration::from_micros(50);
 /// How often an instance looks at the other instances' leases and states its own. Memory moves in about three such looks:
 /// one needs it, one gives it back, one takes it.

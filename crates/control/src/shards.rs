@@ -1,4 +1,4 @@
-//! How many shards a tenant has (design, section 4).
+//! How many shards a tenant has.
 
 use tidemark_types::MIB;
 

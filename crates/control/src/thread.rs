@@ -38,7 +38,7 @@ pub struct ControlConfig {
     pub workers: usize,
     /// How tenants come and go.
     pub idling: Idling,
-    /// What a hit takes whoever asks: beside it, what misses take says how much a hit is worth.
+    /// What a hit takes whoever asks, at least: beside it, what misses take says how much a hit is worth.
     pub hit_cost: Duration,
     /// Where the server listens, for those who ask the API.
     pub listeners: Listeners,

@@ -75,6 +75,7 @@ pub struct TenantView {
     pub goal_state: &'static str,
     pub shortfall_ratio: Option<f64>,
     pub best_hit_ratio: Option<f64>,
+    pub latency: LatencyView,
     pub limits: LimitsView,
     /// As it was chosen, or the default.
     pub policy: String,
@@ -170,6 +171,17 @@ pub struct GoalsView {
     pub priority: Option<u32>,
     pub weight: Option<u64>,
     pub utility: Option<&'static str>,
+}
+
+/// How long answers take, as far as that is known: what a goal for the mean latency is reckoned by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LatencyView {
+    /// A get on average, at the hit ratio of the last 10 s.
+    pub mean_us: Option<u64>,
+    /// A hit: the time in the server, as it was measured, or what it takes on an idle one if that is more.
+    pub hit_us: Option<u64>,
+    /// A miss, until the value is there: set, measured, or what is taken for it.
+    pub miss_us: Option<u64>,
 }
 
 /// A tenant's limits as they are set.

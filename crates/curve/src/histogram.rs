@@ -59,6 +59,9 @@ pub(crate) struct Histogram {
 /// A count that was scaled down to this is none.
 const FADED: f64 = 1e-3;
 
+/// As many as a sample makes, about: reckoned again and again, their list should not grow each time.
+const STEPS: usize = 128;
+
 /// Steps end where fewer than one of so many misses could still be seen to be a hit: what they said would be chance.
 const SEEN_OF_MISSES: f64 = 16.0;
 
@@ -162,7 +165,8 @@ impl Histogram {
     /// Makes all counts smaller, so that what comes weighs more; with 0 there are none any more.
     pub(crate) fn scale(&mut self, factor: f64) {
         let mut largest_bin = None;
-        for (place, bin) in self.bins.iter_mut().enumerate() {
+        // Most bins of a small sample are empty.
+        for (place, bin) in self.bins.iter_mut().enumerate().filter(|(_, bin)| !bin.is_empty()) {
             bin.scale(factor);
             if !bin.is_empty() {
                 largest_bin = Some(place);
@@ -202,18 +206,25 @@ fn cumulate<'b>(requests: &[f64; GROUPS], bins: impl Iterator<Item = (u64, &'b B
     let mut by_group = *requests;
     // Of the misses, those whose distance is known, or known to be larger; the others' bounds were passed.
     let mut seen = misses;
-    let mut steps = Vec::new();
+    let mut steps: Vec<Step> = Vec::with_capacity(STEPS);
+    let mut is_level = false;
     for (bytes, bin) in bins {
         if seen * SEEN_OF_MISSES < misses {
             break;
         }
-        // What each that is seen stands for.
-        let weight = if seen > 0.0 { misses / seen } else { 0.0 };
-        misses = (misses - bin.hits.all * weight).max(0.0);
-        for (part, hits) in by_group.iter_mut().zip(bin.hits.by_group) {
-            *part -= f64::from(hits) * weight;
+        if bin.hits.all > 0.0 {
+            // What each that is seen stands for.
+            let weight = if seen > 0.0 { misses / seen } else { 0.0 };
+            misses = (misses - bin.hits.all * weight).max(0.0);
+            for (part, hits) in by_group.iter_mut().zip(bin.hits.by_group) {
+                *part -= f64::from(hits) * weight;
+            }
         }
         seen = (seen - bin.hits.all - bin.above).max(0.0);
+        // Of a level stretch its ends are enough.
+        if std::mem::replace(&mut is_level, bin.is_empty()) && is_level {
+            steps.pop();
+        }
         steps.push(Step {
             bytes,
             misses,

@@ -237,12 +237,31 @@ impl Stack {
         if expires_at_ms == NEVER {
             return;
         }
-        // Overwritten keys leave entries behind: without a clearing they would pile up.
-        if self.expiries.len() > 2 * self.records.len() + SLOTS_MIN {
-            let due = self.records.iter().filter(|record| record.expires_at_ms != NEVER);
-            self.expiries = due.map(|record| Reverse((record.expires_at_ms, record.key))).collect();
+        // Overwritten keys leave entries behind: without a clearing they would pile up, beyond the memory that there is for
+        // a key.
+        if self.expiries.len() > self.records.len() * 3 / 2 + SLOTS_MIN {
+            self.clear_expiries();
         }
         self.expiries.push(Reverse((expires_at_ms, key)));
+    }
+
+    /// Takes the entries out of `expiries` that are not their keys' any more.
+    fn clear_expiries(&mut self) {
+        let due = self.records.iter().filter(|record| record.expires_at_ms != NEVER);
+        self.expiries = due.map(|record| Reverse((record.expires_at_ms, record.key))).collect();
+    }
+
+    /// Gives back the memory of keys that went, where that is as much again as the others need.
+    pub(crate) fn shrink(&mut self) {
+        if self.records.capacity() / 2 < self.records.len().max(SLOTS_MIN) {
+            return;
+        }
+        self.records.shrink_to_fit();
+        self.places.shrink_to_fit();
+        self.clear_expiries();
+        self.expiries.shrink_to_fit();
+        self.close_ranks();
+        self.owners.shrink_to_fit();
     }
 
     /// Puts a record whose slot is free into the next one.
@@ -339,6 +358,9 @@ mod tests {
                 marked.map(|(_, bytes, _)| bytes).sum::<u64>(),
                 "step {now}"
             );
+            if now % 700 == 0 {
+                stack.shrink();
+            }
             if now % 500 == 400 {
                 stack.mark();
                 used_since.clear();

@@ -21,6 +21,9 @@ pub(crate) enum Count {
     NetworkOut,
     /// Time that workers spent on this tenant's commands, in nanoseconds, shared evenly within a group of connections.
     BusyNanos,
+    /// Requests whose time in the server was measured, and these times together, in microseconds.
+    Served,
+    ServedMicros,
     GetHits,
     GetMisses,
     Sets,
@@ -100,6 +103,14 @@ impl TenantCounts {
 
     pub(crate) fn add(&self, count: Count, by: u64) {
         self.counts[count as usize].fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Requests of one visit were answered, each so long after its connection was ready.
+    #[inline]
+    pub(crate) fn note_served(&self, took_us: u64, requests: u64) {
+        self.durations().record(took_us, requests);
+        self.add(Count::Served, requests);
+        self.add(Count::ServedMicros, took_us.saturating_mul(requests));
     }
 
     /// The counts of each RESP command.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock};
 use tidemark_store::{Alarm, Hasher, KeeperInbox, Pool, TenantConfig, TenantReport, TenantStore};
 use tidemark_types::{
-    DataPlane, Permissions, Plan, PoolSnapshot, Refused, Snapshot, TenantCounters, TenantId, TenantPlan,
+    DataPlane, Permissions, Plan, PoolSnapshot, Refused, Served, Snapshot, TenantCounters, TenantId, TenantPlan,
     TenantSnapshot, TenantState, UnixMs,
 };
 
@@ -236,6 +236,10 @@ impl Tenants {
             counters: TenantCounters {
                 network_in_bytes: tenant.counts.total(Count::NetworkIn),
                 network_out_bytes: tenant.counts.total(Count::NetworkOut),
+                served: Served {
+                    requests: tenant.counts.total(Count::Served),
+                    us: tenant.counts.total(Count::ServedMicros),
+                },
                 refused: Refused {
                     ops: tenant.counts.total(Count::RefusedOps),
                     bytes: tenant.counts.total(Count::RefusedBytes),

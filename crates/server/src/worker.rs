@@ -360,10 +360,7 @@ impl Worker {
                 && let Some(tenant) = &connection.session.tenant
             {
                 let took_us = self.ready_since_us.saturating_sub(connection.ready_us);
-                tenant
-                    .counts
-                    .durations()
-                    .record(took_us, u64::from(connection.executed));
+                tenant.counts.note_served(took_us, u64::from(connection.executed));
             }
             let lives = !connection.is_done();
             self.connections[place] = Some(connection);

@@ -72,8 +72,20 @@ pub struct TenantCounters {
     pub network_in_bytes: u64,
     /// Application bytes sent, before TLS.
     pub network_out_bytes: u64,
+    /// How long requests were in the server.
+    pub served: Served,
     /// What was refused by a limit in time; it is in none of the other counts.
     pub refused: Refused,
+}
+
+/// Requests whose time in the server was measured: from when their connection was ready until the system was given their
+/// replies. The counts never fall; where no server is, there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// How many there were.
+    pub requests: u64,
+    /// Their times together, in microseconds.
+    pub us: u64,
 }
 
 /// What limits refused, by which of them. The counts never fall.

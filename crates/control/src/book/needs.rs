@@ -20,10 +20,9 @@ use crate::grant::{GoalNeed, grantable_bytes};
 use crate::sizing::{HitCurve, OwnSizing, SizeReading};
 use crate::utility::OwnUtility;
 
-/// The part of the pool that all estimators together may take: a hundredth (design, 5.1).
+/// The part of the pool that all estimators together may take: a hundredth.
 const POOL_SHARE: u64 = 100;
-/// A record costs about as much as a get does at deep pipelines, all in all: so many make half a percent of it, or less
-/// (design, 5.1).
+/// A record costs about as much as a get does at deep pipelines, all in all: so many make half a percent of it, or less.
 const RECORDS_PER_GET: f64 = 0.005;
 /// Where there are few gets, so many records a second cost nobody anything.
 const RECORDS_MIN: f64 = 1_000.0;
@@ -363,6 +362,12 @@ impl Tenant {
     pub(super) fn load(&self, now: UnixMs, hit_cost: Duration) -> Option<Load> {
         let elastic = self.needs.elastic.as_deref()?;
         Some(elastic.load(now, self.record.settings.miss_cost, hit_cost))
+    }
+
+    /// [`Self::load`] as whoever waits for the answers sees it.
+    pub(crate) fn waited_for(&self, now: UnixMs, hit_cost: Duration) -> Option<Load> {
+        let elastic = self.needs.elastic.as_deref()?;
+        Some(elastic.waited_for(&self.load(now, hit_cost)?))
     }
 
     fn need(&mut self, now: UnixMs, available_bytes: u64, hit_cost: Duration) -> Option<GoalNeed> {

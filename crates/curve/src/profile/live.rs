@@ -32,10 +32,12 @@ impl Profile {
         profile
     }
 
-    /// Follows so many keys at most from now on.
+    /// Follows so many keys at most from now on; memory that fewer do not need is given back.
     pub fn limit_keys(&mut self, keys: usize) {
         self.keys_max = keys.clamp(1, KEYS_MAX);
         self.shed();
+        self.stack.shrink();
+        self.by_hash.shrink_to(2 * self.keys_max);
     }
 
     /// From now on exactly the keys below this threshold are given. What is known of those above is forgotten; those that

@@ -153,7 +153,7 @@ impl Profile {
             return;
         }
         // Most of a heap this long are keys that went.
-        if self.by_hash.len() > 2 * self.keys_max {
+        if self.by_hash.len() >= 2 * self.keys_max {
             self.by_hash.clear();
         } else if !self.by_hash.is_empty() {
             self.by_hash.push((hash, key));

@@ -37,8 +37,7 @@ const ITEMS: u64 = 20_000_000;
 /// What an item takes, key and value.
 const ITEM_BYTES: usize = 1024;
 const KEY_BYTES: usize = 16;
-/// What a hit and a miss take at full size, in microseconds: what the study's figures follow from
-/// (research/sharing-and-flash.md, 0.1).
+/// What a hit and a miss take at full size, in microseconds: fitted to the study's figures, which follow from them.
 const HIT_US: f64 = 1.07;
 const MISS_US: f64 = 233.0;
 /// Seconds over which what is settled is measured.

@@ -1,5 +1,7 @@
 //! What is reported of sampled keys.
 
+use std::time::Instant;
+
 use tidemark_types::{SampleKind, SamplingThreshold, TenantPlan};
 
 use crate::harness::{Harness, Setup, open_tenant, set};
@@ -58,6 +60,27 @@ fn commands_make_the_records_of_what_they_did() {
     ] {
         check(request, expected);
     }
+}
+
+#[test]
+fn the_time_of_each_request_in_the_server_is_counted() {
+    const REQUESTS: u64 = 100;
+    let harness = server(SamplingThreshold::OFF);
+    let mut client = harness.connect();
+    let begun = Instant::now();
+    (0..REQUESTS).for_each(|_| client.ask(b"get k\r\n", b"END\r\n"));
+    let served = harness.tenant(1).unwrap().counters.served;
+    // The last one is counted when its reply is out already.
+    assert!((REQUESTS - 1..=REQUESTS).contains(&served.requests), "{served:?}");
+    assert!(
+        served.us > 0 && u128::from(served.us) <= begun.elapsed().as_micros(),
+        "{served:?}"
+    );
+    // What comes at once counts as many.
+    client.ask(&b"get k\r\n".repeat(100), &b"END\r\n".repeat(100));
+    client.ask(b"get k\r\n", b"END\r\n");
+    let both = harness.tenant(1).unwrap().counters.served;
+    assert!((200..=201).contains(&both.requests), "{both:?}");
 }
 
 #[test]

@@ -15,12 +15,14 @@
 //! (so a search ends at the first bucket that is not); entries of a bucket are dense from slot 0; a place stands for a
 //! live item of the shard.
 
+mod bucket;
 mod view;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::arena::{Arena, LINE_BYTES, UNIT_SHIFT};
 use crate::pool::Run;
+use bucket::{count, displacement, matching, which};
 pub(crate) use view::IndexView;
 use view::{ChunkTable, offset_in_chunk, scale};
 
@@ -49,6 +51,9 @@ const BUCKETS_MIN: u64 = 16;
 const DOUBLING_BELOW: u64 = 64;
 /// From so many buckets on, with 30,000 entries, moving all of them takes a millisecond and more.
 const LARGE_FROM: u64 = 4096;
+
+/// Runs handed back at a time: each takes the pool's lock, and a large table that becomes half as large has hundreds.
+const SURPLUS_RUNS: usize = 8;
 
 /// How far a resize goes. Every resize moves all entries, so that wide ones are cheaper for what they add or free; but what
 /// they add takes memory from items, and where there is no more of it, as many items go as fit into the new buckets.
@@ -105,6 +110,8 @@ pub(crate) struct Index {
     /// Grows whenever an entry comes, goes or moves, or is of another place.
     changes: u64,
     runs: Vec<Run>,
+    /// Whether there may be runs that no bucket lies in.
+    has_surplus: bool,
     /// The last one is in force; older ones may still be read by a prefetch, and are half as large each.
     #[expect(
         clippy::vec_box,
@@ -301,10 +308,16 @@ impl Index {
         self.buckets > LARGE_FROM
     }
 
-    /// Whether a resize is under way, so that [`Self::step`] has work.
+    /// Whether a resize is under way.
     #[inline]
     pub(crate) fn is_resizing(&self) -> bool {
         self.resize.is_some()
+    }
+
+    /// Whether [`Self::step`] has work: a resize, or memory to hand back after one.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        self.resize.is_some() || self.has_surplus
     }
 
     /// Chunks (units) that must be added before [`Self::start_growing`].
@@ -333,6 +346,8 @@ impl Index {
         }
         self.chunks += more;
         self.runs.push(run);
+        // It grows: what is left of an earlier size is needed again.
+        self.has_surplus = false;
     }
 
     /// Begins to grow: doubling while small, by a stride later. All chunks needed must have been added.
@@ -362,8 +377,9 @@ impl Index {
     }
 
     /// Moves up to `buckets` buckets to the new numbering. `position_of` gives an item's position from its place (it reads
-    /// the key). Returns runs that are no longer needed, at a resize's end, and puts the places of entries into `lost` for
-    /// which there is no room near their new own bucket ([`Full::Neighbourhood`]): those are in the index no more.
+    /// the key). Returns some of the runs that are no longer needed, from a resize's end on, and puts the places of entries
+    /// into `lost` for which there is no room near their new own bucket ([`Full::Neighbourhood`]): those are in the index no
+    /// more.
     pub(crate) fn step(
         &mut self,
         arena: &Arena,
@@ -372,7 +388,9 @@ impl Index {
         lost: &mut Vec<u64>,
         mut position_of: impl FnMut(u64) -> u64,
     ) -> Vec<Run> {
-        let Some(resize) = self.resize else { return Vec::new() };
+        let Some(resize) = self.resize else {
+            return self.surplus_runs();
+        };
         self.prefetch_next(arena, resize, buckets);
         for _ in 0..buckets {
             match self.resize {
@@ -395,7 +413,7 @@ impl Index {
         if self.resize.is_some() {
             Vec::new()
         } else {
-            std::iter::from_fn(|| self.surplus_run()).collect()
+            self.surplus_runs()
         }
     }
 
@@ -502,6 +520,13 @@ impl Index {
     fn cut(&mut self, arena: &Arena) {
         let spill = (total_buckets(self.above)..self.buckets).take_while(|&bucket| self.bucket(arena, bucket)[0] != 0);
         self.buckets = total_buckets(self.above) + spill.count() as u64;
+    }
+
+    /// Some of the runs that no bucket lies in.
+    fn surplus_runs(&mut self) -> Vec<Run> {
+        let runs: Vec<Run> = std::iter::from_fn(|| self.surplus_run()).take(SURPLUS_RUNS).collect();
+        self.has_surplus = runs.len() == SURPLUS_RUNS;
+        runs
     }
 
     /// The last run, if no bucket lies in it.
@@ -636,53 +661,6 @@ fn first_position(bucket: u64, buckets: u64) -> Option<u64> {
 /// Buckets for a numbering, with those behind the last one that take its spill.
 fn total_buckets(buckets: u64) -> u64 {
     buckets + (buckets / 8).clamp(4, DISPLACEMENT_MAX)
-}
-
-/// Bit `i` is set where `is_it` accepts entry `i`. All eight are asked before anything is decided: where in its bucket a key
-/// lies and how many are there is nothing that a processor could foretell.
-#[inline]
-fn which(entries: &[u64; SLOTS], is_it: impl Fn(u64) -> bool) -> u8 {
-    let bits = entries.iter().zip(0..);
-    bits.fold(0, |bits, (&entry, slot)| bits | u8::from(is_it(entry)) << slot)
-}
-
-/// Bit `i` is set where tag and displacement of entry `i`, its upper 22 bits, are these. As [`which`], in a third of the
-/// instructions: what compilers make of that for SSE2, which can not compare 64 bits, costs a lookup 5 % of its time.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-fn matching(entries: &[u64; SLOTS], wanted: u32) -> u8 {
-    use std::arch::x86_64::*;
-    let halves = entries.as_ptr().cast::<f32>();
-    // SAFETY: SSE2 is part of x86-64; the loads are of halves 0..4, 4..8, 8..12 and 12..16 of the array's sixteen, and need
-    // no alignment.
-    unsafe {
-        let wanted = _mm_set1_epi32(wanted.cast_signed());
-        let of_four = |first: usize| {
-            let (two, next) = (_mm_loadu_ps(halves.add(first)), _mm_loadu_ps(halves.add(first + 4)));
-            let uppers = _mm_castps_si128(_mm_shuffle_ps::<0b11_01_11_01>(two, next));
-            _mm_cmpeq_epi32(_mm_srli_epi32::<{ DISPLACEMENT_SHIFT as i32 - 32 }>(uppers), wanted)
-        };
-        let eight = _mm_packs_epi32(of_four(0), of_four(8));
-        _mm_movemask_epi8(_mm_packs_epi16(eight, eight)) as u8
-    }
-}
-
-/// The same.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline]
-fn matching(entries: &[u64; SLOTS], wanted: u32) -> u8 {
-    which(entries, |entry| entry >> DISPLACEMENT_SHIFT == u64::from(wanted))
-}
-
-/// How many entries a bucket has.
-#[inline]
-fn count(entries: &[u64; SLOTS]) -> usize {
-    which(entries, |entry| entry != 0).count_ones() as usize
-}
-
-#[inline]
-fn displacement(entry: u64) -> u64 {
-    (entry >> DISPLACEMENT_SHIFT) & DISPLACEMENT_MAX
 }
 
 #[cfg(test)]

@@ -85,18 +85,21 @@ impl Fixture {
         }
     }
 
-    fn step(&mut self, buckets: u32) {
+    /// Gives the number of runs that are not needed any more.
+    fn step(&mut self, buckets: u32) -> usize {
         let (keys, mut lost) = (&self.keys, Vec::new());
         let runs = self
             .index
             .step(&self.pool.core().arena, &self.view, buckets, &mut lost, |place| {
                 keys[&place].0
             });
+        let surplus = runs.len();
         runs.into_iter().for_each(|run| self.pool.core().put(run));
         for place in lost {
             assert!(self.keys.remove(&place).is_some(), "{place} is lost twice");
             self.lost += 1;
         }
+        surplus
     }
 
     /// Every key is found, and the invariants of the module's head hold.
@@ -170,8 +173,8 @@ fn grows_from_nothing_and_shrinks_back_without_losing_an_entry() {
             f.check();
         }
     }
-    while f.index.is_resizing() || f.index.wants_shrinking(f.stride) {
-        if !f.index.is_resizing() {
+    while f.index.has_work() || f.index.wants_shrinking(f.stride) {
+        if !f.index.has_work() {
             f.index.start_shrinking(f.stride, &f.view);
         }
         f.step(64);
@@ -179,6 +182,50 @@ fn grows_from_nothing_and_shrinks_back_without_losing_an_entry() {
     f.check();
     assert_eq!((f.index.units(), f.lost), (1, 0));
     assert_eq!(f.pool.stats().usage_bytes, 64 << 10);
+}
+
+/// Each run takes the pool's lock: who evicts or deletes must not wait for hundreds of them.
+#[test]
+fn what_a_large_table_does_not_need_any_more_comes_back_in_pieces() {
+    let mut f = Fixture::new();
+    f.stride = Stride::Coarse;
+    let places: Vec<u64> = (0..400_000)
+        .map(|n| {
+            f.step(4);
+            f.insert(mixed(n), mixed(n) as u16)
+        })
+        .collect();
+    f.step(u32::MAX);
+    let grown = f.index.units();
+    for place in &places[..300_000] {
+        f.remove(*place);
+    }
+    assert!(f.index.is_resizing());
+    let mut pieces = Vec::new();
+    while f.index.has_work() {
+        pieces.push(f.step(1_000));
+    }
+    assert!(pieces.iter().all(|runs| *runs <= SURPLUS_RUNS), "{pieces:?}");
+    assert!(f.index.units() * 10 <= grown * 6, "{} of {grown}", f.index.units());
+    // A table that grows again before all of it came back uses what is left.
+    for place in &places[300_000..380_000] {
+        f.remove(*place);
+    }
+    assert!(f.index.is_resizing());
+    while f.index.is_resizing() {
+        f.step(1_000);
+    }
+    assert!(f.index.has_work());
+    let left = f.index.units();
+    f.grow();
+    assert_eq!(f.index.units(), left);
+    f.step(u32::MAX);
+    f.check();
+    while f.index.has_work() {
+        f.step(1);
+    }
+    assert!(f.index.units() < left);
+    assert_eq!(f.pool.stats().usage_bytes, f.index.units() << UNIT_SHIFT);
 }
 
 #[test]

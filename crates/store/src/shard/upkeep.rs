@@ -98,8 +98,8 @@ impl Shard {
             return self.units < before;
         }
         self.release_spare();
-        // What the index has too much goes before items do: only a resize's end gives memory back, and where it waited for
-        // evictions, there would be no items left by then.
+        // What the index has too much goes before items do: only from a resize's end on is memory given back, and where it
+        // waited for evictions, there would be no items left by then.
         if self.resize_index() || self.shrink_step(now) {
             return true;
         }
@@ -177,11 +177,11 @@ impl Shard {
 
     fn resize_index(&mut self) -> bool {
         self.tend_index();
-        let resizing = self.index.is_resizing();
-        if resizing {
+        let has_work = self.index.has_work();
+        if has_work {
             self.step_index(INDEX_PIECE);
         }
-        resizing
+        has_work
     }
 
     /// Where every item has expired, removes all at once.

@@ -586,10 +586,10 @@ impl Shard {
         }
     }
 
-    /// Moves a resize of the index on ([`Self::step_index`]), and begins to shrink it when it has become too empty.
+    /// Goes on with the index ([`Self::step_index`]), and begins to shrink it when it has become too empty.
     #[inline]
     pub(super) fn tend_index(&mut self) {
-        if self.index.is_resizing() {
+        if self.index.has_work() {
             self.step_index(INDEX_STEP);
         } else if self.index.wants_shrinking(Stride::Fine) {
             let stride = self.index_stride();
@@ -599,7 +599,8 @@ impl Shard {
         }
     }
 
-    /// Moves a resize of the index on. It may evict whatever item, so that no place that was found before is valid after it.
+    /// Moves a resize of the index on, or gives back memory that one left over. It may evict whatever item, so that no place
+    /// that was found before is valid after it.
     pub(super) fn step_index(&mut self, buckets: u32) {
         let shared = &self.shared;
         let mut lost = Vec::new();

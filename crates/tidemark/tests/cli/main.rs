@@ -5,11 +5,13 @@
 
 mod commands;
 mod curve;
+mod latency;
 mod node;
 mod start;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 
@@ -57,9 +59,34 @@ fn check_fails(arguments: &[&str], code: i32, parts: &[&str]) {
     assert_eq!(stdout(&output), "", "{arguments:?}");
 }
 
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Deref for Running {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that failed does not care how the process ends, and one that has ended is not there to be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A server on free ports, in a folder whose name has a space.
 struct Server {
-    child: Child,
+    child: Running,
     stdout: BufReader<ChildStdout>,
     stderr: BufReader<ChildStderr>,
     /// What was read of standard error so far.
@@ -93,7 +120,7 @@ impl Server {
             panic!("no ready line: {log}");
         }
         Self {
-            child,
+            child: Running(child),
             stdout,
             stderr,
             log,

@@ -51,7 +51,7 @@ impl Node {
 
 /// One server; it ends with the test. Its log is a file, because nobody reads it meanwhile.
 struct Instance {
-    child: Child,
+    child: Running,
     memcached: SocketAddr,
     folder: TempDir,
 }
@@ -87,7 +87,7 @@ impl Instance {
             .parse()
             .unwrap();
         Self {
-            child,
+            child: Running(child),
             memcached,
             folder,
         }
@@ -145,14 +145,6 @@ impl Instance {
 
     fn signal(&self, signal: Signal) {
         send(&self.child, signal);
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        // A test that failed does not care how the server ends.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -247,7 +239,10 @@ impl Load {
         let (pause, ends) = (Arc::clone(&pause_ms), Arc::clone(&is_over));
         let address = instance.memcached;
         let thread = std::thread::spawn(move || {
-            let mut client = BufReader::new(TcpStream::connect(address).unwrap());
+            let socket = TcpStream::connect(address).unwrap();
+            // What is asked for after writes that are not answered would wait for their acknowledgement.
+            socket.set_nodelay(true).unwrap();
+            let mut client = BufReader::new(socket);
             let mut random = 1_u64;
             while !ends.load(Ordering::Relaxed) {
                 if batch(&mut client, keys, &mut random).is_none() {
@@ -371,6 +366,44 @@ fn memory_of_two_instances_moves_to_where_it_is_worth_most_and_the_sum_holds() {
     assert_eq!(leases, 2, "the dead one's file is removed");
     drop(first);
     drop(first_load);
+}
+
+/// Both want nine hits in ten, and there is memory for one of them.
+#[test]
+fn goals_hold_across_two_instances_and_the_higher_priority_comes_first() {
+    const NODE_MIB: u64 = 128;
+    let node = Node::new(NODE_MIB);
+    let aims = |instance: &Instance, priority: &str| {
+        instance.json(&["tenant", "set", "default", "--hit-ratio", "0.9", "--priority", priority]);
+    };
+    let default = |instance: &Instance| instance.json(&["tenant", "show", "default"]);
+    let is_met = |instance: &Instance| {
+        let tenant = default(instance);
+        tenant["goal_state"] == "met" && tenant["hit_ratio"].as_f64() > Some(0.88)
+    };
+    let lacks = |instance: &Instance| {
+        let tenant = default(instance);
+        tenant["goal_state"] != "met" && tenant["shortfall_ratio"].as_f64() > Some(0.05)
+    };
+    let busy = node.start();
+    let busy_load = Load::start(&busy, keys(95), 0);
+    wait_until("the busy one is full", || {
+        busy.server()["usage_bytes"].as_u64().unwrap() > 95 * MIB
+    });
+    // Asked far less often: by what memory is worth the other one would keep it.
+    let calm = node.start();
+    let calm_load = Load::start(&calm, keys(60), 5);
+    aims(&busy, "3");
+    aims(&calm, "7");
+    wait_until(
+        "the higher one's goal is met, and the lower one says what it lacks",
+        || is_met(&calm) && lacks(&busy),
+    );
+    aims(&busy, "8");
+    wait_until("the other one is the higher now", || is_met(&busy) && lacks(&calm));
+    assert!(busy.lease_mib() + calm.lease_mib() <= NODE_MIB);
+    drop((busy, calm));
+    drop((busy_load, calm_load));
 }
 
 #[test]

@@ -15,8 +15,8 @@ use signal_hook::iterator::Signals;
 use tidemark_control::{Change, Control, ControlConfig, Mailbox, MemoryState, SettingsPatch};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
-    Clock, DataPlane, HitRatio, Plan, SamplingThreshold, Snapshot, SystemClock, TenantCounters, TenantId, TenantPlan,
-    TenantState, UnixMs,
+    Clock, DataPlane, HitRatio, Plan, SamplingThreshold, Served, Snapshot, SystemClock, TenantCounters, TenantId,
+    TenantPlan, TenantState, UnixMs,
 };
 
 use crate::Error;
@@ -248,6 +248,10 @@ fn each(a: TenantCounters, b: TenantCounters, of: fn(u64, u64) -> u64) -> Tenant
         refused_memory: of(a.refused_memory, b.refused_memory),
         network_in_bytes: of(a.network_in_bytes, b.network_in_bytes),
         network_out_bytes: of(a.network_out_bytes, b.network_out_bytes),
+        served: Served {
+            requests: of(a.served.requests, b.served.requests),
+            us: of(a.served.us, b.served.us),
+        },
         // There are no limits.
         refused: a.refused,
     }

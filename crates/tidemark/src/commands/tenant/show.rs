@@ -25,7 +25,7 @@ const COLUMNS: [Field; 11] = [
     ("goal is", "/goal_state", Form::Plain),
 ];
 
-const FIELDS: [Field; 38] = [
+const FIELDS: [Field; 41] = [
     ("name", "/name", Form::Plain),
     ("state", "/state", Form::Plain),
     ("open on loopback", "/open", Form::Plain),
@@ -41,6 +41,9 @@ const FIELDS: [Field; 38] = [
     ("  is", "/goal_state", Form::Plain),
     ("  missed by", "/shortfall_ratio", Form::Ratio),
     ("  best possible", "/best_hit_ratio", Form::Ratio),
+    ("latency, us", "/latency/mean_us", Form::Plain),
+    ("  of a hit", "/latency/hit_us", Form::Plain),
+    ("  of a miss", "/latency/miss_us", Form::Plain),
     ("priority", "/goals/priority", Form::Plain),
     ("miss cost, us", "/goals/miss_cost_us", Form::Plain),
     ("utility", "/goals/utility", Form::Plain),
