@@ -1,5 +1,7 @@
 //! What the system says about this process.
 
+use std::io;
+
 use rustix::time::{ClockId, clock_gettime};
 
 /// Physical memory of the process in bytes; `None` where the system has no `/proc`.
@@ -17,12 +19,12 @@ pub(crate) fn cpu_seconds() -> f64 {
 
 /// Makes the calling thread yield to the workers: planning can wait, a client can not. Returns the system's reason when
 /// it refuses; the thread then runs at the priority of the others.
-pub(crate) fn lower_priority() -> Result<(), rustix::io::Errno> {
+pub(crate) fn lower_priority() -> io::Result<()> {
     /// Half as far down as a thread can go: still scheduled within a round on a busy machine.
     const NICENESS: i32 = 10;
     // On Linux `None` is the calling thread, not the process (setpriority(2), "C library/kernel differences").
     let present = rustix::process::getpriority_process(None)?;
-    rustix::process::setpriority_process(None, present.max(NICENESS))
+    Ok(rustix::process::setpriority_process(None, present.max(NICENESS))?)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Gives the control plane its thread, its time and its mailbox.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +45,10 @@ pub struct ControlConfig {
     pub listeners: Listeners,
     /// Who is told what it does.
     pub watch: Watch,
+    /// What makes the control thread yield to those that serve clients: planning can wait, a client can not. Unless said
+    /// otherwise its priority is lowered, after which one that shares its core may still wait for a slice of some
+    /// milliseconds.
+    pub step_back: fn() -> io::Result<()>,
     /// The pool follows a lease on the node's memory, and `pool_bytes` is the most that it may come to; `None`: the pool is
     /// the server's own.
     pub lease: Option<FirstLease>,
@@ -69,6 +74,7 @@ impl ControlConfig {
             hit_cost: DEFAULT_HIT_COST,
             listeners: Listeners::default(),
             watch: Watch::default(),
+            step_back: process::lower_priority,
             lease: None,
         }
     }
@@ -143,10 +149,11 @@ impl Control {
         clock: Arc<dyn Clock>,
         config: ControlConfig,
     ) -> Result<Self, ControlError> {
+        let step_back = config.step_back;
         let mut stepped = Stepped::new(mailbox, state, data_plane, clock, config)?;
         let handle = stepped.handle();
         let run = move || {
-            if let Err(error) = process::lower_priority() {
+            if let Err(error) = step_back().or_else(|_| process::lower_priority()) {
                 tracing::warn!(%error, "the control thread runs at the priority of the workers");
             }
             run(&mut stepped);

@@ -210,6 +210,7 @@ impl Builder {
         ControlConfig {
             idling: self.idling,
             hit_cost: self.hit_cost,
+            step_back: tidemark_store::step_back,
             // What the control plane does is told to the data plane, which passes it on.
             watch: Watch::by(Arc::clone(plane) as _),
             ..ControlConfig::new(self.memory_bytes, limit_bytes, self.parallelism)

@@ -39,3 +39,4 @@ mod worker;
 
 pub use limits::Limits;
 pub use server::{Config, Server, StartError};
+pub use tidemark_store::step_back;

@@ -1,4 +1,4 @@
-//! How much of a core a thread of the store takes from those that serve clients.
+//! How much of a core a thread that serves no clients takes from those that do.
 
 use std::io;
 
@@ -30,7 +30,7 @@ const _: () = assert!(size_of::<Attributes>() == SIZE, "as the system knows it")
 ///
 /// # Errors
 /// The system refuses; the thread then runs as the others do.
-pub(crate) fn step_back() -> io::Result<()> {
+pub fn step_back() -> io::Result<()> {
     schedule(Attributes {
         policy: libc::SCHED_OTHER as u32,
         nice: NICENESS,

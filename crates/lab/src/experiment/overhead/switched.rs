@@ -59,7 +59,10 @@ pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Resul
     };
     let server = Server::start(&config, mailbox.waker()).map_err(|error| failed(error.to_string()))?;
     let switch = Arc::new(Switch::new(server.data_plane()));
-    let config = ControlConfig::new(shape.pool_bytes, shape.pool_bytes, 1);
+    let config = ControlConfig {
+        step_back: tidemark_server::step_back,
+        ..ControlConfig::new(shape.pool_bytes, shape.pool_bytes, 1)
+    };
     let control = Control::start(
         mailbox,
         MemoryState::default(),

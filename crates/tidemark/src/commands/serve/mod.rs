@@ -147,6 +147,7 @@ impl Running {
         let config = ControlConfig {
             idling: options.idling,
             hit_cost: DEFAULT_HIT_COST,
+            step_back: tidemark_server::step_back,
             listeners,
             lease: first_lease,
             ..ControlConfig::new(memory_bytes, machine.memory_bytes, options.workers)
