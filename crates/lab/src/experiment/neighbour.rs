@@ -7,7 +7,7 @@ use super::chart::{Chart, Marks, Panel};
 use super::info::{Info, begin_anew};
 use super::others::Others;
 use super::report::{Point, Series, Target, add_point};
-use super::server::{Kind, Limits, Server, create_tenant, login};
+use super::server::{Kind, Limits, Server, create_tenant, login, tidemark_json};
 use super::{Context, Experiment, Outcome, Spread};
 use crate::Error;
 use crate::bench::{self, Options, Workload};
@@ -17,15 +17,17 @@ use crate::load::{Distribution, MAX_VALUE_BYTES, ValueSize};
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "neighbour",
     title: "A tenant beside one that floods: time in the server, hit ratio",
-    minutes: 4,
+    minutes: 6,
     about: "\
 Two tenants on one worker with a core of its own, the load on the other one. The flood: 64 connections with 50 requests each in
 flight, as fast as they are answered, nine gets to a set, values of 1 KiB and, for one key in a hundred, of 1 MiB. The other
 tenant: 64 connections, gets of 1 KiB and sets of what is missed, at half of the rate that it reaches by itself in a closed loop
 without pipelines, in open loop; it may hold 128 MiB, a third of its keys, with and without the flood, so that only time is shared.
-Rounds by itself and beside the flood take turns, each two with keys drawn anew. What is judged is its time in the server, from
-when a connection was ready until its replies were given to the system, as the server counts it: a percentile is at most an eighth above the truth, and while the
-server has work, a connection counts as ready since it was looked at the time before, so that it is never less. The flood's
+Rounds by itself, beside the flood, and beside it with twice its weight take turns, each three with keys drawn anew. Equal weights
+leave it half of the worker's time, which is about what half of its peak takes: what twice the weight changes is shown for
+that. What is judged is its time in the server, from when a connection was ready until its replies were given to the system, as
+the server counts it: a percentile is at most an eighth above the truth, and while the server has work, a connection counts as
+ready since it was looked at the time before, so that it is never less. The flood's
 threads have the lowest priority on the load's core, and the other tenant's sleeps until a request is due, so that requests are
 sent about when they are; what the clients wait for their own core is in their latency, which is shown beside.",
     run,
@@ -66,6 +68,34 @@ struct Scale {
     seconds: f64,
 }
 
+/// What the quiet tenant is beside, and its own weight.
+struct Way {
+    place: &'static str,
+    floods: bool,
+    weight: &'static str,
+}
+
+const WAYS: [Way; 3] = [
+    Way {
+        place: "by itself",
+        floods: false,
+        weight: "1",
+    },
+    Way {
+        place: "beside the flood",
+        floods: true,
+        weight: "1",
+    },
+    Way {
+        place: "beside it, weight 2",
+        floods: true,
+        weight: "2",
+    },
+];
+
+/// What was found in each of [`WAYS`].
+type Samples = [Vec<Sample>; WAYS.len()];
+
 /// What was found in one run of the other tenant's load.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -98,13 +128,14 @@ fn run(context: &Context) -> Result<Outcome, Error> {
     context.tell("storing what both tenants have");
     let peak = scene.warm_up(scale)?;
     context.tell(&format!("by itself it reaches {peak:.0} requests a second"));
-    let mut samples = [Vec::new(), Vec::new()];
+    let mut samples = Samples::default();
     for round in 0..scale.rounds {
         context.tell(&format!("round {} of {}", round + 1, scale.rounds));
-        for turn in 0..2 {
-            let floods = (round + turn) % 2 == 1;
+        for turn in 0..WAYS.len() {
+            let way = (round + turn) % WAYS.len();
             let seed = context.seed + 1 + round as u64;
-            samples[usize::from(floods)].push(scene.round(peak * RATE_PART, scale.seconds, seed, floods)?);
+            scene.weigh(context, WAYS[way].weight)?;
+            samples[way].push(scene.round(peak * RATE_PART, scale.seconds, seed, WAYS[way].floods)?);
         }
     }
     let series = series(&samples);
@@ -124,8 +155,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
 
 /// A server with both tenants.
 struct Scene {
-    // Ends with the scene.
-    _server: Server,
+    server: Server,
     redis: SocketAddr,
     memcached: SocketAddr,
     secrets: [String; 2],
@@ -147,10 +177,16 @@ impl Scene {
         Ok(Self {
             redis: server.address(Protocol::Redis)?,
             memcached: server.address(Protocol::Memcached)?,
-            _server: server,
+            server,
             secrets,
             seed: context.seed,
         })
+    }
+
+    /// Gives the quiet tenant this weight; the flood has 1.
+    fn weigh(&self, context: &Context, weight: &str) -> Result<(), Error> {
+        let arguments = ["tenant", "set", QUIET, "--weight", weight, "--json"];
+        tidemark_json(&context.stage, &self.server, &arguments).map(|_| ())
     }
 
     /// Fills both tenants' memory. Returns what the quiet one reaches by itself, in requests per second.
@@ -287,14 +323,13 @@ fn wait_for_flood(info: &mut Info) -> Result<(), Error> {
 /// A figure of a sample.
 type Figure = fn(&Sample) -> f64;
 
-const PLACES: [&str; 2] = ["by itself", "beside the flood"];
 const X_PLACE: &str = "tenant";
 const IN_SERVER: &str = "time in the server";
 const AT_CLIENT: &str = "latency at the client";
 const HIT_RATIO: &str = "hit ratio";
 const THROUGHPUT: &str = "requests answered";
 
-fn series(samples: &[Vec<Sample>; 2]) -> Vec<Series> {
+fn series(samples: &Samples) -> Vec<Series> {
     let figures: [(&str, &str, &str, Figure); 7] = [
         (IN_SERVER, "µs", "median", |sample| sample.p50_us),
         (IN_SERVER, "µs", "99th percentile", |sample| sample.p99_us),
@@ -305,10 +340,10 @@ fn series(samples: &[Vec<Sample>; 2]) -> Vec<Series> {
         (THROUGHPUT, "requests/s", "the flood", |sample| sample.flood_per_second),
     ];
     let mut series = Vec::new();
-    for (place, samples) in PLACES.into_iter().zip(samples) {
+    for (Way { place, .. }, samples) in WAYS.iter().zip(samples) {
         for (measure, unit, name, of) in figures {
             if let Some(spread) = Spread::of(samples.iter().map(of)) {
-                let point = Point::spread(place, spread);
+                let point = Point::spread(*place, spread);
                 add_point(&mut series, (name, measure, unit), ("", X_PLACE), point);
             }
         }
@@ -316,11 +351,11 @@ fn series(samples: &[Vec<Sample>; 2]) -> Vec<Series> {
     series
 }
 
-fn targets(samples: &[Vec<Sample>; 2]) -> Vec<Target> {
+fn targets(samples: &Samples) -> Vec<Target> {
     let median =
-        |floods: usize, of: Figure| Spread::of(samples[floods].iter().map(of)).map_or(f64::NAN, |spread| spread.median);
-    let [alone_us, beside_us] = [0, 1].map(|floods| median(floods, |sample| sample.p99_us));
-    // Both turns of a round ask for the same keys.
+        |way: usize, of: Figure| Spread::of(samples[way].iter().map(of)).map_or(f64::NAN, |spread| spread.median);
+    let [alone_us, beside_us] = [0, 1].map(|way| median(way, |sample| sample.p99_us));
+    // All turns of a round ask for the same keys.
     let pairs = samples[0].iter().zip(&samples[1]);
     let lost = Spread::of(pairs.map(|(alone, beside)| alone.hit_ratio - beside.hit_ratio));
     vec![
@@ -371,10 +406,15 @@ mod tests {
             ((401.0, 0.794), [false, false]),
             ((401.0, 0.9), [false, true]),
         ] {
-            let samples = [vec![sample(100.0, 0.8); 3], vec![sample(beside.0, beside.1); 3]];
+            let samples = [
+                vec![sample(100.0, 0.8); 3],
+                vec![sample(beside.0, beside.1); 3],
+                // What other weights make of it is shown, not judged.
+                vec![sample(9_999.0, 0.1); 3],
+            ];
             let found: Vec<bool> = targets(&samples).iter().map(|target| target.met).collect();
             assert_eq!(found, met, "{beside:?}");
         }
-        assert_eq!(series(&[vec![sample(1.0, 1.0)], vec![sample(1.0, 1.0)]]).len(), 7);
+        assert_eq!(series(&[(); WAYS.len()].map(|()| vec![sample(1.0, 1.0)])).len(), 7);
     }
 }
