@@ -277,17 +277,16 @@ impl Elastic {
     /// time.
     fn curve_of_turn(&mut self, now: UnixMs) -> Arc<Curve> {
         let turn = turn_of(self.id, now);
-        let estimator = &self.estimator;
-        let reckon = || Known {
+        if let Some(known) = self.known.as_ref().filter(|known| known.turn == turn) {
+            return Arc::clone(&known.curve);
+        }
+        let curve = Arc::new(self.estimator.curve());
+        self.known = Some(Known {
             turn,
-            curve: Arc::new(estimator.curve()),
+            curve: Arc::clone(&curve),
             returns: None,
-        };
-        let known = match self.known.take().filter(|known| known.turn == turn) {
-            Some(known) => known,
-            None => reckon(),
-        };
-        Arc::clone(&self.known.insert(known).curve)
+        });
+        curve
     }
 
     /// Learns from a hit ratio what the tenant's policy makes of its memory, beside an LRU cache.

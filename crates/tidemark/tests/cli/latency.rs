@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -15,8 +15,6 @@ const BATCH: usize = 32;
 const OFTEN: usize = 3_000;
 /// What it takes to fetch what was missed.
 const FETCH: Duration = Duration::from_millis(20);
-/// Far longer than anything takes, so that only what never comes is missed.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A look-aside client of the memcached protocol.
 struct Client(BufReader<TcpStream>);

@@ -14,6 +14,7 @@ use std::net::TcpListener;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -22,6 +23,8 @@ const FAILED: i32 = 1;
 const USAGE: i32 = 2;
 const NOT_FOUND: i32 = 3;
 const DENIED: i32 = 4;
+/// Far longer than anything takes, so that only what never comes is missed.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The binary without any variable of the caller's that it would follow.
 fn tidemark() -> Command {
