@@ -39,18 +39,6 @@ pub fn step_back() -> io::Result<()> {
     })
 }
 
-/// Makes the calling thread stop for whoever else wants its core; it has a 340th of one that is never free (sched(7),
-/// SCHED_IDLE).
-///
-/// # Errors
-/// The system refuses; the thread then runs as the others do.
-pub(crate) fn step_aside() -> io::Result<()> {
-    schedule(Attributes {
-        policy: libc::SCHED_IDLE as u32,
-        ..Attributes::default()
-    })
-}
-
 fn schedule(attributes: Attributes) -> io::Result<()> {
     let attributes = Attributes {
         size: SIZE as u32,
@@ -83,18 +71,5 @@ mod tests {
         let (is_refused, after) = of_thread.join().unwrap();
         assert!(is_refused && before > NICENESS || after == NICENESS, "{before} {after}");
         assert_eq!(niceness(), before);
-    }
-
-    #[test]
-    fn only_the_calling_thread_steps_aside() {
-        // SAFETY: it only reads how the calling thread is scheduled.
-        let policy = || unsafe { libc::sched_getscheduler(0) };
-        let before = policy();
-        let of_thread = std::thread::spawn(move || {
-            step_aside().unwrap();
-            policy()
-        });
-        assert_eq!(of_thread.join().unwrap(), libc::SCHED_IDLE);
-        assert_eq!(policy(), before);
     }
 }

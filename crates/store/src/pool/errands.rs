@@ -1,8 +1,8 @@
 //! What the pool's one thread leaves to the other: to return memory, to split huge pages and to make them.
 //!
-//! Who does the errands is of the system's idle class, and may be stopped for long wherever it is. So it takes no lock, not
-//! even one that only those two share: whoever waited for it would wait until a core is free. An errand lies in a place, a
-//! word that says what it is and how far it is.
+//! Who does the errands waits for the system, and shares its core with workers. So it takes no lock, not even one that only
+//! those two share: whoever waited for it would wait as long. An errand lies in a place, a word that says what it is and how
+//! far it is.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! The pool's two threads: one tends it, the other does for it what takes the system a while and nobody waits for.
 //!
-//! A worker may share its core with both. Who tends the pool prepares what will be asked for soon, in small pieces, a tenth
-//! of the core at most. The other one, which returns memory and makes huge pages, stops for everybody, as the system's idle
-//! class does: a thread that is merely nice runs on until the next tick, and the server's slowest request in a hundred took
-//! 2.8 ms beside one that gave a gibibyte back, for 0.1 ms so. It may be stopped for long and so takes no lock
-//! ([`super::errands`]). Memory must come back also where nobody ever rests: what is late is returned by who tends the pool.
+//! A worker may share its core with both, so both work in small pieces, a tenth of the core at most ([`step_back`]), and the
+//! other one asks after each piece who else wants the core. It is not of the system's idle class, though that would stop for
+//! a worker at once: to return memory and to make huge pages the system locks a part of the address space, or all of it, and
+//! an idle thread that lost its core in there was seen to keep a worker's page fault waiting for 0.8 s, and itself for 6 s, on
+//! a machine that was never idle. What is late for any reason is returned by who tends the pool.
 
 use std::sync::atomic::Ordering;
 use std::thread::Thread;
@@ -16,7 +16,7 @@ use super::blocks::{UNTOUCHED_MAX, block_offset};
 use super::errands::{Errand, Taken};
 use super::{LATE, PoolCore, READY_IDLE, Run, State};
 use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
-use crate::priority::{step_aside, step_back};
+use crate::priority::step_back;
 
 impl PoolCore {
     /// Makes blocks ready that will be asked for, and leaves to the other thread what that can do, until the pool ends.
@@ -61,15 +61,14 @@ impl PoolCore {
 
     /// Does what who tends the pool leaves to it, until the pool ends.
     pub(super) fn do_errands(&self) {
-        if step_aside().is_err() {
-            let _ = step_back();
-        }
+        let _ = step_back();
         while !self.errands.is_over() {
             let Some(taken) = self.errands.take(|_| true) else {
                 std::thread::park();
                 continue;
             };
             self.do_errand(&taken);
+            std::thread::yield_now();
             if !self.errands.is_left() {
                 self.wake();
             }
