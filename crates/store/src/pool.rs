@@ -39,8 +39,8 @@ const READY_MAX: usize = 16;
 /// longer than all else that is done with it (0.4 ms of 0.6 for a value of a mebibyte); and waking the thread costs whoever
 /// puts back a system call.
 const DOZE: Duration = Duration::from_millis(5);
-/// What was put back is returned when nobody else wants the core; what then waits for so long still, all the same.
-const LATE: Duration = Duration::from_millis(250);
+/// What was put back is returned by a thread that rests in between; what then waits for so long still, by the other one.
+const LATE: Duration = Duration::from_secs(1);
 /// Without a demand for huge pages in this time, those kept ready go back to the system.
 const READY_IDLE: Duration = Duration::from_millis(500);
 
