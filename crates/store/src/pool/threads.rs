@@ -1,10 +1,10 @@
 //! The pool's two threads: one tends it, the other does for it what takes the system a while and nobody waits for.
 //!
 //! A worker may share its core with both, so both work in small pieces, a tenth of the core at most ([`step_back`]), and the
-//! other one rests after each piece. It is not of the system's idle class, though that would stop for
-//! a worker at once: to return memory and to make huge pages the system locks a part of the address space, or all of it, and
-//! an idle thread that lost its core in there was seen to keep a worker's page fault waiting for 0.8 s, and itself for 6 s, on
-//! a machine that was never idle. What is late for any reason is returned by who tends the pool.
+//! other one rests after each piece. It is not of the system's idle class, though that would stop for a worker at once: to
+//! return memory and to make huge pages the system locks a part of the address space, or all of it, and an idle thread that
+//! lost its core in there was seen to keep a worker's page fault waiting for 0.8 s, and itself for 6 s, on a machine that was
+//! never idle. What is late for any reason is returned by who tends the pool.
 
 use std::sync::atomic::Ordering;
 use std::thread::Thread;
@@ -22,6 +22,7 @@ use crate::priority::step_back;
 /// shares a core (4 ms, however nice it is), and a server's 99th percentile on that core was 2.8 ms while a gibibyte was given
 /// back; with it 0.3 ms, and the gibibyte took 0.6 s and not 0.5.
 const REST_PER_ERRAND: u32 = 3;
+/// What took longer than a third of this waited for the core rather than for the system.
 const REST_MAX: Duration = Duration::from_millis(1);
 
 impl PoolCore {
@@ -75,7 +76,6 @@ impl PoolCore {
             };
             let begun = Instant::now();
             self.do_errand(&taken);
-            // It may have waited for a core, too.
             std::thread::sleep((begun.elapsed() * REST_PER_ERRAND).min(REST_MAX));
             if !self.errands.is_left() {
                 self.wake();
