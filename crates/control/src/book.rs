@@ -24,6 +24,7 @@ use crate::grant::{Grant, Holder, Problem, grantable_bytes, grants};
 use crate::hit_window::HitWindow;
 use crate::idle::{Sleeper, make_room};
 use crate::moves::{MEASURED_GETS, Move, Moves, Prediction, Reason};
+use crate::pace::Between;
 use crate::settings::{DEFAULT_HIT_COST, DEFAULT_PRIORITY, DEFAULT_ROUND_PERIOD, Idling};
 use crate::shards::shards_for;
 use crate::sizing::OwnSizing;
@@ -331,14 +332,15 @@ impl Book {
     }
 
     /// Takes over what the data plane reports. Its cost is that of the tenants in the snapshot.
-    pub(crate) fn observe(&mut self, snapshot: &Snapshot, now: UnixMs) {
+    pub(crate) fn observe(&mut self, snapshot: &Snapshot, now: UnixMs, between: Between<'_>) {
         self.pool = snapshot.pool;
         self.now = now;
         if self.began_at == UnixMs(0) {
             self.began_at = now;
         }
         for report in &snapshot.tenants {
-            self.observe_tenant(now, report);
+            self.observe_tenant(now, report, between);
+            between();
         }
         for id in &snapshot.removed {
             if let Some(tenant) = self.tenants.remove(id) {
@@ -353,7 +355,7 @@ impl Book {
         }
     }
 
-    fn observe_tenant(&mut self, now: UnixMs, report: &TenantSnapshot) {
+    fn observe_tenant(&mut self, now: UnixMs, report: &TenantSnapshot, between: Between<'_>) {
         let Some(tenant) = self.tenants.get_mut(&report.id) else {
             return;
         };
@@ -378,7 +380,7 @@ impl Book {
             .get(&report.id)
             .is_some_and(|tenant| tenant.grant_bytes > 0)
         {
-            self.observe_samples(now, report, before.gets);
+            self.observe_samples(now, report, before.gets, between);
         }
         self.is_dirty = true;
         // One whose memory is being reclaimed still holds some, without a grant.
@@ -397,14 +399,14 @@ impl Book {
 
     /// What the data plane shall do from now on; `None` if nothing changes. Its cost is that of the tenants that hold
     /// memory, and nothing when nothing happened.
-    pub(crate) fn plan(&mut self, now: UnixMs) -> Option<Plan> {
+    pub(crate) fn plan(&mut self, now: UnixMs, between: Between<'_>) -> Option<Plan> {
         self.now = now;
         self.retire_empty(now);
         let must_decide = std::mem::take(&mut self.is_dirty) || !self.changed.is_empty();
         if !must_decide {
             return None;
         }
-        self.decide(now);
+        self.decide(now, between);
         if self.changed.is_empty() && self.planned_pool_bytes == Some(self.pool_bytes) {
             return None;
         }
@@ -437,9 +439,13 @@ impl Book {
     }
 
     /// Sets the grants of all holders.
-    fn decide(&mut self, now: UnixMs) {
+    fn decide(&mut self, now: UnixMs, between: Between<'_>) {
         let ids: Vec<TenantId> = self.holders.iter().copied().collect();
-        let needs: Vec<Need> = ids.iter().map(|id| self.need(*id, now)).collect();
+        let mut needs: Vec<Need> = Vec::with_capacity(ids.len());
+        for id in &ids {
+            needs.push(self.need(*id, now));
+            between();
+        }
         let (mut holders, mut asleep) = (Vec::with_capacity(ids.len()), Vec::with_capacity(ids.len()));
         for (id, need) in ids.iter().zip(&needs) {
             if let Some(tenant) = self.tenants.get_mut(id) {

@@ -33,7 +33,7 @@ impl Scene {
 
     /// How many tenants the plan names; `None` without one.
     fn publish(&mut self) -> Option<usize> {
-        let plan = self.book.plan(self.clock.now())?;
+        let plan = self.book.plan(self.clock.now(), &mut || ())?;
         self.data_plane.apply(&plan);
         Some(plan.tenants.len())
     }
@@ -77,7 +77,7 @@ impl Scene {
         self.clock.advance(Duration::from_secs(1));
         self.data_plane.write();
         let snapshot = self.data_plane.snapshot();
-        self.book.observe(&snapshot, self.clock.now());
+        self.book.observe(&snapshot, self.clock.now(), &mut || ());
         self.publish()
     }
 }
@@ -97,6 +97,21 @@ fn record(number: u32) -> TenantRecord {
         created_at: UnixMs(0),
         remembered_grant_bytes: None,
     }
+}
+
+#[test]
+fn a_round_leaves_room_between_tenants() {
+    const TENANTS: u32 = 8;
+    let mut scene = Scene::new(TENANTS);
+    for number in 0..TENANTS {
+        scene.data_plane.set_demand(&format!("t{number}"), 100 * MIB);
+    }
+    scene.data_plane.write();
+    let snapshot = scene.data_plane.snapshot();
+    let (mut observed, mut planned) = (0, 0);
+    scene.book.observe(&snapshot, scene.clock.now(), &mut || observed += 1);
+    scene.book.plan(scene.clock.now(), &mut || planned += 1);
+    assert!(observed >= TENANTS && planned >= TENANTS, "{observed} {planned}");
 }
 
 #[test]
@@ -206,7 +221,7 @@ fn first_grants_stay_within_the_cap() {
     ] {
         let mut tenant = record(0);
         tenant.settings.cap_bytes = cap_bytes;
-        let plan = Book::new(pool_bytes, 2, vec![tenant]).plan(UnixMs(0)).unwrap();
+        let plan = Book::new(pool_bytes, 2, vec![tenant]).plan(UnixMs(0), &mut || ()).unwrap();
         assert_eq!(
             plan.tenants[0].first_grant_bytes, first_grant_bytes,
             "{cap_bytes:?} {pool_bytes}"
@@ -585,7 +600,7 @@ fn sampling_that_ended_by_itself_is_asked_for_again() {
     scene.data_plane.write();
     let mut snapshot = scene.data_plane.snapshot();
     snapshot.tenants[0].samples.threshold = SamplingThreshold::OFF;
-    scene.book.observe(&snapshot, scene.clock.now());
+    scene.book.observe(&snapshot, scene.clock.now(), &mut || ());
     assert_eq!(scene.publish(), Some(1));
     assert_eq!(scene.plan_of(0).0.sampling_threshold, SamplingThreshold::ALL);
 }

@@ -14,6 +14,7 @@ use crate::error::{ControlError, Refusal, RefusalKind};
 use crate::goal::{CurveReport, GoalReport, state_name};
 use crate::handle::{Reply, Rotation, Shared};
 use crate::moves::Move;
+use crate::pace::Rests;
 use crate::process;
 use crate::secret::SecretText;
 use crate::settings::{
@@ -52,6 +53,7 @@ pub(crate) struct Controller {
     node: Option<NodeView>,
     /// All floors together, until one of them changes.
     floors_bytes: Option<u64>,
+    pub(crate) rests: Rests,
 }
 
 /// Figures of this age are still shown: people do not notice it, and a program that asks in a loop costs few rounds.
@@ -99,6 +101,7 @@ impl Controller {
             started_at,
             node: None,
             floors_bytes: None,
+            rests: Rests::none(),
         };
         controller.adopt_pool_setting()?;
         controller.warn_of_floors();
@@ -114,7 +117,9 @@ impl Controller {
     /// One round: observe, decide, publish.
     pub(crate) fn round(&mut self) {
         let snapshot = self.data_plane.snapshot();
-        self.book.observe(&snapshot, self.clock.now());
+        self.rests.between();
+        let now = self.clock.now();
+        self.book.observe(&snapshot, now, &mut || self.rests.between());
         self.publish();
         self.remember();
         for id in snapshot.removed {
@@ -150,7 +155,7 @@ impl Controller {
     }
 
     fn publish(&mut self) {
-        if let Some(plan) = self.book.plan(self.clock.now()) {
+        if let Some(plan) = self.book.plan(self.clock.now(), &mut || self.rests.between()) {
             tracing::debug!(sequence = plan.sequence, tenants = plan.tenants.len(), "plan published");
             self.data_plane.apply(&plan);
         }

@@ -12,6 +12,7 @@ use tidemark_types::{
 };
 
 use crate::estimator::{Estimator, Limits};
+use crate::pace::Between;
 use crate::settings::TenantSettings;
 
 /// Genie looks at the skew once a minute (section V.A).
@@ -169,9 +170,9 @@ impl Elastic {
         &mut self.estimator
     }
 
-    pub(crate) fn observe(&mut self, now: UnixMs, report: &TenantSnapshot) {
+    pub(crate) fn observe(&mut self, now: UnixMs, report: &TenantSnapshot, between: Between<'_>) {
         self.estimator.set_patient(self.goal.is_none());
-        self.estimator.observe(now, report);
+        self.estimator.observe(now, report, between);
         if self.goal.is_none() {
             let TenantCounters { gets, hits, .. } = report.counters;
             self.watch(Count { at: now, gets, hits });
@@ -525,7 +526,7 @@ mod tests {
                 samples: Samples::default(),
                 shards: Vec::new(),
             };
-            elastic.observe(now.plus(Duration::from_secs(second)), &report);
+            elastic.observe(now.plus(Duration::from_secs(second)), &report, &mut || ());
             let again = elastic.load(now, settings.miss_cost, HIT_COST);
             assert_eq!(again.hit_cost_us, load.hit_cost_us, "shares do not go by it");
             let ratio = elastic.goal_ratio(&settings, &again).unwrap().get();

@@ -81,7 +81,10 @@ impl Tenant {
             samples,
             shards: Vec::new(),
         };
-        self.estimator.observe(self.now, &report);
+        let (records, mut pieces) = (report.samples.records.len(), 0);
+        self.estimator.observe(self.now, &report, &mut || pieces += 1);
+        // However much there is, others may have the core meanwhile.
+        assert_eq!(pieces, records.div_ceil(RECORDS_PER_PIECE));
     }
 
     fn keep_within(&mut self, keys: usize, records_per_second: f64) {

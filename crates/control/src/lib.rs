@@ -35,6 +35,7 @@ mod idle;
 mod miss_cost;
 mod moves;
 mod node;
+mod pace;
 mod process;
 mod secret;
 mod settings;

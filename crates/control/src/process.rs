@@ -1,6 +1,7 @@
 //! What the system says about this process.
 
 use std::io;
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -13,8 +14,17 @@ pub(crate) fn rss_bytes() -> Option<u64> {
 
 /// CPU time of all threads of the process since it began, user and system, in seconds.
 pub(crate) fn cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    cpu_time(ClockId::ProcessCPUTime).as_secs_f64()
+}
+
+/// The same of the calling thread.
+pub(crate) fn thread_cpu_time() -> Duration {
+    cpu_time(ClockId::ThreadCPUTime)
+}
+
+fn cpu_time(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
 /// Makes the calling thread yield to the workers: planning can wait, a client can not. Returns the system's reason when

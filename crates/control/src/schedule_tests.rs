@@ -160,8 +160,8 @@ impl Scene {
         self.clock.advance(Duration::from_secs(1));
         self.data_plane.write();
         let snapshot = self.data_plane.snapshot();
-        self.book.observe(&snapshot, self.clock.now());
-        if let Some(plan) = self.book.plan(self.clock.now()) {
+        self.book.observe(&snapshot, self.clock.now(), &mut || ());
+        if let Some(plan) = self.book.plan(self.clock.now(), &mut || ()) {
             self.data_plane.apply(&plan);
         }
         for present in self.present.iter_mut().flatten() {

@@ -12,6 +12,7 @@ use tidemark_types::{Clock, DataPlane};
 use crate::controller::Controller;
 use crate::error::ControlError;
 use crate::handle::{Answer, ControlHandle, Shared};
+use crate::pace::Rests;
 use crate::state::State;
 use crate::steady::SteadyClock;
 use crate::thread::{ControlConfig, Mailbox, Message};
@@ -72,10 +73,16 @@ impl Stepped {
         self.controller.is_removing()
     }
 
+    /// Has rounds rest between their pieces from now on, for others that want the core.
+    pub(crate) fn take_rests(&mut self) {
+        self.controller.rests = Rests::taken();
+    }
+
     /// One round: observe, decide, publish.
     pub fn round(&mut self) {
         // Before the snapshot: what happens from here on wakes again.
         self.mailbox.woken.store(false, Ordering::Release);
+        self.controller.rests.begin();
         self.controller.round();
     }
 
@@ -99,7 +106,10 @@ impl Stepped {
     /// Carries out a message. Whether it was the last one.
     pub(crate) fn obey(&mut self, message: Message) -> bool {
         match message {
-            Message::Command(command) => command(&mut self.controller),
+            Message::Command(command) => {
+                self.controller.rests.begin();
+                command(&mut self.controller);
+            }
             Message::Stop => {
                 self.controller.end();
                 return true;

@@ -156,6 +156,7 @@ impl Control {
             if let Err(error) = step_back().or_else(|_| process::lower_priority()) {
                 tracing::warn!(%error, "the control thread runs at the priority of the workers");
             }
+            stepped.take_rests();
             run(&mut stepped);
         };
         let thread = std::thread::Builder::new().name("tidemark-control".into()).spawn(run);
@@ -203,12 +204,12 @@ fn run(stepped: &mut Stepped) {
             Err(RecvTimeoutError::Timeout) => {}
         }
         // The command may have changed the period, and the flag may have been set while the thread waited.
-        let now = Instant::now();
-        if now >= last.next_due(stepped) {
+        if Instant::now() >= last.next_due(stepped) {
+            let before = process::thread_cpu_time();
             stepped.round();
             last = LastRound {
                 ended_at: Instant::now(),
-                took: now.elapsed(),
+                took: process::thread_cpu_time().saturating_sub(before),
             };
         }
     }
@@ -217,6 +218,7 @@ fn run(stepped: &mut Stepped) {
 /// The last round in time.
 struct LastRound {
     ended_at: Instant,
+    /// CPU time: what it rested or waited is not held against it.
     took: Duration,
 }
 

@@ -17,6 +17,7 @@ use crate::elastic::{Elastic, Held, Holding, demand_bytes};
 use crate::estimator::{self, Limits};
 use crate::goal::{CurveReport, GoalReport};
 use crate::grant::{GoalNeed, grantable_bytes};
+use crate::pace::Between;
 use crate::sizing::{HitCurve, OwnSizing, SizeReading};
 use crate::utility::OwnUtility;
 
@@ -73,7 +74,13 @@ pub(super) struct Need {
 
 impl Book {
     /// Takes what was sampled of a tenant since its counter of gets stood at `gets_before`.
-    pub(super) fn observe_samples(&mut self, now: UnixMs, report: &TenantSnapshot, gets_before: u64) {
+    pub(super) fn observe_samples(
+        &mut self,
+        now: UnixMs,
+        report: &TenantSnapshot,
+        gets_before: u64,
+        between: Between<'_>,
+    ) {
         let is_off = report.samples.threshold == SamplingThreshold::OFF;
         let is_asked = |tenant: &Tenant| tenant.needs.sampling() > SamplingThreshold::OFF;
         if is_off && self.tenants.get(&report.id).is_some_and(is_asked) {
@@ -85,7 +92,7 @@ impl Book {
             return;
         }
         if let Some(elastic) = self.elastic(report.id) {
-            elastic.observe(now, report);
+            elastic.observe(now, report, between);
         }
     }
 

@@ -83,8 +83,8 @@ impl Scene {
                 tenants: (0..).zip(loads).map(report).collect(),
                 removed: Vec::new(),
             };
-            self.book.observe(&snapshot, self.now);
-            self.book.plan(self.now);
+            self.book.observe(&snapshot, self.now, &mut || ());
+            self.book.plan(self.now, &mut || ());
         }
     }
 
