@@ -221,7 +221,9 @@ fn first_grants_stay_within_the_cap() {
     ] {
         let mut tenant = record(0);
         tenant.settings.cap_bytes = cap_bytes;
-        let plan = Book::new(pool_bytes, 2, vec![tenant]).plan(UnixMs(0), &mut || ()).unwrap();
+        let plan = Book::new(pool_bytes, 2, vec![tenant])
+            .plan(UnixMs(0), &mut || ())
+            .unwrap();
         assert_eq!(
             plan.tenants[0].first_grant_bytes, first_grant_bytes,
             "{cap_bytes:?} {pool_bytes}"

@@ -12,6 +12,8 @@ use crate::pool::Run;
 
 const SLOTS: usize = 31;
 const BUCKET_BYTES: usize = 64;
+/// Buckets that are zeroed at a time, a page of them.
+const PAGE_BUCKETS: usize = 64;
 
 /// The ghosts of one shard.
 #[derive(Debug)]
@@ -23,6 +25,9 @@ pub(crate) struct Ghosts {
     buckets: u64,
     /// Of each bucket's fingerprints so many, the newest, count.
     depth: usize,
+    /// Of each page a bit: whether it was zeroed since it was taken. That is done when the first ghost comes there: all of
+    /// it at once would take a turn of a worker some milliseconds for millions of items.
+    begun: Vec<u64>,
 }
 
 /// The oldest fingerprint's slot, and the fingerprints; 0 for none.
@@ -65,15 +70,17 @@ impl Ghosts {
         }
     }
 
-    /// A store for about `ghosts` ghosts in runs of [`Self::memory_for`], which must be zeroed.
+    /// A store for about `ghosts` ghosts in runs of [`Self::memory_for`], whatever they hold.
     pub(crate) fn new(runs: Vec<Run>, ghosts: u64) -> Self {
         let run_buckets = runs.first().map_or(1, |run| run.bytes() / BUCKET_BYTES) as u64;
         let buckets = ghosts.div_ceil(SLOTS as u64).clamp(1, run_buckets * runs.len() as u64);
+        let pages = buckets.div_ceil(PAGE_BUCKETS as u64);
         Self {
             run_shift: run_buckets.trailing_zeros(),
             runs,
             buckets,
             depth: SLOTS,
+            begun: vec![0; pages.div_ceil(64) as usize],
         }
     }
 
@@ -102,6 +109,7 @@ impl Ghosts {
 
     /// Remembers a key.
     pub(crate) fn insert(&mut self, arena: &Arena, hash: KeyHash) {
+        self.begin_page(arena, hash);
         let bucket = self.bucket_mut(arena, hash);
         let next = bucket.next as usize % SLOTS;
         bucket.fingerprints[next] = hash.fingerprint();
@@ -110,6 +118,9 @@ impl Ghosts {
 
     /// Whether the key is remembered; if so it is forgotten.
     pub(crate) fn take(&mut self, arena: &Arena, hash: KeyHash) -> bool {
+        if !self.has_begun(self.bucket_of(hash)) {
+            return false;
+        }
         let depth = self.depth;
         let bucket = self.bucket_mut(arena, hash);
         let Some(slot) = bucket.slot_of(hash) else {
@@ -121,6 +132,9 @@ impl Ghosts {
 
     /// Whether the key is remembered, and still is afterwards.
     pub(crate) fn contains(&self, arena: &Arena, hash: KeyHash) -> bool {
+        if !self.has_begun(self.bucket_of(hash)) {
+            return false;
+        }
         let address = arena.at(self.offset(hash), BUCKET_BYTES).cast::<Bucket>();
         // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes; any bytes are a valid bucket; buckets are
         // written only through `&mut self`, so that nobody does while `self` is borrowed.
@@ -133,12 +147,40 @@ impl Ghosts {
         arena.prefetch(self.offset(hash));
     }
 
-    fn offset(&self, hash: KeyHash) -> u64 {
+    fn bucket_of(&self, hash: KeyHash) -> u64 {
         // Neither the shard's top bits nor the fingerprint's: a rotation puts the low 16 bits (the tag) on top, whose order
         // means nothing to anyone.
-        let bucket = ((u128::from(hash.0.rotate_right(16)) * u128::from(self.buckets)) >> 64) as u64;
+        ((u128::from(hash.0.rotate_right(16)) * u128::from(self.buckets)) >> 64) as u64
+    }
+
+    fn offset(&self, hash: KeyHash) -> u64 {
+        self.offset_of(self.bucket_of(hash))
+    }
+
+    fn offset_of(&self, bucket: u64) -> u64 {
         let in_run = bucket & ((1 << self.run_shift) - 1);
         self.runs[(bucket >> self.run_shift) as usize].offset() + in_run * BUCKET_BYTES as u64
+    }
+
+    /// Whether a ghost was ever put into the page of a bucket.
+    fn has_begun(&self, bucket: u64) -> bool {
+        let page = bucket as usize / PAGE_BUCKETS;
+        self.begun[page / 64] >> (page % 64) & 1 != 0
+    }
+
+    /// Sees to it that the page of a key's bucket is zeroed.
+    fn begin_page(&mut self, arena: &Arena, hash: KeyHash) {
+        let bucket = self.bucket_of(hash);
+        if self.has_begun(bucket) {
+            return;
+        }
+        let page = bucket as usize / PAGE_BUCKETS;
+        self.begun[page / 64] |= 1 << (page % 64);
+        let first = (page * PAGE_BUCKETS) as u64;
+        let address = arena.at(self.offset_of(first), PAGE_BUCKETS * BUCKET_BYTES);
+        // SAFETY: a run is a whole number of pages, so that the page lies in one that this owns; `&mut self` makes sure that
+        // there is no other reference into it.
+        unsafe { std::ptr::write_bytes(address, 0, PAGE_BUCKETS * BUCKET_BYTES) };
     }
 
     fn bucket_mut(&mut self, arena: &Arena, hash: KeyHash) -> &mut Bucket {
@@ -184,6 +226,33 @@ mod tests {
         assert!(newest > 0.99, "{newest}");
         assert!(again < 0.01, "{again}");
         assert!(oldest < 0.01, "{oldest}");
+    }
+
+    #[test]
+    fn what_the_memory_held_before_is_no_ghost() {
+        let pool = Pool::without_thread(4 << 20, Some(4 << 20)).unwrap();
+        let arena = &pool.core().arena;
+        let count = 10_000;
+        let memory = Ghosts::memory_for(count);
+        let runs: Vec<Run> = (0..memory.runs)
+            .map(|_| pool.core().take(memory.order).unwrap())
+            .collect();
+        let mut before = Ghosts::new(runs, count);
+        for n in 0..count {
+            before.insert(arena, hash(n));
+            assert!(before.contains(arena, hash(n)));
+        }
+        let mut ghosts = Ghosts::new(before.into_runs(), count);
+        // Also where another ghost was put beside.
+        (count..2 * count).for_each(|n| {
+            ghosts.insert(arena, hash(n));
+            assert!(ghosts.contains(arena, hash(n)));
+        });
+        let old = (0..count).filter(|&n| ghosts.contains(arena, hash(n)) || ghosts.take(arena, hash(n)));
+        // One key in some two thousand is taken for another one.
+        assert!(old.count() < 20);
+        let untouched = Ghosts::new(ghosts.into_runs(), count);
+        assert!(!(0..2 * count).any(|n| untouched.contains(arena, hash(n))));
     }
 
     #[test]

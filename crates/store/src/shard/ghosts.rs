@@ -63,7 +63,7 @@ impl Shard {
         let memory = Ghosts::memory_for(wanted);
         let mut runs = Vec::with_capacity(memory.runs);
         while runs.len() < memory.runs {
-            match self.take_zeroed(memory.order) {
+            match self.take_run(memory.order) {
                 Some(run) => runs.push(run),
                 None => break,
             }

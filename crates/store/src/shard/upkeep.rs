@@ -17,7 +17,7 @@ const EMPTY_LINGERS: Duration = Duration::from_secs(1);
 /// A shrink by at most one of so many parts of a shard is slight.
 const SLIGHT_SHRINK_PART: u64 = 6;
 /// Index buckets moved per piece of upkeep.
-const INDEX_PIECE: u32 = 32;
+const INDEX_PIECE: u32 = 16;
 /// Times of expiry remembered beyond two for each segment, so that a small shard does not make its list again and again.
 const EXPIRIES_KEPT: usize = 64;
 
@@ -176,12 +176,14 @@ impl Shard {
     }
 
     fn resize_index(&mut self) -> bool {
+        let had_work = self.index.has_work();
         self.tend_index();
         let has_work = self.index.has_work();
         if has_work {
             self.step_index(INDEX_PIECE);
         }
-        has_work
+        // Where that was the end of it, memory came back, and nothing may have to be evicted any more.
+        had_work || has_work
     }
 
     /// Where every item has expired, removes all at once.
