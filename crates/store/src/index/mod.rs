@@ -65,6 +65,8 @@ pub(crate) enum Stride {
     Fine,
     /// Most items are about to go: it shrinks by as much as possible at a time. It grows as where memory is short.
     Coarse,
+    /// Nearly all items are about to go: those that will are not moved again and again before.
+    Deep,
 }
 
 impl Stride {
@@ -74,6 +76,7 @@ impl Stride {
             Self::Wide => (60, 75),
             Self::Fine => (75, 80),
             Self::Coarse => (35, 70),
+            Self::Deep => (15, 70),
         }
     }
 }
@@ -512,7 +515,7 @@ impl Index {
             (0, _) => BUCKETS_MIN,
             (small, _) if small < DOUBLING_BELOW => small * 2,
             (large, Stride::Wide) => large + large / 4,
-            (large, Stride::Fine | Stride::Coarse) => large + large / 16,
+            (large, Stride::Fine | Stride::Coarse | Stride::Deep) => large + large / 16,
         }
     }
 

@@ -230,7 +230,12 @@ fn what_a_large_table_does_not_need_any_more_comes_back_in_pieces() {
 
 #[test]
 fn fill_stays_between_the_bounds() {
-    for (stride, least) in [(Stride::Wide, 0.60), (Stride::Fine, 0.75), (Stride::Coarse, 0.35)] {
+    for (stride, least) in [
+        (Stride::Wide, 0.60),
+        (Stride::Fine, 0.75),
+        (Stride::Coarse, 0.35),
+        (Stride::Deep, 0.15),
+    ] {
         let mut f = Fixture::new();
         f.stride = stride;
         let check = |f: &Fixture, n: u64| {

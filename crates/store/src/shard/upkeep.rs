@@ -16,6 +16,8 @@ use crate::shared::Left;
 const EMPTY_LINGERS: Duration = Duration::from_secs(1);
 /// A shrink by at most one of so many parts of a shard is slight.
 const SLIGHT_SHRINK_PART: u64 = 6;
+/// A shrink to less than one of so many parts of a shard leaves little of it.
+const DEEP_SHRINK_PARTS: u64 = 4;
 /// Index buckets moved per piece of upkeep.
 const INDEX_PIECE: u32 = 16;
 /// Times of expiry remembered beyond two for each segment, so that a small shard does not make its list again and again.
@@ -114,9 +116,18 @@ impl Shard {
 
     /// Whether the shard holds much more than its share of a grant that was lowered.
     pub(super) fn shrinks_by_much(&self) -> bool {
+        self.units_too_many() * SLIGHT_SHRINK_PART > self.units
+    }
+
+    /// Whether little will be left of it.
+    pub(super) fn shrinks_to_little(&self) -> bool {
+        (self.units - self.units_too_many()) * DEEP_SHRINK_PARTS < self.units
+    }
+
+    fn units_too_many(&self) -> u64 {
         let own = self.units.saturating_sub(self.shared.share());
         // Of a tenant's shards some are always above their share.
-        own.min(self.shared.excess()) * SLIGHT_SHRINK_PART > self.units
+        own.min(self.shared.excess())
     }
 
     /// Takes the next segment of which half has expired.

@@ -577,7 +577,9 @@ impl Shard {
 
     /// How far the index is resized: where memory is nearly used up, what its buckets take is taken from items.
     fn index_stride(&self) -> Stride {
-        if self.shrinks_by_much() {
+        if self.shrinks_to_little() {
+            Stride::Deep
+        } else if self.shrinks_by_much() {
             Stride::Coarse
         } else if self.shared.room() * NEARLY_FULL_PART <= self.shared.grant() {
             Stride::Fine
