@@ -458,7 +458,7 @@ impl Book {
                 asleep.push(tenant.sleeper(now, self.idling.idle_after));
             }
         }
-        self.govern_sampling(now);
+        self.govern_sampling(now, between);
         let elapsed = now.since(self.decided_at).min(self.round_period.max(ELAPSED_MAX));
         self.decided_at = now;
         let available_bytes = grantable_bytes(self.pool_bytes);
@@ -490,6 +490,7 @@ impl Book {
                 pool,
             };
             self.adopt(id, holder, &grant, cause, elapsed);
+            between();
         }
     }
 

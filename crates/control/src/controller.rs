@@ -101,7 +101,7 @@ impl Controller {
             started_at,
             node: None,
             floors_bytes: None,
-            rests: Rests::none(),
+            rests: Rests::default(),
         };
         controller.adopt_pool_setting()?;
         controller.warn_of_floors();
@@ -116,9 +116,10 @@ impl Controller {
 
     /// One round: observe, decide, publish.
     pub(crate) fn round(&mut self) {
+        self.rests.begin();
         let snapshot = self.data_plane.snapshot();
-        self.rests.between();
         let now = self.clock.now();
+        self.rests.between();
         self.book.observe(&snapshot, now, &mut || self.rests.between());
         self.publish();
         self.remember();
@@ -155,6 +156,7 @@ impl Controller {
     }
 
     fn publish(&mut self) {
+        self.rests.begin();
         if let Some(plan) = self.book.plan(self.clock.now(), &mut || self.rests.between()) {
             tracing::debug!(sequence = plan.sequence, tenants = plan.tenants.len(), "plan published");
             self.data_plane.apply(&plan);

@@ -11,44 +11,70 @@ const PIECE: Duration = Duration::from_micros(100);
 /// How long a rest is, in times of the work before it. Without, a round runs until the next tick where it shares a core
 /// (4 ms, however nice the thread is), and clients wait as long.
 const REST_PER_WORK: u32 = 3;
-/// What took longer than a third of this waited for the core.
+/// After a longer piece, what came meanwhile is done as soon.
 const REST_MAX: Duration = Duration::from_millis(1);
+/// All rests of one round, or of what one command changes: with ten thousands of tenants it comes to its end all the same.
+const RESTS_MAX: Duration = Duration::from_millis(100);
 
 /// A thread's work and its rests.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Rests {
-    /// Since when it works; `None`: it does not rest.
-    working_since: Option<Instant>,
+    /// `None`: it does not rest.
+    work: Option<Work>,
+}
+
+/// What is to be followed by a rest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Work {
+    since: Instant,
+    /// What is left of all rests.
+    rests: Duration,
+}
+
+impl Work {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            rests: RESTS_MAX,
+        }
+    }
 }
 
 impl Rests {
-    /// Of a thread that is needed for nothing else.
+    /// Of a thread that is needed for nothing else. The default is that of a caller whose time is its own: none.
     pub(crate) fn taken() -> Self {
         Self {
-            working_since: Some(Instant::now()),
+            work: Some(Work::new()),
         }
     }
 
-    /// Of a caller whose time is its own.
-    pub(crate) fn none() -> Self {
-        Self { working_since: None }
-    }
-
-    /// Work begins after a time without any.
+    /// A round begins, or what a command changes.
     pub(crate) fn begin(&mut self) {
-        if let Some(since) = &mut self.working_since {
-            *since = Instant::now();
+        if let Some(work) = &mut self.work {
+            *work = Work::new();
         }
     }
 
     /// Rests, if it is time.
     pub(crate) fn between(&mut self) {
-        let Some(since) = self.working_since else { return };
-        let worked = since.elapsed();
-        if worked >= PIECE {
-            thread::sleep((worked * REST_PER_WORK).min(REST_MAX));
-            self.begin();
+        let Some(work) = &mut self.work else { return };
+        let rest = rest_after(work.since.elapsed()).min(work.rests);
+        if !rest.is_zero() {
+            thread::sleep(rest);
+            *work = Work {
+                since: Instant::now(),
+                rests: work.rests - rest,
+            };
         }
+    }
+}
+
+/// How long a rest follows so much work; none after little.
+fn rest_after(worked: Duration) -> Duration {
+    if worked < PIECE {
+        Duration::ZERO
+    } else {
+        (worked * REST_PER_WORK).min(REST_MAX)
     }
 }
 
@@ -56,35 +82,37 @@ impl Rests {
 mod tests {
     use super::*;
 
-    fn work() {
-        let begun = Instant::now();
-        while begun.elapsed() < PIECE {
-            std::hint::spin_loop();
+    #[test]
+    fn a_rest_is_as_long_as_the_work_asks_for() {
+        for (worked_us, rest_us) in [(0, 0), (99, 0), (100, 300), (200, 600), (400, 1_000), (100_000, 1_000)] {
+            let rest = rest_after(Duration::from_micros(worked_us));
+            assert_eq!(rest, Duration::from_micros(rest_us), "after {worked_us} us");
         }
     }
 
     #[test]
-    fn a_rest_follows_each_piece_and_no_less() {
+    fn all_rests_of_a_round_are_limited() {
         let mut rests = Rests::taken();
-        work();
-        let begun = Instant::now();
-        rests.between();
-        assert!(begun.elapsed() >= PIECE * REST_PER_WORK);
-        // As long as it does not work there is nothing to rest from.
-        work();
+        let began = Instant::now();
+        let mut left = vec![RESTS_MAX];
+        while left.last() != Some(&Duration::ZERO) {
+            // As if it had worked for a while.
+            let work = rests.work.as_mut().unwrap();
+            work.since = work.since.checked_sub(PIECE).unwrap();
+            rests.between();
+            left.push(rests.work.unwrap().rests);
+        }
+        assert!(began.elapsed() >= RESTS_MAX);
+        assert!(left.is_sorted_by(|before, after| before > after), "{left:?}");
         rests.begin();
-        let since = rests.working_since;
-        let is_little = since.is_some_and(|since| since.elapsed() < PIECE);
-        rests.between();
-        assert_eq!(rests.working_since == since, is_little);
+        assert_eq!(rests.work.unwrap().rests, RESTS_MAX);
     }
 
     #[test]
     fn a_callers_own_time_is_not_spent() {
-        let mut rests = Rests::none();
-        work();
+        let mut rests = Rests::default();
         rests.begin();
         rests.between();
-        assert_eq!(rests.working_since, None);
+        assert_eq!(rests.work, None);
     }
 }

@@ -82,7 +82,6 @@ impl Stepped {
     pub fn round(&mut self) {
         // Before the snapshot: what happens from here on wakes again.
         self.mailbox.woken.store(false, Ordering::Release);
-        self.controller.rests.begin();
         self.controller.round();
     }
 
@@ -106,10 +105,7 @@ impl Stepped {
     /// Carries out a message. Whether it was the last one.
     pub(crate) fn obey(&mut self, message: Message) -> bool {
         match message {
-            Message::Command(command) => {
-                self.controller.rests.begin();
-                command(&mut self.controller);
-            }
+            Message::Command(command) => command(&mut self.controller),
             Message::Stop => {
                 self.controller.end();
                 return true;

@@ -18,7 +18,8 @@ use crate::state::State;
 use crate::stepped::Stepped;
 use crate::watch::Watch;
 
-/// Commands that wait at most; each is answered within milliseconds, so more means that the thread hangs.
+/// Commands that wait at most; each is answered within some milliseconds, with thousands of tenants within tenths of a second,
+/// so more means that the thread hangs.
 const MAX_WAITING: usize = 1024;
 /// Rounds are at least this far apart, however often the data plane wakes: a hundred of them per second are not felt.
 const MIN_ROUND_GAP: Duration = Duration::from_millis(10);
@@ -47,7 +48,7 @@ pub struct ControlConfig {
     pub watch: Watch,
     /// What makes the control thread yield to those that serve clients: planning can wait, a client can not. Unless said
     /// otherwise its priority is lowered, after which one that shares its core may still wait for a slice of some
-    /// milliseconds.
+    /// milliseconds, where its work is in one piece.
     pub step_back: fn() -> io::Result<()>,
     /// The pool follows a lease on the node's memory, and `pool_bytes` is the most that it may come to; `None`: the pool is
     /// the server's own.

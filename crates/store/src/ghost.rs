@@ -256,6 +256,39 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_between_its_runs_is_nobody_elses() {
+        const RUNS: u64 = 5;
+        let pool = Pool::without_thread(4 << 20, Some(4 << 20)).unwrap();
+        let arena = &pool.core().arena;
+        let others = |run: Run| arena.at(run.offset(), run.bytes());
+        let (mut runs, mut between) = (Vec::new(), Vec::new());
+        for _ in 0..RUNS {
+            runs.push(pool.core().take(0).unwrap());
+            let other = pool.core().take(0).unwrap();
+            // SAFETY: the run was just taken: nobody else knows it.
+            unsafe { std::ptr::write_bytes(others(other), 7, other.bytes()) };
+            between.push(other);
+        }
+        // 80 pages: their bits are in two words.
+        let count = RUNS * 1024 * SLOTS as u64;
+        let mut ghosts = Ghosts::new(runs, count);
+        for n in 0..count {
+            ghosts.insert(arena, hash(n));
+            assert!(ghosts.contains(arena, hash(n)), "{n}");
+        }
+        assert!(
+            ghosts.begun.len() == 2 && ghosts.begun[1] == (1 << 16) - 1,
+            "{:?}",
+            ghosts.begun
+        );
+        for other in between {
+            // SAFETY: the run is the test's, and nobody writes to it any more.
+            let bytes = unsafe { std::slice::from_raw_parts(others(other), other.bytes()) };
+            assert!(bytes.iter().all(|byte| *byte == 7));
+        }
+    }
+
+    #[test]
     fn memory_is_what_the_control_plane_counts_on() {
         let items = 10_000_000;
         let memory = Ghosts::memory_for(items * 9 / 10);

@@ -161,7 +161,7 @@ impl Book {
     }
 
     /// Keeps what is sampled within its bounds.
-    pub(super) fn govern_sampling(&mut self, now: UnixMs) {
+    pub(super) fn govern_sampling(&mut self, now: UnixMs, between: Between<'_>) {
         self.make_fit();
         self.readmit();
         let bytes = self.bytes_each();
@@ -188,6 +188,7 @@ impl Book {
             if elastic.estimator_mut().keep_within(now, limits, most, most_bytes) {
                 self.changed.insert(id);
             }
+            between();
         }
     }
 

@@ -63,9 +63,10 @@ pub(crate) enum Stride {
     Wide,
     /// What buckets take, items lose.
     Fine,
-    /// Most items are about to go: it shrinks by as much as possible at a time. It grows as where memory is short.
+    /// Most items are about to go: it shrinks by much at a time. It grows as where memory is short.
     Coarse,
-    /// Nearly all items are about to go: those that will are not moved again and again before.
+    /// Nearly all items are about to go: it shrinks by more yet, so that those are not moved again and again before. It grows
+    /// as where memory is short.
     Deep,
 }
 

@@ -119,7 +119,7 @@ impl Shard {
         self.units_too_many() * SLIGHT_SHRINK_PART > self.units
     }
 
-    /// Whether little will be left of it.
+    /// Whether little will be left of what it holds now. Near the end of a deep shrink that is no longer so.
     pub(super) fn shrinks_to_little(&self) -> bool {
         (self.units - self.units_too_many()) * DEEP_SHRINK_PARTS < self.units
     }
@@ -319,6 +319,21 @@ mod tests {
                 "{kept_bytes} of a grant of 32 MiB / {part}"
             );
         }
+    }
+
+    #[test]
+    fn how_deep_a_shrink_is_follows_from_what_will_be_left() {
+        let (store, _pool) = tenant(Policy::S3Fifo, 16 * MIB);
+        (0..60_000).for_each(|number| put(&store, number, &[7; 250]));
+        let depth = |part: u64| {
+            store.set_grant(16 * MIB / part, 0);
+            let shard = store.lock(0);
+            (shard.shrinks_by_much(), shard.shrinks_to_little())
+        };
+        let depths = [1, 2, 3, 8].map(depth);
+        assert_eq!(depths, [(false, false), (true, false), (true, false), (true, true)]);
+        drain(&store);
+        assert_eq!(depth(8), (false, false));
     }
 
     /// What is used lies in the oldest segments, and what came once in the newest.
