@@ -25,8 +25,8 @@ use client::{Client, Pace};
 
 /// The clock's step: as far apart as the control plane's rounds are at least.
 const TICK: Duration = Duration::from_millis(10);
-/// Pieces of upkeep between two ticks: a worker has time for so many of its slices of 16 us, and others to spare.
-const PIECES_PER_TICK: usize = 400;
+/// Pieces of upkeep between two ticks: a worker has time for so many of its slices of 10 us, and others to spare.
+const PIECES_PER_TICK: usize = 640;
 /// When a virtual node's time begins: any time does, as long as it is always the same.
 const EPOCH: UnixMs = UnixMs(1_700_000_000_000);
 
