@@ -53,6 +53,7 @@ pub(crate) struct Controller {
     node: Option<NodeView>,
     /// All floors together, until one of them changes.
     floors_bytes: Option<u64>,
+    /// What rounds and commands rest in between.
     pub(crate) rests: Rests,
 }
 

@@ -13,7 +13,8 @@ const PIECE: Duration = Duration::from_micros(100);
 const REST_PER_WORK: u32 = 3;
 /// After a longer piece, what came meanwhile is done as soon.
 const REST_MAX: Duration = Duration::from_millis(1);
-/// All rests of one round, or of what one command changes: with ten thousands of tenants it comes to its end all the same.
+/// All rests while reports are taken over, and again while a plan is made: with ten thousands of tenants a round comes to its
+/// end all the same.
 const RESTS_MAX: Duration = Duration::from_millis(100);
 
 /// A thread's work and its rests.
@@ -48,7 +49,7 @@ impl Rests {
         }
     }
 
-    /// A round begins, or what a command changes.
+    /// Taking over reports begins, or planning.
     pub(crate) fn begin(&mut self) {
         if let Some(work) = &mut self.work {
             *work = Work::new();
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn all_rests_of_a_round_are_limited() {
+    fn all_rests_together_are_limited() {
         let mut rests = Rests::taken();
         let began = Instant::now();
         let mut left = vec![RESTS_MAX];

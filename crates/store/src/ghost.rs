@@ -109,8 +109,9 @@ impl Ghosts {
 
     /// Remembers a key.
     pub(crate) fn insert(&mut self, arena: &Arena, hash: KeyHash) {
-        self.begin_page(arena, hash);
-        let bucket = self.bucket_mut(arena, hash);
+        let number = self.bucket_of(hash);
+        self.begin_page(arena, number);
+        let bucket = self.bucket_mut(arena, number);
         let next = bucket.next as usize % SLOTS;
         bucket.fingerprints[next] = hash.fingerprint();
         bucket.next = (next as u16 + 1) % SLOTS as u16;
@@ -118,11 +119,12 @@ impl Ghosts {
 
     /// Whether the key is remembered; if so it is forgotten.
     pub(crate) fn take(&mut self, arena: &Arena, hash: KeyHash) -> bool {
-        if !self.has_begun(self.bucket_of(hash)) {
+        let number = self.bucket_of(hash);
+        if !self.has_begun(number) {
             return false;
         }
         let depth = self.depth;
-        let bucket = self.bucket_mut(arena, hash);
+        let bucket = self.bucket_mut(arena, number);
         let Some(slot) = bucket.slot_of(hash) else {
             return false;
         };
@@ -132,10 +134,11 @@ impl Ghosts {
 
     /// Whether the key is remembered, and still is afterwards.
     pub(crate) fn contains(&self, arena: &Arena, hash: KeyHash) -> bool {
-        if !self.has_begun(self.bucket_of(hash)) {
+        let number = self.bucket_of(hash);
+        if !self.has_begun(number) {
             return false;
         }
-        let address = arena.at(self.offset(hash), BUCKET_BYTES).cast::<Bucket>();
+        let address = arena.at(self.offset_of(number), BUCKET_BYTES).cast::<Bucket>();
         // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes; any bytes are a valid bucket; buckets are
         // written only through `&mut self`, so that nobody does while `self` is borrowed.
         let bucket = unsafe { &*address };
@@ -144,17 +147,13 @@ impl Ghosts {
 
     /// Loads the bucket of a key ahead.
     pub(crate) fn prefetch(&self, arena: &Arena, hash: KeyHash) {
-        arena.prefetch(self.offset(hash));
+        arena.prefetch(self.offset_of(self.bucket_of(hash)));
     }
 
     fn bucket_of(&self, hash: KeyHash) -> u64 {
         // Neither the shard's top bits nor the fingerprint's: a rotation puts the low 16 bits (the tag) on top, whose order
         // means nothing to anyone.
         ((u128::from(hash.0.rotate_right(16)) * u128::from(self.buckets)) >> 64) as u64
-    }
-
-    fn offset(&self, hash: KeyHash) -> u64 {
-        self.offset_of(self.bucket_of(hash))
     }
 
     fn offset_of(&self, bucket: u64) -> u64 {
@@ -168,9 +167,8 @@ impl Ghosts {
         self.begun[page / 64] >> (page % 64) & 1 != 0
     }
 
-    /// Sees to it that the page of a key's bucket is zeroed.
-    fn begin_page(&mut self, arena: &Arena, hash: KeyHash) {
-        let bucket = self.bucket_of(hash);
+    /// Sees to it that the page of a bucket is zeroed.
+    fn begin_page(&mut self, arena: &Arena, bucket: u64) {
         if self.has_begun(bucket) {
             return;
         }
@@ -183,8 +181,8 @@ impl Ghosts {
         unsafe { std::ptr::write_bytes(address, 0, PAGE_BUCKETS * BUCKET_BYTES) };
     }
 
-    fn bucket_mut(&mut self, arena: &Arena, hash: KeyHash) -> &mut Bucket {
-        let address = arena.at(self.offset(hash), BUCKET_BYTES).cast::<Bucket>();
+    fn bucket_mut(&mut self, arena: &Arena, number: u64) -> &mut Bucket {
+        let address = arena.at(self.offset_of(number), BUCKET_BYTES).cast::<Bucket>();
         // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes; any bytes are a valid bucket; `&mut self`
         // makes this the only reference into the run.
         unsafe { &mut *address }
@@ -201,16 +199,18 @@ mod tests {
         Hasher::with_seed(1).hash(0, &n.to_le_bytes())
     }
 
+    fn runs_for(pool: &Pool, ghosts: u64) -> Vec<Run> {
+        let memory = Ghosts::memory_for(ghosts);
+        let take = |_| pool.core().take(memory.order).unwrap();
+        (0..memory.runs).map(take).collect()
+    }
+
     #[test]
     fn remembers_about_the_newest_and_forgets_what_was_taken() {
         let pool = Pool::without_thread(4 << 20, Some(4 << 20)).unwrap();
         let arena = &pool.core().arena;
         let count = 10_000;
-        let memory = Ghosts::memory_for(count);
-        let runs = (0..memory.runs)
-            .map(|_| pool.core().take(memory.order).unwrap())
-            .collect();
-        let mut ghosts = Ghosts::new(runs, count);
+        let mut ghosts = Ghosts::new(runs_for(&pool, count), count);
         assert!((10_000..10_100).contains(&ghosts.capacity()), "{}", ghosts.capacity());
         (0..5 * count).for_each(|n| ghosts.insert(arena, hash(n)));
         let remembered = |ghosts: &mut Ghosts, range: std::ops::Range<u64>| {
@@ -233,11 +233,7 @@ mod tests {
         let pool = Pool::without_thread(4 << 20, Some(4 << 20)).unwrap();
         let arena = &pool.core().arena;
         let count = 10_000;
-        let memory = Ghosts::memory_for(count);
-        let runs: Vec<Run> = (0..memory.runs)
-            .map(|_| pool.core().take(memory.order).unwrap())
-            .collect();
-        let mut before = Ghosts::new(runs, count);
+        let mut before = Ghosts::new(runs_for(&pool, count), count);
         for n in 0..count {
             before.insert(arena, hash(n));
             assert!(before.contains(arena, hash(n)));
