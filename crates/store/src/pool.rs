@@ -404,6 +404,18 @@ impl PoolCore {
         }
     }
 
+    /// Puts the end of a run back. Returns its first `2^order` units, which the holder keeps.
+    pub(crate) fn put_end(&self, run: Run, order: u8) -> Run {
+        if run.order == BLOCK_ORDER && order < BLOCK_ORDER {
+            self.state.lock().blocks.note_broken(run.start);
+        }
+        for order in order..run.order {
+            let start = run.start + (1 << order);
+            self.put(Run { start, order, ..run });
+        }
+        Run { order, ..run }
+    }
+
     /// Units that could be taken within the budget.
     pub(crate) fn free_units(&self) -> u64 {
         let budget = self.budget_units.load(Ordering::Relaxed);

@@ -46,6 +46,8 @@ pub(crate) struct Segment {
     /// Grows from segment to segment of a queue.
     pub(crate) queued: u64,
     pub(crate) opened: UnixMs,
+    /// Smaller than others: made of what was left of the grant.
+    pub(crate) is_leftover: bool,
     pub(crate) expiries: Option<Box<ExpiryCounts>>,
 }
 
@@ -148,10 +150,12 @@ impl ExpiryCounts {
 pub(crate) struct Segments {
     slots: Vec<Option<Segment>>,
     free: Vec<u32>,
+    leftovers: usize,
 }
 
 impl Segments {
     pub(crate) fn insert(&mut self, segment: Segment) -> SegmentId {
+        self.leftovers += usize::from(segment.is_leftover);
         if let Some(free) = self.free.pop() {
             self.slots[free as usize] = Some(segment);
             return SegmentId(free);
@@ -166,11 +170,17 @@ impl Segments {
         let Some(segment) = segment else {
             unreachable!("segment {} was removed before", id.0)
         };
+        self.leftovers -= usize::from(segment.is_leftover);
         segment
     }
 
     pub(crate) fn get(&self, id: SegmentId) -> Option<&Segment> {
         self.slots.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Those that were made of what was left of a grant.
+    pub(crate) fn leftovers(&self) -> usize {
+        self.leftovers
     }
 
     /// Segments that exist.
@@ -230,6 +240,7 @@ mod tests {
             pins: 0,
             sequence: 1,
             queued: 0,
+            is_leftover: false,
             opened: OPENED,
             expiries: None,
         }

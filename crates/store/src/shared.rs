@@ -204,6 +204,13 @@ impl TenantShared {
         self.used.fetch_sub(run.units(), Ordering::Relaxed);
     }
 
+    /// Puts the end of a run back. Returns its first `2^order` units, which the tenant keeps.
+    pub(crate) fn put_end(&self, run: Run, order: u8) -> Run {
+        let kept = self.pool.put_end(run, order);
+        self.used.fetch_sub(run.units() - kept.units(), Ordering::Relaxed);
+        kept
+    }
+
     fn charged(&self, units: u64, take: impl FnOnce() -> Option<Run>) -> Option<Run> {
         if self.grant() == 0 {
             self.grant_first();

@@ -128,6 +128,15 @@ impl Blocks {
         }
     }
 
+    /// A block that was taken as a whole is put back in smaller runs from now on, as one is that was taken so.
+    pub(super) fn note_broken(&mut self, start: u32) {
+        let block = self.of(start);
+        block.taken = BLOCK_UNITS as u8;
+        // Its huge page is split as soon as a part of it is released, as if it had been made one of smaller pages.
+        let is_huge = block.is_huge;
+        self.collapsed += usize::from(is_huge);
+    }
+
     /// The memory of a run was released. Whether its block has to be split for that.
     pub(super) fn note_released(&mut self, start: u32, order: u8) -> bool {
         // A block that is taken as a whole is released as a whole.
@@ -271,6 +280,24 @@ mod tests {
         blocks.note_huge(32);
         assert!(!blocks.note_released(32, BLOCK_ORDER));
         assert!(blocks.take_huge(32) && !blocks.take_huge(32));
+    }
+
+    #[test]
+    fn a_block_that_was_taken_whole_is_split_once_it_is_broken() {
+        let mut blocks = Blocks::new(3 * BLOCK_UNITS);
+        for (start, is_huge) in [(32, true), (64, false)] {
+            if is_huge {
+                blocks.note_huge(start);
+            }
+            blocks.note_broken(start);
+            assert_eq!(blocks.collapsed, usize::from(is_huge));
+            blocks.note_put(start + 16, 4);
+            assert_eq!(blocks.note_released(start + 16, 4), is_huge);
+            blocks.note_put(start, 4);
+            assert!(!blocks.note_released(start, 4));
+            assert_eq!((blocks.of(start).taken, blocks.collapsed), (0, 0));
+        }
+        assert_eq!((blocks.next_split(), blocks.next_split()), (Some(1), None));
     }
 
     #[test]

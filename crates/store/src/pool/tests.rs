@@ -370,6 +370,46 @@ fn a_block_that_is_full_becomes_a_huge_page_and_is_given_back_unit_by_unit() {
 }
 
 #[test]
+fn the_end_of_a_run_can_be_put_back_before_the_rest() {
+    let pool = Pool::without_thread(4 * MIB, Some(4 * MIB)).unwrap();
+    let core = pool.core();
+    for take in [PoolCore::take_block, |core: &PoolCore| core.take(3)] {
+        let run = take(core).unwrap();
+        let kept = core.put_end(run, 1);
+        assert_eq!((kept.start, kept.order), (run.start, 1));
+        assert_eq!(core.put_end(kept, 1), kept, "all of it");
+        assert_eq!(pool.stats().usage_bytes, 2 * UNIT_BYTES);
+        core.put(kept);
+        assert_eq!(pool.stats().usage_bytes, 0);
+        // Nothing else is taken: all neighbours have joined again.
+        let mut state = core.state.lock();
+        let block = state.buddy.take_high_block().unwrap();
+        state.buddy.put(block, BLOCK_ORDER);
+    }
+}
+
+#[test]
+fn a_block_of_which_the_end_was_put_back_gives_its_memory_back() {
+    let pool = Pool::start(64 * MIB, Some(64 * MIB)).unwrap();
+    let core = pool.core();
+    core.expect_block();
+    settled(&pool, |stats| stats.resident_free_bytes == BLOCK_BYTES as u64);
+    let block = core.take_block().expect("one is ready");
+    let number = block_of(block.start);
+    let kept = core.put_end(block, BLOCK_ORDER - 2);
+    let quarter = BLOCK_BYTES / 4;
+    // Ready blocks go after half a second, and what was put back after some milliseconds.
+    settled(&pool, |stats| {
+        stats.resident_free_bytes == 0 && core.arena.resident_bytes(block_offset(number)) == quarter
+    });
+    assert_eq!(core.arena.resident_bytes(block_offset(number)), quarter);
+    assert_eq!(huge_bytes(core, number), 0, "it has been split");
+    assert_eq!(pool.stats().usage_bytes, quarter as u64);
+    core.put(kept);
+    assert_eq!(settled(&pool, |stats| stats.resident_free_bytes == 0).usage_bytes, 0);
+}
+
+#[test]
 fn owners_are_remembered_by_unit() {
     let pool = Pool::without_thread(4 * MIB, Some(4 * MIB)).unwrap();
     let core = pool.core();

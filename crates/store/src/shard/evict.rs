@@ -283,10 +283,18 @@ impl Shard {
         };
         if let Some(id) = id {
             self.evictions.has_evicted = true;
-            let quarters = need.surviving_quarters();
+            let quarters = need.surviving_quarters().min(self.quarters_to_cut(id));
             self.begin_victim(id, Purpose::Evict { quarters });
         }
         id.is_some()
+    }
+
+    /// Quarters of a segment that may survive so that it can be cut: half of one that is more than twice as large as what is
+    /// made now. One of just twice the size waits until so much goes by itself: a grant that moves about a border costs
+    /// nothing.
+    fn quarters_to_cut(&self, id: SegmentId) -> u64 {
+        let is_far_too_large = self.segments[id].run.order > self.segment_order(0) + 1;
+        if is_far_too_large { 2 } else { 4 }
     }
 
     /// The segment that the policy gives up next.
@@ -545,7 +553,8 @@ impl Shard {
         }
         let (old_queue, units) = (self.segments[id].queue, self.segments[id].held_units());
         *self.queue_units_mut(old_queue) -= units;
-        *self.queue_units_mut(victim.to) += units;
+        self.cut(id, victim.front);
+        *self.queue_units_mut(victim.to) += self.segments[id].held_units();
         let segment = &mut self.segments[id];
         segment.used_bytes = victim.front;
         segment.left_bytes = 0;
@@ -566,6 +575,17 @@ impl Shard {
         self.open[victim.to as usize] = last;
         self.seal(victim.to);
         self.open[victim.to as usize] = next;
+    }
+
+    /// Gives back the end of a segment that was made under a larger grant, if what it holds leaves room for that: else a
+    /// shard that shrank would evict in pieces that are much of what it has, and have as much lie idle in open segments.
+    fn cut(&mut self, id: SegmentId, used_bytes: u32) {
+        let run = self.segments[id].run;
+        let order = self.segment_order(used_bytes as usize);
+        if order < run.order {
+            self.segments[id].run = self.put_end(run, order);
+            self.fit_ghosts();
+        }
     }
 
     /// Returns the memory of a sealed segment in which nothing is live.

@@ -321,6 +321,35 @@ mod tests {
         }
     }
 
+    /// What is used again and again stays, and would stay in segments of 512 KiB, an eighth of what there is.
+    #[test]
+    fn what_a_shrink_leaves_comes_to_lie_in_segments_as_small_as_it_is() {
+        const USED: u32 = 1_500;
+        let (store, _pool) = tenant(Policy::S3Fifo, 32 * MIB);
+        let orders = || -> Vec<u8> {
+            let shard = store.lock(0);
+            shard.segments.iter().map(|(_, segment)| segment.run.order).collect()
+        };
+        (0..40_000).for_each(|number| put(&store, number, &[7; 1000]));
+        assert!(orders().iter().filter(|order| **order == 3).count() > 50);
+        store.set_grant(4 * MIB, 0);
+        drain(&store);
+        let used = |step: u32| 100_000 + step / 16 + step * 7 % USED;
+        for step in 0..200_000 {
+            if !get(&store, used(step)) {
+                put(&store, used(step), &[7; 1000]);
+            }
+            if step % 4 == 0 {
+                put(&store, 200_000 + step, &[7; 1000]);
+            }
+        }
+        store.lock(0).audit();
+        let found = (0..USED).filter(|step| get(&store, used(200_000 + step))).count() as u32;
+        assert!(found > USED / 4 * 3, "{found} of those used");
+        assert!(orders().iter().all(|order| *order <= 1), "{:?}", orders());
+        assert!(store.usage_bytes() > 7 * MIB / 2, "{} bytes", store.usage_bytes());
+    }
+
     #[test]
     fn how_deep_a_shrink_is_follows_from_what_will_be_left() {
         let (store, _pool) = tenant(Policy::S3Fifo, 16 * MIB);

@@ -14,12 +14,14 @@ use crate::shared::Left;
 /// A shard of this many units (128 MiB) uses segments of one huge page each.
 const HUGE_FROM_UNITS: u64 = (128 << 20) / UNIT_BYTES;
 /// Segments that a shard is divided into, up to twice as many, while they are smaller than a huge page. Fewer would be
-/// coarse: what is left of a grant below a whole segment is not used.
+/// coarse.
 const SEGMENTS_GOAL: u64 = 64;
 /// Index buckets moved at each change while the index is being resized: growing must end before the next growth is due, 1.7
 /// insertions per bucket later if it grew by a quarter, 0.4 if by a sixteenth; three are enough, four leave room for a
 /// burst.
 const INDEX_STEP: u32 = 4;
+/// What is left of a grant below a whole segment is used for smaller ones, of which there are so many at most.
+const LEFTOVERS_MAX: usize = 4;
 /// Memory is nearly used up when one in so many parts of the grant is left.
 const NEARLY_FULL_PART: u64 = 16;
 
@@ -371,8 +373,8 @@ impl Shard {
             return true;
         }
         // If it is not the grant that is too small, what is free of the pool lies in smaller pieces, between those of
-        // others: they are as good, and nothing needs to be evicted.
-        self.shared.room() >= 1 << order && self.open_smaller(queue, bytes, now)
+        // others: they are as good, and nothing needs to be evicted. What is left of a grant is used, too.
+        self.shared.room() >= self.least_units(order) + self.ghost_units_missing && self.open_smaller(queue, bytes, now)
     }
 
     fn open_in(&mut self, queue: Queue, run: Run, now: UnixMs) {
@@ -380,6 +382,7 @@ impl Shard {
             run,
             queue,
             state: State::Open,
+            is_leftover: run.order < self.segment_order(0),
             used_bytes: 0,
             live_bytes: 0,
             left_bytes: 0,
@@ -501,7 +504,14 @@ impl Shard {
 
     /// Whether the grant has no room for another segment, but for one that an eviction ahead of need has made free.
     pub(super) fn is_used_up(&self) -> bool {
-        self.shared.room() < (1 << self.segment_order(0)) + self.ghost_units_missing
+        self.shared.room() < self.least_units(self.segment_order(0)) + self.ghost_units_missing
+    }
+
+    /// Units that are worth a segment: one, where what is left of the grant would lie idle, and where those of `2^order` are
+    /// not many times the rest of it. Not too often: when a small one is evicted, there is room for no more than a small one.
+    fn least_units(&self, order: u8) -> u64 {
+        let takes_the_rest = order < BLOCK_ORDER && self.segments.leftovers() < LEFTOVERS_MAX;
+        if takes_the_rest { 1 } else { 1 << order }
     }
 
     fn take_spare(&mut self, order: u8) -> Option<Run> {
@@ -528,6 +538,13 @@ impl Shard {
     pub(super) fn put_run(&mut self, run: Run) {
         self.units -= run.units();
         self.shared.put(run);
+    }
+
+    /// Puts the end of a run back. Returns its first `2^order` units, which the shard keeps.
+    pub(super) fn put_end(&mut self, run: Run, order: u8) -> Run {
+        let kept = self.shared.put_end(run, order);
+        self.units -= run.units() - kept.units();
+        kept
     }
 
     /// Takes a run whose bytes are all zero.

@@ -35,3 +35,41 @@ fn a_grant_is_filled_whatever_pieces_the_free_memory_is_in() {
     }
     assert!(store.usage_bytes() >= free_bytes - MIB, "{} bytes", store.usage_bytes());
 }
+
+/// Segments are of four units here.
+#[test]
+fn what_is_left_of_a_grant_is_used_and_does_not_cut_all_of_it_up() {
+    let pool = Pool::without_thread(64 * MIB, Some(64 * MIB)).unwrap();
+    let store = undriven::tenant(&pool, 1, Policy::S3Fifo, 1, 20 * MIB);
+    let mut number = 0;
+    // Returns how much of the grant was never used.
+    let mut fill = |grant_bytes: u64| {
+        store.set_grant(grant_bytes, 0);
+        while store.upkeep(0, NOW) == crate::shard::Upkeep::More {}
+        let mut most_bytes = 0;
+        for _ in 0..60_000 {
+            number += 1;
+            let name = format!("{number:08}");
+            let key = store.key(0, name.as_bytes());
+            store.put(&key, &VALUE, Attributes::default(), NOW).unwrap();
+            most_bytes = store.usage_bytes().max(most_bytes);
+        }
+        grant_bytes - most_bytes
+    };
+    for round in 0..8 {
+        for left_units in 0..4 {
+            let unused_bytes = fill(20 * MIB + left_units * UNIT_BYTES);
+            assert!(
+                unused_bytes <= UNIT_BYTES,
+                "{unused_bytes} with {left_units} units more in round {round}"
+            );
+            let shard = store.lock(0);
+            let small = shard
+                .segments
+                .iter()
+                .filter(|(_, segment)| segment.run.order < 2)
+                .count();
+            assert!(small <= LEFTOVERS_MAX, "{small} in round {round}");
+        }
+    }
+}
