@@ -291,7 +291,7 @@ impl Book {
     }
 
     /// What memory gives a tenant, as far as that is known.
-    fn returns(&mut self, id: TenantId, now: UnixMs) -> Option<Arc<Returns>> {
+    pub(super) fn returns(&mut self, id: TenantId, now: UnixMs) -> Option<Arc<Returns>> {
         let tenant = self.tenants.get_mut(&id)?;
         let seen = tenant.seen.as_deref()?;
         let is_full = seen.usage_bytes >= tenant.grant_bytes - tenant.grant_bytes / FULL_DIVISOR;

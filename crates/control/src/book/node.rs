@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
-use tidemark_curve::Curve;
+use tidemark_plan::Returns;
 use tidemark_plan::node::{Demand, GoalDemand, Worth};
-use tidemark_types::{MIB, TenantId, UnixMs};
+use tidemark_types::{MIB, TenantId, UNIT_BYTES, UnixMs};
 
 use super::{Book, Tenant};
 use crate::grant::pool_for;
@@ -27,8 +27,6 @@ const HEADROOM_DIVISOR: u64 = 16;
 const WORKED_OUT_EVERY: Duration = Duration::from_secs(3);
 /// And for so many tenants at a time: each costs a look at a curve.
 const WORKED_OUT_MAX: usize = 64;
-/// A curve of fewer gets says less than what is held already does.
-const CURVE_GETS_MIN: u64 = 1_000;
 /// A tenant that falls silent loses a fifth of what its memory counts each time that is worked out: memory does not leave
 /// for a pause between two bursts.
 const SILENCE_FACTOR: f64 = 0.8;
@@ -103,8 +101,9 @@ impl Book {
         };
         let due: Vec<TenantId> = in_turn.filter(is_due).take(WORKED_OUT_MAX).copied().collect();
         for id in due {
+            let returns = self.returns(id, now);
             if let Some(tenant) = self.tenants.get_mut(&id) {
-                tenant.work_out(now);
+                tenant.work_out(now, returns.as_deref());
                 self.worked_out_last = id;
             }
         }
@@ -112,15 +111,11 @@ impl Book {
 }
 
 impl Tenant {
-    fn work_out(&mut self, now: UnixMs) {
+    fn work_out(&mut self, now: UnixMs, returns: Option<&Returns>) {
         let Some(seen) = self.seen.as_deref() else { return };
         let estimator = self.needs.elastic().map(crate::elastic::Elastic::estimator);
-        let known = estimator.filter(|estimator| estimator.curve_gets() >= CURVE_GETS_MIN);
-        let (gets_per_second, pieces) = match known {
-            Some(estimator) => (
-                estimator.gets_per_second(now),
-                hull(&estimator.curve(), estimator.overhead()),
-            ),
+        let (gets_per_second, pieces) = match estimator.zip(returns) {
+            Some((estimator, returns)) => (estimator.gets_per_second(now), pieces(returns)),
             None => (seen.hits.hits_per_second(now), unknown(seen.usage_bytes)),
         };
         let before = self.needs.brings.gets_per_second;
@@ -210,17 +205,16 @@ impl Ask {
     }
 }
 
-/// A curve's hull as pieces of memory that is held, each with the hit ratio that one more MiB of it brings.
-fn hull(curve: &Curve, overhead: f64) -> Vec<Worth> {
-    let hull = curve.hull();
-    let piece = |pair: &[tidemark_curve::Point]| {
-        let bytes = (pair[1].bytes - pair[0].bytes) as f64 * overhead;
+/// What memory gives a tenant as pieces of it, each with the hit ratio that one more MiB brings.
+fn pieces(returns: &Returns) -> Vec<Worth> {
+    let piece = |(units, gained): (f64, f64)| {
+        let bytes = units * UNIT_BYTES as f64;
         Worth {
             bytes: bytes as u64,
-            value_per_mib: (pair[0].miss_ratio - pair[1].miss_ratio) / bytes * MIB as f64,
+            value_per_mib: gained / bytes * MIB as f64,
         }
     };
-    hull.points().windows(2).map(piece).collect()
+    returns.steps().map(piece).collect()
 }
 
 /// For want of a curve: each hit was brought by what is held, all of it alike, and as much again would bring half as many.

@@ -1,6 +1,6 @@
 //! What an instance states of its tenants.
 
-use tidemark_curve::Point;
+use tidemark_curve::{Curve, Point};
 use tidemark_types::{PoolSnapshot, Samples, SamplingThreshold, Snapshot, TenantCounters, TenantSnapshot, UNIT_BYTES};
 
 use super::*;
@@ -207,13 +207,9 @@ fn a_curve_says_what_more_memory_brings() {
         miss_ratio,
         standard_error: 0.0,
     };
-    // Half of it is a cliff, which the hull bridges.
-    let curve = Curve::through([point(10, 0.6), point(50, 0.6), point(60, 0.1)]);
-    let pieces = hull(&curve, 2.0);
-    assert_eq!(
-        pieces.iter().map(|piece| piece.bytes / MIB).collect::<Vec<_>>(),
-        [20, 100]
-    );
+    // Half of it is a cliff, which is bridged; over the last e-fold nothing was gained any more.
+    let curve = Curve::through([point(10, 0.6), point(50, 0.6), point(60, 0.1), point(200, 0.1)]);
+    let pieces = pieces(&Returns::of(&curve, 2.0 / UNIT_BYTES as f64).unwrap());
     let brings = Brings {
         worked_out_at: None,
         gets_per_second: 1000.0,

@@ -79,6 +79,13 @@ impl Returns {
         self.corners.iter().map(|corner| corner.size)
     }
 
+    /// From one bend to the next: how much memory, and how much of a hit ratio that brings. Ascending, so that each brings less
+    /// for its memory than the one before.
+    pub fn steps(&self) -> impl Iterator<Item = (f64, f64)> {
+        let step = |pair: &[Corner]| (pair[1].size - pair[0].size, pair[1].hit_ratio - pair[0].hit_ratio);
+        self.corners.windows(2).map(step)
+    }
+
     /// The standard error of the difference between the hit ratios at two sizes. Both come from the same gets: only those
     /// that make the difference can be wrong. A share h of n of them has the standard error sqrt(h (1 - h) / n), which tells
     /// n.
