@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tidemark_types::GIB;
+use tidemark_types::{GIB, Policy, PolicyError};
 
 use super::loads::Demand;
 use crate::Error;
@@ -54,6 +54,8 @@ pub(super) struct Stage {
     pub(super) to: f64,
     /// What the tenants said of their goals at the end, in the order of [`TENANTS`].
     pub(super) states: [String; 2],
+    /// How the first one, which chooses, evicts at the end.
+    pub(super) policy: Policy,
 }
 
 /// Gets a second of each tenant that this machine can make and serve, at most those that are wanted.
@@ -160,7 +162,8 @@ impl<'c> Scene<'c> {
         Ok(Stage {
             from,
             to: from + seconds,
-            states: [self.state(0)?, self.state(1)?],
+            states: [self.said(0, "goal_state")?, self.said(1, "goal_state")?],
+            policy: self.policy()?,
         })
     }
 
@@ -189,11 +192,20 @@ impl<'c> Scene<'c> {
         Ok(())
     }
 
-    /// What a tenant says of its goal.
-    fn state(&self, tenant: usize) -> Result<String, Error> {
+    /// What a tenant says of itself.
+    fn said(&self, tenant: usize, field: &str) -> Result<String, Error> {
         let show = ["tenant", "show", TENANTS[tenant].0, "--json"];
         let shown = tidemark_json(&self.context.stage, &self.server, &show)?;
-        Ok(shown["goal_state"].as_str().unwrap_or("unknown").to_owned())
+        Ok(shown[field].as_str().unwrap_or("unknown").to_owned())
+    }
+
+    fn policy(&self) -> Result<Policy, Error> {
+        let policy = self.said(0, "policy_in_force")?;
+        let unfit = |reason: PolicyError| Error::Unfit {
+            server: "tidemark".into(),
+            reason: reason.to_string(),
+        };
+        policy.parse().map_err(unfit)
     }
 
     fn options(&self, demand: &Demand, gets_per_second: f64, seconds: f64) -> Result<Options, Error> {

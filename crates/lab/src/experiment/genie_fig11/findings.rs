@@ -45,8 +45,13 @@ impl Findings {
             self.add_targets(&found);
             self.add_figures(&found);
             self.add_course(&found, courses);
-            let [own, genie] = &found.states;
-            self.states.push(format!("{}: {own}, {genie}", found.demand.name));
+            let Found {
+                policy,
+                states: [own, genie],
+                ..
+            } = &found;
+            self.states
+                .push(format!("{}: {own} with {policy}, {genie}", found.demand.name));
         }
     }
 
@@ -247,6 +252,8 @@ fn panel(title: &str, unit: &str, courses: &Courses) -> Panel {
 
 #[cfg(test)]
 mod tests {
+    use tidemark_types::Policy;
+
     use super::*;
     use crate::elastic::{Moment, Oracle, StageTimes};
     use crate::experiment::genie_fig11::loads::demands;
@@ -276,6 +283,7 @@ mod tests {
             settling_seconds: 60.0,
             times,
             states: states.map(str::to_owned),
+            policy: Policy::S3Fifo,
         };
         (found, courses)
     }

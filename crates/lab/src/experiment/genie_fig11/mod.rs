@@ -30,8 +30,8 @@ the lifetimes of Twitter's statistics of March 2020, a lifetime drawn for each s
 once before, by tenants without a goal, which then get theirs: with the load's own lifetimes for cluster 24 (three in four
 outlast the run), and for cluster 48, of which all would expire at one moment, with what is left of a lifetime at any moment.
 
-The oracle is the least memory in which a simulation of `s3fifo`, item by item, gives the goal over the last third of as many
-requests; an item takes its key, its value and what the store adds to them, measured on the store itself. An item that has
+The oracle is the least memory in which a simulation, item by item, of the policy that the tenant has at the end gives the goal
+over the last third of as many requests; an item takes its key, its value and what the store adds to them, measured on the store itself. An item that has
 expired keeps its place in the simulation until it is evicted. A load may settle for T: the time in which twice the keys'
 number of gets arrive, the time to fill the oracle's memory at the oracle's miss ratio, and a minute. From then on every
 window of ten seconds should be within a point of the goal. A dip is what the hit ratio falls below the goal within thirty
@@ -41,8 +41,8 @@ the other core.",
     run,
 };
 
-/// What the default policy is until another one does better, and what the oracle simulates.
-const POLICY: Policy = Policy::S3Fifo;
+/// What the default policy is until another one does better: how long a load is to last goes by its oracle.
+const FIRST_POLICY: Policy = Policy::S3Fifo;
 /// The simulation of a load is in balance after so many requests per key.
 const BALANCED_REQUESTS_PER_KEY: u64 = 128;
 /// How long is judged at least.
@@ -51,6 +51,7 @@ const JUDGED_SECONDS: f64 = 60.0;
 /// A load with what its oracle says.
 struct Prepared {
     demand: Demand,
+    question: Question,
     reach: Reach,
     /// How long it may take to settle, in seconds.
     settling_seconds: f64,
@@ -67,6 +68,8 @@ struct Found {
     /// In the order of [`drive::TENANTS`].
     judgements: [Judgement; 2],
     states: [String; 2],
+    /// That of the tenant that chooses it, at the end.
+    policy: Policy,
 }
 
 fn run(context: &Context) -> Result<Outcome, Error> {
@@ -88,15 +91,14 @@ fn run(context: &Context) -> Result<Outcome, Error> {
             .map(|load| (load.demand.clone(), load.seconds))
             .collect();
         let driven = drive(context, &loads, rate)?;
-        findings.add(judge(prepared, &driven), &driven.courses);
+        findings.add(judge(context, prepared, &driven)?, &driven.courses);
         rates.push(rate);
     }
     Ok(findings.outcome(scale, &rates, others.cores()))
 }
 
-/// Asks the oracle about a load.
+/// Asks the oracle about a load with the policy that a tenant has at first.
 fn prepare(context: &Context, demand: Demand, scale: Scale, gets_per_second: f64) -> Result<Prepared, Error> {
-    context.tell(&format!("{}: asking the oracle", demand.name));
     let workload = demand.workload.clone();
     let load = Load {
         rate: gets_per_second / workload.reads_ratio,
@@ -104,28 +106,33 @@ fn prepare(context: &Context, demand: Demand, scale: Scale, gets_per_second: f64
     };
     let in_time = (demand.seconds * load.rate) as u64;
     let requests = in_time.min(BALANCED_REQUESTS_PER_KEY * load.workload.keys);
-    let mut question = Question {
+    let question = Question {
         load,
         stored_before: demand.stored_before.clone(),
-        policy: POLICY,
+        policy: FIRST_POLICY,
         overhead_bytes: 0,
         requests,
     };
+    let mut prepared = ask(context, demand, question)?;
+    if !scale.is_quick() {
+        prepared.seconds = prepared.seconds.max(prepared.settling_seconds + JUDGED_SECONDS);
+    }
+    Ok(prepared)
+}
+
+/// Asks the oracle about a load with the question's policy.
+fn ask(context: &Context, demand: Demand, mut question: Question) -> Result<Prepared, Error> {
+    context.tell(&format!("{}: asking the oracle, {}", demand.name, question.policy));
     // What an item takes depends little on how many there are: enough of them are stored, not all.
     let probed_bytes = question.everything_bytes() / 4;
-    question.overhead_bytes = overhead_bytes(&question.load, POLICY, probed_bytes)?;
+    question.overhead_bytes = overhead_bytes(&question.load, question.policy, probed_bytes)?;
     let reach = question.least(demand.goal)?;
-    let settling_seconds = question.timed(&reach).settling(&question).as_secs_f64();
-    let seconds = if scale.is_quick() {
-        demand.seconds
-    } else {
-        demand.seconds.max(settling_seconds + JUDGED_SECONDS)
-    };
     Ok(Prepared {
+        settling_seconds: question.timed(&reach).settling(&question).as_secs_f64(),
+        seconds: demand.seconds,
         demand,
+        question,
         reach,
-        settling_seconds,
-        seconds,
     })
 }
 
@@ -142,10 +149,17 @@ impl Question {
     }
 }
 
-fn judge(prepared: Vec<Prepared>, driven: &Driven) -> Vec<Found> {
+fn judge(context: &Context, prepared: Vec<Prepared>, driven: &Driven) -> Result<Vec<Found>, Error> {
     let stages = prepared.into_iter().zip(&driven.stages);
     stages
-        .map(|(load, stage)| {
+        .map(|(mut load, stage)| {
+            if stage.policy != load.question.policy {
+                let question = Question {
+                    policy: stage.policy,
+                    ..load.question
+                };
+                load = ask(context, load.demand, question)?;
+            }
             // A load that is too short to settle in, as in a quick run, is judged over its second half.
             let lasts = stage.to - stage.from;
             let settles = Some(load.settling_seconds).filter(|seconds| *seconds < lasts);
@@ -155,14 +169,15 @@ fn judge(prepared: Vec<Prepared>, driven: &Driven) -> Vec<Found> {
                 to: stage.to,
             };
             let goal = load.demand.goal;
-            Found {
+            Ok(Found {
                 judgements: driven.courses.each_ref().map(|course| course.judge(times, goal)),
                 states: stage.states.clone(),
+                policy: stage.policy,
                 demand: load.demand,
                 reach: load.reach,
                 settling_seconds: load.settling_seconds,
                 times,
-            }
+            })
         })
         .collect()
 }
