@@ -18,6 +18,9 @@ const COUNTS_MAX: usize = 8;
 const GETS_MIN: u64 = 1000;
 /// A hit ratio this far from the one before is another load; less is what a cache that fills or shrinks does by itself.
 const LEAST_CHANGE: f64 = 0.05;
+/// After a shrink, a fall by less than so many times as much is the shrink's: where all that is asked for again just fitted, a
+/// twentieth less evicts in its place for a moment what a size in the long run would not.
+const SHRINK_FACTOR: f64 = 3.0;
 /// A hit ratio that ends a while within so much of its mean is steady.
 const STEADY: f64 = LEAST_CHANGE / 4.0;
 /// Standard errors that chance does not reach, once a second for years. Gets of one moment resemble each other, so it is
@@ -30,6 +33,8 @@ pub struct LoadWatch {
     counts: VecDeque<Count>,
     /// What is expected, if anything is.
     expected: Option<f64>,
+    /// Whether memory was taken back since that was measured.
+    has_shrunk: bool,
 }
 
 impl LoadWatch {
@@ -43,7 +48,9 @@ impl LoadWatch {
             return false;
         };
         let least = (ERRORS * measured.standard_error).max(LEAST_CHANGE);
-        measured.gets >= GETS_MIN && (measured.hit_ratio - expected).abs() > least
+        let change = measured.hit_ratio - expected;
+        let is_own = self.has_shrunk && change < 0.0 && -change <= SHRINK_FACTOR * least;
+        measured.gets >= GETS_MIN && change.abs() > least && !is_own
     }
 
     fn is_older_needless(&self, now: UnixMs) -> bool {
@@ -62,6 +69,12 @@ impl LoadWatch {
             (recent.hit_ratio - hit_ratio).abs() <= most
         };
         self.expected = self.recent().is_none_or(is_there).then_some(hit_ratio);
+        self.has_shrunk = false;
+    }
+
+    /// A little memory is taken back: a smaller hit ratio is no surprise unless it is much smaller.
+    pub fn expect_less(&mut self) {
+        self.has_shrunk = true;
     }
 
     /// The size or the load changed: whatever hit ratio comes is no surprise.
@@ -111,6 +124,19 @@ mod tests {
         let mut watch = steady(0.9);
         watch.expect_anything();
         assert_eq!(run(&mut watch, 1, &[0.2; 5], 10_000), None);
+    }
+
+    #[test]
+    fn after_a_shrink_only_much_less_or_more_is_a_surprise() {
+        for (to, seen) in [(0.8, false), (0.7, true), (0.96, true)] {
+            let mut watch = steady(0.9);
+            watch.expect_less();
+            assert_eq!(run(&mut watch, 1, &[to; 3], 10_000).is_some(), seen, "to {to}");
+            watch = steady(0.9);
+            watch.expect_less();
+            watch.set_expected(0.9);
+            assert!(run(&mut watch, 1, &[to; 3], 10_000).is_some(), "to {to}, later");
+        }
     }
 
     #[test]

@@ -65,6 +65,8 @@ const EFFICIENCY: (f64, f64) = (0.6, 1.6);
 const EFFICIENCY_WEIGHT: f64 = 0.3;
 /// Half a window that is certain, or several that are less so.
 const LEARNT_SOMETHING: f64 = 0.5;
+/// A size that was enough once is no more after a window of this length that missed the goal.
+const WINDOW_ENOUGH: Duration = Duration::from_secs(20);
 /// A size that had to grow soon after it shrank waits so long with the next shrinking, and twice as long the next time.
 const HOLD_MIN: Duration = Duration::from_secs(20);
 const HOLD_MAX: Duration = Duration::from_secs(10 * 60);
@@ -148,6 +150,8 @@ pub struct Sizer {
     best: Option<f64>,
     /// Since when the goal is missed though more memory would not help.
     helpless_since: Option<UnixMs>,
+    /// The least size at which a window met the goal.
+    enough: Option<u64>,
     shrunk_at: Option<UnixMs>,
     grown_at: Option<UnixMs>,
     hold: Duration,
@@ -180,6 +184,7 @@ impl Default for Sizer {
             state: GoalState::Converging,
             best: None,
             helpless_since: None,
+            enough: None,
             shrunk_at: None,
             grown_at: None,
             hold: Duration::ZERO,
@@ -316,6 +321,7 @@ impl Sizer {
         self.is_fitting = true;
         self.state = GoalState::Converging;
         self.helpless_since = None;
+        self.enough = None;
         self.hold = Duration::ZERO;
         self.hold_until = UnixMs(0);
         // What was needed for another goal.
@@ -336,6 +342,7 @@ impl Sizer {
         self.best = None;
         self.measured = None;
         self.helpless_since = None;
+        self.enough = None;
         // A load that flips between two needs keeps the larger one's memory.
         let resized_at = self.shrunk_at.max(self.grown_at);
         if resized_at.is_some_and(|at| count.at.since(at) < self.hold.max(HOLD_MIN) * 3) {
@@ -482,6 +489,7 @@ impl Sizer {
             return stay;
         };
         let missed = reading.goal - measured.hit_ratio;
+        self.note_enough(reading, missed, measured.elapsed);
         // What was measured at a size knows better than the curve whether it is enough.
         self.is_fitting &= !is_full && missed > 0.0;
         self.start_bytes = if self.is_fitting { self.start_bytes } else { 0 };
@@ -516,7 +524,22 @@ impl Sizer {
             .min(GROW_MAX);
         let stepped = (reading.grant_bytes as f64 * (1.0 + step)) as u64;
         let fitted = fit.filter(|_| missed > FIT_BEYOND).map_or(0, |fit| fit.bytes);
-        stepped.max(fitted).max(reading.grant_bytes)
+        let wanted = stepped.max(fitted).max(reading.grant_bytes);
+        match self.enough {
+            Some(enough) => wanted.min(enough.max(reading.grant_bytes)),
+            None => wanted,
+        }
+    }
+
+    /// Notes what was enough, to go back to and not beyond: where a curve is flat above a size and steep below, as where all
+    /// that is asked for again just fits, it says of a step down that it costs nothing, and of the way back that it takes a
+    /// multiple. Back there, what was evicted has to be asked for again before it shows.
+    fn note_enough(&mut self, reading: &Reading<'_>, missed: f64, window: Duration) {
+        if missed <= 0.0 {
+            self.enough = Some(reading.grant_bytes);
+        } else if window >= WINDOW_ENOUGH && self.enough.is_some_and(|enough| reading.grant_bytes >= enough) {
+            self.enough = None;
+        }
     }
 
     /// Fine-Grained Resizing downwards.
@@ -553,6 +576,8 @@ impl Sizer {
         if bytes.abs_diff(reading.grant_bytes) > reading.grant_bytes / SMALL_STEP_DIVISOR {
             self.note_move(reading.now, bytes > reading.grant_bytes);
             self.watch.expect_anything();
+        } else if bytes < reading.grant_bytes {
+            self.watch.expect_less();
         }
         Sizing {
             bytes,

@@ -9,6 +9,8 @@ use super::*;
 struct Cache {
     /// Hit ratio by item bytes.
     law: fn(f64) -> f64,
+    /// The same as the curve says it.
+    curve_law: fn(f64) -> f64,
     /// Whether upkeep leaves a twentieth free for half of the time.
     flickers: bool,
     gets_per_second: u64,
@@ -37,6 +39,7 @@ impl Cache {
     fn new(law: fn(f64) -> f64, gets_per_second: u64) -> Self {
         Self {
             law,
+            curve_law: law,
             flickers: false,
             gets_per_second,
             item_bytes: 100,
@@ -65,7 +68,7 @@ impl Cache {
         let met = sizes.take_while(|bytes| *bytes <= self.met_bytes);
         Curve::through(met.map(|bytes| Point {
             bytes: bytes as u64,
-            miss_ratio: 1.0 - (self.law)(bytes),
+            miss_ratio: 1.0 - (self.curve_law)(bytes),
             standard_error: 0.003,
         }))
     }
@@ -217,7 +220,7 @@ fn a_change_of_load_is_answered_within_five_seconds() {
     cache.run(200, 0.7);
     cache.assert_settled(0.7);
     let settled = cache.grant_bytes;
-    cache.law = uniform;
+    (cache.law, cache.curve_law) = (uniform, uniform);
     cache.run(5, 0.7);
     assert!(cache.grant_bytes > 2 * settled, "{:?}", &cache.grants[195..]);
     cache.run(200, 0.7);
@@ -268,12 +271,30 @@ fn what_another_policy_frees_is_given_up_at_once() {
 fn shrinking_does_not_dip() {
     let mut cache = Cache::new(uniform, 100_000);
     cache.run(200, 0.9);
-    cache.law = skewed;
+    (cache.law, cache.curve_law) = (skewed, skewed);
     let from = cache.hit_ratios.len();
     cache.run(300, 0.7);
     cache.assert_settled(0.7);
     let lowest = cache.hit_ratios[from..].iter().copied().fold(1.0, f64::min);
     assert!(lowest > 0.67, "{lowest}");
+}
+
+/// All that is asked for again just fits, of which the curve of another policy says nothing.
+#[test]
+fn where_a_step_down_was_too_much_it_goes_back_and_not_beyond() {
+    let cliff = |bytes: f64| 0.716 - 0.33 * (1.0 - bytes / 6e7).max(0.0);
+    let mut cache = Cache::new(cliff, 50_000);
+    cache.curve_law = |bytes| (0.716 + 0.01 * (bytes / 6e7).ln()).clamp(0.0, 1.0);
+    cache.grant_bytes = 100 * MIB;
+    cache.run(300, 0.7);
+    let first_missed = cache.hit_ratios.iter().skip(60).position(|ratio| *ratio < 0.699);
+    let from = 60 + first_missed.expect("a step was too much");
+    let most = cache.grants[from..].iter().max().unwrap();
+    let least_that_met = (0..from)
+        .filter(|second| cache.hit_ratios[*second] >= 0.7)
+        .map(|second| cache.grants[second - 1]);
+    assert!(*most <= least_that_met.min().unwrap(), "{:?}", &cache.grants[from..]);
+    assert_eq!(cache.changes, 0);
 }
 
 #[test]
@@ -314,7 +335,7 @@ fn what_another_load_left_behind_is_room_enough_until_it_is_filled() {
     let mut cache = Cache::new(uniform, 100_000);
     cache.run(240, 0.7);
     let before = cache.grant_bytes;
-    (cache.law, cache.met_bytes) = (large, 3e7);
+    (cache.law, cache.curve_law, cache.met_bytes) = (large, large, 3e7);
     cache.run(30, 0.7);
     assert!(cache.changes > 0);
     assert_eq!(cache.grant_bytes, before);
@@ -355,6 +376,7 @@ fn a_load_that_flips_does_not_make_the_size_swing() {
     cache.run(200, 0.7);
     for flip in 0..60 {
         cache.law = if flip % 2 == 0 { skewed } else { uniform };
+        cache.curve_law = cache.law;
         cache.run(10, 0.7);
     }
     let moves = cache.grants[200 + 300..]

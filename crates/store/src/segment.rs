@@ -46,7 +46,7 @@ pub(crate) struct Segment {
     /// Grows from segment to segment of a queue.
     pub(crate) queued: u64,
     pub(crate) opened: UnixMs,
-    /// Smaller than others: made of what was left of the grant.
+    /// Made of what was left of the grant below a usual segment.
     pub(crate) is_leftover: bool,
     pub(crate) expiries: Option<Box<ExpiryCounts>>,
 }
@@ -178,7 +178,14 @@ impl Segments {
         self.slots.get(id.0 as usize)?.as_ref()
     }
 
-    /// Those that were made of what was left of a grant.
+    /// Says whether a segment is made of what was left of the grant.
+    pub(crate) fn set_leftover(&mut self, id: SegmentId, is_leftover: bool) {
+        let was_leftover = std::mem::replace(&mut self[id].is_leftover, is_leftover);
+        self.leftovers += usize::from(is_leftover);
+        self.leftovers -= usize::from(was_leftover);
+    }
+
+    /// Those that are.
     pub(crate) fn leftovers(&self) -> usize {
         self.leftovers
     }

@@ -2,7 +2,7 @@
 //! log is newer is copied to the newest end (MICA, NSDI 2014, section 4.3; Genie, IEEE TKDE 2025, section V.A: a half). What
 //! a copy leaves behind is dead until its segment is evicted: that is what the policy costs.
 //!
-//! A log is measured in segments. They are of one size but where the grant has changed, and how many of them are newer than
+//! A log is measured in segments. They are of one size but for a few and where the grant has changed, and how many of them are newer than
 //! one is known at once, whatever was taken out of the queue between them; bytes would have to be added up.
 
 use tidemark_types::LogShare;

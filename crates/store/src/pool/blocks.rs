@@ -32,7 +32,7 @@ pub(super) struct Blocks {
     full: BTreeSet<Due>,
     /// Numbers of blocks that were made huge pages, and of which something was released.
     to_split: Vec<u32>,
-    /// Blocks that were made huge pages, of which nothing was released.
+    /// Blocks that were made huge pages, or were taken as one and broken, of which nothing was released.
     collapsed: usize,
     /// When the next one may be, after the last one.
     free_from: Option<Instant>,
@@ -58,8 +58,9 @@ struct Block {
 }
 
 impl Block {
+    /// Whether all its units are taken one by one, and it is not a huge page.
     fn is_full(self) -> bool {
-        u32::from(self.taken) == BLOCK_UNITS
+        u32::from(self.taken) == BLOCK_UNITS && !self.is_huge
     }
 }
 
@@ -110,7 +111,7 @@ impl Blocks {
         let is_collapsing = self.is_collapsing;
         let block = self.of(start);
         block.taken += 1 << order;
-        if !is_collapsing || !block.is_full() || block.is_listed || block.is_huge {
+        if !is_collapsing || !block.is_full() || block.is_listed {
             return false;
         }
         (block.is_listed, block.was_broken, block.patience) = (true, false, 0);

@@ -381,10 +381,9 @@ fn the_end_of_a_run_can_be_put_back_before_the_rest() {
         assert_eq!(pool.stats().usage_bytes, 2 * UNIT_BYTES);
         core.put(kept);
         assert_eq!(pool.stats().usage_bytes, 0);
-        // Nothing else is taken: all neighbours have joined again.
-        let mut state = core.state.lock();
-        let block = state.buddy.take_high_block().unwrap();
-        state.buddy.put(block, BLOCK_ORDER);
+        let again = take(core).unwrap();
+        assert_eq!(again, run, "its parts have joined again");
+        core.put(again);
     }
 }
 
@@ -392,18 +391,23 @@ fn the_end_of_a_run_can_be_put_back_before_the_rest() {
 fn a_block_of_which_the_end_was_put_back_gives_its_memory_back() {
     let pool = Pool::start(64 * MIB, Some(64 * MIB)).unwrap();
     let core = pool.core();
+    if !core.arena.can_collapse() || !has_huge_page() {
+        eprintln!("there are no huge pages here: nothing was tested");
+        return;
+    }
     core.expect_block();
     settled(&pool, |stats| stats.resident_free_bytes == BLOCK_BYTES as u64);
     let block = core.take_block().expect("one is ready");
     let number = block_of(block.start);
+    let is_split = |was: Option<u64>| was.is_none_or(|was| split_pages().is_some_and(|now| now > was));
+    let (split_before, quarter) = (split_pages(), BLOCK_BYTES / 4);
     let kept = core.put_end(block, BLOCK_ORDER - 2);
-    let quarter = BLOCK_BYTES / 4;
-    // Ready blocks go after half a second, and what was put back after some milliseconds.
-    settled(&pool, |stats| {
-        stats.resident_free_bytes == 0 && core.arena.resident_bytes(block_offset(number)) == quarter
-    });
+    settled(&pool, |stats| stats.resident_free_bytes == 0 && is_split(split_before));
+    assert!(
+        is_split(split_before),
+        "else the system counts the rest as free and does not have it"
+    );
     assert_eq!(core.arena.resident_bytes(block_offset(number)), quarter);
-    assert_eq!(huge_bytes(core, number), 0, "it has been split");
     assert_eq!(pool.stats().usage_bytes, quarter as u64);
     core.put(kept);
     assert_eq!(settled(&pool, |stats| stats.resident_free_bytes == 0).usage_bytes, 0);

@@ -48,6 +48,8 @@ impl Shard {
             let dead = segment.used_bytes - segment.live_bytes;
             assert!(segment.left_bytes <= dead, "{id:?} {segment:?}");
         }
+        let leftovers = self.segments.iter().filter(|(_, segment)| segment.is_leftover);
+        assert_eq!(self.segments.leftovers(), leftovers.count(), "leftovers");
         assert_eq!(self.index.len(), live_items, "entries and live items");
         assert_eq!(self.queue_units, queue_units, "units by queue");
         let in_order = |queue: &VecDeque<SegmentId>| queue.iter().is_sorted_by_key(|&id| self.segments[id].queued);

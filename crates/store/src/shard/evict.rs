@@ -553,10 +553,10 @@ impl Shard {
         }
         let (old_queue, units) = (self.segments[id].queue, self.segments[id].held_units());
         *self.queue_units_mut(old_queue) -= units;
-        self.cut(id, victim.front);
+        self.segments[id].used_bytes = victim.front;
+        self.cut(id);
         *self.queue_units_mut(victim.to) += self.segments[id].held_units();
         let segment = &mut self.segments[id];
-        segment.used_bytes = victim.front;
         segment.left_bytes = 0;
         segment.queue = victim.to;
         segment.state = State::Open;
@@ -579,13 +579,15 @@ impl Shard {
 
     /// Gives back the end of a segment that was made under a larger grant, if what it holds leaves room for that: else a
     /// shard that shrank would evict in pieces that are much of what it has, and have as much lie idle in open segments.
-    fn cut(&mut self, id: SegmentId, used_bytes: u32) {
-        let run = self.segments[id].run;
+    fn cut(&mut self, id: SegmentId) {
+        let Segment { run, used_bytes, .. } = self.segments[id];
         let order = self.segment_order(used_bytes as usize);
         if order < run.order {
             self.segments[id].run = self.put_end(run, order);
-            self.fit_ghosts();
         }
+        // What is of the usual size by now is no leftover any more.
+        let is_leftover = self.segments[id].is_leftover && self.segments[id].run.order < self.segment_order(0);
+        self.segments.set_leftover(id, is_leftover);
     }
 
     /// Returns the memory of a sealed segment in which nothing is live.

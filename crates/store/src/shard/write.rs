@@ -368,13 +368,28 @@ impl Shard {
             return true;
         }
         let order = self.segment_order(bytes);
+        // Before what was made free ahead of need: that is there for the time after it.
+        if self.uses_the_rest(order) && self.open_smaller(queue, bytes, now) {
+            if let Some(id) = self.open[queue as usize] {
+                self.segments.set_leftover(id, true);
+            }
+            return true;
+        }
         if let Some(run) = self.take_spare(order).or_else(|| self.take_run(order)) {
             self.open_in(queue, run, now);
             return true;
         }
         // If it is not the grant that is too small, what is free of the pool lies in smaller pieces, between those of
-        // others: they are as good, and nothing needs to be evicted. What is left of a grant is used, too.
-        self.shared.room() >= self.least_units(order) + self.ghost_units_missing && self.open_smaller(queue, bytes, now)
+        // others: they are as good, and nothing needs to be evicted.
+        self.shared.room() >= 1 << order && self.open_smaller(queue, bytes, now)
+    }
+
+    /// Whether what is left of the grant, less than `2^order` units, is to be a segment: not of a shard so large that it is
+    /// next to nothing, and not where there are some such segments already. When a small one is evicted, there is room for no
+    /// more than a small one.
+    fn uses_the_rest(&self, order: u8) -> bool {
+        let units = self.shared.room().saturating_sub(self.ghost_units_missing);
+        (1..1 << order).contains(&units) && order < BLOCK_ORDER && self.segments.leftovers() < LEFTOVERS_MAX
     }
 
     fn open_in(&mut self, queue: Queue, run: Run, now: UnixMs) {
@@ -382,7 +397,6 @@ impl Shard {
             run,
             queue,
             state: State::Open,
-            is_leftover: run.order < self.segment_order(0),
             used_bytes: 0,
             live_bytes: 0,
             left_bytes: 0,
@@ -391,6 +405,7 @@ impl Shard {
             sequence: self.next_sequence,
             queued: 0,
             opened: now,
+            is_leftover: false,
             expiries: None,
         };
         self.next_sequence += 1;
@@ -504,14 +519,7 @@ impl Shard {
 
     /// Whether the grant has no room for another segment, but for one that an eviction ahead of need has made free.
     pub(super) fn is_used_up(&self) -> bool {
-        self.shared.room() < self.least_units(self.segment_order(0)) + self.ghost_units_missing
-    }
-
-    /// Units that are worth a segment: one, where what is left of the grant would lie idle, and where those of `2^order` are
-    /// not many times the rest of it. Not too often: when a small one is evicted, there is room for no more than a small one.
-    fn least_units(&self, order: u8) -> u64 {
-        let takes_the_rest = order < BLOCK_ORDER && self.segments.leftovers() < LEFTOVERS_MAX;
-        if takes_the_rest { 1 } else { 1 << order }
+        self.shared.room() < (1 << self.segment_order(0)) + self.ghost_units_missing
     }
 
     fn take_spare(&mut self, order: u8) -> Option<Run> {

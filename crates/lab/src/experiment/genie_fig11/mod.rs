@@ -30,8 +30,8 @@ the lifetimes of Twitter's statistics of March 2020, a lifetime drawn for each s
 once before, by tenants without a goal, which then get theirs: with the load's own lifetimes for cluster 24 (three in four
 outlast the run), and for cluster 48, of which all would expire at one moment, with what is left of a lifetime at any moment.
 
-The oracle is the least memory in which a simulation, item by item, of the policy that the tenant has at the end gives the goal
-over the last third of as many requests; an item takes its key, its value and what the store adds to them, measured on the store itself. An item that has
+The oracle is the least memory in which a simulation, item by item, of the policy that the first of the two has at the end gives
+the goal over the last third of as many requests; an item takes its key, its value and what the store adds to them, measured on the store itself. An item that has
 expired keeps its place in the simulation until it is evicted. A load may settle for T: the time in which twice the keys'
 number of gets arrive, the time to fill the oracle's memory at the oracle's miss ratio, and a minute. From then on every
 window of ten seconds should be within a point of the goal. A dip is what the hit ratio falls below the goal within thirty
@@ -160,7 +160,8 @@ fn judge(context: &Context, prepared: Vec<Prepared>, driven: &Driven) -> Result<
                 };
                 load = ask(context, load.demand, question)?;
             }
-            // A load that is too short to settle in, as in a quick run, is judged over its second half.
+            // A load that is too short to settle in, as in a quick run, or where another policy needs longer than the first one
+            // was given, is judged over its second half.
             let lasts = stage.to - stage.from;
             let settles = Some(load.settling_seconds).filter(|seconds| *seconds < lasts);
             let times = StageTimes {

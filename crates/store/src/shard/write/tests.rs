@@ -57,7 +57,7 @@ fn what_is_left_of_a_grant_is_used_and_does_not_cut_all_of_it_up() {
         grant_bytes - most_bytes
     };
     for round in 0..8 {
-        for left_units in 0..4 {
+        for left_units in [2, 3] {
             let unused_bytes = fill(20 * MIB + left_units * UNIT_BYTES);
             assert!(
                 unused_bytes <= UNIT_BYTES,
