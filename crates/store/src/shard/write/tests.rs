@@ -73,3 +73,24 @@ fn what_is_left_of_a_grant_is_used_and_does_not_cut_all_of_it_up() {
         }
     }
 }
+
+/// A unit is left, which is too little for them: else each would find a whole segment to be emptied first.
+#[test]
+fn evictions_run_ahead_also_of_values_that_what_is_left_has_no_room_for() {
+    let pool = Pool::without_thread(64 * MIB, Some(64 * MIB)).unwrap();
+    let grant_bytes = 40 * MIB + UNIT_BYTES;
+    let store = undriven::tenant(&pool, 1, Policy::S3Fifo, 1, grant_bytes);
+    let value = vec![7; 100 << 10];
+    let mut were_left = false;
+    for number in 0..2_000 {
+        let name = format!("{number:08}");
+        let key = store.key(0, name.as_bytes());
+        store.put(&key, &value, Attributes::default(), NOW).unwrap();
+        let shard = store.lock(0);
+        if shard.counters().evicted > 0 && shard.spare.is_none() {
+            assert!(shard.is_tight(), "after {number}");
+            were_left |= shard.shared.room() > 0;
+        }
+    }
+    assert!(were_left);
+}
