@@ -77,7 +77,9 @@ const LETTER_WIDTH: f64 = 7.4;
 const TICKS: f64 = 5.0;
 
 /// Apart for the colour-blind too (after Okabe and Ito), and of middle brightness.
-const COLOURS: [&str; 6] = ["#2b7bba", "#d9822b", "#2f9e75", "#b8589a", "#8a8f98", "#b39c1f"];
+const COLOURS: [&str; 8] = [
+    "#2b7bba", "#d9822b", "#2f9e75", "#b8589a", "#8a8f98", "#b39c1f", "#c4452f", "#5cb3dd",
+];
 
 const STYLE: &str = "\
 text{font:12px -apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#3b434b}\
