@@ -72,6 +72,9 @@ enum Command {
         goal: f64,
         #[arg(long)]
         pool_bytes: u64,
+        /// How many seconds are one to its control plane
+        #[arg(long)]
+        slowed: u32,
     },
 }
 
@@ -165,11 +168,13 @@ fn run(command: &Command) -> anyhow::Result<()> {
             tenants,
             goal,
             pool_bytes,
+            slowed,
         } => {
             let shape = Shape {
                 tenants: *tenants,
                 goal: *goal,
                 pool_bytes: *pool_bytes,
+                slowed: *slowed,
             };
             Ok(serve_switched(shape, |line| print(line).map_err(io::Error::other))?)
         }

@@ -1,7 +1,7 @@
 //! Instructions of the whole server, counted by valgrind's callgrind: they hardly depend on what else the machine does.
 //!
-//! Under valgrind a server is some fifty times slower, and the control plane's rounds come as often as ever: their share of
-//! an operation is larger here than it is in use.
+//! Under valgrind a server is some fifty times slower. The control plane's time is slowed with it, though less, so that its
+//! share of an operation is larger here than it is in use.
 
 use std::path::Path;
 use std::process::Command;

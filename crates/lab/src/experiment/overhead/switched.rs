@@ -3,6 +3,9 @@
 //! Off, nothing is sampled and no round is made. To the control plane the time in which it was off does not exist: its clock
 //! stands still, what was counted meanwhile is taken from all later counters, and what had been sampled before is handed
 //! over afterwards. So it goes on where it was, as if it had never been off.
+//!
+//! Where the server itself is slowed down, as under valgrind, the control plane's time can be slowed with it, so that a round
+//! and a second have as many requests as they have in use.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +15,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use signal_hook::iterator::Signals;
-use tidemark_control::{Change, Control, ControlConfig, Mailbox, MemoryState, SettingsPatch};
+use tidemark_control::{
+    Change, Control, ControlConfig, DEFAULT_ROUND_PERIOD, Mailbox, MemoryState, ServerPatch, SettingsPatch,
+};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
     Clock, DataPlane, HitRatio, Plan, SamplingThreshold, Served, Snapshot, SystemClock, TenantCounters, TenantId,
@@ -35,6 +40,8 @@ pub struct Shape {
     pub goal: f64,
     /// The pool, in bytes.
     pub pool_bytes: u64,
+    /// How many seconds are one to the control plane, at least 1; its rounds are as many times further apart.
+    pub slowed: u32,
 }
 
 /// Serves on a free port of 127.0.0.1 until the process is ended. `say` is told a line: first `ready`, the address, and each
@@ -58,7 +65,7 @@ pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Resul
         reason,
     };
     let server = Server::start(&config, mailbox.waker()).map_err(|error| failed(error.to_string()))?;
-    let switch = Arc::new(Switch::new(server.data_plane()));
+    let switch = Arc::new(Switch::new(server.data_plane(), shape.slowed));
     let config = ControlConfig {
         step_back: tidemark_server::step_back,
         ..ControlConfig::new(shape.pool_bytes, shape.pool_bytes, 1)
@@ -70,6 +77,11 @@ pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Resul
         Arc::clone(&switch) as _,
         config,
     )?;
+    let patch = ServerPatch {
+        round_period: Change::Set(DEFAULT_ROUND_PERIOD * shape.slowed),
+        ..ServerPatch::default()
+    };
+    control.handle().set_server(patch).wait()?;
     let address = server.redis_addr().ok_or_else(|| failed("it does not listen".into()))?;
     let mut ready = format!("ready {address}");
     let goal = HitRatio::new(shape.goal).map_err(|error| Error::Usage(error.to_string()))?;
@@ -98,9 +110,11 @@ struct Switch {
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
     is_off: bool,
+    /// When the control plane's time began, and how much slower it goes.
+    began: UnixMs,
+    slowed: u32,
     /// How long it was off, and since when it is.
     off_for: Duration,
     off_since: UnixMs,
@@ -117,10 +131,23 @@ struct State {
 }
 
 impl Switch {
-    fn new(behind: Arc<dyn DataPlane>) -> Self {
+    fn new(behind: Arc<dyn DataPlane>, slowed: u32) -> Self {
+        let began = SystemClock.now();
         Self {
             behind,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                is_off: false,
+                began,
+                slowed: slowed.max(1),
+                off_for: Duration::ZERO,
+                off_since: began,
+                sequence: 0,
+                pool_bytes: 0,
+                plans: BTreeMap::new(),
+                counted: BTreeMap::new(),
+                hidden: BTreeMap::new(),
+                rest: None,
+            }),
             changed: Condvar::new(),
         }
     }
@@ -198,7 +225,8 @@ impl Switch {
 impl State {
     fn now(&self) -> UnixMs {
         let real = if self.is_off { self.off_since } else { SystemClock.now() };
-        UnixMs(real.0 - self.off_for.as_millis() as u64)
+        let on_for = real.since(self.began).saturating_sub(self.off_for);
+        self.began.plus(on_for / self.slowed)
     }
 }
 
