@@ -107,43 +107,75 @@ pub(crate) struct Shared {
 /// The options make no sense, the server can not be reached, refuses a login or every request, closes a connection, or
 /// does not speak the protocol.
 pub fn run(options: &Options, observe: &mut dyn FnMut(&Progress)) -> Result<Report, Error> {
-    check(options)?;
-    raise_descriptor_limit(options.connections);
-    let mut workers = (0..options.threads)
-        .map(|index| Worker::new(options, index))
-        .collect::<Result<Vec<_>, _>>()?;
-    let preload = if options.preload {
-        preload(options, &mut workers, observe)?
-    } else {
-        Tally::default()
-    };
-    let length_ns = Duration::from_secs_f64(options.seconds);
-    let length_ns = u64::try_from(length_ns.as_nanos()).unwrap_or(u64::MAX);
-    let phase = |index| Phase::Measure {
-        end_ns: length_ns,
-        schedule: options
-            .rate
-            .map(|rate| Schedule::new(rate, options.burst, (index, options.threads), length_ns)),
-    };
-    let listener = workers
-        .iter()
-        .any(Worker::is_local)
-        .then(|| Listener::find(options.address))
-        .flatten();
-    let cpu_before = listener.as_ref().and_then(Listener::cpu_ns);
-    let tally = run_phase(&mut workers, phase, &mut |progress| {
-        observe(&Progress {
-            preloading: false,
-            done_ratio: (progress.elapsed.as_secs_f64() / options.seconds).min(1.0),
-            ..*progress
-        });
-    })?;
-    let cpu_after = listener.as_ref().and_then(Listener::cpu_ns);
-    let cpu_ns = cpu_before
-        .zip(cpu_after)
-        .and_then(|(before, after)| after.checked_sub(before));
-    refuse_useless(options.address, &tally)?;
-    Ok(Report::new(&tally, &preload, cpu_ns))
+    Load::open(options, observe)?.measure(observe)
+}
+
+/// A load with its connections, which can be measured again and again.
+pub(crate) struct Load {
+    options: Options,
+    workers: Vec<Worker>,
+    preload: Tally,
+    listener: Option<Listener>,
+}
+
+impl Load {
+    /// Opens the connections, and stores the keys if that is asked for.
+    ///
+    /// # Errors
+    /// As of [`run`].
+    pub(crate) fn open(options: &Options, observe: &mut dyn FnMut(&Progress)) -> Result<Self, Error> {
+        check(options)?;
+        raise_descriptor_limit(options.connections);
+        let mut workers = (0..options.threads)
+            .map(|index| Worker::new(options, index))
+            .collect::<Result<Vec<_>, _>>()?;
+        let preload = if options.preload {
+            preload(options, &mut workers, observe)?
+        } else {
+            Tally::default()
+        };
+        let listener = workers
+            .iter()
+            .any(Worker::is_local)
+            .then(|| Listener::find(options.address))
+            .flatten();
+        Ok(Self {
+            options: options.clone(),
+            workers,
+            preload,
+            listener,
+        })
+    }
+
+    /// Runs the load for as long as its options say.
+    ///
+    /// # Errors
+    /// As of [`run`].
+    pub(crate) fn measure(&mut self, observe: &mut dyn FnMut(&Progress)) -> Result<Report, Error> {
+        let options = &self.options;
+        let length_ns = Duration::from_secs_f64(options.seconds);
+        let length_ns = u64::try_from(length_ns.as_nanos()).unwrap_or(u64::MAX);
+        let phase = |index| Phase::Measure {
+            end_ns: length_ns,
+            schedule: options
+                .rate
+                .map(|rate| Schedule::new(rate, options.burst, (index, options.threads), length_ns)),
+        };
+        let cpu_ns = || self.listener.as_ref().and_then(Listener::cpu_ns);
+        let cpu_before = cpu_ns();
+        let tally = run_phase(&mut self.workers, phase, &mut |progress| {
+            observe(&Progress {
+                preloading: false,
+                done_ratio: (progress.elapsed.as_secs_f64() / options.seconds).min(1.0),
+                ..*progress
+            });
+        })?;
+        let cpu_ns = cpu_before
+            .zip(cpu_ns())
+            .and_then(|(before, after)| after.checked_sub(before));
+        refuse_useless(options.address, &tally)?;
+        Ok(Report::new(&tally, &self.preload, cpu_ns))
+    }
 }
 
 /// Stores every key of every tenant once.
