@@ -29,10 +29,11 @@ bytes with values of 64, uniform, nine gets to one set, a missed key is set, 128
 or to 128 tenants with a 128th each. Every tenant aims at a hit ratio of 90 %, and had a minute to settle there. Off, nothing
 is sampled and the control plane makes no round, so what is measured as the cost of elasticity is sampling, estimating,
 planning and the round itself. To the control plane the time in which it was off does not exist: it goes on where it was.
-A pair is a second of each, one right after the other on the same connections, in the opposite order every time; what is compared
-are the two of a pair. It is mostly seconds that differ, and longer pairs would not differ less: what narrows the interval are more. CPU time is that of the server's process, of all its threads. The interval is that in which the median of the
-pairs' ratios lies with 95 % certainty, by the ranks of the sorted ratios; its upper end shall be below twice the target of
-1 %, with 128 tenants of 3 %. Latency is that of gets and sets that are due at fixed times, 50,000 a second.
+A pair is a second of each, one right after the other on the same connections, in the opposite order every time; what is
+compared are the two of a pair. Longer pairs would not differ less, so the interval is narrowed by more of them. CPU time is
+that of the server's process, of all its threads. The interval is that in which the median of the pairs' ratios lies with 95 %
+certainty, by the ranks of the sorted ratios; its upper end shall be below twice the target of 1 %, with 128 tenants of 3 %.
+Latency is that of gets and sets that are due at fixed times, 50,000 a second.
 
 Instructions are those of all threads, counted by valgrind in closed loop with a sixteenth of the keys. They do not depend on
 the day, and shall be below the target itself. A server under valgrind is some fifty times slower; the control plane's time goes
