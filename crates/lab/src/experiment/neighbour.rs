@@ -1,6 +1,7 @@
 //! What a tenant feels of another one that floods the server.
 
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::chart::{Chart, Marks, Panel};
@@ -28,8 +29,8 @@ leave it half of the worker's time, which is about what half of its peak takes: 
 that. What is judged is its time in the server, from when a connection was ready until its replies were given to the system, as
 the server counts it: a percentile is at most an eighth above the truth, and while the server has work, a connection counts as
 ready since it was looked at the time before, so that it is never less. The flood's
-threads have the lowest priority on the load's core, and the other tenant's sleeps until a request is due, so that requests are
-sent about when they are; what the clients wait for their own core is in their latency, which is shown beside.",
+threads run on the load's core only while no other wants it, and the other tenant's sleeps until a request is due, so that requests
+are sent when they are; what the clients wait for their own core is in their latency, which is shown beside.",
     run,
 };
 
@@ -53,8 +54,6 @@ const FLOOD_MARGIN_SECONDS: f64 = 2.0;
 const FLOODED_FROM: u64 = 20_000;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The lowest priority that there is.
-const FLOOD_NICENESS: i32 = 19;
 /// What the other tenant's time may be of what it is by itself, and how many microseconds more.
 const TIMES_MAX: f64 = 2.0;
 const MORE_US_MAX: f64 = 200.0;
@@ -247,9 +246,7 @@ impl Scene {
         let mut info = Info::open(self.redis, FLOOD, &self.secrets[1])?;
         std::thread::scope(|scope| {
             let flooding = scope.spawn(|| {
-                // On Linux of this thread alone, and of those that it starts (setpriority(2)).
-                rustix::process::setpriority_process(None, FLOOD_NICENESS)
-                    .map_err(|error| Error::Usage(format!("lowering a thread's priority: {error}")))?;
+                yield_to_all()?;
                 bench::run(&flood, &mut |_| {})
             });
             let measured = wait_for_flood(&mut info).and_then(|()| measure());
@@ -328,6 +325,20 @@ impl Scene {
             look_aside: false,
             verify: false,
         })
+    }
+}
+
+/// Lets this thread, and those that it starts, run only while no other wants its core (`SCHED_IDLE`, sched(7)): one of the
+/// lowest niceness ends its slice of some milliseconds first, and requests that are due meanwhile come all at once.
+fn yield_to_all() -> Result<(), Error> {
+    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let done = Command::new("chrt").args(["--idle", "--pid", "0", &thread]).output();
+    let failed = |why: String| Error::Usage(format!("chrt --idle, of util-linux: {why}"));
+    let done = done.map_err(|error| failed(error.to_string()))?;
+    if done.status.success() {
+        Ok(())
+    } else {
+        Err(failed(String::from_utf8_lossy(&done.stderr).into_owned()))
     }
 }
 
