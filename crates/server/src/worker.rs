@@ -217,7 +217,8 @@ impl Worker {
             connection.is_queued = true;
             connection.ready_us = self.ready_since_us;
             let (owner, weight) = connection.owner();
-            self.ready.push(owner, weight, place, connection.lane);
+            self.ready
+                .push(owner, weight, place, connection.usual_ns, connection.lane);
         }
     }
 
@@ -307,11 +308,10 @@ impl Worker {
         let mut taken = 0;
         while taken < most.min(GROUP_CONNECTIONS) {
             let connections = &self.connections;
-            let fits = |place: usize| {
+            let fits = |place: usize, expected_ns: u32| {
                 let connection = connections.get(place).and_then(Option::as_ref);
-                let expected_ns = connection.map_or(0, |connection| connection.usual_ns);
                 let comes_alone = connection.is_some_and(|connection| comes_alone(connection));
-                (taken == 0 || (!comes_alone && i64::from(expected_ns) <= left_ns)).then_some(expected_ns)
+                taken == 0 || (!comes_alone && i64::from(expected_ns) <= left_ns)
             };
             let Some(picked) = self.ready.next(fits) else { break };
             taken += 1;
