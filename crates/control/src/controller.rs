@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_plan::{Load, Utility};
-use tidemark_types::{Clock, DataPlane, HitRatio, Permissions, Refused, TenantId, TenantLimits, UnixMs, Weight};
+use tidemark_types::{
+    Clock, DataPlane, HitRatio, Permissions, Policy, Refused, TenantId, TenantLimits, UnixMs, Weight,
+};
 
 use crate::book::{Book, Tenant};
+use crate::confine::call_out;
 use crate::error::{ControlError, Refusal, RefusalKind};
 use crate::goal::{CurveReport, GoalReport, state_name};
 use crate::handle::{Reply, Rotation, Shared};
@@ -118,7 +121,7 @@ impl Controller {
     /// One round: observe, decide, publish.
     pub(crate) fn round(&mut self) {
         self.rests.begin();
-        let snapshot = self.data_plane.snapshot();
+        let snapshot = call_out(|| self.data_plane.snapshot());
         let now = self.clock.now();
         self.rests.between();
         self.book.observe(&snapshot, now, &mut || self.rests.between());
@@ -160,7 +163,7 @@ impl Controller {
         self.rests.begin();
         if let Some(plan) = self.book.plan(self.clock.now(), &mut || self.rests.between()) {
             tracing::debug!(sequence = plan.sequence, tenants = plan.tenants.len(), "plan published");
-            self.data_plane.apply(&plan);
+            call_out(|| self.data_plane.apply(&plan));
         }
         let watch = &self.config.watch;
         self.book.tell_moves(|tenant, change| {
@@ -188,6 +191,12 @@ impl Controller {
             watch.tell(|watcher| watcher.replaced(tenant, fault));
             tracing::warn!(tenant = tenant.as_str(), "{fault}: the built-in one decides instead");
         });
+    }
+
+    /// Nothing is planned any more, because a panic left it in the middle of something: who waits is told.
+    pub(crate) fn abandon(&mut self) {
+        self.removals.clear();
+        self.shared.note_end();
     }
 
     /// There will be no round any more: what tenants could make use of is remembered, so that they have it after a restart.
@@ -387,6 +396,7 @@ impl Controller {
             tenant.curve(now).as_ref(),
             tenant.grant_bytes,
             &tenant.goal(now),
+            tenant.policy,
         ))
     }
 
@@ -523,14 +533,14 @@ fn move_view(change: &Move) -> MoveView {
 }
 
 /// A tenant's curve; without a report, what is known without one.
-fn curve_view(report: Option<&CurveReport>, now_bytes: u64, goal: &GoalReport) -> CurveView {
+fn curve_view(report: Option<&CurveReport>, now_bytes: u64, goal: &GoalReport, policy: Policy) -> CurveView {
     let point = |&(bytes, miss_ratio): &(u64, f64)| CurvePointView { bytes, miss_ratio };
     CurveView {
         requests: report.map(|report| report.requests),
         points: report.map_or_else(Vec::new, |report| report.points.iter().map(point).collect()),
         now_bytes,
         goal_bytes: goal.goal_bytes,
-        policy: report.map(|_| "lru".to_owned()),
+        policy: report.map(|_| policy.to_string()),
         age_seconds: report.map(|report| report.age.as_secs_f64()),
         standard_error: report.map(|report| report.standard_error),
     }

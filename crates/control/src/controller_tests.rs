@@ -607,11 +607,11 @@ fn a_curve_is_shown_as_far_as_it_is_known() {
         points: points.to_vec(),
         now_bytes: 2 * MIB,
         goal_bytes: Some(MIB),
-        policy: Some("lru".into()),
+        policy: Some("s3fifo".into()),
         age_seconds: Some(1.5),
         standard_error: Some(0.01),
     };
-    assert_eq!(curve_view(Some(&report), 2 * MIB, &goal), known);
+    assert_eq!(curve_view(Some(&report), 2 * MIB, &goal, Policy::S3Fifo), known);
 }
 
 #[test]

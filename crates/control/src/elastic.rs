@@ -263,15 +263,19 @@ impl Elastic {
         if let Some((hit_ratio, usage_bytes)) = measured {
             self.learn(&curve, overhead, hit_ratio, usage_bytes);
         }
-        let efficiency = self
-            .goal
-            .as_ref()
-            .map_or(self.efficiency, |goal| goal.sizer.efficiency());
-        let returns = Arc::new(Returns::of(&curve, overhead / efficiency / UNIT_BYTES as f64)?);
+        let returns = Arc::new(Returns::of(&curve, self.bytes_per_curve_byte() / UNIT_BYTES as f64)?);
         if let Some(known) = &mut self.known {
             known.returns = Some(Arc::clone(&returns));
         }
         Some(returns)
+    }
+
+    /// What the tenant holds for as many hits as the curve, an LRU cache's, has with a byte: what the store adds to items, and
+    /// what the tenant's own policy makes of its memory.
+    pub(crate) fn bytes_per_curve_byte(&self) -> f64 {
+        let goal = self.goal.as_ref();
+        let efficiency = goal.map_or(self.efficiency, |goal| goal.sizer.efficiency());
+        self.estimator.overhead() / efficiency
     }
 
     /// The curve as it was when the turn began, or was first asked for in it: reckoning a thousand anew takes a round's

@@ -68,8 +68,8 @@ pub enum ControlError {
         /// Its reason.
         detail: String,
     },
-    /// The control thread has ended: the server is stopping.
-    #[error("the server is stopping")]
+    /// The control thread has ended: the server is stopping, or goes on without it.
+    #[error("the control plane has ended: the server is stopping, or must be started again, which its log says")]
     Stopped,
     /// More commands are waiting than the control thread has answered. A retry helps.
     #[error("too many commands are waiting: try again in a second")]

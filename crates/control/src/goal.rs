@@ -29,7 +29,8 @@ pub(crate) fn state_name(state: Option<GoalState>) -> &'static str {
     }
 }
 
-/// The miss-ratio curve of a tenant's load in an LRU cache, as it was last estimated.
+/// The miss-ratio curve of a tenant's load under its policy, as it was last estimated: an LRU cache's, stretched by what the
+/// policy was measured to make of its memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CurveReport {
     /// The gets that it is of.

@@ -54,7 +54,8 @@ pub enum Rotation {
 pub struct Readiness {
     /// False only while draining.
     pub ready: bool,
-    /// `ok`, or `stale` if the last round is too long ago: the data plane then serves on its last plan.
+    /// `ok`, or `stale` if the last round is too long ago or there will be none any more: the data plane then serves on its
+    /// last plan.
     pub control: &'static str,
     /// Age of the last round.
     pub age_seconds: u64,
@@ -170,7 +171,8 @@ impl ControlHandle {
     pub fn readiness(&self) -> Readiness {
         let age = self.clock.now().since(self.shared.last_round());
         let period = Duration::from_millis(self.shared.period_ms.load(Ordering::Relaxed));
-        let is_stale = age > (period * STALE_AFTER_ROUNDS).max(STALE_AFTER_AT_LEAST);
+        let is_late = age > (period * STALE_AFTER_ROUNDS).max(STALE_AFTER_AT_LEAST);
+        let is_stale = is_late || self.shared.has_ended.load(Ordering::Relaxed);
         Readiness {
             ready: !self.shared.draining.load(Ordering::Relaxed),
             control: if is_stale { "stale" } else { "ok" },
@@ -263,6 +265,8 @@ pub(crate) struct Shared {
     rounds: AtomicU64,
     period_ms: AtomicU64,
     draining: AtomicBool,
+    /// By a panic.
+    has_ended: AtomicBool,
 }
 
 impl Shared {
@@ -272,6 +276,7 @@ impl Shared {
             rounds: AtomicU64::new(0),
             period_ms: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
         }
     }
 
@@ -280,6 +285,11 @@ impl Shared {
         self.rounds.fetch_add(1, Ordering::Relaxed);
         self.period_ms
             .store(u64::try_from(period.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// There will be no round any more.
+    pub(crate) fn note_end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
     }
 
     /// When the last round was.

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod book;
+mod confine;
 mod controller;
 mod credit;
 mod elastic;
@@ -51,6 +52,7 @@ mod view;
 mod want;
 mod watch;
 
+pub use confine::is_confined;
 pub use error::{ControlError, Refusal, RefusalKind};
 pub use grant::{GoalNeed, Grant, Holder, Problem, grants, reserve_bytes};
 pub use handle::{Answer, ControlHandle, Readiness, Rotation};

@@ -102,6 +102,14 @@ impl Stepped {
         answer
     }
 
+    /// After a panic: refuses every command until the last message, those that wait already too. The state stays open
+    /// meanwhile, so that no second server takes over its folder beside the data plane.
+    pub(crate) fn refuse_all(&mut self) {
+        self.controller.abandon();
+        // A command that is dropped answers that the control plane has ended.
+        while !matches!(self.mailbox.receiver.recv(), Ok(Message::Stop) | Err(_)) {}
+    }
+
     /// Carries out a message. Whether it was the last one.
     pub(crate) fn obey(&mut self, message: Message) -> bool {
         match message {

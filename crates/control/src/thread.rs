@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tidemark_types::{Clock, DataPlane};
 
+use crate::confine::confine;
 use crate::error::ControlError;
 use crate::handle::{Command, ControlHandle};
 use crate::process;
@@ -134,7 +135,7 @@ impl Mailbox {
 /// The running control plane.
 pub struct Control {
     handle: ControlHandle,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Result<(), ControlError>>,
 }
 
 impl Control {
@@ -158,7 +159,15 @@ impl Control {
                 tracing::warn!(%error, "the control thread runs at the priority of the workers");
             }
             stepped.take_rests();
-            run(&mut stepped);
+            if confine(|| run(&mut stepped)).is_some() {
+                return Ok(());
+            }
+            tracing::error!(
+                "the control plane has ended by a panic: the server goes on with its last plan and refuses commands until it is \
+                 started again"
+            );
+            stepped.refuse_all();
+            Err(ControlError::Stopped)
         };
         let thread = std::thread::Builder::new().name("tidemark-control".into()).spawn(run);
         let thread = thread.map_err(|error| ControlError::System {
@@ -180,7 +189,7 @@ impl Control {
     pub fn stop(self) -> Result<(), ControlError> {
         // An error means that the thread is gone, which the join reports.
         let _ = self.handle.sender.send(Message::Stop);
-        self.thread.join().map_err(|_| ControlError::Stopped)
+        self.thread.join().unwrap_or(Err(ControlError::Stopped))
     }
 }
 

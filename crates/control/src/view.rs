@@ -135,7 +135,7 @@ pub struct CurveView {
     pub now_bytes: u64,
     /// The least size that meets its goal.
     pub goal_bytes: Option<u64>,
-    /// What decides in it which item goes: LRU, which all policies are measured by.
+    /// What decides in it which item goes: the tenant's policy in force.
     pub policy: Option<String>,
     pub age_seconds: Option<f64>,
     /// Of the miss ratio at what the tenant holds now.

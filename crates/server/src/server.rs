@@ -179,7 +179,7 @@ impl Server {
         self.shared.is_draining.store(true, Ordering::Release);
         self.shared.wake_all();
         for worker in self.workers {
-            // A worker's panic ends the process (`panic = "abort"`) or was reported by the panic hook.
+            // A worker's panic was reported by the panic hook, which in the server ends the process.
             let _ = worker.join();
         }
     }

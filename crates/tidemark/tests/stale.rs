@@ -1,4 +1,4 @@
-//! A control plane that stands still: the data plane goes on, `/readyz` and the log say so, each once.
+//! A control plane that stands still, and one that ends by a panic: the data plane goes on, `/readyz` and the log say so.
 
 #![cfg(feature = "cli")]
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
@@ -6,14 +6,14 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use tidemark_admin::{AdminConfig, BoundAdmin};
-use tidemark_control::{Control, ControlConfig, Mailbox, StateFile};
+use tidemark_admin::{Admin, AdminConfig, BoundAdmin};
+use tidemark_control::{Control, ControlConfig, ControlError, Mailbox, StateFile};
 use tidemark_server::{Config, Limits, Server};
-use tidemark_types::{Clock as _, DataPlane, MIB, ManualClock, Plan, Snapshot, SystemClock};
+use tidemark_types::{Clock, DataPlane, MIB, ManualClock, Plan, Snapshot, SystemClock, UnixMs};
 
 /// Far longer than any step takes, so that only a hang is one.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -102,83 +102,152 @@ fn ask(client: &mut TcpStream, request: &[u8], answer: &[u8]) {
     assert_eq!(got, answer);
 }
 
-/// The answer to `GET /readyz`: status line and body.
-fn readyz(folder: &Path) -> (String, String) {
-    let mut stream = UnixStream::connect(folder.join("admin.sock")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-        .write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    (head.lines().next().unwrap().to_owned(), body.to_owned())
+/// The system's time at the start and what passes of it, until the control plane can not bear it.
+struct Fragile {
+    time: ManualClock,
+    is_broken: AtomicBool,
+}
+
+impl Clock for Fragile {
+    fn now(&self) -> UnixMs {
+        let is_control = std::thread::current().name() == Some("tidemark-control");
+        assert!(
+            !(is_control && self.is_broken.load(Ordering::SeqCst)),
+            "no idea what time it is"
+        );
+        self.time.now()
+    }
+}
+
+/// A server with its parts in sight.
+struct Scene {
+    folder: tempfile::TempDir,
+    log: Log,
+    clock: Arc<Fragile>,
+    gate: Arc<Gate>,
+    server: Server,
+    control: Control,
+    admin: Admin,
+}
+
+impl Scene {
+    fn start() -> Self {
+        let log = Log::default();
+        let writer = log.clone();
+        tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .init();
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(Fragile {
+            time: ManualClock::new(SystemClock.now()),
+            is_broken: AtomicBool::new(false),
+        });
+        let mailbox = Mailbox::default();
+        let config = Config {
+            memcached: Some("127.0.0.1:0".parse().unwrap()),
+            redis: None,
+            workers: 1,
+            pin: false,
+            pool_bytes: POOL_BYTES,
+            limits: Limits::default(),
+        };
+        let server = Server::start(&config, mailbox.waker()).unwrap();
+        let gate = Arc::new(Gate {
+            behind: server.data_plane(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let state = StateFile::open(folder.path(), clock.now()).unwrap();
+        let admin = BoundAdmin::bind(&AdminConfig {
+            address: None,
+            folder: folder.path().into(),
+        });
+        let config = ControlConfig::new(POOL_BYTES, POOL_BYTES, 1);
+        let control = Control::start(mailbox, state, Arc::clone(&gate) as _, Arc::clone(&clock) as _, config).unwrap();
+        let admin = admin.unwrap().serve(&control.handle()).unwrap();
+        Self {
+            folder,
+            log,
+            clock,
+            gate,
+            server,
+            control,
+            admin,
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let client = TcpStream::connect(self.server.memcached_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client
+    }
+
+    /// The answer to a GET: status line and body.
+    fn get(&self, path: &str) -> (String, String) {
+        let mut stream = UnixStream::connect(self.folder.path().join("admin.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), body.to_owned())
+    }
+
+    fn is_well(&self) -> bool {
+        self.get("/readyz").1.contains("\"control\":\"ok\"")
+    }
+
+    /// What is there is served, and who comes is.
+    fn still_serves(&self, old: &mut TcpStream, key: &str) {
+        ask(old, b"get before\r\n", b"VALUE before 0 1\r\n1\r\nEND\r\n");
+        let set = format!("set {key} 0 0 1\r\n2\r\n");
+        ask(&mut self.connect(), set.as_bytes(), b"STORED\r\n");
+        let (get, value) = (format!("get {key}\r\n"), format!("VALUE {key} 0 1\r\n2\r\nEND\r\n"));
+        ask(old, get.as_bytes(), value.as_bytes());
+    }
 }
 
 #[test]
-fn a_control_plane_that_hangs_is_reported_and_stops_nothing() {
-    let log = Log::default();
-    let writer = log.clone();
-    tracing_subscriber::fmt()
-        .with_writer(move || writer.clone())
-        .with_ansi(false)
-        .init();
-    let folder = tempfile::tempdir().unwrap();
-    let clock = Arc::new(ManualClock::new(SystemClock.now()));
-    let mailbox = Mailbox::default();
-    let config = Config {
-        memcached: Some("127.0.0.1:0".parse().unwrap()),
-        redis: None,
-        workers: 1,
-        pin: false,
-        pool_bytes: POOL_BYTES,
-        limits: Limits::default(),
-    };
-    let server = Server::start(&config, mailbox.waker()).unwrap();
-    let gate = Arc::new(Gate {
-        behind: server.data_plane(),
-        state: Mutex::default(),
-        changed: Condvar::new(),
-    });
-    let state = StateFile::open(folder.path(), clock.now()).unwrap();
-    let admin = BoundAdmin::bind(&AdminConfig {
-        address: None,
-        folder: folder.path().into(),
-    })
-    .unwrap();
-    let config = ControlConfig::new(POOL_BYTES, POOL_BYTES, 1);
-    let control = Control::start(mailbox, state, Arc::clone(&gate) as _, Arc::clone(&clock) as _, config).unwrap();
-    let admin = admin.serve(&control.handle()).unwrap();
-    let mut client = TcpStream::connect(server.memcached_addr().unwrap()).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+fn a_control_plane_that_hangs_or_dies_is_reported_and_stops_nothing() {
+    let scene = Scene::start();
+    let mut client = scene.connect();
     ask(&mut client, b"set before 0 0 1\r\n1\r\n", b"STORED\r\n");
-    assert!(readyz(folder.path()).1.contains("\"control\":\"ok\""));
+    assert!(scene.is_well());
 
-    gate.set_shut(true);
-    gate.wait_for_somebody();
-    clock.advance(Duration::from_secs(10));
-    log.wait_for("the control plane stands still");
-    let (status, body) = readyz(folder.path());
+    scene.gate.set_shut(true);
+    scene.gate.wait_for_somebody();
+    scene.clock.time.advance(Duration::from_secs(10));
+    scene.log.wait_for("the control plane stands still");
+    let (status, body) = scene.get("/readyz");
     assert!(status.contains(" 200 "), "{status}");
     for part in ["\"ready\":true", "\"control\":\"stale\"", "\"age_seconds\":10"] {
         assert!(body.contains(part), "{body}");
     }
-    // Those that are there and those that come are served.
-    ask(&mut client, b"get before\r\n", b"VALUE before 0 1\r\n1\r\nEND\r\n");
-    let mut newcomer = TcpStream::connect(server.memcached_addr().unwrap()).unwrap();
-    newcomer.set_read_timeout(Some(PATIENCE)).unwrap();
-    ask(&mut newcomer, b"set meanwhile 0 0 1\r\n2\r\n", b"STORED\r\n");
-    ask(
-        &mut client,
-        b"get meanwhile\r\n",
-        b"VALUE meanwhile 0 1\r\n2\r\nEND\r\n",
-    );
+    scene.still_serves(&mut client, "meanwhile");
 
-    gate.set_shut(false);
-    log.wait_for("the control plane plans again");
-    assert!(readyz(folder.path()).1.contains("\"control\":\"ok\""));
-    assert_eq!(log.count("the control plane stands still"), 1, "it is said once");
-    control.stop().unwrap();
-    admin.stop();
-    server.drain(Duration::ZERO);
+    scene.gate.set_shut(false);
+    scene.log.wait_for("the control plane plans again");
+    assert!(scene.is_well());
+    assert_eq!(scene.log.count("the control plane stands still"), 1, "it is said once");
+
+    scene.clock.is_broken.store(true, Ordering::SeqCst);
+    scene.log.wait_for("the control plane has ended by a panic");
+    let (status, body) = scene.get("/readyz");
+    assert!(
+        status.contains(" 200 ") && body.contains("\"control\":\"stale\""),
+        "{status} {body}"
+    );
+    scene.still_serves(&mut client, "afterwards");
+    let (status, body) = scene.get("/api/v1/tenants");
+    assert!(
+        status.contains(" 503 ") && body.contains("must be started again"),
+        "{status} {body}"
+    );
+    let open = || StateFile::open(scene.folder.path(), SystemClock.now());
+    assert!(open().is_err(), "nobody else may have the folder yet");
+    assert!(matches!(scene.control.stop(), Err(ControlError::Stopped)));
+    assert!(open().is_ok());
+    scene.admin.stop();
+    scene.server.drain(Duration::ZERO);
 }

@@ -452,9 +452,9 @@ impl Tenant {
 
     /// The tenant's curve as it is known; `None` while nothing is.
     pub(crate) fn curve(&self, now: UnixMs) -> Option<CurveReport> {
-        let estimator = self.needs.elastic.as_deref()?.estimator();
+        let elastic = self.needs.elastic.as_deref()?;
+        let (estimator, scale) = (elastic.estimator(), elastic.bytes_per_curve_byte());
         let curve = estimator.curve();
-        let overhead = estimator.overhead();
         let points = curve.points();
         if points.len() < 2 {
             return None;
@@ -465,10 +465,10 @@ impl Tenant {
         Some(CurveReport {
             requests: estimator.curve_gets(),
             points: shown
-                .map(|point| ((point.bytes as f64 * overhead) as u64, point.miss_ratio))
+                .map(|point| ((point.bytes as f64 * scale) as u64, point.miss_ratio))
                 .collect(),
             age: now.since(estimator.reported_at()),
-            standard_error: curve.at((held_bytes as f64 / overhead) as u64).standard_error,
+            standard_error: curve.at((held_bytes as f64 / scale) as u64).standard_error,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 mod args;
 mod machine;
+mod panics;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     log::start()?;
+    panics::end_the_process();
     // First, while a signal still ends the process: the others' memory may be some seconds in coming.
     let joined = options.node_memory.as_ref().map(|folder| {
         let most_bytes = options.memory_bytes.unwrap_or(machine.memory_bytes);
@@ -223,12 +225,13 @@ impl Running {
         tracing::info!("draining");
         self.control.handle().set_draining();
         self.server.drain(DRAIN_LIMIT);
-        self.control.stop()?;
+        let stopped = self.control.stop();
         self.admin.stop();
         // Last: what others take of it now is with the system already.
         if let Some(lease) = self.lease {
             lease.stop();
         }
+        stopped?;
         tracing::info!("stopped");
         Ok(())
     }
