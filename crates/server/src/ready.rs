@@ -126,6 +126,12 @@ impl Ready {
         self.waiting
     }
 
+    /// Whether connections of several owners were ready lately.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.by_owner.len() > 1
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting == 0

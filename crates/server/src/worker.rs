@@ -1,8 +1,9 @@
 //! A worker: a thread with an event loop, and the connections that it was given.
 //!
 //! One pass of the loop is a *turn*: ask the system which connections are ready, serve them in groups ([`crate::turn`]) and
-//! in the order of [`crate::ready`], asking the system again after each [`POLL_EVERY`] of work; do a slice of upkeep, and
-//! once a second look for connections that have passed a limit. A turn never waits for anything but the first of these.
+//! in the order of [`crate::ready`], asking the system again after each [`POLL_EVERY`] of work, or [`POLL_EVERY_SHARED`]; do a
+//! slice of upkeep, and once a second look for connections that have passed a limit. A turn never waits for anything but the
+//! first of these.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +20,9 @@ use tidemark_types::UnixMs;
 use crate::acceptor::Acceptor;
 use crate::clients::Arrival;
 use crate::connection::Connection;
-use crate::limits::{GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, SWEEP_EVERY, TURN_CONNECTIONS};
+use crate::limits::{
+    GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, POLL_EVERY_SHARED, SWEEP_EVERY, TURN_CONNECTIONS,
+};
 use crate::ready::Ready;
 use crate::session::{Protocol, Session};
 use crate::shared::Shared;
@@ -277,7 +280,8 @@ impl Worker {
         let mut began = self.looked_at;
         while left > 0 {
             let mut group = self.turn.take_group();
-            left -= self.gather(&mut group, left).clamp(1, left);
+            let work = self.group_work(began);
+            left -= self.gather(&mut group, left, work).clamp(1, left);
             let only_sends = match &mut group[..] {
                 [(_, one)] if !one.unsent.is_empty() => {
                     one.send_unsent(now);
@@ -293,7 +297,7 @@ impl Worker {
             self.settle(&mut group, ended, ended - began, only_sends);
             self.turn.put_group(group);
             began = ended;
-            if left > 0 && ended - self.looked_at >= POLL_EVERY {
+            if left > 0 && ended - self.looked_at >= self.poll_every() {
                 now = self.look(events, Some(Duration::ZERO));
                 began = self.looked_at;
             }
@@ -301,10 +305,28 @@ impl Worker {
         now
     }
 
-    /// Takes the connections that are next, at most so many, and as many as are expected to be served until the system is
-    /// asked again. Returns how many were taken, of which some may not be served now.
-    fn gather(&mut self, group: &mut Vec<Member>, most: usize) -> usize {
-        let mut left_ns = POLL_EVERY.as_nanos() as i64;
+    /// Work after which the system is asked again which connections are ready.
+    fn poll_every(&self) -> Duration {
+        if self.ready.is_shared() {
+            POLL_EVERY_SHARED
+        } else {
+            POLL_EVERY
+        }
+    }
+
+    /// Work that a group which begins now may be: beside other tenants, what is left until the system is asked again.
+    fn group_work(&self, now: Instant) -> Duration {
+        if self.ready.is_shared() {
+            POLL_EVERY_SHARED.saturating_sub(now - self.looked_at)
+        } else {
+            POLL_EVERY
+        }
+    }
+
+    /// Takes the connections that are next, at most so many, and as many as are expected to be served with so much work, but
+    /// one at least. Returns how many were taken, of which some may not be served now.
+    fn gather(&mut self, group: &mut Vec<Member>, most: usize, work: Duration) -> usize {
+        let mut left_ns = work.as_nanos() as i64;
         let mut taken = 0;
         while taken < most.min(GROUP_CONNECTIONS) {
             let connections = &self.connections;
