@@ -21,8 +21,9 @@ pub(crate) const TURN_CONNECTIONS: usize = 64;
 /// Work after which the system is asked which connections are ready: whoever has been waiting since is seen then, and served
 /// before those who had their share. Asking takes about a microsecond.
 pub(crate) const POLL_EVERY: Duration = Duration::from_micros(100);
-/// The same where several tenants were served within the last seconds: what one waits for is another's work until then.
-pub(crate) const POLL_EVERY_SHARED: Duration = Duration::from_micros(50);
+/// The same where a tenant asks for little beside one that does not: what it waits for is mostly this, once or twice. Where all
+/// ask for as much, larger groups serve them all sooner.
+pub(crate) const POLL_EVERY_UNEVEN: Duration = Duration::from_micros(50);
 /// A connection whose visit is expected to take longer is served by itself.
 pub(crate) const LONG_VISIT: Duration = Duration::from_micros(25);
 /// Upkeep of shards per turn: with what it goes on for when the time is over, and what a machine adds now and then, below 20

@@ -39,6 +39,11 @@ const LITTLE_TIMES: u64 = 3;
 /// floods beside it, a third of what that one has waiting.
 const LITTLE_PART: u64 = 2;
 
+/// It is uneven where less than this part of the mean waits for one: as much as tenants that ask for the same never differ by.
+const UNEVEN_PART: u64 = 8;
+/// Who asks for little comes again and again: so many picks, some ten milliseconds, without it are an end.
+const UNEVEN_PICKS: u32 = 1_000;
+
 /// About what serving a connection took: how a group's time is shared among its members, and what the next visit is expected
 /// to take until it is known.
 #[inline]
@@ -117,6 +122,8 @@ pub(crate) struct Ready {
     waiting_ns: u64,
     /// The furthest clock that a lane was served at.
     clock: u64,
+    /// How many more picks make it even.
+    uneven_for: u32,
 }
 
 impl Ready {
@@ -126,10 +133,10 @@ impl Ready {
         self.waiting
     }
 
-    /// Whether connections of several owners were ready lately.
+    /// Whether of some tenants far less waited lately than of others.
     #[inline]
-    pub(crate) fn is_shared(&self) -> bool {
-        self.by_owner.len() > 1
+    pub(crate) fn is_uneven(&self) -> bool {
+        self.uneven_for > 0
     }
 
     #[inline]
@@ -182,8 +189,15 @@ impl Ready {
             if !fits(place, work_ns) {
                 return None;
             }
-            let is_little = lane.waiting_ns * LITTLE_PART * lanes < self.waiting_ns;
-            lane.has_little = is_little && lane.owner != Owner::STRANGERS;
+            let is_below =
+                |part: u64| lane.waiting_ns * part * lanes < self.waiting_ns && lane.owner != Owner::STRANGERS;
+            let is_far_below = is_below(UNEVEN_PART);
+            lane.has_little = is_below(LITTLE_PART);
+            self.uneven_for = if is_far_below {
+                UNEVEN_PICKS
+            } else {
+                self.uneven_for.saturating_sub(1)
+            };
             lane.places.pop_front();
             lane.waiting_ns -= u64::from(work_ns);
             self.waiting -= 1;
@@ -434,6 +448,29 @@ mod tests {
         beside.work(SECOND, 0.5);
         let flood = beside.part_since(before);
         assert!((0.49..0.51).contains(&flood), "{flood}");
+    }
+
+    #[test]
+    fn it_is_uneven_while_one_asks_for_little_beside_another_that_does_not() {
+        let mut ready = Ready::default();
+        for tenant in 0..4 {
+            add(&mut ready, tenant, 1, 2000, 10_000);
+        }
+        for _ in 0..4000 {
+            next(&mut ready);
+            assert!(!ready.is_uneven(), "of all as much waits");
+        }
+        add(&mut ready, 4, 1, 1, 10_000);
+        let until = (0..).find(|_| {
+            next(&mut ready);
+            ready.is_uneven()
+        });
+        assert!(until.is_some_and(|picks| picks < 10), "{until:?}");
+        let after = (0..).take_while(|_| {
+            next(&mut ready);
+            ready.is_uneven()
+        });
+        assert_eq!(after.count(), UNEVEN_PICKS as usize - 1);
     }
 
     #[test]

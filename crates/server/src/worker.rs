@@ -1,7 +1,7 @@
 //! A worker: a thread with an event loop, and the connections that it was given.
 //!
 //! One pass of the loop is a *turn*: ask the system which connections are ready, serve them in groups ([`crate::turn`]) and
-//! in the order of [`crate::ready`], asking the system again after each [`POLL_EVERY`] of work, or [`POLL_EVERY_SHARED`]; do a
+//! in the order of [`crate::ready`], asking the system again after each [`POLL_EVERY`] of work, or [`POLL_EVERY_UNEVEN`]; do a
 //! slice of upkeep, and once a second look for connections that have passed a limit. A turn never waits for anything but the
 //! first of these.
 
@@ -21,7 +21,7 @@ use crate::acceptor::Acceptor;
 use crate::clients::Arrival;
 use crate::connection::Connection;
 use crate::limits::{
-    GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, POLL_EVERY_SHARED, SWEEP_EVERY, TURN_CONNECTIONS,
+    GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, POLL_EVERY_UNEVEN, SWEEP_EVERY, TURN_CONNECTIONS,
 };
 use crate::ready::Ready;
 use crate::session::{Protocol, Session};
@@ -307,17 +307,17 @@ impl Worker {
 
     /// Work after which the system is asked again which connections are ready.
     fn poll_every(&self) -> Duration {
-        if self.ready.is_shared() {
-            POLL_EVERY_SHARED
+        if self.ready.is_uneven() {
+            POLL_EVERY_UNEVEN
         } else {
             POLL_EVERY
         }
     }
 
-    /// Work that a group which begins now may be: beside other tenants, what is left until the system is asked again.
+    /// Work that a group which begins now may be: beside who asks for little, what is left until the system is asked again.
     fn group_work(&self, now: Instant) -> Duration {
-        if self.ready.is_shared() {
-            POLL_EVERY_SHARED.saturating_sub(now - self.looked_at)
+        if self.ready.is_uneven() {
+            POLL_EVERY_UNEVEN.saturating_sub(now - self.looked_at)
         } else {
             POLL_EVERY
         }
