@@ -16,12 +16,32 @@ pub fn is_confined() -> bool {
     IS_CONFINED.get()
 }
 
-/// Runs the control plane's own code; `None` if it panicked. What it works on must not be asked for anything any more then.
-pub(crate) fn confine<T>(work: impl FnOnce() -> T) -> Option<T> {
+/// Whose code it was that panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Panicked {
+    /// The control plane's own.
+    #[error(
+        "what is cached is served on by the last plan, and commands are refused until the program is started again"
+    )]
+    Control,
+    /// The data plane's, and no panic hook ended the program.
+    #[error("it happened in the data plane, of which a part may be half changed: end the program and start it again")]
+    DataPlane,
+}
+
+/// Runs the control plane's own code. What it works on must not be asked for anything any more if it panicked.
+pub(crate) fn confine<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     IS_CONFINED.set(true);
     let result = catch_unwind(AssertUnwindSafe(work));
-    IS_CONFINED.set(false);
-    result.ok()
+    // A panic within `call_out` leaves it as it was there.
+    let was_own = IS_CONFINED.replace(false);
+    result.map_err(|_| {
+        if was_own {
+            Panicked::Control
+        } else {
+            Panicked::DataPlane
+        }
+    })
 }
 
 /// Calls the data plane.
@@ -40,12 +60,15 @@ mod tests {
     fn only_own_code_on_the_own_thread_is_confined() {
         assert!(!is_confined());
         let inside = confine(|| (is_confined(), call_out(is_confined), is_confined()));
-        assert_eq!(inside, Some((true, false, true)));
+        assert_eq!(inside, Ok((true, false, true)));
         assert!(!is_confined() && !call_out(is_confined));
         // Also after a panic, of either.
-        assert_eq!(confine(|| panic!("a mistake")), None::<()>);
+        assert_eq!(confine(|| -> () { panic!("a mistake") }), Err(Panicked::Control));
         assert!(!is_confined());
-        assert_eq!(confine(|| call_out(|| panic!("a mistake"))), None::<()>);
+        assert_eq!(
+            confine(|| call_out(|| -> () { panic!("a mistake") })),
+            Err(Panicked::DataPlane)
+        );
         assert!(!is_confined());
     }
 }

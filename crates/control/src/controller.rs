@@ -195,8 +195,8 @@ impl Controller {
 
     /// Nothing is planned any more, because a panic left it in the middle of something: who waits is told.
     pub(crate) fn abandon(&mut self) {
-        self.removals.clear();
         self.shared.note_end();
+        self.removals.clear();
     }
 
     /// There will be no round any more: what tenants could make use of is remembered, so that they have it after a restart.

@@ -69,7 +69,7 @@ pub enum ControlError {
         detail: String,
     },
     /// The control thread has ended: the server is stopping, or goes on without it.
-    #[error("the control plane has ended: the server is stopping, or must be started again, which its log says")]
+    #[error("the control plane has ended: the program is stopping, or must be started again (see its log)")]
     Stopped,
     /// More commands are waiting than the control thread has answered. A retry helps.
     #[error("too many commands are waiting: try again in a second")]

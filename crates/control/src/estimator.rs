@@ -9,7 +9,9 @@ use crate::hit_cost::HitCost;
 use crate::miss_cost::MissCost;
 use crate::pace::Between;
 use tidemark_curve::{Contest, Curve, Held, Profile, Skew, Threshold};
-use tidemark_types::{MIB, Policy, Sample, SampleKind, SamplingThreshold, ShardSnapshot, TenantSnapshot, UnixMs};
+use tidemark_types::{
+    MIB, Policy, Sample, SampleKind, SamplingThreshold, ShardSnapshot, TenantSnapshot, UNIT_BYTES, UnixMs,
+};
 
 /// Keys that are followed at most.
 pub(crate) const KEYS_MAX: usize = 8_192;
@@ -21,8 +23,10 @@ const KEY_BYTES: u64 = 192;
 const CONTEST_ITEM_BYTES: u64 = 450;
 /// Where fewer keys could be followed beside them, miniature caches cost the curve too much.
 const CONTEST_KEYS_MIN: usize = 1_024;
-/// What an estimator takes beside its keys: the histogram of distances.
-const FIXED_BYTES: u64 = 40 << 10;
+/// What an estimator takes beside its keys and the counts of their distances.
+const OWN_BYTES: u64 = 8 << 10;
+/// Distances below this are not told apart: a quarter of the smallest grant.
+const GRAIN_BYTES: u64 = UNIT_BYTES / 4;
 /// What was seen counts half after this time and this many gets.
 const HALF_LIFE: Duration = Duration::from_secs(20);
 const HALF_LIFE_GETS: f64 = 100_000.0;
@@ -66,9 +70,10 @@ impl Limits {
         contest_items: 0,
     };
 
-    /// In so many bytes, for a tenant whose policies compete or not; `None` if that is too little.
-    pub(crate) fn within(bytes: u64, compete: bool) -> Option<Self> {
-        let bytes = bytes.saturating_sub(FIXED_BYTES);
+    /// In so many bytes, for a tenant that may come to hold `reach_bytes` and whose policies compete or not; `None` if that
+    /// is too little.
+    pub(crate) fn within(bytes: u64, reach_bytes: u64, compete: bool) -> Option<Self> {
+        let bytes = bytes.saturating_sub(fixed_bytes(reach_bytes));
         let fit = |each: u64| usize::try_from(bytes / each).unwrap_or(KEYS_MAX).min(KEYS_MAX);
         let beside = fit(KEY_BYTES + CONTEST_ITEM_BYTES);
         let limits = if compete && beside >= CONTEST_KEYS_MIN {
@@ -86,8 +91,16 @@ impl Limits {
     }
 }
 
-/// The least memory that an estimator is worth.
-pub(crate) const LEAST_BYTES: u64 = FIXED_BYTES + KEYS_MIN as u64 * KEY_BYTES;
+/// The least memory that an estimator is worth, of a tenant that may come to hold `reach_bytes`.
+pub(crate) fn least_bytes(reach_bytes: u64) -> u64 {
+    fixed_bytes(reach_bytes) + KEYS_MIN as u64 * KEY_BYTES
+}
+
+/// What does not depend on how many keys are followed.
+fn fixed_bytes(reach_bytes: u64) -> u64 {
+    // A distance may become larger than what is forgotten in the next round.
+    OWN_BYTES + Profile::distance_bytes(GRAIN_BYTES, reach_bytes.saturating_mul(2))
+}
 
 /// What is known of the keys that a tenant asks for.
 #[derive(Debug)]
@@ -122,7 +135,7 @@ impl Estimator {
     /// Nothing known yet, and every key sampled. Gets are counted from `gets_before` on.
     pub(crate) fn new(limits: Limits, now: UnixMs, gets_before: u64) -> Self {
         Self {
-            profile: Profile::of_samples(limits.keys),
+            profile: Profile::of_samples(limits.keys, GRAIN_BYTES),
             limits,
             asked: SamplingThreshold::ALL,
             gets: gets_before,

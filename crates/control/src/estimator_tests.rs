@@ -1,8 +1,11 @@
 //! An estimator fed as the data plane feeds it.
 
-use tidemark_types::{Samples, TenantCounters, TenantId};
+use tidemark_types::{GIB, Samples, TenantCounters, TenantId};
 
 use super::*;
+
+/// What an item of the tenant takes.
+const ITEM_BYTES: u32 = 100;
 
 /// So many keys, and as many items in miniature caches.
 fn limits(keys: usize) -> Limits {
@@ -48,7 +51,7 @@ impl Tenant {
             self.next += 1;
             if threshold.takes(order) {
                 records.push(self.sample(SampleKind::GetMiss, order, 0));
-                records.push(self.sample(SampleKind::Fill, order, 100));
+                records.push(self.sample(SampleKind::Fill, order, ITEM_BYTES));
             }
         }
         self.counters.gets += gets;
@@ -175,14 +178,18 @@ fn another_load_begins_a_new_curve() {
 
 #[test]
 fn memory_decides_how_many_keys_are_followed() {
-    assert_eq!(Limits::within(LEAST_BYTES - 1, true), None);
-    assert_eq!(Limits::within(LEAST_BYTES, true), Some(Limits::LEAST));
-    assert_eq!(Limits::within(u64::MAX, true), Some(limits(KEYS_MAX)));
+    let least = least_bytes(GIB);
+    assert_eq!(Limits::within(least - 1, GIB, true), None);
+    assert_eq!(Limits::within(least, GIB, true), Some(Limits::LEAST));
+    assert_eq!(Limits::within(u64::MAX, GIB, true), Some(limits(KEYS_MAX)));
     // Policies compete only where that leaves enough keys for a curve.
-    let enough = FIXED_BYTES + CONTEST_KEYS_MIN as u64 * (KEY_BYTES + CONTEST_ITEM_BYTES);
-    assert_eq!(Limits::within(enough, true), Some(limits(CONTEST_KEYS_MIN)));
-    assert_eq!(Limits::within(enough - 1, true).unwrap().contest_items, 0);
-    assert_eq!(Limits::within(enough, false).unwrap().contest_items, 0);
+    let enough = fixed_bytes(GIB) + CONTEST_KEYS_MIN as u64 * (KEY_BYTES + CONTEST_ITEM_BYTES);
+    assert_eq!(Limits::within(enough, GIB, true), Some(limits(CONTEST_KEYS_MIN)));
+    assert_eq!(Limits::within(enough - 1, GIB, true).unwrap().contest_items, 0);
+    assert_eq!(Limits::within(enough, GIB, false).unwrap().contest_items, 0);
+    // Longer distances take more.
+    assert!(least_bytes(1 << 40) > least && least > least_bytes(GIB / 2));
+    assert!(GIB / 100 / least >= 128, "128 tenants in a GiB");
 }
 
 #[test]
@@ -196,8 +203,10 @@ fn what_it_holds_fits_into_the_memory_for_it() {
         (KEYS_MAX, true, 20_000),
     ] {
         let each = KEY_BYTES + if compete { CONTEST_ITEM_BYTES } else { 0 };
-        let bytes = FIXED_BYTES + keys as u64 * each;
-        let limits = Limits::within(bytes, compete).unwrap();
+        // All keys' items, twice, are the longest distance.
+        let reach = KEYS * u64::from(ITEM_BYTES);
+        let bytes = fixed_bytes(reach) + keys as u64 * each;
+        let limits = Limits::within(bytes, reach, compete).unwrap();
         assert_eq!(limits.keys, keys);
         let mut tenant = None;
         let allocated = allocation_counter::measure(|| {
@@ -217,7 +226,7 @@ fn what_it_holds_fits_into_the_memory_for_it() {
         // Others come: it makes room.
         let freed = allocation_counter::measure(|| ask_for_a_while(&mut tenant, Limits::LEAST));
         let left = held.saturating_add_signed(freed.bytes_current);
-        assert!(left <= LEAST_BYTES, "{left} of {held}: {what}");
+        assert!(left <= least_bytes(reach), "{left} of {held}: {what}");
     }
 }
 

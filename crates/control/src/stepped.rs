@@ -102,22 +102,28 @@ impl Stepped {
         answer
     }
 
-    /// After a panic: refuses every command until the last message, those that wait already too. The state stays open
-    /// meanwhile, so that no second server takes over its folder beside the data plane.
-    pub(crate) fn refuse_all(&mut self) {
+    /// After a panic: there is no round any more, and who waits for one is told.
+    pub(crate) fn abandon(&mut self) {
         self.controller.abandon();
+    }
+
+    /// Refuses every command until the last message, those that wait already too. The state stays open meanwhile, so that
+    /// no second server takes over its folder beside the data plane.
+    pub(crate) fn refuse_all(&mut self) {
         // A command that is dropped answers that the control plane has ended.
         while !matches!(self.mailbox.receiver.recv(), Ok(Message::Stop) | Err(_)) {}
+    }
+
+    /// After the last message: remembers what the next start is to know.
+    pub(crate) fn end(&mut self) {
+        self.controller.end();
     }
 
     /// Carries out a message. Whether it was the last one.
     pub(crate) fn obey(&mut self, message: Message) -> bool {
         match message {
             Message::Command(command) => command(&mut self.controller),
-            Message::Stop => {
-                self.controller.end();
-                return true;
-            }
+            Message::Stop => return true,
             // The flag has said so already.
             Message::Wake => {}
         }

@@ -159,15 +159,19 @@ impl Control {
                 tracing::warn!(%error, "the control thread runs at the priority of the workers");
             }
             stepped.take_rests();
-            if confine(|| run(&mut stepped)).is_some() {
-                return Ok(());
+            match confine(|| run(&mut stepped)) {
+                Ok(()) => confine(|| stepped.end()).map_err(|_| {
+                    tracing::error!("a panic at its end: what idle tenants held is not remembered");
+                    ControlError::Stopped
+                }),
+                Err(panicked) => {
+                    // First: who reads the log may look at what it says.
+                    stepped.abandon();
+                    tracing::error!("the control plane has ended by a panic: {panicked}");
+                    stepped.refuse_all();
+                    Err(ControlError::Stopped)
+                }
             }
-            tracing::error!(
-                "the control plane has ended by a panic: the server goes on with its last plan and refuses commands until it is \
-                 started again"
-            );
-            stepped.refuse_all();
-            Err(ControlError::Stopped)
         };
         let thread = std::thread::Builder::new().name("tidemark-control".into()).spawn(run);
         let thread = thread.map_err(|error| ControlError::System {
@@ -185,7 +189,7 @@ impl Control {
     /// Ends the thread after the commands that are waiting, and closes the state file.
     ///
     /// # Errors
-    /// [`ControlError::Stopped`]: the thread had already ended, by a panic.
+    /// [`ControlError::Stopped`]: the control plane had already ended by a panic, or did so now.
     pub fn stop(self) -> Result<(), ControlError> {
         // An error means that the thread is gone, which the join reports.
         let _ = self.handle.sender.send(Message::Stop);

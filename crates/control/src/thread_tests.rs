@@ -1,12 +1,12 @@
 //! The thread: that a wake is a round, that commands are answered, and that it ends.
 
-use tidemark_types::{GIB, SystemClock};
+use tidemark_types::{GIB, MIB, SystemClock, TenantId, TenantName};
 
 use super::*;
 use crate::fake::FakeDataPlane;
 use crate::handle::Shared;
-use crate::settings::{Change, ServerPatch, SettingsPatch};
-use crate::state::StateFile;
+use crate::settings::{Change, ServerPatch, SettingsPatch, TenantSettings};
+use crate::state::{MemoryState, ServerSettings, StateFile, StoredSecret, TenantRecord};
 
 /// Far longer than any step takes, so that only a hang is one.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -113,6 +113,67 @@ fn a_stopped_control_plane_says_so() {
         handle.remove_tenant("default").wait(),
         Err(ControlError::Stopped)
     ));
+}
+
+/// A state that can not remember anything at the end.
+struct Forgetful(MemoryState);
+
+impl State for Forgetful {
+    fn tenants(&self) -> Result<Vec<TenantRecord>, ControlError> {
+        self.0.tenants()
+    }
+
+    fn server(&self) -> Result<ServerSettings, ControlError> {
+        self.0.server()
+    }
+
+    fn add_tenant(
+        &mut self,
+        name: &TenantName,
+        settings: TenantSettings,
+        secret: StoredSecret,
+    ) -> Result<TenantRecord, ControlError> {
+        self.0.add_tenant(name, settings, secret)
+    }
+
+    fn update_tenant(&mut self, tenant: &TenantRecord) -> Result<(), ControlError> {
+        self.0.update_tenant(tenant)
+    }
+
+    fn remember(&mut self, _grants: &[(TenantId, Option<u64>)]) -> Result<(), ControlError> {
+        panic!("no idea any more")
+    }
+
+    fn remove_tenant(&mut self, id: TenantId) -> Result<(), ControlError> {
+        self.0.remove_tenant(id)
+    }
+
+    fn set_server(&mut self, settings: &ServerSettings) -> Result<(), ControlError> {
+        self.0.set_server(settings)
+    }
+}
+
+#[test]
+fn a_panic_at_the_end_is_an_end() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let data_plane = Arc::new(FakeDataPlane::new(Arc::clone(&clock)));
+    let mailbox = Mailbox::default();
+    data_plane.set_waker(mailbox.waker());
+    let config = ControlConfig::new(GIB, 2 * GIB, 2);
+    let state = Forgetful(MemoryState::default());
+    let control = Control::start(mailbox, state, Arc::clone(&data_plane) as _, clock, config).unwrap();
+    control
+        .handle()
+        .create_tenant("shop", SettingsPatch::default())
+        .wait()
+        .unwrap();
+    data_plane.set_demand("shop", 300 * MIB);
+    // More than who is new gets is worth remembering.
+    wait_until("that much is held", || {
+        data_plane.write();
+        control.handle().tenant("shop").wait().unwrap().usage_bytes > 100 * MIB
+    });
+    assert!(matches!(control.stop(), Err(ControlError::Stopped)));
 }
 
 #[test]

@@ -46,7 +46,9 @@ pub(crate) struct Step {
 /// The counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
-    /// For each bin, its counts; as many as were needed so far.
+    /// The bin in which all distances up to its end are.
+    first: usize,
+    /// For each bin from the first one on, its counts; as many as were needed so far.
     bins: Vec<Bin>,
     /// Sizes in ascending order.
     sizes: Vec<u64>,
@@ -122,17 +124,24 @@ impl Count {
 }
 
 impl Histogram {
-    /// No counts yet; exact at these sizes.
-    pub(crate) fn new(sizes: &[u64]) -> Self {
+    /// No counts yet; exact at these sizes. Distances below `grain` are counted together, as just above it.
+    pub(crate) fn new(sizes: &[u64], grain: u64) -> Self {
         let mut sizes = sizes.to_vec();
         sizes.sort_unstable();
         sizes.dedup();
         Self {
+            first: bin_of(grain),
             bins: Vec::new(),
             at_sizes: vec![Bin::EMPTY; sizes.len()],
             sizes,
             largest: 0,
         }
+    }
+
+    /// What the bins of distances up to `reach` take, in bytes.
+    pub(crate) fn bytes(grain: u64, reach: u64) -> u64 {
+        let bins = bin_of(reach).saturating_sub(bin_of(grain)) + 1;
+        (bins * size_of::<Bin>()) as u64
     }
 
     /// Counts requests of a distance.
@@ -149,13 +158,13 @@ impl Histogram {
     #[inline]
     fn at(&mut self, distance: u64, add: impl Fn(&mut Bin)) {
         self.largest = self.largest.max(distance);
-        let bin = bin_of(distance);
-        if bin >= self.bins.len() {
+        let place = bin_of(distance).saturating_sub(self.first);
+        if place >= self.bins.len() {
             // No more than is needed: what an estimator takes is budgeted.
-            self.bins.reserve_exact(bin + 1 - self.bins.len());
-            self.bins.resize(bin + 1, Bin::EMPTY);
+            self.bins.reserve_exact(place + 1 - self.bins.len());
+            self.bins.resize(place + 1, Bin::EMPTY);
         }
-        add(&mut self.bins[bin]);
+        add(&mut self.bins[place]);
         let size = self.sizes.partition_point(|size| *size < distance);
         if let Some(at_size) = self.at_sizes.get_mut(size) {
             add(at_size);
@@ -164,16 +173,16 @@ impl Histogram {
 
     /// Makes all counts smaller, so that what comes weighs more; with 0 there are none any more.
     pub(crate) fn scale(&mut self, factor: f64) {
-        let mut largest_bin = None;
+        let mut last_used = None;
         // Most bins of a small sample are empty.
         for (place, bin) in self.bins.iter_mut().enumerate().filter(|(_, bin)| !bin.is_empty()) {
             bin.scale(factor);
             if !bin.is_empty() {
-                largest_bin = Some(place);
+                last_used = Some(place);
             }
         }
         self.at_sizes.iter_mut().for_each(|bin| bin.scale(factor));
-        self.largest = largest_bin.map_or(0, |bin| self.largest.min(last_of(bin)));
+        self.largest = last_used.map_or(0, |place| self.largest.min(last_of(self.first + place)));
     }
 
     /// Misses in ascending order of size: at the last distance of each bin, at the largest of all, and at the sizes; of so
@@ -189,7 +198,7 @@ impl Histogram {
             .iter()
             .rposition(|bin| !bin.is_empty())
             .map_or(0, |last| last + 1);
-        let bins = self.bins[..used].iter().enumerate();
+        let bins = (self.first..).zip(&self.bins[..used]);
         let mut steps = cumulate(
             requests,
             bins.map(|(bin, counts)| (last_of(bin).min(self.largest), counts)),
@@ -257,7 +266,7 @@ mod tests {
 
     #[test]
     fn scaled_counts_keep_their_shares_until_they_fade() {
-        let mut histogram = Histogram::new(&[100]);
+        let mut histogram = Histogram::new(&[100], 0);
         histogram.add(50, 0, 8.0);
         histogram.add(5000, 0, 0.01);
         let hits = |histogram: &Histogram, bytes: u64| {
@@ -282,7 +291,7 @@ mod tests {
 
     #[test]
     fn counts_are_exact_at_sizes_and_at_the_ends_of_bins() {
-        let mut histogram = Histogram::new(&[1000, 100_003, 5]);
+        let mut histogram = Histogram::new(&[1000, 100_003, 5], 0);
         for distance in 1..=200_000 {
             histogram.add(distance, 0, 1.0);
         }
@@ -301,10 +310,30 @@ mod tests {
     }
 
     #[test]
+    fn small_distances_are_counted_together_and_take_no_memory() {
+        let (grain, reach) = (1 << 14, 3 << 29);
+        let mut histogram = Histogram::new(&[], grain);
+        for distance in [1, 100, grain - 1, grain, grain << 1, reach] {
+            histogram.add(distance, 0, 1.0);
+        }
+        let steps = histogram.steps(&requests(6.0));
+        // Up to the end of the first bin nothing is known to hit; from there on, all four that lie in it.
+        assert!(
+            steps[0].bytes >= grain && steps[0].bytes < grain + grain / 8,
+            "{steps:?}"
+        );
+        assert_eq!(steps[0].misses, 2.0);
+        assert_eq!(steps.last().map(|step| (step.bytes, step.misses)), Some((reach, 0.0)));
+        let held = (histogram.bins.capacity() * size_of::<Bin>()) as u64;
+        assert_eq!(Histogram::bytes(grain, reach), held);
+        assert!(held * 3 < Histogram::bytes(0, reach) * 2);
+    }
+
+    #[test]
     fn beyond_its_bound_a_request_is_like_the_others_beyond_it() {
         // Of eight, two hit at 10; two are above 20, whatever they are; of the four that are left, two hit at 40 and two
         // miss.
-        let mut histogram = Histogram::new(&[10, 40]);
+        let mut histogram = Histogram::new(&[10, 40], 0);
         for (hits, distance) in [(2.0, 10), (2.0, 40)] {
             histogram.add(distance, 0, hits);
         }
@@ -316,7 +345,7 @@ mod tests {
 
     #[test]
     fn steps_end_where_nearly_all_is_unknown() {
-        let mut histogram = Histogram::new(&[]);
+        let mut histogram = Histogram::new(&[], 0);
         histogram.add_above(20, 99.0);
         histogram.add(40, 0, 1.0);
         let steps = histogram.steps(&requests(100.0));

@@ -12,7 +12,7 @@ use tidemark_types::UnixMs;
 use crate::clients::Client;
 use crate::limits::{BUFFER_REPLY_FRACTION, Limits};
 use crate::output::{Sent, Unsent};
-use crate::ready::{Owner, work_ns};
+use crate::ready::{Charge, Owner, work_ns};
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -57,14 +57,12 @@ pub(crate) struct Connection {
     pub(crate) is_broken: bool,
     /// No buffer could be had for its input; it is tried again at the next sweep.
     pub(crate) is_starved: bool,
-    /// The lane that it was served from last, among those of [`crate::ready::Ready`].
-    pub(crate) lane: usize,
+    /// What its lane of [`crate::ready::Ready`] was charged when it was picked last.
+    pub(crate) charge: Charge,
     /// About how much work serving it was the last time.
     pub(crate) work_ns: u32,
     /// The same of the last time that it was received from, which is what is expected of the next time.
     pub(crate) usual_ns: u32,
-    /// What was expected of this time.
-    pub(crate) expected_ns: u32,
     /// Since when it has been ready, in microseconds since the server's start.
     pub(crate) ready_us: u64,
     /// Commands that the last visit executed.
@@ -95,10 +93,9 @@ impl Connection {
             is_writable: false,
             is_broken: false,
             is_starved: false,
-            lane: usize::MAX,
+            charge: Charge::NONE,
             work_ns: 0,
             usual_ns: work_ns(1, 0),
-            expected_ns: 0,
             ready_us: 0,
             executed: 0,
             connected_at: now,

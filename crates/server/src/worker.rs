@@ -23,7 +23,7 @@ use crate::connection::Connection;
 use crate::limits::{
     GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, POLL_EVERY_UNEVEN, SWEEP_EVERY, TURN_CONNECTIONS,
 };
-use crate::ready::Ready;
+use crate::ready::{Ready, Waiting};
 use crate::session::{Protocol, Session};
 use crate::shared::Shared;
 use crate::turn::{Member, Turn};
@@ -206,13 +206,14 @@ impl Worker {
                     connection.is_closing |= event.is_read_closed();
                 }
                 connection.is_writable |= event.is_writable();
-                self.queue(place);
+                self.queue(place, false);
             }
         }
     }
 
-    /// Puts a connection in the list of those to serve, if it has something to be served with.
-    fn queue(&mut self, place: usize) {
+    /// Puts a connection in the list of those to serve, if it has something to be served with. `was_served` says that it comes
+    /// from a visit, which left that behind.
+    fn queue(&mut self, place: usize, was_served: bool) {
         if let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut)
             && !connection.is_queued
             && connection.wants_turn()
@@ -220,8 +221,12 @@ impl Worker {
             connection.is_queued = true;
             connection.ready_us = self.ready_since_us;
             let (owner, weight) = connection.owner();
-            self.ready
-                .push(owner, weight, place, connection.usual_ns, connection.lane);
+            let waiting = Waiting {
+                place,
+                work_ns: connection.usual_ns,
+                is_endless: was_served,
+            };
+            self.ready.push(owner, weight, waiting, connection.charge.lane);
         }
     }
 
@@ -267,7 +272,7 @@ impl Worker {
         } else {
             self.connections[place] = Some(connection);
         }
-        self.queue(place);
+        self.queue(place, false);
         Ok(())
     }
 
@@ -280,7 +285,7 @@ impl Worker {
         let mut began = self.looked_at;
         while left > 0 {
             let mut group = self.turn.take_group();
-            let work = self.group_work(began);
+            let work = group_work(self.ready.is_uneven(), began - self.looked_at);
             left -= self.gather(&mut group, left, work).clamp(1, left);
             let only_sends = match &mut group[..] {
                 [(_, one)] if !one.unsent.is_empty() => {
@@ -297,30 +302,12 @@ impl Worker {
             self.settle(&mut group, ended, ended - began, only_sends);
             self.turn.put_group(group);
             began = ended;
-            if left > 0 && ended - self.looked_at >= self.poll_every() {
+            if left > 0 && ended - self.looked_at >= poll_every(self.ready.is_uneven()) {
                 now = self.look(events, Some(Duration::ZERO));
                 began = self.looked_at;
             }
         }
         now
-    }
-
-    /// Work after which the system is asked again which connections are ready.
-    fn poll_every(&self) -> Duration {
-        if self.ready.is_uneven() {
-            POLL_EVERY_UNEVEN
-        } else {
-            POLL_EVERY
-        }
-    }
-
-    /// Work that a group which begins now may be: beside who asks for little, what is left until the system is asked again.
-    fn group_work(&self, now: Instant) -> Duration {
-        if self.ready.is_uneven() {
-            POLL_EVERY_UNEVEN.saturating_sub(now - self.looked_at)
-        } else {
-            POLL_EVERY
-        }
     }
 
     /// Takes the connections that are next, at most so many, and as many as are expected to be served with so much work, but
@@ -337,15 +324,16 @@ impl Worker {
             };
             let Some(picked) = self.ready.next(fits) else { break };
             taken += 1;
-            left_ns -= i64::from(picked.work_ns);
+            left_ns -= i64::from(picked.charge.work_ns);
             let Some(mut connection) = self.connections[picked.place].take() else {
+                // It was closed while it waited.
+                self.ready.settle(picked.charge, 0);
                 continue;
             };
             connection.is_queued = false;
-            connection.lane = picked.lane;
+            connection.charge = picked.charge;
             // Sending makes room.
             if !connection.unsent.is_empty() || connection.may_go_on(&self.shared) {
-                connection.expected_ns = picked.work_ns;
                 let is_all = comes_alone(&connection);
                 group.push((picked.place, connection));
                 if is_all {
@@ -354,7 +342,7 @@ impl Worker {
             } else {
                 // The next sweep tries again.
                 connection.is_starved = true;
-                self.ready.settle(picked.lane, picked.work_ns, 0);
+                self.ready.settle(picked.charge, 0);
                 self.connections[picked.place] = Some(connection);
             }
         }
@@ -373,8 +361,7 @@ impl Worker {
             if !only_sends {
                 connection.usual_ns = connection.work_ns;
             }
-            self.ready
-                .settle(connection.lane, connection.expected_ns, connection.work_ns);
+            self.ready.settle(connection.charge, connection.work_ns);
             // What waits still, and a request that is received in several visits, have been ready for longer.
             let waits = connection.has_leftover || connection.executed == 0;
             let since_us = waits.then_some(connection.ready_us);
@@ -387,7 +374,7 @@ impl Worker {
             let lives = !connection.is_done();
             self.connections[place] = Some(connection);
             if lives {
-                self.queue(place);
+                self.queue(place, true);
                 if let (Some(since_us), Some(connection)) = (since_us, &mut self.connections[place]) {
                     connection.ready_us = since_us;
                 }
@@ -454,7 +441,7 @@ impl Worker {
             } else {
                 any |= connection.has_deadline() || connection.is_starved;
                 connection.is_starved = false;
-                self.queue(place);
+                self.queue(place, false);
             }
         }
         any
@@ -484,7 +471,7 @@ impl Worker {
             for place in 0..self.connections.len() {
                 if let Some(connection) = &mut self.connections[place] {
                     connection.is_readable = true;
-                    self.queue(place);
+                    self.queue(place, false);
                 }
             }
             return self.connections.iter().all(Option::is_none);
@@ -502,6 +489,21 @@ impl Worker {
     }
 }
 
+/// Work after which the system is asked again which connections are ready.
+fn poll_every(is_uneven: bool) -> Duration {
+    if is_uneven { POLL_EVERY_UNEVEN } else { POLL_EVERY }
+}
+
+/// Work that a group may be which begins so long after the system was asked: beside who asks for little, what is left until it
+/// is asked again.
+fn group_work(is_uneven: bool, since_asked: Duration) -> Duration {
+    if is_uneven {
+        POLL_EVERY_UNEVEN.saturating_sub(since_asked)
+    } else {
+        POLL_EVERY
+    }
+}
+
 /// Whether a connection is served by itself: the replies of a group are sent when all of its commands are executed, so that
 /// who asks for little would wait for who asks for much. Who has replies to be sent is not served otherwise.
 fn comes_alone(connection: &Connection) -> bool {
@@ -512,5 +514,20 @@ fn token_of(protocol: Protocol) -> Token {
     match protocol {
         Protocol::Memcached => MEMCACHED_LISTENER,
         Protocol::Redis => REDIS_LISTENER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beside_who_asks_for_little_no_group_is_longer_than_until_the_system_is_asked_again() {
+        let micros = Duration::from_micros;
+        assert!(poll_every(true) < poll_every(false));
+        for since in [0, 10, 49, 50, 51, 1000].map(micros) {
+            assert_eq!(group_work(false, since), POLL_EVERY);
+            assert_eq!(group_work(true, since), poll_every(true).saturating_sub(since));
+        }
     }
 }

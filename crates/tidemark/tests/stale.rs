@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use tidemark_admin::{Admin, AdminConfig, BoundAdmin};
-use tidemark_control::{Control, ControlConfig, ControlError, Mailbox, StateFile};
+use tidemark_control::{Control, ControlConfig, ControlError, Mailbox, SettingsPatch, StateFile};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{Clock, DataPlane, MIB, ManualClock, Plan, Snapshot, SystemClock, UnixMs};
 
@@ -19,7 +19,7 @@ use tidemark_types::{Clock, DataPlane, MIB, ManualClock, Plan, Snapshot, SystemC
 const PATIENCE: Duration = Duration::from_secs(30);
 const POOL_BYTES: u64 = 64 * MIB;
 
-/// A data plane whose snapshots can be held back.
+/// A data plane whose snapshots can be held back, and say nothing of whose removal is done.
 struct Gate {
     behind: Arc<dyn DataPlane>,
     state: Mutex<GateState>,
@@ -58,7 +58,9 @@ impl DataPlane for Gate {
         let mut state = self.changed.wait_while(state, |state| state.is_shut).unwrap();
         state.is_somebody_waiting = false;
         drop(state);
-        self.behind.snapshot()
+        let mut snapshot = self.behind.snapshot();
+        snapshot.removed.clear();
+        snapshot
     }
 }
 
@@ -231,8 +233,20 @@ fn a_control_plane_that_hangs_or_dies_is_reported_and_stops_nothing() {
     assert!(scene.is_well());
     assert_eq!(scene.log.count("the control plane stands still"), 1, "it is said once");
 
+    // Somebody waits for memory that does not come back, and somebody else for an answer.
+    let control = scene.control.handle();
+    control.create_tenant("old", SettingsPatch::default()).wait().unwrap();
+    let removal = control.remove_tenant("old");
+    // It is under way when what was asked after it is answered.
+    control.server().wait().unwrap();
+    scene.gate.set_shut(true);
+    scene.gate.wait_for_somebody();
+    let question = control.server();
     scene.clock.is_broken.store(true, Ordering::SeqCst);
+    scene.gate.set_shut(false);
     scene.log.wait_for("the control plane has ended by a panic");
+    assert!(matches!(removal.wait(), Err(ControlError::Stopped)));
+    assert!(matches!(question.wait(), Err(ControlError::Stopped)));
     let (status, body) = scene.get("/readyz");
     assert!(
         status.contains(" 200 ") && body.contains("\"control\":\"stale\""),

@@ -117,9 +117,9 @@ impl Book {
             }
         }
         self.estimated.insert(id);
-        let bytes = self.bytes_each();
+        let (bytes, reach_bytes) = (self.bytes_each(), self.reach_bytes());
         if let Some(tenant) = self.tenants.get_mut(&id) {
-            let limits = tenant.limits(bytes);
+            let limits = tenant.limits(bytes, reach_bytes);
             tenant.needs = Needs {
                 elastic: Some(Box::new(Elastic::new(id, limits, now, gets_before))),
                 ..Needs::default()
@@ -148,7 +148,8 @@ impl Book {
     }
 
     fn estimators_max(&self) -> usize {
-        usize::try_from(self.pool_bytes / POOL_SHARE / estimator::LEAST_BYTES).unwrap_or(usize::MAX)
+        let least_bytes = estimator::least_bytes(self.reach_bytes());
+        usize::try_from(self.pool_bytes / POOL_SHARE / least_bytes).unwrap_or(usize::MAX)
     }
 
     /// Memory for each estimator.
@@ -181,7 +182,7 @@ impl Book {
                 continue;
             };
             let most_bytes = tenant.record.settings.cap_bytes.unwrap_or(u64::MAX).min(reach_bytes);
-            let limits = tenant.limits(bytes);
+            let limits = tenant.limits(bytes, reach_bytes);
             let Some(elastic) = tenant.needs.elastic.as_deref_mut() else {
                 continue;
             };
@@ -341,9 +342,9 @@ impl Tenant {
     }
 
     /// What its estimator may hold in so many bytes.
-    fn limits(&self, bytes: u64) -> Limits {
+    fn limits(&self, bytes: u64, reach_bytes: u64) -> Limits {
         let choice = self.record.settings.policy.unwrap_or_default();
-        Limits::within(bytes, choice == PolicyChoice::Adaptive).unwrap_or(Limits::LEAST)
+        Limits::within(bytes, reach_bytes, choice == PolicyChoice::Adaptive).unwrap_or(Limits::LEAST)
     }
 
     /// Whether another policy is in force from now on.

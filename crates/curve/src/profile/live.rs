@@ -7,6 +7,7 @@
 use tidemark_types::UnixMs;
 
 use super::{KEYS_MAX, NEVER, Profile, Sampling};
+use crate::histogram::Histogram;
 use crate::sample::{GROUPS, Seed, Threshold, group};
 
 /// What the cache held of a key.
@@ -25,11 +26,20 @@ impl Held {
 }
 
 impl Profile {
-    /// A profile of keys that are evenly distributed hashes, of which at most so many are followed.
-    pub fn of_samples(keys: usize) -> Self {
-        let mut profile = Self::new(Sampling { keys, seed: 0 }, &[]);
-        profile.seed = Seed::NONE;
-        profile
+    /// A profile of keys that are evenly distributed hashes, of which at most so many are followed. Distances below
+    /// `grain_bytes` are not told apart, which saves memory where nobody asks about caches so small.
+    pub fn of_samples(keys: usize, grain_bytes: u64) -> Self {
+        Self {
+            seed: Seed::NONE,
+            histogram: Histogram::new(&[], grain_bytes),
+            ..Self::new(Sampling { keys, seed: 0 }, &[])
+        }
+    }
+
+    /// What the counts of such a profile take, in bytes, while no distance is larger than `reach_bytes`.
+    #[must_use]
+    pub fn distance_bytes(grain_bytes: u64, reach_bytes: u64) -> u64 {
+        Histogram::bytes(grain_bytes, reach_bytes)
     }
 
     /// Follows so many keys at most from now on; memory that fewer do not need is given back.
@@ -166,7 +176,7 @@ mod tests {
     #[test]
     fn a_running_cache_has_the_curve_of_its_requests_whatever_it_held() {
         for room in [0, 100_000] {
-            let mut profile = Profile::of_samples(100_000);
+            let mut profile = Profile::of_samples(100_000, 0);
             rounds(&mut profile, 1000, 5, room);
             let curve = profile.curve();
             assert!((curve.at(9_000).miss_ratio - 1.0).abs() < 1e-9, "{room}");
@@ -199,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_curve_of_what_was_met_is_right_before_all_was_met() {
-        let mut profile = Profile::of_samples(100_000);
+        let mut profile = Profile::of_samples(100_000, 0);
         meet(&mut profile, 1, 2 * KEYS);
         assert_right(&profile, &[0.1, 0.3, 0.5, 0.7]);
     }
@@ -215,7 +225,7 @@ mod tests {
             (|profile| profile.sample(Threshold::ALL), 1 + KEYS),
         ];
         for (forget, first) in ways {
-            let mut profile = Profile::of_samples(100_000);
+            let mut profile = Profile::of_samples(100_000, 0);
             profile.sample(Threshold::of(SamplingThreshold::below(u64::MAX / 2)));
             meet(&mut profile, 1, 4 * KEYS);
             forget(&mut profile);
@@ -227,7 +237,7 @@ mod tests {
 
     #[test]
     fn keys_that_never_come_again_gain_nothing_from_memory() {
-        let mut profile = Profile::of_samples(1000);
+        let mut profile = Profile::of_samples(1000, 0);
         for n in 0..20_000 {
             // Every second one was asked for nine gets ago.
             let key = spread(if n % 2 == 0 { n + 10 } else { n + 1 });
@@ -247,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_full_sample_lowers_the_threshold_and_keeps_the_curve() {
-        let mut profile = Profile::of_samples(500);
+        let mut profile = Profile::of_samples(500, 0);
         rounds(&mut profile, 20_000, 5, 0);
         assert!(profile.sampled_keys() <= 500);
         assert!(profile.threshold().sampling().ratio() < 0.05);
@@ -258,7 +268,7 @@ mod tests {
 
     #[test]
     fn keys_that_become_sampled_are_no_misses() {
-        let mut profile = Profile::of_samples(100_000);
+        let mut profile = Profile::of_samples(100_000, 0);
         profile.sample(Threshold::below(1 << 60));
         rounds(&mut profile, 1000, 2, 0);
         profile.fade(0.0);
@@ -276,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_lower_threshold_forgets_what_is_above() {
-        let mut profile = Profile::of_samples(100_000);
+        let mut profile = Profile::of_samples(100_000, 0);
         rounds(&mut profile, 1000, 2, 0);
         profile.sample(Threshold::below(1 << 62));
         assert!(profile.sampled_keys().abs_diff(250) < 50);
@@ -287,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_faded_counts_less() {
-        let mut profile = Profile::of_samples(100_000);
+        let mut profile = Profile::of_samples(100_000, 0);
         rounds(&mut profile, 100, 10, 0);
         profile.fade(0.0);
         assert_eq!(profile.gets(), 0);
@@ -302,7 +312,7 @@ mod tests {
 
     #[test]
     fn expired_deleted_retimed_and_trimmed_keys() {
-        let mut profile = Profile::of_samples(100);
+        let mut profile = Profile::of_samples(100, 0);
         let key = spread(1);
         let expires = |ms| Held {
             bytes: 10,
@@ -330,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_smaller_limit_sheds_keys() {
-        let mut profile = Profile::of_samples(1000);
+        let mut profile = Profile::of_samples(1000, 0);
         rounds(&mut profile, 900, 2, 0);
         profile.limit_keys(100);
         assert!(profile.sampled_keys() <= 100);

@@ -66,7 +66,7 @@ impl Profile {
     pub fn new(sampling: Sampling, sizes: &[u64]) -> Self {
         Self {
             stack: Stack::new(),
-            histogram: Histogram::new(sizes),
+            histogram: Histogram::new(sizes, 0),
             seed: Seed::new(sampling.seed),
             keys_max: sampling.keys.clamp(1, KEYS_MAX),
             threshold: Threshold::ALL,

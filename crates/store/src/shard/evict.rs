@@ -7,6 +7,8 @@
 //!
 //! Evictions run ahead of need: while the next segment can only come from an eviction, each write also walks a part of the
 //! victim, sized so that the victim is empty before the open segment is full, and no write has to wait for a whole one.
+//! Where only writes fill one queue of segments, that begins when little of the open one is free: what is empty ahead of need
+//! holds nothing.
 
 use tidemark_types::UnixMs;
 
@@ -26,6 +28,8 @@ const BATCH_ITEMS: usize = 16;
 const BATCH_DEAD: usize = 256;
 /// Bytes of a victim that are worth a batch of their own.
 const BATCH_BYTES: u64 = 1024;
+/// Evictions that may begin late do so when this part of the open segment is free.
+const AHEAD_FRACTION: usize = 4;
 /// Mostly dead segments remembered at most; those beyond are found when they reach the head of their queue.
 const MOSTLY_DEAD_MAX: usize = 1024;
 
@@ -155,17 +159,19 @@ impl Shard {
             return;
         }
         if self.evictions.victim.is_none() {
-            if !self.choose_victim(Need::Room) {
+            let open = self.open[queue as usize].map(|id| &self.segments[id]);
+            let room = open.map_or(0, Segment::room_bytes);
+            let may_wait = open.is_some_and(|open| room > open.run.bytes() / AHEAD_FRACTION) && self.evicts_late();
+            if may_wait || !self.choose_victim(Need::Room) {
                 return;
             }
             // Survivors fill the open segment too, so the victim must be empty when half of what is free now is written.
-            let room = self.open[queue as usize].map_or(0, |id| self.segments[id].room_bytes()) as u64;
             let to_walk = self
                 .evictions
                 .victim
                 .as_ref()
                 .map_or(0, |v| u64::from(self.segments[v.id].used_bytes));
-            self.evictions.pace = (to_walk / (room / 2).max(1) + 1).min(64);
+            self.evictions.pace = (to_walk / (room as u64 / 2).max(1) + 1).min(64);
         }
         self.evictions.debt_bytes += self.evictions.pace * written as u64;
         while self.evictions.debt_bytes >= BATCH_BYTES && self.evictions.victim.is_some() {

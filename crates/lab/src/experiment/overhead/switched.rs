@@ -64,6 +64,12 @@ pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Resul
         program: "the switched server".into(),
         reason,
     };
+    // Without a control plane, or without a worker, there would be nothing to measure.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
     let server = Server::start(&config, mailbox.waker()).map_err(|error| failed(error.to_string()))?;
     let switch = Arc::new(Switch::new(server.data_plane(), shape.slowed));
     let config = ControlConfig {

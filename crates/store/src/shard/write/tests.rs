@@ -1,4 +1,4 @@
-use tidemark_types::{MIB, Policy};
+use tidemark_types::{LogShare, MIB, Policy};
 
 use super::*;
 use crate::{Pool, undriven};
@@ -93,4 +93,41 @@ fn evictions_run_ahead_also_of_values_that_what_is_left_has_no_room_for() {
         }
     }
     assert!(were_left);
+}
+
+/// What lies idle is half of the open segment, and what is emptied ahead of need: late, that is a fifth of one. And no
+/// write empties much at once for that.
+#[test]
+fn where_one_queue_is_written_to_little_lies_empty_ahead_of_need() {
+    const GRANT_BYTES: u64 = 64 * UNIT_BYTES;
+    let copying = Policy::ApproxLru(LogShare::HALF);
+    for (policy, idle_segments) in [(Policy::Fifo, 0.6..0.8), (Policy::Clock, 0.6..0.8), (copying, 1.2..1.6)] {
+        let pool = Pool::without_thread(8 * MIB, Some(8 * MIB)).unwrap();
+        let store = undriven::tenant(&pool, 1, policy, 1, GRANT_BYTES);
+        let (mut idle_bytes, mut evicted) = (Vec::new(), 0);
+        for number in 0..20_000 {
+            let name = format!("{number:08}");
+            let key = store.key(0, name.as_bytes());
+            store.put(&key, &VALUE, Attributes::default(), NOW).unwrap();
+            let shard = store.lock(0);
+            let evicted_before = std::mem::replace(&mut evicted, shard.counters().evicted);
+            assert!(
+                evicted - evicted_before <= 16,
+                "{policy}: {} at once",
+                evicted - evicted_before
+            );
+            if number >= 10_000 {
+                let snapshot = shard.snapshot(NOW);
+                // The end of a full segment is too short for an item.
+                let used_bytes = |segment: &Segment| match segment.state {
+                    State::Sealed => segment.run.bytes(),
+                    _ => segment.live_bytes as usize,
+                };
+                let used_bytes: usize = shard.segments.iter().map(|(_, segment)| used_bytes(segment)).sum();
+                idle_bytes.push((GRANT_BYTES - snapshot.index_bytes - used_bytes as u64) as f64);
+            }
+        }
+        let mean = idle_bytes.iter().sum::<f64>() / idle_bytes.len() as f64 / UNIT_BYTES as f64;
+        assert!(idle_segments.contains(&mean), "{policy}: {mean} segments");
+    }
 }
