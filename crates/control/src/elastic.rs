@@ -417,14 +417,16 @@ impl Elastic {
         }
         let best = contest.best(in_force);
         // The two differ in at most this share of the gets, so that the difference has this standard error.
-        let error = |gain: f64| (gain.abs().max(CONTEST_GAIN) / contest.gets()).sqrt();
+        let gets = contest.gets();
+        let error = |gain: f64| (gain.abs().max(CONTEST_GAIN) / gets).sqrt();
         let winner = best.filter(|(_, gain)| *gain > CONTEST_GAIN + 2.0 * error(*gain));
         contest.count_anew();
         self.contest_began_at = now;
-        let policy = winner.map_or(in_force, |(policy, _)| policy);
+        let Some((policy, gain)) = winner else {
+            return in_force;
+        };
         if let Some(goal) = &mut self.goal {
-            let per_item = in_force.ghost_bytes_per_item() - policy.ghost_bytes_per_item();
-            goal.sizer.free((per_item * held.items as f64) as i64);
+            goal.sizer.gain(gain);
         }
         policy
     }

@@ -164,8 +164,8 @@ pub struct Sizer {
     has_changed: bool,
     /// The goal that was aimed at last, but for what it moved little by little.
     goal: Option<f64>,
-    /// What the same items take less than before, or more where negative, and was not drawn from the size yet.
-    freed_bytes: i64,
+    /// By how much another policy hits oftener in the same memory, and was not drawn from the size yet.
+    gained: f64,
 }
 
 impl Default for Sizer {
@@ -193,7 +193,7 @@ impl Default for Sizer {
             start_bytes: 0,
             has_changed: false,
             goal: None,
-            freed_bytes: 0,
+            gained: 0.0,
         }
     }
 }
@@ -228,10 +228,9 @@ impl Sizer {
         }
     }
 
-    /// From now on the same items take so much less memory, or more where that is negative: another policy remembers less of
-    /// others, or more.
-    pub fn free(&mut self, bytes: i64) {
-        self.freed_bytes += bytes;
+    /// From now on another policy decides, with so many more hits per get in the same memory.
+    pub fn gain(&mut self, hit_ratio: f64) {
+        self.gained += hit_ratio;
     }
 
     /// Whether the goal is reached, as far as was measured.
@@ -472,11 +471,18 @@ impl Sizer {
             load_changed: false,
         };
         let is_full = reading.is_full();
-        let freed_bytes = std::mem::take(&mut self.freed_bytes);
-        if freed_bytes != 0 && !self.is_fitting && is_full {
-            // The items stay, and with them the hit ratio.
-            let bytes = reading.grant_bytes.saturating_add_signed(-freed_bytes);
-            return self.resize(reading, bytes, self.measured_hit_ratio());
+        let gained = std::mem::take(&mut self.gained);
+        if gained > 0.0
+            && let Some(here) = here
+        {
+            // Less memory has the same hits: waiting for a window that shows it would be a minute above the goal.
+            let enough = (-gained / here.slope_below.max(least_slope(reading.goal))).exp();
+            let enough = enough.max(1.0 - SHRINK_MAX);
+            self.efficiency = (self.efficiency / enough).min(EFFICIENCY.1);
+            if !self.is_fitting && is_full {
+                let bytes = (reading.grant_bytes as f64 * enough) as u64;
+                return self.resize(reading, bytes, self.measured_hit_ratio());
+            }
         }
         if let Some(fit) = fit
             && self.is_fitting

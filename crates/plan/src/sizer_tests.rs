@@ -253,18 +253,31 @@ fn what_upkeep_leaves_free_does_not_keep_it_large() {
 }
 
 #[test]
-fn what_another_policy_frees_is_given_up_at_once() {
+fn what_another_policy_gains_is_given_up_at_once() {
     let mut cache = Cache::new(uniform, 100_000);
     cache.run(200, 0.7);
-    let settled = cache.grant_bytes;
-    cache.sizer.free(2 * MIB as i64);
-    cache.run(1, 0.7);
-    assert_eq!(cache.grant_bytes, settled - 2 * MIB);
-    cache.run(1, 0.7);
-    assert_eq!(cache.grant_bytes, settled - 2 * MIB, "once");
-    cache.sizer.free(-(MIB as i64));
-    cache.run(1, 0.7);
-    assert_eq!(cache.grant_bytes, settled - MIB, "one that remembers more gets it");
+    let (settled, before) = (cache.grant_bytes, cache.hit_ratio());
+    cache.efficiency = 1.05;
+    let gained = cache.hit_ratio() - before;
+    assert!(gained > 0.02, "{gained}");
+    cache.sizer.gain(gained);
+    let from = cache.hit_ratios.len();
+    cache.run(200, 0.7);
+    let needed = cache.grant_bytes as f64 / settled as f64;
+    assert!((0.94..0.97).contains(&needed), "{needed}");
+    // It is less at once, and once.
+    let grants = &cache.grants[from..];
+    assert!(
+        grants[1..]
+            .iter()
+            .all(|grant| grant.abs_diff(cache.grant_bytes) < settled / 100),
+        "{grants:?}"
+    );
+    let furthest = cache.hit_ratios[from + 2..]
+        .iter()
+        .map(|ratio| (ratio - 0.7).abs())
+        .fold(0.0, f64::max);
+    assert!(furthest < 0.008, "{furthest}");
 }
 
 #[test]

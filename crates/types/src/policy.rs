@@ -28,6 +28,8 @@ pub struct LogShare(u16);
 impl LogShare {
     /// A half, which is what Genie uses.
     pub const HALF: Self = Self(500);
+    /// All of it: nothing is copied.
+    pub const WHOLE: Self = Self(Self::ALL);
     const ALL: u16 = 1000;
 
     /// The share of so many thousandths; `None` above 1000.

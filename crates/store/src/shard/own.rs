@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_types::{Cause, Policy, UnixMs};
+use tidemark_types::{Cause, LogShare, Policy, UnixMs};
 
 use super::{Key, Shard, Value, second_of};
 use crate::item::Draft;
@@ -66,7 +66,8 @@ impl Shard {
     /// queue: S3-FIFO then needs 3 % more memory at Zipf 0.8, and 2 % more at 1.0, for the same hits (`genie-fig7`; items
     /// stay on probation for longer, and half as many again are promoted).
     pub(super) fn evicts_late(&self) -> bool {
-        !matches!(self.shared.policy(), Policy::ApproxLru(_) | Policy::Own) && !self.has_probation()
+        let uses_fill = matches!(self.shared.policy(), Policy::ApproxLru(share) if share != LogShare::WHOLE);
+        !uses_fill && !self.has_probation()
     }
 
     /// Whether new items may be on probation in the small queue.
