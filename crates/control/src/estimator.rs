@@ -98,8 +98,7 @@ pub(crate) fn least_bytes(reach_bytes: u64) -> u64 {
 
 /// What does not depend on how many keys are followed.
 fn fixed_bytes(reach_bytes: u64) -> u64 {
-    // A distance may become larger than what is forgotten in the next round.
-    OWN_BYTES + Profile::distance_bytes(GRAIN_BYTES, reach_bytes.saturating_mul(2))
+    OWN_BYTES + Profile::distance_bytes(GRAIN_BYTES, (reach_bytes as f64 * TRIM_BEYOND) as u64)
 }
 
 /// What is known of the keys that a tenant asks for.
@@ -276,8 +275,9 @@ impl Estimator {
             self.profile.limit_keys(limits.keys);
         }
         self.limits = limits;
-        self.profile
-            .trim((memory_bytes as f64 / self.overhead * TRIM_BEYOND) as u64);
+        let known_bytes = (memory_bytes as f64 / self.overhead * TRIM_BEYOND) as u64;
+        self.profile.trim(known_bytes);
+        self.profile.limit_distances(known_bytes);
         let mut part = self.profile.threshold().sampling();
         let excess = self.records_per_second(now) / records_per_second.max(1.0);
         let has_room = self.profile.sampled_keys() < limits.keys as u64 / 2 && excess < 0.4;

@@ -203,8 +203,7 @@ fn what_it_holds_fits_into_the_memory_for_it() {
         (KEYS_MAX, true, 20_000),
     ] {
         let each = KEY_BYTES + if compete { CONTEST_ITEM_BYTES } else { 0 };
-        // All keys' items, twice, are the longest distance.
-        let reach = KEYS * u64::from(ITEM_BYTES);
+        let reach = reach_of(KEYS);
         let bytes = fixed_bytes(reach) + keys as u64 * each;
         let limits = Limits::within(bytes, reach, compete).unwrap();
         assert_eq!(limits.keys, keys);
@@ -230,11 +229,18 @@ fn what_it_holds_fits_into_the_memory_for_it() {
     }
 }
 
+/// What all keys' items take.
+fn reach_of(keys: u64) -> u64 {
+    keys * u64::from(ITEM_BYTES)
+}
+
 /// Goes round the keys, within these limits.
 fn ask_for_a_while(tenant: &mut Tenant, limits: Limits) {
     for _ in 0..40 {
         tenant.second(tenant.keys / 10);
-        tenant.estimator.keep_within(tenant.now, limits, 1e9, 1 << 40);
+        tenant
+            .estimator
+            .keep_within(tenant.now, limits, 1e9, reach_of(tenant.keys));
         let items = tenant.keys * 9 / 10;
         tenant.estimator.contest(&Policy::PLAIN, items * 100, items);
     }

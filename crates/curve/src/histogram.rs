@@ -56,6 +56,8 @@ pub(crate) struct Histogram {
     at_sizes: Vec<Bin>,
     /// The largest distance or bound so far: behind it, nothing comes.
     largest: u64,
+    /// A longer distance is a miss at any size.
+    limit: u64,
 }
 
 /// A count that was scaled down to this is none.
@@ -135,6 +137,7 @@ impl Histogram {
             at_sizes: vec![Bin::EMPTY; sizes.len()],
             sizes,
             largest: 0,
+            limit: u64::MAX,
         }
     }
 
@@ -144,15 +147,28 @@ impl Histogram {
         (bins * size_of::<Bin>()) as u64
     }
 
+    /// From now on longer distances are misses at any size, and take no memory.
+    pub(crate) fn limit(&mut self, distance: u64) {
+        self.limit = distance;
+        self.largest = self.largest.min(distance);
+        let bins = bin_of(distance).saturating_sub(self.first) + 1;
+        if bins < self.bins.len() {
+            self.bins.truncate(bins);
+            self.bins.shrink_to_fit();
+        }
+    }
+
     /// Counts requests of a distance.
     #[inline]
     pub(crate) fn add(&mut self, distance: u64, group: usize, count: f64) {
-        self.at(distance, |bin| bin.hits.add(group, count));
+        if distance <= self.limit {
+            self.at(distance, |bin| bin.hits.add(group, count));
+        }
     }
 
     /// Counts requests of whose distance is only known that it is larger.
     pub(crate) fn add_above(&mut self, bound: u64, count: f64) {
-        self.at(bound, |bin| bin.above += count);
+        self.at(bound.min(self.limit), |bin| bin.above += count);
     }
 
     #[inline]
@@ -327,6 +343,17 @@ mod tests {
         let held = (histogram.bins.capacity() * size_of::<Bin>()) as u64;
         assert_eq!(Histogram::bytes(grain, reach), held);
         assert!(held * 3 < Histogram::bytes(0, reach) * 2);
+        // What is beyond a limit is a miss, before it was set and after.
+        histogram.limit(grain << 2);
+        histogram.add(reach, 0, 1.0);
+        histogram.add_above(reach, 1.0);
+        let held = (histogram.bins.capacity() * size_of::<Bin>()) as u64;
+        assert_eq!(Histogram::bytes(grain, grain << 2), held);
+        let last = histogram
+            .steps(&requests(8.0))
+            .pop()
+            .map(|step| (step.bytes, step.misses));
+        assert_eq!(last, Some((grain << 2, 3.0)));
     }
 
     #[test]

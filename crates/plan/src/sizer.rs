@@ -287,6 +287,10 @@ impl Sizer {
         self.is_young = reading.gets.saturating_sub(load.gets) < YOUNG_GETS_PER_KEY.saturating_mul(reading.keys);
         let here = self.here(reading);
         let fit = self.fit(reading);
+        if self.gained > 0.0 {
+            // What was seen is of the policy before.
+            self.window = Some(count);
+        }
         let measured = self.measure(count);
         if let Some(measured) = measured {
             self.measured = Some(measured);
@@ -476,12 +480,20 @@ impl Sizer {
             && let Some(here) = here
         {
             // Less memory has the same hits: waiting for a window that shows it would be a minute above the goal.
-            let enough = (-gained / here.slope_below.max(least_slope(reading.goal))).exp();
-            let enough = enough.max(1.0 - SHRINK_MAX);
-            self.efficiency = (self.efficiency / enough).min(EFFICIENCY.1);
-            if !self.is_fitting && is_full {
-                let bytes = (reading.grant_bytes as f64 * enough) as u64;
-                return self.resize(reading, bytes, self.measured_hit_ratio());
+            let enough = |gained: f64| {
+                let folds = gained / here.slope_below.max(least_slope(reading.goal));
+                (-folds).exp().max(1.0 - SHRINK_MAX)
+            };
+            self.efficiency = (self.efficiency / enough(gained)).min(EFFICIENCY.1);
+            let was_met = self
+                .measured
+                .filter(|_| self.state == GoalState::Met && !self.is_fitting && is_full);
+            if let Some(before) = was_met {
+                let beyond = gained - (reading.goal - before.hit_ratio).max(0.0);
+                if beyond > 0.0 {
+                    let bytes = (reading.grant_bytes as f64 * enough(beyond)) as u64;
+                    return self.resize(reading, bytes, Some(before.hit_ratio + gained - beyond));
+                }
             }
         }
         if let Some(fit) = fit

@@ -281,6 +281,20 @@ fn what_another_policy_gains_is_given_up_at_once() {
 }
 
 #[test]
+fn what_another_policy_gains_is_not_taken_from_who_misses_its_goal() {
+    let mut cache = Cache::new(uniform, 100_000);
+    cache.run(200, 0.7);
+    cache.most_bytes = cache.grant_bytes * 9 / 10;
+    cache.run(200, 0.7);
+    let (held, missed) = (cache.grant_bytes, 0.7 - cache.hit_ratio());
+    assert!(missed > 0.05, "{missed}");
+    cache.efficiency = 1.03;
+    cache.sizer.gain(0.02);
+    cache.run(100, 0.7);
+    assert!(cache.grant_bytes >= held, "{} of {held}", cache.grant_bytes);
+}
+
+#[test]
 fn shrinking_does_not_dip() {
     let mut cache = Cache::new(uniform, 100_000);
     cache.run(200, 0.9);

@@ -224,7 +224,8 @@ impl Worker {
             let waiting = Waiting {
                 place,
                 work_ns: connection.usual_ns,
-                is_endless: was_served,
+                // After a visit without replies that wait, the system may have more of its requests.
+                is_endless: connection.has_leftover || (was_served && connection.unsent.is_empty()),
             };
             self.ready.push(owner, weight, waiting, connection.charge.lane);
         }
@@ -328,6 +329,7 @@ impl Worker {
             let Some(mut connection) = self.connections[picked.place].take() else {
                 // It was closed while it waited.
                 self.ready.settle(picked.charge, 0);
+                self.free.push(picked.place);
                 continue;
             };
             connection.is_queued = false;
@@ -399,12 +401,16 @@ impl Worker {
         self.shared.clients.remove(connection.client().id);
         self.shared.tenants.connections.fetch_sub(1, Ordering::Relaxed);
         let tenant = connection.session.tenant.clone();
+        let is_queued = connection.is_queued;
         drop(connection);
         // Behind that, so that the next snapshot knows of one connection less.
         if let Some(tenant) = tenant {
             self.shared.tenants.touch(&tenant);
         }
-        self.free.push(place);
+        // Nobody else may have its place in the list of those to serve.
+        if !is_queued {
+            self.free.push(place);
+        }
     }
 
     /// Closes connections that have passed a limit or were cut off. Whether there is a reason to look again.

@@ -121,6 +121,12 @@ impl Profile {
         self.horizon_bytes = self.horizon_bytes.min(bytes);
     }
 
+    /// From now on a get that only a cache of more than so many bytes would answer is a miss in any, and what was counted of
+    /// such gets is forgotten, with its memory.
+    pub fn limit_distances(&mut self, bytes: u64) {
+        self.histogram.limit(bytes);
+    }
+
     /// Of a key that is not known from now on, no more is known than that it was not used since: the load is another one, or
     /// it may have been forgotten.
     pub fn forget_horizon(&mut self) {

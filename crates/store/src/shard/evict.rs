@@ -7,8 +7,8 @@
 //!
 //! Evictions run ahead of need: while the next segment can only come from an eviction, each write also walks a part of the
 //! victim, sized so that the victim is empty before the open segment is full, and no write has to wait for a whole one.
-//! Where only writes fill one queue of segments, that begins when little of the open one is free: what is empty ahead of need
-//! holds nothing.
+//! Where only writes and survivors fill one queue of segments, that begins when no more of the open one is free than they
+//! will take meanwhile: what is empty ahead of need holds nothing.
 
 use tidemark_types::UnixMs;
 
@@ -28,8 +28,9 @@ const BATCH_ITEMS: usize = 16;
 const BATCH_DEAD: usize = 256;
 /// Bytes of a victim that are worth a batch of their own.
 const BATCH_BYTES: u64 = 1024;
-/// Evictions that may begin late do so when this part of the open segment is free.
-const AHEAD_FRACTION: usize = 4;
+/// Evictions that may begin late do so when this part of the open segment is free, beside what survivors and a large value
+/// will take.
+const AHEAD_FRACTION: u64 = 4;
 /// Mostly dead segments remembered at most; those beyond are found when they reach the head of their queue.
 const MOSTLY_DEAD_MAX: usize = 1024;
 
@@ -41,6 +42,10 @@ pub(super) struct Evictions {
     debt_bytes: u64,
     /// Bytes to walk for each byte written, so that the victim is empty in time.
     pace: u64,
+    /// What survived of the last victim that was to make room, in bytes.
+    survived_bytes: u64,
+    /// The longest write of late: before each victim half of it is forgotten.
+    longest_write: u64,
     /// Segments of which less than half is live: taken before the head of a queue.
     mostly_dead: Vec<SegmentId>,
     /// Units that evictions gave back for what is being written, and that it has not taken.
@@ -158,20 +163,26 @@ impl Shard {
             self.evictions.debt_bytes = 0;
             return;
         }
+        self.evictions.longest_write = self.evictions.longest_write.max(written as u64);
         if self.evictions.victim.is_none() {
             let open = self.open[queue as usize].map(|id| &self.segments[id]);
-            let room = open.map_or(0, Segment::room_bytes);
-            let may_wait = open.is_some_and(|open| room > open.run.bytes() / AHEAD_FRACTION) && self.evicts_late();
+            let (bytes, room) = open.map_or((0, 0), |open| (open.run.bytes() as u64, open.room_bytes() as u64));
+            let is_late = self.evicts_late();
+            let survivors = if is_late { self.evictions.survived_bytes } else { 0 };
+            let may_wait = is_late && room > bytes / AHEAD_FRACTION + survivors + self.evictions.longest_write;
             if may_wait || !self.choose_victim(Need::Room) {
                 return;
             }
-            // Survivors fill the open segment too, so the victim must be empty when half of what is free now is written.
+            // Survivors fill the open segment too, so the victim must be empty when half of what is free now is written, of
+            // what they leave.
             let to_walk = self
                 .evictions
                 .victim
                 .as_ref()
                 .map_or(0, |v| u64::from(self.segments[v.id].used_bytes));
-            self.evictions.pace = (to_walk / (room as u64 / 2).max(1) + 1).min(64);
+            let room = room.saturating_sub(survivors).max(room / 2);
+            self.evictions.pace = (to_walk / (room / 2).max(1) + 1).min(64);
+            self.evictions.longest_write /= 2;
         }
         self.evictions.debt_bytes += self.evictions.pace * written as u64;
         while self.evictions.debt_bytes >= BATCH_BYTES && self.evictions.victim.is_some() {
@@ -546,6 +557,9 @@ impl Shard {
     /// The victim has been walked to its end: it is free, or holds its own survivors and becomes an open segment.
     fn end_victim(&mut self, victim: &Victim) {
         let id = victim.id;
+        if victim.purpose != Purpose::Clean {
+            self.evictions.survived_bytes = victim.kept_bytes;
+        }
         if self.segments[id].live_bytes == 0 {
             let run = self.remove_segment(id);
             let fits = self.spare.is_none() && run.order == self.segment_order(0) && self.ghost_units_missing == 0;

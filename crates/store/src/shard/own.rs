@@ -61,7 +61,7 @@ impl Shard {
         of_policy || self.shared.remembers()
     }
 
-    /// Whether evictions begin only when little of the open segment is free, which is worth half a segment of memory. Not
+    /// Whether evictions begin only as late as they can, which is worth half a segment of memory where little survives. Not
     /// where uses fill segments too (`approx-lru`: a get would have to walk as much at once), nor where there is a small
     /// queue: S3-FIFO then needs 3 % more memory at Zipf 0.8, and 2 % more at 1.0, for the same hits (`genie-fig7`; items
     /// stay on probation for longer, and half as many again are promoted).

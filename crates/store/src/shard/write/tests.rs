@@ -131,3 +131,57 @@ fn where_one_queue_is_written_to_little_lies_empty_ahead_of_need() {
         assert!(idle_segments.contains(&mean), "{policy}: {mean} segments");
     }
 }
+
+/// However much survives.
+#[test]
+fn no_write_walks_a_whole_segment() {
+    for policy in [Policy::Fifo, Policy::Clock, Policy::S3Fifo] {
+        let pool = Pool::without_thread(8 * MIB, Some(8 * MIB)).unwrap();
+        let store = undriven::tenant(&pool, 1, policy, 1, 4 * MIB);
+        // The victim under way, if any, and how far it is walked.
+        let under_way = |shard: &Shard| {
+            let (id, segment) = shard
+                .segments
+                .iter()
+                .find(|(_, segment)| segment.state == State::Victim)?;
+            let (_, cursor) = shard.evictions.walked(id)?;
+            Some((segment.sequence, segment.used_bytes, cursor))
+        };
+        let (mut walks, mut state) = (Vec::new(), 1_u64);
+        for _ in 0..60_000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            // Twice what there is room for, some oftener than others.
+            let number = ((state >> 40) as f64 / (1 << 24) as f64).powi(2) * 8_000.0;
+            let name = format!("{number:08.0}");
+            let key = store.key(0, name.as_bytes());
+            let before = {
+                let mut shard = store.lock(0);
+                if shard.get(&key, NOW).is_some() {
+                    continue;
+                }
+                under_way(&shard)
+            };
+            store.put(&key, &VALUE, Attributes::default(), NOW).unwrap();
+            let after = under_way(&store.lock(0));
+            walks.push(match (before, after) {
+                (Some((victim, _, from)), Some((same, _, to))) if victim == same => to - from,
+                (Some((_, end, from)), _) => end - from,
+                (None, Some((_, _, to))) => to,
+                (None, None) => 0,
+            });
+        }
+        let longest = walks.iter().max().copied().unwrap();
+        let waits = walks
+            .iter()
+            .filter(|walked| u64::from(**walked) > UNIT_BYTES / 2)
+            .count();
+        println!("{policy}: {longest} {waits} of {}", walks.len());
+        assert!(
+            longest > 0 && waits * 100 < walks.len(),
+            "{policy}: {longest} bytes, {waits} of {}",
+            walks.len()
+        );
+    }
+}
