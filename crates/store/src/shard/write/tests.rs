@@ -177,7 +177,6 @@ fn no_write_walks_a_whole_segment() {
             .iter()
             .filter(|walked| u64::from(**walked) > UNIT_BYTES / 2)
             .count();
-        println!("{policy}: {longest} {waits} of {}", walks.len());
         assert!(
             longest > 0 && waits * 100 < walks.len(),
             "{policy}: {longest} bytes, {waits} of {}",
