@@ -24,7 +24,8 @@ const AFTER_MOVE: Duration = Duration::from_secs(3);
 /// asked for again.
 const WINDOW_SHRINK: Duration = Duration::from_secs(10);
 const SHRINK_NEAR: f64 = 0.05;
-/// A window that gives no reason for a move goes on for this long: the longer it is, the smaller a miss it shows.
+/// A window that gives no reason for a move goes on for this long, and on while chance could hide a miss that counts: the
+/// longer it is, the smaller a miss it shows.
 const WINDOW_CALM: Duration = Duration::from_secs(30);
 /// Until something was learnt of the load's policy, for this long: a curve that takes the policy for LRU may see no use for
 /// memory that is needed.
@@ -158,8 +159,9 @@ pub struct Sizer {
     hold_until: UnixMs,
     /// Until then no window begins.
     quiet_until: UnixMs,
-    /// What is wanted until something is known.
-    start_bytes: u64,
+    /// What was asked for last, as long as it was not granted in full and nothing else was found: others may come first,
+    /// and give it up only as they need it no more.
+    asked: Option<Asked>,
     /// Whether the load was ever another one.
     has_changed: bool,
     /// The goal that was aimed at last, but for what it moved little by little.
@@ -190,7 +192,7 @@ impl Default for Sizer {
             hold: Duration::ZERO,
             hold_until: UnixMs(0),
             quiet_until: UnixMs(0),
-            start_bytes: 0,
+            asked: None,
             has_changed: false,
             goal: None,
             gained: 0.0,
@@ -212,6 +214,14 @@ struct Here {
     error: f64,
 }
 
+/// A size that was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    bytes: u64,
+    /// The hit ratio that is to be expected of it.
+    predicted: Option<f64>,
+}
+
 /// What the curve says the tenant needs.
 #[derive(Clone, Copy, Debug)]
 struct Fit {
@@ -223,7 +233,7 @@ impl Sizer {
     /// One that wants so much until something is known of the load: what the tenant needed before it was idle.
     pub fn remembering(bytes: u64) -> Self {
         Self {
-            start_bytes: bytes,
+            asked: Some(Asked { bytes, predicted: None }),
             ..Self::default()
         }
     }
@@ -301,13 +311,22 @@ impl Sizer {
         }
         self.judge(reading, here);
         let sizing = self.size(reading, here, fit, measured);
-        let moves = sizing.bytes != reading.grant_bytes;
-        let calm = if is_full && self.learnt < LEARNT_SOMETHING {
-            WINDOW_CALM_AT_FIRST
-        } else {
-            WINDOW_CALM
+        let moves = sizing != self.standing(reading);
+        self.asked = Some(Asked {
+            bytes: sizing.bytes,
+            predicted: sizing.predicted,
+        });
+        let ends = |measured: &Measured| {
+            let length = if is_full && self.learnt < LEARNT_SOMETHING {
+                WINDOW_CALM_AT_FIRST
+            } else if 2.0 * measured.standard_error <= dead_band(reading.goal) {
+                WINDOW_CALM
+            } else {
+                WINDOW_MAX
+            };
+            moves || measured.elapsed >= length
         };
-        if let Some(measured) = measured.filter(|measured| moves || measured.elapsed >= calm) {
+        if let Some(measured) = measured.filter(ends) {
             self.window = Some(count);
             if let Some(here) = here.filter(|_| is_full && !self.holds_past(reading)) {
                 self.learn(reading, here, measured);
@@ -327,8 +346,7 @@ impl Sizer {
         self.enough = None;
         self.hold = Duration::ZERO;
         self.hold_until = UnixMs(0);
-        // What was needed for another goal.
-        self.start_bytes = 0;
+        self.asked = None;
     }
 
     fn restart(&mut self, count: Count) {
@@ -336,7 +354,7 @@ impl Sizer {
         self.window = Some(count);
         self.load = Some(count);
         self.is_fitting = true;
-        self.start_bytes = 0;
+        self.asked = None;
         self.efficiency = 1.0;
         self.learnt = 0.0;
         // What the load before left behind is still being asked for or missed.
@@ -462,6 +480,19 @@ impl Sizer {
         }
     }
 
+    /// What it has, or still waits for.
+    fn standing(&self, reading: &Reading<'_>) -> Sizing {
+        let waits_for = |asked: &Asked| asked.bytes > reading.grant_bytes + least_step(reading.grant_bytes);
+        let asked = self.asked.filter(waits_for);
+        Sizing {
+            bytes: asked
+                .map_or(reading.grant_bytes, |asked| asked.bytes)
+                .min(reading.most_bytes),
+            predicted: asked.and_then(|asked| asked.predicted),
+            load_changed: false,
+        }
+    }
+
     fn size(
         &mut self,
         reading: &Reading<'_>,
@@ -470,7 +501,7 @@ impl Sizer {
         measured: Option<Measured>,
     ) -> Sizing {
         let stay = Sizing {
-            bytes: reading.grant_bytes.max(self.start_bytes).min(reading.most_bytes),
+            bytes: reading.grant_bytes.min(reading.most_bytes),
             predicted: None,
             load_changed: false,
         };
@@ -504,13 +535,15 @@ impl Sizer {
             return self.resize(reading, fit.bytes, Some(fit.predicted));
         }
         let (Some(measured), Some(here)) = (measured, here) else {
-            return stay;
+            return self.standing(reading);
         };
         let missed = reading.goal - measured.hit_ratio;
         self.note_enough(reading, missed, measured.elapsed);
         // What was measured at a size knows better than the curve whether it is enough.
         self.is_fitting &= !is_full && missed > 0.0;
-        self.start_bytes = if self.is_fitting { self.start_bytes } else { 0 };
+        if missed > 0.0 && !is_full && self.state != GoalState::Infeasible {
+            return self.standing(reading);
+        }
         let shortness = DEAD_BAND_WINDOW.as_secs_f64() / measured.elapsed.as_secs_f64();
         if missed.abs() <= (dead_band(reading.goal) * shortness.max(1.0)).max(2.0 * measured.standard_error) {
             return stay;
@@ -524,7 +557,7 @@ impl Sizer {
             self.shrunk(reading, here, missed, measured.elapsed)
         };
         // Steps that no segment would notice are not worth a move.
-        if bytes.abs_diff(reading.grant_bytes) < UNIT_BYTES.max(reading.grant_bytes / 256) {
+        if bytes.abs_diff(reading.grant_bytes) < least_step(reading.grant_bytes) {
             return stay;
         }
         self.resize(reading, bytes, Some(predicted(reading, here, measured, bytes)))
@@ -661,6 +694,10 @@ fn least_misses(curve: &Curve, bytes: u64) -> f64 {
 fn slope_at(curve: &Curve, bytes: f64) -> f64 {
     let miss_ratio = |bytes: f64| curve.at(bytes as u64).miss_ratio;
     (miss_ratio(bytes / SLOPE_SPAN) - miss_ratio(bytes * SLOPE_SPAN)) / (2.0 * SLOPE_SPAN.ln())
+}
+
+fn least_step(bytes: u64) -> u64 {
+    UNIT_BYTES.max(bytes / 256)
 }
 
 fn dead_band(goal: f64) -> f64 {

@@ -21,12 +21,15 @@ struct Cache {
     usage_bytes: f64,
     grant_bytes: u64,
     most_bytes: u64,
+    /// What others leave to it.
+    left_bytes: u64,
     gets: u64,
     hits: f64,
     /// Memory of LRU over that of this cache.
     efficiency: f64,
     second: u64,
     sizer: Sizer,
+    asked: Vec<u64>,
     grants: Vec<u64>,
     hit_ratios: Vec<f64>,
     /// How often the sizer took the load for another one.
@@ -48,11 +51,13 @@ impl Cache {
             usage_bytes: 0.0,
             grant_bytes: 20 * MIB,
             most_bytes: 1000 * MIB,
+            left_bytes: u64::MAX,
             gets: 0,
             hits: 0.0,
             efficiency: 1.0,
             second: 0,
             sizer: Sizer::default(),
+            asked: Vec::new(),
             grants: Vec::new(),
             hit_ratios: Vec::new(),
             changes: 0,
@@ -99,7 +104,8 @@ impl Cache {
                 overhead: OVERHEAD,
             });
             self.changes += u32::from(sizing.load_changed);
-            self.grant_bytes = sizing.bytes;
+            self.grant_bytes = sizing.bytes.min(self.left_bytes);
+            self.asked.push(sizing.bytes);
             self.usage_bytes = self.usage_bytes.min(self.grant_bytes as f64);
             self.grants.push(self.grant_bytes);
             self.hit_ratios.push(hit_ratio);
@@ -164,6 +170,41 @@ fn it_settles_at_the_least_memory_for_the_goal() {
             }
         }
     }
+}
+
+#[test]
+fn who_asks_seldom_settles_as_near() {
+    let mut cache = Cache::new(skewed, 1500);
+    cache.item_bytes = 50_000;
+    cache.efficiency = 1.15;
+    cache.run(3600, 0.8);
+    let usage = cache.usage_bytes / cache.needed(0.8);
+    assert!((usage - 1.0).abs() < 0.02, "usage is {usage} of what is needed");
+}
+
+#[test]
+fn what_others_hold_is_asked_for_until_it_is_there() {
+    let mut cache = Cache::new(skewed, 100_000);
+    let needed = cache.needed(0.8) as u64;
+    cache.run(240, 0.8);
+    cache.assert_settled(0.8);
+    // First others leave it four fifths, then they take some of that, and at last they need it no more.
+    for part in [0.8, 0.7] {
+        cache.left_bytes = (needed as f64 * part) as u64;
+        cache.run(60, 0.8);
+        for (asked, second) in cache.asked.iter().rev().zip(0..50) {
+            assert!(*asked > cache.left_bytes, "{asked}, {second} s before the end");
+        }
+        assert_eq!(cache.grant_bytes, cache.left_bytes);
+        assert_eq!(cache.sizer.state(), GoalState::Converging);
+    }
+    cache.left_bytes = u64::MAX;
+    cache.run(1, 0.8);
+    assert!(cache.grant_bytes > needed * 7 / 10, "{} of {needed}", cache.grant_bytes);
+    cache.run(180, 0.8);
+    cache.assert_settled(0.8);
+    // Who has it all asks for no more.
+    assert_eq!(cache.asked.last(), Some(&cache.grant_bytes));
 }
 
 #[test]

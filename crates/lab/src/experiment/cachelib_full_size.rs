@@ -77,14 +77,14 @@ fn run(context: &Context, plot: Plot) -> Result<Outcome, Error> {
 /// Operations a second: settled where all are there, else over the whole plot.
 fn total(found: &Found, plot: Plot) -> f64 {
     match plot {
-        Plot::Static => (0..TENANTS).map(|tenant| found.settled(tenant)).sum(),
+        Plot::Static | Plot::Long => (0..TENANTS).map(|tenant| found.settled(tenant)).sum(),
         Plot::Dynamic => found.mean(),
     }
 }
 
 fn of_tenant(found: &Found, plot: Plot, tenant: usize) -> f64 {
     match plot {
-        Plot::Static => found.settled(tenant),
+        Plot::Static | Plot::Long => found.settled(tenant),
         Plot::Dynamic => found.throughput_while_there(tenant),
     }
 }
@@ -175,7 +175,7 @@ fn chart(found: &Found, setting: &Setting) -> Chart {
 
 fn name_of(plot: Plot) -> &'static str {
     match plot {
-        Plot::Static => "all there",
+        Plot::Static | Plot::Long => "all there",
         Plot::Dynamic => "coming and going",
     }
 }

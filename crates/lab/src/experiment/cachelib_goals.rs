@@ -6,7 +6,7 @@ use tidemark_types::HitRatio;
 use super::cachelib_study::{FLOOR, label};
 use super::report::{Point, Series, Target};
 use crate::Error;
-use crate::study::{Found, Goal, Rule, TENANTS};
+use crate::study::{Found, Goal, Plot, Rule, TENANTS};
 
 /// Who asks for a hit ratio: the one that a quarter of the pool gives it.
 const ASKER: usize = 1;
@@ -41,31 +41,29 @@ pub(super) struct Goals {
 }
 
 impl Goals {
-    /// Plays the static plot with goals. `play` runs a rule; `quarter` is what a quarter for each came to, and `probes` what
-    /// other fixed parts of the pool did.
+    /// Plays the static plot with one goal, and the long one with two. `play` runs a rule; `quarter` is what a quarter for
+    /// each came to.
     pub(super) fn play(
-        play: impl Fn(&str, &Rule) -> Result<Found, Error>,
+        play: impl Fn(&str, &Rule, Plot) -> Result<Found, Error>,
         quarter: &Found,
-        probes: &[([f64; TENANTS], Found)],
     ) -> Result<Self, Error> {
         let quarter_ratio = settled(quarter, ASKER)?;
         let mut goals = [None; TENANTS];
         goals[ASKER] = Some(goal(quarter_ratio, PRIORITIES[0])?);
-        let one = play("a goal", &with(goals))?;
+        let one = play("a goal", &with(goals), Plot::Static)?;
 
-        let at = |tenant: usize, part: f64| {
-            let probe = probes.iter().find(|(parts, _)| parts[tenant] == part);
-            let missing = || Error::Usage(format!("no probe gives {} {part} of the pool", label(tenant)));
-            settled(&probe.ok_or_else(missing)?.1, tenant)
-        };
-        let ratios = [at(ASKER, ASKER_PART)?, at(LOWER, LOWER_PART)?];
+        // What the two ask for is what so much gives them when all is settled.
+        let mut parts = [(1.0 - ASKER_PART - LOWER_PART) / (TENANTS - 2) as f64; TENANTS];
+        (parts[ASKER], parts[LOWER]) = (ASKER_PART, LOWER_PART);
+        let enough = play("enough for two goals", &Rule::fixed(parts), Plot::Long)?;
+        let ratios = [settled(&enough, ASKER)?, settled(&enough, LOWER)?];
         goals[ASKER] = Some(goal(ratios[0], PRIORITIES[0])?);
         goals[LOWER] = Some(goal(ratios[1], PRIORITIES[1])?);
-        let two = play("two goals", &with(goals))?;
+        let two = play("two goals", &with(goals), Plot::Long)?;
         let mut parts = [FLOOR; TENANTS];
         parts[ASKER] = ASKER_PART;
         parts[LOWER] = 1.0 - ASKER_PART - FLOOR * (TENANTS - 2) as f64;
-        let by_hand = play("two goals, by hand", &Rule::fixed(parts))?;
+        let by_hand = play("two goals, by hand", &Rule::fixed(parts), Plot::Long)?;
         Ok(Self {
             quarter_ratio,
             one,
@@ -81,7 +79,7 @@ impl Goals {
         let rest = 1.0 - RESERVE - part(ASKER) - FLOOR * (TENANTS - 2) as f64;
         let ratio = |found: &Found, tenant| settled(found, tenant).unwrap_or(f64::NAN);
         let by_hand = self.goals[1] - ratio(&self.by_hand, LOWER);
-        let said = self.two.shortfalls[LOWER].unwrap_or(0.0);
+        let said = self.two.shortfalls[LOWER];
         vec![
             Target::at_most(
                 "a goal: t2's furthest minute from its hit ratio, from a minute after its memory was filled on",

@@ -48,6 +48,8 @@ const SETTLED_SECONDS: usize = 300;
 pub enum Plot {
     /// All are there from the beginning on.
     Static,
+    /// The same for four times as long: until eviction has made the best even of memory that it was given late.
+    Long,
     /// They join at 0, 500, 1000 and 1500 s, and leave in reverse from 2000 s to 3500 s.
     Dynamic,
 }
@@ -57,6 +59,7 @@ impl Plot {
     pub fn seconds(self) -> usize {
         match self {
             Self::Static => 2500,
+            Self::Long => 10_000,
             Self::Dynamic => 3500,
         }
     }
@@ -64,7 +67,7 @@ impl Plot {
     /// From when to when a tenant is there.
     pub fn presence(self, tenant: usize) -> (usize, usize) {
         match self {
-            Self::Static => (0, self.seconds()),
+            Self::Static | Self::Long => (0, self.seconds()),
             Self::Dynamic => (500 * tenant, self.seconds() - 500 * tenant),
         }
     }
@@ -145,8 +148,8 @@ pub struct Found {
     pub courses: [Vec<Option<Moment>>; TENANTS],
     /// What predictions of moves missed the hit ratio by that came.
     pub prediction_errors: Vec<f64>,
-    /// In virtual time: by how much hit ratio each tenant was said to miss its goal because of others, at the end.
-    pub shortfalls: [Option<f64>; TENANTS],
+    /// In virtual time: by how much hit ratio each tenant was said to miss its goal, in the mean of the settled seconds.
+    pub shortfalls: [f64; TENANTS],
 }
 
 impl Found {
@@ -155,7 +158,7 @@ impl Found {
             setting: *setting,
             courses: Default::default(),
             prediction_errors: Vec::new(),
-            shortfalls: [None; TENANTS],
+            shortfalls: [0.0; TENANTS],
         }
     }
 }
@@ -188,10 +191,12 @@ pub fn run(setting: &Setting, rule: &Rule) -> Result<Found, Error> {
             let standing = there[tenant].then(|| node.standing(&name(tenant))).transpose()?;
             course.push(standing.map(|standing| standing.moment));
         }
+        if second >= setting.settled_from() {
+            found.note_shortfalls(&mut node, there)?;
+        }
     }
     for tenant in (0..TENANTS).filter(|tenant| there[*tenant]) {
         found.note_predictions(&node.command(|control| control.moves(name(tenant)))?);
-        found.shortfalls[tenant] = node.view(&name(tenant))?.shortfall_ratio;
     }
     Ok(found)
 }
@@ -263,6 +268,15 @@ impl Found {
                 ..SettingsPatch::default()
             };
             node.command(|control| control.set_tenant(name(tenant), patch))?;
+        }
+        Ok(())
+    }
+
+    /// What the tenants are said to miss at the end of one of the settled seconds.
+    fn note_shortfalls(&mut self, node: &mut Node, there: [bool; TENANTS]) -> Result<(), Error> {
+        let seconds = (self.setting.seconds() - self.setting.settled_from()) as f64;
+        for tenant in (0..TENANTS).filter(|tenant| there[*tenant]) {
+            self.shortfalls[tenant] += node.view(&name(tenant))?.shortfall_ratio.unwrap_or(0.0) / seconds;
         }
         Ok(())
     }
