@@ -21,10 +21,13 @@ const SKEW_EVERY: Duration = Duration::from_secs(60);
 const SKEWED: f64 = 1.0;
 /// Policies compete in a tenant of at least this size: below, a shard has too few segments for more than a clock.
 const CONTEST_BYTES_MIN: u64 = 4 * MIB;
-/// They compete for this long.
+/// They compete for so long at least, and on while chance could hide a winner or none: of a thousand gets a second a
+/// minute's sample is a few hundred.
 const CONTEST_LASTS: Duration = Duration::from_secs(60);
-/// Another policy must gain so much hit ratio, beyond what chance gives.
+const CONTEST_MAX: Duration = Duration::from_secs(10 * 60);
+/// Another policy must gain so much hit ratio, beyond what chance gives: a contest is looked at many times.
 const CONTEST_GAIN: f64 = 0.01;
+const CONTEST_CERTAIN: f64 = 3.0;
 /// One more MiB is worth it while it gains at least this hit ratio.
 const DEMAND_GAIN_PER_MIB: f64 = 0.0001;
 /// What memory gives a tenant changes slowly, and a thousand tenants' curves are not reckoned anew in every round, nor all
@@ -409,26 +412,27 @@ impl Elastic {
         let Some(contest) = self.estimator.contest(&Policy::PLAIN, held.usage_bytes, held.items) else {
             return in_force;
         };
-        if contest.gets() == 0.0 {
+        if contest.gets() == 0 {
             self.contest_began_at = now;
         }
-        if now.since(self.contest_began_at) < CONTEST_LASTS {
-            return in_force;
-        }
-        let best = contest.best(in_force);
-        // The two differ in at most this share of the gets, so that the difference has this standard error.
-        let gets = contest.gets();
-        let error = |gain: f64| (gain.abs().max(CONTEST_GAIN) / gets).sqrt();
-        let winner = best.filter(|(_, gain)| *gain > CONTEST_GAIN + 2.0 * error(*gain));
-        contest.count_anew();
-        self.contest_began_at = now;
-        let Some((policy, gain)) = winner else {
+        let elapsed = now.since(self.contest_began_at);
+        let Some(lead) = contest.lead(in_force).filter(|_| elapsed >= CONTEST_LASTS) else {
             return in_force;
         };
-        if let Some(goal) = &mut self.goal {
-            goal.sizer.gain(gain);
+        let chance = CONTEST_CERTAIN * lead.standard_error;
+        let wins = lead.gain - chance > CONTEST_GAIN;
+        if wins || lead.gain + chance < CONTEST_GAIN || elapsed >= CONTEST_MAX {
+            contest.count_anew();
+            self.contest_began_at = now;
         }
-        policy
+        if !wins {
+            return in_force;
+        }
+        // What another one than the candidates did is not known.
+        if let Some(goal) = self.goal.as_mut().filter(|_| Policy::PLAIN.contains(&in_force)) {
+            goal.sizer.gain(lead.gain);
+        }
+        lead.policy
     }
 
     /// Genie's switch: it keeps its policy where no law fits the uses of the keys.

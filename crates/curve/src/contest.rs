@@ -30,13 +30,25 @@ pub struct Contest {
     /// Sizes of keys, of those that were written or found.
     sizes: Table<u32>,
     known_max: usize,
-    gets: f64,
+    /// Of the gets that counted, how many hit with just these candidates: the n-th one is bit n of the index.
+    hits: Vec<u64>,
 }
 
 struct Candidate {
     policy: Policy,
     cache: Box<dyn Simulator + Send>,
-    hits: f64,
+}
+
+/// What a policy gains over another one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lead {
+    /// The policy with the most hits.
+    pub policy: Policy,
+    /// Its hit ratio less that of the other one.
+    pub gain: f64,
+    /// Of the gain, as if gets were independent of each other: from the gets that hit with one of the two and not with the
+    /// other, which are many more than the gain where each keeps other keys.
+    pub standard_error: f64,
 }
 
 impl Contest {
@@ -52,7 +64,6 @@ impl Contest {
         let candidate = |&(policy, bytes): &(Policy, u64)| Candidate {
             policy,
             cache: Eviction::Policy(policy).simulator(Capacity::of_bytes(sampled_bytes(bytes))),
-            hits: 0.0,
         };
         let bytes = policies.iter().map(|(_, bytes)| *bytes).max()?;
         Some(Self {
@@ -63,7 +74,7 @@ impl Contest {
             filled_bytes: 0,
             sizes: Table::default(),
             known_max: (sampled_items * KNOWN_PER_ITEM) as usize,
-            gets: 0.0,
+            hits: vec![0; 1 << policies.len()],
         })
     }
 
@@ -79,14 +90,14 @@ impl Contest {
         let known = self.sizes.get(&key).map(|bytes| u64::from(*bytes));
         let bytes = held_bytes.or(known);
         let counts = self.is_filled();
+        let hits = bytes.map_or(0, |bytes| {
+            let hits = self.request(key, bytes);
+            self.know(key, bytes);
+            hits
+        });
         if counts {
-            self.gets += 1.0;
+            self.hits[hits] += 1;
         }
-        let Some(bytes) = bytes else {
-            return;
-        };
-        self.request(key, bytes, counts);
-        self.know(key, bytes);
     }
 
     /// A sampled key's item was written.
@@ -95,20 +106,20 @@ impl Contest {
         if self.sizes.contains_key(&key) {
             return;
         }
-        self.request(key, bytes, false);
+        self.request(key, bytes);
         self.know(key, bytes);
     }
 
-    fn request(&mut self, key: u64, bytes: u64, counts: bool) {
-        let mut was_written = false;
-        for candidate in &mut self.candidates {
-            let is_hit = candidate.cache.request(key, bytes);
-            was_written |= !is_hit;
-            candidate.hits += f64::from(u8::from(is_hit && counts));
-        }
-        if was_written {
+    /// Which candidates hit, a bit for each.
+    fn request(&mut self, key: u64, bytes: u64) -> usize {
+        let all = (1 << self.candidates.len()) - 1;
+        let hits = self.candidates.iter_mut().enumerate().fold(0, |hits, (n, candidate)| {
+            hits | usize::from(candidate.cache.request(key, bytes)) << n
+        });
+        if hits != all {
             self.filled_bytes = self.filled_bytes.saturating_add(bytes);
         }
+        hits
     }
 
     fn know(&mut self, key: u64, bytes: u64) {
@@ -125,22 +136,40 @@ impl Contest {
     }
 
     /// Gets that counted since the last [`Self::count_anew`].
-    pub fn gets(&self) -> f64 {
-        self.gets
+    pub fn gets(&self) -> u64 {
+        self.hits.iter().sum()
     }
 
     /// Counts from zero, with what the miniatures hold.
     pub fn count_anew(&mut self) {
-        self.gets = 0.0;
-        self.candidates.iter_mut().for_each(|candidate| candidate.hits = 0.0);
+        self.hits.fill(0);
     }
 
-    /// The policy with the most hits, and its hit ratio less that of another one; `None` before anything counted.
-    pub fn best(&self, than: Policy) -> Option<(Policy, f64)> {
-        let best = self.candidates.iter().max_by(|a, b| a.hits.total_cmp(&b.hits))?;
-        let other = self.candidates.iter().find(|candidate| candidate.policy == than);
-        let gain = best.hits - other.map_or(0.0, |other| other.hits);
-        (self.gets > 0.0).then(|| (best.policy, gain / self.gets))
+    /// The policy with the most hits, and what it gains over another one: all its hits, where that is no candidate. `None`
+    /// before anything counted.
+    pub fn lead(&self, over: Policy) -> Option<Lead> {
+        let gets = self.gets();
+        if gets == 0 {
+            return None;
+        }
+        let count = |these: &dyn Fn(usize) -> bool| {
+            let counted = self.hits.iter().enumerate().filter(|(hits, _)| these(*hits));
+            counted.map(|(_, count)| count).sum::<u64>()
+        };
+        let bit = |n: usize| 1_usize << n;
+        let best = (0..self.candidates.len()).max_by_key(|n| count(&|hits| hits & bit(*n) != 0))?;
+        let other = self.candidates.iter().position(|candidate| candidate.policy == over);
+        let (best_bit, other_bit) = (bit(best), other.map_or(0, bit));
+        let won = count(&|hits| hits & best_bit != 0 && hits & other_bit == 0);
+        let lost = count(&|hits| hits & best_bit == 0 && hits & other_bit != 0);
+        let gain = (won - lost) as f64 / gets as f64;
+        // One of each more than there were: without them, few gets would seem to be certain.
+        let differ = (won + lost + 2) as f64 / (gets + 2) as f64;
+        Some(Lead {
+            policy: self.candidates[best].policy,
+            gain,
+            standard_error: ((differ - gain * gain) / gets as f64).sqrt(),
+        })
     }
 }
 
@@ -180,26 +209,27 @@ mod tests {
         play(&mut contest, 100_000, |n| {
             if n % 2 == 0 { random(n) % 900 } else { 1_000_000 + n }
         });
-        let (best, gain) = contest.best(Policy::Fifo).unwrap();
-        assert_eq!(best, Policy::S3Fifo);
-        assert!(gain > 0.05, "{gain}");
-        assert_eq!(contest.best(best), Some((best, 0.0)));
+        let lead = contest.lead(Policy::Fifo).unwrap();
+        assert_eq!(lead.policy, Policy::S3Fifo);
+        assert!(lead.gain > 0.05, "{lead:?}");
+        let own = contest.lead(Policy::S3Fifo).unwrap();
+        assert_eq!((own.policy, own.gain), (Policy::S3Fifo, 0.0));
     }
 
     #[test]
     fn a_load_that_fits_favours_nobody() {
         let mut contest = contest(10_000, 1_000, Threshold::ALL).unwrap();
         play(&mut contest, 10_000, |n| n % 500);
-        assert_eq!(contest.best(Policy::Fifo), None);
+        assert_eq!(contest.lead(Policy::Fifo), None);
     }
 
     #[test]
     fn a_loop_that_is_a_little_too_large_favours_who_keeps_a_part() {
         let mut contest = contest(10_000, 1_000, Threshold::ALL).unwrap();
         play(&mut contest, 30_000, |n| n % 1_500);
-        let (best, gain) = contest.best(Policy::Fifo).unwrap();
-        assert_eq!(best, Policy::S3Fifo);
-        assert!(gain > 0.05, "{gain}");
+        let lead = contest.lead(Policy::Fifo).unwrap();
+        assert_eq!(lead.policy, Policy::S3Fifo);
+        assert!(lead.gain > 0.05, "{lead:?}");
     }
 
     #[test]
@@ -226,8 +256,26 @@ mod tests {
         let sizes = Policy::PLAIN.map(|policy| (policy, if policy == Policy::S3Fifo { 9_500 } else { 10_000 }));
         let mut contest = Contest::new(&sizes, 1_000, Threshold::ALL).unwrap();
         play(&mut contest, 300_000, |n| random(n) % 1_100);
-        let (best, gain) = contest.best(Policy::S3Fifo).unwrap();
-        assert_ne!(best, Policy::S3Fifo);
-        assert!((0.03..0.06).contains(&gain), "{gain}");
+        let lead = contest.lead(Policy::S3Fifo).unwrap();
+        assert_ne!(lead.policy, Policy::S3Fifo);
+        assert!((0.03..0.06).contains(&lead.gain), "{lead:?}");
+    }
+
+    /// Clock and FIFO hit alike often where all keys are alike, each with other keys: what few gets show of it is chance.
+    #[test]
+    fn what_a_short_contest_shows_is_within_its_standard_error() {
+        let mut contest = contest(10_000, 1_000, Threshold::ALL).unwrap();
+        play(&mut contest, 20_000, |n| random(n) % 2_000);
+        let (mut beyond, mut mean_error) = (0, 0.0);
+        for round in 0..200 {
+            contest.count_anew();
+            play(&mut contest, 200, |n| random(1_000_000 + round * 200 + n) % 2_000);
+            let lead = contest.lead(Policy::Fifo).unwrap();
+            beyond += u32::from(lead.gain > 3.0 * lead.standard_error);
+            mean_error += lead.standard_error / 200.0;
+        }
+        assert!(beyond <= 4, "{beyond} of 200");
+        // As large as it must be where each keeps other keys, and no larger than if every get differed.
+        assert!((0.02..0.071).contains(&mean_error), "{mean_error}");
     }
 }

@@ -20,7 +20,7 @@ pub mod sim;
 mod skew;
 mod stack;
 
-pub use contest::Contest;
+pub use contest::{Contest, Lead};
 pub use curve::{Curve, Point};
 pub use miniature::Miniatures;
 pub use profile::{Held, Profile, Sampling};

@@ -34,7 +34,7 @@ any other run with fixed grants was better, that one counts. For the dynamic plo
 Goals on the same load, by throughput with the same floors: first t2 asks for the hit ratio that a quarter of the pool gives it. Then
 t2 asks for what 35 % of the pool give it, and t3, at a lower priority, for what 60 % give it, which is more than is left: what it
 is said to miss because of others is compared with what it misses where both are given the same memory by hand. These three
-runs take 10,000 s: in 2,500 s eviction has not yet made the best of a large memory that fills with some hundred items a second,
+runs take 20,000 s: in 2,500 s eviction has not yet made the best of a large memory that fills with some hundred items a second,
 least of all where it was given late.
 
 *Custom* has no limit of what a tenant is expected to use: here everyone would use the whole pool. That the model of CacheLib does

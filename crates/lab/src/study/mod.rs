@@ -48,7 +48,7 @@ const SETTLED_SECONDS: usize = 300;
 pub enum Plot {
     /// All are there from the beginning on.
     Static,
-    /// The same for four times as long: until eviction has made the best even of memory that it was given late.
+    /// The same for eight times as long: until eviction has made the best even of memory that it was given late.
     Long,
     /// They join at 0, 500, 1000 and 1500 s, and leave in reverse from 2000 s to 3500 s.
     Dynamic,
@@ -59,7 +59,7 @@ impl Plot {
     pub fn seconds(self) -> usize {
         match self {
             Self::Static => 2500,
-            Self::Long => 10_000,
+            Self::Long => 20_000,
             Self::Dynamic => 3500,
         }
     }
