@@ -50,6 +50,8 @@ const DEAD_BAND_WINDOW: Duration = Duration::from_secs(20);
 /// The most that a size grows or shrinks by what was measured alone.
 const GROW_MAX: f64 = 0.25;
 const SHRINK_MAX: f64 = 0.15;
+/// Of what is held, so much beyond it is kept when what is not used is given up: such a cache counts as nearly full.
+const UNUSED_KEPT_DIVISOR: u64 = 16;
 /// The part of a step that is done: the rest would often be too much.
 const CAUTION: f64 = 0.8;
 /// A slope is from this much below to this much above: far enough apart for one that sampling does not hide.
@@ -599,11 +601,15 @@ impl Sizer {
         if reading.now < self.hold_until || is_early {
             return reading.grant_bytes;
         }
+        let held = reading.usage_bytes.min(reading.grant_bytes);
+        if !reading.is_nearly_full() {
+            // What is not used is given up first, and alone: the hit ratio is that of a cache that still changes, as where
+            // what it began with expires, and not of its size.
+            return held + held / UNUSED_KEPT_DIVISOR;
+        }
         let step = (CAUTION * missed / here.slope_below.max(least_slope(reading.goal)))
             .exp_m1()
             .max(-SHRINK_MAX);
-        // What is not used is given up first.
-        let held = reading.usage_bytes.min(reading.grant_bytes);
         (held as f64 * (1.0 + step)) as u64
     }
 

@@ -348,6 +348,30 @@ fn shrinking_does_not_dip() {
 }
 
 /// All that is asked for again just fits, of which the curve of another policy says nothing.
+/// As where all that there was at first expires by and by: until it holds what it has by itself, its hit ratio says nothing
+/// of less memory.
+#[test]
+fn what_is_not_used_is_given_up_alone() {
+    let mut cache = Cache::new(skewed, 100_000);
+    cache.grant_bytes = 1000 * MIB;
+    cache.usage_bytes = 1.2 * cache.needed(0.8);
+    // Nothing is missed that could be stored: the cache does not grow.
+    cache.item_bytes = 0;
+    let held = cache.usage_bytes as u64;
+    while cache.grant_bytes == 1000 * MIB {
+        cache.run(1, 0.8);
+        assert!(cache.second < 60);
+    }
+    assert!(
+        (held + held / 20..held + held / 10).contains(&cache.grant_bytes),
+        "{}",
+        cache.grant_bytes
+    );
+    // The next window shows that less will do.
+    cache.run(300, 0.8);
+    cache.assert_settled(0.8);
+}
+
 #[test]
 fn where_a_step_down_was_too_much_it_goes_back_and_not_beyond() {
     let cliff = |bytes: f64| 0.716 - 0.33 * (1.0 - bytes / 6e7).max(0.0);
