@@ -22,7 +22,7 @@ const SKEWED: f64 = 1.0;
 /// Policies compete in a tenant of at least this size: below, a shard has too few segments for more than a clock.
 const CONTEST_BYTES_MIN: u64 = 4 * MIB;
 /// They compete for so long at least, and on while chance could hide a winner or none: of a thousand gets a second a
-/// minute's sample is a few hundred.
+/// minute's sample is a hundred.
 const CONTEST_LASTS: Duration = Duration::from_secs(60);
 const CONTEST_MAX: Duration = Duration::from_secs(10 * 60);
 /// Another policy must gain so much hit ratio, beyond what chance gives: a contest is looked at many times.
@@ -362,7 +362,7 @@ impl Elastic {
         }
         goal.bytes = match goal.sizer.state() {
             GoalState::Met => Some(bytes),
-            // Without a prediction it is only what is held already.
+            // Without a prediction it is only what is held already, or was remembered.
             GoalState::Converging => predicted.map(|_| bytes).or(goal.bytes),
             GoalState::Infeasible => None,
         };

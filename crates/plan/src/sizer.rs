@@ -2,7 +2,8 @@
 //!
 //! Invariant: a size is only left for a reason: the load changed, or a whole window was measured at it that missed the goal
 //! by more than chance explains. It grows only where the curve shows misses that more memory would turn into hits, or ends
-//! too early to say, and not while what it has is not used yet.
+//! too early to say, and asks for no more than it asked for already while what it has is not used yet. What was asked for
+//! is asked for until it is granted, or something says that it is not needed.
 
 use std::f64::consts::E;
 use std::time::Duration;
@@ -24,8 +25,9 @@ const AFTER_MOVE: Duration = Duration::from_secs(3);
 /// asked for again.
 const WINDOW_SHRINK: Duration = Duration::from_secs(10);
 const SHRINK_NEAR: f64 = 0.05;
-/// A window that gives no reason for a move goes on for this long, and on while chance could hide a miss that counts: the
-/// longer it is, the smaller a miss it shows.
+/// A window that gives no reason for a move goes on for this long: the longer it is, the smaller a miss it shows. Where
+/// chance could still hide one that counts, it goes on up to [`WINDOW_MAX`]: with a goal of 0.8, below 21,000 gets a second.
+/// Not while the cache fills: the hit ratio is on its way then, and the mean of a while is of the past.
 const WINDOW_CALM: Duration = Duration::from_secs(30);
 /// Until something was learnt of the load's policy, for this long: a curve that takes the policy for LRU may see no use for
 /// memory that is needed.
@@ -40,6 +42,10 @@ const HOLDS_PAST: f64 = 0.875;
 const BELOW_BEST: f64 = 0.003;
 /// A hit ratio at most this much below the goal meets it.
 const MET_WITHIN: f64 = 0.01;
+/// Standard errors that chance does not reach, in windows of that length, and in shorter ones: those are looked at many times,
+/// each of which chance could use.
+const CERTAIN: f64 = 2.0;
+const CERTAIN_EARLY: f64 = 3.0;
 /// A miss of the goal by less is left. A shorter window than this shows more than there is, because gets of one moment
 /// resemble each other, and a size that follows it would swing.
 const DEAD_BAND: f64 = 0.001;
@@ -161,9 +167,11 @@ pub struct Sizer {
     hold_until: UnixMs,
     /// Until then no window begins.
     quiet_until: UnixMs,
-    /// What was asked for last, as long as it was not granted in full and nothing else was found: others may come first,
-    /// and give it up only as they need it no more.
-    asked: Option<Asked>,
+    /// What was answered last.
+    answer: Sizing,
+    /// The goal for which that asked for more than there was: others may come first, and give it up only as they need it no
+    /// more. 0 is any goal, what was remembered. `None` where nothing is waited for.
+    waits_for: Option<f64>,
     /// Whether the load was ever another one.
     has_changed: bool,
     /// The goal that was aimed at last, but for what it moved little by little.
@@ -194,7 +202,8 @@ impl Default for Sizer {
             hold: Duration::ZERO,
             hold_until: UnixMs(0),
             quiet_until: UnixMs(0),
-            asked: None,
+            answer: Sizing::default(),
+            waits_for: None,
             has_changed: false,
             goal: None,
             gained: 0.0,
@@ -216,14 +225,6 @@ struct Here {
     error: f64,
 }
 
-/// A size that was asked for.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    bytes: u64,
-    /// The hit ratio that is to be expected of it.
-    predicted: Option<f64>,
-}
-
 /// What the curve says the tenant needs.
 #[derive(Clone, Copy, Debug)]
 struct Fit {
@@ -235,7 +236,11 @@ impl Sizer {
     /// One that wants so much until something is known of the load: what the tenant needed before it was idle.
     pub fn remembering(bytes: u64) -> Self {
         Self {
-            asked: Some(Asked { bytes, predicted: None }),
+            answer: Sizing {
+                bytes,
+                ..Sizing::default()
+            },
+            waits_for: Some(0.0),
             ..Self::default()
         }
     }
@@ -278,6 +283,10 @@ impl Sizer {
             self.goal = Some(reading.goal);
             self.aim_anew();
         }
+        if reading.grant_bytes < self.grant_bytes && is_less(reading.grant_bytes, self.answer.bytes) {
+            // Others took it.
+            self.watch.expect_anything();
+        }
         if self.watch.note(count) {
             self.has_changed = true;
             self.restart(count);
@@ -288,11 +297,13 @@ impl Sizer {
             };
         }
         let is_full = reading.is_full() || self.was_full && reading.is_nearly_full();
-        if self.window.is_none() || reading.grant_bytes != self.grant_bytes || is_full != self.was_full {
+        // More than is used changes nothing: it may come bit by bit, as fast as it is filled.
+        let is_resized = reading.grant_bytes < self.grant_bytes || (is_full && reading.grant_bytes != self.grant_bytes);
+        if self.window.is_none() || is_resized || is_full != self.was_full {
             self.quiet_until = reading.now.plus(AFTER_MOVE);
-            self.grant_bytes = reading.grant_bytes;
             self.was_full = is_full;
         }
+        self.grant_bytes = reading.grant_bytes;
         if reading.now <= self.quiet_until {
             self.window = Some(count);
         }
@@ -313,28 +324,34 @@ impl Sizer {
         }
         self.judge(reading, here);
         let sizing = self.size(reading, here, fit, measured);
-        let moves = sizing != self.standing(reading);
-        self.asked = Some(Asked {
-            bytes: sizing.bytes,
-            predicted: sizing.predicted,
-        });
+        let moves = sizing.bytes != self.standing(reading).bytes;
+        self.waits_for = if !is_less(reading.grant_bytes, sizing.bytes) {
+            None
+        } else if moves {
+            Some(reading.goal)
+        } else {
+            self.waits_for
+        };
+        self.answer = sizing;
         let ends = |measured: &Measured| {
             let length = if is_full && self.learnt < LEARNT_SOMETHING {
                 WINDOW_CALM_AT_FIRST
-            } else if 2.0 * measured.standard_error <= dead_band(reading.goal) {
+            } else if !is_full || CERTAIN * measured.standard_error <= dead_band(reading.goal) {
                 WINDOW_CALM
             } else {
                 WINDOW_MAX
             };
             moves || measured.elapsed >= length
         };
-        if let Some(measured) = measured.filter(ends) {
-            self.window = Some(count);
-            if let Some(here) = here.filter(|_| is_full && !self.holds_past(reading)) {
-                self.learn(reading, here, measured);
-            }
-            if !moves {
+        if let Some(measured) = measured {
+            if !moves && measured.elapsed >= WINDOW_CALM {
                 self.watch.set_expected(measured.hit_ratio);
+            }
+            if ends(&measured) {
+                self.window = Some(count);
+                if let Some(here) = here.filter(|_| is_full && !self.holds_past(reading)) {
+                    self.learn(reading, here, measured);
+                }
             }
         }
         sizing
@@ -348,7 +365,7 @@ impl Sizer {
         self.enough = None;
         self.hold = Duration::ZERO;
         self.hold_until = UnixMs(0);
-        self.asked = None;
+        self.waits_for = None;
     }
 
     fn restart(&mut self, count: Count) {
@@ -356,7 +373,7 @@ impl Sizer {
         self.window = Some(count);
         self.load = Some(count);
         self.is_fitting = true;
-        self.asked = None;
+        self.waits_for = None;
         self.efficiency = 1.0;
         self.learnt = 0.0;
         // What the load before left behind is still being asked for or missed.
@@ -401,6 +418,9 @@ impl Sizer {
         let certainty = 1.0 / (1.0 + uncertainty * 4.0);
         self.learnt += certainty;
         let weight = certainty * EFFICIENCY_WEIGHT.max(1.0 / self.learnt);
+        // A long one weighs as the shorter ones that would have been in its place.
+        let windows = (measured.elapsed.as_secs_f64() / WINDOW_CALM.as_secs_f64()).max(1.0);
+        let weight = 1.0 - (1.0 - weight).powf(windows);
         self.efficiency += (seen - self.efficiency) * weight;
     }
 
@@ -484,15 +504,24 @@ impl Sizer {
 
     /// What it has, or still waits for.
     fn standing(&self, reading: &Reading<'_>) -> Sizing {
-        let waits_for = |asked: &Asked| asked.bytes > reading.grant_bytes + least_step(reading.grant_bytes);
-        let asked = self.asked.filter(waits_for);
+        let is_wanted = |goal: f64| {
+            goal <= reading.goal
+                && self.state != GoalState::Infeasible
+                && is_less(reading.grant_bytes, self.answer.bytes)
+        };
+        let waits = self.waits_for.is_some_and(is_wanted);
         Sizing {
-            bytes: asked
-                .map_or(reading.grant_bytes, |asked| asked.bytes)
-                .min(reading.most_bytes),
-            predicted: asked.and_then(|asked| asked.predicted),
+            bytes: if waits { self.answer.bytes } else { reading.grant_bytes }.min(reading.most_bytes),
+            predicted: self.answer.predicted.filter(|_| waits),
             load_changed: false,
         }
+    }
+
+    /// What was remembered and is still waited for: it knows better than the curve and the misses of the first keys.
+    fn remembered(&self, reading: &Reading<'_>) -> Option<u64> {
+        let standing = self.standing(reading);
+        let is_remembered = self.is_young && standing.predicted.is_none() && standing.bytes > reading.grant_bytes;
+        is_remembered.then_some(standing.bytes)
     }
 
     fn size(
@@ -518,6 +547,7 @@ impl Sizer {
                 (-folds).exp().max(1.0 - SHRINK_MAX)
             };
             self.efficiency = (self.efficiency / enough(gained)).min(EFFICIENCY.1);
+            self.answer.bytes = (self.answer.bytes as f64 * enough(gained)) as u64;
             let was_met = self
                 .measured
                 .filter(|_| self.state == GoalState::Met && !self.is_fitting && is_full);
@@ -529,12 +559,15 @@ impl Sizer {
                 }
             }
         }
-        if let Some(fit) = fit
-            && self.is_fitting
-            && is_full
-            && fit.bytes > reading.grant_bytes + reading.grant_bytes / 32
-        {
-            return self.resize(reading, fit.bytes, Some(fit.predicted));
+        if let Some(fit) = fit.filter(|_| self.is_fitting) {
+            let least = self.remembered(reading).unwrap_or(reading.grant_bytes);
+            if is_full && fit.bytes > least + least / 32 {
+                return self.resize(reading, fit.bytes, Some(fit.predicted));
+            }
+            // On the way there the curve gets better, and the load may ask for less.
+            if !self.is_young && fit.bytes < self.answer.bytes {
+                (self.answer.bytes, self.answer.predicted) = (fit.bytes, Some(fit.predicted));
+            }
         }
         let (Some(measured), Some(here)) = (measured, here) else {
             return self.standing(reading);
@@ -543,12 +576,18 @@ impl Sizer {
         self.note_enough(reading, missed, measured.elapsed);
         // What was measured at a size knows better than the curve whether it is enough.
         self.is_fitting &= !is_full && missed > 0.0;
-        if missed > 0.0 && !is_full && self.state != GoalState::Infeasible {
-            return self.standing(reading);
-        }
         let shortness = DEAD_BAND_WINDOW.as_secs_f64() / measured.elapsed.as_secs_f64();
-        if missed.abs() <= (dead_band(reading.goal) * shortness.max(1.0)).max(2.0 * measured.standard_error) {
+        let errors = if measured.elapsed < WINDOW_CALM {
+            CERTAIN_EARLY
+        } else {
+            CERTAIN
+        };
+        if missed.abs() <= (dead_band(reading.goal) * shortness.max(1.0)).max(errors * measured.standard_error) {
             return stay;
+        }
+        let waits = !is_full || self.remembered(reading).is_some();
+        if missed > 0.0 && waits && self.state != GoalState::Infeasible {
+            return self.standing(reading);
         }
         let bytes = if missed > 0.0 && self.state == GoalState::Infeasible {
             self.useful(reading)
@@ -559,7 +598,7 @@ impl Sizer {
             self.shrunk(reading, here, missed, measured.elapsed)
         };
         // Steps that no segment would notice are not worth a move.
-        if bytes.abs_diff(reading.grant_bytes) < least_step(reading.grant_bytes) {
+        if !is_less(bytes, reading.grant_bytes) && !is_less(reading.grant_bytes, bytes) {
             return stay;
         }
         self.resize(reading, bytes, Some(predicted(reading, here, measured, bytes)))
@@ -702,8 +741,9 @@ fn slope_at(curve: &Curve, bytes: f64) -> f64 {
     (miss_ratio(bytes / SLOPE_SPAN) - miss_ratio(bytes * SLOPE_SPAN)) / (2.0 * SLOPE_SPAN.ln())
 }
 
-fn least_step(bytes: u64) -> u64 {
-    UNIT_BYTES.max(bytes / 256)
+/// Whether it is less by so much that a segment would notice.
+fn is_less(bytes: u64, than: u64) -> bool {
+    bytes + UNIT_BYTES.max(bytes / 256) <= than
 }
 
 fn dead_band(goal: f64) -> f64 {

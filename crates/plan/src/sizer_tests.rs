@@ -23,6 +23,10 @@ struct Cache {
     most_bytes: u64,
     /// What others leave to it.
     left_bytes: u64,
+    /// Whether it gets memory only as fast as it fills it, a quarter ahead.
+    claims: bool,
+    /// The state of a generator by which each get hits or misses; 0 makes no chance of it.
+    chance: u64,
     gets: u64,
     hits: f64,
     /// Memory of LRU over that of this cache.
@@ -52,6 +56,8 @@ impl Cache {
             grant_bytes: 20 * MIB,
             most_bytes: 1000 * MIB,
             left_bytes: u64::MAX,
+            claims: false,
+            chance: 0,
             gets: 0,
             hits: 0.0,
             efficiency: 1.0,
@@ -83,7 +89,7 @@ impl Cache {
             self.second += 1;
             let hit_ratio = self.hit_ratio();
             self.gets += self.gets_per_second;
-            self.hits += hit_ratio * self.gets_per_second as f64;
+            self.hits += self.hits_among(self.gets_per_second, hit_ratio);
             let written = (1.0 - hit_ratio) * (self.gets_per_second * self.item_bytes) as f64 * OVERHEAD;
             self.usage_bytes = (self.usage_bytes + written).min(self.grant_bytes as f64);
             if self.flickers && self.second % 7 < 3 {
@@ -104,12 +110,29 @@ impl Cache {
                 overhead: OVERHEAD,
             });
             self.changes += u32::from(sizing.load_changed);
-            self.grant_bytes = sizing.bytes.min(self.left_bytes);
+            let claimed_bytes = (self.usage_bytes * 1.25) as u64 + 2 * MIB;
+            let ahead_bytes = if self.claims { claimed_bytes } else { u64::MAX };
+            self.grant_bytes = sizing.bytes.min(self.left_bytes).min(ahead_bytes);
             self.asked.push(sizing.bytes);
             self.usage_bytes = self.usage_bytes.min(self.grant_bytes as f64);
             self.grants.push(self.grant_bytes);
             self.hit_ratios.push(hit_ratio);
         }
+    }
+
+    fn hits_among(&mut self, gets: u64, hit_ratio: f64) -> f64 {
+        if self.chance == 0 {
+            return hit_ratio * gets as f64;
+        }
+        let mut hits = 0.0;
+        for _ in 0..gets {
+            // Xorshift, of which the upper half is even enough.
+            self.chance ^= self.chance << 13;
+            self.chance ^= self.chance >> 7;
+            self.chance ^= self.chance << 17;
+            hits += f64::from(u8::from(((self.chance >> 32) as f64) < hit_ratio * 2.0_f64.powi(32)));
+        }
+        hits
     }
 
     /// The least memory with this hit ratio.
@@ -182,29 +205,83 @@ fn who_asks_seldom_settles_as_near() {
     assert!((usage - 1.0).abs() < 0.02, "usage is {usage} of what is needed");
 }
 
+/// Where each get hits or misses by chance, windows are looked at every second, and some look like a miss of the goal.
+#[test]
+fn chance_moves_who_asks_seldom_little() {
+    let mut cache = Cache::new(skewed, 1500);
+    cache.item_bytes = 50_000;
+    cache.efficiency = 1.15;
+    cache.chance = 1;
+    cache.run(3600, 0.8);
+    let needed = cache.needed(0.8);
+    let hour = &cache.grants[1800..];
+    let furthest = hour
+        .iter()
+        .map(|grant| (*grant as f64 / needed - 1.0).abs())
+        .fold(0.0, f64::max);
+    let moves = hour.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(furthest < 0.05, "{furthest}");
+    assert!(moves < 15, "{moves} moves in half an hour");
+}
+
 #[test]
 fn what_others_hold_is_asked_for_until_it_is_there() {
     let mut cache = Cache::new(skewed, 100_000);
     let needed = cache.needed(0.8) as u64;
     cache.run(240, 0.8);
     cache.assert_settled(0.8);
-    // First others leave it four fifths, then they take some of that, and at last they need it no more.
-    for part in [0.8, 0.7] {
-        cache.left_bytes = (needed as f64 * part) as u64;
+    // First others leave it three fifths, which they take bit by bit, then half, and at last they need it no more.
+    for hundredths in (60..100).rev() {
+        cache.left_bytes = needed * hundredths / 100;
+        cache.run(1, 0.8);
+    }
+    for hundredths in [60, 50] {
+        cache.left_bytes = needed * hundredths / 100;
         cache.run(60, 0.8);
         for (asked, second) in cache.asked.iter().rev().zip(0..50) {
             assert!(*asked > cache.left_bytes, "{asked}, {second} s before the end");
         }
-        assert_eq!(cache.grant_bytes, cache.left_bytes);
         assert_eq!(cache.sizer.state(), GoalState::Converging);
     }
+    assert_eq!(cache.changes, 0);
     cache.left_bytes = u64::MAX;
     cache.run(1, 0.8);
-    assert!(cache.grant_bytes > needed * 7 / 10, "{} of {needed}", cache.grant_bytes);
+    assert!(cache.grant_bytes > needed * 6 / 10, "{} of {needed}", cache.grant_bytes);
     cache.run(180, 0.8);
     cache.assert_settled(0.8);
-    // Who has it all asks for no more.
-    assert_eq!(cache.asked.last(), Some(&cache.grant_bytes));
+}
+
+/// What is asked for comes as fast as it is filled, and less of it will do than the curve says at first.
+#[test]
+fn on_the_way_to_what_was_asked_for_it_is_measured() {
+    let mut cache = Cache::new(skewed, 20_000);
+    cache.claims = true;
+    cache.efficiency = 1.5;
+    cache.grant_bytes = 4 * MIB;
+    let needed = cache.needed(0.9);
+    cache.run(900, 0.9);
+    let most = cache.grants.iter().max().copied().unwrap() as f64 / needed;
+    assert!(most < 1.35, "{most} of what is needed");
+    cache.assert_settled(0.9);
+    // Another goal that is lower: what is waited for is not needed any more.
+    let mut cache = Cache::new(skewed, 20_000);
+    cache.left_bytes = (cache.needed(0.8) * 0.8) as u64;
+    cache.run(120, 0.8);
+    assert!(cache.asked.last() > Some(&cache.left_bytes));
+    cache.run(1, 0.779);
+    assert_eq!(cache.asked.last(), Some(&cache.left_bytes));
+}
+
+#[test]
+fn what_was_remembered_is_waited_for() {
+    let mut cache = Cache::new(skewed, 2000);
+    cache.item_bytes = 1000;
+    cache.sizer = Sizer::remembering(400 * MIB);
+    cache.met_bytes = 17e6;
+    cache.left_bytes = 16 * MIB;
+    cache.run(60, 0.9);
+    assert!(cache.usage_bytes as u64 == 16 * MIB);
+    assert!(cache.asked.iter().all(|asked| *asked >= 400 * MIB), "{:?}", cache.asked);
 }
 
 #[test]
@@ -347,7 +424,6 @@ fn shrinking_does_not_dip() {
     assert!(lowest > 0.67, "{lowest}");
 }
 
-/// All that is asked for again just fits, of which the curve of another policy says nothing.
 /// As where all that there was at first expires by and by: until it holds what it has by itself, its hit ratio says nothing
 /// of less memory.
 #[test]
@@ -372,6 +448,7 @@ fn what_is_not_used_is_given_up_alone() {
     cache.assert_settled(0.8);
 }
 
+/// All that is asked for again just fits, of which the curve of another policy says nothing.
 #[test]
 fn where_a_step_down_was_too_much_it_goes_back_and_not_beyond() {
     let cliff = |bytes: f64| 0.716 - 0.33 * (1.0 - bytes / 6e7).max(0.0);
