@@ -75,15 +75,16 @@ mod tests {
         let (data_plane, clock) = (Arc::clone(&broken) as _, Arc::clone(&broken) as _);
         let control = Control::start(Mailbox::default(), MemoryState::default(), data_plane, clock, config).unwrap();
         broken.is_broken.store(true, Ordering::SeqCst);
-        // Each is a new plan, until there is none any more; rounds come meanwhile.
-        let ended = (0..).find_map(|number| {
-            let name = format!("t{number}");
+        // Each is a new plan, until there is none any more; rounds come meanwhile, however long they take to.
+        let one = || {
             control
                 .handle()
-                .create_tenant(&name, SettingsPatch::default())
+                .create_tenant("one", SettingsPatch::default())
                 .wait()
                 .err()
-        });
+        };
+        let other = || control.handle().remove_tenant("one").wait().err();
+        let ended = std::iter::repeat_with(|| one().or_else(other)).find_map(|ended| ended);
         assert!(matches!(ended, Some(ControlError::Stopped)), "{ended:?}");
         assert!(control.stop().is_err());
     }
