@@ -13,14 +13,18 @@
 
 mod load;
 pub mod node;
+mod reading;
 mod share;
 mod sizer;
+mod slope;
 mod window;
 
 pub use load::LoadWatch;
+pub use reading::{GoalState, Reading, Sizing};
 pub use share::{
     Claimant, HitWorth, HitWorthError, Load, Returns, Share, Utility, UtilityError, Vessel, Worth, even, level, shares,
     worths,
 };
-pub use sizer::{GoalState, Reading, Sizer, Sizing, efficiency_seen};
+pub use sizer::Sizer;
+pub use slope::efficiency_seen;
 pub use window::{Count, Measured};

@@ -5,13 +5,13 @@
 //! too early to say, and asks for no more than it asked for already while what it has is not used yet. What was asked for
 //! is asked for until it is granted, or something says that it is not needed.
 
-use std::f64::consts::E;
 use std::time::Duration;
 
-use tidemark_curve::Curve;
 use tidemark_types::{UNIT_BYTES, UnixMs};
 
 use crate::load::LoadWatch;
+use crate::reading::{GoalState, Reading, Sizing};
+use crate::slope::{EFFICIENCY, SLOPE_SPAN, efficiency_seen, least_misses, slope_at};
 use crate::window::{Count, Measured};
 
 /// A window is this many gets, within these times.
@@ -60,16 +60,12 @@ const SHRINK_MAX: f64 = 0.15;
 const UNUSED_KEPT_DIVISOR: u64 = 16;
 /// The part of a step that is done: the rest would often be too much.
 const CAUTION: f64 = 0.8;
-/// A slope is from this much below to this much above: far enough apart for one that sampling does not hide.
-const SLOPE_SPAN: f64 = 1.15;
 /// A curve that is flatter than this, in hit ratio per e-fold of memory, is taken to be this steep.
 const LEAST_SLOPE: f64 = 0.02;
 /// Or than this part of the misses that the goal allows, if that is less.
 const LEAST_SLOPE_OF_MISSES: f64 = 0.2;
 /// A miss of the goal by more is what the curve, not a step, should mend; and so is a goal that moves by more.
 const FIT_BEYOND: f64 = 0.03;
-/// How much more a policy may need than LRU, or less.
-const EFFICIENCY: (f64, f64) = (0.6, 1.6);
 /// Least weight of a certain window in it; the first ones of a load weigh as in their mean.
 const EFFICIENCY_WEIGHT: f64 = 0.3;
 /// Half a window that is certain, or several that are less so.
@@ -83,56 +79,6 @@ const HOLD_MAX: Duration = Duration::from_secs(10 * 60);
 const SMALL_STEP_DIVISOR: u64 = 10;
 /// A goal that is missed for so long at a size that more memory does not help is called infeasible.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Whether a goal is reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum GoalState {
-    /// It is.
-    Met,
-    /// Not yet, or not known yet.
-    #[default]
-    Converging,
-    /// It can not be, with the memory that there is or with any.
-    Infeasible,
-}
-
-/// What is known of a tenant at one moment.
-#[derive(Clone, Copy, Debug)]
-pub struct Reading<'a> {
-    /// The moment.
-    pub now: UnixMs,
-    /// The hit ratio that is asked for.
-    pub goal: f64,
-    /// Gets so far; never falls.
-    pub gets: u64,
-    /// Those that hit.
-    pub hits: u64,
-    /// Memory that it holds, in bytes.
-    pub usage_bytes: u64,
-    /// Memory that it may hold.
-    pub grant_bytes: u64,
-    /// Memory that it could have at most, by its cap and the pool.
-    pub most_bytes: u64,
-    /// The curve of an LRU cache of bare items.
-    pub curve: &'a Curve,
-    /// Gets in the curve.
-    pub curve_gets: u64,
-    /// Keys that there are, as far as they were met.
-    pub keys: u64,
-    /// Memory held for each byte of bare items: index, unfinished segments.
-    pub overhead: f64,
-}
-
-/// What a [`Sizer`] answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sizing {
-    /// The memory that the tenant should have, in bytes.
-    pub bytes: u64,
-    /// The hit ratio that is to be expected of it, if that is known.
-    pub predicted: Option<f64>,
-    /// The load is another one: what the curve was made of is past.
-    pub load_changed: bool,
-}
 
 /// One tenant's way to its goal.
 #[derive(Debug)]
@@ -698,47 +644,12 @@ impl Sizer {
     }
 }
 
-/// What a hit ratio with so many bytes in use says of a policy: the memory of an LRU cache over its own for the same hit
-/// ratio, and the slope of the LRU cache's curve there, by e-folds of memory. `None` where the curve is no steeper than
-/// `least_slope`.
-///
-/// Where on the curve the cache is goes by its hit ratio, not by what was believed of its efficiency: that may be where the
-/// curve is flat, and would then never be corrected.
-pub fn efficiency_seen(
-    curve: &Curve,
-    overhead: f64,
-    hit_ratio: f64,
-    usage_bytes: u64,
-    least_slope: f64,
-) -> Option<(f64, f64)> {
-    let lru_bytes = curve.bytes_for(hit_ratio).filter(|bytes| *bytes > 0)?;
-    let slope = slope_at(curve, lru_bytes as f64);
-    let efficiency = lru_bytes as f64 * overhead / usage_bytes.max(1) as f64;
-    (slope > least_slope).then(|| (efficiency.clamp(EFFICIENCY.0, EFFICIENCY.1), slope))
-}
-
 /// The hit ratio to expect of another size: the one that was measured, and by the slope of the curve what it gains or loses.
 fn predicted(reading: &Reading<'_>, here: Here, measured: Measured, bytes: u64) -> f64 {
     let held = reading.usage_bytes.min(reading.grant_bytes).max(1);
     let folds = (bytes.clamp(1, reading.most_bytes.max(1)) as f64 / held as f64).ln();
     let slope = if folds < 0.0 { here.slope_below } else { here.slope };
     (measured.hit_ratio + folds * slope.max(0.0)).clamp(0.0, 1.0)
-}
-
-/// The least that could miss in a cache of so many bytes, while keys are still being met. The curve ends where nothing was
-/// met yet; beyond, each byte is taken to gain at most what one of the last e-fold of its memory did on average: most curves
-/// are convex there. What does not come again flattens that end as it moves on.
-fn least_misses(curve: &Curve, bytes: u64) -> f64 {
-    let end_bytes = curve.end().bytes;
-    let gain_per_byte = curve.last_gain() / (end_bytes as f64 * (1.0 - 1.0 / E)).max(1.0);
-    let beyond_bytes = bytes.saturating_sub(end_bytes) as f64;
-    (curve.at(bytes).miss_ratio - gain_per_byte * beyond_bytes).max(0.0)
-}
-
-/// The slope of a curve of hits, by e-folds of memory.
-fn slope_at(curve: &Curve, bytes: f64) -> f64 {
-    let miss_ratio = |bytes: f64| curve.at(bytes as u64).miss_ratio;
-    (miss_ratio(bytes / SLOPE_SPAN) - miss_ratio(bytes * SLOPE_SPAN)) / (2.0 * SLOPE_SPAN.ln())
 }
 
 /// Whether it is less by so much that a segment would notice.
@@ -752,18 +663,6 @@ fn dead_band(goal: f64) -> f64 {
 
 fn least_slope(goal: f64) -> f64 {
     LEAST_SLOPE.min(LEAST_SLOPE_OF_MISSES * (1.0 - goal))
-}
-
-impl Reading<'_> {
-    /// Whether what may be held is held: a log leaves up to a segment free.
-    fn is_full(&self) -> bool {
-        self.usage_bytes >= self.grant_bytes - self.grant_bytes / 32
-    }
-
-    /// Whether it is full but for what expiry and cleaning leave free from time to time.
-    fn is_nearly_full(&self) -> bool {
-        self.usage_bytes >= self.grant_bytes - self.grant_bytes / 8
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A sizer against caches whose curve is known, second by second.
 
-use tidemark_curve::Point;
+use tidemark_curve::{Curve, Point};
 use tidemark_types::MIB;
 
 use super::*;
