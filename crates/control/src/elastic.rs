@@ -416,7 +416,10 @@ impl Elastic {
             self.contest_began_at = now;
         }
         let elapsed = now.since(self.contest_began_at);
-        let Some(lead) = contest.lead(in_force).filter(|_| elapsed >= CONTEST_LASTS) else {
+        if elapsed < CONTEST_LASTS {
+            return in_force;
+        }
+        let Some(lead) = contest.lead(in_force) else {
             return in_force;
         };
         let chance = CONTEST_CERTAIN * lead.standard_error;

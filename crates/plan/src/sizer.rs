@@ -554,7 +554,7 @@ impl Sizer {
     fn grown(&self, reading: &Reading<'_>, here: Here, fit: Option<Fit>, missed: f64) -> u64 {
         // Memory that the curve sees no use for would be wasted.
         let helps = here.potential > (missed / 2.0).min(0.02).max(2.0 * here.error.min(0.005));
-        if !reading.is_full() || !helps || self.holds_past(reading) {
+        if !helps || self.holds_past(reading) {
             return reading.grant_bytes;
         }
         let step = (CAUTION * missed / here.slope.max(least_slope(reading.goal)))

@@ -13,7 +13,7 @@ use crate::study::{ALPHAS, Found, Plot, Rule, Setting, TENANTS, name, run as sha
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "cachelib-study",
     title: "Four tenants that compete, static and coming and going (the study of CacheLib)",
-    minutes: 14,
+    minutes: 18,
     about: "\
 The experiment of the study of CacheLib (Idiosyncrasies of Programmable Caching Engines): four tenants, Zipf 1.2, 0.9, 0.6 and
 uniform, each with 20 million items of 1 KiB of its own, a pool of 8 GiB, read-only look-aside, misses 218 times as costly as hits

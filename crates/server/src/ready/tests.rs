@@ -152,8 +152,10 @@ impl Beside {
         add(&mut self.ready, 2, 1, connections, Self::SMALL_NS);
     }
 
-    /// Which part of what was done since was for tenant 1.
-    fn part_since(&self, before: [u64; 3]) -> f64 {
+    /// Works, and says which part of what was done meanwhile was for tenant 1.
+    fn part_of_work(&mut self, for_ns: u64, part: f64) -> f64 {
+        let before = self.done;
+        self.work(for_ns, part);
         let [one, two] = [1, 2].map(|tenant| (self.done[tenant] - before[tenant]) as f64);
         one / (one + two)
     }
@@ -175,13 +177,10 @@ fn who_asks_for_a_little_more_than_its_share_does_not_wait_for_a_flood() {
 fn who_floods_has_a_part_of_its_share_and_all_of_it_beside_another() {
     let mut beside = Beside::new(64);
     // What waits is not much yet.
-    beside.work(SECOND / 100, 0.9);
-    let flood = beside.part_since([0; 3]);
+    let flood = beside.part_of_work(SECOND / 100, 0.9);
     assert!((0.24..0.28).contains(&flood), "{flood}");
     beside.work(SECOND, 0.9);
-    let before = beside.done;
-    beside.work(SECOND, 0.9);
-    let flood = beside.part_since(before);
+    let flood = beside.part_of_work(SECOND, 0.9);
     assert!((0.49..0.51).contains(&flood), "{flood}");
 }
 
@@ -247,9 +246,7 @@ fn strangers_make_nobody_s_waiting_little() {
 fn half_as_much_is_not_little() {
     let mut beside = Beside::new(20);
     add(&mut beside.ready, 2, 1, 100, Beside::SMALL_NS);
-    let before = beside.done;
-    beside.work(SECOND, 0.5);
-    let flood = beside.part_since(before);
+    let flood = beside.part_of_work(SECOND, 0.5);
     assert!((0.49..0.51).contains(&flood), "{flood}");
 }
 
