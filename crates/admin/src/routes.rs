@@ -92,8 +92,7 @@ async fn readyz(State(control): State<ControlHandle>) -> Response {
 }
 
 async fn metrics(State(control): State<ControlHandle>, scraped: Arc<Mutex<Metrics>>) -> Result<Response> {
-    let (server, tenants) = (control.server(), control.tenants());
-    let (server, tenants) = (server.await?, tenants.await?);
+    let (server, tenants) = control.overview().await?;
     // What a panic left of it is sums all the same.
     let mut scraped = scraped.lock().unwrap_or_else(PoisonError::into_inner);
     let text = scraped.text(&server, tenants).map_err(|_| {

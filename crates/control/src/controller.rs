@@ -377,7 +377,12 @@ impl Controller {
     }
 
     pub(crate) fn tenants(&mut self) -> Vec<TenantView> {
-        let now = self.refresh();
+        self.refresh();
+        self.tenant_views()
+    }
+
+    fn tenant_views(&self) -> Vec<TenantView> {
+        let now = self.clock.now();
         let hit_cost = self.book.hit_cost();
         let view = |tenant| tenant_view(tenant, now, hit_cost);
         self.book.tenants().map(view).collect()
@@ -492,6 +497,16 @@ impl Controller {
 
     pub(crate) fn server(&mut self) -> ServerView {
         self.refresh();
+        self.server_view()
+    }
+
+    /// The server and every tenant as of one round.
+    pub(crate) fn overview(&mut self) -> (ServerView, Vec<TenantView>) {
+        self.refresh();
+        (self.server_view(), self.tenant_views())
+    }
+
+    fn server_view(&self) -> ServerView {
         let pool = self.book.pool();
         ServerView {
             version: env!("CARGO_PKG_VERSION"),

@@ -1,6 +1,7 @@
 //! Commands and rounds in virtual time, with a real state file and a fake data plane.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidemark_types::{GIB, MIB, ManualClock, Policy, PolicyChoice, TenantState};
 use tokio::sync::oneshot;
@@ -619,4 +620,35 @@ fn goals_have_the_states_of_the_api() {
     use tidemark_plan::GoalState::{Converging, Infeasible, Met};
     let states = [None, Some(Met), Some(Converging), Some(Infeasible)];
     assert_eq!(states.map(state_name), ["none", "met", "converging", "infeasible"]);
+}
+
+/// A clock on which figures are old each time it is read.
+struct Hurried(AtomicU64);
+
+impl Clock for Hurried {
+    fn now(&self) -> UnixMs {
+        UnixMs(self.0.fetch_add(FRESH_FOR.as_millis() as u64, Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn an_overview_is_of_one_round_however_long_it_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(Hurried(AtomicU64::new(1_700_000_000_000)));
+    let mut controller = Controller::new(
+        Box::new(StateFile::open(folder.path(), clock.now()).unwrap()),
+        Arc::new(FakeDataPlane::new(Arc::clone(&clock))),
+        Arc::new(SteadyClock::new(Arc::clone(&clock))),
+        ControlConfig::new(POOL, 16 * GIB, 2),
+        Arc::new(Shared::new(clock.now())),
+    )
+    .unwrap();
+    controller.create_tenant("shop", SettingsPatch::default()).unwrap();
+    let before = controller.shared.rounds();
+    let (server, tenants) = controller.overview();
+    assert_eq!(tenants.len(), 2);
+    assert_eq!(
+        (server.rounds_total, controller.shared.rounds()),
+        (before + 1, before + 1)
+    );
 }

@@ -126,6 +126,11 @@ impl ControlHandle {
         self.ask(|controller| Ok(controller.server()))
     }
 
+    /// The server's state and every tenant by name, both as of one round: what one says fits what the other says.
+    pub fn overview(&self) -> Answer<(ServerView, Vec<TenantView>)> {
+        self.ask(|controller| Ok(controller.overview()))
+    }
+
     /// Changes the server's settings until they are changed again, over restarts.
     pub fn set_server(&self, patch: ServerPatch) -> Answer<ServerView> {
         self.ask(move |controller| controller.set_server(patch))
