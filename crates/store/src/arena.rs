@@ -1,7 +1,7 @@
 //! The reserved address space that all segments, indexes and large values live in.
 //!
 //! One range is reserved at start, never more than the machine's memory, so that it can be had under strict overcommit
-//! too. It is divided into blocks of 2 MiB, and a block is either one huge page or 32 units of 64 KiB on ordinary pages.
+//! too. It is divided into blocks of 2 MiB; a block is taken as a whole, as one huge page, or as 32 units of 64 KiB.
 //! A place is named by its offset from the range's beginning; the first unit is never handed out, so that offset 0 means
 //! "nowhere".
 //!

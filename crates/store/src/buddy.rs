@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use crate::arena::{BLOCK_ORDER, BLOCK_UNITS};
 
-/// Free runs by order: a run of order `n` is `2^n` units long and begins at a multiple of its length.
-#[derive(Debug)]
+/// Free runs by order: a run of order `n` is `2^n` units long and begins at a multiple of its length. None by default.
+#[derive(Debug, Default)]
 pub(crate) struct Buddy {
     free: [BTreeSet<u32>; BLOCK_ORDER as usize + 1],
 }
@@ -36,6 +36,13 @@ impl Buddy {
             }
             Some(start)
         })
+    }
+
+    /// Whether a run of this order is free in a block that is not free as a whole.
+    pub(crate) fn has_hole(&self, order: u8) -> bool {
+        self.free[usize::from(order)..usize::from(BLOCK_ORDER)]
+            .iter()
+            .any(|runs| !runs.is_empty())
     }
 
     /// The highest whole block that is free.
@@ -87,7 +94,9 @@ mod tests {
     fn small_runs_come_from_below_and_blocks_from_above() {
         let mut buddy = Buddy::new(3 * BLOCK_UNITS);
         assert_eq!(buddy.take_high_block(), Some(64));
+        assert!(buddy.has_hole(4));
         assert_eq!(buddy.take_low(4), Some(16));
+        assert!(!buddy.has_hole(4) && buddy.has_hole(3), "but for a whole block");
         assert_eq!(buddy.take_low(4), Some(32));
         assert_eq!(buddy.take_high_block(), None);
         assert_eq!(buddy.take_low(4), Some(48));

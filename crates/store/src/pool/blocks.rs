@@ -1,4 +1,5 @@
-//! What is known of the pool's blocks, and which are to be made huge pages: those all of whose units are taken one by one.
+//! What is known of the pool's blocks, and which are to be made huge pages: those on ordinary pages all of whose units are taken
+//! one by one.
 //!
 //! Pure bookkeeping: whoever calls touches the memory, and says what came of it.
 
@@ -11,6 +12,7 @@ use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
 const COLLAPSE_EVERY: Duration = Duration::from_millis(50);
 /// And at most this part of a core goes into it: on a machine whose memory is another one's, a huge page takes 5 ms, for
 /// which a worker on the same core waits, and with it what came meanwhile; that may not be one in a hundred of its requests.
+/// It is CPU time: a worker that waits leaves its core to it.
 const COLLAPSE_PART: u32 = 500;
 /// And not before so long after a unit of it was taken last, because what fills and empties is not worth it; the next time
 /// after twice as long, where too little of it was touched, or the system had no huge page.
@@ -32,7 +34,7 @@ pub(super) struct Blocks {
     full: BTreeSet<Due>,
     /// Numbers of blocks that were made huge pages, and of which something was released.
     to_split: Vec<u32>,
-    /// Blocks that were made huge pages, or were taken as one and broken, of which nothing was released.
+    /// Blocks that were made huge pages, or opened, or taken as one and broken, of which nothing was released.
     collapsed: usize,
     /// When the next one may be, after the last one.
     free_from: Option<Instant>,
@@ -104,6 +106,21 @@ impl Blocks {
     /// Ordinary pages from now on: whether the system was asked for a huge one before.
     pub(super) fn take_huge(&mut self, start: u32) -> bool {
         std::mem::take(&mut self.of(start).is_huge)
+    }
+
+    /// Whether blocks are huge pages before they are taken in smaller runs.
+    pub(super) fn are_opened(&self) -> bool {
+        self.is_collapsing && self.collapsed < COLLAPSED_MAX
+    }
+
+    /// A block that is backed by a huge page where the system has one is taken in smaller runs from now on.
+    pub(super) fn note_opened(&mut self) {
+        self.collapsed += 1;
+    }
+
+    /// An opened block of which nothing was taken is a whole one again.
+    pub(super) fn note_closed(&mut self) {
+        self.collapsed -= 1;
     }
 
     /// A run was taken. Whether there is something to do sooner than there was.
@@ -184,7 +201,7 @@ impl Blocks {
         block.is_full() && !block.was_broken
     }
 
-    /// Whether it became a huge page, and how long that took until now.
+    /// Whether it became a huge page, and how much CPU time that took until now.
     pub(super) fn note_collapsed(&mut self, due: Due, took: Duration, now: Instant, is_collapsed: bool) {
         let (_, number) = due;
         self.free_from = Some(now + COLLAPSE_EVERY.max(took * COLLAPSE_PART));
@@ -205,11 +222,15 @@ impl Blocks {
     }
 }
 
-/// What tests of the pool look at, by a block's number.
+/// What tests of the pool look at, of a block by its number.
 #[cfg(test)]
 impl Blocks {
     pub(super) fn is_huge(&self, number: usize) -> bool {
         self.all[number].is_huge
+    }
+
+    pub(super) fn collapsed(&self) -> usize {
+        self.collapsed
     }
 
     pub(super) fn patience(&self, number: usize) -> u8 {

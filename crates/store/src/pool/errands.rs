@@ -69,6 +69,7 @@ pub(super) struct Taken {
 pub(super) struct Outcome {
     pub(super) errand: Errand,
     pub(super) succeeded: bool,
+    /// CPU time.
     pub(super) took: Duration,
 }
 
@@ -82,7 +83,7 @@ pub(super) struct Errands {
 #[derive(Debug, Default)]
 struct Place {
     word: AtomicU64,
-    /// How long it took, in nanoseconds; written before the errand is done.
+    /// CPU time that it took, in nanoseconds; written before the errand is done.
     took: AtomicU64,
 }
 
@@ -124,7 +125,7 @@ impl Errands {
         })
     }
 
-    /// An errand is done.
+    /// An errand is done, which took so much CPU time.
     pub(super) fn finish(&self, taken: &Taken, succeeded: bool, took: Duration) {
         let place = &self.places[taken.place];
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);

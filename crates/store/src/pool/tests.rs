@@ -320,14 +320,16 @@ fn a_huge_page_is_split_whether_something_of_it_was_released_or_not() {
 
 #[test]
 fn a_block_that_is_full_becomes_a_huge_page_and_is_given_back_unit_by_unit() {
-    let pool = Pool::start(64 * MIB, Some(64 * MIB)).unwrap();
-    let core = pool.core();
+    let mut pool = Pool::without_thread(64 * MIB, Some(64 * MIB)).unwrap();
+    let core = &Arc::clone(pool.core());
     if !core.arena.can_collapse() || !has_huge_page() {
         eprintln!("there are no huge pages here: nothing was tested");
         return;
     }
-    // The first block lacks a unit.
-    let runs: Vec<Run> = (0..2 * BLOCK_UNITS - 1).map(|_| core.take(0).unwrap()).collect();
+    // The first block lacks a unit. Before there are threads no block is opened.
+    let mut runs: Vec<Run> = (0..2 * BLOCK_UNITS - 2).map(|_| core.take(0).unwrap()).collect();
+    pool.begin_threads().unwrap();
+    runs.push(core.take(0).unwrap());
     let (first, full): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| block_of(run.start) == 0);
     assert_eq!((first.len(), full.len()), (31, 32));
     // Nothing was written to: a huge page would take memory for nothing.
@@ -367,6 +369,55 @@ fn a_block_that_is_full_becomes_a_huge_page_and_is_given_back_unit_by_unit() {
     }
     settled(&pool, |_| is_huge(1));
     assert!(is_huge(1));
+}
+
+#[test]
+fn small_runs_come_from_huge_pages_that_are_ready_by_then() {
+    let pool = Pool::start(64 * MIB, Some(64 * MIB)).unwrap();
+    let core = pool.core();
+    if !core.arena.can_collapse() || !has_huge_page() {
+        eprintln!("there are no huge pages here: nothing was tested");
+        return;
+    }
+    let block = BLOCK_BYTES as u64;
+    let resident_free = |bytes| settled(&pool, |stats| stats.resident_free_bytes == bytes).resident_free_bytes;
+    // The first block lacks a unit, and nothing was asked for before the second one.
+    let mut runs: Vec<Run> = (0..BLOCK_UNITS).map(|_| core.take(0).unwrap()).collect();
+    assert_eq!(resident_free(block), block, "the third one is opened");
+    runs.extend((0..BLOCK_UNITS - 1).map(|_| core.take(0).unwrap()));
+    assert!(runs.iter().all(|run| block_of(run.start) < 2), "holes come first");
+    assert_eq!(resident_free(block), block);
+    let opened: Vec<Run> = (0..3).map(|_| core.take(3).unwrap()).collect();
+    assert!(
+        opened.iter().all(|run| run.clean && block_of(run.start) == 2),
+        "{opened:?}"
+    );
+    assert_eq!(huge_bytes(core, 2), block);
+    let left = block / 4 + block;
+    assert_eq!(resident_free(left), left, "a quarter, and so the next one");
+
+    // It yields to a budget that is lowered.
+    let usage_bytes = pool.stats().usage_bytes;
+    pool.resize(usage_bytes);
+    assert_eq!(pool.stats().resident_free_bytes, 0);
+    pool.resize(64 * MIB);
+    // What was left is a hole, and used up before the next block is opened, which nobody uses then.
+    let holes: Vec<Run> = (0..BLOCK_UNITS / 4).map(|_| core.take(0).unwrap()).collect();
+    assert!(holes.iter().all(|run| block_of(run.start) == 2), "{holes:?}");
+    runs.extend(holes);
+    runs.push(core.take(0).unwrap());
+    assert_eq!(resident_free(block), block);
+    assert_eq!(resident_free(0), 0, "idle");
+    settled(&pool, |_| huge_bytes(core, 2) == 0);
+    assert_eq!(huge_bytes(core, 2), 0, "a part of it was given back");
+    runs.into_iter().chain(opened).for_each(|run| core.put(run));
+    assert_eq!(resident_free(0), 0);
+    let state = core.state.lock();
+    assert_eq!(
+        state.blocks.collapsed(),
+        0,
+        "none is left of those that would have to be split"
+    );
 }
 
 #[test]

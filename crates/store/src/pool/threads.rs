@@ -16,7 +16,7 @@ use super::blocks::{UNTOUCHED_MAX, block_offset};
 use super::errands::{Errand, Taken};
 use super::{LATE, PoolCore, READY_IDLE, Run, State};
 use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
-use crate::priority::step_back;
+use crate::priority::{step_back, thread_cpu_time};
 
 /// How long the other thread rests after an errand, in times of what it took. Without, it runs until the next tick where it
 /// shares a core (4 ms, however nice it is), and a server's 99th percentile on that core was 2.8 ms while a gibibyte was given
@@ -41,7 +41,8 @@ impl PoolCore {
             if is_any {
                 MutexGuard::unlocked(&mut state, || other.unpark());
             }
-            if state.ready.len() < state.wanted && self.unbacked_units() >= i64::from(BLOCK_UNITS) {
+            let is_needed = state.opened.is_wanted() || state.ready.len() < state.wanted;
+            if is_needed && self.unbacked_units() >= i64::from(BLOCK_UNITS) {
                 // Before any of them may be taken as a whole, as far as that is known.
                 if !self.help(&mut state, |errand| matches!(errand, Errand::Split(_))) {
                     self.prepare_ahead(&mut state);
@@ -53,13 +54,21 @@ impl PoolCore {
             } else {
                 let has_ready = !state.ready.is_empty() || state.wanted > 0;
                 let idle_at = has_ready.then(|| state.last_demand + READY_IDLE);
+                let opened_idle_at = state.opened.idle_at();
                 if idle_at.is_some_and(|at| at <= now) {
                     state.wanted = 0;
                     let ready = std::mem::take(&mut state.ready);
                     state.dirty[BLOCK_ORDER as usize].extend(ready);
                     state.note_late();
+                } else if opened_idle_at.is_some_and(|at| at <= now) {
+                    state.opened.want_none();
+                    while let Some((start, order)) = state.close_opened() {
+                        state.dirty[order as usize].push_back(start);
+                    }
+                    state.note_late();
                 } else {
-                    let until = [state.late_at, idle_at, more_at].into_iter().flatten().min();
+                    let until = [state.late_at, idle_at, opened_idle_at, more_at];
+                    let until = until.into_iter().flatten().min();
                     MutexGuard::unlocked(&mut state, || rest(until));
                 }
             }
@@ -171,7 +180,7 @@ impl PoolCore {
     }
 
     fn do_errand(&self, taken: &Taken) {
-        let begun = Instant::now();
+        let before = thread_cpu_time();
         let succeeded = match taken.errand {
             Errand::Return(start, order) => {
                 let run = Run {
@@ -191,26 +200,45 @@ impl PoolCore {
                 is_touched && self.arena.collapse(offset).is_ok()
             }
         };
-        self.errands.finish(taken, succeeded, begun.elapsed());
+        let took = thread_cpu_time().saturating_sub(before);
+        self.errands.finish(taken, succeeded, took);
     }
 
-    /// Makes one more block ready, without the lock while the system works.
+    /// Opens one more block, or makes one ready, without the lock while the system works.
     fn prepare_ahead(&self, state: &mut MutexGuard<'_, State>) {
-        let Some(start) = state.buddy.take_high_block() else {
-            state.wanted = state.ready.len();
-            return;
-        };
-        state.blocks.note_huge(start);
-        let backed = MutexGuard::unlocked(state, || self.back_with_memory(start));
-        if backed {
-            self.resident_free_units
-                .fetch_add(u64::from(BLOCK_UNITS), Ordering::Relaxed);
-            state.ready.push(start);
-            // The budget may have been lowered or used up meanwhile.
-            self.make_way(state);
+        let is_to_open = state.opened.is_wanted();
+        let start = if is_to_open {
+            state.buddy.take_low(BLOCK_ORDER)
         } else {
-            state.buddy.put(start, BLOCK_ORDER);
-            state.wanted = state.ready.len();
+            state.buddy.take_high_block()
+        };
+        let backed = start.is_some_and(|start| {
+            state.blocks.note_huge(start);
+            MutexGuard::unlocked(state, || self.back_with_memory(start))
+        });
+        match start {
+            Some(start) if backed => {
+                self.resident_free_units
+                    .fetch_add(u64::from(BLOCK_UNITS), Ordering::Relaxed);
+                if is_to_open {
+                    state.blocks.note_opened();
+                    state.opened.add(start, Instant::now());
+                } else {
+                    state.ready.push(start);
+                }
+                // The budget may have been lowered or used up meanwhile.
+                self.make_way(state);
+            }
+            _ => {
+                if let Some(start) = start {
+                    state.buddy.put(start, BLOCK_ORDER);
+                }
+                if is_to_open {
+                    state.opened.want_none();
+                } else {
+                    state.wanted = state.ready.len();
+                }
+            }
         }
     }
 }
