@@ -384,6 +384,7 @@ fn small_runs_come_from_huge_pages_that_are_ready_by_then() {
     // The first block lacks a unit, and nothing was asked for before the second one.
     let mut runs: Vec<Run> = (0..BLOCK_UNITS).map(|_| core.take(0).unwrap()).collect();
     assert_eq!(resident_free(block), block, "the third one is opened");
+    assert_eq!(huge_bytes(core, 2), block);
     runs.extend((0..BLOCK_UNITS - 1).map(|_| core.take(0).unwrap()));
     assert!(runs.iter().all(|run| block_of(run.start) < 2), "holes come first");
     assert_eq!(resident_free(block), block);
@@ -392,7 +393,6 @@ fn small_runs_come_from_huge_pages_that_are_ready_by_then() {
         opened.iter().all(|run| run.clean && block_of(run.start) == 2),
         "{opened:?}"
     );
-    assert_eq!(huge_bytes(core, 2), block);
     let left = block / 4 + block;
     assert_eq!(resident_free(left), left, "a quarter, and so the next one");
 
