@@ -19,6 +19,7 @@ mod durations;
 mod limits;
 mod logins;
 mod memcached;
+mod on_core;
 mod output;
 mod process;
 mod ready;

@@ -14,7 +14,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use parking_lot::Mutex;
 use socket2::SockRef;
-use tidemark_store::Keeper;
+use tidemark_store::{Keeper, thread_cpu_time};
 use tidemark_types::UnixMs;
 
 use crate::acceptor::Acceptor;
@@ -23,6 +23,7 @@ use crate::connection::Connection;
 use crate::limits::{
     GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, POLL_EVERY_UNEVEN, SWEEP_EVERY, TURN_CONNECTIONS,
 };
+use crate::on_core::OnCore;
 use crate::ready::{Ready, Waiting};
 use crate::session::{Protocol, Session};
 use crate::shared::Shared;
@@ -102,6 +103,7 @@ pub(crate) struct Worker {
     turn: Turn,
     /// When the system was last asked who is ready.
     looked_at: Instant,
+    on_core: OnCore,
     /// Since when who is ready now has been so, as far as is known; in microseconds since the server's start.
     ready_since_us: u64,
     next_sweep: UnixMs,
@@ -143,6 +145,7 @@ impl Worker {
             ready: Ready::default(),
             turn: Turn::default(),
             looked_at: Instant::now(),
+            on_core: OnCore::default(),
             ready_since_us: 0,
             next_sweep: UnixMs(0),
             drain_until: None,
@@ -178,6 +181,11 @@ impl Worker {
         let looked_before = std::mem::replace(&mut self.looked_at, Instant::now());
         let has_worked = timeout == Some(Duration::ZERO);
         self.ready_since_us = self.since_start_us(if has_worked { looked_before } else { self.looked_at });
+        if has_worked {
+            self.on_core.begin(self.looked_at, thread_cpu_time);
+        } else {
+            self.on_core.wait();
+        }
         let now = Shared::now();
         for event in &*events {
             self.note_event(event);
@@ -300,7 +308,8 @@ impl Worker {
                 }
             };
             let ended = Instant::now();
-            self.settle(&mut group, ended, ended - began, only_sends);
+            let worked = self.on_core.worked(ended - began, ended, thread_cpu_time);
+            self.settle(&mut group, ended, worked, only_sends);
             self.turn.put_group(group);
             began = ended;
             if left > 0 && ended - self.looked_at >= poll_every(self.ready.is_uneven()) {
@@ -351,13 +360,13 @@ impl Worker {
         taken
     }
 
-    /// Puts the connections of a group back and shares the time that it took among them, as far as they go by what was done
+    /// Puts the connections of a group back and shares the work that it was among them, as far as they go by what was done
     /// for each.
-    fn settle(&mut self, group: &mut Vec<Member>, ended: Instant, took: Duration, only_sends: bool) {
+    fn settle(&mut self, group: &mut Vec<Member>, ended: Instant, worked: Duration, only_sends: bool) {
         // Who is ready again at once has been so since now.
         self.ready_since_us = self.since_start_us(ended);
         let estimated_ns: f32 = group.iter().map(|(_, connection)| connection.work_ns as f32).sum();
-        let scale = took.as_nanos() as f32 / estimated_ns.max(1.0);
+        let scale = worked.as_nanos() as f32 / estimated_ns.max(1.0);
         for (place, mut connection) in group.drain(..) {
             connection.work_ns = (connection.work_ns as f32 * scale) as u32;
             if !only_sends {

@@ -56,7 +56,7 @@ fn schedule(attributes: Attributes) -> io::Result<()> {
 }
 
 /// CPU time of the calling thread since it began: what it waited for a core is not in it. Zero where the system does not tell.
-pub(crate) fn thread_cpu_time() -> Duration {
+pub fn thread_cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the system writes a time there and nothing else; on failure the zeros stay.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
