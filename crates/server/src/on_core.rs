@@ -67,7 +67,11 @@ mod tests {
         assert_eq!(core.worked(5 * MILLI, now, || MILLI), 5 * MILLI, "it has not begun");
         assert_eq!(core.worked(5 * MILLI, now + 5 * MILLI, || 3 * MILLI), 2 * MILLI);
         core.wait();
-        assert_eq!(core.worked(5 * MILLI, now + 90 * MILLI, || 4 * MILLI), 5 * MILLI, "it waited");
+        assert_eq!(
+            core.worked(5 * MILLI, now + 90 * MILLI, || 4 * MILLI),
+            5 * MILLI,
+            "it waited"
+        );
         let short = DOUBTED_FROM / 2;
         assert_eq!(core.worked(short, now + 91 * MILLI, || unreachable!()), short);
     }
