@@ -40,10 +40,10 @@ const ORDERS: usize = BLOCK_ORDER as usize + 1;
 const READY_MAX: usize = 16;
 /// How long memory is left lying that was put back. What is taken again meanwhile need not be backed anew, which takes
 /// longer than all else that is done with it (0.4 ms of 0.6 for a value of a mebibyte); and waking the thread costs whoever
-/// puts back a system call. A tenant that evicts for what it writes frees more now and less then: where one wrote 16 MB/s in
-/// small segments, 670 runs a second were given back and taken anew after 5 ms, 240 after 50, 135 after 100 and 45 after 250;
-/// but what a large tenant gives up is given back later by two or three times this (0.8 s for a gibibyte with 100 ms).
-const DOZE: Duration = Duration::from_millis(50);
+/// puts back a system call. Longer would save more of that: where a tenant wrote 16 MB/s in small segments, 670 runs a second were
+/// given back and taken anew, 240 with 50 ms, and 135 with 100. But a gibibyte that is given up would be back after 0.8 s, not
+/// 0.6.
+const DOZE: Duration = Duration::from_millis(5);
 /// What was put back is returned by a thread that rests in between; what then waits for so long still, by the other one.
 const LATE: Duration = Duration::from_secs(1);
 /// Without a demand for huge pages in this time, those kept ready go back to the system.
