@@ -3,25 +3,29 @@
 
 use std::time::{Duration, Instant};
 
-/// A visit that takes less is taken for work: to ask the system how much was would cost about as much as the visit does. Few
-/// visits are longer, since what is done in a turn is bounded.
+/// A visit that takes less is taken for work: it is wrong by less than this, and the system need not be asked each time, which
+/// takes some tenths of a microsecond. Few visits are longer, since what is done in a turn is bounded. So old, too, what is
+/// known becomes while the worker goes on: what others took of its core long before was charged to whom it visited then.
 const DOUBTED_FROM: Duration = Duration::from_micros(400);
 
-/// Since when a worker did not wait for requests, and the CPU time that it had had by then.
+/// The CPU time that a worker had had at some moment, since which it did not wait for requests.
 #[derive(Debug, Default)]
 pub(crate) struct OnCore {
-    since: Option<(Instant, Duration)>,
+    known: Option<(Instant, Duration)>,
 }
 
 impl OnCore {
     /// The worker waits for requests: that it has no core meanwhile says nothing.
     pub(crate) fn wait(&mut self) {
-        self.since = None;
+        self.known = None;
     }
 
-    /// The worker has more to do than it knew of when it last waited.
-    pub(crate) fn begin(&mut self, now: Instant, cpu_time: impl FnOnce() -> Duration) {
-        self.since.get_or_insert_with(|| (now, cpu_time()));
+    /// The worker goes on without waiting.
+    pub(crate) fn go_on(&mut self, now: Instant, cpu_time: impl FnOnce() -> Duration) {
+        let is_old = |(at, _)| now.saturating_duration_since(at) >= DOUBTED_FROM;
+        if self.known.is_none_or(is_old) {
+            self.known = Some((now, cpu_time()));
+        }
     }
 
     /// How much of what a visit took, which has just ended, was work. All of it, if that is not known.
@@ -30,12 +34,14 @@ impl OnCore {
             return took;
         }
         let used = cpu_time();
-        let before = self.since.replace((ended, used));
-        let elsewhere = before.map(|(began, used_before)| {
-            let passed = ended.saturating_duration_since(began);
-            passed.saturating_sub(used.saturating_sub(used_before))
-        });
-        took.saturating_sub(elsewhere.unwrap_or_default())
+        match self.known.replace((ended, used)) {
+            // Where the system does not tell, it says zero.
+            Some((at, used_before)) if used > used_before => {
+                let passed = ended.saturating_duration_since(at);
+                took.saturating_sub(passed.saturating_sub(used - used_before))
+            }
+            _ => took,
+        }
     }
 }
 
@@ -49,30 +55,40 @@ mod tests {
     fn who_was_kept_from_its_core_did_not_work() {
         let begin = Instant::now();
         let mut core = OnCore::default();
-        core.begin(begin, || 10 * MILLI);
-        core.begin(begin + MILLI, || unreachable!("it has begun"));
-        // Of the twenty it had the core for nine, two of them in this visit.
-        let ended = begin + 20 * MILLI;
-        assert_eq!(core.worked(13 * MILLI, ended, || 19 * MILLI), 2 * MILLI);
+        core.go_on(begin, || 10 * MILLI);
+        core.go_on(begin + MILLI / 5, || unreachable!("known well enough"));
+        // Of fourteen milliseconds it had the core for three.
+        let ended = begin + 14 * MILLI;
+        assert_eq!(core.worked(13 * MILLI, ended, || 13 * MILLI), 2 * MILLI);
         // All of it was work since.
-        assert_eq!(core.worked(3 * MILLI, ended + 3 * MILLI, || 22 * MILLI), 3 * MILLI);
-        // It was kept for longer than this visit took.
-        assert_eq!(core.worked(MILLI, ended + 9 * MILLI, || 24 * MILLI), Duration::ZERO);
+        assert_eq!(core.worked(3 * MILLI, ended + 3 * MILLI, || 16 * MILLI), 3 * MILLI);
+        // It was kept from it just before, too.
+        assert_eq!(core.worked(MILLI, ended + 9 * MILLI, || 17 * MILLI), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_was_charged_to_short_visits_is_not_taken_from_a_long_one() {
+        let begin = Instant::now();
+        let mut core = OnCore::default();
+        core.go_on(begin, || MILLI);
+        // Nine of ten milliseconds of short visits had others the core.
+        core.go_on(begin + 10 * MILLI, || 2 * MILLI);
+        assert_eq!(core.worked(MILLI, begin + 11 * MILLI, || 3 * MILLI), MILLI);
     }
 
     #[test]
     fn what_is_not_known_was_work() {
         let now = Instant::now();
         let mut core = OnCore::default();
-        assert_eq!(core.worked(5 * MILLI, now, || MILLI), 5 * MILLI, "it has not begun");
-        assert_eq!(core.worked(5 * MILLI, now + 5 * MILLI, || 3 * MILLI), 2 * MILLI);
+        assert_eq!(core.worked(5 * MILLI, now, || MILLI), 5 * MILLI, "nothing is known");
+        core.go_on(now, || unreachable!("known since the visit"));
         core.wait();
-        assert_eq!(
-            core.worked(5 * MILLI, now + 90 * MILLI, || 4 * MILLI),
-            5 * MILLI,
-            "it waited"
-        );
+        let long = 5 * MILLI;
+        assert_eq!(core.worked(long, now + 90 * MILLI, || 4 * MILLI), long, "it waited");
         let short = DOUBTED_FROM / 2;
         assert_eq!(core.worked(short, now + 91 * MILLI, || unreachable!()), short);
+        let mut silent = OnCore::default();
+        silent.go_on(now, || Duration::ZERO);
+        assert_eq!(silent.worked(long, now + long, || Duration::ZERO), long, "no clock");
     }
 }

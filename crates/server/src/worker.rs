@@ -182,7 +182,7 @@ impl Worker {
         let has_worked = timeout == Some(Duration::ZERO);
         self.ready_since_us = self.since_start_us(if has_worked { looked_before } else { self.looked_at });
         if has_worked {
-            self.on_core.begin(self.looked_at, thread_cpu_time);
+            self.on_core.go_on(self.looked_at, thread_cpu_time);
         } else {
             self.on_core.wait();
         }
@@ -308,8 +308,7 @@ impl Worker {
                 }
             };
             let ended = Instant::now();
-            let worked = self.on_core.worked(ended - began, ended, thread_cpu_time);
-            self.settle(&mut group, ended, worked, only_sends);
+            self.settle(&mut group, ended, ended - began, only_sends);
             self.turn.put_group(group);
             began = ended;
             if left > 0 && ended - self.looked_at >= poll_every(self.ready.is_uneven()) {
@@ -360,13 +359,16 @@ impl Worker {
         taken
     }
 
-    /// Puts the connections of a group back and shares the work that it was among them, as far as they go by what was done
-    /// for each.
-    fn settle(&mut self, group: &mut Vec<Member>, ended: Instant, worked: Duration, only_sends: bool) {
+    /// Puts the connections of a group back and shares the time that it took among them, as far as the worker had its core, and
+    /// as far as they go by what was done for each.
+    fn settle(&mut self, group: &mut Vec<Member>, ended: Instant, took: Duration, only_sends: bool) {
         // Who is ready again at once has been so since now.
         self.ready_since_us = self.since_start_us(ended);
         let estimated_ns: f32 = group.iter().map(|(_, connection)| connection.work_ns as f32).sum();
-        let scale = worked.as_nanos() as f32 / estimated_ns.max(1.0);
+        let worked = self.on_core.worked(took, ended, thread_cpu_time);
+        // What is usual for such work it was, however long the worker was kept from its core.
+        let worked_ns = (worked.as_nanos() as f32).max(estimated_ns.min(took.as_nanos() as f32));
+        let scale = worked_ns / estimated_ns.max(1.0);
         for (place, mut connection) in group.drain(..) {
             connection.work_ns = (connection.work_ns as f32 * scale) as u32;
             if !only_sends {

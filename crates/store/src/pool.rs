@@ -311,9 +311,9 @@ impl PoolCore {
             });
         }
         // Holes first, so that blocks are filled before others are begun.
-        if state.blocks.are_opened() && !state.buddy.has_hole(order) {
+        if !state.buddy.has_hole(order) {
             let opened = state.opened.take(order, Instant::now);
-            if state.opened.want_more() {
+            if state.blocks.are_opened() && state.opened.want_more() {
                 self.wake();
             }
             if let Some(start) = opened {
@@ -485,7 +485,10 @@ impl PoolCore {
             let next = state.oldest_dirty().or_else(|| state.ready_or_opened());
             if let Some((start, order)) = next {
                 self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
-                self.release(state, start, order);
+                if !self.release(state, start, order) {
+                    // The system refuses, and would again: then there is more than the budget.
+                    return;
+                }
             } else if !self.do_without_thread(state) {
                 return;
             }
@@ -501,16 +504,17 @@ impl PoolCore {
         fits
     }
 
-    /// Returns the memory of a run to the system and its units to the buddy. Holds the lock meanwhile: for callers that have
-    /// no thread to leave it to.
-    fn release(&self, state: &mut State, start: u32, order: u8) {
+    /// Returns the memory of a run to the system and its units to the buddy, unless the system refuses, as it does for memory
+    /// that a program has locked (madvise(2), `EINVAL`). Holds the lock meanwhile: for callers that have no thread to leave it to.
+    fn release(&self, state: &mut State, start: u32, order: u8) -> bool {
         let run = Run {
             start,
             order,
             clean: false,
         };
         // On failure the run is merely not zero, which only `clean` promises; it is overwritten or released again later.
-        if self.arena.release(run.offset(), run.bytes()).is_ok() {
+        let is_released = self.arena.release(run.offset(), run.bytes()).is_ok();
+        if is_released {
             state.buddy.put(start, order);
             if state.blocks.note_released(start, order) {
                 if state.has_thread {
@@ -525,6 +529,7 @@ impl PoolCore {
             state.dirty[order as usize].push_back(start);
             self.resident_free_units.fetch_add(run.units(), Ordering::Relaxed);
         }
+        is_released
     }
 
     /// The threads have ended: does what they left.
@@ -559,6 +564,7 @@ impl PoolCore {
         let start = state.buddy.take_high_block()?;
         state.blocks.note_huge(start);
         self.back_with_memory(start).then_some(start).or_else(|| {
+            self.give_up_block(start);
             state.buddy.put(start, BLOCK_ORDER);
             None
         })
@@ -568,6 +574,11 @@ impl PoolCore {
         let offset = u64::from(start) << UNIT_SHIFT;
         self.arena.set_huge(offset, BLOCK_BYTES, true);
         self.arena.populate(offset, BLOCK_BYTES).is_ok()
+    }
+
+    /// Returns what a block was backed with before the system had no more. It is zero as it was, if that fails, too.
+    fn give_up_block(&self, start: u32) {
+        let _ = self.arena.release(u64::from(start) << UNIT_SHIFT, BLOCK_BYTES);
     }
 }
 

@@ -96,7 +96,10 @@ impl PoolCore {
     pub(super) fn collect_errands(&self, state: &mut State, now: Instant) {
         while let Some(outcome) = self.errands.collect() {
             match outcome.errand {
-                // Also after a failure, for which see `release`: it costs resident memory until it is used and freed again.
+                Errand::Return(start, order) if !outcome.succeeded => {
+                    // As in `release`.
+                    state.dirty[order as usize].push_back(start);
+                }
                 Errand::Return(start, order) => {
                     self.resident_free_units.fetch_sub(1 << order, Ordering::Relaxed);
                     state.buddy.put(start, order);
@@ -167,6 +170,8 @@ impl PoolCore {
             self.do_errand(taken);
         }
         self.collect_errands(state, Instant::now());
+        // The other thread may find none any more, and say nothing.
+        state.is_busy = false;
         taken.is_some()
     }
 
@@ -231,6 +236,7 @@ impl PoolCore {
             }
             _ => {
                 if let Some(start) = start {
+                    self.give_up_block(start);
                     state.buddy.put(start, BLOCK_ORDER);
                 }
                 if is_to_open {
