@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 /// A visit that takes less is taken for work: it is wrong by less than this, and the system need not be asked each time, which
-/// takes some tenths of a microsecond. Few visits are longer, since what is done in a turn is bounded. So old, too, what is
-/// known becomes while the worker goes on: what others took of its core long before was charged to whom it visited then.
+/// takes some tenths of a microsecond. Few visits are longer, since what is done in a turn is bounded. While the worker goes on,
+/// the system is asked as often as that, too: what others took of its core earlier was charged to whom it visited then.
 const DOUBTED_FROM: Duration = Duration::from_micros(400);
 
 /// The CPU time that a worker had had at some moment, since which it did not wait for requests.

@@ -505,7 +505,8 @@ impl PoolCore {
     }
 
     /// Returns the memory of a run to the system and its units to the buddy, unless the system refuses, as it does for memory
-    /// that a program has locked (madvise(2), `EINVAL`). Holds the lock meanwhile: for callers that have no thread to leave it to.
+    /// that a program has locked (madvise(2), `EINVAL`); whether it was. Holds the lock meanwhile: for callers that have no thread to
+    /// leave it to.
     fn release(&self, state: &mut State, start: u32, order: u8) -> bool {
         let run = Run {
             start,
@@ -564,21 +565,21 @@ impl PoolCore {
         let start = state.buddy.take_high_block()?;
         state.blocks.note_huge(start);
         self.back_with_memory(start).then_some(start).or_else(|| {
-            self.give_up_block(start);
             state.buddy.put(start, BLOCK_ORDER);
             None
         })
     }
 
+    /// Whether the system had memory for the block. What it had of it goes back otherwise: nobody counts it.
     fn back_with_memory(&self, start: u32) -> bool {
-        let offset = u64::from(start) << UNIT_SHIFT;
+        let offset = block_offset(block_of(start));
         self.arena.set_huge(offset, BLOCK_BYTES, true);
-        self.arena.populate(offset, BLOCK_BYTES).is_ok()
-    }
-
-    /// Returns what a block was backed with before the system had no more. It is zero as it was, if that fails, too.
-    fn give_up_block(&self, start: u32) {
-        let _ = self.arena.release(u64::from(start) << UNIT_SHIFT, BLOCK_BYTES);
+        let is_backed = self.arena.populate(offset, BLOCK_BYTES).is_ok();
+        if !is_backed {
+            // Where that fails, too, it is zero, as a free block has to be.
+            let _ = self.arena.release(offset, BLOCK_BYTES);
+        }
+        is_backed
     }
 }
 

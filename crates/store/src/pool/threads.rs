@@ -236,7 +236,6 @@ impl PoolCore {
             }
             _ => {
                 if let Some(start) = start {
-                    self.give_up_block(start);
                     state.buddy.put(start, BLOCK_ORDER);
                 }
                 if is_to_open {
