@@ -113,6 +113,14 @@ impl TenantCounts {
         self.add(Count::ServedMicros, took_us.saturating_mul(requests));
     }
 
+    /// Loads ahead where [`Self::note_served`] counts requests that took so long.
+    #[inline]
+    pub(crate) fn prefetch_served(&self, took_us: u64) {
+        if let Some(durations) = self.durations.get() {
+            durations.prefetch(took_us);
+        }
+    }
+
     /// The counts of each RESP command.
     pub(crate) fn commands(&self) -> &CommandCounts {
         self.commands.get_or_init(Box::default)

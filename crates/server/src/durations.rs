@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tidemark_store::prefetch_value;
+
 /// Eight buckets for each doubling: a percentile is at most an eighth above the truth.
 const BUCKETS_PER_OCTAVE_BITS: u32 = 3;
 const BUCKETS_PER_OCTAVE: u64 = 1 << BUCKETS_PER_OCTAVE_BITS;
@@ -28,6 +30,12 @@ impl Durations {
     #[inline]
     pub(crate) fn record(&self, took_us: u64, requests: u64) {
         self.0[bucket(took_us)].fetch_add(requests, Ordering::Relaxed);
+    }
+
+    /// Loads ahead what [`Self::record`] changes.
+    #[inline]
+    pub(crate) fn prefetch(&self, took_us: u64) {
+        prefetch_value(&self.0[bucket(took_us)]);
     }
 
     /// How many there were.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tidemark_protocol::{memcached as mc, resp};
-use tidemark_store::Reservation;
+use tidemark_store::{Reservation, TenantStore, prefetch_value};
 use tidemark_types::UnixMs;
 
 use crate::access::{Access, access_to};
@@ -28,7 +28,7 @@ use crate::{memcached, redis};
 
 /// Parsing a shorter incomplete command again costs less than keeping how far it was parsed.
 const PARSED_KEPT_FROM_BYTES: usize = 4 << 10;
-/// A connection that executed so many commands the last time is worth loading all of its tenant's shards ahead.
+/// A connection that executed so many commands the last time is worth loading ahead what they read of its tenant.
 const PREFETCHED_FROM_COMMANDS: u32 = 8;
 
 /// A connection with its place in the worker's list.
@@ -112,18 +112,8 @@ impl Turn {
     pub(crate) fn serve(&mut self, group: &mut [Member], shared: &Shared, now: UnixMs) {
         self.scratch.resize(SCRATCH_BYTES, 0);
         let mut used = 0;
-        let mut last: *const Tenant = std::ptr::null();
+        prefetch_tenants(group);
         for (_, connection) in group.iter_mut() {
-            // Other tenants' shards may have displaced this one's since its last visit. They are back when the system has
-            // given what was sent.
-            if connection.executed >= PREFETCHED_FROM_COMMANDS
-                && let Some(tenant) = &connection.session.tenant
-                && connection.executed as usize >= tenant.store.shards()
-                && last != Arc::as_ptr(tenant)
-            {
-                tenant.store.prefetch_shards();
-                last = Arc::as_ptr(tenant);
-            }
             self.inputs.push(receive(
                 connection,
                 &mut self.scratch,
@@ -654,6 +644,28 @@ impl<'a> Executor<'_, 'a> {
     fn has_many_replies(&self, member: usize) -> bool {
         self.current == member && self.output.len() - self.begins[member].all >= REPLY_BYTES
     }
+}
+
+/// The tenants of those members of which many commands may come, one after the other, and how many.
+fn tenants_ahead(group: &[Member]) -> impl Iterator<Item = (&Tenant, usize)> {
+    let mut last: *const Tenant = std::ptr::null();
+    group.iter().filter_map(move |(_, connection)| {
+        let tenant = connection.session.tenant.as_ref()?;
+        let before = std::mem::replace(&mut last, Arc::as_ptr(tenant));
+        let is_worth_it = connection.executed >= PREFETCHED_FROM_COMMANDS && before != last;
+        is_worth_it.then_some((&**tenant, connection.executed as usize))
+    })
+}
+
+/// Loads ahead what serving a group reads of its tenants, which others may have displaced since their last visit. Each step
+/// waits for what the one before it asked for, of all of them at the same time, and the last ones are there when the system
+/// has given what was sent. One by one, where each is needed, it would be waited for some twenty lines of each tenant.
+fn prefetch_tenants(group: &[Member]) {
+    tenants_ahead(group).for_each(|(tenant, _)| prefetch_value(tenant));
+    tenants_ahead(group).for_each(|(tenant, _)| prefetch_value::<TenantStore>(&tenant.store));
+    tenants_ahead(group).for_each(|(tenant, commands)| tenant.store.prefetch_shards(commands));
+    tenants_ahead(group).for_each(|(tenant, commands)| tenant.store.prefetch_views(commands));
+    tenants_ahead(group).for_each(|(tenant, commands)| tenant.store.prefetch_tables(commands));
 }
 
 /// Loads the items of a window ahead; their buckets are on the way already.

@@ -369,6 +369,11 @@ impl Worker {
         // What is usual for such work it was, however long the worker was kept from its core.
         let worked_ns = (worked.as_nanos() as f32).max(estimated_ns.min(took.as_nanos() as f32));
         let scale = worked_ns / estimated_ns.max(1.0);
+        for (_, connection) in group.iter() {
+            if let Some(tenant) = &connection.session.tenant {
+                tenant.counts.prefetch_served(self.took_us(connection));
+            }
+        }
         for (place, mut connection) in group.drain(..) {
             connection.work_ns = (connection.work_ns as f32 * scale) as u32;
             if !only_sends {
@@ -381,8 +386,9 @@ impl Worker {
             if connection.executed > 0
                 && let Some(tenant) = &connection.session.tenant
             {
-                let took_us = self.ready_since_us.saturating_sub(connection.ready_us);
-                tenant.counts.note_served(took_us, u64::from(connection.executed));
+                tenant
+                    .counts
+                    .note_served(self.took_us(&connection), u64::from(connection.executed));
             }
             let lives = !connection.is_done();
             self.connections[place] = Some(connection);
@@ -395,6 +401,11 @@ impl Worker {
                 self.close(place);
             }
         }
+    }
+
+    /// How long requests took that have just been answered.
+    fn took_us(&self, connection: &Connection) -> u64 {
+        self.ready_since_us.saturating_sub(connection.ready_us)
     }
 
     fn since_start_us(&self, moment: Instant) -> u64 {

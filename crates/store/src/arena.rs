@@ -216,9 +216,9 @@ impl Drop for Arena {
     }
 }
 
-/// Starts loading all cache lines of a value.
+/// Starts loading all cache lines of a value: for who knows that it will be read, and has something else to do until then.
 #[inline]
-pub(crate) fn prefetch_value<T>(value: &T) {
+pub fn prefetch_value<T>(value: &T) {
     let begin = std::ptr::from_ref(value).cast::<u8>();
     for offset in (0..size_of::<T>()).step_by(LINE_BYTES as usize) {
         prefetch(begin.wrapping_add(offset));

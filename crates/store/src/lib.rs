@@ -38,6 +38,7 @@ mod tenant;
 #[cfg(test)]
 mod undriven;
 
+pub use arena::prefetch_value;
 pub use hash::{Hasher, KeyHash};
 pub use item::{Attributes, EXPIRY_MAX, KEY_BYTES_MAX};
 pub use keeper::{Keeper, KeeperInbox};

@@ -15,6 +15,7 @@
 mod blocks;
 mod errands;
 mod opened;
+mod pace;
 mod threads;
 
 use std::collections::VecDeque;

@@ -57,9 +57,18 @@ fn schedule(attributes: Attributes) -> io::Result<()> {
 
 /// CPU time of the calling thread since it began: what it waited for a core is not in it. Zero where the system does not tell.
 pub fn thread_cpu_time() -> Duration {
+    cpu_time(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time of all threads of the program since it began. Zero where the system does not tell.
+pub(crate) fn process_cpu_time() -> Duration {
+    cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn cpu_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the system writes a time there and nothing else; on failure the zeros stay.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),
         u32::try_from(time.tv_nsec).unwrap_or(0),

@@ -28,6 +28,7 @@ for by the same 128 connections with 50 requests each in flight, in closed loop;
 in Genie's Fig. 14(a). Each tenant has popular keys of its own. The one tenant is asked for its keys in just the same way, each
 connection for its 8th, 32nd or 128th of them, so that nothing but the number of tenants differs. All are on one server with one
 worker on a core of its own, and take turns in rounds, each for a second before it is measured; the load has the other core.
+Before the first round the server makes huge pages of what was stored, as long as it finds some to make.
 Throughput is what both reach together; the server's CPU time per operation is its own. What is judged is the median of the
 rounds' ratios to one tenant.
 
@@ -72,6 +73,10 @@ const COMERS_PART: f64 = 0.2;
 /// How much the first one's throughput may change, as a part, and its hit ratio.
 const THROUGHPUT_CHANGE: f64 = 0.03;
 const HIT_RATIO_CHANGE: f64 = 0.005;
+/// How long no huge page may be made until it is said that none is left to make, and how often that is looked at: one is made
+/// in a tenth of a second, of what was last touched a second ago.
+const HUGE_SETTLED: Duration = Duration::from_secs(5);
+const HUGE_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often it is looked how the first one stands.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -79,6 +84,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     rounds: usize,
+    /// How long it is waited at most for huge pages of what was stored.
+    huge_seconds: u64,
     /// Before each measurement: keys of tenants that come are sampled more until it is known how many there are.
     settle_seconds: f64,
     seconds: f64,
@@ -91,6 +98,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
     let scale = if context.quick {
         Scale {
             rounds: 2,
+            huge_seconds: 10,
             settle_seconds: 0.5,
             seconds: 0.3,
             warm_up_seconds: 10,
@@ -99,6 +107,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
     } else {
         Scale {
             rounds: 19,
+            huge_seconds: 300,
             settle_seconds: 1.0,
             seconds: 1.0,
             warm_up_seconds: 120,
@@ -114,8 +123,11 @@ fn run(context: &Context) -> Result<Outcome, Error> {
     series.extend(course.series());
     Ok(Outcome {
         scale: format!(
-            "{} interleaved rounds of {} s; stages of {} s",
-            scale.rounds, scale.seconds, scale.stage_seconds
+            "{} MiB on huge pages; {} interleaved rounds of {} s; stages of {} s",
+            many.huge_bytes >> 20,
+            scale.rounds,
+            scale.seconds,
+            scale.stage_seconds
         ),
         targets,
         chart: chart(&series),
@@ -124,8 +136,12 @@ fn run(context: &Context) -> Result<Outcome, Error> {
     })
 }
 
-/// What was found of each load and round: of each number of tenants, of one tenant in their place, and so on.
-struct Many(Vec<Vec<Vec<Sample>>>);
+struct Many {
+    /// Of each load and round: of each number of tenants, of one tenant in their place, and so on.
+    samples: Vec<Vec<Vec<Sample>>>,
+    /// On huge pages before the first round.
+    huge_bytes: u64,
+}
 
 fn loads(seconds: f64) -> impl Iterator<Item = (String, Load)> {
     DISTRIBUTIONS.into_iter().flat_map(move |(name, distribution)| {
@@ -175,16 +191,43 @@ fn many(context: &Context, scale: Scale) -> Result<Many, Error> {
         context.tell(&format!("storing the keys of {}", endpoint.name));
         endpoint.preload(DATA, context.seed)?;
     }
+    context.tell("waiting for huge pages");
+    let huge_bytes = wait_for_huge_pages(&server, Duration::from_secs(scale.huge_seconds))?;
     let loads: Vec<Load> = loads(scale.seconds).map(|(_, load)| load).collect();
     let plan = Plan {
         rounds: scale.rounds,
         seed: context.seed,
         warm_up_seconds: scale.settle_seconds,
     };
-    let found = rounds(&endpoints, DATA, &loads, plan, &mut |round| {
+    let samples = rounds(&endpoints, DATA, &loads, plan, &mut |round| {
         context.tell(&format!("round {round} of {}", scale.rounds));
     })?;
-    Ok(Many(found))
+    Ok(Many { samples, huge_bytes })
+}
+
+/// Waits until the server makes no more huge pages, but not longer than that. How many bytes lie on some.
+fn wait_for_huge_pages(server: &Server, patience: Duration) -> Result<u64, Error> {
+    let path = format!("/proc/{}/smaps_rollup", server.process.id());
+    let huge_bytes = || {
+        let text = std::fs::read_to_string(&path).map_err(|source| Error::File {
+            path: path.as_str().into(),
+            source,
+        })?;
+        let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));
+        let kib: Option<u64> = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+        kib.map(|kib| kib << 10)
+            .ok_or_else(|| server.process.failure("its huge pages are not known"))
+    };
+    let began = Instant::now();
+    let (mut grew, mut bytes) = (began, huge_bytes()?);
+    while grew.elapsed() < HUGE_SETTLED && began.elapsed() < patience {
+        thread::sleep(HUGE_LOOK_EVERY);
+        let now = huge_bytes()?;
+        if now != bytes {
+            (grew, bytes) = (Instant::now(), now);
+        }
+    }
+    Ok(bytes)
 }
 
 const THROUGHPUT: &str = "throughput";
@@ -208,7 +251,7 @@ impl Many {
 
     fn targets(&self) -> Vec<Target> {
         let mut targets = Vec::new();
-        for ((name, _), samples) in loads(0.0).zip(&self.0) {
+        for ((name, _), samples) in loads(0.0).zip(&self.samples) {
             for (count, own, one) in Self::pairs(samples) {
                 let median = Self::ratios(own, one).map_or(f64::NAN, |ratios| ratios.median);
                 let name = format!("{name}: throughput with {count} tenants over that with one");
@@ -226,7 +269,7 @@ impl Many {
                 add_point(&mut series, (name, measure, unit), ("", X_TENANTS), point);
             }
         };
-        for ((name, _), samples) in loads(0.0).zip(&self.0) {
+        for ((name, _), samples) in loads(0.0).zip(&self.samples) {
             for (count, own, one) in Self::pairs(samples) {
                 add(&name, (OVER_ONE, ""), count, Self::ratios(own, one));
             }
@@ -236,7 +279,7 @@ impl Many {
             ((CPU, "ns"), |sample| sample.cpu_ns),
         ];
         for (measure, of) in figures {
-            for ((name, _), samples) in loads(0.0).zip(&self.0) {
+            for ((name, _), samples) in loads(0.0).zip(&self.samples) {
                 for (count, own, one) in Self::pairs(samples) {
                     add(&name, measure, count, Spread::of(own.iter().map(of)));
                     add(&format!("{name}{ONE}"), measure, count, Spread::of(one.iter().map(of)));
@@ -535,7 +578,10 @@ mod tests {
             others_cores: 0.0,
         };
         let of_load = [98.0, 100.0, 97.0, 100.0, 96.0, 100.0].map(|ops| vec![sample(ops); 3]);
-        let many = Many(vec![of_load.to_vec(); 4]);
+        let many = Many {
+            samples: vec![of_load.to_vec(); 4],
+            huge_bytes: 0,
+        };
         let met: Vec<bool> = many.targets().iter().map(|target| target.met).collect();
         assert_eq!(met, [true, true, false].repeat(4));
         assert_eq!(many.series().len(), 4 + 8 + 8);

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::{BUCKET_BYTES, CHUNK_BUCKETS, CHUNK_SHIFT};
-use crate::arena::{Arena, UNIT_SHIFT};
+use crate::arena::{Arena, UNIT_SHIFT, prefetch_value};
 
 /// An index as those see it that do not hold its shard's lock.
 #[derive(Debug, Default)]
@@ -26,12 +26,7 @@ impl IndexView {
     /// those.
     #[inline]
     pub(crate) fn prefetch(&self, arena: &Arena, position: u64) {
-        let table = self.table.load(Ordering::Acquire);
-        // SAFETY: a table that was published stays allocated as long as the index (`Index::tables`), and the index as long
-        // as this view, which lives beside it in the shard's cell.
-        let Some(table) = (unsafe { table.as_ref() }) else {
-            return;
-        };
+        let Some(table) = self.table() else { return };
         let above = position >= self.frontier.load(Ordering::Relaxed);
         let buckets = if above { &self.above } else { &self.below }.load(Ordering::Relaxed);
         let bucket = scale(position, buckets);
@@ -41,6 +36,23 @@ impl IndexView {
             // Of a chunk's last bucket the next one lies elsewhere: one in a thousand.
             arena.prefetch(at + BUCKET_BYTES as u64);
         }
+    }
+
+    /// Loads ahead what [`Self::prefetch`] reads of the table.
+    #[inline]
+    pub(crate) fn prefetch_table(&self) {
+        if let Some(table) = self.table() {
+            prefetch_value(table);
+        }
+    }
+
+    /// The table in force, if there is one.
+    #[inline]
+    fn table(&self) -> Option<&ChunkTable> {
+        let table = self.table.load(Ordering::Acquire);
+        // SAFETY: a table that was published stays allocated as long as the index (`Index::tables`), and the index as long
+        // as this view, which lives beside it in the shard's cell.
+        unsafe { table.as_ref() }
     }
 
     /// Puts a table in force. It must stay allocated and in its place as long as this view.

@@ -6,17 +6,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use super::pace::Pace;
 use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
 
-/// Blocks are made huge pages at most so often: who touches one meanwhile waits for some tenths of a millisecond.
-const COLLAPSE_EVERY: Duration = Duration::from_millis(50);
-/// And at most this part of a core goes into it: on a machine whose memory is another one's, a huge page takes 5 ms, for
-/// which a worker on the same core waits, and with it what came meanwhile, and as long again what comes until that is served;
-/// that may not be one in a hundred of its requests. With a two-thousandth, which one in a thousand would not feel, small tenants
-/// of 440 MiB that came at once would wait for half an hour, and 128 were 5 to 8 % slower than one, where 1 to 5 % with this
-/// (genie-fig14). It is CPU time: a worker that waits leaves its core to it.
-const COLLAPSE_PART: u32 = 500;
-/// And not before so long after a unit of it was taken last, because what fills and empties is not worth it; the next time
+/// A block is not made a huge page before so long after a unit of it was taken last, because what fills and empties is not worth it; the next time
 /// after twice as long, where too little of it was touched, or the system had no huge page.
 const COLLAPSE_AFTER: Duration = Duration::from_secs(1);
 /// It is looked at again after 2^6 such times at the latest.
@@ -38,8 +31,8 @@ pub(super) struct Blocks {
     to_split: Vec<u32>,
     /// Blocks that were made huge pages, or opened, or taken as one and broken, of which nothing was released.
     collapsed: usize,
-    /// When the next one may be, after the last one.
-    free_from: Option<Instant>,
+    /// How often they are made huge pages.
+    pace: Pace,
     /// Whether full blocks are made huge pages: there is a thread for it, and the system can do it and may.
     is_collapsing: bool,
 }
@@ -86,7 +79,7 @@ impl Blocks {
             full: BTreeSet::new(),
             to_split: Vec::new(),
             collapsed: 0,
-            free_from: None,
+            pace: Pace::default(),
             is_collapsing: false,
         }
     }
@@ -173,9 +166,13 @@ impl Blocks {
         self.to_split.pop()
     }
 
-    /// When a block is to be made a huge page, and which of the full ones; those that are not full any more are dropped, and
-    /// those that were not all the time come later.
-    pub(super) fn next_collapse(&mut self, now: Instant) -> Option<(Instant, Due)> {
+    /// When a block is to be made a huge page, or when to ask again, and which of the full ones; those that are not full any
+    /// more are dropped, and those that were not all the time come later. `cpu_time` is the program's.
+    pub(super) fn next_collapse(
+        &mut self,
+        now: Instant,
+        cpu_time: impl FnOnce() -> Duration,
+    ) -> Option<(Instant, Due)> {
         while let Some(&due) = self.full.first() {
             let (at, number) = due;
             let block = &mut self.all[number as usize];
@@ -189,7 +186,7 @@ impl Blocks {
                 if self.collapsed >= COLLAPSED_MAX {
                     return None;
                 }
-                return Some((self.free_from.map_or(at, |free| at.max(free)), due));
+                return Some((if at <= now { self.pace.next(now, cpu_time) } else { at }, due));
             }
             block.is_listed = false;
             self.full.pop_first();
@@ -206,7 +203,7 @@ impl Blocks {
     /// Whether it became a huge page, and how much CPU time that took until now.
     pub(super) fn note_collapsed(&mut self, due: Due, took: Duration, now: Instant, is_collapsed: bool) {
         let (_, number) = due;
-        self.free_from = Some(now + COLLAPSE_EVERY.max(took * COLLAPSE_PART));
+        self.pace.note_made(took, now);
         self.full.remove(&due);
         let block = &mut self.all[number as usize];
         block.is_listed = !is_collapsed;
@@ -258,21 +255,27 @@ mod tests {
         blocks
     }
 
+    /// Of a program that works all the time.
+    fn next(blocks: &mut Blocks, now: Instant) -> Option<(Instant, Due)> {
+        blocks.next_collapse(now, || SECOND * 100)
+    }
+
     fn due(blocks: &mut Blocks) -> Option<u32> {
-        blocks.next_collapse(Instant::now()).map(|(_, (_, number))| number)
+        next(blocks, Instant::now()).map(|(_, (_, number))| number)
     }
 
     #[test]
     fn full_blocks_come_one_after_the_other() {
         let now = Instant::now();
         let mut blocks = two_full(now);
-        let (at, first) = blocks.next_collapse(now).unwrap();
+        let (at, first) = next(&mut blocks, now).unwrap();
         assert_eq!((at, first.1), (now + SECOND, 1));
         blocks.note_collapsed(first, SECOND, now + 2 * SECOND, true);
-        let (at, second) = blocks.next_collapse(now).unwrap();
-        assert_eq!((at, second.1), (now + 502 * SECOND, 2), "it took a second");
+        let now = now + 2 * SECOND;
+        let (at, second) = next(&mut blocks, now).unwrap();
+        assert!(at > now && second.1 == 2, "it took a second");
         blocks.note_collapsed(second, Duration::ZERO, at, false);
-        let (again, second) = blocks.next_collapse(now).unwrap();
+        let (again, second) = next(&mut blocks, now).unwrap();
         assert_eq!((again, second.1), (at + 2 * SECOND, 2));
         // Not full any more.
         blocks.note_put(64, 4);
@@ -286,7 +289,7 @@ mod tests {
     fn what_is_released_is_split_once() {
         let now = Instant::now();
         let mut blocks = two_full(now);
-        let (_, first) = blocks.next_collapse(now).unwrap();
+        let (_, first) = next(&mut blocks, now).unwrap();
         blocks.note_collapsed(first, Duration::ZERO, now, true);
         blocks.note_put(32, 4);
         assert_eq!(blocks.next_split(), None, "it may be taken again");
@@ -296,7 +299,7 @@ mod tests {
             (Some(1), None, 0)
         );
         // One that something was put back of while it became a huge page.
-        let (_, second) = blocks.next_collapse(now).unwrap();
+        let (_, second) = next(&mut blocks, now).unwrap();
         blocks.note_put(64, 4);
         blocks.note_collapsed(second, Duration::ZERO, now, true);
         assert_eq!((blocks.next_split(), blocks.collapsed), (Some(2), 0));
@@ -331,7 +334,7 @@ mod tests {
         blocks.note_put(64, 4);
         let mut at = now;
         for seconds in [1, 2, 4, 8, 16, 32, 64, 64] {
-            let (when, first) = blocks.next_collapse(now).unwrap();
+            let (when, first) = next(&mut blocks, now).unwrap();
             assert_eq!(when, at + SECOND * seconds);
             at = when;
             blocks.note_collapsed(first, Duration::ZERO, at, false);
@@ -350,7 +353,7 @@ mod tests {
         blocks.note_put(32, 4);
         blocks.note_taken(32, 4, || now);
         let due = now + SECOND;
-        let next = |blocks: &mut Blocks, now| blocks.next_collapse(now).map(|(at, (_, number))| (at, number));
+        let next = |blocks: &mut Blocks, now| next(blocks, now).map(|(at, (_, number))| (at, number));
         assert_eq!(next(&mut blocks, now), Some((due, 1)));
         assert_eq!(next(&mut blocks, due), Some((due, 2)), "the other one goes first");
         blocks.note_put(64, 4);

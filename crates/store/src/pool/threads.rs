@@ -16,7 +16,7 @@ use super::blocks::{UNTOUCHED_MAX, block_offset};
 use super::errands::{Errand, Taken};
 use super::{LATE, PoolCore, READY_IDLE, Run, State};
 use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
-use crate::priority::{step_back, thread_cpu_time};
+use crate::priority::{process_cpu_time, step_back, thread_cpu_time};
 
 /// How long the other thread rests after an errand, in times of what it took. Without, it runs until the next tick where it
 /// shares a core (4 ms, however nice it is), and a server's 99th percentile on that core was 2.8 ms while a gibibyte was given
@@ -145,7 +145,7 @@ impl PoolCore {
                 Errand::Return(start, order)
             } else {
                 let next = match state.collapsing {
-                    None => state.blocks.next_collapse(now),
+                    None => state.blocks.next_collapse(now, process_cpu_time),
                     Some(_) => None,
                 };
                 let Some((_, due)) = next.filter(|(at, _)| *at <= now) else {

@@ -182,13 +182,37 @@ impl TenantStore {
         }
     }
 
-    /// Loads ahead what every command reads of its shard, of all shards: for who knows that many commands come, and has
-    /// something else to do until then.
+    /// Loads ahead what every command reads of its shard, of all shards: for who knows that so many commands come, and has
+    /// something else to do until then. Not where that are fewer than shards.
     #[inline]
-    pub fn prefetch_shards(&self) {
-        for cell in self.cells.get().into_iter().flatten() {
-            prefetch_value(cell);
+    pub fn prefetch_shards(&self, commands: usize) {
+        prefetch_value::<TenantShared>(&self.shared);
+        self.cells_for(commands).iter().for_each(prefetch_value);
+    }
+
+    /// The same for what [`Self::prefetch`] reads first, which [`Self::prefetch_shards`] loads the way to.
+    #[inline]
+    pub fn prefetch_views(&self, commands: usize) {
+        for cell in self.cells_for(commands) {
+            prefetch_value::<IndexView>(&cell.view);
         }
+    }
+
+    /// The same for what it reads next, which [`Self::prefetch_views`] loads the way to.
+    #[inline]
+    pub fn prefetch_tables(&self, commands: usize) {
+        for cell in self.cells_for(commands) {
+            cell.view.prefetch_table();
+        }
+    }
+
+    /// The shards, if most of them will be asked by so many commands.
+    #[inline]
+    fn cells_for(&self, commands: usize) -> &[Cell] {
+        self.cells
+            .get()
+            .filter(|cells| cells.len() <= commands)
+            .map_or(&[], |cells| cells)
     }
 
     /// Locks a shard. Hold it for microseconds only, and never across a system call.
