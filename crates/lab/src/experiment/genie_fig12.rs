@@ -190,7 +190,6 @@ fn measure(context: &Context, data: Data, loads: &[Load], scale: &Scale) -> Resu
     let plan = Plan {
         rounds: scale.rounds,
         seed: context.seed,
-        warm_up_seconds: 0.0,
     };
     rounds(&endpoints, data, loads, plan, &mut |round| {
         context.tell(&format!("{item}: round {round} of {}", scale.rounds));

@@ -200,8 +200,6 @@ pub(super) type Rounds = Vec<Vec<Vec<Sample>>>;
 pub(super) struct Plan {
     pub(super) rounds: usize,
     pub(super) seed: u64,
-    /// The same load runs for so long before each measurement.
-    pub(super) warm_up_seconds: f64,
 }
 
 /// Measures every endpoint at every load, round after round; `tell` is told before each round.
@@ -220,13 +218,6 @@ pub(super) fn rounds(
             for index in order(endpoints.len(), round) {
                 // All of a round are asked for the same keys in the same order.
                 let seed = plan.seed.wrapping_mul(SEEDS_PER_RUN).wrapping_add(round as u64);
-                if plan.warm_up_seconds > 0.0 {
-                    let warm_up = Load {
-                        seconds: plan.warm_up_seconds,
-                        ..*load
-                    };
-                    endpoints[index].measure(data, warm_up, seed)?;
-                }
                 let mut sample = endpoints[index].measure(data, *load, seed)?;
                 while sample.others_cores > DISTURBED_CORES && patience > 0 {
                     patience -= 1;

@@ -191,7 +191,6 @@ impl<'a> Lineup<'a> {
         let plan = Plan {
             rounds: scale.rounds,
             seed: self.context.seed,
-            warm_up_seconds: 0.0,
         };
         let what = match (cells, rate) {
             ([cell], Some(rate)) => format!("pipeline {}, {rate:.0} operations/s", cell.pipeline),
