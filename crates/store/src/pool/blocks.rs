@@ -14,8 +14,9 @@ use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
 const COLLAPSE_AFTER: Duration = Duration::from_secs(1);
 /// It is looked at again after 2^6 such times at the latest.
 const PATIENCE_MAX: u8 = 6;
-/// A huge page may make so much resident that was never touched: a 32nd.
-pub(super) const UNTOUCHED_MAX: usize = BLOCK_BYTES / 32;
+/// A huge page may make so much resident that was never touched: an eighth. It is taken, and charged, all the same; the last
+/// segments of small tenants are half empty.
+pub(super) const UNTOUCHED_MAX: usize = BLOCK_BYTES / 8;
 /// At most so many, 32 GiB: each may cost the system two more mappings, of which a process can have 65,530.
 const COLLAPSED_MAX: usize = 16_384;
 
