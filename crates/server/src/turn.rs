@@ -646,14 +646,14 @@ impl<'a> Executor<'_, 'a> {
     }
 }
 
-/// The tenants of those members of which many commands may come, one after the other, and how many.
+/// The tenants of those members of which many commands may come, one after the other, and how many of one of them.
 fn tenants_ahead(group: &[Member]) -> impl Iterator<Item = (&Tenant, usize)> {
-    let mut last: *const Tenant = std::ptr::null();
-    group.iter().filter_map(move |(_, connection)| {
-        let tenant = connection.session.tenant.as_ref()?;
-        let before = std::mem::replace(&mut last, Arc::as_ptr(tenant));
-        let is_worth_it = connection.executed >= PREFETCHED_FROM_COMMANDS && before != last;
-        is_worth_it.then_some((&**tenant, connection.executed as usize))
+    let tenant_of = |(_, connection): &Member| connection.session.tenant.as_ref().map(Arc::as_ptr);
+    let of_one_tenant = group.chunk_by(move |member, next| tenant_of(member) == tenant_of(next));
+    of_one_tenant.filter_map(|members| {
+        let tenant = members[0].1.session.tenant.as_deref()?;
+        let commands = members.iter().map(|(_, connection)| connection.executed).max()?;
+        (commands >= PREFETCHED_FROM_COMMANDS).then_some((tenant, commands as usize))
     })
 }
 

@@ -370,7 +370,9 @@ impl Worker {
         let worked_ns = (worked.as_nanos() as f32).max(estimated_ns.min(took.as_nanos() as f32));
         let scale = worked_ns / estimated_ns.max(1.0);
         for (_, connection) in group.iter() {
-            if let Some(tenant) = &connection.session.tenant {
+            if connection.executed > 0
+                && let Some(tenant) = &connection.session.tenant
+            {
                 tenant.counts.prefetch_served(self.took_us(connection));
             }
         }

@@ -38,7 +38,7 @@ impl IndexView {
         }
     }
 
-    /// Loads ahead what [`Self::prefetch`] reads of the table.
+    /// Loads ahead where the table's units are, which [`Self::prefetch`] reads next.
     #[inline]
     pub(crate) fn prefetch_table(&self) {
         if let Some(table) = self.table() {

@@ -183,7 +183,7 @@ impl TenantStore {
     }
 
     /// Loads ahead what every command reads of its shard, of all shards: for who knows that so many commands come, and has
-    /// something else to do until then. Not where that are fewer than shards.
+    /// something else to do until then. Of the shards nothing where those are fewer than they.
     #[inline]
     pub fn prefetch_shards(&self, commands: usize) {
         prefetch_value::<TenantShared>(&self.shared);
