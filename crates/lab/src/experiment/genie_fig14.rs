@@ -29,7 +29,7 @@ in Genie's Fig. 14(a). Each tenant has popular keys of its own. The one tenant i
 connection for its 8th, 32nd or 128th of them, so that nothing but the number of tenants differs. All are on one server with one
 worker on a core of its own; the load has the other core. Before the first round the server makes huge pages of what was stored,
 as long as it finds some to make. In each round many tenants and one take turns of a fifth of a second, after a second of each
-that is not counted: a machine that is another one's is now twice as fast as then, for a second or so. Throughput is what both
+that is not counted: a machine with neighbours may be twice as fast for a second or so as before. Throughput is what both
 reach together; the server's CPU time per operation is its own. What is judged is the median of the ratios of all turns to those
 of one tenant beside them.
 
@@ -76,8 +76,8 @@ const SEEDS_PER_ROUND: u64 = 1000;
 /// How much the first one's throughput may change, as a part, and its hit ratio.
 const THROUGHPUT_CHANGE: f64 = 0.03;
 const HIT_RATIO_CHANGE: f64 = 0.005;
-/// How long no huge page may be made until it is said that none is left to make, and how often that is looked at: one is made
-/// in a tenth of a second, of what was last touched a second ago.
+/// How long no huge page may be made until it is said that none is left to make, and how often that is looked at: a server that
+/// does nothing makes one in a second where it takes five milliseconds, of what was taken a second ago.
 const HUGE_SETTLED: Duration = Duration::from_secs(5);
 const HUGE_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often it is looked how the first one stands.

@@ -22,7 +22,8 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// After the last one, when the next one may be while the program does next to nothing, and when whatever it does.
+    /// After the last one, when the next one may be while the program does next to nothing, and, never before that, when
+    /// whatever it does.
     from: Option<(Instant, Instant)>,
     /// Since when it is watched, and how much CPU time it had used then.
     watched: Option<(Instant, Duration)>,
@@ -40,7 +41,7 @@ impl Pace {
     pub(super) fn next(&mut self, now: Instant, cpu_time: impl FnOnce() -> Duration) -> Instant {
         let (idle_from, busy_from) = self.from.unwrap_or((now, now));
         if busy_from <= now || now < idle_from {
-            return idle_from.min(busy_from);
+            return idle_from;
         }
         // What was used long ago does not tell what the program does now.
         let recent = |since: Instant| now.saturating_duration_since(since) < 2 * WINDOW;

@@ -183,7 +183,8 @@ impl TenantStore {
     }
 
     /// Loads ahead what every command reads of its shard, of all shards: for who knows that so many commands come, and has
-    /// something else to do until then. Of the shards nothing where those are fewer than they.
+    /// something else to do until then. Where there are more shards than commands, most would be loaded for nothing, and none
+    /// is.
     #[inline]
     pub fn prefetch_shards(&self, commands: usize) {
         prefetch_value::<TenantShared>(&self.shared);
