@@ -188,11 +188,13 @@ impl Sampler {
             while !ends.load(Ordering::Relaxed) {
                 let begun = Instant::now();
                 let processes = watched.lock().unwrap().clone();
-                let held: Vec<u64> = processes
-                    .iter()
-                    .filter_map(|process| pool_resident_bytes(*process))
-                    .collect();
-                // What is read one after the other is of one moment only if nothing could move meanwhile.
+                let look = || {
+                    let held = processes.iter().map(|process| pool_resident_bytes(*process).unwrap_or(0));
+                    held.collect::<Vec<_>>()
+                };
+                // They are read one after the other while memory moves. If each only grew or only shrank in so short a time, the
+                // lesser of its two readings is at most what it held at one moment between them, the same moment for all.
+                let held: Vec<u64> = look().into_iter().zip(look()).map(|(a, b)| a.min(b)).collect();
                 if begun.elapsed() < Duration::from_millis(50) {
                     let sum: u64 = held.iter().sum();
                     let allowed = node_bytes + SEGMENT * processes.len() as u64;
