@@ -189,7 +189,9 @@ impl Sampler {
                 let begun = Instant::now();
                 let processes = watched.lock().unwrap().clone();
                 let look = || {
-                    let held = processes.iter().map(|process| pool_resident_bytes(*process).unwrap_or(0));
+                    let held = processes
+                        .iter()
+                        .map(|process| pool_resident_bytes(*process).unwrap_or(0));
                     held.collect::<Vec<_>>()
                 };
                 // They are read one after the other while memory moves. If each only grew or only shrank in so short a time, the
