@@ -7,14 +7,15 @@
 //! little is served next, without waiting for a round of all others, as it would in deficit round robin. What serving takes
 //! is known afterwards only: what is expected is added when a connection is picked, and corrected when it was served.
 //!
-//! A tenant of which little waits counts three times: one that asks for somewhat more than its share, but not without end, is
-//! served before one that floods, which keeps a third of its share at least. (Flow queues prefer flows without a standing
+//! A tenant of which little waits counts four times: one that asks for somewhat more than its share, but not without end, is
+//! served before one that floods, which keeps a quarter of its share at least. (Flow queues prefer flows without a standing
 //! queue for the same reason, RFC 8290, 4.2; here there is a bound, so that nobody starves beside many that ask for little.)
-//! Only what was expected counts less, and of who keeps sending while it is served nobody knows that it is little.
+//! What a visit takes far beyond what was expected counts whole, and of who keeps sending while it is served nobody knows that
+//! it is little.
 //!
 //! Invariants: a tenant's lane is in the order exactly while a connection waits in it. While about as much waits for each of
 //! two tenants, what was done for them since, divided by their weights, differs by at most one connection's work of each and
-//! the credit; however little waits for one, it has at most three times what that would be.
+//! the credit; however little waits for one, it has at most four times what that would be.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::{BinaryHeap, PeekMut};
@@ -35,10 +36,15 @@ const BYTES_PER_NS: usize = 4;
 const CREDIT_NS: u32 = 4_000_000;
 
 /// How many times its weight a tenant counts of which little waits.
-const LITTLE_TIMES: u64 = 3;
+const LITTLE_TIMES: u64 = 4;
 /// Little is less than this part of what waits for a tenant in the mean, of those for which anything does: with one that
 /// floods beside it, a third of what that one has waiting.
 const LITTLE_PART: u64 = 2;
+
+/// Work up to so many times what was expected is as uncertain as that, and counts as it was charged. A visit takes half or
+/// twice as long as the one before; a tenant of which little waits that was charged the whole of what is more, and given back
+/// a part only of what is less, would count far fewer times than it should.
+const UNSURE_TIMES: u32 = 4;
 
 /// It is uneven where less than this part of the mean waits for one: tenants that ask for the same seldom differ by as much.
 const UNEVEN_PART: u64 = 8;
@@ -257,19 +263,16 @@ impl Ready {
         }
     }
 
-    /// Corrects what was expected of a connection to what it took. What it took beyond that counts whole.
+    /// Corrects what was expected of a connection to what it took, which far beyond that counts whole.
     #[inline]
     pub(crate) fn settle(&mut self, charge: Charge, work_ns: u32) {
         let Some(lane) = self.lanes.get_mut(charge.lane) else {
             return;
         };
-        match work_ns.checked_sub(charge.work_ns) {
-            Some(beyond_ns) => lane.clock += lane.ticks(beyond_ns),
-            None => {
-                let part = f64::from(charge.work_ns - work_ns) / f64::from(charge.work_ns);
-                lane.clock = lane.clock.saturating_sub((charge.ticks as f64 * part) as u64);
-            }
-        }
+        let usual_ns = work_ns.min(charge.work_ns.saturating_mul(UNSURE_TIMES));
+        let part = f64::from(usual_ns) / f64::from(charge.work_ns.max(1));
+        let ticks = (charge.ticks as f64 * part) as u64 + lane.ticks(work_ns - usual_ns);
+        lane.clock = (lane.clock + ticks).saturating_sub(charge.ticks);
     }
 
     /// Forgets lanes that have no connection and all the credit that there is: they would begin as a new one does.

@@ -178,7 +178,7 @@ fn who_floods_has_a_part_of_its_share_and_all_of_it_beside_another() {
     let mut beside = Beside::new(64);
     // What waits is not much yet.
     let flood = beside.part_of_work(SECOND / 100, 0.9);
-    assert!((0.24..0.28).contains(&flood), "{flood}");
+    assert!((0.19..0.23).contains(&flood), "{flood}");
     beside.work(SECOND, 0.9);
     let flood = beside.part_of_work(SECOND, 0.9);
     assert!((0.49..0.51).contains(&flood), "{flood}");
@@ -199,30 +199,31 @@ fn who_sends_without_end_over_one_connection_has_its_share() {
     assert!(done[1].abs_diff(done[2]) < 200_000, "{done:?}");
 }
 
-#[test]
-fn what_was_not_expected_counts_whole_however_little_waits() {
+/// By how much a tenant of which little waits is charged for a visit, of which so much was expected and which took so much.
+fn charged_ns(expected_ns: u32, took_ns: u32) -> u64 {
     let mut ready = Ready::default();
     add(&mut ready, 1, 1, 64, 10_000);
-    add(&mut ready, 2, 1, 1, 6_000);
-    let picked = loop {
-        let picked = next(&mut ready);
-        if picked.place / 1000 == 2 {
-            break picked;
-        }
-    };
-    let clock = |ready: &Ready| ready.lanes[picked.charge.lane].clock >> CLOCK_BITS;
-    let before = clock(&ready);
-    ready.settle(picked.charge, 1_006_000);
-    assert_eq!(clock(&ready) - before, 1_000_000);
-    // What was expected in vain comes back as it was charged.
-    let mut ready = Ready::default();
-    add(&mut ready, 1, 1, 64, 10_000);
-    add(&mut ready, 2, 1, 2, 6_000);
+    add(&mut ready, 2, 1, 2, expected_ns);
     let picked = std::iter::repeat_with(|| next(&mut ready)).find(|picked| picked.place / 1000 == 2);
-    let picked = picked.unwrap();
-    let before = ready.lanes[picked.charge.lane].clock;
-    ready.settle(picked.charge, 3_000);
-    assert_eq!((before - ready.lanes[picked.charge.lane].clock) >> CLOCK_BITS, 1_000);
+    let charge = picked.unwrap().charge;
+    let before = ready.lanes[charge.lane].clock - charge.ticks;
+    ready.settle(charge, took_ns);
+    (ready.lanes[charge.lane].clock - before) >> CLOCK_BITS
+}
+
+#[test]
+fn what_little_takes_counts_less_and_whole_where_it_is_far_beyond_what_was_expected() {
+    let times = LITTLE_TIMES as u32;
+    for took_ns in [0, 3_000, 6_000, 12_000, 24_000] {
+        assert_eq!(charged_ns(6_000, took_ns), u64::from(took_ns / times), "{took_ns}");
+    }
+    // What is as uncertain as what was expected cancels out in the mean, so that the tenant has what it should.
+    assert_eq!(
+        charged_ns(6_000, 12_000) + charged_ns(12_000, 6_000),
+        2 * charged_ns(9_000, 9_000)
+    );
+    assert_eq!(charged_ns(6_000, 1_024_000), 1_000_000 + u64::from(24_000 / times));
+    assert_eq!(charged_ns(0, 1_000_000), 1_000_000);
 }
 
 #[test]
