@@ -101,7 +101,8 @@ pub fn tables(series: &[Series]) -> String {
                 rows.push(row);
             }
         }
-        let _ = writeln!(text, "### {}, {unit}\n\n{}", capital(name), table(&rows));
+        let comma = if unit.is_empty() { "" } else { ", " };
+        let _ = writeln!(text, "### {}{comma}{unit}\n\n{}", capital(name), table(&rows));
     }
     text
 }

@@ -279,7 +279,7 @@ fn a_visit_that_took_long_is_paid_for_also_after_a_pause() {
     let mut ready = Ready::default();
     add(&mut ready, 1, 1, 300, 10_000);
     add(&mut ready, 2, 1, 1, 10_000);
-    // Tenant 2 takes a millisecond, which nobody expected.
+    // Tenant 2 takes a millisecond, which nobody expected: but for four times what was expected it counts whole.
     let heavy = loop {
         let picked = next(&mut ready);
         if picked.place / 1000 == 2 {
@@ -290,7 +290,7 @@ fn a_visit_that_took_long_is_paid_for_also_after_a_pause() {
     ready.tidy();
     add(&mut ready, 2, 1, 1, 10_000);
     let before = (0..).take_while(|_| next(&mut ready).place / 1000 == 1).count();
-    assert!((98..=101).contains(&before), "{before}");
+    assert!((96..=98).contains(&before), "{before}");
 }
 
 #[test]
