@@ -27,13 +27,20 @@ pub fn level(amount: u64, vessels: &[Vessel]) -> Vec<u64> {
     let full = |vessel: &Vessel| vessel.top as f64 / vessel.weight;
     // The greatest height that `amount` fills, by bisection: up to `low` it always does.
     let (mut low, mut high) = (0.0, vessels.iter().map(full).fold(0.0, f64::max) + 1.0);
-    if filled(high) <= amount {
+    let all = filled(high);
+    if all <= amount {
         low = high;
     }
+    let mut low_filled = filled(low);
     for _ in 0..BISECTIONS {
         let middle = low + (high - low) / 2.0;
-        if filled(middle) <= amount {
-            low = middle;
+        // Where all of it is poured, or all vessels are full, no other height changes anything.
+        if low_filled >= amount || low_filled == all {
+            break;
+        }
+        let middle_filled = filled(middle);
+        if middle_filled <= amount {
+            (low, low_filled) = (middle, middle_filled);
         } else {
             high = middle;
         }

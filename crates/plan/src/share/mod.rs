@@ -166,6 +166,19 @@ fn close_deficits(available: u64, claimants: &[Claimant<'_>], shares: &mut [Shar
     }
 }
 
+/// What a tenant takes at the higher and at the lower one of two prices.
+struct Taken {
+    least: f64,
+    most: f64,
+}
+
+impl Taken {
+    /// Whether it takes more at the lower one.
+    fn is_open(&self) -> bool {
+        self.least < self.most
+    }
+}
+
 /// What no floor and no goal takes goes where it is worth most, as far as it is worth anything.
 fn share_surplus(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share]) {
     let rest = rest(available, shares);
@@ -182,28 +195,52 @@ fn share_surplus(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share
     else {
         return;
     };
-    let taken = |price: f64| {
-        let grown = |(gains, share): (&Gains, &Share)| gains.size_at(price) - share.size as f64;
-        gains.iter().zip(shares.iter()).map(grown).sum::<f64>()
-    };
     // Above the dearest price nobody takes anything, below the cheapest everybody all that is worth something to it.
     let (mut low, mut high) = ((cheapest / 2.0).ln(), (dearest * 2.0).ln());
-    if taken(low.exp()) <= rest as f64 {
-        high = low;
+    let mut taken: Vec<Taken> = gains
+        .iter()
+        .map(|gains| Taken {
+            least: gains.size_at(high.exp()),
+            most: gains.size_at(low.exp()),
+        })
+        .collect();
+    let before: f64 = shares.iter().map(|share| share.size as f64).sum();
+    if taken.iter().map(|taken| taken.most).sum::<f64>() - before <= rest as f64 {
+        taken.iter_mut().for_each(|taken| taken.least = taken.most);
     }
+    // Most take the same at both prices soon, and are not asked again.
+    let mut open: Vec<usize> = (0..taken.len()).filter(|index| taken[*index].is_open()).collect();
+    let settled = taken.iter().filter(|taken| !taken.is_open()).map(|taken| taken.least);
+    let mut settled = settled.sum::<f64>() - before;
+    let mut sizes = Vec::with_capacity(open.len());
     for _ in 0..BISECTIONS {
+        if open.is_empty() {
+            break;
+        }
         let middle = low + (high - low) / 2.0;
-        if taken(middle.exp()) <= rest as f64 {
+        let price = middle.exp();
+        sizes.clear();
+        sizes.extend(open.iter().map(|index| gains[*index].size_at(price)));
+        let fits = settled + sizes.iter().sum::<f64>() <= rest as f64;
+        if fits {
             high = middle;
         } else {
             low = middle;
         }
+        for (index, size) in open.iter().zip(&sizes) {
+            let taken = &mut taken[*index];
+            *(if fits { &mut taken.least } else { &mut taken.most }) = *size;
+            if !taken.is_open() {
+                settled += size;
+            }
+        }
+        open.retain(|index| taken[*index].is_open());
     }
     // What is taken between the two prices is worth the same to all that take it.
     let mut rooms = Vec::with_capacity(shares.len());
-    for ((gains, claimant), share) in gains.iter().zip(claimants).zip(shares.iter_mut()) {
-        let most = (gains.size_at(low.exp()).ceil() as u64).min(claimant.most);
-        share.size = (gains.size_at(high.exp()) as u64).max(share.size);
+    for ((taken, claimant), share) in taken.iter().zip(claimants).zip(shares.iter_mut()) {
+        let most = (taken.most.ceil() as u64).min(claimant.most);
+        share.size = (taken.least as u64).max(share.size);
         rooms.push(most.saturating_sub(share.size));
     }
     give_back_first(available, claimants, shares, &rooms);

@@ -173,7 +173,9 @@ pub(super) struct Scale {
 /// The exponent of max-min: of alpha-fair utilities, which are the sum at 0, proportional at 1 and max-min at infinity
 /// (Mo and Walrand, IEEE/ACM Transactions on Networking 8.5, 2000). At 64 two throughputs differ by at most a 64th for each
 /// e-fold by which memory is worth more to one than to the other.
-const MAX_MIN_ALPHA: i32 = 64;
+const MAX_MIN_ALPHA: u32 = 1 << MAX_MIN_SQUARINGS;
+/// How often a number is squared for that power.
+const MAX_MIN_SQUARINGS: u32 = 6;
 /// A throughput this far below the mean, or above it, counts as no less, or more, by max-min: all such come first, or last,
 /// alike, and the powers stay numbers.
 const MAX_MIN_RANGE: f64 = 10_000.0;
@@ -213,8 +215,8 @@ impl Scale {
             Utility::MaxMin => {
                 // Beyond the range a straight line goes on, so that more is always better.
                 let within = relative.clamp(1.0 / MAX_MIN_RANGE, MAX_MIN_RANGE);
-                let beyond = (relative - within) * within.powi(-MAX_MIN_ALPHA);
-                beyond - within.powi(1 - MAX_MIN_ALPHA) / f64::from(MAX_MIN_ALPHA - 1)
+                let power = (0..MAX_MIN_SQUARINGS).fold(within, |power, _| power * power);
+                ((relative - within) - within / f64::from(MAX_MIN_ALPHA - 1)) / power
             }
             Utility::Cost => -load.gets_per_second * load.mean_cost_us(hit_ratio) / self.cost,
         }
@@ -262,16 +264,18 @@ impl Gains {
                     (None, Utility::MaxMin) => MAX_MIN_POINTS.div_ceil(bends.len() - 1),
                     _ => 1,
                 };
-                let inner = |pair: &[f64]| {
-                    let (from, step) = (pair[0], (pair[1] - pair[0]) / steps as f64);
-                    (0..steps).map(move |index| from + step * index as f64)
+                let bends: Vec<(f64, f64)> = bends.iter().map(|size| (*size, returns.hit_ratio(*size))).collect();
+                // Between bends the hit ratio is a straight line.
+                let inner = |pair: &[(f64, f64)]| {
+                    let part = |from: f64, to: f64| (from, (to - from) / steps as f64);
+                    let ((size, more), (hit_ratio, better)) = (part(pair[0].0, pair[1].0), part(pair[0].1, pair[1].1));
+                    (0..steps).map(move |index| (size + more * index as f64, hit_ratio + better * index as f64))
                 };
                 let last = bends.last().copied();
-                let sizes = bends.windows(2).flat_map(inner).chain(last);
-                Law::Pieces(hull(sizes.map(|size| {
-                    let hit_ratio = returns.hit_ratio(size);
-                    (size, scale.worth(claimant, hit_ratio))
-                })))
+                let points = bends.windows(2).flat_map(inner).chain(last);
+                Law::Pieces(hull(
+                    points.map(|(size, hit_ratio)| (size, scale.worth(claimant, hit_ratio))),
+                ))
             }
         };
         Self {
@@ -309,23 +313,29 @@ impl Gains {
 
 /// The upper concave hull of a way that does not fall, without its flat end.
 fn hull(points: impl Iterator<Item = (f64, f64)>) -> Vec<Piece> {
-    let mut corners: Vec<(f64, f64)> = Vec::new();
-    let slope = |from: (f64, f64), to: (f64, f64)| (to.1 - from.1) / (to.0 - from.0);
+    let mut points = points;
+    let Some(first) = points.next() else {
+        return Vec::new();
+    };
+    let (mut last, mut last_slope) = (first, f64::INFINITY);
+    // Corners before the last one, each with the slope of the way to it.
+    let mut before: Vec<((f64, f64), f64)> = Vec::new();
     for point in points {
-        if corners.last().is_some_and(|last| point.0 <= last.0) {
+        if point.0 <= last.0 {
             continue;
         }
-        while let [.., a, b] = corners[..] {
-            if slope(b, point) < slope(a, b) {
-                break;
-            }
-            corners.pop();
+        let slope_from = |from: (f64, f64)| (point.1 - from.1) / (point.0 - from.0);
+        let mut slope = slope_from(last);
+        while slope >= last_slope
+            && let Some(corner) = before.pop()
+        {
+            (last, last_slope) = corner;
+            slope = slope_from(last);
         }
-        corners.push(point);
+        before.push((last, last_slope));
+        (last, last_slope) = (point, slope);
     }
-    let pieces = corners.windows(2).map(|pair| Piece {
-        end: pair[1].0,
-        slope: slope(pair[0], pair[1]),
-    });
+    let corners = before.into_iter().chain([(last, last_slope)]).skip(1);
+    let pieces = corners.map(|((end, _), slope)| Piece { end, slope });
     pieces.take_while(|piece| piece.slope > 0.0).collect()
 }
