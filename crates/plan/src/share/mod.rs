@@ -12,7 +12,7 @@ mod utility;
 
 pub use level::{Vessel, even, level};
 pub use returns::Returns;
-use utility::{Gains, Scale};
+use utility::{Corners, Gains, Scale};
 pub use utility::{HitWorth, HitWorthError, Load, Utility, UtilityError};
 
 /// How often the share of a deficit, and the price of memory, is halved: beyond a float's mantissa and exponent nothing
@@ -183,10 +183,11 @@ impl Taken {
 fn share_surplus(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share]) {
     let rest = rest(available, shares);
     let scale = scale(claimants);
+    let mut scratch = Corners::new();
     let gains: Vec<Gains> = claimants
         .iter()
         .zip(shares.iter())
-        .map(|(claimant, share)| Gains::of(claimant, share.size, &scale))
+        .map(|(claimant, share)| Gains::of(claimant, share.size, &scale, &mut scratch))
         .collect();
     let Some((cheapest, dearest)) = gains
         .iter()

@@ -249,7 +249,7 @@ struct Piece {
 impl Gains {
     /// Of a tenant that has `start`. What it gains bends where its returns do, where its own reckoning does, and between for
     /// those utilities that value a first hit more than a last one.
-    pub(super) fn of(claimant: &Claimant<'_>, start: u64, scale: &Scale) -> Self {
+    pub(super) fn of(claimant: &Claimant<'_>, start: u64, scale: &Scale, scratch: &mut Corners) -> Self {
         let (start, most) = (start as f64, claimant.most as f64);
         let law = match claimant.returns {
             None => Law::Believed,
@@ -275,6 +275,7 @@ impl Gains {
                 let points = bends.windows(2).flat_map(inner).chain(last);
                 Law::Pieces(hull(
                     points.map(|(size, hit_ratio)| (size, scale.worth(claimant, hit_ratio))),
+                    scratch,
                 ))
             }
         };
@@ -311,15 +312,18 @@ impl Gains {
     }
 }
 
+/// Corners of a hull, each with the slope of the way to it: room that is used again.
+pub(super) type Corners = Vec<((f64, f64), f64)>;
+
 /// The upper concave hull of a way that does not fall, without its flat end.
-fn hull(points: impl Iterator<Item = (f64, f64)>) -> Vec<Piece> {
+fn hull(points: impl Iterator<Item = (f64, f64)>, before: &mut Corners) -> Vec<Piece> {
     let mut points = points;
     let Some(first) = points.next() else {
         return Vec::new();
     };
     let (mut last, mut last_slope) = (first, f64::INFINITY);
-    // Corners before the last one, each with the slope of the way to it.
-    let mut before: Vec<((f64, f64), f64)> = Vec::new();
+    // Those before the last one.
+    before.clear();
     for point in points {
         if point.0 <= last.0 {
             continue;
@@ -335,7 +339,12 @@ fn hull(points: impl Iterator<Item = (f64, f64)>) -> Vec<Piece> {
         before.push((last, last_slope));
         (last, last_slope) = (point, slope);
     }
-    let corners = before.into_iter().chain([(last, last_slope)]).skip(1);
-    let pieces = corners.map(|((end, _), slope)| Piece { end, slope });
-    pieces.take_while(|piece| piece.slope > 0.0).collect()
+    before.push((last, last_slope));
+    let rising = before.iter().skip(1).take_while(|(_, slope)| *slope > 0.0);
+    let mut pieces = Vec::with_capacity(before.len());
+    pieces.extend(rising.map(|((end, _), slope)| Piece {
+        end: *end,
+        slope: *slope,
+    }));
+    pieces
 }
