@@ -12,10 +12,10 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tidemark_lab::experiment::replay_hit_ratio::{
+use tidemark_experiments::experiment::replay_hit_ratio::{
     MadeTrace, Memory, TOLERANCE_RATIO, TRACES, oracle_general, simulated_hit_ratio,
 };
-use tidemark_lab::trace::{Format, Trace};
+use tidemark_tools::trace::{Format, Trace};
 
 /// Of each trace, so many requests: enough to fill the caps many times, in seconds.
 const REQUESTS: [usize; 2] = [500_000, 40_000];

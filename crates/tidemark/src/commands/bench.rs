@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use tidemark_lab::bench::{self, Options, Progress, Report, Workload};
-use tidemark_lab::client::{Protocol, Secrets, resolve};
-use tidemark_lab::load::{Distribution, Lifetimes, Order, ValueSize};
-use tidemark_lab::progress::Lines;
-use tidemark_lab::{Error, Fault};
+use tidemark_tools::bench::{self, Options, Progress, Report, Workload};
+use tidemark_tools::client::{Protocol, Secrets, resolve};
+use tidemark_tools::load::{Distribution, Lifetimes, Order, ValueSize};
+use tidemark_tools::progress::Lines;
+use tidemark_tools::{Error, Fault};
 use tidemark_types::TenantName;
 
 use crate::failure::{Failure, FailureKind};

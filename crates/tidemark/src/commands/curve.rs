@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use tidemark_curve::{Eviction, Sampling};
-use tidemark_lab::curve::{self, Chart, DEFAULT_SAMPLES, Options, Progress, Report};
-use tidemark_lab::progress::Lines;
-use tidemark_lab::trace::Format;
+use tidemark_tools::curve::{self, Chart, DEFAULT_SAMPLES, Options, Progress, Report};
+use tidemark_tools::progress::Lines;
+use tidemark_tools::trace::Format;
 use tidemark_types::Size;
 
 use super::bench::failure;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use tidemark_lab::client::{Protocol, resolve};
-use tidemark_lab::progress::Lines;
-use tidemark_lab::replay::{self, Options, Progress, Report, Source};
-use tidemark_lab::trace::{Format, Trace};
+use tidemark_tools::client::{Protocol, resolve};
+use tidemark_tools::progress::Lines;
+use tidemark_tools::replay::{self, Options, Progress, Report, Source};
+use tidemark_tools::trace::{Format, Trace};
 use tidemark_types::{Size, TenantName};
 
 use super::bench::{failure, secrets};

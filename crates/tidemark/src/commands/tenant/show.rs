@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tidemark_curve::{Curve, Point};
-use tidemark_lab::curve::{Chart, PointReport, Report};
+use tidemark_tools::curve::{Chart, PointReport, Report};
 
 use super::super::curve::draw;
 use crate::client::Client;

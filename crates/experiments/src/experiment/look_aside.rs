@@ -1,0 +1,134 @@
+//! The store in this process, without a server: one tenant in one shard, and a look-aside client in one thread, which stores
+//! what it misses.
+//!
+//! Invariant: what is found follows from the requests, the policy, the grant and the seed, because time comes from the
+//! number of requests; only how long it takes does not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemark_store::{Attributes, Hasher, Keeper, KeeperInbox, Pool, TenantConfig, TenantStore};
+use tidemark_types::{MIB, Policy, UnixMs};
+
+use crate::Error;
+use tidemark_tools::load::KeyText;
+
+/// More than any grant, so that the grant alone is what limits.
+const POOL_BYTES: u64 = 64 * MIB;
+/// When the first request comes: any moment will do.
+const BEGIN: UnixMs = UnixMs(1_700_000_000_000);
+/// Requests that make a millisecond: about what a thread does in one.
+const REQUESTS_PER_MS: u64 = 2000;
+/// The shard gets a piece of upkeep after so many requests, as between a worker's turns.
+const REQUESTS_PER_UPKEEP: u64 = 64;
+/// Requests between two looks at the memory.
+const REQUESTS_PER_LOOK: usize = 1024;
+
+/// What is stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Items {
+    pub(super) keys: u64,
+    pub(super) key_bytes: usize,
+    pub(super) value_bytes: usize,
+}
+
+/// A cache and its client.
+pub(super) struct LookAside {
+    store: Arc<TenantStore>,
+    keeper: Keeper,
+    text: KeyText,
+    value: Vec<u8>,
+    /// What was read, as a client would have it.
+    read: Vec<u8>,
+    requests: u64,
+    _pool: Pool,
+}
+
+/// What requests came to: means over their time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Found {
+    pub(super) hit_ratio: f64,
+    /// Segments and index.
+    pub(super) usage_bytes: f64,
+    pub(super) index_bytes: f64,
+    /// Of the segments, what nothing lives in.
+    pub(super) dead_bytes: f64,
+    pub(super) items: f64,
+}
+
+impl LookAside {
+    /// An empty cache.
+    pub(super) fn new(policy: Policy, grant_bytes: u64, items: Items, seed: u64) -> Result<Self, Error> {
+        let pool = Pool::start(POOL_BYTES, Some(POOL_BYTES)).map_err(Error::Cache)?;
+        let inbox = KeeperInbox::new(Box::new(|| {}));
+        let config = TenantConfig {
+            shards: 1,
+            policy,
+            hasher: Hasher::with_seed(seed),
+            keepers: Arc::new([Arc::clone(&inbox)]),
+            first_keeper: 0,
+            alarm: Arc::new(|| {}),
+            usage_changed: Arc::new(|| {}),
+        };
+        let store = TenantStore::new(&pool, config);
+        store.set_grant(grant_bytes, 0);
+        Ok(Self {
+            store,
+            keeper: Keeper::new(inbox),
+            text: KeyText::new(items.key_bytes, items.keys)?,
+            value: vec![b'v'; items.value_bytes],
+            read: Vec::with_capacity(items.value_bytes),
+            requests: 0,
+            _pool: pool,
+        })
+    }
+
+    /// Makes requests, each a get and on a miss a set. How many were hits.
+    pub(super) fn pass(&mut self, requests: &[u32]) -> u64 {
+        requests.iter().map(|number| u64::from(self.request(*number))).sum()
+    }
+
+    /// Makes requests and looks at the memory meanwhile.
+    pub(super) fn measure(&mut self, requests: &[u32]) -> Found {
+        let (mut hits, mut looks) = (0, 0.0);
+        let mut sum = [0.0; 4];
+        for part in requests.chunks(REQUESTS_PER_LOOK) {
+            hits += self.pass(part);
+            let shard = self.store.lock(0).snapshot(self.now());
+            let seen = [shard.usage_bytes, shard.index_bytes, shard.dead_bytes, shard.items];
+            sum.iter_mut().zip(seen).for_each(|(sum, seen)| *sum += seen as f64);
+            looks += 1.0;
+        }
+        let [usage_bytes, index_bytes, dead_bytes, items] = sum.map(|sum| sum / looks);
+        Found {
+            hit_ratio: hits as f64 / requests.len() as f64,
+            usage_bytes,
+            index_bytes,
+            dead_bytes,
+            items,
+        }
+    }
+
+    fn now(&self) -> UnixMs {
+        UnixMs(BEGIN.0 + self.requests / REQUESTS_PER_MS)
+    }
+
+    fn request(&mut self, number: u32) -> bool {
+        self.requests += 1;
+        let now = self.now();
+        if self.requests.is_multiple_of(REQUESTS_PER_UPKEEP) {
+            // Without a time limit to reach, it is one piece, however fast the machine is.
+            let _ = self.keeper.run(now, Duration::ZERO);
+        }
+        let key = self.store.key(0, self.text.of(u64::from(number)));
+        let mut shard = self.store.lock(0);
+        if let Some(found) = shard.get(&key, now) {
+            self.read.clear();
+            found.value().append_to(&mut self.read);
+            return true;
+        }
+        // What is refused is missed the next time, too.
+        let _ = shard.put(&key, &self.value, Attributes::default(), now);
+        false
+    }
+}

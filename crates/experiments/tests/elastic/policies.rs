@@ -1,0 +1,72 @@
+//! Policies that follow the load: the paper's by its skew, ours by miniature caches.
+
+use tidemark_control::{Change, SettingsPatch};
+use tidemark_experiments::node::{Load, Node};
+use tidemark_tools::load::{Distribution, Workload};
+use tidemark_types::MIB;
+
+use crate::scene::{MINUTE, SECOND, load, node, uniform, zipf};
+
+fn with(policy: &str, cap_mib: u64) -> SettingsPatch {
+    SettingsPatch {
+        policy: Change::Set(policy.parse().unwrap()),
+        cap_bytes: Change::Set(cap_mib * MIB),
+        ..SettingsPatch::default()
+    }
+}
+
+fn in_force(node: &mut Node) -> String {
+    node.view("shop").unwrap().policy_in_force
+}
+
+#[test]
+fn genie_follows_the_skew_and_keeps_its_policy_where_no_law_fits() {
+    let mut node = node(64 * MIB, &[("shop", with("genie", 16), &zipf(300_000, 1.1, 20_000.0))]);
+    assert_eq!(in_force(&mut node), "fifo");
+    node.run(2 * MINUTE + 5 * SECOND);
+    assert_eq!(in_force(&mut node), "approx-lru:0.5");
+    // Popularity that falls with the rank's exponential is no power of it: nothing follows from its skew.
+    let cut = Distribution::Exponential { lambda: 1e-3 };
+    node.load("shop", &load(300_000, cut, 20_000.0)).unwrap();
+    node.run(5 * MINUTE);
+    assert_eq!(in_force(&mut node), "approx-lru:0.5");
+    node.load("shop", &uniform(300_000, 20_000.0)).unwrap();
+    node.run(10 * MINUTE);
+    assert_eq!(in_force(&mut node), "fifo");
+}
+
+#[test]
+fn adaptive_goes_where_the_miniature_caches_are_better_and_loses_nothing() {
+    // Where all keys are alike, what s3fifo remembers of others is of no use, and takes a twentieth of these small items'
+    // memory.
+    let alike = Load {
+        workload: Workload::gets(1_000_000, Distribution::Uniform, 8, 8),
+        rate: 40_000.0,
+    };
+    let mut node = node(256 * MIB, &[("shop", with("adaptive", 16), &alike)]);
+    assert_eq!(in_force(&mut node), "s3fifo");
+    let mut switched = false;
+    for _ in 0..420 {
+        let (before, policy) = (node.view("shop").unwrap().items, in_force(&mut node));
+        node.run(SECOND);
+        let (after, now) = (node.view("shop").unwrap().items, in_force(&mut node));
+        if policy != now {
+            switched = true;
+            // Each second evicts what it writes; the switch itself takes nothing away.
+            assert!(
+                after as f64 >= before as f64 * 0.99,
+                "{policy} to {now}: {before} to {after} items"
+            );
+        }
+    }
+    assert!(switched);
+    let left = in_force(&mut node);
+    assert!(left == "fifo" || left == "clock", "{left}");
+
+    // A few popular keys among many that never come again are what s3fifo is made for.
+    let mut scanned = zipf(300_000, 0.9, 40_000.0);
+    scanned.workload.fresh_ratio = 0.5;
+    node.load("shop", &scanned).unwrap();
+    node.run(5 * MINUTE);
+    assert_eq!(in_force(&mut node), "s3fifo");
+}
