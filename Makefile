@@ -19,7 +19,7 @@ lint: ## Check format, clippy, the dependency table, and the rules of CONTRIBUTI
 ci: ## All that CI does: tests and lints
 	@.ci/run
 
-bench: ## Compare with memcached and Redis; writes docs/performance.json
+bench: ## Compare with memcached and Redis; writes docs/performance.md
 	@scripts/bench
 
 experiments: ## List the experiments with their durations

@@ -9,8 +9,8 @@ use clap::{Parser, Subcommand};
 use tidemark_experiments::Error;
 use tidemark_experiments::experiment::performance::Performance;
 use tidemark_experiments::experiment::{
-    ALL, Children, Context, Cores, Experiment, Programs, Shape, Stage, Target, serve_floor, serve_switched, tables,
-    write,
+    ALL, Children, Context, Cores, Experiment, Folders, Programs, Shape, Stage, Target, serve_floor, serve_switched,
+    tables, write,
 };
 use tidemark_tools::Fault;
 use tidemark_tools::client::Protocol;
@@ -41,14 +41,14 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Run one experiment; writes NAME.md, NAME.json and NAME.svg
+    /// Run one experiment; writes NAME.md and NAME.svg, and NAME.json beside the build
     Run {
         /// As `list` names it
         name: String,
         #[command(flatten)]
         options: Options,
     },
-    /// Compare with memcached and Redis; writes performance.json and the tables of performance.md
+    /// Compare with memcached and Redis; writes the tables of performance.md, and performance.json beside the build
     Bench {
         /// Rounds in which all servers take turns [default: 10, quick 5]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
@@ -101,15 +101,16 @@ struct Options {
     /// Fewer and shorter rounds of less: to see that it works. Prints the tables; writes only with --out
     #[arg(long)]
     quick: bool,
-    /// Where to write [default: docs, for experiments docs/experiments]
+    /// Where to write all files [default: docs and docs/experiments, JSON beside the build]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 impl Options {
     /// Where to write, if anywhere.
-    fn folder(&self, default: &str) -> Option<PathBuf> {
-        self.out.clone().or_else(|| (!self.quick).then(|| default.into()))
+    fn folders(&self, pages: &str) -> Option<Folders> {
+        let of_repository = || (!self.quick).then(|| Folders::of_repository(Path::new("."), pages));
+        self.out.as_deref().map(Folders::one).or_else(of_repository)
     }
 
     fn context(&self) -> anyhow::Result<Context> {
@@ -119,7 +120,7 @@ impl Options {
                 tidemark: self.tidemark.clone(),
                 memcached: self.memcached.clone(),
                 redis: self.redis.clone(),
-                lab: std::env::current_exe()?,
+                experiments: std::env::current_exe()?,
             },
             children: Children::default(),
             cores,
@@ -202,10 +203,10 @@ fn run_experiment(experiment: &Experiment, options: &Options) -> anyhow::Result<
     let context = options.context()?;
     let outcome = experiment.run(&context)?;
     let report = context.report(experiment.name, &outcome, Path::new("."));
-    match options.folder("docs/experiments") {
-        Some(folder) => {
-            write(&folder, &report, &experiment.page(&report), &outcome.chart)?;
-            context.tell(&format!("written to {}", folder.join(experiment.name).display()));
+    match options.folders("docs/experiments") {
+        Some(folders) => {
+            write(&folders, &report, &experiment.page(&report), &outcome.chart)?;
+            context.tell(&format!("written to {}", folders.pages.join(experiment.name).display()));
         }
         None => print(&tables(&report.series))?,
     }
@@ -215,10 +216,13 @@ fn run_experiment(experiment: &Experiment, options: &Options) -> anyhow::Result<
 fn bench(options: &Options, rounds: Option<usize>) -> anyhow::Result<()> {
     let context = options.context()?;
     let performance = Performance::measure(&context, rounds, Path::new("."))?;
-    match options.folder("docs") {
-        Some(folder) => {
-            performance.write(&folder)?;
-            context.tell(&format!("written to {}", folder.join("performance.md").display()));
+    match options.folders("docs") {
+        Some(folders) => {
+            performance.write(&folders)?;
+            context.tell(&format!(
+                "written to {}",
+                folders.pages.join("performance.md").display()
+            ));
         }
         None => print(&performance.text())?,
     }

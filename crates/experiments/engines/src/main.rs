@@ -22,10 +22,11 @@ use clap::{Args, Parser, Subcommand};
 
 use bench::Bench;
 use measure::Spec;
+use tidemark_experiments::experiment::Folders;
 
 /// Compares Tidemark's store with segcache, quick_cache, foyer and moka, in process.
 ///
-/// Writes docs/experiments/engines.json and the tables of docs/experiments/engines.md, in about half an hour.
+/// Writes the tables of docs/experiments/engines.md, and engines.json beside the build, in about half an hour.
 #[derive(Debug, Parser)]
 #[command(
     version,
@@ -50,7 +51,7 @@ struct Compare {
     /// Small loads, two rounds: two minutes that only show that it works; prints the tables, and writes only with --out
     #[arg(long)]
     quick: bool,
-    /// Where to write [default: docs/experiments of the repository]
+    /// Where to write all files [default: docs/experiments of the repository, JSON beside the build]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Rounds in which all caches take turns [default: 7, quick 2]
@@ -96,13 +97,13 @@ fn compare(options: &Compare) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let report = report::report(&results, &scale, options.seed, &root);
     let tables = page::tables(&results, &report);
-    let folder = match &options.out {
-        Some(folder) => folder.clone(),
+    let folders = match &options.out {
+        Some(folder) => Folders::one(folder),
         None if options.quick => return print(&page::plain(&tables)),
-        None => root.join(page::FOLDER),
+        None => Folders::of_repository(&root, page::FOLDER),
     };
-    page::write(&root, &folder, &report, &tables)
-        .with_context(|| format!("{}: the results can not be written", folder.display()))
+    page::write(&root, &folders, &report, &tables)
+        .with_context(|| format!("{}: the results can not be written", folders.pages.display()))
 }
 
 fn print(text: &str) -> Result<()> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use tidemark_experiments::experiment::{Report, Spread, figure, write_json};
+use tidemark_experiments::experiment::{Folders, Report, Spread, figure, write_json};
 
 use crate::bench::Who;
 use crate::load::Name;
@@ -45,14 +45,14 @@ pub(crate) fn plain(tables: &[Table]) -> String {
         .collect()
 }
 
-/// Writes the JSON, and the page of the repository with these tables, into a folder.
-pub(crate) fn write(root: &Path, folder: &Path, report: &Report, tables: &[Table]) -> Result<()> {
+/// Writes the JSON, and the page of the repository with these tables, into their folders.
+pub(crate) fn write(root: &Path, folders: &Folders, report: &Report, tables: &[Table]) -> Result<()> {
     let file = format!("{NAME}.md");
     let text = root.join(FOLDER).join(&file);
     let text = fs::read_to_string(&text).with_context(|| format!("{} can not be read", text.display()))?;
     let page = tables.iter().try_fold(text, |text, table| put(&text, table))?;
-    write_json(&folder.join(format!("{NAME}.json")), report)?;
-    fs::write(folder.join(file), page)?;
+    write_json(&folders.json, report)?;
+    fs::write(folders.pages.join(file), page)?;
     Ok(())
 }
 
@@ -279,7 +279,13 @@ mod tests {
         let settings = [setting()];
         let report = crate::report::report(&settings, &crate::settings::QUICK, 1, &root);
         let folder = tempfile::tempdir().unwrap();
-        write(&root, folder.path(), &report, &tables(&settings, &report)).unwrap();
+        write(
+            &root,
+            &Folders::one(folder.path()),
+            &report,
+            &tables(&settings, &report),
+        )
+        .unwrap();
         let page = fs::read_to_string(folder.path().join("engines.md")).unwrap();
         assert!(
             page.contains("| tidemark, 16 keys at once | 8.00 (8.00–8.00) |"),

@@ -36,7 +36,7 @@ mod syscalls;
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::Error;
@@ -165,24 +165,52 @@ impl Experiment {
     }
 }
 
-/// Writes `NAME.json`, `NAME.md` and `NAME.svg` into a folder.
+/// Where results go.
+#[derive(Clone, Debug)]
+pub struct Folders {
+    /// Pages and pictures, which people read.
+    pub pages: PathBuf,
+    /// JSON, which programs read. It is no part of the repository.
+    pub json: PathBuf,
+}
+
+impl Folders {
+    /// Both in one folder.
+    pub fn one(folder: &Path) -> Self {
+        Self {
+            pages: folder.to_owned(),
+            json: folder.to_owned(),
+        }
+    }
+
+    /// Pages in a folder of the repository, JSON beside the build.
+    pub fn of_repository(root: &Path, pages: &str) -> Self {
+        let build = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        Self {
+            pages: root.join(pages),
+            json: build.join("experiments"),
+        }
+    }
+}
+
+/// Writes `NAME.md`, `NAME.svg` and `NAME.json` into their folders.
 ///
 /// # Errors
 /// A file can not be written.
-pub fn write(folder: &Path, report: &Report, page: &str, chart: &Chart) -> Result<(), Error> {
-    write_json(&folder.join(format!("{}.json", report.name)), report)?;
-    write_file(&folder.join(format!("{}.md", report.name)), page)?;
-    write_file(&folder.join(format!("{}.svg", report.name)), &chart.svg())
+pub fn write(folders: &Folders, report: &Report, page: &str, chart: &Chart) -> Result<(), Error> {
+    write_json(&folders.json, report)?;
+    write_file(&folders.pages.join(format!("{}.md", report.name)), page)?;
+    write_file(&folders.pages.join(format!("{}.svg", report.name)), &chart.svg())
 }
 
-/// Writes a report's JSON.
+/// Writes a report as `NAME.json` into a folder.
 ///
 /// # Errors
 /// The file can not be written.
-pub fn write_json(path: &Path, report: &Report) -> Result<(), Error> {
+pub fn write_json(folder: &Path, report: &Report) -> Result<(), Error> {
     // A report has no key that is not a text, so that this can not fail; if it did, the page would say it.
     let json = serde_json::to_string_pretty(report).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
-    write_file(path, &format!("{json}\n"))
+    write_file(&folder.join(format!("{}.json", report.name)), &format!("{json}\n"))
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Error> {

@@ -32,7 +32,7 @@ pub struct Programs {
     /// `redis-server`.
     pub redis: PathBuf,
     /// This program, which can also be the responder that stores nothing.
-    pub lab: PathBuf,
+    pub experiments: PathBuf,
 }
 
 impl Programs {
@@ -128,15 +128,19 @@ impl Server {
     }
 
     fn start_floor(stage: &Stage, protocol: Protocol, value_bytes: usize) -> Result<Self, Error> {
-        let mut process = Process::start(&stage.programs.lab, (&stage.children, &stage.cores), |command, _| {
-            command.args([
-                "floor",
-                "--protocol",
-                protocol.name(),
-                "--value-bytes",
-                &value_bytes.to_string(),
-            ]);
-        })?;
+        let mut process = Process::start(
+            &stage.programs.experiments,
+            (&stage.children, &stage.cores),
+            |command, _| {
+                command.args([
+                    "floor",
+                    "--protocol",
+                    protocol.name(),
+                    "--value-bytes",
+                    &value_bytes.to_string(),
+                ]);
+            },
+        )?;
         let ready = process.line()?;
         let address = ready.strip_prefix("ready ").and_then(|text| text.parse().ok());
         Ok(Self {

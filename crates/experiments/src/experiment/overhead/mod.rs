@@ -217,15 +217,15 @@ struct Scene {
 impl Scene {
     fn start(context: &Context, tenants: usize, scale: Scale) -> Result<Self, Error> {
         let stage = &context.stage;
-        let lab = stage.programs.lab.as_path();
+        let program = stage.programs.experiments.as_path();
         let program = if scale.counted_slowed.is_some() {
             Path::new(instructions::PROGRAM)
         } else {
-            lab
+            program
         };
         let mut process = Process::start(program, (&stage.children, &stage.cores), |command, folder| {
             if scale.counted_slowed.is_some() {
-                command.args(instructions::arguments(folder)).arg(lab);
+                command.args(instructions::arguments(folder)).arg(program);
             }
             command.args(["switched", "--tenants", &tenants.to_string()]);
             command.args(["--goal", &GOAL.to_string(), "--pool-bytes", &POOL_BYTES.to_string()]);

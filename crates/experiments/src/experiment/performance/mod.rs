@@ -1,7 +1,7 @@
 //! `make bench`: what an operation costs Tidemark, memcached and Redis, each over its own protocol, and what it costs a
 //! responder that stores nothing.
 //!
-//! Written to `docs/performance.json`, and as tables into `docs/performance.md` ([`tables`]), whose prose stays as it is.
+//! Written to `performance.json` beside the build, and as tables into `docs/performance.md` ([`tables`]), whose prose stays as it is.
 
 mod cells;
 mod run;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::measure::others_cores;
 use super::report::Report;
-use super::{Context, Outcome, write_json};
+use super::{Context, Folders, Outcome, write_json};
 use crate::Error;
 
 use cells::Findings;
@@ -52,14 +52,14 @@ impl Performance {
         tables.into_iter().map(|(_, table)| table + "\n").collect()
     }
 
-    /// Writes `performance.json`, `performance.svg`, and the tables of `performance.md` into a folder.
+    /// Writes `performance.svg`, the tables of `performance.md` and `performance.json` into their folders.
     ///
     /// # Errors
     /// A file can not be read or written, or the page lacks a table's place.
-    pub fn write(&self, folder: &Path) -> Result<(), Error> {
-        write_json(&folder.join(format!("{NAME}.json")), &self.report)?;
-        super::write_file(&folder.join(format!("{NAME}.svg")), &self.findings.chart().svg())?;
-        let path = folder.join(format!("{NAME}.md"));
+    pub fn write(&self, folders: &Folders) -> Result<(), Error> {
+        write_json(&folders.json, &self.report)?;
+        super::write_file(&folders.pages.join(format!("{NAME}.svg")), &self.findings.chart().svg())?;
+        let path = folders.pages.join(format!("{NAME}.md"));
         let file = |source| Error::File {
             path: path.clone(),
             source,
