@@ -17,6 +17,7 @@ mod reading;
 mod share;
 mod sizer;
 mod slope;
+pub mod tiers;
 mod window;
 
 pub use load::LoadWatch;

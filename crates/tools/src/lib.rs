@@ -1,5 +1,5 @@
-//! The tools that ship beside the server: readers of traces, generated workloads, load clients, replay, and curves of
-//! traces with their charts.
+//! The tools that ship beside the server: readers of traces, generated workloads, load clients, replay, curves of
+//! traces with their charts, and what memory and flash such traces need.
 //!
 //! Invariant: everything random follows from a seed. The server is talked to through sockets, in its clients' protocols, and
 //! each of its answers is checked; nothing here knows how it works inside.
@@ -13,6 +13,7 @@ mod error;
 pub mod load;
 pub mod process_cpu;
 pub mod progress;
+pub mod provision;
 pub mod replay;
 pub mod trace;
 

@@ -333,7 +333,7 @@ pub(super) fn set<'a>(line: Line<'a, '_>) -> Parsed<'a> {
             command: Command::MetaSet(MetaSet { meta, mode, value }),
             consumed,
         },
-        Err(reason) => reason.parsed(meta.key),
+        Err(reason) => reason.into(),
     }
 }
 

@@ -22,5 +22,3 @@ mod scan;
 mod throttle;
 #[cfg(test)]
 mod transactions;
-#[cfg(test)]
-mod writes;

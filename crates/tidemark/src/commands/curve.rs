@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tidemark_curve::{Eviction, Sampling};
-use tidemark_tools::curve::{self, Chart, DEFAULT_SAMPLES, Options, Progress, Report};
+use tidemark_tools::curve::{self, Chart, DEFAULT_SAMPLES, Options, Picture, Progress, Report};
 use tidemark_tools::progress::Lines;
 use tidemark_tools::trace::Format;
 use tidemark_types::Size;
@@ -105,12 +105,16 @@ pub(super) fn draw(chart: &Chart<'_>, svg: Option<&Path>, png: Option<&Path>) ->
     if svg.is_none() && png.is_none() {
         return Ok(());
     }
-    let picture = chart.picture();
+    draw_picture(&chart.picture(), svg, png)
+}
+
+/// Writes a picture into the files that are asked for.
+pub(super) fn draw_picture(picture: &Picture, svg: Option<&Path>, png: Option<&Path>) -> anyhow::Result<()> {
     if let Some(file) = svg {
         write(file, picture.svg().as_bytes())?;
     }
     if let Some(file) = png {
-        let png = curve::png(&picture).ok_or_else(|| Failure::failed("there is no memory to draw the PNG in"))?;
+        let png = curve::png(picture).ok_or_else(|| Failure::failed("there is no memory to draw the PNG in"))?;
         write(file, &png)?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 mod bench;
 mod curve;
+mod plan;
 mod replay;
 mod serve;
 mod server;
@@ -58,6 +59,9 @@ enum Command {
     /// Measure how a trace's miss ratio falls with the cache's size
     #[command(before_help = CURVE_EXAMPLES)]
     Curve(curve::Args),
+    /// Size memory and flash for traces: least cost for a latency, or least latency for a cost
+    #[command(before_help = PLAN_EXAMPLES)]
+    Plan(plan::Args),
 }
 
 const BENCH_EXAMPLES: &str = "\
@@ -75,6 +79,12 @@ const CURVE_EXAMPLES: &str = "\
 Examples:
   tidemark curve trace.oracleGeneral.zst
   tidemark curve trace.oracleGeneral.zst --policy s3fifo --svg curve.svg --png curve.png";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  tidemark plan --trace orders.oracleGeneral.zst --latency 300us
+  tidemark plan --trace shop=orders.i64be.xz --trace blog=pages.lis --spending 12 --profile elasticache-tiered
+  tidemark plan --trace orders.i64be.xz --latency 300us --price dram=13.8,flash=0.36 --svg plan.svg";
 
 /// Commands of later versions. They are known by name, so that whoever types one is told.
 const LATER: [&str; 10] = [
@@ -108,6 +118,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         (Command::Bench(args), _) => bench::run(args, cli.json),
         (Command::Replay(args), _) => replay::run(args, cli.json),
         (Command::Curve(args), _) => curve::run(args, cli.json),
+        (Command::Plan(args), _) => plan::run(args, cli.json),
     }
 }
 

@@ -7,6 +7,7 @@ mod commands;
 mod curve;
 mod latency;
 mod node;
+mod plan;
 mod start;
 
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -237,7 +237,7 @@ fn words(at: At, text: String, align: Align) -> Shape {
 }
 
 /// A number with commas between its thousands.
-pub(super) fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

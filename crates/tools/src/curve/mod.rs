@@ -6,7 +6,7 @@
 
 mod axis;
 mod chart;
-mod picture;
+pub(crate) mod picture;
 mod png;
 
 use std::path::PathBuf;
@@ -19,6 +19,8 @@ use crate::Error;
 use crate::trace::{Format, Request, Trace};
 
 pub use chart::Chart;
+pub(crate) use chart::grouped;
+pub use picture::Picture;
 pub use png::png;
 
 /// Keys that are sampled if nothing else is asked for: traces of up to a million objects are measured exactly, in at

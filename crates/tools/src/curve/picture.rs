@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 
 /// A place.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct At {
-    pub(super) x: f64,
-    pub(super) y: f64,
+pub(crate) struct At {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
 }
 
 /// Something to draw.
 #[derive(Clone, Debug)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// A straight line.
     Rule(At, At, Ink),
     /// A line through places.
@@ -37,7 +37,7 @@ pub(super) enum Shape {
 
 /// Colours by what they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ink {
+pub(crate) enum Ink {
     Curve,
     Other,
     Axis,
@@ -46,7 +46,7 @@ pub(super) enum Ink {
 
 /// Which end of words is at their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Align {
+pub(crate) enum Align {
     Start,
     Middle,
     End,
@@ -54,14 +54,14 @@ pub(super) enum Align {
 
 /// How words are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Font {
+pub(crate) enum Font {
     Plain,
     Title,
 }
 
 impl Ink {
     /// The colour on light ground.
-    pub(super) fn colour(self) -> [u8; 3] {
+    pub(crate) fn colour(self) -> [u8; 3] {
         match self {
             Self::Curve => [0x2b, 0x7b, 0xba],
             Self::Other => [0xd9, 0x82, 0x2b],
@@ -81,15 +81,15 @@ impl Ink {
 }
 
 /// The colour of words on light ground.
-pub(super) const WORDS: [u8; 3] = [0x3b, 0x43, 0x4b];
+pub(crate) const WORDS: [u8; 3] = [0x3b, 0x43, 0x4b];
 /// How wide lines and dots are.
-pub(super) const RULE_WIDTH: f64 = 1.0;
-pub(super) const LINE_WIDTH: f64 = 2.0;
-pub(super) const DOT_RADIUS: f64 = 3.5;
+pub(crate) const RULE_WIDTH: f64 = 1.0;
+pub(crate) const LINE_WIDTH: f64 = 2.0;
+pub(crate) const DOT_RADIUS: f64 = 3.5;
 /// The lengths of a dash and the gap behind it.
-pub(super) const DASH: [f64; 2] = [6.0, 4.0];
+pub(crate) const DASH: [f64; 2] = [6.0, 4.0];
 /// How much of an area's colour is seen.
-pub(super) const AREA_OPACITY: f64 = 0.2;
+pub(crate) const AREA_OPACITY: f64 = 0.2;
 
 const STYLE: &str = "\
 text{font:12px -apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#3b434b}.title{font-size:15px;font-weight:600}\
@@ -100,10 +100,10 @@ circle.curve,polygon.curve{fill:#2b7bba;stroke:none}circle.other,polygon.other{f
 /// A picture.
 #[derive(Clone, Debug)]
 pub struct Picture {
-    pub(super) title: String,
-    pub(super) width: f64,
-    pub(super) height: f64,
-    pub(super) shapes: Vec<Shape>,
+    pub(crate) title: String,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+    pub(crate) shapes: Vec<Shape>,
 }
 
 impl Picture {
