@@ -11,7 +11,20 @@
 
 #![forbid(unsafe_code)]
 
+pub mod http;
 pub mod memcached;
 pub mod number;
 pub mod resp;
 mod scan;
+
+/// Whether the next bytes of something that ends with a line end (`\r\n`), of which `left` bytes are still to come, are what they
+/// can be. `bytes` may be longer than what is left.
+pub fn may_end_line(bytes: &[u8], left: usize) -> bool {
+    let is_at = |before_end: usize, byte: u8| {
+        let place = left.checked_sub(before_end);
+        place
+            .and_then(|place| bytes.get(place))
+            .is_none_or(|found| *found == byte)
+    };
+    is_at(2, b'\r') && is_at(1, b'\n')
+}

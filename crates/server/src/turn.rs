@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tidemark_protocol::{memcached as mc, resp};
+use tidemark_protocol::{may_end_line, memcached as mc, resp};
 use tidemark_store::{Reservation, TenantStore, prefetch_value};
 use tidemark_types::UnixMs;
 
@@ -381,6 +381,11 @@ impl<'a> Executor<'_, 'a> {
         let discarded = match &mut connection.skip {
             Skip::Nothing => return Skipped::Nothing,
             Skip::Bytes(left) => {
+                if !may_end_line(input, *left) {
+                    // The client counted wrongly: what follows may be the rest of its value.
+                    connection.session.is_ending = true;
+                    return Skipped::Bytes(input.len());
+                }
                 let dropped = input.len().min(*left);
                 *left -= dropped;
                 if *left == 0 {

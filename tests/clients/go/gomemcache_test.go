@@ -24,7 +24,7 @@ func connectMemcached(t *testing.T, name, secret string) *memcache.Client {
 			return nil, err
 		}
 		login := name + " " + secret
-		if _, err := fmt.Fprintf(connection, "set login 0 0 %d\r\n%s\r\n", len(login), login); err != nil {
+		if _, err := fmt.Fprintf(connection, "set auth 0 0 %d\r\n%s\r\n", len(login), login); err != nil {
 			return nil, err
 		}
 		answer := make([]byte, 256)

@@ -141,7 +141,7 @@ def test_the_table_of_memcached_commands_is_what_the_server_takes(tenant):
     assert set(written) == set(MEMCACHED_REQUESTS)
     login = f"{tenant.name} {tenant.secret}".encode()
     for name, request in MEMCACHED_REQUESTS.items():
-        sent = b"set login 0 0 %d\r\n%s\r\n%s\r\nquit\r\n" % (len(login), login, request)
+        sent = b"set auth 0 0 %d\r\n%s\r\n%s\r\nquit\r\n" % (len(login), login, request)
         address = harness.memcached_address()
         done = subprocess.run(
             ["nc", address.host, str(address.port)], input=sent, capture_output=True, timeout=30, check=True

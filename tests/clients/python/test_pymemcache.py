@@ -161,10 +161,9 @@ BYTES = {
         (b"incr text much\r\n", b"CLIENT_ERROR invalid numeric delta argument\r\n"),
         (b"touch text soon\r\n", b"CLIENT_ERROR invalid exptime argument\r\n"),
         (b"get " + b"k" * 251 + b"\r\n", b"CLIENT_ERROR bad command line format\r\n"),
-        (b"set text 0 0 many\r\n", b"CLIENT_ERROR bad command line format\r\n"),
-        # What follows the announced length is a command again: here an empty one.
-        (b"set text 0 0 3\r\nwords\r\n", b"CLIENT_ERROR bad data chunk\r\nERROR\r\n"),
-        (b"get other\r\n", b"END\r\n"),
+        # A body goes with its refused command.
+        (b"set text 0 0 9 a b\r\nflush_all\r\n", b"ERROR\r\n"),
+        (b"get text\r\n", b"VALUE text 0 5\r\nwords\r\nEND\r\n"),
     ],
     "a value that is too large": [
         (b"set k 0 0 6\r\nbefore\r\n", b"STORED\r\n"),
@@ -203,7 +202,7 @@ BYTES = {
 def test_answers_to_the_byte(name, tenant):
     address = harness.memcached_address()
     login = f"{tenant.name} {tenant.secret}".encode()
-    steps = [(b"set login 0 0 %d\r\n%s\r\n" % (len(login), login), b"STORED\r\n"), *BYTES[name]]
+    steps = [(b"set auth 0 0 %d\r\n%s\r\n" % (len(login), login), b"STORED\r\n"), *BYTES[name]]
     with socket.create_connection((address.host, address.port), timeout=10) as connection:
         answers = connection.makefile("rb")
         for sent, expected in steps:

@@ -28,7 +28,7 @@ pub(super) fn begin_anew(memcached: SocketAddr, tenant: &str, secret: &str) -> R
     let ask = || {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(format!("set login 0 0 {}\r\n{login}\r\nstats reset\r\n", login.len()).as_bytes())?;
+        stream.write_all(format!("set auth 0 0 {}\r\n{login}\r\nstats reset\r\n", login.len()).as_bytes())?;
         let mut answer = [0; ANSWER.len()];
         stream.read_exact(&mut answer)?;
         Ok::<_, std::io::Error>(answer)

@@ -5,11 +5,18 @@
 
 use super::command::{Arithmetic, Command, Delete, Direction, FlushAll, Get, Stats, Store, Touch, Verb, Verbosity};
 use super::key::{Keys, is_key};
-use super::{ANNOUNCED_BYTES_MAX, Failure, LINE_BYTES_MAX, Limits, Parsed, meta, text};
+use super::{ANNOUNCED_BYTES_MAX, Failure, LINE_BYTES_MAX, Limits, Parsed, SAID_BYTES_MAX, meta, text};
+use crate::http;
 use crate::number::{parse_i64, parse_u32, parse_u64};
 
 /// No command but those with keys or flags has more words.
 const WORDS_MAX: usize = 8;
+
+/// Whether a name is one of the storage commands' in upper or lower case.
+fn is_store_name(name: &[u8]) -> bool {
+    let names: [&[u8]; 6] = [b"set", b"add", b"replace", b"append", b"prepend", b"cas"];
+    names.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
 
 /// The words of a line; only spaces divide them.
 #[inline]
@@ -30,11 +37,15 @@ pub(super) fn trim_start(text: &[u8]) -> &[u8] {
     &text[spaces..]
 }
 
+/// The text without the spaces behind it.
+fn trim_end(text: &[u8]) -> &[u8] {
+    let spaces = text.iter().rev().take_while(|byte| **byte == b' ').count();
+    &text[..text.len() - spaces]
+}
+
 /// The text without the spaces around it.
 pub(super) fn trim_spaces(text: &[u8]) -> &[u8] {
-    let trimmed = trim_start(text);
-    let spaces = trimmed.iter().rev().take_while(|byte| **byte == b' ').count();
-    &trimmed[..trimmed.len() - spaces]
+    trim_end(trim_start(text))
 }
 
 /// A line and where it came from.
@@ -99,6 +110,21 @@ fn longest_line(input: &[u8], limits: &Limits) -> usize {
     }
 }
 
+/// Whether a line, or what follows its first word, ends as the first line of an HTTP request does.
+fn is_http_request(line: &[u8]) -> bool {
+    let line = trim_spaces(line);
+    let last = memchr::memrchr(b' ', line).map_or(0, |space| space + 1);
+    http::is_version(&line[last..])
+}
+
+/// Whether a command's last word may be a key.
+fn may_end_with_key(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"get" | b"gets" | b"gat" | b"gats" | b"delete" | b"mg" | b"md" | b"ma" | b"me"
+    )
+}
+
 /// A failure after which nothing more is read. All that came is taken, so that it is not parsed again.
 fn close<'a>(reply: &'static [u8], consumed: usize) -> Parsed<'a> {
     Parsed::Failed(Failure {
@@ -143,10 +169,8 @@ impl<'a> Words<'a> {
 pub(super) enum BodyLength {
     /// In bytes, without the line end behind it.
     Known(usize),
-    /// No number, or a negative one: no body will follow that could be recognised.
+    /// No number, a negative one, or not where it belongs: nobody knows where the body ends.
     Unreadable,
-    /// A number, but a body that long would be read as commands.
-    Huge,
 }
 
 impl BodyLength {
@@ -157,7 +181,58 @@ impl BodyLength {
         }
         match parse_u64(digits).and_then(|length| usize::try_from(length).ok()) {
             Some(length) if length <= ANNOUNCED_BYTES_MAX => Self::Known(length),
-            _ => Self::Huge,
+            _ => Self::Unreadable,
+        }
+    }
+}
+
+/// A storage command's words: `<key> <flags> <exptime> <bytes>`, behind them `<token>` if there is one, and `[noreply]`.
+struct StoreWords<'a> {
+    words: Words<'a>,
+    /// How many there are without `noreply`.
+    expected: usize,
+    arguments: &'a [u8],
+}
+
+impl<'a> StoreWords<'a> {
+    fn new(arguments: &'a [u8], with_token: bool) -> Self {
+        Self {
+            words: Words::new(arguments),
+            expected: if with_token { 5 } else { 4 },
+            arguments,
+        }
+    }
+
+    /// Whether there are as many words as there may be. As in memcached, one word more is ignored, but not a number:
+    /// it may be the length, behind a space in the key.
+    fn are_counted(&self) -> bool {
+        let count = self.words.count;
+        count == self.expected || (count == self.expected + 1 && !self.has_number_behind())
+    }
+
+    /// Whether one of the words that are too many is a number, or may be.
+    fn has_number_behind(&self) -> bool {
+        let behind = self.words.items.iter().skip(self.expected);
+        self.words.count > WORDS_MAX || behind.copied().any(|word| parse_u64(word).is_some())
+    }
+
+    /// Whether two spaces follow each other: a word may be missing between them.
+    fn has_gap(&self) -> bool {
+        memchr::memmem::find(trim_end(self.arguments), b"  ").is_some()
+    }
+
+    /// The length of a refused command's body. It can be read where each word is certain to be what its place says: a space
+    /// in the key moves all words behind it, and an empty key moves them the other way.
+    fn refused_length(&self) -> BodyLength {
+        let [_, flags, exptime, length, ..] = self.words.items;
+        let is_too_many = self.words.count > self.expected + usize::from(self.words.noreply());
+        let is_moved =
+            is_too_many && (parse_u32(flags).is_none() || parse_i64(exptime).is_none() || self.has_number_behind());
+        if is_moved || self.has_gap() {
+            BodyLength::Unreadable
+        } else {
+            // Of fewer than four words this one is empty.
+            BodyLength::parse(length)
         }
     }
 }
@@ -186,6 +261,9 @@ fn unless(noreply: bool, reply: &'static [u8]) -> &'static [u8] {
 
 impl<'a> Line<'a, '_> {
     fn dispatch(self, name: &[u8]) -> Parsed<'a> {
+        if !may_end_with_key(name) && is_http_request(self.arguments) {
+            return close(b"", self.input.len());
+        }
         match name {
             b"get" => self.get(false),
             b"gets" => self.get(true),
@@ -222,6 +300,13 @@ impl<'a> Line<'a, '_> {
             b"slabs" | b"lru" | b"lru_crawler" | b"watch" | b"cache_memlimit" | b"extstore" | b"refresh_certs" => {
                 self.fail(text::NOT_OFFERED)
             }
+            _ if http::is_first_word(name) || http::is_version(name) => close(b"", self.input.len()),
+            _ if is_store_name(name) => {
+                // Names are in lower case. What follows such a line is a body all the same.
+                let words = StoreWords::new(self.arguments, name.eq_ignore_ascii_case(b"cas"));
+                self.fail_with_body(text::ERROR, words.refused_length())
+            }
+            _ if name.eq_ignore_ascii_case(b"ms") => self.fail_with_body(text::ERROR, meta::set_length(self)),
             _ => self.fail(text::ERROR),
         }
     }
@@ -233,7 +318,12 @@ impl<'a> Line<'a, '_> {
         }
     }
 
+    /// A failure of a command without a body. The first line of an HTTP request ends the connection: its body could be
+    /// commands that a web page chose.
     pub(super) fn fail(self, reply: &'static [u8]) -> Parsed<'a> {
+        if is_http_request(self.arguments) {
+            return close(b"", self.input.len());
+        }
         Parsed::Failed(Failure {
             reply,
             consumed: self.consumed,
@@ -244,24 +334,28 @@ impl<'a> Line<'a, '_> {
 
     /// A failure of a command with a body: the body must not be taken for commands.
     pub(super) fn fail_with_body(self, reply: &'static [u8], length: BodyLength) -> Parsed<'a> {
-        let (swallow, close) = match length {
-            BodyLength::Known(bytes) => (bytes + 2, false),
-            BodyLength::Unreadable => (0, false),
-            BodyLength::Huge => (0, true),
+        let BodyLength::Known(bytes) = length else {
+            return close(reply, self.input.len());
         };
         Parsed::Failed(Failure {
             reply,
             consumed: self.consumed,
-            swallow,
-            close,
+            swallow: bytes + 2,
+            close: false,
         })
     }
 
-    /// Takes the body of `length` bytes behind the line. `noreply` hides errors.
+    /// Takes the body of `length` bytes behind the line. `noreply` hides errors. Where no line end follows, the client
+    /// counted wrongly, and nobody knows where the value ends: the connection is closed.
     pub(super) fn body(self, length: usize, noreply: bool) -> Result<(&'a [u8], usize), NoBody> {
         if length > self.limits.value_bytes {
+            let reply = if length > SAID_BYTES_MAX {
+                text::BAD_FORMAT
+            } else {
+                text::TOO_LARGE
+            };
             return Err(NoBody::Failed(Failure {
-                reply: unless(noreply, text::TOO_LARGE),
+                reply: unless(noreply, reply),
                 consumed: self.consumed,
                 swallow: length + 2,
                 close: false,
@@ -272,9 +366,9 @@ impl<'a> Line<'a, '_> {
             Some(b"\r\n") => Ok((&self.input[self.consumed..end], end + 2)),
             Some(_) => Err(NoBody::Failed(Failure {
                 reply: unless(noreply, text::BAD_DATA_CHUNK),
-                consumed: end + 2,
+                consumed: self.input.len(),
                 swallow: 0,
-                close: false,
+                close: true,
             })),
             None => Err(NoBody::Incomplete { needed: end + 2 }),
         }
@@ -308,18 +402,19 @@ impl<'a> Line<'a, '_> {
     }
 
     fn store(self, verb: Verb) -> Parsed<'a> {
-        let words = Words::new(self.arguments);
-        let expected = if verb == Verb::Cas(0) { 5 } else { 4 };
-        if words.count != expected && words.count != expected + 1 {
-            return self.fail(text::ERROR);
+        let words = StoreWords::new(self.arguments, verb == Verb::Cas(0));
+        if !words.are_counted() {
+            return self.fail_with_body(text::ERROR, words.refused_length());
         }
-        let [key, flags, exptime, length, cas, ..] = words.items;
-        let noreply = words.noreply();
-        let length = BodyLength::parse(length);
-        let bad = || self.fail_with_body(unless(noreply, text::BAD_FORMAT), length);
-        let (true, Some(flags), Some(exptime), BodyLength::Known(length)) =
-            (is_key(key), parse_u32(flags), parse_i64(exptime), length)
-        else {
+        let [key, flags, exptime, length, cas, ..] = words.words.items;
+        let noreply = words.words.noreply();
+        let bad = || self.fail_with_body(unless(noreply, text::BAD_FORMAT), words.refused_length());
+        let (true, Some(flags), Some(exptime), BodyLength::Known(length)) = (
+            is_key(key),
+            parse_u32(flags),
+            parse_i64(exptime),
+            BodyLength::parse(length),
+        ) else {
             return bad();
         };
         let verb = match (verb, parse_u64(cas)) {

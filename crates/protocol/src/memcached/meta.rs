@@ -305,17 +305,30 @@ pub(super) fn arithmetic<'a>(line: Line<'a, '_>) -> Parsed<'a> {
     line.complete(Command::MetaArithmetic(MetaArithmetic { meta, direction }))
 }
 
+/// The length of a refused `ms`'s body. It can be read if no flag behind it looks like one, too: a space in the key moves
+/// all words, an empty key moves them the other way.
+pub(super) fn set_length(line: Line<'_, '_>) -> BodyLength {
+    let (_, rest) = first_word(line.arguments);
+    let (length, flags) = first_word(rest);
+    let is_moved = words(flags).any(|flag| !flag[0].is_ascii_alphabetic());
+    if is_moved || line.arguments.starts_with(b"  ") {
+        BodyLength::Unreadable
+    } else {
+        BodyLength::parse(length)
+    }
+}
+
 /// `ms <key> <length> <flags>*`, then the body.
 pub(super) fn set<'a>(line: Line<'a, '_>) -> Parsed<'a> {
     let (key, rest) = first_word(line.arguments);
     if key.is_empty() {
-        return line.fail(text::ERROR);
+        return line.fail_with_body(text::ERROR, BodyLength::Unreadable);
     }
     let (length, flags) = first_word(rest);
-    let length = BodyLength::parse(length);
-    let BodyLength::Known(bytes) = length else {
-        return line.fail_with_body(text::BAD_FORMAT, length);
+    let BodyLength::Known(bytes) = BodyLength::parse(length) else {
+        return line.fail_with_body(text::BAD_FORMAT, BodyLength::Unreadable);
     };
+    let length = set_length(line);
     let meta = match parse_meta(key, flags) {
         Ok(meta) => meta,
         Err(reply) => return line.fail_with_body(reply, length),

@@ -1,9 +1,10 @@
 //! memcached's text and meta protocol.
 //!
 //! Follows `doc/protocol.txt` of memcached 1.6 and, where that is silent, what its code does. Where Tidemark is
-//! stricter: client flags above 32 bits are refused; a key with a control character is refused; the body of a refused
-//! storage command is swallowed whenever its length could be read, so that its bytes are never taken for commands;
-//! base64 keys are refused unless they are what an encoder would write.
+//! stricter: client flags above 32 bits are refused; a key with a control character is refused; base64 keys are refused
+//! unless they are what an encoder would write. No byte of a value is ever taken for a command: the body of a refused
+//! storage command is swallowed if its length can be read, and the connection is closed if not, or if no line end follows
+//! the body. It is also closed at the first line of an HTTP request.
 //!
 //! Invariant: [`parse`] gives the same answer however the bytes are split and whatever follows them.
 
@@ -33,9 +34,11 @@ pub const KEY_LINE_BYTES_MAX: usize = 256 << 10;
 pub const OPAQUE_BYTES_MAX: usize = 32;
 /// The longest value by default, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
-/// The largest length that a client may announce for a body that is then swallowed, in bytes. memcached calls anything
-/// above it a bad line and reads the body as commands; here the connection is closed instead.
-const ANNOUNCED_BYTES_MAX: usize = i32::MAX as usize - 2;
+/// The largest length that a client may announce for a body that is then swallowed, in bytes: what a signed 64-bit number
+/// holds with the line end behind the body. Beyond it the connection is closed.
+const ANNOUNCED_BYTES_MAX: usize = i64::MAX as usize - 2;
+/// The largest length that memcached calls too large, in bytes; anything above it is a bad line.
+const SAID_BYTES_MAX: usize = i32::MAX as usize - 2;
 
 /// What a command may be at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +84,8 @@ pub struct Failure {
     pub reply: &'static [u8],
     /// Bytes of the input that it took; all of them if `close`.
     pub consumed: usize,
-    /// Bytes behind those to drop as they come: the refused command's body and its line end.
+    /// Bytes behind those to drop as they come: the refused command's body and its line end. If the last two are not
+    /// `\r\n` ([`crate::may_end_line`]), the client counted wrongly and the connection must be closed.
     pub swallow: usize,
     /// The next command's beginning can not be known: send the reply and close.
     pub close: bool,

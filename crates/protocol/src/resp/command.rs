@@ -287,12 +287,6 @@ fn unknown_sub<'a>(row: &'static Row, name: &'a [u8]) -> ErrorReply<'a> {
     ErrorReply::UnknownSubcommand(row, name)
 }
 
-/// Whether a first word is that of an HTTP request: a web page is trying to speak to the server, and the connection is
-/// to be closed without an answer (as in Redis).
-pub fn is_http(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
-}
-
 /// The command of this name, in any case.
 #[inline]
 pub fn lookup(name: &[u8]) -> Option<&'static Row> {

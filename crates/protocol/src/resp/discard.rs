@@ -1,7 +1,8 @@
 //! Drops the rest of a command that was refused as too large, without keeping it.
 
-use super::error::ErrorReply;
+use super::error::{self, ErrorReply};
 use super::parse::bulk_length;
+use crate::may_end_line;
 
 /// What of a refused command has still to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,9 @@ impl Discard {
     pub fn feed(&mut self, input: &[u8]) -> Discarded {
         let mut at = 0;
         loop {
+            if !may_end_line(&input[at..], self.bytes) {
+                return Discarded::Failed(error::NO_LINE_END);
+            }
             let dropped = self.bytes.min(input.len() - at);
             self.bytes -= dropped;
             at += dropped;

@@ -133,6 +133,8 @@ fixed! {
     INVALID_MULTIBULK_LENGTH = "ERR Protocol error: invalid multibulk length";
     /// `$` with something that is no length.
     INVALID_BULK_LENGTH = "ERR Protocol error: invalid bulk length";
+    /// No line end behind a string of the length that was said. Redis reads on, in the middle of the string.
+    NO_LINE_END = "ERR Protocol error: expected a line end behind the string";
     /// A line that does not end.
     TOO_BIG_INLINE = "ERR Protocol error: too big inline request";
     /// A number of arguments that does not end.

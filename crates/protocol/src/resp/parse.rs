@@ -1,7 +1,7 @@
 //! Requests: arrays of bulk strings here, inline lines in [`super::inline`].
 //!
-//! As Redis does, the two bytes behind a length and behind a string are skipped unread, except that a line end must
-//! have begun with `\r`; who counts wrongly gets an error at the next length.
+//! As Redis does, the byte behind the `\r` of a length is skipped unread. Behind a string there must be a line end, which Redis
+//! does not look at: who counts wrongly would have a part of the string read as a command.
 
 use super::args::{ArgList, Progress};
 use super::discard::Discard;
@@ -158,6 +158,9 @@ fn arguments(input: &[u8], limits: &Limits, list: &mut ArgList, progress: Progre
         if input.len() < end {
             list.progress = Progress { at, left: left + 1 };
             return Parsed::Incomplete { needed: end };
+        }
+        if input[end - 2..end] != *b"\r\n" {
+            return Parsed::Failed(error::NO_LINE_END);
         }
         list.push(begin, length);
         at = end;

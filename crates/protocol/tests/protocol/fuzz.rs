@@ -19,10 +19,10 @@ const RUNS: u64 = 300_000;
 const ERROR_BYTES_MAX: usize = 512;
 
 /// Random numbers from a seed (xorshift, 64 bits).
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -30,11 +30,11 @@ impl Random {
     }
 
     /// A number below `end`.
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    fn pick<'t, T: ?Sized>(&mut self, items: &[&'t T]) -> &'t T {
+    pub(crate) fn pick<'t, T: ?Sized>(&mut self, items: &[&'t T]) -> &'t T {
         items[self.below(items.len())]
     }
 }
@@ -128,9 +128,14 @@ fn mutate(random: &mut Random, corpus: &[&[u8]], input: &mut Vec<u8>) {
     }
 }
 
+/// Runs one law on many inputs that are like those of a corpus.
+fn fuzz(name: &str, corpus: &[&[u8]], law: impl Fn(&mut Random, &[u8])) {
+    fuzz_made(name, |random| make_input(random, corpus), law);
+}
+
 /// Runs one law on many inputs; a panic says how to see it again.
 #[expect(clippy::print_stdout, reason = "who sees a failure needs the seed")]
-fn fuzz(name: &str, corpus: &[&[u8]], law: impl Fn(&mut Random, &[u8])) {
+pub(crate) fn fuzz_made(name: &str, make: impl Fn(&mut Random) -> Vec<u8>, law: impl Fn(&mut Random, &[u8])) {
     let seed = from_environment("TIDEMARK_FUZZ_SEED").unwrap_or_else(|| {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         since.unwrap_or_default().as_nanos() as u64 | 1
@@ -139,7 +144,7 @@ fn fuzz(name: &str, corpus: &[&[u8]], law: impl Fn(&mut Random, &[u8])) {
     println!("{name}: {runs} inputs, TIDEMARK_FUZZ_SEED={seed}");
     let mut random = Random(seed.max(1));
     for run in 0..runs {
-        let input = make_input(&mut random, corpus);
+        let input = make(&mut random);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| law(&mut random, &input)));
         if outcome.is_err() {
             panic!(
@@ -274,12 +279,13 @@ impl<'a> SlowReader<'a> {
         (rest[0] == kind && number.to_string() == text).then_some(number)
     }
 
-    /// An argument and two bytes behind it.
+    /// An argument and the line end behind it.
     fn argument(&mut self) -> Option<&'a [u8]> {
         let length = self.number(b'$')?;
         let argument = self.input.get(self.at..self.at.checked_add(length)?)?;
         self.at += length + 2;
-        (self.at <= self.input.len() && length <= 1000).then_some(argument)
+        let line_end = self.input.get(self.at - 2..self.at);
+        (line_end == Some(b"\r\n") && length <= 1000).then_some(argument)
     }
 
     /// A whole array within the limits of `ask_resp`.

@@ -9,3 +9,4 @@ mod options;
 mod resp;
 mod roundtrip;
 mod split;
+mod values;

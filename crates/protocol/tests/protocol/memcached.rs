@@ -93,7 +93,7 @@ fn storing() {
             "Cas(18446744073709551615) a 0 0 [x] @37",
         ),
         ("cas a 0 0 1 7 noreply\r\nx\r\n", "Cas(7) a 0 0 [x] noreply @26"),
-        ("cas a 0 0 1 7 8\r\nx\r\n", "Cas(7) a 0 0 [x] @20"),
+        ("cas a 0 0 1 7 x\r\nx\r\n", "Cas(7) a 0 0 [x] @20"),
         // The first command of a connection may be a login; it is a set like any other.
         ("set auth 0 0 10\r\nshop sesam\r\n", "Set auth 0 0 [shop sesam] @29"),
     ]);
@@ -103,11 +103,9 @@ fn storing() {
 fn refused_values_are_swallowed() {
     let too_long = "k".repeat(251);
     check(&[
-        ("set\r\n", "ERROR @5"),
-        ("set a 0 0\r\n", "ERROR @11"),
-        ("set a 0 0 1 noreply x\r\n", "ERROR @23"),
-        ("cas a 0 0 1\r\nx\r\n", "ERROR @13"),
-        ("cas a 0 0 1 1 2 3\r\nx\r\n", "ERROR @19"),
+        ("set a 0 0 1 noreply x\r\n", "ERROR @23 swallow 3"),
+        ("cas a 0 0 1\r\nx\r\n", "ERROR @13 swallow 3"),
+        ("cas a 0 0 1 1 2 3\r\nx\r\n", "ERROR close"),
         (
             "set a x 0 1\r\nx\r\n",
             "CLIENT_ERROR bad command line format @13 swallow 3",
@@ -144,13 +142,29 @@ fn refused_values_are_swallowed() {
             "cas a 0 0 1 -1\r\nx\r\n",
             "CLIENT_ERROR bad command line format @16 swallow 3",
         ),
-        // No body can be told from such a length.
-        ("set a 0 0 x\r\nx\r\n", "CLIENT_ERROR bad command line format @13"),
-        ("set a 0 0 1x\r\nx\r\n", "CLIENT_ERROR bad command line format @14"),
-        ("set a 0 0 -1\r\nx\r\n", "CLIENT_ERROR bad command line format @14"),
-        // A body of this length would be read as commands.
-        ("set a 0 0 2147483646\r\n", "CLIENT_ERROR bad command line format close"),
-        ("set a 0 0 4294967297\r\n", "CLIENT_ERROR bad command line format close"),
+        // A body of 9 bytes that is a command, behind words of which there are too many or too few.
+        ("set a 0 0 9 x y\r\nflush_all\r\n", "ERROR @17 swallow 11"),
+        ("add a 0 0 9 x y z 1 2 3\r\nflush_all\r\n", "ERROR close"),
+        ("append a 0 0 9 noreply x\r\nflush_all\r\n", "ERROR @26 swallow 11"),
+        ("cas a 0 0 9 \r\nflush_all\r\n", "ERROR @14 swallow 11"),
+        ("cas a 0 0 9 1 noreply x\r\nflush_all\r\n", "ERROR @25 swallow 11"),
+        ("SET a 0 0 9\r\nflush_all\r\n", "ERROR @13 swallow 11"),
+        ("Cas a 0 0 9 1\r\nflush_all\r\n", "ERROR @15 swallow 11"),
+        // Keys with a space and without a byte: the words are not what their places say.
+        ("set a b 0 0 9\r\nflush_all\r\n", "ERROR close"),
+        ("set a 0 0 0 9\r\nflush_all\r\n", "ERROR close"),
+        ("set a 5 0 0 9 noreply\r\nflush_all\r\n", "ERROR close"),
+        ("cas a b 0 0 9 1\r\nflush_all\r\n", "ERROR close"),
+        ("cas a 0 0 0 9 1\r\nflush_all\r\n", "ERROR close"),
+        ("cas  0 0 9 1\r\nflush_all\r\n", "ERROR close"),
+        ("set  0 0 9\r\nflush_all\r\n", "ERROR close"),
+        ("set  0 0 9 noreply\r\nflush_all\r\n", " close"),
+        ("set a 0 0\r\nflush_all\r\n", "ERROR close"),
+        ("set\r\n", "ERROR close"),
+        // Nobody knows where a body of such a length ends.
+        ("set a 0 0 x\r\nx\r\n", "CLIENT_ERROR bad command line format close"),
+        ("set a 0 0 1x\r\nx\r\n", "CLIENT_ERROR bad command line format close"),
+        ("set a 0 0 -1\r\nx\r\n", "CLIENT_ERROR bad command line format close"),
         (
             "set a 0 0 18446744073709551617\r\n",
             "CLIENT_ERROR bad command line format close",
@@ -163,13 +177,44 @@ fn refused_values_are_swallowed() {
             "set a 0 0 2147483645\r\n",
             "SERVER_ERROR object too large for cache @22 swallow 2147483647",
         ),
-        ("set a 0 0 3\r\nabcde\r\n", "CLIENT_ERROR bad data chunk @18"),
-        ("set a 0 0 3\r\nabc\n\n", "CLIENT_ERROR bad data chunk @18"),
+        (
+            "set a 0 0 2147483646\r\n",
+            "CLIENT_ERROR bad command line format @22 swallow 2147483648",
+        ),
+        (
+            "set a 0 0 4294967295\r\n",
+            "CLIENT_ERROR bad command line format @22 swallow 4294967297",
+        ),
+        // The client counted wrongly: what follows may be the rest of the value.
+        ("set a 0 0 3\r\nabcde\r\n", "CLIENT_ERROR bad data chunk close"),
+        ("set a 0 0 3\r\nabc\n\n", "CLIENT_ERROR bad data chunk close"),
         // noreply hides errors, too, once the words have been counted.
         ("set a x 0 1 noreply\r\nx\r\n", " @21 swallow 3"),
         ("set a 0 0 11 noreply\r\n", " @22 swallow 13"),
-        ("set a 0 0 1 noreply\r\nxyz", " @24"),
+        ("set a 0 0 1 noreply\r\nxyz", " close"),
         ("cas a 0 0 1 noreply\r\nx\r\n", " @21 swallow 3"),
+    ]);
+}
+
+#[test]
+fn http_ends_the_connection() {
+    check(&[
+        ("POST / HTTP/1.1\r\n", " close"),
+        ("post\r\n", " close"),
+        ("Host: localhost:11211\r\n", " close"),
+        ("PUT /x HTTP/1.1\r\n", " close"),
+        ("GET / HTTP/1.0 \r\n", " close"),
+        ("set /x HTTP/1.1\r\n", " close"),
+        ("touch /x HTTP/1.1\r\n", " close"),
+        ("version /x HTTP/2\r\n", " close"),
+        ("mg /x HTTP/1.1\r\n", " close"),
+        ("delete /x HTTP/1.1\r\n", " close"),
+        // Keys may be named so.
+        ("get HTTP/1.1\r\n", "get HTTP/1.1 @14"),
+        ("mg HTTP/1.1\r\n", "mg HTTP/1.1 @13"),
+        ("delete HTTP/1.1\r\n", "delete HTTP/1.1 @17"),
+        ("set HTTP/1.1 0 0 1\r\nx\r\n", "Set HTTP/1.1 0 0 [x] @23"),
+        ("x http/1.1\r\n", "ERROR @12"),
     ]);
 }
 
@@ -318,7 +363,6 @@ fn errors_of_meta_commands() {
     let too_long = "k".repeat(251);
     check(&[
         ("mg\r\n", "ERROR @4"),
-        ("ms\r\n", "ERROR @4"),
         ("md\r\n", "ERROR @4"),
         ("ma\r\n", "ERROR @4"),
         ("me\r\n", "CLIENT_ERROR bad command line format @4"),
@@ -382,12 +426,20 @@ fn bodies_of_refused_meta_sets_are_swallowed() {
             "ms a 11 q\r\n",
             "SERVER_ERROR object too large for cache @11 swallow 13",
         ),
-        ("ms a 2 q\r\nxyz\r\n", "CLIENT_ERROR bad data chunk @14"),
-        ("ms a\r\n", "CLIENT_ERROR bad command line format @6"),
-        ("ms a x\r\n", "CLIENT_ERROR bad command line format @8"),
-        ("ms a -1\r\n", "CLIENT_ERROR bad command line format @9"),
-        ("ms a S1\r\n", "CLIENT_ERROR bad command line format @9"),
-        ("ms a 2147483646\r\n", "CLIENT_ERROR bad command line format close"),
+        ("ms a 2 q\r\nxyz\r\n", "CLIENT_ERROR bad data chunk close"),
+        ("ms\r\n", "ERROR close"),
+        ("ms a\r\n", "CLIENT_ERROR bad command line format close"),
+        ("ms a x\r\n", "CLIENT_ERROR bad command line format close"),
+        ("ms a -1\r\n", "CLIENT_ERROR bad command line format close"),
+        ("ms a S1\r\n", "CLIENT_ERROR bad command line format close"),
+        (
+            "ms a 2147483646\r\n",
+            "CLIENT_ERROR bad command line format @17 swallow 2147483648",
+        ),
+        // A space in the key, and a key without a byte.
+        ("ms a 5 9\r\nflush_all\r\n", "CLIENT_ERROR invalid flag close"),
+        ("ms  9 c\r\nflush_all\r\n", "CLIENT_ERROR bad command line format close"),
+        ("MS a 9\r\nflush_all\r\n", "ERROR @8 swallow 11"),
     ]);
 }
 

@@ -26,7 +26,8 @@ mod transactions;
 
 use std::borrow::Cow;
 
-use tidemark_protocol::resp::command::{CommandId, Flags, Row, is_http, lookup, resolve};
+use tidemark_protocol::http;
+use tidemark_protocol::resp::command::{CommandId, Flags, Row, lookup, resolve};
 use tidemark_protocol::resp::{ArgList, Args, ErrorReply, Limits, Reply, error};
 use tidemark_store::{KEY_BYTES_MAX, Key, KeyHash};
 
@@ -74,7 +75,7 @@ pub(crate) fn limits(session: &Session) -> Limits {
 /// The key of a command that can go through a window, and the command; `None` for one that must be executed by itself.
 #[inline]
 pub(crate) fn step<'a>(args: &ArgList, input: &'a [u8], session: &Session) -> Option<(&'a [u8], Step<'a>)> {
-    if session.transaction.is_some() || session.reply_mode.is_silent() {
+    if session.transaction.is_some() || session.reply_mode.is_silent() || is_inline(input) {
         return None;
     }
     let row = resolve(args.args(input)).ok()?;
@@ -159,7 +160,7 @@ pub(crate) fn execute_step(
 
 /// Executes a command by itself. `raw` is the command as it was sent.
 pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &mut Exec<'_>) {
-    if is_http(args.arg(0)) {
+    if is_http(args, raw) {
         session.is_ending = true;
         return;
     }
@@ -186,6 +187,17 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
         }
     }
     session.reply_mode.end_command();
+}
+
+/// Whether a command was sent as a line of words.
+fn is_inline(raw: &[u8]) -> bool {
+    raw.first() != Some(&b'*')
+}
+
+/// Whether a command is a line of an HTTP request.
+fn is_http(args: Args<'_>, raw: &[u8]) -> bool {
+    let last = args.arg(args.len().saturating_sub(1));
+    http::is_first_word(args.arg(0)) || (is_inline(raw) && http::is_version(last))
 }
 
 /// Answers with an error, if the client wants it.

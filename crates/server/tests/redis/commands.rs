@@ -158,7 +158,7 @@ const OPEN: &str = "";
 const CLOSED: &str = "closed";
 
 /// What Redis 7.0.15 answers to these streams; the connection stays open unless said otherwise.
-const STREAMS: [(&str, &str, &str); 27] = [
+const STREAMS: [(&str, &str, &str); 32] = [
     (
         "CLIENT REPLY OFF\r\nPING\r\nFOO\r\nCLIENT REPLY x\r\nCLIENT REPLY ON\r\nPING\r\n",
         "+OK\r\n+PONG\r\n",
@@ -246,6 +246,17 @@ const STREAMS: [(&str, &str, &str); 27] = [
     ("*2\r\n$-1\r\n", "-ERR Protocol error: invalid bulk length\r\n", CLOSED),
     ("POST / HTTP/1.1\r\nHost: x\r\n\r\n", "", CLOSED),
     ("PING\r\nHost: x\r\nPING\r\n", "+PONG\r\n", CLOSED),
+    ("PUT /x HTTP/1.1\r\nAccept: x\r\n\r\nSET a 1\r\n", "", CLOSED),
+    ("GET /x HTTP/1.1\r\n\r\nSET a 1\r\n", "", CLOSED),
+    ("GET HTTP/1.1\r\nSET a 1\r\n", "", CLOSED),
+    // Told from a request by its form: lengths are not for web pages to choose.
+    ("*2\r\n$4\r\nECHO\r\n$8\r\nHTTP/1.1\r\n", "$8\r\nHTTP/1.1\r\n", OPEN),
+    // Behind a string that is longer than was said, the rest of it would be a command.
+    (
+        "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nxPING\r\n",
+        "-ERR Protocol error: expected a line end behind the string\r\n",
+        CLOSED,
+    ),
     ("PING\r\nQUIT\r\nPING\r\n", "+PONG\r\n+OK\r\n", CLOSED),
 ];
 

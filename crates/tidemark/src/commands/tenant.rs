@@ -210,7 +210,7 @@ fn first_steps(name: &TenantName, secret: &str, server: &Value) -> Vec<String> {
     let memcached = address("memcached").map(|at| {
         let login = format!("{name} {secret}");
         format!(
-            "printf 'set login 0 0 {}\\r\\n{login}\\r\\nset greeting 0 0 5\\r\\nhello\\r\\nget greeting\\r\\nquit\\r\\n' \
+            "printf 'set auth 0 0 {}\\r\\n{login}\\r\\nset greeting 0 0 5\\r\\nhello\\r\\nget greeting\\r\\nquit\\r\\n' \
              | nc {} {}",
             login.len(),
             host(at),
@@ -262,7 +262,7 @@ mod tests {
             (
                 json!({"redis": null, "memcached": "[::1]:11211"}),
                 vec![
-                    "printf 'set login 0 0 11\\r\\nshop s3cret\\r\\nset greeting 0 0 5\\r\\nhello\\r\\n\
+                    "printf 'set auth 0 0 11\\r\\nshop s3cret\\r\\nset greeting 0 0 5\\r\\nhello\\r\\n\
                      get greeting\\r\\nquit\\r\\n' \
                      | nc ::1 11211",
                 ],
