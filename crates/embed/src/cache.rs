@@ -11,6 +11,7 @@ use tidemark_control::{
     Answer, Change, Control, ControlConfig, ControlHandle, Idling, Mailbox, MemoryState, ServerPatch, Stepped,
     TenantSettings, Watch,
 };
+use tidemark_plane::PlaneParts;
 use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
 use tidemark_types::{Clock, Fault, TenantId, UnixMs};
 
@@ -222,8 +223,14 @@ impl Builder {
         let keepers = [Arc::clone(inbox)].into();
         let clock = Arc::clone(&self.clock);
         let hook = self.events.clone().map(Hook::new).transpose().map_err(Error::Faulty)?;
-        let plane = LocalPlane::new(pool, hasher, keepers, mailbox.waker(), clock);
-        Ok(Arc::new(plane.telling(hook.map(Arc::new))))
+        let parts = PlaneParts {
+            pool,
+            hasher,
+            keepers,
+            alarm: mailbox.waker(),
+            clock,
+        };
+        Ok(Arc::new(LocalPlane::new(parts, hook.map(Arc::new))))
     }
 }
 
@@ -333,7 +340,7 @@ impl Cache {
 
     /// Whether the tenant of that name has this number.
     pub(crate) fn has(&self, name: &str, id: TenantId) -> bool {
-        self.0.plane.tenant(name).is_some_and(|tenant| tenant.id() == id)
+        self.0.plane.tenant(name).is_some_and(|tenant| tenant.id == id)
     }
 
     #[inline]

@@ -25,7 +25,6 @@ pub use admission::{Admission, AdmissionChoice, AdmissionError, Candidate};
 pub use cache::{Builder, Cache, CacheStats, Driver};
 pub use error::Error;
 pub use events::{Events, Left, LeftItem};
-pub use plane::{LocalPlane, LocalTenant};
 pub use tenant::{Tenant, TenantStats};
 // What settings and answers are made of.
 pub use tidemark_control::{

@@ -24,7 +24,7 @@ use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub struct Tenant {
     cache: Cache,
     name: Arc<str>,
-    local: LocalTenant,
+    local: Arc<LocalTenant>,
 }
 
 /// What a tenant has done, and what it holds.
@@ -70,7 +70,7 @@ impl fmt::Debug for Tenant {
 }
 
 impl Tenant {
-    pub(crate) fn new(cache: Cache, name: Arc<str>, local: LocalTenant) -> Self {
+    pub(crate) fn new(cache: Cache, name: Arc<str>, local: Arc<LocalTenant>) -> Self {
         Self { cache, name, local }
     }
 
@@ -84,7 +84,7 @@ impl Tenant {
         let (key, now) = (self.key(key).ok()?, self.cache.now());
         let mut copy = Vec::new();
         let found = find(&mut self.lock(&key), &key, now, &mut copy);
-        self.local.touch();
+        self.local.touch_store();
         found.map(|found| found.value(copy))
     }
 
@@ -93,7 +93,7 @@ impl Tenant {
         let Ok(key) = self.key(key) else { return false };
         let now = self.cache.now();
         let found = find(&mut self.lock(&key), &key, now, buffer);
-        self.local.touch();
+        self.local.touch_store();
         if let Some(Found::Pinned(pinned)) = &found {
             pinned.parts().for_each(|part| buffer.extend_from_slice(part));
         }
@@ -141,7 +141,7 @@ impl Tenant {
             let mut copy = Vec::new();
             found[places[i]] = find(shard, &hashed[i], now, &mut copy).map(|found| (found, copy));
         });
-        self.local.touch();
+        self.local.touch_store();
         // No shard is locked any more.
         let value = |(found, copy): (Found, Vec<u8>)| found.value(copy);
         found.into_iter().map(|found| found.map(value)).collect()
@@ -181,7 +181,7 @@ impl Tenant {
         self.let_in(&hashed, value_bytes, None, now)?;
         let room = self.lock(&hashed).reserve(value_bytes, now);
         // Also where there is no room: that is how more may be granted.
-        self.local.touch();
+        self.local.touch_store();
         let place = room?.map_or_else(|| Place::Buffer(vec![0; value_bytes]), Place::Final);
         Ok(Reservation::new(self.clone(), key, place))
     }
@@ -191,14 +191,14 @@ impl Tenant {
         let Ok(key) = self.key(key) else { return false };
         let now = self.cache.now();
         let was_there = self.lock(&key).delete(&key, now);
-        self.local.touch();
+        self.local.touch_store();
         was_there
     }
 
     /// Removes everything.
     pub fn clear(&self) {
         self.local.store.flush(None, self.cache.now());
-        self.local.touch();
+        self.local.touch_store();
     }
 
     /// Changes settings while it is in use: goal, floor, cap, policy.
@@ -225,7 +225,7 @@ impl Tenant {
 
     /// Has this decide from now on which items are let in.
     pub fn set_admission(&self, choice: AdmissionChoice) {
-        self.local.program.set_gate(choice.into(), self.remembering());
+        self.local.set_gate(choice.into(), self.remembering());
     }
 
     /// Has the program's own strategy decide from now on how much memory the tenant wants; `None`: the built-in one again,
@@ -249,7 +249,7 @@ impl Tenant {
     /// What of all that the program supplied for it was replaced by what is built in, and why: the newest ones, oldest
     /// first.
     pub fn faults(&self) -> Vec<Fault> {
-        self.local.program.faults()
+        self.local.faults()
     }
 
     /// How it stands, from its own counters.
@@ -266,8 +266,8 @@ impl Tenant {
             sets: counters.sets,
             evicted: counters.evicted,
             expired: counters.expired,
-            not_admitted: self.local.program.not_admitted(),
-            faults: self.local.program.faults_total(),
+            not_admitted: self.local.not_admitted(),
+            faults: self.local.faults_total(),
             items,
             grant_bytes: store.grant_bytes(),
             usage_bytes: store.usage_bytes(),
@@ -302,7 +302,7 @@ impl Tenant {
     /// Has the control plane do something about this tenant.
     fn ask<T>(&self, command: impl FnOnce(&ControlHandle) -> Answer<T>) -> Result<T, Error> {
         // A later tenant may have the name.
-        if !self.cache.has(&self.name, self.local.id()) {
+        if !self.cache.has(&self.name, self.local.id) {
             return Err(Error::Removed(self.name.to_string()));
         }
         self.cache.ask(command)
@@ -332,21 +332,21 @@ impl Tenant {
     fn put(&self, key: &Key<'_>, value: &[u8], lifetime: Option<Duration>, now: UnixMs) -> Result<(), Error> {
         let attributes = Attributes::expiring(now, lifetime);
         let written = self.local.store.put(key, value, attributes, now);
-        self.local.touch();
+        self.local.touch_store();
         Ok(written?)
     }
 
     pub(crate) fn commit(&self, room: Room, key: &[u8], lifetime: Option<Duration>) -> Result<(), Error> {
         let (key, now) = (self.key(key)?, self.cache.now());
         let written = room.commit(&key, Attributes::expiring(now, lifetime), now);
-        self.local.touch();
+        self.local.touch_store();
         Ok(written?)
     }
 
     /// Asks the tenant's admission policy, if it has one.
     #[inline]
     fn let_in(&self, key: &Key<'_>, value_bytes: usize, lifetime: Option<Duration>, now: UnixMs) -> Result<(), Error> {
-        if self.local.program.is_gated() && !self.is_admitted(key, value_bytes, lifetime, now) {
+        if self.local.is_gated() && !self.is_admitted(key, value_bytes, lifetime, now) {
             return Err(Error::NotAdmitted);
         }
         Ok(())
@@ -369,7 +369,7 @@ impl Tenant {
             was_seen,
         };
         let remember = || self.lock(key).remember(key);
-        is_stored || self.local.program.admits(&candidate, remember, self.remembering())
+        is_stored || self.local.admits(&candidate, remember, self.remembering())
     }
 
     /// Has the store remember refused keys or not.
@@ -382,7 +382,7 @@ impl Tenant {
     pub(crate) fn weak_parts(
         &self,
     ) -> (
-        std::sync::Weak<crate::LocalPlane>,
+        std::sync::Weak<crate::plane::LocalPlane>,
         std::sync::Weak<tidemark_store::TenantStore>,
     ) {
         (self.cache.weak_plane(), Arc::downgrade(&self.local.store))
@@ -406,7 +406,7 @@ struct Touch<'a>(&'a LocalTenant);
 
 impl Drop for Touch<'_> {
     fn drop(&mut self) {
-        self.0.touch();
+        self.0.touch_store();
     }
 }
 

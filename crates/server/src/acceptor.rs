@@ -79,9 +79,9 @@ impl Acceptor {
     }
 
     fn admit(&mut self, socket: TcpStream, protocol: Protocol, shared: &Shared) {
-        let open = shared.tenants.connections.fetch_add(1, Ordering::Relaxed);
+        let open = shared.tenants.sockets().connections.fetch_add(1, Ordering::Relaxed);
         if open >= shared.connections_max {
-            shared.tenants.connections.fetch_sub(1, Ordering::Relaxed);
+            shared.tenants.sockets().connections.fetch_sub(1, Ordering::Relaxed);
             refuse(&socket, protocol, shared);
             return;
         }

@@ -168,7 +168,7 @@ impl Connection {
         let (old, new) = (self.session.charged_bytes as u64, held as u64);
         self.session.charged_bytes = held;
         let accounts = [
-            Some(&shared.tenants.buffer_bytes),
+            Some(&shared.tenants.sockets().buffer_bytes),
             self.session.tenant.as_ref().map(|t| &t.buffer_bytes),
         ];
         for account in accounts.into_iter().flatten() {
@@ -180,7 +180,11 @@ impl Connection {
     /// Takes the charge back before the connection goes.
     pub(crate) fn discharge(&mut self, shared: &Shared) {
         let bytes = std::mem::take(&mut self.session.charged_bytes) as u64;
-        shared.tenants.buffer_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        shared
+            .tenants
+            .sockets()
+            .buffer_bytes
+            .fetch_sub(bytes, Ordering::Relaxed);
         if let Some(tenant) = &self.session.tenant {
             tenant.buffer_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
@@ -205,7 +209,7 @@ impl Connection {
 
     fn fits(&self, bytes: u64, beyond: u64, shared: &Shared) -> bool {
         let most = shared.buffer_bytes_max;
-        let all = shared.tenants.buffer_bytes.load(Ordering::Relaxed);
+        let all = shared.tenants.sockets().buffer_bytes.load(Ordering::Relaxed);
         let own = self
             .session
             .tenant

@@ -11,7 +11,6 @@
 
 mod acceptor;
 mod access;
-mod bucket;
 mod clients;
 mod connection;
 mod counts;
@@ -33,7 +32,6 @@ mod step;
 mod stores;
 mod tenant;
 mod tenants;
-mod throttle;
 mod transaction;
 mod turn;
 mod worker;

@@ -79,7 +79,7 @@ impl Spares {
         if buffer.capacity() >= SPARE_BYTES_MIN && self.bytes + buffer.capacity() <= SPARE_BYTES {
             buffer.clear();
             self.bytes += buffer.capacity();
-            let all = &shared.tenants.buffer_bytes;
+            let all = &shared.tenants.sockets().buffer_bytes;
             all.fetch_add(buffer.capacity() as u64, Ordering::Relaxed);
             self.buffers.push(buffer);
         }
@@ -95,7 +95,11 @@ impl Spares {
 
     fn count_out(&mut self, bytes: usize, shared: &Shared) {
         self.bytes -= bytes;
-        shared.tenants.buffer_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        shared
+            .tenants
+            .sockets()
+            .buffer_bytes
+            .fetch_sub(bytes as u64, Ordering::Relaxed);
     }
 }
 

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use mio::net::TcpListener;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol as Ip, Socket, Type};
+use tidemark_plane::PlaneParts;
 use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
-use tidemark_types::{DataPlane, Plan, Snapshot};
+use tidemark_types::{DataPlane, Plan, Snapshot, SystemClock};
 
 use crate::clients::Clients;
 use crate::limits::{
@@ -21,7 +22,7 @@ use crate::limits::{
 use crate::process::Process;
 use crate::session::Protocol;
 use crate::shared::Shared;
-use crate::tenants::{Door, Tenants};
+use crate::tenants::Tenants;
 use crate::worker::{Mailbox, Parts, Station, Worker};
 
 /// Connections that may wait to be accepted.
@@ -89,13 +90,14 @@ impl Server {
         let inboxes: Arc<[Arc<KeeperInbox>]> = mailboxes.iter().map(inbox_of).collect();
         let to_wake = mailboxes.clone();
         let wake_workers = Arc::new(move || to_wake.iter().for_each(|mailbox| mailbox.ask_for_sweep()));
-        let tenants = Tenants::new(
+        let parts = PlaneParts {
             pool,
-            Hasher::random()?,
-            Arc::clone(&inboxes),
-            wake_control,
-            wake_workers,
-        );
+            hasher: Hasher::random()?,
+            keepers: Arc::clone(&inboxes),
+            alarm: wake_control,
+            clock: Arc::new(SystemClock),
+        };
+        let tenants = Tenants::new(parts, wake_workers);
         let shared = Arc::new(Shared {
             tenants: Arc::new(tenants),
             clients: Clients::default(),
@@ -161,12 +163,7 @@ impl Server {
 
     /// The door for the control plane.
     pub fn data_plane(&self) -> Arc<dyn DataPlane> {
-        let door = Door {
-            tenants: Arc::clone(&self.shared.tenants),
-            clock: Shared::now,
-        };
-        Arc::new(OpeningDoor {
-            door,
+        Arc::new(Door {
             shared: Arc::clone(&self.shared),
         })
     }
@@ -186,28 +183,28 @@ impl Server {
 }
 
 /// The data plane's door; the first plan opens the listeners.
-struct OpeningDoor {
-    door: Door,
+struct Door {
     shared: Arc<Shared>,
 }
 
-impl DataPlane for OpeningDoor {
+impl DataPlane for Door {
     fn apply(&self, plan: &Plan) {
+        let tenants = &self.shared.tenants;
         if self.shared.has_plan.load(Ordering::Acquire) {
-            return self.door.apply(plan);
+            return tenants.apply(plan);
         }
         // Nothing is in the pool yet: what the process holds now is what it needs beside it.
-        let tenants = &self.shared.tenants;
         tenants
+            .sockets()
             .base_bytes
             .store(Process::read().resident_bytes, Ordering::Relaxed);
-        self.door.apply(plan);
+        tenants.apply(plan);
         self.shared.has_plan.store(true, Ordering::Release);
         self.shared.wake_all();
     }
 
     fn snapshot(&self) -> Snapshot {
-        self.door.snapshot()
+        self.shared.tenants.snapshot()
     }
 }
 

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tidemark_plane::{Moment, Throttled};
 use tidemark_protocol::{may_end_line, memcached as mc, resp};
 use tidemark_store::{Reservation, TenantStore, prefetch_value};
 use tidemark_types::UnixMs;
 
 use crate::access::{Access, access_to};
-use crate::bucket::Moment;
 use crate::connection::{Connection, Skip};
 use crate::counts::{Count, TurnCounts};
 use crate::limits::{LONG_VALUE_BYTES, REPLY_BYTES, SCRATCH_BYTES, SEND_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
@@ -23,7 +23,6 @@ use crate::session::{Exec, Protocol, Session};
 use crate::shared::Shared;
 use crate::step::{Copied, Done, Step, StepCommand};
 use crate::tenant::Tenant;
-use crate::throttle::Throttled;
 use crate::{memcached, redis};
 
 /// Parsing a shorter incomplete command again costs less than keeping how far it was parsed.
@@ -132,7 +131,7 @@ impl Turn {
         for (member, input) in inputs.into_iter().enumerate() {
             let connection = &mut *group[member].1;
             let done = self.done[member];
-            self.count(connection, member, nanos_each, shared, now);
+            self.count(connection, member, nanos_each, now);
             let (from, to) = (self.begins[member].copied, self.begins[member + 1].copied);
             let (socket, unsent) = (&mut connection.socket, &mut connection.unsent);
             let sent = self.output.send(from, to, socket, unsent);
@@ -185,7 +184,7 @@ impl Turn {
     }
 
     /// Counts a connection's turn.
-    fn count(&mut self, connection: &mut Connection, member: usize, nanos_each: u64, shared: &Shared, now: UnixMs) {
+    fn count(&mut self, connection: &mut Connection, member: usize, nanos_each: u64, now: UnixMs) {
         let done = self.done[member];
         let reply_bytes = self.begins[member + 1].all - self.begins[member].all;
         let moved = self
@@ -222,7 +221,7 @@ impl Turn {
             self.counts
                 .add(Count::BusyNanos, (nanos_each * u64::from(commands)) as u32);
             self.counts.hand_over(&tenant.counts);
-            shared.tenants.touch(tenant);
+            tenant.touch();
         }
     }
 }

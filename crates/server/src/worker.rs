@@ -244,7 +244,11 @@ impl Worker {
         for (socket, protocol) in arrivals {
             if let Err(error) = self.add(socket, protocol, now) {
                 tracing::debug!(%error, "a connection was gone before it was served");
-                self.shared.tenants.connections.fetch_sub(1, Ordering::Relaxed);
+                self.shared
+                    .tenants
+                    .sockets()
+                    .connections
+                    .fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
@@ -273,7 +277,7 @@ impl Worker {
         client.place.store(place as u32, Ordering::Relaxed);
         let session = Session::new(protocol, client, &self.shared);
         if let Some(tenant) = &session.tenant {
-            self.shared.tenants.touch(tenant);
+            tenant.touch();
         }
         let connection = Box::new(Connection::new(socket, session, now));
         if place == self.connections.len() {
@@ -423,13 +427,17 @@ impl Worker {
         let _ = self.poll.registry().deregister(&mut connection.socket);
         connection.discharge(&self.shared);
         self.shared.clients.remove(connection.client().id);
-        self.shared.tenants.connections.fetch_sub(1, Ordering::Relaxed);
+        self.shared
+            .tenants
+            .sockets()
+            .connections
+            .fetch_sub(1, Ordering::Relaxed);
         let tenant = connection.session.tenant.clone();
         let is_queued = connection.is_queued;
         drop(connection);
         // Behind that, so that the next snapshot knows of one connection less.
         if let Some(tenant) = tenant {
-            self.shared.tenants.touch(&tenant);
+            tenant.touch();
         }
         // Nobody else may have its place in the list of those to serve.
         if !is_queued {

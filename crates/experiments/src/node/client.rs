@@ -1,20 +1,20 @@
 //! A look-aside client of one tenant, in virtual time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_embed::LocalTenant;
 use tidemark_store::Attributes;
+use tidemark_tools::load::{KeyText, Lifetimes, Operation, Requests, Rng, ValueSize, Workload, WorkloadError};
 use tidemark_types::UnixMs;
 
-use super::Costs;
-use tidemark_tools::load::{KeyText, Lifetimes, Operation, Requests, Rng, ValueSize, Workload, WorkloadError};
+use super::{Costs, VirtualTenant};
 
 /// Keeps lifetimes independent of keys.
 const LIFETIME_SEED: u64 = 0x11FE_71AE;
 
 /// See the module.
 pub(super) struct Client {
-    tenant: LocalTenant,
+    tenant: Arc<VirtualTenant>,
     requests: Requests,
     key: KeyText,
     value_size: ValueSize,
@@ -37,7 +37,7 @@ pub(super) enum Pace {
 }
 
 impl Client {
-    pub(super) fn new(tenant: LocalTenant, workload: &Workload, pace: Pace) -> Result<Self, WorkloadError> {
+    pub(super) fn new(tenant: Arc<VirtualTenant>, workload: &Workload, pace: Pace) -> Result<Self, WorkloadError> {
         Ok(Self {
             tenant,
             requests: Requests::new(workload, (0, 1))?,
@@ -71,13 +71,13 @@ impl Client {
                 }
             }
         }
-        self.tenant.touch();
+        self.tenant.touch_store();
     }
 
     /// Sends one request, and after a miss the set.
     pub(super) fn request(&mut self, operation: Operation, now: UnixMs) {
         self.carry_out(operation, now);
-        self.tenant.touch();
+        self.tenant.touch_store();
     }
 
     /// Whether what was asked for was there.

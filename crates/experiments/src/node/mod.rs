@@ -9,19 +9,20 @@
 mod client;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidemark_control::{
     Answer, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Mailbox, MemoryState, SettingsPatch, Stepped, TenantView,
 };
-use tidemark_embed::{LocalPlane, LocalTenant};
+use tidemark_plane::{Front, Plane, PlaneParts, Tenant};
 use tidemark_store::{Counters, Hasher, Keeper, KeeperInbox, Pool};
-use tidemark_types::{Clock, ManualClock, ShardSnapshot, UnixMs};
+use tidemark_tools::load::{Operation, Workload};
+use tidemark_types::{Clock, ManualClock, ShardSnapshot, Snapshot, TenantPlan, TenantSnapshot, UnixMs};
 
 use crate::Error;
 use crate::elastic::{Course, Moment};
 use client::{Client, Pace};
-use tidemark_tools::load::{Operation, Workload};
 
 /// The clock's step: as far apart as the control plane's rounds are at least.
 const TICK: Duration = Duration::from_millis(10);
@@ -59,10 +60,36 @@ pub struct Standing {
     pub shards: Vec<ShardSnapshot>,
 }
 
+/// A tenant of the node.
+type VirtualTenant = Tenant<()>;
+
+/// The node's clients as a front of its data plane: each tenant has one.
+#[derive(Debug, Default)]
+struct VirtualFront {
+    /// Records of sampled keys that were handed over so far.
+    samples_total: AtomicU64,
+}
+
+impl Front for VirtualFront {
+    type Attached = ();
+
+    fn attach(&self, _plan: &TenantPlan) {}
+
+    fn report(&self, _tenant: &VirtualTenant, snapshot: &mut TenantSnapshot) {
+        snapshot.connections = 1;
+    }
+
+    fn complete(&self, snapshot: &mut Snapshot) {
+        snapshot.pool.connections = snapshot.tenants.len() as u64;
+        let recorded: usize = snapshot.tenants.iter().map(|tenant| tenant.samples.records.len()).sum();
+        self.samples_total.fetch_add(recorded as u64, Ordering::Relaxed);
+    }
+}
+
 /// See the module.
 pub struct Node {
     clock: Arc<ManualClock>,
-    plane: Arc<LocalPlane>,
+    plane: Arc<Plane<VirtualFront>>,
     control: Stepped,
     keepers: Vec<Keeper>,
     clients: Vec<(String, Client)>,
@@ -91,13 +118,14 @@ impl Node {
         // Without a thread: what it would do is done where it is asked for, in the same order every time. A quarter more of
         // addresses, so that large segments find room beside small ones.
         let pool = Pool::without_thread(pool_bytes, Some(pool_bytes + pool_bytes / 4)).map_err(Error::Memory)?;
-        let plane = Arc::new(LocalPlane::new(
+        let parts = PlaneParts {
             pool,
-            Hasher::with_seed(seed),
-            inboxes.into(),
-            mailbox.waker(),
-            Arc::clone(&clock) as _,
-        ));
+            hasher: Hasher::with_seed(seed),
+            keepers: inboxes.into(),
+            alarm: mailbox.waker(),
+            clock: Arc::clone(&clock) as _,
+        };
+        let plane = Arc::new(Plane::new(parts, VirtualFront::default()));
         let config = ControlConfig {
             hit_cost,
             ..ControlConfig::new(pool_bytes, pool_bytes, workers)
@@ -222,7 +250,7 @@ impl Node {
     /// # Errors
     /// There is none of that name.
     pub fn standing(&self, name: &str) -> Result<Standing, Error> {
-        let LocalTenant { store, .. } = self.tenant(name)?;
+        let store = &self.tenant(name)?.store;
         let now = self.now();
         let (mut counters, mut shards) = (Counters::default(), Vec::new());
         let items = store.sum(|shard| {
@@ -242,17 +270,17 @@ impl Node {
 
     /// Records of sampled keys that the control plane was given so far.
     pub fn samples_total(&self) -> u64 {
-        self.plane.samples_total()
+        self.plane.front().samples_total.load(Ordering::Relaxed)
     }
 
     /// The grants of all tenants together, and the pool, in bytes.
     pub fn granted_and_pool_bytes(&self) -> (u64, u64) {
-        (self.plane.granted_bytes(), self.plane.pool_stats().pool_bytes)
+        (self.plane.granted_bytes(), self.plane.pool().stats().pool_bytes)
     }
 
-    fn tenant(&self, name: &str) -> Result<LocalTenant, Error> {
+    fn tenant(&self, name: &str) -> Result<Arc<VirtualTenant>, Error> {
         let missing = || Error::Usage(format!("there is no tenant `{name}`"));
-        self.plane.tenant(name).ok_or_else(missing)
+        self.plane.tenant(name.as_bytes()).ok_or_else(missing)
     }
 
     fn tick(&mut self) {

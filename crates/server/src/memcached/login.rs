@@ -7,7 +7,7 @@ use tidemark_types::TenantName;
 use super::append_unless;
 use crate::counts::Count;
 use crate::session::{Exec, Session};
-use crate::tenant::Tenant;
+use crate::tenant::{self, Tenant};
 use crate::tenants::LoginError;
 
 /// Length of a secret: 32 random bytes in base64url.
@@ -48,7 +48,7 @@ pub(super) fn log_in(store: &Store<'_>, session: &mut Session, exec: &mut Exec<'
                 exec.counts.hand_over(&old.counts);
             }
             if session.enter(&tenant, permissions) {
-                exec.shared.tenants.touch(&tenant);
+                tenant.touch();
                 append_unless(store.noreply, reply::STORED, exec);
             } else {
                 refuse_connection(&tenant, session, exec);
@@ -72,9 +72,9 @@ pub(super) fn log_in(store: &Store<'_>, session: &mut Session, exec: &mut Exec<'
 pub(super) fn refuse_connection(tenant: &Tenant, session: &mut Session, exec: &mut Exec<'_>) {
     let text = format!(
         "SERVER_ERROR too many open connections: {}\r\n",
-        tenant.refuse_connection()
+        tenant::refuse_connection(tenant)
     );
-    exec.shared.tenants.touch(tenant);
+    tenant.touch();
     exec.out.bytes.extend_from_slice(text.as_bytes());
     session.is_ending = true;
 }

@@ -7,6 +7,7 @@ mod text;
 
 pub(crate) use text::send_value;
 
+use tidemark_plane::Throttled;
 use tidemark_protocol::memcached::{
     self as mc, Command, Failure, FlushAll, KeyBuffer, Limits, Meta, MetaMode, Verb, Verbosity, compose, expires,
     text as reply,
@@ -19,7 +20,7 @@ use crate::counts::Count;
 use crate::limits::LOGIN_BYTES;
 use crate::session::{Exec, Session};
 use crate::step::Condition;
-use crate::throttle::Throttled;
+use crate::tenant::refused_as;
 
 /// memcached's database among the tenant's sixteen.
 const DB: u8 = 0;
@@ -226,7 +227,7 @@ pub(crate) fn operations(command: &Command<'_>, session: &Session) -> u64 {
 /// Answers a command that is above a limit of its tenant's.
 #[cold]
 pub(crate) fn refuse(command: &Command<'_>, refused: &Throttled, exec: &mut Exec<'_>) {
-    exec.counts.add(refused.count(), 1);
+    exec.counts.add(refused_as(refused), 1);
     append_unless(
         command.has_noreply(),
         format!("SERVER_ERROR {refused}\r\n").as_bytes(),

@@ -125,7 +125,7 @@ fn limit_bytes(tenant: &Tenant, shared: &Shared) -> u64 {
     tenant
         .cap_bytes()
         .unwrap_or(u64::MAX)
-        .min(shared.tenants.pool.stats().pool_bytes)
+        .min(shared.tenants.pool().stats().pool_bytes)
 }
 
 fn settings(tenant: &Tenant, exec: &mut Exec<'_>) {

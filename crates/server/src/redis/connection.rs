@@ -17,7 +17,7 @@ use super::info::COMPATIBLE_VERSION;
 use super::transactions;
 use crate::counts::Count;
 use crate::session::{Exec, Session};
-use crate::tenant::Tenant;
+use crate::tenant::{Tenant, refuse_connection};
 use crate::tenants::LoginError;
 
 pub(super) const HANDLERS: Family = &[
@@ -95,7 +95,7 @@ fn hello<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done
         log_in(credentials, session, exec)?;
     }
     if session.needs_login() {
-        return Err(homeless(error::NO_AUTH_HELLO, session, exec));
+        return Err(homeless(error::NO_AUTH_HELLO, session));
     }
     if let Some(name) = hello.client_name {
         set_name(name, session)?;
@@ -158,13 +158,13 @@ fn log_in<'a>(credentials: Credentials<'a>, session: &mut Session, exec: &mut Ex
 }
 
 /// What a connection without a tenant is answered. One that is one too many of its tenant's is closed.
-pub(super) fn homeless<'a>(known: ErrorReply<'a>, session: &mut Session, exec: &Exec<'_>) -> Failure<'a> {
+pub(super) fn homeless<'a>(known: ErrorReply<'a>, session: &mut Session) -> Failure<'a> {
     let Some(tenant) = session.turned_away_by.take() else {
         return known.into();
     };
     session.is_ending = true;
-    exec.shared.tenants.touch(&tenant);
-    let why = tenant.refuse_connection();
+    let why = refuse_connection(&tenant);
+    tenant.touch();
     Failure::Own(Cow::Owned(format!("ERR max number of clients reached: {why}")))
 }
 
@@ -187,12 +187,10 @@ fn enter(
     transactions::forget(session);
     let new = login.as_ref().map(|(tenant, _)| tenant);
     for tenant in [old.as_ref(), new].into_iter().flatten() {
-        exec.shared.tenants.touch(tenant);
+        tenant.touch();
     }
     match login {
-        Some((tenant, permissions)) if !session.enter(&tenant, permissions) => {
-            Err(homeless(error::NO_AUTH, session, exec))
-        }
+        Some((tenant, permissions)) if !session.enter(&tenant, permissions) => Err(homeless(error::NO_AUTH, session)),
         Some(_) => Ok(()),
         None => {
             session.leave();

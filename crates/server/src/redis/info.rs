@@ -51,7 +51,7 @@ pub(super) fn memory_limit_bytes(tenant: &Tenant, shared: &Shared) -> u64 {
     tenant
         .cap_bytes()
         .unwrap_or(u64::MAX)
-        .min(shared.tenants.pool.stats().pool_bytes)
+        .min(shared.tenants.pool().stats().pool_bytes)
 }
 
 /// What the sections are written from.

@@ -26,6 +26,7 @@ mod transactions;
 
 use std::borrow::Cow;
 
+use tidemark_plane::Throttled;
 use tidemark_protocol::http;
 use tidemark_protocol::resp::command::{CommandId, Flags, Row, lookup, resolve};
 use tidemark_protocol::resp::{ArgList, Args, ErrorReply, Limits, Reply, error};
@@ -36,7 +37,7 @@ use crate::counts::{Count, Stage};
 use crate::limits::LOGIN_BYTES;
 use crate::session::{Exec, Session};
 use crate::step::Condition;
-use crate::throttle::Throttled;
+use crate::tenant::refused_as;
 
 use answer::{Failure, drop_unwanted, fail};
 use dispatch::{Call, perform};
@@ -232,7 +233,7 @@ fn admit<'a>(
     let call = Call { args, row };
     let refused = |error: ErrorReply<'a>| Err((Some(row), error.into()));
     if session.needs_login() && !row.flags.has(Flags::NO_AUTH) {
-        return Err((Some(row), connection::homeless(error::NO_AUTH, session, exec)));
+        return Err((Some(row), connection::homeless(error::NO_AUTH, session)));
     }
     if !session.permissions.allows(row.permissions) {
         exec.counts.add(Count::Denied, 1);
@@ -251,7 +252,7 @@ fn admit<'a>(
 
 /// Answers with an error that is not a command's own.
 pub(crate) fn refuse(error: &ErrorReply<'_>, session: &mut Session, exec: &mut Exec<'_>) {
-    let failure = connection::homeless(*error, session, exec);
+    let failure = connection::homeless(*error, session);
     refuse_with(failure, None, session, exec);
 }
 
@@ -268,14 +269,14 @@ pub(crate) fn operations(args: Args<'_>) -> u64 {
 /// Answers a command that is above a limit of its tenant's, and would be executed by itself.
 #[cold]
 pub(crate) fn refuse_throttled(args: Args<'_>, refused: &Throttled, session: &mut Session, exec: &mut Exec<'_>) {
-    exec.counts.add(refused.count(), 1);
+    exec.counts.add(refused_as(refused), 1);
     refuse_with(throttled(refused), resolve(args).ok(), session, exec);
 }
 
 /// Answers a command of a window that is above a limit of its tenant's.
 #[cold]
 pub(crate) fn refuse_step(step: &Step<'_>, refused: &Throttled, session: &Session, exec: &mut Exec<'_>) {
-    exec.counts.add(refused.count(), 1);
+    exec.counts.add(refused_as(refused), 1);
     let row = match step {
         Step::Get { .. } => lookup(b"get"),
         Step::Set { .. } => lookup(b"set"),

@@ -80,7 +80,7 @@ pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec:
     let command = as_array(call.args, raw);
     transaction.check(command.len(), key_bytes)?;
     let (all, most) = (
-        exec.shared.tenants.buffer_bytes.load(Ordering::Relaxed),
+        exec.shared.tenants.sockets().buffer_bytes.load(Ordering::Relaxed),
         exec.shared.buffer_bytes_max,
     );
     let own = tenant.buffer_bytes.load(Ordering::Relaxed) + transaction.memory_bytes() as u64;

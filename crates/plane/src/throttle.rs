@@ -11,14 +11,13 @@ use std::time::Duration;
 use tidemark_types::TenantLimits;
 
 use crate::bucket::{Bucket, Moment};
-use crate::counts::Count;
 
 /// No limit.
 const UNLIMITED: u64 = u64::MAX;
 
 /// A tenant's limits and what is used of them.
 #[derive(Debug)]
-pub(crate) struct Throttle {
+pub struct Throttle {
     /// Whether there is a rate to be kept: all that tenants without one are asked.
     is_limited: AtomicBool,
     ops_per_second: AtomicU64,
@@ -43,32 +42,28 @@ impl Default for Throttle {
 
 /// Which rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rate {
+pub enum Rate {
+    /// Operations per second.
     Operations,
+    /// Bytes per second, both ways.
     Bytes,
 }
 
 /// A command that is above a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Throttled {
-    pub(crate) rate: Rate,
+pub struct Throttled {
+    /// The rate that is reached.
+    pub rate: Rate,
     per_second: u64,
     retry_after: Duration,
 }
 
 /// A connection above as many as a tenant may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooManyConnections(pub(crate) u64);
-
-impl Throttled {
-    /// As what it is counted.
-    pub(crate) fn count(&self) -> Count {
-        match self.rate {
-            Rate::Operations => Count::RefusedOps,
-            Rate::Bytes => Count::RefusedBytes,
-        }
-    }
-}
+pub struct TooManyConnections(
+    /// As many as there may be.
+    pub u64,
+);
 
 impl fmt::Display for Throttled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,7 +93,7 @@ impl fmt::Display for TooManyConnections {
 
 impl Throttle {
     /// Follows a plan.
-    pub(crate) fn set(&self, limits: &TenantLimits) {
+    pub fn set(&self, limits: &TenantLimits) {
         let store = |limit: &AtomicU64, value: Option<u64>| limit.store(value.unwrap_or(UNLIMITED), Ordering::Relaxed);
         store(&self.ops_per_second, limits.ops_per_second);
         store(&self.bytes_per_second, limits.bytes_per_second);
@@ -109,12 +104,12 @@ impl Throttle {
 
     /// Whether commands must be admitted.
     #[inline]
-    pub(crate) fn is_limited(&self) -> bool {
+    pub fn is_limited(&self) -> bool {
         self.is_limited.load(Ordering::Acquire)
     }
 
     /// Connections that may be open at a time.
-    pub(crate) fn connections_max(&self) -> u64 {
+    pub fn connections_max(&self) -> u64 {
         self.connections_max.load(Ordering::Relaxed)
     }
 
@@ -122,7 +117,7 @@ impl Throttle {
     ///
     /// # Errors
     /// It is above a limit, and is not to be executed.
-    pub(crate) fn admit(&self, operations: u64, request_bytes: u64, now: Moment) -> Result<(), Throttled> {
+    pub fn admit(&self, operations: u64, request_bytes: u64, now: Moment) -> Result<(), Throttled> {
         let (ops_per_second, bytes_per_second) = self.rates();
         let refuse = |rate, per_second| {
             move |retry_after| Throttled {
@@ -145,7 +140,7 @@ impl Throttle {
     }
 
     /// Charges what a command has moved, both ways.
-    pub(crate) fn charge(&self, bytes: u64, now: Moment) {
+    pub fn charge(&self, bytes: u64, now: Moment) {
         let (_, bytes_per_second) = self.rates();
         if bytes_per_second != UNLIMITED {
             self.bytes.charge(bytes, bytes_per_second, now);

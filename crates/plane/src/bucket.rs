@@ -19,11 +19,11 @@ const ROUNDING_TICKS_MAX: u64 = TICKS_PER_SECOND / 1000;
 
 /// A moment. There are enough for nine years of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(u64);
+pub struct Moment(u64);
 
 impl Moment {
     /// So long after the server's start.
-    pub(crate) fn after_start(elapsed: Duration) -> Self {
+    pub fn after_start(elapsed: Duration) -> Self {
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         // A bucket begins full: at the start, time enough for that has passed already.
         Self(
