@@ -36,6 +36,11 @@ impl ShardSet {
         self.0 |= 1 << shard;
     }
 
+    /// The shards of both.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     pub(crate) fn has(self, shard: usize) -> bool {
         self.0 & 1 << shard != 0
     }

@@ -3,14 +3,19 @@
 //! Both are bounded ([`crate::limits`]), and what they take is charged to the tenant with the connection's buffers.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use tidemark_protocol::resp::ErrorReply;
+use tidemark_store::{TenantStore, Watch};
+use tidemark_types::UnixMs;
 
-use crate::access::ShardSet;
+use crate::access::{Access, ShardSet};
 use crate::limits::{TRANSACTION_BYTES, TRANSACTION_COMMANDS, TRANSACTION_KEY_BYTES, WATCHED_KEYS};
 
-/// What a queued command or a watched key takes besides its bytes: the allocation and the entry.
-const ENTRY_BYTES: usize = 64;
+/// What a queued command or a watched key takes besides its bytes: the allocation and the entries, of a watched key also
+/// its shard's.
+const ENTRY_BYTES: usize = 128;
 
 /// A connection's transaction and its watched keys.
 #[derive(Debug, Default)]
@@ -28,8 +33,26 @@ pub(crate) struct Transaction {
     pub(crate) changes_db: bool,
     /// INFO was queued.
     pub(crate) asks_for_process: bool,
-    watched: HashMap<WatchedKey, Option<u64>>,
-    watched_bytes: usize,
+    watched: Watched,
+}
+
+/// The keys that a connection watches. They end with it, which locks their shards: not while one of them is locked.
+#[derive(Debug, Default)]
+struct Watched {
+    /// Whose they are; `None` while there are none.
+    store: Option<Arc<TenantStore>>,
+    keys: HashMap<WatchedKey, Watch>,
+    key_bytes: usize,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let Some(store) = &self.store else { return };
+        let mut access = Access::each(store);
+        for (key, watch) in &self.keys {
+            access.shard_of(store.key(key.db, &key.bytes).hash).unwatch(watch);
+        }
+    }
 }
 
 /// A key of a database.
@@ -83,17 +106,12 @@ impl Transaction {
         self.shards
     }
 
-    /// Whether a key is watched already.
-    pub(crate) fn watches(&self, key: &WatchedKey) -> bool {
-        self.watched.contains_key(key)
-    }
-
     /// Which limit watching these keys too would pass, if any.
-    pub(crate) fn check_watch(&self, keys: usize, bytes: usize) -> Result<(), ErrorReply<'static>> {
-        if self.watched.len() + keys > WATCHED_KEYS {
+    fn check_watch(&self, keys: usize, bytes: usize) -> Result<(), ErrorReply<'static>> {
+        if self.watched.keys.len() + keys > WATCHED_KEYS {
             return Err(ErrorReply::AboveLimit("what is watched", WATCHED_KEYS, "keys"));
         }
-        if self.watched_bytes + bytes > TRANSACTION_KEY_BYTES {
+        if self.watched.key_bytes + bytes > TRANSACTION_KEY_BYTES {
             return Err(ErrorReply::AboveLimit(
                 "what is watched",
                 TRANSACTION_KEY_BYTES,
@@ -103,42 +121,78 @@ impl Transaction {
         Ok(())
     }
 
-    /// Watches a key whose item has this token; `None` if there is no item.
-    pub(crate) fn watch(&mut self, key: WatchedKey, token: Option<u64>) {
-        let bytes = key.bytes.len();
-        if self.watched.insert(key, token).is_none() {
-            self.watched_bytes += bytes;
+    /// Watches keys of a database, up to the limits; one that is watched already goes on being watched as it was first.
+    ///
+    /// # Errors
+    /// They are too many; none of them is watched then.
+    pub(crate) fn watch<'k>(
+        &mut self,
+        store: &Arc<TenantStore>,
+        db: u8,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        now: UnixMs,
+    ) -> Result<(), ErrorReply<'static>> {
+        let watched_key = |bytes: &[u8]| WatchedKey {
+            db,
+            bytes: bytes.into(),
+        };
+        let new = keys.filter(|bytes| !self.watched.keys.contains_key(&watched_key(bytes)));
+        self.check_watch(new.clone().count(), new.clone().map(<[u8]>::len).sum())?;
+        let new: Vec<_> = new.map(|bytes| (watched_key(bytes), store.key(db, bytes))).collect();
+        let watched = &mut self.watched;
+        watched.store.get_or_insert_with(|| Arc::clone(store));
+        let mut access = Access::each(store);
+        for (watched_key, key) in new {
+            // It may be named twice.
+            if let Entry::Vacant(entry) = watched.keys.entry(watched_key) {
+                entry.insert(access.shard_of(key.hash).watch(&key, now));
+                watched.key_bytes += key.bytes.len();
+            }
         }
+        Ok(())
     }
 
-    /// What is watched, with the tokens.
-    pub(crate) fn watched(&self) -> impl ExactSizeIterator<Item = (&WatchedKey, Option<u64>)> {
-        self.watched.iter().map(|(key, token)| (key, *token))
+    /// How many keys are watched.
+    pub(crate) fn watched_keys(&self) -> usize {
+        self.watched.keys.len()
+    }
+
+    /// The shards of the watched keys.
+    pub(crate) fn watched_shards(&self) -> ShardSet {
+        let mut shards = ShardSet::default();
+        if let Some(store) = &self.watched.store {
+            let hashes = self.watched.keys.keys().map(|key| store.key(key.db, &key.bytes).hash);
+            hashes.for_each(|hash| shards.add(store.shard_of(hash)));
+        }
+        shards
+    }
+
+    /// Whether a watched key is not what it was. `access` is to the tenant whose keys they are.
+    pub(crate) fn has_changed(&self, access: &mut Access<'_>, now: UnixMs) -> bool {
+        self.watched.keys.iter().any(|(watched, watch)| {
+            let key = access.store().key(watched.db, &watched.bytes);
+            access.shard_of(key.hash).has_changed(&key, watch, now)
+        })
     }
 
     /// Forgets what is watched.
     pub(crate) fn unwatch(&mut self) {
-        self.watched = HashMap::new();
-        self.watched_bytes = 0;
+        self.watched = Watched::default();
     }
 
     /// The memory that all of this takes, about.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let entries = self.queued.len() + self.watched.len();
-        self.queued_bytes + self.watched_bytes + entries * ENTRY_BYTES
+        let entries = self.queued.len() + self.watched.keys.len();
+        self.queued_bytes + self.watched.key_bytes + entries * ENTRY_BYTES
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn key(name: &[u8]) -> WatchedKey {
-        WatchedKey {
-            db: 0,
-            bytes: name.into(),
-        }
-    }
+    use crate::stores::store;
+    use tidemark_store::Attributes;
+    use tidemark_types::MIB;
 
     #[test]
     fn every_limit_of_a_transaction_is_named_when_it_would_be_passed() {
@@ -180,9 +234,11 @@ mod tests {
 
     #[test]
     fn what_is_watched_is_bounded_and_remembered_as_it_was_first() {
+        const NOW: UnixMs = UnixMs(1_000);
+        let store = store(2, 4 * MIB);
         let mut transaction = Transaction::default();
-        transaction.watch(key(b"a"), Some(1));
-        assert!(transaction.watches(&key(b"a")) && !transaction.watches(&WatchedKey { db: 1, ..key(b"a") }));
+        let is_changed = |transaction: &Transaction| transaction.has_changed(&mut Access::each(&store), NOW);
+        transaction.watch(&store, 0, [&b"a"[..]].into_iter(), NOW).unwrap();
         assert_eq!(transaction.check_watch(1023, 65_535), Ok(()));
         let error = |keys, bytes| transaction.check_watch(keys, bytes).unwrap_err().to_string();
         assert_eq!(error(1024, 1), "ERR what is watched is above the limit of 1024 keys");
@@ -191,7 +247,18 @@ mod tests {
             "ERR what is watched is above the limit of 65536 bytes of keys"
         );
         assert_eq!(transaction.memory_bytes(), 1 + ENTRY_BYTES);
+        // Another database's key of the same name is another one, and a key that was watched before is so as it was then.
+        transaction.watch(&store, 1, [&b"a"[..]].into_iter(), NOW).unwrap();
+        assert_eq!((transaction.watched_keys(), is_changed(&transaction)), (2, false));
+        store
+            .put(&store.key(0, b"a"), b"v", Attributes::default(), NOW)
+            .unwrap();
+        transaction
+            .watch(&store, 0, [&b"a"[..], b"a"].into_iter(), NOW)
+            .unwrap();
+        assert_eq!((transaction.watched_keys(), is_changed(&transaction)), (2, true));
         transaction.unwatch();
-        assert_eq!((transaction.watched().len(), transaction.memory_bytes()), (0, 0));
+        assert_eq!((transaction.watched_keys(), transaction.memory_bytes()), (0, 0));
+        assert!(!is_changed(&transaction));
     }
 }

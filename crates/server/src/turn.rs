@@ -300,6 +300,13 @@ impl<'a> Executor<'_, 'a> {
                 }
                 Some(consumed)
             }
+            mc::Parsed::TooLarge { failure, key } => {
+                self.finish(group, member)?;
+                let (session, mut exec) = self.alone(group, member);
+                memcached::fail_too_large(&failure, key, session, &mut exec);
+                group[member].1.skip = Skip::Bytes(failure.swallow);
+                Some(failure.consumed)
+            }
             mc::Parsed::Failed(failure) => {
                 self.finish(group, member)?;
                 let (session, mut exec) = self.alone(group, member);

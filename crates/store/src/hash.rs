@@ -1,10 +1,14 @@
 //! The keyed hash that places keys.
 //!
 //! The seed is drawn from the system at start, so that nobody can prepare keys that collide (hash flooding). The bits of a
-//! hash have fixed uses: from the top, the shard and then the bucket ("position"); the lowest 16 the tag in the index
-//! entry; the next 16 the fingerprint among the ghosts. Which keys are sampled goes by all bits together.
+//! hash have fixed uses: from the top, in [`PLACE_BITS`], the shard and then the bucket ("position"); the lowest 16 the tag
+//! in the index entry; the next 16 the fingerprint among the ghosts. Which keys are sampled goes by all bits together.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
+
+/// The highest bits of a hash that say where a key lies. A cursor over all keys is a number of so many bits: clients keep
+/// cursors in signed 64-bit numbers and in floating-point numbers, which are exact up to 2^53.
+pub const PLACE_BITS: u32 = 53;
 
 /// A seeded hash function over keys.
 #[derive(Clone, Debug)]
@@ -56,11 +60,11 @@ impl KeyHash {
         ((self.0 >> 1) >> (63 - shard_bits)) as usize
     }
 
-    /// Where in the shard the key belongs, as a fraction of 2^64. Never the largest value, so that a frontier at
-    /// `u64::MAX` has every position below it.
+    /// Where in the shard the key belongs, as a fraction of 2^64: a whole multiple of `2^(64 - PLACE_BITS + shard_bits)`.
+    /// Never the largest value, so that a frontier at `u64::MAX` has every position below it.
     #[inline]
     pub(crate) fn position(self, shard_bits: u32) -> u64 {
-        (self.0 << shard_bits) & !1
+        (self.0 & (u64::MAX << (u64::BITS - PLACE_BITS))) << shard_bits
     }
 
     /// The bits kept in the index entry.
@@ -102,8 +106,8 @@ mod tests {
         let hash = KeyHash(0xF123_4567_89AB_CDEF);
         assert_eq!(hash.shard(0), 0);
         assert_eq!(hash.shard(4), 0xF);
-        assert_eq!(hash.position(4), 0x1234_5678_9ABC_DEF0);
-        assert_eq!(hash.position(0), 0xF123_4567_89AB_CDEE);
+        assert_eq!(hash.position(4), 0x1234_5678_9ABC_8000);
+        assert_eq!(hash.position(0), 0xF123_4567_89AB_C800);
         assert_eq!(hash.tag(), 0xCDEF);
         assert_eq!(hash.fingerprint(), 0x89AB);
     }

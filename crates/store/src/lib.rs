@@ -39,12 +39,12 @@ mod tenant;
 mod undriven;
 
 pub use arena::prefetch_value;
-pub use hash::{Hasher, KeyHash};
+pub use hash::{Hasher, KeyHash, PLACE_BITS};
 pub use item::{Attributes, EXPIRY_MAX, KEY_BYTES_MAX};
 pub use keeper::{Keeper, KeeperInbox};
 pub use policy::{EvictionPolicy, Newcomer, Queue, Resident, Verdict};
 pub use pool::{Pool, PoolStats};
 pub use priority::{step_back, thread_cpu_time};
-pub use shard::{Counters, DATABASES, Found, Key, Prospect, Refused, Shard, Value};
+pub use shard::{Counters, DATABASES, Found, Key, Prospect, Refused, Shard, Value, Watch};
 pub use shared::{Alarm, Hooks, Left, Listener};
 pub use tenant::{PinnedValue, Reservation, SHARDS_MAX, ShardGuard, TenantConfig, TenantReport, TenantStore};

@@ -113,6 +113,11 @@ pub struct MetaKey<'a> {
 }
 
 impl<'a> MetaKey<'a> {
+    /// A checked key that was sent as it is.
+    pub(super) fn plain(sent: &'a [u8]) -> Self {
+        Self { sent, encoded: false }
+    }
+
     /// A key as sent; `None` if it is said to be base64 and is not.
     pub(super) fn parse(sent: &'a [u8], encoded: bool) -> Option<Self> {
         let key = Self { sent, encoded };

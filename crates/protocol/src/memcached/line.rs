@@ -4,7 +4,8 @@
 //! `noreply` as the last word hides errors, too.
 
 use super::command::{Arithmetic, Command, Delete, Direction, FlushAll, Get, Stats, Store, Touch, Verb, Verbosity};
-use super::key::{Keys, is_key};
+use super::key::{Keys, MetaKey, is_key};
+use super::table::Name;
 use super::{ANNOUNCED_BYTES_MAX, Failure, LINE_BYTES_MAX, Limits, Parsed, SAID_BYTES_MAX, meta, text};
 use crate::http;
 use crate::number::{parse_i64, parse_u32, parse_u64};
@@ -241,15 +242,19 @@ impl<'a> StoreWords<'a> {
 pub(super) enum NoBody {
     /// It has not come whole.
     Incomplete { needed: usize },
-    /// It is too long, or has no line end behind it.
+    /// It has no line end behind it.
     Failed(Failure),
+    /// It is too long.
+    TooLarge(Failure),
 }
 
-impl From<NoBody> for Parsed<'_> {
-    fn from(reason: NoBody) -> Self {
-        match reason {
-            NoBody::Incomplete { needed } => Parsed::Incomplete { needed },
-            NoBody::Failed(failure) => Parsed::Failed(failure),
+impl NoBody {
+    /// What that means for the command that would store it under `key`.
+    pub(super) fn parsed(self, key: MetaKey<'_>) -> Parsed<'_> {
+        match self {
+            Self::Incomplete { needed } => Parsed::Incomplete { needed },
+            Self::Failed(failure) => Parsed::Failed(failure),
+            Self::TooLarge(failure) => Parsed::TooLarge { failure, key },
         }
     }
 }
@@ -264,38 +269,40 @@ impl<'a> Line<'a, '_> {
         if !may_end_with_key(name) && is_http_request(self.arguments) {
             return close(b"", self.input.len());
         }
+        let Some(name) = Name::of(name) else {
+            return self.not_offered(name);
+        };
         match name {
-            b"get" => self.get(false),
-            b"gets" => self.get(true),
-            b"gat" => self.gat(false),
-            b"gats" => self.gat(true),
-            b"set" => self.store(Verb::Set),
-            b"add" => self.store(Verb::Add),
-            b"replace" => self.store(Verb::Replace),
-            b"append" => self.store(Verb::Append),
-            b"prepend" => self.store(Verb::Prepend),
-            b"cas" => self.store(Verb::Cas(0)),
-            b"incr" => self.arithmetic(Direction::Increment),
-            b"decr" => self.arithmetic(Direction::Decrement),
-            b"touch" => self.touch(),
-            b"delete" => self.delete(),
-            b"mg" => meta::get(self),
-            b"ms" => meta::set(self),
-            b"md" => meta::delete(self),
-            b"ma" => meta::arithmetic(self),
-            b"me" => meta::debug(self),
-            b"mn" => self.complete(Command::MetaNoop),
-            _ => self.dispatch_rare(name),
+            Name::Get => self.get(false),
+            Name::Gets => self.get(true),
+            Name::Gat => self.gat(false),
+            Name::Gats => self.gat(true),
+            Name::Set => self.store(Verb::Set),
+            Name::Add => self.store(Verb::Add),
+            Name::Replace => self.store(Verb::Replace),
+            Name::Append => self.store(Verb::Append),
+            Name::Prepend => self.store(Verb::Prepend),
+            Name::Cas => self.store(Verb::Cas(0)),
+            Name::Incr => self.arithmetic(Direction::Increment),
+            Name::Decr => self.arithmetic(Direction::Decrement),
+            Name::Touch => self.touch(),
+            Name::Delete => self.delete(),
+            Name::MetaGet => meta::get(self),
+            Name::MetaSet => meta::set(self),
+            Name::MetaDelete => meta::delete(self),
+            Name::MetaArithmetic => meta::arithmetic(self),
+            Name::MetaDebug => meta::debug(self),
+            Name::MetaNoop => self.complete(Command::MetaNoop),
+            Name::FlushAll => self.flush_all(),
+            Name::Version => self.complete(Command::Version),
+            Name::Verbosity => self.verbosity(),
+            Name::Stats => self.complete(Command::Stats(Stats { text: self.arguments })),
+            Name::Quit => self.complete(Command::Quit),
         }
     }
 
-    fn dispatch_rare(self, name: &[u8]) -> Parsed<'a> {
+    fn not_offered(self, name: &[u8]) -> Parsed<'a> {
         match name {
-            b"flush_all" => self.flush_all(),
-            b"version" => self.complete(Command::Version),
-            b"verbosity" => self.verbosity(),
-            b"stats" => self.complete(Command::Stats(Stats { text: self.arguments })),
-            b"quit" => self.complete(Command::Quit),
             b"shutdown" => self.fail(text::SHUTDOWN),
             b"slabs" | b"lru" | b"lru_crawler" | b"watch" | b"cache_memlimit" | b"extstore" | b"refresh_certs" => {
                 self.fail(text::NOT_OFFERED)
@@ -354,7 +361,7 @@ impl<'a> Line<'a, '_> {
             } else {
                 text::TOO_LARGE
             };
-            return Err(NoBody::Failed(Failure {
+            return Err(NoBody::TooLarge(Failure {
                 reply: unless(noreply, reply),
                 consumed: self.consumed,
                 swallow: length + 2,
@@ -424,7 +431,7 @@ impl<'a> Line<'a, '_> {
         };
         let (value, consumed) = match self.body(length, noreply) {
             Ok(body) => body,
-            Err(reason) => return reason.into(),
+            Err(reason) => return reason.parsed(MetaKey::plain(key)),
         };
         let store = Store {
             verb,

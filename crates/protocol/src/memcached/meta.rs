@@ -346,7 +346,7 @@ pub(super) fn set<'a>(line: Line<'a, '_>) -> Parsed<'a> {
             command: Command::MetaSet(MetaSet { meta, mode, value }),
             consumed,
         },
-        Err(reason) => reason.into(),
+        Err(reason) => reason.parsed(meta.key),
     }
 }
 

@@ -15,6 +15,7 @@ mod key;
 mod line;
 mod meta;
 mod parse;
+pub mod table;
 pub mod text;
 
 pub use command::{Arithmetic, Command, Delete, Direction, FlushAll, Get, Stats, Store, Touch, Verb, Verbosity};
@@ -75,6 +76,14 @@ pub enum Parsed<'a> {
     },
     /// Not a command.
     Failed(Failure),
+    /// A storage command whose value is above the limit. Its client holds something else for the key's value than the item
+    /// that is there: as in memcached, that is to be removed, so that nothing is served that is out of date.
+    TooLarge {
+        /// What to answer and to drop.
+        failure: Failure,
+        /// The key that was to be written.
+        key: MetaKey<'a>,
+    },
 }
 
 /// A refused command: what to answer and how the stream goes on.

@@ -1,6 +1,6 @@
 //! What a parser answered, as one line of text: tables of cases and comparisons are written with it.
 
-use tidemark_protocol::memcached::{self, Command, Keys, Meta, Parsed};
+use tidemark_protocol::memcached::{self, Command, Failure, Keys, Meta, Parsed};
 use tidemark_protocol::resp::{self, ArgList};
 
 /// Bytes as text, quotes and line ends escaped, long runs cut.
@@ -105,7 +105,7 @@ fn command(command: &Command<'_>) -> String {
     }
 }
 
-/// `<command> @<consumed>`, `incomplete <needed>`, or `<reply> @<consumed> [swallow <bytes>] [close]`.
+/// `<command> @<consumed>`, `incomplete <needed>`, or `<reply> @<consumed> [swallow <bytes>] [close] [forget <key>]`.
 pub(crate) fn memcached(parsed: &Parsed<'_>) -> String {
     match parsed {
         Parsed::Complete {
@@ -113,20 +113,23 @@ pub(crate) fn memcached(parsed: &Parsed<'_>) -> String {
             consumed,
         } => format!("{} @{consumed}", command(parsed)),
         Parsed::Incomplete { needed } => format!("incomplete {needed}"),
-        Parsed::Failed(failure) => {
-            let swallow = match failure.swallow {
-                0 => String::new(),
-                bytes => format!(" swallow {bytes}"),
-            };
-            // What is consumed has no meaning where nothing more is read.
-            let end = if failure.close {
-                " close".to_owned()
-            } else {
-                format!(" @{}{swallow}", failure.consumed)
-            };
-            format!("{}{end}", failure.reply.trim_ascii_end().escape_ascii())
-        }
+        Parsed::Failed(failure) => failed(failure),
+        Parsed::TooLarge { failure, key } => format!("{} forget {}", failed(failure), text(key.sent)),
     }
+}
+
+fn failed(failure: &Failure) -> String {
+    let swallow = match failure.swallow {
+        0 => String::new(),
+        bytes => format!(" swallow {bytes}"),
+    };
+    // What is consumed has no meaning where nothing more is read.
+    let end = if failure.close {
+        " close".to_owned()
+    } else {
+        format!(" @{}{swallow}", failure.consumed)
+    };
+    format!("{}{end}", failure.reply.trim_ascii_end().escape_ascii())
 }
 
 /// `[<argument> ...] @<consumed>`, `nothing @<consumed>`, `incomplete <needed>`, `refused <error> @<consumed>

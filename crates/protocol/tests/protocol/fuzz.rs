@@ -234,16 +234,21 @@ fn fast_paths_agree(input: &[u8]) {
     if input.first() == Some(&0x80) || (2040..2060).contains(&line) || (3990..4010).contains(&line) {
         return;
     }
+    let earlier = |failure: memcached::Failure| memcached::Failure {
+        consumed: failure.consumed - 1,
+        ..failure
+    };
     let slow = match memcached::parse(&spaced, &limits) {
         Parsed::Complete { command, consumed } => Parsed::Complete {
             command,
             consumed: consumed - 1,
         },
         Parsed::Incomplete { needed } => Parsed::Incomplete { needed: needed - 1 },
-        Parsed::Failed(failure) => Parsed::Failed(memcached::Failure {
-            consumed: failure.consumed - 1,
-            ..failure
-        }),
+        Parsed::Failed(failure) => Parsed::Failed(earlier(failure)),
+        Parsed::TooLarge { failure, key } => Parsed::TooLarge {
+            failure: earlier(failure),
+            key,
+        },
     };
     assert_eq!(describe::memcached(&fast), describe::memcached(&slow));
 }

@@ -171,26 +171,26 @@ fn refused_values_are_swallowed() {
         ),
         (
             "set a 0 0 11\r\n",
-            "SERVER_ERROR object too large for cache @14 swallow 13",
+            "SERVER_ERROR object too large for cache @14 swallow 13 forget a",
         ),
         (
             "set a 0 0 2147483645\r\n",
-            "SERVER_ERROR object too large for cache @22 swallow 2147483647",
+            "SERVER_ERROR object too large for cache @22 swallow 2147483647 forget a",
         ),
         (
             "set a 0 0 2147483646\r\n",
-            "CLIENT_ERROR bad command line format @22 swallow 2147483648",
+            "CLIENT_ERROR bad command line format @22 swallow 2147483648 forget a",
         ),
         (
             "set a 0 0 4294967295\r\n",
-            "CLIENT_ERROR bad command line format @22 swallow 4294967297",
+            "CLIENT_ERROR bad command line format @22 swallow 4294967297 forget a",
         ),
         // The client counted wrongly: what follows may be the rest of the value.
         ("set a 0 0 3\r\nabcde\r\n", "CLIENT_ERROR bad data chunk close"),
         ("set a 0 0 3\r\nabc\n\n", "CLIENT_ERROR bad data chunk close"),
         // noreply hides errors, too, once the words have been counted.
         ("set a x 0 1 noreply\r\nx\r\n", " @21 swallow 3"),
-        ("set a 0 0 11 noreply\r\n", " @22 swallow 13"),
+        ("set a 0 0 11 noreply\r\n", " @22 swallow 13 forget a"),
         ("set a 0 0 1 noreply\r\nxyz", " close"),
         ("cas a 0 0 1 noreply\r\nx\r\n", " @21 swallow 3"),
     ]);
@@ -424,7 +424,7 @@ fn bodies_of_refused_meta_sets_are_swallowed() {
         ),
         (
             "ms a 11 q\r\n",
-            "SERVER_ERROR object too large for cache @11 swallow 13",
+            "SERVER_ERROR object too large for cache @11 swallow 13 forget a",
         ),
         ("ms a 2 q\r\nxyz\r\n", "CLIENT_ERROR bad data chunk close"),
         ("ms\r\n", "ERROR close"),
@@ -434,7 +434,7 @@ fn bodies_of_refused_meta_sets_are_swallowed() {
         ("ms a S1\r\n", "CLIENT_ERROR bad command line format close"),
         (
             "ms a 2147483646\r\n",
-            "CLIENT_ERROR bad command line format @17 swallow 2147483648",
+            "CLIENT_ERROR bad command line format @17 swallow 2147483648 forget a",
         ),
         // A space in the key, and a key without a byte.
         ("ms a 5 9\r\nflush_all\r\n", "CLIENT_ERROR invalid flag close"),

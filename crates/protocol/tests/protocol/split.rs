@@ -33,7 +33,9 @@ pub(crate) fn ask_memcached(input: &[u8]) -> Answer {
         memcached::Parsed::Complete { consumed, .. } => Kind::Taken(*consumed),
         memcached::Parsed::Incomplete { needed } => Kind::Needs(*needed),
         memcached::Parsed::Failed(failure) if failure.close => Kind::Closed,
-        memcached::Parsed::Failed(failure) => Kind::Taken(failure.consumed),
+        memcached::Parsed::Failed(failure) | memcached::Parsed::TooLarge { failure, .. } => {
+            Kind::Taken(failure.consumed)
+        }
     };
     Answer {
         text: describe::memcached(&parsed),

@@ -27,7 +27,7 @@ fn memcached_course(stream: &[u8], limits: &memcached::Limits) -> Course {
         match memcached::parse(&stream[at..], limits) {
             Parsed::Complete { consumed, .. } => at += consumed,
             Parsed::Incomplete { .. } => return course,
-            Parsed::Failed(failure) => {
+            Parsed::Failed(failure) | Parsed::TooLarge { failure, .. } => {
                 at += failure.consumed;
                 let rest = stream.get(at..).unwrap_or_default();
                 course.is_closed = failure.close || !may_end_line(rest, failure.swallow);

@@ -74,9 +74,9 @@ pub(super) fn get(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, exec:
         send_value(key, shard, exec);
         exec.out.bytes.extend_from_slice(b"\r\n");
     }
-    if new != old {
-        // Without memory for it the item stays as it is; it was found, and no reply says more.
-        let _ = shard.set_attributes(key, new, exec.now);
+    if new != old && shard.set_attributes(key, new, exec.now).is_err() {
+        // There is no reply that says so, and the item must not be there for longer than it was asked to.
+        shard.delete(key, exec.now);
     }
 }
 
@@ -192,6 +192,8 @@ pub(super) fn set(set: &MetaSet<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
             compose::meta_stored(&mut exec.out.bytes, meta, Outcome::Done, &facts);
         }
         Err(refusal) => {
+            // The client holds the old item for replaced.
+            access.shard_of(key.hash).delete(key, exec.now);
             exec.counts.add(
                 if refusal == reply::TOO_LARGE {
                     Count::TooLarge
@@ -314,6 +316,8 @@ pub(super) fn delete(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, ex
     match done {
         Ok(()) => compose::meta_outcome(&mut exec.out.bytes, meta, Outcome::Done),
         Err(Refused::Memory) => {
+            // What was to be marked or emptied must not be served as before.
+            shard.delete(key, exec.now);
             exec.counts.add(Count::NoMemory, 1);
             exec.out.bytes.extend_from_slice(reply::OUT_OF_MEMORY);
         }

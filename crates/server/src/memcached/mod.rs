@@ -1,4 +1,7 @@
 //! Executing memcached's commands. Database 0 of the tenant; `doc/protocol.txt` of memcached 1.6.45.
+//!
+//! Invariant: a write that is refused for its size or for want of memory leaves nothing behind that its client holds for
+//! replaced: the key's old item is removed, as memcached does.
 
 mod login;
 mod meta;
@@ -9,11 +12,11 @@ pub(crate) use text::send_value;
 
 use tidemark_plane::Throttled;
 use tidemark_protocol::memcached::{
-    self as mc, Command, Failure, FlushAll, KeyBuffer, Limits, Meta, MetaMode, Verb, Verbosity, compose, expires,
-    text as reply,
+    self as mc, Command, Failure, FlushAll, KeyBuffer, Limits, Meta, MetaKey, MetaMode, Verb, Verbosity, compose,
+    expires, text as reply,
 };
 use tidemark_store::{Key, KeyHash};
-use tidemark_types::UnixMs;
+use tidemark_types::{Permissions, UnixMs};
 
 use crate::access::Access;
 use crate::counts::Count;
@@ -244,6 +247,21 @@ pub(crate) fn fail(failure: &Failure, session: &mut Session, exec: &mut Exec<'_>
         Some(tenant) => login::refuse_connection(&tenant, session, exec),
         None => exec.out.bytes.extend_from_slice(failure.reply),
     }
+}
+
+/// Answers a storage command whose value is above the limit. What its key holds is out of date, and removed.
+pub(crate) fn fail_too_large(failure: &Failure, key: MetaKey<'_>, session: &mut Session, exec: &mut Exec<'_>) {
+    if session.permissions.allows(Permissions::WRITE)
+        && let Some(tenant) = &session.tenant
+    {
+        exec.counts.add(Count::TooLarge, 1);
+        let access = &mut Access::each(&tenant.store);
+        access.flush_if_due(exec.now);
+        let mut buffer = KeyBuffer::new();
+        let key = access.store().key(DB, key.bytes(&mut buffer));
+        access.shard_of(key.hash).delete(&key, exec.now);
+    }
+    fail(failure, session, exec);
 }
 
 fn append_unless(noreply: bool, text: &[u8], exec: &mut Exec<'_>) {

@@ -86,8 +86,10 @@ fn get_from(get: &Get<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut
     if let Some(exptime) = get.touch {
         // What is found is answered even if the new time has come already.
         let expiry = expiry(exptime, exec.now).unwrap_or(Some(UnixMs(1)));
-        // Without memory for the time the old one stays: the item was found, and there is no reply that says more.
-        let _ = shard.set_expiry(key, expiry, exec.now);
+        if shard.set_expiry(key, expiry, exec.now).is_err() {
+            // There is no reply that says so, and the item must not be there for longer than it was asked to.
+            shard.delete(key, exec.now);
+        }
     }
 }
 
@@ -109,12 +111,26 @@ pub(crate) fn send_value(key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut E
 #[inline]
 pub(super) fn store(store: &Store<'_>, key: &Key<'_>, access: &mut Access<'_>, exec: &mut Exec<'_>) {
     exec.counts.add(Count::Sets, 1);
-    if let (Verb::Set, Some(attributes)) = (store.verb, attributes(store, exec)) {
-        let answer = stored(access.put(key, store.value, attributes, exec.now), exec);
-        return append_unless(store.noreply, answer, exec);
+    let answer = match (store.verb, attributes(store, exec)) {
+        (Verb::Set, Some(attributes)) => stored(access.put(key, store.value, attributes, exec.now), exec),
+        _ => store_conditionally(store, key, access, exec),
+    };
+    if answer == reply::OUT_OF_MEMORY || answer == reply::TOO_LARGE {
+        // The client holds the old item for replaced.
+        access.shard_of(key.hash).delete(key, exec.now);
     }
+    append_unless(store.noreply, answer, exec);
+}
+
+/// A storage command that looks at the old item.
+fn store_conditionally(
+    store: &Store<'_>,
+    key: &Key<'_>,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) -> &'static [u8] {
     let shard = access.shard_of(key.hash);
-    let answer = match store.verb {
+    match store.verb {
         Verb::Set => stored_and_over(key, shard, exec),
         Verb::Add if shard.access(key, exec.now).is_some() => reply::NOT_STORED,
         Verb::Add => put(store, key, access, exec),
@@ -122,8 +138,7 @@ pub(super) fn store(store: &Store<'_>, key: &Key<'_>, access: &mut Access<'_>, e
         Verb::Replace => reply::NOT_STORED,
         Verb::Append | Verb::Prepend => extend(store, key, shard, exec),
         Verb::Cas(token) => compare_and_put(store, token, key, access, exec),
-    };
-    append_unless(store.noreply, answer, exec);
+    }
 }
 
 /// Stores under the lock under which the old item was looked at.
@@ -246,7 +261,11 @@ pub(super) fn count(
     let mut digits = itoa::Buffer::new();
     match shard.put(key, digits.format(new).as_bytes(), attributes, now) {
         Ok(()) => Counted::To(new),
-        Err(Refused::Memory) => Counted::NoMemory,
+        Err(Refused::Memory) => {
+            // Whoever counts on must not do so from an old number.
+            shard.delete(key, now);
+            Counted::NoMemory
+        }
     }
 }
 
@@ -296,6 +315,7 @@ pub(super) fn touch(touch: &Touch<'_>, key: &Key<'_>, access: &mut Access<'_>, e
         Ok(false) => reply::NOT_FOUND,
         Err(Refused::Memory) => {
             exec.counts.add(Count::NoMemory, 1);
+            shard.delete(key, exec.now);
             reply::OUT_OF_MEMORY
         }
     };

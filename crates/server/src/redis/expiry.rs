@@ -2,7 +2,6 @@
 
 use tidemark_protocol::resp::command::CommandId;
 use tidemark_protocol::resp::options;
-use tidemark_store::{Attributes, Key, Refused, ShardGuard};
 use tidemark_types::UnixMs;
 
 use super::answer::{Done, reply};
@@ -27,20 +26,6 @@ pub(super) const HANDLERS: Family = &[
 const NO_KEY: i64 = -2;
 const NO_EXPIRY: i64 = -1;
 
-/// Gives a key that was just found another expiration time; one that has come deletes it. A token becomes another one,
-/// since this is a write.
-pub(super) fn change_expiry(
-    key: &Key<'_>,
-    old: Attributes,
-    expiry: Option<UnixMs>,
-    shard: &mut ShardGuard<'_>,
-    now: UnixMs,
-) -> Result<bool, Refused> {
-    let token = old.token.map(|_| shard.new_token());
-    let new = Attributes { expiry, token, ..old };
-    shard.set_attributes(key, new, now)
-}
-
 /// EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
 fn expire<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let expire = options::expire(call.args, call.row)?;
@@ -50,7 +35,7 @@ fn expire<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: 
     let old = shard.peek(&key, exec.now).map(|found| found.attributes());
     let is_done = match old {
         Some(old) if expire.applies(old.expiry.map(unix_ms), new) => {
-            change_expiry(&key, old, Some(moment(new)), shard, exec.now)?
+            shard.set_expiry(&key, Some(moment(new)), exec.now)?
         }
         _ => false,
     };
@@ -87,7 +72,7 @@ fn persist<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec:
     let shard = access.shard_of(key.hash);
     let old = shard.peek(&key, exec.now).map(|found| found.attributes());
     let is_done = match old {
-        Some(old) if old.expiry.is_some() => change_expiry(&key, old, None, shard, exec.now)?,
+        Some(old) if old.expiry.is_some() => shard.set_expiry(&key, None, exec.now)?,
         _ => false,
     };
     reply(session, exec).integer(i64::from(is_done));

@@ -1,7 +1,8 @@
 //! Walking over the keys: SCAN and KEYS.
 //!
-//! A cursor is a hash: the shard in the highest bits, then the position in the shard. Keys are visited in the order of
-//! their hashes, so a cursor means the same however the index grows or shrinks between two calls. Zero begins and ends.
+//! A cursor is the part of a hash that places keys: the shard in the highest of its 53 bits, then the position in the
+//! shard. Keys are visited in the order of their hashes, so a cursor means the same however the index grows or shrinks
+//! between two calls. Zero begins and ends.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -10,7 +11,7 @@ use tidemark_protocol::resp::command::CommandId;
 use tidemark_protocol::resp::glob::{self, Case};
 use tidemark_protocol::resp::options::{self, ScanType};
 use tidemark_protocol::resp::{Reply, Version};
-use tidemark_store::Shard;
+use tidemark_store::{PLACE_BITS, Shard};
 use tidemark_types::UnixMs;
 
 use super::answer::{Done, Failure, TOO_LARGE_REPLY, reply};
@@ -44,25 +45,32 @@ struct Place {
 }
 
 impl Place {
-    /// The place that a cursor means, in a store of this many shards.
+    /// The place that a cursor means, in a store of this many shards. A number that no cursor can be lies behind all keys.
     fn of_cursor(cursor: u64, shards: usize) -> Self {
+        if cursor >> PLACE_BITS > 0 {
+            return Self {
+                shard: shards,
+                position: 0,
+            };
+        }
         let bits = shards.trailing_zeros();
+        let hash = cursor << (u64::BITS - PLACE_BITS);
         // A shift by 64 is not defined, so it is done in two steps.
-        let shard = ((cursor >> 1) >> (63 - bits)) as usize;
+        let shard = ((hash >> 1) >> (63 - bits)) as usize;
         Self {
             shard,
-            position: cursor << bits,
+            position: hash << bits,
         }
     }
 
-    /// The cursor that means this place; zero for one behind all keys. Keys' positions are whole multiples of the number of
-    /// shards, so a place between two of them is the same as the later one.
+    /// The cursor that means this place; zero for one behind all keys. Keys' positions are whole multiples of a cursor's
+    /// unit, so a place between two of them is the same as the later one.
     fn cursor(self, shards: usize) -> u64 {
         let bits = shards.trailing_zeros();
-        let position = u128::from(self.position).div_ceil(1 << bits);
-        let cursor = ((self.shard as u128) << (64 - bits)) + position;
-        // Behind the last key of the last shard the sum is 2^64.
-        cursor as u64
+        let unit = 1_u128 << (u64::BITS - PLACE_BITS + bits);
+        let cursor = ((self.shard as u128) << (PLACE_BITS - bits)) + u128::from(self.position).div_ceil(unit);
+        // Behind the last key of the last shard the sum is 2^53.
+        cursor as u64 & (u64::MAX >> (u64::BITS - PLACE_BITS))
     }
 }
 
@@ -226,36 +234,28 @@ mod tests {
     fn cursors_keep_their_place_and_zero_is_only_the_beginning_and_the_end() {
         for (shards, shard, position, cursor) in [
             (1, 0, 0, 0),
-            (1, 0, 1, 1),
-            (1, 0, u64::MAX, u64::MAX),
-            (4, 0, 4, 1),
-            (4, 1, 0, 1 << 62),
-            (4, 3, 0, 3 << 62),
-            (4, 3, 4 << 60, (3 << 62) + (1 << 60)),
-            (64, 63, 0, 63 << 58),
+            (1, 0, 1 << 11, 1),
+            (1, 0, u64::MAX << 11, (1 << 53) - 1),
+            (4, 0, 1 << 13, 1),
+            (4, 1, 0, 1 << 51),
+            (4, 3, 0, 3 << 51),
+            (4, 3, 4 << 60, (3 << 51) + (1 << 49)),
+            (64, 63, 0, 63 << 47),
         ] {
             let place = Place { shard, position };
             assert_eq!(place.cursor(shards), cursor, "{place:?} of {shards}");
             assert_eq!(Place::of_cursor(cursor, shards), place, "{cursor} of {shards}");
         }
         // Between two keys: the later one.
-        assert_eq!(Place { shard: 0, position: 5 }.cursor(4), 2);
+        assert_eq!(Place { shard: 0, position: 5 }.cursor(4), 1);
         // Behind the last key of a shard: the next shard, or the end.
-        assert_eq!(
-            Place {
-                shard: 2,
-                position: u64::MAX
-            }
-            .cursor(4),
-            3 << 62
-        );
-        assert_eq!(
-            Place {
-                shard: 3,
-                position: u64::MAX
-            }
-            .cursor(4),
-            0
-        );
+        for (shard, cursor) in [(2, 3 << 51), (3, 0)] {
+            let position = u64::MAX;
+            assert_eq!(Place { shard, position }.cursor(4), cursor);
+        }
+        // No cursor that was ever given.
+        for cursor in [1 << 53, 1 << 63, u64::MAX] {
+            assert_eq!(Place::of_cursor(cursor, 4).shard, 4, "{cursor}");
+        }
     }
 }

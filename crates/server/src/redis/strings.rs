@@ -8,7 +8,6 @@ use tidemark_types::UnixMs;
 
 use super::answer::{Done, Failure, TOO_LARGE_REPLY, append_value, copy_value, fail, reply};
 use super::dispatch::{Call, Family, Handler};
-use super::expiry::change_expiry;
 use crate::access::Access;
 use crate::counts::{Count, Stage};
 use crate::limits::{COMMAND_REPLY_BYTES, PIN_BYTES};
@@ -299,7 +298,7 @@ fn get_ex<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: 
     // Copied: the time may be refused for want of memory, and a value that moves can not be pinned.
     copy_value(found.value(), session, exec);
     if expiry != attributes.expiry {
-        change_expiry(&key, attributes, expiry, shard, exec.now)?;
+        shard.set_expiry(&key, expiry, exec.now)?;
     }
     Ok(())
 }

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use tidemark_protocol::number::append_u64;
 use tidemark_protocol::resp::command::{CommandId, Row, resolve};
 use tidemark_protocol::resp::{ArgList, Args, Limits, Parsed, error, parse};
-use tidemark_store::TenantStore;
 
 use super::answer::{Done, Failure, TOO_LARGE_REPLY, drop_unwanted, fail, reply};
 use super::dispatch::{Call, Family, Handler, needs_every_shard, perform_within};
@@ -18,7 +17,7 @@ use crate::counts::Stage;
 use crate::limits::COMMAND_REPLY_BYTES;
 use crate::process::Process;
 use crate::session::{Exec, Session};
-use crate::transaction::{Transaction, WatchedKey};
+use crate::transaction::Transaction;
 
 pub(super) const HANDLERS: Family = &[
     (CommandId::Multi, Handler::Session(multi)),
@@ -147,35 +146,13 @@ fn watch<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done
     let tenant = session.tenant.as_ref().ok_or(error::NO_AUTH)?;
     tenant.store.flush_if_due(exec.now);
     let transaction = session.transaction.get_or_insert_default();
-    let watched_key = |bytes: &[u8]| WatchedKey {
-        db: session.db,
-        bytes: bytes.into(),
-    };
-    let is_new = |bytes: &&[u8]| !transaction.watches(&watched_key(bytes));
-    let keys = call.args.from(1).filter(is_new);
-    let outcome = transaction.check_watch(keys.clone().count(), keys.clone().map(<[u8]>::len).sum());
-    let tokens = outcome.map_err(Failure::from).and_then(|()| {
-        let mut access = Access::each(&tenant.store);
-        let token_of = |bytes| {
-            let key = tenant.store.key(session.db, bytes);
-            let token = access.shard_of(key.hash).token(&key, exec.now)?;
-            Ok((watched_key(bytes), token))
-        };
-        keys.map(token_of).collect::<Result<Vec<_>, Failure<'_>>>()
-    });
-    // A key that is named twice is watched as it was first.
-    if let Ok(tokens) = &tokens {
-        tokens
-            .iter()
-            .rev()
-            .for_each(|(key, token)| transaction.watch(key.clone(), *token));
-    }
-    let watches = transaction.watched().len();
+    let outcome = transaction.watch(&tenant.store, session.db, call.args.from(1), exec.now);
+    let watches = transaction.watched_keys();
     session.client.watches.store(watches as u32, Ordering::Relaxed);
     if watches == 0 {
         session.transaction = None;
     }
-    tokens?;
+    outcome?;
     reply(session, exec).ok();
     Ok(())
 }
@@ -209,10 +186,11 @@ fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
         // The system is asked now, so that it need not be while shards are locked.
         Process::recent();
     }
+    // The transaction is declared before and so ends after this, which its watches' shards must not be locked for.
     let mut access = Access::each(&tenant.store);
-    hold(&transaction, &tenant.store, &mut access);
+    access.hold(transaction.shards().with(transaction.watched_shards()));
     let (begin, mark) = (exec.out.len(), exec.out.bytes.len());
-    if has_changed(&transaction, &mut access, exec) {
+    if transaction.has_changed(&mut access, exec.now) {
         reply(session, exec).null_array();
         drop_unwanted(mark, session, exec);
         return Ok(());
@@ -224,27 +202,6 @@ fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
         execute_one(command, &mut list, begin, session, &mut access, exec);
     }
     Ok(())
-}
-
-/// Locks all shards that a transaction needs.
-fn hold(transaction: &Transaction, store: &TenantStore, access: &mut Access<'_>) {
-    let mut shards = transaction.shards();
-    for (key, _) in transaction.watched() {
-        shards.add(store.shard_of(store.key(key.db, &key.bytes).hash));
-    }
-    access.hold(shards);
-}
-
-/// Whether a watched key is not what it was.
-fn has_changed(transaction: &Transaction, access: &mut Access<'_>, exec: &Exec<'_>) -> bool {
-    transaction.watched().any(|(watched, token)| {
-        let key = access.store().key(watched.db, &watched.bytes);
-        match access.shard_of(key.hash).peek(&key, exec.now) {
-            None => token.is_some(),
-            // An item without a token was written since.
-            Some(found) => token.is_none() || found.attributes().token != token,
-        }
-    })
 }
 
 /// Executes a queued command; `begin` is where the transaction's reply begins.

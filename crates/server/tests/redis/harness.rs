@@ -24,6 +24,7 @@ pub(crate) struct Harness {
     server: Option<Server>,
     plane: Arc<dyn DataPlane>,
     address: SocketAddr,
+    memcached: SocketAddr,
 }
 
 /// A tenant with 64 MiB in four shards.
@@ -76,7 +77,7 @@ impl Harness {
 
     pub(crate) fn with(workers: usize, tenants: Vec<TenantPlan>) -> Self {
         let config = Config {
-            memcached: None,
+            memcached: Some((Ipv4Addr::LOCALHOST, 0).into()),
             redis: Some((Ipv4Addr::LOCALHOST, 0).into()),
             workers,
             pin: false,
@@ -91,7 +92,9 @@ impl Harness {
             tenants,
         });
         let address = server.redis_addr().unwrap();
+        let memcached = server.memcached_addr().unwrap();
         Self {
+            memcached,
             server: Some(server),
             plane,
             address,
@@ -100,6 +103,11 @@ impl Harness {
 
     pub(crate) fn connect(&self) -> Client {
         Client::new(TcpStream::connect(self.address).unwrap())
+    }
+
+    /// A connection to the other protocol's port.
+    pub(crate) fn connect_memcached(&self) -> Client {
+        Client::new(TcpStream::connect(self.memcached).unwrap())
     }
 
     /// A connection from another address of this machine.
@@ -198,6 +206,19 @@ impl Client {
         let (header, text) = reply.split_once("\r\n").unwrap();
         assert!(header.starts_with(['$', '=']), "{line}: {reply}");
         text.trim_end_matches("\r\n").to_owned()
+    }
+
+    /// All that is answered to lines of memcached's protocol; the server's next reply is known.
+    pub(crate) fn memcached(&mut self, request: &[u8]) -> Vec<u8> {
+        const MARK: &[u8] = b"MN\r\n";
+        self.send(request);
+        self.send(b"mn\r\n");
+        while !self.received.ends_with(MARK) {
+            assert!(self.receive(), "closed after {}", self.received.escape_ascii());
+        }
+        let mut answered = std::mem::take(&mut self.received);
+        answered.truncate(answered.len() - MARK.len());
+        answered
     }
 
     /// The next whole reply.

@@ -22,3 +22,5 @@ mod scan;
 mod throttle;
 #[cfg(test)]
 mod transactions;
+#[cfg(test)]
+mod writes;

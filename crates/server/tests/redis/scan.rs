@@ -24,6 +24,8 @@ fn scan(client: &mut Client, cursor: &str, options: &str) -> (String, Vec<String
     let reply = client.ask(format!("SCAN {cursor} {options}").trim_end());
     let lines: Vec<&str> = reply.split("\r\n").collect();
     assert_eq!(lines[0], "*2", "{reply}");
+    // Clients keep cursors in floating-point and in signed numbers.
+    assert!(lines[2].parse::<u64>().unwrap() < 1 << 53, "{reply}");
     let keys = lines[4..].iter().skip(1).step_by(2).filter(|key| !key.is_empty());
     (lines[2].to_owned(), keys.map(|key| (*key).to_owned()).collect())
 }

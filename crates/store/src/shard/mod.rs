@@ -2,7 +2,8 @@
 //!
 //! This file has what reads, deletes and changes items in place; [`write`] appends, [`evict`] makes room, [`large`] keeps
 //! values outside of the log, [`renew`] copies what is used, [`upkeep`] does what no command waits for, [`sampling`] records
-//! what happens to sampled keys, [`own`] asks and tells the program that supplied something.
+//! what happens to sampled keys, [`watch`] tells whether a key has changed, [`own`] asks and tells the program that supplied
+//! something.
 //!
 //! Invariants: every index entry names a live item in a segment of this shard; every item that is not dead has an entry;
 //! the units held are those of the runs in `segments`, `spare`, `index`, `ghosts` and of the values outside of the log,
@@ -18,6 +19,7 @@ mod pin;
 mod renew;
 mod sampling;
 mod upkeep;
+mod watch;
 mod write;
 
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
@@ -41,10 +43,12 @@ pub use large::Value;
 pub(crate) use own::Seat;
 pub(crate) use pin::PinnedPlace;
 pub(crate) use upkeep::Upkeep;
+pub use watch::Watch;
 pub use write::Refused;
 
 use evict::Evictions;
 use pin::OutsidePin;
+use watch::Watches;
 
 /// Databases of a tenant (RESP's SELECT); memcached uses the first.
 pub const DATABASES: usize = 16;
@@ -174,6 +178,7 @@ pub struct Shard {
     /// Units held in all.
     units: u64,
     counters: Counters,
+    watches: Watches,
     sampler: Sampler,
     /// Up to the last one that was ever used: most tenants use only the first.
     databases: Vec<Database>,
@@ -224,6 +229,7 @@ impl Shard {
             next_token: 1,
             units: 0,
             counters: Counters::default(),
+            watches: Watches::default(),
             sampler,
             databases: Vec::new(),
             flush_pending: false,
@@ -512,6 +518,7 @@ impl Shard {
     fn remove(&mut self, key: &Key<'_>, slot: Slot, place: u64, now: UnixMs) {
         self.tell_left(place, Left::Removed);
         self.unlink(slot, place);
+        self.changed(key);
         if self.is_sampled(key) {
             self.sample_absent(SampleKind::Delete, key, now);
         }

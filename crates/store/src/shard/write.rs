@@ -71,6 +71,7 @@ impl Shard {
             && self.overwrite(place, &draft)
         {
             self.counters.sets += 1;
+            self.changed(key);
             if self.is_sampled(key) {
                 self.sample_item(SampleKind::Overwrite, key, place, now);
             }
@@ -161,6 +162,7 @@ impl Shard {
             };
             if entered == Ok(()) {
                 self.counters.sets += 1;
+                self.changed(key);
                 if self.is_sampled(key) {
                     let kind = if old.is_some() {
                         SampleKind::Overwrite
@@ -243,6 +245,15 @@ impl Shard {
             self.replace_attributes(place, &old, &attributes);
         } else if self.rewrite(key, attributes, now)?.is_none() {
             return Ok(false);
+        }
+        // That a client was told to fetch the value anew is nothing that others can see.
+        if attributes
+            != (Attributes {
+                won: attributes.won,
+                ..old
+            })
+        {
+            self.changed(key);
         }
         if attributes.expiry != old.expiry
             && self.is_sampled(key)
