@@ -13,6 +13,12 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
     digits(text.strip_prefix(b"+").unwrap_or(text))
 }
 
+/// Reads an unsigned number that has no sign, not even a `+`.
+#[inline]
+pub fn parse_digits(text: &[u8]) -> Option<u64> {
+    digits(text)
+}
+
 /// Reads an unsigned 32-bit number as memcached does.
 #[inline]
 pub fn parse_u32(text: &[u8]) -> Option<u32> {

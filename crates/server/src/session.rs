@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tidemark_protocol::memcached as mc;
 use tidemark_protocol::resp::Version;
 use tidemark_types::{Permissions, UnixMs};
 
@@ -46,6 +47,14 @@ impl ReplyMode {
     }
 }
 
+/// A line of keys of which further parts come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenGet {
+    pub(crate) get: mc::OpenGet,
+    /// It was refused, and the client was told so: its other parts are dropped.
+    pub(crate) is_dropped: bool,
+}
+
 /// The state of a connection that commands see.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -62,6 +71,8 @@ pub(crate) struct Session {
     pub(crate) has_begun: bool,
     /// Of a long `get` whose replies are sent in parts, the keys that are answered.
     pub(crate) keys_answered: usize,
+    /// memcached's line of keys that is in the middle of being executed.
+    pub(crate) open_get: Option<OpenGet>,
     /// Close when the replies so far are sent.
     pub(crate) is_ending: bool,
     /// MULTI and WATCH, which few connections use.
@@ -84,6 +95,7 @@ impl Session {
             reply_mode: ReplyMode::default(),
             has_begun: false,
             keys_answered: 0,
+            open_get: None,
             is_ending: false,
             transaction: None,
             charged_bytes: 0,

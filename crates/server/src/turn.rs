@@ -272,8 +272,7 @@ impl<'a> Executor<'_, 'a> {
     /// wait.
     fn run_memcached(&mut self, group: &mut [Member], member: usize, before: Done, rest: &'a [u8]) -> Option<usize> {
         let connection = &mut *group[member].1;
-        let limits = memcached::limits(&connection.session);
-        match mc::parse(rest, &limits) {
+        match memcached::parse(rest, &connection.session) {
             mc::Parsed::Incomplete { needed } => {
                 connection.needed = needed;
                 None
@@ -286,10 +285,11 @@ impl<'a> Executor<'_, 'a> {
                         let operations = |session: &Session| memcached::operations(&command, session);
                         let is_finished =
                             self.within_limits(group, (member, consumed), operations, |refused, session, exec| {
-                                match refused {
-                                    Some(refused) => memcached::refuse(&command, refused, exec),
-                                    None => return memcached::execute(&command, session, exec),
-                                }
+                                let Some(refused) = refused else {
+                                    return memcached::execute(&command, session, exec);
+                                };
+                                memcached::refuse(&command, refused, exec);
+                                memcached::drop_line(&command, session);
                                 true
                             });
                         if !is_finished {

@@ -84,6 +84,42 @@ pub struct Get<'a> {
     pub with_cas: bool,
     /// The new expiration time (`gat`, `gats`), as sent: see [`super::expires`].
     pub touch: Option<i64>,
+    /// Which part of its line this is.
+    pub part: Part,
+}
+
+/// A part of a line of keys. A line above [`super::LINE_BYTES_MAX`] is many commands, one for each part of about that length,
+/// so that nothing of it is held but the part that is coming: behind one that says so, [`super::parse_keys`] reads the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The whole line.
+    Whole,
+    /// More keys follow.
+    Begun,
+    /// The last part. It may have no keys.
+    Last,
+    /// A part with a word that is no key. The line is refused; whether its end is here.
+    Bad {
+        /// Whether the line ends with this part.
+        is_last: bool,
+    },
+}
+
+impl Part {
+    /// Whether further parts of the line come.
+    #[inline]
+    pub fn is_followed(self) -> bool {
+        matches!(self, Self::Begun | Self::Bad { is_last: false })
+    }
+}
+
+/// A line of keys that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenGet {
+    /// As in [`Get`].
+    pub with_cas: bool,
+    /// As in [`Get`].
+    pub touch: Option<i64>,
 }
 
 /// How a value is stored.

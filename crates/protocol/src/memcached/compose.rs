@@ -85,6 +85,16 @@ pub struct Facts {
     pub stale: bool,
     /// `Z`: another client has won.
     pub taken: bool,
+    /// The item has the token that the client named (`C`): it has the value, which is not sent.
+    pub known: bool,
+}
+
+impl Facts {
+    /// Whether the value of a hit is to be sent.
+    #[inline]
+    pub fn sends_value(&self, meta: &Meta<'_>) -> bool {
+        meta.flags.wants_value() && !self.known
+    }
 }
 
 /// How a meta command ended, when no value is sent.
@@ -113,7 +123,7 @@ impl Outcome {
 
 /// What `mg` sends of an item, beside `W`, `X` and `Z`.
 const GET_RETURNS: u64 = letters(b"stcflhOk");
-/// What `ms` sends when it has stored.
+/// What `ms` sends, whatever came of it.
 const SET_RETURNS: u64 = letters(b"Okcs");
 /// What `ma` sends of a number.
 const ARITHMETIC_RETURNS: u64 = letters(b"tcOk");
@@ -123,7 +133,7 @@ const PLAIN_RETURNS: u64 = letters(b"Ok");
 /// A hit of `mg`: `VA <bytes> <flags>*` and the value if it was asked for, else `HD <flags>*`.
 #[inline]
 pub fn meta_hit(out: &mut Vec<u8>, meta: &Meta<'_>, facts: &Facts, value: &[u8]) {
-    if !meta.flags.wants_value() {
+    if !facts.sends_value(meta) {
         return meta_hit_header(out, meta, facts);
     }
     out.reserve(reply_bytes(meta) + value.len());
@@ -136,7 +146,7 @@ pub fn meta_hit(out: &mut Vec<u8>, meta: &Meta<'_>, facts: &Facts, value: &[u8])
 #[inline]
 pub fn meta_hit_header(out: &mut Vec<u8>, meta: &Meta<'_>, facts: &Facts) {
     out.reserve(reply_bytes(meta));
-    if meta.flags.wants_value() {
+    if facts.sends_value(meta) {
         out.extend_from_slice(b"VA ");
         append_u64(out, facts.value_bytes as u64);
     } else {
@@ -158,12 +168,11 @@ pub fn meta_miss(out: &mut Vec<u8>, meta: &Meta<'_>) {
     }
 }
 
-/// The end of `ms`. `facts` are those of the stored item; only [`Outcome::Done`] shows them.
+/// The end of `ms`. `facts` are those of the stored item; where nothing was stored, of what was sent, with token zero.
 pub fn meta_stored(out: &mut Vec<u8>, meta: &Meta<'_>, outcome: Outcome, facts: &Facts) {
     match outcome {
         Outcome::Done if meta.flags.quiet() => {}
-        Outcome::Done => append_line(out, outcome.code(), meta, facts, SET_RETURNS),
-        _ => append_line(out, outcome.code(), meta, facts, PLAIN_RETURNS),
+        _ => append_line(out, outcome.code(), meta, facts, SET_RETURNS),
     }
 }
 
@@ -215,8 +224,7 @@ pub fn meta_debug(out: &mut Vec<u8>, key: MetaKey<'_>, facts: Option<&DebugFacts
     };
     out.extend_from_slice(b"ME ");
     out.extend_from_slice(key.sent);
-    // memcached writes how long ago the item expired, which is below zero for one that is still there.
-    let expires = facts.ttl_seconds.map_or(-1, |left| -i64_from(left));
+    let expires = facts.ttl_seconds.map_or(-1, i64_from);
     for (name, number) in [(&b" exp="[..], expires), (b" la=", i64_from(facts.idle_seconds))] {
         out.extend_from_slice(name);
         append_i64(out, number);

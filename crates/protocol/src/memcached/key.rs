@@ -28,6 +28,9 @@ impl<'a> Keys<'a> {
         Self { region: key, count: 1 }
     }
 
+    /// No key: what may follow the last full part of a long line.
+    pub(super) const NONE: Self = Self { region: &[], count: 0 };
+
     /// The keys on a line; `None` if one of them is no key or there is none.
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
         let region = trim_spaces(text);
@@ -45,9 +48,9 @@ impl<'a> Keys<'a> {
         (count > 0).then_some(Self { region, count })
     }
 
-    /// How many keys; never zero.
+    /// How many keys; zero only at the end of a line that came in parts.
     #[inline]
-    #[expect(clippy::len_without_is_empty, reason = "there is always a key")]
+    #[expect(clippy::len_without_is_empty, reason = "there is nearly always a key")]
     pub fn len(self) -> usize {
         self.count
     }

@@ -3,12 +3,14 @@
 //! The order of the checks is memcached's, because it decides which error a client sees. One thing surprises:
 //! `noreply` as the last word hides errors, too.
 
-use super::command::{Arithmetic, Command, Delete, Direction, FlushAll, Get, Stats, Store, Touch, Verb, Verbosity};
+use super::command::{
+    Arithmetic, Command, Delete, Direction, FlushAll, Get, OpenGet, Part, Stats, Store, Touch, Verb, Verbosity,
+};
 use super::key::{Keys, MetaKey, is_key};
 use super::table::Name;
 use super::{ANNOUNCED_BYTES_MAX, Failure, LINE_BYTES_MAX, Limits, Parsed, SAID_BYTES_MAX, meta, text};
 use crate::http;
-use crate::number::{parse_i64, parse_u32, parse_u64};
+use crate::number::{parse_digits, parse_i64, parse_u32, parse_u64};
 
 /// No command but those with keys or flags has more words.
 const WORDS_MAX: usize = 8;
@@ -65,13 +67,13 @@ pub(super) fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
     if input.first() == Some(&0x80) {
         return close(text::BINARY, input.len());
     }
-    let Some(end) = find_line_end(input, limits) else {
-        return if input.len() > longest_line(input, limits) {
-            close(text::LINE_TOO_LONG, input.len())
-        } else {
+    let Some(end) = find_line_end(input) else {
+        return if input.len() <= LINE_BYTES_MAX {
             Parsed::Incomplete {
                 needed: input.len() + 1,
             }
+        } else {
+            begin_keys(input, limits).unwrap_or_else(|| close(text::LINE_TOO_LONG, input.len()))
         };
     };
     let line = &input[..end];
@@ -88,26 +90,67 @@ pub(super) fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
 }
 
 /// Where the line's `\n` is, if that is within the limit.
-fn find_line_end(input: &[u8], limits: &Limits) -> Option<usize> {
-    let near = &input[..input.len().min(LINE_BYTES_MAX + 1)];
-    memchr::memchr(b'\n', near).or_else(|| {
-        let longest = longest_line(input, limits);
-        let far = input.get(near.len()..input.len().min(longest + 1))?;
-        memchr::memchr(b'\n', far).map(|at| near.len() + at)
-    })
+fn find_line_end(input: &[u8]) -> Option<usize> {
+    memchr::memchr(b'\n', &input[..input.len().min(LINE_BYTES_MAX + 1)])
 }
 
-/// The longest line that may begin so. Only bytes within the smaller limit decide, so that the answer does not depend
-/// on how much has come.
-fn longest_line(input: &[u8], limits: &Limits) -> usize {
-    let begin = trim_start(&input[..input.len().min(LINE_BYTES_MAX)]);
-    let has_keys = [&b"get "[..], b"gets ", b"gat ", b"gats "]
-        .iter()
-        .any(|name| begin.starts_with(name));
-    if has_keys {
-        limits.key_line_bytes.max(LINE_BYTES_MAX)
-    } else {
-        LINE_BYTES_MAX
+/// The first part of a line of keys that is longer than the limit; `None` if it is another line. Only the bytes within the
+/// limit decide, so that the answer does not depend on how much has come.
+fn begin_keys<'a>(input: &'a [u8], limits: &Limits) -> Option<Parsed<'a>> {
+    let first = trim_start(&input[..LINE_BYTES_MAX]);
+    let name_length = memchr::memchr(b' ', first)?;
+    let (name, arguments) = first.split_at(name_length);
+    let (with_cas, touch, keys) = match Name::of(name).filter(|_| limits.long_key_lines)? {
+        Name::Get => (false, None, arguments),
+        Name::Gets => (true, None, arguments),
+        name @ (Name::Gat | Name::Gats) => {
+            let arguments = trim_start(arguments);
+            let (exptime, keys) = arguments.split_at(memchr::memchr(b' ', arguments)?);
+            (name == Name::Gats, Some(parse_i64(exptime)?), keys)
+        }
+        _ => return None,
+    };
+    let before = LINE_BYTES_MAX - keys.len();
+    Some(keys_part(input, before, &OpenGet { with_cas, touch }))
+}
+
+/// Parses the next part of a line of keys.
+pub(super) fn parse_keys<'a>(input: &'a [u8], open: &OpenGet) -> Parsed<'a> {
+    match find_line_end(input) {
+        None if input.len() <= LINE_BYTES_MAX => Parsed::Incomplete {
+            needed: input.len() + 1,
+        },
+        None => keys_part(input, 0, open),
+        Some(end) => {
+            let keys = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
+            complete_part(keys, end + 1, true, open)
+        }
+    }
+}
+
+/// A part of a line of keys that goes on behind the limit: the words that end within it, from `begin` on.
+fn keys_part<'a>(input: &'a [u8], begin: usize, open: &OpenGet) -> Parsed<'a> {
+    let part = &input[begin..LINE_BYTES_MAX];
+    // Without a space what is there is too long for a key.
+    let length = memchr::memrchr(b' ', part).map_or(part.len(), |space| space + 1);
+    complete_part(&part[..length], begin + length, false, open)
+}
+
+fn complete_part<'a>(keys: &'a [u8], consumed: usize, is_last: bool, open: &OpenGet) -> Parsed<'a> {
+    let part = if is_last { Part::Last } else { Part::Begun };
+    let (keys, part) = match Keys::parse(keys) {
+        Some(keys) => (keys, part),
+        None if trim_start(keys).is_empty() => (Keys::NONE, part),
+        None => (Keys::NONE, Part::Bad { is_last }),
+    };
+    Parsed::Complete {
+        command: Command::Get(Get {
+            keys,
+            with_cas: open.with_cas,
+            touch: open.touch,
+            part,
+        }),
+        consumed,
     }
 }
 
@@ -136,32 +179,32 @@ fn close<'a>(reply: &'static [u8], consumed: usize) -> Parsed<'a> {
     })
 }
 
-/// Up to [`WORDS_MAX`] words.
+/// The first [`WORDS_MAX`] words, and the last one. Further words mean nothing, as in memcached.
 struct Words<'a> {
     items: [&'a [u8]; WORDS_MAX],
-    /// One more than the maximum if there are more.
+    last: &'a [u8],
+    /// All of them.
     count: usize,
 }
 
 impl<'a> Words<'a> {
     fn new(text: &'a [u8]) -> Self {
         let mut items = [&b""[..]; WORDS_MAX];
+        let mut last = &b""[..];
         let mut count = 0;
-        for word in words(text).take(WORDS_MAX + 1) {
+        for word in words(text) {
             if let Some(item) = items.get_mut(count) {
                 *item = word;
             }
+            last = word;
             count += 1;
         }
-        Self { items, count }
+        Self { items, last, count }
     }
 
     /// Whether the last word asks for no reply.
     fn noreply(&self) -> bool {
-        self.count
-            .checked_sub(1)
-            .and_then(|last| self.items.get(last))
-            .is_some_and(|word| *word == b"noreply")
+        self.last == b"noreply"
     }
 }
 
@@ -204,11 +247,11 @@ impl<'a> StoreWords<'a> {
         }
     }
 
-    /// Whether there are as many words as there may be. As in memcached, one word more is ignored, but not a number:
-    /// it may be the length, behind a space in the key.
+    /// Whether there are as many words as there may be. As in memcached, further ones are ignored, but not a number: it may
+    /// be the length, behind a space in the key.
     fn are_counted(&self) -> bool {
         let count = self.words.count;
-        count == self.expected || (count == self.expected + 1 && !self.has_number_behind())
+        count == self.expected || (count > self.expected && !self.has_number_behind())
     }
 
     /// Whether one of the words that are too many is a number, or may be.
@@ -303,10 +346,9 @@ impl<'a> Line<'a, '_> {
 
     fn not_offered(self, name: &[u8]) -> Parsed<'a> {
         match name {
+            // As in memcached, which asks for a line of two letters before it looks at it.
+            b"" | [_] if self.arguments.is_empty() => self.fail(text::BAD_FORMAT),
             b"shutdown" => self.fail(text::SHUTDOWN),
-            b"slabs" | b"lru" | b"lru_crawler" | b"watch" | b"cache_memlimit" | b"extstore" | b"refresh_certs" => {
-                self.fail(text::NOT_OFFERED)
-            }
             _ if http::is_first_word(name) || http::is_version(name) => close(b"", self.input.len()),
             _ if is_store_name(name) => {
                 // Names are in lower case. What follows such a line is a body all the same.
@@ -390,7 +432,7 @@ impl<'a> Line<'a, '_> {
         let length = memchr::memchr(b' ', arguments).unwrap_or(arguments.len());
         let (exptime, keys) = arguments.split_at(length);
         if trim_start(keys).is_empty() {
-            return self.fail(text::ERROR);
+            return self.fail(text::BAD_FORMAT);
         }
         match parse_i64(exptime) {
             Some(exptime) => self.keys(keys, with_cas, Some(exptime)),
@@ -400,10 +442,15 @@ impl<'a> Line<'a, '_> {
 
     fn keys(self, keys: &'a [u8], with_cas: bool, touch: Option<i64>) -> Parsed<'a> {
         if trim_start(keys).is_empty() {
-            return self.fail(text::ERROR);
+            return self.fail(text::BAD_FORMAT);
         }
         match Keys::parse(keys) {
-            Some(keys) => self.complete(Command::Get(Get { keys, with_cas, touch })),
+            Some(keys) => self.complete(Command::Get(Get {
+                keys,
+                with_cas,
+                touch,
+                part: Part::Whole,
+            })),
             None => self.fail(text::BAD_FORMAT),
         }
     }
@@ -411,7 +458,7 @@ impl<'a> Line<'a, '_> {
     fn store(self, verb: Verb) -> Parsed<'a> {
         let words = StoreWords::new(self.arguments, verb == Verb::Cas(0));
         if !words.are_counted() {
-            return self.fail_with_body(text::ERROR, words.refused_length());
+            return self.fail_with_body(text::BAD_FORMAT, words.refused_length());
         }
         let [key, flags, exptime, length, cas, ..] = words.words.items;
         let noreply = words.words.noreply();
@@ -449,15 +496,12 @@ impl<'a> Line<'a, '_> {
 
     fn arithmetic(self, direction: Direction) -> Parsed<'a> {
         let words = Words::new(self.arguments);
-        if words.count != 2 && words.count != 3 {
-            return self.fail(text::ERROR);
-        }
         let [key, delta, ..] = words.items;
         let noreply = words.noreply();
-        if !is_key(key) {
+        if words.count < 2 || !is_key(key) {
             return self.fail(unless(noreply, text::BAD_FORMAT));
         }
-        match parse_u64(delta) {
+        match parse_digits(delta) {
             Some(delta) => self.complete(Command::Arithmetic(Arithmetic {
                 key,
                 direction,
@@ -470,12 +514,9 @@ impl<'a> Line<'a, '_> {
 
     fn touch(self) -> Parsed<'a> {
         let words = Words::new(self.arguments);
-        if words.count != 2 && words.count != 3 {
-            return self.fail(text::ERROR);
-        }
         let [key, exptime, ..] = words.items;
         let noreply = words.noreply();
-        if !is_key(key) {
+        if words.count < 2 || !is_key(key) {
             return self.fail(unless(noreply, text::BAD_FORMAT));
         }
         match parse_i64(exptime) {
@@ -484,19 +525,13 @@ impl<'a> Line<'a, '_> {
         }
     }
 
-    /// `delete <key> [0] [noreply]`: a delay could be given once, and old clients still send a zero.
+    /// `delete <key> [noreply]`. A delay could be given once, and old clients still send a zero.
     fn delete(self) -> Parsed<'a> {
         let words = Words::new(self.arguments);
-        let [key, first, second, ..] = words.items;
+        let key = words.items[0];
         let noreply = words.count > 1 && words.noreply();
-        let allowed = match words.count {
-            1 => true,
-            2 => first == b"0" || first == b"noreply",
-            3 => first == b"0" && second == b"noreply",
-            _ => return self.fail(text::ERROR),
-        };
-        if !allowed {
-            return self.fail(unless(noreply, text::BAD_DELETE));
+        if words.count > 1 && is_http_request(self.arguments) {
+            return close(b"", self.input.len());
         }
         if !is_key(key) {
             return self.fail(unless(noreply, text::BAD_FORMAT));
@@ -506,9 +541,6 @@ impl<'a> Line<'a, '_> {
 
     fn flush_all(self) -> Parsed<'a> {
         let words = Words::new(self.arguments);
-        if words.count > 2 {
-            return self.fail(text::ERROR);
-        }
         let noreply = words.noreply();
         let delay = if words.count > usize::from(noreply) {
             parse_i64(words.items[0])
@@ -523,9 +555,6 @@ impl<'a> Line<'a, '_> {
 
     fn verbosity(self) -> Parsed<'a> {
         let words = Words::new(self.arguments);
-        if words.count != 1 && words.count != 2 {
-            return self.fail(text::ERROR);
-        }
         let noreply = words.noreply();
         match parse_u32(words.items[0]) {
             Some(level) => self.complete(Command::Verbosity(Verbosity { level, noreply })),

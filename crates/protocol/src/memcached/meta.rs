@@ -269,9 +269,6 @@ fn parse_meta<'a>(key: &'a [u8], flags: &'a [u8]) -> Result<Meta<'a>, &'static [
 /// Key and flags of a command without a body, or the failure.
 fn without_body<'a>(line: Line<'a, '_>) -> Result<Meta<'a>, &'static [u8]> {
     let (key, flags) = first_word(line.arguments);
-    if key.is_empty() {
-        return Err(text::ERROR);
-    }
     parse_meta(key, flags)
 }
 
@@ -292,7 +289,7 @@ pub(super) fn delete<'a>(line: Line<'a, '_>) -> Parsed<'a> {
 pub(super) fn arithmetic<'a>(line: Line<'a, '_>) -> Parsed<'a> {
     let meta = match without_body(line) {
         Ok(meta) => meta,
-        Err(reply) if [text::ERROR, text::BAD_FORMAT, text::OPAQUE_TOO_LONG, text::BAD_BASE64].contains(&reply) => {
+        Err(reply) if [text::BAD_FORMAT, text::OPAQUE_TOO_LONG, text::BAD_BASE64].contains(&reply) => {
             return line.fail(reply);
         }
         Err(_) => return line.fail(text::BAD_ARITHMETIC_FLAG),
@@ -322,7 +319,7 @@ pub(super) fn set_length(line: Line<'_, '_>) -> BodyLength {
 pub(super) fn set<'a>(line: Line<'a, '_>) -> Parsed<'a> {
     let (key, rest) = first_word(line.arguments);
     if key.is_empty() {
-        return line.fail_with_body(text::ERROR, BodyLength::Unreadable);
+        return line.fail_with_body(text::BAD_FORMAT, BodyLength::Unreadable);
     }
     let (length, flags) = first_word(rest);
     let BodyLength::Known(bytes) = BodyLength::parse(length) else {

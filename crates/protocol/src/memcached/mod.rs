@@ -18,19 +18,19 @@ mod parse;
 pub mod table;
 pub mod text;
 
-pub use command::{Arithmetic, Command, Delete, Direction, FlushAll, Get, Stats, Store, Touch, Verb, Verbosity};
+pub use command::{
+    Arithmetic, Command, Delete, Direction, FlushAll, Get, OpenGet, Part, Stats, Store, Touch, Verb, Verbosity,
+};
 pub use exptime::{Expires, RELATIVE_SECONDS_MAX, expires};
 pub use key::{KeyBuffer, Keys, MetaKey, is_key};
 pub use meta::{Meta, MetaArithmetic, MetaFlag, MetaFlags, MetaMode, MetaSet};
-pub use parse::parse;
+pub use parse::{parse, parse_keys};
 
 /// The longest key, in bytes, as sent (protocol.txt, "Keys"); also for keys sent in base64.
 pub const KEY_BYTES_MAX: usize = 250;
-/// The longest command line without its line end, in bytes; memcached closes the connection beyond it.
+/// The longest command line without its line end, in bytes; memcached closes the connection beyond it. A line of keys may
+/// be as long as it likes: beyond this it is read in parts.
 pub const LINE_BYTES_MAX: usize = 2048;
-/// The longest line of keys (`get`, `gets`, `gat`, `gats`) by default, in bytes: more than a thousand of the longest
-/// keys. memcached has no bound; here a line occupies a connection's buffer until it is complete.
-pub const KEY_LINE_BYTES_MAX: usize = 256 << 10;
 /// The longest opaque token of a meta command, in bytes (protocol.txt, "Meta Get").
 pub const OPAQUE_BYTES_MAX: usize = 32;
 /// The longest value by default, in bytes.
@@ -46,15 +46,15 @@ const SAID_BYTES_MAX: usize = i32::MAX as usize - 2;
 pub struct Limits {
     /// The longest value, in bytes.
     pub value_bytes: usize,
-    /// The longest line of keys, in bytes; other lines are bounded by [`LINE_BYTES_MAX`].
-    pub key_line_bytes: usize,
+    /// Whether a line of keys (`get`, `gets`, `gat`, `gats`) may be longer than [`LINE_BYTES_MAX`].
+    pub long_key_lines: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             value_bytes: VALUE_BYTES_MAX,
-            key_line_bytes: KEY_LINE_BYTES_MAX,
+            long_key_lines: true,
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::key::Keys;
 use super::line;
-use super::{ANNOUNCED_BYTES_MAX, Command, Get, KEY_BYTES_MAX, Limits, Parsed, Store, Verb};
+use super::{ANNOUNCED_BYTES_MAX, Command, Get, KEY_BYTES_MAX, Limits, OpenGet, Parsed, Part, Store, Verb};
 use crate::scan::word_end;
 
 /// Parses the command at the beginning of `input`.
@@ -22,6 +22,11 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
     }
 }
 
+/// Parses the next part of a line of keys, of which the part before said that it goes on.
+pub fn parse_keys<'a>(input: &'a [u8], open: &OpenGet) -> Parsed<'a> {
+    line::parse_keys(input, open)
+}
+
 /// `get <key>\r\n` with one key and nothing unusual.
 #[inline]
 fn get(input: &[u8]) -> Option<Parsed<'_>> {
@@ -35,6 +40,7 @@ fn get(input: &[u8]) -> Option<Parsed<'_>> {
             keys,
             with_cas: false,
             touch: None,
+            part: Part::Whole,
         }),
         consumed: end + 2,
     })

@@ -1,11 +1,9 @@
 //! Replies that never change, each with its line end.
 
-/// An unknown command, or one with a wrong number of words.
+/// An unknown command.
 pub const ERROR: &[u8] = b"ERROR\r\n";
 /// A number or a key that is none, or a missing word.
 pub const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
-/// `delete` with an argument that it never had.
-pub const BAD_DELETE: &[u8] = b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
 /// A body that is not followed by a line end.
 pub const BAD_DATA_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
 /// A line without an end within the limit; the connection is closed.
@@ -28,10 +26,8 @@ pub const BAD_LOGIN: &[u8] = b"CLIENT_ERROR bad authentication token format\r\n"
 pub const LOGIN_FAILED: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
 /// A command that the connection's secret does not permit.
 pub const NOT_PERMITTED: &[u8] = b"CLIENT_ERROR this secret does not permit the command\r\n";
-/// A command of memcached about things that Tidemark does not have (slabs, LRU lists, watchers).
-pub const NOT_OFFERED: &[u8] = b"CLIENT_ERROR the command is not offered by Tidemark\r\n";
 /// `shutdown`, in memcached's words.
-pub const SHUTDOWN: &[u8] = b"ERROR: shutdown not enabled\r\n";
+pub const SHUTDOWN: &[u8] = b"SERVER_ERROR: shutdown not enabled\r\n";
 
 /// A meta flag that was given twice.
 pub const DUPLICATE_FLAG: &[u8] = b"CLIENT_ERROR duplicate flag\r\n";

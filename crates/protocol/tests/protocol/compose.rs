@@ -5,7 +5,7 @@ use tidemark_protocol::memcached::{Command, Limits, Meta, Parsed, parse};
 
 const LIMITS: Limits = Limits {
     value_bytes: 10,
-    key_line_bytes: 4096,
+    long_key_lines: true,
 };
 
 fn meta(line: &str) -> Meta<'_> {
@@ -117,7 +117,7 @@ fn quiet_mode_hides_the_ordinary_answer() {
         (composed(|out| compose::meta_miss(out, &meta("mg a k q\r\n"))), ""),
         (stored("ms a 1 c k O1 s\r\nx\r\n", Outcome::Done), "HD c9 ka O1 s1\r\n"),
         (stored("ms a 1 c q\r\nx\r\n", Outcome::Done), ""),
-        (stored("ms a 1 c k q\r\nx\r\n", Outcome::Exists), "EX ka\r\n"),
+        (stored("ms a 1 c k q\r\nx\r\n", Outcome::Exists), "EX c9 ka\r\n"),
         (stored("ms a 1\r\nx\r\n", Outcome::NotStored), "NS\r\n"),
         (outcome("md a O1 v s\r\n", Outcome::Done), "HD O1\r\n"),
         (outcome("md a q\r\n", Outcome::Done), ""),
@@ -147,7 +147,7 @@ fn meta_debug() {
         item_bytes: 61,
     };
     for (facts, expected) in [
-        (Some(facts), "ME YQ== exp=-100 la=2 cas=7 fetch=yes cls=0 size=61\r\n"),
+        (Some(facts), "ME YQ== exp=100 la=2 cas=7 fetch=yes cls=0 size=61\r\n"),
         (
             Some(DebugFacts {
                 ttl_seconds: None,

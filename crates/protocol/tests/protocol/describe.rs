@@ -1,6 +1,6 @@
 //! What a parser answered, as one line of text: tables of cases and comparisons are written with it.
 
-use tidemark_protocol::memcached::{self, Command, Failure, Keys, Meta, Parsed};
+use tidemark_protocol::memcached::{self, Command, Failure, Keys, Meta, Parsed, Part};
 use tidemark_protocol::resp::{self, ArgList};
 
 /// Bytes as text, quotes and line ends escaped, long runs cut.
@@ -65,7 +65,11 @@ fn command(command: &Command<'_>) -> String {
         Command::Get(get) => {
             let cas = if get.with_cas { " cas" } else { "" };
             let touch = get.touch.map_or(String::new(), |exptime| format!(" touch={exptime}"));
-            format!("get {}{cas}{touch}", keys(get.keys))
+            let part = match get.part {
+                Part::Whole => String::new(),
+                part => format!(" {part:?}"),
+            };
+            format!("get {}{cas}{touch}{part}", keys(get.keys))
         }
         Command::Store(store) => format!(
             "{:?} {} {} {} [{}]{}",

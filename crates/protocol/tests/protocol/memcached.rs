@@ -1,12 +1,12 @@
 //! memcached: what is read from each line.
 
-use tidemark_protocol::memcached::{Command, KEY_LINE_BYTES_MAX, LINE_BYTES_MAX, Limits, Parsed, parse};
+use tidemark_protocol::memcached::{Command, LINE_BYTES_MAX, Limits, OpenGet, Parsed, Part, parse, parse_keys};
 
 use crate::describe;
 
 const LIMITS: Limits = Limits {
     value_bytes: 10,
-    key_line_bytes: 4096,
+    long_key_lines: true,
 };
 
 fn check(cases: &[(&str, &str)]) {
@@ -47,11 +47,11 @@ fn reading_keys() {
             &format!("gat 0 {too_long}\r\n"),
             "CLIENT_ERROR bad command line format @259",
         ),
-        ("get\r\n", "ERROR @5"),
-        ("get \r\n", "ERROR @6"),
-        ("gets\r\n", "ERROR @6"),
-        ("gat\r\n", "ERROR @5"),
-        ("gat 0\r\n", "ERROR @7"),
+        ("get\r\n", "CLIENT_ERROR bad command line format @5"),
+        ("get \r\n", "CLIENT_ERROR bad command line format @6"),
+        ("gets\r\n", "CLIENT_ERROR bad command line format @6"),
+        ("gat\r\n", "CLIENT_ERROR bad command line format @5"),
+        ("gat 0\r\n", "CLIENT_ERROR bad command line format @7"),
         ("gat x a\r\n", "CLIENT_ERROR invalid exptime argument @9"),
         // A key is not what a terminal or a log could stumble over.
         ("get a\tb\r\n", "CLIENT_ERROR bad command line format @9"),
@@ -103,9 +103,15 @@ fn storing() {
 fn refused_values_are_swallowed() {
     let too_long = "k".repeat(251);
     check(&[
-        ("set a 0 0 1 noreply x\r\n", "ERROR @23 swallow 3"),
-        ("cas a 0 0 1\r\nx\r\n", "ERROR @13 swallow 3"),
-        ("cas a 0 0 1 1 2 3\r\nx\r\n", "ERROR close"),
+        ("set a 0 0 1 noreply x\r\n", "incomplete 26"),
+        (
+            "cas a 0 0 1\r\nx\r\n",
+            "CLIENT_ERROR bad command line format @13 swallow 3",
+        ),
+        (
+            "cas a 0 0 1 1 2 3\r\nx\r\n",
+            "CLIENT_ERROR bad command line format close",
+        ),
         (
             "set a x 0 1\r\nx\r\n",
             "CLIENT_ERROR bad command line format @13 swallow 3",
@@ -143,24 +149,60 @@ fn refused_values_are_swallowed() {
             "CLIENT_ERROR bad command line format @16 swallow 3",
         ),
         // A body of 9 bytes that is a command, behind words of which there are too many or too few.
-        ("set a 0 0 9 x y\r\nflush_all\r\n", "ERROR @17 swallow 11"),
-        ("add a 0 0 9 x y z 1 2 3\r\nflush_all\r\n", "ERROR close"),
-        ("append a 0 0 9 noreply x\r\nflush_all\r\n", "ERROR @26 swallow 11"),
-        ("cas a 0 0 9 \r\nflush_all\r\n", "ERROR @14 swallow 11"),
-        ("cas a 0 0 9 1 noreply x\r\nflush_all\r\n", "ERROR @25 swallow 11"),
+        ("set a 0 0 9 x y\r\nflush_all\r\n", "Set a 0 0 [flush_all] @28"),
+        (
+            "add a 0 0 9 x y z 1 2 3\r\nflush_all\r\n",
+            "CLIENT_ERROR bad command line format close",
+        ),
+        (
+            "append a 0 0 9 noreply x\r\nflush_all\r\n",
+            "Append a 0 0 [flush_all] @37",
+        ),
+        (
+            "cas a 0 0 9 \r\nflush_all\r\n",
+            "CLIENT_ERROR bad command line format @14 swallow 11",
+        ),
+        (
+            "cas a 0 0 9 1 noreply x\r\nflush_all\r\n",
+            "Cas(1) a 0 0 [flush_all] @36",
+        ),
         ("SET a 0 0 9\r\nflush_all\r\n", "ERROR @13 swallow 11"),
         ("Cas a 0 0 9 1\r\nflush_all\r\n", "ERROR @15 swallow 11"),
         // Keys with a space and without a byte: the words are not what their places say.
-        ("set a b 0 0 9\r\nflush_all\r\n", "ERROR close"),
-        ("set a 0 0 0 9\r\nflush_all\r\n", "ERROR close"),
-        ("set a 5 0 0 9 noreply\r\nflush_all\r\n", "ERROR close"),
-        ("cas a b 0 0 9 1\r\nflush_all\r\n", "ERROR close"),
-        ("cas a 0 0 0 9 1\r\nflush_all\r\n", "ERROR close"),
-        ("cas  0 0 9 1\r\nflush_all\r\n", "ERROR close"),
-        ("set  0 0 9\r\nflush_all\r\n", "ERROR close"),
+        (
+            "set a b 0 0 9\r\nflush_all\r\n",
+            "CLIENT_ERROR bad command line format close",
+        ),
+        (
+            "set a 0 0 0 9\r\nflush_all\r\n",
+            "CLIENT_ERROR bad command line format close",
+        ),
+        (
+            "set a 5 0 0 9 noreply\r\nflush_all\r\n",
+            "CLIENT_ERROR bad command line format close",
+        ),
+        (
+            "cas a b 0 0 9 1\r\nflush_all\r\n",
+            "CLIENT_ERROR bad command line format close",
+        ),
+        (
+            "cas a 0 0 0 9 1\r\nflush_all\r\n",
+            "CLIENT_ERROR bad command line format close",
+        ),
+        (
+            "cas  0 0 9 1\r\nflush_all\r\n",
+            "CLIENT_ERROR bad command line format close",
+        ),
+        (
+            "set  0 0 9\r\nflush_all\r\n",
+            "CLIENT_ERROR bad command line format close",
+        ),
         ("set  0 0 9 noreply\r\nflush_all\r\n", " close"),
-        ("set a 0 0\r\nflush_all\r\n", "ERROR close"),
-        ("set\r\n", "ERROR close"),
+        (
+            "set a 0 0\r\nflush_all\r\n",
+            "CLIENT_ERROR bad command line format close",
+        ),
+        ("set\r\n", "CLIENT_ERROR bad command line format close"),
         // Nobody knows where a body of such a length ends.
         ("set a 0 0 x\r\nx\r\n", "CLIENT_ERROR bad command line format close"),
         ("set a 0 0 1x\r\nx\r\n", "CLIENT_ERROR bad command line format close"),
@@ -227,8 +269,8 @@ fn numbers_and_times() {
             "Decrement a 18446744073709551615 noreply @37",
         ),
         ("incr a 1 foo\r\n", "Increment a 1 @14"),
-        ("incr a\r\n", "ERROR @8"),
-        ("incr a 1 2 3\r\n", "ERROR @14"),
+        ("incr a\r\n", "CLIENT_ERROR bad command line format @8"),
+        ("incr a 1 2 3\r\n", "Increment a 1 @14"),
         ("incr a x\r\n", "CLIENT_ERROR invalid numeric delta argument @10"),
         ("incr a -1\r\n", "CLIENT_ERROR invalid numeric delta argument @11"),
         (
@@ -238,7 +280,7 @@ fn numbers_and_times() {
         ("incr a x noreply\r\n", " @18"),
         ("touch a 10\r\n", "touch a 10 @12"),
         ("touch a 10 noreply\r\n", "touch a 10 noreply @20"),
-        ("touch a\r\n", "ERROR @9"),
+        ("touch a\r\n", "CLIENT_ERROR bad command line format @9"),
         ("touch a x\r\n", "CLIENT_ERROR invalid exptime argument @11"),
     ]);
 }
@@ -250,21 +292,12 @@ fn deleting() {
         ("delete a noreply\r\n", "delete a noreply @18"),
         ("delete a 0\r\n", "delete a @12"),
         ("delete a 0 noreply\r\n", "delete a noreply @20"),
-        ("delete\r\n", "ERROR @8"),
-        ("delete a b c d\r\n", "ERROR @16"),
-        (
-            "delete a 1\r\n",
-            "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply] @12",
-        ),
-        (
-            "delete a 0 0\r\n",
-            "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply] @14",
-        ),
-        (
-            "delete a noreply 0\r\n",
-            "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply] @20",
-        ),
-        ("delete a 1 noreply\r\n", " @20"),
+        ("delete\r\n", "CLIENT_ERROR bad command line format @8"),
+        ("delete a b c d\r\n", "delete a @16"),
+        ("delete a 1\r\n", "delete a @12"),
+        ("delete a 0 0\r\n", "delete a @14"),
+        ("delete a noreply 0\r\n", "delete a @20"),
+        ("delete a 1 noreply\r\n", "delete a noreply @20"),
         ("delete noreply\r\n", "delete noreply @16"),
         ("flush_all\r\n", "flush_all 0 @11"),
         ("flush_all 10\r\n", "flush_all 10 @14"),
@@ -274,7 +307,7 @@ fn deleting() {
         ("flush_all 0 foo\r\n", "flush_all 0 @17"),
         ("flush_all x\r\n", "CLIENT_ERROR invalid exptime argument @13"),
         ("flush_all x noreply\r\n", " @21"),
-        ("flush_all a b c\r\n", "ERROR @17"),
+        ("flush_all a b c\r\n", "CLIENT_ERROR invalid exptime argument @17"),
     ]);
 }
 
@@ -285,7 +318,7 @@ fn everything_else() {
         ("version foo\r\n", "version @13"),
         ("verbosity 1\r\n", "verbosity 1 @13"),
         ("verbosity 1 noreply\r\n", "verbosity 1 noreply @21"),
-        ("verbosity\r\n", "ERROR @11"),
+        ("verbosity\r\n", "CLIENT_ERROR bad command line format @11"),
         ("verbosity x\r\n", "CLIENT_ERROR bad command line format @13"),
         ("verbosity noreply\r\n", " @19"),
         ("stats\r\n", "stats [] @7"),
@@ -294,21 +327,15 @@ fn everything_else() {
         ("quit\r\n", "quit @6"),
         ("quit now\r\n", "quit @10"),
         ("mn\r\n", "mn @4"),
-        ("\r\n", "ERROR @2"),
-        ("\n", "ERROR @1"),
-        (" \r\n", "ERROR @3"),
-        ("     \n", "ERROR @6"),
-        ("x\r\n", "ERROR @3"),
+        ("\r\n", "CLIENT_ERROR bad command line format @2"),
+        ("\n", "CLIENT_ERROR bad command line format @1"),
+        (" \r\n", "CLIENT_ERROR bad command line format @3"),
+        ("     \n", "CLIENT_ERROR bad command line format @6"),
+        ("x\r\n", "CLIENT_ERROR bad command line format @3"),
         ("noreply\r\n", "ERROR @9"),
-        ("shutdown\r\n", "ERROR: shutdown not enabled @10"),
-        (
-            "slabs reassign 1 2\r\n",
-            "CLIENT_ERROR the command is not offered by Tidemark @20",
-        ),
-        (
-            "cache_memlimit 64\r\n",
-            "CLIENT_ERROR the command is not offered by Tidemark @19",
-        ),
+        ("shutdown\r\n", "SERVER_ERROR: shutdown not enabled @10"),
+        ("slabs reassign 1 2\r\n", "ERROR @20"),
+        ("cache_memlimit 64\r\n", "ERROR @19"),
     ]);
 }
 
@@ -362,9 +389,9 @@ fn meta_commands() {
 fn errors_of_meta_commands() {
     let too_long = "k".repeat(251);
     check(&[
-        ("mg\r\n", "ERROR @4"),
-        ("md\r\n", "ERROR @4"),
-        ("ma\r\n", "ERROR @4"),
+        ("mg\r\n", "CLIENT_ERROR bad command line format @4"),
+        ("md\r\n", "CLIENT_ERROR bad command line format @4"),
+        ("ma\r\n", "CLIENT_ERROR bad command line format @4"),
         ("me\r\n", "CLIENT_ERROR bad command line format @4"),
         ("mx a\r\n", "ERROR @6"),
         (
@@ -427,7 +454,7 @@ fn bodies_of_refused_meta_sets_are_swallowed() {
             "SERVER_ERROR object too large for cache @11 swallow 13 forget a",
         ),
         ("ms a 2 q\r\nxyz\r\n", "CLIENT_ERROR bad data chunk close"),
-        ("ms\r\n", "ERROR close"),
+        ("ms\r\n", "CLIENT_ERROR bad command line format close"),
         ("ms a\r\n", "CLIENT_ERROR bad command line format close"),
         ("ms a x\r\n", "CLIENT_ERROR bad command line format close"),
         ("ms a -1\r\n", "CLIENT_ERROR bad command line format close"),
@@ -483,21 +510,86 @@ fn lines_are_bounded() {
     check(format!("set {} 0 0 1\r\n", "k".repeat(LINE_BYTES_MAX)), too_long);
     check(format!("mg {}", "k".repeat(LINE_BYTES_MAX)), too_long);
     check(" ".repeat(LINE_BYTES_MAX + 1), too_long);
-    for name in ["get", "gets", "gat 1", "gats 1"] {
-        let begin = format!("{name} ");
-        let fits = begin.clone() + &"k ".repeat((KEY_LINE_BYTES_MAX - begin.len()) / 2);
-        check(fits.clone(), &format!("incomplete {}", fits.len() + 1));
-        let line = fits.clone() + "\n";
-        let Parsed::Complete {
-            command: Command::Get(get),
-            ..
-        } = parse(line.as_bytes(), &limits)
-        else {
-            panic!("{name} with many keys");
+    // Before login no line may be longer.
+    let strict = Limits {
+        long_key_lines: false,
+        ..limits
+    };
+    let line = format!("get {}", "k ".repeat(LINE_BYTES_MAX));
+    let parsed = parse(line.as_bytes(), &strict);
+    assert!(matches!(parsed, Parsed::Failed(failure) if failure.close));
+}
+
+/// Reads a line of keys in parts, with so much at hand at a time; the keys, and how the last part ends.
+fn keys_of(line: &[u8], at_hand: usize) -> (Vec<&[u8]>, Part) {
+    let (mut keys, mut open, mut done, mut seen) = (Vec::new(), None, 0, at_hand);
+    loop {
+        let input = &line[done..seen.min(line.len())];
+        let parsed = match &open {
+            None => parse(input, &Limits::default()),
+            Some(open) => parse_keys(input, open),
         };
-        assert_eq!(get.keys.len(), (KEY_LINE_BYTES_MAX - begin.len()) / 2);
-        check(fits.clone() + "k ", too_long);
-        check(fits + "k \r\n", too_long);
+        let (get, consumed) = match parsed {
+            Parsed::Complete {
+                command: Command::Get(get),
+                consumed,
+            } => (get, consumed),
+            Parsed::Incomplete { needed } => {
+                assert!(needed > input.len() && input.len() <= LINE_BYTES_MAX, "{needed}");
+                seen = done + needed;
+                continue;
+            }
+            other => panic!("{}", describe::memcached(&other)),
+        };
+        keys.extend(get.keys);
+        done += consumed;
+        seen = seen.max(done + at_hand);
+        open = Some(OpenGet {
+            with_cas: get.with_cas,
+            touch: get.touch,
+        });
+        if let Part::Last | Part::Whole = get.part {
+            assert_eq!(done, line.len());
+        }
+        if get.part != Part::Begun {
+            return (keys, get.part);
+        }
+        assert!(consumed <= LINE_BYTES_MAX);
+    }
+}
+
+#[test]
+fn a_line_of_keys_has_no_limit_and_is_read_in_parts() {
+    const KEYS: usize = 10_000;
+    let names: Vec<String> = (0..KEYS).map(|n| format!("{n:041}")).collect();
+    for begin in ["get ", "gets ", "gat 60 ", "  gats  -1  "] {
+        for (between, end) in [
+            (" ", "\r\n"),
+            ("   ", "\n"),
+            (" ", " \r\n"),
+            (&*" ".repeat(3000), "\r\n"),
+        ] {
+            let names = if between.len() > 100 { &names[..50] } else { &names };
+            let line = [begin, &names.join(between), end].concat();
+            for at_hand in [1, 2000, line.len()] {
+                let (keys, part) = keys_of(line.as_bytes(), at_hand);
+                assert_eq!(part, Part::Last);
+                assert!(
+                    keys.iter()
+                        .eq(names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().iter())
+                );
+            }
+        }
+    }
+    // A word that is no key spoils its part, whatever is before and behind it.
+    for bad in ["k".repeat(251), "k".repeat(5000), "k\x01".to_owned()] {
+        let line = format!("get {} {bad} k k\r\n", "k ".repeat(1500));
+        let (keys, part) = keys_of(line.as_bytes(), line.len());
+        assert!(
+            keys.len() > 1000 && matches!(part, Part::Bad { .. }),
+            "{} {part:?}",
+            keys.len()
+        );
     }
 }
 

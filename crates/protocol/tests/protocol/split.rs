@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 pub(crate) fn ask_memcached(input: &[u8]) -> Answer {
     let limits = memcached::Limits {
         value_bytes: 1000,
-        key_line_bytes: 4000,
+        long_key_lines: true,
     };
     let parsed = memcached::parse(input, &limits);
     let kind = match &parsed {

@@ -22,10 +22,23 @@ struct Course {
 fn memcached_course(stream: &[u8], limits: &memcached::Limits) -> Course {
     let mut course = Course::default();
     let mut at = 0;
+    let mut open: Option<memcached::OpenGet> = None;
     while at < stream.len() && !course.is_closed {
-        course.begins.push(at);
-        match memcached::parse(&stream[at..], limits) {
-            Parsed::Complete { consumed, .. } => at += consumed,
+        let parsed = match open.take() {
+            Some(open) => memcached::parse_keys(&stream[at..], &open),
+            None => {
+                course.begins.push(at);
+                memcached::parse(&stream[at..], limits)
+            }
+        };
+        match parsed {
+            Parsed::Complete { command, consumed } => {
+                if let memcached::Command::Get(get) = command {
+                    let (with_cas, touch) = (get.with_cas, get.touch);
+                    open = get.part.is_followed().then_some(memcached::OpenGet { with_cas, touch });
+                }
+                at += consumed;
+            }
             Parsed::Incomplete { .. } => return course,
             Parsed::Failed(failure) | Parsed::TooLarge { failure, .. } => {
                 at += failure.consumed;

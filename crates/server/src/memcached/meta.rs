@@ -68,9 +68,10 @@ pub(super) fn get(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, exec:
     facts.stale = old.stale;
     facts.taken = old.won;
     facts.won = !old.won && (old.stale || is_due);
+    facts.known = old.token.is_some() && meta.flags.compare_cas() == old.token;
     new.won |= facts.won;
     compose::meta_hit_header(&mut exec.out.bytes, meta, &facts);
-    if meta.flags.wants_value() {
+    if facts.sends_value(meta) {
         send_value(key, shard, exec);
         exec.out.bytes.extend_from_slice(b"\r\n");
     }
@@ -155,7 +156,11 @@ pub(super) fn set(set: &MetaSet<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
     match permitted(set, old.as_ref()) {
         Err(outcome) => {
             note_cas(meta, Some(outcome), exec);
-            return compose::meta_stored(&mut exec.out.bytes, meta, outcome, &Facts::default());
+            let facts = Facts {
+                value_bytes: set.value.len(),
+                ..Facts::default()
+            };
+            return compose::meta_stored(&mut exec.out.bytes, meta, outcome, &facts);
         }
         Ok(Freshness::Current) => {}
         Ok(Freshness::Stale) => {
@@ -464,6 +469,7 @@ fn facts_of(found: &Found<'_>, attributes: &Attributes, now: UnixMs) -> Facts {
         won: false,
         stale: false,
         taken: false,
+        known: false,
     }
 }
 

@@ -12,8 +12,8 @@ pub(crate) use text::send_value;
 
 use tidemark_plane::Throttled;
 use tidemark_protocol::memcached::{
-    self as mc, Command, Failure, FlushAll, KeyBuffer, Limits, Meta, MetaKey, MetaMode, Verb, Verbosity, compose,
-    expires, text as reply,
+    self as mc, Command, Failure, FlushAll, KeyBuffer, Limits, Meta, MetaKey, MetaMode, Parsed, Part, Verb, Verbosity,
+    compose, expires, text as reply,
 };
 use tidemark_store::{Key, KeyHash};
 use tidemark_types::{Permissions, UnixMs};
@@ -21,7 +21,7 @@ use tidemark_types::{Permissions, UnixMs};
 use crate::access::Access;
 use crate::counts::Count;
 use crate::limits::LOGIN_BYTES;
-use crate::session::{Exec, Session};
+use crate::session::{Exec, OpenGet, Session};
 use crate::step::Condition;
 use crate::tenant::refused_as;
 
@@ -31,14 +31,23 @@ const DB: u8 = 0;
 pub(crate) const VERSION: &str = concat!("1.6.45-tidemark-", env!("CARGO_PKG_VERSION"));
 
 /// What a command of this connection may be at most.
-pub(crate) fn limits(session: &Session) -> Limits {
+fn limits(session: &Session) -> Limits {
     if session.needs_login() {
         return Limits {
             value_bytes: LOGIN_BYTES,
-            key_line_bytes: LOGIN_BYTES,
+            long_key_lines: false,
         };
     }
     Limits::default()
+}
+
+/// Parses what comes next of a connection.
+#[inline]
+pub(crate) fn parse<'a>(input: &'a [u8], session: &Session) -> Parsed<'a> {
+    match &session.open_get {
+        Some(open) => mc::parse_keys(input, &open.get),
+        None => mc::parse(input, &limits(session)),
+    }
 }
 
 /// The key of a command that goes through a window; `None` for one that must be executed by itself.
@@ -48,7 +57,7 @@ pub(crate) fn step_key<'a>(command: &Command<'a>, session: &mut Session) -> Opti
         return None;
     }
     match command {
-        Command::Get(get) if get.keys.len() == 1 => Some(get.keys.first()),
+        Command::Get(get) if get.part == Part::Whole && get.keys.len() == 1 => Some(get.keys.first()),
         Command::Store(store) if is_first && login::is_login(store) => {
             // Executed by itself, as a login.
             session.has_begun = false;
@@ -154,16 +163,30 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
     };
     if !session.permissions.allows(command.permissions()) {
         exec.counts.add(Count::Denied, 1);
-        append_unless(command.has_noreply(), reply::NOT_PERMITTED, exec);
+        if !is_dropped(command, session) {
+            append_unless(command.has_noreply(), reply::NOT_PERMITTED, exec);
+        }
+        drop_line(command, session);
         return true;
     }
     let access = &mut Access::each(&tenant.store);
     access.flush_if_due(exec.now);
     match command {
         Command::Get(get) => {
-            let answered = text::get_many(get, session.keys_answered, access, exec);
-            session.keys_answered = answered.unwrap_or(0);
-            return answered.is_none();
+            if is_dropped(command, session) {
+                drop_line(command, session);
+            } else if let Part::Bad { .. } = get.part {
+                exec.counts.add(Count::Errors, 1);
+                exec.out.bytes.extend_from_slice(reply::BAD_FORMAT);
+                drop_line(command, session);
+            } else {
+                let answered = text::get_many(get, session.keys_answered, access, exec);
+                session.keys_answered = answered.unwrap_or(0);
+                if answered.is_none() {
+                    session.open_get = open_get(get, false);
+                }
+                return answered.is_none();
+            }
         }
         Command::FlushAll(flush) => flush_all(flush, session, exec),
         Command::Version => compose::version(&mut exec.out.bytes, VERSION),
@@ -190,6 +213,27 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
         Command::Store(_) | Command::Arithmetic(_) | Command::Touch(_) | Command::Delete(_) | Command::Quit => {}
     }
     true
+}
+
+/// What is to be known of a line of keys when one of its parts is over.
+fn open_get(get: &mc::Get<'_>, is_dropped: bool) -> Option<OpenGet> {
+    let open = mc::OpenGet {
+        with_cas: get.with_cas,
+        touch: get.touch,
+    };
+    get.part.is_followed().then_some(OpenGet { get: open, is_dropped })
+}
+
+/// Whether a command is a further part of a line of keys that was refused, and answered, before.
+fn is_dropped(command: &Command<'_>, session: &Session) -> bool {
+    matches!(command, Command::Get(_)) && session.open_get.is_some_and(|open| open.is_dropped)
+}
+
+/// Drops what follows of a refused command's line, if that is one of keys that goes on.
+pub(crate) fn drop_line(command: &Command<'_>, session: &mut Session) {
+    if let Command::Get(get) = command {
+        session.open_get = open_get(get, true);
+    }
 }
 
 /// Calls `f` with a meta command's key, decoded.
@@ -221,7 +265,7 @@ pub(crate) fn operations(command: &Command<'_>, session: &Session) -> u64 {
         Command::Quit | Command::MetaNoop => 0,
         // Not begun yet: a login.
         Command::Store(_) if !session.has_begun => 0,
-        Command::Get(_) if session.keys_answered > 0 => 0,
+        Command::Get(_) if session.keys_answered > 0 || is_dropped(command, session) => 0,
         Command::Get(get) => get.keys.len() as u64,
         _ => 1,
     }

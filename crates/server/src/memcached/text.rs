@@ -21,7 +21,7 @@ pub(super) fn get_one(get: &Get<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
     get_from(get, key, access.shard_of(key.hash), exec);
 }
 
-/// The same for several keys behind the first `answered` ones, with the END. Where the replies come to be too many to be
+/// The same for several keys behind the first `answered` ones, with the END unless more keys of the line come. Where the replies come to be too many to be
 /// held at once, it stops and says how many keys are answered by then; `None` at the end.
 pub(super) fn get_many(
     get: &Get<'_>,
@@ -42,7 +42,9 @@ pub(super) fn get_many(
     if !is_over {
         return Some(answered);
     }
-    exec.out.bytes.extend_from_slice(reply::END);
+    if !get.part.is_followed() {
+        exec.out.bytes.extend_from_slice(reply::END);
+    }
     None
 }
 
@@ -269,10 +271,9 @@ pub(super) fn count(
     }
 }
 
-/// A number with the spaces that memcached itself may have put behind it.
+/// A number with white space around it: before it as `strtoull` allows it, behind it as memcached itself may have put it.
 fn leading_number(text: &[u8]) -> Option<u64> {
-    let end = text.iter().rposition(|&b| b != b' ').map_or(0, |last| last + 1);
-    parse_u64(&text[..end])
+    parse_u64(text.trim_ascii())
 }
 
 /// `incr` and `decr`.
@@ -339,13 +340,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_may_have_spaces_behind_them() {
+    fn numbers_may_have_spaces_around_them() {
         for (text, number) in [
             (&b"42"[..], Some(42)),
             (b"18446744073709551615", Some(u64::MAX)),
             (b"18446744073709551616", None),
             (b"9  ", Some(9)),
-            (b" 9", None),
+            (b"  9", Some(9)),
+            (b"\t9 ", Some(9)),
+            (b"9 9", None),
             (b"-1", None),
             (b"", None),
             (b"  ", None),

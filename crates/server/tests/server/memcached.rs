@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::harness::{Client, Harness, Setup, wait_until};
+use tidemark_types::{Permissions, TenantPlan};
+
+use crate::harness::{Client, Harness, SECRET, Setup, secret, set, tenant, wait_until};
 use crate::transcript::{Case, Exchange, Names, count, parse, show};
 
 /// Asked behind every request: what comes before its answer is the whole reply.
@@ -47,6 +49,67 @@ fn errors() {
 #[test]
 fn server() {
     check(include_str!("transcripts/server.txt"));
+}
+
+/// 41 bytes a key: a line of 410 kB.
+const LONG_LINE_KEYS: usize = 10_000;
+
+/// Many keys and what `get` answers for those that are there, every other one.
+fn many(client: &mut Client, keys: usize) -> (Vec<String>, Vec<u8>) {
+    let names: Vec<String> = (0..keys).map(|n| format!("{n:040}")).collect();
+    let mut values = Vec::new();
+    for (n, name) in names.iter().enumerate().step_by(2) {
+        client.ask(&set(name, n.to_string().as_bytes()), b"STORED\r\n");
+        let text = n.to_string();
+        values.extend_from_slice(format!("VALUE {name} 0 {}\r\n{text}\r\n", text.len()).as_bytes());
+    }
+    (names, values)
+}
+
+#[test]
+fn a_line_of_keys_may_be_as_long_as_it_likes() {
+    let harness = Harness::start(Setup::default());
+    let mut client = harness.connect();
+    let (names, values) = many(&mut client, LONG_LINE_KEYS);
+    let line = names.join(" ");
+    for begin in ["get", "gat 0"] {
+        client.send(format!("{begin} {line}\r\n").as_bytes());
+        client.ask(b"mn\r\n", &[&values[..], b"END\r\nMN\r\n"].concat());
+    }
+    // Also where it comes piece by piece: no more of it is held than a part.
+    client.send(b"get ");
+    for (n, name) in names.iter().enumerate() {
+        client.send(format!("{name} ").as_bytes());
+        if n % 1000 == 999 {
+            wait_until("what has come is executed", || harness.buffer_bytes() <= 16 << 10);
+        }
+    }
+    client.ask(b"\r\nmn\r\n", &[&values[..], b"END\r\nMN\r\n"].concat());
+    assert_eq!(client.stat("cmd_get"), 2 * LONG_LINE_KEYS as u64);
+}
+
+#[test]
+fn a_long_line_with_a_word_that_is_no_key_is_answered_once_and_dropped_to_its_end() {
+    let harness = Harness::start(Setup::default());
+    let mut client = harness.connect();
+    let (names, _) = many(&mut client, 1000);
+    let (first, rest) = (names[1..].join(" "), &names[0]);
+    client.send(format!("get {} {} {rest}\r\n", "k".repeat(251), first).as_bytes());
+    client.ask(b"mn\r\n", b"CLIENT_ERROR bad command line format\r\nMN\r\n");
+    client.send(format!("get {}{} {rest}\r\n", "a ".repeat(3000), "k".repeat(6000)).as_bytes());
+    client.ask(b"mn\r\n", b"CLIENT_ERROR bad command line format\r\nMN\r\n");
+    // One that is not permitted is answered once, too.
+    let plan = TenantPlan {
+        secrets: vec![secret(SECRET, Permissions::WRITE)],
+        ..tenant(2, "writer")
+    };
+    harness.apply(vec![plan]);
+    let mut writer = harness.log_in("writer");
+    writer.send(format!("get {first}\r\n").as_bytes());
+    writer.ask(
+        b"mn\r\n",
+        b"CLIENT_ERROR this secret does not permit the command\r\nMN\r\n",
+    );
 }
 
 /// Plays every case of a transcript, each on new connections to an empty tenant.
