@@ -14,6 +14,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use tidemark_plan::GoalReading;
 use tidemark_types::{
     Fault, Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan,
     TenantSnapshot, TenantState, UNIT_BYTES, UnixMs,
@@ -68,6 +69,8 @@ pub(crate) struct Book {
     planned_pool_bytes: Option<u64>,
     pool: PoolSnapshot,
     tenants: HashMap<TenantId, Tenant>,
+    /// What all tenants are guaranteed together, but for those that are being removed.
+    floors_bytes: u64,
     names: BTreeMap<TenantName, TenantId>,
     /// Those that hold memory or ask for some.
     holders: BTreeSet<TenantId>,
@@ -106,8 +109,8 @@ pub(crate) struct Tenant {
     pub(crate) grant_bytes: u64,
     /// The part of the grant that is lent to it: nobody gains by it, and it is taken back first.
     pub(crate) lent_bytes: u64,
-    /// By how much its goal is missed because others come first.
-    shortfall: Option<f64>,
+    /// How it stood with its goal when it was last asked something.
+    reading: Option<GoalReading>,
     credit: Credit,
     /// The policy in force: what the operator chose, or what follows from the choice.
     pub(crate) policy: Policy,
@@ -170,6 +173,7 @@ impl Book {
             planned_pool_bytes: None,
             pool: PoolSnapshot::default(),
             tenants: HashMap::with_capacity(records.len()),
+            floors_bytes: 0,
             names: BTreeMap::new(),
             holders: BTreeSet::new(),
             estimated: BTreeSet::new(),
@@ -197,12 +201,13 @@ impl Book {
     pub(crate) fn insert(&mut self, record: TenantRecord) {
         let id = record.id;
         self.names.insert(record.name.clone(), id);
+        self.floors_bytes += record.settings.floor_bytes.unwrap_or(0);
         self.changed.insert(id);
         let tenant = Tenant {
             shards: shards_for(record.settings.cap_bytes, self.reach_bytes(), self.workers),
             grant_bytes: 0,
             lent_bytes: 0,
-            shortfall: None,
+            reading: None,
             credit: Credit::default(),
             policy: record.settings.policy.unwrap_or_default().first(),
             predicted: None,
@@ -236,6 +241,11 @@ impl Book {
             // It is owed what it lent of a promise, and nothing is promised to it any more.
             tenant.credit = Credit::default();
         }
+        self.floors_bytes -= before.floor_bytes.unwrap_or(0);
+        self.floors_bytes += after.floor_bytes.unwrap_or(0);
+        if !before.has_same_goal(&after) {
+            tenant.reading = None;
+        }
         tenant.record = record;
     }
 
@@ -243,6 +253,9 @@ impl Book {
     pub(crate) fn start_removing(&mut self, id: TenantId) {
         self.regrant(id, 0, Reason::Leave, None);
         if let Some(tenant) = self.tenants.get_mut(&id) {
+            if !tenant.is_removing {
+                self.floors_bytes -= tenant.record.settings.floor_bytes.unwrap_or(0);
+            }
             tenant.is_removing = true;
             self.holders.remove(&id);
             self.empty_since.remove(&id);
@@ -511,7 +524,8 @@ impl Book {
             holder.floor_bytes.saturating_sub(grant.bytes),
             tenant.lent_bytes,
         );
-        tenant.shortfall = tenant.shortfall_at(self.now, holder, grant);
+        let is_left_short = tenant.is_left_short(self.now, holder, grant);
+        tenant.read_goal(self.now, is_left_short);
         // What its goal's size is expected to give, if it is given all of that at once.
         let is_whole = holder.goal.is_some_and(|goal| goal.bytes <= grant.bytes);
         let predicted = match reason {
@@ -593,14 +607,16 @@ impl Tenant {
         })
     }
 
-    /// By how much hit ratio its goal is missed with what it may have, if others are the cause.
-    fn shortfall_at(&self, now: UnixMs, holder: &Holder<'_>, grant: &Grant) -> Option<f64> {
-        let goal = self.goal_in_force().filter(|_| grant.is_short)?;
-        let expected = holder.returns?.hit_ratio(grant.own_bytes as f64 / UNIT_BYTES as f64);
+    /// Whether its goal is missed noticeably with what it may have because others come first.
+    fn is_left_short(&self, now: UnixMs, holder: &Holder<'_>, grant: &Grant) -> bool {
+        let Some((goal, returns)) = self.goal_in_force().zip(holder.returns).filter(|_| grant.is_short) else {
+            return false;
+        };
+        let expected = returns.hit_ratio(grant.own_bytes as f64 / UNIT_BYTES as f64);
         // Where the curve sees no use for what was found to be needed, what was measured counts.
         let measured = || self.seen.as_deref()?.hits.measured(now, MEASURED_GETS);
-        let missed_by = |reached: f64| Some(goal - reached).filter(|missed| *missed > SHORTFALL_MIN);
-        missed_by(expected).or_else(|| missed_by(measured()?.0))
+        let is_missed = |reached: f64| goal - reached > SHORTFALL_MIN;
+        is_missed(expected) || measured().is_some_and(|(reached, _)| is_missed(reached))
     }
 
     /// As the grant rule sees it. Begins a new count of what happens until the next decision.

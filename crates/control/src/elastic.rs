@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_curve::Curve;
-use tidemark_plan::{Count, GoalState, Load, LoadWatch, Reading, Returns, Sizer, Sizing, efficiency_seen};
+use tidemark_plan::{
+    Count, GoalState, Load, LoadWatch, Prospect, Reach, Reading, Returns, Sizer, Sizing, efficiency_seen, reach,
+};
 use tidemark_types::{
     HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantCounters, TenantId, TenantSnapshot, UNIT_BYTES, UnixMs,
 };
@@ -48,10 +50,6 @@ const SET_MISS_PER_HIT_MIN: f64 = 1.01;
 /// The hit ratio that goes with a latency follows what misses take, but not for less than this part of the misses that it
 /// allows: a mean of measured times is not known better.
 const LATENCY_RATIO_MOVES: f64 = 0.15;
-/// A goal that a curve misses by no more than this at its end may be reached: a point.
-const REACHED_WITHIN: f64 = 0.01;
-/// And is taken to be as reachable as before while it is missed by so much more or less than that.
-const REACHED_BAND: f64 = 0.005;
 /// Where a curve gains less hit ratio by an e-fold of memory, a hit ratio does not tell a size.
 const LEARNT_SLOPE_MIN: f64 = 0.02;
 
@@ -64,6 +62,8 @@ pub(crate) struct Elastic {
     /// measured.
     watch: LoadWatch,
     watched_from: Option<Count>,
+    /// Since when the load is known that a goal finds.
+    known_since: Count,
     /// Whether what the tenant held before it was idle still says what its goal needs: until there is a goal or none.
     remembers: bool,
     judged_skew_at: UnixMs,
@@ -101,8 +101,9 @@ struct Goal {
     sizer: Sizer,
     /// The least memory that reaches it, once something is known of that.
     bytes: Option<u64>,
-    /// Whether all the memory there could be would reach it.
-    is_reachable: bool,
+    /// Whether all the memory that there is for it would reach it, and what that would give.
+    reach: Reach,
+    prospect: Option<Prospect>,
 }
 
 /// What a tenant with a goal should hold.
@@ -112,10 +113,8 @@ pub(crate) struct Wanted {
     pub(crate) bytes: u64,
     /// The hit ratio to expect of it.
     pub(crate) predicted: Option<f64>,
-    /// Whether others should give memory for it. A goal that can not be reached takes none from them.
-    pub(crate) claims: bool,
-    /// Whether all the memory there could be would reach it, as far as is known.
-    pub(crate) is_reachable: bool,
+    /// Whether all the memory that there is for it would reach it, as far as is known.
+    pub(crate) reach: Reach,
 }
 
 /// How it stands with a goal.
@@ -123,9 +122,9 @@ pub(crate) struct Wanted {
 pub(crate) struct Progress {
     /// The hit ratio that is asked for.
     pub(crate) goal: f64,
-    pub(crate) state: GoalState,
-    pub(crate) measured: Option<f64>,
-    pub(crate) best: Option<f64>,
+    pub(crate) reach: Reach,
+    pub(crate) prospect: Option<Prospect>,
+    /// The least memory that reaches it, once something is known of that.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -145,6 +144,8 @@ pub(crate) struct Holding {
     pub(crate) grant_bytes: u64,
     /// What it could have at most.
     pub(crate) most_bytes: u64,
+    /// What there is for its goal: that, less the other tenants' floors.
+    pub(crate) reach_bytes: u64,
 }
 
 impl Elastic {
@@ -156,6 +157,11 @@ impl Elastic {
             goal: None,
             watch: LoadWatch::default(),
             watched_from: None,
+            known_since: Count {
+                at: now,
+                gets: gets_before,
+                hits: 0,
+            },
             remembers: true,
             judged_skew_at: now,
             contest_began_at: now,
@@ -188,6 +194,7 @@ impl Elastic {
             self.estimator.note_change(count.at);
             self.watch.expect_anything();
             self.watched_from = None;
+            self.known_since = count;
         }
         let from = *self.watched_from.get_or_insert(count);
         if count.at.since(from.at) >= WATCHED_EVERY {
@@ -323,26 +330,19 @@ impl Elastic {
         } else {
             Arc::new(self.estimator.curve())
         };
+        let known_since = self.known_since;
         let goal = self.goal.get_or_insert_with(|| Goal {
             hit_ratio,
-            sizer: Sizer::remembering(if remembers { remembered_bytes } else { 0 }),
+            sizer: Sizer::remembering(if remembers { remembered_bytes } else { 0 }).knowing_since(known_since),
             bytes: None,
-            is_reachable: true,
+            reach: Reach::Unknown,
+            prospect: None,
         });
         if goal.hit_ratio != hit_ratio {
             goal.hit_ratio = hit_ratio;
-            goal.is_reachable = true;
+            goal.reach = Reach::Unknown;
         }
-        if let Some(returns) = self.known.as_ref().and_then(|known| known.returns.as_ref()) {
-            let missed = hit_ratio.get() - returns.hit_ratio(holding.most_bytes as f64 / UNIT_BYTES as f64);
-            let band = if goal.is_reachable { REACHED_BAND } else { -REACHED_BAND };
-            goal.is_reachable = missed <= REACHED_WITHIN + band;
-        }
-        let Sizing {
-            bytes,
-            predicted,
-            load_changed,
-        } = goal.sizer.step(&Reading {
+        let reading = Reading {
             now,
             goal: hit_ratio.get(),
             gets: holding.gets,
@@ -350,15 +350,31 @@ impl Elastic {
             usage_bytes: holding.usage_bytes,
             grant_bytes: holding.grant_bytes,
             most_bytes: holding.most_bytes,
+            reach_bytes: holding.reach_bytes,
             curve: &curve,
             curve_gets: self.estimator.curve_gets(),
             keys: self.estimator.keys(),
             overhead: self.estimator.overhead(),
-        });
+        };
+        let Sizing {
+            bytes,
+            predicted,
+            load_changed,
+        } = goal.sizer.step(&reading);
+        goal.prospect = goal.sizer.prospect(&reading).filter(|_| !load_changed);
+        goal.reach = match goal.sizer.state() {
+            GoalState::Met => Reach::Within,
+            GoalState::Infeasible => Reach::Out,
+            GoalState::Converging => reach(goal.reach, hit_ratio.get(), goal.prospect),
+        };
         if load_changed {
             self.estimator.begin_anew(now);
             self.known = None;
-            goal.is_reachable = true;
+            self.known_since = Count {
+                at: now,
+                gets: holding.gets,
+                hits: holding.hits,
+            };
         }
         goal.bytes = match goal.sizer.state() {
             GoalState::Met => Some(bytes),
@@ -369,8 +385,7 @@ impl Elastic {
         Wanted {
             bytes,
             predicted,
-            claims: goal.sizer.state() != GoalState::Infeasible,
-            is_reachable: goal.is_reachable,
+            reach: goal.reach,
         }
     }
 
@@ -384,10 +399,9 @@ impl Elastic {
     pub(crate) fn progress(&self) -> Option<Progress> {
         self.goal.as_ref().map(|goal| Progress {
             goal: goal.hit_ratio.get(),
-            state: goal.sizer.state(),
-            measured: goal.sizer.measured_hit_ratio(),
-            best: goal.sizer.best_hit_ratio(),
-            bytes: goal.bytes,
+            reach: goal.reach,
+            prospect: goal.prospect,
+            bytes: goal.bytes.filter(|_| goal.reach.claims()),
         })
     }
 

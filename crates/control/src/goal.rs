@@ -1,25 +1,41 @@
 //! What is known of a tenant's goal and of its curve, for those who ask.
+//!
+//! Invariant: state, shortfall and best hit ratio of a goal come from one [`GoalReading`]; without gets there is none.
 
 use std::time::Duration;
 
-use tidemark_plan::GoalState;
+use tidemark_plan::{GoalReading, GoalState};
+use tidemark_types::UnixMs;
+
+/// A reading that no get has renewed for this long says nothing any more: three times what it is measured over.
+const READING_LASTS: Duration = Duration::from_secs(30);
 
 /// How a tenant stands to its goal. The default is that of a tenant without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct GoalReport {
-    /// `None` without a goal.
+    /// `None` without a goal, or without a load.
     pub(crate) state: Option<GoalState>,
-    /// By how much the hit ratio that can be had misses the goal.
-    pub(crate) shortfall_ratio: Option<f64>,
-    /// The best hit ratio that the tenant could have with what it may hold.
-    pub(crate) best_hit_ratio: Option<f64>,
+    /// Where the state comes from; `None` while nothing was measured.
+    pub(crate) reading: Option<GoalReading>,
     /// The size beyond which one more MiB gains less than 0.01 points of hit ratio.
     pub(crate) demand_bytes: Option<u64>,
     /// The least size that meets the goal.
     pub(crate) goal_bytes: Option<u64>,
 }
 
-/// The state of a goal as the API names it; `None` where there is no goal.
+/// The state of a goal and the reading that it comes from, where `latest` is the last one there was and gets were seen in
+/// the last seconds or not.
+pub(crate) fn stands(
+    latest: Option<GoalReading>,
+    has_load: bool,
+    now: UnixMs,
+) -> (Option<GoalState>, Option<GoalReading>) {
+    let reading = latest.filter(|reading| now.since(reading.at) <= READING_LASTS);
+    let state = reading.map(|reading| reading.state);
+    (state.or(has_load.then_some(GoalState::Converging)), reading)
+}
+
+/// The state of a goal as the API names it; `None` where there is no goal, or no load.
 pub(crate) fn state_name(state: Option<GoalState>) -> &'static str {
     match state {
         None => "none",

@@ -8,7 +8,7 @@
 //! grant is a multiple of [`UNIT_BYTES`], no grant is above its cap, and all together are at most [`grantable_bytes`].
 //! Inside, memory is counted in units.
 
-use tidemark_plan::{Claimant, HitWorth, Load, Returns, Share, Utility, Worth, even, shares, worths};
+use tidemark_plan::{Claimant, HitWorth, Load, Reach, Returns, Share, Utility, Worth, check, even, shares, worths};
 use tidemark_types::{MIB, UNIT_BYTES};
 
 /// What a tenant that asks for more must stand to gain before grants move: a 64th of its grant. Less would move
@@ -51,7 +51,7 @@ pub struct Holder<'a> {
     pub cap_bytes: Option<u64>,
     /// What its goal needs, if it has one: it gets no more than that.
     pub goal: Option<GoalNeed>,
-    /// Goals of a higher one are served first.
+    /// Of goals within reach, those of a higher one are served first, and so of all others.
     pub priority: u8,
     /// What its utility counts beside others'. Positive.
     pub weight: f64,
@@ -86,11 +86,8 @@ pub struct Holder<'a> {
 pub struct GoalNeed {
     /// The least memory that reaches it, in bytes.
     pub bytes: u64,
-    /// Whether others give memory for it. A goal that can not be reached is served with what is free.
-    pub claims: bool,
-    /// Whether all the memory there could be would reach it, as far as is known. Of one priority, such goals come before the
-    /// others.
-    pub is_reachable: bool,
+    /// Whether all the memory that there is for it would reach it: that decides whether others give memory for it.
+    pub reach: Reach,
 }
 
 /// What a tenant costs and asks by itself, where nothing is known of it.
@@ -177,6 +174,7 @@ pub fn grants(problem: &Problem<'_>) -> Vec<Grant> {
         .map(|(holder, side)| side.claimant(holder))
         .collect();
     let targets = shares(available, &claimants);
+    debug_assert_eq!(check(available, &claimants, &targets), Ok(()), "{claimants:?}");
     for (side, share) in sides.iter_mut().zip(&targets) {
         side.claim = side.claim.min(share.claim).max(side.floor.min(share.claim));
     }
@@ -280,7 +278,7 @@ impl Side {
             .max(inflow.saturating_mul(GOAL_HEADROOM_PER_INFLOW))
             .max(MIN_TRANSFER_UNITS);
         let floor = holder.floor_bytes.div_ceil(UNIT_BYTES).min(demand);
-        let claim = if holder.goal.is_some_and(|goal| goal.claims) {
+        let claim = if holder.goal.is_some_and(|goal| goal.reach.claims()) {
             usage.saturating_add(ahead).min(limit).max(floor)
         } else {
             floor
@@ -292,7 +290,7 @@ impl Side {
             keep,
             floor,
             claim,
-            goal: goal.filter(|_| holder.goal.is_some_and(|goal| goal.claims)),
+            goal: goal.filter(|_| holder.goal.is_some_and(|goal| goal.reach.claims())),
             demand,
             wants_more: holder.wants_more,
             is_full: holder.is_full,
@@ -306,7 +304,8 @@ impl Side {
         Claimant {
             floor: self.floor,
             most: self.demand.max(self.floor),
-            priority: holder.priority * 2 + u8::from(holder.goal.is_some_and(|goal| goal.is_reachable)),
+            is_within_reach: holder.goal.is_some_and(|goal| goal.reach == Reach::Within),
+            priority: holder.priority,
             goal: self.goal,
             returns: holder.returns,
             load: holder.load,

@@ -326,13 +326,19 @@ fn writing(inflow_mib: u64, usage_mib: u64) -> Holder<'static> {
     }
 }
 
+/// With a goal that needs so much and is so far known to be met by that.
+fn reaching(reach: Reach, goal_mib: u64, holder: Holder<'static>) -> Holder<'static> {
+    let holder = with_goal(goal_mib, true, holder);
+    let goal = holder.goal.map(|goal| GoalNeed { reach, ..goal });
+    Holder { goal, ..holder }
+}
+
 /// With a goal that needs so much.
 fn with_goal(goal_mib: u64, claims: bool, holder: Holder<'static>) -> Holder<'static> {
     Holder {
         goal: Some(GoalNeed {
             bytes: goal_mib * MIB,
-            claims,
-            is_reachable: claims,
+            reach: if claims { Reach::Within } else { Reach::Out },
         }),
         ..holder
     }
@@ -380,6 +386,28 @@ fn a_goal_gets_what_it_needs_and_no_more() {
                 holder(all_mib / 2, true),
             ],
             vec![all_mib / 2, all_mib / 2],
+        ),
+        (
+            "nor for what may be out of reach before what is not, whatever the priorities",
+            vec![
+                Holder {
+                    priority: 9,
+                    ..reaching(Reach::Open, 900, holder(all_mib - 500, true))
+                },
+                with_goal(500, true, holder(500, true)),
+            ],
+            vec![all_mib - 500, 500],
+        ),
+        (
+            "of two within reach the higher priority",
+            vec![
+                Holder {
+                    priority: 9,
+                    ..with_goal(900, true, holder(all_mib - 500, true))
+                },
+                with_goal(500, true, holder(500, true)),
+            ],
+            vec![900, all_mib - 900],
         ),
         (
             "it gives the rest to others",
@@ -446,11 +474,8 @@ fn any_holder() -> impl Strategy<Value = Holder<'static>> {
     let cap = prop_oneof![Just(None), (0..2 * GIB).prop_map(Some), (MIB..4 * MIB).prop_map(Some)];
     let flags = (any::<bool>(), any::<bool>(), 0..2 * GIB, 1_u16..65);
     let grant = (0..4 * GIB / UNIT_BYTES).prop_map(|units| units * UNIT_BYTES);
-    let need = (size(), any::<bool>()).prop_map(|(bytes, claims)| GoalNeed {
-        bytes,
-        claims,
-        is_reachable: claims,
-    });
+    let reach = prop::sample::select(&[Reach::Unknown, Reach::Out, Reach::Open, Reach::Within][..]);
+    let need = (size(), reach).prop_map(|(bytes, reach)| GoalNeed { bytes, reach });
     let goal = prop::option::of(need);
     (size(), cap, grant, size(), flags, goal, any_worth()).prop_map(
         |(

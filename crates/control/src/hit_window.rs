@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use tidemark_plan::{Count, Measured};
 use tidemark_types::UnixMs;
 
 /// How far back a hit ratio looks.
@@ -75,7 +76,18 @@ impl HitWindow {
         Some(ratio)
     }
 
-    /// The same, and the memory that was in use for these gets, in the mean; `None` where they are fewer than `gets_min`.
+    /// What that is by, with its standard error, and when it was counted last; `None` without gets.
+    pub(crate) fn lately(&self, now: UnixMs) -> Option<(UnixMs, Measured)> {
+        let (before, newest) = self.ends(now)?;
+        let count = |sample: &Sample| Count {
+            at: sample.at,
+            gets: sample.gets,
+            hits: sample.hits,
+        };
+        Some((newest.at, count(newest).since(count(before))?))
+    }
+
+    /// The hit ratio, and the memory that was in use for these gets, in the mean; `None` where they are fewer than `gets_min`.
     pub(crate) fn measured(&self, now: UnixMs, gets_min: u64) -> Option<(f64, u64)> {
         let (before, newest) = self.ends(now)?;
         let gets = newest

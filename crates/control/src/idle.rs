@@ -109,6 +109,7 @@ mod tests {
 
     use super::*;
     use crate::grant::GoalNeed;
+    use tidemark_plan::Reach;
 
     fn sleeper(usage_mib: u64, active_at: u64) -> Sleeper {
         Sleeper {
@@ -163,8 +164,7 @@ mod tests {
         let goal = |goal_mib: u64, holder: Holder<'static>| Holder {
             goal: Some(GoalNeed {
                 bytes: goal_mib * MIB,
-                claims: true,
-                is_reachable: true,
+                reach: Reach::Within,
             }),
             ..holder
         };

@@ -71,7 +71,7 @@ pub use state::StateFile;
 pub use state::{MemoryState, ServerSettings, State, StoredSecret, TenantRecord};
 pub use stepped::Stepped;
 pub use thread::{Control, ControlConfig, FirstLease, Listeners, Mailbox};
-pub use tidemark_plan::{Load, Utility, UtilityError};
+pub use tidemark_plan::{Load, Reach, Utility, UtilityError};
 pub use utility::UtilityFunction;
 pub use view::{
     CurvePointView, CurveView, GoalsView, LatencyView, LeaseView, LimitsView, MoveView, NodeView, RefusedView,

@@ -96,6 +96,11 @@ impl TenantSettings {
     pub(crate) fn has_goal(&self) -> bool {
         self.hit_ratio.is_some() || self.latency.is_some()
     }
+
+    /// Whether `other` asks for the same.
+    pub(crate) fn has_same_goal(&self, other: &Self) -> bool {
+        (self.hit_ratio, self.latency, self.miss_cost) == (other.hit_ratio, other.latency, other.miss_cost)
+    }
 }
 
 /// What a command does to one setting.

@@ -75,6 +75,10 @@ pub struct TenantView {
     pub goal_state: &'static str,
     pub shortfall_ratio: Option<f64>,
     pub best_hit_ratio: Option<f64>,
+    /// How long ago the measurement ended that the three above come from.
+    pub goal_age_seconds: Option<f64>,
+    /// Of the shortfall; of a goal that is met, of the hit ratio that was measured.
+    pub goal_standard_error: Option<f64>,
     pub latency: LatencyView,
     pub limits: LimitsView,
     /// As it was chosen, or the default.

@@ -11,8 +11,10 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod load;
 pub mod node;
+mod reach;
 mod reading;
 mod share;
 mod sizer;
@@ -20,7 +22,9 @@ mod slope;
 pub mod tiers;
 mod window;
 
+pub use check::{Broken, check};
 pub use load::LoadWatch;
+pub use reach::{GoalReading, Outlook, Prospect, Reach, reach};
 pub use reading::{GoalState, Reading, Sizing};
 pub use share::{
     Claimant, HitWorth, HitWorthError, Load, Returns, Share, Utility, UtilityError, Vessel, Worth, even, level, shares,

@@ -32,6 +32,8 @@ pub struct Reading<'a> {
     pub grant_bytes: u64,
     /// Memory that it could have at most, by its cap and the pool.
     pub most_bytes: u64,
+    /// Memory that there is for its goal: that, less the other tenants' floors.
+    pub reach_bytes: u64,
     /// The curve of an LRU cache of bare items.
     pub curve: &'a Curve,
     /// Gets in the curve.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidemark_types::{UNIT_BYTES, UnixMs};
 
 use crate::load::LoadWatch;
+use crate::reach::{MET_WITHIN, Prospect, meets};
 use crate::reading::{GoalState, Reading, Sizing};
 use crate::slope::{EFFICIENCY, SLOPE_SPAN, efficiency_seen, least_misses, slope_at};
 use crate::window::{Count, Measured};
@@ -40,8 +41,6 @@ const YOUNG_GETS_PER_KEY: u64 = 4;
 const HOLDS_PAST: f64 = 0.875;
 /// A hit ratio that can not be reached is replaced by one this much below the best: its last hits cost the most.
 const BELOW_BEST: f64 = 0.003;
-/// A hit ratio at most this much below the goal meets it.
-const MET_WITHIN: f64 = 0.01;
 /// Standard errors that chance does not reach, in windows of that length, and in shorter ones: those are looked at many times,
 /// each of which chance could use.
 const CERTAIN: f64 = 2.0;
@@ -191,6 +190,15 @@ impl Sizer {
         }
     }
 
+    /// The same of a load that is known since `since`: keys that were met before the goal was set are not new.
+    #[must_use]
+    pub fn knowing_since(self, since: Count) -> Self {
+        Self {
+            load: Some(since),
+            ..self
+        }
+    }
+
     /// From now on another policy decides, with so many more hits per get in the same memory.
     pub fn gain(&mut self, hit_ratio: f64) {
         self.gained += hit_ratio;
@@ -211,9 +219,18 @@ impl Sizer {
         self.efficiency
     }
 
-    /// What the last window showed.
-    pub fn measured_hit_ratio(&self) -> Option<f64> {
-        self.measured.map(|measured| measured.hit_ratio)
+    /// What all the memory that there is for the goal would give, by the curve and what was learnt of the policy; `None`
+    /// while nothing is known. To be asked after [`Self::step`] with the same reading.
+    pub fn prospect(&self, reading: &Reading<'_>) -> Option<Prospect> {
+        if reading.curve_gets < FIT_GETS_MIN {
+            return None;
+        }
+        let at = reading.curve.at(self.lru_bytes(reading, reading.reach_bytes));
+        Some(Prospect {
+            hit_ratio: 1.0 - at.miss_ratio,
+            standard_error: at.standard_error,
+            is_final: !self.is_young,
+        })
     }
 
     /// Takes a reading; gives the size to have from now on.
@@ -231,6 +248,10 @@ impl Sizer {
         }
         if reading.grant_bytes < self.grant_bytes && is_less(reading.grant_bytes, self.answer.bytes) {
             // Others took it.
+            self.watch.expect_anything();
+        }
+        if reading.grant_bytes > self.grant_bytes && self.state == GoalState::Infeasible {
+            // Others left it.
             self.watch.expect_anything();
         }
         if self.watch.note(count) {
@@ -424,10 +445,9 @@ impl Sizer {
         let (Some(here), Some(measured)) = (here, self.measured) else {
             return;
         };
-        let missed = reading.goal - measured.hit_ratio;
         // What more memory would give is what the curve says beyond the present size, on top of what was measured.
         let best = (measured.hit_ratio + here.potential).min(1.0);
-        if missed <= MET_WITHIN + 2.0 * measured.standard_error {
+        if meets(reading.goal, &measured) {
             self.state = GoalState::Met;
             self.helpless_since = None;
             self.best = Some(best);
@@ -450,11 +470,7 @@ impl Sizer {
 
     /// What it has, or still waits for.
     fn standing(&self, reading: &Reading<'_>) -> Sizing {
-        let is_wanted = |goal: f64| {
-            goal <= reading.goal
-                && self.state != GoalState::Infeasible
-                && is_less(reading.grant_bytes, self.answer.bytes)
-        };
+        let is_wanted = |goal: f64| goal <= reading.goal && is_less(reading.grant_bytes, self.answer.bytes);
         let waits = self.waits_for.is_some_and(is_wanted);
         Sizing {
             bytes: if waits { self.answer.bytes } else { reading.grant_bytes }.min(reading.most_bytes),
@@ -606,10 +622,11 @@ impl Sizer {
         Some((lru_bytes as f64 * reading.overhead / self.efficiency) as u64)
     }
 
-    /// A step towards what is of use, where a goal can not be reached: the rest serves others better.
+    /// A step towards what is of use, where a goal can not be reached: the rest serves others better, and more of it is taken
+    /// only from what is free.
     fn released(&self, reading: &Reading<'_>, useful_bytes: u64) -> u64 {
         let least = reading.grant_bytes - (reading.grant_bytes as f64 * SHRINK_MAX) as u64;
-        useful_bytes.clamp(least, reading.grant_bytes)
+        useful_bytes.max(least)
     }
 
     fn resize(&mut self, reading: &Reading<'_>, bytes: u64, predicted: Option<f64>) -> Sizing {

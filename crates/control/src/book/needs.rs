@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_curve::Curve;
-use tidemark_plan::{GoalState, HitWorth, Load, Returns};
-use tidemark_types::{Fault, PolicyChoice, SamplingThreshold, TenantId, TenantName, TenantSnapshot, UnixMs};
+use tidemark_plan::{GoalReading, HitWorth, Load, Outlook, Reach, Returns};
+use tidemark_types::{Fault, HitRatio, PolicyChoice, SamplingThreshold, TenantId, TenantName, TenantSnapshot, UnixMs};
 
 use super::node::Brings;
 use super::{Book, Tenant};
 use crate::elastic::{Elastic, Held, Holding, demand_bytes};
 use crate::estimator::{self, Limits};
-use crate::goal::{CurveReport, GoalReport};
+use crate::goal::{CurveReport, GoalReport, stands};
 use crate::grant::{GoalNeed, grantable_bytes};
 use crate::pace::Between;
 use crate::sizing::{HitCurve, OwnSizing, SizeReading};
@@ -70,6 +70,15 @@ pub(super) struct Need {
     pub(super) returns: Option<Arc<Returns>>,
     /// What its hits are worth, if its program says so.
     pub(super) own_worth: Option<HitWorth>,
+}
+
+/// The memory that one tenant could have.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// All that can be granted.
+    available_bytes: u64,
+    /// The same without what other tenants are guaranteed.
+    for_goal_bytes: u64,
 }
 
 impl Book {
@@ -239,11 +248,17 @@ impl Book {
 
     fn goal_need(&mut self, id: TenantId, now: UnixMs) -> Option<GoalNeed> {
         let (available_bytes, hit_cost) = (grantable_bytes(self.reach_bytes()), self.hit_cost);
+        let floors_bytes = self.floors_bytes;
         let tenant = self.tenants.get_mut(&id)?;
+        let others_floors_bytes = floors_bytes.saturating_sub(tenant.record.settings.floor_bytes.unwrap_or(0));
+        let there_is = Room {
+            available_bytes,
+            for_goal_bytes: available_bytes.saturating_sub(others_floors_bytes),
+        };
         if tenant.follow_policy(now) {
             self.changed.insert(id);
         }
-        let built_in = tenant.need(now, available_bytes, hit_cost);
+        let built_in = tenant.need(now, there_is, hit_cost);
         if !tenant.sizing.is_some() {
             return built_in;
         }
@@ -334,11 +349,12 @@ impl Tenant {
         })?;
         let Some(bytes) = wanted else { return Ok(built_in) };
         self.predicted = curve.hit_ratio_at(bytes);
-        Ok(Some(GoalNeed {
-            bytes,
-            claims: true,
-            is_reachable: true,
-        }))
+        // What a program wants is claimed, but not before goals that are within reach by what it could be for.
+        let reach = match built_in.map(|need| need.reach) {
+            None | Some(Reach::Within) => Reach::Within,
+            Some(Reach::Unknown | Reach::Out | Reach::Open) => Reach::Open,
+        };
+        Ok(Some(GoalNeed { bytes, reach }))
     }
 
     /// What its estimator may hold in so many bytes.
@@ -379,7 +395,7 @@ impl Tenant {
         Some(elastic.waited_for(&self.load(now, hit_cost)?))
     }
 
-    fn need(&mut self, now: UnixMs, available_bytes: u64, hit_cost: Duration) -> Option<GoalNeed> {
+    fn need(&mut self, now: UnixMs, there_is: Room, hit_cost: Duration) -> Option<GoalNeed> {
         let load = self.load(now, hit_cost)?;
         let elastic = self.needs.elastic.as_deref_mut()?;
         let seen = self.seen.as_deref()?;
@@ -390,7 +406,7 @@ impl Tenant {
         if self.grant_bytes == 0 {
             return None;
         }
-        let most_bytes = available_bytes.min(self.record.settings.cap_bytes.unwrap_or(u64::MAX));
+        let cap_bytes = self.record.settings.cap_bytes.unwrap_or(u64::MAX);
         let wanted = elastic.wants(
             now,
             hit_ratio,
@@ -400,14 +416,14 @@ impl Tenant {
                 hits: seen.counters.hits,
                 usage_bytes: seen.usage_bytes,
                 grant_bytes: self.grant_bytes,
-                most_bytes,
+                most_bytes: there_is.available_bytes.min(cap_bytes),
+                reach_bytes: there_is.for_goal_bytes.min(cap_bytes),
             },
         );
         self.predicted = wanted.predicted;
         Some(GoalNeed {
             bytes: wanted.bytes,
-            claims: wanted.claims,
-            is_reachable: wanted.is_reachable,
+            reach: wanted.reach,
         })
     }
 
@@ -419,36 +435,42 @@ impl Tenant {
             let estimator = elastic.estimator();
             demand_bytes(&estimator.curve(), estimator.overhead())
         });
-        let Some(progress) = elastic.and_then(Elastic::progress).filter(|_| has_goal) else {
-            return GoalReport {
-                state: has_goal.then_some(GoalState::Converging),
-                demand_bytes,
-                ..GoalReport::default()
-            };
-        };
-        // Others come first: what they leave decides, and the last seconds show what that is.
-        let lately = self.seen.as_deref().and_then(|seen| seen.hits.ratio(now));
-        let left_short = self
-            .shortfall
-            .map(|expected| lately.map_or(expected, |hit_ratio| (progress.goal - hit_ratio).max(0.0)));
-        let state = if self.shortfall.is_some() {
-            GoalState::Infeasible
+        let has_load = || self.seen.as_deref().is_some_and(|seen| seen.hits.ratio(now).is_some());
+        let (state, reading) = if has_goal {
+            stands(self.reading, has_load(), now)
         } else {
-            progress.state
+            (None, None)
         };
-        // What can not be reached is missed by the best that can, everything else by what was measured.
-        let reached = match state {
-            GoalState::Infeasible => progress.best.or(progress.measured),
-            _ => progress.measured,
-        };
-        let missed = reached.map(|reached| (progress.goal - reached).max(0.0));
         GoalReport {
-            state: Some(state),
-            shortfall_ratio: left_short.or(missed).filter(|_| state != GoalState::Met),
-            best_hit_ratio: left_short.map(|missed| progress.goal - missed).or(progress.best),
+            state,
+            reading,
             demand_bytes,
-            goal_bytes: progress.bytes,
+            goal_bytes: elastic.and_then(Elastic::progress).and_then(|progress| progress.bytes),
         }
+    }
+
+    /// Reads how the tenant stands with its goal, if it was asked something since the last reading.
+    pub(super) fn read_goal(&mut self, now: UnixMs, is_left_short: bool) {
+        let progress = self.needs.elastic.as_deref().and_then(Elastic::progress);
+        let goal = match progress {
+            Some(progress) => Some(progress.goal),
+            // Which hit ratio goes with a latency is known with the load alone.
+            None => self.record.settings.hit_ratio.map(HitRatio::get),
+        };
+        let lately = self.seen.as_deref().and_then(|seen| seen.hits.lately(now));
+        let Some((goal, (at, measured))) = goal.zip(lately) else {
+            return;
+        };
+        self.reading = Some(GoalReading::of(
+            at,
+            &Outlook {
+                goal,
+                measured,
+                reach: progress.map(|progress| progress.reach).unwrap_or_default(),
+                prospect: progress.and_then(|progress| progress.prospect),
+                is_left_short,
+            },
+        ));
     }
 
     /// The tenant's curve as it is known; `None` while nothing is.

@@ -1,7 +1,7 @@
 //! What all tenants together need, for the other instances of a node to weigh against their own.
 //!
 //! The seam is [`Book::demand`]: what is stated follows from each tenant's settings, usage, goal and curve. Goals' classes
-//! are their priorities, and memory is worth the hits that it brings, whatever the utilities within an instance.
+//! are their priorities, those within reach before all others, and memory is worth the hits that it brings, whatever the utilities within an instance.
 //!
 //! Invariant: nothing is asked for that could not be filled soon, so that no other instance evicts what is used for what
 //! would lie idle.
@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
-use tidemark_plan::Returns;
 use tidemark_plan::node::{Demand, GoalDemand, Worth};
+use tidemark_plan::{Reach, Returns};
 use tidemark_types::{MIB, TenantId, UNIT_BYTES, UnixMs};
 
 use super::{Book, Tenant};
+use crate::elastic::Elastic;
 use crate::grant::pool_for;
 use crate::node::WORTH_PIECES_MAX;
 use crate::settings::{DEFAULT_PRIORITY, MAX_PRIORITY};
@@ -60,11 +61,7 @@ impl Book {
         for id in &self.holders {
             if let Some(tenant) = self.tenants.get(id) {
                 let ask = tenant.ask(now);
-                // The highest priority is the first class.
-                let priority = tenant.record.settings.priority.unwrap_or(DEFAULT_PRIORITY);
-                let of_class = by_class
-                    .entry(u32::from(MAX_PRIORITY.saturating_sub(priority)))
-                    .or_default();
+                let of_class = by_class.entry(tenant.class()).or_default();
                 *of_class = of_class.saturating_add(ask.goal_bytes);
                 sum.add(ask);
             }
@@ -113,7 +110,7 @@ impl Book {
 impl Tenant {
     fn work_out(&mut self, now: UnixMs, returns: Option<&Returns>) {
         let Some(seen) = self.seen.as_deref() else { return };
-        let estimator = self.needs.elastic().map(crate::elastic::Elastic::estimator);
+        let estimator = self.needs.elastic().map(Elastic::estimator);
         let (gets_per_second, pieces) = match estimator.zip(returns) {
             Some((estimator, returns)) => (estimator.gets_per_second(now), pieces(returns)),
             None => (seen.hits.hits_per_second(now), unknown(seen.usage_bytes)),
@@ -124,6 +121,15 @@ impl Tenant {
             gets_per_second: gets_per_second.max(before * SILENCE_FACTOR),
             pieces,
         };
+    }
+
+    /// The class of its goal. The highest priority of goals within reach is the first one.
+    fn class(&self) -> u32 {
+        let priority = self.record.settings.priority.unwrap_or(DEFAULT_PRIORITY);
+        let progress = self.needs.elastic().and_then(Elastic::progress);
+        let is_within = progress.is_some_and(|progress| progress.reach == Reach::Within);
+        let behind = if is_within { 0 } else { MAX_PRIORITY + 1 };
+        u32::from(behind + MAX_PRIORITY.saturating_sub(priority))
     }
 
     /// What the tenant needs now, in bytes held.

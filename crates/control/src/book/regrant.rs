@@ -71,7 +71,7 @@ impl Book {
             return;
         };
         let Some(seen) = &mut tenant.seen else { return };
-        (tenant.lent_bytes, tenant.shortfall) = (0, None);
+        (tenant.lent_bytes, tenant.reading) = (0, None);
         tenant.gives_all_back = seen.usage_bytes > 0;
         seen.hits = HitWindow::default();
         self.remember(id, None);

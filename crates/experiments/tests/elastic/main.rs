@@ -7,6 +7,7 @@ mod fig11;
 mod infeasible;
 mod many;
 mod moves;
+mod out_of_reach;
 mod policies;
 mod scene;
 mod unsteady;

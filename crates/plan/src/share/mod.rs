@@ -1,8 +1,10 @@
 //! How tenants share memory that is not enough for all: floors, then goals, then what is left to whom it is worth most, then
 //! lending.
 //!
-//! Invariants, for any input: nobody gets more than its most; floors come before goals, goals of a higher priority before
-//! those of a lower, goals before anything else; all together get at most what is there, and all of it if they can take it.
+//! Invariants, for any input: nobody gets more than its most; floors come before goals; goals within reach come before all
+//! others, whatever the priorities; among either, goals of a higher priority come before those of a lower; goals come before
+//! anything else; all together get at most what is there, and all of it if they can take it. [`check`](crate::check) knows
+//! these rules.
 //! A pure function of its input, so that the same tenants always share alike. Amounts of memory are whole units of whatever
 //! size; [`Returns`] count in the same.
 
@@ -29,7 +31,9 @@ pub struct Claimant<'a> {
     pub floor: u64,
     /// The most that it can use or may have.
     pub most: u64,
-    /// Goals of a higher one are served first.
+    /// Whether its goal is within reach: then it is served before all that are not.
+    pub is_within_reach: bool,
+    /// Of those that are, and of those that are not, goals of a higher one are served first.
     pub priority: u8,
     /// What its goal needs, if it has one that others give memory for.
     pub goal: Option<u64>,
@@ -47,6 +51,19 @@ pub struct Claimant<'a> {
     pub present: u64,
     /// What it lent to others and did not get back yet: where memory is worth the same to several, it comes first.
     pub credit: u64,
+}
+
+impl Claimant<'_> {
+    /// Goals of a higher class are served first.
+    pub(crate) fn class(&self) -> (bool, u8) {
+        (self.is_within_reach, self.priority)
+    }
+
+    /// What its floor and its goal come to, if it has a goal.
+    pub(crate) fn need(&self) -> Option<u64> {
+        let floor = self.floor.min(self.most);
+        Some(self.goal?.min(self.most).max(floor))
+    }
 }
 
 /// What one tenant should have.
@@ -119,26 +136,24 @@ impl Deficit<'_> {
     }
 }
 
-/// Goals, by priority: within one, the same part of each one's deficit is closed. The first priority whose goals can not all
-/// be met ends it: those below keep their floors.
+/// Goals, by class: within one, the same part of each one's deficit is closed. The first class whose goals can not all be met
+/// ends it: those below keep their floors.
 fn close_deficits(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share]) {
     let mut deficits: Vec<Deficit<'_>> = claimants
         .iter()
         .enumerate()
         .filter_map(|(index, claimant)| {
-            let floor = shares[index].size;
-            let need = claimant.goal?.min(claimant.most).max(floor);
             Some(Deficit {
                 index,
-                floor,
-                need,
+                floor: shares[index].size,
+                need: claimant.need()?,
                 returns: claimant.returns,
             })
         })
         .collect();
-    deficits.sort_by_key(|deficit| std::cmp::Reverse(claimants[deficit.index].priority));
+    deficits.sort_by_key(|deficit| std::cmp::Reverse(claimants[deficit.index].class()));
     let mut is_short = false;
-    for class in deficits.chunk_by(|a, b| claimants[a.index].priority == claimants[b.index].priority) {
+    for class in deficits.chunk_by(|a, b| claimants[a.index].class() == claimants[b.index].class()) {
         let rest = rest(available, shares);
         let taken = |closed: f64| {
             class.iter().fold(0_u64, |sum, deficit| {

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use tidemark_curve::{Curve, Point};
 
 use super::*;
+use crate::check::check;
 
 const LOAD: Load = Load {
     gets_per_second: 1000.0,
@@ -15,6 +16,7 @@ fn anyone(most: u64) -> Claimant<'static> {
     Claimant {
         floor: 0,
         most,
+        is_within_reach: true,
         priority: 0,
         goal: None,
         returns: None,
@@ -293,6 +295,7 @@ struct Any {
     corners: Option<Vec<(u64, f64)>>,
     floor: u64,
     most: u64,
+    is_within_reach: bool,
     priority: u8,
     goal: Option<u64>,
     weight: f64,
@@ -318,22 +321,25 @@ fn any_claimant() -> impl Strategy<Value = Any> {
         corners,
         0_u64..6,
         0_u64..40,
-        0_u8..3,
+        (any::<bool>(), 0_u8..3),
         goal,
         0.25_f64..4.0,
         0_u64..20,
         own,
     )
-        .prop_map(|(corners, floor, most, priority, goal, weight, credit, own)| Any {
-            corners,
-            floor,
-            most,
-            priority,
-            goal,
-            weight,
-            credit,
-            own,
-        })
+        .prop_map(
+            |(corners, floor, most, (is_within_reach, priority), goal, weight, credit, own)| Any {
+                corners,
+                floor,
+                most,
+                is_within_reach,
+                priority,
+                goal,
+                weight,
+                credit,
+                own,
+            },
+        )
 }
 
 /// The upper concave hull at every whole size, by trying all pairs of sizes.
@@ -403,6 +409,7 @@ proptest! {
             .zip(&known)
             .map(|(tenant, returns)| Claimant {
                 floor: tenant.floor,
+                is_within_reach: tenant.is_within_reach,
                 priority: tenant.priority,
                 goal: tenant.goal,
                 returns: returns.as_ref(),
@@ -414,9 +421,11 @@ proptest! {
         let mut rest = available.checked_sub(claimants.iter().map(floor).sum());
         prop_assume!(rest.is_some());
         let mut is_short = false;
-        for priority in (0..3).rev() {
+        // Of the six classes, the three within reach come first.
+        for class in (0..6_u8).rev() {
+            let class = (class >= 3, class % 3);
             let class: Vec<usize> = (0..claimants.len())
-                .filter(|index| claimants[*index].priority == priority && claimants[*index].goal.is_some())
+                .filter(|index| claimants[*index].class() == class && claimants[*index].goal.is_some())
                 .collect();
             let members: Vec<(Option<&Returns>, u64, u64)> = class
                 .iter()
@@ -534,6 +543,50 @@ proptest! {
     }
 
     #[test]
+    fn no_goal_out_of_reach_lowers_one_within_reach(
+        available in 0_u64..200,
+        more in 0_u64..50,
+        tenants in prop::collection::vec(any_claimant(), 1..12),
+        priorities in prop::collection::vec(0_u8..10, 12),
+        needs in prop::collection::vec(prop::option::of(0_u64..400), 12),
+    ) {
+        let known: Vec<Option<Returns>> = tenants.iter().map(|tenant| tenant.corners.as_deref().map(returns)).collect();
+        let claimants: Vec<Claimant<'_>> = tenants
+            .iter()
+            .zip(&known)
+            .map(|(tenant, returns)| Claimant {
+                floor: tenant.floor,
+                is_within_reach: tenant.is_within_reach,
+                priority: tenant.priority,
+                goal: tenant.goal,
+                returns: returns.as_ref(),
+                ..anyone(tenant.most)
+            })
+            .collect();
+        let decided = shares(available, &claimants);
+        let within = |index: &usize| claimants[*index].is_within_reach && claimants[*index].goal.is_some();
+        let within: Vec<usize> = (0..claimants.len()).filter(within).collect();
+        let claims = |decided: &[Share]| -> Vec<u64> { within.iter().map(|index| decided[*index].claim).collect() };
+        // Whatever the others ask for, and with whatever priority: those within reach have what they had.
+        let mut others = claimants.clone();
+        for (index, other) in others.iter_mut().enumerate().filter(|(index, _)| !within.contains(index)) {
+            (other.is_within_reach, other.priority, other.goal) = (false, priorities[index], needs[index]);
+        }
+        prop_assert_eq!(claims(&decided), claims(&shares(available, &others)));
+        // More memory takes from none of them.
+        for (before, after) in claims(&decided).iter().zip(claims(&shares(available + more, &claimants))) {
+            prop_assert!(after >= *before, "{after} {before} {claimants:?}");
+        }
+        // Nor does it cost a goal anything to be known to be within reach.
+        for index in (0..claimants.len()).filter(|index| claimants[*index].goal.is_some()) {
+            let mut found = claimants.clone();
+            found[index].is_within_reach = true;
+            let now = shares(available, &found)[index].claim;
+            prop_assert!(now + 1 >= decided[index].claim, "{now} {:?}", decided[index]);
+        }
+    }
+
+    #[test]
     fn promises_hold_for_any_input(
         available in prop_oneof![0_u64..200, Just(u64::MAX)],
         tenants in prop::collection::vec(any_claimant(), 0..12),
@@ -547,6 +600,7 @@ proptest! {
             .map(|(tenant, (returns, own))| Claimant {
                 floor: tenant.floor,
                 most: tenant.most,
+                is_within_reach: tenant.is_within_reach,
                 priority: tenant.priority,
                 goal: tenant.goal,
                 weight: tenant.weight,
@@ -558,6 +612,7 @@ proptest! {
             })
             .collect();
         let decided = shares(available, &claimants);
+        prop_assert_eq!(check(available, &claimants, &decided), Ok(()));
         let all: u64 = decided.iter().map(|share| share.size).sum();
         let most: u64 = claimants.iter().map(|claimant| claimant.most).sum();
         let floors: u64 = claimants.iter().map(|claimant| claimant.floor.min(claimant.most)).sum();

@@ -25,7 +25,7 @@ const COLUMNS: [Field; 11] = [
     ("goal is", "/goal_state", Form::Plain),
 ];
 
-const FIELDS: [Field; 41] = [
+const FIELDS: [Field; 43] = [
     ("name", "/name", Form::Plain),
     ("state", "/state", Form::Plain),
     ("open on loopback", "/open", Form::Plain),
@@ -41,6 +41,8 @@ const FIELDS: [Field; 41] = [
     ("  is", "/goal_state", Form::Plain),
     ("  missed by", "/shortfall_ratio", Form::Ratio),
     ("  best possible", "/best_hit_ratio", Form::Ratio),
+    ("  known to", "/goal_standard_error", Form::Ratio),
+    ("  measured before", "/goal_age_seconds", Form::Seconds),
     ("latency, us", "/latency/mean_us", Form::Plain),
     ("  of a hit", "/latency/hit_us", Form::Plain),
     ("  of a miss", "/latency/miss_us", Form::Plain),

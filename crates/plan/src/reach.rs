@@ -1,0 +1,307 @@
+//! Whether a goal can be met at all, and how it stands with it.
+//!
+//! Invariant: both follow from plain values of one moment. A goal is out of reach when it is not met, by two standard errors,
+//! with all the memory that there is for it: the pool less the other tenants' floors, at most the tenant's cap.
+
+use tidemark_types::UnixMs;
+
+use crate::reading::GoalState;
+use crate::window::Measured;
+
+/// A hit ratio at most this much below the goal meets it.
+pub(crate) const MET_WITHIN: f64 = 0.01;
+/// Standard errors that chance does not exceed.
+const CERTAIN: f64 = 2.0;
+/// A goal that was found to be out of reach, or not to be, stays so within this distance of the limit: curves move a little
+/// from second to second.
+const BAND: f64 = 0.005;
+
+/// Whether the memory that there is would meet a goal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// Nothing is known of the load yet: the goal takes surplus only.
+    #[default]
+    Unknown,
+    /// It would not: the goal takes surplus only.
+    Out,
+    /// It may. The goal comes before the surplus, and behind all goals that are within reach.
+    Open,
+    /// It would: the goal comes before all that are not within reach, whatever their priorities.
+    Within,
+}
+
+impl Reach {
+    /// Whether others give memory for the goal.
+    pub fn claims(self) -> bool {
+        matches!(self, Self::Open | Self::Within)
+    }
+}
+
+/// What all the memory that there is for a goal would give.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prospect {
+    /// Hits per get, by the curve.
+    pub hit_ratio: f64,
+    /// Of that.
+    pub standard_error: f64,
+    /// Whether all keys that are asked for were met: else it may become more with time.
+    pub is_final: bool,
+}
+
+/// Whether a goal is within reach, where `before` is what was found the last time. `None` is a load of which nothing is
+/// known, as after a change: then what was within reach may still be.
+pub fn reach(before: Reach, goal: f64, prospect: Option<Prospect>) -> Reach {
+    let Some(prospect) = prospect else {
+        return if before.claims() { Reach::Open } else { Reach::Unknown };
+    };
+    let asked = goal - MET_WITHIN;
+    let chance = CERTAIN * prospect.standard_error;
+    let band = if before == Reach::Out { BAND } else { -BAND };
+    if prospect.hit_ratio - chance >= asked {
+        Reach::Within
+    } else if prospect.is_final && prospect.hit_ratio + chance < asked + band {
+        Reach::Out
+    } else if before == Reach::Within {
+        Reach::Within
+    } else {
+        Reach::Open
+    }
+}
+
+/// What is known of a goal at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outlook {
+    /// The hit ratio that is asked for.
+    pub goal: f64,
+    /// What was measured until the moment.
+    pub measured: Measured,
+    /// Whether the goal is within reach.
+    pub reach: Reach,
+    /// What all memory there is for it would give, if that is known.
+    pub prospect: Option<Prospect>,
+    /// Others come first, and leave less than it needs.
+    pub is_left_short: bool,
+}
+
+/// How it stands with a goal: all of it by one measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GoalReading {
+    /// When the measurement ended.
+    pub at: UnixMs,
+    /// Whether the goal is reached.
+    pub state: GoalState,
+    /// By how much it is missed: a goal that is not met by what was measured, and one that can not be met by
+    /// [`Self::best_hit_ratio`].
+    pub shortfall_ratio: Option<f64>,
+    /// The best hit ratio that there could be, if that is known: with all memory there is for the goal, or with what others
+    /// leave to it, if that is why it is missed.
+    pub best_hit_ratio: Option<f64>,
+    /// Of the shortfall; of a goal that is met, of what was measured.
+    pub standard_error: f64,
+}
+
+impl GoalReading {
+    /// What follows from a measurement that ended at `at`.
+    pub fn of(at: UnixMs, outlook: &Outlook) -> Self {
+        let Outlook { goal, measured, .. } = *outlook;
+        // What was measured is possible.
+        let best = outlook
+            .prospect
+            .map(|prospect| prospect.hit_ratio.max(measured.hit_ratio));
+        let by_measured = Self {
+            at,
+            state: GoalState::Converging,
+            shortfall_ratio: Some(goal - measured.hit_ratio),
+            best_hit_ratio: best.filter(|_| outlook.is_best_known()),
+            standard_error: measured.standard_error,
+        };
+        if meets(goal, &measured) {
+            return Self {
+                state: GoalState::Met,
+                shortfall_ratio: None,
+                ..by_measured
+            };
+        }
+        if outlook.reach != Reach::Out && !outlook.is_left_short {
+            return by_measured;
+        }
+        // Where the curve promises the goal, and all memory there is did not keep that, what was measured is the best.
+        let promised = best.filter(|best| outlook.reach == Reach::Out && *best < goal - MET_WITHIN);
+        let best = promised.unwrap_or(measured.hit_ratio);
+        let of_curve = outlook.prospect.filter(|_| promised.is_some());
+        Self {
+            state: GoalState::Infeasible,
+            shortfall_ratio: Some(goal - best),
+            best_hit_ratio: Some(best),
+            standard_error: of_curve.map_or(measured.standard_error, |prospect| prospect.standard_error),
+            ..by_measured
+        }
+    }
+}
+
+impl Outlook {
+    fn is_best_known(&self) -> bool {
+        self.reach == Reach::Within || self.prospect.is_some_and(|prospect| prospect.is_final)
+    }
+}
+
+/// Whether what was measured meets a goal, as far as chance lets one tell.
+pub(crate) fn meets(goal: f64, measured: &Measured) -> bool {
+    goal - measured.hit_ratio <= MET_WITHIN + CERTAIN * measured.standard_error
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn prospect(hit_ratio: f64, is_final: bool) -> Option<Prospect> {
+        Some(Prospect {
+            hit_ratio,
+            standard_error: 0.01,
+            is_final,
+        })
+    }
+
+    #[test]
+    fn out_of_reach_is_what_two_standard_errors_say() {
+        for (before, found, is_final, expected) in [
+            (Reach::Unknown, 0.92, true, Reach::Within),
+            (Reach::Unknown, 0.90, true, Reach::Open),
+            (Reach::Unknown, 0.86, true, Reach::Out),
+            // Keys that were not met yet may be asked for again.
+            (Reach::Unknown, 0.3, false, Reach::Open),
+            (Reach::Unknown, 0.92, false, Reach::Within),
+            // Within its error it stays what it was.
+            (Reach::Within, 0.89, true, Reach::Within),
+            (Reach::Within, 0.867, true, Reach::Within),
+            (Reach::Within, 0.86, true, Reach::Out),
+            (Reach::Out, 0.873, true, Reach::Out),
+            (Reach::Out, 0.88, true, Reach::Open),
+        ] {
+            let found_reach = reach(before, 0.9, prospect(found, is_final));
+            assert_eq!(found_reach, expected, "{before:?} {found} {is_final}");
+        }
+        for (before, expected) in [
+            (Reach::Unknown, Reach::Unknown),
+            (Reach::Out, Reach::Unknown),
+            (Reach::Open, Reach::Open),
+            (Reach::Within, Reach::Open),
+        ] {
+            assert_eq!(reach(before, 0.9, None), expected, "{before:?}");
+        }
+    }
+
+    fn measured(hit_ratio: f64) -> Measured {
+        Measured {
+            gets: 10_000,
+            hit_ratio,
+            standard_error: 0.002,
+            elapsed: Duration::from_secs(10),
+        }
+    }
+
+    #[test]
+    fn a_reading_agrees_with_itself() {
+        let out = |best| (Reach::Out, prospect(best, true), false);
+        let left_short = (Reach::Within, prospect(0.97, true), true);
+        for (found, (reach, prospect, is_left_short), state, shortfall, best) in [
+            (0.89, out(0.8), GoalState::Met, None, Some(0.89)),
+            (0.7, out(0.8), GoalState::Infeasible, Some(0.1), Some(0.8)),
+            (0.82, out(0.8), GoalState::Infeasible, Some(0.08), Some(0.82)),
+            // All memory there is did not give what the curve says.
+            (0.7, out(0.95), GoalState::Infeasible, Some(0.2), Some(0.7)),
+            (0.7, left_short, GoalState::Infeasible, Some(0.2), Some(0.7)),
+            (0.9, left_short, GoalState::Met, None, Some(0.97)),
+            (
+                0.7,
+                (Reach::Unknown, None, false),
+                GoalState::Converging,
+                Some(0.2),
+                None,
+            ),
+            (
+                0.7,
+                (Reach::Open, prospect_of_young(), false),
+                GoalState::Converging,
+                Some(0.2),
+                None,
+            ),
+            (
+                0.7,
+                (Reach::Within, prospect_of_young(), false),
+                GoalState::Converging,
+                Some(0.2),
+                Some(0.75),
+            ),
+        ] {
+            let reading = GoalReading::of(
+                UnixMs(1),
+                &Outlook {
+                    goal: 0.9,
+                    measured: measured(found),
+                    reach,
+                    prospect,
+                    is_left_short,
+                },
+            );
+            assert_eq!(reading.state, state, "{reading:?}");
+            for (found, expected) in [(reading.shortfall_ratio, shortfall), (reading.best_hit_ratio, best)] {
+                let is_expected = match (found, expected) {
+                    (Some(found), Some(expected)) => (found - expected).abs() < 1e-9,
+                    (found, expected) => found == expected,
+                };
+                assert!(is_expected, "{reading:?}, not {shortfall:?} {best:?}");
+            }
+        }
+    }
+
+    fn prospect_of_young() -> Option<Prospect> {
+        prospect(0.75, false)
+    }
+
+    proptest! {
+        #[test]
+        fn more_memory_never_puts_a_goal_out_of_reach(
+            before in prop::sample::select(&[Reach::Unknown, Reach::Out, Reach::Open, Reach::Within][..]),
+            goal in 0.001_f64..0.9999,
+            less in 0.0_f64..1.0,
+            more in 0.0_f64..1.0,
+            standard_error in 0.0_f64..0.1,
+            is_final in any::<bool>(),
+        ) {
+            let rank = |reach| [Reach::Unknown, Reach::Out, Reach::Open, Reach::Within].iter().position(|at| *at == reach);
+            let of = |hit_ratio: f64| reach(before, goal, Some(Prospect { hit_ratio, standard_error, is_final }));
+            prop_assert!(rank(of(less.max(more))) >= rank(of(less.min(more))));
+        }
+
+        #[test]
+        fn readings_agree_with_themselves_for_any_input(
+            goal in 0.001_f64..0.9999,
+            found in 0.0_f64..1.0,
+            known in prop::option::of((0.0_f64..1.0, any::<bool>())),
+            before in prop::sample::select(&[Reach::Unknown, Reach::Out, Reach::Open, Reach::Within][..]),
+            is_left_short in any::<bool>(),
+        ) {
+            let prospect = known.and_then(|(hit_ratio, is_final)| prospect(hit_ratio, is_final));
+            let measured = measured(found);
+            let reading = GoalReading::of(UnixMs(1), &Outlook {
+                goal,
+                measured,
+                reach: reach(before, goal, prospect),
+                prospect,
+                is_left_short,
+            });
+            prop_assert_eq!(reading.state == GoalState::Met, reading.shortfall_ratio.is_none());
+            prop_assert!(reading.best_hit_ratio.is_none_or(|best| best >= found));
+            if reading.state == GoalState::Infeasible {
+                let sum = reading.shortfall_ratio.zip(reading.best_hit_ratio).map(|(missed, best)| missed + best);
+                prop_assert!(sum.is_some_and(|sum| (sum - goal).abs() < 1e-9), "{:?}", reading);
+                prop_assert!(reading.best_hit_ratio < Some(goal - MET_WITHIN));
+            }
+        }
+    }
+}
