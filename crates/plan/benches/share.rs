@@ -36,6 +36,7 @@ fn main() {
                 .map(|(tenant, returns)| Claimant {
                     floor: 16,
                     most: UNITS,
+                    is_within_reach: true,
                     priority: (tenant % 3) as u8,
                     goal: tenant.is_multiple_of(4).then_some(200),
                     returns: returns.as_ref(),

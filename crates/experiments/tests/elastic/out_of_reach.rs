@@ -128,7 +128,7 @@ fn nor_does_a_tenant_that_is_new_while_nothing_is_known_of_it() {
 }
 
 #[test]
-fn beside_it_a_goal_is_reached_as_soon_as_beside_none() {
+fn beside_it_a_goal_is_reached_nearly_as_soon_as_beside_none() {
     let reached = |patch: SettingsPatch| {
         let mut node = node(POOL_BYTES, &[("web", patch, &web()), ("api", goal(GOAL), &api())]);
         let course = watch(&mut node, "api", 4 * MINUTE);
@@ -139,7 +139,8 @@ fn beside_it_a_goal_is_reached_as_soon_as_beside_none() {
     };
     let (alone, _) = reached(SettingsPatch::default());
     let (beside, lowest) = reached(prior(OUT_OF_REACH, 9));
-    assert!(beside < 1.25 * alone + 10.0, "{beside} s, and {alone} s beside none");
+    // Until it is known that one is within reach, priorities count.
+    assert!(beside < 1.5 * alone + 10.0, "{beside} s, and {alone} s beside none");
     assert!(lowest > GOAL - 2.0 * NEAR, "{lowest}");
 }
 
