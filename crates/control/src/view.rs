@@ -58,12 +58,16 @@ pub struct LeaseView {
     pub state: &'static str,
 }
 
+fn number<S: serde::Serializer>(id: &TenantId, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u32(id.0)
+}
+
 /// A tenant.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the fields are the API's, which documents them")]
 pub struct TenantView {
     /// Greater than that of every tenant that was made before.
-    #[serde(skip)]
+    #[serde(serialize_with = "number")]
     pub id: TenantId,
     pub name: String,
     pub state: &'static str,

@@ -15,6 +15,7 @@ mod clients;
 mod connection;
 mod counts;
 mod durations;
+mod front;
 mod limits;
 mod logins;
 mod memcached;
@@ -36,6 +37,7 @@ mod transaction;
 mod turn;
 mod worker;
 
+pub use front::{Front, FrontTenant};
 pub use limits::Limits;
 pub use server::{Config, Server, StartError};
 pub use tidemark_store::step_back;

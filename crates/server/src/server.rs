@@ -15,6 +15,7 @@ use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
 use tidemark_types::{DataPlane, Plan, Snapshot, SystemClock};
 
 use crate::clients::Clients;
+use crate::front::Front;
 use crate::limits::{
     BUFFER_BYTES_PER_WORKER, BUFFER_POOL_FRACTION, BUFFER_REPLY_FRACTION, GROUP_CONNECTIONS, Limits, RECEIVE_BYTES,
     RESERVED_DESCRIPTORS,
@@ -159,6 +160,11 @@ impl Server {
     /// Where RESP clients connect.
     pub fn redis_addr(&self) -> Option<SocketAddr> {
         self.shared.redis
+    }
+
+    /// The door for another front of the same tenants.
+    pub fn front(&self) -> Front {
+        Front::new(Arc::clone(&self.shared.tenants))
     }
 
     /// The door for the control plane.

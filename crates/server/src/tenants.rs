@@ -74,6 +74,11 @@ impl Tenants {
         }
     }
 
+    /// The tenant of that name.
+    pub(crate) fn named(&self, name: &[u8]) -> Option<Arc<Tenant>> {
+        self.table.read().by_name.get(name).cloned()
+    }
+
     /// Logs in.
     pub(crate) fn log_in(
         &self,

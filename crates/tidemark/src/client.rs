@@ -74,6 +74,11 @@ impl Body {
 }
 
 impl Client {
+    /// The server's data folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.call(Method::GET, path, None)
     }

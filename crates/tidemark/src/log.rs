@@ -15,7 +15,11 @@ const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 pub(crate) fn start() -> anyhow::Result<()> {
     let wanted = std::env::var_os(VARIABLE).unwrap_or_default();
     let wanted = wanted.to_string_lossy();
-    let filter = filter(if wanted.is_empty() { "info" } else { &wanted })?;
+    let mut filter = filter(if wanted.is_empty() { "info" } else { &wanted })?;
+    // It takes every request that a client got wrong for an error of its own, and repeats what the client sent.
+    if let (false, Ok(quiet)) = (wanted.contains("s3s="), "s3s=off".parse()) {
+        filter = filter.add_directive(quiet);
+    }
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr);

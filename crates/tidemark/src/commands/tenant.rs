@@ -1,5 +1,6 @@
 //! `tidemark tenant create | show | list | set | remove | rotate`.
 
+mod s3_key;
 mod settings;
 mod show;
 
@@ -15,6 +16,7 @@ use tidemark_types::{Permissions, TenantName};
 use crate::client::{Body, Client, ClientArgs};
 use crate::failure::Failure;
 use crate::output::{note, print};
+use s3_key::S3KeyArgs;
 use settings::SettingArgs;
 use show::ShowArgs;
 
@@ -118,6 +120,14 @@ enum Command {
         #[arg(long)]
         finish: bool,
     },
+    /// Show a tenant's key for the S3 address, with its secret; make one if there is none
+    #[command(before_help = s3_key::EXAMPLES)]
+    S3Key {
+        /// The tenant
+        name: TenantName,
+        #[command(flatten)]
+        what: S3KeyArgs,
+    },
 }
 
 pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Result<()> {
@@ -139,6 +149,7 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
             permissions,
             finish,
         } => rotate(&client, name, *permissions, *finish, json),
+        Command::S3Key { name, what } => what.run(&client, name, json),
     }
 }
 

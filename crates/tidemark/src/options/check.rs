@@ -10,6 +10,8 @@ use tidemark_control::{
     DEFAULT_LEASE_PERIOD, Idling, MAX_IDLE_AFTER, MAX_LEASE_PERIOD, MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER,
     MIN_LEASE_PERIOD, MIN_POOL_BYTES,
 };
+use tidemark_gateway::config::{DEFAULT_FRESHNESS, DEFAULT_WORKERS};
+use tidemark_gateway::{Freshness, Origins};
 use tidemark_types::{Size, format_duration, parse_duration};
 
 use super::{Availability, OPTIONS, OptionError, OptionSpec, Source, Written};
@@ -34,6 +36,17 @@ pub(crate) struct ServeOptions {
     /// The folder in which instances share the node's memory.
     pub(crate) node_memory: Option<PathBuf>,
     pub(crate) lease_period: Duration,
+    pub(crate) s3: Option<S3Options>,
+}
+
+/// The S3 address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct S3Options {
+    pub(crate) address: SocketAddr,
+    pub(crate) origins: Origins,
+    pub(crate) freshness: Freshness,
+    pub(crate) workers: usize,
+    pub(crate) read_only: bool,
 }
 
 /// What the defaults and limits depend on.
@@ -93,21 +106,23 @@ impl ServeOptions {
             },
             node_memory,
             lease_period: read(written, "lease_period", lease_period)?.unwrap_or(DEFAULT_LEASE_PERIOD),
+            s3: S3Options::check(written)?,
         };
         options.check_addresses(written)?;
         Ok(options)
     }
 
     fn check_addresses(&self, written: &Written) -> Result<(), OptionError> {
-        if self.memcached.is_none() && self.redis.is_none() {
+        if self.memcached.is_none() && self.redis.is_none() && self.s3.is_none() {
             return Err(OptionError(
-                "--memcached and --redis are both off: there is nothing to serve".into(),
+                "--memcached, --redis and --s3 are all off: there is nothing to serve".into(),
             ));
         }
         let named = [
             ("memcached", self.memcached),
             ("redis", self.redis),
             ("admin", self.admin),
+            ("s3", self.s3.as_ref().map(|s3| s3.address)),
         ];
         for (i, (key, address)) in named.iter().enumerate() {
             let same = named[..i]
@@ -141,8 +156,44 @@ impl ServeOptions {
             "idle_after" => format_duration(self.idling.idle_after),
             "node_memory" => self.node_memory.as_ref()?.display().to_string(),
             "lease_period" => format_duration(self.lease_period),
+            "s3" => address(self.s3.as_ref().map(|s3| s3.address)),
+            "origin" => self.s3.as_ref()?.origins.to_string(),
+            "freshness" => self.s3.as_ref()?.freshness.to_string(),
+            "s3_workers" => self.s3.as_ref()?.workers.to_string(),
+            "s3_read_only" => self.s3.as_ref()?.read_only.to_string(),
             _ => return None,
         })
+    }
+}
+
+impl S3Options {
+    /// `None`: it is off.
+    fn check(written: &Written) -> Result<Option<Self>, OptionError> {
+        let address = read(written, "s3", address)?.flatten();
+        let freshness = read(written, "freshness", str::parse)?.unwrap_or(DEFAULT_FRESHNESS);
+        let origins = read(written, "origin", |text| Origins::parse(text, freshness))?;
+        let workers = read(written, "s3_workers", workers)?.unwrap_or(DEFAULT_WORKERS);
+        let read_only = read(written, "s3_read_only", switch)?.unwrap_or_default();
+        match (address, origins, written.place("s3"), written.place("origin")) {
+            (None, None, ..) => Ok(None),
+            (Some(address), Some(origins), ..) => Ok(Some(Self {
+                address,
+                origins,
+                freshness,
+                workers,
+                read_only,
+            })),
+            (Some(_), None, place, _) => {
+                let place = place.unwrap_or_default();
+                Err(OptionError(format!(
+                    "{place}: say whose objects: --origin s3://BUCKET?endpoint=URL"
+                )))
+            }
+            (None, Some(_), _, place) => {
+                let place = place.unwrap_or_default();
+                Err(OptionError(format!("{place}: say where S3 clients connect: --s3 ADDR")))
+            }
+        }
     }
 }
 

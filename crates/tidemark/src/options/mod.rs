@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-pub(crate) use check::{Machine, ServeOptions, default_data_folder};
+pub(crate) use check::{Machine, S3Options, ServeOptions, default_data_folder};
 
 /// One option.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ const fn option(
 use Availability::{AtStart, Later, Live};
 
 /// Every option of `tidemark serve` that can also be in the file.
-pub(crate) const OPTIONS: [OptionSpec; 16] = [
+pub(crate) const OPTIONS: [OptionSpec; 21] = [
     option(
         "memory",
         "SIZE",
@@ -128,6 +128,35 @@ pub(crate) const OPTIONS: [OptionSpec; 16] = [
         Some("1s"),
         Live,
         "Time between two looks at the other instances' leases",
+    ),
+    option(
+        "s3",
+        "ADDR|off",
+        Some("off"),
+        AtStart,
+        "Where S3 clients connect; it needs an origin",
+    ),
+    option(
+        "origin",
+        "URL",
+        None,
+        AtStart,
+        "s3://BUCKET?endpoint=URL[&region=R][&freshness=T], several with commas between them; signed with AWS_ACCESS_KEY_ID",
+    ),
+    option(
+        "freshness",
+        "T|forever",
+        Some("5s"),
+        AtStart,
+        "After this time the origin is asked whether an object is still the current one; 0: always",
+    ),
+    option("s3_workers", "N", Some("2"), AtStart, "Threads of the S3 address"),
+    option(
+        "s3_read_only",
+        "",
+        Some("false"),
+        AtStart,
+        "Refuse everything but reading at the S3 address",
     ),
     option("tls_cert", "FILE", None, Later, ""),
     option("tls_key", "FILE", None, Later, ""),

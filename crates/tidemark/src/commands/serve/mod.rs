@@ -3,6 +3,7 @@
 mod args;
 mod machine;
 mod panics;
+mod s3;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tidemark_control::{
     Control, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Joined, Listeners, Mailbox, NodeError, NodeLease,
     StateFile,
 };
+use tidemark_gateway::Gateway;
 use tidemark_server::{Server, StartError};
 use tidemark_types::{Clock, SystemClock};
 
@@ -33,10 +35,13 @@ Examples:
   tidemark serve --memory 8GiB --data /var/lib/tidemark
   tidemark serve --node-memory /run/tidemark          share the bytes in /run/tidemark/memory with other instances
   tidemark serve --config tidemark.toml --check-config
+  tidemark serve --s3 127.0.0.1:9000 --origin 's3://photos?endpoint=https://s3.example.com'
   tidemark serve --redis 0.0.0.0:6379                 clients elsewhere must log in";
 
 /// How long commands under way may take after SIGTERM. Container engines kill after ten seconds by default.
 const DRAIN_LIMIT: Duration = Duration::from_secs(8);
+/// Of that, for what is under way at the S3 address.
+const GATEWAY_DRAIN_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let usage = |error: crate::options::OptionError| Failure::usage(error.to_string());
@@ -94,6 +99,7 @@ struct Running {
     server: Server,
     control: Control,
     admin: Admin,
+    gateway: Option<Gateway>,
     lease: Option<NodeLease>,
     listeners: Listeners,
     signals: Signals,
@@ -157,10 +163,16 @@ impl Running {
         let control = Control::start(mailbox, state, server.data_plane(), clock, config)?;
         let lease = joined.map(|joined| joined.start(control.handle())).transpose()?;
         let admin = admin.serve(&control.handle())?;
+        let gateway = options
+            .s3
+            .as_ref()
+            .map(|s3| s3::start(s3, &options.data, server.front()));
+        let gateway = gateway.transpose().map_err(|error| explain_gateway(error, written))?;
         Ok(Self {
             server,
             control,
             admin,
+            gateway,
             lease,
             listeners,
             signals,
@@ -177,6 +189,7 @@ impl Running {
         } = self.listeners;
         let text =
             |address: Option<SocketAddr>| address.map_or_else(|| "off".to_owned(), |address| address.to_string());
+        let s3 = self.gateway.as_ref().map(Gateway::address);
         let is_elsewhere = [memcached, redis]
             .into_iter()
             .flatten()
@@ -194,10 +207,11 @@ impl Running {
         }
         let data = options.data.display();
         print(&format!(
-            "ready memcached={} redis={} admin={} data={data}",
+            "ready memcached={} redis={} admin={} s3={} data={data}",
             text(memcached),
             text(redis),
-            text(admin)
+            text(admin),
+            text(s3)
         ))?;
         let server = self.control.handle().server().wait()?;
         tracing::info!(memory_bytes = server.pool_bytes, workers = options.workers, "serving");
@@ -224,6 +238,9 @@ impl Running {
     fn drain(self) -> anyhow::Result<()> {
         tracing::info!("draining");
         self.control.handle().set_draining();
+        if let Some(gateway) = self.gateway {
+            gateway.drain(GATEWAY_DRAIN_LIMIT);
+        }
         self.server.drain(DRAIN_LIMIT);
         let stopped = self.control.stop();
         self.admin.stop();
@@ -298,6 +315,13 @@ fn explain_server(error: StartError, written: &Written) -> Failure {
             address,
             source,
         } => explain_bind(listener, address, &source, written),
+        other => Failure::failed(other.to_string()),
+    }
+}
+
+fn explain_gateway(error: tidemark_gateway::StartError, written: &Written) -> Failure {
+    match error {
+        tidemark_gateway::StartError::Bind { address, source } => explain_bind("s3", address, &source, written),
         other => Failure::failed(other.to_string()),
     }
 }

@@ -1,0 +1,368 @@
+//! Which request is what: tenants and their keys, buckets and objects, and who answers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt as _, Limited};
+use hyper::http::Extensions;
+use hyper::{HeaderMap, Method, StatusCode, Uri};
+use parking_lot::Mutex;
+use s3s::auth::{S3Auth, SecretKey};
+use s3s::route::S3Route;
+use s3s::{Body, S3Request, S3Response, S3Result};
+
+use crate::access::{AccessTable, Deed, Entry, ServerKey, parse_access_key};
+use crate::config::Origin;
+use crate::fill::Job;
+use crate::forward::{DOCUMENT_BYTES_MAX, Forward};
+use crate::memory::{TenantMemory, Tenants};
+use crate::read::Read;
+use crate::reply::{ErrorCode, Reply, elements, escape};
+use crate::shared::Shared;
+use crate::sign::{decode, query_pairs};
+
+/// How often the file with grants is looked at.
+const ACCESS_LOOK: Duration = Duration::from_secs(1);
+
+/// Query parameters of a presigned URL's signature.
+const SIGNATURE_PARAMETERS: [&str; 7] = [
+    "x-amz-algorithm",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-expires",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-amz-signedheaders",
+];
+/// Headers that make a read another one than of the object's bytes as they are for everybody.
+const UNCACHED_HEADERS: [&str; 3] = [
+    "x-amz-expected-bucket-owner",
+    "x-amz-request-payer",
+    "x-amz-server-side-encryption-customer-algorithm",
+];
+
+/// Who has which key; read anew when the file changes.
+pub(crate) struct Keys {
+    key: ServerKey,
+    folder: PathBuf,
+    tenants: Arc<dyn Tenants>,
+    table: Mutex<Seen>,
+}
+
+struct Seen {
+    table: Arc<AccessTable>,
+    stamp: Option<(i64, i64, u64)>,
+    at: Instant,
+}
+
+impl Keys {
+    /// With what is in the data folder now.
+    ///
+    /// # Errors
+    /// A file in it can not be read.
+    pub(crate) fn open(folder: &Path, tenants: Arc<dyn Tenants>) -> Result<Self, crate::access::AccessError> {
+        let stamp = AccessTable::stamp(folder);
+        Ok(Self {
+            key: ServerKey::open(folder)?,
+            folder: folder.into(),
+            tenants,
+            table: Mutex::new(Seen {
+                table: Arc::new(AccessTable::read(folder)?),
+                stamp,
+                at: Instant::now(),
+            }),
+        })
+    }
+
+    fn table(&self) -> Arc<AccessTable> {
+        let mut seen = self.table.lock();
+        if seen.at.elapsed() >= ACCESS_LOOK {
+            seen.at = Instant::now();
+            let stamp = AccessTable::stamp(&self.folder);
+            if stamp != seen.stamp {
+                match AccessTable::read(&self.folder) {
+                    Ok(table) => {
+                        seen.table = Arc::new(table);
+                        seen.stamp = stamp;
+                    }
+                    // The old one stays in force.
+                    Err(error) => tracing::error!("access keys: {error}"),
+                }
+            }
+        }
+        Arc::clone(&seen.table)
+    }
+
+    /// The tenant of an access key, and what it may use.
+    fn tenant(&self, access_key: &str) -> Option<(Arc<dyn TenantMemory>, Entry)> {
+        let (name, generation) = parse_access_key(access_key)?;
+        let tenant = self.tenants.tenant(name)?;
+        let entry = self.table().of(name, tenant.id(), generation)?.clone();
+        Some((tenant, entry))
+    }
+}
+
+/// Keys as the signature check asks for them.
+pub(crate) struct Auth(pub Arc<Keys>);
+
+#[async_trait::async_trait]
+impl S3Auth for Auth {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        let known = parse_access_key(access_key).and_then(|(name, generation)| {
+            let (tenant, _) = self.0.tenant(access_key)?;
+            Some(self.0.key.secret(tenant.id(), name, generation))
+        });
+        // A key that does not exist has a secret that nobody knows: whether a tenant exists is nobody else's business.
+        let secret = known.unwrap_or_else(|| self.0.key.secret(tidemark_types::TenantId(u32::MAX), access_key, 0));
+        Ok(SecretKey::from(secret))
+    }
+}
+
+/// Answers every request whose signature is right.
+pub(crate) struct Route {
+    /// Who has which key.
+    pub(crate) keys: Arc<Keys>,
+    /// What all requests share.
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[async_trait::async_trait]
+impl S3Route for Route {
+    fn is_match(&self, _: &Method, _: &Uri, _: &HeaderMap, _: &mut Extensions) -> bool {
+        true
+    }
+
+    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        self.shared.stats.requests.fetch_add(1, Ordering::Relaxed);
+        let answered = self.dispatch(request).await;
+        Ok(answered.unwrap_or_else(Reply::into_response))
+    }
+}
+
+/// A request that is allowed to come in.
+struct Visit {
+    request: S3Request<Body>,
+    tenant: Arc<dyn TenantMemory>,
+    entry: Entry,
+    query: Vec<(String, String)>,
+}
+
+fn denied(message: &str) -> Reply {
+    Reply::error(ErrorCode::AccessDenied, message)
+}
+
+impl Visit {
+    fn parameter(&self, name: &str) -> Option<&str> {
+        let pair = self.query.iter().find(|(one, _)| one == name);
+        pair.map(|(_, value)| value.as_str())
+    }
+
+    fn may(&self, bucket: &str, key: &str, deed: Deed) -> Result<(), Reply> {
+        if self.entry.allows(bucket, key, deed) {
+            return Ok(());
+        }
+        Err(denied("this access key does not allow it"))
+    }
+
+    fn is_read(&self) -> bool {
+        [Method::GET, Method::HEAD].contains(&self.request.method)
+    }
+}
+
+impl Route {
+    async fn dispatch(&self, request: S3Request<Body>) -> Result<S3Response<Body>, Reply> {
+        let access_key = request
+            .credentials
+            .as_ref()
+            .map(|credentials| credentials.access_key.clone());
+        let known = access_key.and_then(|access_key| self.keys.tenant(&access_key));
+        let (tenant, entry) = known.ok_or_else(|| denied("a signature is needed"))?;
+        let unreadable = || Reply::error(ErrorCode::InvalidArgument, "the address is not UTF-8");
+        let path = decode(request.uri.path()).ok_or_else(unreadable)?;
+        let mut query = query_pairs(request.uri.query()).ok_or_else(unreadable)?;
+        query.retain(|(name, _)| name != "x-id" && !SIGNATURE_PARAMETERS.contains(&name.to_ascii_lowercase().as_str()));
+        let visit = Visit {
+            request,
+            tenant,
+            entry,
+            query,
+        };
+        if self.shared.read_only && !visit.is_read() {
+            return Err(denied("this address is for reading only"));
+        }
+        let place = path.trim_start_matches('/').to_owned();
+        let (bucket, key) = place.split_once('/').unwrap_or((&place, ""));
+        if bucket.is_empty() {
+            return self.root(&visit);
+        }
+        let no_bucket = || Reply::error(ErrorCode::NoSuchBucket, "there is no such bucket behind this address");
+        let origin = self.shared.origins.get(bucket).cloned();
+        let origin = origin.filter(|_| visit.entry.opens(bucket)).ok_or_else(no_bucket)?;
+        if key.is_empty() {
+            return self.bucket(visit, origin).await;
+        }
+        visit.may(bucket, key, if visit.is_read() { Deed::Read } else { Deed::Write })?;
+        if visit.is_read() {
+            return Ok(self.read(visit, origin, place).await);
+        }
+        self.write(visit, origin, place).await
+    }
+
+    /// The buckets that the tenant may use.
+    fn root(&self, visit: &Visit) -> Result<S3Response<Body>, Reply> {
+        if visit.request.method != Method::GET || !visit.query.iter().all(|(name, _)| name == "max-buckets") {
+            return Err(Reply::error(
+                ErrorCode::NotImplemented,
+                "only listing buckets is possible here",
+            ));
+        }
+        let buckets = self.shared.origins.buckets().into_iter();
+        let bucket = |name: &str| {
+            let name = escape(name);
+            format!("<Bucket><Name>{name}</Name><CreationDate>1970-01-01T00:00:00.000Z</CreationDate></Bucket>")
+        };
+        let buckets: String = buckets.filter(|name| visit.entry.opens(name)).map(bucket).collect();
+        let document = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+             <ListAllMyBucketsResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+             <Owner><ID>tidemark</ID></Owner><Buckets>{buckets}</Buckets></ListAllMyBucketsResult>"
+        );
+        Ok(Reply::xml(StatusCode::OK, document).into_response())
+    }
+
+    /// Lists, and deletes several objects; a bucket's own settings are the origin's.
+    async fn bucket(&self, visit: Visit, origin: Origin) -> Result<S3Response<Body>, Reply> {
+        let bucket = origin.bucket.clone();
+        if visit.request.method == Method::POST && visit.parameter("delete").is_some() {
+            return self.delete_several(visit, origin).await;
+        }
+        if visit.request.method == Method::HEAD || visit.parameter("location").is_some() && visit.is_read() {
+            return Ok(self.forward(visit, origin).0.read().await);
+        }
+        let is_list = visit.request.method == Method::GET
+            && visit
+                .query
+                .iter()
+                .all(|(name, _)| LIST_PARAMETERS.contains(&name.as_str()));
+        if !is_list {
+            return Err(denied("a bucket's own settings are changed and looked at where it is"));
+        }
+        visit.may(&bucket, visit.parameter("prefix").unwrap_or_default(), Deed::Read)?;
+        Ok(self.forward(visit, origin).0.read().await)
+    }
+
+    async fn delete_several(&self, mut visit: Visit, origin: Origin) -> Result<S3Response<Body>, Reply> {
+        let body = std::mem::take(&mut visit.request.input);
+        let body = document(body).await?;
+        let unreadable = || Reply::error(ErrorCode::InvalidArgument, "the list of keys can not be read");
+        let text = std::str::from_utf8(&body).map_err(|_| unreadable())?;
+        let keys = elements(text, "Key").ok_or_else(unreadable)?;
+        for key in &keys {
+            visit.may(&origin.bucket, key, Deed::Write)?;
+        }
+        let places = keys.iter().map(|key| format!("{}/{key}", origin.bucket)).collect();
+        Ok(self.forward(visit, origin).0.document(body, places).await)
+    }
+
+    async fn read(&self, visit: Visit, origin: Origin, place: String) -> S3Response<Body> {
+        let headers = &visit.request.headers;
+        let is_head = visit.request.method == Method::HEAD;
+        let is_plain = visit.query.is_empty()
+            && !UNCACHED_HEADERS.iter().any(|name| headers.contains_key(*name))
+            && !(is_head && headers.contains_key("x-amz-checksum-mode"));
+        if !is_plain {
+            return self.forward(visit, origin).0.read().await;
+        }
+        let read = Read {
+            job: Job {
+                client: self.shared.client.clone(),
+                origin,
+                place: place.into(),
+                memory: visit.tenant,
+            },
+            shared: Arc::clone(&self.shared),
+            headers: Arc::new(visit.request.headers),
+            is_head,
+        };
+        read.answer().await
+    }
+
+    async fn write(&self, visit: Visit, origin: Origin, place: String) -> Result<S3Response<Body>, Reply> {
+        if let Some(source) = visit.request.headers.get("x-amz-copy-source") {
+            let source = source
+                .to_str()
+                .ok()
+                .and_then(|source| decode(source.split('?').next()?));
+            let source = source.unwrap_or_default();
+            let (bucket, key) = source.trim_start_matches('/').split_once('/').unwrap_or_default();
+            visit.may(bucket, key, Deed::Read)?;
+            let there = self.shared.origins.get(bucket).map(|there| &there.authority);
+            if there != Some(&origin.authority) {
+                let message = "an object can be copied within one origin only";
+                return Err(Reply::error(ErrorCode::NotImplemented, message));
+            }
+        }
+        let is_document = visit.request.method == Method::POST;
+        let (forward, body, trailers) = self.forward(visit, origin);
+        if is_document || forward.method == Method::DELETE {
+            let body = document(body).await?;
+            return Ok(forward.document(body, vec![place]).await);
+        }
+        if forward.method != Method::PUT {
+            return Err(Reply::error(ErrorCode::NotImplemented, "this method is not known"));
+        }
+        Ok(forward.stream(place, body, trailers).await)
+    }
+
+    fn forward(&self, visit: Visit, origin: Origin) -> (Forward, Body, Option<s3s::TrailingHeaders>) {
+        let request = visit.request;
+        let forward = Forward {
+            shared: Arc::clone(&self.shared),
+            origin,
+            memory: visit.tenant,
+            method: request.method,
+            path: decode(request.uri.path()).unwrap_or_default(),
+            query: visit.query,
+            headers: request.headers,
+        };
+        (forward, request.input, request.trailing_headers)
+    }
+}
+
+/// The parameters of ListObjects, ListObjectsV2, ListObjectVersions and ListMultipartUploads.
+const LIST_PARAMETERS: [&str; 16] = [
+    "continuation-token",
+    "delimiter",
+    "encoding-type",
+    "fetch-owner",
+    "key-marker",
+    "list-type",
+    "marker",
+    "max-keys",
+    "max-uploads",
+    "prefix",
+    "start-after",
+    "upload-id-marker",
+    "uploads",
+    "version-id-marker",
+    "versions",
+    "allow-unordered",
+];
+
+/// A body that is looked into, whole.
+async fn document(body: Body) -> Result<bytes::Bytes, Reply> {
+    let patience = crate::origin::READ_PATIENCE;
+    match tokio::time::timeout(patience, Limited::new(body, DOCUMENT_BYTES_MAX).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(Reply::error(ErrorCode::EntityTooLarge, "the document is too long"))
+        }
+        Ok(Err(_)) => Err(Reply::error(
+            ErrorCode::IncompleteBody,
+            "the document is not what was signed",
+        )),
+        Err(_) => Err(Reply::error(ErrorCode::RequestTimeout, "the document does not come")),
+    }
+}

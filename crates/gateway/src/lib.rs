@@ -1,0 +1,37 @@
+//! The S3 address: objects of origin buckets, cached in tenants' memory.
+//!
+//! A request is checked for its signature ([`front`]), a read is answered from memory or from the origin ([`read`]), all else
+//! is passed on ([`forward`]). The gateway runs on threads of its own, so that a body that is being streamed never takes a
+//! worker of the sockets' front. Its access to memory is [`memory`] and nothing else.
+//!
+//! What it promises: no reply mixes two versions of an object; a write is acknowledged when the origin has; a read that
+//! begins after a write through this gateway was acknowledged finds it or a later one; a write by somebody else is found
+//! after the bucket's freshness has passed. Memory is bounded whatever clients and origins do: see the constants.
+
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod config;
+mod fill;
+mod forward;
+mod front;
+mod listen;
+pub mod memory;
+mod object;
+mod origin;
+mod range;
+mod read;
+mod reply;
+mod shared;
+mod sign;
+mod upload;
+mod versions;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{Config, Freshness, Origins};
+pub use listen::{Gateway, StartError};
+pub use memory::{StoreMemory, TenantMemory, Tenants};
+pub use shared::Totals;
+pub use sign::Credentials;

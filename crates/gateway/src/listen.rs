@@ -1,0 +1,268 @@
+//! The socket, the threads, and a limit on how long a client may keep a connection without reading.
+
+use std::future::Future as _;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, body::Incoming};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, HttpError, HttpResponse};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Sleep;
+
+use crate::config::Config;
+use crate::front::{Auth, Keys, Route};
+use crate::memory::Tenants;
+use crate::origin::OriginClient;
+use crate::reply::{ErrorCode, Reply};
+use crate::shared::{Shared, Totals};
+
+/// Connections of clients: each takes a few buffers of 64 KiB.
+const CONNECTIONS_MAX: usize = 1024;
+/// A client that takes nothing of a reply for so long is not waited for.
+const READER_PATIENCE: Duration = Duration::from_secs(60);
+/// The head of a request: S3 allows 8 KiB of headers and 2 KiB of metadata in them.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// How long a request's head may take, and how long a connection may be silent between two.
+const HEAD_PATIENCE: Duration = Duration::from_secs(60);
+/// After a failed accept (no file descriptor left) the loop rests, or it would spin.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address can not be had.
+    #[error("s3: can not listen on {address}: {source}")]
+    Bind {
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The keys can not be had.
+    #[error(transparent)]
+    Access(#[from] crate::access::AccessError),
+    /// Threads, or the certificates that the system trusts.
+    #[error("starting the gateway: {0}")]
+    System(#[from] io::Error),
+}
+
+/// The running gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    runtime: Runtime,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    connections: Arc<Semaphore>,
+    shared: Arc<Shared>,
+}
+
+/// A service without operations of its own: every request takes the route.
+struct NoOperations;
+
+impl s3s::S3 for NoOperations {}
+
+impl Gateway {
+    /// Binds the address and starts the threads.
+    ///
+    /// # Errors
+    /// The address, the keys or threads can not be had.
+    pub fn start(config: &Config, tenants: Arc<dyn Tenants>) -> Result<Self, StartError> {
+        let address = config.address;
+        let bind = |source| StartError::Bind { address, source };
+        let listener = TcpListener::bind(address).map_err(bind)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let keys = Arc::new(Keys::open(&config.folder, tenants)?);
+        let client = OriginClient::new(config.credentials.clone())?;
+        let shared = Arc::new(Shared::new(config.origins.clone(), client, config.read_only));
+        let mut builder = S3ServiceBuilder::new(NoOperations);
+        builder.set_auth(Auth(Arc::clone(&keys)));
+        builder.set_route(Route {
+            keys,
+            shared: Arc::clone(&shared),
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(config.workers.max(1))
+            .thread_name("tidemark-s3")
+            .enable_all()
+            .build()?;
+        let (stop, stopped) = watch::channel(false);
+        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let accepting = accept(listener, builder.build(), Arc::clone(&connections), stopped);
+        runtime.spawn(accepting);
+        Ok(Self {
+            runtime,
+            address,
+            stop,
+            connections,
+            shared,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What happened since the start.
+    pub fn totals(&self) -> Totals {
+        self.shared.totals()
+    }
+
+    /// Ends it: no new connections, what is under way may take so long.
+    pub fn drain(self, limit: Duration) {
+        self.stop.send_replace(true);
+        self.runtime.block_on(async {
+            let all = self.connections.acquire_many(CONNECTIONS_MAX as u32);
+            let _ = tokio::time::timeout(limit, all).await;
+        });
+        self.runtime.shutdown_background();
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    service: S3Service,
+    connections: Arc<Semaphore>,
+    stopped: watch::Receiver<bool>,
+) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+        return;
+    };
+    let mut ending = stopped.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = ended(&mut ending) => return,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(ACCEPT_REST).await;
+            continue;
+        };
+        // One too many is closed at once: it would else wait without a word.
+        let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
+            continue;
+        };
+        let (service, stopped) = (service.clone(), stopped.clone());
+        tokio::spawn(async move {
+            serve(stream, service, stopped).await;
+            drop(permit);
+        });
+    }
+}
+
+/// Waits for the end; a gateway that was dropped has ended, too.
+async fn ended(stopped: &mut watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|is_ending| *is_ending).await;
+}
+
+async fn serve(stream: TcpStream, service: S3Service, mut stopped: watch::Receiver<bool>) {
+    let _ = stream.set_nodelay(true);
+    let answer = service_fn(move |request| answer(service.clone(), request));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .max_header_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(Patient::new(stream)), answer);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = ended(&mut stopped) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!("a connection ended: {error}");
+    }
+}
+
+async fn answer(service: S3Service, request: Request<Incoming>) -> Result<HttpResponse, HttpError> {
+    if is_old_signature(&request) {
+        let reply = Reply::error(ErrorCode::NotImplemented, "only Signature Version 4 is taken here");
+        let reply = reply.into_response();
+        let mut response = HttpResponse::new(reply.output);
+        *response.status_mut() = reply.status.unwrap_or_default();
+        *response.headers_mut() = reply.headers;
+        return Ok(response);
+    }
+    service.call(request.map(Body::from)).await
+}
+
+/// Version 2 is by SHA-1 and does not cover the body.
+fn is_old_signature(request: &Request<Incoming>) -> bool {
+    let header = request.headers().get("authorization");
+    let is_old = header.is_some_and(|value| value.as_bytes().starts_with(b"AWS "));
+    let query = request.uri().query().unwrap_or_default();
+    is_old || query.split('&').any(|pair| pair.starts_with("AWSAccessKeyId="))
+}
+
+/// A connection that ends when nothing of what is to be sent is taken for too long.
+struct Patient {
+    stream: TcpStream,
+    /// While something waits to be sent.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl Patient {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, patience: None }
+    }
+
+    fn judge<T>(&mut self, sent: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if sent.is_ready() {
+            self.patience = None;
+            return sent;
+        }
+        let sleep = || Box::pin(tokio::time::sleep(READER_PATIENCE));
+        match self.patience.get_or_insert_with(sleep).as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Patient {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Patient {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.judge(sent, cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.judge(sent, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,145 @@
+//! The one door to tenants' memory. All else in this crate knows [`Tenants`] and [`TenantMemory`] only.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidemark_store::{Attributes, TenantStore};
+use tidemark_types::{Clock, SystemClock, TenantId};
+
+/// The database of a tenant that cached objects are in.
+const DATABASE: u8 = 15;
+
+/// All tenants by their names.
+pub trait Tenants: Send + Sync + 'static {
+    /// The tenant of that name, if there is one now.
+    fn tenant(&self, name: &str) -> Option<Arc<dyn TenantMemory>>;
+}
+
+/// One tenant's memory: blocks by their keys.
+pub trait TenantMemory: Send + Sync + 'static {
+    /// A later tenant of the same name has another.
+    fn id(&self) -> TenantId;
+
+    /// A part of a block that is `block_bytes` long; `None` if it is not cached, or not as long. Counts as a get.
+    fn read(&self, key: &[u8], block_bytes: usize, range: Range<usize>) -> Option<Bytes>;
+
+    /// Whether a block is cached. Leaves no trace.
+    fn has(&self, key: &[u8]) -> bool;
+
+    /// Caches a block. Whether there was room for it.
+    fn write(&self, key: &[u8], block: &[u8]) -> bool;
+
+    /// Counts bytes of bodies that went to clients and came from them.
+    fn count(&self, in_bytes: u64, out_bytes: u64);
+}
+
+/// Has something else know what happened.
+pub type Tell<T> = Arc<dyn Fn(T) + Send + Sync>;
+
+/// A tenant's memory in the store.
+pub struct StoreMemory {
+    id: TenantId,
+    store: Arc<TenantStore>,
+    touched: Tell<()>,
+    moved: Tell<(u64, u64)>,
+}
+
+impl fmt::Debug for StoreMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreMemory")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StoreMemory {
+    /// Over a tenant's store. `touched` is called after each use, `moved` with bytes that came in and went out.
+    pub fn new(id: TenantId, store: Arc<TenantStore>, touched: Tell<()>, moved: Tell<(u64, u64)>) -> Self {
+        Self {
+            id,
+            store,
+            touched,
+            moved,
+        }
+    }
+}
+
+impl TenantMemory for StoreMemory {
+    fn id(&self) -> TenantId {
+        self.id
+    }
+
+    fn read(&self, key: &[u8], block_bytes: usize, range: Range<usize>) -> Option<Bytes> {
+        let (key, now) = (self.store.key(DATABASE, key), SystemClock.now());
+        let mut guard = self.store.lock(self.store.shard_of(key.hash));
+        let found = guard.get(&key, now).map(|found| found.value().len());
+        let read = if found == Some(block_bytes) {
+            let pinned = guard.pin(&key, block_bytes);
+            match pinned {
+                // The lock is not held while bytes are copied.
+                Some(pinned) => {
+                    drop(guard);
+                    Some(part(pinned.parts(), range))
+                }
+                None => guard.peek(&key, now).map(|found| part(found.value().parts(), range)),
+            }
+        } else {
+            None
+        };
+        (self.touched)(());
+        read
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        let key = self.store.key(DATABASE, key);
+        let mut guard = self.store.lock(self.store.shard_of(key.hash));
+        guard.peek(&key, SystemClock.now()).is_some()
+    }
+
+    fn write(&self, key: &[u8], block: &[u8]) -> bool {
+        let key = self.store.key(DATABASE, key);
+        let written = self.store.put(&key, block, Attributes::default(), SystemClock.now());
+        (self.touched)(());
+        written.is_ok()
+    }
+
+    fn count(&self, in_bytes: u64, out_bytes: u64) {
+        (self.moved)((in_bytes, out_bytes));
+    }
+}
+
+/// A range of a value that lies in parts.
+fn part<'a>(parts: impl Iterator<Item = &'a [u8]>, range: Range<usize>) -> Bytes {
+    let mut copy = Vec::with_capacity(range.len());
+    let mut at = 0;
+    for part in parts {
+        let (from, to) = (range.start.max(at), range.end.min(at + part.len()));
+        if from < to {
+            copy.extend_from_slice(&part[from - at..to - at]);
+        }
+        at += part.len();
+    }
+    copy.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_cut_out_of_parts() {
+        let parts: [&[u8]; 3] = [b"abc", b"", b"defgh"];
+        for (range, bytes) in [
+            (0..8, "abcdefgh"),
+            (0..3, "abc"),
+            (2..5, "cde"),
+            (3..4, "d"),
+            (7..8, "h"),
+            (8..8, ""),
+        ] {
+            assert_eq!(part(parts.into_iter(), range.clone()), bytes, "{range:?}");
+        }
+    }
+}

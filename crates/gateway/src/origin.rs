@@ -1,0 +1,366 @@
+//! The origin: requests to it, signed, over pooled connections, each wait with an end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
+use hyper::{HeaderMap, Method, Request, Response, Uri};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::config::Origin;
+use crate::reply::{ErrorCode, Reply};
+use crate::sign::{Credentials, Scope, Unsigned, authorization, encode, timestamp};
+
+/// A body on its way to the origin.
+pub(crate) type OutBody = UnsyncBoxBody<Bytes, BoxError>;
+/// Any error.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A connection that is not made by then is not made.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the origin may take until it begins to answer a read, and between two pieces of a body.
+pub(crate) const READ_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a write may move in neither direction: putting the parts of a large object together takes minutes.
+const WRITE_PATIENCE: Duration = Duration::from_secs(300);
+/// How often that is looked at.
+const WRITE_LOOK: Duration = Duration::from_secs(5);
+/// Connections kept for the next request.
+const IDLE_CONNECTIONS_MAX: usize = 64;
+/// Before most servers close them.
+const IDLE_PATIENCE: Duration = Duration::from_secs(20);
+/// Of an answer that is an error.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// The origin did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum OriginError {
+    /// Not in time.
+    #[error("the origin did not answer in time")]
+    Slow,
+    /// The connection could not be made, or broke.
+    #[error("the origin can not be reached")]
+    Unreachable,
+    /// The request can not be sent: a key that is no URL.
+    #[error("the request can not be passed on")]
+    Impossible,
+}
+
+impl OriginError {
+    /// What a client is told.
+    pub(crate) fn reply(self) -> Reply {
+        let code = match self {
+            Self::Slow | Self::Unreachable => ErrorCode::ServiceUnavailable,
+            Self::Impossible => ErrorCode::InvalidArgument,
+        };
+        Reply::error(code, &self.to_string())
+    }
+}
+
+/// A request, before it is signed.
+pub(crate) struct OriginRequest {
+    /// Its method.
+    pub(crate) method: Method,
+    /// Decoded, with the bucket.
+    pub(crate) path: String,
+    /// Decoded.
+    pub(crate) query: Vec<(String, String)>,
+    /// All but those of the signature.
+    pub(crate) headers: HeaderMap,
+    /// The hash of the body, or what stands for it.
+    pub(crate) payload: String,
+}
+
+impl OriginRequest {
+    /// A read of an object.
+    pub(crate) fn read(method: Method, path: &str, headers: HeaderMap) -> Self {
+        Self {
+            method,
+            path: path.into(),
+            query: Vec::new(),
+            headers,
+            payload: crate::sign::payload_hash(b""),
+        }
+    }
+}
+
+/// When something last moved.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    started: Instant,
+    at_ms: Arc<AtomicU64>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            started: Instant::now(),
+            at_ms: Arc::default(),
+        }
+    }
+}
+
+impl Progress {
+    /// Now.
+    pub(crate) fn note(&self) {
+        self.at_ms
+            .store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn is_stalled(&self) -> bool {
+        let moved = Duration::from_millis(self.at_ms.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(moved) > WRITE_PATIENCE
+    }
+
+    /// Ends when nothing has moved for too long.
+    async fn stalled(&self) {
+        while !self.is_stalled() {
+            tokio::time::sleep(WRITE_LOOK).await;
+        }
+    }
+}
+
+/// Sends requests to origins.
+#[derive(Clone, Debug)]
+pub(crate) struct OriginClient {
+    client: Client<HttpsConnector<HttpConnector>, OutBody>,
+    credentials: Option<Credentials>,
+}
+
+impl OriginClient {
+    /// Without connections yet.
+    ///
+    /// # Errors
+    /// The certificates that this system trusts can not be read.
+    pub(crate) fn new(credentials: Option<Credentials>) -> std::io::Result<Self> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_PATIENCE));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_native_roots()?
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE_PATIENCE)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(Self { client, credentials })
+    }
+
+    /// Sends a read; returns when the origin begins to answer.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) async fn read(
+        &self,
+        origin: &Origin,
+        request: OriginRequest,
+    ) -> Result<Response<Incoming>, OriginError> {
+        let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
+        let request = self.prepare(origin, request, body)?;
+        match tokio::time::timeout(READ_PATIENCE, self.client.request(request)).await {
+            Err(_) => Err(OriginError::Slow),
+            Ok(answered) => answered.map_err(|error| unreachable_origin(origin, &error)),
+        }
+    }
+
+    /// Sends something with a body, which notes its `progress`.
+    ///
+    /// # Errors
+    /// The origin does not answer; the body failed.
+    pub(crate) async fn write(
+        &self,
+        origin: &Origin,
+        request: OriginRequest,
+        body: OutBody,
+        progress: &Progress,
+    ) -> Result<Response<Incoming>, OriginError> {
+        let request = self.prepare(origin, request, body)?;
+        tokio::select! {
+            answered = self.client.request(request) => answered.map_err(|error| unreachable_origin(origin, &error)),
+            () = progress.stalled() => Err(OriginError::Slow),
+        }
+    }
+
+    fn prepare(&self, origin: &Origin, request: OriginRequest, body: OutBody) -> Result<Request<OutBody>, OriginError> {
+        let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
+        let request = signed(origin, request, self.credentials.as_ref(), now);
+        request
+            .map(|request| request.map(|()| body))
+            .ok_or(OriginError::Impossible)
+    }
+}
+
+fn unreachable_origin(origin: &Origin, error: &hyper_util::client::legacy::Error) -> OriginError {
+    let cause = std::error::Error::source(error)
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    tracing::warn!(
+        origin = origin.authority,
+        "the origin can not be reached: {error}: {cause}"
+    );
+    OriginError::Unreachable
+}
+
+/// The request as it is sent; `None` if there is no such.
+fn signed(origin: &Origin, request: OriginRequest, by: Option<&Credentials>, now: u64) -> Option<Request<()>> {
+    let OriginRequest {
+        method,
+        path,
+        query,
+        mut headers,
+        payload,
+    } = request;
+    let at = timestamp(now);
+    headers.insert(HOST, HeaderValue::try_from(&origin.authority).ok()?);
+    if let Some(credentials) = by {
+        headers.insert("x-amz-date", HeaderValue::try_from(&at).ok()?);
+        headers.insert("x-amz-content-sha256", HeaderValue::try_from(&payload).ok()?);
+        if let Some(token) = &credentials.session_token {
+            headers.insert("x-amz-security-token", HeaderValue::try_from(token).ok()?);
+        }
+        let scope = Scope {
+            region: &origin.region,
+            service: "s3",
+            at: &at,
+        };
+        let unsigned = Unsigned {
+            method: method.as_str(),
+            path: &path,
+            query: &query,
+            headers: &headers,
+            payload: &payload,
+        };
+        let authorization = authorization(credentials, scope, &unsigned);
+        headers.insert(AUTHORIZATION, HeaderValue::try_from(authorization).ok()?);
+    }
+    let pair = |(name, value): &(String, String)| format!("{}={}", encode(name, true), encode(value, true));
+    let query = query.iter().map(pair).collect::<Vec<_>>().join("&");
+    let mark = if query.is_empty() { "" } else { "?" };
+    let path = encode(&path, false);
+    let uri: Uri = format!("{}://{}{path}{mark}{query}", origin.scheme, origin.authority)
+        .parse()
+        .ok()?;
+    let mut request = Request::builder().method(method).uri(uri).body(()).ok()?;
+    *request.headers_mut() = headers;
+    Some(request)
+}
+
+/// The next piece of a body; `None` at its end.
+///
+/// # Errors
+/// It takes too long, or the connection breaks.
+pub(crate) async fn next_piece(body: &mut Incoming) -> Result<Option<Bytes>, OriginError> {
+    loop {
+        match tokio::time::timeout(READ_PATIENCE, body.frame()).await {
+            Err(_) => return Err(OriginError::Slow),
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(_))) => return Err(OriginError::Unreachable),
+            Ok(Some(Ok(frame))) => {
+                if let Ok(piece) = frame.into_data() {
+                    return Ok(Some(piece));
+                }
+            }
+        }
+    }
+}
+
+/// An answer that is no object, whole.
+pub(crate) async fn short_reply(response: Response<Incoming>) -> Reply {
+    let (parts, body) = response.into_parts();
+    let body = tokio::time::timeout(READ_PATIENCE, Limited::new(body, ERROR_BYTES_MAX).collect()).await;
+    Reply {
+        status: parts.status,
+        headers: Box::new(end_to_end(&parts.headers)),
+        body: body
+            .ok()
+            .and_then(Result::ok)
+            .map_or_else(Bytes::new, |body| body.to_bytes()),
+    }
+}
+
+/// Headers that are of one connection only (RFC 9110, 7.6.1), or that whoever sends next says anew.
+const HOP_BY_HOP: [&str; 11] = [
+    "connection",
+    "content-length",
+    "date",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "server",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The headers that are passed on.
+pub(crate) fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let passed = headers.iter().filter(|(name, _)| !HOP_BY_HOP.contains(&name.as_str()));
+    passed.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_addressed_and_signed() {
+        let origin: Origin = "s3://b?endpoint=http://127.0.0.1:9000".parse().unwrap();
+        let credentials = Credentials {
+            access_key: "id".into(),
+            secret_key: "secret".into(),
+            session_token: Some("token".into()),
+        };
+        let request = || OriginRequest {
+            query: vec![("uploads".into(), String::new()), ("prefix".into(), "a/b".into())],
+            ..OriginRequest::read(Method::GET, "/b/a key", HeaderMap::new())
+        };
+        let sent = signed(&origin, request(), Some(&credentials), 0).unwrap();
+        assert_eq!(
+            sent.uri().to_string(),
+            "http://127.0.0.1:9000/b/a%20key?uploads=&prefix=a%2Fb"
+        );
+        for header in [
+            "authorization",
+            "host",
+            "x-amz-date",
+            "x-amz-content-sha256",
+            "x-amz-security-token",
+        ] {
+            assert!(sent.headers().contains_key(header), "{header}");
+        }
+        let anonymous = signed(&origin, request(), None, 0).unwrap();
+        assert!(!anonymous.headers().contains_key("authorization"));
+    }
+
+    #[test]
+    fn headers_of_a_connection_stay_there() {
+        let headers = [
+            ("connection", "close"),
+            ("etag", "\"a\""),
+            ("content-length", "1"),
+            ("x-amz-meta-a", "b"),
+        ];
+        let header = |(name, value)| {
+            (
+                hyper::header::HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        };
+        let passed = end_to_end(&headers.into_iter().map(header).collect());
+        let mut names: Vec<&str> = passed.keys().map(hyper::header::HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["etag", "x-amz-meta-a"]);
+    }
+}

@@ -1,0 +1,452 @@
+//! GET and HEAD of an object: from memory, from blocks on their way, or from the origin as they come.
+//!
+//! Invariant: all bytes of a reply are of one version. Blocks are found by the version's content, every request to the
+//! origin names the version, and a reply whose version is gone ends early instead of going on with another one.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, HeaderName, HeaderValue, IF_NONE_MATCH, RANGE};
+use hyper::{HeaderMap, Method, Response, StatusCode};
+use s3s::{Body, S3Response};
+
+use crate::config::Freshness;
+use crate::fill::{self, BLOCKS_PER_FILL, Claim, Job, Slot, block_key, body_of, get_range, range_header};
+use crate::object::{BLOCK_BYTES, Object, Verdict, judge, range_counts};
+use crate::origin::{BoxError, OriginRequest, short_reply};
+use crate::range::{Asked, Unsatisfiable};
+use crate::reply::{ErrorCode, Reply};
+use crate::shared::Shared;
+use crate::versions::{Fault, Outcome, Question, Turn, age, wait};
+
+/// How often a read begins anew because the object has just changed.
+const TRIES: usize = 4;
+/// Which place the first bytes were in.
+pub(crate) const PLACE_HEADER: &str = "x-tidemark-cache";
+
+/// A read of one object for one tenant.
+#[derive(Clone)]
+pub(crate) struct Read {
+    /// What all requests share.
+    pub(crate) shared: Arc<Shared>,
+    /// From where, for whom.
+    pub(crate) job: Job,
+    /// The request's.
+    pub(crate) headers: Arc<HeaderMap>,
+    /// Whether only the head is wanted.
+    pub(crate) is_head: bool,
+}
+
+/// Where a reply's first bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Memory,
+    Fill,
+    Origin,
+}
+
+impl Read {
+    /// Answers it.
+    pub(crate) async fn answer(self) -> S3Response<Body> {
+        for _ in 0..TRIES {
+            match self.attempt().await {
+                Ok(response) => return response,
+                Err(Fault::Changed) => {}
+                Err(Fault::Reply(reply)) => return Reply::clone(&reply).explained().into_response(),
+            }
+        }
+        Reply::error(ErrorCode::ServiceUnavailable, "the object changes too fast to be read").into_response()
+    }
+
+    async fn attempt(&self) -> Result<S3Response<Body>, Fault> {
+        let asked = Asked::parse(self.header(&RANGE));
+        let object = self.version(asked).await?;
+        match judge(&self.headers, &object) {
+            Verdict::Go => {}
+            Verdict::NotModified => {
+                return Ok(Reply::bare(StatusCode::NOT_MODIFIED, object.headers.clone()).into_response());
+            }
+            Verdict::Failed => {
+                let message = "at least one of the conditions does not hold";
+                return Ok(Reply::error(ErrorCode::PreconditionFailed, message).into_response());
+            }
+        }
+        let asked = if range_counts(&self.headers, &object) {
+            asked
+        } else {
+            Asked::Whole
+        };
+        match asked.of(object.size_bytes) {
+            Ok(range) => self.bytes(object, range).await,
+            Err(Unsatisfiable) => {
+                let mut reply = Reply::error(ErrorCode::InvalidRange, "the object has no byte in this range");
+                insert(
+                    &mut reply.headers,
+                    CONTENT_RANGE,
+                    &format!("bytes */{}", object.size_bytes),
+                );
+                Ok(reply.into_response())
+            }
+        }
+    }
+
+    fn header(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// The reply with these bytes; `None`: all of them.
+    async fn bytes(&self, object: Arc<Object>, range: Option<Range<u64>>) -> Result<S3Response<Body>, Fault> {
+        let mut headers = object.headers.clone();
+        let (status, bytes) = match range {
+            Some(range) => {
+                let (first, last, size) = (range.start, range.end - 1, object.size_bytes);
+                insert(&mut headers, CONTENT_RANGE, &format!("bytes {first}-{last}/{size}"));
+                (StatusCode::PARTIAL_CONTENT, range)
+            }
+            None => (StatusCode::OK, 0..object.size_bytes),
+        };
+        headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.end - bytes.start));
+        let mut response = S3Response::with_status(Body::empty(), status);
+        if self.is_head || bytes.is_empty() {
+            response.headers = headers;
+            return Ok(response);
+        }
+        let mut reader = Reader::new(self.clone(), object, bytes);
+        // The status is decided by the first bytes.
+        let (piece, from) = reader.first().await?;
+        let place = match from {
+            Source::Memory => "memory",
+            Source::Fill => "fill",
+            Source::Origin => "origin",
+        };
+        headers.insert(PLACE_HEADER, HeaderValue::from_static(place));
+        let state = (Some(piece), reader);
+        let pieces = stream::unfold(state, |(ahead, mut reader)| async move {
+            let piece = match ahead {
+                Some(piece) => Ok(piece),
+                None => reader.next().await?,
+            };
+            Some((piece.map(Frame::data), (None, reader)))
+        });
+        response.output = Body::http_body_unsync(StreamBody::new(pieces));
+        response.headers = headers;
+        Ok(response)
+    }
+
+    /// The object's current version, as fresh as its bucket wants it.
+    async fn version(&self, asked: Asked) -> Outcome {
+        let shared = &self.shared;
+        let freshness = shared.origins.freshness(&self.job.origin);
+        let known = shared.versions.get(&self.job.place);
+        if let Some(known) = &known
+            && freshness.covers(age(known, Instant::now()))
+        {
+            return Ok(Arc::clone(&known.object));
+        }
+        loop {
+            match shared.versions.turn(&self.job.place) {
+                Turn::Wait(answer) => {
+                    // Without freshness, only an answer that was asked for after this request came counts.
+                    let outcome = wait(answer).await;
+                    if let Some(outcome) = outcome.filter(|_| !is_never(freshness)) {
+                        return outcome;
+                    }
+                    if is_never(freshness) {
+                        return self.ask_alone(known.as_ref().map(|known| &known.object)).await;
+                    }
+                }
+                Turn::Ask(question) => {
+                    let this = self.clone();
+                    let known = known.map(|known| known.object);
+                    // Others wait for the answer, so that it comes even if this client leaves.
+                    let asked = tokio::spawn(async move { this.ask(question, known, asked).await });
+                    let gone = || Fault::from(Reply::error(ErrorCode::ServiceUnavailable, "try again"));
+                    return asked.await.unwrap_or_else(|_| Err(gone()));
+                }
+            }
+        }
+    }
+
+    /// Asks the origin, answers those who wait, and has the first blocks filled where they come with the answer.
+    async fn ask(&self, question: Question, known: Option<Arc<Object>>, asked: Asked) -> Outcome {
+        self.shared.stats.origin_questions.fetch_add(1, Ordering::Relaxed);
+        let first = asked.first_byte().filter(|_| !self.is_head && known.is_none());
+        let outcome = match first {
+            Some(first) => match self.ask_with_blocks(first / BLOCK_BYTES).await {
+                Ok((object, filling)) => {
+                    // Claimed before anybody hears of the version: all wait for this fill.
+                    question.answer(Ok(Arc::clone(&object)), Instant::now());
+                    if let Some((claim, answer)) = filling {
+                        self.shared
+                            .fills
+                            .start(self.job.clone(), Arc::clone(&object), claim, Some(answer));
+                    }
+                    return Ok(object);
+                }
+                Err(Some(fault)) => Err(fault),
+                Err(None) => self.ask_alone(None).await,
+            },
+            None => self.ask_alone(known.as_ref()).await,
+        };
+        question.answer(outcome.clone(), Instant::now());
+        outcome
+    }
+
+    /// By a HEAD, conditional where a version is known.
+    async fn ask_alone(&self, known: Option<&Arc<Object>>) -> Outcome {
+        let mut headers = HeaderMap::new();
+        if let Some(known) = known {
+            insert(&mut headers, IF_NONE_MATCH, &known.etag);
+        }
+        let request = OriginRequest::read(Method::HEAD, &format!("/{}", self.job.place), headers);
+        let answer = self.job.client.read(&self.job.origin, request).await;
+        let answer = answer.map_err(|error| Fault::from(error.reply()))?;
+        match (answer.status(), known) {
+            (StatusCode::NOT_MODIFIED, Some(known)) => Ok(Arc::clone(known)),
+            (StatusCode::OK, known) => {
+                let object = self.object_of(&answer)?;
+                // Bytes that were put there under a name of their own are still the same.
+                let content = known
+                    .filter(|known| known.has_same_content(&object))
+                    .map(|known| known.content);
+                Ok(Arc::new(Object {
+                    content: content.unwrap_or(object.content),
+                    ..object
+                }))
+            }
+            _ => Err(short_reply(answer).await.explained().into()),
+        }
+    }
+
+    /// By a GET of a few blocks. `Err(None)`: it has to be asked otherwise.
+    async fn ask_with_blocks(
+        &self,
+        first: u64,
+    ) -> Result<(Arc<Object>, Option<(Claim, Response<hyper::body::Incoming>)>), Option<Fault>> {
+        let start = first.checked_mul(BLOCK_BYTES).ok_or(None)?;
+        let end = start.checked_add(BLOCKS_PER_FILL * BLOCK_BYTES).ok_or(None)?;
+        let headers = range_header(start..end)?;
+        let request = OriginRequest::read(Method::GET, &format!("/{}", self.job.place), headers);
+        let answer = self.job.client.read(&self.job.origin, request).await;
+        let answer = answer.map_err(|error| Fault::from(error.reply()))?;
+        match answer.status() {
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT => {
+                let object = Arc::new(self.object_of(&answer)?);
+                let blocks = object.blocks().saturating_sub(first).min(BLOCKS_PER_FILL);
+                let claim = self.shared.fills.claim(object.content, first, blocks);
+                Ok((object, claim.map(|claim| (claim, answer))))
+            }
+            // An empty object has no range, and one that is shorter has not this one.
+            StatusCode::RANGE_NOT_SATISFIABLE => Err(None),
+            _ => Err(Some(short_reply(answer).await.explained().into())),
+        }
+    }
+
+    fn object_of(&self, answer: &Response<hyper::body::Incoming>) -> Result<Object, Fault> {
+        let object = Object::of_reply(&self.job.place, answer.headers());
+        object.ok_or_else(|| {
+            let message = "the origin does not say which version of the object it has";
+            Fault::from(Reply::error(ErrorCode::ServiceUnavailable, message))
+        })
+    }
+}
+
+fn ended_early() -> Fault {
+    Reply::error(ErrorCode::ServiceUnavailable, "the origin's answer ended early").into()
+}
+
+fn is_never(freshness: Freshness) -> bool {
+    freshness == Freshness::For(std::time::Duration::ZERO)
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
+    if let Ok(value) = HeaderValue::try_from(text) {
+        headers.insert(name, value);
+    }
+}
+
+/// Bytes of one version, piece by piece.
+struct Reader {
+    read: Read,
+    object: Arc<Object>,
+    next: u64,
+    end: u64,
+    /// The block that was fetched last: if the next one of the same fill is gone when it is wanted, memory does not keep it.
+    fetched: Option<Range<u64>>,
+    /// What is left comes from the origin as it is: memory has no room for it.
+    direct: Option<fill::Body>,
+}
+
+impl Reader {
+    fn new(read: Read, object: Arc<Object>, bytes: Range<u64>) -> Self {
+        Self {
+            read,
+            object,
+            next: bytes.start,
+            end: bytes.end,
+            fetched: None,
+            direct: None,
+        }
+    }
+
+    async fn first(&mut self) -> Result<(Bytes, Source), Fault> {
+        self.piece().await
+    }
+
+    /// The next piece; `None` at the end.
+    async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
+        if self.next == self.end {
+            return None;
+        }
+        match self.piece().await {
+            Ok((bytes, _)) => Some(Ok(bytes)),
+            Err(fault) => {
+                if matches!(fault, Fault::Changed) {
+                    self.read
+                        .shared
+                        .versions
+                        .forget_version(&self.read.job.place, &self.object);
+                }
+                // The connection breaks, and the client sees that it has not got everything.
+                self.end = self.next;
+                Some(Err("the rest of the object can not be had".into()))
+            }
+        }
+    }
+
+    async fn piece(&mut self) -> Result<(Bytes, Source), Fault> {
+        let found = self.find().await;
+        let stats = &self.read.shared.stats;
+        match &found {
+            Ok((bytes, from)) => {
+                self.next += bytes.len() as u64;
+                self.read.job.memory.count(0, bytes.len() as u64);
+                stats.served(*from == Source::Memory, bytes.len() as u64);
+            }
+            Err(Fault::Changed) => self
+                .read
+                .shared
+                .versions
+                .forget_version(&self.read.job.place, &self.object),
+            Err(Fault::Reply(_)) => {}
+        }
+        found
+    }
+
+    async fn find(&mut self) -> Result<(Bytes, Source), Fault> {
+        if self.direct.is_some() {
+            return self.find_directly().await;
+        }
+        let block = self.next / BLOCK_BYTES;
+        let (fills, content) = (self.read.shared.fills.clone(), self.object.content);
+        // First what is on its way: a fill puts a block into memory before it ends.
+        if let Some(waiting) = fills.waiting(content, block) {
+            return self.await_block(block, waiting).await;
+        }
+        if let Some(bytes) = self.find_in_memory(block).await {
+            self.read_ahead(block + 1);
+            return Ok((bytes, Source::Memory));
+        }
+        if self.fetched.as_ref().is_some_and(|fetched| fetched.contains(&block)) {
+            return self.find_directly().await;
+        }
+        let last = (self.end - 1) / BLOCK_BYTES;
+        match fills.claim(content, block, (last + 1 - block).min(BLOCKS_PER_FILL)) {
+            Some(claim) => {
+                let waiting = claim.waiting();
+                self.fetched = Some(block..last.min(block + BLOCKS_PER_FILL - 1) + 1);
+                let (job, object) = (self.read.job.clone(), Arc::clone(&self.object));
+                fills.start(job, object, claim, None);
+                self.await_block(block, waiting).await
+            }
+            None => match fills.waiting(content, block) {
+                Some(waiting) => self.await_block(block, waiting).await,
+                None => self.find_directly().await,
+            },
+        }
+    }
+
+    /// Where in a block the bytes are that are wanted of it.
+    fn within(&self, block: u64) -> Range<usize> {
+        let start = block * BLOCK_BYTES;
+        let end = self.end.min(start + self.object.block_bytes(block));
+        (self.next - start) as usize..(end - start) as usize
+    }
+
+    async fn find_in_memory(&self, block: u64) -> Option<Bytes> {
+        let permit = self.read.shared.permit().await;
+        let (memory, key) = (&self.read.job.memory, block_key(self.object.content, block));
+        let bytes = memory.read(&key, self.object.block_bytes(block) as usize, self.within(block))?;
+        Some(Bytes::from_owner(Counted(bytes, permit)))
+    }
+
+    async fn await_block(
+        &mut self,
+        block: u64,
+        mut waiting: tokio::sync::watch::Receiver<Slot>,
+    ) -> Result<(Bytes, Source), Fault> {
+        let slot = waiting.wait_for(|slot| !matches!(slot, Slot::Pending)).await;
+        let ready = match slot.as_deref() {
+            Ok(Slot::Ready(ready)) => ready.clone(),
+            Ok(Slot::Failed(fault)) => return Err(fault.clone()),
+            Ok(Slot::Pending) | Err(_) => return Err(ended_early()),
+        };
+        // Another tenant's fill has put it into that one's memory.
+        let (memory, key) = (&self.read.job.memory, block_key(self.object.content, block));
+        if !memory.has(&key) {
+            memory.write(&key, &ready.bytes);
+        }
+        let bytes = ready.bytes.slice(self.within(block));
+        if self.fetched.as_ref().is_some_and(|fetched| fetched.end == block + 1) {
+            self.read_ahead(block + 1);
+        }
+        Ok((Bytes::from_owner(Counted(bytes, ready)), Source::Fill))
+    }
+
+    /// Has the blocks that come next fetched while this one is being sent.
+    fn read_ahead(&mut self, block: u64) {
+        let last = (self.end - 1) / BLOCK_BYTES;
+        let fills = self.read.shared.fills.clone();
+        let is_wanted = block <= last && fills.has_room() && fills.waiting(self.object.content, block).is_none();
+        if !is_wanted || self.read.job.memory.has(&block_key(self.object.content, block)) {
+            return;
+        }
+        let most = (last + 1 - block).min(BLOCKS_PER_FILL);
+        if let Some(claim) = fills.claim(self.object.content, block, most) {
+            self.fetched = Some(block..block + most);
+            fills.start(self.read.job.clone(), Arc::clone(&self.object), claim, None);
+        }
+    }
+
+    async fn find_directly(&mut self) -> Result<(Bytes, Source), Fault> {
+        let body = match &mut self.direct {
+            Some(body) => body,
+            None => {
+                let answer = get_range(&self.read.job, &self.object, self.next..self.end).await?;
+                self.direct.insert(body_of(answer, &self.object, self.next).await?)
+            }
+        };
+        let most = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);
+        let piece = body.piece(most).await.map_err(|error| Fault::from(error.reply()))?;
+        if piece.is_empty() {
+            return Err(ended_early());
+        }
+        Ok((piece, Source::Origin))
+    }
+}
+
+/// Bytes on their way to a client, counted.
+struct Counted<P>(Bytes, P);
+
+impl<P> AsRef<[u8]> for Counted<P> {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}

@@ -1,0 +1,73 @@
+//! Tenants for another front of this data plane, which has sockets of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidemark_store::TenantStore;
+use tidemark_types::TenantId;
+
+use crate::counts::Count;
+use crate::tenant::Tenant;
+use crate::tenants::Tenants;
+
+/// The door for another front. Clones are the same.
+#[derive(Clone)]
+pub struct Front {
+    tenants: Arc<Tenants>,
+}
+
+/// A tenant of the server, for as long as it is being used.
+#[derive(Clone)]
+pub struct FrontTenant {
+    tenants: Arc<Tenants>,
+    tenant: Arc<Tenant>,
+}
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Front")
+    }
+}
+
+impl fmt::Debug for FrontTenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.tenant, f)
+    }
+}
+
+impl Front {
+    pub(crate) fn new(tenants: Arc<Tenants>) -> Self {
+        Self { tenants }
+    }
+
+    /// The tenant of that name, if there is one now.
+    pub fn tenant(&self, name: &str) -> Option<FrontTenant> {
+        Some(FrontTenant {
+            tenant: self.tenants.named(name.as_bytes())?,
+            tenants: Arc::clone(&self.tenants),
+        })
+    }
+}
+
+impl FrontTenant {
+    /// A later tenant of the same name has another.
+    pub fn id(&self) -> TenantId {
+        self.tenant.id
+    }
+
+    /// Its memory. Whoever uses it says so by [`Self::touch`] afterwards.
+    pub fn store(&self) -> &Arc<TenantStore> {
+        &self.tenant.store
+    }
+
+    /// Notes that something happened to it.
+    pub fn touch(&self) {
+        self.tenants.touch(&self.tenant);
+    }
+
+    /// Counts bytes that came from its clients and went to them.
+    pub fn count_network(&self, in_bytes: u64, out_bytes: u64) {
+        self.tenant.counts.add(Count::NetworkIn, in_bytes);
+        self.tenant.counts.add(Count::NetworkOut, out_bytes);
+    }
+}
