@@ -189,6 +189,8 @@ impl S3Options {
                     "{place}: say whose objects: --origin s3://BUCKET?endpoint=URL"
                 )))
             }
+            // Written to be off, it is off.
+            (None, Some(_), ..) if written.get("s3").is_some_and(|entry| entry.source != Source::Default) => Ok(None),
             (None, Some(_), _, place) => {
                 let place = place.unwrap_or_default();
                 Err(OptionError(format!("{place}: say where S3 clients connect: --s3 ADDR")))

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidemark_control::Idling;
+use tidemark_gateway::Origins;
 use tidemark_types::{GIB, MIB};
 
 use super::*;
@@ -57,6 +58,7 @@ fn nothing_configured_is_the_documented_default() {
         },
         node_memory: None,
         lease_period: Duration::from_secs(1),
+        s3: None,
     };
     assert_eq!(options, expected);
 }
@@ -84,7 +86,8 @@ fn flags_win_over_the_environment_over_the_file_over_defaults() {
 #[test]
 fn every_option_can_come_from_every_source() {
     let file = "memory = 33554432\nmemcached = 'off'\nredis = '[::1]:0'\nadmin = 'off'\ndata = '/d'\nworkers = 3\npin = true\n\
-                first_grant = '5MiB'\nidle_after = '1h'\nnode_memory = '/n'\nlease_period = '2s'";
+                first_grant = '5MiB'\nidle_after = '1h'\nnode_memory = '/n'\nlease_period = '2s'\n\
+                s3 = '127.0.0.1:9'\norigin = 's3://b'\nfreshness = '1s'\ns3_workers = 4\ns3_read_only = true";
     let values = [
         ("memory", "32MiB"),
         ("memcached", "off"),
@@ -96,6 +99,10 @@ fn every_option_can_come_from_every_source() {
         ("idle_after", "1h"),
         ("node_memory", "/n"),
         ("lease_period", "2s"),
+        ("s3", "127.0.0.1:9"),
+        ("origin", "s3://b"),
+        ("freshness", "1s"),
+        ("s3_workers", "4"),
     ];
     let names: Vec<String> = OPTIONS.iter().map(OptionSpec::variable).collect();
     let mut variables: Vec<(&str, &str)> = values
@@ -112,8 +119,10 @@ fn every_option_can_come_from_every_source() {
         })
         .collect();
     variables.push(("TIDEMARK_PIN", "true"));
+    variables.push(("TIDEMARK_S3_READ_ONLY", "true"));
     let mut flags = values.to_vec();
     flags.push(("pin", "true"));
+    flags.push(("s3_read_only", "true"));
     let expected = ServeOptions {
         memory_bytes: Some(32 * MIB),
         memcached: None,
@@ -128,6 +137,13 @@ fn every_option_can_come_from_every_source() {
         },
         node_memory: Some("/n".into()),
         lease_period: Duration::from_secs(2),
+        s3: Some(S3Options {
+            address: "127.0.0.1:9".parse().unwrap(),
+            origins: Origins::parse("s3://b", "1s".parse().unwrap()).unwrap(),
+            freshness: "1s".parse().unwrap(),
+            workers: 4,
+            read_only: true,
+        }),
     };
     assert_eq!(load(Some(file), &[], &[]).unwrap().1, expected);
     assert_eq!(load(None, &variables, &[]).unwrap().1, expected);
@@ -160,6 +176,30 @@ fn what_is_wrong_is_named_with_its_place() {
             vec!["--memory 1MiB", "at least 8MiB"],
         ),
         (None, None, Some(("memory", "9GiB")), vec!["--memory 9GiB", "8192 MiB"]),
+        (
+            None,
+            None,
+            Some(("s3", "127.0.0.1:0")),
+            vec!["--s3 127.0.0.1:0", "--origin"],
+        ),
+        (
+            None,
+            None,
+            Some(("origin", "s3://b")),
+            vec!["--origin s3://b", "--s3 ADDR"],
+        ),
+        (
+            None,
+            None,
+            Some(("origin", "gs://b")),
+            vec!["--origin gs://b", "s3://BUCKET"],
+        ),
+        (
+            None,
+            None,
+            Some(("freshness", "soon")),
+            vec!["--freshness soon", "forever"],
+        ),
         (None, None, Some(("redis", "6379")), vec!["--redis 6379", "IP:PORT"]),
         (
             None,
