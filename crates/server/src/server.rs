@@ -15,11 +15,11 @@ use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
 use tidemark_types::{DataPlane, Plan, Snapshot, SystemClock};
 
 use crate::clients::Clients;
-use crate::front::Front;
 use crate::limits::{
     BUFFER_BYTES_PER_WORKER, BUFFER_POOL_FRACTION, BUFFER_REPLY_FRACTION, GROUP_CONNECTIONS, Limits, RECEIVE_BYTES,
     RESERVED_DESCRIPTORS,
 };
+use crate::neighbour::Neighbour;
 use crate::process::Process;
 use crate::session::Protocol;
 use crate::shared::Shared;
@@ -163,8 +163,8 @@ impl Server {
     }
 
     /// The door for another front of the same tenants.
-    pub fn front(&self) -> Front {
-        Front::new(Arc::clone(&self.shared.tenants))
+    pub fn neighbour(&self) -> Neighbour {
+        Neighbour::new(Arc::clone(&self.shared.tenants))
     }
 
     /// The door for the control plane.

@@ -76,7 +76,7 @@ impl Tenants {
 
     /// The tenant of that name.
     pub(crate) fn named(&self, name: &[u8]) -> Option<Arc<Tenant>> {
-        self.table.read().by_name.get(name).cloned()
+        self.plane.tenant(name)
     }
 
     /// Logs in.

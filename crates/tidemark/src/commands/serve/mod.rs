@@ -166,7 +166,7 @@ impl Running {
         let gateway = options
             .s3
             .as_ref()
-            .map(|s3| s3::start(s3, &options.data, server.front()));
+            .map(|s3| s3::start(s3, &options.data, server.neighbour()));
         let gateway = gateway.transpose().map_err(|error| explain_gateway(error, written))?;
         Ok(Self {
             server,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tidemark_gateway::config::credentials_of;
 use tidemark_gateway::{Config, Gateway, StartError, StoreMemory, TenantMemory, Tenants};
-use tidemark_server::Front;
+use tidemark_server::Neighbour;
 
 use crate::options::S3Options;
 
 /// The server's tenants, as the gateway asks for them.
-struct ServerTenants(Front);
+struct ServerTenants(Neighbour);
 
 impl Tenants for ServerTenants {
     fn tenant(&self, name: &str) -> Option<Arc<dyn TenantMemory>> {
@@ -26,7 +26,7 @@ impl Tenants for ServerTenants {
 }
 
 /// Starts it.
-pub(super) fn start(options: &S3Options, folder: &Path, tenants: Front) -> Result<Gateway, StartError> {
+pub(super) fn start(options: &S3Options, folder: &Path, tenants: Neighbour) -> Result<Gateway, StartError> {
     let credentials = credentials_of(|name| std::env::var(name).ok());
     if credentials.is_none() {
         tracing::warn!(

@@ -10,46 +10,44 @@ use crate::counts::Count;
 use crate::tenant::Tenant;
 use crate::tenants::Tenants;
 
-/// The door for another front. Clones are the same.
+/// What another front sees of this one. Clones are the same.
 #[derive(Clone)]
-pub struct Front {
+pub struct Neighbour {
     tenants: Arc<Tenants>,
 }
 
 /// A tenant of the server, for as long as it is being used.
 #[derive(Clone)]
-pub struct FrontTenant {
-    tenants: Arc<Tenants>,
+pub struct NeighbourTenant {
     tenant: Arc<Tenant>,
 }
 
-impl fmt::Debug for Front {
+impl fmt::Debug for Neighbour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Front")
+        f.write_str("Neighbour")
     }
 }
 
-impl fmt::Debug for FrontTenant {
+impl fmt::Debug for NeighbourTenant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.tenant, f)
     }
 }
 
-impl Front {
+impl Neighbour {
     pub(crate) fn new(tenants: Arc<Tenants>) -> Self {
         Self { tenants }
     }
 
     /// The tenant of that name, if there is one now.
-    pub fn tenant(&self, name: &str) -> Option<FrontTenant> {
-        Some(FrontTenant {
+    pub fn tenant(&self, name: &str) -> Option<NeighbourTenant> {
+        Some(NeighbourTenant {
             tenant: self.tenants.named(name.as_bytes())?,
-            tenants: Arc::clone(&self.tenants),
         })
     }
 }
 
-impl FrontTenant {
+impl NeighbourTenant {
     /// A later tenant of the same name has another.
     pub fn id(&self) -> TenantId {
         self.tenant.id
@@ -62,7 +60,7 @@ impl FrontTenant {
 
     /// Notes that something happened to it.
     pub fn touch(&self) {
-        self.tenants.touch(&self.tenant);
+        self.tenant.touch();
     }
 
     /// Counts bytes that came from its clients and went to them.
