@@ -27,6 +27,8 @@ pub(crate) struct Acceptor {
     /// A descriptor that is given up to accept, and refuse, a connection when there is no other.
     spare: Option<File>,
     next_worker: usize,
+    /// The last connection was refused for want of room.
+    is_full: bool,
 }
 
 impl Acceptor {
@@ -37,6 +39,7 @@ impl Acceptor {
             retry_at: None,
             spare: Some(spare()?),
             next_worker: 0,
+            is_full: false,
         })
     }
 
@@ -82,9 +85,11 @@ impl Acceptor {
         let open = shared.tenants.sockets().connections.fetch_add(1, Ordering::Relaxed);
         if open >= shared.connections_max {
             shared.tenants.sockets().connections.fetch_sub(1, Ordering::Relaxed);
+            self.note_full(shared);
             refuse(&socket, protocol, shared);
             return;
         }
+        self.is_full = false;
         shared.accepted_connections.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = prepare(&socket) {
             tracing::debug!(%error, "setting options of a new connection");
@@ -93,12 +98,20 @@ impl Acceptor {
         shared.mailboxes[self.next_worker].send(socket, protocol);
     }
 
+    /// Counts how often it came to be full, not how many connections were refused then.
+    fn note_full(&mut self, shared: &Shared) {
+        if !std::mem::replace(&mut self.is_full, true) {
+            shared.times_full.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Accepting failed for want of something. Without a descriptor the connection is accepted with the spare one and
     /// refused, so that its client learns at once and the system does not report it again and again.
     fn survive(&mut self, listener: usize, error: &io::Error, shared: &Shared) {
         let no_descriptor = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].map(rustix::io::Errno::raw_os_error);
         if error.raw_os_error().is_some_and(|code| no_descriptor.contains(&code)) {
             self.spare = None;
+            self.note_full(shared);
             for _ in 0..ACCEPTED_PER_TURN {
                 let Ok((socket, _)) = self.listeners[listener].0.accept() else {
                     break;

@@ -48,6 +48,8 @@ pub(crate) enum Count {
     Errors,
     /// Connections that were ever this tenant's.
     Connections,
+    /// Times that a connection had to wait for its next turn, since it had asked for its share of one.
+    Yields,
     /// Commands that were above the limit of operations.
     RefusedOps,
     /// Commands that were above the limit of bytes.

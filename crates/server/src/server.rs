@@ -112,6 +112,7 @@ impl Server {
             limits: config.limits,
             buffer_bytes_max: buffer_bytes_max(config),
             refused_connections: AtomicU64::new(0),
+            times_full: AtomicU64::new(0),
             accepted_connections: AtomicU64::new(0),
             has_plan: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),

@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     /// Connections that were refused because there were too many.
     pub(crate) refused_connections: AtomicU64,
     pub(crate) accepted_connections: AtomicU64,
+    /// Times that the server came to have no room for another connection.
+    pub(crate) times_full: AtomicU64,
     /// Whether the first plan is in force: before it there are no tenants, so nobody is let in.
     pub(crate) has_plan: AtomicBool,
     /// The server finishes what is in flight and stops.

@@ -255,6 +255,9 @@ impl<'a> Executor<'_, 'a> {
             }
             if done.commands as usize >= TURN_COMMANDS || self.has_many_replies(member) {
                 group[member].1.has_leftover = true;
+                if let Some(tenant) = &group[member].1.session.tenant {
+                    tenant.counts.add(Count::Yields, 1);
+                }
                 break;
             }
             let taken = match group[member].1.session.protocol {

@@ -104,6 +104,8 @@ fixed! {
     BAD_CLIENT_NAME = "ERR Client names cannot contain spaces, newlines or special characters.";
     /// `CLIENT KILL` with an id that is none.
     CLIENT_ID_NOT_POSITIVE = "ERR client-id should be greater than 0";
+    /// `CLIENT KILL MAXAGE` with something that is no number.
+    MAXAGE_NOT_A_NUMBER = "ERR maxage is not an integer or out of range";
     /// `CLIENT KILL MAXAGE` with an age that is none.
     MAXAGE_NOT_POSITIVE = "ERR maxage should be greater than 0";
     /// `CLIENT LIST` with an id that is none.

@@ -7,6 +7,7 @@ use super::command::{Categories, Row, lookup};
 use super::error::{self, ErrorReply};
 use super::options::integer;
 use super::reply::Version;
+use crate::number::parse_canonical_i64;
 
 /// A login.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -273,7 +274,9 @@ pub fn client_kill<'a>(args: Args<'a>) -> Result<ClientKill<'a>, ErrorReply<'a>>
         if args.is(index, "ID") {
             kill.id = Some(positive(value).ok_or(error::CLIENT_ID_NOT_POSITIVE)?);
         } else if args.is(index, "MAXAGE") {
-            kill.max_age_seconds = Some(positive(value).ok_or(error::MAXAGE_NOT_POSITIVE)?);
+            let age = parse_canonical_i64(value).ok_or(error::MAXAGE_NOT_A_NUMBER)?;
+            let age = u64::try_from(age).ok().filter(|age| *age > 0);
+            kill.max_age_seconds = Some(age.ok_or(error::MAXAGE_NOT_POSITIVE)?);
         } else if args.is(index, "TYPE") {
             kill.kind = Some(client_type(value)?);
         } else if args.is(index, "ADDR") {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use tidemark_protocol::memcached::{KEY_BYTES_MAX, Stats, VALUE_BYTES_MAX, compose, text as reply};
 use tidemark_store::Counters;
+use tidemark_types::{ShardSnapshot, UnixMs};
 
 use super::{DB, VERSION};
 use crate::counts::Count;
@@ -59,6 +60,16 @@ fn counted(tenant: &Arc<Tenant>) -> (u64, Counters) {
     (items, total)
 }
 
+/// How each shard stands.
+fn shards(tenant: &Arc<Tenant>, now: UnixMs) -> Vec<ShardSnapshot> {
+    let mut shards = Vec::new();
+    tenant.store.sum(|shard| {
+        shards.push(shard.snapshot(now));
+        0
+    });
+    shards
+}
+
 fn general(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
     let (shared, now) = (exec.shared, exec.now);
     let (items, total) = counted(tenant);
@@ -79,6 +90,10 @@ fn general(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
         "rejected_connections",
         shared.refused_connections.load(Ordering::Relaxed) + count(Count::RefusedConnections),
     );
+    lines.add("conn_yields", count(Count::Yields));
+    lines.add("listen_disabled_num", shared.times_full.load(Ordering::Relaxed));
+    lines.add("get_expired", total.gets_expired);
+    lines.add("get_flushed", total.gets_flushed);
     lines.add("cmd_get", count(Count::GetHits) + count(Count::GetMisses));
     lines.add("cmd_set", count(Count::Sets));
     lines.add("cmd_flush", count(Count::Flushes));
@@ -155,8 +170,10 @@ fn settings(tenant: &Tenant, exec: &mut Exec<'_>) {
 fn items(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
     let (items, total) = counted(tenant);
     if items > 0 {
+        let age_ms = shards(tenant, exec.now).iter().map(|shard| shard.oldest_age_ms).max();
         let mut lines = Lines(exec);
         lines.add("items:1:number", items);
+        lines.add("items:1:age", age_ms.unwrap_or(0) / 1000);
         lines.add("items:1:evicted", total.evicted);
         lines.add("items:1:outofmemory", total.refused_memory);
         lines.add("items:1:reclaimed", total.expired);
@@ -165,13 +182,27 @@ fn items(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
 
 fn slabs(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
     let (items, _) = counted(tenant);
+    let shards = shards(tenant, exec.now);
     let mut lines = Lines(exec);
     if items > 0 {
+        let item_bytes = |shard: &ShardSnapshot| {
+            let other = shard.index_bytes + shard.free_bytes + shard.dead_bytes;
+            shard.usage_bytes.saturating_sub(other)
+        };
         lines.add("1:used_chunks", items);
-        lines.add("1:get_hits", tenant.counts.get(Count::GetHits));
-        lines.add("1:cmd_set", tenant.counts.get(Count::Sets));
-        lines.add("1:delete_hits", tenant.counts.get(Count::DeleteHits));
-        lines.add("1:touch_hits", tenant.counts.get(Count::TouchHits));
+        lines.add("1:mem_requested", shards.iter().map(item_bytes).sum::<u64>());
+        for (name, of) in [
+            ("1:get_hits", Count::GetHits),
+            ("1:cmd_set", Count::Sets),
+            ("1:delete_hits", Count::DeleteHits),
+            ("1:incr_hits", Count::IncrementHits),
+            ("1:decr_hits", Count::DecrementHits),
+            ("1:cas_hits", Count::CasHits),
+            ("1:cas_badval", Count::CasBad),
+            ("1:touch_hits", Count::TouchHits),
+        ] {
+            lines.add(name, tenant.counts.get(of));
+        }
     }
     lines.add("active_slabs", u8::from(items > 0));
     lines.add("total_malloced", tenant.store.usage_bytes());

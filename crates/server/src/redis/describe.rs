@@ -224,11 +224,7 @@ fn list<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
         CommandFilter::Pattern(pattern) => glob::matches(pattern, row.name.as_bytes(), Case::Ignored),
         CommandFilter::Module => false,
     };
-    // Without a filter Redis names no subcommands.
-    let rows: Vec<&Row> = match filter {
-        CommandFilter::All => COMMANDS.iter().collect(),
-        _ => all_rows().filter(is_named).collect(),
-    };
+    let rows: Vec<&Row> = all_rows().filter(is_named).collect();
     let mut reply = reply(session, exec);
     reply.array(rows.len());
     rows.iter().for_each(|row| reply.bulk(row.name.as_bytes()));

@@ -143,6 +143,9 @@ fn server(report: &mut Report<'_>) {
     let uptime = shared.started.elapsed().as_secs();
     report.title("Server");
     report.line("redis_version", COMPATIBLE_VERSION);
+    // As in a Redis that was not built in a repository.
+    report.line("redis_git_sha1", "00000000");
+    report.line("redis_git_dirty", 0);
     report.line("server_name", "tidemark");
     report.line("tidemark_version", env!("CARGO_PKG_VERSION"));
     report.line("redis_mode", "standalone");

@@ -25,6 +25,19 @@ fn titles(client: &mut Client, sections: &str) -> String {
 }
 
 #[test]
+fn what_valkeys_own_tests_ask_for_is_there() {
+    let harness = Harness::start();
+    let mut client = harness.connect();
+    let info = client.text("INFO server");
+    assert!(info.contains("redis_git_sha1:00000000\r\n"), "{info}");
+    // Subcommands are commands of their own.
+    let list = client.ask("COMMAND LIST");
+    for name in ["get", "client", "client|list", "command|docs"] {
+        assert!(list.contains(&format!("\r\n{name}\r\n")), "{name}: {list}");
+    }
+}
+
+#[test]
 fn sections_are_chosen_as_in_redis() {
     const PLAIN: &str = "Server Clients Memory Persistence Stats Replication CPU Modules Errorstats Cluster Keyspace";
     const ALL: &str = "Server Clients Memory Persistence Stats Replication CPU Commandstats Errorstats Latencystats \

@@ -60,11 +60,13 @@ fn connections_beyond_the_limit_are_refused_in_words() {
     }
     clients.iter_mut().for_each(check_served);
     assert_eq!(clients[0].stat("rejected_connections"), 50);
+    assert_eq!(clients[0].stat("listen_disabled_num"), 1);
     clients.pop();
     wait_until("the place is free", || server.ask("connections") == SERVED as u64 - 1);
     clients.push(server.connect());
     clients.iter_mut().for_each(check_served);
     check_refused(&server);
+    assert_eq!(clients[0].stat("listen_disabled_num"), 2);
 }
 
 #[test]

@@ -51,6 +51,39 @@ fn server() {
     check(include_str!("transcripts/server.txt"));
 }
 
+#[test]
+fn statistics_count_what_monitoring_asks_for() {
+    let harness = Harness::start(Setup::default());
+    let mut client = harness.connect();
+    let figures = ["get_expired", "get_flushed", "conn_yields", "listen_disabled_num"];
+    assert_eq!(figures.map(|name| client.stat(name)), [0; 4]);
+    // Met before it is swept: the item is gone in the same millisecond in which it is asked for.
+    wait_until("an expired item is met", || {
+        client.ask(b"set e 0 1 1\r\nx\r\n", b"STORED\r\n");
+        wait_until("it has expired", || client.answer(b"get e\r\n") == b"END\r\n");
+        client.stat("get_expired") > 0
+    });
+    // More than a connection's share of a turn, at once.
+    client.send(&b"version\r\n".repeat(2000));
+    client.answer(b"");
+    assert!(client.stat("conn_yields") > 0);
+}
+
+#[test]
+fn keys_that_have_expired_are_not_counted() {
+    const KEYS: usize = 33_000;
+    let harness = Harness::start(Setup::default());
+    let mut client = harness.connect();
+    let sets: Vec<u8> = (0..KEYS)
+        .flat_map(|n| format!("set e{n} 0 1 1 noreply\r\nx\r\nset s{n} 0 0 1 noreply\r\nx\r\n").into_bytes())
+        .collect();
+    client.send(&sets);
+    client.answer(b"");
+    // Nobody asks for them.
+    wait_until("all have gone", || client.stat("curr_items") == KEYS as u64);
+    assert_eq!(client.stat("reclaimed"), KEYS as u64);
+}
+
 /// 41 bytes a key: a line of 410 kB.
 const LONG_LINE_KEYS: usize = 10_000;
 

@@ -18,6 +18,7 @@ mod own;
 mod pin;
 mod renew;
 mod sampling;
+mod sweep;
 mod upkeep;
 mod watch;
 mod write;
@@ -48,6 +49,7 @@ pub use write::Refused;
 
 use evict::Evictions;
 use pin::OutsidePin;
+use sweep::Sweep;
 use watch::Watches;
 
 /// Databases of a tenant (RESP's SELECT); memcached uses the first.
@@ -79,6 +81,10 @@ pub struct Counters {
     pub gets: u64,
     /// Those that were found.
     pub hits: u64,
+    /// Those that met an item whose time had come.
+    pub gets_expired: u64,
+    /// Those that met an item that a flush had left to be removed.
+    pub gets_flushed: u64,
     /// Items written.
     pub sets: u64,
     /// Items removed for lack of space.
@@ -94,6 +100,8 @@ impl Counters {
     pub fn add(&mut self, other: &Self) {
         self.gets += other.gets;
         self.hits += other.hits;
+        self.gets_expired += other.gets_expired;
+        self.gets_flushed += other.gets_flushed;
         self.sets += other.sets;
         self.evicted += other.evicted;
         self.expired += other.expired;
@@ -179,6 +187,7 @@ pub struct Shard {
     units: u64,
     counters: Counters,
     watches: Watches,
+    sweep: Sweep,
     sampler: Sampler,
     /// Up to the last one that was ever used: most tenants use only the first.
     databases: Vec<Database>,
@@ -230,6 +239,7 @@ impl Shard {
             units: 0,
             counters: Counters::default(),
             watches: Watches::default(),
+            sweep: Sweep::default(),
             sampler,
             databases: Vec::new(),
             flush_pending: false,
@@ -244,7 +254,7 @@ impl Shard {
     #[inline]
     pub fn get(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
         self.count_get(key, now);
-        let Some((slot, place)) = self.lookup(key, now) else {
+        let Some((slot, place)) = self.lookup_to_get(key, now) else {
             // Who missed it will mostly write it next, and the ghosts are asked then.
             if let Some(ghosts) = &self.ghosts {
                 ghosts.prefetch(self.arena(), key.hash);
@@ -258,7 +268,7 @@ impl Shard {
     /// The same for a client whose reads shall not count as uses (CLIENT NO-TOUCH): counts for the hit ratio only.
     pub fn get_unused(&mut self, key: &Key<'_>, now: UnixMs) -> Option<Found<'_>> {
         self.count_get(key, now);
-        let (_, place) = self.lookup(key, now)?;
+        let (_, place) = self.lookup_to_get(key, now)?;
         self.counters.hits += 1;
         Some(self.found(place))
     }
@@ -350,7 +360,7 @@ impl Shard {
         })
     }
 
-    /// Items of a database (expired ones that nobody met yet included).
+    /// Items of a database. Those that have expired are in it until somebody meets them, or they are swept.
     pub fn items_in(&self, db: u8) -> u64 {
         self.databases.get(db as usize).map_or(0, |db| db.items)
     }
@@ -457,6 +467,22 @@ impl Shard {
         let (slot, place) = self.find(key)?;
         if self.is_valid(place, self.item(place), now) {
             return Some((slot, place));
+        }
+        self.remove_invalid(slot, place);
+        None
+    }
+
+    /// The same for a get, which counts what it met instead.
+    #[inline]
+    fn lookup_to_get(&mut self, key: &Key<'_>, now: UnixMs) -> Option<(Slot, u64)> {
+        let (slot, place) = self.find(key)?;
+        if self.is_valid(place, self.item(place), now) {
+            return Some((slot, place));
+        }
+        if self.flush_pending && self.is_flushed(place, self.item(place)) {
+            self.counters.gets_flushed += 1;
+        } else {
+            self.counters.gets_expired += 1;
         }
         self.remove_invalid(slot, place);
         None
@@ -570,6 +596,7 @@ impl Shard {
         if let Some(expiry) = expiry {
             database.expiring += 1;
             self.last_expiry = self.last_expiry.max(expiry);
+            self.sweep.note(expiry);
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidemark_types::UnixMs;
 
+use super::sweep::Sweep;
 use super::{Database, Shard};
 use crate::policy::Queue;
 use crate::segment::{Segment, SegmentId, Segments, State};
@@ -48,6 +49,7 @@ impl Shard {
         self.expiries.clear();
         self.flush_pending = false;
         self.last_expiry = UnixMs(0);
+        self.sweep = Sweep::default();
         self.empty_since = None;
     }
 
@@ -81,6 +83,7 @@ impl Shard {
             || self.remove_all_expired(now)
             || self.clean(now)
             || self.purge(now)
+            || self.sweep(now)
             || self.resize_index();
         if worked {
             return if self.units == 0 { Upkeep::Empty } else { Upkeep::More };

@@ -274,6 +274,9 @@ impl Shard {
         segment.remove_expiry(old.expiry, bytes);
         segment.add_expiry(new.expiry, bytes);
         self.last_expiry = self.last_expiry.max(new.expiry.unwrap_or_default());
+        if let Some(expiry) = new.expiry {
+            self.sweep.note(expiry);
+        }
     }
 
     /// Writes the key's item anew, with other attributes, elsewhere. `None` if it was evicted to make room for itself.
