@@ -7,7 +7,13 @@ use crate::{DENIED, NOT_FOUND, USAGE, check_fails, run, stderr, stdout};
 /// Ten hot keys and ninety cold ones by turns.
 fn trace(folder: &Path) -> String {
     let path = folder.join("orders.decimal");
-    let key = |n: u64| if n % 2 == 0 { n / 2 % 10 } else { 10 + n / 2 % 90 };
+    let key = |n: u64| {
+        if n.is_multiple_of(2) {
+            n / 2 % 10
+        } else {
+            10 + n / 2 % 90
+        }
+    };
     let lines: String = (0..20_000).map(|n| format!("{}\n", key(n))).collect();
     std::fs::write(&path, lines).unwrap();
     path.to_str().unwrap().to_owned()

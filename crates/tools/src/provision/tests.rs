@@ -9,7 +9,11 @@ use crate::curve::DEFAULT_SAMPLES;
 fn trace() -> NamedTempFile {
     let mut file = tempfile::Builder::new().suffix(".decimal").tempfile().unwrap();
     for n in 0..20_000_u64 {
-        let key = if n % 2 == 0 { n / 2 % 10 } else { 10 + n / 2 % 90 };
+        let key = if n.is_multiple_of(2) {
+            n / 2 % 10
+        } else {
+            10 + n / 2 % 90
+        };
         writeln!(file, "{key}").unwrap();
     }
     file

@@ -1,0 +1,297 @@
+//! A volume on a device, for a program that may wait: reads on the caller's thread, writes on a thread of its own.
+//!
+//! Invariant: the volume's lock is never held while the device is waited for.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::buffer::Buffer;
+use crate::device::{self, Device, Done, Queue, Request};
+use crate::journal::Barrier;
+use crate::recover::{self, OpenError};
+use crate::volume::{Found, IoKind, Item, Lookup, Place, Refused, Settings, Stats, TenantNumber, Volume};
+
+/// Time between two looks at what is due, while something waits.
+const TICK: Duration = Duration::from_millis(1);
+/// Requests of the writer under way at once: a device is busy with that many, and not much more waits for a crash.
+const DEPTH: u32 = 32;
+/// Reads of one lookup at most: each is of another record with the same tag, or of one that was moved meanwhile.
+const READS_MAX: usize = 16;
+
+/// The flash tier of a program.
+#[derive(Debug)]
+pub struct Store {
+    shared: Arc<Shared>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    queue_name: &'static str,
+}
+
+struct Shared {
+    volume: Mutex<Volume>,
+    device: Arc<dyn Device>,
+    /// Something is to be written.
+    work: Condvar,
+    /// A request has ended.
+    ended: Condvar,
+    is_stopping: std::sync::atomic::AtomicBool,
+}
+
+/// The device was given up: what was to be durable may not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the flash device failed and is not used any more")]
+pub struct GivenUp;
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Store {
+    /// Opens the volume on a device, or makes one on an empty device. Tenants have the numbers 0, 1, ... in their order.
+    ///
+    /// # Errors
+    /// The device is not ours, fails, or the system gives no random bytes or no thread.
+    pub fn open(device: Arc<dyn Device>, tenants: &[Settings]) -> Result<Self, OpenError> {
+        let mut random = [0; 24];
+        getrandom::fill(&mut random).map_err(|error| std::io::Error::other(error.to_string()))?;
+        let volume = recover::open(&*device, tenants, random)?;
+        let shared = Arc::new(Shared {
+            volume: Mutex::new(volume),
+            device,
+            work: Condvar::new(),
+            ended: Condvar::new(),
+            is_stopping: false.into(),
+        });
+        let queue = device::queue(&shared.device, DEPTH)?;
+        let queue_name = queue.name();
+        let writer = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("tidemark-flash".into())
+            .spawn(move || writer.write(queue))?;
+        Ok(Self {
+            shared,
+            writer: Mutex::new(Some(thread)),
+            queue_name,
+        })
+    }
+
+    /// How the device is written: `io_uring` or `threads`.
+    pub fn queue_name(&self) -> &'static str {
+        self.queue_name
+    }
+
+    /// The seed of the hash that keys must be given with.
+    pub fn hash_seed(&self) -> u64 {
+        self.shared.volume.lock().hash_seed()
+    }
+
+    /// Whether the device failed too often: all that follows is a miss.
+    pub fn is_given_up(&self) -> bool {
+        self.shared.volume.lock().is_given_up()
+    }
+
+    /// Adds a tenant, without items.
+    pub fn add_tenant(&self, settings: &Settings) -> TenantNumber {
+        self.shared.volume.lock().add_tenant(settings)
+    }
+
+    /// Looks a key up; waits for the device where that has to be asked.
+    pub fn get(&self, tenant: TenantNumber, hash: u64, db: u8, key: &[u8]) -> Option<Found> {
+        let mut lookup = self.shared.volume.lock().lookup(tenant, hash, db, key, now_ms());
+        for _ in 0..READS_MAX {
+            match lookup {
+                Lookup::Absent => return None,
+                Lookup::Found(found) => return Some(found),
+                Lookup::Read(read) => {
+                    let mut bytes = Buffer::zeroed(read.bytes);
+                    let result = self.shared.device.read(read.offset, bytes.as_mut());
+                    let result = result.map(|()| bytes.as_ref()).map_err(|_| ());
+                    lookup = self.shared.volume.lock().finish(read, result, now_ms());
+                }
+            }
+        }
+        None
+    }
+
+    /// Looks a key up without waiting: `Err` if only the device can tell.
+    ///
+    /// # Errors
+    /// The item may be on flash: [`Self::get`] waits for it.
+    pub fn try_get(&self, tenant: TenantNumber, hash: u64, db: u8, key: &[u8]) -> Result<Option<Found>, OnFlash> {
+        match self.shared.volume.lock().lookup(tenant, hash, db, key, now_ms()) {
+            Lookup::Absent => Ok(None),
+            Lookup::Found(found) => Ok(Some(found)),
+            Lookup::Read(_) => Err(OnFlash),
+        }
+    }
+
+    /// Takes an item in, in place of older contents of its key.
+    ///
+    /// # Errors
+    /// See [`Refused`]; older contents have gone then, too.
+    pub fn put(&self, tenant: TenantNumber, hash: u64, item: &Item) -> Result<(), Refused> {
+        self.change(|volume, now_ms| volume.put(tenant, hash, item, now_ms))
+    }
+
+    /// Removes an item that was found.
+    pub fn remove(&self, tenant: TenantNumber, hash: u64, place: Place) -> Barrier {
+        self.change(|volume, now_ms| volume.remove(tenant, hash, place, now_ms))
+    }
+
+    /// Removes whatever may be of this key, without looking.
+    pub fn drop_unread(&self, tenant: TenantNumber, hash: u64) -> Barrier {
+        self.change(|volume, now_ms| volume.drop_unread(tenant, hash, now_ms))
+    }
+
+    /// Removes all items of a database, or of all, for good.
+    ///
+    /// # Errors
+    /// The device was given up.
+    pub fn flush(&self, tenant: TenantNumber, db: Option<u8>) -> Result<(), GivenUp> {
+        let barrier = self.change(|volume, now_ms| {
+            let barrier = volume.flush(tenant, db, now_ms);
+            volume.commit(now_ms);
+            barrier
+        });
+        self.wait(barrier)
+    }
+
+    /// Memory holds the item of this place, too.
+    pub fn promote(&self, tenant: TenantNumber, hash: u64, place: Place) -> bool {
+        self.shared.volume.lock().promote(tenant, hash, place)
+    }
+
+    /// Memory evicted its unchanged copy. `false`: there is none here any more.
+    pub fn demote_clean(&self, tenant: TenantNumber, hash: u64, place: Place) -> bool {
+        self.shared.volume.lock().demote_clean(tenant, hash, place)
+    }
+
+    /// Changes how many segments a tenant may hold.
+    pub fn set_grant(&self, tenant: TenantNumber, segments: usize) {
+        self.change(|volume, now_ms| volume.set_grant(tenant, segments, now_ms));
+    }
+
+    /// What a tenant holds and did.
+    pub fn stats(&self, tenant: TenantNumber) -> Stats {
+        self.shared.volume.lock().stats(tenant)
+    }
+
+    /// Waits until this survives a crash.
+    ///
+    /// # Errors
+    /// The device was given up.
+    pub fn wait(&self, barrier: Barrier) -> Result<(), GivenUp> {
+        let mut volume = self.shared.volume.lock();
+        loop {
+            if volume.is_durable(barrier) {
+                return Ok(());
+            }
+            if volume.is_given_up() {
+                return Err(GivenUp);
+            }
+            self.shared.work.notify_one();
+            self.shared.ended.wait(&mut volume);
+        }
+    }
+
+    /// Writes all that is in memory and says on the device that it was left clean.
+    ///
+    /// # Errors
+    /// The device was given up.
+    pub fn close(self) -> Result<(), GivenUp> {
+        let mut volume = self.shared.volume.lock();
+        volume.seal_all(now_ms());
+        self.settle(&mut volume, Volume::is_committed)?;
+        volume.write_clean(true);
+        self.settle(&mut volume, |_| true)
+    }
+
+    /// Waits until nothing is under way and this holds.
+    fn settle(
+        &self,
+        volume: &mut parking_lot::MutexGuard<'_, Volume>,
+        holds: fn(&Volume) -> bool,
+    ) -> Result<(), GivenUp> {
+        while volume.is_busy() || !holds(volume) {
+            if volume.is_given_up() {
+                return Err(GivenUp);
+            }
+            if !volume.is_busy() {
+                volume.commit(now_ms());
+            }
+            self.shared.work.notify_one();
+            self.shared.ended.wait(volume);
+        }
+        Ok(())
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Volume, u64) -> T) -> T {
+        let result = change(&mut self.shared.volume.lock(), now_ms());
+        self.shared.work.notify_one();
+        result
+    }
+}
+
+/// The item may be on flash, and the device was not asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("on flash")]
+pub struct OnFlash;
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.shared
+            .is_stopping
+            .store(true, std::sync::atomic::Ordering::Release);
+        self.shared.work.notify_all();
+        if let Some(thread) = self.writer.lock().take() {
+            // A writer that panicked has nothing to say here.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Does what the volume asks for, until the store is dropped.
+    fn write(&self, mut queue: Box<dyn Queue>) {
+        let mut done: Vec<Done> = Vec::new();
+        let mut volume = self.volume.lock();
+        while !self.is_stopping.load(std::sync::atomic::Ordering::Acquire) {
+            volume.tick(now_ms());
+            while queue.under_way() < DEPTH as usize
+                && let Some(io) = volume.next_io()
+            {
+                queue.submit(io.id, request(io.kind));
+            }
+            if queue.under_way() == 0 {
+                self.work.wait_for(&mut volume, TICK);
+                continue;
+            }
+            parking_lot::MutexGuard::unlocked(&mut volume, || queue.wait(&mut done));
+            for Done { token, result, buffer } in done.drain(..) {
+                let bytes = buffer.as_ref().map(Buffer::as_ref);
+                volume.io_done(token, result.map(|()| bytes).map_err(|_| ()), now_ms());
+            }
+            self.ended.notify_all();
+        }
+    }
+}
+
+fn request(kind: IoKind) -> Request {
+    match kind {
+        IoKind::Write { offset, bytes, part } => Request::Write { offset, bytes, part },
+        IoKind::Read { offset, bytes } => Request::Read {
+            offset,
+            buffer: Buffer::zeroed(bytes),
+        },
+        IoKind::Flush => Request::Flush,
+    }
+}

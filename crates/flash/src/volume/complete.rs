@@ -1,0 +1,290 @@
+//! Requests to the device, and what follows when they end.
+
+use std::sync::Arc;
+
+use super::{SUPERBLOCKS, Slot, Staleness, State, Tenant, TenantNumber, Volume};
+use crate::buffer::Buffer;
+use crate::format::{BLOCK_BYTES, Entry, SEGMENT_BYTES, encode_footer};
+use crate::volume::reclaim::Outcome;
+
+/// Writes of a segment are of this size: large enough for any device, small enough that reads pass between them.
+const WRITE_BYTES: usize = 256 << 10;
+/// How long deaths wait for others to be committed with, for a strict tenant and for one that has no bound.
+const STRICT_COMMIT_MS: u64 = 2;
+const LAZY_COMMIT_MS: u64 = 1000;
+
+/// A request to the device.
+#[derive(Clone, Debug)]
+pub struct Io {
+    /// To be told with how it ended.
+    pub id: u64,
+    /// The request.
+    pub kind: IoKind,
+}
+
+/// Kinds of requests.
+#[derive(Clone, Debug)]
+pub enum IoKind {
+    /// Write this part of the buffer there.
+    Write {
+        /// Where on the device.
+        offset: u64,
+        /// What.
+        bytes: Arc<Buffer>,
+        /// The part of it.
+        part: std::ops::Range<usize>,
+    },
+    /// Read so many bytes from there.
+    Read {
+        /// Where on the device.
+        offset: u64,
+        /// How many.
+        bytes: usize,
+    },
+    /// Make durable all that was written before.
+    Flush,
+}
+
+/// What a request under way is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum UnderWay {
+    Segment { slot: u32 },
+    Journal,
+    Flush,
+    Reclaim { slot: u32 },
+    Superblock,
+}
+
+impl Volume {
+    /// The next request, if there is one.
+    pub fn next_io(&mut self) -> Option<Io> {
+        self.requests.pop_front()
+    }
+
+    /// Whether requests wait or are under way.
+    pub fn is_busy(&self) -> bool {
+        !self.requests.is_empty() || !self.under_way.is_empty()
+    }
+
+    /// Begins what is due. To be called whenever something was changed, and every millisecond while anything waits for the
+    /// journal.
+    pub fn tick(&mut self, now_ms: u64) {
+        self.relieve_journal(now_ms);
+        let is_due = match self.journal.waiting_since_ms() {
+            Some(since_ms) => now_ms >= since_ms + self.commit_after_ms(),
+            // Segments that were written are to be durable some time, too.
+            None => self.unflushed.len() > 8,
+        };
+        if is_due {
+            self.commit(now_ms);
+        }
+    }
+
+    /// Makes durable all that is known, as soon as the device has done it.
+    pub fn commit(&mut self, now_ms: u64) {
+        if self.journal.is_committing() || self.is_given_up {
+            return;
+        }
+        let (slots, tenants) = (&self.slots, &self.tenants);
+        let blocks = self.journal.begin(now_ms, |entry| is_of_use(entry, slots, tenants));
+        let uuid = self.superblock.uuid;
+        self.commit_writes = blocks.len();
+        for (at, block) in blocks {
+            let bytes = Buffer::copied(&block.encode(&uuid));
+            self.write(
+                (SUPERBLOCKS + at) * BLOCK_BYTES as u64,
+                Arc::new(bytes),
+                0..BLOCK_BYTES,
+                UnderWay::Journal,
+            );
+        }
+        if self.commit_writes == 0 {
+            self.request_flush();
+        }
+    }
+
+    /// Says how a request ended; of a read, with its bytes.
+    pub fn io_done(&mut self, id: u64, result: Result<Option<&[u8]>, ()>, now_ms: u64) {
+        let Some(what) = self.under_way.remove(&id) else {
+            return;
+        };
+        self.count_io(result.is_ok(), now_ms);
+        match what {
+            UnderWay::Segment { slot } => self.segment_written(slot, result.is_ok(), now_ms),
+            UnderWay::Journal => {
+                self.is_given_up |= result.is_err();
+                self.commit_writes -= 1;
+                if self.commit_writes == 0 && !self.is_given_up {
+                    self.request_flush();
+                }
+            }
+            UnderWay::Flush => {
+                if result.is_err() {
+                    self.is_given_up = true;
+                } else {
+                    self.flushed();
+                }
+            }
+            UnderWay::Reclaim { slot } => self.reclaim_read(slot, result.ok().flatten(), now_ms),
+            UnderWay::Superblock => self.is_given_up |= result.is_err(),
+        }
+        if self.is_given_up {
+            self.requests.clear();
+        }
+    }
+
+    /// Writes all that is in memory, as the first part of a clean end: when nothing is under way any more, [`Self::write_clean`]
+    /// is the second one.
+    pub fn seal_all(&mut self, now_ms: u64) {
+        for number in 0..self.tenants.len() as u32 {
+            self.seal(TenantNumber(number));
+        }
+        self.commit(now_ms);
+    }
+
+    /// Whether the journal has nothing to write and no commit under way.
+    pub fn is_committed(&self) -> bool {
+        !self.journal.is_committing() && self.journal.waiting_since_ms().is_none() && self.unflushed.is_empty()
+    }
+
+    /// Says on the device that it was left clean, or that it is in use.
+    pub fn write_clean(&mut self, is_clean: bool) {
+        self.superblock.is_clean = is_clean;
+        self.superblock.generation += 1;
+        let bytes = Arc::new(Buffer::copied(&self.superblock.encode()));
+        let at = self.superblock.generation % SUPERBLOCKS * BLOCK_BYTES as u64;
+        self.write(at, bytes, 0..BLOCK_BYTES, UnderWay::Superblock);
+        self.request_flush();
+    }
+
+    /// Ends a tenant's open segment and writes it.
+    pub(crate) fn seal(&mut self, number: TenantNumber) {
+        let uuid = self.superblock.uuid;
+        let Some(tenant) = self.tenant_mut(number) else {
+            return;
+        };
+        let Some(mut open) = tenant.open.take() else {
+            return;
+        };
+        tenant.queue.push_back(open.slot);
+        tenant.stats.written_bytes += SEGMENT_BYTES as u64;
+        encode_footer(&open.header, &uuid, &open.entries, open.bytes.as_mut());
+        let bytes = Arc::new(open.bytes);
+        self.slots[open.slot as usize].state = State::Writing {
+            left: (SEGMENT_BYTES / WRITE_BYTES) as u8,
+            outcome: Outcome::Good,
+            bytes: Arc::clone(&bytes),
+        };
+        let offset = self.slot_offset(open.slot);
+        for at in (0..SEGMENT_BYTES).step_by(WRITE_BYTES) {
+            let part = at..at + WRITE_BYTES;
+            self.write(
+                offset + at as u64,
+                Arc::clone(&bytes),
+                part,
+                UnderWay::Segment { slot: open.slot },
+            );
+        }
+    }
+
+    fn segment_written(&mut self, number: u32, is_ok: bool, now_ms: u64) {
+        let slot = &mut self.slots[number as usize];
+        let State::Writing { left, outcome, .. } = &mut slot.state else {
+            return;
+        };
+        *left -= 1;
+        if !is_ok {
+            *outcome = Outcome::Failed;
+        }
+        if *left > 0 {
+            return;
+        }
+        let outcome = *outcome;
+        slot.state = State::Sealed;
+        self.unflushed.push((number, slot.sequence));
+        match outcome {
+            Outcome::Good => {}
+            Outcome::Failed => self.quarantine(number, now_ms),
+            Outcome::Unwanted => self.free_slot(number, now_ms),
+        }
+    }
+
+    fn flushed(&mut self) {
+        self.journal.end();
+        for (number, sequence) in std::mem::take(&mut self.flushing) {
+            let slot = &mut self.slots[number as usize];
+            if slot.sequence == sequence {
+                slot.previous = None;
+            }
+        }
+        let durable: Vec<u32> = self
+            .freeing
+            .iter()
+            .copied()
+            .filter(|slot| matches!(self.slots[*slot as usize].state, State::Freeing(barrier) if self.journal.is_durable(barrier)))
+            .collect();
+        for slot in durable {
+            self.freeing.retain(|other| *other != slot);
+            self.slots[slot as usize].state = State::Free;
+            self.free.push_back(slot);
+        }
+    }
+
+    pub(crate) fn request_read(&mut self, slot: u32) {
+        let kind = IoKind::Read {
+            offset: self.slot_offset(slot),
+            bytes: SEGMENT_BYTES,
+        };
+        self.request(kind, UnderWay::Reclaim { slot });
+    }
+
+    fn request_flush(&mut self) {
+        let written = std::mem::take(&mut self.unflushed);
+        self.flushing.extend(written);
+        self.request(IoKind::Flush, UnderWay::Flush);
+    }
+
+    fn write(&mut self, offset: u64, bytes: Arc<Buffer>, part: std::ops::Range<usize>, what: UnderWay) {
+        self.request(IoKind::Write { offset, bytes, part }, what);
+    }
+
+    fn request(&mut self, kind: IoKind, what: UnderWay) {
+        let id = self.next_io;
+        self.next_io += 1;
+        self.under_way.insert(id, what);
+        self.requests.push_back(Io { id, kind });
+    }
+
+    /// How long a death may wait for its commit: half of the strictest tenant's bound, so that the commit ends within it.
+    fn commit_after_ms(&self) -> u64 {
+        let of_tenant = |tenant: &Tenant| match tenant.staleness {
+            Staleness::Strict => STRICT_COMMIT_MS,
+            Staleness::Bounded(ms) => u64::from(ms / 2),
+            Staleness::None => LAZY_COMMIT_MS,
+        };
+        self.tenants
+            .iter()
+            .flatten()
+            .map(of_tenant)
+            .min()
+            .unwrap_or(LAZY_COMMIT_MS)
+    }
+}
+
+/// Whether an entry of the journal still says something that nothing else does.
+pub(crate) fn is_of_use(entry: &Entry, slots: &[Slot], tenants: &[Option<Tenant>]) -> bool {
+    match *entry {
+        Entry::Kill { slot, sequence, .. } => slots
+            .get(slot as usize)
+            .is_some_and(|slot| slot.sequence == sequence && !matches!(slot.state, State::Free)),
+        Entry::Free { slot, sequence } => {
+            let is_there = |slot: &Slot| slot.sequence == sequence || slot.previous == Some(sequence);
+            slots.get(slot as usize).is_some_and(is_there)
+        }
+        Entry::Flush { tenant, db, sequence } => tenants
+            .iter()
+            .flatten()
+            .find(|other| other.uuid.short() == tenant)
+            .is_none_or(|tenant| tenant.is_last_flush(db, sequence)),
+    }
+}

@@ -1,0 +1,262 @@
+//! Freeing segments: the oldest one of a tenant, with its used items kept, or many at once.
+
+use super::{ERRORS_MIN, Open, READY_SEGMENTS, Slot, State, TenantNumber, Volume};
+use crate::format::{Entry, SEGMENT_BYTES, UNIT_BYTES, decode_footer, decode_record};
+
+/// Uses from which on an item is copied to a newer segment.
+const REINSERT_USES: u8 = 2;
+/// A segment's part that copies may take: a fifth, which bounds the write amplification to 1.25.
+const REINSERT_DIVISOR: usize = 5;
+/// The fill of the journal at which the segments with the most deaths are freed: their freeing is one entry.
+const JOURNAL_FILL_MAX: f64 = 0.75;
+/// Segments that one tick frees for that.
+const RELIEVED_PER_TICK: usize = 4;
+
+/// How the writes of a segment went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Good,
+    /// One of them failed.
+    Failed,
+    /// Nothing in it is needed any more.
+    Unwanted,
+}
+
+impl Volume {
+    /// Begins to free what the next segments will need.
+    pub(crate) fn make_room(&mut self, number: TenantNumber) {
+        if let Some(tenant) = self.tenant(number) {
+            // With the one that is about to be opened, and one to spare.
+            let surplus = (tenant.segments() + 2).saturating_sub(tenant.grant);
+            for _ in tenant.reclaiming..surplus {
+                self.reclaim_oldest(number);
+            }
+        }
+        let coming = self.freeing.len()
+            + self
+                .tenants
+                .iter()
+                .flatten()
+                .map(|tenant| tenant.reclaiming)
+                .sum::<usize>();
+        if self.free.len() + coming <= READY_SEGMENTS {
+            let over = |(index, tenant): (usize, &super::Tenant)| {
+                let sealed = tenant
+                    .queue
+                    .iter()
+                    .any(|slot| matches!(self.slots[*slot as usize].state, State::Sealed));
+                sealed.then_some((tenant.segments() as i64 - tenant.grant as i64, index))
+            };
+            let present = self
+                .tenants
+                .iter()
+                .enumerate()
+                .filter_map(|(index, tenant)| Some((index, tenant.as_ref()?)));
+            if let Some((_, index)) = present.filter_map(over).max() {
+                self.reclaim_oldest(TenantNumber(index as u32));
+            }
+        }
+    }
+
+    /// Reads the tenant's oldest segment, to keep what is used of it.
+    fn reclaim_oldest(&mut self, number: TenantNumber) {
+        let is_sealed = |slot: &u32| matches!(self.slots[*slot as usize].state, State::Sealed);
+        let Some(at) = self
+            .tenant(number)
+            .and_then(|tenant| tenant.queue.iter().position(is_sealed))
+        else {
+            return;
+        };
+        let Some(tenant) = self.tenant_mut(number) else {
+            return;
+        };
+        if let Some(slot) = tenant.queue.remove(at) {
+            tenant.reclaiming += 1;
+            self.slots[slot as usize].state = State::Reclaiming;
+            self.request_read(slot);
+        }
+    }
+
+    /// The segment was read: its entries leave the index, and what is used is written anew.
+    pub(crate) fn reclaim_read(&mut self, number: u32, bytes: Option<&[u8]>, now_ms: u64) {
+        if !matches!(self.slots[number as usize].state, State::Reclaiming) {
+            return;
+        }
+        let tenant_number = self.slots[number as usize].tenant;
+        if let Some(tenant) = self.tenant_mut(tenant_number) {
+            tenant.reclaiming -= 1;
+        }
+        let uuid = self.superblock.uuid;
+        let footer = bytes.and_then(|bytes| decode_footer(bytes, &uuid));
+        let sequence = self.slots[number as usize].sequence;
+        let Some((bytes, entries)) = bytes
+            .zip(footer)
+            .and_then(|(bytes, (header, entries))| (header.sequence == sequence).then_some((bytes, entries)))
+        else {
+            self.count_io(false, now_ms);
+            self.quarantine(number, now_ms);
+            return;
+        };
+        let first_unit = self.slot_offset(number) / UNIT_BYTES as u64;
+        let identity = self.identity(number);
+        for entry in entries {
+            let unit = first_unit + u64::from(entry.at);
+            let Some(tenant) = self.tenant_mut(tenant_number) else {
+                break;
+            };
+            let Some(taken) = tenant.take(entry.hash, unit) else {
+                continue;
+            };
+            let is_kept = taken.uses() >= REINSERT_USES
+                && !taken.is_shadow()
+                && entry.sequence >= tenant.flushed_before(entry.db);
+            if !is_kept || !self.has_room_for_copy(tenant_number, usize::from(entry.units) * UNIT_BYTES) {
+                continue;
+            }
+            let at = usize::from(entry.at) * UNIT_BYTES;
+            let record = bytes.get(at..).and_then(|bytes| decode_record(bytes, &identity));
+            let is_alive = |record: &crate::format::Record<'_>| record.expires_ms == 0 || record.expires_ms > now_ms;
+            if let Some(record) = record.filter(is_alive)
+                && self.append(tenant_number, entry.hash, &record, now_ms).is_ok()
+                && let Some(tenant) = self.tenant_mut(tenant_number)
+            {
+                tenant.stats.reinserted += 1;
+                if let Some(open) = tenant.open.as_mut() {
+                    open.reinserted += record.bytes();
+                }
+            }
+        }
+        self.free_slot(number, now_ms);
+    }
+
+    /// Copies never open a segment: in the one that is open they take at most a fifth.
+    fn has_room_for_copy(&self, number: TenantNumber, bytes: usize) -> bool {
+        let fits = |open: &Open| {
+            open.reinserted + bytes <= SEGMENT_BYTES / REINSERT_DIVISOR
+                && open.used + bytes + crate::format::footer_bytes(open.entries.len() + 1) <= SEGMENT_BYTES
+        };
+        self.tenant(number)
+            .and_then(|tenant| tenant.open.as_ref())
+            .is_some_and(fits)
+    }
+
+    /// Frees the tenant's oldest segments down to so many, without a look at their items.
+    pub(crate) fn discard(&mut self, number: TenantNumber, keep: usize, now_ms: u64) {
+        let mut gone = Vec::new();
+        while let Some(tenant) = self.tenant_mut(number).filter(|tenant| tenant.segments() > keep) {
+            if let Some(slot) = tenant.queue.pop_front() {
+                gone.push(slot);
+            } else if let Some(open) = tenant.open.take() {
+                gone.push(open.slot);
+            }
+        }
+        self.sweep(number, &gone);
+        for slot in gone {
+            let Slot {
+                state,
+                previous,
+                sequence,
+                ..
+            } = &mut self.slots[slot as usize];
+            match state {
+                // It was never written: the slot is what it was before.
+                State::Open => {
+                    *state = State::Free;
+                    *sequence = previous.take().unwrap_or(0);
+                    self.free.push_back(slot);
+                }
+                State::Writing { outcome, .. } => *outcome = Outcome::Unwanted,
+                _ => self.free_slot(slot, now_ms),
+            }
+        }
+        if keep == 0 {
+            // Segments that are being reclaimed have no items any more, either.
+            self.sweep_all(number);
+        }
+    }
+
+    /// The device failed in this segment: nothing in it counts, and nothing is written there again.
+    pub(crate) fn quarantine(&mut self, number: u32, now_ms: u64) {
+        if matches!(
+            self.slots[number as usize].state,
+            State::Quarantined | State::Free | State::Open | State::Writing { .. }
+        ) {
+            return;
+        }
+        let tenant_number = self.slots[number as usize].tenant;
+        if let Some(tenant) = self.tenant_mut(tenant_number) {
+            tenant.queue.retain(|slot| *slot != number);
+        }
+        if matches!(self.slots[number as usize].state, State::Reclaiming)
+            && let Some(tenant) = self.tenant_mut(tenant_number)
+        {
+            // Its read is under way, and will find that nothing is to be done.
+            tenant.reclaiming = tenant.reclaiming.saturating_sub(1);
+        }
+        self.sweep(tenant_number, &[number]);
+        self.free_slot(number, now_ms);
+        self.freeing.retain(|slot| *slot != number);
+        self.slots[number as usize].state = State::Quarantined;
+    }
+
+    /// The journal says that the segment is gone; when it says so durably, the slot is free.
+    pub(crate) fn free_slot(&mut self, number: u32, now_ms: u64) {
+        let entry = Entry::Free {
+            slot: number,
+            sequence: self.slots[number as usize].sequence,
+        };
+        let barrier = self.journal.append(entry, now_ms);
+        let slot = &mut self.slots[number as usize];
+        slot.state = State::Freeing(barrier);
+        slot.live_bytes = 0;
+        let tenant = slot.tenant;
+        self.freeing.push(number);
+        if let Some(tenant) = self.tenant_mut(tenant) {
+            tenant.barrier = barrier;
+        }
+    }
+
+    /// A journal that fills up is relieved of deaths by freeing the segments that have the most of them.
+    pub(crate) fn relieve_journal(&mut self, now_ms: u64) {
+        if self.journal.fill() < JOURNAL_FILL_MAX {
+            return;
+        }
+        for _ in 0..RELIEVED_PER_TICK {
+            let sealed = (0..)
+                .zip(&self.slots)
+                .filter(|(_, slot)| matches!(slot.state, State::Sealed) && slot.kills > 0);
+            let Some((number, tenant)) = sealed
+                .max_by_key(|(_, slot)| slot.kills)
+                .map(|(number, slot)| (number, slot.tenant))
+            else {
+                return;
+            };
+            if let Some(tenant) = self.tenant_mut(tenant) {
+                tenant.queue.retain(|slot| *slot != number);
+            }
+            self.sweep(tenant, &[number]);
+            self.free_slot(number, now_ms);
+        }
+    }
+
+    /// Takes all entries of these segments out of the tenant's index.
+    fn sweep(&mut self, number: TenantNumber, slots: &[u32]) {
+        if slots.is_empty() {
+            return;
+        }
+        let gone: std::collections::HashSet<u32> = slots.iter().copied().collect();
+        let (data_offset, unit, segment) = (self.data_offset(), UNIT_BYTES as u64, SEGMENT_BYTES as u64);
+        if let Some(tenant) = self.tenant_mut(number) {
+            tenant.retain(|place| !gone.contains(&(((place * unit - data_offset) / segment) as u32)));
+        }
+    }
+
+    fn sweep_all(&mut self, number: TenantNumber) {
+        if let Some(tenant) = self.tenant_mut(number) {
+            tenant.retain(|_| false);
+        }
+    }
+}
+
+/// A device is given up no sooner than it has failed more than once.
+const _: () = assert!(ERRORS_MIN > 1);

@@ -1,0 +1,301 @@
+//! A tenant's part of a volume.
+
+use std::collections::VecDeque;
+
+use super::{Open, Volume};
+use crate::format::{SEGMENT_BYTES, TenantUuid, UNIT_BYTES};
+use crate::index::{IndexEntry, Table};
+use crate::journal::Barrier;
+
+/// Databases whose flushes are told apart.
+const DATABASES: usize = 16;
+/// Tables of a tenant at most: one that became too small or too large is left to empty as its segments go.
+const TABLES_MAX: usize = 4;
+/// A new table is made for so much more than is known to be needed, in percent.
+const TABLE_PERCENT: u64 = 105;
+
+/// A tenant's number in a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TenantNumber(pub u32);
+
+/// How stale an item may be after an unclean end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Staleness {
+    /// Not at all: deletes and overwrites are acknowledged when they are durable.
+    Strict,
+    /// A delete or overwrite of the last so many milliseconds may be undone.
+    Bounded(u32),
+    /// Any that was not written yet may be undone.
+    None,
+}
+
+/// How a tenant uses flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Who it is on the device.
+    pub uuid: TenantUuid,
+    /// How stale its items may be after an unclean end.
+    pub staleness: Staleness,
+    /// Segments that it may hold.
+    pub grant_segments: usize,
+    /// Bytes that it may write a second; 0 for no limit.
+    pub write_bytes_per_second: u64,
+}
+
+/// What a tenant holds and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Records in its index.
+    pub records: u64,
+    /// Flash that its segments take, in bytes.
+    pub flash_bytes: u64,
+    /// Memory for its index and the segment that is being filled, in bytes.
+    pub memory_bytes: u64,
+    /// Bytes of records that memory holds, too.
+    pub shadow_bytes: u64,
+    /// Lookups that found an item.
+    pub hits: u64,
+    /// Items that were written.
+    pub demoted: u64,
+    /// Items that were copied to a newer segment when theirs was freed.
+    pub reinserted: u64,
+    /// Bytes of segments that were written.
+    pub written_bytes: u64,
+    /// Items that were not written because the write budget was spent.
+    pub refused_budget: u64,
+}
+
+/// A second's worth of bytes that may be written.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    bytes_per_second: u64,
+    left: u64,
+    at_ms: u64,
+}
+
+/// A tenant.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    pub(crate) uuid: TenantUuid,
+    pub(crate) staleness: Staleness,
+    pub(crate) grant: usize,
+    pub(crate) open: Option<Open>,
+    /// Segments that are being written or are sealed, oldest first.
+    pub(crate) queue: VecDeque<u32>,
+    /// Segments that are being freed with their items looked through.
+    pub(crate) reclaiming: usize,
+    pub(crate) budget: Budget,
+    pub(crate) stats: Stats,
+    pub(crate) barrier: Barrier,
+    /// The newest one first; only that one takes entries.
+    tables: Vec<Table>,
+    /// For each database, the sequence before which everything is gone.
+    flushed: [u64; DATABASES],
+    flushed_all: u64,
+    shadow_bytes: u64,
+}
+
+impl Budget {
+    pub(crate) fn takes(&mut self, bytes: u64, now_ms: u64) -> bool {
+        if self.bytes_per_second == 0 {
+            return true;
+        }
+        let passed_ms = now_ms.saturating_sub(self.at_ms).min(1000);
+        self.at_ms = now_ms;
+        self.left = (self.left + self.bytes_per_second * passed_ms / 1000).min(self.bytes_per_second);
+        let is_enough = self.left >= bytes;
+        if is_enough {
+            self.left -= bytes;
+        }
+        is_enough
+    }
+}
+
+impl Tenant {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            uuid: settings.uuid,
+            staleness: settings.staleness,
+            grant: settings.grant_segments,
+            open: None,
+            queue: VecDeque::new(),
+            reclaiming: 0,
+            budget: Budget {
+                bytes_per_second: settings.write_bytes_per_second,
+                left: settings.write_bytes_per_second,
+                at_ms: 0,
+            },
+            stats: Stats::default(),
+            barrier: Barrier::default(),
+            tables: Vec::new(),
+            flushed: [0; DATABASES],
+            flushed_all: 0,
+            shadow_bytes: 0,
+        }
+    }
+
+    pub(crate) fn segments(&self) -> usize {
+        self.queue.len() + usize::from(self.open.is_some())
+    }
+
+    pub(crate) fn matches(&self, hash: u64) -> impl Iterator<Item = IndexEntry> + '_ {
+        self.tables.iter().flat_map(move |table| table.matches(hash))
+    }
+
+    pub(crate) fn note_use(&mut self, hash: u64, unit: u64) {
+        for table in &mut self.tables {
+            table.note_use(hash, unit);
+        }
+    }
+
+    /// Takes an entry out of the index.
+    pub(crate) fn take(&mut self, hash: u64, unit: u64) -> Option<IndexEntry> {
+        let entry = self.tables.iter_mut().find_map(|table| table.remove(hash, unit))?;
+        if entry.is_shadow() {
+            self.shadow_bytes = self.shadow_bytes.saturating_sub((entry.units() * UNIT_BYTES) as u64);
+        }
+        Some(entry)
+    }
+
+    pub(crate) fn set_shadow(&mut self, hash: u64, unit: u64, is_shadow: bool) -> Option<()> {
+        let bytes = self
+            .matches(hash)
+            .find(|entry| entry.place() == unit)
+            .map(|entry| (entry.units() * UNIT_BYTES) as u64)?;
+        let has_changed = self
+            .tables
+            .iter_mut()
+            .find_map(|table| table.set_shadow(hash, unit, is_shadow))?;
+        match (has_changed, is_shadow) {
+            (true, true) => self.shadow_bytes += bytes,
+            (true, false) => self.shadow_bytes = self.shadow_bytes.saturating_sub(bytes),
+            (false, _) => {}
+        }
+        Some(())
+    }
+
+    /// Enters a record; entries that find no place any more are handed back.
+    pub(crate) fn enter(&mut self, hash: u64, entry: IndexEntry, record_bytes: usize) -> Vec<IndexEntry> {
+        let mut homeless = Vec::new();
+        let is_full = |table: &Table| table.entries() >= table.room();
+        if self.tables.first().is_none_or(is_full) {
+            let by_size = self.grant as u64 * (SEGMENT_BYTES / record_bytes) as u64 * TABLE_PERCENT / 100;
+            let known = self.tables.first().map_or(by_size, |table| {
+                // The mean record so far: what the table holds in the segments that there are.
+                let per_segment = table.room() / self.segments().max(1) as u64;
+                (per_segment * self.grant as u64)
+                    .clamp(table.room() / 4, table.room() * 4)
+                    .max(1024)
+            });
+            self.tables.retain(|table| table.entries() > 0);
+            self.tables.insert(0, Table::for_records(known.max(64)));
+        }
+        while self.tables.len() > TABLES_MAX
+            && let Some(mut oldest) = self.tables.pop()
+        {
+            oldest.retain(|entry| {
+                homeless.push(entry);
+                false
+            });
+        }
+        if let Some(table) = self.tables.first_mut() {
+            homeless.extend(table.insert(hash, entry));
+        }
+        homeless
+    }
+
+    /// Takes out every entry whose record is not to stay.
+    pub(crate) fn retain(&mut self, mut stays: impl FnMut(u64) -> bool) {
+        let mut shadow_bytes = 0;
+        for table in &mut self.tables {
+            table.retain(|entry| {
+                let stays = stays(entry.place());
+                if !stays && entry.is_shadow() {
+                    shadow_bytes += (entry.units() * UNIT_BYTES) as u64;
+                }
+                stays
+            });
+        }
+        self.shadow_bytes = self.shadow_bytes.saturating_sub(shadow_bytes);
+    }
+
+    pub(crate) fn note_flush(&mut self, db: Option<u8>, sequence: u64) {
+        match db {
+            None => self.flushed_all = self.flushed_all.max(sequence),
+            Some(db) => {
+                if let Some(flushed) = self.flushed.get_mut(usize::from(db)) {
+                    *flushed = (*flushed).max(sequence);
+                }
+            }
+        }
+    }
+
+    /// The sequence before which a database's records are gone.
+    pub(crate) fn flushed_before(&self, db: u8) -> u64 {
+        self.flushed
+            .get(usize::from(db))
+            .copied()
+            .unwrap_or(0)
+            .max(self.flushed_all)
+    }
+
+    /// Whether an entry of the journal about a flush is the latest of its kind.
+    pub(crate) fn is_last_flush(&self, db: u8, sequence: u64) -> bool {
+        let last = match self.flushed.get(usize::from(db)) {
+            Some(flushed) => *flushed,
+            None => self.flushed_all,
+        };
+        sequence >= last
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let records = self.tables.iter().map(Table::entries).sum();
+        let index_bytes: u64 = self.tables.iter().map(Table::bytes).sum();
+        Stats {
+            records,
+            flash_bytes: (self.segments() * SEGMENT_BYTES) as u64,
+            memory_bytes: index_bytes + self.open.as_ref().map_or(0, |_| SEGMENT_BYTES as u64),
+            shadow_bytes: self.shadow_bytes,
+            ..self.stats
+        }
+    }
+}
+
+impl Volume {
+    /// Adds a tenant, without items.
+    pub fn add_tenant(&mut self, settings: &Settings) -> TenantNumber {
+        let number = TenantNumber(self.tenants.len() as u32);
+        self.tenants.push(Some(Tenant::new(settings)));
+        number
+    }
+
+    /// What a tenant holds and did.
+    pub fn stats(&self, number: TenantNumber) -> Stats {
+        self.tenant(number).map_or(Stats::default(), Tenant::stats)
+    }
+
+    /// Changes how many segments a tenant may hold; the oldest ones above are free at once.
+    pub fn set_grant(&mut self, number: TenantNumber, segments: usize, now_ms: u64) {
+        if let Some(tenant) = self.tenant_mut(number) {
+            tenant.grant = segments;
+            self.discard(number, segments, now_ms);
+        }
+    }
+
+    /// Removes a tenant. When the barrier is durable, nothing of it comes back.
+    pub fn remove_tenant(&mut self, number: TenantNumber, now_ms: u64) -> Barrier {
+        let barrier = self.flush(number, None, now_ms);
+        if let Some(tenant) = self.tenants.get_mut(number.0 as usize) {
+            *tenant = None;
+        }
+        barrier
+    }
+
+    pub(crate) fn tenant(&self, number: TenantNumber) -> Option<&Tenant> {
+        self.tenants.get(number.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn tenant_mut(&mut self, number: TenantNumber) -> Option<&mut Tenant> {
+        self.tenants.get_mut(number.0 as usize)?.as_mut()
+    }
+}
