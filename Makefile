@@ -2,7 +2,7 @@
 # how it works.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint ci bench experiments experiment
+.PHONY: help run test lint ci soak bench experiments experiment
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,6 +18,9 @@ lint: ## Check format, clippy, the dependency table, and the rules of CONTRIBUTI
 
 ci: ## All that CI does: tests and lints
 	@.ci/run
+
+soak: ## Run hostile clients of three tenants against a server for ten minutes
+	@scripts/soak
 
 bench: ## Compare with memcached and Redis; writes docs/performance.md
 	@scripts/bench

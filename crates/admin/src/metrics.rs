@@ -23,7 +23,7 @@ const LABELS_MAX: usize = 1_000;
 const OTHER: &str = "_other";
 
 /// What is counted of a tenant: a metric, and the label that tells it from others of the same metric.
-const COUNTED: [(Metric, Option<(&str, &str)>); 8] = [
+const COUNTED: [(Metric, Option<(&str, &str)>); 12] = [
     (GETS, None),
     (HITS, None),
     (NETWORK, Some(("direction", "in"))),
@@ -32,11 +32,18 @@ const COUNTED: [(Metric, Option<(&str, &str)>); 8] = [
     (REFUSED, Some(("reason", "bytes_per_second"))),
     (REFUSED, Some(("reason", "connections"))),
     (REFUSED, Some(("reason", "failed_logins"))),
+    (REFUSED, Some(("reason", "reply_size"))),
+    (REFUSED, Some(("reason", "stalled_connection"))),
+    (REFUSED, Some(("reason", "incomplete_command"))),
+    (REFUSED, Some(("reason", "connection_memory"))),
 ];
 const GETS: Metric = Metric("tenant_gets", "Keys looked up");
 const HITS: Metric = Metric("tenant_hits", "Keys found");
 const NETWORK: Metric = Metric("tenant_network_bytes", "Bytes of requests and replies");
-const REFUSED: Metric = Metric("tenant_refused", "Refused by one of the tenant's limits");
+const REFUSED: Metric = Metric(
+    "tenant_refused",
+    "Refused or closed by one of the tenant's or the server's limits",
+);
 
 /// A metric's name and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +160,10 @@ impl From<TenantView> for Series {
                 refused.bytes_per_second,
                 refused.connections,
                 refused.failed_logins,
+                refused.reply_size,
+                refused.stalled_connections,
+                refused.incomplete_commands,
+                refused.connection_memory,
             ],
             goal: (view.goal_state != "none").then(|| Goal {
                 is_met: view.goal_state == "met",

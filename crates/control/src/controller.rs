@@ -647,6 +647,10 @@ fn refused_view(refused: &Refused) -> RefusedView {
         bytes_per_second: refused.bytes,
         connections: refused.connections,
         failed_logins: refused.logins,
+        reply_size: refused.replies,
+        stalled_connections: refused.stalled,
+        incomplete_commands: refused.incomplete,
+        connection_memory: refused.memory,
     }
 }
 

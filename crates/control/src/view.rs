@@ -117,6 +117,10 @@ pub struct RefusedView {
     pub bytes_per_second: u64,
     pub connections: u64,
     pub failed_logins: u64,
+    pub reply_size: u64,
+    pub stalled_connections: u64,
+    pub incomplete_commands: u64,
+    pub connection_memory: u64,
 }
 
 /// A change of a tenant's grant.

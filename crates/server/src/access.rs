@@ -79,7 +79,7 @@ impl<'t> Access<'t> {
         self.hold(shards);
     }
 
-    /// Whether locks are kept, so that no pinned value may be dropped before they are released.
+    /// Whether locks are kept: what is done is one step, which can not go on in a later turn.
     pub(crate) fn keeps_locks(&self) -> bool {
         matches!(self.held, Held::Several(..))
     }

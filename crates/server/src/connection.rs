@@ -10,11 +10,51 @@ use tidemark_store::Reservation;
 use tidemark_types::UnixMs;
 
 use crate::clients::Client;
-use crate::limits::{BUFFER_REPLY_FRACTION, Limits};
+use crate::counts::Count;
+use crate::kept::Kept;
+use crate::limits::{KEPT_REQUEST_BYTES, Limits, RECALLED_AFTER, RECEIVE_BYTES, WANTED_AFTER};
+use crate::memory::Room;
 use crate::output::{Sent, Unsent};
+use crate::progress::Progress;
 use crate::ready::{Charge, Owner, work_ns};
-use crate::session::Session;
+use crate::receive::read;
+use crate::session::{Begun, Session};
 use crate::shared::Shared;
+
+/// Why the server closes a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    CutOff,
+    Stalled,
+    Incomplete,
+    NoLogin,
+    Recalled,
+    Wanted,
+}
+
+impl Reason {
+    /// In the log.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::CutOff => "cut off",
+            Self::Stalled => "nothing moved in time while replies or requests waited",
+            Self::Incomplete => "a command was incomplete for too long",
+            Self::NoLogin => "no login in time",
+            Self::Recalled => "it held memory that was lent and is wanted back",
+            Self::Wanted => "it held memory that others of its tenant wait for",
+        }
+    }
+
+    /// As what its tenant counts it.
+    pub(crate) fn count(self) -> Option<Count> {
+        match self {
+            Self::CutOff | Self::NoLogin => None,
+            Self::Stalled => Some(Count::ClosedStalled),
+            Self::Incomplete => Some(Count::ClosedIncomplete),
+            Self::Recalled | Self::Wanted => Some(Count::ClosedForMemory),
+        }
+    }
+}
 
 /// What is dropped of the input before commands go on.
 #[derive(Clone, Copy, Debug)]
@@ -31,15 +71,26 @@ pub(crate) enum Skip {
 pub(crate) struct Connection {
     pub(crate) socket: TcpStream,
     pub(crate) session: Session,
-    /// An incomplete command. Empty while there is none: an idle connection owns no buffer.
-    pub(crate) input: Vec<u8>,
+    /// Its hold on its tenant's memory for connections.
+    pub(crate) room: Room,
+    /// An incomplete command, or requests that wait. Empty while there is none: an idle connection owns no buffer.
+    pub(crate) input: Kept,
     /// Parsing the input is of no use below so many bytes.
     pub(crate) needed: usize,
     /// How far an incomplete RESP command was parsed: one of many arguments that comes in many pieces is read once.
     pub(crate) parsed: Option<Box<ArgList>>,
     pub(crate) skip: Skip,
     /// Where the value at the input's beginning is being copied to, piece by piece.
-    pub(crate) room: Option<Reservation>,
+    pub(crate) place: Option<Reservation>,
+    /// How far the command at the input's beginning came.
+    pub(crate) begun: Begun,
+    /// What it has done, if it goes on in a later turn, and its length if it need not be parsed again.
+    pub(crate) progress: Option<Box<Progress>>,
+    pub(crate) begun_bytes: Option<usize>,
+    /// Memory that its next visit needs and that was not to be had; zero if there is none.
+    pub(crate) wait_bytes: u64,
+    /// In its worker's list of those that wait for memory.
+    pub(crate) is_listed: bool,
     pub(crate) unsent: Unsent,
     /// The system may have more to read: said so, and not read to the end since.
     pub(crate) is_readable: bool,
@@ -55,8 +106,6 @@ pub(crate) struct Connection {
     pub(crate) is_writable: bool,
     /// The socket failed.
     pub(crate) is_broken: bool,
-    /// No buffer could be had for its input; it is tried again at the next sweep.
-    pub(crate) is_starved: bool,
     /// What its lane of [`crate::ready::Ready`] was charged when it was picked last.
     pub(crate) charge: Charge,
     /// About how much work serving it was the last time.
@@ -65,25 +114,39 @@ pub(crate) struct Connection {
     pub(crate) usual_ns: u32,
     /// Since when it has been ready, in microseconds since the server's start.
     pub(crate) ready_us: u64,
+    /// How many connections its worker had served by then.
+    pub(crate) ready_visit: u64,
+    /// Nothing of it was executed yet: it may be about to log in.
+    pub(crate) is_new: bool,
     /// Commands that the last visit executed.
     pub(crate) executed: u32,
     pub(crate) connected_at: UnixMs,
     /// Since when the input holds an incomplete command.
     pub(crate) incomplete_since: Option<UnixMs>,
-    /// When a send last made progress while something is unsent.
-    pub(crate) sending_since: Option<UnixMs>,
+    /// When something moved last, in either direction, while replies or requests wait.
+    pub(crate) moved_at: Option<UnixMs>,
+    /// Since when it has held more than its own part.
+    held_since: Option<UnixMs>,
 }
 
 impl Connection {
     pub(crate) fn new(socket: TcpStream, session: Session, now: UnixMs) -> Self {
+        let mut room = Room::default();
+        room.follow(session.tenant.as_ref().map(|tenant| &tenant.account));
         Self {
             socket,
             session,
-            input: Vec::new(),
+            room,
+            input: Kept::default(),
             needed: 0,
             parsed: None,
             skip: Skip::Nothing,
-            room: None,
+            place: None,
+            begun: Begun::Not,
+            progress: None,
+            begun_bytes: None,
+            wait_bytes: 0,
+            is_listed: false,
             unsent: Unsent::default(),
             is_readable: true,
             is_closing: false,
@@ -92,24 +155,32 @@ impl Connection {
             is_finished: false,
             is_writable: false,
             is_broken: false,
-            is_starved: false,
             charge: Charge::NONE,
             work_ns: 0,
             usual_ns: work_ns(1, 0),
             ready_us: 0,
+            ready_visit: 0,
+            is_new: true,
             executed: 0,
             connected_at: now,
             incomplete_since: None,
-            sending_since: None,
+            moved_at: None,
+            held_since: None,
         }
     }
 
-    /// Whether there is something to do for it in a turn: replies that wait are sent first.
+    /// Whether there is something to do for it in a turn: replies that wait are sent first, and requests are kept meanwhile.
     pub(crate) fn wants_turn(&self) -> bool {
         if !self.unsent.is_empty() {
-            return self.is_writable;
+            return self.is_writable || (self.may_keep_more() && !self.room.is_waiting());
         }
-        !self.is_starved && ((self.is_readable && !self.is_finished) || self.has_leftover)
+        !self.room.is_waiting() && ((self.is_readable && !self.is_finished) || self.has_leftover)
+    }
+
+    /// Whether requests are kept while replies wait.
+    fn may_keep_more(&self) -> bool {
+        let is_open = self.is_readable && !self.is_finished && !self.session.is_ending;
+        is_open && self.input.len() < KEPT_REQUEST_BYTES && !self.session.needs_login()
     }
 
     /// Whether nothing more will come of it.
@@ -118,12 +189,41 @@ impl Connection {
         self.is_broken || (is_over && self.unsent.is_empty())
     }
 
-    /// Sends of what is unsent as much as a visit may, which is what such a visit is for.
+    /// Sends of what is unsent as much as a visit may, and keeps requests that came meanwhile: which is all that such a visit
+    /// is for.
     pub(crate) fn send_unsent(&mut self, now: UnixMs) {
         let sent = self.unsent.send(&mut self.socket);
-        self.work_ns = work_ns(0, sent.as_ref().map_or(0, |sent| sent.bytes));
-        self.executed = 0;
+        let sent_bytes = sent.as_ref().map_or(0, |sent| sent.bytes);
         self.note_sent(&sent, now);
+        let kept_bytes = if self.unsent.is_empty() { 0 } else { self.keep_more() };
+        if kept_bytes > 0 {
+            self.moved_at = Some(now);
+        }
+        self.work_ns = work_ns(0, sent_bytes + kept_bytes);
+        self.executed = 0;
+    }
+
+    /// Receives requests to be kept unexecuted, as far as there is memory. Returns how many bytes.
+    fn keep_more(&mut self) -> usize {
+        if !self.may_keep_more() {
+            return 0;
+        }
+        let most = RECEIVE_BYTES.min(KEPT_REQUEST_BYTES - self.input.len());
+        if self.input.growth(most) > 0 {
+            // Twice as much each time, so that what is moved for it stays in proportion.
+            let more = most.max(self.input.len().min(KEPT_REQUEST_BYTES / 2));
+            let growth = self.input.growth(more) as u64;
+            if !self.room.take(growth) {
+                self.wait_bytes = growth;
+                return 0;
+            }
+            self.input.reserve(more);
+        }
+        let mut input = std::mem::take(&mut self.input);
+        let received = input.fill(most, |buffer| read(self, buffer));
+        self.input = input;
+        self.has_leftover |= received > 0;
+        received
     }
 
     /// Notes what became of sending.
@@ -133,35 +233,74 @@ impl Connection {
             return;
         };
         self.is_writable = !sent.is_blocked;
-        if self.unsent.is_empty() {
-            self.sending_since = None;
-        } else if sent.bytes > 0 || self.sending_since.is_none() {
-            self.sending_since = Some(now);
+        if sent.bytes > 0 && self.moved_at.is_some() {
+            self.moved_at = Some(now);
         }
     }
 
-    /// The limit that the connection has passed, if any.
-    pub(crate) fn overdue(&self, limits: &Limits, now: UnixMs) -> Option<&'static str> {
+    /// Notes at the end of a visit whether something waits on it, and if so, since when nothing has moved.
+    pub(crate) fn note_waiting(&mut self, now: UnixMs) {
+        let waits = !self.unsent.is_empty() || self.room.is_waiting();
+        self.moved_at = match self.moved_at {
+            Some(at) if waits => Some(at),
+            _ => waits.then_some(now),
+        };
+        if self.room.is_waiting() {
+            // It can not go on with its command.
+            self.incomplete_since = self.incomplete_since.map(|_| now);
+        }
+    }
+
+    /// Why the connection is to be closed, if a limit has passed or its memory is wanted.
+    pub(crate) fn overdue(&self, limits: &Limits, now: UnixMs) -> Option<Reason> {
         let is_over = |since: Option<UnixMs>, limit| since.is_some_and(|since| now.since(since) >= limit);
-        if is_over(self.sending_since, limits.stalled_send) {
-            return Some("replies were not read in time");
+        if is_over(self.moved_at, limits.stalled) {
+            return Some(Reason::Stalled);
         }
-        if is_over(self.incomplete_since, limits.incomplete_command) {
-            return Some("a command was incomplete for too long");
+        if is_over(self.incomplete_since, limits.incomplete_command) && !self.room.is_waiting() {
+            return Some(Reason::Incomplete);
         }
-        let late = self.session.needs_login() && is_over(Some(self.connected_at), limits.login);
-        late.then_some("no login in time")
+        if self.session.needs_login() && is_over(Some(self.connected_at), limits.login) {
+            return Some(Reason::NoLogin);
+        }
+        let account = self.room.account().filter(|_| self.room.taken() > 0)?;
+        if account.is_recalling(now) && account.is_above_share() && is_over(self.held_since, RECALLED_AFTER) {
+            return Some(Reason::Recalled);
+        }
+        let is_still = is_over(self.moved_at.or(self.incomplete_since), WANTED_AFTER);
+        // Who only waits itself holds little.
+        let is_holder = !self.unsent.is_empty() || !self.room.is_waiting();
+        (account.has_waiting() && is_still && is_holder).then_some(Reason::Wanted)
     }
 
     /// Whether a limit may pass while the connection is silent.
     pub(crate) fn has_deadline(&self) -> bool {
-        self.sending_since.is_some() || self.incomplete_since.is_some() || self.session.needs_login()
+        self.moved_at.is_some() || self.incomplete_since.is_some() || self.session.needs_login()
     }
 
-    /// Charges the buffers' present size to the server's and the tenant's accounts.
-    pub(crate) fn charge(&mut self, shared: &Shared) {
+    /// Charges what the connection holds to its tenant's account, and shows it as the server's and the tenant's.
+    #[inline]
+    pub(crate) fn charge(&mut self, shared: &Shared, now: UnixMs) {
         let parsed = self.parsed.as_ref().map_or(0, |parsed| parsed.memory_bytes());
-        let held = self.input.capacity() + parsed + self.unsent.buffer_bytes() + self.session.held_bytes();
+        let (buffered, promised) = self
+            .progress
+            .as_ref()
+            .map_or((0, 0), |progress| (progress.buffer_bytes(), progress.held_bytes()));
+        let input = self.input.memory_bytes() + parsed + self.session.held_bytes();
+        let copied = self.unsent.copied_bytes();
+        self.room
+            .follow(self.session.tenant.as_ref().map(|tenant| &tenant.account));
+        self.room
+            .settle((input + promised + copied + self.unsent.pinned_bytes()) as u64);
+        if self.room.taken() == 0 {
+            self.held_since = None;
+        } else if self.held_since.is_none() {
+            self.held_since = Some(now);
+        }
+        self.show(input + buffered + copied, shared);
+    }
+
+    fn show(&mut self, held: usize, shared: &Shared) {
         if held == self.session.charged_bytes {
             return;
         }
@@ -179,43 +318,7 @@ impl Connection {
 
     /// Takes the charge back before the connection goes.
     pub(crate) fn discharge(&mut self, shared: &Shared) {
-        let bytes = std::mem::take(&mut self.session.charged_bytes) as u64;
-        shared
-            .tenants
-            .sockets()
-            .buffer_bytes
-            .fetch_sub(bytes, Ordering::Relaxed);
-        if let Some(tenant) = &self.session.tenant {
-            tenant.buffer_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether so many more bytes may be held for it. One tenant gets at most half of all.
-    pub(crate) fn may_hold(&self, bytes: usize, shared: &Shared) -> bool {
-        self.fits(bytes as u64, 0, shared)
-    }
-
-    /// Whether it may be served. Where no more may be held, nothing is received; what was received already is executed,
-    /// since that makes room, up to a limit for the sake of those who do not read their replies, and who are gone after a
-    /// while.
-    pub(crate) fn may_go_on(&self, shared: &Shared) -> bool {
-        let beyond = if self.input.is_empty() {
-            0
-        } else {
-            shared.buffer_bytes_max / BUFFER_REPLY_FRACTION
-        };
-        self.fits(0, beyond, shared)
-    }
-
-    fn fits(&self, bytes: u64, beyond: u64, shared: &Shared) -> bool {
-        let most = shared.buffer_bytes_max;
-        let all = shared.tenants.sockets().buffer_bytes.load(Ordering::Relaxed);
-        let own = self
-            .session
-            .tenant
-            .as_ref()
-            .map_or(0, |tenant| tenant.buffer_bytes.load(Ordering::Relaxed));
-        all + bytes <= most + beyond && own + bytes <= most / 2 + beyond
+        self.show(0, shared);
     }
 
     /// Whether the tenant was removed or someone killed the connection.
@@ -223,12 +326,13 @@ impl Connection {
         self.session.client.is_killed() || self.session.tenant.as_ref().is_some_and(|tenant| tenant.is_removed())
     }
 
-    /// Who its turns are taken from, and how much weight that one has.
+    /// Who its turns are taken from, and how much weight that one has. A first command waits with those who log in, whoever
+    /// has the listener's open tenant's attention.
     #[inline]
     pub(crate) fn owner(&self) -> (Owner, u64) {
         match &self.session.tenant {
-            Some(tenant) => (Owner::tenant(tenant.id), tenant.weight()),
-            None => (Owner::STRANGERS, 1),
+            Some(tenant) if !self.is_new => (Owner::tenant(tenant.id), tenant.weight()),
+            _ => (Owner::STRANGERS, 1),
         }
     }
 

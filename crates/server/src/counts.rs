@@ -58,9 +58,17 @@ pub(crate) enum Count {
     RefusedConnections,
     /// Logins that were not looked at because too many had failed.
     RefusedLogins,
+    /// Replies that were longer than can be promised.
+    RefusedReplies,
+    /// Connections that were closed because nothing moved on them while replies or requests waited.
+    ClosedStalled,
+    /// Connections that were closed in the middle of a command.
+    ClosedIncomplete,
+    /// Connections that were closed because the memory that they held was wanted.
+    ClosedForMemory,
 }
 
-const COUNTS: usize = Count::RefusedLogins as usize + 1;
+const COUNTS: usize = Count::ClosedForMemory as usize + 1;
 
 /// Room for every command and subcommand of RESP, by its number: one bit each in a word.
 pub(crate) const COMMANDS_MAX: usize = 128;

@@ -44,8 +44,9 @@ pub(crate) const PIN_BYTES: usize = 16 << 10;
 pub(crate) const LONG_VALUE_BYTES: usize = 256 << 10;
 /// So much of a long value is copied in a turn: with the evictions for its room some tens of microseconds.
 pub(crate) const COPIED_BYTES: usize = 64 << 10;
-/// Without progress in sending for so long, a connection is closed: a reader this slow holds memory that others need.
-const STALLED_SEND: Duration = Duration::from_secs(30);
+/// A connection with replies or requests that wait is closed when nothing moved for so long, in neither direction: its other
+/// side is gone, or holds memory hostage.
+const STALLED: Duration = Duration::from_secs(60);
 /// A command that is incomplete for so long closes its connection: its sender is gone, or holds a buffer hostage.
 const INCOMPLETE_COMMAND: Duration = Duration::from_secs(60);
 /// Time for a login where one is needed.
@@ -54,20 +55,20 @@ const LOGIN_TIME: Duration = Duration::from_secs(5);
 /// How much clients may take. They are looked at once a second, so a connection lives up to a second longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Without reading anything of the replies that wait for it.
-    pub stalled_send: Duration,
+    /// While replies or requests wait, without anything moving in either direction.
+    pub stalled: Duration,
     /// To complete a command of which a part was received.
     pub incomplete_command: Duration,
     /// To log in, where that is needed.
     pub login: Duration,
-    /// Bytes that the buffers of all connections may hold, at least: with a large pool it is more.
+    /// Bytes that all connections may hold beyond their own parts, at least: with a large pool it is more.
     pub buffer_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            stalled_send: STALLED_SEND,
+            stalled: STALLED,
             incomplete_command: INCOMPLETE_COMMAND,
             login: LOGIN_TIME,
             buffer_bytes: BUFFER_BYTES_MIN,
@@ -81,13 +82,28 @@ pub(crate) const KEEPALIVE: Duration = Duration::from_secs(300);
 /// How often connections are looked at for these limits.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// All connections' buffers together, at least; and at least this part of the pool.
+/// A connection's own part of memory, which is never refused: the longest login or small command, and replies to small ones.
+pub(crate) const OWN_BYTES: usize = 8 << 10;
+/// Of that, for an incomplete command.
+pub(crate) const OWN_INPUT_BYTES: usize = 4 << 10;
+/// Of that, replies after which nothing more is executed until they are sent, where the tenant's memory is used up. As much
+/// again is for the last one.
+pub(crate) const OWN_REPLY_BYTES: usize = 2 << 10;
+/// All connections' memory beyond their own parts, at least; and at least this part of the pool.
 pub(crate) const BUFFER_BYTES_MIN: u64 = 64 << 20;
 pub(crate) const BUFFER_POOL_FRACTION: u64 = 16;
-/// This part more may be held for the replies to what was received already: executing it is what makes buffers smaller.
-pub(crate) const BUFFER_REPLY_FRACTION: u64 = 4;
-/// What the workers may receive at once after seeing that there is room fits into that part.
+/// For each worker, at least: the longest commands of several connections.
 pub(crate) const BUFFER_BYTES_PER_WORKER: u64 = 4 << 20;
+/// This part of it is not lent to those above their shares, so that a share is there when it is wanted.
+pub(crate) const KEPT_FOR_SHARES_DIVISOR: u64 = 4;
+/// This part of it is the longest reply that is promised as a whole.
+pub(crate) const REPLY_MEMORY_DIVISOR: u64 = 2;
+/// Requests of a connection that are kept while its replies wait; beyond, nothing more is read from it.
+pub(crate) const KEPT_REQUEST_BYTES: usize = 8 << 20;
+/// Memory that was lent and that another tenant wants back is taken from connections that have held it for so long.
+pub(crate) const RECALLED_AFTER: Duration = Duration::from_secs(1);
+/// Memory that other connections of the same tenant wait for is taken from those on which nothing has moved for so long.
+pub(crate) const WANTED_AFTER: Duration = Duration::from_secs(5);
 
 /// File descriptors kept for listeners, the state file and the administration.
 pub(crate) const RESERVED_DESCRIPTORS: u64 = 64;
@@ -113,11 +129,20 @@ pub(crate) const TRANSACTION_BYTES: usize = 1 << 20;
 pub(crate) const WATCHED_KEYS: usize = 1024;
 /// Keys that KEYS answers at most.
 pub(crate) const KEYS_ANSWERED: usize = 10_000;
-/// Keys that one SCAN looks at, about, whatever its COUNT: two milliseconds of a worker's time.
+/// Keys that one SCAN looks at, about, whatever its COUNT.
 pub(crate) const SCANNED_KEYS: usize = 10_000;
 /// Index buckets that SCAN and KEYS read under one lock: at eight items each, and one load that misses the caches for each,
 /// half of the 20 us that a lock may be held.
 pub(crate) const SCANNED_BUCKETS: usize = 8;
 /// The reply to one command, values sent from where they lie included: a few bytes of MGET or of a transaction can ask for
-/// the same megabyte again and again.
+/// the same megabyte again and again. See [`REPLY_MEMORY_DIVISOR`].
 pub(crate) const COMMAND_REPLY_BYTES: usize = 64 << 20;
+/// The reply to a command that describes the server or its commands (INFO, COMMAND, `stats`).
+pub(crate) const DESCRIPTION_BYTES: usize = 256 << 10;
+/// Arguments of a command that asks for descriptions, so that they are no longer than that.
+pub(crate) const DESCRIBED_NAMES: usize = 512;
+/// Keys of a long list that are looked at in a turn: about a hundred microseconds if none of them is in the caches.
+pub(crate) const TURN_KEYS: usize = 512;
+/// Bytes of keys that SCAN and KEYS compare with a pattern in a turn, at eight pattern bytes a step: about a hundred
+/// microseconds. One key may be more.
+pub(crate) const TURN_COMPARED_BYTES: u64 = 64 << 10;

@@ -13,6 +13,9 @@ use crate::limits::SEND_BYTES;
 /// Parts given to the system in one call (its own bound is 1,024).
 const GATHERED_PARTS: usize = 64;
 
+/// Memory for replies that is kept for the next group.
+const KEPT_BYTES: usize = 1 << 20;
+
 /// Replies of the connections of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
@@ -21,6 +24,8 @@ pub(crate) struct Output {
     /// Values to be sent between those bytes, each behind so many of them.
     pins: Vec<(usize, PinnedValue)>,
     pinned_bytes: usize,
+    /// Values that are not sent after all, until no lock is held: a pin must not end under its shard's lock.
+    dropped: Vec<PinnedValue>,
 }
 
 impl Output {
@@ -37,18 +42,20 @@ impl Output {
 
     /// Forgets everything and keeps a bounded buffer.
     pub(crate) fn clear(&mut self) {
-        const KEPT_BYTES: usize = 1 << 20;
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
         self.pins.clear();
         self.pinned_bytes = 0;
+        self.dropped.clear();
     }
 
-    /// Drops what was added since there were so many copied bytes (CLIENT REPLY OFF).
+    /// Drops what was added since there were so many copied bytes (CLIENT REPLY OFF, a command that failed). Shards may be
+    /// locked.
     pub(crate) fn truncate(&mut self, bytes: usize) {
         self.bytes.truncate(bytes);
         while let Some((_, pinned)) = self.pins.pop_if(|(at, _)| *at > bytes) {
             self.pinned_bytes -= pinned.parts().map(<[u8]>::len).sum::<usize>();
+            self.dropped.push(pinned);
         }
     }
 
@@ -73,7 +80,14 @@ impl Output {
         if self.pins.is_empty() || !self.has_pins(begin, end) {
             let given = (end - begin).min(SEND_BYTES);
             let bytes = ignore_would_block(socket.write(&self.bytes[begin..begin + given]))?;
-            unsent.push_bytes(&self.bytes[begin + bytes..end]);
+            if end == self.bytes.len() && end - begin > KEPT_BYTES {
+                // There is nothing behind it: so long a reply is not held twice.
+                let mut all = std::mem::take(&mut self.bytes);
+                all.drain(..begin + bytes);
+                unsent.push_vec(all);
+            } else {
+                unsent.push_bytes(&self.bytes[begin + bytes..end]);
+            }
             return Ok(Sent {
                 bytes,
                 is_blocked: bytes < given,
@@ -135,7 +149,7 @@ impl Unsent {
     }
 
     /// Memory that copied replies take.
-    pub(crate) fn buffer_bytes(&self) -> usize {
+    pub(crate) fn copied_bytes(&self) -> usize {
         let copied = |piece: &Piece| {
             if let Piece::Copied(bytes) = piece {
                 bytes.capacity()
@@ -144,6 +158,15 @@ impl Unsent {
             }
         };
         self.pieces.iter().map(copied).sum()
+    }
+
+    /// Length of the values that are sent from where they lie: they are held in place meanwhile.
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        let pinned = |piece: &Piece| match piece {
+            Piece::Copied(_) => 0,
+            Piece::Pinned(_) => piece.len(),
+        };
+        self.pieces.iter().map(pinned).sum()
     }
 
     /// Sends as much as the system takes and a visit may.
@@ -184,6 +207,12 @@ impl Unsent {
     fn push_bytes(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.pieces.push_back(Piece::Copied(bytes.to_vec()));
+        }
+    }
+
+    fn push_vec(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.pieces.push_back(Piece::Copied(bytes));
         }
     }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use tidemark_types::UnixMs;
 
 use crate::connection::Connection;
-use crate::limits::{LOGIN_BYTES, RECEIVE_BYTES, SPARE_BYTES};
+use crate::kept::Kept;
+use crate::limits::{LOGIN_BYTES, OWN_INPUT_BYTES, RECEIVE_BYTES, SPARE_BYTES};
 use crate::output::ignore_would_block;
 use crate::shared::Shared;
 
@@ -21,29 +22,39 @@ const RECEIVE_LONG_BYTES: usize = 128 << 10;
 /// takes tenths of a millisecond when it is busy with the process's memory.
 const SPARE_BYTES_MIN: usize = 128 << 10;
 
+/// A buffer may be longer than what is needed by this part of it.
+const SLACK_DIVISOR: usize = 8;
+
+/// The longest buffer that is used for so many bytes, and for which memory is taken.
+fn with_slack(bytes: usize) -> usize {
+    bytes + bytes / SLACK_DIVISOR
+}
+
 /// What was received from a connection and where it is.
 pub(crate) enum Input {
     /// In the worker's scratch buffer: the usual case.
     Scratch(Range<usize>),
     /// In the connection's own buffer, behind the beginning of a command that came earlier.
-    Own(Vec<u8>),
+    Own(Kept),
 }
 
 impl Input {
     pub(crate) fn bytes<'a>(&'a self, scratch: &'a [u8]) -> &'a [u8] {
         match self {
             Self::Scratch(range) => &scratch[range.clone()],
-            Self::Own(bytes) => bytes,
+            Self::Own(kept) => kept.as_slice(),
         }
     }
 
     /// What is behind the first `done` bytes, in a buffer of its own, and the buffer that it was in before, if that is not
     /// needed any more.
-    fn into_rest(self, scratch: &[u8], done: usize) -> (Vec<u8>, Option<Vec<u8>>) {
+    fn into_rest(self, scratch: &[u8], done: usize) -> (Kept, Option<Vec<u8>>) {
         match self {
-            Self::Own(bytes) if done == 0 => (bytes, None),
-            Self::Own(bytes) => (bytes[done..].to_vec(), Some(bytes)),
-            Self::Scratch(range) => (scratch[range][done..].to_vec(), None),
+            Self::Own(mut kept) => {
+                let spare = kept.advance(done);
+                (kept, spare)
+            }
+            Self::Scratch(range) => (scratch[range][done..].to_vec().into(), None),
         }
     }
 }
@@ -58,10 +69,10 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// A buffer for so many bytes that begins with what `held` holds: a kept one that is not much too long, else one of the
+    /// A buffer for so many bytes that begins with what `held` holds: a kept one that is not too long, else one of the
     /// system's.
     fn grow(&mut self, mut held: Vec<u8>, bytes: usize, shared: &Shared) -> Vec<u8> {
-        let fits = |buffer: &Vec<u8>| (bytes.max(SPARE_BYTES_MIN)..=2 * bytes).contains(&buffer.capacity());
+        let fits = |buffer: &Vec<u8>| (bytes.max(SPARE_BYTES_MIN)..=with_slack(bytes)).contains(&buffer.capacity());
         let Some(at) = self.buffers.iter().rposition(fits) else {
             held.reserve_exact(bytes - held.len());
             return held;
@@ -120,10 +131,20 @@ pub(crate) fn receive(
     if !connection.is_readable || connection.is_finished || scratch.len() - *used < RECEIVE_BYTES {
         return Input::Own(std::mem::take(&mut connection.input));
     }
+    // What is left of it is kept, which needs room.
+    let most = if connection.session.needs_login() || connection.room.left() >= RECEIVE_BYTES as u64 {
+        RECEIVE_BYTES
+    } else {
+        OWN_INPUT_BYTES
+    };
+    if held >= most {
+        connection.wait_bytes = RECEIVE_BYTES as u64;
+        return Input::Own(std::mem::take(&mut connection.input));
+    }
     let begin = *used;
-    let buffer = &mut scratch[begin..begin + RECEIVE_BYTES];
-    buffer[..held].copy_from_slice(&connection.input);
-    connection.input = Vec::new();
+    let buffer = &mut scratch[begin..begin + most];
+    buffer[..held].copy_from_slice(connection.input.as_slice());
+    connection.input = Kept::default();
     let received = held + read(connection, &mut buffer[held..]);
     *used += received;
     Input::Scratch(begin..begin + received)
@@ -139,23 +160,23 @@ fn receive_more(connection: &mut Connection, spares: &mut Spares, shared: &Share
             .needed
             .saturating_sub(held)
             .clamp(RECEIVE_LONG_BYTES_MIN, RECEIVE_LONG_BYTES);
-        let growth = (held + missing).saturating_sub(input.capacity());
-        if growth > 0 && !connection.may_hold(growth, shared) {
-            connection.is_starved = true;
-        } else {
+        if input.growth(missing) > 0 {
+            // All that is known to come, before any of it is received.
             let bytes = connection.needed.max(held + missing);
-            if input.capacity() < bytes {
-                input = spares.grow(input, bytes, shared);
+            let growth = with_slack(bytes).saturating_sub(input.memory_bytes()) as u64;
+            if !connection.room.take(growth) {
+                connection.wait_bytes = growth;
+                return Input::Own(input);
             }
-            input.resize(held + missing, 0);
-            let received = read(connection, &mut input[held..]);
-            input.truncate(held + received);
+            input = spares.grow(input.into_bytes(), bytes, shared).into();
         }
+        input.fill(missing, |buffer| read(connection, buffer));
     }
     Input::Own(input)
 }
 
-fn read(connection: &mut Connection, buffer: &mut [u8]) -> usize {
+/// Receives from the socket.
+pub(crate) fn read(connection: &mut Connection, buffer: &mut [u8]) -> usize {
     match connection.socket.read(buffer) {
         Ok(0) => {
             connection.is_finished = true;
@@ -189,7 +210,7 @@ pub(crate) fn keep_rest(
         connection.needed = 0;
         connection.incomplete_since = None;
         return match input {
-            Input::Own(buffer) => Some(buffer),
+            Input::Own(kept) => Some(kept.into_bytes()),
             Input::Scratch(_) => None,
         };
     }

@@ -16,9 +16,10 @@ use tidemark_types::{DataPlane, Plan, Snapshot, SystemClock};
 
 use crate::clients::Clients;
 use crate::limits::{
-    BUFFER_BYTES_PER_WORKER, BUFFER_POOL_FRACTION, BUFFER_REPLY_FRACTION, GROUP_CONNECTIONS, Limits, RECEIVE_BYTES,
+    BUFFER_BYTES_PER_WORKER, BUFFER_POOL_FRACTION, COMMAND_REPLY_BYTES, Limits, REPLY_MEMORY_DIVISOR,
     RESERVED_DESCRIPTORS,
 };
+use crate::memory::Memory;
 use crate::neighbour::Neighbour;
 use crate::process::Process;
 use crate::session::Protocol;
@@ -98,7 +99,11 @@ impl Server {
             alarm: wake_control,
             clock: Arc::new(SystemClock),
         };
-        let tenants = Tenants::new(parts, wake_workers);
+        let to_tell = mailboxes.clone();
+        let tell_of_room = Box::new(move || to_tell.iter().for_each(|mailbox| mailbox.tell_of_room()));
+        let memory = Memory::new(connection_bytes_max(config), tell_of_room);
+        let reply_bytes_max = memory.most_bytes() / REPLY_MEMORY_DIVISOR;
+        let tenants = Tenants::new(parts, memory, wake_workers);
         let shared = Arc::new(Shared {
             tenants: Arc::new(tenants),
             clients: Clients::default(),
@@ -110,7 +115,7 @@ impl Server {
             redis: redis.as_ref().map(|(_, address)| *address),
             connections_max,
             limits: config.limits,
-            buffer_bytes_max: buffer_bytes_max(config),
+            reply_bytes_max: COMMAND_REPLY_BYTES.min(usize::try_from(reply_bytes_max).unwrap_or(usize::MAX)),
             refused_connections: AtomicU64::new(0),
             times_full: AtomicU64::new(0),
             accepted_connections: AtomicU64::new(0),
@@ -168,6 +173,12 @@ impl Server {
         Neighbour::new(Arc::clone(&self.shared.tenants))
     }
 
+    /// The most visits to other connections that a connection of the named tenant waited for while it was ready to be served,
+    /// since this was asked last; `None` if there is no such tenant. A worker's turn is at most 64 visits.
+    pub fn take_visits_waited(&self, tenant: &str) -> Option<u64> {
+        self.shared.tenants.take_visits_waited(tenant.as_bytes())
+    }
+
     /// The door for the control plane.
     pub fn data_plane(&self) -> Arc<dyn DataPlane> {
         Arc::new(Door {
@@ -215,17 +226,15 @@ impl DataPlane for Door {
     }
 }
 
-/// A keeper's inbox that wakes its worker.
-const _: () = assert!(BUFFER_BYTES_PER_WORKER == BUFFER_REPLY_FRACTION * (GROUP_CONNECTIONS * RECEIVE_BYTES) as u64);
-
-/// What the buffers of all connections may hold.
-fn buffer_bytes_max(config: &Config) -> u64 {
+/// What all connections may hold beyond their own parts.
+fn connection_bytes_max(config: &Config) -> u64 {
     let for_workers = config.workers as u64 * BUFFER_BYTES_PER_WORKER;
     (config.pool_bytes / BUFFER_POOL_FRACTION)
         .max(config.limits.buffer_bytes)
         .max(for_workers)
 }
 
+/// A keeper's inbox that wakes its worker.
 fn inbox_of(mailbox: &Arc<Mailbox>) -> Arc<KeeperInbox> {
     let mailbox = Arc::clone(mailbox);
     KeeperInbox::new(Box::new(move || mailbox.wake()))

@@ -10,7 +10,10 @@ use tidemark_types::{Permissions, UnixMs};
 
 use crate::clients::Client;
 use crate::counts::{Count, TurnCounts};
+use crate::limits::{OWN_REPLY_BYTES, PIN_BYTES, REPLY_BYTES};
+use crate::memory::Room;
 use crate::output::Output;
+use crate::progress::Progress;
 use crate::shared::Shared;
 use crate::tenant::Tenant;
 use crate::transaction::Transaction;
@@ -77,7 +80,7 @@ pub(crate) struct Session {
     pub(crate) is_ending: bool,
     /// MULTI and WATCH, which few connections use.
     pub(crate) transaction: Option<Box<Transaction>>,
-    /// What the tenant is charged for the connection's buffers.
+    /// What is shown of the connection's buffers as its tenant's.
     pub(crate) charged_bytes: usize,
 }
 
@@ -171,4 +174,142 @@ pub(crate) struct Exec<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) out: &'a mut Output,
     pub(crate) counts: &'a mut TurnCounts,
+    pub(crate) room: &'a Room,
+    pub(crate) visit: &'a mut Visit,
+}
+
+/// How far a command came in an earlier visit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Begun {
+    #[default]
+    Not,
+    /// It is admitted by its tenant's limits.
+    Admitted,
+    /// The key that is next is counted, and waits for memory.
+    Counted,
+}
+
+/// What a connection may do in one visit, and what its next command is in the middle of.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    /// Replies after which it has had its share of the turn.
+    pub(crate) reply_bytes: usize,
+    /// A value or another reply of so many bytes takes memory before it is made. What is shorter is part of what the worker
+    /// has in hand, or of the connection's own part.
+    long_bytes: usize,
+    /// Memory that a command has to wait for; zero if none does.
+    pub(crate) wait_bytes: usize,
+    /// How far the command at the input's beginning came in an earlier visit.
+    pub(crate) begun: Begun,
+    /// The same of the command that is executed now.
+    pub(crate) now: Begun,
+    /// Whether the command that was executed last goes on in a later turn.
+    pub(crate) is_suspended: bool,
+    /// Where the replies end for which memory was taken before they were begun.
+    promised: Option<usize>,
+    /// Whether that is a transaction's, in which nothing waits.
+    is_transaction: bool,
+    /// What a command that goes on in a later turn has done.
+    pub(crate) progress: Option<Box<Progress>>,
+}
+
+impl Visit {
+    /// A visit to a connection that may take so much memory.
+    #[inline]
+    pub(crate) fn new(left: u64) -> Self {
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        Self {
+            reply_bytes: left.clamp(OWN_REPLY_BYTES, REPLY_BYTES),
+            long_bytes: if left >= REPLY_BYTES {
+                PIN_BYTES
+            } else {
+                OWN_REPLY_BYTES
+            },
+            wait_bytes: 0,
+            begun: Begun::Not,
+            now: Begun::Not,
+            is_suspended: false,
+            promised: None,
+            is_transaction: false,
+            progress: None,
+        }
+    }
+}
+
+impl Visit {
+    /// Turns to a command, which is the one at the input's beginning or not.
+    #[inline]
+    pub(crate) fn enter(&mut self, is_first: bool) {
+        self.now = if is_first { self.begun } else { Begun::Not };
+    }
+
+    /// Whether the command that is executed now was admitted in an earlier visit.
+    #[inline]
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.now != Begun::Not
+    }
+
+    /// Whether the key that is looked up now was counted in an earlier visit.
+    #[inline]
+    pub(crate) fn is_counted(&self) -> bool {
+        self.now == Begun::Counted
+    }
+
+    /// Memory is taken for the replies up to there, which `is_transaction` says to be a transaction's.
+    pub(crate) fn promise(&mut self, end: usize, is_transaction: bool) {
+        self.promised = Some(end);
+        self.is_transaction = is_transaction;
+    }
+
+    /// Ends [`Self::promise`].
+    pub(crate) fn end_promise(&mut self) {
+        self.promised = None;
+        self.is_transaction = false;
+    }
+
+    /// Whether a command for whose reply there is no memory fails, because it can not wait.
+    pub(crate) fn must_fail(&self) -> bool {
+        self.is_transaction
+    }
+
+    /// What is to be remembered of the command that the visit ends before; `is_first` says that it is at the input's
+    /// beginning.
+    pub(crate) fn left(&self, is_first: bool) -> Begun {
+        match (self.is_suspended, self.wait_bytes) {
+            (true, 0) => Begun::Admitted,
+            (true, _) => Begun::Counted,
+            (false, _) if is_first => self.begun,
+            (false, _) => Begun::Not,
+        }
+    }
+}
+
+impl Exec<'_> {
+    /// Whether a reply of so many bytes may be made now: memory for a long one is taken. If not, the command has to be
+    /// executed again when there is room, and must have changed nothing.
+    #[inline]
+    pub(crate) fn may_answer(&mut self, bytes: usize) -> bool {
+        (bytes < self.visit.long_bytes && !self.visit.is_transaction) || self.take_for_reply(bytes)
+    }
+
+    #[cold]
+    fn take_for_reply(&mut self, bytes: usize) -> bool {
+        let missing = match self.visit.promised {
+            Some(end) => (self.out.len() + bytes).saturating_sub(end),
+            None => bytes,
+        };
+        let is_taken = missing == 0 || self.room.take(missing as u64);
+        if !is_taken && !self.visit.is_transaction {
+            self.visit.wait_bytes = missing;
+        }
+        if is_taken && let Some(end) = &mut self.visit.promised {
+            *end += missing;
+        }
+        is_taken
+    }
+
+    /// The longest reply that can be promised as a whole.
+    pub(crate) fn reply_bytes_max(&self) -> usize {
+        self.shared.reply_bytes_max
+    }
 }

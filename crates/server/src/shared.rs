@@ -26,8 +26,8 @@ pub(crate) struct Shared {
     pub(crate) redis: Option<SocketAddr>,
     pub(crate) connections_max: u64,
     pub(crate) limits: Limits,
-    /// Bytes that the buffers of all connections may take together.
-    pub(crate) buffer_bytes_max: u64,
+    /// The longest reply that is promised as a whole, in bytes.
+    pub(crate) reply_bytes_max: usize,
     /// Connections that were refused because there were too many.
     pub(crate) refused_connections: AtomicU64,
     pub(crate) accepted_connections: AtomicU64,

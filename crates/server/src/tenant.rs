@@ -1,6 +1,7 @@
 //! A tenant as the sockets' front knows it: who may use it, and what is counted.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
@@ -9,16 +10,20 @@ use tidemark_plane::{Rate, Throttled, TooManyConnections};
 use tidemark_types::{Permissions, Secret, SecretHash, TenantPlan};
 
 use crate::counts::{Count, TenantCounts};
+use crate::memory::Account;
 
 /// A tenant, with what this front attaches to it.
 pub(crate) type Tenant = tidemark_plane::Tenant<Attached>;
 
 /// What this front attaches to a tenant.
-#[derive(Default)]
 pub(crate) struct Attached {
     pub(crate) counts: TenantCounts,
-    /// Bytes that its connections hold in buffers.
+    /// Its share of connections' memory, and what is taken of it.
+    pub(crate) account: Arc<Account>,
+    /// Bytes that its connections hold in buffers, their own parts included.
     pub(crate) buffer_bytes: AtomicU64,
+    /// The most visits to others that one of its connections waited for while it was ready to be served.
+    visits_waited: AtomicU64,
     access: RwLock<Access>,
 }
 
@@ -62,8 +67,34 @@ struct Access {
 }
 
 impl Attached {
+    /// What is attached to a new tenant that has this account.
+    pub(crate) fn new(account: Arc<Account>) -> Self {
+        Self {
+            counts: TenantCounts::default(),
+            account,
+            buffer_bytes: AtomicU64::new(0),
+            visits_waited: AtomicU64::new(0),
+            access: RwLock::default(),
+        }
+    }
+
+    /// Notes for how many visits to others a connection waited that was ready.
+    #[inline]
+    pub(crate) fn note_waited(&self, visits: u64) {
+        // Mostly it is none, and nothing is written.
+        if visits > self.visits_waited.load(Ordering::Relaxed) {
+            self.visits_waited.fetch_max(visits, Ordering::Relaxed);
+        }
+    }
+
+    /// The most visits that a connection waited for since this was asked last.
+    pub(crate) fn take_visits_waited(&self) -> u64 {
+        self.visits_waited.swap(0, Ordering::Relaxed)
+    }
+
     /// Follows a plan.
     pub(crate) fn adopt(&self, plan: &TenantPlan) {
+        self.account.set_weight(plan.weight.get());
         *self.access.write() = Access {
             secrets: plan.secrets.clone(),
             cap_bytes: plan.cap_bytes,

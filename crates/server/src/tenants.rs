@@ -11,6 +11,7 @@ use tidemark_types::{DataPlane, Permissions, Plan, Refused, Served, Snapshot, Te
 
 use crate::counts::Count;
 use crate::logins::{FailedLogins, TooManyFailed, Who};
+use crate::memory::Memory;
 use crate::tenant::{Attached, NO_SECRET, Tenant, granted_by};
 
 /// A login that failed.
@@ -30,6 +31,8 @@ pub(crate) struct Tenants {
 
 /// What connections add to the data plane.
 pub(crate) struct Sockets {
+    /// What connections hold beyond their own parts.
+    memory: Arc<Memory>,
     /// The tenant that connections from loopback start in.
     open: RwLock<Option<Arc<Tenant>>>,
     /// Tells every worker to look at its connections: some may belong to a removed tenant.
@@ -41,8 +44,9 @@ pub(crate) struct Sockets {
 }
 
 impl Tenants {
-    pub(crate) fn new(parts: PlaneParts, wake_workers: Alarm) -> Self {
+    pub(crate) fn new(parts: PlaneParts, memory: Arc<Memory>, wake_workers: Alarm) -> Self {
         let sockets = Sockets {
+            memory,
             open: RwLock::default(),
             wake_workers,
             base_bytes: AtomicU64::new(0),
@@ -63,6 +67,11 @@ impl Tenants {
     /// What connections add.
     pub(crate) fn sockets(&self) -> &Sockets {
         self.plane.front()
+    }
+
+    /// The most visits to others that a connection of a tenant waited for since this was asked last.
+    pub(crate) fn take_visits_waited(&self, name: &[u8]) -> Option<u64> {
+        Some(self.plane.tenant(name)?.take_visits_waited())
     }
 
     /// The tenant that a connection from this address is in without logging in.
@@ -124,8 +133,8 @@ impl DataPlane for Tenants {
 impl Front for Sockets {
     type Attached = Attached;
 
-    fn attach(&self, _plan: &TenantPlan) -> Attached {
-        Attached::default()
+    fn attach(&self, plan: &TenantPlan) -> Attached {
+        Attached::new(self.memory.account(plan.weight.get()))
     }
 
     fn adopted(&self, tenant: &Arc<Tenant>, plan: &TenantPlan) {
@@ -157,6 +166,10 @@ impl Front for Sockets {
             bytes: total(Count::RefusedBytes),
             connections: total(Count::RefusedConnections),
             logins: total(Count::RefusedLogins),
+            replies: total(Count::RefusedReplies),
+            stalled: total(Count::ClosedStalled),
+            incomplete: total(Count::ClosedIncomplete),
+            memory: total(Count::ClosedForMemory),
         };
     }
 

@@ -15,7 +15,7 @@ use crate::limits::{TRANSACTION_BYTES, TRANSACTION_COMMANDS, TRANSACTION_KEY_BYT
 
 /// What a queued command or a watched key takes besides its bytes: the allocation and the entries, of a watched key also
 /// its shard's.
-const ENTRY_BYTES: usize = 128;
+pub(crate) const ENTRY_BYTES: usize = 128;
 
 /// A connection's transaction and its watched keys.
 #[derive(Debug, Default)]

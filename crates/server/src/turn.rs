@@ -4,22 +4,29 @@
 //! loaded ahead, then their items, then they are executed in order. Everything else is executed by itself, after the window.
 //! So every command sees what those before it did, and replies are in order without being sorted.
 
+mod ahead;
+mod skip;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use tidemark_plane::{Moment, Throttled};
-use tidemark_protocol::{may_end_line, memcached as mc, resp};
-use tidemark_store::{Reservation, TenantStore, prefetch_value};
+use tidemark_protocol::{memcached as mc, resp};
+use tidemark_store::Reservation;
 use tidemark_types::UnixMs;
+
+use ahead::{prefetch_items, prefetch_tenants};
+use skip::Skipped;
 
 use crate::access::{Access, access_to};
 use crate::connection::{Connection, Skip};
 use crate::counts::{Count, TurnCounts};
-use crate::limits::{LONG_VALUE_BYTES, REPLY_BYTES, SCRATCH_BYTES, SEND_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
+use crate::limits::{LONG_VALUE_BYTES, SCRATCH_BYTES, SEND_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
+use crate::memory::Room;
 use crate::output::Output;
 use crate::ready::work_ns;
 use crate::receive::{Input, Spares, keep_rest, receive};
-use crate::session::{Exec, Protocol, Session};
+use crate::session::{Exec, Protocol, Session, Visit};
 use crate::shared::Shared;
 use crate::step::{Copied, Done, Step, StepCommand};
 use crate::tenant::Tenant;
@@ -27,8 +34,6 @@ use crate::{memcached, redis};
 
 /// Parsing a shorter incomplete command again costs less than keeping how far it was parsed.
 const PARSED_KEPT_FROM_BYTES: usize = 4 << 10;
-/// A connection that executed so many commands the last time is worth loading ahead what they read of its tenant.
-const PREFETCHED_FROM_COMMANDS: u32 = 8;
 
 /// A connection with its place in the worker's list.
 pub(crate) type Member = (usize, Box<Connection>);
@@ -45,6 +50,7 @@ pub(crate) struct Turn {
     inputs: Vec<Input>,
     done: Vec<Done>,
     begins: Vec<Mark>,
+    visits: Vec<Visit>,
     refused: Vec<Refusals>,
     moved: Vec<(usize, isize)>,
 }
@@ -81,8 +87,10 @@ struct Executor<'s, 'a> {
     current: usize,
     /// For each connection up to the current one, where its replies begin.
     begins: &'s mut Vec<Mark>,
-    /// Connections whose replies came to be too many within a window, or whose long value is not copied yet, and how far
-    /// their input was executed.
+    /// For each connection up to the current one, what it may do.
+    visits: &'s mut Vec<Visit>,
+    /// Connections whose replies came to be too many within a window, whose long value is not copied yet, or whose command
+    /// goes on in a later turn, and how far their input was executed.
     deferred: Vec<(usize, Done)>,
     /// For connections whose input begins with a long value, where that was begun to be copied to.
     rooms: Vec<(usize, Reservation)>,
@@ -124,7 +132,10 @@ impl Turn {
         let begin = Instant::now();
         self.execute(group, shared, now, begin);
         // A piece of a long value is about as much work as a command.
-        let pieces = group.iter().filter(|(_, connection)| connection.room.is_some()).count();
+        let pieces = group
+            .iter()
+            .filter(|(_, connection)| connection.place.is_some())
+            .count();
         let works = self.done.iter().map(|done| u64::from(done.commands)).sum::<u64>() + pieces as u64;
         let nanos_each = begin.elapsed().as_nanos() as u64 / works.max(1);
         let inputs = std::mem::take(&mut self.inputs);
@@ -139,7 +150,7 @@ impl Turn {
             if let Some(spare) = keep_rest(connection, input, &self.scratch, done.bytes, now) {
                 self.spares.give(spare, shared);
             }
-            connection.charge(shared);
+            connection.charge(shared, now);
         }
         self.output.clear();
     }
@@ -151,6 +162,7 @@ impl Turn {
         self.moved.clear();
         self.begins.clear();
         self.begins.push(Mark { copied: 0, all: 0 });
+        self.visits.clear();
         let mut executor = Executor {
             now,
             began,
@@ -161,6 +173,7 @@ impl Turn {
             window: Vec::with_capacity(WINDOW_COMMANDS),
             current: 0,
             begins: &mut self.begins,
+            visits: &mut self.visits,
             deferred: Vec::new(),
             rooms: Vec::new(),
             begun: Vec::new(),
@@ -173,13 +186,20 @@ impl Turn {
         executor.flush(group);
         executor.enter(group, group.len());
         for (member, done) in executor.deferred {
+            let (connection, visit) = (&mut *group[member].1, &mut executor.visits[member]);
             self.done[member] = done;
-            group[member].1.has_leftover = true;
-            // Parsed behind what comes next.
-            group[member].1.parsed = None;
+            connection.has_leftover = true;
+            if connection.begun_bytes.is_none() {
+                // Parsed behind what comes next.
+                connection.parsed = None;
+            }
+            connection.progress = visit.progress.take();
+            connection.begun = visit.left(done.bytes == 0);
+            // Where it waits already, that is for its input.
+            connection.wait_bytes = connection.wait_bytes.max(visit.wait_bytes as u64);
         }
-        for (member, room) in executor.begun {
-            group[member].1.room = Some(room);
+        for (member, place) in executor.begun {
+            group[member].1.place = Some(place);
         }
     }
 
@@ -197,14 +217,20 @@ impl Turn {
         connection.work_ns = work_ns(done.commands, bytes);
         connection.executed = done.commands;
         if done.bytes == 0 {
-            if let (Some(_), Some(tenant)) = (&connection.room, &connection.session.tenant) {
-                // A piece of a value was copied.
+            if let (Some(tenant), true) = (
+                &connection.session.tenant,
+                connection.place.is_some() || reply_bytes > 0,
+            ) {
+                // A piece of a value was copied, or of a reply made.
                 self.counts.add(Count::BusyNanos, nanos_each as u32);
+                self.counts.add(Count::NetworkOut, reply_bytes as u32);
                 self.counts.hand_over(&tenant.counts);
+                tenant.touch();
             }
             return;
         }
         connection.client().note_active(now);
+        connection.is_new = false;
         if let Some(tenant) = &connection.session.tenant {
             let refused = self.refused.iter().find(|refused| refused.member == member);
             let refused = refused.copied().unwrap_or_default();
@@ -226,23 +252,19 @@ impl Turn {
     }
 }
 
-/// What was dropped of the input.
-enum Skipped {
-    /// Nothing is to be dropped.
-    Nothing,
-    Bytes(usize),
-    /// More must come to know how much.
-    Incomplete,
-}
-
 impl<'a> Executor<'_, 'a> {
     /// Executes a connection's commands, as far as they are complete and its share of the turn goes.
     fn run(&mut self, group: &mut [Member], member: usize, bytes: &'a [u8], args: &mut resp::ArgList) -> Done {
         let mut done = Done { bytes: 0, commands: 0 };
-        group[member].1.has_leftover = false;
-        if let Some(room) = group[member].1.room.take() {
-            self.rooms.push((member, room));
+        let connection = &mut *group[member].1;
+        connection.has_leftover = false;
+        if let Some(place) = connection.place.take() {
+            self.rooms.push((member, place));
         }
+        let mut visit = Visit::new(connection.room.left());
+        visit.begun = std::mem::take(&mut connection.begun);
+        visit.progress = connection.progress.take();
+        self.visits.push(visit);
         while done.bytes < bytes.len() && !group[member].1.session.is_ending {
             let rest = &bytes[done.bytes..];
             match self.skip(group, member, rest) {
@@ -260,6 +282,7 @@ impl<'a> Executor<'_, 'a> {
                 }
                 break;
             }
+            self.visits[member].enter(done.bytes == 0);
             let taken = match group[member].1.session.protocol {
                 Protocol::Memcached => self.run_memcached(group, member, done, rest),
                 Protocol::Redis => self.run_redis(group, member, done, rest, args),
@@ -296,7 +319,7 @@ impl<'a> Executor<'_, 'a> {
                                 true
                             });
                         if !is_finished {
-                            self.deferred.push((member, before));
+                            self.suspend(member, before);
                             return None;
                         }
                     }
@@ -331,12 +354,17 @@ impl<'a> Executor<'_, 'a> {
     ) -> Option<usize> {
         let connection = &mut *group[member].1;
         let limits = redis::limits(&connection.session);
-        let parsed = match connection.parsed.take() {
-            Some(begun) => {
+        let parsed = match (connection.parsed.take(), connection.begun_bytes.take()) {
+            // It goes on, and needs not be read again.
+            (Some(begun), Some(consumed)) => {
+                *args = *begun;
+                resp::Parsed::Complete { consumed }
+            }
+            (Some(begun), None) => {
                 *args = *begun;
                 resp::parse_more(rest, &limits, args)
             }
-            None => resp::parse(rest, &limits, args),
+            (None, _) => resp::parse(rest, &limits, args),
         };
         match parsed {
             resp::Parsed::Incomplete { needed } => {
@@ -352,17 +380,13 @@ impl<'a> Executor<'_, 'a> {
                     Some((key, step)) => self.push(group, (member, before, consumed), key, StepCommand::Redis(step)),
                     None => {
                         self.finish(group, member)?;
-                        let args = args.args(rest);
-                        let operations = |_: &Session| redis::operations(args);
-                        self.within_limits(
-                            group,
-                            (member, consumed),
-                            operations,
-                            |refused, session, exec| match refused {
-                                Some(refused) => redis::refuse_throttled(args, refused, session, exec),
-                                None => redis::execute(args, &rest[..consumed], session, exec),
-                            },
-                        );
+                        if !self.run_alone(group, member, args.args(rest), &rest[..consumed]) {
+                            self.suspend(member, before);
+                            let connection = &mut *group[member].1;
+                            connection.parsed = Some(Box::new(std::mem::take(args)));
+                            connection.begun_bytes = Some(consumed);
+                            return None;
+                        }
                     }
                 }
                 Some(consumed)
@@ -384,51 +408,27 @@ impl<'a> Executor<'_, 'a> {
         }
     }
 
-    /// Drops what a refused command left of the input.
-    fn skip(&mut self, group: &mut [Member], member: usize, input: &[u8]) -> Skipped {
-        let connection = &mut *group[member].1;
-        let discarded = match &mut connection.skip {
-            Skip::Nothing => return Skipped::Nothing,
-            Skip::Bytes(left) => {
-                if !may_end_line(input, *left) {
-                    // The client counted wrongly: what follows may be the rest of its value.
-                    connection.session.is_ending = true;
-                    return Skipped::Bytes(input.len());
+    /// Executes a command of RESP by itself. Whether it is finished.
+    fn run_alone(&mut self, group: &mut [Member], member: usize, args: resp::Args<'_>, raw: &[u8]) -> bool {
+        let operations = |_: &Session| redis::operations(args);
+        self.within_limits(
+            group,
+            (member, raw.len()),
+            operations,
+            |refused, session, exec| match refused {
+                Some(refused) => {
+                    redis::refuse_throttled(args, refused, session, exec);
+                    true
                 }
-                let dropped = input.len().min(*left);
-                *left -= dropped;
-                if *left == 0 {
-                    connection.skip = Skip::Nothing;
-                }
-                return if dropped == 0 {
-                    Skipped::Nothing
-                } else {
-                    Skipped::Bytes(dropped)
-                };
-            }
-            Skip::Command(discard) => discard.feed(input),
-        };
-        match discarded {
-            resp::Discarded::Done { consumed } => {
-                connection.skip = Skip::Nothing;
-                Skipped::Bytes(consumed)
-            }
-            // What is not consumed is the beginning of a length, which must be whole to be read.
-            resp::Discarded::More { consumed: 0 } => {
-                connection.needed = input.len() + 1;
-                Skipped::Incomplete
-            }
-            resp::Discarded::More { consumed } => Skipped::Bytes(consumed),
-            resp::Discarded::Failed(error) => {
-                if self.finish(group, member).is_none() {
-                    return Skipped::Incomplete;
-                }
-                let (session, mut exec) = self.alone(group, member);
-                redis::refuse(&error, session, &mut exec);
-                session.is_ending = true;
-                Skipped::Bytes(input.len())
-            }
-        }
+                None => redis::execute(args, raw, session, exec),
+            },
+        )
+    }
+
+    /// Has a connection's command go on in a later turn.
+    fn suspend(&mut self, member: usize, before: Done) {
+        self.visits[member].is_suspended = true;
+        self.deferred.push((member, before));
     }
 
     /// Puts a command, of which and of what is before it the sizes are given, into the window, and executes the window if it
@@ -472,8 +472,12 @@ impl<'a> Executor<'_, 'a> {
                 self.deferred.push((step.member, step.before));
                 continue;
             }
-            let session = &group[step.member].1.session;
+            let connection = &*group[step.member].1;
+            let session = &connection.session;
             let Some(tenant) = &session.tenant else { continue };
+            let visit = &mut self.visits[step.member];
+            visit.enter(step.before.bytes == 0);
+            let is_resumed = visit.is_resumed();
             let is_long = step.bytes >= LONG_VALUE_BYTES;
             if is_long && step.before.bytes > 0 {
                 // Replies to what comes before it would wait to be sent, and with them the room that is taken for it.
@@ -485,9 +489,10 @@ impl<'a> Executor<'_, 'a> {
             let (is_limited, replied) = (tenant.throttle.is_limited(), self.output.len());
             if is_limited
                 && !is_begun
+                && !is_resumed
                 && let Err(refused) = tenant.throttle.admit(1, step.bytes as u64, self.moment())
             {
-                self.refuse_step(step, session, &refused);
+                self.refuse_step(step, (session, &connection.room), &refused);
                 continue;
             }
             if is_long {
@@ -518,6 +523,8 @@ impl<'a> Executor<'_, 'a> {
                 shared: self.shared,
                 out: self.output,
                 counts: self.counts,
+                room: &connection.room,
+                visit: &mut self.visits[step.member],
             };
             match &step.command {
                 StepCommand::Memcached(command) => {
@@ -525,12 +532,17 @@ impl<'a> Executor<'_, 'a> {
                 }
                 StepCommand::Redis(command) => redis::execute_step(command, step.hash, session, access, &mut exec),
             }
+            let must_wait = exec.visit.wait_bytes > 0;
+            // What comes next is not the first one.
+            exec.visit.enter(false);
             if is_long {
                 access.put_room_back();
             }
-            if is_limited {
-                // What was copied in pieces was charged when that began.
-                let request_bytes = if is_begun { 0 } else { step.bytes };
+            if must_wait {
+                self.suspend(step.member, step.before);
+            } else if is_limited {
+                // What was copied in pieces, or waited for memory, was charged when that began.
+                let request_bytes = if is_begun || is_resumed { 0 } else { step.bytes };
                 let bytes = request_bytes + self.output.len() - replied;
                 tenant.throttle.charge(bytes as u64, self.moment());
             }
@@ -554,13 +566,15 @@ impl<'a> Executor<'_, 'a> {
 
     /// Answers a command of the window that is above a limit.
     #[cold]
-    fn refuse_step(&mut self, step: &Step<'a>, session: &Session, refused: &Throttled) {
+    fn refuse_step(&mut self, step: &Step<'a>, (session, room): (&Session, &Room), refused: &Throttled) {
         let replied = self.output.len();
         let mut exec = Exec {
             now: self.now,
             shared: self.shared,
             out: self.output,
             counts: self.counts,
+            room,
+            visit: &mut self.visits[step.member],
         };
         match &step.command {
             StepCommand::Memcached(command) => memcached::refuse(command, refused, &mut exec),
@@ -599,7 +613,12 @@ impl<'a> Executor<'_, 'a> {
             let (session, mut exec) = self.alone(group, member);
             return act(None, session, &mut exec);
         };
-        let (operations, moment, replied) = (operations(session), self.moment(), self.output.len());
+        let operations = if self.visits[member].is_resumed() {
+            0
+        } else {
+            operations(session)
+        };
+        let (moment, replied) = (self.moment(), self.output.len());
         // What is no operation is not refused, and its request is not charged again.
         let request_bytes = if operations == 0 { 0 } else { bytes };
         let admitted = match operations {
@@ -619,7 +638,9 @@ impl<'a> Executor<'_, 'a> {
 
     /// Executes the window for a connection whose next command is executed by itself. `None` if that has to wait.
     fn finish(&mut self, group: &mut [Member], member: usize) -> Option<()> {
-        self.flush(group);
+        if !self.window.is_empty() {
+            self.flush(group);
+        }
         (!self.is_deferred(member)).then_some(())
     }
 
@@ -630,13 +651,16 @@ impl<'a> Executor<'_, 'a> {
     /// Turns to a connection's command outside of the window.
     fn alone<'g>(&'g mut self, group: &'g mut [Member], member: usize) -> (&'g mut Session, Exec<'g>) {
         self.enter(group, member);
+        let connection = &mut *group[member].1;
         let exec = Exec {
             now: self.now,
             shared: self.shared,
             out: self.output,
             counts: self.counts,
+            room: &connection.room,
+            visit: &mut self.visits[member],
         };
-        (&mut group[member].1.session, exec)
+        (&mut connection.session, exec)
     }
 
     /// Notes that what is executed from now on is this connection's.
@@ -656,40 +680,6 @@ impl<'a> Executor<'_, 'a> {
     }
 
     fn has_many_replies(&self, member: usize) -> bool {
-        self.current == member && self.output.len() - self.begins[member].all >= REPLY_BYTES
-    }
-}
-
-/// The tenants of those members of which many commands may come, one after the other, and how many of one of them.
-fn tenants_ahead(group: &[Member]) -> impl Iterator<Item = (&Tenant, usize)> {
-    let tenant_of = |(_, connection): &Member| connection.session.tenant.as_ref().map(Arc::as_ptr);
-    let of_one_tenant = group.chunk_by(move |member, next| tenant_of(member) == tenant_of(next));
-    of_one_tenant.filter_map(|members| {
-        let tenant = members[0].1.session.tenant.as_deref()?;
-        let commands = members.iter().map(|(_, connection)| connection.executed).max()?;
-        (commands >= PREFETCHED_FROM_COMMANDS).then_some((tenant, commands as usize))
-    })
-}
-
-/// Loads ahead what serving a group reads of its tenants, which others may have displaced since their last visit. Each step
-/// waits for what the one before it asked for, of all of them at the same time, and the last ones are there when the system
-/// has given what was sent. One by one, where each is needed, it would be waited for some twenty lines of each tenant.
-fn prefetch_tenants(group: &[Member]) {
-    tenants_ahead(group).for_each(|(tenant, _)| prefetch_value(tenant));
-    tenants_ahead(group).for_each(|(tenant, _)| prefetch_value::<TenantStore>(&tenant.store));
-    tenants_ahead(group).for_each(|(tenant, commands)| tenant.store.prefetch_shards(commands));
-    tenants_ahead(group).for_each(|(tenant, commands)| tenant.store.prefetch_views(commands));
-    tenants_ahead(group).for_each(|(tenant, commands)| tenant.store.prefetch_tables(commands));
-}
-
-/// Loads the items of a window ahead; their buckets are on the way already.
-fn prefetch_items(window: &[Step<'_>], group: &[Member]) {
-    let mut access: Option<Access<'_>> = None;
-    for step in window {
-        if let Some(tenant) = &group[step.member].1.session.tenant {
-            access_to(&mut access, &tenant.store)
-                .shard_of(step.hash)
-                .prefetch_item(step.hash, step.bytes);
-        }
+        self.current == member && self.output.len() - self.begins[member].all >= self.visits[member].reply_bytes
     }
 }

@@ -5,7 +5,9 @@
 //! slice of upkeep, and once a second look for connections that have passed a limit. A turn never waits for anything but the
 //! first of these.
 
+use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,10 +21,11 @@ use tidemark_types::UnixMs;
 
 use crate::acceptor::Acceptor;
 use crate::clients::Arrival;
-use crate::connection::Connection;
+use crate::connection::{Connection, Reason};
 use crate::limits::{
     GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, POLL_EVERY_UNEVEN, SWEEP_EVERY, TURN_CONNECTIONS,
 };
+use crate::memory::Account;
 use crate::on_core::OnCore;
 use crate::ready::{Ready, Waiting};
 use crate::session::{Protocol, Session};
@@ -42,6 +45,10 @@ pub(crate) struct Mailbox {
     arrivals: Mutex<Vec<(TcpStream, Protocol)>>,
     /// Some connections may have to be closed.
     wants_sweep: AtomicBool,
+    /// A connection of the worker waits for memory.
+    has_waiting: AtomicBool,
+    /// There is more memory for connections than there was.
+    has_room: AtomicBool,
 }
 
 impl Mailbox {
@@ -57,6 +64,13 @@ impl Mailbox {
     pub(crate) fn ask_for_sweep(&self) {
         self.wants_sweep.store(true, Ordering::Release);
         self.wake();
+    }
+
+    /// Tells the worker that there is memory for connections that wait for some.
+    pub(crate) fn tell_of_room(&self) {
+        if self.has_waiting.load(Ordering::SeqCst) && !self.has_room.swap(true, Ordering::SeqCst) {
+            self.wake();
+        }
     }
 
     /// Gives the worker a new connection.
@@ -82,6 +96,8 @@ impl Station {
                 waker,
                 arrivals: Mutex::default(),
                 wants_sweep: AtomicBool::new(false),
+                has_waiting: AtomicBool::new(false),
+                has_room: AtomicBool::new(false),
             }),
         })
     }
@@ -100,9 +116,13 @@ pub(crate) struct Worker {
     free: Vec<usize>,
     /// Connections to serve.
     ready: Ready,
+    /// Connections that wait for memory by place and client, those that have waited longest first. Some may not any more.
+    waiting: VecDeque<(usize, u64)>,
     turn: Turn,
     /// When the system was last asked who is ready.
     looked_at: Instant,
+    /// Connections served so far.
+    visits: u64,
     on_core: OnCore,
     /// Since when who is ready now has been so, as far as is known; in microseconds since the server's start.
     ready_since_us: u64,
@@ -143,8 +163,10 @@ impl Worker {
             connections: Vec::new(),
             free: Vec::new(),
             ready: Ready::default(),
+            waiting: VecDeque::new(),
             turn: Turn::default(),
             looked_at: Instant::now(),
+            visits: 0,
             on_core: OnCore::default(),
             ready_since_us: 0,
             next_sweep: UnixMs(0),
@@ -159,6 +181,7 @@ impl Worker {
         loop {
             let now = self.look(&mut events, timeout);
             let now = self.serve(&mut events, now);
+            self.wake_waiting();
             let kept = self.keeper.run(now, KEEPER_SLICE);
             let swept = self.sweep(now);
             if self.is_drained() {
@@ -227,6 +250,7 @@ impl Worker {
             && connection.wants_turn()
         {
             connection.is_queued = true;
+            connection.ready_visit = self.visits;
             connection.ready_us = self.ready_since_us;
             let (owner, weight) = connection.owner();
             let waiting = Waiting {
@@ -300,10 +324,11 @@ impl Worker {
             let mut group = self.turn.take_group();
             let work = group_work(self.ready.is_uneven(), began - self.looked_at);
             left -= self.gather(&mut group, left, work).clamp(1, left);
+            self.visits += group.len() as u64;
             let only_sends = match &mut group[..] {
                 [(_, one)] if !one.unsent.is_empty() => {
                     one.send_unsent(now);
-                    one.charge(&self.shared);
+                    one.charge(&self.shared, now);
                     true
                 }
                 _ => {
@@ -312,7 +337,7 @@ impl Worker {
                 }
             };
             let ended = Instant::now();
-            self.settle(&mut group, ended, ended - began, only_sends);
+            self.settle(&mut group, now, (ended, ended - began), only_sends);
             self.turn.put_group(group);
             began = ended;
             if left > 0 && ended - self.looked_at >= poll_every(self.ready.is_uneven()) {
@@ -345,19 +370,15 @@ impl Worker {
                 continue;
             };
             connection.is_queued = false;
+            if let Some(tenant) = &connection.session.tenant {
+                tenant.note_waited(self.visits - connection.ready_visit);
+            }
             connection.charge = picked.charge;
-            // Sending makes room.
-            if !connection.unsent.is_empty() || connection.may_go_on(&self.shared) {
-                let is_all = comes_alone(&connection);
-                group.push((picked.place, connection));
-                if is_all {
-                    break;
-                }
-            } else {
-                // The next sweep tries again.
-                connection.is_starved = true;
-                self.ready.settle(picked.charge, 0);
-                self.connections[picked.place] = Some(connection);
+            connection.wait_bytes = 0;
+            let is_all = comes_alone(&connection);
+            group.push((picked.place, connection));
+            if is_all {
+                break;
             }
         }
         taken
@@ -365,7 +386,7 @@ impl Worker {
 
     /// Puts the connections of a group back and shares the time that it took among them, as far as the worker had its core, and
     /// as far as they go by what was done for each.
-    fn settle(&mut self, group: &mut Vec<Member>, ended: Instant, took: Duration, only_sends: bool) {
+    fn settle(&mut self, group: &mut Vec<Member>, now: UnixMs, (ended, took): (Instant, Duration), only_sends: bool) {
         // Who is ready again at once has been so since now.
         self.ready_since_us = self.since_start_us(ended);
         let estimated_ns: f32 = group.iter().map(|(_, connection)| connection.work_ns as f32).sum();
@@ -386,6 +407,7 @@ impl Worker {
                 connection.usual_ns = connection.work_ns;
             }
             self.ready.settle(connection.charge, connection.work_ns);
+            self.note_waiting(place, &mut connection, now);
             // What waits still, and a request that is received in several visits, have been ready for longer.
             let waits = connection.has_leftover || connection.executed == 0;
             let since_us = waits.then_some(connection.ready_us);
@@ -407,6 +429,70 @@ impl Worker {
                 self.close(place);
             }
         }
+    }
+
+    /// Notes at the end of a visit whether the connection waits for memory, or for its other side.
+    #[inline]
+    fn note_waiting(&mut self, place: usize, connection: &mut Connection, now: UnixMs) {
+        if connection.wait_bytes > 0 {
+            self.begin_wait(place, connection, now);
+        } else if connection.room.is_waiting() {
+            connection.room.end_wait();
+        }
+        if connection.moved_at.is_some() || !connection.unsent.is_empty() || connection.wait_bytes > 0 {
+            connection.note_waiting(now);
+        }
+    }
+
+    #[cold]
+    fn begin_wait(&mut self, place: usize, connection: &mut Connection, now: UnixMs) {
+        if !std::mem::replace(&mut connection.is_listed, true) {
+            self.waiting.push_back((place, connection.client().id));
+        }
+        let must_recall = connection.room.begin_wait(connection.wait_bytes, now);
+        // There may have been room since it was looked for: it is looked for once more.
+        self.mailbox.has_waiting.store(true, Ordering::SeqCst);
+        self.mailbox.has_room.store(true, Ordering::SeqCst);
+        if must_recall {
+            self.shared.mailboxes.iter().for_each(|mailbox| mailbox.ask_for_sweep());
+        }
+    }
+
+    /// Has connections go on for which there is memory now, in the order in which they have waited.
+    fn wake_waiting(&mut self) {
+        if self.waiting.is_empty() || !self.mailbox.has_room.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        // What is promised in this pass, by account.
+        let mut promised: Vec<(*const Account, u64)> = Vec::new();
+        for _ in 0..self.waiting.len() {
+            let Some((place, id)) = self.waiting.pop_front() else {
+                break;
+            };
+            let Some(connection) = self.connections[place].as_mut().filter(|one| one.client().id == id) else {
+                continue;
+            };
+            connection.is_listed = connection.room.is_waiting();
+            if !connection.is_listed {
+                continue;
+            }
+            let account = connection.room.account().map_or(std::ptr::null(), Arc::as_ptr);
+            let at = promised.iter().position(|(of, _)| *of == account).unwrap_or_else(|| {
+                promised.push((account, 0));
+                promised.len() - 1
+            });
+            if connection.room.can_go_on(promised[at].1) {
+                promised[at].1 += connection.room.waits_for();
+                connection.room.end_wait();
+                connection.is_listed = false;
+                self.queue(place, false);
+            } else {
+                self.waiting.push_back((place, id));
+            }
+        }
+        self.mailbox
+            .has_waiting
+            .store(!self.waiting.is_empty(), Ordering::SeqCst);
     }
 
     /// How long requests took that have just been answered.
@@ -454,6 +540,7 @@ impl Worker {
         self.next_sweep = now.plus(SWEEP_EVERY);
         self.ready.tidy();
         let mut any = self.turn.tidy(&self.shared);
+        let mut closed = Closed::default();
         for place in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[place] else {
                 continue;
@@ -462,31 +549,48 @@ impl Worker {
             // Who waits for a turn to be sent to is not slow.
             let is_served_late = connection.is_writable && connection.is_queued;
             connection.is_writable = true;
-            let overdue = || connection.overdue(&self.shared.limits, now).filter(|_| !is_served_late);
             let reason = if connection.is_cut_off() {
-                Some("cut off")
+                Some(Reason::CutOff)
             } else {
-                overdue()
+                connection.overdue(&self.shared.limits, now).filter(|_| !is_served_late)
             };
             if let Some(reason) = reason {
-                tracing::debug!(client = connection.client().id, peer = %connection.client().peer, reason, "closed");
-                if !connection.unsent.is_empty() {
-                    // What the system holds for a client that does not read goes at once, too. If it can not be told so, it
-                    // goes later.
-                    let _ = SockRef::from(&connection.socket).set_linger(Some(Duration::ZERO));
-                }
-                self.close(place);
+                closed.note(reason, connection);
+                self.close_for(place, reason);
             } else {
-                any |= connection.has_deadline() || connection.is_starved;
-                connection.is_starved = false;
+                any |= connection.has_deadline();
+                if connection.room.is_waiting() {
+                    // Lent memory is asked for as long as it is missed.
+                    connection.room.begin_wait(connection.room.waits_for(), now);
+                    self.mailbox.has_room.store(true, Ordering::SeqCst);
+                }
                 self.queue(place, false);
             }
         }
+        closed.log();
+        self.wake_waiting();
         any
     }
 
+    /// Closes a connection, and counts why.
+    fn close_for(&mut self, place: usize, reason: Reason) {
+        let Some(connection) = &mut self.connections[place] else {
+            return;
+        };
+        if let (Some(count), Some(tenant)) = (reason.count(), &connection.session.tenant) {
+            tenant.counts.add(count, 1);
+        }
+        let waits = !connection.unsent.is_empty() || connection.room.is_waiting();
+        if waits || reason.count().is_some() {
+            // What the system holds for a client that does not read goes at once, too. If it can not be told so, it
+            // goes later.
+            let _ = SockRef::from(&connection.socket).set_linger(Some(Duration::ZERO));
+        }
+        self.close(place);
+    }
+
     fn next_timeout(&self, kept: Option<Duration>, swept: bool) -> Option<Duration> {
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || (!self.waiting.is_empty() && self.mailbox.has_room.load(Ordering::SeqCst)) {
             return Some(Duration::ZERO);
         }
         let sweep = swept.then_some(SWEEP_EVERY);
@@ -524,6 +628,31 @@ impl Worker {
             }
         }
         self.connections.iter().all(Option::is_none) || Instant::now() >= until
+    }
+}
+
+/// Connections that a sweep closed, for the log: one line for each reason, however many there are.
+#[derive(Default)]
+struct Closed {
+    reasons: Vec<(Reason, usize, SocketAddr)>,
+}
+
+impl Closed {
+    fn note(&mut self, reason: Reason, connection: &Connection) {
+        let client = connection.client();
+        tracing::debug!(client = client.id, peer = %client.peer, reason = reason.text(), "closed");
+        match self.reasons.iter_mut().find(|(known, ..)| *known == reason) {
+            Some((_, count, _)) => *count += 1,
+            None => self.reasons.push((reason, 1, client.peer)),
+        }
+    }
+
+    fn log(&self) {
+        for (reason, connections, peer) in &self.reasons {
+            if *reason != Reason::CutOff {
+                tracing::info!(connections, first = %peer, reason = reason.text(), "closed connections");
+            }
+        }
     }
 }
 

@@ -99,6 +99,14 @@ pub struct Refused {
     pub connections: u64,
     /// Logins with the tenant's name that were not looked at, because too many had failed before.
     pub logins: u64,
+    /// Commands whose reply is longer than can be promised, or for which there was no memory to be queued.
+    pub replies: u64,
+    /// Connections that were closed because nothing moved on them in time while replies or requests waited.
+    pub stalled: u64,
+    /// Connections that were closed in the middle of a command.
+    pub incomplete: u64,
+    /// Connections that were closed because others waited for the memory that they held.
+    pub memory: u64,
 }
 
 /// One shard's state. All in bytes except where said.

@@ -4,8 +4,9 @@
 //! not, `\` takes the next byte as it is. A class that does not end reaches to the pattern's end; a backslash at the
 //! end stands for itself.
 //!
-//! Cost: at most pattern length times text length; only the last `*` is ever gone back to, because what an earlier one
-//! could match the last one can, too.
+//! Both forms go back to the last `*` only, because what an earlier one could match the last one can, too. [`matches`] costs
+//! at most pattern length times text length and is for short texts. A [`Pattern`] is read once and costs time in proportion to
+//! the text's length, for keys.
 
 /// Whether letters of another case are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,22 +72,30 @@ fn match_one(pattern: &[u8], byte: u8, case: Case) -> Option<&[u8]> {
 fn match_class(class: &[u8], byte: u8, case: Case) -> (bool, &[u8]) {
     let byte = fold(byte, case);
     let mut found = false;
+    let rest = read_class(class, |from, to| {
+        let (from, to) = (fold(from, case), fold(to, case));
+        found |= (from..=to).contains(&byte);
+    });
+    (found, rest)
+}
+
+/// Names the ranges of a class, each with its least and its largest byte. Returns the pattern behind the class.
+fn read_class(class: &[u8], mut range: impl FnMut(u8, u8)) -> &[u8] {
     let mut rest = class;
     loop {
         rest = match rest {
             [b'\\', escaped, behind @ ..] => {
-                found |= fold(*escaped, case) == byte;
+                range(*escaped, *escaped);
                 behind
             }
-            [b']', behind @ ..] => return (found, behind),
-            [] => return (found, rest),
+            [b']', behind @ ..] => return behind,
+            [] => return rest,
             [from, b'-', to, behind @ ..] => {
-                let (from, to) = (fold(*from.min(to), case), fold(*from.max(to), case));
-                found |= (from..=to).contains(&byte);
+                range(*from.min(to), *from.max(to));
                 behind
             }
             [one, behind @ ..] => {
-                found |= fold(*one, case) == byte;
+                range(*one, *one);
                 behind
             }
         };
@@ -100,9 +109,202 @@ fn fold(byte: u8, case: Case) -> u8 {
     }
 }
 
+/// The longest pattern that is taken: in bytes. Matching a text takes a step for each of its bytes and 64 bytes of a pattern.
+pub const PATTERN_BYTES_MAX: usize = 1024;
+
+/// Parts between stars that are longer are looked for with a table.
+const SHORT_PART: usize = 8;
+
+/// One byte's place in a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Element {
+    Byte(u8),
+    Any,
+    /// A bit for each byte that matches.
+    Class(Box<[u64; 4]>),
+}
+
+impl Element {
+    #[inline]
+    fn has(&self, byte: u8) -> bool {
+        match self {
+            Self::Byte(own) => *own == byte,
+            Self::Any => true,
+            Self::Class(bits) => bits[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1,
+        }
+    }
+}
+
+/// What stands between two stars.
+#[derive(Clone, Debug)]
+struct Part {
+    elements: Vec<Element>,
+    /// For a long one: for each byte, which elements match it, a bit each (the algorithm Shift-And of Baeza-Yates and
+    /// Gonnet, CACM 1992).
+    table: Vec<u64>,
+}
+
+impl Part {
+    fn new(elements: Vec<Element>, is_searched: bool) -> Self {
+        let words = elements.len().div_ceil(64);
+        let mut table = Vec::new();
+        if is_searched && elements.len() > SHORT_PART {
+            table.resize(256 * words, 0);
+            let mut any = vec![0; words];
+            for (place, _) in elements.iter().enumerate().filter(|(_, one)| **one == Element::Any) {
+                any[place / 64] |= 1 << (place % 64);
+            }
+            table.chunks_exact_mut(words).for_each(|row| row.copy_from_slice(&any));
+            for (place, element) in elements.iter().enumerate() {
+                let mut set = |byte: u8| table[usize::from(byte) * words + place / 64] |= 1 << (place % 64);
+                match element {
+                    Element::Any => {}
+                    Element::Byte(byte) => set(*byte),
+                    Element::Class(_) => (0..=u8::MAX).filter(|byte| element.has(*byte)).for_each(set),
+                }
+            }
+        }
+        Self { elements, table }
+    }
+
+    /// Whether the text begins with it.
+    fn begins(&self, text: &[u8]) -> bool {
+        text.len() >= self.elements.len() && self.elements.iter().zip(text).all(|(element, byte)| element.has(*byte))
+    }
+
+    /// The end of its first occurrence.
+    fn find(&self, text: &[u8]) -> Option<usize> {
+        let length = self.elements.len();
+        if self.table.is_empty() {
+            let mut places = 0..=text.len().checked_sub(length)?;
+            return places.find(|at| self.begins(&text[*at..])).map(|at| at + length);
+        }
+        let words = length.div_ceil(64);
+        let last = 1 << ((length - 1) % 64);
+        let mut state = [0_u64; PATTERN_BYTES_MAX / 64];
+        let state = &mut state[..words];
+        for (at, byte) in text.iter().enumerate() {
+            let row = &self.table[usize::from(*byte) * words..][..words];
+            let mut carry = 1;
+            for (word, matching) in state.iter_mut().zip(row) {
+                let out = *word >> 63;
+                *word = (*word << 1 | carry) & matching;
+                carry = out;
+            }
+            if state[words - 1] & last != 0 {
+                return Some(at + 1);
+            }
+        }
+        None
+    }
+}
+
+/// A pattern that was read, for texts in which letters of another case differ.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    head: Part,
+    /// Between stars.
+    middle: Vec<Part>,
+    /// Behind the last star; `None` if there is none.
+    tail: Option<Part>,
+}
+
+impl Pattern {
+    /// Reads a pattern. `None` if it is longer than [`PATTERN_BYTES_MAX`].
+    pub fn new(mut pattern: &[u8]) -> Option<Self> {
+        if pattern.len() > PATTERN_BYTES_MAX {
+            return None;
+        }
+        let mut parts = vec![Vec::new()];
+        while let Some((first, behind)) = pattern.split_first() {
+            if *first == b'*' {
+                // Several stars are one.
+                if parts.len() == 1 || parts.last().is_some_and(|part| !part.is_empty()) {
+                    parts.push(Vec::new());
+                }
+                pattern = behind;
+                continue;
+            }
+            let (element, rest) = element(pattern);
+            if let Some(part) = parts.last_mut() {
+                part.push(element);
+            }
+            pattern = rest;
+        }
+        let tail = (parts.len() > 1).then(|| parts.pop()).flatten();
+        let mut parts = parts.into_iter();
+        Some(Self {
+            head: Part::new(parts.next().unwrap_or_default(), false),
+            middle: parts.map(|part| Part::new(part, true)).collect(),
+            tail: tail.map(|tail| Part::new(tail, false)),
+        })
+    }
+
+    /// Whether the whole text matches.
+    pub fn matches(&self, text: &[u8]) -> bool {
+        let head = self.head.elements.len();
+        if !self.head.begins(text) {
+            return false;
+        }
+        let Some(tail) = &self.tail else {
+            return text.len() == head;
+        };
+        let mut rest = &text[head..];
+        let Some(before_tail) = rest.len().checked_sub(tail.elements.len()) else {
+            return false;
+        };
+        if !tail.begins(&rest[before_tail..]) {
+            return false;
+        }
+        rest = &rest[..before_tail];
+        // Each part has one length, so that its first occurrence leaves the most to those behind it.
+        self.middle.iter().all(|part| match part.find(rest) {
+            Some(end) => {
+                rest = &rest[end..];
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// About how many steps it takes to match a text of so many bytes, at most.
+    pub fn steps(&self, text_bytes: usize) -> u64 {
+        let words = |part: &Part| part.elements.len().div_ceil(64);
+        let most = self.middle.iter().map(words).max().unwrap_or(0);
+        (text_bytes * most.max(1)) as u64
+    }
+}
+
+/// The first element of a pattern that is not empty and does not begin with a star, and what stands behind it.
+fn element(pattern: &[u8]) -> (Element, &[u8]) {
+    match pattern {
+        [b'?', rest @ ..] => (Element::Any, rest),
+        [b'[', b'^', class @ ..] => class_element(class, true),
+        [b'[', class @ ..] => class_element(class, false),
+        [b'\\', escaped, rest @ ..] => (Element::Byte(*escaped), rest),
+        [literal, rest @ ..] => (Element::Byte(*literal), rest),
+        [] => (Element::Any, pattern),
+    }
+}
+
+fn class_element(class: &[u8], is_negated: bool) -> (Element, &[u8]) {
+    let mut bits = [0_u64; 4];
+    let rest = read_class(class, |from, to| {
+        (from..=to).for_each(|byte| bits[usize::from(byte >> 6)] |= 1 << (byte & 63));
+    });
+    if is_negated {
+        bits = bits.map(|word| !word);
+    }
+    (Element::Class(Box::new(bits)), rest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn linear(pattern: &[u8], text: &[u8]) -> bool {
+        Pattern::new(pattern).unwrap().matches(text)
+    }
 
     #[test]
     fn patterns() {
@@ -147,6 +349,11 @@ mod tests {
         ] {
             let matches = matches(pattern.as_bytes(), text.as_bytes(), Case::Exact);
             assert_eq!(matches, matched, "{pattern:?} {text:?}");
+            assert_eq!(
+                linear(pattern.as_bytes(), text.as_bytes()),
+                matched,
+                "{pattern:?} {text:?}"
+            );
         }
         assert!(matches(b"MAX*[A-Z]", b"maxmemory", Case::Ignored));
     }
@@ -159,5 +366,28 @@ mod tests {
         let text = b"a".repeat(20_000);
         assert!(matches(&pattern, &text, Case::Exact));
         assert!(!matches(&pattern_with_end, &text, Case::Exact));
+    }
+
+    #[test]
+    fn a_long_part_is_found_wherever_it_stands() {
+        let part: Vec<u8> = (0..200_u8).map(|n| b'a' + n % 23).collect();
+        for before in [0, 1, 63, 64, 65, 1000] {
+            let text = [&vec![b'x'; before][..], &part, b"yz"].concat();
+            let pattern = [b"*", &part[..], b"*z"].concat();
+            assert!(linear(&pattern, &text), "{before}");
+            assert!(!linear(&pattern, &text[..text.len() - 1]));
+            let mut other = text.clone();
+            other[before + 150] = b'!';
+            assert!(!linear(&pattern, &other), "{before}");
+        }
+    }
+
+    #[test]
+    fn the_longest_pattern_takes_a_step_for_each_byte_and_64_elements() {
+        assert!(Pattern::new(&[b'a'; PATTERN_BYTES_MAX + 1]).is_none());
+        let longest = [b"*", &[b'a'; PATTERN_BYTES_MAX - 2][..], b"*"].concat();
+        let pattern = Pattern::new(&longest).unwrap();
+        assert_eq!(pattern.steps(64 << 10), 16 * (64 << 10));
+        assert_eq!(Pattern::new(b"user:*").unwrap().steps(100), 100);
     }
 }

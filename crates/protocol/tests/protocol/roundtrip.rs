@@ -121,3 +121,20 @@ proptest! {
         prop_assert_eq!(glob::matches(&around, &inside, glob::Case::Exact), true);
     }
 }
+
+proptest! {
+    #[test]
+    fn a_pattern_that_was_read_matches_the_same_texts(
+        pattern in "[ab*?\\[\\]^\\\\-]{0,24}",
+        long in "[ab?]{0,90}",
+        text in "[abc\\[\\]^\\\\*-]{0,40}",
+    ) {
+        for pattern in [pattern.clone(), format!("*{long}*{pattern}"), format!("{pattern}*{long}")] {
+            let read = glob::Pattern::new(pattern.as_bytes()).unwrap();
+            for text in [text.clone(), format!("{text}{}c{text}", long.replace('?', "b"))] {
+                let matches = glob::matches(pattern.as_bytes(), text.as_bytes(), glob::Case::Exact);
+                prop_assert_eq!(read.matches(text.as_bytes()), matches, "{:?} {:?}", pattern, text);
+            }
+        }
+    }
+}

@@ -16,9 +16,12 @@ use crate::access::Access;
 use crate::counts::Count;
 use crate::session::Exec;
 
-/// `mg`.
+/// `mg`, unless its reply has to wait for memory.
 pub(super) fn get(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, exec: &mut Exec<'_>) {
-    exec.counts.add(Count::Metas, 1);
+    let is_counted = exec.visit.is_counted();
+    if !is_counted {
+        exec.counts.add(Count::Metas, 1);
+    }
     let shard = access.shard_of(key.hash);
     let touches = meta.flags.ttl().is_some();
     let (hits, misses) = if touches {
@@ -31,19 +34,25 @@ pub(super) fn get(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, exec:
         let _ = shard.token(key, exec.now);
     }
     // `u`: the read shall not count as a use.
-    let found = if meta.flags.has(b'u') {
+    let found = if is_counted {
+        shard.peek(key, exec.now)
+    } else if meta.flags.has(b'u') {
         shard.get_unused(key, exec.now)
     } else {
         shard.get(key, exec.now)
     };
+    if !is_counted {
+        exec.counts.hit_or_miss(found.is_some(), hits, misses);
+    }
     let Some(found) = found else {
-        exec.counts.add(misses, 1);
         return match meta.flags.vivify() {
             Some(exptime) => vivify(meta, exptime, key, shard, exec),
             None => compose::meta_miss(&mut exec.out.bytes, meta),
         };
     };
-    exec.counts.add(hits, 1);
+    if meta.flags.wants_value() && !exec.may_answer(found.value().len()) {
+        return;
+    }
     let old = found.attributes();
     let mut facts = facts_of(&found, &old, exec.now);
     let mut new = old;

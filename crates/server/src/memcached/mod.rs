@@ -20,7 +20,7 @@ use tidemark_types::{Permissions, UnixMs};
 
 use crate::access::Access;
 use crate::counts::Count;
-use crate::limits::LOGIN_BYTES;
+use crate::limits::{DESCRIPTION_BYTES, LOGIN_BYTES};
 use crate::session::{Exec, OpenGet, Session};
 use crate::step::Condition;
 use crate::tenant::refused_as;
@@ -120,7 +120,6 @@ pub(crate) fn execute_step(command: &Command<'_>, hash: KeyHash, access: &mut Ac
     match command {
         Command::Get(get) => {
             text::get_one(get, &key(get.keys.first()), access, exec);
-            exec.out.bytes.extend_from_slice(reply::END);
         }
         Command::Store(store) => text::store(store, &key(store.key), access, exec),
         Command::Arithmetic(arithmetic) => text::arithmetic(arithmetic, &key(arithmetic.key), access, exec),
@@ -192,11 +191,17 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
         Command::Version => compose::version(&mut exec.out.bytes, VERSION),
         // There are no levels to choose from: what is logged is the operator's choice.
         Command::Verbosity(Verbosity { noreply, .. }) => append_unless(*noreply, reply::OK, exec),
-        Command::Stats(wanted) => stats::answer(wanted, &tenant, exec),
+        Command::Stats(wanted) => {
+            if !exec.may_answer(DESCRIPTION_BYTES) {
+                return false;
+            }
+            stats::answer(wanted, &tenant, exec);
+        }
         Command::MetaDebug(key) => meta::debug(*key, access, exec),
         Command::MetaNoop => exec.out.bytes.extend_from_slice(reply::META_NOOP),
         Command::MetaGet(meta) => {
             with_key(meta, access, |key, access| meta::get(meta, key, access, exec));
+            return exec.visit.wait_bytes == 0;
         }
         Command::MetaSet(set) => {
             with_key(&set.meta, access, |key, access| meta::set(set, key, access, exec));

@@ -10,32 +10,36 @@ use tidemark_types::UnixMs;
 use super::{DB, append_unless, expiry};
 use crate::access::Access;
 use crate::counts::Count;
-use crate::limits::{PIN_BYTES, REPLY_BYTES};
-use crate::session::Exec;
+use crate::limits::{PIN_BYTES, TURN_KEYS};
+use crate::session::{Begun, Exec};
 
 /// Digits of the largest number that `incr` works with.
 const NUMBER_BYTES_MAX: usize = 20;
 
-/// `get` and its like for one key, without the END.
+/// `get` and its like for one key, unless its reply has to wait for memory.
 pub(super) fn get_one(get: &Get<'_>, key: &Key<'_>, access: &mut Access<'_>, exec: &mut Exec<'_>) {
-    get_from(get, key, access.shard_of(key.hash), exec);
+    if get_from(get, key, access.shard_of(key.hash), exec) {
+        exec.out.bytes.extend_from_slice(reply::END);
+    }
 }
 
-/// The same for several keys behind the first `answered` ones, with the END unless more keys of the line come. Where the replies come to be too many to be
-/// held at once, it stops and says how many keys are answered by then; `None` at the end.
+/// The same for several keys behind the first `answered` ones, with the END unless more keys of the line come. Where the
+/// replies come to be too many to be held at once, or the next one has to wait for memory, it stops and says how many keys are
+/// answered by then; `None` at the end.
 pub(super) fn get_many(
     get: &Get<'_>,
     mut answered: usize,
     access: &mut Access<'_>,
     exec: &mut Exec<'_>,
 ) -> Option<usize> {
-    let most = exec.out.len() + REPLY_BYTES;
+    let most = exec.out.len() + exec.visit.reply_bytes;
+    let last = answered + TURN_KEYS;
     let mut is_over = true;
     access.for_each_key(DB, get.keys.into_iter().skip(answered), |shard, key| {
-        is_over = exec.out.len() < most;
+        is_over = exec.out.len() < most && answered < last && get_from(get, &key, shard, exec);
         if is_over {
-            get_from(get, &key, shard, exec);
             answered += 1;
+            exec.visit.now = Begun::Not;
         }
         is_over
     });
@@ -48,33 +52,32 @@ pub(super) fn get_many(
     None
 }
 
+/// Answers one key. Whether that could be done: else nothing was answered, and the key is to be asked for again when there
+/// is memory for its value.
 #[inline]
-fn get_from(get: &Get<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut Exec<'_>) {
+fn get_from(get: &Get<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut Exec<'_>) -> bool {
     // An item gets a token when one is first asked for. Without memory for it, zero is shown, which no item ever has.
     let cas = get
         .with_cas
         .then(|| shard.token(key, exec.now).ok().flatten().unwrap_or(0));
-    let Some(found) = shard.get(key, exec.now) else {
-        exec.counts.add(
-            if get.touch.is_some() {
-                Count::TouchMisses
-            } else {
-                Count::GetMisses
-            },
-            1,
-        );
-        return;
-    };
-    exec.counts.add(
-        if get.touch.is_some() {
-            Count::TouchHits
+    let found = if exec.visit.is_counted() {
+        shard.peek(key, exec.now)
+    } else {
+        let (hits, misses) = if get.touch.is_some() {
+            (Count::TouchHits, Count::TouchMisses)
         } else {
-            Count::GetHits
-        },
-        1,
-    );
+            (Count::GetHits, Count::GetMisses)
+        };
+        let found = shard.get(key, exec.now);
+        exec.counts.hit_or_miss(found.is_some(), hits, misses);
+        found
+    };
+    let Some(found) = found else { return true };
     let (value, flags) = (found.value(), found.client_flags());
     let length = value.len();
+    if !exec.may_answer(length) {
+        return false;
+    }
     let out = &mut exec.out.bytes;
     if let tidemark_store::Value::Whole(bytes) = value
         && length < PIN_BYTES
@@ -93,6 +96,7 @@ fn get_from(get: &Get<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut
             shard.delete(key, exec.now);
         }
     }
+    true
 }
 
 /// Adds a value that was just found to the replies: pinned where it lies if it is large and may be, else copied.

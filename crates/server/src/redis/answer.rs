@@ -7,7 +7,6 @@ use tidemark_protocol::resp::{ErrorReply, Reply, error};
 use tidemark_store::{Key, Refused, ShardGuard, Value};
 
 use crate::counts::{Count, Stage};
-use crate::limits::COMMAND_REPLY_BYTES;
 use crate::memcached::send_value;
 use crate::session::{Exec, Session};
 
@@ -18,6 +17,9 @@ pub(super) enum Failure<'a> {
     Known(ErrorReply<'a>),
     /// In words of our own, the code first.
     Own(Cow<'static, str>),
+    /// Nothing is wrong: the command goes on in a later turn, when its replies so far are sent and there is memory for more.
+    /// See [`crate::progress`].
+    Later,
 }
 
 impl<'a> From<ErrorReply<'a>> for Failure<'a> {
@@ -40,6 +42,7 @@ impl Failure<'_> {
         let text = match self {
             Self::Known(error) => error.to_string(),
             Self::Own(text) => text.clone().into_owned(),
+            Self::Later => String::new(),
         };
         text.strip_prefix("ERR ").map_or(text.clone(), str::to_owned)
     }
@@ -48,9 +51,23 @@ impl Failure<'_> {
 /// Whether a command was done.
 pub(super) type Done<'a> = Result<(), Failure<'a>>;
 
-/// A reply of so many bytes would be too large.
-pub(super) const TOO_LARGE_REPLY: ErrorReply<'static> =
-    ErrorReply::AboveLimit("the reply", COMMAND_REPLY_BYTES, "bytes");
+/// A reply is longer than can be promised. It is counted as refused.
+#[cold]
+pub(super) fn too_large_reply(exec: &mut Exec<'_>) -> Failure<'static> {
+    exec.counts.add(Count::RefusedReplies, 1);
+    ErrorReply::AboveLimit("the reply", exec.reply_bytes_max(), "bytes").into()
+}
+
+/// Why a command can not answer so many bytes now that [`Exec::may_answer`] refused: within a transaction it fails, else it
+/// waits for memory.
+#[cold]
+pub(super) fn no_room(exec: &mut Exec<'_>) -> Failure<'static> {
+    if exec.visit.must_fail() {
+        too_large_reply(exec)
+    } else {
+        Failure::Later
+    }
+}
 
 /// Replies in the session's version.
 #[inline]
@@ -58,8 +75,7 @@ pub(super) fn reply<'o>(session: &Session, exec: &'o mut Exec<'_>) -> Reply<'o> 
     Reply::new(&mut exec.out.bytes, session.version)
 }
 
-/// Answers with an error in place of what was appended since `mark`, and counts it. No shard is locked unless nothing was
-/// pinned since.
+/// Answers with an error in place of what was appended since `mark`, and counts it.
 #[cold]
 pub(super) fn fail(
     failure: &Failure<'_>,
@@ -78,6 +94,8 @@ pub(super) fn fail(
             out.extend_from_slice(text.as_bytes());
             out.extend_from_slice(b"\r\n");
         }
+        // It has no answer yet.
+        Failure::Later => return,
     }
     // Before login it is nobody's error.
     let Some(tenant) = &session.tenant else { return };
@@ -95,8 +113,7 @@ pub(super) fn fail(
     tenant.counts.commands().note_error(&code, row, stage);
 }
 
-/// Drops what was appended since `mark` if the client does not want it. Nothing that is pinned there may be behind a lock
-/// that is held.
+/// Drops what was appended since `mark` if the client does not want it.
 pub(super) fn drop_unwanted(mark: usize, session: &Session, exec: &mut Exec<'_>) {
     if session.reply_mode.is_silent() {
         exec.out.truncate(mark);
@@ -105,20 +122,10 @@ pub(super) fn drop_unwanted(mark: usize, session: &Session, exec: &mut Exec<'_>)
 
 /// Appends the value of a key that was just found as a bulk string: pinned where it lies if it is large and may be, else
 /// copied.
-pub(super) fn append_value(
-    key: &Key<'_>,
-    shard: &mut ShardGuard<'_>,
-    may_pin: bool,
-    session: &Session,
-    exec: &mut Exec<'_>,
-) {
+pub(super) fn append_value(key: &Key<'_>, shard: &mut ShardGuard<'_>, session: &Session, exec: &mut Exec<'_>) {
     let Some(found) = shard.peek(key, exec.now) else { return };
     reply(session, exec).bulk_header(found.value().len());
-    if may_pin {
-        send_value(key, shard, exec);
-    } else {
-        found.value().append_to(&mut exec.out.bytes);
-    }
+    send_value(key, shard, exec);
     exec.out.bytes.extend_from_slice(b"\r\n");
 }
 

@@ -8,12 +8,15 @@ use tidemark_protocol::resp::session::{self as options, ClientAttribute, ClientK
 use tidemark_protocol::resp::{ErrorReply, error};
 use tidemark_types::UnixMs;
 
-use super::answer::{Done, reply};
+use super::answer::{Done, no_room, reply};
 use super::describe::row_of;
 use super::dispatch::{Call, Family, Handler};
 use crate::clients::Client;
 use crate::limits::CLIENT_NAME_BYTES;
 use crate::session::{Exec, Session};
+
+/// A line about a connection, with what it says of itself.
+pub(super) const DESCRIBED_CLIENT_BYTES: usize = 512 + 3 * CLIENT_NAME_BYTES;
 
 pub(super) const HANDLERS: Family = &[
     (CommandId::ClientGetId, Handler::Session(id)),
@@ -87,7 +90,11 @@ fn list<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
     let wanted = options::client_list(call.args)?;
     let mut text = String::new();
     if let Some(tenant) = &session.tenant {
-        for client in exec.shared.clients.of_tenant(tenant.id) {
+        let clients = exec.shared.clients.of_tenant(tenant.id);
+        if !exec.may_answer(clients.len() * DESCRIBED_CLIENT_BYTES) {
+            return Err(no_room(exec));
+        }
+        for client in clients {
             let is_wanted = match &wanted {
                 ClientList::All | ClientList::Type(ClientType::Normal) => true,
                 ClientList::Type(_) => false,

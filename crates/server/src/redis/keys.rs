@@ -6,11 +6,13 @@ use tidemark_protocol::resp::command::CommandId;
 use tidemark_protocol::resp::{error, options};
 use tidemark_store::{Attributes, Key, ShardGuard};
 
-use super::answer::{Done, reply};
+use super::answer::{Done, Failure, reply};
 use super::dispatch::{Call, Family, Handler};
 use super::scan::first_key_from;
 use crate::access::Access;
 use crate::counts::Count;
+use crate::limits::TURN_KEYS;
+use crate::progress::Progress;
 use crate::session::{Exec, Session};
 
 pub(super) const HANDLERS: Family = &[
@@ -27,7 +29,8 @@ pub(super) const HANDLERS: Family = &[
     (CommandId::FlushAll, Handler::Keys(flush_all)),
 ];
 
-/// Answers with the number of keys for which `f` is true.
+/// Answers with the number of keys for which `f` is true. A long list goes on in later turns, unless it is part of a
+/// transaction.
 fn count<'a>(
     call: Call<'a>,
     session: &Session,
@@ -35,11 +38,22 @@ fn count<'a>(
     exec: &mut Exec<'_>,
     mut f: impl FnMut(&mut ShardGuard<'_>, &Key<'_>, &mut Exec<'_>) -> bool,
 ) -> Done<'a> {
-    let mut count = 0;
-    access.for_each_key(session.db, call.args.from(1), |shard, key| {
+    let (mut next, mut count) = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Keys { next, count }) => (next, count),
+        _ => (0, 0),
+    };
+    let keys = call.args.from(1);
+    let all = keys.len();
+    let most = if access.keeps_locks() { all } else { TURN_KEYS };
+    access.for_each_key(session.db, keys.skip(next).take(most), |shard, key| {
         count += i64::from(f(shard, &key, exec));
+        next += 1;
         true
     });
+    if next < all {
+        exec.visit.progress = Some(Box::new(Progress::Keys { next, count }));
+        return Err(Failure::Later);
+    }
     reply(session, exec).integer(count);
     Ok(())
 }
@@ -126,7 +140,11 @@ fn random_key<'a>(_: Call<'a>, session: &Session, access: &mut Access<'_>, exec:
         .random_key(session.db, random, exec.now)
         .map(<[u8]>::to_vec);
     // Where another database has nearly all items, picking blindly rarely meets one of this.
-    match key.or_else(|| first_key_from(shard, random, session.db, access, exec.now)) {
+    let key = match key {
+        Some(key) => Some(key),
+        None => first_key_from(shard, random, session.db, access, exec)?,
+    };
+    match key {
         Some(key) => reply(session, exec).bulk(&key),
         None => reply(session, exec).null(),
     }

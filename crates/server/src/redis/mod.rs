@@ -4,9 +4,8 @@
 //! need. Everything else is executed by itself ([`execute`]): it is looked up in the protocol's table, checked against it,
 //! and either queued (MULTI) or handed to its handler ([`dispatch`]), of which each family has a file.
 //!
-//! Invariants: a handler that fails has written nothing that stays, neither keys nor a reply; one that may fail behind its
-//! first reply byte copies values instead of pinning them while locks are kept, because a pin must not be dropped under its
-//! shard's lock.
+//! Invariants: a handler that fails has written nothing that stays, neither keys nor a reply. One that goes on in a later turn
+//! ([`Failure::Later`]) has remembered what it did ([`crate::progress`]), and what it answered so far stays.
 
 mod answer;
 mod client;
@@ -29,18 +28,21 @@ use std::borrow::Cow;
 use tidemark_plane::Throttled;
 use tidemark_protocol::http;
 use tidemark_protocol::resp::command::{CommandId, Flags, Row, lookup, resolve};
-use tidemark_protocol::resp::{ArgList, Args, ErrorReply, Limits, Reply, error};
+use tidemark_protocol::resp::{ArgList, Args, ErrorReply, Limits, Reply, error, glob};
 use tidemark_store::{KEY_BYTES_MAX, Key, KeyHash};
 
 use crate::access::Access;
 use crate::counts::{Count, Stage};
-use crate::limits::LOGIN_BYTES;
+use crate::limits::{DESCRIBED_NAMES, DESCRIPTION_BYTES, LOGIN_BYTES};
 use crate::session::{Exec, Session};
 use crate::step::Condition;
 use crate::tenant::refused_as;
 
-use answer::{Failure, drop_unwanted, fail};
+pub(crate) use scan::Place;
+
+use answer::{Failure, drop_unwanted, fail, no_room};
 use dispatch::{Call, perform};
+use strings::AROUND_VALUE_BYTES;
 
 /// A command that goes through a window.
 #[derive(Clone, Copy, Debug)]
@@ -140,8 +142,11 @@ pub(crate) fn execute_step(
     };
     match *step {
         Step::Get { key: bytes } => {
-            exec.counts.command(CommandId::Get);
-            if !strings::fetch(&key(bytes), access.shard_of(hash), true, session, exec) {
+            if !exec.visit.is_counted() {
+                exec.counts.command(CommandId::Get);
+            }
+            // Else it waits for memory.
+            if let Ok(false) = strings::fetch(&key(bytes), access.shard_of(hash), session, exec) {
                 Reply::new(&mut exec.out.bytes, session.version).null();
             }
         }
@@ -150,7 +155,9 @@ pub(crate) fn execute_step(
             strings::set(&key(bytes), value, access, session, exec);
         }
         Step::Store { key: bytes, value, how } => {
-            exec.counts.command(how.row.id);
+            if !exec.visit.is_counted() {
+                exec.counts.command(how.row.id);
+            }
             let mark = exec.out.bytes.len();
             if let Err(failure) = strings::store(&key(bytes), value, &how, access, session, exec) {
                 fail(&failure, Some(how.row), Stage::Execution, mark, session, exec);
@@ -159,17 +166,27 @@ pub(crate) fn execute_step(
     }
 }
 
-/// Executes a command by itself. `raw` is the command as it was sent.
-pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &mut Exec<'_>) {
+/// Executes a command by itself. `raw` is the command as it was sent. Whether it is finished: else it is to be executed again
+/// in a later turn, when its replies so far are sent.
+pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &mut Exec<'_>) -> bool {
     if is_http(args, raw) {
         session.is_ending = true;
-        return;
+        return true;
     }
     let mark = exec.out.bytes.len();
     match admit(args, raw, session, exec) {
         Ok(Some(call)) => {
             session.client.note_command(call.row.id);
-            match perform(call, session, exec) {
+            let done = match check_size(call) {
+                Ok(bytes) if !exec.may_answer(bytes) => Err(no_room(exec)),
+                Ok(_) => perform(call, session, exec),
+                Err(error) => Err(error.into()),
+            };
+            match done {
+                Err(Failure::Later) => {
+                    drop_unwanted(mark, session, exec);
+                    return false;
+                }
                 Ok(()) if call.row.id == CommandId::Exec => {}
                 Ok(()) => drop_unwanted(mark, session, exec),
                 Err(failure) => end_failed(&failure, Some(call.row), Stage::Execution, mark, session, exec),
@@ -188,6 +205,31 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
         }
     }
     session.reply_mode.end_command();
+    true
+}
+
+/// How many bytes a command may answer that do not depend on what the tenant has stored.
+///
+/// # Errors
+/// It asks for descriptions of more things than are described at a time, or by a name that is too long to be one.
+fn check_size(call: Call<'_>) -> Result<usize, ErrorReply<'static>> {
+    use CommandId as Id;
+    match call.row.id {
+        Id::CommandDocs | Id::CommandInfo | Id::CommandList | Id::ConfigGet | Id::ClientList => {
+            if call.args.len() > DESCRIBED_NAMES {
+                return Err(ErrorReply::AboveLimit("a description", DESCRIBED_NAMES, "names"));
+            }
+            if call.args.from(2).any(|name| name.len() > glob::PATTERN_BYTES_MAX) {
+                return Err(ErrorReply::AboveLimit("a pattern", glob::PATTERN_BYTES_MAX, "bytes"));
+            }
+            Ok(DESCRIPTION_BYTES)
+        }
+        Id::Info | Id::Command | Id::Scan | Id::Keys => Ok(DESCRIPTION_BYTES),
+        Id::Echo | Id::Ping | Id::CommandGetKeys => {
+            Ok(call.args.from(1).map(|arg| AROUND_VALUE_BYTES + arg.len()).sum())
+        }
+        _ => Ok(0),
+    }
 }
 
 /// Whether a command was sent as a line of words.

@@ -5,7 +5,7 @@ use tidemark_protocol::resp::command::CommandId;
 use tidemark_protocol::resp::{error, options};
 use tidemark_store::{Attributes, Found, Key, ShardGuard};
 
-use super::answer::{Done, reply};
+use super::answer::{Done, no_room, reply};
 use super::dispatch::{Call, Family, Handler};
 use crate::access::Access;
 use crate::counts::Count;
@@ -88,6 +88,9 @@ fn get_range<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exe
     };
     let value = found.value();
     let range = options::range(call.args, value.len())?;
+    if !exec.may_answer(range.len()) {
+        return Err(no_room(exec));
+    }
     reply(session, exec).bulk_header(range.len());
     value.append_range(range.start, range.end, &mut exec.out.bytes);
     exec.out.bytes.extend_from_slice(b"\r\n");

@@ -8,17 +8,17 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use tidemark_protocol::resp::command::CommandId;
-use tidemark_protocol::resp::glob::{self, Case};
+use tidemark_protocol::resp::glob::{PATTERN_BYTES_MAX, Pattern};
 use tidemark_protocol::resp::options::{self, ScanType};
-use tidemark_protocol::resp::{Reply, Version};
+use tidemark_protocol::resp::{ErrorReply, Reply, Version};
 use tidemark_store::{PLACE_BITS, Shard};
 use tidemark_types::UnixMs;
 
-use super::answer::{Done, Failure, TOO_LARGE_REPLY, reply};
+use super::answer::{Done, Failure, no_room, reply, too_large_reply};
 use super::dispatch::{Call, Family, Handler};
 use crate::access::Access;
-use crate::limits::{COMMAND_REPLY_BYTES, KEYS_ANSWERED, REPLY_BYTES, SCANNED_BUCKETS, SCANNED_KEYS};
-
+use crate::limits::{KEYS_ANSWERED, REPLY_BYTES, SCANNED_BUCKETS, SCANNED_KEYS, TURN_COMPARED_BYTES};
+use crate::progress::{Found, Progress, Walk};
 use crate::session::{Exec, Session};
 
 pub(super) const HANDLERS: Family = &[
@@ -31,14 +31,18 @@ const SPARSE_ITEMS: u64 = 2048;
 /// What it costs to read a bucket, in empty ones: each of about eight items is a load that misses the caches.
 const BUCKET_COST: u64 = 8;
 /// What one SCAN may cost even if it is asked for few keys, in empty buckets: a small database is walked over in one call,
-/// though it has sixteen shards of a thousand buckets; and where another database's items lie between, two milliseconds.
+/// though it has sixteen shards of a thousand buckets; and where another database's items lie between, as much as 16,384 keys.
 const SCAN_COST: u64 = 16 * 1024;
+/// What a walk may cost in a turn: about a hundred microseconds.
+const TURN_COST: u64 = 1024;
+/// Bytes of keys that are copied under one lock; one key may be more. They are compared when it is released.
+const LOCK_KEY_BYTES: usize = 16 << 10;
 /// What may be read under one lock.
 const LOCK_COST: u64 = SCANNED_BUCKETS as u64 * BUCKET_COST;
 
 /// A place in a tenant's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+pub(crate) struct Place {
     shard: usize,
     /// A fraction of 2^64.
     position: u64,
@@ -74,32 +78,64 @@ impl Place {
     }
 }
 
-/// Visits keys of a database from a place on, releasing the lock between every few buckets. `enough` is asked after each
-/// bucket; it gets the cost so far, in empty buckets. Returns where to go on, `None` at the end.
+/// Keys that were met under one lock, one behind the other.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Batch {
+    fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Shows every key, and forgets them.
+    fn drain(&mut self, mut visit: impl FnMut(&[u8])) {
+        let mut begin = 0;
+        for end in self.ends.drain(..) {
+            visit(&self.bytes[begin..end]);
+            begin = end;
+        }
+        self.bytes.clear();
+    }
+}
+
+/// Visits keys of a database from a place on, while no lock is held. `enough` is asked after each bucket; it gets the cost so
+/// far, in empty buckets, and how many keys are about to be visited. Returns where to go on, `None` at the end.
 fn walk(
     from: Place,
     db: u8,
     now: UnixMs,
     access: &mut Access<'_>,
     mut visit: impl FnMut(&[u8]),
-    mut enough: impl FnMut(u64) -> bool,
+    mut enough: impl FnMut(u64, usize) -> bool,
 ) -> Option<Place> {
     let mut place = from;
     let mut cost = 0;
     let mut is_enough = false;
+    let mut batch = Batch::default();
     while place.shard < access.store().shards() && !is_enough {
         let shard = access.shard(place.shard);
         let step = if shard.items() < SPARSE_ITEMS { 1 } else { BUCKET_COST };
         let end = cost + LOCK_COST;
+        let met = Cell::new((0, 0));
         let mut scan = |shard: &Shard| {
-            shard.scan(place.position, db, now, &mut visit, || {
+            let push = |key: &[u8]| {
+                batch.push(key);
+                met.set((batch.ends.len(), batch.bytes.len()));
+            };
+            shard.scan(place.position, db, now, push, || {
                 cost += step;
-                is_enough = enough(cost);
-                is_enough || cost >= end
+                let (keys, bytes) = met.get();
+                is_enough = enough(cost, keys);
+                is_enough || cost >= end || bytes >= LOCK_KEY_BYTES
             })
         };
         let next = if shard.items_in(db) > 0 { scan(shard) } else { None };
         access.pause();
+        batch.drain(&mut visit);
         place = match next {
             Some(position) => Place { position, ..place },
             None => Place {
@@ -107,17 +143,10 @@ fn walk(
                 position: 0,
             },
         };
-        // The last bucket of a shard is not asked about.
-        is_enough = is_enough || (next.is_none() && enough(cost));
+        // What the last keys came to, and the last bucket of a shard, are not asked about.
+        is_enough = is_enough || enough(cost, 0);
     }
     (place.shard < access.store().shards()).then_some(place)
-}
-
-/// Keys as they will stand in a reply.
-#[derive(Default)]
-struct Found {
-    bytes: Vec<u8>,
-    count: usize,
 }
 
 impl Found {
@@ -126,80 +155,174 @@ impl Found {
         Reply::new(&mut self.bytes, Version::Resp2).bulk(key);
         self.count += 1;
     }
+}
 
-    fn answer(&self, session: &Session, exec: &mut Exec<'_>) {
-        reply(session, exec).array(self.count);
-        exec.out.bytes.extend_from_slice(&self.bytes);
+/// Up to where a walk goes.
+struct Bounds {
+    /// Keys that are looked at.
+    keys: u64,
+    /// In empty buckets.
+    cost: u64,
+    /// Keys that are found.
+    found: usize,
+    /// Bytes that they take in the reply.
+    bytes: usize,
+}
+
+impl Walk {
+    /// A walk that has not begun.
+    fn new(place: Place, pattern: Option<&[u8]>) -> Result<Self, ErrorReply<'static>> {
+        let pattern = match pattern {
+            None | Some(b"*") => None,
+            Some(pattern) => {
+                let too_long = ErrorReply::AboveLimit("a pattern", PATTERN_BYTES_MAX, "bytes");
+                Some(Pattern::new(pattern).ok_or(too_long)?)
+            }
+        };
+        Ok(Self {
+            place,
+            pattern,
+            found: Found::default(),
+            seen: 0,
+            cost: 0,
+        })
     }
+
+    /// Goes on within the bounds, and unless it is part of a transaction, for a turn's share. `None` if it reached the end.
+    fn go_on(&mut self, bounds: &Bounds, db: u8, access: &mut Access<'_>, now: UnixMs) -> Option<Place> {
+        let turn_cost = if access.keeps_locks() { u64::MAX } else { TURN_COST };
+        let compared_max = if access.keeps_locks() {
+            u64::MAX
+        } else {
+            TURN_COMPARED_BYTES
+        };
+        let bytes_before = self.found.bytes.len();
+        let (seen, compared, cost_before) = (Cell::new(self.seen), Cell::new(0), self.cost);
+        let (count, bytes) = (Cell::new(self.found.count), Cell::new(bytes_before));
+        let visit = |key: &[u8]| {
+            seen.set(seen.get() + 1);
+            let is_found = self.pattern.as_ref().is_none_or(|pattern| {
+                compared.set(compared.get() + pattern.steps(key.len()));
+                pattern.matches(key)
+            });
+            if is_found && count.get() <= bounds.found {
+                self.found.add(key);
+                count.set(self.found.count);
+                bytes.set(self.found.bytes.len());
+            }
+        };
+        let enough = |cost: u64, met: usize| {
+            self.cost = cost_before + cost;
+            let is_share =
+                cost >= turn_cost || compared.get() >= compared_max || bytes.get() >= bytes_before + REPLY_BYTES;
+            is_share
+                || seen.get() + met as u64 >= bounds.keys
+                || self.cost >= bounds.cost
+                || count.get() > bounds.found
+                || bytes.get() >= bounds.bytes
+        };
+        let next = walk(self.place, db, now, access, visit, enough);
+        self.seen = seen.get();
+        if let Some(place) = next {
+            self.place = place;
+        }
+        next
+    }
+
+    /// Whether it has come to its bounds.
+    fn is_bound(&self, bounds: &Bounds) -> bool {
+        self.seen >= bounds.keys
+            || self.cost >= bounds.cost
+            || self.found.count > bounds.found
+            || self.found.bytes.len() >= bounds.bytes
+    }
+}
+
+/// Goes on later with what there is.
+fn later<'a>(progress: Progress, exec: &mut Exec<'_>) -> Done<'a> {
+    exec.visit.progress = Some(Box::new(progress));
+    Err(Failure::Later)
+}
+
+/// Sends the rest of a reply, a visit's share of it if the command is not part of a transaction.
+fn send_rest<'a>(bytes: Vec<u8>, sent: usize, access: &Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
+    let most = if access.keeps_locks() {
+        usize::MAX
+    } else {
+        exec.visit.reply_bytes
+    };
+    let end = bytes.len().min(sent.saturating_add(most));
+    exec.out.bytes.extend_from_slice(&bytes[sent..end]);
+    if end == bytes.len() {
+        return Ok(());
+    }
+    later(Progress::Reply { bytes, sent: end }, exec)
 }
 
 fn scan<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let options = options::scan(call.args)?;
     let shards = access.store().shards();
-    let wanted = options.count.min(SCANNED_KEYS as u64);
-    let seen = Cell::new(0);
-    let mut found = Found::default();
-    let bytes = Cell::new(0);
-    let visit = |key: &[u8]| {
-        seen.set(seen.get() + 1);
-        if options
-            .pattern
-            .is_none_or(|pattern| glob::matches(pattern, key, Case::Exact))
-        {
-            found.add(key);
-            bytes.set(found.bytes.len());
-        }
+    let mut walk = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, access, exec),
+        Some(Progress::Walk(walk)) => walk,
+        _ => Walk::new(Place::of_cursor(options.cursor, shards), options.pattern)?,
     };
-    let enough = |cost| seen.get() >= wanted || cost >= SCAN_COST.max(wanted) || bytes.get() >= REPLY_BYTES;
+    let wanted = options.count.min(SCANNED_KEYS as u64);
+    let bounds = Bounds {
+        keys: wanted,
+        cost: SCAN_COST.max(wanted),
+        found: usize::MAX,
+        bytes: REPLY_BYTES,
+    };
     let next = match options.types {
-        ScanType::Strings => walk(
-            Place::of_cursor(options.cursor, shards),
-            session.db,
-            exec.now,
-            access,
-            visit,
-            enough,
-        ),
+        ScanType::Strings => walk.go_on(&bounds, session.db, access, exec.now),
         // There are no keys of another type: the walk is over.
         ScanType::Nothing => None,
     };
+    if next.is_some() && !walk.is_bound(&bounds) && !access.keeps_locks() {
+        return later(Progress::Walk(walk), exec);
+    }
     let cursor = next.map_or(0, |place| place.cursor(shards));
     let mut reply = reply(session, exec);
     reply.array(2);
     reply.bulk(itoa::Buffer::new().format(cursor).as_bytes());
-    found.answer(session, exec);
-    Ok(())
+    reply.array(walk.found.count);
+    send_rest(walk.found.bytes, 0, access, exec)
 }
 
 fn keys<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
-    let pattern = call.args.arg(1);
-    let mut found = Found::default();
-    let (count, bytes) = (Cell::new(0), Cell::new(0));
-    let visit = |key: &[u8]| {
-        if count.get() <= KEYS_ANSWERED && glob::matches(pattern, key, Case::Exact) {
-            found.add(key);
-            count.set(found.count);
-            bytes.set(found.bytes.len());
-        }
+    let mut walk = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, access, exec),
+        Some(Progress::Walk(walk)) => walk,
+        _ => Walk::new(Place { shard: 0, position: 0 }, Some(call.args.arg(1)))?,
     };
-    let enough = |_| count.get() > KEYS_ANSWERED || bytes.get() > COMMAND_REPLY_BYTES;
-    walk(
-        Place { shard: 0, position: 0 },
-        session.db,
-        exec.now,
-        access,
-        visit,
-        enough,
-    );
-    if found.count > KEYS_ANSWERED {
+    let is_within = access.keeps_locks();
+    let bounds = Bounds {
+        keys: u64::MAX,
+        cost: if is_within { SCAN_COST } else { u64::MAX },
+        found: KEYS_ANSWERED,
+        bytes: exec.reply_bytes_max(),
+    };
+    let next = walk.go_on(&bounds, session.db, access, exec.now);
+    if walk.found.count > KEYS_ANSWERED {
         let text = format!("ERR KEYS answers at most {KEYS_ANSWERED} keys, and more match: use SCAN");
         return Err(Failure::Own(Cow::Owned(text)));
     }
-    if found.bytes.len() > COMMAND_REPLY_BYTES {
-        return Err(TOO_LARGE_REPLY.into());
+    if walk.found.bytes.len() >= exec.reply_bytes_max() {
+        return Err(too_large_reply(exec));
     }
-    found.answer(session, exec);
-    Ok(())
+    if next.is_some() {
+        if is_within {
+            let text = "ERR KEYS looks at too many keys for a transaction: use SCAN";
+            return Err(Failure::Own(Cow::Borrowed(text)));
+        }
+        return later(Progress::Walk(walk), exec);
+    }
+    if is_within && !exec.may_answer(walk.found.bytes.len()) {
+        return Err(no_room(exec));
+    }
+    reply(session, exec).array(walk.found.count);
+    send_rest(walk.found.bytes, 0, access, exec)
 }
 
 /// The first key of a database from a position of a shard on, or from the beginning of all if there is none behind it.
@@ -208,22 +331,35 @@ pub(super) fn first_key_from(
     position: u64,
     db: u8,
     access: &mut Access<'_>,
-    now: UnixMs,
-) -> Option<Vec<u8>> {
+    exec: &mut Exec<'_>,
+) -> Result<Option<Vec<u8>>, Failure<'static>> {
+    let (mut place, mut is_anew) = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Search { place, is_anew }) => (place, is_anew),
+        _ => (Place { shard, position }, false),
+    };
+    // Within a transaction it is looked for only so far.
+    let turn_cost = if access.keeps_locks() { SCAN_COST } else { TURN_COST };
     let found = Cell::new(None);
-    for from in [Place { shard, position }, Place { shard: 0, position: 0 }] {
+    loop {
         let is_found = Cell::new(false);
         let visit = |key: &[u8]| {
             if !is_found.replace(true) {
                 found.set(Some(key.to_vec()));
             }
         };
-        walk(from, db, now, access, visit, |_| is_found.get());
-        if is_found.get() {
-            break;
+        let enough = |cost, met| met > 0 || is_found.get() || cost >= turn_cost;
+        let next = walk(place, db, exec.now, access, visit, enough);
+        match next {
+            _ if is_found.get() => return Ok(found.into_inner()),
+            Some(_) if access.keeps_locks() => return Ok(None),
+            Some(place) => {
+                exec.visit.progress = Some(Box::new(Progress::Search { place, is_anew }));
+                return Err(Failure::Later);
+            }
+            None if is_anew => return Ok(None),
+            None => (place, is_anew) = (Place { shard: 0, position: 0 }, true),
         }
     }
-    found.into_inner()
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use tidemark_protocol::resp::{Args, error};
 use tidemark_store::{Attributes, EXPIRY_MAX, Key, ShardGuard, Value};
 use tidemark_types::UnixMs;
 
-use super::answer::{Done, Failure, TOO_LARGE_REPLY, append_value, copy_value, fail, reply};
+use super::answer::{Done, Failure, append_value, copy_value, fail, no_room, reply, too_large_reply};
 use super::dispatch::{Call, Family, Handler};
 use crate::access::Access;
 use crate::counts::{Count, Stage};
-use crate::limits::{COMMAND_REPLY_BYTES, PIN_BYTES};
+use crate::limits::{PIN_BYTES, TURN_KEYS};
+use crate::progress::Progress;
 use crate::session::{Exec, Session};
 use crate::step::Condition;
 
@@ -36,6 +37,9 @@ fn look_up<'s>(
     session: &Session,
     exec: &mut Exec<'_>,
 ) -> Option<tidemark_store::Found<'s>> {
+    if exec.visit.is_counted() {
+        return shard.peek(key, exec.now);
+    }
     let found = if session.is_reading_quietly() {
         shard.get_unused(key, exec.now)
     } else {
@@ -47,22 +51,28 @@ fn look_up<'s>(
 }
 
 /// Appends a key's value. Whether there is one; if not, nothing is appended.
+///
+/// # Errors
+/// There is no memory for so long a reply: nothing is appended.
 #[inline]
 pub(super) fn fetch(
     key: &Key<'_>,
     shard: &mut ShardGuard<'_>,
-    may_pin: bool,
     session: &Session,
     exec: &mut Exec<'_>,
-) -> bool {
+) -> Result<bool, Failure<'static>> {
     let Some(found) = look_up(key, shard, session, exec) else {
-        return false;
+        return Ok(false);
     };
-    match found.value() {
-        Value::Whole(bytes) if bytes.len() < PIN_BYTES => reply(session, exec).bulk(bytes),
-        _ => append_value(key, shard, may_pin, session, exec),
+    let value = found.value();
+    if !exec.may_answer(value.len()) {
+        return Err(no_room(exec));
     }
-    true
+    match value {
+        Value::Whole(bytes) if bytes.len() < PIN_BYTES => reply(session, exec).bulk(bytes),
+        _ => append_value(key, shard, session, exec),
+    }
+    Ok(true)
 }
 
 /// `SET key value` as part of a window.
@@ -184,6 +194,7 @@ pub(super) fn store(
     };
     if how.get {
         match &found {
+            Some(found) if !exec.may_answer(found.value().len()) => return Err(no_room(exec)),
             Some(found) => copy_value(found.value(), session, exec),
             None => reply(session, exec).null(),
         }
@@ -240,8 +251,7 @@ fn is_equal(value: &Value<'_>, expected: &[u8]) -> bool {
 
 fn get<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let key = access.store().key(session.db, call.args.arg(1));
-    let may_pin = !access.keeps_locks();
-    if !fetch(&key, access.shard_of(key.hash), may_pin, session, exec) {
+    if !fetch(&key, access.shard_of(key.hash), session, exec)? {
         reply(session, exec).null();
     }
     Ok(())
@@ -267,9 +277,8 @@ fn get_set<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec:
 
 fn get_del<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let key = access.store().key(session.db, call.args.arg(1));
-    let may_pin = !access.keeps_locks();
     let shard = access.shard_of(key.hash);
-    if fetch(&key, shard, may_pin, session, exec) {
+    if fetch(&key, shard, session, exec)? {
         shard.delete(&key, exec.now);
     } else {
         reply(session, exec).null();
@@ -295,6 +304,9 @@ fn get_ex<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: 
         GetExOption::Persist => None,
         GetExOption::Deadline(deadline) => Some(moment(deadline.resolve(exec.now, call.row)?)),
     };
+    if !exec.may_answer(found.value().len()) {
+        return Err(no_room(exec));
+    }
     // Copied: the time may be refused for want of memory, and a value that moves can not be pinned.
     copy_value(found.value(), session, exec);
     if expiry != attributes.expiry {
@@ -303,24 +315,104 @@ fn get_ex<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: 
     Ok(())
 }
 
+/// MGET. The values are measured first, so that memory for the whole reply is taken, or the command refused, before any of it
+/// is made; then the reply is made in pieces, as it is sent. As a part of a transaction it was measured with that.
 fn mget<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
-    let begin = exec.out.len();
-    let mut is_too_large = false;
-    let may_pin = !access.keeps_locks();
     let keys = call.args.from(1);
-    reply(session, exec).array(keys.len());
-    access.for_each_key(session.db, keys, |shard, key| {
-        if !fetch(&key, shard, may_pin, session, exec) {
-            reply(session, exec).null();
-        }
-        is_too_large = exec.out.len() - begin > COMMAND_REPLY_BYTES;
-        !is_too_large
-    });
-    if is_too_large {
-        Err(TOO_LARGE_REPLY.into())
-    } else {
-        Ok(())
+    if access.keeps_locks() {
+        reply(session, exec).array(keys.len());
+        return answer_keys(keys, 0, usize::MAX, session, access, exec).1;
     }
+    let (next, left_bytes) = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Values { next, left_bytes }) => (next, left_bytes),
+        progress => {
+            // Of what waited for memory as a whole, no key is counted.
+            exec.visit.enter(false);
+            let (next, bytes) = match progress {
+                Some(Progress::Sizes { next, bytes }) => (next, bytes),
+                _ => (0, 0),
+            };
+            (0, measure(keys.clone(), next, bytes, session, access, exec)?)
+        }
+    };
+    let begin = exec.out.len();
+    if next == 0 {
+        reply(session, exec).array(keys.len());
+    }
+    let most = begin + exec.visit.reply_bytes;
+    // What was taken for all of it is not taken again for each value.
+    exec.visit.promise(begin + left_bytes, false);
+    let (answered, outcome) = answer_keys(keys.clone(), next, most, session, access, exec);
+    exec.visit.end_promise();
+    let next = next + answered;
+    if next == keys.len() {
+        return Ok(());
+    }
+    // What comes behind the first value must not be lost where a value that became longer waits for memory.
+    debug_assert!(matches!(outcome, Ok(()) | Err(Failure::Later)), "{outcome:?}");
+    let left_bytes = left_bytes.saturating_sub(exec.out.len() - begin);
+    exec.visit.progress = Some(Box::new(Progress::Values { next, left_bytes }));
+    Err(Failure::Later)
+}
+
+/// Bytes of a reply around each value: its length and the line ends.
+pub(super) const AROUND_VALUE_BYTES: usize = 16;
+
+/// How long a reply with these keys' values is, for which memory is taken. `next` of them are measured, with that result.
+fn measure<'a>(
+    keys: impl ExactSizeIterator<Item = &'a [u8]>,
+    mut next: usize,
+    mut bytes: usize,
+    session: &Session,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) -> Result<usize, Failure<'static>> {
+    let count = keys.len();
+    let now = exec.now;
+    access.for_each_key(session.db, keys.skip(next).take(TURN_KEYS), |shard, key| {
+        bytes += AROUND_VALUE_BYTES + shard.peek(&key, now).map_or(0, |found| found.value().len());
+        next += 1;
+        true
+    });
+    if bytes > exec.reply_bytes_max() {
+        return Err(too_large_reply(exec));
+    }
+    let is_measured = next == count;
+    // A short one needs no memory of its own.
+    if is_measured && exec.may_answer(bytes) {
+        return Ok(bytes);
+    }
+    // What waits for memory is measured again then.
+    let (next, bytes) = if is_measured { (0, 0) } else { (next, bytes) };
+    exec.visit.progress = Some(Box::new(Progress::Sizes { next, bytes }));
+    Err(Failure::Later)
+}
+
+/// Answers keys from the given one on, up to a turn's share or so long a reply. Returns how many are answered, and why no
+/// more if one failed.
+fn answer_keys<'a>(
+    keys: impl ExactSizeIterator<Item = &'a [u8]>,
+    next: usize,
+    most: usize,
+    session: &Session,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) -> (usize, Done<'static>) {
+    let turn_keys = if access.keeps_locks() { usize::MAX } else { TURN_KEYS };
+    let (mut answered, mut outcome) = (0, Ok(()));
+    access.for_each_key(session.db, keys.skip(next).take(turn_keys), |shard, key| {
+        match fetch(&key, shard, session, exec) {
+            Ok(true) => {}
+            Ok(false) => reply(session, exec).null(),
+            Err(failure) => outcome = Err(failure),
+        }
+        if outcome.is_ok() {
+            answered += 1;
+            exec.visit.enter(false);
+        }
+        outcome.is_ok() && exec.out.len() < most
+    });
+    (answered, outcome)
 }
 
 /// Writes all pairs, in shards that are locked. If one is refused, those before it are gone too, as if they had been

@@ -8,16 +8,20 @@ use std::sync::atomic::Ordering;
 
 use tidemark_protocol::number::append_u64;
 use tidemark_protocol::resp::command::{CommandId, Row, resolve};
-use tidemark_protocol::resp::{ArgList, Args, Limits, Parsed, error, parse};
+use tidemark_protocol::resp::{ArgList, Args, Limits, Parsed, error, options, parse};
+use tidemark_store::DATABASES;
 
-use super::answer::{Done, Failure, TOO_LARGE_REPLY, drop_unwanted, fail, reply};
+use super::answer::{Done, Failure, drop_unwanted, fail, reply, too_large_reply};
+use super::check_size;
+use super::client::DESCRIBED_CLIENT_BYTES;
 use super::dispatch::{Call, Family, Handler, needs_every_shard, perform_within};
+use super::strings::AROUND_VALUE_BYTES;
 use crate::access::Access;
-use crate::counts::Stage;
-use crate::limits::COMMAND_REPLY_BYTES;
+use crate::counts::{Count, Stage};
+use crate::limits::OWN_REPLY_BYTES;
 use crate::process::Process;
 use crate::session::{Exec, Session};
-use crate::transaction::Transaction;
+use crate::transaction::{ENTRY_BYTES, Transaction};
 
 pub(super) const HANDLERS: Family = &[
     (CommandId::Multi, Handler::Session(multi)),
@@ -62,7 +66,7 @@ pub(super) fn forget(session: &mut Session) -> Option<Box<Transaction>> {
 }
 
 /// Queues a command. `raw` is how it was sent.
-pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec: &Exec<'_>) -> Done<'a> {
+pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
     // The tenant whose shards are locked can not become another one in between.
     if matches!(call.row.id, CommandId::Auth | CommandId::Hello) {
         return Err(Failure::Own(Cow::Borrowed(NOT_IN_TRANSACTION)));
@@ -78,12 +82,10 @@ pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec:
     let key_bytes = keys().map(<[u8]>::len).sum();
     let command = as_array(call.args, raw);
     transaction.check(command.len(), key_bytes)?;
-    let (all, most) = (
-        exec.shared.tenants.sockets().buffer_bytes.load(Ordering::Relaxed),
-        exec.shared.buffer_bytes_max,
-    );
-    let own = tenant.buffer_bytes.load(Ordering::Relaxed) + transaction.memory_bytes() as u64;
-    if all.max(own * 2) > most {
+    // Memory for it is taken before it is kept; what was taken and is held is settled when the visit ends.
+    let is_small = transaction.memory_bytes() + command.len() <= OWN_REPLY_BYTES;
+    if !is_small && !exec.room.take((command.len() + ENTRY_BYTES) as u64) {
+        exec.counts.add(Count::RefusedReplies, 1);
         let text = "ERR the memory for connections is used up: send what is queued, or try again later";
         return Err(Failure::Own(Cow::Borrowed(text)));
     }
@@ -174,12 +176,27 @@ fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
     if !is_open(session) {
         return Err(error::EXEC_WITHOUT_MULTI.into());
     }
-    let Some(transaction) = forget(session) else {
+    // It is there while it is open.
+    let Some(transaction) = session.transaction.take() else {
         return Ok(());
     };
+    let outcome = execute_all(&transaction, session, exec);
+    if matches!(outcome, Err(Failure::Later)) {
+        // It waits for memory for its reply.
+        session.transaction = Some(transaction);
+    } else {
+        forget(session);
+    }
+    outcome
+}
+
+/// Executes what is queued. Memory for the whole reply is taken before any of it is executed.
+fn execute_all(transaction: &Transaction, session: &mut Session, exec: &mut Exec<'_>) -> Done<'static> {
     if transaction.is_broken {
         return Err(error::EXEC_ABORT.into());
     }
+    // What waited for memory counted nothing.
+    exec.visit.enter(false);
     let tenant = session.tenant.clone().ok_or(error::NO_AUTH)?;
     tenant.store.flush_if_due(exec.now);
     if transaction.asks_for_process {
@@ -189,26 +206,80 @@ fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
     // The transaction is declared before and so ends after this, which its watches' shards must not be locked for.
     let mut access = Access::each(&tenant.store);
     access.hold(transaction.shards().with(transaction.watched_shards()));
-    let (begin, mark) = (exec.out.len(), exec.out.bytes.len());
+    let mark = exec.out.bytes.len();
     if transaction.has_changed(&mut access, exec.now) {
         reply(session, exec).null_array();
         drop_unwanted(mark, session, exec);
         return Ok(());
     }
+    let bytes = reply_bytes(transaction, session.db, &mut access, exec);
+    if bytes > exec.reply_bytes_max() {
+        return Err(too_large_reply(exec));
+    }
+    if !exec.may_answer(bytes) {
+        return Err(Failure::Later);
+    }
+    exec.visit.promise(exec.out.len() + bytes, true);
     reply(session, exec).array(transaction.queued().len());
     drop_unwanted(mark, session, exec);
     let mut list = ArgList::new();
     for command in transaction.queued() {
-        execute_one(command, &mut list, begin, session, &mut access, exec);
+        execute_one(command, &mut list, session, &mut access, exec);
     }
+    exec.visit.end_promise();
     Ok(())
 }
 
-/// Executes a queued command; `begin` is where the transaction's reply begins.
+/// The reply to a queued command that has neither a value nor a description.
+const PLAIN_REPLY_BYTES: usize = 256;
+
+/// How long the reply to a transaction is, at most, if its own writes make no value longer. Its shards are locked.
+fn reply_bytes(transaction: &Transaction, mut db: u8, access: &mut Access<'_>, exec: &Exec<'_>) -> usize {
+    let mut list = ArgList::new();
+    let mut bytes = 0;
+    for command in transaction.queued() {
+        let limits = Limits::with_value_bytes(command.len());
+        parse(command, &limits, &mut list);
+        let args = list.args(command);
+        let Ok(row) = resolve(args) else {
+            bytes += PLAIN_REPLY_BYTES;
+            continue;
+        };
+        if row.id == CommandId::Select
+            && let Ok(number) = options::database(args.arg(1), DATABASES as u32)
+        {
+            // Below the number of databases, which is a small one.
+            db = number as u8;
+        }
+        bytes += PLAIN_REPLY_BYTES + check_size(Call { args, row }).unwrap_or(0);
+        if row.id == CommandId::ClientList {
+            bytes +=
+                exec.shared.tenants.sockets().connections.load(Ordering::Relaxed) as usize * DESCRIBED_CLIENT_BYTES;
+        }
+        if answers_values(row.id) {
+            for place in row.keys.places(args.len()) {
+                let key = access.store().key(db, args.arg(place));
+                let found = access.shard_of(key.hash).peek(&key, exec.now);
+                bytes += AROUND_VALUE_BYTES + found.map_or(0, |found| found.value().len());
+            }
+        }
+    }
+    bytes
+}
+
+/// Whether a command answers the values of its keys, or parts of them.
+fn answers_values(id: CommandId) -> bool {
+    use CommandId as Id;
+    matches!(
+        id,
+        Id::Get | Id::GetDel | Id::GetEx | Id::GetSet | Id::Set | Id::MGet | Id::GetRange | Id::Substr
+    )
+}
+
+/// Executes a queued command.
 fn execute_one(
     command: &[u8],
     list: &mut ArgList,
-    begin: usize,
     session: &mut Session,
     access: &mut Access<'_>,
     exec: &mut Exec<'_>,
@@ -224,11 +295,10 @@ fn execute_one(
         Ok(row) => row,
         Err(error) => return fail(&error.into(), None, Stage::Execution, mark, session, exec),
     };
-    let done = if exec.out.len() - begin > COMMAND_REPLY_BYTES {
-        Err(TOO_LARGE_REPLY.into())
-    } else {
-        perform_within(Call { args, row }, session, access, exec)
-    };
+    let call = Call { args, row };
+    let done = check_size(call)
+        .map_err(Failure::from)
+        .and_then(|_| perform_within(call, session, access, exec));
     exec.counts.command(row.id);
     if let Err(failure) = done {
         fail(&failure, Some(row), Stage::Execution, mark, session, exec);

@@ -171,8 +171,9 @@ fn one_reply_is_bounded() {
     let value = "v".repeat(MIB);
     client.call(&["SET", "a", &value]);
     let mget = |count: usize| [vec!["MGET"], vec!["a"; count]].concat();
-    let refused = b"-ERR the reply is above the limit of 67108864 bytes\r\n";
-    for (count, is_whole) in [(1, true), (63, true), (65, false), (100_000, false)] {
+    // Half of the memory for connections, which is 64 MiB.
+    let refused = b"-ERR the reply is above the limit of 33554432 bytes\r\n";
+    for (count, is_whole) in [(1, true), (31, true), (33, false), (100_000, false)] {
         let reply = client.call(&mget(count));
         if is_whole {
             assert!(
@@ -191,17 +192,29 @@ fn one_reply_is_bounded() {
             );
         }
     }
-    // Within a transaction the commands behind the limit are not executed.
+    // A transaction whose reply is longer is not executed.
+    for command in [mget(20), mget(20), vec!["SET", "b", "1"]] {
+        client.ask("MULTI");
+        client.call(&mget(20));
+        client.call(&command);
+        let reply = client.ask("EXEC");
+        let is_whole = command[0] == "SET";
+        assert_eq!(reply.as_bytes() == refused, !is_whole, "{}", reply.len());
+        assert_eq!(client.number("EXISTS b"), i64::from(is_whole));
+    }
+    // One that writes what it reads behind that fails where its reply would come to be longer.
+    client.ask("DEL b");
     client.ask("MULTI");
-    client.call(&mget(40));
-    client.call(&mget(40));
-    client.ask("SET b 1");
+    client.call(&["SET", "b", &value]);
+    client.call(&[vec!["MGET"], vec!["b"; 20]].concat());
+    client.call(&[vec!["MGET"], vec!["b"; 60]].concat());
+    client.ask("SET c 1");
     let reply = client.ask("EXEC");
-    let [_, behind] = reply.rsplitn(2, "-ERR the reply").collect::<Vec<_>>()[..] else {
+    let [behind, before] = reply.rsplitn(2, "-ERR the reply").collect::<Vec<_>>()[..] else {
         panic!("no error")
     };
-    assert!(behind.len() > 40 * MIB);
-    assert_eq!(client.number("EXISTS b"), 0);
+    assert!(before.len() > 20 * MIB && before.len() < 21 * MIB, "{}", before.len());
+    assert!(behind.ends_with("+OK\r\n"), "{behind}");
 }
 
 #[test]
@@ -278,4 +291,33 @@ fn long_values_are_stored_on_their_conditions_and_in_their_order() {
         assert!(client.reply() == *reply, "{:?} in a stream", words.first());
     }
     sender.join().unwrap();
+}
+
+#[test]
+fn patterns_and_lists_of_names_are_bounded() {
+    let harness = Harness::start();
+    let mut client = harness.connect();
+    client.call(&["SET", &"bc".repeat(30_000), "v"]);
+    let (longest, longer) = (format!("*[{}]", "bc".repeat(510)), format!("*[{}]x", "bc".repeat(511)));
+    let refused = "-ERR a pattern is above the limit of 1024 bytes\r\n";
+    let text = |reply: Vec<u8>| String::from_utf8(reply).unwrap();
+    for command in [
+        ["SCAN", "0", "MATCH"].as_slice(),
+        &["KEYS"],
+        &["CONFIG", "GET"],
+        &["COMMAND", "LIST", "FILTERBY", "PATTERN"],
+    ] {
+        let with = |pattern| [command, &[pattern]].concat();
+        assert_eq!(text(client.call(&with(&longer))), refused, "{command:?}");
+        assert!(text(client.call(&with(&longest))).starts_with('*'), "{command:?}");
+    }
+    for command in [["COMMAND", "DOCS"], ["COMMAND", "INFO"], ["CONFIG", "GET"]] {
+        let names = [command.as_slice(), &["get"; 511]].concat();
+        assert_eq!(
+            text(client.call(&names)),
+            "-ERR a description is above the limit of 512 names\r\n",
+            "{command:?}"
+        );
+    }
+    assert_eq!(text(client.call(&["KEYS", &longest])).lines().count(), 3);
 }

@@ -12,7 +12,7 @@ use crate::harness::{Client, Harness, PATIENCE, Setup, found, open_tenant, set, 
 
 /// Clients may be slow for so long in these tests.
 const SHORT: Limits = Limits {
-    stalled_send: Duration::from_secs(2),
+    stalled: Duration::from_secs(2),
     incomplete_command: Duration::from_secs(2),
     login: Duration::from_secs(2),
     buffer_bytes: 64 << 20,
@@ -171,7 +171,7 @@ fn who_reads_slowly_but_reads_gets_everything() {
     let begin = Instant::now();
     for (piece, number) in slowly.chunks(PIECE_BYTES).zip(1..) {
         slow.read_exactly(piece);
-        let next = begin + SHORT.stalled_send / 20 * number;
+        let next = begin + SHORT.stalled / 20 * number;
         wait_until("it is time for the next piece", || Instant::now() >= next);
     }
     slow.expect(rest);

@@ -38,6 +38,8 @@ pub(crate) struct Harness {
     /// What the server holds beside the pool when there is no connection.
     base_bytes: u64,
     pub(crate) address: SocketAddr,
+    /// Where RESP is spoken.
+    pub(crate) redis: SocketAddr,
 }
 
 /// What snapshots said so far.
@@ -133,7 +135,7 @@ impl Harness {
     pub(crate) fn start(setup: Setup) -> Self {
         let config = Config {
             memcached: Some((Ipv4Addr::LOCALHOST, 0).into()),
-            redis: None,
+            redis: Some((Ipv4Addr::LOCALHOST, 0).into()),
             workers: setup.workers,
             pin: false,
             pool_bytes: setup.pool_bytes,
@@ -148,6 +150,7 @@ impl Harness {
         let mut harness = Self {
             plane: server.data_plane(),
             address: server.memcached_addr().unwrap(),
+            redis: server.redis_addr().unwrap(),
             server: Some(server),
             sequence: AtomicU64::new(0),
             pool_bytes: AtomicU64::new(setup.pool_bytes),
@@ -200,6 +203,11 @@ impl Harness {
     pub(crate) fn tenant(&self, id: u32) -> Option<TenantSnapshot> {
         self.look();
         self.seen.lock().tenants.get(&TenantId(id)).cloned()
+    }
+
+    /// The most visits to others that a connection of a tenant waited for since this was asked last.
+    pub(crate) fn visits_waited(&self, tenant: &str) -> Option<u64> {
+        self.server.as_ref()?.take_visits_waited(tenant)
     }
 
     /// The tenants whose removal snapshots said to be complete.

@@ -11,6 +11,8 @@ mod faults;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod login;
 #[cfg(test)]
 mod long_values;

@@ -47,6 +47,18 @@ fn figure(harness: &Harness, words: &[&str]) -> Option<u64> {
             let pool = harness.look();
             pool.usage_bytes + pool.other_bytes
         }
+        ["redis-port"] => u64::from(harness.redis.port()),
+        ["visits-waited", name] => harness.visits_waited(name)?,
+        ["closed", reason, number] => {
+            let refused = tenant(number)?.counters.refused;
+            match *reason {
+                "stalled" => refused.stalled,
+                "incomplete" => refused.incomplete,
+                "memory" => refused.memory,
+                "replies" => refused.replies,
+                _ => return None,
+            }
+        }
         ["removed"] => harness.removed().len() as u64,
         ["usage", number] => tenant(number)?.usage_bytes,
         ["grant", number] => tenant(number)?.grant_bytes,
