@@ -53,7 +53,7 @@ pub(crate) fn columns(objects: &[Value], fields: &[Field]) -> String {
 }
 
 /// Columns as wide as their widest cell, two spaces apart.
-fn table(rows: &[Vec<String>]) -> String {
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter()
             .filter_map(|row| row.get(column))

@@ -2,6 +2,7 @@
 
 mod bench;
 mod curve;
+mod functions;
 mod plan;
 mod replay;
 mod serve;
@@ -62,6 +63,9 @@ enum Command {
     /// Size memory and flash for traces: least cost for a latency, or least latency for a cost
     #[command(before_help = PLAN_EXAMPLES)]
     Plan(plan::Args),
+    /// Plan a cache in the memory of cloud functions
+    #[command(before_help = functions::EXAMPLES)]
+    Functions(functions::Args),
 }
 
 const BENCH_EXAMPLES: &str = "\
@@ -118,6 +122,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         (Command::Bench(args), _) => bench::run(args, cli.json),
         (Command::Replay(args), _) => replay::run(args, cli.json),
         (Command::Curve(args), _) => curve::run(args, cli.json),
+        (Command::Functions(args), _) => functions::run(args, cli.json),
         (Command::Plan(args), _) => plan::run(args, cli.json),
     }
 }

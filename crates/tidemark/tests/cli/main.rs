@@ -5,6 +5,7 @@
 
 mod commands;
 mod curve;
+mod functions;
 mod latency;
 mod node;
 mod plan;
