@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_what_is_used_stays() {
-        let versions = Arc::new(Versions::with_bytes(STRIPES * 8 << 10));
+        let versions = Arc::new(Versions::with_bytes(STRIPES * (8 << 10)));
         let used = "b/used";
         ask(&versions, used).answer(Ok(object("1")), Instant::now());
         for i in 0..100_000 {
