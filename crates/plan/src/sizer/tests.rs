@@ -4,6 +4,7 @@ use tidemark_curve::{Curve, Point};
 use tidemark_types::MIB;
 
 use super::*;
+use crate::slope::least_misses;
 
 /// A cache that fills with what it misses and has the hit ratio that its curve says.
 struct Cache {

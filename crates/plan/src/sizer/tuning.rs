@@ -1,0 +1,151 @@
+//! The sizer's numbers, by meaning, each with its reason.
+
+use std::time::Duration;
+
+/// What is measured counts over windows of gets.
+#[derive(Debug)]
+pub(super) struct Windows {
+    /// A window has so many gets: of a hit ratio of 0.9 their standard error is 0.003.
+    pub(super) gets: u64,
+    /// It lasts so long at least: gets of one moment resemble each other.
+    pub(super) least: Duration,
+    /// And at most: where gets are few, they say something together.
+    pub(super) most: Duration,
+    /// A window that gives no reason for a move goes on for this long: the longer it is, the smaller a miss it shows. Where
+    /// chance could still hide one that counts, it goes on up to [`Self::most`]: with a goal of 0.8, below 21,000 gets a
+    /// second. Not while the cache fills: the hit ratio is on its way then, and the mean of a while is of the past.
+    pub(super) calm: Duration,
+    /// Until something was learnt of the load's policy, for this long: a curve that takes the policy for LRU may see no use
+    /// for memory that is needed.
+    pub(super) calm_at_first: Duration,
+    /// The first moments at a new size show the move, not the size: what was evicted is missed until the policy has sorted
+    /// itself out.
+    pub(super) quiet_after_move: Duration,
+    /// Near the goal, memory is taken back only after a window of this length: what an eviction costs shows when the keys
+    /// are asked for again.
+    pub(super) shrink: Duration,
+    /// A size that was enough once is no more after a window of this length that missed the goal.
+    pub(super) enough: Duration,
+}
+
+/// Which misses of a goal count.
+#[derive(Debug)]
+pub(super) struct Misses {
+    /// Standard errors that chance does not exceed in calm windows.
+    pub(super) certain: f64,
+    /// And in shorter ones: those are looked at many times, each of which chance could use.
+    pub(super) certain_early: f64,
+    /// A miss of the goal by less is left.
+    pub(super) dead_band: f64,
+    /// Or by less than this part of the misses that the goal allows, if that is less: where one get in a hundred may miss, a
+    /// thousandth can be a third of the memory.
+    pub(super) dead_band_ratio: f64,
+    /// A shorter window than this shows more than there is, because gets of one moment resemble each other, and a size that
+    /// follows it would swing.
+    pub(super) dead_band_window: Duration,
+    /// A hit ratio above the goal by more is far from it: memory is taken back without a long window.
+    pub(super) near: f64,
+    /// A miss of the goal by more is what the curve, not a step, should mend; and so is a goal that moves by more.
+    pub(super) fit_beyond: f64,
+    /// A goal that is missed for so long at a size that more memory does not help is called infeasible; while keys are still
+    /// being met, twice as long.
+    pub(super) patience: Duration,
+}
+
+/// What is made of a curve.
+#[derive(Debug)]
+pub(super) struct Curves {
+    /// A curve of fewer gets says nothing.
+    pub(super) gets: u64,
+    /// While each key was asked for less often than this on average, keys that seem to be new may just not have been met yet.
+    pub(super) young_gets_per_key: u64,
+    /// Who holds more than what is asked for now, as far as it is known, holds something else: by more than sampling
+    /// explains.
+    pub(super) holds_past_ratio: f64,
+    /// A hit ratio that can not be reached is replaced by one this much below the best: its last hits cost the most.
+    pub(super) below_best: f64,
+    /// A curve that is flatter than this, in hit ratio per e-fold of memory, is taken to be this steep.
+    pub(super) least_slope: f64,
+    /// Or than this part of the misses that the goal allows, if that is less.
+    pub(super) least_slope_ratio: f64,
+    /// The least weight of a certain window in what is learnt of the policy; the first ones of a load weigh as in their mean.
+    pub(super) efficiency_weight: f64,
+    /// Half a window that is certain, or several that are less so.
+    pub(super) learnt_something: f64,
+}
+
+/// How far a size moves, and how often.
+#[derive(Debug)]
+pub(super) struct Steps {
+    /// The part of a step that is done: the rest would often be too much.
+    pub(super) caution: f64,
+    /// The most that a size grows by what was measured alone, as a part of it.
+    pub(super) grow_most: f64,
+    /// And shrinks.
+    pub(super) shrink_most: f64,
+    /// Of what is held, so much beyond it is kept when what is not used is given up: such a cache counts as nearly full.
+    pub(super) unused_kept_divisor: u64,
+    /// A step of at most this part of the size is small: it changes the hit ratio by less than another load would.
+    pub(super) small_divisor: u64,
+    /// A size that had to grow soon after it shrank waits so long with the next shrinking, and twice as long the next time.
+    pub(super) hold_least: Duration,
+    /// The longest such wait. A safety bound: halved or doubled, it changes no test.
+    pub(super) hold_most: Duration,
+}
+
+pub(super) const WINDOWS: Windows = Windows {
+    gets: 10_000,
+    least: Duration::from_secs(5),
+    most: Duration::from_secs(5 * 60),
+    calm: Duration::from_secs(30),
+    calm_at_first: Duration::from_secs(10),
+    quiet_after_move: Duration::from_secs(3),
+    shrink: Duration::from_secs(10),
+    enough: Duration::from_secs(20),
+};
+
+pub(super) const MISSES: Misses = Misses {
+    certain: 2.0,
+    certain_early: 3.0,
+    dead_band: 0.001,
+    dead_band_ratio: 0.03,
+    dead_band_window: Duration::from_secs(20),
+    near: 0.05,
+    fit_beyond: 0.03,
+    patience: Duration::from_secs(60),
+};
+
+pub(super) const CURVES: Curves = Curves {
+    gets: 2_000,
+    young_gets_per_key: 4,
+    holds_past_ratio: 0.875,
+    below_best: 0.003,
+    least_slope: 0.02,
+    least_slope_ratio: 0.2,
+    efficiency_weight: 0.3,
+    learnt_something: 0.5,
+};
+
+pub(super) const STEPS: Steps = Steps {
+    caution: 0.8,
+    grow_most: 0.25,
+    shrink_most: 0.15,
+    unused_kept_divisor: 16,
+    small_divisor: 10,
+    hold_least: Duration::from_secs(20),
+    hold_most: Duration::from_secs(10 * 60),
+};
+
+impl Misses {
+    /// The miss of this goal that is left.
+    pub(super) fn dead_band_of(&self, goal: f64) -> f64 {
+        self.dead_band.min(self.dead_band_ratio * (1.0 - goal))
+    }
+}
+
+impl Curves {
+    /// The least slope that a curve is taken to have near this goal.
+    pub(super) fn least_slope_of(&self, goal: f64) -> f64 {
+        self.least_slope.min(self.least_slope_ratio * (1.0 - goal))
+    }
+}
