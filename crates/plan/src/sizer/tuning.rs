@@ -1,4 +1,7 @@
 //! The sizer's numbers, by meaning, each with its reason.
+//!
+//! A number that is called a safety bound can be halved or doubled without failing a test of `sizer/tests.rs`: it bounds
+//! how far a rare case goes, and is not tuned. `docs/design/sizing.md` has the table.
 
 use std::time::Duration;
 
@@ -25,6 +28,7 @@ pub(super) struct Windows {
     /// are asked for again.
     pub(super) shrink: Duration,
     /// A size that was enough once is no more after a window of this length that missed the goal.
+    /// A safety bound.
     pub(super) enough: Duration,
 }
 
@@ -34,43 +38,54 @@ pub(super) struct Misses {
     /// Standard errors that chance does not exceed in calm windows.
     pub(super) certain: f64,
     /// And in shorter ones: those are looked at many times, each of which chance could use.
+    /// A safety bound.
     pub(super) certain_early: f64,
     /// A miss of the goal by less is left.
     pub(super) dead_band: f64,
     /// Or by less than this part of the misses that the goal allows, if that is less: where one get in a hundred may miss, a
     /// thousandth can be a third of the memory.
+    /// A safety bound.
     pub(super) dead_band_ratio: f64,
     /// A shorter window than this shows more than there is, because gets of one moment resemble each other, and a size that
     /// follows it would swing.
+    /// A safety bound.
     pub(super) dead_band_window: Duration,
     /// A hit ratio above the goal by more is far from it: memory is taken back without a long window.
     pub(super) near: f64,
     /// A miss of the goal by more is what the curve, not a step, should mend; and so is a goal that moves by more.
+    /// A safety bound.
     pub(super) fit_beyond: f64,
     /// A goal that is missed for so long at a size that more memory does not help is called infeasible; while keys are still
     /// being met, twice as long.
+    /// A safety bound.
     pub(super) patience: Duration,
 }
 
 /// What is made of a curve.
 #[derive(Debug)]
 pub(super) struct Curves {
-    /// A curve of fewer gets says nothing.
+    /// A curve of fewer gets says nothing. A safety bound.
     pub(super) gets: u64,
     /// While each key was asked for less often than this on average, keys that seem to be new may just not have been met yet.
+    /// A safety bound.
     pub(super) young_gets_per_key: u64,
     /// Who holds more than what is asked for now, as far as it is known, holds something else: by more than sampling
     /// explains.
     pub(super) holds_past_ratio: f64,
     /// A hit ratio that can not be reached is replaced by one this much below the best: its last hits cost the most.
+    /// A safety bound.
     pub(super) below_best: f64,
     /// A curve that is flatter than this, in hit ratio per e-fold of memory, is taken to be this steep.
+    /// A safety bound.
     pub(super) least_slope: f64,
     /// Or than this part of the misses that the goal allows, if that is less.
+    /// A safety bound.
     pub(super) least_slope_ratio: f64,
     /// The least weight of a certain window in what is learnt of the policy; the first ones of a load weigh as in their mean.
+    /// A safety bound.
     pub(super) efficiency_weight: f64,
     /// Half a window that is certain, or several that are less so.
+    /// A safety bound.
     pub(super) learnt_something: f64,
 }
 
@@ -80,6 +95,7 @@ pub(super) struct Steps {
     /// The part of a step that is done: the rest would often be too much.
     pub(super) caution: f64,
     /// The most that a size grows by what was measured alone, as a part of it.
+    /// A safety bound.
     pub(super) grow_most: f64,
     /// And shrinks.
     pub(super) shrink_most: f64,
@@ -88,8 +104,9 @@ pub(super) struct Steps {
     /// A step of at most this part of the size is small: it changes the hit ratio by less than another load would.
     pub(super) small_divisor: u64,
     /// A size that had to grow soon after it shrank waits so long with the next shrinking, and twice as long the next time.
+    /// A safety bound.
     pub(super) hold_least: Duration,
-    /// The longest such wait. A safety bound: halved or doubled, it changes no test.
+    /// The longest such wait. A safety bound.
     pub(super) hold_most: Duration,
 }
 
