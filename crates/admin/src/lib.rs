@@ -1,7 +1,7 @@
 //! The admin API: HTTP and JSON over what the control plane answers.
 //!
 //! It listens on a Unix socket in the data folder (mode 0600: who may open it, may command) and, if asked, on a TCP
-//! address, where every call but the health checks needs the token from `DIR/admin.token`. One thread runs it all; it also
+//! address, where every call but the health checks needs the token from `DIR/admin.token`, and must call the server by a name of its own. One thread runs it all; it also
 //! says in the log when the control plane stands still.
 //!
 //! Invariants: handlers read a request, ask the control plane, and write its answer; they decide nothing. Connections,
@@ -14,6 +14,8 @@ mod answer;
 mod body;
 mod listen;
 mod metrics;
+mod origin;
+mod places;
 mod routes;
 mod token;
 mod unique;
@@ -32,6 +34,8 @@ pub struct AdminConfig {
     pub address: Option<SocketAddr>,
     /// The data folder: for `admin.sock` and `admin.token`.
     pub folder: PathBuf,
+    /// Whether `/metrics`, which names the tenants, needs no token over TCP.
+    pub open_metrics: bool,
 }
 
 /// Why the admin API can not start.

@@ -1,7 +1,7 @@
 //! Sockets and the thread behind them.
 //!
-//! The thread runs one accept loop per listener. Each listener has its own limit of connections, so that a flood over
-//! TCP leaves the Unix socket, which the command line uses, as it is.
+//! The thread runs one accept loop per listener. Each listener has its own limit of connections ([`crate::places`]), so that a
+//! flood over TCP leaves the Unix socket, which the command line uses, as it is.
 
 use std::future::Future;
 use std::io;
@@ -12,24 +12,23 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tidemark_control::ControlHandle;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
 
-use crate::routes::{Guard, router};
+use crate::places::{Access, Place, Places};
+use crate::routes::{Guard, keep_place, router};
 use crate::token::Token;
 use crate::{AdminConfig, AdminError, watch};
 
 const SOCKET_NAME: &str = "admin.sock";
 const NEW_SOCKET_NAME: &str = "admin.sock.new";
-/// Per listener. A person, a console and a few scrapers need ten; each takes at most a body, a header and an answer.
-const MAX_CONNECTIONS: usize = 64;
 /// What one connection buffers of a request's head.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How long a request's head may take, and how long a connection may be silent between two requests.
@@ -52,6 +51,7 @@ pub struct BoundAdmin {
     socket: SocketFile,
     token: Token,
     is_new_token: bool,
+    open_metrics: bool,
 }
 
 /// The Unix socket's file; removed when the server ends in order.
@@ -86,6 +86,7 @@ impl BoundAdmin {
             socket,
             token,
             is_new_token,
+            open_metrics: config.open_metrics,
         })
     }
 
@@ -116,6 +117,7 @@ impl BoundAdmin {
         let guard = Guard {
             token: self.token,
             is_loopback: self.tcp.as_ref().is_some_and(|(_, address)| address.ip().is_loopback()),
+            open_metrics: self.open_metrics,
         };
         let routers = (router(control.clone(), Some(guard)), router(control.clone(), None));
         let (tcp, unix) = {
@@ -211,24 +213,22 @@ async fn accept_all<S>(accept: impl AsyncFn() -> io::Result<S>, router: Router, 
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let places = Arc::new(Places::default());
     loop {
         let next = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (accept().await, place)
+            places.wait().await;
+            accept().await
         };
         // The sender is only ever dropped: `changed` returns when it is.
-        let (accepted, place) = tokio::select! {
+        let accepted = tokio::select! {
             _ = stopped.changed() => break,
             next = next => next,
         };
         match accepted {
             Ok(stream) => {
-                let connection = serve_connection(stream, router.clone(), stopped.clone());
-                tokio::spawn(async move {
-                    connection.await;
-                    drop(place);
-                });
+                let place = Arc::new(places.enter(Instant::now()));
+                let router = router.clone().layer(from_fn_with_state(Arc::clone(&place), keep_place));
+                tokio::spawn(serve_connection(stream, router, place, stopped.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "the admin API can not accept a connection");
@@ -236,18 +236,23 @@ where
             }
         }
     }
-    let all = u32::try_from(MAX_CONNECTIONS).unwrap_or(u32::MAX);
     // Connections that outlast it are cut off with the runtime.
-    let _ = tokio::time::timeout(FINISH_PATIENCE, places.acquire_many(all)).await;
+    let _ = tokio::time::timeout(FINISH_PATIENCE, places.empty()).await;
 }
 
-fn serve_connection<S>(stream: S, router: Router, mut stopped: Stopped) -> impl Future<Output = ()> + Send
+fn serve_connection<S>(
+    stream: S,
+    router: Router,
+    place: Arc<Place>,
+    mut stopped: Stopped,
+) -> impl Future<Output = ()> + Send
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
+        .keep_alive(place.access == Access::All)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     async move {
@@ -255,6 +260,7 @@ where
         // A client that breaks off or sends no HTTP is its own affair: the connection's errors are not ours.
         tokio::select! {
             _ = connection.as_mut() => return,
+            () = place.ended() => return,
             _ = stopped.changed() => {}
             () = tokio::time::sleep(MAX_CONNECTION_AGE) => {}
         }

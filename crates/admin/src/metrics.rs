@@ -42,7 +42,7 @@ const HITS: Metric = Metric("tenant_hits", "Keys found");
 const NETWORK: Metric = Metric("tenant_network_bytes", "Bytes of requests and replies");
 const REFUSED: Metric = Metric(
     "tenant_refused",
-    "Refused or closed by one of the tenant's or the server's limits",
+    "Refused or closed by one of the tenant's or the server's limits, and logins that failed",
 );
 
 /// A metric's name and what it is.
@@ -70,6 +70,7 @@ impl Metrics {
         written(Scrape {
             pool_bytes: server.pool_bytes,
             connections: server.connections,
+            failed_logins: server.failed_logins_total,
             unattributed_cpu_seconds: server.unattributed_cpu_seconds_total,
             unexplained_cpu_seconds: server.unexplained_cpu_seconds_total,
             series: self.capped(series, LABELS_MAX),
@@ -121,6 +122,7 @@ impl Steady {
 struct Scrape {
     pool_bytes: u64,
     connections: u64,
+    failed_logins: u64,
     unattributed_cpu_seconds: Option<f64>,
     unexplained_cpu_seconds: Option<f64>,
     series: Vec<Series>,
@@ -270,11 +272,13 @@ impl Scrape {
         use MetricType::{Counter, Gauge};
         let pool = Metric("pool_bytes", "Memory for all tenants");
         let connections = Metric("connections", "Connections now open");
+        let failed_logins = Metric("failed_logins", "Logins that failed, whatever name they gave");
         let unattributed = Metric("unattributed_cpu_seconds", "CPU time that is no tenant's");
         let unexplained = Metric("unexplained_cpu_seconds", "CPU time that nothing explains");
         for (metric, kind, value) in [
             (pool, Gauge, Some(self.pool_bytes.into())),
             (connections, Gauge, Some(self.connections.into())),
+            (failed_logins, Counter, Some(self.failed_logins.into())),
             (unattributed, Counter, self.unattributed_cpu_seconds.map(Number::Real)),
             (unexplained, Counter, self.unexplained_cpu_seconds.map(Number::Real)),
         ] {
@@ -427,6 +431,7 @@ mod tests {
             written(Scrape {
                 pool_bytes: 7,
                 connections: 1,
+                failed_logins: 6,
                 unattributed_cpu_seconds: None,
                 unexplained_cpu_seconds: Some(0.5),
                 series,
@@ -446,6 +451,7 @@ mod tests {
         ]);
         for line in [
             "tidemark_pool_bytes 7",
+            "tidemark_failed_logins_total 6",
             "# TYPE tidemark_tenant_hits counter",
             "tidemark_tenant_hits_total{tenant=\"a\"} 3",
             "tidemark_tenant_goal_met{tenant=\"b\"} 0",

@@ -1,6 +1,7 @@
 //! Which path does what, and who may call it.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use axum::Json;
 use axum::Router;
@@ -18,6 +19,8 @@ use tidemark_control::{ControlHandle, CurveView, MoveView, ServerView, TenantVie
 use crate::answer::ApiError;
 use crate::body;
 use crate::metrics::{CONTENT_TYPE, Metrics};
+use crate::origin;
+use crate::places::{Access, Place};
 use crate::token::Token;
 
 /// Paths that belong to capabilities of later versions. They are known, so that a client is told what it meets.
@@ -31,8 +34,10 @@ const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 pub(crate) struct Guard {
     /// What each call must carry.
     pub(crate) token: Token,
-    /// Whether it listens on loopback, where scrapers need no token.
+    /// Whether it listens on loopback only, where the server has no other name.
     pub(crate) is_loopback: bool,
+    /// Whether scrapers need no token.
+    pub(crate) open_metrics: bool,
 }
 
 type Result<T> = std::result::Result<T, ApiError>;
@@ -69,12 +74,30 @@ pub(crate) fn router(control: ControlHandle, guard: Option<Guard>) -> Router {
 async fn check_token(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let header = request.headers().get(header::AUTHORIZATION);
     let is_allowed = header.is_some_and(|value| guard.token.is_in(value.as_bytes()));
+    let are_names_known = is_allowed && !guard.is_loopback;
+    let judged = origin::check(request.version(), request.uri(), request.headers(), are_names_known);
+    if let Err(foreign) = judged {
+        return ApiError::new(StatusCode::FORBIDDEN, "foreign", foreign.message()).into_response();
+    }
     let path = request.uri().path();
-    if is_allowed || OPEN.contains(&path) || (guard.is_loopback && path == METRICS) {
+    if is_allowed || OPEN.contains(&path) || (guard.open_metrics && path == METRICS) {
         return next.run(request).await;
     }
     let message = "this needs the token from admin.token in the data folder, as `Authorization: Bearer TOKEN`";
     ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", message).into_response()
+}
+
+/// Notes when a connection is busy; one that is for health checks only answers nothing else.
+pub(crate) async fn keep_place(State(place): State<Arc<Place>>, request: Request, next: Next) -> Response {
+    if place.access == Access::Health && !OPEN.contains(&request.uri().path()) {
+        let message = "all connections of the admin API are busy: try again in a second";
+        let refusal = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message);
+        return ([(header::CONNECTION, "close")], refusal).into_response();
+    }
+    place.set_idle(None);
+    let response = next.run(request).await;
+    place.set_idle(Some(Instant::now()));
+    response
 }
 
 async fn healthz() -> &'static str {

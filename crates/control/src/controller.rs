@@ -154,9 +154,11 @@ impl Controller {
         self.clock.now()
     }
 
-    /// Whether someone waits for memory to come back, so that rounds should not be far apart.
-    pub(crate) fn is_removing(&self) -> bool {
-        !self.removals.is_empty()
+    /// How long the one has waited who waits for memory to come back since the shortest time, so that rounds should not be far
+    /// apart.
+    pub(crate) fn removing_for(&self) -> Option<Duration> {
+        let newest = self.removals.iter().map(|removal| removal.began_at).max()?;
+        Some(self.clock.now().since(newest))
     }
 
     fn publish(&mut self) {
@@ -517,6 +519,7 @@ impl Controller {
             usage_bytes: pool.usage_bytes,
             other_bytes: pool.other_bytes,
             connections: pool.connections,
+            failed_logins_total: pool.failed_logins,
             rss_bytes: process::rss_bytes(),
             cpu_seconds_total: process::cpu_seconds(),
             unattributed_cpu_seconds_total: None,

@@ -68,9 +68,9 @@ impl Stepped {
         self.mailbox.woken.load(Ordering::Acquire)
     }
 
-    /// Whether someone waits for a removed tenant's memory.
-    pub(crate) fn is_removing(&self) -> bool {
-        self.controller.is_removing()
+    /// How long someone has waited for a removed tenant's memory, if anybody does: the last who began.
+    pub(crate) fn removing_for(&self) -> Option<Duration> {
+        self.controller.removing_for()
     }
 
     /// Has rounds rest between their pieces from now on, for others that want the core.

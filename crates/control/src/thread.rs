@@ -27,7 +27,11 @@ const MIN_ROUND_GAP: Duration = Duration::from_millis(10);
 /// With thousands of tenants at work a round takes milliseconds: woken rounds then take at most a twentieth of the
 /// time.
 const MIN_GAP_PER_ROUND_TIME: u32 = 20;
-/// While someone waits for a removed tenant's memory, a round comes at least this often, so that the limit is kept.
+/// While someone waits for a removed tenant's memory, a round comes so soon, and at the latest after an eighth of the time that it
+/// was waited already: most of it is back at once, and what is pinned by a client that does not read may take a minute.
+const REMOVAL_ROUND_GAP: Duration = Duration::from_millis(20);
+const REMOVAL_WAIT_DIVISOR: u32 = 8;
+/// The longest of these gaps, so that the limit of the wait is kept.
 const REMOVAL_ROUND_PERIOD: Duration = Duration::from_secs(1);
 
 /// How the control plane is set up.
@@ -229,6 +233,11 @@ fn run(stepped: &mut Stepped) {
     }
 }
 
+/// When the next round comes while someone has waited so long for a removed tenant's memory.
+fn removal_gap(waited: Duration) -> Duration {
+    (waited / REMOVAL_WAIT_DIVISOR).clamp(REMOVAL_ROUND_GAP, REMOVAL_ROUND_PERIOD)
+}
+
 /// The last round in time.
 struct LastRound {
     ended_at: Instant,
@@ -242,10 +251,10 @@ impl LastRound {
         let period = stepped.round_period();
         let woken_gap = MIN_ROUND_GAP.max(self.took * MIN_GAP_PER_ROUND_TIME);
         self.ended_at
-            + match (stepped.is_woken(), stepped.is_removing()) {
+            + match (stepped.is_woken(), stepped.removing_for()) {
                 (true, _) => period.min(woken_gap),
-                (false, true) => period.min(REMOVAL_ROUND_PERIOD),
-                (false, false) => period,
+                (false, Some(waited)) => period.min(removal_gap(waited).max(woken_gap)),
+                (false, None) => period,
             }
     }
 }

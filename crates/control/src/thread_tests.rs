@@ -207,3 +207,25 @@ fn readiness_follows_draining_and_the_age_of_the_last_round() {
     handle.set_draining();
     assert!(!seen().0);
 }
+
+#[test]
+fn who_waits_for_a_removed_tenant_s_memory_waits_for_no_round() {
+    for (waited_ms, gap_ms) in [(0, 20), (100, 20), (160, 20), (800, 100), (8_000, 1000), (60_000, 1000)] {
+        let gap = removal_gap(Duration::from_millis(waited_ms));
+        assert_eq!(gap, Duration::from_millis(gap_ms), "after {waited_ms} ms");
+    }
+    let Running { control, .. } = start();
+    let handle = control.handle();
+    make_rounds_rare(&handle);
+    // The least of a few: the machine may be busy.
+    let took = (0..5).map(|number| {
+        let name = format!("shop{number}");
+        handle.create_tenant(&name, SettingsPatch::default()).wait().unwrap();
+        let began = Instant::now();
+        handle.remove_tenant(&name).wait().unwrap();
+        began.elapsed()
+    });
+    let least = took.min().unwrap();
+    assert!(least < Duration::from_millis(100), "{least:?}");
+    control.stop().unwrap();
+}

@@ -19,6 +19,7 @@ pub struct ServerView {
     pub usage_bytes: u64,
     pub other_bytes: u64,
     pub connections: u64,
+    pub failed_logins_total: u64,
     pub rss_bytes: Option<u64>,
     pub cpu_seconds_total: f64,
     pub unattributed_cpu_seconds_total: Option<f64>,

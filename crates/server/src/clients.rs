@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidemark_protocol::resp::command::CommandId;
@@ -18,7 +19,6 @@ pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
-    pub(crate) descriptor: i32,
     pub(crate) connected_at: UnixMs,
     /// The worker whose connection it is, and its place there.
     pub(crate) worker: usize,
@@ -96,7 +96,8 @@ impl Client {
 /// All connections.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
-    next_id: AtomicU64,
+    /// The largest number that was given.
+    last_id: AtomicU64,
     by_id: Mutex<HashMap<u64, Arc<Client>>>,
 }
 
@@ -105,19 +106,19 @@ pub(crate) struct Clients {
 pub(crate) struct Arrival {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
-    pub(crate) descriptor: i32,
     pub(crate) worker: usize,
     pub(crate) at: UnixMs,
+    /// The same since the server's start, finer.
+    pub(crate) since_start: Duration,
 }
 
 impl Clients {
     /// Adds a connection.
     pub(crate) fn add(&self, arrival: Arrival) -> Arc<Client> {
         let client = Arc::new(Client {
-            id: self.next_id.fetch_add(1, Ordering::Relaxed) + 1,
+            id: self.next_id(arrival.since_start),
             peer: arrival.peer,
             local: arrival.local,
-            descriptor: arrival.descriptor,
             connected_at: arrival.at,
             worker: arrival.worker,
             place: AtomicU32::new(0),
@@ -137,6 +138,16 @@ impl Clients {
         client
     }
 
+    /// A number for a connection that came so long after the start: as in Redis, larger than that of every one before. It is the
+    /// time in microseconds. Consecutive numbers would tell a tenant how many connections others open.
+    fn next_id(&self, since_start: Duration) -> u64 {
+        let micros = since_start.as_micros() as u64;
+        let next = |last: u64| Some(micros.max(last + 1));
+        // It is never refused; what comes back is the one before.
+        let last = self.last_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        micros.max(last.unwrap_or_default() + 1)
+    }
+
     pub(crate) fn remove(&self, id: u64) {
         self.by_id.lock().remove(&id);
     }
@@ -149,5 +160,27 @@ impl Clients {
         drop(by_id);
         clients.sort_unstable_by_key(|client| client.id);
         clients
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_grow_with_time_and_not_with_others_connections() {
+        let clients = Clients::default();
+        let id = |micros| clients.next_id(Duration::from_micros(micros));
+        assert_eq!(id(1000), 1000);
+        // Ten connections of somebody else.
+        for micros in 1001..1011 {
+            assert_eq!(id(micros), micros);
+        }
+        assert_eq!(id(5000), 5000, "as without them");
+        // Two at once are told apart, in their order; a worker may be behind.
+        assert_eq!(id(5000), 5001);
+        assert_eq!(id(4000), 5002);
+        assert_eq!(id(6000), 6000);
+        assert!(id(u64::from(u32::MAX) * 1_000_000) < 1 << 53, "clients hold no more");
     }
 }

@@ -106,6 +106,8 @@ pub(crate) struct Connection {
     pub(crate) is_writable: bool,
     /// The socket failed.
     pub(crate) is_broken: bool,
+    /// It waits for the answer to a failed login, and is in the worker's list of such.
+    pub(crate) is_held: bool,
     /// What its lane of [`crate::ready::Ready`] was charged when it was picked last.
     pub(crate) charge: Charge,
     /// About how much work serving it was the last time.
@@ -155,6 +157,7 @@ impl Connection {
             is_finished: false,
             is_writable: false,
             is_broken: false,
+            is_held: false,
             charge: Charge::NONE,
             work_ns: 0,
             usual_ns: work_ns(1, 0),
@@ -174,13 +177,13 @@ impl Connection {
         if !self.unsent.is_empty() {
             return self.is_writable || (self.may_keep_more() && !self.room.is_waiting());
         }
-        !self.room.is_waiting() && ((self.is_readable && !self.is_finished) || self.has_leftover)
+        !self.room.is_waiting() && !self.is_held && ((self.is_readable && !self.is_finished) || self.has_leftover)
     }
 
     /// Whether requests are kept while replies wait.
     fn may_keep_more(&self) -> bool {
         let is_open = self.is_readable && !self.is_finished && !self.session.is_ending;
-        is_open && self.input.len() < KEPT_REQUEST_BYTES && !self.session.needs_login()
+        is_open && self.input.len() < KEPT_REQUEST_BYTES && !self.session.needs_login() && !self.is_held
     }
 
     /// Whether nothing more will come of it.
@@ -321,9 +324,13 @@ impl Connection {
         self.show(0, shared);
     }
 
-    /// Whether the tenant was removed or someone killed the connection.
+    /// Whether the connection must go: its tenant was removed, the secret that it logged in with has ended, or someone killed it.
     pub(crate) fn is_cut_off(&self) -> bool {
-        self.session.client.is_killed() || self.session.tenant.as_ref().is_some_and(|tenant| tenant.is_removed())
+        let session = &self.session;
+        let has_lost = |tenant: &crate::tenant::Tenant| {
+            tenant.is_removed() || session.secret.is_some_and(|secret| !tenant.has_secret(&secret))
+        };
+        session.client.is_killed() || session.tenant.as_deref().is_some_and(has_lost)
     }
 
     /// Who its turns are taken from, and how much weight that one has. A first command waits with those who log in, whoever

@@ -56,8 +56,8 @@ pub(crate) enum Count {
     RefusedBytes,
     /// Connections above as many as there may be.
     RefusedConnections,
-    /// Logins that were not looked at because too many had failed.
-    RefusedLogins,
+    /// Logins with the tenant's name that failed.
+    FailedLogins,
     /// Replies that were longer than can be promised.
     RefusedReplies,
     /// Connections that were closed because nothing moved on them while replies or requests waited.

@@ -61,6 +61,8 @@ pub struct Limits {
     pub incomplete_command: Duration,
     /// To log in, where that is needed.
     pub login: Duration,
+    /// For the answer to a login that failed.
+    pub failed_login: Duration,
     /// Bytes that all connections may hold beyond their own parts, at least: with a large pool it is more.
     pub buffer_bytes: u64,
 }
@@ -71,6 +73,7 @@ impl Default for Limits {
             stalled: STALLED,
             incomplete_command: INCOMPLETE_COMMAND,
             login: LOGIN_TIME,
+            failed_login: FAILED_LOGIN,
             buffer_bytes: BUFFER_BYTES_MIN,
         }
     }
@@ -107,15 +110,12 @@ pub(crate) const WANTED_AFTER: Duration = Duration::from_secs(5);
 
 /// File descriptors kept for listeners, the state file and the administration.
 pub(crate) const RESERVED_DESCRIPTORS: u64 = 64;
-/// Failed logins of an address or a tenant in a minute; more are refused unread, so that secrets can not be guessed by
-/// trying and trying costs the server nothing.
-pub(crate) const FAILED_LOGINS: u32 = 20;
-/// The same for an address with whatever names: many applications may share one.
-pub(crate) const FAILED_LOGINS_OF_ADDRESS: u32 = 200;
-/// See [`FAILED_LOGINS`].
-pub(crate) const FAILED_LOGIN_WINDOW: Duration = Duration::from_secs(60);
-/// Addresses and names whose failed logins are remembered: the oldest are forgotten first.
-pub(crate) const FAILED_LOGIN_ENTRIES: usize = 4096;
+/// Failed logins of a connection in Redis's protocol, the last of which closes it: a person mistypes once or twice.
+pub(crate) const FAILED_LOGINS: u32 = 3;
+/// How long the answer to a failed login waits: a person hardly notices, and a program that tries again and again is slow.
+const FAILED_LOGIN: Duration = Duration::from_millis(500);
+/// Failed logins that are logged in a second; of others the number is logged. An attack must not fill the disk.
+pub(crate) const LOGGED_FAILURES: u32 = 10;
 /// Length of a client's name, library name and version (CLIENT SETNAME, SETINFO).
 pub(crate) const CLIENT_NAME_BYTES: usize = 256;
 

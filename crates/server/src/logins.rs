@@ -1,198 +1,129 @@
-//! Failed logins are limited per address and tenant, and per address, so that guessing is slow and costs the server little.
+//! Logins: who is let in, and what a failed one costs.
 //!
-//! Names count whether or not there is such a tenant: what is refused tells nobody who exists. Nothing is counted for a
-//! tenant alone, since that would let strangers lock it out.
+//! A right secret is never refused: it has 192 bits or more, so that nobody guesses it, and a lock-out would only help those who
+//! want to keep others out. A failure costs the connection that makes it: its answer waits for
+//! [`Limits::failed_login`](crate::Limits::failed_login), during which nothing of the connection is read or executed, and after
+//! [`FAILED_LOGINS`] of them, in memcached's protocol after one, it is closed. No thread waits: the worker passes the connection by.
+//! Failures are counted, for the tenant that is named if there is one, and logged with their address.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::hash::Hash;
-use std::net::IpAddr;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-use tidemark_types::UnixMs;
+use tidemark_types::{Secret, UnixMs};
 
-use crate::limits::{FAILED_LOGIN_ENTRIES, FAILED_LOGIN_WINDOW, FAILED_LOGINS, FAILED_LOGINS_OF_ADDRESS};
+use crate::limits::{FAILED_LOGINS, LOGGED_FAILURES};
+use crate::session::{Exec, Session};
+use crate::tenant::Tenant;
 
-/// Who fails: an address and, as a digest of fixed size, the name it gives.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Who {
-    address: IpAddr,
-    name: [u8; 32],
+/// What becomes of a login.
+pub(crate) enum Login {
+    /// The connection may become the tenant's.
+    Right(Arc<Tenant>, Secret),
+    /// To be answered now.
+    Wrong,
+    /// To be executed again when the connection has waited.
+    Later,
 }
 
-impl Who {
-    pub(crate) fn new(address: IpAddr, name: &[u8]) -> Self {
-        Self {
-            address,
-            name: Sha256::digest(name).into(),
-        }
-    }
-}
-
-/// Logins are refused unread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TooManyFailed {
-    /// For so long.
-    pub(crate) retry_after: Duration,
-    /// So many were allowed.
-    pub(crate) most: u32,
-}
-
-impl fmt::Display for TooManyFailed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the limit of {} failed logins in {} s is reached, retry in {} s",
-            self.most,
-            FAILED_LOGIN_WINDOW.as_secs(),
-            self.retry_after.as_secs() + 1
-        )
-    }
-}
-
-/// Failures in the current minute.
-#[derive(Debug, Default)]
+/// A connection's failed logins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FailedLogins {
-    by_address: Counts<IpAddr>,
-    by_name: Counts<(IpAddr, [u8; 32])>,
+    /// Those that were answered.
+    answered: u32,
+    /// One is to be answered when the connection has waited.
+    is_waiting: bool,
 }
 
 impl FailedLogins {
-    /// Why, and how long, such logins are refused; `None` if they are not.
-    pub(crate) fn refused(&self, who: &Who, now: UnixMs) -> Option<TooManyFailed> {
-        let by_address = self.by_address.over(&who.address, FAILED_LOGINS_OF_ADDRESS, now);
-        by_address.max(self.by_name.over(&(who.address, who.name), FAILED_LOGINS, now))
+    /// Whether a login failed that is not answered yet: the connection waits.
+    #[inline]
+    pub(crate) fn is_waiting(self) -> bool {
+        self.is_waiting
     }
 
-    /// Counts a failure.
-    pub(crate) fn note(&mut self, who: &Who, now: UnixMs) {
-        self.by_address.note(who.address, now);
-        self.by_name.note((who.address, who.name), now);
+    /// Whether the connection has failed as often as it may.
+    pub(crate) fn are_too_many(self) -> bool {
+        self.answered >= FAILED_LOGINS
     }
 }
 
-#[derive(Debug)]
-struct Counts<K> {
-    entries: HashMap<K, Failures>,
-}
-
-impl<K> Default for Counts<K> {
-    fn default() -> Self {
-        Self {
-            entries: HashMap::new(),
+/// Looks at a login. One that was found wrong before is answered now.
+pub(crate) fn look(name: &[u8], secret: &[u8], session: &mut Session, exec: &Exec<'_>) -> Login {
+    if std::mem::take(&mut session.failed_logins.is_waiting) {
+        session.failed_logins.answered += 1;
+        return Login::Wrong;
+    }
+    let peer = session.client.peer;
+    match exec.shared.tenants.log_in(name, secret, peer, exec.now) {
+        Some((tenant, secret)) => Login::Right(tenant, secret),
+        None => {
+            session.failed_logins.is_waiting = true;
+            Login::Later
         }
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Failures {
-    since: UnixMs,
-    count: u32,
+/// Which failures are logged: so many a second that an attack is seen, and not so many that it fills the disk.
+#[derive(Debug, Default)]
+pub(crate) struct FailureLog {
+    second: u64,
+    logged: u32,
+    unsaid: u64,
 }
 
-impl<K: Copy + Eq + Hash> Counts<K> {
-    /// How long it is until fewer than `most` failures count.
-    fn over(&self, key: &K, most: u32, now: UnixMs) -> Option<TooManyFailed> {
-        let failures = self.entries.get(key)?;
-        let over = failures.since.plus(FAILED_LOGIN_WINDOW);
-        (failures.count >= most && over > now).then(|| TooManyFailed {
-            retry_after: over.since(now),
-            most,
-        })
+impl FailureLog {
+    /// Whether a failure is logged; then how many before it were not.
+    pub(crate) fn admit(&mut self, now: UnixMs) -> Option<u64> {
+        let second = now.0 / 1000;
+        if second != self.second {
+            (self.second, self.logged) = (second, 0);
+        }
+        if self.logged == LOGGED_FAILURES {
+            self.unsaid += 1;
+            return None;
+        }
+        self.logged += 1;
+        Some(std::mem::take(&mut self.unsaid))
     }
 
-    fn note(&mut self, key: K, now: UnixMs) {
-        if self.entries.len() >= FAILED_LOGIN_ENTRIES && !self.entries.contains_key(&key) {
-            self.make_room(now);
+    /// Logs a failure. The name is said only if it is a tenant's: it could be a secret in the wrong place.
+    pub(crate) fn note(&mut self, peer: SocketAddr, tenant: Option<&Tenant>, now: UnixMs) {
+        if let Some(not_logged) = self.admit(now) {
+            let tenant = tenant.map(|tenant| tenant.name.as_str());
+            tracing::warn!(%peer, tenant, not_logged, "a login failed");
         }
-        let failures = self.entries.entry(key).or_insert(Failures { since: now, count: 0 });
-        if now.since(failures.since) >= FAILED_LOGIN_WINDOW {
-            *failures = Failures { since: now, count: 0 };
-        }
-        failures.count += 1;
-    }
-
-    /// Forgets what is over, and if that is nothing, the oldest.
-    fn make_room(&mut self, now: UnixMs) {
-        self.entries
-            .retain(|_, failures| now.since(failures.since) < FAILED_LOGIN_WINDOW);
-        if self.entries.len() < FAILED_LOGIN_ENTRIES {
-            return;
-        }
-        let oldest = self
-            .entries
-            .iter()
-            .min_by_key(|(_, failures)| failures.since)
-            .map(|(key, _)| *key);
-        oldest.map(|key| self.entries.remove(&key));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
-    const NOW: UnixMs = UnixMs(1_000_000);
-
-    fn who(address: u32, name: &str) -> Who {
-        Who::new(IpAddr::V4(address.into()), name.as_bytes())
+    #[test]
+    fn so_many_failures_of_a_second_are_logged_and_the_others_are_counted() {
+        let mut log = FailureLog::default();
+        let now = UnixMs(5_000);
+        for _ in 0..LOGGED_FAILURES {
+            assert_eq!(log.admit(now), Some(0));
+        }
+        for _ in 0..7 {
+            assert_eq!(log.admit(now.plus(Duration::from_millis(999))), None);
+        }
+        let next = now.plus(Duration::from_secs(1));
+        assert_eq!(log.admit(next), Some(7));
+        assert_eq!(log.admit(next), Some(0));
     }
 
     #[test]
-    fn refuses_after_the_limit_until_the_minute_is_over() {
-        let mut logins = FailedLogins::default();
-        let guesser = who(1, "shop");
-        for _ in 0..FAILED_LOGINS {
-            assert_eq!(logins.refused(&guesser, NOW), None);
-            logins.note(&guesser, NOW);
+    fn a_connection_fails_only_so_often() {
+        let failed = |answered| FailedLogins {
+            answered,
+            is_waiting: false,
+        };
+        for answered in 0..FAILED_LOGINS {
+            assert!(!failed(answered).are_too_many());
         }
-        let refused = logins.refused(&guesser, NOW.plus(Duration::from_secs(20))).unwrap();
-        assert_eq!(refused.retry_after, Duration::from_secs(40));
-        assert_eq!(
-            refused.to_string(),
-            "the limit of 20 failed logins in 60 s is reached, retry in 41 s"
-        );
-        for other in [who(1, "blog"), who(2, "shop")] {
-            assert_eq!(logins.refused(&other, NOW), None, "{other:?}");
-        }
-        assert_eq!(logins.refused(&guesser, NOW.plus(FAILED_LOGIN_WINDOW)), None);
-        logins.note(&guesser, NOW.plus(FAILED_LOGIN_WINDOW));
-        assert_eq!(
-            logins.refused(&guesser, NOW.plus(FAILED_LOGIN_WINDOW)),
-            None,
-            "a new minute begins"
-        );
-    }
-
-    #[test]
-    fn an_address_that_tries_many_names_is_refused_with_any() {
-        let mut logins = FailedLogins::default();
-        for n in 0..FAILED_LOGINS_OF_ADDRESS {
-            assert_eq!(logins.refused(&who(1, "shop"), NOW), None);
-            logins.note(&who(1, &n.to_string()), NOW);
-        }
-        let refused = logins.refused(&who(1, "shop"), NOW).unwrap();
-        assert_eq!(
-            (refused.retry_after, refused.most),
-            (FAILED_LOGIN_WINDOW, FAILED_LOGINS_OF_ADDRESS)
-        );
-        assert_eq!(logins.refused(&who(2, "shop"), NOW), None);
-    }
-
-    #[test]
-    fn memory_is_bounded() {
-        let mut logins = FailedLogins::default();
-        for n in 0..2 * FAILED_LOGIN_ENTRIES as u32 {
-            logins.note(&who(n, "shop"), NOW.plus(Duration::from_millis(n.into())));
-        }
-        let counted = [logins.by_address.entries.len(), logins.by_name.entries.len()];
-        assert_eq!(counted, [FAILED_LOGIN_ENTRIES; 2]);
-        assert!(
-            logins
-                .by_address
-                .entries
-                .contains_key(&who(2 * FAILED_LOGIN_ENTRIES as u32 - 1, "").address)
-        );
+        assert!(failed(FAILED_LOGINS).are_too_many());
     }
 }

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 
 use tidemark_protocol::memcached as mc;
 use tidemark_protocol::resp::Version;
-use tidemark_types::{Permissions, UnixMs};
+use tidemark_types::{Permissions, Secret, UnixMs};
 
 use crate::clients::Client;
 use crate::counts::{Count, TurnCounts};
 use crate::limits::{OWN_REPLY_BYTES, PIN_BYTES, REPLY_BYTES};
+use crate::logins::FailedLogins;
 use crate::memory::Room;
 use crate::output::Output;
 use crate::progress::Progress;
@@ -67,11 +68,14 @@ pub(crate) struct Session {
     /// The tenant that it was to be in and that has as many connections as it may have. It may still log in as another.
     pub(crate) turned_away_by: Option<Arc<Tenant>>,
     pub(crate) permissions: Permissions,
+    /// What it logged in with; `None` in the open tenant.
+    pub(crate) secret: Option<Secret>,
     pub(crate) db: u8,
     pub(crate) version: Version,
     pub(crate) reply_mode: ReplyMode,
     /// Whether a command was received; memcached's login must be the first.
     pub(crate) has_begun: bool,
+    pub(crate) failed_logins: FailedLogins,
     /// Of a long `get` whose replies are sent in parts, the keys that are answered.
     pub(crate) keys_answered: usize,
     /// memcached's line of keys that is in the middle of being executed.
@@ -93,10 +97,12 @@ impl Session {
             tenant: None,
             turned_away_by: None,
             permissions: Permissions::NONE,
+            secret: None,
             db: 0,
             version: Version::Resp2,
             reply_mode: ReplyMode::default(),
             has_begun: false,
+            failed_logins: FailedLogins::default(),
             keys_answered: 0,
             open_get: None,
             is_ending: false,
@@ -139,6 +145,7 @@ impl Session {
             old.connections.fetch_sub(1, Ordering::AcqRel);
         }
         self.permissions = Permissions::NONE;
+        self.secret = None;
         self.turned_away_by = None;
         self.client.set_tenant(None);
     }

@@ -33,16 +33,22 @@ pub(crate) const NO_SECRET: Secret = Secret {
     permissions: Permissions::NONE,
 };
 
-/// What a secret is allowed by those that are known. Takes the same time whichever it is.
-pub(crate) fn granted_by(known: &[Secret], secret: &[u8]) -> Option<Permissions> {
+/// Which of those that are known a secret is. Takes the same time whichever it is.
+pub(crate) fn known_as(known: &[Secret], secret: &[u8]) -> Option<Secret> {
     let given = Sha256::digest(secret);
-    let mut granted = None;
+    let mut found = None;
     for known in known {
         if bool::from(known.hash.0.ct_eq(given.as_slice())) {
-            granted = Some(known.permissions);
+            found = Some(*known);
         }
     }
-    granted
+    found
+}
+
+/// Whether a secret is among others, with the same permissions. Both are known, so nobody can learn anything from the time.
+fn contains(all: &[Secret], secret: &Secret) -> bool {
+    all.iter()
+        .any(|one| one.hash.0 == secret.hash.0 && one.permissions == secret.permissions)
 }
 
 /// As what a command above a limit is counted.
@@ -92,19 +98,25 @@ impl Attached {
         self.visits_waited.swap(0, Ordering::Relaxed)
     }
 
-    /// Follows a plan.
-    pub(crate) fn adopt(&self, plan: &TenantPlan) {
+    /// Follows a plan. Whether one of the secrets that there were has ended.
+    pub(crate) fn adopt(&self, plan: &TenantPlan) -> bool {
         self.account.set_weight(plan.weight.get());
-        *self.access.write() = Access {
+        let access = Access {
             secrets: plan.secrets.clone(),
             cap_bytes: plan.cap_bytes,
         };
+        let before = std::mem::replace(&mut *self.access.write(), access);
+        before.secrets.iter().any(|secret| !contains(&plan.secrets, secret))
     }
 
-    /// What the bearer of a secret may do; `None` if it is not one of this tenant's. Takes the same time whatever the
-    /// secret.
-    pub(crate) fn permissions_of(&self, secret: &[u8]) -> Option<Permissions> {
-        granted_by(&self.access.read().secrets, secret)
+    /// Which of this tenant's secrets it is. Takes the same time whatever the secret.
+    pub(crate) fn known_as(&self, secret: &[u8]) -> Option<Secret> {
+        known_as(&self.access.read().secrets, secret)
+    }
+
+    /// Whether this secret lets in still, with the same permissions.
+    pub(crate) fn has_secret(&self, secret: &Secret) -> bool {
+        contains(&self.access.read().secrets, secret)
     }
 
     /// Whether anybody can log in as this tenant.

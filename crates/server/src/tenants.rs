@@ -1,32 +1,23 @@
 //! The sockets' front of the data plane: who logs in as which tenant, and what connections add to its snapshots.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use tidemark_plane::{Front, Plane, PlaneParts};
 use tidemark_store::{Alarm, Pool};
-use tidemark_types::{DataPlane, Permissions, Plan, Refused, Served, Snapshot, TenantPlan, TenantSnapshot, UnixMs};
+use tidemark_types::{DataPlane, Plan, Refused, Secret, Served, Snapshot, TenantPlan, TenantSnapshot, UnixMs};
 
 use crate::counts::Count;
-use crate::logins::{FailedLogins, TooManyFailed, Who};
+use crate::logins::FailureLog;
 use crate::memory::Memory;
-use crate::tenant::{Attached, NO_SECRET, Tenant, granted_by};
-
-/// A login that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LoginError {
-    /// Name or secret is wrong.
-    Wrong,
-    /// Too many failures; refused unread.
-    TooMany(TooManyFailed),
-}
+use crate::tenant::{Attached, NO_SECRET, Tenant, known_as};
 
 /// Every tenant of the server.
 pub(crate) struct Tenants {
     plane: Plane<Sockets>,
-    failed_logins: Mutex<FailedLogins>,
+    failure_log: Mutex<FailureLog>,
 }
 
 /// What connections add to the data plane.
@@ -35,12 +26,14 @@ pub(crate) struct Sockets {
     memory: Arc<Memory>,
     /// The tenant that connections from loopback start in.
     open: RwLock<Option<Arc<Tenant>>>,
-    /// Tells every worker to look at its connections: some may belong to a removed tenant.
+    /// Tells every worker to look at its connections: some may belong to a removed tenant, or to a secret that has ended.
     wake_workers: Alarm,
     /// What the process took before there were any tenants: its program, its tables.
     pub(crate) base_bytes: AtomicU64,
     pub(crate) buffer_bytes: AtomicU64,
     pub(crate) connections: AtomicU64,
+    /// Logins that failed since the start, whatever name they gave.
+    failed_logins: AtomicU64,
 }
 
 impl Tenants {
@@ -52,10 +45,11 @@ impl Tenants {
             base_bytes: AtomicU64::new(0),
             buffer_bytes: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            failed_logins: AtomicU64::new(0),
         };
         Self {
             plane: Plane::new(parts, sockets),
-            failed_logins: Mutex::default(),
+            failure_log: Mutex::default(),
         }
     }
 
@@ -88,35 +82,35 @@ impl Tenants {
         self.plane.tenant(name)
     }
 
-    /// Logs in.
+    /// The tenant of this name, and its secret that this is; `None` if there is none, which is counted and logged.
     pub(crate) fn log_in(
         &self,
         name: &[u8],
         secret: &[u8],
-        peer: IpAddr,
+        peer: SocketAddr,
         now: UnixMs,
-    ) -> Result<(Arc<Tenant>, Permissions), LoginError> {
+    ) -> Option<(Arc<Tenant>, Secret)> {
         let tenant = self.plane.tenant(name);
-        let who = Who::new(peer, name);
-        let refused = self.failed_logins.lock().refused(&who, now);
-        if let Some(refused) = refused {
-            // Only the tenant itself and operators see the count.
-            if let Some(tenant) = tenant {
-                tenant.counts.add(Count::RefusedLogins, 1);
-                tenant.touch();
-            }
-            return Err(LoginError::TooMany(refused));
-        }
         // A name that does not exist takes as long as a wrong secret: existence is nobody else's business.
-        let permissions = match &tenant {
-            Some(tenant) => tenant.permissions_of(secret).filter(|_| !tenant.is_removed()),
-            None => granted_by(&[NO_SECRET; 2], secret),
+        let known = match &tenant {
+            Some(tenant) => tenant.known_as(secret).filter(|_| !tenant.is_removed()),
+            None => known_as(&[NO_SECRET; 2], secret),
         };
-        if let (Some(tenant), Some(permissions)) = (tenant, permissions) {
-            return Ok((tenant, permissions));
+        if let (Some(tenant), Some(known)) = (&tenant, known) {
+            return Some((Arc::clone(tenant), known));
         }
-        self.failed_logins.lock().note(&who, now);
-        Err(LoginError::Wrong)
+        self.note_failed_login(tenant.as_deref(), peer, now);
+        None
+    }
+
+    /// Counts and logs a login that failed. Only the tenant itself and operators see the count.
+    pub(crate) fn note_failed_login(&self, tenant: Option<&Tenant>, peer: SocketAddr, now: UnixMs) {
+        self.sockets().failed_logins.fetch_add(1, Ordering::Relaxed);
+        if let Some(tenant) = tenant {
+            tenant.counts.add(Count::FailedLogins, 1);
+            tenant.touch();
+        }
+        self.failure_log.lock().note(peer, tenant, now);
     }
 }
 
@@ -138,7 +132,10 @@ impl Front for Sockets {
     }
 
     fn adopted(&self, tenant: &Arc<Tenant>, plan: &TenantPlan) {
-        tenant.adopt(plan);
+        if tenant.adopt(plan) {
+            // Who logged in with a secret that has ended must go.
+            (self.wake_workers)();
+        }
         let mut open = self.open.write();
         if plan.open {
             *open = Some(Arc::clone(tenant));
@@ -165,7 +162,7 @@ impl Front for Sockets {
             ops: total(Count::RefusedOps),
             bytes: total(Count::RefusedBytes),
             connections: total(Count::RefusedConnections),
-            logins: total(Count::RefusedLogins),
+            logins: total(Count::FailedLogins),
             replies: total(Count::RefusedReplies),
             stalled: total(Count::ClosedStalled),
             incomplete: total(Count::ClosedIncomplete),
@@ -177,5 +174,6 @@ impl Front for Sockets {
         snapshot.pool.other_bytes +=
             self.base_bytes.load(Ordering::Relaxed) + self.buffer_bytes.load(Ordering::Relaxed);
         snapshot.pool.connections = self.connections.load(Ordering::Relaxed);
+        snapshot.pool.failed_logins = self.failed_logins.load(Ordering::Relaxed);
     }
 }

@@ -329,14 +329,14 @@ impl<'a> Executor<'_, 'a> {
             mc::Parsed::TooLarge { failure, key } => {
                 self.finish(group, member)?;
                 let (session, mut exec) = self.alone(group, member);
-                memcached::fail_too_large(&failure, key, session, &mut exec);
+                memcached::fail_too_large(&failure, key, rest, session, &mut exec);
                 group[member].1.skip = Skip::Bytes(failure.swallow);
                 Some(failure.consumed)
             }
             mc::Parsed::Failed(failure) => {
                 self.finish(group, member)?;
                 let (session, mut exec) = self.alone(group, member);
-                memcached::fail(&failure, session, &mut exec);
+                memcached::fail(&failure, rest, session, &mut exec);
                 group[member].1.skip = Skip::Bytes(failure.swallow);
                 Some(failure.consumed)
             }

@@ -127,6 +127,8 @@ pub(crate) struct Worker {
     /// Since when who is ready now has been so, as far as is known; in microseconds since the server's start.
     ready_since_us: u64,
     next_sweep: UnixMs,
+    /// Connections that wait for the answer to a failed login: until when, where, and which.
+    held: VecDeque<(Instant, usize, u64)>,
     /// Set when draining begins: until when.
     drain_until: Option<Instant>,
 }
@@ -170,6 +172,7 @@ impl Worker {
             on_core: OnCore::default(),
             ready_since_us: 0,
             next_sweep: UnixMs(0),
+            held: VecDeque::new(),
             drain_until: None,
         })
     }
@@ -180,6 +183,7 @@ impl Worker {
         let mut timeout = None;
         loop {
             let now = self.look(&mut events, timeout);
+            self.release();
             let now = self.serve(&mut events, now);
             self.wake_waiting();
             let kept = self.keeper.run(now, KEEPER_SLICE);
@@ -278,13 +282,12 @@ impl Worker {
     }
 
     fn add(&mut self, mut socket: TcpStream, protocol: Protocol, now: UnixMs) -> io::Result<()> {
-        use std::os::fd::AsRawFd;
         let arrival = Arrival {
             peer: socket.peer_addr()?,
             local: socket.local_addr()?,
-            descriptor: socket.as_raw_fd(),
             worker: self.number,
             at: now,
+            since_start: self.shared.started.elapsed(),
         };
         let place = self.free.pop().unwrap_or(self.connections.len());
         if let Err(error) =
@@ -418,6 +421,11 @@ impl Worker {
                     .counts
                     .note_served(self.took_us(&connection), u64::from(connection.executed));
             }
+            if connection.session.failed_logins.is_waiting() && !connection.is_held {
+                connection.is_held = true;
+                let until = ended + self.shared.limits.failed_login;
+                self.held.push_back((until, place, connection.client().id));
+            }
             let lives = !connection.is_done();
             self.connections[place] = Some(connection);
             if lives {
@@ -495,6 +503,21 @@ impl Worker {
             .store(!self.waiting.is_empty(), Ordering::SeqCst);
     }
 
+    /// Goes on with the connections that have waited for the answer to a failed login.
+    fn release(&mut self) {
+        while let Some((until, place, client)) = self.held.front().copied()
+            && until <= self.looked_at
+        {
+            self.held.pop_front();
+            if let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut)
+                && connection.client().id == client
+            {
+                connection.is_held = false;
+                self.queue(place, false);
+            }
+        }
+    }
+
     /// How long requests took that have just been answered.
     fn took_us(&self, connection: &Connection) -> u64 {
         self.ready_since_us.saturating_sub(connection.ready_us)
@@ -549,10 +572,11 @@ impl Worker {
             // Who waits for a turn to be sent to is not slow.
             let is_served_late = connection.is_writable && connection.is_queued;
             connection.is_writable = true;
+            let overdue = || connection.overdue(&self.shared.limits, now).filter(|_| !is_served_late);
             let reason = if connection.is_cut_off() {
                 Some(Reason::CutOff)
             } else {
-                connection.overdue(&self.shared.limits, now).filter(|_| !is_served_late)
+                overdue()
             };
             if let Some(reason) = reason {
                 closed.note(reason, connection);
@@ -598,7 +622,9 @@ impl Worker {
         let drain = self
             .drain_until
             .map(|until| until.saturating_duration_since(Instant::now()));
-        [kept, sweep, accept, drain].into_iter().flatten().min()
+        let held = self.held.front();
+        let held = held.map(|(until, ..)| until.saturating_duration_since(Instant::now()));
+        [kept, sweep, accept, drain, held].into_iter().flatten().min()
     }
 
     /// While the server drains: closes connections that have nothing in flight. Whether none is left, or the time is over.

@@ -164,6 +164,7 @@ impl Scene {
         let admin = BoundAdmin::bind(&AdminConfig {
             address: None,
             folder: folder.path().into(),
+            open_metrics: false,
         });
         let config = ControlConfig::new(POOL_BYTES, POOL_BYTES, 1);
         let control = Control::start(mailbox, state, Arc::clone(&gate) as _, Arc::clone(&clock) as _, config).unwrap();

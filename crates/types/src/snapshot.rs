@@ -29,6 +29,8 @@ pub struct PoolSnapshot {
     pub other_bytes: u64,
     /// Connections now open.
     pub connections: u64,
+    /// Logins that failed since the start, whatever name they gave.
+    pub failed_logins: u64,
 }
 
 /// One tenant's state.
@@ -97,7 +99,7 @@ pub struct Refused {
     pub bytes: u64,
     /// Connections above those that may be open at a time.
     pub connections: u64,
-    /// Logins with the tenant's name that were not looked at, because too many had failed before.
+    /// Logins with the tenant's name that failed.
     pub logins: u64,
     /// Commands whose reply is longer than can be promised, or for which there was no memory to be queued.
     pub replies: u64,

@@ -8,6 +8,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 MIB = 1 << 20
 # The largest value that the server takes by default.
@@ -53,6 +54,11 @@ def memcached_address():
 
 def admin_address():
     return Address.of("TEST_ADMIN")
+
+
+def admin_token():
+    """What calls of the admin API over TCP carry."""
+    return (Path(os.environ["TIDEMARK_DATA"]) / "admin.token").read_text().strip()
 
 
 def tidemark(*arguments):

@@ -18,7 +18,7 @@ def scrape():
     address = harness.admin_address()
     connection = HTTPConnection(address.host, address.port, timeout=PATIENCE_SECONDS)
     try:
-        connection.request("GET", "/metrics")
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {harness.admin_token()}"})
         answer = connection.getresponse()
         text = answer.read().decode()
     finally:

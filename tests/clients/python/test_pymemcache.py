@@ -16,7 +16,7 @@ def connect(tenant, secret=None, **options):
     """A client of the tenant: memcached's login is a `set` whose value is name and secret, as the first command."""
     address = harness.memcached_address()
     client = Client((address.host, address.port), timeout=10, default_noreply=False, **options)
-    client.set("login", f"{tenant.name} {secret or tenant.secret}".encode())
+    client.set("auth", f"{tenant.name} {secret or tenant.secret}".encode())
     return client
 
 
@@ -258,7 +258,7 @@ def test_a_wrong_secret_opens_nothing(tenant):
         connect(tenant, tenant.wrong_secret)
     address = harness.memcached_address()
     open_client = Client((address.host, address.port), timeout=10)
-    assert open_client.get("login") is None
+    assert open_client.get("auth") is None
     open_client.close()
 
 

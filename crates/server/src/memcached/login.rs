@@ -1,71 +1,75 @@
-//! memcached's login: a `set` of any key whose body is `name secret`, as the first command (protocol.txt,
-//! "Authentication").
+//! memcached's login: a `set` whose body is `name secret`, as the first command (protocol.txt, "Authentication"). Where nobody is
+//! let in without one, its key does not matter. In the open tenant its key is `auth`: any other first `set` is data there.
 
 use tidemark_protocol::memcached::{Store, Verb, text as reply};
-use tidemark_types::TenantName;
 
 use super::append_unless;
 use crate::counts::Count;
+use crate::logins::{self, Login};
 use crate::session::{Exec, Session};
 use crate::tenant::{self, Tenant};
-use crate::tenants::LoginError;
 
-/// Length of a secret: 32 random bytes in base64url.
-const SECRET_BYTES: usize = 43;
+/// The key of a login in the open tenant.
+const KEY: &[u8] = b"auth";
 
-/// Whether a connection's first command is a login, where none is needed: its body is of the form of a tenant's name and a
-/// secret. Whether there is such a tenant is not asked: a mistyped name must not end up with its secret as a value in the
-/// open tenant, and the answer must not tell which tenants exist.
+/// Whether a connection's first command is a login in the open tenant.
 pub(super) fn is_login(store: &Store<'_>) -> bool {
-    store.verb == Verb::Set && split(store.value).is_some_and(|(name, secret)| is_name(name) && is_secret(secret))
+    store.verb == Verb::Set && store.key == KEY
 }
 
-fn is_name(text: &[u8]) -> bool {
-    str::from_utf8(text).is_ok_and(|text| text.parse::<TenantName>().is_ok())
+/// Whether what is no command was to be a login in the open tenant: what follows it must not be done there.
+pub(super) fn is_meant(input: &[u8]) -> bool {
+    let line = input.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let mut words = line
+        .split(|byte| matches!(byte, b' ' | b'\r'))
+        .filter(|word| !word.is_empty());
+    let is_set = words.next().is_some_and(|word| word.eq_ignore_ascii_case(b"set"));
+    is_set && words.next() == Some(KEY)
 }
 
-fn is_secret(text: &[u8]) -> bool {
-    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    text.len() == SECRET_BYTES && text.iter().all(is_allowed)
-}
-
-/// Logs a connection in, or says why not and closes it.
-pub(super) fn log_in(store: &Store<'_>, session: &mut Session, exec: &mut Exec<'_>) {
+/// Logs a connection in, or says why not and closes it. Whether it is done: else the command is executed again later.
+pub(super) fn log_in(store: &Store<'_>, session: &mut Session, exec: &mut Exec<'_>) -> bool {
     if store.verb != Verb::Set {
         exec.out.bytes.extend_from_slice(reply::UNAUTHENTICATED);
         session.is_ending = true;
-        return;
+        return true;
     }
-    exec.counts.add(Count::AuthCommands, 1);
     let Some((name, secret)) = split(store.value) else {
-        exec.out.bytes.extend_from_slice(reply::BAD_LOGIN);
-        session.is_ending = true;
-        return;
+        let peer = session.client.peer;
+        exec.shared.tenants.note_failed_login(None, peer, exec.now);
+        refuse(reply::BAD_LOGIN, session, exec);
+        return true;
     };
-    match exec.shared.tenants.log_in(name, secret, session.peer(), exec.now) {
-        Ok((tenant, permissions)) => {
+    match logins::look(name, secret, session, exec) {
+        Login::Later => {
+            // It is the first command still when it is executed again.
+            session.has_begun = false;
+            return false;
+        }
+        Login::Wrong => refuse(reply::LOGIN_FAILED, session, exec),
+        Login::Right(tenant, secret) => {
+            exec.counts.add(Count::AuthCommands, 1);
             if let Some(old) = &session.tenant {
                 exec.counts.hand_over(&old.counts);
             }
-            if session.enter(&tenant, permissions) {
+            if session.enter(&tenant, secret.permissions) {
+                session.secret = Some(secret);
                 tenant.touch();
                 append_unless(store.noreply, reply::STORED, exec);
             } else {
                 refuse_connection(&tenant, session, exec);
             }
         }
-        Err(error) => {
-            exec.counts.add(Count::AuthErrors, 1);
-            session.is_ending = true;
-            match error {
-                LoginError::Wrong => exec.out.bytes.extend_from_slice(reply::LOGIN_FAILED),
-                LoginError::TooMany(refused) => {
-                    let text = format!("CLIENT_ERROR authentication failure: {refused}\r\n");
-                    exec.out.bytes.extend_from_slice(text.as_bytes());
-                }
-            }
-        }
     }
+    true
+}
+
+/// Answers a login that failed, and closes the connection.
+fn refuse(text: &[u8], session: &mut Session, exec: &mut Exec<'_>) {
+    exec.counts.add(Count::AuthCommands, 1);
+    exec.counts.add(Count::AuthErrors, 1);
+    exec.out.bytes.extend_from_slice(text);
+    session.is_ending = true;
 }
 
 /// Answers whatever a connection asks for that is one too many of its tenant's, and closes it.
@@ -91,31 +95,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_first_set_is_a_login_by_its_form_alone() {
-        const SECRET: &str = "0123456789-abcdefghijklmnopqrstuvwxyz_ABCDF";
-        let long_name = "a".repeat(TenantName::MAX_BYTES + 1);
-        for (value, verb, is_one) in [
-            (format!("shop {SECRET}"), Verb::Set, true),
-            (format!("no-such.tenant_1 {SECRET}"), Verb::Set, true),
-            (format!("shop {SECRET}"), Verb::Add, false),
-            (format!("-shop {SECRET}"), Verb::Set, false),
-            (format!("sh\u{f6}p {SECRET}"), Verb::Set, false),
-            (format!("{long_name} {SECRET}"), Verb::Set, false),
-            (format!("shop  {SECRET}"), Verb::Set, false),
-            (format!("shop {SECRET}A"), Verb::Set, false),
-            (format!("shop {}", &SECRET[1..]), Verb::Set, false),
-            (format!("shop {}=", &SECRET[1..]), Verb::Set, false),
-            ("shop".into(), Verb::Set, false),
+    fn a_first_set_in_the_open_tenant_is_a_login_by_its_key() {
+        for (key, verb, is_one) in [
+            (&b"auth"[..], Verb::Set, true),
+            (b"auth", Verb::Add, false),
+            (b"AUTH", Verb::Set, false),
+            (b"login", Verb::Set, false),
         ] {
             let store = Store {
                 verb,
-                key: b"k",
-                value: value.as_bytes(),
+                key,
+                value: b"shop secret",
                 flags: 0,
                 exptime: 0,
                 noreply: false,
             };
-            assert_eq!(is_login(&store), is_one, "{verb:?} {value}");
+            assert_eq!(is_login(&store), is_one, "{verb:?} {}", key.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_command_may_be_meant_as_a_login() {
+        for (input, is_one) in [
+            (&b"set auth 0 0 x\r\nshop secret\r\n"[..], true),
+            (b"set  auth 0 0 9 a b\r\n", true),
+            (b"SET auth\n", true),
+            (b"set auth\r\n", true),
+            (b"set author 0 0 x\r\n", false),
+            (b"set k 0 0 x auth\r\n", false),
+            (b"set\r\nset auth 0 0 x\r\n", false),
+            (b"add auth 0 0 x\r\n", false),
+            (b"", false),
+        ] {
+            assert_eq!(is_meant(input), is_one, "{}", input.escape_ascii());
         }
     }
 

@@ -148,8 +148,7 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
     if let Command::Store(store) = command
         && (session.needs_login() || (is_first && login::is_login(store)))
     {
-        login::log_in(store, session, exec);
-        return true;
+        return login::log_in(store, session, exec);
     }
     if let Command::Quit = command {
         session.is_ending = true;
@@ -287,9 +286,14 @@ pub(crate) fn refuse(command: &Command<'_>, refused: &Throttled, exec: &mut Exec
     );
 }
 
-/// Answers what is no command. Before login nothing is received only to be dropped.
-pub(crate) fn fail(failure: &Failure, session: &mut Session, exec: &mut Exec<'_>) {
-    session.has_begun = true;
+/// Answers what is no command, which is at the beginning of `input`. Before login nothing is received only to be dropped.
+pub(crate) fn fail(failure: &Failure, input: &[u8], session: &mut Session, exec: &mut Exec<'_>) {
+    let is_first = !std::mem::replace(&mut session.has_begun, true);
+    if is_first && login::is_meant(input) {
+        let peer = session.client.peer;
+        exec.shared.tenants.note_failed_login(None, peer, exec.now);
+        session.is_ending = true;
+    }
     exec.counts.add(Count::Errors, 1);
     session.is_ending |= failure.close || session.needs_login();
     match session.turned_away_by.take() {
@@ -299,8 +303,16 @@ pub(crate) fn fail(failure: &Failure, session: &mut Session, exec: &mut Exec<'_>
 }
 
 /// Answers a storage command whose value is above the limit. What its key holds is out of date, and removed.
-pub(crate) fn fail_too_large(failure: &Failure, key: MetaKey<'_>, session: &mut Session, exec: &mut Exec<'_>) {
-    if session.permissions.allows(Permissions::WRITE)
+pub(crate) fn fail_too_large(
+    failure: &Failure,
+    key: MetaKey<'_>,
+    input: &[u8],
+    session: &mut Session,
+    exec: &mut Exec<'_>,
+) {
+    let is_data = session.has_begun || !login::is_meant(input);
+    if is_data
+        && session.permissions.allows(Permissions::WRITE)
         && let Some(tenant) = &session.tenant
     {
         exec.counts.add(Count::TooLarge, 1);
@@ -310,7 +322,7 @@ pub(crate) fn fail_too_large(failure: &Failure, key: MetaKey<'_>, session: &mut 
         let key = access.store().key(DB, key.bytes(&mut buffer));
         access.shard_of(key.hash).delete(&key, exec.now);
     }
-    fail(failure, session, exec);
+    fail(failure, input, session, exec);
 }
 
 fn append_unless(noreply: bool, text: &[u8], exec: &mut Exec<'_>) {

@@ -121,7 +121,7 @@ fn general(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
         ("bytes_written", Count::NetworkOut),
         ("refused_ops", Count::RefusedOps),
         ("refused_bytes", Count::RefusedBytes),
-        ("refused_logins", Count::RefusedLogins),
+        ("failed_logins", Count::FailedLogins),
     ] {
         lines.add(name, count(of));
     }
@@ -212,16 +212,13 @@ fn connections(tenant: &Tenant, exec: &mut Exec<'_>) {
     let now = exec.now;
     let clients = exec.shared.clients.of_tenant(tenant.id);
     let mut lines = Lines(exec);
-    for client in clients {
-        let descriptor = client.descriptor;
-        lines.add(&format!("{descriptor}:addr"), format_args!("tcp:{}", client.peer));
+    // In memcached the number is the descriptor's, which would tell how many connections there are of others.
+    for (number, client) in clients.iter().enumerate() {
+        lines.add(&format!("{number}:addr"), format_args!("tcp:{}", client.peer));
+        lines.add(&format!("{number}:listen_addr"), format_args!("tcp:{}", client.local));
+        lines.add(&format!("{number}:state"), "conn_parse_cmd");
         lines.add(
-            &format!("{descriptor}:listen_addr"),
-            format_args!("tcp:{}", client.local),
-        );
-        lines.add(&format!("{descriptor}:state"), "conn_parse_cmd");
-        lines.add(
-            &format!("{descriptor}:secs_since_last_cmd"),
+            &format!("{number}:secs_since_last_cmd"),
             now.since(client.last_active()).as_secs(),
         );
     }

@@ -109,7 +109,8 @@ fn list<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
     Ok(())
 }
 
-/// One line about a connection in Redis's form. Sizes of buffers are known to its worker only and shown as zero.
+/// One line about a connection in Redis's form. Sizes of buffers are known to its worker only and shown as zero; so is the file
+/// descriptor, which would tell how many connections there are of others.
 fn describe(client: &Client, session: &Session, now: UnixMs, out: &mut String) {
     let names = client.names.lock().clone();
     let user = session.tenant.as_ref().map_or("", |tenant| tenant.name.as_str());
@@ -131,13 +132,12 @@ fn describe(client: &Client, session: &Session, now: UnixMs, out: &mut String) {
     // Writing to a string does not fail.
     let _ = writeln!(
         out,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={} watch={} \
+        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={} watch={} \
          qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={command} \
          user={user} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.peer,
         client.local,
-        client.descriptor,
         names.name,
         now.since(client.connected_at).as_secs(),
         now.since(client.last_active()).as_secs(),

@@ -16,9 +16,9 @@ use super::dispatch::{Call, Family, Handler};
 use super::info::COMPATIBLE_VERSION;
 use super::transactions;
 use crate::counts::Count;
+use crate::logins::{self, Login};
 use crate::session::{Exec, Session};
 use crate::tenant::{Tenant, refuse_connection};
-use crate::tenants::LoginError;
 
 pub(super) const HANDLERS: Family = &[
     (CommandId::Ping, Handler::Session(ping)),
@@ -123,7 +123,7 @@ fn hello<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done
     Ok(())
 }
 
-/// Logs the connection in. One that fails stays where it was.
+/// Logs the connection in. One that fails stays where it was, and is closed if that was too often. The answer to that waits.
 fn log_in<'a>(credentials: Credentials<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
     let tenants = &exec.shared.tenants;
     let name = credentials.name.unwrap_or(TenantName::DEFAULT.as_bytes());
@@ -137,22 +137,22 @@ fn log_in<'a>(credentials: Credentials<'a>, session: &mut Session, exec: &mut Ex
         exec.counts.add(Count::AuthCommands, 1);
         return Ok(());
     }
-    match tenants.log_in(name, credentials.secret, session.peer(), exec.now) {
-        Ok(login) => {
-            enter(Some(login), session, exec)?;
+    match logins::look(name, credentials.secret, session, exec) {
+        Login::Right(tenant, secret) => {
+            enter(Some((tenant, secret.permissions)), session, exec)?;
+            session.secret = Some(secret);
             exec.counts.add(Count::AuthCommands, 1);
             Ok(())
         }
-        Err(error) => {
+        Login::Later => Err(Failure::Later),
+        Login::Wrong => {
             // Before login it is nobody's failure.
             if session.tenant.is_some() {
                 exec.counts.add(Count::AuthCommands, 1);
                 exec.counts.add(Count::AuthErrors, 1);
             }
-            Err(match error {
-                LoginError::Wrong => error::WRONG_PASS.into(),
-                LoginError::TooMany(refused) => Failure::Own(Cow::Owned(format!("ERR {refused}"))),
-            })
+            session.is_ending |= session.failed_logins.are_too_many();
+            Err(error::WRONG_PASS.into())
         }
     }
 }
@@ -178,7 +178,7 @@ fn enter(
     if let (Some(old), Some((new, permissions))) = (&old, &login)
         && old.id == new.id
     {
-        session.permissions = *permissions;
+        (session.permissions, session.secret) = (*permissions, None);
         return Ok(());
     }
     if let Some(old) = &old {

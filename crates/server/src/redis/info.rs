@@ -285,7 +285,7 @@ fn stats(report: &mut Report<'_>) {
         ("acl_access_denied_channel", 0),
         ("tidemark_refused_ops", report.count(Count::RefusedOps)),
         ("tidemark_refused_bytes", report.count(Count::RefusedBytes)),
-        ("tidemark_refused_logins", report.count(Count::RefusedLogins)),
+        ("tidemark_failed_logins", report.count(Count::FailedLogins)),
     ]);
 }
 

@@ -82,7 +82,11 @@ impl Harness {
             workers,
             pin: false,
             pool_bytes: POOL_BYTES,
-            limits: Limits::default(),
+            limits: Limits {
+                // Tests log in wrongly again and again.
+                failed_login: Duration::from_millis(5),
+                ..Limits::default()
+            },
         };
         let server = Server::start(&config, Arc::new(|| {})).unwrap();
         let plane = server.data_plane();

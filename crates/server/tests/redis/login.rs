@@ -237,42 +237,72 @@ fn what_was_watched_is_the_old_tenant_s() {
 }
 
 #[test]
-fn guessing_is_limited() {
-    let (here, elsewhere) = (Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 3));
-    // How many logins fail, as the one name or as many; then who may still log in from here as `shop` and as `bank`.
-    for (failures, is_one_name, shop_may, bank_may) in [
-        (19, true, true, true),
-        (20, true, false, true),
-        (199, false, true, true),
-        (200, false, false, false),
-    ] {
-        let harness = closed();
+fn a_right_secret_is_never_refused() {
+    const FAILURES: usize = 240;
+    let here = Ipv4Addr::new(127, 0, 0, 1);
+    let harness = closed();
+    for number in 0..FAILURES / 3 {
+        let name = if number % 2 == 0 {
+            "shop".to_owned()
+        } else {
+            format!("nobody-{number}")
+        };
+        // Each connection may fail three times.
         let mut guesser = harness.connect_from(here);
-        for n in 0..failures {
-            let name = if is_one_name {
-                "shop".to_owned()
-            } else {
-                format!("nobody-{n}")
-            };
+        for _ in 0..2 {
             assert_eq!(guesser.ask(&format!("AUTH {name} x")), WRONG_PASS);
+            assert_eq!(guesser.ask("GET a"), NO_AUTH);
         }
-        for (login, may) in [("shop all", shop_may), ("bank gold", bank_may)] {
-            let mut client = harness.connect_from(here);
-            let reply = client.ask(&format!("AUTH {login}"));
-            if may {
-                assert_eq!(reply, "+OK\r\n", "{login} after {failures}");
-            } else {
-                assert!(
-                    reply.starts_with("-ERR the limit of ")
-                        && reply.contains(" failed logins in 60 s is reached, retry in "),
-                    "{login}: {reply}"
-                );
-                assert_eq!(client.ask("GET a"), NO_AUTH);
-            }
-            // Strangers lock nobody out.
-            assert_eq!(harness.connect_from(elsewhere).ask(&format!("AUTH {login}")), "+OK\r\n");
-        }
+        guesser.send(format!("AUTH {name} x\r\nAUTH shop all\r\n").as_bytes());
+        assert_eq!(String::from_utf8(guesser.rest()).unwrap(), WRONG_PASS);
     }
+    for login in ["shop all", "bank gold"] {
+        let mut client = harness.connect_from(here);
+        assert_eq!(client.ask(&format!("AUTH {login}")), "+OK\r\n");
+    }
+    // One that mistyped may go on.
+    let mut client = harness.connect_from(here);
+    assert_eq!(client.ask("HELLO 3 AUTH shop x"), WRONG_PASS);
+    assert_eq!(client.ask("AUTH shop all"), "+OK\r\n");
+    let info = client.text("INFO stats");
+    let counted = format!("tidemark_failed_logins:{}", FAILURES / 2 + 1);
+    assert!(info.contains(&counted), "{info}");
+    assert_eq!(harness.pool().failed_logins, FAILURES as u64 + 1);
+}
+
+#[test]
+fn a_failure_in_a_pipeline_is_answered_in_its_order_and_once() {
+    let harness = Harness::with(1, vec![open_tenant(), shop()]);
+    let mut client = harness.connect();
+    client.send(
+        b"SET a 1\r\nCLIENT REPLY SKIP\r\nAUTH shop x\r\nGET a\r\nAUTH shop x\r\nINCR a\r\nAUTH shop all\r\nGET a\r\n",
+    );
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let expected = format!("+OK\r\n$1\r\n1\r\n{WRONG_PASS}:2\r\n+OK\r\n$-1\r\n");
+    assert_eq!(String::from_utf8(client.rest()).unwrap(), expected);
+}
+
+#[test]
+fn a_connection_ends_with_its_secret() {
+    let harness = Harness::with(2, vec![open_tenant(), shop()]);
+    let mut clients = ["all", "read", "write"].map(|secret| {
+        let mut client = harness.connect();
+        assert_eq!(client.ask(&format!("AUTH shop {secret}")), "+OK\r\n");
+        client
+    });
+    // One that moved on to another secret is that one's.
+    assert_eq!(clients[2].ask("AUTH shop all"), "+OK\r\n");
+    let mut plan = shop();
+    plan.version += 1;
+    plan.secrets
+        .retain(|secret| secret.permissions != Permissions::READ && secret.permissions != Permissions::WRITE);
+    harness.apply(vec![plan]);
+    assert_eq!(clients[1].rest(), b"");
+    assert_eq!(clients[0].ask("SET a 1"), "+OK\r\n");
+    assert_eq!(clients[2].ask("GET a"), "$1\r\n1\r\n");
+    // Back in the open tenant it needs none.
+    assert_eq!(clients[2].ask("RESET"), "+RESET\r\n");
+    assert_eq!(clients[2].ask("GET a"), "$-1\r\n");
 }
 
 /// The bytes of buffers that a tenant is charged for.

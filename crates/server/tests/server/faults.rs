@@ -15,6 +15,7 @@ const SHORT: Limits = Limits {
     stalled: Duration::from_secs(2),
     incomplete_command: Duration::from_secs(2),
     login: Duration::from_secs(2),
+    failed_login: Duration::from_millis(5),
     buffer_bytes: 64 << 20,
 };
 

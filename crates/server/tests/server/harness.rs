@@ -62,9 +62,17 @@ impl Default for Setup {
         Self {
             workers: 2,
             pool_bytes: 256 * MIB,
-            limits: Limits::default(),
+            limits: quick_to_refuse(),
             tenants: vec![open_tenant()],
         }
+    }
+}
+
+/// The usual limits, but for tests that log in wrongly again and again.
+pub(crate) fn quick_to_refuse() -> Limits {
+    Limits {
+        failed_login: Duration::from_millis(5),
+        ..Limits::default()
     }
 }
 
@@ -256,7 +264,7 @@ impl Drop for Harness {
 
 /// memcached's login.
 pub(crate) fn login(name: &str, secret: &str) -> Vec<u8> {
-    set("login", format!("{name} {secret}").as_bytes())
+    set("auth", format!("{name} {secret}").as_bytes())
 }
 
 /// A `set` without flags and time.

@@ -32,6 +32,7 @@ pub(crate) struct ServeOptions {
     pub(crate) data: PathBuf,
     pub(crate) workers: usize,
     pub(crate) pin: bool,
+    pub(crate) open_metrics: bool,
     pub(crate) idling: Idling,
     /// The folder in which instances share the node's memory.
     pub(crate) node_memory: Option<PathBuf>,
@@ -100,6 +101,7 @@ impl ServeOptions {
             },
             workers: read(written, "workers", workers)?.unwrap_or(machine.cores.clamp(1, MAX_WORKERS)),
             pin: read(written, "pin", switch)?.unwrap_or_default(),
+            open_metrics: read(written, "open_metrics", switch)?.unwrap_or_default(),
             idling: Idling {
                 first_grant_bytes: read(written, "first_grant", first_grant)?.unwrap_or(default.first_grant_bytes),
                 idle_after: read(written, "idle_after", idle_after)?.unwrap_or(default.idle_after),
@@ -152,6 +154,7 @@ impl ServeOptions {
             "data" => self.data.display().to_string(),
             "workers" => self.workers.to_string(),
             "pin" => self.pin.to_string(),
+            "open_metrics" => self.open_metrics.to_string(),
             "first_grant" => Size(self.idling.first_grant_bytes).to_string(),
             "idle_after" => format_duration(self.idling.idle_after),
             "node_memory" => self.node_memory.as_ref()?.display().to_string(),

@@ -57,7 +57,7 @@ const fn option(
 use Availability::{AtStart, Later, Live};
 
 /// Every option of `tidemark serve` that can also be in the file.
-pub(crate) const OPTIONS: [OptionSpec; 21] = [
+pub(crate) const OPTIONS: [OptionSpec; 22] = [
     option(
         "memory",
         "SIZE",
@@ -85,6 +85,13 @@ pub(crate) const OPTIONS: [OptionSpec; 21] = [
         Some("127.0.0.1:7070"),
         AtStart,
         "Where the admin API listens beside its Unix socket",
+    ),
+    option(
+        "open_metrics",
+        "",
+        Some("false"),
+        AtStart,
+        "Let /metrics, which names the tenants, be read without a token",
     ),
     option(
         "data",

@@ -52,6 +52,7 @@ fn nothing_configured_is_the_documented_default() {
         data: "/home/user/.local/share/tidemark".into(),
         workers: 4,
         pin: false,
+        open_metrics: false,
         idling: Idling {
             first_grant_bytes: 20 * MIB,
             idle_after: Duration::from_secs(300),
@@ -85,7 +86,7 @@ fn flags_win_over_the_environment_over_the_file_over_defaults() {
 
 #[test]
 fn every_option_can_come_from_every_source() {
-    let file = "memory = 33554432\nmemcached = 'off'\nredis = '[::1]:0'\nadmin = 'off'\ndata = '/d'\nworkers = 3\npin = true\n\
+    let file = "memory = 33554432\nmemcached = 'off'\nredis = '[::1]:0'\nadmin = 'off'\ndata = '/d'\nworkers = 3\npin = true\nopen_metrics = true\n\
                 first_grant = '5MiB'\nidle_after = '1h'\nnode_memory = '/n'\nlease_period = '2s'\n\
                 s3 = '127.0.0.1:9'\norigin = 's3://b'\nfreshness = '1s'\ns3_workers = 4\ns3_read_only = true";
     let values = [
@@ -120,9 +121,11 @@ fn every_option_can_come_from_every_source() {
         .collect();
     variables.push(("TIDEMARK_PIN", "true"));
     variables.push(("TIDEMARK_S3_READ_ONLY", "true"));
+    variables.push(("TIDEMARK_OPEN_METRICS", "true"));
     let mut flags = values.to_vec();
     flags.push(("pin", "true"));
     flags.push(("s3_read_only", "true"));
+    flags.push(("open_metrics", "true"));
     let expected = ServeOptions {
         memory_bytes: Some(32 * MIB),
         memcached: None,
@@ -131,6 +134,7 @@ fn every_option_can_come_from_every_source() {
         data: "/d".into(),
         workers: 3,
         pin: true,
+        open_metrics: true,
         idling: Idling {
             first_grant_bytes: 5 * MIB,
             idle_after: Duration::from_secs(3600),

@@ -1,9 +1,8 @@
 //! Logging a connection in, before it carries a load.
 //!
 //! Invariant: a connection that comes out of here is the tenant's. memcached's login is a `set`, which a server that does
-//! not take logins stores like any other: so its key is one that nobody else has, and is asked for afterwards.
+//! not take logins stores like any other: so its key is asked for afterwards.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
@@ -12,6 +11,9 @@ use tidemark_types::TenantName;
 use super::connection::{OPEN_TIMEOUT, malformed};
 use super::{Decoded, Decoder, Login, Protocol, Reply, quote};
 use crate::Error;
+
+/// The key by which Tidemark knows a login where a tenant is open.
+const LOGIN_KEY: &str = "auth";
 
 /// Logs in on a blocking stream with time limits, and waits for it.
 ///
@@ -28,8 +30,7 @@ pub(super) fn log_in(
         address,
         protocol,
     };
-    let key = format!("login-{:016x}", RandomState::new().hash_one(address));
-    match peer.ask(&protocol.login_request(&key, &login.tenant, login.secret()))? {
+    match peer.ask(&protocol.login_request(&login.tenant, login.secret()))? {
         Answer::Stored => {}
         Answer::Line(reply) => {
             return Err(Error::Login {
@@ -44,13 +45,13 @@ pub(super) fn log_in(
         return Ok(());
     }
     let mut get = Vec::new();
-    protocol.write_get(key.as_bytes(), &mut get);
+    protocol.write_get(LOGIN_KEY.as_bytes(), &mut get);
     // A secret that may not read is answered with a refusal: the connection is the tenant's then, too.
     if peer.ask(&get)? != Answer::Value {
         return Ok(());
     }
     // What the server answers changes nothing: the value is the login, and should not stay.
-    peer.ask(format!("delete {key}\r\n").as_bytes())?;
+    peer.ask(format!("delete {LOGIN_KEY}\r\n").as_bytes())?;
     Err(Error::LoginNotTaken {
         address,
         tenant: login.tenant.to_string(),
@@ -59,13 +60,15 @@ pub(super) fn log_in(
 
 impl Protocol {
     /// The request with which a connection becomes a tenant's: RESP's `AUTH name secret`, or memcached's ASCII
-    /// authentication, a `set` of any key whose value is `name secret` (`doc/protocol.txt`, "Authentication").
-    pub(super) fn login_request(self, key: &str, tenant: &TenantName, secret: &str) -> Vec<u8> {
+    /// authentication, a `set` whose value is `name secret` (`doc/protocol.txt`, "Authentication").
+    pub(super) fn login_request(self, tenant: &TenantName, secret: &str) -> Vec<u8> {
         let name = tenant.as_str();
         match self {
-            Self::Memcached => {
-                format!("set {key} 0 0 {}\r\n{name} {secret}\r\n", name.len() + 1 + secret.len()).into_bytes()
-            }
+            Self::Memcached => format!(
+                "set {LOGIN_KEY} 0 0 {}\r\n{name} {secret}\r\n",
+                name.len() + 1 + secret.len()
+            )
+            .into_bytes(),
             Self::Redis => format!(
                 "*3\r\n$4\r\nAUTH\r\n${}\r\n{name}\r\n${}\r\n{secret}\r\n",
                 name.len(),

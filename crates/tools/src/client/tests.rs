@@ -152,7 +152,7 @@ fn requests_are_written_as_the_protocols_say() {
         let mut out = Vec::new();
         protocol.write_get(b"key1", &mut out);
         protocol.write_set(b"key1", 3, None, &mut out, |out| out.extend(b"abc"));
-        out.extend(protocol.login_request("auth", &tenant, "s3cret"));
+        out.extend(protocol.login_request(&tenant, "s3cret"));
         assert_eq!(String::from_utf8(out).unwrap(), [get, set, login].concat());
     }
 }

@@ -125,6 +125,7 @@ impl Running {
         let admin = BoundAdmin::bind(&AdminConfig {
             address: options.admin,
             folder: options.data.clone(),
+            open_metrics: options.open_metrics,
         });
         let admin = admin.map_err(|error| explain_admin(error, written))?;
         // At once: should the start fail below, the next one finds the token made.

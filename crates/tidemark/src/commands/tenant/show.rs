@@ -67,7 +67,7 @@ const FIELDS: [Field; 43] = [
     ("  refused", "/refused_total/ops_per_second", Form::Plain),
     ("bytes/s max", "/limits/bytes_per_second", Form::Bytes),
     ("  refused", "/refused_total/bytes_per_second", Form::Plain),
-    ("logins refused", "/refused_total/failed_logins", Form::Plain),
+    ("failed logins", "/refused_total/failed_logins", Form::Plain),
     ("weight", "/goals/weight", Form::Plain),
 ];
 
