@@ -34,6 +34,8 @@ pub(crate) struct Client {
     pub(crate) watches: AtomicU32,
     pub(crate) no_evict: AtomicBool,
     pub(crate) no_touch: AtomicBool,
+    /// CLIENT TRACKING.
+    pub(crate) is_tracking: AtomicBool,
     /// Someone asked for its end.
     is_killed: AtomicBool,
     pub(crate) names: Mutex<Names>,
@@ -131,6 +133,7 @@ impl Clients {
             watches: AtomicU32::new(0),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
+            is_tracking: AtomicBool::new(false),
             is_killed: AtomicBool::new(false),
             names: Mutex::default(),
         });

@@ -156,6 +156,12 @@ impl Session {
         self.client.no_touch.load(Ordering::Relaxed)
     }
 
+    /// Whether the client is to be told, behind each read, not to keep what it has read (CLIENT TRACKING).
+    #[inline]
+    pub(crate) fn is_tracking(&self) -> bool {
+        self.client.is_tracking.load(Ordering::Relaxed)
+    }
+
     /// Memory that the session holds besides the connection's buffers: what is queued and watched.
     pub(crate) fn held_bytes(&self) -> usize {
         self.transaction

@@ -213,6 +213,8 @@ commands! {
             "3.2.0" "Chooses whether the connection gets replies.";
         ClientSetInfo "setinfo" 4 [NOSCRIPT LOADING STALE] [CONNECTION] NONE
             "7.2.0" "Tells the client library's name or version.";
+        ClientTracking "tracking" -3 [NOSCRIPT LOADING STALE] [CONNECTION] NONE
+            "6.0.0" "Chooses whether the connection is told what it must not keep of what it reads.";
         ClientSetName "setname" 3 [NOSCRIPT LOADING STALE] [CONNECTION] NONE
             "2.6.9" "Gives the connection a name.";
     };

@@ -22,7 +22,6 @@ pub(super) fn is_subcommand(container: &str, name: &[u8]) -> bool {
             "import-source",
             "maint_notifications",
             "pause",
-            "tracking",
             "trackinginfo",
             "unblock",
             "unpause",

@@ -195,8 +195,8 @@ fn commands_are_resolved_with_the_errors_of_redis() {
             "ERR unknown subcommand \\'FOO\\'. Try CLIENT HELP.".to_owned(),
         ),
         (
-            "Client Tracking on",
-            "ERR the command \\'CLIENT Tracking\\' is not offered by Tidemark".to_owned(),
+            "Client Caching yes",
+            "ERR the command \\'CLIENT Caching\\' is not offered by Tidemark".to_owned(),
         ),
         (
             "HSET a b c",

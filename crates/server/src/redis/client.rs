@@ -1,14 +1,15 @@
 //! CLIENT: connections, of the tenant's own only.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use tidemark_protocol::resp::command::CommandId;
+use tidemark_protocol::resp::command::{CommandId, Flags};
 use tidemark_protocol::resp::session::{self as options, ClientAttribute, ClientKill, ClientList, ClientType};
-use tidemark_protocol::resp::{ErrorReply, error};
+use tidemark_protocol::resp::{ErrorReply, Version, error};
 use tidemark_types::UnixMs;
 
-use super::answer::{Done, no_room, reply};
+use super::answer::{Done, Failure, no_room, reply};
 use super::describe::row_of;
 use super::dispatch::{Call, Family, Handler};
 use crate::clients::Client;
@@ -29,6 +30,7 @@ pub(super) const HANDLERS: Family = &[
     (CommandId::ClientNoEvict, Handler::Session(no_evict)),
     (CommandId::ClientNoTouch, Handler::Session(no_touch)),
     (CommandId::ClientReply, Handler::Session(client_reply)),
+    (CommandId::ClientTracking, Handler::Session(tracking)),
 ];
 
 fn id<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
@@ -120,6 +122,7 @@ fn describe(client: &Client, session: &Session, now: UnixMs, out: &mut String) {
         (queued > 0, 'x'),
         (client.no_evict.load(Ordering::Relaxed), 'e'),
         (client.no_touch.load(Ordering::Relaxed), 'T'),
+        (client.is_tracking.load(Ordering::Relaxed), 't'),
     ] {
         if is_set {
             flags.push(flag);
@@ -213,6 +216,56 @@ fn no_touch<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> D
     session.client.no_touch.store(is_on, Ordering::Relaxed);
     reply(session, exec).ok();
     Ok(())
+}
+
+/// CLIENT TRACKING. A client may keep what it reads until it is told that it has changed. Nothing is remembered here: it is
+/// told so right behind each read ([`invalidate`]), as by a Redis whose table of tracked keys has no room.
+fn tracking<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
+    let args = call.args;
+    let is_on = match (args.is(2, "ON"), args.is(2, "OFF")) {
+        (true, _) => true,
+        (_, true) => false,
+        _ => return Err(error::SYNTAX.into()),
+    };
+    for index in 3..args.len() {
+        let elsewhere = ["REDIRECT", "PREFIX", "BCAST", "OPTIN", "OPTOUT"];
+        if let Some(name) = elsewhere.into_iter().find(|name| args.is(index, name)) {
+            let text = format!("ERR the option {name} of CLIENT TRACKING is not offered by Tidemark");
+            return Err(Failure::Own(Cow::Owned(text)));
+        }
+        // Whoever is told nothing of others' writes is told nothing of its own.
+        if !args.is(index, "NOLOOP") {
+            return Err(error::SYNTAX.into());
+        }
+    }
+    if is_on && session.version != Version::Resp3 {
+        let text = "ERR CLIENT TRACKING needs RESP3, which HELLO 3 begins";
+        return Err(Failure::Own(Cow::Borrowed(text)));
+    }
+    session.client.is_tracking.store(is_on, Ordering::Relaxed);
+    reply(session, exec).ok();
+    Ok(())
+}
+
+/// Tells a client that tracks what it reads not to keep what a command has just read. Behind a transaction, nothing at all.
+pub(super) fn invalidate(call: Call<'_>, session: &Session, exec: &mut Exec<'_>) {
+    if session.version != Version::Resp3 {
+        return;
+    }
+    let keys = || call.row.keys.places(call.args.len()).map(|place| call.args.arg(place));
+    let is_read = call.row.flags.has(Flags::READONLY) && keys().len() > 0;
+    if !is_read && call.row.id != CommandId::Exec {
+        return;
+    }
+    let mut reply = reply(session, exec);
+    reply.push(2);
+    reply.bulk(b"invalidate");
+    if is_read {
+        reply.array(keys().len());
+        keys().for_each(|key| reply.bulk(key));
+    } else {
+        reply.null();
+    }
 }
 
 fn client_reply<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {

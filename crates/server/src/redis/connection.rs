@@ -60,6 +60,7 @@ fn reset<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a
     session.reply_mode.is_off = false;
     session.client.no_evict.store(false, Ordering::Relaxed);
     session.client.no_touch.store(false, Ordering::Relaxed);
+    session.client.is_tracking.store(false, Ordering::Relaxed);
     session.client.names.lock().name = Box::default();
     reply(session, exec).simple("RESET");
     Ok(())

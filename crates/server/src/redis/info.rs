@@ -172,6 +172,10 @@ fn clients(report: &mut Report<'_>) {
         .iter()
         .filter(|client| client.watches.load(Ordering::Relaxed) > 0)
         .count();
+    let tracking = own
+        .iter()
+        .filter(|client| client.is_tracking.load(Ordering::Relaxed))
+        .count();
     report.title("Clients");
     report.lines(&[
         ("connected_clients", connected),
@@ -183,7 +187,7 @@ fn clients(report: &mut Report<'_>) {
         ("client_recent_max_input_buffer", 0),
         ("client_recent_max_output_buffer", 0),
         ("blocked_clients", 0),
-        ("tracking_clients", 0),
+        ("tracking_clients", tracking as u64),
         ("watching_clients", watching as u64),
         ("clients_in_timeout_table", 0),
     ]);

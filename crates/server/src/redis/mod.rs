@@ -88,7 +88,7 @@ pub(crate) fn step<'a>(args: &ArgList, input: &'a [u8], session: &Session) -> Op
     }
     let arg = |index| args.place(index).map(|place| &input[place]);
     let step = match row.id {
-        CommandId::Get if !session.is_reading_quietly() => Step::Get { key: arg(1)? },
+        CommandId::Get if !session.is_reading_quietly() && !session.is_tracking() => Step::Get { key: arg(1)? },
         CommandId::Set if args.place(3).is_none() => Step::Set {
             key: arg(1)?,
             value: arg(2)?,
@@ -190,6 +190,9 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
                 Ok(()) if call.row.id == CommandId::Exec => {}
                 Ok(()) => drop_unwanted(mark, session, exec),
                 Err(failure) => end_failed(&failure, Some(call.row), Stage::Execution, mark, session, exec),
+            }
+            if session.is_tracking() {
+                client::invalidate(call, session, exec);
             }
             if session.tenant.is_some() {
                 exec.counts.command(call.row.id);

@@ -22,6 +22,52 @@ fn field_of(asker: &mut Client, id: i64, name: &str) -> String {
 }
 
 #[test]
+fn a_client_that_tracks_is_told_behind_each_read_not_to_keep_it() {
+    let harness = Harness::start();
+    let mut client = harness.connect();
+    let refused = client.ask("CLIENT TRACKING ON");
+    assert!(refused.starts_with("-ERR CLIENT TRACKING needs RESP3"), "{refused}");
+    client.ask("HELLO 3");
+    for option in ["REDIRECT 5", "BCAST", "PREFIX a", "OPTIN", "OPTOUT"] {
+        let refused = client.ask(&format!("CLIENT TRACKING ON {option}"));
+        assert!(refused.contains("is not offered by Tidemark"), "{refused}");
+    }
+    assert_eq!(client.ask("CLIENT TRACKING maybe"), "-ERR syntax error\r\n");
+    assert_eq!(client.ask("CLIENT TRACKING ON NOLOOP"), "+OK\r\n");
+    assert!(client.text("CLIENT INFO").contains(" flags=t "));
+    assert!(client.text("INFO clients").contains("tracking_clients:1\r\n"));
+    assert_eq!(client.ask("SET a 1"), "+OK\r\n");
+    let told = |keys: &[&str]| {
+        let keys: String = keys.iter().map(|key| format!("${}\r\n{key}\r\n", key.len())).collect();
+        format!(">2\r\n$10\r\ninvalidate\r\n{keys}")
+    };
+    for (command, answer, push) in [
+        (
+            "GET a",
+            "$1\r\n1\r\n",
+            Some(told(&["a"]).replace("invalidate\r\n", "invalidate\r\n*1\r\n")),
+        ),
+        (
+            "MGET a b",
+            "*2\r\n$1\r\n1\r\n_\r\n",
+            Some(told(&["a", "b"]).replace("invalidate\r\n", "invalidate\r\n*2\r\n")),
+        ),
+        ("INCR a", ":2\r\n", None),
+        ("PING", "+PONG\r\n", None),
+        ("MULTI", "+OK\r\n", None),
+        ("GET a", "+QUEUED\r\n", None),
+        ("EXEC", "*1\r\n$1\r\n2\r\n", Some(told(&[]) + "_\r\n")),
+        ("CLIENT TRACKING OFF", "+OK\r\n", None),
+        ("GET a", "$1\r\n2\r\n", None),
+    ] {
+        assert_eq!(client.ask(command), answer, "{command}");
+        if let Some(push) = push {
+            assert_eq!(String::from_utf8(client.reply()).unwrap(), push, "{command}");
+        }
+    }
+}
+
+#[test]
 fn a_connection_describes_itself() {
     let harness = Harness::start();
     for (commands, field, value) in [
