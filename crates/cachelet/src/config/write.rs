@@ -1,0 +1,27 @@
+//! Write policy: when a write is acknowledged.
+
+/// When a write is acknowledged.
+pub trait Acknowledges {
+    /// Whether the writer gets its answer before the store has the value.
+    fn before_the_store(&self) -> bool;
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WritePolicy {
+    /// When the store has it.
+    Through,
+    /// When the home has it, and whoever replicates it; the store gets it later.
+    Back,
+}
+
+impl WritePolicy {
+    /// Every value.
+    pub const ALL: [Self; 2] = [Self::Through, Self::Back];
+}
+
+impl Acknowledges for WritePolicy {
+    fn before_the_store(&self) -> bool {
+        *self == Self::Back
+    }
+}

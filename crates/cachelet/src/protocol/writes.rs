@@ -1,0 +1,374 @@
+//! Writes: through the home, or at the store where no home orders the key.
+
+use super::store_write::{Circumstances, Next, StoreWrite, Written};
+use super::{Cachelet, Copy, Flaw, Purpose, State, Turn};
+use crate::config::Admission;
+use crate::config::coherence::{Check, Protocol as _};
+use crate::message::{Body, Content, Outcome, Output, StoreReply, WriteOutcome};
+use crate::types::{Epoch, Key, OperationId, RequestId, Stamp, Value, Version, WriteId};
+
+/// A write that is not finished yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PendingWrite {
+    key: Key,
+    value: Option<Value>,
+    /// Empty when the function has its answer already.
+    operation: Option<OperationId>,
+    floor: Stamp,
+    stage: Stage,
+    /// The epoch in which a home may have taken it last.
+    sent_in: Option<Epoch>,
+    /// The version of the copy that the writer had.
+    known: Option<Version>,
+    started_at_us: u64,
+    retry_at_us: u64,
+    give_up_at_us: u64,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Waiting,
+    AtHome,
+    Direct(StoreWrite),
+}
+
+impl PendingWrite {
+    pub(super) fn deadline_us(&self) -> u64 {
+        let retry_at_us = match &self.stage {
+            Stage::Direct(write) => write.retry_at_us().unwrap_or(u64::MAX),
+            Stage::Waiting | Stage::AtHome => self.retry_at_us,
+        };
+        let give_up_at_us = self.operation.map_or(u64::MAX, |_| self.give_up_at_us);
+        retry_at_us.min(give_up_at_us)
+    }
+
+    pub(super) fn raise_floor(&mut self, key: &Key, stamp: Stamp) {
+        if self.key == *key {
+            self.floor = self.floor.max(stamp);
+        }
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.stage != Stage::Waiting
+    }
+
+    /// Whether a change of the view waits for it. A home that does not answer drains by itself, and what it was asked for
+    /// is over with the view.
+    pub(super) fn keeps_from_draining(&self) -> bool {
+        match self.stage {
+            Stage::Waiting => false,
+            Stage::AtHome => self.operation.is_some(),
+            Stage::Direct(_) => true,
+        }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.stage == Stage::AtHome && self.operation.is_none()
+    }
+}
+
+impl Cachelet {
+    pub(super) fn start_write(&mut self, turn: &mut Turn, operation: OperationId, key: Key, value: Option<Value>) {
+        if self.is_expelled {
+            let outcome = WriteOutcome::Unavailable;
+            return turn.outputs.push(Output::WriteDone { operation, outcome });
+        }
+        let request = self.request_id();
+        let now_us = turn.now_us;
+        // The own copy ends now: nobody beside the writer sees the new value before the write holds.
+        let copy = self.shelf.remove(&key);
+        if self.has_bug(Flaw::EarlyCopy) {
+            self.keep_early(turn, &key, copy.as_ref(), value.as_ref());
+        }
+        let pending = PendingWrite {
+            key,
+            value,
+            operation: Some(operation),
+            floor: Stamp::default(),
+            stage: Stage::Waiting,
+            sent_in: None,
+            known: copy.and_then(|copy| copy.version),
+            started_at_us: now_us,
+            retry_at_us: now_us + self.settings.retry_us,
+            give_up_at_us: now_us + self.settings.patience_us,
+        };
+        self.writes.insert(request, pending);
+        self.route_write(turn, request);
+    }
+
+    fn keep_early(&mut self, turn: &Turn, key: &Key, copy: Option<&Copy>, value: Option<&Value>) {
+        let copy = Copy {
+            content: Content::of(value.cloned()),
+            stamp: copy.map_or_else(Stamp::default, |copy| copy.stamp),
+            version: None,
+            state: State::Valid,
+            validated_at_us: turn.now_us,
+        };
+        self.keep(turn, key, copy);
+    }
+
+    pub(super) fn route_write(&mut self, turn: &mut Turn, request: RequestId) {
+        let is_active = self.is_active(turn.now_us);
+        let Some(pending) = self.writes.get(&request) else {
+            return;
+        };
+        // What a home may have taken is asked for again at the same home until it is known how it ended.
+        let is_asked_again = pending.stage == Stage::AtHome && pending.sent_in == Some(self.view.epoch);
+        if !is_active && !is_asked_again {
+            return self.wait_with_write(turn, request);
+        }
+        let config = self.view.config_for(&pending.key);
+        match config.coherence.check() {
+            Check::Store if pending.stage == Stage::Waiting => self.write_directly(turn, request),
+            Check::Store => {}
+            Check::Home | Check::Copy => self.ask_to_write(turn, request, config.admission == Admission::Keep),
+        }
+    }
+
+    fn wait_with_write(&mut self, turn: &Turn, request: RequestId) {
+        let retry_at_us = turn.now_us + self.settings.retry_us;
+        if let Some(pending) = self.writes.get_mut(&request) {
+            pending.retry_at_us = retry_at_us;
+        }
+    }
+
+    fn ask_to_write(&mut self, turn: &mut Turn, request: RequestId, keep: bool) {
+        let lowest = self.writes.keys().next().copied().unwrap_or(request);
+        let (epoch, retry_at_us) = (self.view.epoch, turn.now_us + self.settings.retry_us);
+        let Some(pending) = self.writes.get_mut(&request) else {
+            return;
+        };
+        pending.stage = Stage::AtHome;
+        pending.sent_in = Some(epoch);
+        pending.retry_at_us = retry_at_us;
+        let body = Body::Write {
+            request,
+            lowest,
+            key: pending.key.clone(),
+            value: pending.value.clone(),
+            keep,
+        };
+        let home = self.view.home(&pending.key);
+        self.send(turn, home, body);
+    }
+
+    fn write_directly(&mut self, turn: &mut Turn, request: RequestId) {
+        let writer = self.me;
+        let Some(pending) = self.writes.get_mut(&request) else {
+            return;
+        };
+        // Without a copy, the first attempt creates: that is one round trip for new objects, and conditional.
+        let replaces = pending.known.clone().unwrap_or(Version::Absent);
+        let write = StoreWrite::new(pending.value.clone(), WriteId { writer, request }, replaces);
+        pending.stage = Stage::Direct(write);
+        self.go_on_directly(turn, request, |write, about| write.request(about));
+    }
+
+    fn go_on_directly(
+        &mut self,
+        turn: &mut Turn,
+        request: RequestId,
+        step: impl FnOnce(&mut StoreWrite, Circumstances) -> Next,
+    ) {
+        let Some(pending) = self.writes.get(&request) else {
+            return;
+        };
+        let about = self.circumstances(turn, pending.operation.is_some());
+        let key = pending.key.clone();
+        let Some(Stage::Direct(write)) = self.writes.get_mut(&request).map(|pending| &mut pending.stage) else {
+            return;
+        };
+        let mut next = step(write, about);
+        if let Next::Ended(Written::Moved(version)) = next {
+            // Somebody else wrote: this write comes after that one.
+            write.replace(version);
+            next = write.request(about);
+        }
+        match next {
+            Next::Call(call) => self.call(turn, &key, call, Purpose::Direct(request)),
+            Next::Wait => {}
+            Next::Ended(written) => self.wrote_directly(turn, request, &written),
+        }
+    }
+
+    pub(super) fn direct_replied(&mut self, turn: &mut Turn, request: RequestId, reply: StoreReply) {
+        self.go_on_directly(turn, request, |write, about| write.reply(reply, about));
+    }
+
+    fn wrote_directly(&mut self, turn: &mut Turn, request: RequestId, written: &Written) {
+        let Some(pending) = self.writes.remove(&request) else {
+            return;
+        };
+        let outcome = match written {
+            Written::Applied(version) => {
+                let copy = Copy {
+                    content: Content::of(pending.value.clone()),
+                    stamp: Stamp::default(),
+                    version: Some(version.clone()),
+                    state: State::Must,
+                    validated_at_us: pending.started_at_us,
+                };
+                self.keep_written(turn, &pending, copy);
+                WriteOutcome::Applied
+            }
+            Written::NotDone => WriteOutcome::Unavailable,
+            Written::Moved(_) | Written::Unknown(_) | Written::GivenUp => WriteOutcome::Unknown,
+        };
+        finish(turn, &pending, outcome);
+    }
+
+    fn keep_written(&mut self, turn: &Turn, pending: &PendingWrite, copy: Copy) {
+        let admits = self.view.config_for(&pending.key).admission == Admission::Keep;
+        if admits && self.is_active(turn.now_us) {
+            self.keep(turn, &pending.key, copy);
+        }
+    }
+
+    /// The home answered.
+    pub(super) fn wrote(&mut self, turn: &mut Turn, epoch: Epoch, request: RequestId, outcome: Outcome) {
+        match outcome {
+            Outcome::Applied { stamp, version } => {
+                let Some(pending) = self.writes.remove(&request) else {
+                    return;
+                };
+                // The home did not invalidate the writer: what is older and still on its way to it must not be kept.
+                self.raise_floors(&pending.key, stamp);
+                let is_late = stamp < pending.floor && !self.has_bug(Flaw::LateFill);
+                let is_last = !self.has_write_at_home(&pending.key);
+                if epoch == self.view.epoch && !is_late && is_last {
+                    let copy = Copy {
+                        content: Content::of(pending.value.clone()),
+                        stamp,
+                        version,
+                        state: State::Valid,
+                        validated_at_us: pending.started_at_us,
+                    };
+                    self.keep_written(turn, &pending, copy);
+                }
+                finish(turn, &pending, WriteOutcome::Applied);
+            }
+            Outcome::Refused => self.refused(turn, epoch, request),
+            Outcome::Unknown => {
+                if let Some(key) = self.writes.get(&request).map(|pending| pending.key.clone()) {
+                    // It may hold, with a stamp that only the home knows.
+                    let sequence = u64::MAX;
+                    self.raise_floors(&key, Stamp { epoch, sequence });
+                }
+                self.end_write(turn, request, WriteOutcome::Unknown);
+            }
+        }
+    }
+
+    /// A read or a write was refused.
+    pub(super) fn refused(&mut self, turn: &mut Turn, epoch: Epoch, request: RequestId) {
+        self.read_refused(turn, request);
+        let view = self.view.epoch;
+        let Some(pending) = self.writes.get_mut(&request) else {
+            return;
+        };
+        if pending.stage != Stage::AtHome {
+            return;
+        }
+        // A home of a later epoch does not know any more whether it was done.
+        if pending.sent_in.is_some_and(|sent| sent < epoch) {
+            return self.end_write(turn, request, WriteOutcome::Unknown);
+        }
+        if pending.is_abandoned() {
+            self.writes.remove(&request);
+        } else if pending.sent_in == Some(view) {
+            pending.stage = Stage::Waiting;
+            pending.retry_at_us = turn.now_us + self.settings.retry_us;
+        }
+    }
+
+    fn end_write(&mut self, turn: &mut Turn, request: RequestId, outcome: WriteOutcome) {
+        if let Some(pending) = self.writes.remove(&request) {
+            finish(turn, &pending, outcome);
+        }
+    }
+
+    pub(super) fn route_writes(&mut self, turn: &mut Turn) {
+        let waiting = self.writes.iter().filter(|(_, pending)| !pending.is_under_way());
+        let requests: Vec<_> = waiting.map(|(request, _)| *request).collect();
+        for request in requests {
+            self.route_write(turn, request);
+        }
+    }
+
+    pub(super) fn tick_writes(&mut self, turn: &mut Turn) {
+        let due = self
+            .writes
+            .iter()
+            .filter(|(_, pending)| pending.deadline_us() <= turn.now_us);
+        let requests: Vec<_> = due.map(|(request, _)| *request).collect();
+        for request in requests {
+            let Some(pending) = self.writes.get(&request) else {
+                continue;
+            };
+            if pending.operation.is_some() && pending.give_up_at_us <= turn.now_us {
+                self.give_up_write(turn, request);
+            } else if matches!(pending.stage, Stage::Direct(_)) {
+                self.go_on_directly(turn, request, |write, about| write.request(about));
+            } else {
+                self.route_write(turn, request);
+            }
+        }
+    }
+
+    /// The function gets an answer. A write that may be done goes on until it is known how it ended.
+    fn give_up_write(&mut self, turn: &mut Turn, request: RequestId) {
+        let epoch = self.view.epoch;
+        let Some(pending) = self.writes.get_mut(&request) else {
+            return;
+        };
+        // What a home of an earlier view refused can not be done any more: that view is over.
+        let was_never_taken = pending.sent_in.is_none_or(|sent| sent < epoch);
+        let outcome = match pending.stage {
+            Stage::Waiting if was_never_taken => WriteOutcome::Unavailable,
+            _ => WriteOutcome::Unknown,
+        };
+        if pending.is_under_way() {
+            finish(turn, pending, outcome);
+            pending.operation = None;
+        } else {
+            self.end_write(turn, request, outcome);
+        }
+    }
+
+    /// Whether a home may be about to change a key for this cachelet. The home does not invalidate the writer's copy,
+    /// so that there must be none.
+    pub(super) fn has_write_at_home(&self, key: &Key) -> bool {
+        self.writes
+            .values()
+            .any(|pending| pending.key == *key && pending.stage == Stage::AtHome)
+    }
+
+    /// The view is over, and with it what its homes were asked for.
+    pub(super) fn drop_abandoned(&mut self) {
+        self.writes.retain(|_, pending| !pending.is_abandoned());
+    }
+
+    /// The cachelet is no member any more.
+    pub(super) fn fail_writes(&mut self, turn: &mut Turn) {
+        let requests: Vec<_> = self.writes.keys().copied().collect();
+        for request in requests {
+            let was_taken = self
+                .writes
+                .get(&request)
+                .is_some_and(|pending| pending.sent_in.is_some() || pending.is_under_way());
+            let outcome = if was_taken {
+                WriteOutcome::Unknown
+            } else {
+                WriteOutcome::Unavailable
+            };
+            self.end_write(turn, request, outcome);
+        }
+    }
+}
+
+fn finish(turn: &mut Turn, pending: &PendingWrite, outcome: WriteOutcome) {
+    if let Some(operation) = pending.operation {
+        turn.outputs.push(Output::WriteDone { operation, outcome });
+    }
+}

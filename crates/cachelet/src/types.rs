@@ -1,0 +1,135 @@
+//! Nouns of the protocol: identities, keys, values, versions and stamps.
+//!
+//! Invariant: everything here is plain data with a total order and a hash, so that a model checker can compare states.
+//! Times are microseconds of the clock of one cachelet; they are never sent to another one.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// One incarnation of a cachelet. A process that starts again gets another one, so that what was said of the old one
+/// can not be taken for the new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CacheletId(pub u64);
+
+/// The number that tells a domain's memberships and configurations apart. It only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+/// The place of a value in the order that a key's home gave: later epochs first, then later writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stamp {
+    /// The epoch in which the home gave it.
+    pub epoch: Epoch,
+    /// The home's counter, one for all of its keys.
+    pub sequence: u64,
+}
+
+/// An object's name at the store.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub Arc<str>);
+
+impl Key {
+    /// A key of this name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self(Arc::from(name))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.0)
+    }
+}
+
+/// An object's content.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Value {
+    /// What it counts in budgets and on the wire.
+    pub size_bytes: u64,
+    /// The bytes; a simulated value has an identity of eight bytes and any size.
+    pub body: Arc<[u8]>,
+}
+
+impl Value {
+    /// A value of these bytes.
+    #[must_use]
+    pub fn new(body: &[u8]) -> Self {
+        Self {
+            size_bytes: body.len() as u64,
+            body: Arc::from(body),
+        }
+    }
+
+    /// A simulated value: `identity` stands for `size_bytes` bytes.
+    #[must_use]
+    pub fn simulated(identity: u64, size_bytes: u64) -> Self {
+        Self {
+            size_bytes,
+            body: Arc::from(identity.to_be_bytes().as_slice()),
+        }
+    }
+
+    /// The identity of a simulated value; zero if it is none.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        let body: Result<[u8; 8], _> = self.body.as_ref().try_into();
+        body.map_or(0, u64::from_be_bytes)
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "v{}({} B)", self.identity(), self.size_bytes)
+    }
+}
+
+/// The store's name for one content of an object: its entity tag, or that there is no object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// There is no object of that name.
+    Absent,
+    /// The entity tag.
+    Tag(Arc<str>),
+}
+
+/// Identity of a write, kept by the store in the object's metadata. It tells a write that was applied from another one
+/// with the same content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriteId {
+    /// The cachelet whose function wrote.
+    pub writer: CacheletId,
+    /// Its request.
+    pub request: RequestId,
+}
+
+/// A request of one cachelet to another one, unique for the sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// A read or a write of a function, named by the shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId(pub u64);
+
+/// A call to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// Mixes 64 bits so that each bit of the result depends on all of them: the finalizer of `SplitMix64`.
+#[must_use]
+pub fn mix(value: u64) -> u64 {
+    let mut mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// The hash of a key that homes and partitions follow from: FNV-1a, mixed. It is the same on all nodes and in all
+/// versions of the program.
+#[must_use]
+pub fn key_hash(key: &Key) -> u64 {
+    let fnv = key.0.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    mix(fnv)
+}
