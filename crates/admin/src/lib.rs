@@ -19,6 +19,7 @@ mod places;
 mod routes;
 mod token;
 mod unique;
+mod usage;
 mod watch;
 
 use std::io;

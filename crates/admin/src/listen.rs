@@ -29,6 +29,8 @@ use crate::{AdminConfig, AdminError, watch};
 
 const SOCKET_NAME: &str = "admin.sock";
 const NEW_SOCKET_NAME: &str = "admin.sock.new";
+/// Threads that read the ledger: operators and a biller.
+const MAX_BLOCKING_THREADS: usize = 4;
 /// What one connection buffers of a request's head.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How long a request's head may take, and how long a connection may be silent between two requests.
@@ -52,6 +54,7 @@ pub struct BoundAdmin {
     token: Token,
     is_new_token: bool,
     open_metrics: bool,
+    folder: PathBuf,
 }
 
 /// The Unix socket's file; removed when the server ends in order.
@@ -87,6 +90,7 @@ impl BoundAdmin {
             token,
             is_new_token,
             open_metrics: config.open_metrics,
+            folder: config.folder.clone(),
         })
     }
 
@@ -111,7 +115,11 @@ impl BoundAdmin {
                 detail: error.to_string(),
             }
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .thread_name("tidemark-admin-io")
+            .max_blocking_threads(MAX_BLOCKING_THREADS)
+            .build();
         let runtime = runtime.map_err(failed("an event queue"))?;
         let (stop, stopped) = tokio::sync::watch::channel(());
         let guard = Guard {
@@ -119,7 +127,10 @@ impl BoundAdmin {
             is_loopback: self.tcp.as_ref().is_some_and(|(_, address)| address.ip().is_loopback()),
             open_metrics: self.open_metrics,
         };
-        let routers = (router(control.clone(), Some(guard)), router(control.clone(), None));
+        let routers = (
+            router(control.clone(), &self.folder, Some(guard)),
+            router(control.clone(), &self.folder, None),
+        );
         let (tcp, unix) = {
             let _guard = runtime.enter();
             let tcp = self

@@ -66,6 +66,7 @@ impl Metrics {
     /// A number is beyond what the format can say.
     pub(crate) fn text(&mut self, server: &ServerView, mut tenants: Vec<TenantView>) -> Result<String, fmt::Error> {
         tenants.sort_unstable_by_key(|tenant| tenant.id);
+        let operations = operations(&tenants, LABELS_MAX);
         let series = tenants.into_iter().map(Series::from).collect();
         written(Scrape {
             pool_bytes: server.pool_bytes,
@@ -74,6 +75,7 @@ impl Metrics {
             unattributed_cpu_seconds: server.unattributed_cpu_seconds_total,
             unexplained_cpu_seconds: server.unexplained_cpu_seconds_total,
             series: self.capped(series, LABELS_MAX),
+            operations,
         })
     }
 
@@ -126,6 +128,16 @@ struct Scrape {
     unattributed_cpu_seconds: Option<f64>,
     unexplained_cpu_seconds: Option<f64>,
     series: Vec<Series>,
+    operations: Vec<Operations>,
+}
+
+/// How often a tenant, or several together, executed a command.
+#[derive(Clone, Debug, PartialEq)]
+struct Operations {
+    tenant: String,
+    protocol: &'static str,
+    command: &'static str,
+    count: u64,
 }
 
 /// What is told of one tenant, or of several together.
@@ -136,6 +148,8 @@ struct Series {
     usage_bytes: u64,
     items: u64,
     counts: Counts,
+    cpu_seconds: Option<f64>,
+    memory_byte_seconds: Option<u64>,
     goal: Option<Goal>,
 }
 
@@ -167,6 +181,8 @@ impl From<TenantView> for Series {
                 refused.incomplete_commands,
                 refused.connection_memory,
             ],
+            cpu_seconds: view.cpu_seconds_total,
+            memory_byte_seconds: view.memory_byte_seconds_total,
             goal: (view.goal_state != "none").then(|| Goal {
                 is_met: view.goal_state == "met",
                 shortfall_ratio: view.shortfall_ratio,
@@ -184,6 +200,8 @@ impl Series {
             usage_bytes: self.usage_bytes + other.usage_bytes,
             items: self.items + other.items,
             counts: std::array::from_fn(|count| self.counts[count] + other.counts[count]),
+            cpu_seconds: None,
+            memory_byte_seconds: None,
             goal: either(self.goal, other.goal, |a, b| Goal {
                 is_met: a.is_met && b.is_met,
                 shortfall_ratio: either(a.shortfall_ratio, b.shortfall_ratio, f64::max),
@@ -195,6 +213,20 @@ impl Series {
     fn labels(&self) -> Labels<'_> {
         vec![("tenant", &self.tenant)]
     }
+}
+
+/// The commands of the first tenants each by itself. Of the others there are none: their sum would fall when one of them leaves.
+fn operations(tenants: &[TenantView], labels_max: usize) -> Vec<Operations> {
+    let of = |tenant: &TenantView| {
+        let counts = tenant.operations_total.iter().map(|count| Operations {
+            tenant: tenant.name.clone(),
+            protocol: count.protocol,
+            command: count.command,
+            count: count.count,
+        });
+        counts.collect::<Vec<_>>()
+    };
+    tenants.iter().take(labels_max).flat_map(of).collect()
 }
 
 /// Both, where both are known; else the one that is.
@@ -337,7 +369,29 @@ impl Scrape {
             });
             write(encoder, metric, MetricType::Counter, samples)?;
         }
-        Ok(())
+        let cpu = Metric("tenant_cpu_seconds", "CPU time that serving the tenant took");
+        let memory = Metric(
+            "tenant_memory_byte_seconds",
+            "Memory granted, times the time for which it was",
+        );
+        type Read = fn(&Series) -> Option<Number>;
+        let read_cpu: Read = |tenant| tenant.cpu_seconds.map(Number::Real);
+        let read_memory: Read = |tenant| tenant.memory_byte_seconds.map(Number::Whole);
+        for (metric, read) in [(cpu, read_cpu), (memory, read_memory)] {
+            let samples = self.series.iter();
+            let samples = samples.filter_map(|tenant| Some((tenant.labels(), read(tenant)?)));
+            write(encoder, metric, MetricType::Counter, samples)?;
+        }
+        let operations = self.operations.iter().map(|of| {
+            let labels = vec![
+                ("tenant", of.tenant.as_str()),
+                ("command", of.command),
+                ("protocol", of.protocol),
+            ];
+            (labels, Number::Whole(of.count))
+        });
+        let metric = Metric("tenant_operations", "Commands executed");
+        write(encoder, metric, MetricType::Counter, operations)
     }
 }
 
@@ -360,6 +414,8 @@ mod tests {
             usage_bytes: number,
             items: number,
             counts: [number; COUNTED.len()],
+            cpu_seconds: None,
+            memory_byte_seconds: None,
             goal,
         }
     }
@@ -435,6 +491,7 @@ mod tests {
                 unattributed_cpu_seconds: None,
                 unexplained_cpu_seconds: Some(0.5),
                 series,
+                operations: Vec::new(),
             })
             .unwrap()
         };

@@ -1,5 +1,6 @@
 //! Which path does what, and who may call it.
 
+use std::path::Path as FsPath;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -22,9 +23,10 @@ use crate::metrics::{CONTENT_TYPE, Metrics};
 use crate::origin;
 use crate::places::{Access, Place};
 use crate::token::Token;
+use crate::usage::{self, UsagePage, UsageParameters};
 
 /// Paths that belong to capabilities of later versions. They are known, so that a client is told what it meets.
-const LATER: [&str; 2] = ["/api/v1/usage", "/api/v1/events"];
+const LATER: [&str; 1] = ["/api/v1/events"];
 const METRICS: &str = "/metrics";
 /// What needs no token: it says nothing that a connection attempt would not.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -44,7 +46,8 @@ type Result<T> = std::result::Result<T, ApiError>;
 type Name = std::result::Result<Path<String>, PathRejection>;
 
 /// Every path of the API. With a guard, calls must carry its token; without one, whoever can connect may command.
-pub(crate) fn router(control: ControlHandle, guard: Option<Guard>) -> Router {
+pub(crate) fn router(control: ControlHandle, folder: &FsPath, guard: Option<Guard>) -> Router {
+    let folder: Arc<FsPath> = folder.into();
     let scraped: Arc<Mutex<Metrics>> = Arc::default();
     let mut router = Router::new()
         .route("/healthz", get(healthz))
@@ -58,7 +61,8 @@ pub(crate) fn router(control: ControlHandle, guard: Option<Guard>) -> Router {
         )
         .route("/api/v1/tenants/{name}/rotate", post(rotate))
         .route("/api/v1/tenants/{name}/moves", get(moves))
-        .route("/api/v1/tenants/{name}/curve", get(curve));
+        .route("/api/v1/tenants/{name}/curve", get(curve))
+        .route("/api/v1/usage", get(move |query| usage(query, folder)));
     for path in LATER {
         router = router.route(path, any(later));
     }
@@ -180,6 +184,17 @@ async fn moves(State(control): State<ControlHandle>, name: Name) -> Result<Json<
 
 async fn curve(State(control): State<ControlHandle>, name: Name) -> Result<Json<CurveView>> {
     Ok(Json(control.curve(text(name)?).await?))
+}
+
+async fn usage(query: UsageParameters, folder: Arc<FsPath>) -> Result<Json<UsagePage>> {
+    let query = usage::query(query)?;
+    // Reading takes as long as the disk takes.
+    let reading = tokio::task::spawn_blocking(move || usage::page(&folder, &query)).await;
+    let page = reading.map_err(|error| {
+        let message = format!("reading the ledger: {error}");
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+    })?;
+    Ok(Json(page?))
 }
 
 async fn later(uri: Uri) -> ApiError {

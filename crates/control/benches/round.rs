@@ -142,6 +142,7 @@ impl State {
             counters: tenant.counters,
             samples: Samples { threshold, records },
             shards: Vec::new(),
+            commands: Vec::new(),
         };
         self.records += snapshot.samples.records.len() as u64;
         snapshot
@@ -184,6 +185,7 @@ impl DataPlane for Model {
                 },
                 tenants,
                 removed: Vec::new(),
+                cpu: None,
             }
         })
     }

@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use tidemark_plan::GoalReading;
 use tidemark_types::{
-    Fault, Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName, TenantPlan,
-    TenantSnapshot, TenantState, UNIT_BYTES, UnixMs,
+    CommandCount, Fault, Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName,
+    TenantPlan, TenantSnapshot, TenantState, UNIT_BYTES, UnixMs,
 };
 
+use crate::cpu_window::CpuWindow;
 use crate::credit::Credit;
 use crate::grant::{Grant, Holder, Problem, grantable_bytes, grants};
 use crate::hit_window::HitWindow;
@@ -136,6 +137,8 @@ pub(crate) struct Seen {
     pub(crate) connections: u64,
     pub(crate) counters: TenantCounters,
     pub(crate) hits: HitWindow,
+    pub(crate) cpu: CpuWindow,
+    pub(crate) commands: Vec<CommandCount>,
     /// When it was last asked something.
     active_at: UnixMs,
     /// How much it could make use of then.
@@ -326,6 +329,11 @@ impl Book {
     pub(crate) fn find(&self, name: &str) -> Option<&Tenant> {
         let name: TenantName = name.parse().ok()?;
         self.tenants.get(self.names.get(&name)?)
+    }
+
+    /// A tenant's name.
+    pub(crate) fn name_of(&self, id: TenantId) -> Option<String> {
+        Some(self.tenants.get(&id)?.record.name.to_string())
     }
 
     /// Every tenant by name.
@@ -576,6 +584,8 @@ impl Seen {
         self.items = report.items;
         self.connections = report.connections;
         self.counters = report.counters;
+        self.cpu.note(now, report.counters.cpu_ns);
+        self.commands.clone_from(&report.commands);
     }
 }
 

@@ -581,10 +581,10 @@ fn estimators_are_of_tenants_that_hold_memory() {
     assert_eq!(estimated(&scene), [0]);
     scene.data_plane.set_demand("t0", 0);
     scene.seconds(4);
-    assert_eq!(estimated(&scene), []);
+    assert_eq!(estimated(&scene), [0_u32; 0]);
     scene.data_plane.count_gets("t0", 5, 0);
     scene.seconds(2);
-    assert_eq!(estimated(&scene), [], "it was only asked");
+    assert_eq!(estimated(&scene), [0_u32; 0], "it was only asked");
     scene.data_plane.set_demand("t0", 4 * MIB);
     scene.seconds(2);
     assert_eq!(estimated(&scene), [0], "it came back");

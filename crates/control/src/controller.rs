@@ -6,9 +6,10 @@ mod lease;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidemark_meter::price::Tariff;
 use tidemark_plan::{Load, Utility};
 use tidemark_types::{
-    Clock, DataPlane, HitRatio, Permissions, Policy, Refused, TenantId, TenantLimits, UnixMs, Weight,
+    Clock, CommandCount, DataPlane, HitRatio, Permissions, Policy, Refused, TenantId, TenantLimits, UnixMs, Weight,
 };
 
 use crate::book::{Book, Tenant};
@@ -16,6 +17,7 @@ use crate::confine::call_out;
 use crate::error::{ControlError, Refusal, RefusalKind};
 use crate::goal::{CurveReport, GoalReport, state_name};
 use crate::handle::{Reply, Rotation, Shared};
+use crate::metering::Metered;
 use crate::moves::Move;
 use crate::pace::Rests;
 use crate::process;
@@ -28,12 +30,12 @@ use crate::sizing::{OwnSizing, ResizeStrategy};
 use crate::state::{MAX_SECRETS, PoolSetting, ServerSettings, State, StoredSecret, TenantRecord};
 use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
-use crate::utc::{rfc3339, rfc3339_ms};
 use crate::utility::{OwnUtility, UtilityFunction};
 use crate::view::{
-    CurvePointView, CurveView, GoalsView, LatencyView, LimitsView, MoveView, NodeView, RefusedView, SecretView,
-    ServerView, TenantView,
+    CurvePointView, CurveView, GoalsView, LatencyView, LimitsView, MoveView, NodeView, OperationsView, RefusedView,
+    SecretView, ServerView, TenantView,
 };
+use tidemark_meter::utc::{rfc3339, rfc3339_ms};
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
 /// second.
@@ -54,6 +56,7 @@ pub(crate) struct Controller {
     memory_bytes: u64,
     /// What was last told of the node, where its memory is shared.
     node: Option<NodeView>,
+    metered: Option<Metered>,
     /// All floors together, until one of them changes.
     floors_bytes: Option<u64>,
     /// What rounds and commands rest in between.
@@ -92,7 +95,9 @@ impl Controller {
         book.set_hit_cost(config.hit_cost);
         book.set_round_period(server.round_period.unwrap_or(DEFAULT_ROUND_PERIOD));
         let started_at = clock.now();
+        let metered = config.metering.clone().map(Metered::new);
         let mut controller = Self {
+            metered,
             state,
             server,
             book,
@@ -125,6 +130,9 @@ impl Controller {
         let now = self.clock.now();
         self.rests.between();
         self.book.observe(&snapshot, now, &mut || self.rests.between());
+        if let Some(metered) = &mut self.metered {
+            metered.observe(&snapshot, self.clock.wall(), |id| self.book.name_of(id));
+        }
         self.publish();
         self.remember();
         for id in snapshot.removed {
@@ -166,6 +174,9 @@ impl Controller {
         if let Some(plan) = self.book.plan(self.clock.now(), &mut || self.rests.between()) {
             tracing::debug!(sequence = plan.sequence, tenants = plan.tenants.len(), "plan published");
             call_out(|| self.data_plane.apply(&plan));
+            if let Some(metered) = &mut self.metered {
+                metered.follow(&plan, self.clock.wall());
+            }
         }
         let watch = &self.config.watch;
         self.book.tell_moves(|tenant, change| {
@@ -206,6 +217,13 @@ impl Controller {
     pub(crate) fn end(&mut self) {
         self.book.remember_holders();
         self.remember();
+        if self.metered.is_some() {
+            // What happened since the last round.
+            self.round();
+        }
+        if let Some(metered) = &mut self.metered {
+            metered.end(self.clock.wall());
+        }
     }
 
     /// Writes down what tenants are to have back, those that became idle or all at the end. Where that fails, only a restart
@@ -375,7 +393,7 @@ impl Controller {
     pub(crate) fn tenant(&mut self, name: &str) -> Result<TenantView, ControlError> {
         let now = self.refresh();
         let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
-        Ok(tenant_view(tenant, now, self.book.hit_cost()))
+        Ok(self.tenant_view(tenant, now))
     }
 
     pub(crate) fn tenants(&mut self) -> Vec<TenantView> {
@@ -385,9 +403,24 @@ impl Controller {
 
     fn tenant_views(&self) -> Vec<TenantView> {
         let now = self.clock.now();
-        let hit_cost = self.book.hit_cost();
-        let view = |tenant| tenant_view(tenant, now, hit_cost);
-        self.book.tenants().map(view).collect()
+        self.book
+            .tenants()
+            .map(|tenant| self.tenant_view(tenant, now))
+            .collect()
+    }
+
+    fn tenant_view(&self, tenant: &Tenant, now: UnixMs) -> TenantView {
+        let mut view = tenant_view(tenant, now, self.book.hit_cost());
+        if let Some(metered) = &self.metered {
+            let seen = tenant.seen.as_deref();
+            let cpu_ns = seen.map_or(0, |seen| seen.counters.cpu_ns);
+            view.cpu_seconds_total = Some(cpu_ns as f64 / 1e9);
+            view.vcpus = Some(seen.map_or(0.0, |seen| seen.cpu.rate(now)));
+            view.memory_byte_seconds_total =
+                Some(metered.byte_seconds(tenant.record.id, self.clock.wall()).unwrap_or(0));
+            view.operations_total = operations_view(seen.map_or(&[], |seen| &seen.commands));
+        }
+        view
     }
 
     pub(crate) fn moves(&mut self, name: &str) -> Result<Vec<MoveView>, ControlError> {
@@ -483,6 +516,16 @@ impl Controller {
         Ok(())
     }
 
+    /// The configuration says other prices.
+    pub(crate) fn configure_prices(&mut self, tariff: Option<Arc<Tariff>>) {
+        // What was used until now is by the prices until now.
+        self.round();
+        let wall = self.clock.wall();
+        if let Some(metered) = &mut self.metered {
+            metered.set_tariff(tariff, wall);
+        }
+    }
+
     fn adopt_server(&mut self, server: ServerSettings) -> Result<(), ControlError> {
         let memory_bytes = server.pool.map_or(self.config.pool_bytes, |pool| pool.bytes);
         if memory_bytes != self.memory_bytes {
@@ -510,6 +553,7 @@ impl Controller {
 
     fn server_view(&self) -> ServerView {
         let pool = self.book.pool();
+        let nobody = self.metered.as_ref().map(Metered::nobody_seconds);
         ServerView {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: self.clock.now().since(self.started_at).as_secs(),
@@ -522,8 +566,8 @@ impl Controller {
             failed_logins_total: pool.failed_logins,
             rss_bytes: process::rss_bytes(),
             cpu_seconds_total: process::cpu_seconds(),
-            unattributed_cpu_seconds_total: None,
-            unexplained_cpu_seconds_total: None,
+            unattributed_cpu_seconds_total: nobody.map(|(unattributed, _)| unattributed),
+            unexplained_cpu_seconds_total: nobody.map(|(_, unexplained)| unexplained),
             rounds_total: self.shared.rounds(),
             round_period_us: u64::try_from(self.round_period().as_micros()).unwrap_or(u64::MAX),
             memcached: self.config.listeners.memcached,
@@ -623,6 +667,7 @@ fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> TenantView {
         network_out_bytes_total: counters.network_out_bytes,
         connections: seen.map_or(0, |seen| seen.connections),
         refused_total: refused_view(&counters.refused),
+        operations_total: Vec::new(),
     }
 }
 
@@ -634,6 +679,15 @@ fn latency_view(answers: Option<Load>, hit_ratio: Option<f64>) -> LatencyView {
         hit_us: answers.map(|answers| answers.hit_cost_us as u64),
         miss_us: answers.map(|answers| answers.miss_cost_us as u64),
     }
+}
+
+fn operations_view(commands: &[CommandCount]) -> Vec<OperationsView> {
+    let view = |count: &CommandCount| OperationsView {
+        protocol: count.protocol,
+        command: count.command,
+        count: count.count,
+    };
+    commands.iter().map(view).collect()
 }
 
 fn limits_view(limits: &TenantLimits) -> LimitsView {

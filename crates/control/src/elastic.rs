@@ -552,6 +552,7 @@ mod tests {
                 },
                 samples: Samples::default(),
                 shards: Vec::new(),
+                commands: Vec::new(),
             };
             elastic.observe(now.plus(Duration::from_secs(second)), &report, &mut || ());
             let again = elastic.load(now, settings.miss_cost, HIT_COST);

@@ -83,6 +83,7 @@ impl Tenant {
             counters: self.counters,
             samples,
             shards: Vec::new(),
+            commands: Vec::new(),
         };
         let (records, mut pieces) = (report.samples.records.len(), 0);
         self.estimator.observe(self.now, &report, &mut || pieces += 1);

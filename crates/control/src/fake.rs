@@ -286,6 +286,7 @@ impl DataPlane for FakeDataPlane {
                     records: std::mem::take(&mut tenant.records),
                 },
                 shards: Vec::new(),
+                commands: Vec::new(),
             })
         };
         let tenants = touched.iter().filter_map(report).collect();
@@ -298,6 +299,7 @@ impl DataPlane for FakeDataPlane {
             },
             tenants,
             removed,
+            cpu: None,
         }
     }
 }

@@ -11,6 +11,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use serde::Serialize;
+use tidemark_meter::price::Tariff;
 use tidemark_types::{Clock, Permissions, UnixMs};
 use tokio::sync::oneshot;
 
@@ -144,6 +145,14 @@ impl ControlHandle {
     /// Tells how tenants come and go from now on, from a changed configuration.
     pub fn configure_idling(&self, idling: Idling) -> Answer<()> {
         self.ask(move |controller| controller.configure_idling(idling))
+    }
+
+    /// Tells other prices from a changed configuration. What was used until now is by the ones before.
+    pub fn configure_prices(&self, tariff: Option<Arc<Tariff>>) -> Answer<()> {
+        self.ask(move |controller| {
+            controller.configure_prices(tariff);
+            Ok(())
+        })
     }
 
     /// How the pool stands towards the lease on the node's memory.

@@ -22,6 +22,7 @@
 mod book;
 mod confine;
 mod controller;
+mod cpu_window;
 mod credit;
 mod elastic;
 mod error;
@@ -33,6 +34,9 @@ mod handle;
 mod hit_cost;
 mod hit_window;
 mod idle;
+#[cfg(feature = "sqlite")]
+mod ledger;
+mod metering;
 mod miss_cost;
 mod moves;
 mod node;
@@ -46,7 +50,6 @@ mod state;
 mod steady;
 mod stepped;
 mod thread;
-mod utc;
 mod utility;
 mod view;
 mod want;
@@ -56,6 +59,12 @@ pub use confine::is_confined;
 pub use error::{ControlError, Refusal, RefusalKind};
 pub use grant::{GoalNeed, Grant, Holder, Problem, grants, reserve_bytes};
 pub use handle::{Answer, ControlHandle, Readiness, Rotation};
+#[cfg(feature = "sqlite")]
+pub use ledger::{
+    Carried, DEFAULT_LEDGER_RETENTION, LEDGER_FILE_NAME, LEDGER_ROWS_MAX, Ledger, LedgerReader, MAX_LEDGER_RETENTION,
+    MIN_LEDGER_RETENTION, Query, Verified,
+};
+pub use metering::{DEFAULT_LEDGER_PERIOD, LedgerMessage, MAX_LEDGER_PERIOD, MIN_LEDGER_PERIOD, Metering};
 pub use node::{FolderError, Joined, NodeError, NodeLease};
 pub use secret::SecretText;
 pub use settings::{
@@ -74,7 +83,7 @@ pub use thread::{Control, ControlConfig, FirstLease, Listeners, Mailbox};
 pub use tidemark_plan::{Load, Reach, Utility, UtilityError};
 pub use utility::UtilityFunction;
 pub use view::{
-    CurvePointView, CurveView, GoalsView, LatencyView, LeaseView, LimitsView, MoveView, NodeView, RefusedView,
-    SecretView, ServerView, TenantView,
+    CurvePointView, CurveView, GoalsView, LatencyView, LeaseView, LimitsView, MoveView, NodeView, OperationsView,
+    RefusedView, SecretView, ServerView, TenantView,
 };
 pub use watch::{Watch, Watcher};

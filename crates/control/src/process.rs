@@ -17,6 +17,16 @@ pub(crate) fn cpu_seconds() -> f64 {
     cpu_time(ClockId::ProcessCPUTime).as_secs_f64()
 }
 
+/// The same in nanoseconds.
+pub(crate) fn cpu_ns() -> u64 {
+    u64::try_from(cpu_time(ClockId::ProcessCPUTime).as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds since the system began, whatever its clock is set to (clock_gettime(2), `CLOCK_MONOTONIC`).
+pub(crate) fn steady_ms() -> u64 {
+    u64::try_from(cpu_time(ClockId::Monotonic).as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The same of the calling thread.
 pub(crate) fn thread_cpu_time() -> Duration {
     cpu_time(ClockId::ThreadCPUTime)

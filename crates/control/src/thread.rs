@@ -13,6 +13,7 @@ use tidemark_types::{Clock, DataPlane};
 use crate::confine::confine;
 use crate::error::ControlError;
 use crate::handle::{Command, ControlHandle};
+use crate::metering::Metering;
 use crate::process;
 use crate::settings::{DEFAULT_HIT_COST, Idling};
 use crate::state::State;
@@ -58,6 +59,8 @@ pub struct ControlConfig {
     /// The pool follows a lease on the node's memory, and `pool_bytes` is the most that it may come to; `None`: the pool is
     /// the server's own.
     pub lease: Option<FirstLease>,
+    /// How use is metered; `None`: it is not, and what the API says of it is null.
+    pub metering: Option<Metering>,
 }
 
 /// What a pool begins with that follows a lease. In bytes.
@@ -82,6 +85,7 @@ impl ControlConfig {
             watch: Watch::default(),
             step_back: process::lower_priority,
             lease: None,
+            metering: None,
         }
     }
 }

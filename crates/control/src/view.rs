@@ -108,6 +108,17 @@ pub struct TenantView {
     pub network_out_bytes_total: u64,
     pub connections: u64,
     pub refused_total: RefusedView,
+    /// Of each command that was ever executed, since the server began.
+    pub operations_total: Vec<OperationsView>,
+}
+
+/// How often a command was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct OperationsView {
+    pub protocol: &'static str,
+    pub command: &'static str,
+    pub count: u64,
 }
 
 /// What limits refused.

@@ -154,7 +154,7 @@ impl<F: Front> Plane<F> {
     }
 
     /// Removed tenants whose memory is back and whose connections are gone.
-    fn take_removed(&self) -> Vec<TenantId> {
+    fn take_removed(&self) -> Vec<Arc<Tenant<F::Attached>>> {
         let mut leaving = self.leaving.lock();
         let gone = leaving.extract_if(.., |tenant| {
             // A command that ran while the tenant was being removed may have written once more.
@@ -163,23 +163,22 @@ impl<F: Front> Plane<F> {
             }
             tenant.store.usage_bytes() == 0 && tenant.connections.load(Ordering::Acquire) == 0
         });
-        gone.map(|tenant| tenant.id).collect()
+        gone.collect()
     }
 
     /// One tenant's snapshot, and the memory that its samples took until now.
-    fn report(&self, id: TenantId, now: UnixMs) -> Option<(TenantSnapshot, u64)> {
-        let tenant = self.table.read().by_id.get(&id).cloned()?;
+    fn report(&self, tenant: &Arc<Tenant<F::Attached>>, now: UnixMs) -> (TenantSnapshot, u64) {
         tenant.clear_touched();
         let TenantReport {
             snapshot,
             sample_buffer_bytes,
-        } = tenant.store.report(id, now);
+        } = tenant.store.report(tenant.id, now);
         let mut snapshot = TenantSnapshot {
             connections: tenant.connections.load(Ordering::Relaxed),
             ..snapshot
         };
-        self.front.report(&tenant, &mut snapshot);
-        Some((snapshot, sample_buffer_bytes))
+        self.front.report(tenant, &mut snapshot);
+        (snapshot, sample_buffer_bytes)
     }
 }
 
@@ -208,7 +207,14 @@ impl<F: Front> DataPlane for Plane<F> {
         let mut touched = std::mem::take(&mut *self.touched.lock());
         // One order, whoever came first: the rest of the round is the same in every run of a simulation.
         touched.sort_unstable();
-        let reports = touched.into_iter().filter_map(|id| self.report(id, at));
+        let removed = self.take_removed();
+        let touched = touched
+            .into_iter()
+            .filter_map(|id| self.table.read().by_id.get(&id).cloned());
+        // What a removed tenant used since its last report is used all the same.
+        let reports = touched
+            .chain(removed.iter().cloned())
+            .map(|tenant| self.report(&tenant, at));
         // A tenant that was not touched has no samples.
         let (tenants, sample_bytes): (Vec<TenantSnapshot>, Vec<u64>) = reports.unzip();
         let mut snapshot = Snapshot {
@@ -218,7 +224,8 @@ impl<F: Front> DataPlane for Plane<F> {
                 ..self.parts.pool.stats().into()
             },
             tenants,
-            removed: self.take_removed(),
+            removed: removed.iter().map(|tenant| tenant.id).collect(),
+            cpu: None,
         };
         self.front.complete(&mut snapshot);
         snapshot

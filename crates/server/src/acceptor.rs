@@ -53,6 +53,11 @@ impl Acceptor {
         self.retry_at.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
+    /// Whether connections may be waiting.
+    pub(crate) fn may_accept(&self) -> bool {
+        self.is_ready || self.retry_at.is_some()
+    }
+
     /// Accepts what is waiting and hands it to the workers in turn.
     pub(crate) fn accept(&mut self, shared: &Shared) {
         let retry = self.retry_at.is_some_and(|at| at <= Instant::now());

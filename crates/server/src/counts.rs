@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tidemark_protocol::resp::command::{CommandId, Row};
-use tidemark_types::UnixMs;
+use tidemark_protocol::resp::command::{COMMANDS, CommandId, Row};
+use tidemark_types::{CommandCount, UnixMs};
 
 use crate::durations::Durations;
 
@@ -66,12 +66,17 @@ pub(crate) enum Count {
     ClosedIncomplete,
     /// Connections that were closed because the memory that they held was wanted.
     ClosedForMemory,
+    /// CPU time of workers that served this tenant, in nanoseconds.
+    CpuNanos,
 }
 
-const COUNTS: usize = Count::ClosedForMemory as usize + 1;
+const COUNTS: usize = Count::CpuNanos as usize + 1;
 
 /// Room for every command and subcommand of RESP, by its number: one bit each in a word.
 pub(crate) const COMMANDS_MAX: usize = 128;
+
+/// Room for every command of memcached, by its place in [`crate::memcached::VERBS`].
+pub(crate) const VERBS_MAX: usize = 16;
 
 /// A tenant's counts, shared by all workers.
 #[derive(Debug)]
@@ -81,6 +86,8 @@ pub(crate) struct TenantCounts {
     reset_at: OnceLock<Box<[AtomicU64; COUNTS]>>,
     /// Made at the first RESP command: most of ten thousand tenants see few or none.
     commands: OnceLock<Box<CommandCounts>>,
+    /// Made at the first memcached command.
+    verbs: OnceLock<Box<[AtomicU64; VERBS_MAX]>>,
     /// Made at the first request.
     durations: OnceLock<Box<Durations>>,
 }
@@ -91,6 +98,7 @@ impl Default for TenantCounts {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             reset_at: OnceLock::new(),
             commands: OnceLock::new(),
+            verbs: OnceLock::new(),
             durations: OnceLock::new(),
         }
     }
@@ -136,6 +144,26 @@ impl TenantCounts {
         self.commands.get_or_init(Box::default)
     }
 
+    /// How often each command was executed since the tenant was created in this process, of those that were.
+    pub(crate) fn executed(&self) -> Vec<CommandCount> {
+        let count = |protocol, command, count: &AtomicU64| CommandCount {
+            protocol,
+            command,
+            count: count.load(Ordering::Relaxed),
+        };
+        let verbs = self.verbs.get().into_iter().flat_map(|verbs| {
+            let named = crate::memcached::VERBS.iter().zip(verbs.iter());
+            named.map(|(name, calls)| count("memcached", name, calls))
+        });
+        let commands = self.commands.get().into_iter().flat_map(|commands| {
+            let rows = COMMANDS
+                .iter()
+                .flat_map(|row| std::iter::once(row).chain(row.subcommands));
+            rows.map(|row| count("redis", row.name, &commands.executed[row.id as usize]))
+        });
+        verbs.chain(commands).filter(|count| count.count > 0).collect()
+    }
+
     /// How long requests took.
     #[inline]
     pub(crate) fn durations(&self) -> &Durations {
@@ -167,7 +195,10 @@ impl TenantCounts {
 /// What is counted of each RESP command (INFO's commandstats and errorstats).
 #[derive(Debug)]
 pub(crate) struct CommandCounts {
+    /// Since the tenant last reset its statistics.
     calls: [AtomicU64; COMMANDS_MAX],
+    /// Since it was created in this process: bills are not reset.
+    executed: [AtomicU64; COMMANDS_MAX],
     errors: Mutex<Errors>,
     rates: Mutex<RateSample>,
 }
@@ -176,6 +207,7 @@ impl Default for CommandCounts {
     fn default() -> Self {
         Self {
             calls: std::array::from_fn(|_| AtomicU64::new(0)),
+            executed: std::array::from_fn(|_| AtomicU64::new(0)),
             errors: Mutex::default(),
             rates: Mutex::default(),
         }
@@ -277,6 +309,8 @@ pub(crate) struct TurnCounts {
     touched: u64,
     commands: [u32; COMMANDS_MAX],
     commands_touched: u128,
+    verbs: [u32; VERBS_MAX],
+    verbs_touched: u32,
 }
 
 impl Default for TurnCounts {
@@ -286,6 +320,8 @@ impl Default for TurnCounts {
             touched: 0,
             commands: [0; COMMANDS_MAX],
             commands_touched: 0,
+            verbs: [0; VERBS_MAX],
+            verbs_touched: 0,
         }
     }
 }
@@ -306,6 +342,13 @@ impl TurnCounts {
         self.commands_touched |= 1 << id as u32;
     }
 
+    /// Counts a command of memcached, by its place in [`crate::memcached::VERBS`].
+    #[inline]
+    pub(crate) fn verb(&mut self, verb: usize) {
+        self.verbs[verb] += 1;
+        self.verbs_touched |= 1 << verb;
+    }
+
     /// Counts a lookup.
     #[inline]
     pub(crate) fn hit_or_miss(&mut self, hit: bool, hits: Count, misses: Count) {
@@ -314,7 +357,7 @@ impl TurnCounts {
 
     /// Forgets everything.
     pub(crate) fn discard(&mut self) {
-        if self.touched != 0 || self.commands_touched != 0 {
+        if self.touched != 0 || self.commands_touched != 0 || self.verbs_touched != 0 {
             *self = Self::default();
         }
     }
@@ -330,7 +373,17 @@ impl TurnCounts {
             let command = self.commands_touched.trailing_zeros() as usize;
             self.commands_touched &= self.commands_touched - 1;
             let calls = u64::from(std::mem::take(&mut self.commands[command]));
-            tenant.commands().calls[command].fetch_add(calls, Ordering::Relaxed);
+            let commands = tenant.commands();
+            commands.calls[command].fetch_add(calls, Ordering::Relaxed);
+            commands.executed[command].fetch_add(calls, Ordering::Relaxed);
+        }
+        while self.verbs_touched != 0 {
+            let verb = self.verbs_touched.trailing_zeros() as usize;
+            self.verbs_touched &= self.verbs_touched - 1;
+            let verbs = tenant
+                .verbs
+                .get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
+            verbs[verb].fetch_add(u64::from(std::mem::take(&mut self.verbs[verb])), Ordering::Relaxed);
         }
     }
 }
@@ -338,7 +391,6 @@ impl TurnCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemark_protocol::resp::command::COMMANDS;
 
     #[test]
     fn a_turn_is_handed_over_once() {

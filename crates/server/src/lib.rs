@@ -14,6 +14,7 @@ mod access;
 mod clients;
 mod connection;
 mod counts;
+mod cpu;
 mod durations;
 mod kept;
 mod limits;

@@ -20,12 +20,15 @@ impl OnCore {
         self.known = None;
     }
 
-    /// The worker goes on without waiting.
-    pub(crate) fn go_on(&mut self, now: Instant, cpu_time: impl FnOnce() -> Duration) {
+    /// The worker goes on without waiting. Returns the CPU time, if that was asked for.
+    pub(crate) fn go_on(&mut self, now: Instant, cpu_time: impl FnOnce() -> Duration) -> Option<Duration> {
         let is_old = |(at, _)| now.saturating_duration_since(at) >= DOUBTED_FROM;
-        if self.known.is_none_or(is_old) {
-            self.known = Some((now, cpu_time()));
+        if !self.known.is_none_or(is_old) {
+            return None;
         }
+        let used = cpu_time();
+        self.known = Some((now, used));
+        Some(used)
     }
 
     /// How much of what a visit took, which has just ended, was work. All of it, if that is not known.

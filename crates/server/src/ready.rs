@@ -275,6 +275,14 @@ impl Ready {
         lane.clock = (lane.clock + ticks).saturating_sub(charge.ticks);
     }
 
+    /// Whether a charge is of a connection that had not logged in.
+    #[inline]
+    pub(crate) fn is_of_strangers(&self, charge: Charge) -> bool {
+        self.lanes
+            .get(charge.lane)
+            .is_none_or(|lane| lane.owner == Owner::STRANGERS)
+    }
+
     /// Forgets lanes that have no connection and all the credit that there is: they would begin as a new one does.
     pub(crate) fn tidy(&mut self) {
         for (number, lane) in self.lanes.iter_mut().enumerate() {

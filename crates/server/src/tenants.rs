@@ -10,6 +10,7 @@ use tidemark_store::{Alarm, Pool};
 use tidemark_types::{DataPlane, Plan, Refused, Secret, Served, Snapshot, TenantPlan, TenantSnapshot, UnixMs};
 
 use crate::counts::Count;
+use crate::cpu::CpuTotals;
 use crate::logins::FailureLog;
 use crate::memory::Memory;
 use crate::tenant::{Attached, NO_SECRET, Tenant, known_as};
@@ -34,6 +35,7 @@ pub(crate) struct Sockets {
     pub(crate) connections: AtomicU64,
     /// Logins that failed since the start, whatever name they gave.
     failed_logins: AtomicU64,
+    pub(crate) cpu: CpuTotals,
 }
 
 impl Tenants {
@@ -46,6 +48,7 @@ impl Tenants {
             buffer_bytes: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             failed_logins: AtomicU64::new(0),
+            cpu: CpuTotals::default(),
         };
         Self {
             plane: Plane::new(parts, sockets),
@@ -168,6 +171,10 @@ impl Front for Sockets {
             incomplete: total(Count::ClosedIncomplete),
             memory: total(Count::ClosedForMemory),
         };
+        counters.operations = total(Count::Commands);
+        // Beside what keepers used.
+        counters.cpu_ns += total(Count::CpuNanos);
+        snapshot.commands = tenant.counts.executed();
     }
 
     fn complete(&self, snapshot: &mut Snapshot) {
@@ -175,5 +182,6 @@ impl Front for Sockets {
             self.base_bytes.load(Ordering::Relaxed) + self.buffer_bytes.load(Ordering::Relaxed);
         snapshot.pool.connections = self.connections.load(Ordering::Relaxed);
         snapshot.pool.failed_logins = self.failed_logins.load(Ordering::Relaxed);
+        snapshot.cpu = Some(self.cpu.report());
     }
 }

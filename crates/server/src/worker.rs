@@ -22,6 +22,7 @@ use tidemark_types::UnixMs;
 use crate::acceptor::Acceptor;
 use crate::clients::Arrival;
 use crate::connection::{Connection, Reason};
+use crate::cpu::CpuShares;
 use crate::limits::{
     GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, POLL_EVERY_UNEVEN, SWEEP_EVERY, TURN_CONNECTIONS,
 };
@@ -124,6 +125,9 @@ pub(crate) struct Worker {
     /// Connections served so far.
     visits: u64,
     on_core: OnCore,
+    cpu: CpuShares,
+    /// Until when what the worker did is stamped: what follows belongs to what is done next.
+    stamped_at: Instant,
     /// Since when who is ready now has been so, as far as is known; in microseconds since the server's start.
     ready_since_us: u64,
     next_sweep: UnixMs,
@@ -170,6 +174,8 @@ impl Worker {
             looked_at: Instant::now(),
             visits: 0,
             on_core: OnCore::default(),
+            cpu: CpuShares::new(Instant::now()),
+            stamped_at: Instant::now(),
             ready_since_us: 0,
             next_sweep: UnixMs(0),
             held: VecDeque::new(),
@@ -186,12 +192,20 @@ impl Worker {
             self.release();
             let now = self.serve(&mut events, now);
             self.wake_waiting();
-            let kept = self.keeper.run(now, KEEPER_SLICE);
+            let cpu = &mut self.cpu;
+            let kept = self
+                .keeper
+                .run_metered(now, KEEPER_SLICE, |store, took| cpu.keep(store, took));
             let swept = self.sweep(now);
             if self.is_drained() {
+                self.read_cpu();
                 return;
             }
             timeout = self.next_timeout(kept, swept);
+            let waits = timeout != Some(Duration::ZERO);
+            if self.cpu.is_due() || (waits && self.cpu.is_due_before_wait(self.stamped_at)) {
+                self.read_cpu();
+            }
         }
     }
 
@@ -208,8 +222,11 @@ impl Worker {
         let looked_before = std::mem::replace(&mut self.looked_at, Instant::now());
         let has_worked = timeout == Some(Duration::ZERO);
         self.ready_since_us = self.since_start_us(if has_worked { looked_before } else { self.looked_at });
+        self.stamped_at = self.looked_at;
         if has_worked {
-            self.on_core.go_on(self.looked_at, thread_cpu_time);
+            if let Some(cpu_time) = self.on_core.go_on(self.looked_at, thread_cpu_time) {
+                self.cpu.settle(self.looked_at, cpu_time, &self.shared);
+            }
         } else {
             self.on_core.wait();
         }
@@ -218,10 +235,25 @@ impl Worker {
             self.note_event(event);
         }
         self.take_arrivals(now);
-        if let Some(acceptor) = &mut self.acceptor {
+        if let Some(acceptor) = &mut self.acceptor
+            && acceptor.may_accept()
+        {
             acceptor.accept(&self.shared);
+            self.stamp_nobody(self.stamped_at);
         }
         now
+    }
+
+    /// What was done since `began` was for nobody in particular.
+    fn stamp_nobody(&mut self, began: Instant) {
+        self.stamped_at = Instant::now();
+        let ns = self.stamped_at.saturating_duration_since(began).as_nanos() as u64;
+        self.cpu.note_nobody(ns);
+    }
+
+    /// Reads the thread's CPU clock and shares what has passed of it.
+    fn read_cpu(&mut self) {
+        self.cpu.settle(self.stamped_at, thread_cpu_time(), &self.shared);
     }
 
     fn note_event(&mut self, event: &mio::event::Event) {
@@ -269,6 +301,9 @@ impl Worker {
 
     fn take_arrivals(&mut self, now: UnixMs) {
         let arrivals = std::mem::take(&mut *self.mailbox.arrivals.lock());
+        if arrivals.is_empty() {
+            return;
+        }
         for (socket, protocol) in arrivals {
             if let Err(error) = self.add(socket, protocol, now) {
                 tracing::debug!(%error, "a connection was gone before it was served");
@@ -279,6 +314,7 @@ impl Worker {
                     .fetch_sub(1, Ordering::Relaxed);
             }
         }
+        self.stamp_nobody(self.stamped_at);
     }
 
     fn add(&mut self, mut socket: TcpStream, protocol: Protocol, now: UnixMs) -> io::Result<()> {
@@ -322,7 +358,7 @@ impl Worker {
         if left == 0 {
             return now;
         }
-        let mut began = self.looked_at;
+        let mut began = self.stamped_at;
         while left > 0 {
             let mut group = self.turn.take_group();
             let work = group_work(self.ready.is_uneven(), began - self.looked_at);
@@ -342,10 +378,10 @@ impl Worker {
             let ended = Instant::now();
             self.settle(&mut group, now, (ended, ended - began), only_sends);
             self.turn.put_group(group);
-            began = ended;
+            (began, self.stamped_at) = (ended, ended);
             if left > 0 && ended - self.looked_at >= poll_every(self.ready.is_uneven()) {
                 now = self.look(events, Some(Duration::ZERO));
-                began = self.looked_at;
+                began = self.stamped_at;
             }
         }
         now
@@ -411,6 +447,13 @@ impl Worker {
             }
             self.ready.settle(connection.charge, connection.work_ns);
             self.note_waiting(place, &mut connection, now);
+            match &connection.session.tenant {
+                Some(tenant) if !self.ready.is_of_strangers(connection.charge) => {
+                    self.cpu.serve(connection.charge.lane, tenant, connection.work_ns);
+                }
+                // Whoever logs in is nobody yet.
+                _ => self.cpu.note_nobody(u64::from(connection.work_ns)),
+            }
             // What waits still, and a request that is received in several visits, have been ready for longer.
             let waits = connection.has_leftover || connection.executed == 0;
             let since_us = waits.then_some(connection.ready_us);
@@ -561,6 +604,10 @@ impl Worker {
             return true;
         }
         self.next_sweep = now.plus(SWEEP_EVERY);
+        let began = Instant::now();
+        // Before lanes are given to others.
+        self.read_cpu();
+        self.cpu.tidy();
         self.ready.tidy();
         let mut any = self.turn.tidy(&self.shared);
         let mut closed = Closed::default();
@@ -593,6 +640,7 @@ impl Worker {
         }
         closed.log();
         self.wake_waiting();
+        self.stamp_nobody(began);
         any
     }
 

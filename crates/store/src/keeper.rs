@@ -92,6 +92,16 @@ impl Keeper {
     /// Does upkeep for about `slice` at most. Returns how long there is nothing to do: zero if there is more now, `None` if
     /// nothing will be to do until the inbox wakes.
     pub fn run(&mut self, now: UnixMs, slice: Duration) -> Option<Duration> {
+        self.run_metered(now, slice, |_, _| {})
+    }
+
+    /// The same; `note` is told how long each piece took, and whose it was.
+    pub fn run_metered(
+        &mut self,
+        now: UnixMs,
+        slice: Duration,
+        mut note: impl FnMut(&Arc<TenantStore>, Duration),
+    ) -> Option<Duration> {
         let inbox = self.inbox.messages.lock().as_mut().map(std::mem::take);
         self.busy.extend(inbox.into_iter().flatten());
         // A visit that is further away than any is made is due as well: the clock was set back.
@@ -103,14 +113,17 @@ impl Keeper {
         let begin = Instant::now();
         let (mut elapsed, mut longest) = (Duration::ZERO, Duration::ZERO);
         while let Some(visit) = self.busy.pop_front() {
-            match visit.tenant.upkeep(visit.shard, now) {
+            let state = visit.tenant.upkeep(visit.shard, now);
+            let before = std::mem::replace(&mut elapsed, begin.elapsed());
+            let took = elapsed.saturating_sub(before);
+            longest = longest.max(took);
+            note(&visit.tenant, took);
+            match state {
                 Upkeep::More => self.busy.push_back(visit),
                 Upkeep::Later if visit.regular => self.waiting.push_back((now.plus(VISIT_EVERY), visit)),
                 // An empty shard announces itself again at its next write.
                 Upkeep::Later | Upkeep::Empty => {}
             }
-            let before = std::mem::replace(&mut elapsed, begin.elapsed());
-            longest = longest.max(elapsed.saturating_sub(before));
             // Another piece as long as the longest must fit, so that a slice does not end a piece late. A slice of zero is
             // one piece, however coarse the clock.
             if elapsed + longest >= slice {

@@ -28,7 +28,9 @@ pub use policy::{LogShare, Policy, PolicyChoice, PolicyError};
 pub use ratio::{HitRatio, HitRatioError};
 pub use sample::{Sample, SampleKind, Samples, SamplingThreshold};
 pub use secret::{PermissionError, Permissions, Secret, SecretHash};
-pub use snapshot::{PoolSnapshot, Refused, Served, ShardSnapshot, Snapshot, TenantCounters, TenantSnapshot};
+pub use snapshot::{
+    CommandCount, PlaneCpu, PoolSnapshot, Refused, Served, ShardSnapshot, Snapshot, TenantCounters, TenantSnapshot,
+};
 pub use time::{Clock, ManualClock, SystemClock, UnixMs};
 pub use units::{Size, UnitError, format_duration, parse_duration};
 

@@ -12,8 +12,21 @@ pub struct Snapshot {
     pub pool: PoolSnapshot,
     /// Tenants touched since the last snapshot.
     pub tenants: Vec<TenantSnapshot>,
-    /// Removed tenants whose memory is back in the pool and with the system since the last snapshot.
+    /// Removed tenants whose memory is back in the pool and with the system since the last snapshot. Each is in `tenants` a last
+    /// time, where the data plane meters.
     pub removed: Vec<TenantId>,
+    /// CPU time of the data plane's threads; `None` where it is not measured.
+    pub cpu: Option<PlaneCpu>,
+}
+
+/// CPU time of the threads that serve clients, in nanoseconds since the process began, by their own clocks. The counts never
+/// fall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlaneCpu {
+    /// Charged to tenants, those that were removed included.
+    pub attributed_ns: u64,
+    /// Used for nobody in particular: accepting, timers, logins.
+    pub unattributed_ns: u64,
 }
 
 /// The pool's state. All in bytes.
@@ -53,6 +66,19 @@ pub struct TenantSnapshot {
     pub samples: Samples,
     /// In shard order; empty for a tenant that never wrote.
     pub shards: Vec<ShardSnapshot>,
+    /// Commands executed since the tenant was created in this process, those that there were any of.
+    pub commands: Vec<CommandCount>,
+}
+
+/// How often a command was executed. The count never falls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandCount {
+    /// `memcached` or `redis`.
+    pub protocol: &'static str,
+    /// In lower case; a subcommand's as `client|list`.
+    pub command: &'static str,
+    /// How often.
+    pub count: u64,
 }
 
 /// Counts since the tenant was created in this process; they never fall.
@@ -78,6 +104,10 @@ pub struct TenantCounters {
     pub served: Served,
     /// What was refused by a limit in time; it is in none of the other counts.
     pub refused: Refused,
+    /// Commands executed, of all protocols; what was refused is not among them.
+    pub operations: u64,
+    /// CPU time of the threads that served it or looked after its shards, in nanoseconds; zero where it is not measured.
+    pub cpu_ns: u64,
 }
 
 /// Requests whose time in the server was measured: from when their connection was ready until the system was given their

@@ -72,6 +72,7 @@ impl Scene {
                     records: Vec::new(),
                 },
                 shards: Vec::new(),
+                commands: Vec::new(),
             };
             let snapshot = Snapshot {
                 at: self.now,
@@ -82,6 +83,7 @@ impl Scene {
                 },
                 tenants: (0..).zip(loads).map(report).collect(),
                 removed: Vec::new(),
+                cpu: None,
             };
             self.book.observe(&snapshot, self.now, &mut || ());
             self.book.plan(self.now, &mut || ());

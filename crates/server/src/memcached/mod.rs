@@ -19,7 +19,7 @@ use tidemark_store::{Key, KeyHash};
 use tidemark_types::{Permissions, UnixMs};
 
 use crate::access::Access;
-use crate::counts::Count;
+use crate::counts::{Count, VERBS_MAX};
 use crate::limits::{DESCRIPTION_BYTES, LOGIN_BYTES};
 use crate::session::{Exec, OpenGet, Session};
 use crate::step::Condition;
@@ -29,6 +29,56 @@ use crate::tenant::refused_as;
 const DB: u8 = 0;
 /// What `version` and `stats` answer: the memcached version whose protocol this is, for clients that compare, and our own.
 pub(crate) const VERSION: &str = concat!("1.6.45-tidemark-", env!("CARGO_PKG_VERSION"));
+
+/// The commands, by [`verb`].
+pub(crate) const VERBS: [&str; VERBS_MAX] = [
+    "get",
+    "set",
+    "add",
+    "replace",
+    "append",
+    "prepend",
+    "cas",
+    "arithmetic",
+    "touch",
+    "delete",
+    "flush_all",
+    "mg",
+    "ms",
+    "md",
+    "ma",
+    "other",
+];
+
+/// A command's place in [`VERBS`].
+#[inline]
+pub(crate) fn verb(command: &Command<'_>) -> usize {
+    match command {
+        Command::Get(_) => 0,
+        Command::Store(store) => match store.verb {
+            Verb::Set => 1,
+            Verb::Add => 2,
+            Verb::Replace => 3,
+            Verb::Append => 4,
+            Verb::Prepend => 5,
+            Verb::Cas(_) => 6,
+        },
+        Command::Arithmetic(_) => 7,
+        Command::Touch(_) => 8,
+        Command::Delete(_) => 9,
+        Command::FlushAll(_) => 10,
+        Command::MetaGet(_) => 11,
+        Command::MetaSet(_) => 12,
+        Command::MetaDelete(_) => 13,
+        Command::MetaArithmetic(_) => 14,
+        Command::Version
+        | Command::Verbosity(_)
+        | Command::Stats(_)
+        | Command::Quit
+        | Command::MetaDebug(_)
+        | Command::MetaNoop => 15,
+    }
+}
 
 /// What a command of this connection may be at most.
 fn limits(session: &Session) -> Limits {
@@ -116,6 +166,7 @@ fn plain_key<'a>(meta: &Meta<'a>) -> Option<&'a [u8]> {
 /// Executes a command of a window.
 pub(crate) fn execute_step(command: &Command<'_>, hash: KeyHash, access: &mut Access<'_>, exec: &mut Exec<'_>) {
     access.flush_if_due(exec.now);
+    exec.counts.verb(verb(command));
     let key = |bytes| Key { db: DB, bytes, hash };
     match command {
         Command::Get(get) => {
@@ -169,6 +220,10 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
     }
     let access = &mut Access::each(&tenant.store);
     access.flush_if_due(exec.now);
+    // The rest of one whose beginning was answered is not another one.
+    if session.keys_answered == 0 {
+        exec.counts.verb(verb(command));
+    }
     match command {
         Command::Get(get) => {
             if is_dropped(command, session) {

@@ -74,6 +74,8 @@ pub struct TenantStore {
     /// When database 0 is to be flushed, in milliseconds since 1970.
     flush_at: AtomicU64,
     usage_changed: UsageChanged,
+    /// CPU time that keepers used for its shards, as far as they measure it, in nanoseconds.
+    upkeep_cpu_ns: AtomicU64,
 }
 
 /// No flush is due.
@@ -146,6 +148,7 @@ impl TenantStore {
             pinned_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
             flush_at: AtomicU64::new(NEVER),
+            upkeep_cpu_ns: AtomicU64::new(0),
         })
     }
 
@@ -394,6 +397,11 @@ impl TenantStore {
     pub fn sum(self: &Arc<Self>, mut of: impl FnMut(&Shard) -> u64) -> u64 {
         let shards = 0..self.cells.get().map_or(0, |cells| cells.len());
         shards.map(|shard| of(&self.lock(shard).shard)).sum()
+    }
+
+    /// Charges CPU time of a keeper's to the tenant, in nanoseconds.
+    pub fn charge_upkeep(&self, cpu_ns: u64) {
+        self.upkeep_cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
     }
 
     /// Does a piece of upkeep of a shard. For keepers.

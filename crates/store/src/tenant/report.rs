@@ -1,6 +1,7 @@
 //! What a tenant's shards say of themselves, put together.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tidemark_types::{Sample, SamplingThreshold, TenantCounters, TenantId, TenantSnapshot, UnixMs};
 
@@ -46,10 +47,12 @@ impl TenantStore {
                     evicted: counters.evicted,
                     expired: counters.expired,
                     refused_memory: counters.refused_memory,
+                    cpu_ns: self.upkeep_cpu_ns.load(Ordering::Relaxed),
                     ..TenantCounters::default()
                 },
                 samples: merged(recorded, self.sampling_threshold()),
                 shards,
+                commands: Vec::new(),
             },
             sample_buffer_bytes: (held * size_of::<Sample>()) as u64,
         }

@@ -1,13 +1,16 @@
 //! The commands; one file each.
 
 mod bench;
+mod bill;
 mod curve;
+mod estimate;
 mod functions;
 mod plan;
 mod replay;
 mod serve;
 mod server;
 mod tenant;
+mod usage;
 
 use std::path::PathBuf;
 
@@ -24,7 +27,7 @@ struct Cli {
     /// Print data as JSON
     #[arg(long, global = true)]
     json: bool,
-    /// The data folder of the server: for `server` and `tenant`, which also take it behind their names
+    /// The data folder of the server: for commands about one, which also take it behind their names
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     #[command(subcommand)]
@@ -51,6 +54,15 @@ enum Command {
     /// Create, show, change and remove tenants
     #[command(before_help = tenant::EXAMPLES)]
     Tenant(tenant::Args),
+    /// Show who used how much
+    #[command(before_help = usage::EXAMPLES)]
+    Usage(usage::Args),
+    /// Show what a tenant owes for a month
+    #[command(before_help = bill::EXAMPLES)]
+    Bill(bill::Args),
+    /// Say what a trace's load would cost here
+    #[command(before_help = estimate::EXAMPLES)]
+    Estimate(estimate::Args),
     /// Load a server and measure it
     #[command(before_help = BENCH_EXAMPLES)]
     Bench(bench::Args),
@@ -91,18 +103,7 @@ Examples:
   tidemark plan --trace orders.i64be.xz --latency 300us --price dram=13.8,flash=0.36 --svg plan.svg";
 
 /// Commands of later versions. They are known by name, so that whoever types one is told.
-const LATER: [&str; 10] = [
-    "token",
-    "top",
-    "doctor",
-    "demo",
-    "calibrate",
-    "completions",
-    "man",
-    "usage",
-    "bill",
-    "estimate",
-];
+const LATER: [&str; 7] = ["token", "top", "doctor", "demo", "calibrate", "completions", "man"];
 
 /// Reads the command line and does what it says.
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -111,10 +112,13 @@ pub(crate) fn run() -> anyhow::Result<()> {
     match (&cli.command, data) {
         (Command::Server(args), _) => server::run(args, data, cli.json),
         (Command::Tenant(args), _) => tenant::run(args, data, cli.json),
+        (Command::Usage(args), _) => usage::run(args, data, cli.json),
+        (Command::Bill(args), _) => bill::run(args, data, cli.json),
+        (Command::Estimate(args), _) => estimate::run(args, data, cli.json),
         (_, Some(folder)) => {
             let folder = folder.display();
             Err(Failure::usage(format!(
-                "--data {folder}: only `server` and `tenant` take it before their names"
+                "--data {folder}: only commands about a server take it before their names"
             ))
             .into())
         }

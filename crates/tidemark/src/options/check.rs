@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidemark_control::{
-    DEFAULT_LEASE_PERIOD, Idling, MAX_IDLE_AFTER, MAX_LEASE_PERIOD, MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER,
-    MIN_LEASE_PERIOD, MIN_POOL_BYTES,
+    DEFAULT_LEASE_PERIOD, DEFAULT_LEDGER_PERIOD, DEFAULT_LEDGER_RETENTION, Idling, MAX_IDLE_AFTER, MAX_LEASE_PERIOD,
+    MAX_LEDGER_PERIOD, MAX_LEDGER_RETENTION, MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_LEASE_PERIOD,
+    MIN_LEDGER_PERIOD, MIN_LEDGER_RETENTION, MIN_POOL_BYTES,
 };
 use tidemark_gateway::config::{DEFAULT_FRESHNESS, DEFAULT_WORKERS};
 use tidemark_gateway::{Freshness, Origins};
@@ -38,6 +39,10 @@ pub(crate) struct ServeOptions {
     pub(crate) node_memory: Option<PathBuf>,
     pub(crate) lease_period: Duration,
     pub(crate) s3: Option<S3Options>,
+    /// What a row of the ledger is for, and how long it is kept.
+    pub(crate) ledger_period: Duration,
+    pub(crate) ledger_retention: Duration,
+    pub(crate) prices: Option<PathBuf>,
 }
 
 /// The S3 address.
@@ -109,6 +114,9 @@ impl ServeOptions {
             node_memory,
             lease_period: read(written, "lease_period", lease_period)?.unwrap_or(DEFAULT_LEASE_PERIOD),
             s3: S3Options::check(written)?,
+            ledger_period: read(written, "ledger_period", ledger_period)?.unwrap_or(DEFAULT_LEDGER_PERIOD),
+            prices: read(written, "prices", prices)?,
+            ledger_retention: read(written, "ledger_retention", ledger_retention)?.unwrap_or(DEFAULT_LEDGER_RETENTION),
         };
         options.check_addresses(written)?;
         Ok(options)
@@ -164,6 +172,9 @@ impl ServeOptions {
             "freshness" => self.s3.as_ref()?.freshness.to_string(),
             "s3_workers" => self.s3.as_ref()?.workers.to_string(),
             "s3_read_only" => self.s3.as_ref()?.read_only.to_string(),
+            "ledger_period" => format_duration(self.ledger_period),
+            "prices" => self.prices.as_ref()?.display().to_string(),
+            "ledger_retention" => format_duration(self.ledger_retention),
             _ => return None,
         })
     }
@@ -244,6 +255,14 @@ fn lease_period(text: &str) -> Result<Duration, String> {
     time_within(text, MIN_LEASE_PERIOD..=MAX_LEASE_PERIOD)
 }
 
+fn ledger_period(text: &str) -> Result<Duration, String> {
+    time_within(text, MIN_LEDGER_PERIOD..=MAX_LEDGER_PERIOD)
+}
+
+fn ledger_retention(text: &str) -> Result<Duration, String> {
+    time_within(text, MIN_LEDGER_RETENTION..=MAX_LEDGER_RETENTION)
+}
+
 fn time_within(text: &str, allowed: RangeInclusive<Duration>) -> Result<Duration, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
     if !allowed.contains(&time) {
@@ -286,6 +305,14 @@ fn folder(text: &str) -> Result<PathBuf, String> {
 fn any_folder(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() {
         return Err("a folder is needed".into());
+    }
+    std::path::absolute(Path::new(text)).map_err(|error| error.to_string())
+}
+
+/// The file is read when the server starts.
+fn prices(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() {
+        return Err("a file is needed".into());
     }
     std::path::absolute(Path::new(text)).map_err(|error| error.to_string())
 }

@@ -57,7 +57,7 @@ const fn option(
 use Availability::{AtStart, Later, Live};
 
 /// Every option of `tidemark serve` that can also be in the file.
-pub(crate) const OPTIONS: [OptionSpec; 22] = [
+pub(crate) const OPTIONS: [OptionSpec; 24] = [
     option(
         "memory",
         "SIZE",
@@ -165,11 +165,31 @@ pub(crate) const OPTIONS: [OptionSpec; 22] = [
         AtStart,
         "Refuse everything but reading at the S3 address",
     ),
+    option(
+        "ledger_period",
+        "T",
+        Some("1m"),
+        AtStart,
+        "What a row of the ledger is for: the time in which a tenant used so much",
+    ),
+    option(
+        "ledger_retention",
+        "T",
+        Some("400d"),
+        AtStart,
+        "How long rows of the ledger are kept; then only their sums are",
+    ),
     option("tls_cert", "FILE", None, Later, ""),
     option("tls_key", "FILE", None, Later, ""),
     option("tls_ca", "FILE", None, Later, ""),
     option("tls", "LISTENERS", None, Later, ""),
-    option("prices", "FILE", None, Later, ""),
+    option(
+        "prices",
+        "FILE",
+        None,
+        Live,
+        "Prices of what tenants use, in TOML; see docs/bills.md",
+    ),
 ];
 
 impl OptionSpec {

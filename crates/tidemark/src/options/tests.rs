@@ -60,6 +60,9 @@ fn nothing_configured_is_the_documented_default() {
         node_memory: None,
         lease_period: Duration::from_secs(1),
         s3: None,
+        ledger_period: Duration::from_secs(60),
+        ledger_retention: Duration::from_secs(400 * 86_400),
+        prices: None,
     };
     assert_eq!(options, expected);
 }
@@ -88,7 +91,8 @@ fn flags_win_over_the_environment_over_the_file_over_defaults() {
 fn every_option_can_come_from_every_source() {
     let file = "memory = 33554432\nmemcached = 'off'\nredis = '[::1]:0'\nadmin = 'off'\ndata = '/d'\nworkers = 3\npin = true\nopen_metrics = true\n\
                 first_grant = '5MiB'\nidle_after = '1h'\nnode_memory = '/n'\nlease_period = '2s'\n\
-                s3 = '127.0.0.1:9'\norigin = 's3://b'\nfreshness = '1s'\ns3_workers = 4\ns3_read_only = true";
+                s3 = '127.0.0.1:9'\norigin = 's3://b'\nfreshness = '1s'\ns3_workers = 4\ns3_read_only = true\n\
+                ledger_period = '5s'\nledger_retention = '90d'";
     let values = [
         ("memory", "32MiB"),
         ("memcached", "off"),
@@ -104,6 +108,8 @@ fn every_option_can_come_from_every_source() {
         ("origin", "s3://b"),
         ("freshness", "1s"),
         ("s3_workers", "4"),
+        ("ledger_period", "5s"),
+        ("ledger_retention", "90d"),
     ];
     let names: Vec<String> = OPTIONS.iter().map(OptionSpec::variable).collect();
     let mut variables: Vec<(&str, &str)> = values
@@ -148,6 +154,9 @@ fn every_option_can_come_from_every_source() {
             workers: 4,
             read_only: true,
         }),
+        ledger_period: Duration::from_secs(5),
+        ledger_retention: Duration::from_secs(90 * 86_400),
+        prices: None,
     };
     assert_eq!(load(Some(file), &[], &[]).unwrap().1, expected);
     assert_eq!(load(None, &variables, &[]).unwrap().1, expected);
@@ -267,9 +276,9 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         (
             None,
-            Some(("TIDEMARK_PRICES", "x")),
+            Some(("TIDEMARK_TLS_KEY", "x")),
             None,
-            vec!["TIDEMARK_PRICES=x", "not available in this version"],
+            vec!["TIDEMARK_TLS_KEY=x", "not available in this version"],
         ),
         (
             None,

@@ -5,11 +5,13 @@
 
 mod commands;
 mod curve;
+mod deploy;
 mod functions;
 mod latency;
 mod node;
 mod plan;
 mod start;
+mod usage;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;

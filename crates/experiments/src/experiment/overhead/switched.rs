@@ -291,5 +291,7 @@ fn each(a: TenantCounters, b: TenantCounters, of: fn(u64, u64) -> u64) -> Tenant
         },
         // There are no limits.
         refused: a.refused,
+        operations: of(a.operations, b.operations),
+        cpu_ns: of(a.cpu_ns, b.cpu_ns),
     }
 }

@@ -19,6 +19,13 @@ fn memory_bytes() -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
+/// The machine's name in its network; `localhost` where the system does not say it.
+pub(super) fn name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "localhost" } else { name }.to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

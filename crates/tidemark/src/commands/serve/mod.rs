@@ -3,6 +3,7 @@
 mod args;
 mod machine;
 mod panics;
+mod prices;
 mod s3;
 
 use std::net::SocketAddr;
@@ -15,8 +16,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin};
 use tidemark_control::{
-    Control, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Joined, Listeners, Mailbox, NodeError, NodeLease,
-    StateFile,
+    Control, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Joined, Ledger, Listeners, Mailbox, Metering, NodeError,
+    NodeLease, StateFile,
 };
 use tidemark_gateway::Gateway;
 use tidemark_server::{Server, StartError};
@@ -50,6 +51,7 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let machine = machine::this();
     let written = sources.load().map_err(usage)?;
     let options = ServeOptions::check(&written, &machine).map_err(usage)?;
+    prices::check(options.prices.as_deref(), written.place("prices").as_deref())?;
     if args.print_config {
         return Ok(print(&configuration(&options, &written, json))?);
     }
@@ -100,6 +102,7 @@ struct Running {
     control: Control,
     admin: Admin,
     gateway: Option<Gateway>,
+    ledger: Ledger,
     lease: Option<NodeLease>,
     listeners: Listeners,
     signals: Signals,
@@ -153,7 +156,15 @@ impl Running {
             redis: server.redis_addr(),
             admin: admin.address(),
         };
+        let ledger = Ledger::start(&options.data, options.ledger_retention, clock.now())?;
+        let metering = Metering {
+            tariff: prices::adopt(options.prices.as_deref(), &options.data)?,
+            period: options.ledger_period,
+            ledger: Some(ledger.sender()),
+            ..Metering::new(machine::name())
+        };
         let config = ControlConfig {
+            metering: Some(metering),
             idling: options.idling,
             hit_cost: DEFAULT_HIT_COST,
             step_back: tidemark_server::step_back,
@@ -174,6 +185,7 @@ impl Running {
             control,
             admin,
             gateway,
+            ledger,
             lease,
             listeners,
             signals,
@@ -244,6 +256,8 @@ impl Running {
         }
         self.server.drain(DRAIN_LIMIT);
         let stopped = self.control.stop();
+        // Behind the last entries.
+        self.ledger.stop();
         self.admin.stop();
         // Last: what others take of it now is with the system already.
         if let Some(lease) = self.lease {
@@ -266,6 +280,11 @@ fn reload(
 ) -> anyhow::Result<ServeOptions> {
     let wanted = ServeOptions::check(&sources.load()?, machine)?;
     let mut in_force = before.clone();
+    if wanted.prices == before.prices && wanted.prices.is_some() {
+        // The same file may say something else.
+        let tariff = prices::adopt(wanted.prices.as_deref(), &before.data)?;
+        handle.configure_prices(tariff).wait()?;
+    }
     for option in wanted.changes(before) {
         let (from, to) = (before.text(option.key), wanted.text(option.key));
         if option.availability == Availability::Live {
@@ -274,6 +293,11 @@ fn reload(
                     let memory_bytes = wanted.memory_bytes.unwrap_or(machine.memory_bytes);
                     handle.configure_pool(memory_bytes).wait()?;
                     in_force.memory_bytes = wanted.memory_bytes;
+                }
+                "prices" => {
+                    let tariff = prices::adopt(wanted.prices.as_deref(), &before.data)?;
+                    handle.configure_prices(tariff).wait()?;
+                    in_force.prices.clone_from(&wanted.prices);
                 }
                 "lease_period" => {
                     if let Some(lease) = lease {

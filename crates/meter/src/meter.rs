@@ -1,0 +1,392 @@
+//! From readings to entries.
+//!
+//! The meter is told of each snapshot and each plan, and makes entries when a period is over. Its cost is that of the tenants
+//! that are in the snapshot or the plan; a tenant that only holds memory costs nothing until the hour is over. What was not in
+//! an entry yet is kept as the difference of two sums, so that nothing is lost or counted twice between periods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tidemark_types::{CommandCount, PlaneCpu, Refused, Snapshot, TenantCounters, TenantId, UnixMs};
+
+use crate::row::{Entry, Kind, Subject};
+use crate::usage::{Resource, Usage};
+
+/// Memory that is held while nothing else happens has an entry this often.
+const HELD_PERIOD: Duration = Duration::from_secs(3600);
+/// The clock was set if it moved by so much more or less than time passed. Clocks that are corrected slowly move by less
+/// between two looks.
+const JUMP_MIN: Duration = Duration::from_secs(1);
+
+/// How a meter is set up.
+#[derive(Clone, Debug)]
+pub struct MeterConfig {
+    /// An entry is for this long at most, but for memory that is only held.
+    pub period: Duration,
+    /// The instance's name.
+    pub node: String,
+    /// The prices in force; empty where there are none.
+    pub price_version: String,
+}
+
+/// A moment by two clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// By the system's clock, which can be set: what entries are labelled with.
+    pub wall: UnixMs,
+    /// Time that has passed, in milliseconds since any moment: what memory is measured by. It does not go back.
+    pub steady_ms: u64,
+}
+
+/// CPU time of the process, in nanoseconds since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessCpu {
+    /// Of all threads together, as the system says it.
+    pub total_ns: u64,
+    /// Of the threads that are known and serve no clients: control, admin, the pool's.
+    pub others_ns: u64,
+}
+
+/// CPU time that is no tenant's, in nanoseconds since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Nobody {
+    unattributed_ns: u64,
+    unexplained_ns: u64,
+}
+
+/// One tenant since its last entry.
+#[derive(Debug)]
+struct Open {
+    name: String,
+    /// What was counted until its last entry, and until now.
+    before: Usage,
+    now: Usage,
+    commands_before: Vec<CommandCount>,
+    commands_now: Vec<CommandCount>,
+    grant_bytes: u64,
+    held: Held,
+    /// When its last entry ended.
+    from: UnixMs,
+    is_removed: bool,
+}
+
+/// Memory times time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// In byte-milliseconds, until `until_ms`; what is not in an entry yet.
+    byte_ms: u128,
+    until_ms: u64,
+    /// In byte-seconds, in all.
+    total: u128,
+}
+
+impl Held {
+    fn pass(&mut self, bytes: u64, now_ms: u64) {
+        let passed = now_ms.saturating_sub(self.until_ms);
+        self.byte_ms += u128::from(bytes) * u128::from(passed);
+        self.until_ms = self.until_ms.max(now_ms);
+    }
+
+    /// Whole byte-seconds that are in no entry yet. What remains of a byte-second is in a later one.
+    fn take(&mut self) -> u64 {
+        let whole = (self.byte_ms / 1000).min(i64::MAX as u128) as u64;
+        self.byte_ms -= u128::from(whole) * 1000;
+        self.total += u128::from(whole);
+        whole
+    }
+}
+
+/// Follows what every tenant uses.
+#[derive(Debug)]
+pub struct Meter {
+    config: MeterConfig,
+    tenants: BTreeMap<TenantId, Open>,
+    /// Those that something but time happened to since their last entry.
+    changed: BTreeSet<TenantId>,
+    last: Option<Moment>,
+    /// When the last period ended.
+    closed_at: UnixMs,
+    nobody: Nobody,
+    nobody_before: Nobody,
+    /// Entries that were made before their period was over.
+    early: Vec<Entry>,
+}
+
+impl Meter {
+    /// Nothing is known of any tenant yet.
+    pub fn new(config: MeterConfig) -> Self {
+        Self {
+            config,
+            tenants: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            last: None,
+            closed_at: UnixMs(0),
+            nobody: Nobody::default(),
+            nobody_before: Nobody::default(),
+            early: Vec::new(),
+        }
+    }
+
+    /// Takes over what the data plane reports. `name_of` gives the name of a tenant that was not in a plan yet.
+    pub fn observe(&mut self, snapshot: &Snapshot, at: Moment, name_of: impl Fn(TenantId) -> Option<String>) {
+        self.note_time(at);
+        for report in &snapshot.tenants {
+            let Some(open) = self.open(report.id, at, || name_of(report.id)) else {
+                continue;
+            };
+            open.set_grant(report.grant_bytes, at);
+            let now = usage_of(&report.counters);
+            if now != open.before || report.commands != open.commands_before {
+                (open.now, open.commands_now) = (now, report.commands.clone());
+                self.changed.insert(report.id);
+            }
+        }
+        for id in &snapshot.removed {
+            if let Some(open) = self.tenants.get_mut(id) {
+                open.set_grant(0, at);
+                open.is_removed = true;
+                self.changed.insert(*id);
+            }
+        }
+    }
+
+    /// A tenant may hold so many bytes from now on.
+    pub fn note_grant(&mut self, id: TenantId, name: &str, grant_bytes: u64, at: Moment) {
+        if grant_bytes == 0 && !self.tenants.contains_key(&id) {
+            return;
+        }
+        if let Some(open) = self.open(id, at, || Some(name.to_owned())) {
+            open.set_grant(grant_bytes, at);
+        }
+    }
+
+    /// What the process used until now. `plane` is what its threads that serve clients say.
+    pub fn note_process(&mut self, process: ProcessCpu, plane: PlaneCpu) {
+        let unattributed_ns = plane.unattributed_ns + process.others_ns;
+        let explained_ns = plane.attributed_ns + unattributed_ns;
+        // Clocks are read one after the other, so that for a moment more may be explained than was used. What was unexplained
+        // may be explained later, by a worker that says late what it used; a row is never taken back, so less follows.
+        let unexplained_ns = process.total_ns.saturating_sub(explained_ns);
+        self.nobody = Nobody {
+            unattributed_ns: unattributed_ns.max(self.nobody.unattributed_ns),
+            unexplained_ns: unexplained_ns.max(self.nobody.unexplained_ns),
+        };
+    }
+
+    /// Other prices are in force from now on: all that was used until now is in entries of the ones before.
+    pub fn set_price_version(&mut self, version: &str, at: Moment) {
+        if self.config.price_version != version {
+            self.note_time(at);
+            self.close_all(at);
+            version.clone_into(&mut self.config.price_version);
+        }
+    }
+
+    /// The entries of what is over. Nothing as long as the period lasts.
+    pub fn entries(&mut self, at: Moment) -> Vec<Entry> {
+        self.note_time(at);
+        let is_over = |period: Duration| {
+            let period_ms = (period.as_millis() as u64).max(1);
+            at.wall.0 / period_ms != self.closed_at.0 / period_ms
+        };
+        if is_over(HELD_PERIOD) {
+            self.close_all(at);
+        } else if is_over(self.config.period) {
+            self.close_changed(at);
+        }
+        std::mem::take(&mut self.early)
+    }
+
+    /// The entries of all that was used until now: there will be no more.
+    pub fn end(&mut self, at: Moment) -> Vec<Entry> {
+        self.note_time(at);
+        self.close_all(at);
+        let mut entries = std::mem::take(&mut self.early);
+        entries.push(self.labelled(Entry::event(Kind::End, at.wall, at.wall, "the server ended")));
+        entries
+    }
+
+    /// Byte-seconds of grant of a tenant since the process began; `None` for one that never had any.
+    pub fn byte_seconds(&self, id: TenantId, at: Moment) -> Option<u64> {
+        let open = self.tenants.get(&id)?;
+        let mut held = open.held;
+        held.pass(open.grant_bytes, at.steady_ms);
+        u64::try_from(held.total + held.byte_ms / 1000).ok()
+    }
+
+    /// CPU time since the process began that was for nobody in particular, and that nothing explains; in nanoseconds.
+    pub fn nobody_ns(&self) -> (u64, u64) {
+        (self.nobody.unattributed_ns, self.nobody.unexplained_ns)
+    }
+
+    /// Notices that the clock was set: what was used before has entries by the old time.
+    fn note_time(&mut self, at: Moment) {
+        let Some(last) = self.last.replace(at) else {
+            self.closed_at = at.wall;
+            return;
+        };
+        let passed_ms = at.steady_ms.saturating_sub(last.steady_ms);
+        let expected = UnixMs(last.wall.0.saturating_add(passed_ms));
+        let off_ms = at.wall.0.abs_diff(expected.0);
+        if off_ms < JUMP_MIN.as_millis() as u64 {
+            return;
+        }
+        let before = Moment {
+            wall: expected,
+            steady_ms: at.steady_ms,
+        };
+        self.close_all(before);
+        let way = if at.wall < expected { "back" } else { "forward" };
+        let note = format!("the clock was set {way} by {}.{:03} s", off_ms / 1000, off_ms % 1000);
+        let (from, to) = (expected.min(at.wall), expected.max(at.wall));
+        let jump = self.labelled(Entry::event(Kind::Jump, from, to, note));
+        self.early.push(jump);
+        self.tenants.values_mut().for_each(|open| open.from = at.wall);
+        self.closed_at = at.wall;
+    }
+
+    fn open(&mut self, id: TenantId, at: Moment, name: impl FnOnce() -> Option<String>) -> Option<&mut Open> {
+        use std::collections::btree_map::Entry as Place;
+        match self.tenants.entry(id) {
+            Place::Occupied(known) => Some(known.into_mut()),
+            Place::Vacant(place) => Some(place.insert(Open {
+                name: name()?,
+                before: Usage::default(),
+                now: Usage::default(),
+                commands_before: Vec::new(),
+                commands_now: Vec::new(),
+                grant_bytes: 0,
+                held: Held {
+                    until_ms: at.steady_ms,
+                    ..Held::default()
+                },
+                from: at.wall,
+                is_removed: false,
+            })),
+        }
+    }
+
+    fn close_changed(&mut self, at: Moment) {
+        for id in std::mem::take(&mut self.changed) {
+            self.close(id, at);
+        }
+        self.close_nobody(at);
+    }
+
+    fn close_all(&mut self, at: Moment) {
+        let ids: Vec<TenantId> = self.tenants.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.close(id, at));
+        self.changed.clear();
+        self.close_nobody(at);
+    }
+
+    fn close(&mut self, id: TenantId, at: Moment) {
+        let Some(open) = self.tenants.get_mut(&id) else { return };
+        let entry = open.close(id, at);
+        if open.is_removed {
+            self.tenants.remove(&id);
+        }
+        if !entry.usage.is_zero() || !entry.commands.is_empty() {
+            let entry = self.labelled(entry);
+            self.early.push(entry);
+        }
+    }
+
+    fn close_nobody(&mut self, at: Moment) {
+        let from = std::mem::replace(&mut self.closed_at, at.wall).min(at.wall);
+        let (now, before) = (self.nobody, &mut self.nobody_before);
+        let amounts = [
+            (Kind::Unattributed, now.unattributed_ns, &mut before.unattributed_ns),
+            (Kind::Unexplained, now.unexplained_ns, &mut before.unexplained_ns),
+        ];
+        let mut entries = Vec::new();
+        for (kind, now_ns, before_ns) in amounts {
+            let grown_ns = now_ns.saturating_sub(std::mem::replace(before_ns, now_ns));
+            if grown_ns > 0 {
+                let mut entry = Entry::event(kind, from, at.wall, "");
+                entry.usage.set(Resource::CpuNs, grown_ns);
+                entries.push(entry);
+            }
+        }
+        for entry in entries {
+            let entry = self.labelled(entry);
+            self.early.push(entry);
+        }
+    }
+
+    fn labelled(&self, entry: Entry) -> Entry {
+        Entry {
+            node: self.config.node.clone(),
+            price_version: self.config.price_version.clone(),
+            ..entry
+        }
+    }
+}
+
+impl Open {
+    fn set_grant(&mut self, grant_bytes: u64, at: Moment) {
+        self.held.pass(self.grant_bytes, at.steady_ms);
+        self.grant_bytes = grant_bytes;
+    }
+
+    /// What was used since the last entry.
+    fn close(&mut self, id: TenantId, at: Moment) -> Entry {
+        self.held.pass(self.grant_bytes, at.steady_ms);
+        let mut usage = self.now.since(&self.before);
+        usage.set(Resource::MemoryByteSeconds, self.held.take());
+        let commands = commands_since(&self.commands_now, &self.commands_before);
+        self.before = self.now;
+        self.commands_before.clone_from(&self.commands_now);
+        let from = std::mem::replace(&mut self.from, at.wall);
+        Entry {
+            tenant: Some(Subject {
+                id,
+                name: self.name.clone(),
+            }),
+            usage,
+            commands,
+            ..Entry::event(Kind::Use, from.min(at.wall), at.wall, "")
+        }
+    }
+}
+
+fn usage_of(counters: &TenantCounters) -> Usage {
+    let Refused {
+        ops,
+        bytes,
+        connections,
+        logins,
+        replies,
+        ..
+    } = counters.refused;
+    Usage::default()
+        .with(Resource::CpuNs, counters.cpu_ns)
+        .with(Resource::NetworkInBytes, counters.network_in_bytes)
+        .with(Resource::NetworkOutBytes, counters.network_out_bytes)
+        .with(Resource::Operations, counters.operations)
+        .with(Resource::Gets, counters.gets)
+        .with(Resource::Hits, counters.hits)
+        .with(Resource::Sets, counters.sets)
+        .with(Resource::Refused, ops + bytes + connections + logins + replies)
+}
+
+/// How much more often each command was executed.
+fn commands_since(now: &[CommandCount], before: &[CommandCount]) -> Vec<(String, u64)> {
+    let known = |count: &CommandCount| {
+        let same = |other: &&CommandCount| (other.protocol, other.command) == (count.protocol, count.command);
+        before.iter().find(same).map_or(0, |other| other.count)
+    };
+    let mut grown: Vec<(String, u64)> = now
+        .iter()
+        .map(|count| {
+            let name = format!("{}/{}", count.protocol, count.command);
+            (name, count.count.saturating_sub(known(count)))
+        })
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    grown.sort_unstable();
+    grown
+}
+
+#[cfg(test)]
+mod tests;

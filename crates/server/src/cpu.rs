@@ -1,0 +1,213 @@
+//! Whose CPU time a worker's is.
+//!
+//! A worker stamps what it does as it goes, for whom and for how long. Now and then it reads its thread's CPU clock, which takes
+//! some 300 ns, and shares what has passed of it in proportion to the stamps: whenever [`READ_AFTER`] of work is stamped, and
+//! before it waits, unless it has read the clock lately. CPU time does not pass while a worker waits, so nothing is lost where a
+//! reading is left out. All of a worker's time is either some tenant's or nobody's: nothing remains.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tidemark_store::TenantStore;
+use tidemark_types::PlaneCpu;
+
+use crate::counts::Count;
+use crate::shared::Shared;
+use crate::tenant::Tenant;
+
+/// Work after which the clock is read: its reading is then less than a thousandth of it.
+const READ_AFTER: Duration = Duration::from_micros(400);
+/// Before it waits, a worker reads the clock if the last reading is older than this. One that waits after each request would
+/// read it for each.
+const READ_EVERY: Duration = Duration::from_millis(10);
+
+/// The CPU time of all workers.
+#[derive(Debug, Default)]
+pub(crate) struct CpuTotals {
+    attributed_ns: AtomicU64,
+    unattributed_ns: AtomicU64,
+}
+
+impl CpuTotals {
+    pub(crate) fn report(&self) -> PlaneCpu {
+        PlaneCpu {
+            attributed_ns: self.attributed_ns.load(Ordering::Relaxed),
+            unattributed_ns: self.unattributed_ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What was stamped for the tenant of a lane.
+#[derive(Debug, Default)]
+struct Place {
+    tenant: Option<Arc<Tenant>>,
+    ns: u64,
+}
+
+/// What a worker did since it last read its clock.
+#[derive(Debug)]
+pub(crate) struct CpuShares {
+    read: Duration,
+    read_at: Instant,
+    /// By lanes of [`crate::ready::Ready`].
+    places: Vec<Place>,
+    /// Those with something in them.
+    stamped: Vec<usize>,
+    upkeep: Vec<(Arc<TenantStore>, u64)>,
+    served_ns: u64,
+    upkeep_ns: u64,
+    nobody_ns: u64,
+}
+
+impl CpuShares {
+    /// From the thread's beginning.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            read: Duration::ZERO,
+            read_at: now,
+            places: Vec::new(),
+            stamped: Vec::new(),
+            upkeep: Vec::new(),
+            served_ns: 0,
+            upkeep_ns: 0,
+            nobody_ns: 0,
+        }
+    }
+
+    /// Work for the tenant of a lane.
+    #[inline]
+    pub(crate) fn serve(&mut self, lane: usize, tenant: &Arc<Tenant>, work_ns: u32) {
+        if lane >= self.places.len() {
+            self.places.resize_with(lane + 1, Place::default);
+        }
+        let place = &mut self.places[lane];
+        let is_same = place.tenant.as_ref().is_some_and(|known| Arc::ptr_eq(known, tenant));
+        if !is_same {
+            if place.ns > 0 {
+                // Lanes are given to others only just after a reading.
+                return self.note_nobody(u64::from(work_ns));
+            }
+            place.tenant = Some(Arc::clone(tenant));
+        }
+        if place.ns == 0 && work_ns > 0 {
+            self.stamped.push(lane);
+        }
+        place.ns += u64::from(work_ns);
+        self.served_ns += u64::from(work_ns);
+    }
+
+    /// Work on a tenant's shards.
+    pub(crate) fn keep(&mut self, store: &Arc<TenantStore>, took: Duration) {
+        let ns = took.as_nanos() as u64;
+        self.upkeep_ns += ns;
+        match self.upkeep.last_mut() {
+            Some((last, sum)) if Arc::ptr_eq(last, store) => *sum += ns,
+            _ => self.upkeep.push((Arc::clone(store), ns)),
+        }
+    }
+
+    /// Work for nobody in particular.
+    pub(crate) fn note_nobody(&mut self, ns: u64) {
+        self.nobody_ns += ns;
+    }
+
+    /// Whether enough is stamped for a reading.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.served_ns + self.upkeep_ns + self.nobody_ns >= READ_AFTER.as_nanos() as u64
+    }
+
+    /// The same before a wait.
+    #[inline]
+    pub(crate) fn is_due_before_wait(&self, now: Instant) -> bool {
+        self.is_due() || now.saturating_duration_since(self.read_at) >= READ_EVERY
+    }
+
+    /// Shares what the thread used since the last reading. `cpu_time` is its clock now.
+    pub(crate) fn settle(&mut self, now: Instant, cpu_time: Duration, shared: &Shared) {
+        let used_ns = cpu_time.saturating_sub(self.read).as_nanos() as u64;
+        (self.read, self.read_at) = (cpu_time, now);
+        let shares = share(used_ns, self.served_ns, self.upkeep_ns, self.nobody_ns);
+        let mut attributed_ns = 0;
+        for lane in self.stamped.drain(..) {
+            let place = &mut self.places[lane];
+            let ns = part(std::mem::take(&mut place.ns), shares.served_ns, self.served_ns);
+            if let Some(tenant) = &place.tenant {
+                tenant.counts.add(Count::CpuNanos, ns);
+                tenant.touch();
+                attributed_ns += ns;
+            }
+        }
+        for (store, ns) in self.upkeep.drain(..) {
+            let ns = part(ns, shares.upkeep_ns, self.upkeep_ns);
+            store.charge_upkeep(ns);
+            attributed_ns += ns;
+        }
+        (self.served_ns, self.upkeep_ns, self.nobody_ns) = (0, 0, 0);
+        let totals = &shared.tenants.sockets().cpu;
+        totals.attributed_ns.fetch_add(attributed_ns, Ordering::Relaxed);
+        totals
+            .unattributed_ns
+            .fetch_add(used_ns - attributed_ns, Ordering::Relaxed);
+    }
+
+    /// Lets go of tenants of which nothing is stamped: lanes may be given to others.
+    pub(crate) fn tidy(&mut self) {
+        for place in self.places.iter_mut().filter(|place| place.ns == 0) {
+            place.tenant = None;
+        }
+    }
+}
+
+/// How CPU time is shared among what was stamped. In nanoseconds; what is left is nobody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Parts {
+    served_ns: u64,
+    upkeep_ns: u64,
+}
+
+/// Less than was stamped was used: each has the same part of its stamps. More, for waking and asking who is ready: serving and
+/// what was done for nobody share that. Upkeep has its stamps at most, since a timer that wakes a worker is nobody's.
+fn share(used_ns: u64, served_ns: u64, upkeep_ns: u64, nobody_ns: u64) -> Parts {
+    let stamped_ns = served_ns + upkeep_ns + nobody_ns;
+    let upkeep_ns = part(upkeep_ns, used_ns.min(stamped_ns), stamped_ns);
+    Parts {
+        served_ns: part(served_ns, used_ns - upkeep_ns, served_ns + nobody_ns),
+        upkeep_ns,
+    }
+}
+
+/// `of / whole` of `amount`, rounded down; nothing of nothing.
+fn part(of: u64, amount: u64, whole: u64) -> u64 {
+    let product = u128::from(of) * u128::from(amount);
+    product.checked_div(u128::from(whole)).unwrap_or(0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_is_shared_by_the_stamps() {
+        for (used, served, upkeep, nobody, expected) in [
+            // Half of the time another thread had the core.
+            (500, 600, 300, 100, (300, 150)),
+            (1000, 600, 300, 100, (600, 300)),
+            // Waking cost as much again.
+            (1700, 600, 300, 100, (1200, 300)),
+            // A timer.
+            (90, 0, 10, 0, (0, 10)),
+            (90, 0, 0, 0, (0, 0)),
+            (0, 5, 5, 5, (0, 0)),
+            (u64::MAX / 4, u64::MAX / 4, 0, 0, (u64::MAX / 4, 0)),
+        ] {
+            let parts = share(used, served, upkeep, nobody);
+            assert_eq!(
+                (parts.served_ns, parts.upkeep_ns),
+                expected,
+                "{used} {served} {upkeep} {nobody}"
+            );
+        }
+    }
+}
