@@ -1,5 +1,5 @@
-//! Holds ARCHITECTURE.md true: its table of crates against the workspace's real dependencies, its limits against the
-//! constants, its libraries against the manifests.
+//! Holds ARCHITECTURE.md true: its table of crates against the workspace's real dependencies, its libraries against the
+//! manifests. Holds the limits of docs/design/limits.md against the constants.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
@@ -9,6 +9,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
+/// The page with the tables of crates and libraries.
+const MAP: &str = "ARCHITECTURE.md";
+/// As many words as fit a map; depth goes to `docs/design`.
+const MAP_WORDS_MAX: usize = 4_000;
 /// What all packages but the program begin with.
 const PREFIX: &str = "tidemark-";
 
@@ -17,9 +21,9 @@ fn root() -> PathBuf {
     root.canonicalize().unwrap()
 }
 
-/// The rows of the first table below a heading, each as its cells' texts.
-fn table(heading: &str) -> Vec<Vec<String>> {
-    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+/// The rows of the first table below a heading of a page, each as its cells' texts.
+fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(root().join(page)).unwrap();
     let below = text.split_once(&format!("\n## {heading}\n")).expect(heading).1;
     let below = below.split("\n## ").next().unwrap();
     let lines = below.lines().filter(|line| line.starts_with('|'));
@@ -121,9 +125,16 @@ fn a_rule_is_kept_or_broken() {
 }
 
 #[test]
+fn the_map_is_a_map() {
+    let text = std::fs::read_to_string(root().join(MAP)).unwrap();
+    let words = text.split_whitespace().count();
+    assert!(words <= MAP_WORDS_MAX, "{MAP} has {words} words");
+}
+
+#[test]
 fn crates_use_what_the_table_says() {
     let (crates, dependencies) = workspace();
-    let rows = table("Crates");
+    let rows = table(MAP, "Crates");
     let named: BTreeSet<String> = rows.iter().flat_map(|row| names(&row[0])).collect();
     assert_eq!(named, crates, "the table's crates and the workspace's");
     for row in rows {
@@ -153,7 +164,7 @@ fn every_library_is_in_the_table_with_its_users() {
     {
         real.entry(dependency.used).or_default().insert(dependency.user);
     }
-    let rows = table("Libraries");
+    let rows = table(MAP, "Libraries");
     let written: BTreeMap<_, _> = rows
         .iter()
         .map(|row| (names(&row[0]).pop_first().unwrap(), names(&row[1])))
@@ -268,7 +279,7 @@ fn expressions_are_evaluated() {
 #[test]
 fn limits_have_the_values_of_their_constants() {
     let mut of_server = BTreeSet::new();
-    for row in table("Limits") {
+    for row in table("docs/design/limits.md", "Limits") {
         let path = names(&row[2])
             .pop_first()
             .unwrap_or_else(|| panic!("{row:?} names no constant"));
