@@ -1,4 +1,4 @@
-//! Every maximum of the data plane, with its reason. `ARCHITECTURE.md` shows this table.
+//! Every maximum of the data plane, with its reason. `docs/design/limits.md` shows this table.
 
 use std::time::Duration;
 
