@@ -445,12 +445,12 @@ fn a_load_is_never_another_tenant_s_and_its_errors_are_a_failure() {
         ("shop", &read_only, FAILED, "requests failed; the first: CLIENT_ERROR"),
         ("nobody", &read_only, DENIED, "refused the login of tenant `nobody`"),
         ("shop", &nobody_s, DENIED, "refused the login of tenant `shop`"),
-        // Not of the form of a secret: the server stores it.
+        // Not of the form of a secret: refused as well, and never stored.
         (
             "shop",
             &nobody_s[1..].to_owned(),
             DENIED,
-            "did not take the login of tenant `shop`",
+            "refused the login of tenant `shop`",
         ),
     ] {
         let arguments = ["bench", "--address", &address, "--tenant", tenant];

@@ -5,14 +5,15 @@ use super::*;
 #[test]
 fn the_ready_line_names_addresses_and_folder() {
     let server = Server::start(&[]);
-    let words: Vec<&str> = server.ready.splitn(5, ' ').collect();
+    let words: Vec<&str> = server.ready.splitn(6, ' ').collect();
     assert_eq!(words[0], "ready");
     for (word, key) in words[1..4].iter().zip(["memcached=", "redis=", "admin="]) {
         let address: std::net::SocketAddr = word.strip_prefix(key).unwrap().parse().unwrap();
         assert!(address.port() != 0 && address.ip().is_loopback());
         std::net::TcpStream::connect(address).unwrap();
     }
-    assert_eq!(words[4], format!("data={}", server.data()));
+    assert_eq!(words[4], "s3=off");
+    assert_eq!(words[5], format!("data={}", server.data()));
     let shown = server.json(&["server", "show"]);
     assert_eq!(format!("redis={}", shown["redis"].as_str().unwrap()), words[2]);
     let (code, log, folder) = server.stop();
@@ -31,7 +32,7 @@ fn the_ready_line_names_addresses_and_folder() {
         "{}",
         again.ready
     );
-    assert!(again.ready.contains(" admin=off data="), "{}", again.ready);
+    assert!(again.ready.contains(" admin=off s3=off data="), "{}", again.ready);
     let (code, log, _) = again.stop();
     assert_eq!((code, log.contains("admin token")), (Some(0), false), "{log}");
 }

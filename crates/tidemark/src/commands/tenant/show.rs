@@ -42,7 +42,7 @@ const FIELDS: [Field; 43] = [
     ("  missed by", "/shortfall_ratio", Form::Ratio),
     ("  best possible", "/best_hit_ratio", Form::Ratio),
     ("  known to", "/goal_standard_error", Form::Ratio),
-    ("  measured before", "/goal_age_seconds", Form::Seconds),
+    ("  age", "/goal_age_seconds", Form::Seconds),
     ("latency, us", "/latency/mean_us", Form::Plain),
     ("  of a hit", "/latency/hit_us", Form::Plain),
     ("  of a miss", "/latency/miss_us", Form::Plain),
