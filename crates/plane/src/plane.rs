@@ -109,14 +109,17 @@ impl<F: Front> Plane<F> {
         }
         let is_new = known.is_none();
         let tenant = known.unwrap_or_else(|| self.create(plan));
+        if is_new {
+            // Before anything can touch it: a snapshot that does not find it would lose the mark.
+            self.table.write().by_id.insert(plan.id, Arc::clone(&tenant));
+        }
         if tenant.follow(plan) {
             self.front.adopted(&tenant, plan);
         }
-        // A new tenant is found by others once it is whole.
+        // A new tenant is found by its name once it is whole.
         if is_new {
-            let mut table = self.table.write();
-            table.by_id.insert(plan.id, Arc::clone(&tenant));
-            table.by_name.insert(plan.name.as_str().as_bytes().into(), tenant);
+            let name = plan.name.as_str().as_bytes().into();
+            self.table.write().by_name.insert(name, tenant);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The rules of the data plane, with a front that has nothing but a count.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use tidemark_store::{Attributes, Hasher, KeeperInbox, Pool};
 use tidemark_types::{
@@ -37,14 +37,17 @@ impl Front for Counting {
 }
 
 fn plane() -> Plane<Counting> {
-    let parts = PlaneParts {
+    Plane::new(parts(), Counting)
+}
+
+fn parts() -> PlaneParts {
+    PlaneParts {
         pool: Pool::without_thread(POOL_BYTES, Some(2 * POOL_BYTES)).unwrap(),
         hasher: Hasher::with_seed(1),
         keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
         alarm: Arc::new(|| {}),
         clock: Arc::new(ManualClock::new(UnixMs(1_000))),
-    };
-    Plane::new(parts, Counting)
+    }
 }
 
 fn tenant(id: u32, name: &str, version: u64) -> TenantPlan {
@@ -175,4 +178,37 @@ fn connections_are_limited() {
     apply(&plane, 2, vec![tenant(1, "a", 2)]);
     assert!(a.open_connection());
     assert_eq!(a.connections_max(100), 100);
+}
+
+/// Uses each tenant while it is being adopted, and has a snapshot taken meanwhile.
+#[derive(Default)]
+struct Early(OnceLock<Weak<Plane<Self>>>);
+
+impl Front for Early {
+    type Attached = ();
+
+    fn attach(&self, _plan: &TenantPlan) {}
+
+    fn adopted(&self, tenant: &Arc<Tenant<()>>, _plan: &TenantPlan) {
+        tenant.touch();
+        let plane = self.0.get().and_then(Weak::upgrade).unwrap();
+        assert_eq!(plane.snapshot().tenants.len(), 1);
+    }
+
+    fn report(&self, _tenant: &Tenant<()>, _snapshot: &mut TenantSnapshot) {}
+
+    fn complete(&self, _snapshot: &mut Snapshot) {}
+}
+
+#[test]
+fn who_is_used_while_it_is_adopted_is_reported_then_and_later() {
+    let plane = Arc::new(Plane::new(parts(), Early::default()));
+    plane.front().0.set(Arc::downgrade(&plane)).unwrap();
+    plane.apply(&Plan {
+        sequence: 1,
+        pool_bytes: POOL_BYTES,
+        tenants: vec![tenant(1, "a", 1)],
+    });
+    plane.tenant(b"a").unwrap().touch();
+    assert_eq!(plane.snapshot().tenants.len(), 1);
 }

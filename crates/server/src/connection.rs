@@ -106,6 +106,10 @@ pub(crate) struct Connection {
     pub(crate) is_writable: bool,
     /// The socket failed.
     pub(crate) is_broken: bool,
+    /// The system said that the other side has reset the connection. What it sent before can still be read.
+    pub(crate) is_reset: bool,
+    /// Something was received in this visit.
+    pub(crate) has_received: bool,
     /// It waits for the answer to a failed login, and is in the worker's list of such.
     pub(crate) is_held: bool,
     /// What its lane of [`crate::ready::Ready`] was charged when it was picked last.
@@ -127,6 +131,8 @@ pub(crate) struct Connection {
     pub(crate) incomplete_since: Option<UnixMs>,
     /// When something moved last, in either direction, while replies or requests wait.
     pub(crate) moved_at: Option<UnixMs>,
+    /// When something was received, sent or executed last, or it was given the memory that it had waited for.
+    active_at: UnixMs,
     /// Since when it has held more than its own part.
     held_since: Option<UnixMs>,
 }
@@ -157,6 +163,8 @@ impl Connection {
             is_finished: false,
             is_writable: false,
             is_broken: false,
+            is_reset: false,
+            has_received: false,
             is_held: false,
             charge: Charge::NONE,
             work_ns: 0,
@@ -168,6 +176,7 @@ impl Connection {
             connected_at: now,
             incomplete_since: None,
             moved_at: None,
+            active_at: now,
             held_since: None,
         }
     }
@@ -236,9 +245,17 @@ impl Connection {
             return;
         };
         self.is_writable = !sent.is_blocked;
-        if sent.bytes > 0 && self.moved_at.is_some() {
-            self.moved_at = Some(now);
+        if sent.bytes > 0 {
+            self.active_at = now;
+            self.moved_at = self.moved_at.map(|_| now);
         }
+    }
+
+    /// Goes on now that there may be the memory that it waited for: the wait is no part of any limit.
+    pub(crate) fn end_wait(&mut self, now: UnixMs) {
+        self.room.end_wait();
+        self.active_at = now;
+        self.incomplete_since = self.incomplete_since.map(|_| now);
     }
 
     /// Notes at the end of a visit whether something waits on it, and if so, since when nothing has moved.
@@ -270,15 +287,16 @@ impl Connection {
         if account.is_recalling(now) && account.is_above_share() && is_over(self.held_since, RECALLED_AFTER) {
             return Some(Reason::Recalled);
         }
-        let is_still = is_over(self.moved_at.or(self.incomplete_since), WANTED_AFTER);
+        let is_still = is_over(Some(self.active_at), WANTED_AFTER);
         // Who only waits itself holds little.
         let is_holder = !self.unsent.is_empty() || !self.room.is_waiting();
-        (account.has_waiting() && is_still && is_holder).then_some(Reason::Wanted)
+        (is_still && is_holder && account.lacks_room()).then_some(Reason::Wanted)
     }
 
     /// Whether a limit may pass while the connection is silent.
     pub(crate) fn has_deadline(&self) -> bool {
-        self.moved_at.is_some() || self.incomplete_since.is_some() || self.session.needs_login()
+        let has_begun = self.moved_at.is_some() || self.incomplete_since.is_some();
+        has_begun || self.session.needs_login() || self.room.taken() > 0
     }
 
     /// Charges what the connection holds to its tenant's account, and shows it as the server's and the tenant's.
@@ -295,6 +313,10 @@ impl Connection {
             .follow(self.session.tenant.as_ref().map(|tenant| &tenant.account));
         self.room
             .settle((input + promised + copied + self.unsent.pinned_bytes()) as u64);
+        let goes_on = self.has_leftover && self.unsent.is_empty() && self.wait_bytes == 0;
+        if std::mem::take(&mut self.has_received) || goes_on {
+            self.active_at = now;
+        }
         if self.room.taken() == 0 {
             self.held_since = None;
         } else if self.held_since.is_none() {

@@ -118,7 +118,7 @@ impl Memory {
             weight: AtomicU64::new(weight.max(1)),
             connections: AtomicU64::new(0),
             held: AtomicU64::new(0),
-            waiting: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
         })
     }
 
@@ -147,18 +147,22 @@ pub(crate) struct Account {
     weight: AtomicU64,
     connections: AtomicU64,
     held: AtomicU64,
-    waiting: AtomicU64,
+    /// What its waiting connections wait for, together; zero if none waits.
+    wanted: AtomicU64,
 }
 
 impl Account {
     /// Changes the tenant's weight.
     pub(crate) fn set_weight(&self, weight: u64) {
         let memory = &self.memory;
-        let _weighing = memory.weighing.lock();
+        let weighing = memory.weighing.lock();
         let before = self.weight.swap(weight.max(1), Ordering::Relaxed);
         if self.connections.load(Ordering::Relaxed) > 0 {
             memory.weights.fetch_add(weight.max(1), Ordering::Relaxed);
             memory.weights.fetch_sub(before, Ordering::Relaxed);
+            drop(weighing);
+            // Some shares are larger now.
+            memory.tell_waiting();
         }
     }
 
@@ -240,9 +244,9 @@ impl Account {
         self.memory.is_recalling(now)
     }
 
-    /// Whether a connection of the tenant waits for memory.
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+    /// Whether connections of the tenant wait for more memory than there is room for.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.room() < self.wanted.load(Ordering::Relaxed)
     }
 }
 
@@ -327,8 +331,10 @@ impl Room {
     /// for at once.
     pub(crate) fn begin_wait(&self, bytes: u64, now: UnixMs) -> bool {
         let Some(account) = &self.account else { return false };
-        if self.waits_for.replace(bytes.max(1)) == 0 {
-            account.waiting.fetch_add(1, Ordering::Relaxed);
+        let before = self.waits_for.replace(bytes.max(1));
+        account.wanted.fetch_add(bytes.max(1), Ordering::Relaxed);
+        account.wanted.fetch_sub(before, Ordering::Relaxed);
+        if before == 0 {
             account.memory.waiting.fetch_add(1, Ordering::SeqCst);
         }
         let is_within = account.held.load(Ordering::Relaxed) + bytes <= account.share();
@@ -337,10 +343,11 @@ impl Room {
 
     /// Notes that it does not wait any more.
     pub(crate) fn end_wait(&self) {
-        if self.waits_for.replace(0) > 0
+        let before = self.waits_for.replace(0);
+        if before > 0
             && let Some(account) = &self.account
         {
-            account.waiting.fetch_sub(1, Ordering::Relaxed);
+            account.wanted.fetch_sub(before, Ordering::Relaxed);
             account.memory.waiting.fetch_sub(1, Ordering::SeqCst);
         }
     }

@@ -58,7 +58,10 @@ impl Progress {
     /// Of that, what the process has in memory.
     pub(crate) fn buffer_bytes(&self) -> usize {
         match self {
-            Self::Walk(walk) => walk.found.bytes.capacity(),
+            Self::Walk(walk) => {
+                let pattern = walk.pattern.as_ref().map_or(0, Pattern::memory_bytes);
+                walk.found.bytes.capacity() + pattern
+            }
             Self::Reply { bytes, .. } => bytes.capacity(),
             Self::Keys { .. } | Self::Sizes { .. } | Self::Values { .. } | Self::Search { .. } => 0,
         }

@@ -185,6 +185,7 @@ pub(crate) fn read(connection: &mut Connection, buffer: &mut [u8]) -> usize {
         Ok(received) => {
             // A short read means that the socket is empty (epoll(7), "Questions and answers", 9), unless the end came along.
             connection.is_readable = received == buffer.len() || connection.is_closing;
+            connection.has_received |= received > 0;
             received
         }
         // The system says that there is something to read only once.

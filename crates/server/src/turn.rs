@@ -539,6 +539,9 @@ impl<'a> Executor<'_, 'a> {
                 access.put_room_back();
             }
             if must_wait {
+                if is_limited && !is_begun && !is_resumed {
+                    tenant.throttle.charge(step.bytes as u64, self.moment());
+                }
                 self.suspend(step.member, step.before);
             } else if is_limited {
                 // What was copied in pieces, or waited for memory, was charged when that began.

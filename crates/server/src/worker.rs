@@ -191,7 +191,7 @@ impl Worker {
             let now = self.look(&mut events, timeout);
             self.release();
             let now = self.serve(&mut events, now);
-            self.wake_waiting();
+            self.wake_waiting(now);
             let cpu = &mut self.cpu;
             let kept = self
                 .keeper
@@ -273,7 +273,14 @@ impl Worker {
                     connection.is_closing |= event.is_read_closed();
                 }
                 connection.is_writable |= event.is_writable();
-                self.queue(place, false);
+                // A client that has only sent everything is still answered.
+                connection.is_reset |= event.is_error() || (event.is_read_closed() && event.is_write_closed());
+                if connection.is_reset && connection.room.is_waiting() {
+                    // It is not read from while it waits, which would show the error.
+                    self.close(place);
+                } else {
+                    self.queue(place, false);
+                }
             }
         }
     }
@@ -486,6 +493,7 @@ impl Worker {
     #[inline]
     fn note_waiting(&mut self, place: usize, connection: &mut Connection, now: UnixMs) {
         if connection.wait_bytes > 0 {
+            connection.is_broken |= connection.is_reset;
             self.begin_wait(place, connection, now);
         } else if connection.room.is_waiting() {
             connection.room.end_wait();
@@ -510,7 +518,7 @@ impl Worker {
     }
 
     /// Has connections go on for which there is memory now, in the order in which they have waited.
-    fn wake_waiting(&mut self) {
+    fn wake_waiting(&mut self, now: UnixMs) {
         if self.waiting.is_empty() || !self.mailbox.has_room.swap(false, Ordering::SeqCst) {
             return;
         }
@@ -534,7 +542,7 @@ impl Worker {
             });
             if connection.room.can_go_on(promised[at].1) {
                 promised[at].1 += connection.room.waits_for();
-                connection.room.end_wait();
+                connection.end_wait(now);
                 connection.is_listed = false;
                 self.queue(place, false);
             } else {
@@ -639,7 +647,7 @@ impl Worker {
             }
         }
         closed.log();
-        self.wake_waiting();
+        self.wake_waiting(now);
         self.stamp_nobody(began);
         any
     }

@@ -167,6 +167,12 @@ impl Part {
         Self { elements, table }
     }
 
+    fn memory_bytes(&self) -> usize {
+        let is_class = |element: &&Element| matches!(element, Element::Class(_));
+        let classes = self.elements.iter().filter(is_class).count() * size_of::<[u64; 4]>();
+        self.elements.capacity() * size_of::<Element>() + classes + self.table.capacity() * size_of::<u64>()
+    }
+
     /// Whether the text begins with it.
     fn begins(&self, text: &[u8]) -> bool {
         text.len() >= self.elements.len() && self.elements.iter().zip(text).all(|(element, byte)| element.has(*byte))
@@ -265,6 +271,13 @@ impl Pattern {
             }
             None => false,
         })
+    }
+
+    /// The memory that it takes besides its own place, about.
+    pub fn memory_bytes(&self) -> usize {
+        let parts = self.middle.capacity() * size_of::<Part>();
+        let all = [&self.head].into_iter().chain(&self.middle).chain(&self.tail);
+        parts + all.map(Part::memory_bytes).sum::<usize>()
     }
 
     /// About how many steps it takes to match a text of so many bytes, at most.

@@ -82,7 +82,7 @@ fn who_waits_is_told_when_there_is_room_and_not_before() {
     assert!(holder.take(100) && waiting.take(200) && !waiting.take(200));
     // Within its share: what is lent is asked for, once.
     assert!(waiting.begin_wait(200, UnixMs(1000)) && !waiting.begin_wait(200, UnixMs(1001)));
-    assert!(waiting.is_waiting() && b.has_waiting() && !a.has_waiting());
+    assert!(waiting.is_waiting() && b.lacks_room() && !a.lacks_room());
     assert!(memory.is_recalling(UnixMs(1500)) && !memory.is_recalling(UnixMs(9000)));
     assert!(a.is_above_share() && !b.is_above_share());
     assert!(!waiting.can_go_on(0));
@@ -200,4 +200,30 @@ fn threads_that_take_at_once_never_come_to_more_than_there_is() {
         }
     });
     assert_eq!(memory.held_bytes(), 0);
+}
+
+#[test]
+fn a_larger_share_is_told_to_who_waits() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let alarm = {
+        let told = Arc::clone(&told);
+        move || {
+            told.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let memory = Memory::new(1000, Box::new(alarm));
+    let (a, b) = (memory.account(1), memory.account(1));
+    let (first, second) = (room_of(&a), room_of(&b));
+    assert!(first.take(700) && second.take(100));
+    second.settle(OWN + 100);
+    second.begin_wait(250, UnixMs(1));
+    assert!(b.lacks_room(), "there are 200");
+    first.settle(OWN + 650);
+    assert!(!b.lacks_room(), "who waits has room");
+    let before = told.load(Ordering::SeqCst);
+    b.set_weight(3);
+    assert_eq!(told.load(Ordering::SeqCst), before + 1);
+    second.end_wait();
+    b.set_weight(4);
+    assert_eq!(told.load(Ordering::SeqCst), before + 1, "nobody waits");
 }

@@ -34,6 +34,7 @@ use tidemark_store::{KEY_BYTES_MAX, Key, KeyHash};
 use crate::access::Access;
 use crate::counts::{Count, Stage};
 use crate::limits::{DESCRIBED_NAMES, DESCRIPTION_BYTES, LOGIN_BYTES};
+use crate::progress::Progress;
 use crate::session::{Exec, Session};
 use crate::step::Condition;
 use crate::tenant::refused_as;
@@ -177,8 +178,10 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
     match admit(args, raw, session, exec) {
         Ok(Some(call)) => {
             session.client.note_command(call.row.id);
+            // Memory is held for a reply that is made already.
+            let is_made = matches!(exec.visit.progress.as_deref(), Some(Progress::Reply { .. }));
             let done = match check_size(call) {
-                Ok(bytes) if !exec.may_answer(bytes) => Err(no_room(exec)),
+                Ok(bytes) if !is_made && !exec.may_answer(bytes) => Err(no_room(exec)),
                 Ok(_) => perform(call, session, exec),
                 Err(error) => Err(error.into()),
             };

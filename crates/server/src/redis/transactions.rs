@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use tidemark_protocol::number::append_u64;
 use tidemark_protocol::resp::command::{CommandId, Row, resolve};
 use tidemark_protocol::resp::{ArgList, Args, Limits, Parsed, error, options, parse};
-use tidemark_store::DATABASES;
+use tidemark_store::{DATABASES, KEY_BYTES_MAX};
 
 use super::answer::{Done, Failure, drop_unwanted, fail, reply, too_large_reply};
 use super::check_size;
@@ -18,7 +18,7 @@ use super::dispatch::{Call, Family, Handler, needs_every_shard, perform_within};
 use super::strings::AROUND_VALUE_BYTES;
 use crate::access::Access;
 use crate::counts::{Count, Stage};
-use crate::limits::OWN_REPLY_BYTES;
+use crate::limits::{OWN_REPLY_BYTES, TRANSACTION_KEY_BYTES, WATCHED_KEYS};
 use crate::process::Process;
 use crate::session::{Exec, Session};
 use crate::transaction::{ENTRY_BYTES, Transaction};
@@ -85,9 +85,7 @@ pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec:
     // Memory for it is taken before it is kept; what was taken and is held is settled when the visit ends.
     let is_small = transaction.memory_bytes() + command.len() <= OWN_REPLY_BYTES;
     if !is_small && !exec.room.take((command.len() + ENTRY_BYTES) as u64) {
-        exec.counts.add(Count::RefusedReplies, 1);
-        let text = "ERR the memory for connections is used up: send what is queued, or try again later";
-        return Err(Failure::Own(Cow::Borrowed(text)));
+        return Err(no_memory("send what is queued, or try again later", exec));
     }
     if transaction.changes_db || needs_every_shard(call.row) {
         transaction.need_all();
@@ -103,6 +101,15 @@ pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec:
         .queued
         .store(transaction.queued().len() as u32 + 1, Ordering::Relaxed);
     Ok(())
+}
+
+/// Why a command is not queued, or keys are not watched: there is no memory to keep them.
+#[cold]
+fn no_memory(advice: &str, exec: &mut Exec<'_>) -> Failure<'static> {
+    exec.counts.add(Count::RefusedReplies, 1);
+    Failure::Own(Cow::Owned(format!(
+        "ERR the memory for connections is used up: {advice}"
+    )))
 }
 
 /// A command as an array: as it was sent, if it was not an inline one.
@@ -146,6 +153,13 @@ fn watch<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done
         return Err(error::WATCH_IN_MULTI.into());
     }
     let tenant = session.tenant.as_ref().ok_or(error::NO_AUTH)?;
+    // Memory is taken before the keys are kept, as for what is queued.
+    let new_bytes: usize = call.args.from(1).map(|key| key.len() + ENTRY_BYTES).sum();
+    let is_small = session.held_bytes() + new_bytes <= OWN_REPLY_BYTES;
+    let is_bounded = new_bytes <= TRANSACTION_KEY_BYTES + WATCHED_KEYS * ENTRY_BYTES;
+    if is_bounded && !is_small && !exec.room.take(new_bytes as u64) {
+        return Err(no_memory("watch fewer keys, or try again later", exec));
+    }
     tenant.store.flush_if_due(exec.now);
     let transaction = session.transaction.get_or_insert_default();
     let outcome = transaction.watch(&tenant.store, session.db, call.args.from(1), exec.now);
@@ -252,6 +266,9 @@ fn reply_bytes(transaction: &Transaction, mut db: u8, access: &mut Access<'_>, e
             db = number as u8;
         }
         bytes += PLAIN_REPLY_BYTES + check_size(Call { args, row }).unwrap_or(0);
+        if row.id == CommandId::RandomKey {
+            bytes += KEY_BYTES_MAX;
+        }
         if row.id == CommandId::ClientList {
             bytes +=
                 exec.shared.tenants.sockets().connections.load(Ordering::Relaxed) as usize * DESCRIBED_CLIENT_BYTES;
