@@ -8,9 +8,12 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::fake::FakeDataPlane;
+use crate::goal::{CurveReport, GoalReport, state_name};
 use crate::grant::grantable_bytes;
 use crate::settings::DEFAULT_IDLE_AFTER;
 use crate::state::StateFile;
+use crate::view::CurvePointView;
+use tidemark_types::HitRatio;
 
 struct Scene {
     clock: Arc<ManualClock>,

@@ -7,11 +7,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::hash::BuildHasherDefault;
 
 use crate::order::Order;
 
-/// Keys are hashes or ids of traces: a multiplication spreads them well enough.
-pub(crate) type Table<V> = HashMap<u64, V, rapidhash::fast::RandomState>;
+/// Keys are hashes or ids of traces: a multiplication spreads them well enough. The hash is the same in every run, and so is
+/// the memory that a table takes.
+pub(crate) type Table<V> = HashMap<u64, V, BuildHasherDefault<rapidhash::fast::RapidHasher<'static>>>;
 
 /// The time of what never expires.
 pub(crate) const NEVER: u64 = u64::MAX;

@@ -287,7 +287,7 @@ fn a_login_that_is_stored_as_a_value_is_none() {
     // The secret is not left behind, and nothing was measured under another name.
     let cache = fake.cache("default");
     assert_eq!((cache.keys().count(), cache.sets.len()), (0, 1));
-    assert!(cache.sets[0].starts_with(b"login-"));
+    assert!(cache.sets[0].starts_with(b"auth"));
 }
 
 #[test]

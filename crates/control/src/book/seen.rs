@@ -1,0 +1,51 @@
+//! How what a snapshot says of a tenant is taken over.
+
+use tidemark_types::TenantSnapshot;
+use tidemark_types::UnixMs;
+
+use super::{INFLOW_SECONDS, Seen};
+
+impl Seen {
+    pub(super) fn take_over(&mut self, now: UnixMs, report: &TenantSnapshot) {
+        if self.hits.is_empty() {
+            // So that the window knows the counters before its first gets.
+            self.hits
+                .note(now, self.counters.gets, self.counters.hits, self.usage_bytes);
+        }
+        self.hits
+            .note(now, report.counters.gets, report.counters.hits, report.usage_bytes);
+
+        let grown_bytes = report.usage_bytes.saturating_sub(self.usage_bytes);
+        let evicted = report.counters.evicted.saturating_sub(self.counters.evicted);
+        let refused = report
+            .counters
+            .refused_memory
+            .saturating_sub(self.counters.refused_memory);
+        let mean_item_bytes = report.usage_bytes.checked_div(report.items).unwrap_or(0);
+        // Who did not write and evicted has only followed a smaller grant.
+        let written = report.counters.sets.saturating_sub(self.counters.sets);
+        let was_short = (evicted > 0 && written > 0) || refused > 0;
+        if was_short || grown_bytes > 0 {
+            self.want.show(now);
+        }
+        if report.items > self.items {
+            self.want.add_items(now);
+        }
+        self.was_short |= was_short;
+        // What was evicted beyond what was written made room for nothing: the grant became smaller.
+        let inflow_bytes = grown_bytes.saturating_add(evicted.min(written).saturating_mul(mean_item_bytes));
+        self.inflow_bytes = self.inflow_bytes.saturating_add(inflow_bytes);
+        // What was written after a long silence, or ever, was not written over all of it.
+        let elapsed = now.since(self.inflow_at).as_secs_f64().clamp(0.001, INFLOW_SECONDS);
+        self.inflow_at = now;
+        let weight = 1.0 - (-elapsed / INFLOW_SECONDS).exp();
+        self.inflow_bytes_per_second += (inflow_bytes as f64 / elapsed - self.inflow_bytes_per_second) * weight;
+
+        self.usage_bytes = report.usage_bytes;
+        self.items = report.items;
+        self.connections = report.connections;
+        self.counters = report.counters;
+        self.cpu.note(now, report.counters.cpu_ns);
+        self.commands.clone_from(&report.commands);
+    }
+}

@@ -1,0 +1,162 @@
+//! What operators see of a tenant, made of what the control plane knows.
+
+use crate::book::Tenant;
+use crate::goal::CurveReport;
+use crate::goal::GoalReport;
+use crate::goal::state_name;
+use crate::moves::Move;
+use crate::state::StoredSecret;
+use crate::view::CurvePointView;
+use crate::view::CurveView;
+use crate::view::GoalsView;
+use crate::view::LatencyView;
+use crate::view::LimitsView;
+use crate::view::MoveView;
+use crate::view::OperationsView;
+use crate::view::RefusedView;
+use crate::view::SecretView;
+use crate::view::TenantView;
+use std::time::Duration;
+use tidemark_meter::utc::rfc3339;
+use tidemark_meter::utc::rfc3339_ms;
+use tidemark_plan::Load;
+use tidemark_plan::Utility;
+use tidemark_types::CommandCount;
+use tidemark_types::HitRatio;
+use tidemark_types::Policy;
+use tidemark_types::Refused;
+use tidemark_types::TenantLimits;
+use tidemark_types::UnixMs;
+use tidemark_types::Weight;
+
+pub(super) fn move_view(change: &Move) -> MoveView {
+    MoveView {
+        at: rfc3339_ms(change.at),
+        from_bytes: change.from_bytes,
+        to_bytes: change.to_bytes,
+        reason: change.reason.name(),
+        predicted_hit_ratio: change.predicted_hit_ratio,
+        measured_hit_ratio: change.measured_hit_ratio,
+    }
+}
+
+/// A tenant's curve; without a report, what is known without one.
+pub(super) fn curve_view(report: Option<&CurveReport>, now_bytes: u64, goal: &GoalReport, policy: Policy) -> CurveView {
+    let point = |&(bytes, miss_ratio): &(u64, f64)| CurvePointView { bytes, miss_ratio };
+    CurveView {
+        requests: report.map(|report| report.requests),
+        points: report.map_or_else(Vec::new, |report| report.points.iter().map(point).collect()),
+        now_bytes,
+        goal_bytes: goal.goal_bytes,
+        policy: report.map(|_| policy.to_string()),
+        age_seconds: report.map(|report| report.age.as_secs_f64()),
+        standard_error: report.map(|report| report.standard_error),
+    }
+}
+
+pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> TenantView {
+    let record = &tenant.record;
+    let seen = tenant.seen.as_deref();
+    let counters = seen.map(|seen| seen.counters).unwrap_or_default();
+    let usage_bytes = seen.map_or(0, |seen| seen.usage_bytes);
+    let holds = tenant.grant_bytes > 0 || usage_bytes > 0;
+    let goal = tenant.goal(now);
+    let hit_ratio = seen.and_then(|seen| seen.hits.ratio(now));
+    let secret = |secret: &StoredSecret| SecretView {
+        created_at: rfc3339(secret.created_at),
+        permissions: secret.permissions.to_string(),
+    };
+    TenantView {
+        id: record.id,
+        name: record.name.to_string(),
+        state: match (tenant.is_removing, holds) {
+            (true, _) => "removing",
+            (false, true) => "active",
+            (false, false) => "idle",
+        },
+        open: record.name.is_default(),
+        secrets: record.secrets.iter().map(secret).collect(),
+        goals: GoalsView {
+            hit_ratio: record.settings.hit_ratio.map(HitRatio::get),
+            latency_us: record.settings.latency.map(whole_us),
+            miss_cost_us: record.settings.miss_cost.map(whole_us),
+            priority: record.settings.priority.map(u32::from),
+            utility: record.settings.utility.map(Utility::name),
+            floor_bytes: record.settings.floor_bytes,
+            cap_bytes: record.settings.cap_bytes,
+            weight: record.settings.weight.map(Weight::get),
+        },
+        goal_state: state_name(goal.state),
+        shortfall_ratio: goal.reading.and_then(|reading| reading.shortfall_ratio),
+        best_hit_ratio: goal.reading.and_then(|reading| reading.best_hit_ratio),
+        goal_age_seconds: goal.reading.map(|reading| now.since(reading.at).as_secs_f64()),
+        goal_standard_error: goal.reading.map(|reading| reading.standard_error),
+        latency: latency_view(tenant.waited_for(now, hit_cost), hit_ratio),
+        limits: limits_view(&record.settings.limits),
+        policy: record.settings.policy.unwrap_or_default().to_string(),
+        policy_in_force: tenant.policy.to_string(),
+        shards: tenant.shards,
+        grant_bytes: tenant.grant_bytes,
+        usage_bytes,
+        lent_bytes: holds.then_some(tenant.lent_bytes),
+        demand_bytes: goal.demand_bytes,
+        items: seen.map_or(0, |seen| seen.items),
+        gets_total: counters.gets,
+        hits_total: counters.hits,
+        sets_total: counters.sets,
+        hit_ratio,
+        cpu_seconds_total: None,
+        cpu_model_seconds_total: None,
+        vcpus: None,
+        memory_byte_seconds_total: None,
+        network_in_bytes_total: counters.network_in_bytes,
+        network_out_bytes_total: counters.network_out_bytes,
+        connections: seen.map_or(0, |seen| seen.connections),
+        refused_total: refused_view(&counters.refused),
+        operations_total: Vec::new(),
+    }
+}
+
+fn latency_view(answers: Option<Load>, hit_ratio: Option<f64>) -> LatencyView {
+    LatencyView {
+        mean_us: answers
+            .zip(hit_ratio)
+            .map(|(answers, ratio)| answers.mean_cost_us(ratio) as u64),
+        hit_us: answers.map(|answers| answers.hit_cost_us as u64),
+        miss_us: answers.map(|answers| answers.miss_cost_us as u64),
+    }
+}
+
+pub(super) fn operations_view(commands: &[CommandCount]) -> Vec<OperationsView> {
+    let view = |count: &CommandCount| OperationsView {
+        protocol: count.protocol,
+        command: count.command,
+        count: count.count,
+    };
+    commands.iter().map(view).collect()
+}
+
+fn limits_view(limits: &TenantLimits) -> LimitsView {
+    LimitsView {
+        ops_per_second: limits.ops_per_second,
+        bytes_per_second: limits.bytes_per_second,
+        connections: limits.connections,
+    }
+}
+
+fn refused_view(refused: &Refused) -> RefusedView {
+    RefusedView {
+        ops_per_second: refused.ops,
+        bytes_per_second: refused.bytes,
+        connections: refused.connections,
+        failed_logins: refused.logins,
+        reply_size: refused.replies,
+        stalled_connections: refused.stalled,
+        incomplete_commands: refused.incomplete,
+        connection_memory: refused.memory,
+    }
+}
+
+pub(super) fn whole_us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
