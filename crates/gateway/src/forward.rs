@@ -18,11 +18,11 @@ use crate::config::Origin;
 use crate::fill::Job;
 use crate::memory::TenantMemory;
 use crate::object::{ContentId, Object};
-use crate::origin::{OriginRequest, OutBody, Progress, end_to_end};
+use crate::origin::{OriginRequest, OutBody, Progress, end_to_end, short_reply};
 use crate::reply::{ErrorCode, Reply};
 use crate::shared::Shared;
 use crate::sign::{UNSIGNED_PAYLOAD, UNSIGNED_TRAILER, payload_hash};
-use crate::upload::{Promise, Tee, Upload, Verdict};
+use crate::upload::{Promise, Tee, Upload, Verdict, read_to_end};
 use crate::versions::Turn;
 
 /// Objects up to this are cached as they are written; longer ones when they are read. One that is never read would push
@@ -30,18 +30,6 @@ use crate::versions::Turn;
 const WRITE_THROUGH_BYTES_MAX: u64 = 16 << 20;
 /// The body of a request that is looked into before it is passed on: as S3, a thousand keys.
 pub(crate) const DOCUMENT_BYTES_MAX: usize = 2 << 20;
-
-/// Headers that are the client's business with this address, not this address's with the origin.
-const OF_THE_CLIENT: [&str; 8] = [
-    "authorization",
-    "expect",
-    "host",
-    "x-amz-content-sha256",
-    "x-amz-date",
-    "x-amz-decoded-content-length",
-    "x-amz-security-token",
-    "x-amz-trailer",
-];
 
 /// A request that is passed on.
 pub(crate) struct Forward {
@@ -66,7 +54,7 @@ impl Forward {
     pub(crate) async fn read(self) -> S3Response<Body> {
         let request = self.request(payload_hash(b""));
         match self.shared.client.read(&self.origin, request).await {
-            Ok(answer) => passed_on(answer, &self.memory, None),
+            Ok(answer) => passed_on(answer, &self.memory, None).await,
             Err(error) => error.reply().into_response(),
         }
     }
@@ -88,7 +76,7 @@ impl Forward {
                 let shared = Arc::clone(&self.shared);
                 // Putting parts together goes on while the answer comes.
                 let forget = move || places.iter().for_each(|place| shared.versions.forget(place));
-                passed_on(answer, &self.memory, Some(Box::new(forget)))
+                passed_on(answer, &self.memory, Some(Box::new(forget))).await
             }
             Err(error) => error.reply().into_response(),
         }
@@ -110,6 +98,9 @@ impl Forward {
         let upload = Upload::new(body, promise, trailers, tee);
         let (verdict, progress) = (upload.verdict(), upload.progress());
         let body: OutBody = if bytes == 0 && request.payload != UNSIGNED_TRAILER {
+            if let Err(reply) = read_to_end(upload).await {
+                return reply.into_response();
+            }
             Empty::new().map_err(|never| match never {}).boxed_unsync()
         } else {
             upload.boxed_unsync()
@@ -123,7 +114,7 @@ impl Forward {
                 if let Some(content) = content.filter(|_| answer.status().is_success()) {
                     self.look_up(&place, &answer, content, bytes);
                 }
-                passed_on(answer, &self.memory, None)
+                passed_on(answer, &self.memory, None).await
             }
             Err(error) => said(&verdict).unwrap_or_else(|| error.reply()).into_response(),
         }
@@ -134,13 +125,11 @@ impl Forward {
     }
 
     fn request(&self, payload: String) -> OriginRequest {
-        let mut headers = end_to_end(&self.headers);
-        OF_THE_CLIENT.iter().for_each(|name| drop(headers.remove(*name)));
         OriginRequest {
             method: self.method.clone(),
             path: self.path.clone(),
             query: self.query.clone(),
-            headers,
+            headers: crate::guard::passed(&self.headers),
             payload,
         }
     }
@@ -194,6 +183,7 @@ impl Forward {
             memory: Arc::clone(&self.memory),
         };
         tokio::spawn(async move {
+            let since = Instant::now();
             let request = OriginRequest::read(Method::HEAD, &format!("/{}", job.place), HeaderMap::new());
             let Ok(answer) = job.client.read(&job.origin, request).await else {
                 return;
@@ -207,7 +197,7 @@ impl Forward {
                 if object.etag == etag && object.size_bytes == bytes {
                     object.content = content;
                 }
-                question.answer(Ok(Arc::new(object)), Instant::now());
+                question.answer(Ok(Arc::new(object)), since);
             }
         });
     }
@@ -233,12 +223,17 @@ fn said(verdict: &Verdict) -> Option<Reply> {
     verdict.lock().take()
 }
 
-/// The origin's answer as it comes. `seen` is called before each piece of it is passed on.
-fn passed_on(
+/// The origin's answer as it comes; an error whole. `seen` is called before each piece of it is passed on.
+async fn passed_on(
     answer: Response<Incoming>,
     memory: &Arc<dyn TenantMemory>,
     seen: Option<Box<dyn Fn() + Send + Sync>>,
 ) -> S3Response<Body> {
+    if answer.status().is_client_error() || answer.status().is_server_error() {
+        let reply = short_reply(answer).await;
+        memory.count(0, reply.body.len() as u64);
+        return reply.into_response();
+    }
     let (parts, body) = answer.into_parts();
     let mut headers = end_to_end(&parts.headers);
     if let Some(length) = parts.headers.get(CONTENT_LENGTH) {

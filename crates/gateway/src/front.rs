@@ -5,23 +5,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http_body_util::{BodyExt as _, Limited};
+use hyper::header::HeaderValue;
 use hyper::http::Extensions;
 use hyper::{HeaderMap, Method, StatusCode, Uri};
 use parking_lot::Mutex;
 use s3s::auth::{S3Auth, SecretKey};
+use s3s::crypto::{Checksum as _, Md5};
 use s3s::route::S3Route;
 use s3s::{Body, S3Request, S3Response, S3Result};
 
 use crate::access::{AccessTable, Deed, Entry, ServerKey, parse_access_key};
 use crate::config::Origin;
+use crate::deletion::Deletion;
 use crate::fill::Job;
 use crate::forward::{DOCUMENT_BYTES_MAX, Forward};
+use crate::guard::{after_signature, is_object_parameter, is_plain_key};
 use crate::memory::{TenantMemory, Tenants};
 use crate::read::Read;
-use crate::reply::{ErrorCode, Reply, elements, escape};
+use crate::reply::{ErrorCode, Reply, escape};
 use crate::shared::Shared;
 use crate::sign::{decode, query_pairs};
+use crate::upload::verify;
 
 /// How often the file with grants is looked at.
 const ACCESS_LOOK: Duration = Duration::from_secs(1);
@@ -159,6 +166,10 @@ impl Visit {
         pair.map(|(_, value)| value.as_str())
     }
 
+    fn is_only(&self, name: &str) -> bool {
+        self.query.len() == 1 && self.parameter(name).is_some()
+    }
+
     fn may(&self, bucket: &str, key: &str, deed: Deed) -> Result<(), Reply> {
         if self.entry.allows(bucket, key, deed) {
             return Ok(());
@@ -182,6 +193,7 @@ impl Route {
         let unreadable = || Reply::error(ErrorCode::InvalidArgument, "the address is not UTF-8");
         let path = decode(request.uri.path()).ok_or_else(unreadable)?;
         let mut query = query_pairs(request.uri.query()).ok_or_else(unreadable)?;
+        after_signature(&request.headers, &query)?;
         query.retain(|(name, _)| name != "x-id" && !SIGNATURE_PARAMETERS.contains(&name.to_ascii_lowercase().as_str()));
         let visit = Visit {
             request,
@@ -200,8 +212,16 @@ impl Route {
         let no_bucket = || Reply::error(ErrorCode::NoSuchBucket, "there is no such bucket behind this address");
         let origin = self.shared.origins.get(bucket).cloned();
         let origin = origin.filter(|_| visit.entry.opens(bucket)).ok_or_else(no_bucket)?;
+        let unclear = || Reply::error(ErrorCode::InvalidArgument, "a key has no segment . or .. here");
+        if !is_plain_key(&place) || !is_plain_key(visit.parameter("prefix").unwrap_or_default()) {
+            return Err(unclear());
+        }
         if key.is_empty() {
             return self.bucket(visit, origin).await;
+        }
+        if let Some((name, _)) = visit.query.iter().find(|(name, _)| !is_object_parameter(name)) {
+            let message = format!("the query parameter {name} is not known here");
+            return Err(Reply::error(ErrorCode::NotImplemented, &message));
         }
         visit.may(bucket, key, if visit.is_read() { Deed::Read } else { Deed::Write })?;
         if visit.is_read() {
@@ -235,10 +255,11 @@ impl Route {
     /// Lists, and deletes several objects; a bucket's own settings are the origin's.
     async fn bucket(&self, visit: Visit, origin: Origin) -> Result<S3Response<Body>, Reply> {
         let bucket = origin.bucket.clone();
-        if visit.request.method == Method::POST && visit.parameter("delete").is_some() {
+        if visit.request.method == Method::POST && visit.is_only("delete") {
             return self.delete_several(visit, origin).await;
         }
-        if visit.request.method == Method::HEAD || visit.parameter("location").is_some() && visit.is_read() {
+        let is_head = visit.request.method == Method::HEAD && visit.query.is_empty();
+        if is_head || visit.is_only("location") && visit.request.method == Method::GET {
             return Ok(self.forward(visit, origin).0.read().await);
         }
         let is_list = visit.request.method == Method::GET
@@ -256,13 +277,35 @@ impl Route {
     async fn delete_several(&self, mut visit: Visit, origin: Origin) -> Result<S3Response<Body>, Reply> {
         let body = std::mem::take(&mut visit.request.input);
         let body = document(body).await?;
+        verify(
+            body.clone(),
+            &visit.request.headers,
+            visit.request.trailing_headers.take(),
+        )
+        .await?;
         let unreadable = || Reply::error(ErrorCode::InvalidArgument, "the list of keys can not be read");
-        let text = std::str::from_utf8(&body).map_err(|_| unreadable())?;
-        let keys = elements(text, "Key").ok_or_else(unreadable)?;
-        for key in &keys {
+        let deletion = Deletion::read(&body).ok_or_else(unreadable)?;
+        for key in deletion.keys() {
             visit.may(&origin.bucket, key, Deed::Write)?;
+            if !is_plain_key(key) {
+                return Err(unreadable());
+            }
         }
-        let places = keys.iter().map(|key| format!("{}/{key}", origin.bucket)).collect();
+        let places = deletion.keys().map(|key| format!("{}/{key}", origin.bucket)).collect();
+        // What was judged is sent, not what was received; its checksum is another.
+        let body = bytes::Bytes::from(deletion.write());
+        let mut md5 = Md5::new();
+        md5.update(&body);
+        let md5 = HeaderValue::try_from(STANDARD.encode(md5.finalize())).map_err(|_| unreadable())?;
+        let headers = std::mem::take(&mut visit.request.headers);
+        let is_of_body = |name: &str| {
+            name.starts_with("content-")
+                || name.starts_with("x-amz-checksum-")
+                || name == "x-amz-sdk-checksum-algorithm"
+        };
+        let kept = headers.iter().filter(|(name, _)| !is_of_body(name.as_str()));
+        visit.request.headers = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
+        visit.request.headers.insert("content-md5", md5);
         Ok(self.forward(visit, origin).0.document(body, places).await)
     }
 
@@ -296,7 +339,14 @@ impl Route {
                 .ok()
                 .and_then(|source| decode(source.split('?').next()?));
             let source = source.unwrap_or_default();
-            let (bucket, key) = source.trim_start_matches('/').split_once('/').unwrap_or_default();
+            let source = source.strip_prefix('/').unwrap_or(&source);
+            let (bucket, key) = source.split_once('/').unwrap_or_default();
+            if !is_plain_key(key) {
+                return Err(Reply::error(
+                    ErrorCode::InvalidArgument,
+                    "a key has no segment . or .. here",
+                ));
+            }
             visit.may(bucket, key, Deed::Read)?;
             let there = self.shared.origins.get(bucket).map(|there| &there.authority);
             if there != Some(&origin.authority) {
@@ -323,7 +373,10 @@ impl Route {
             origin,
             memory: visit.tenant,
             method: request.method,
-            path: decode(request.uri.path()).unwrap_or_default(),
+            path: format!(
+                "/{}",
+                decode(request.uri.path()).unwrap_or_default().trim_start_matches('/')
+            ),
             query: visit.query,
             headers: request.headers,
         };

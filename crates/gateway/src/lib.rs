@@ -12,9 +12,11 @@
 
 pub mod access;
 pub mod config;
+mod deletion;
 mod fill;
 mod forward;
 mod front;
+mod guard;
 mod listen;
 pub mod memory;
 mod object;

@@ -22,9 +22,9 @@ use tokio::time::Sleep;
 
 use crate::config::Config;
 use crate::front::{Auth, Keys, Route};
+use crate::guard::before_signature;
 use crate::memory::Tenants;
 use crate::origin::OriginClient;
-use crate::reply::{ErrorCode, Reply};
 use crate::shared::{Shared, Totals};
 
 /// Connections of clients: each takes a few buffers of 64 KiB.
@@ -189,8 +189,8 @@ async fn serve(stream: TcpStream, service: S3Service, mut stopped: watch::Receiv
 }
 
 async fn answer(service: S3Service, request: Request<Incoming>) -> Result<HttpResponse, HttpError> {
-    if is_old_signature(&request) {
-        let reply = Reply::error(ErrorCode::NotImplemented, "only Signature Version 4 is taken here");
+    let judged = before_signature(request.method(), request.uri(), request.headers());
+    if let Err(reply) = judged {
         let reply = reply.into_response();
         let mut response = HttpResponse::new(reply.output);
         *response.status_mut() = reply.status.unwrap_or_default();
@@ -198,14 +198,6 @@ async fn answer(service: S3Service, request: Request<Incoming>) -> Result<HttpRe
         return Ok(response);
     }
     service.call(request.map(Body::from)).await
-}
-
-/// Version 2 is by SHA-1 and does not cover the body.
-fn is_old_signature(request: &Request<Incoming>) -> bool {
-    let header = request.headers().get("authorization");
-    let is_old = header.is_some_and(|value| value.as_bytes().starts_with(b"AWS "));
-    let query = request.uri().query().unwrap_or_default();
-    is_old || query.split('&').any(|pair| pair.starts_with("AWSAccessKeyId="))
 }
 
 /// A connection that ends when nothing of what is to be sent is taken for too long.

@@ -279,14 +279,39 @@ pub(crate) async fn next_piece(body: &mut Incoming) -> Result<Option<Bytes>, Ori
 pub(crate) async fn short_reply(response: Response<Incoming>) -> Reply {
     let (parts, body) = response.into_parts();
     let body = tokio::time::timeout(READ_PATIENCE, Limited::new(body, ERROR_BYTES_MAX).collect()).await;
+    let body = body
+        .ok()
+        .and_then(Result::ok)
+        .map_or_else(Bytes::new, |body| body.to_bytes());
+    if let Some(code) = fault_of_ours(&body) {
+        tracing::error!("the origin does not take the gateway's signature: {code}");
+        let message = "the gateway's own credentials for the origin are not taken: its operator can see why in its log";
+        return Reply::error(ErrorCode::InternalError, message);
+    }
     Reply {
         status: parts.status,
         headers: Box::new(end_to_end(&parts.headers)),
-        body: body
-            .ok()
-            .and_then(Result::ok)
-            .map_or_else(Bytes::new, |body| body.to_bytes()),
+        body,
     }
+}
+
+/// Errors about this gateway's own signature: their details name its credentials, and a client can not mend them.
+const FAULTS_OF_OURS: [&str; 8] = [
+    "AuthorizationHeaderMalformed",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "AWSAccessKeyId",
+    "StringToSign",
+];
+
+/// The first of them that an error names.
+fn fault_of_ours(body: &[u8]) -> Option<&'static str> {
+    let text = String::from_utf8_lossy(body);
+    let names = |name: &&&str| text.contains(&format!(">{name}<")) || text.contains(&format!("<{name}>"));
+    FAULTS_OF_OURS.iter().find(names).copied()
 }
 
 /// Headers that are of one connection only (RFC 9110, 7.6.1), or that whoever sends next says anew.
@@ -304,9 +329,10 @@ const HOP_BY_HOP: [&str; 11] = [
     "upgrade",
 ];
 
-/// The headers that are passed on.
+/// The headers that are passed on: others than visible ASCII are no header of S3's.
 pub(crate) fn end_to_end(headers: &HeaderMap) -> HeaderMap {
-    let passed = headers.iter().filter(|(name, _)| !HOP_BY_HOP.contains(&name.as_str()));
+    let is_passed = |name: &str, value: &HeaderValue| !HOP_BY_HOP.contains(&name) && value.to_str().is_ok();
+    let passed = headers.iter().filter(|(name, value)| is_passed(name.as_str(), value));
     passed.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 

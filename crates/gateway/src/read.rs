@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, HeaderName, HeaderValue, IF_NONE_MATCH, RANGE};
+use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, HeaderName, HeaderValue, RANGE};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use s3s::{Body, S3Response};
 
@@ -177,12 +177,14 @@ impl Read {
     /// Asks the origin, answers those who wait, and has the first blocks filled where they come with the answer.
     async fn ask(&self, question: Question, known: Option<Arc<Object>>, asked: Asked) -> Outcome {
         self.shared.stats.origin_questions.fetch_add(1, Ordering::Relaxed);
+        // From here on it holds: the answer may be older than when it comes.
+        let since = Instant::now();
         let first = asked.first_byte().filter(|_| !self.is_head && known.is_none());
         let outcome = match first {
             Some(first) => match self.ask_with_blocks(first / BLOCK_BYTES).await {
                 Ok((object, filling)) => {
                     // Claimed before anybody hears of the version: all wait for this fill.
-                    question.answer(Ok(Arc::clone(&object)), Instant::now());
+                    question.answer(Ok(Arc::clone(&object)), since);
                     if let Some((claim, answer)) = filling {
                         self.shared
                             .fills
@@ -195,21 +197,17 @@ impl Read {
             },
             None => self.ask_alone(known.as_ref()).await,
         };
-        question.answer(outcome.clone(), Instant::now());
+        question.answer(outcome.clone(), since);
         outcome
     }
 
-    /// By a HEAD, conditional where a version is known.
+    /// By a HEAD. Of a version that is known, what is cached stays.
     async fn ask_alone(&self, known: Option<&Arc<Object>>) -> Outcome {
-        let mut headers = HeaderMap::new();
-        if let Some(known) = known {
-            insert(&mut headers, IF_NONE_MATCH, &known.etag);
-        }
-        let request = OriginRequest::read(Method::HEAD, &format!("/{}", self.job.place), headers);
+        // Without a condition: an answer of 304 would not say what else changed of the object than its bytes.
+        let request = OriginRequest::read(Method::HEAD, &format!("/{}", self.job.place), HeaderMap::new());
         let answer = self.job.client.read(&self.job.origin, request).await;
         let answer = answer.map_err(|error| Fault::from(error.reply()))?;
         match (answer.status(), known) {
-            (StatusCode::NOT_MODIFIED, Some(known)) => Ok(Arc::clone(known)),
             (StatusCode::OK, known) => {
                 let object = self.object_of(&answer)?;
                 // Bytes that were put there under a name of their own are still the same.

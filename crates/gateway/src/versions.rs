@@ -214,7 +214,8 @@ impl Stripe {
 
 impl Question {
     /// Answers those who wait. The version is known from now on, unless the object was written meanwhile.
-    pub(crate) fn answer(self, outcome: Outcome, now: Instant) {
+    /// `since` is from before the origin was asked.
+    pub(crate) fn answer(self, outcome: Outcome, since: Instant) {
         let mut stripe = self.versions.stripe(&self.place).lock();
         self.end(&mut stripe);
         if stripe.count == self.count {
@@ -222,7 +223,7 @@ impl Question {
                 Ok(object) => {
                     let known = Known {
                         object: Arc::clone(object),
-                        checked: now,
+                        checked: since,
                     };
                     stripe.insert(&self.place, known, self.versions.stripe_bytes_max);
                 }
