@@ -168,6 +168,10 @@ pub(crate) fn after_signature(headers: &HeaderMap, query: &[(String, String)]) -
     let in_query = query.iter().find(signed_headers).map(|(_, names)| names.clone());
     let in_header = headers.get("authorization").and_then(|value| {
         let (_, names) = value.to_str().ok()?.split_once("SignedHeaders=")?;
+        // A second list could be the one that the signature is checked by.
+        if names.to_ascii_lowercase().contains("signedheaders") {
+            return None;
+        }
         Some(names.split(',').next()?.trim().to_owned())
     });
     let is_presigned = in_query.is_some();
@@ -264,6 +268,13 @@ mod tests {
             (
                 "",
                 vec![by("AWS4-HMAC-SHA256 SignedHeaders=x-amz-date, Signature=1")],
+                false,
+            ),
+            (
+                "",
+                vec![by(
+                    "AWS4-HMAC-SHA256 SignedHeaders=host, SignedHeaders=host;x-amz-acl, Signature=1",
+                )],
                 false,
             ),
             ("prefix=a&prefix=b", vec![all], false),
