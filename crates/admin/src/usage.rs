@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidemark_control::{ControlError, LedgerReader, Query, Refusal, RefusalKind};
-use tidemark_meter::{export, utc};
-use tidemark_types::UnixMs;
+use tidemark_meter::export;
+use tidemark_types::{UnixMs, utc};
 
 use crate::answer::ApiError;
 

@@ -15,9 +15,11 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use tidemark_types::{UnixMs, utc};
+
 use crate::config::Origin;
 use crate::reply::{ErrorCode, Reply};
-use crate::sign::{Credentials, Scope, Unsigned, authorization, encode, timestamp};
+use crate::sign::{Credentials, Scope, Unsigned, authorization, encode};
 
 /// A body on its way to the origin.
 pub(crate) type OutBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -221,7 +223,7 @@ fn signed(origin: &Origin, request: OriginRequest, by: Option<&Credentials>, now
         mut headers,
         payload,
     } = request;
-    let at = timestamp(now);
+    let at = utc::basic(UnixMs(now * 1000));
     headers.insert(HOST, HeaderValue::try_from(&origin.authority).ok()?);
     if let Some(credentials) = by {
         headers.insert("x-amz-date", HeaderValue::try_from(&at).ok()?);

@@ -162,26 +162,6 @@ pub(crate) fn mac(key: &[u8], text: &str) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// Seconds since 1970 as `20130524T000000Z`.
-pub(crate) fn timestamp(unix_seconds: u64) -> String {
-    let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms": civil_from_days, for dates from 1970 on.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
-}
-
 #[cfg(test)]
 mod tests {
     use hyper::header::{HeaderName, HeaderValue};
@@ -284,18 +264,5 @@ mod tests {
             pairs.iter().map(|(n, v)| (n.as_str(), v.as_str())).eq(expected),
             "{pairs:?}"
         );
-    }
-
-    #[test]
-    fn timestamps_are_dates() {
-        for (seconds, text) in [
-            (0, "19700101T000000Z"),
-            (951_782_400, "20000229T000000Z"),
-            (1_369_353_600, "20130524T000000Z"),
-            (4_107_542_399, "21000228T235959Z"),
-            (4_107_542_400, "21000301T000000Z"),
-        ] {
-            assert_eq!(timestamp(seconds), text);
-        }
     }
 }

@@ -15,13 +15,13 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
-use tidemark_types::TenantId;
+use tidemark_types::{TenantId, UnixMs, utc};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 
 use crate::access::{AccessTable, Entry, ServerKey};
 use crate::object::BLOCK_BYTES;
-use crate::sign::{Scope, Unsigned, authorization, payload_hash, query_pairs, timestamp};
+use crate::sign::{Scope, Unsigned, authorization, payload_hash, query_pairs};
 use crate::{Config, Credentials, Freshness, Gateway, Origins, TenantMemory, Tenants};
 use origin::{Faults, Origin};
 
@@ -196,7 +196,7 @@ impl Bench {
             .saturating_add_signed(ask.skew);
         let (path, query) = ask.target.split_once('?').unwrap_or((ask.target, ""));
         let payload = ask.payload.map_or_else(|| payload_hash(&ask.body), str::to_owned);
-        let at = timestamp(now);
+        let at = utc::basic(UnixMs(now * 1000));
         let host = self.address.to_string();
         let mut headers = HeaderMap::new();
         let mut insert = |name: &str, value: &str| {

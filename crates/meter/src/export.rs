@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::row::{Kind, Row};
 use crate::usage::Resource;
-use crate::utc;
+use tidemark_types::utc;
 
 pub use focus::{FOCUS_COLUMNS, Focus};
 

@@ -19,7 +19,6 @@ mod meter;
 pub mod price;
 mod row;
 mod usage;
-pub mod utc;
 
 pub use chain::{Break, Chain, GENESIS, Hash, Verifier};
 pub use meter::{Meter, MeterConfig, Moment, ProcessCpu};

@@ -19,6 +19,7 @@ mod secret;
 mod snapshot;
 mod time;
 mod units;
+pub mod utc;
 
 pub use guest::{Cause, Fault, Guest, Part};
 pub use limits::{TenantLimits, Weight};

@@ -282,10 +282,10 @@ impl Cachelet {
 
     /// Gets a value that is not here: from a holder, or from the store.
     fn find(&mut self, turn: &mut Turn, key: &Key, read: Asked) {
-        let Asked::Read { from, have, .. } = &read else {
+        let Asked::Read { from, .. } = &read else {
             return;
         };
-        let (from, unless) = (*from, have.as_ref().and_then(|have| have.version.clone()));
+        let from = *from;
         let transaction = self.transaction_id();
         let is_flat = self.view.config_for(key).domain == Domain::Flat;
         let until_us = turn.now_us + self.settings.retry_us;
@@ -303,16 +303,7 @@ impl Cachelet {
             };
             return self.send(turn, holder, body);
         }
-        entry.work = Some(Work::Fill {
-            transaction,
-            retry_at_us: None,
-        });
-        self.call(
-            turn,
-            key,
-            StoreRequest::Get { unless },
-            Purpose::Fill(key.clone(), transaction),
-        );
+        self.ask_store_to_fill(turn, key, transaction);
     }
 
     /// A holder answered.
@@ -484,6 +475,7 @@ impl Cachelet {
         }
     }
 
+    /// Asks the store for the value that the first read in the queue lacks.
     fn ask_store_to_fill(&mut self, turn: &mut Turn, key: &Key, transaction: u64) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;

@@ -17,8 +17,6 @@ use crate::view::RefusedView;
 use crate::view::SecretView;
 use crate::view::TenantView;
 use std::time::Duration;
-use tidemark_meter::utc::rfc3339;
-use tidemark_meter::utc::rfc3339_ms;
 use tidemark_plan::Load;
 use tidemark_plan::Utility;
 use tidemark_types::CommandCount;
@@ -28,6 +26,7 @@ use tidemark_types::Refused;
 use tidemark_types::TenantLimits;
 use tidemark_types::UnixMs;
 use tidemark_types::Weight;
+use tidemark_types::utc::{rfc3339, rfc3339_ms};
 
 pub(super) fn move_view(change: &Move) -> MoveView {
     MoveView {

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params, params_from_iter, types::Value};
-use tidemark_meter::{Chain, Entry, Hash, Kind, Resource, Row, utc};
-use tidemark_types::UnixMs;
+use tidemark_meter::{Chain, Entry, Hash, Kind, Resource, Row};
+use tidemark_types::{UnixMs, utc};
 
 use super::read::{self, Carried};
 use crate::error::ControlError;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, Params, Transaction, params, params_from_iter, types::Value};
-use tidemark_meter::{Break, Chain, Entry, Hash, Kind, Resource, Row, Subject, Totals, Usage, Verifier, utc};
-use tidemark_types::{TenantId, UnixMs};
+use tidemark_meter::{Break, Chain, Entry, Hash, Kind, Resource, Row, Subject, Totals, Usage, Verifier};
+use tidemark_types::{TenantId, UnixMs, utc};
 
 use super::file::{FIRST_COLUMNS, LAST_COLUMNS, LEDGER_FILE_NAME, explain, resource_columns};
 use crate::error::ControlError;

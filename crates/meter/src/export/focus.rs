@@ -10,7 +10,7 @@ use super::csv_line;
 use crate::bill::{Used, cost};
 use crate::price::{METERS, Meter, Money, Tariff};
 use crate::row::{Kind, Row, Subject};
-use crate::utc;
+use tidemark_types::utc;
 
 /// The specification's columns, in the order of their names.
 pub const FOCUS_COLUMNS: [&str; 57] = [

@@ -5,7 +5,7 @@ use tidemark_types::{Size, UnixMs};
 use toml::Spanned;
 
 use super::{CpuFigure, Free, Instance, METERS, Money, Prices, Tariff};
-use crate::utc;
+use tidemark_types::utc;
 
 /// A prices file that can not be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

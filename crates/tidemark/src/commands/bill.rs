@@ -10,7 +10,8 @@ use tidemark_control::{LedgerReader, Query};
 use tidemark_meter::bill::{Bill, Fixed, Peak, Used, bill, fixed};
 use tidemark_meter::export::Focus;
 use tidemark_meter::price::{CpuFigure, Tariff, parse};
-use tidemark_meter::{Entry, Kind, Resource, utc};
+use tidemark_meter::{Entry, Kind, Resource};
+use tidemark_types::utc;
 
 use crate::client::ClientArgs;
 use crate::failure::{Failure, FailureKind};

@@ -9,8 +9,8 @@ use std::path::Path;
 use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 use tidemark_control::{LedgerReader, Query};
-use tidemark_meter::{Kind, Resource, Row, Totals, export, utc};
-use tidemark_types::{Clock as _, SystemClock, UnixMs, parse_duration};
+use tidemark_meter::{Kind, Resource, Row, Totals, export};
+use tidemark_types::{Clock as _, SystemClock, UnixMs, parse_duration, utc};
 
 use crate::client::ClientArgs;
 use crate::failure::{Failure, FailureKind};

@@ -3,7 +3,7 @@
 use tidemark_curve::{Curve, Point};
 
 use super::axis::{Ratios, Sizes};
-use super::picture::{Align, At, Font, Ink, Picture, Shape};
+use super::picture::{Align, At, Ink, Picture, Shape, heads, words};
 use super::{PointReport, Report};
 
 const WIDTH: f64 = 800.0;
@@ -16,8 +16,6 @@ const BOTTOM: f64 = 58.0;
 const PLACES: u32 = 360;
 /// The band around a sampled curve is so many standard errors to either side: the truth is in it 19 times out of 20.
 const BAND_ERRORS: f64 = 2.0;
-/// About how wide a letter is.
-const LETTER_WIDTH: f64 = 7.0;
 
 /// A chart of a report.
 #[derive(Debug)]
@@ -198,41 +196,9 @@ impl<'a> Chart<'a> {
 
     /// Title, what was measured, and which line is which.
     fn draw_heads(&self, shapes: &mut Vec<Shape>) {
-        shapes.push(Shape::Words {
-            at: At { x: 16.0, y: 28.0 },
-            text: self.title.clone(),
-            align: Align::Start,
-            font: Font::Title,
-        });
-        shapes.push(words(At { x: 16.0, y: 48.0 }, self.what.clone(), Align::Start));
-        let mut x = LEFT;
         let other = self.compares().then_some(("lru", Ink::Other));
-        for (name, ink) in std::iter::once((self.report.policy.as_str(), Ink::Curve)).chain(other) {
-            let y = TOP - 16.0;
-            shapes.push(Shape::Line {
-                through: vec![At { x, y }, At { x: x + 26.0, y }],
-                ink,
-                is_dashed: ink == Ink::Other,
-            });
-            shapes.push(words(
-                At {
-                    x: x + 32.0,
-                    y: y + 4.0,
-                },
-                name.into(),
-                Align::Start,
-            ));
-            x += 56.0 + name.len() as f64 * LETTER_WIDTH;
-        }
-    }
-}
-
-fn words(at: At, text: String, align: Align) -> Shape {
-    Shape::Words {
-        at,
-        text,
-        align,
-        font: Font::Plain,
+        let lines = std::iter::once((self.report.policy.as_str(), Ink::Curve)).chain(other);
+        heads(shapes, At { x: LEFT, y: TOP }, (&self.title, &self.what), lines);
     }
 }
 

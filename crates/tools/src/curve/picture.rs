@@ -82,6 +82,8 @@ impl Ink {
 
 /// The colour of words on light ground.
 pub(crate) const WORDS: [u8; 3] = [0x3b, 0x43, 0x4b];
+/// About how wide a letter is.
+const LETTER_WIDTH: f64 = 7.0;
 /// How wide lines and dots are.
 pub(crate) const RULE_WIDTH: f64 = 1.0;
 pub(crate) const LINE_WIDTH: f64 = 2.0;
@@ -187,6 +189,47 @@ impl Shape {
                 )
             }
         };
+    }
+}
+
+/// Words in the plain font.
+pub(crate) fn words(at: At, text: String, align: Align) -> Shape {
+    Shape::Words {
+        at,
+        text,
+        align,
+        font: Font::Plain,
+    }
+}
+
+/// A chart's title, what it is about, and which line is which, above the plot that begins at `plot`. A line other than the
+/// curve is dashed.
+pub(crate) fn heads<'a>(
+    shapes: &mut Vec<Shape>,
+    plot: At,
+    (title, about): (&str, &str),
+    lines: impl IntoIterator<Item = (&'a str, Ink)>,
+) {
+    shapes.push(Shape::Words {
+        at: At { x: 16.0, y: 28.0 },
+        text: title.to_owned(),
+        align: Align::Start,
+        font: Font::Title,
+    });
+    shapes.push(words(At { x: 16.0, y: 48.0 }, about.to_owned(), Align::Start));
+    let (mut x, y) = (plot.x, plot.y - 16.0);
+    for (name, ink) in lines {
+        shapes.push(Shape::Line {
+            through: vec![At { x, y }, At { x: x + 26.0, y }],
+            ink,
+            is_dashed: ink == Ink::Other,
+        });
+        let at = At {
+            x: x + 32.0,
+            y: y + 4.0,
+        };
+        shapes.push(words(at, name.to_owned(), Align::Start));
+        x += 56.0 + name.len() as f64 * LETTER_WIDTH;
     }
 }
 

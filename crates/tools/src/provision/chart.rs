@@ -2,7 +2,7 @@
 
 use super::{Goal, Report, Split};
 use crate::curve::grouped;
-use crate::curve::picture::{Align, At, Font, Ink, Picture, Shape};
+use crate::curve::picture::{Align, At, Ink, Picture, Shape, heads, words};
 
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 480.0;
@@ -10,8 +10,6 @@ const LEFT: f64 = 76.0;
 const RIGHT: f64 = 28.0;
 const TOP: f64 = 86.0;
 const BOTTOM: f64 = 58.0;
-/// About how wide a letter is.
-const LETTER_WIDTH: f64 = 7.0;
 /// Marks on the axis of latencies, at most about.
 const LATENCY_TICKS: f64 = 8.0;
 
@@ -150,12 +148,6 @@ impl<'a> Chart<'a> {
     }
 
     fn draw_heads(&self, shapes: &mut Vec<Shape>) {
-        shapes.push(Shape::Words {
-            at: At { x: 16.0, y: 28.0 },
-            text: self.title.clone(),
-            align: Align::Start,
-            font: Font::Title,
-        });
         let requests: u64 = self.report.tenants.iter().map(|tenant| tenant.requests).sum();
         let prices = self.report.price_per_gib;
         let goal = match self.report.goal {
@@ -168,25 +160,8 @@ impl<'a> Chart<'a> {
             prices.dram,
             prices.flash
         );
-        shapes.push(words(At { x: 16.0, y: 48.0 }, what, Align::Start));
-        let mut x = LEFT;
-        for (name, ink) in [("elastic", Ink::Curve), ("proportional 1:4", Ink::Other)] {
-            let y = TOP - 16.0;
-            shapes.push(Shape::Line {
-                through: vec![At { x, y }, At { x: x + 26.0, y }],
-                ink,
-                is_dashed: ink == Ink::Other,
-            });
-            shapes.push(words(
-                At {
-                    x: x + 32.0,
-                    y: y + 4.0,
-                },
-                name.into(),
-                Align::Start,
-            ));
-            x += 56.0 + name.len() as f64 * LETTER_WIDTH;
-        }
+        let lines = [("elastic", Ink::Curve), ("proportional 1:4", Ink::Other)];
+        heads(shapes, At { x: LEFT, y: TOP }, (&self.title, &what), lines);
     }
 }
 
@@ -195,13 +170,4 @@ fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     let factors = [1.0, 2.0, 5.0, 10.0];
     factors.iter().find(|factor| **factor * power >= least).unwrap_or(&10.0) * power
-}
-
-fn words(at: At, text: String, align: Align) -> Shape {
-    Shape::Words {
-        at,
-        text,
-        align,
-        font: Font::Plain,
-    }
 }

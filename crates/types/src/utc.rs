@@ -1,6 +1,6 @@
 //! Moments as text and back: RFC 3339 in UTC, and months.
 
-use tidemark_types::UnixMs;
+use crate::UnixMs;
 
 /// `2026-08-01T12:00:00Z`.
 pub fn rfc3339(at: UnixMs) -> String {
@@ -10,6 +10,11 @@ pub fn rfc3339(at: UnixMs) -> String {
 /// `2026-08-01T12:00:00.250Z`, for what happens more than once in a second.
 pub fn rfc3339_ms(at: UnixMs) -> String {
     format!("{}.{:03}Z", date_and_time(at), at.0 % 1000)
+}
+
+/// `20260801T120000Z`, ISO 8601's basic form, as requests of AWS are dated.
+pub fn basic(at: UnixMs) -> String {
+    rfc3339(at).replace(['-', ':'], "")
 }
 
 /// The month of a moment, as `2026-08`.
@@ -94,6 +99,19 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_basic_form_has_dates_without_signs() {
+        for (seconds, text) in [
+            (0, "19700101T000000Z"),
+            (951_782_400, "20000229T000000Z"),
+            (1_369_353_600, "20130524T000000Z"),
+            (4_107_542_399, "21000228T235959Z"),
+            (4_107_542_400, "21000301T000000Z"),
+        ] {
+            assert_eq!(basic(UnixMs(seconds * 1000)), text);
+        }
+    }
 
     #[test]
     fn moments_are_written_as_utc() {
