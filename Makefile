@@ -2,7 +2,7 @@
 # how it works.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint ci soak bench experiments experiment
+.PHONY: help run test lint ci soak deb bench experiments experiment
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,8 +19,11 @@ lint: ## Check format, clippy, the dependency table, and the rules of CONTRIBUTI
 ci: ## All that CI does: tests and lints
 	@.ci/run
 
-soak: ## Run hostile clients of three tenants against a server for ten minutes
+soak: ## Run hostile clients against a server for ten minutes, and a million schedules of cachelets
 	@scripts/soak
+
+deb: ## Build a Debian package, and try it in a folder
+	@scripts/deb
 
 bench: ## Compare with memcached and Redis; writes docs/performance.md
 	@scripts/bench

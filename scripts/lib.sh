@@ -1,4 +1,4 @@
-# What the scripts share: where things are, how to speak, and which Rust to use. Sourced, not run.
+# The common part of the scripts: paths, messages, and the Rust to use. Sourced, not run.
 # shellcheck shell=bash
 
 set -euo pipefail

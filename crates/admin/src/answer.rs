@@ -1,4 +1,4 @@
-//! What the API answers when it can not do what was asked: `{"error":{"code","message","field","allowed"}}`.
+//! The answers of the API to requests that it cannot fulfil: `{"error":{"code","message","field","allowed"}}`.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -75,6 +75,7 @@ impl From<ControlError> for ApiError {
             ControlError::Stopped | ControlError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             ControlError::System { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "system_failed"),
             ControlError::Damaged { .. }
+            | ControlError::Backup { .. }
             | ControlError::Foreign { .. }
             | ControlError::Newer { .. }
             | ControlError::InUse { .. }

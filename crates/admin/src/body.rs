@@ -7,15 +7,17 @@ use axum::http::StatusCode;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tidemark_control::{
-    Change, MAX_PRIORITY, Refusal, RefusalKind, Rotation, SETTINGS, ServerPatch, Setting, SettingsPatch, Utility,
-    UtilityError,
+    Change, MAX_PRIORITY, NewSecret, Refusal, RefusalKind, Rotation, SETTINGS, SecretNameError, SecretText,
+    ServerPatch, Setting, SettingsPatch, Utility, UtilityError,
 };
-use tidemark_types::{HitRatio, Permissions, Policy, PolicyChoice, PolicyError, Weight};
+use tidemark_meter::price::Money;
+use tidemark_meter::spending::{AtLimit, AtLimitError};
+use tidemark_types::{HitRatio, Policy, PolicyChoice, PolicyError, Staleness, StalenessError, Weight};
 
 use crate::answer::ApiError;
 use crate::unique::Unique;
 
-/// The largest body: a hundred times what the longest request needs.
+/// The largest body: a hundred times the longest request.
 const MAX_BODY_BYTES: usize = 64 << 10;
 /// How long a body may take to arrive.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
@@ -49,7 +51,7 @@ pub(crate) async fn read_object(body: Body) -> Result<Option<Map<String, Value>>
     }
 }
 
-/// As [`read_object`], where there must be one.
+/// The same as [`read_object`], but a body is required.
 pub(crate) async fn read_needed_object(body: Body) -> Result<Map<String, Value>, ApiError> {
     read_object(body)
         .await?
@@ -65,17 +67,31 @@ fn bad_json(message: &str) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, "bad_json", message)
 }
 
-/// `{"name","goals","limits","policy"}` of a new tenant.
-pub(crate) fn new_tenant(mut object: Map<String, Value>) -> Result<(String, SettingsPatch), Refusal> {
+/// A tenant that is to be made.
+pub(crate) struct NewTenant {
+    pub(crate) name: String,
+    /// Its first secret, if its owner has made one.
+    pub(crate) secret: Option<SecretText>,
+    pub(crate) patch: SettingsPatch,
+}
+
+/// `{"name","secret","goals","limits","flash","policy"}` of a new tenant.
+pub(crate) fn new_tenant(mut object: Map<String, Value>) -> Result<NewTenant, Refusal> {
     let name = match object.remove("name") {
         Some(Value::String(name)) => name,
         Some(_) => return Err(wrong("name", "a tenant's name", &["a text"])),
         None => return Err(Refusal::new(RefusalKind::Invalid, "a new tenant needs a `name`").field("name")),
     };
-    Ok((name, settings(object, &["name"])?))
+    let secret = match object.remove("secret") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => Some(SecretText::given(&text)?),
+        Some(_) => return Err(wrong("secret", "a secret", &["a text", "null"])),
+    };
+    let patch = settings(object, &["name", "secret"])?;
+    Ok(NewTenant { name, secret, patch })
 }
 
-/// `{"goals","limits","policy"}`: what is there is set, null clears.
+/// `{"goals","limits","flash","policy"}`: what is there is set, null clears.
 pub(crate) fn settings_patch(object: Map<String, Value>) -> Result<SettingsPatch, Refusal> {
     if object.contains_key("name") {
         return Err(Refusal::new(RefusalKind::Invalid, "a tenant's name can not be changed").field("name"));
@@ -111,7 +127,7 @@ fn settings(object: Map<String, Value>, also_allowed: &[&str]) -> Result<Setting
                 change(&mut patch, "", &key, &value)?;
             }
             _ => {
-                let top_level = ["goals", "limits", "policy"];
+                let top_level = ["goals", "limits", "flash", "policy"];
                 return Err(unknown_field(&key, also_allowed.iter().chain(&top_level)));
             }
         }
@@ -133,7 +149,7 @@ fn change(patch: &mut SettingsPatch, section: &str, name: &str, value: &Value) -
         return Err(unknown_field(&path, allowed.map(|setting| &setting.name)));
     };
     if !setting.available {
-        // Null is what it is anyway.
+        // Null is the default anyway.
         return if value.is_null() {
             Ok(())
         } else {
@@ -152,12 +168,18 @@ fn change(patch: &mut SettingsPatch, section: &str, name: &str, value: &Value) -
         "limits.ops_per_second" => patch.ops_per_second = bytes(&path, value)?,
         "limits.bytes_per_second" => patch.bytes_per_second = bytes(&path, value)?,
         "limits.connections" => patch.connections = bytes(&path, value)?,
+        "limits.spending_per_month" => patch.spending = money(&path, value)?,
+        "limits.at_spending_limit" => patch.at_limit = at_limit(&path, value)?,
+        "flash.floor_bytes" => patch.flash.floor_bytes = bytes(&path, value)?,
+        "flash.cap_bytes" => patch.flash.cap_bytes = bytes(&path, value)?,
+        "flash.write_bytes_per_second" => patch.flash.write_bytes_per_second = bytes(&path, value)?,
+        "flash.staleness" => patch.flash.staleness = staleness(&path, value)?,
         _ => patch.policy = policy(&path, value)?,
     }
     Ok(())
 }
 
-/// `{"pool_bytes","round_period_us"}`: what is there is set, null clears.
+/// `{"pool_bytes","round_period_us"}`: present fields are set, null clears.
 pub(crate) fn server_patch(object: Map<String, Value>) -> Result<ServerPatch, Refusal> {
     let mut patch = ServerPatch::default();
     for (key, value) in object {
@@ -170,32 +192,77 @@ pub(crate) fn server_patch(object: Map<String, Value>) -> Result<ServerPatch, Re
     Ok(patch)
 }
 
-/// `{"permissions": "read,write"}` or `{"finish": true}`; nothing: a new secret that allows what the newest one does.
-pub(crate) fn rotation(object: Map<String, Value>) -> Result<Rotation, Refusal> {
-    let (mut permissions, mut is_finish) = (None, false);
-    for (key, value) in object {
-        match (key.as_str(), value) {
-            ("finish", Value::Bool(value)) => is_finish = value,
-            ("finish", _) => return Err(wrong("finish", "whether to end the older secret", &["true", "false"])),
-            ("permissions", Value::String(text)) => {
-                let parsed: Permissions = text.parse().map_err(|error: tidemark_types::PermissionError| {
-                    Refusal::new(RefusalKind::Invalid, error.to_string()).field("permissions")
-                })?;
-                permissions = Some(parsed);
+/// The fields of a call that changes secrets.
+#[derive(Default)]
+struct Rotated {
+    new: NewSecret,
+    has_other: bool,
+    is_finish: bool,
+    is_end: bool,
+}
+
+impl Rotated {
+    fn take(&mut self, key: &str, value: &Value) -> Result<(), Refusal> {
+        let invalid = |text: String| Refusal::new(RefusalKind::Invalid, text).field(key);
+        let flag = |value: &Value| {
+            value
+                .as_bool()
+                .ok_or_else(|| wrong(key, "yes or no", &["true", "false"]))
+        };
+        let text = |value: &Value| match value {
+            Value::Null => Ok(None),
+            Value::String(text) => Ok(Some(text.clone())),
+            _ => Err(wrong(key, "a text", &["a text", "null"])),
+        };
+        match key {
+            "finish" => self.is_finish = flag(value)?,
+            "end" => self.is_end = flag(value)?,
+            "force" => self.new.is_forced = flag(value)?,
+            "secret_name" => {
+                if let Some(text) = text(value)? {
+                    self.new.name = text
+                        .parse()
+                        .map_err(|error: SecretNameError| invalid(error.to_string()))?;
+                }
             }
-            ("permissions", Value::Null) => {}
-            ("permissions", _) => return Err(wrong("permissions", "a list", &["a text such as read,write", "null"])),
-            _ => return Err(unknown_field(&key, &["permissions", "finish"])),
+            "permissions" => {
+                if let Some(text) = text(value)? {
+                    let parsed = text.parse();
+                    let parsed = parsed.map_err(|error: tidemark_types::PermissionError| invalid(error.to_string()))?;
+                    self.new.permissions = Some(parsed);
+                    self.has_other = true;
+                }
+            }
+            "secret" => {
+                self.new.text = text(value)?.map(|text| SecretText::given(&text)).transpose()?;
+                self.has_other |= self.new.text.is_some();
+            }
+            _ => return Err(unknown_field(key, &ROTATED)),
         }
+        self.has_other |= self.new.is_forced;
+        Ok(())
     }
-    match (is_finish, permissions) {
-        (true, Some(_)) => {
-            let message = "`finish` makes no new secret that `permissions` could be for";
-            Err(Refusal::new(RefusalKind::Invalid, message).field("permissions"))
-        }
-        (true, None) => Ok(Rotation::Finish),
-        (false, permissions) => Ok(Rotation::Add { permissions }),
+}
+
+const ROTATED: [&str; 6] = ["secret_name", "permissions", "secret", "force", "finish", "end"];
+
+/// `{"secret_name", "permissions", "secret", "force"}` of a new secret, or `{"secret_name", "finish": true}`, or with `end`;
+/// nothing: a new secret that allows everything.
+pub(crate) fn rotation(object: Map<String, Value>) -> Result<Rotation, Refusal> {
+    let mut rotated = Rotated::default();
+    for (key, value) in object {
+        rotated.take(&key, &value)?;
     }
+    let ends = rotated.is_finish || rotated.is_end;
+    if (ends && rotated.has_other) || (rotated.is_finish && rotated.is_end) {
+        let message = "`finish` and `end` make no new secret that anything could be said of";
+        return Err(Refusal::new(RefusalKind::Invalid, message).field("finish"));
+    }
+    Ok(match (rotated.is_finish, rotated.is_end) {
+        (true, _) => Rotation::Finish(rotated.new.name),
+        (_, true) => Rotation::End(rotated.new.name),
+        _ => Rotation::Add(rotated.new),
+    })
 }
 
 fn bytes(path: &str, value: &Value) -> Result<Change<u64>, Refusal> {
@@ -205,6 +272,45 @@ fn bytes(path: &str, value: &Value) -> Result<Change<u64>, Refusal> {
             .as_u64()
             .map(Change::Set)
             .ok_or_else(|| wrong(path, "a whole number", &["a whole number", "null"])),
+    }
+}
+
+/// A decimal number as text, so that it is exact; a whole one may be a number.
+fn money(path: &str, value: &Value) -> Result<Change<Money>, Refusal> {
+    let text = match value {
+        Value::Null => return Ok(Change::Clear),
+        Value::String(text) => Some(text.clone()),
+        _ => value.as_u64().map(|whole| whole.to_string()),
+    };
+    let needed = "a decimal number in quotes with up to 12 digits before and behind the point, such as \"12.50\"";
+    text.and_then(|text| Money::parse(&text))
+        .map(Change::Set)
+        .ok_or_else(|| wrong(path, needed, &["0 to 999999999999.999999999999", "null"]))
+}
+
+fn at_limit(path: &str, value: &Value) -> Result<Change<AtLimit>, Refusal> {
+    let names = AtLimit::ALL.map(AtLimit::name);
+    match value {
+        Value::Null => Ok(Change::Clear),
+        Value::String(text) => text.parse().map(Change::Set).map_err(|error: AtLimitError| {
+            Refusal::new(RefusalKind::Invalid, error.to_string())
+                .field(path)
+                .allowed(names)
+        }),
+        _ => Err(wrong(path, "an action's name", &names)),
+    }
+}
+
+fn staleness(path: &str, value: &Value) -> Result<Change<Staleness>, Refusal> {
+    let names = ["strict", "bounded:1ms to bounded:1m", "none"];
+    match value {
+        Value::Null => Ok(Change::Clear),
+        Value::String(text) => text.parse().map(Change::Set).map_err(|error: StalenessError| {
+            Refusal::new(RefusalKind::Invalid, error.to_string())
+                .field(path)
+                .allowed(names)
+        }),
+        _ => Err(wrong(path, "a staleness in quotes", &names)),
     }
 }
 
@@ -295,6 +401,8 @@ fn not_available(path: &str) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use tidemark_types::Permissions;
+
     use super::*;
     use serde_json::json;
 
@@ -386,8 +494,25 @@ mod tests {
                 },
             ),
             (
+                json!({"limits": {"spending_per_month": "12.5", "at_spending_limit": "throttle"}}),
+                SettingsPatch {
+                    spending: Change::Set(Money::parse("12.5").unwrap()),
+                    at_limit: Change::Set(AtLimit::Throttle),
+                    ..keep()
+                },
+            ),
+            (
+                json!({"limits": {"spending_per_month": 3}}),
+                SettingsPatch {
+                    spending: Change::Set(Money::parse("3").unwrap()),
+                    ..keep()
+                },
+            ),
+            (
                 json!({"limits": null}),
                 SettingsPatch {
+                    spending: Change::Clear,
+                    at_limit: Change::Clear,
                     ops_per_second: Change::Clear,
                     bytes_per_second: Change::Clear,
                     connections: Change::Clear,
@@ -473,8 +598,39 @@ mod tests {
                 "limits.ops_per_second",
             ),
             (json!({"limits": {"ops": 1}}), RefusalKind::UnknownField, "limits.ops"),
+            (
+                json!({"limits": {"spending_per_month": "-1"}}),
+                RefusalKind::Invalid,
+                "limits.spending_per_month",
+            ),
+            (
+                json!({"limits": {"spending_per_month": 1.5}}),
+                RefusalKind::Invalid,
+                "limits.spending_per_month",
+            ),
+            (
+                json!({"limits": {"at_spending_limit": "panic"}}),
+                RefusalKind::Invalid,
+                "limits.at_spending_limit",
+            ),
             (json!({"goals": 5}), RefusalKind::Invalid, "goals"),
             (json!({"policy": "lru"}), RefusalKind::Invalid, "policy"),
+            (
+                json!({"flash": {"staleness": "soon"}}),
+                RefusalKind::Invalid,
+                "flash.staleness",
+            ),
+            (
+                json!({"flash": {"staleness": 5}}),
+                RefusalKind::Invalid,
+                "flash.staleness",
+            ),
+            (
+                json!({"flash": {"floor_bytes": "1GiB"}}),
+                RefusalKind::Invalid,
+                "flash.floor_bytes",
+            ),
+            (json!({"flash": {"size": 1}}), RefusalKind::UnknownField, "flash.size"),
             (json!({"policy": "fifo:3"}), RefusalKind::Invalid, "policy"),
             (json!({"policy": 3}), RefusalKind::Invalid, "policy"),
             (json!({"name": "other"}), RefusalKind::Invalid, "name"),
@@ -491,7 +647,7 @@ mod tests {
     #[test]
     fn allowed_names_are_listed() {
         let allowed = |body| settings_patch(object(body)).unwrap_err().allowed;
-        assert_eq!(allowed(json!({"x": 1})), ["goals", "limits", "policy"]);
+        assert_eq!(allowed(json!({"x": 1})), ["goals", "limits", "flash", "policy"]);
         assert_eq!(
             allowed(json!({"goals": {"x": 1}})),
             [
@@ -516,19 +672,29 @@ mod tests {
             );
         }
         assert_eq!(
-            new_tenant(object(json!({"name": "a", "x": 1}))).unwrap_err().allowed[0],
+            new_tenant(object(json!({"name": "a", "x": 1})))
+                .map(drop)
+                .unwrap_err()
+                .allowed[0],
             "name"
         );
     }
 
     #[test]
     fn a_new_tenant_needs_a_name() {
+        let made = |body: Value| new_tenant(object(body)).map(|new| (new.name, new.secret.is_some(), new.patch));
+        let shop = |has_secret| Ok(("shop".to_owned(), has_secret, SettingsPatch::default()));
+        assert_eq!(made(json!({"name": "shop", "secret": null})), shop(false));
         assert_eq!(
-            new_tenant(object(json!({"name": "shop"}))),
-            Ok(("shop".into(), SettingsPatch::default()))
+            made(json!({"name": "shop", "secret": "q0E8l5n1p2m3k4j5h6g7f8"})),
+            shop(true)
         );
         for body in [json!({}), json!({"name": 5}), json!({"name": null})] {
-            assert_eq!(new_tenant(object(body)).unwrap_err().field.as_deref(), Some("name"));
+            assert_eq!(made(body).unwrap_err().field.as_deref(), Some("name"));
+        }
+        for secret in [json!("short"), json!(5)] {
+            let refused = made(json!({"name": "shop", "secret": secret})).unwrap_err();
+            assert_eq!(refused.field.as_deref(), Some("secret"));
         }
     }
 
@@ -547,12 +713,38 @@ mod tests {
 
     #[test]
     fn rotations() {
-        let add = |permissions| Some(Rotation::Add { permissions });
+        let add = |permissions| {
+            Some(Rotation::Add(NewSecret {
+                permissions,
+                ..NewSecret::default()
+            }))
+        };
+        let reader: tidemark_control::SecretName = "reader".parse().unwrap();
+        let of_reader = NewSecret {
+            name: reader.clone(),
+            is_forced: true,
+            text: Some(SecretText::given("q0E8l5n1p2m3k4j5h6g7f8").unwrap()),
+            ..NewSecret::default()
+        };
         for (body, expected) in [
             (json!({}), add(None)),
             (json!({"permissions": null, "finish": false}), add(None)),
             (json!({"permissions": "read"}), add(Some(Permissions::READ))),
-            (json!({"finish": true}), Some(Rotation::Finish)),
+            (json!({"finish": true}), Some(Rotation::Finish(Default::default()))),
+            (
+                json!({"finish": true, "secret_name": "reader"}),
+                Some(Rotation::Finish(reader.clone())),
+            ),
+            (
+                json!({"end": true, "secret_name": "reader"}),
+                Some(Rotation::End(reader)),
+            ),
+            (
+                json!({"secret_name": "reader", "force": true, "secret": "q0E8l5n1p2m3k4j5h6g7f8"}),
+                Some(Rotation::Add(of_reader)),
+            ),
+            (json!({"end": true, "finish": true}), None),
+            (json!({"secret_name": "A"}), None),
             (json!({"finish": true, "permissions": "read"}), None),
             (json!({"finish": "yes"}), None),
             (json!({"permissions": "fly"}), None),

@@ -1,12 +1,13 @@
-//! The admin API: HTTP and JSON over what the control plane answers.
+//! The admin API: HTTP and JSON over the control plane's answers.
 //!
-//! It listens on a Unix socket in the data folder (mode 0600: who may open it, may command) and, if asked, on a TCP
-//! address, where every call but the health checks needs the token from `DIR/admin.token`, and must call the server by a name of its own. One thread runs it all; it also
-//! says in the log when the control plane stands still.
+//! It listens on a Unix socket in the data folder (mode 0600: a user that may open it may command). If asked, it also
+//! listens on a TCP address. Every call there but the health checks needs the token from `DIR/admin.token`, and must
+//! call the server by a name of its own. One thread runs it all; it also says in the log when the control plane stands
+//! still.
 //!
 //! Invariants: handlers read a request, ask the control plane, and write its answer; they decide nothing. Connections,
-//! headers, bodies and waiting times all have a limit, so that what clients send never takes more than a known amount
-//! of memory. No answer holds a secret but the one that was just made.
+//! headers, bodies and waiting times all have a limit, so that clients never take more than a known amount of memory.
+//! No answer holds a secret but the one that was just made.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +17,9 @@ mod listen;
 mod metrics;
 mod origin;
 mod places;
+mod report;
 mod routes;
+mod scraper;
 mod token;
 mod unique;
 mod usage;
@@ -27,22 +30,46 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use listen::{Admin, BoundAdmin, longest_socket_path};
+pub use report::{Report, Reports};
+pub use scraper::Scraper;
+pub use token::TOKEN_FILE_NAME;
+
+/// The answers of another part of the program beside the control plane.
+#[derive(Clone)]
+pub struct Beside {
+    /// Below which path, such as `/api/v1/agent`.
+    pub path: &'static str,
+    /// Its paths below that. Calls are let in as all others are.
+    pub router: axum::Router,
+    /// Its metrics, in Prometheus's text format.
+    pub metrics: std::sync::Arc<dyn Fn() -> String + Send + Sync>,
+}
+
+impl std::fmt::Debug for Beside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Beside")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
 
 /// How the admin API is set up.
 #[derive(Clone, Debug)]
 pub struct AdminConfig {
-    /// Where it listens beside its Unix socket; port 0 picks a free one.
+    /// The address beside its Unix socket; port 0 picks a free one.
     pub address: Option<SocketAddr>,
     /// The data folder: for `admin.sock` and `admin.token`.
     pub folder: PathBuf,
     /// Whether `/metrics`, which names the tenants, needs no token over TCP.
     pub open_metrics: bool,
+    /// The reports of parts beside the control plane.
+    pub reports: Reports,
 }
 
-/// Why the admin API can not start.
+/// Why the admin API cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// The TCP address can not be had.
+    /// The TCP address cannot be had.
     #[error("can not listen on {address}: {source}")]
     Bind {
         /// The address.
@@ -50,7 +77,7 @@ pub enum AdminError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The Unix socket can not be made.
+    /// The Unix socket cannot be made.
     #[error("can not listen on {}: {source}", path.display())]
     Socket {
         /// The socket.
@@ -58,7 +85,7 @@ pub enum AdminError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The token can not be read or written.
+    /// The token cannot be read or written.
     #[error("can not {doing} {}: {source}", path.display())]
     Token {
         /// `read` or `write`.
@@ -74,7 +101,7 @@ pub enum AdminError {
     /// The system gave no randomness or no thread.
     #[error("the system refused {what}: {detail}")]
     System {
-        /// What was asked of it.
+        /// The request to the system.
         what: &'static str,
         /// Its reason.
         detail: String,

@@ -1,7 +1,7 @@
 //! Sockets and the thread behind them.
 //!
-//! The thread runs one accept loop per listener. Each listener has its own limit of connections ([`crate::places`]), so that a
-//! flood over TCP leaves the Unix socket, which the command line uses, as it is.
+//! The thread runs one accept loop per listener. Each listener has its own limit of connections ([`crate::places`]). A
+//! flood over TCP thus leaves the Unix socket, which the command line uses, as it is.
 
 use std::future::Future;
 use std::io;
@@ -25,17 +25,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::places::{Access, Place, Places};
 use crate::routes::{Guard, keep_place, router};
 use crate::token::Token;
-use crate::{AdminConfig, AdminError, watch};
+use crate::{AdminConfig, AdminError, Beside, Reports, watch};
 
 const SOCKET_NAME: &str = "admin.sock";
 const NEW_SOCKET_NAME: &str = "admin.sock.new";
 /// Threads that read the ledger: operators and a biller.
 const MAX_BLOCKING_THREADS: usize = 4;
-/// What one connection buffers of a request's head.
+/// The limit of a connection's buffer for a request's head.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How long a request's head may take, and how long a connection may be silent between two requests.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
-/// After this a connection ends with its next answer, so that one that does not read its answers can not stay.
+/// After this a connection ends with its next answer, so that one that does not read its answers cannot stay.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
 /// How long answers under way may take when the server stops or the connection is too old.
 const FINISH_PATIENCE: Duration = Duration::from_secs(2);
@@ -54,6 +54,7 @@ pub struct BoundAdmin {
     token: Token,
     is_new_token: bool,
     open_metrics: bool,
+    reports: Reports,
     folder: PathBuf,
 }
 
@@ -72,7 +73,7 @@ impl BoundAdmin {
     /// Binds the sockets; at the first start also makes the token.
     ///
     /// # Errors
-    /// A socket can not be bound, or the token's file not be read or written.
+    /// A socket cannot be bound, or the token's file not be read or written.
     pub fn bind(config: &AdminConfig) -> Result<Self, AdminError> {
         let tcp = config.address.map(bind_tcp).transpose()?;
         let path = config.folder.join(SOCKET_NAME);
@@ -90,11 +91,12 @@ impl BoundAdmin {
             token,
             is_new_token,
             open_metrics: config.open_metrics,
+            reports: config.reports.clone(),
             folder: config.folder.clone(),
         })
     }
 
-    /// Where it listens beside the Unix socket.
+    /// The address beside the Unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         self.tcp.as_ref().map(|(_, address)| *address)
     }
@@ -105,10 +107,11 @@ impl BoundAdmin {
     }
 
     /// Starts to answer.
+    /// `beside` answers below a path of its own.
     ///
     /// # Errors
     /// The system gives no thread or no event queue.
-    pub fn serve(self, control: &ControlHandle) -> Result<Admin, AdminError> {
+    pub fn serve(self, control: &ControlHandle, beside: Option<&Beside>) -> Result<Admin, AdminError> {
         let failed = |what| {
             move |error: io::Error| AdminError::System {
                 what,
@@ -128,8 +131,8 @@ impl BoundAdmin {
             open_metrics: self.open_metrics,
         };
         let routers = (
-            router(control.clone(), &self.folder, Some(guard)),
-            router(control.clone(), &self.folder, None),
+            router(control.clone(), &self.folder, Some(guard), &self.reports, beside),
+            router(control.clone(), &self.folder, None, &self.reports, beside),
         );
         let (tcp, unix) = {
             let _guard = runtime.enter();

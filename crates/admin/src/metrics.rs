@@ -1,8 +1,8 @@
 //! `GET /metrics`: server and tenants as Prometheus and whatever reads its format scrape them.
 //!
-//! Invariants: tenants are labelled in the order in which they were made, so that a new one never takes the label from an
-//! older one, and only a removal lets one out of [`OTHER`]. What is not known has no sample; it is never a made-up zero. No
-//! counter falls while the server runs.
+//! Invariants: tenants are labelled in the order in which they were made. A new one thus never takes the label from an
+//! older one, and only a removal lets one out of [`OTHER`]. An unknown value has no sample; it is never a made-up zero.
+//! No counter falls while the server runs.
 
 use std::fmt;
 
@@ -13,23 +13,24 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use tidemark_control::{ServerView, TenantView};
+use tidemark_control::{AlertsView, ServerView, TenantView};
 
-/// What [`Metrics::text`] is written in.
+/// The format of [`Metrics::text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Tenants with a label of their own: each has a dozen time series, and scrapers keep every one of them.
 const LABELS_MAX: usize = 1_000;
 /// All others together. No tenant can have this name.
 const OTHER: &str = "_other";
 
-/// What is counted of a tenant: a metric, and the label that tells it from others of the same metric.
-const COUNTED: [(Metric, Option<(&str, &str)>); 12] = [
+/// The counts of a tenant: a metric, and the label that tells it from others of the same metric.
+const COUNTED: [(Metric, Option<(&str, &str)>); 13] = [
     (GETS, None),
     (HITS, None),
     (NETWORK, Some(("direction", "in"))),
     (NETWORK, Some(("direction", "out"))),
     (REFUSED, Some(("reason", "ops_per_second"))),
     (REFUSED, Some(("reason", "bytes_per_second"))),
+    (REFUSED, Some(("reason", "spending_limit"))),
     (REFUSED, Some(("reason", "connections"))),
     (REFUSED, Some(("reason", "failed_logins"))),
     (REFUSED, Some(("reason", "reply_size"))),
@@ -45,14 +46,14 @@ const REFUSED: Metric = Metric(
     "Refused or closed by one of the tenant's or the server's limits, and logins that failed",
 );
 
-/// A metric's name and what it is.
+/// A metric's name and its description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Metric(&'static str, &'static str);
 
-/// In the order of [`COUNTED`].
+/// The counts, in the order of [`COUNTED`].
 type Counts = [u64; COUNTED.len()];
 
-/// What is kept from one scrape to the next.
+/// The state that is kept from one scrape to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     others: Steady,
@@ -63,7 +64,7 @@ impl Metrics {
     /// (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
     ///
     /// # Errors
-    /// A number is beyond what the format can say.
+    /// A number is beyond the format's range.
     pub(crate) fn text(&mut self, server: &ServerView, mut tenants: Vec<TenantView>) -> Result<String, fmt::Error> {
         tenants.sort_unstable_by_key(|tenant| tenant.id);
         let operations = operations(&tenants, LABELS_MAX);
@@ -74,6 +75,8 @@ impl Metrics {
             failed_logins: server.failed_logins_total,
             unattributed_cpu_seconds: server.unattributed_cpu_seconds_total,
             unexplained_cpu_seconds: server.unexplained_cpu_seconds_total,
+            network_occupancy: server.network_occupancy,
+            alerts: server.alerts,
             series: self.capped(series, LABELS_MAX),
             operations,
         })
@@ -103,8 +106,8 @@ fn written(scrape: Scrape) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Sums of tenants' counters that do not fall when a tenant leaves: what left with it stays counted. To a scraper a counter
-/// that falls has begun anew, and all of it has been counted since.
+/// Sums of tenants' counters that do not fall when a tenant leaves: its counts stay. To a scraper a counter that falls
+/// has begun anew, and all of it has been counted since.
 #[derive(Debug, Default)]
 struct Steady {
     last: Counts,
@@ -127,6 +130,8 @@ struct Scrape {
     failed_logins: u64,
     unattributed_cpu_seconds: Option<f64>,
     unexplained_cpu_seconds: Option<f64>,
+    network_occupancy: Option<f64>,
+    alerts: Option<AlertsView>,
     series: Vec<Series>,
     operations: Vec<Operations>,
 }
@@ -140,18 +145,65 @@ struct Operations {
     count: u64,
 }
 
-/// What is told of one tenant, or of several together.
+/// The figures of one tenant, or of several together.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Series {
     tenant: String,
     grant_bytes: u64,
     usage_bytes: u64,
     items: u64,
+    flash: Flash,
     counts: Counts,
     cpu_seconds: Option<f64>,
+    cpu_model_seconds: Option<f64>,
     memory_byte_seconds: Option<u64>,
+    network_occupancy: Option<f64>,
     goal: Option<Goal>,
+    spending: Option<Spending>,
 }
+
+/// The spending in this month, and its ratio to a limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Spending {
+    spent: f64,
+    ratio: Option<f64>,
+    is_restrained: bool,
+}
+
+/// Figures of flash, in the order of [`FLASH`]; none without flash.
+type Flash = [Option<u64>; FLASH.len()];
+
+/// The metrics of each tenant with flash, and whether they only grow.
+const FLASH: [(Metric, MetricType); 7] = [
+    (
+        Metric("flash_grant_bytes", "Flash that the tenant may hold"),
+        MetricType::Gauge,
+    ),
+    (
+        Metric("flash_usage_bytes", "Flash that the tenant holds"),
+        MetricType::Gauge,
+    ),
+    (
+        Metric(
+            "flash_memory_bytes",
+            "Memory beside the pool that the tenant's flash takes",
+        ),
+        MetricType::Gauge,
+    ),
+    (Metric("flash_items", "Items on flash"), MetricType::Gauge),
+    (
+        Metric("flash_hits", "Lookups that found an item on flash"),
+        MetricType::Counter,
+    ),
+    (
+        Metric("flash_written_bytes", "Bytes that were written to flash"),
+        MetricType::Counter,
+    ),
+    (
+        Metric("flash_refused", "Evicted items that flash did not take"),
+        MetricType::Counter,
+    ),
+];
 
 /// How a goal stands, or the worst of several.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -167,6 +219,15 @@ impl From<TenantView> for Series {
             grant_bytes: view.grant_bytes,
             usage_bytes: view.usage_bytes,
             items: view.items,
+            flash: [
+                view.flash_grant_bytes,
+                view.flash_usage_bytes,
+                view.flash_memory_bytes,
+                view.flash_items,
+                view.flash_hits_total,
+                view.flash_written_bytes_total,
+                view.flash_refused_total,
+            ],
             counts: [
                 view.gets_total,
                 view.hits_total,
@@ -174,6 +235,7 @@ impl From<TenantView> for Series {
                 view.network_out_bytes_total,
                 refused.ops_per_second,
                 refused.bytes_per_second,
+                refused.spending_limit,
                 refused.connections,
                 refused.failed_logins,
                 refused.reply_size,
@@ -182,7 +244,14 @@ impl From<TenantView> for Series {
                 refused.connection_memory,
             ],
             cpu_seconds: view.cpu_seconds_total,
+            cpu_model_seconds: view.cpu_model_seconds_total,
             memory_byte_seconds: view.memory_byte_seconds_total,
+            network_occupancy: view.network_occupancy,
+            spending: view.spending.as_ref().map(|spending| Spending {
+                spent: spending.spent.parse().unwrap_or_default(),
+                ratio: spending.spent_ratio,
+                is_restrained: spending.restraint.is_some(),
+            }),
             goal: (view.goal_state != "none").then(|| Goal {
                 is_met: view.goal_state == "met",
                 shortfall_ratio: view.shortfall_ratio,
@@ -199,9 +268,14 @@ impl Series {
             grant_bytes: self.grant_bytes + other.grant_bytes,
             usage_bytes: self.usage_bytes + other.usage_bytes,
             items: self.items + other.items,
+            flash: std::array::from_fn(|place| either(self.flash[place], other.flash[place], |a, b| a + b)),
             counts: std::array::from_fn(|count| self.counts[count] + other.counts[count]),
             cpu_seconds: None,
+            cpu_model_seconds: None,
             memory_byte_seconds: None,
+            network_occupancy: None,
+            // Not of several: a month's end makes it fall, and nearness to a limit is a tenant's own.
+            spending: None,
             goal: either(self.goal, other.goal, |a, b| Goal {
                 is_met: a.is_met && b.is_met,
                 shortfall_ratio: either(a.shortfall_ratio, b.shortfall_ratio, f64::max),
@@ -215,7 +289,8 @@ impl Series {
     }
 }
 
-/// The commands of the first tenants each by itself. Of the others there are none: their sum would fall when one of them leaves.
+/// The commands of the first tenants each by itself. The others have none: their sum would fall when one of them
+/// leaves.
 fn operations(tenants: &[TenantView], labels_max: usize) -> Vec<Operations> {
     let of = |tenant: &TenantView| {
         let counts = tenant.operations_total.iter().map(|count| Operations {
@@ -268,7 +343,7 @@ impl EncodeCounterValue for Number {
     }
 }
 
-/// What a value is of: pairs of a label's name and its text.
+/// The labels of a value: pairs of a label's name and its text.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// One metric with all its samples; nothing of one without any.
@@ -299,18 +374,23 @@ fn write<'a>(
 }
 
 impl Scrape {
-    /// What is the server's.
+    /// Writes the server's metrics.
     fn write_server(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         use MetricType::{Counter, Gauge};
         let pool = Metric("pool_bytes", "Memory for all tenants");
         let connections = Metric("connections", "Connections now open");
         let failed_logins = Metric("failed_logins", "Logins that failed, whatever name they gave");
+        let occupancy = Metric(
+            "network_occupancy",
+            "The part of what the network carries that requests and replies take, of the last 10 s",
+        );
         let unattributed = Metric("unattributed_cpu_seconds", "CPU time that is no tenant's");
         let unexplained = Metric("unexplained_cpu_seconds", "CPU time that nothing explains");
         for (metric, kind, value) in [
             (pool, Gauge, Some(self.pool_bytes.into())),
             (connections, Gauge, Some(self.connections.into())),
             (failed_logins, Counter, Some(self.failed_logins.into())),
+            (occupancy, Gauge, self.network_occupancy.map(Number::Real)),
             (unattributed, Counter, self.unattributed_cpu_seconds.map(Number::Real)),
             (unexplained, Counter, self.unexplained_cpu_seconds.map(Number::Real)),
         ] {
@@ -321,7 +401,16 @@ impl Scrape {
                 value.map(|value| (Labels::new(), value)).into_iter(),
             )?;
         }
-        Ok(())
+        let results = self.alerts.iter().flat_map(|alerts| {
+            [
+                ("sent", alerts.sent_total),
+                ("failed", alerts.failed_total),
+                ("dropped", alerts.dropped_total),
+            ]
+        });
+        let metric = Metric("alerts", "Alerts about spending limits, by what became of them");
+        let samples = results.map(|(result, count)| (vec![("result", result)], count.into()));
+        write(encoder, metric, Counter, samples)
     }
 
     /// How each tenant stands.
@@ -331,6 +420,13 @@ impl Scrape {
         let usage: Read = |tenant| Some(tenant.usage_bytes.into());
         let items: Read = |tenant| Some(tenant.items.into());
         let is_met: Read = |tenant| tenant.goal.map(|goal| u64::from(goal.is_met).into());
+        let occupancy: Read = |tenant| tenant.network_occupancy.map(Number::Real);
+        let spent: Read = |tenant| tenant.spending.map(|spending| Number::Real(spending.spent));
+        let spent_ratio: Read = |tenant| tenant.spending?.ratio.map(Number::Real);
+        let is_restrained: Read = |tenant| {
+            let spending = tenant.spending.filter(|spending| spending.ratio.is_some())?;
+            Some(u64::from(spending.is_restrained).into())
+        };
         let shortfall: Read = |tenant| tenant.goal?.shortfall_ratio.map(Number::Real);
         for (metric, read) in [
             (Metric("tenant_grant_bytes", "Memory that the tenant may hold"), grant),
@@ -347,6 +443,34 @@ impl Scrape {
                 ),
                 shortfall,
             ),
+            (
+                Metric(
+                    "tenant_network_occupancy",
+                    "The part of its limit of bytes per second that the tenant uses, of the last 10 s",
+                ),
+                occupancy,
+            ),
+            (
+                Metric(
+                    "tenant_spent",
+                    "Money spent in this month, in the currency of the prices",
+                ),
+                spent,
+            ),
+            (
+                Metric(
+                    "tenant_spent_ratio",
+                    "The part of its spending limit that the tenant has spent in this month",
+                ),
+                spent_ratio,
+            ),
+            (
+                Metric(
+                    "tenant_spending_restrained",
+                    "Whether something is kept from the tenant because of what it has spent, of those with a limit",
+                ),
+                is_restrained,
+            ),
         ] {
             let samples = self
                 .series
@@ -357,7 +481,7 @@ impl Scrape {
         Ok(())
     }
 
-    /// What is counted of each tenant.
+    /// Writes the counts of each tenant.
     fn write_counts(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for metric in [GETS, HITS, NETWORK, REFUSED] {
             let samples = self.series.iter().flat_map(|tenant| {
@@ -370,17 +494,28 @@ impl Scrape {
             write(encoder, metric, MetricType::Counter, samples)?;
         }
         let cpu = Metric("tenant_cpu_seconds", "CPU time that serving the tenant took");
+        let cpu_model = Metric(
+            "tenant_cpu_model_seconds",
+            "CPU time by the model, of the reference machine",
+        );
         let memory = Metric(
             "tenant_memory_byte_seconds",
             "Memory granted, times the time for which it was",
         );
         type Read = fn(&Series) -> Option<Number>;
         let read_cpu: Read = |tenant| tenant.cpu_seconds.map(Number::Real);
+        let read_cpu_model: Read = |tenant| tenant.cpu_model_seconds.map(Number::Real);
         let read_memory: Read = |tenant| tenant.memory_byte_seconds.map(Number::Whole);
-        for (metric, read) in [(cpu, read_cpu), (memory, read_memory)] {
+        for (metric, read) in [(cpu, read_cpu), (cpu_model, read_cpu_model), (memory, read_memory)] {
             let samples = self.series.iter();
             let samples = samples.filter_map(|tenant| Some((tenant.labels(), read(tenant)?)));
             write(encoder, metric, MetricType::Counter, samples)?;
+        }
+        for (place, (metric, kind)) in FLASH.into_iter().enumerate() {
+            let of = |tenant: &Series| tenant.flash[place].map(Number::Whole);
+            let samples = self.series.iter();
+            let samples = samples.filter_map(|tenant| Some((tenant.labels(), of(tenant)?)));
+            write(encoder, metric, kind, samples)?;
         }
         let operations = self.operations.iter().map(|of| {
             let labels = vec![
@@ -413,10 +548,14 @@ mod tests {
             grant_bytes: number,
             usage_bytes: number,
             items: number,
+            flash: [Some(number); FLASH.len()],
             counts: [number; COUNTED.len()],
             cpu_seconds: None,
+            cpu_model_seconds: None,
             memory_byte_seconds: None,
+            network_occupancy: None,
             goal,
+            spending: None,
         }
     }
 
@@ -490,6 +629,8 @@ mod tests {
                 failed_logins: 6,
                 unattributed_cpu_seconds: None,
                 unexplained_cpu_seconds: Some(0.5),
+                network_occupancy: Some(0.25),
+                alerts: None,
                 series,
                 operations: Vec::new(),
             })
@@ -509,6 +650,7 @@ mod tests {
         for line in [
             "tidemark_pool_bytes 7",
             "tidemark_failed_logins_total 6",
+            "tidemark_network_occupancy 0.25",
             "# TYPE tidemark_tenant_hits counter",
             "tidemark_tenant_hits_total{tenant=\"a\"} 3",
             "tidemark_tenant_goal_met{tenant=\"b\"} 0",

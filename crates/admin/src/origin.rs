@@ -1,8 +1,9 @@
 //! Which names a request over TCP may call the server by, and which pages may send it.
 //!
-//! A page of a stranger can have its own name point to this machine (DNS rebinding), and a browser then takes the server for that
-//! page's. The name in `Host` tells. So a listener on loopback answers to addresses and `localhost` only, and one for other machines
-//! also to names where the request carries the token, which no page has. A page's `Origin` must be what `Host` says.
+//! A page of a stranger can have its own name point to this machine (DNS rebinding), and a browser then takes the
+//! server for that page's. The name in `Host` tells. A listener on loopback therefore answers to addresses and
+//! `localhost` only. One for other machines also answers to names if the request carries the token, which no page has.
+//! A page's `Origin` must be that of `Host`.
 
 use axum::http::{HeaderMap, HeaderName, Uri, Version, header};
 
@@ -14,7 +15,7 @@ pub(crate) enum Foreign {
 }
 
 impl Foreign {
-    /// For people.
+    /// The message for people.
     pub(crate) fn message(self) -> &'static str {
         match self {
             Self::Host => "the request's Host is neither an address nor `localhost`: call the server by one of these",
@@ -26,7 +27,7 @@ impl Foreign {
 /// Judges a request. `are_names_known`: it may call the server by any name.
 pub(crate) fn check(version: Version, uri: &Uri, headers: &HeaderMap, are_names_known: bool) -> Result<(), Foreign> {
     let host = only(headers, header::HOST).map_err(|()| Foreign::Host)?;
-    // Where a request line has a whole address, that is what counts.
+    // If a request line has a whole address, that counts.
     let host = uri.authority().map(|authority| authority.as_str()).or(host);
     match host {
         Some(host) => {

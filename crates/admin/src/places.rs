@@ -1,8 +1,8 @@
 //! How many connections a listener has, and which one goes when another comes.
 //!
-//! A connection is *busy* while a request of it is being answered, and idle otherwise. Where all places are taken, the connection
-//! that has been idle for the longest ends, so that idle ones keep nobody out. Where all are busy, a few more are let in for the
-//! health checks alone.
+//! A connection is *busy* while a request of it is being answered, and idle otherwise. If all places are taken, the
+//! connection that has been idle for the longest ends, so that idle ones keep nobody out. If all are busy, a few more
+//! are let in for the health checks alone.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -23,7 +23,7 @@ pub(crate) struct Places {
     freed: Notify,
 }
 
-/// What is known of a connection.
+/// The state of a connection.
 #[derive(Debug)]
 struct Taken {
     number: u64,
@@ -33,7 +33,7 @@ struct Taken {
     end: Arc<Notify>,
 }
 
-/// What a connection may ask for.
+/// The requests that a connection may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     All,
@@ -52,14 +52,14 @@ pub(crate) struct Place {
 
 impl Places {
     fn taken(&self) -> MutexGuard<'_, Vec<Taken>> {
-        // What a panic left of it counts all the same.
+        // The data counts even after a panic.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until a connection can be let in.
     pub(crate) async fn wait(&self) {
         loop {
-            // Before the look, so that what is freed behind it is not missed.
+            // This is before the look, so that a place that is freed behind it is not missed.
             let freed = self.freed.notified();
             let has_room = {
                 let taken = self.taken();

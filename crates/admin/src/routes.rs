@@ -1,7 +1,7 @@
-//! Which path does what, and who may call it.
+//! The paths, their handlers, and the callers that they admit.
 
 use std::path::Path as FsPath;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Json;
@@ -14,27 +14,30 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use serde::Serialize;
-use serde_json::{Map, json};
-use tidemark_control::{ControlHandle, CurveView, MoveView, ServerView, TenantView};
+use serde_json::{Map, Value, json};
+use tidemark_control::{ControlHandle, CurveView, MoveView, Rotation, ServerView, TenantView, TopView};
 
+use crate::Beside;
 use crate::answer::ApiError;
 use crate::body;
-use crate::metrics::{CONTENT_TYPE, Metrics};
+use crate::metrics::CONTENT_TYPE;
 use crate::origin;
 use crate::places::{Access, Place};
+use crate::report::{Report, Reports};
+use crate::scraper::Scraper;
 use crate::token::Token;
 use crate::usage::{self, UsagePage, UsageParameters};
 
-/// Paths that belong to capabilities of later versions. They are known, so that a client is told what it meets.
+/// Paths that belong to capabilities of later versions. They are known, so that a client gets the right answer.
 const LATER: [&str; 1] = ["/api/v1/events"];
 const METRICS: &str = "/metrics";
-/// What needs no token: it says nothing that a connection attempt would not.
+/// The paths without a token: they tell nothing that a connection attempt would not.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Who may call over a listener.
+/// The callers that a listener admits.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
-    /// What each call must carry.
+    /// The token that each call must carry.
     pub(crate) token: Token,
     /// Whether it listens on loopback only, where the server has no other name.
     pub(crate) is_loopback: bool,
@@ -45,14 +48,22 @@ pub(crate) struct Guard {
 type Result<T> = std::result::Result<T, ApiError>;
 type Name = std::result::Result<Path<String>, PathRejection>;
 
-/// Every path of the API. With a guard, calls must carry its token; without one, whoever can connect may command.
-pub(crate) fn router(control: ControlHandle, folder: &FsPath, guard: Option<Guard>) -> Router {
+/// Every path of the API. With a guard, calls must carry its token; without one, every caller that can connect may
+/// command.
+pub(crate) fn router(
+    control: ControlHandle,
+    folder: &FsPath,
+    guard: Option<Guard>,
+    reports: &Reports,
+    beside: Option<&Beside>,
+) -> Router {
     let folder: Arc<FsPath> = folder.into();
-    let scraped: Arc<Mutex<Metrics>> = Arc::default();
+    let shown = reports.functions.clone();
+    let scraper = Arc::new(Scraper::new(reports, beside));
     let mut router = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .route(METRICS, get(move |control| metrics(control, scraped)))
+        .route(METRICS, get(move |control| metrics(control, scraper)))
         .route("/api/v1/server", get(server).patch(set_server))
         .route("/api/v1/tenants", get(tenants).post(create_tenant))
         .route(
@@ -62,7 +73,12 @@ pub(crate) fn router(control: ControlHandle, folder: &FsPath, guard: Option<Guar
         .route("/api/v1/tenants/{name}/rotate", post(rotate))
         .route("/api/v1/tenants/{name}/moves", get(moves))
         .route("/api/v1/tenants/{name}/curve", get(curve))
+        .route("/api/v1/tenants/{name}/top", get(top))
+        .route("/api/v1/functions", get(move || async move { report(&shown) }))
         .route("/api/v1/usage", get(move |query| usage(query, folder)));
+    if let Some(beside) = beside {
+        router = router.nest_service(beside.path, beside.router.clone());
+    }
     for path in LATER {
         router = router.route(path, any(later));
     }
@@ -118,15 +134,24 @@ async fn readyz(State(control): State<ControlHandle>) -> Response {
     (status, Json(readiness)).into_response()
 }
 
-async fn metrics(State(control): State<ControlHandle>, scraped: Arc<Mutex<Metrics>>) -> Result<Response> {
+async fn metrics(State(control): State<ControlHandle>, scraper: Arc<Scraper>) -> Result<Response> {
     let (server, tenants) = control.overview().await?;
-    // What a panic left of it is sums all the same.
-    let mut scraped = scraped.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = scraped.text(&server, tenants).map_err(|_| {
+    let text = scraper.text(&server, tenants).map_err(|_| {
         let message = "a number is beyond what the format of metrics can say";
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     })?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+}
+
+fn report(part: &Report) -> Result<Json<Value>> {
+    let missing = || {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "this server keeps nothing in functions",
+        )
+    };
+    part.ask().map(Json).ok_or_else(missing)
 }
 
 async fn server(State(control): State<ControlHandle>) -> Result<Json<ServerView>> {
@@ -150,9 +175,15 @@ async fn tenants(State(control): State<ControlHandle>) -> Result<Json<Tenants>> 
 }
 
 async fn create_tenant(State(control): State<ControlHandle>, body: Body) -> Result<Response> {
-    let (name, patch) = body::new_tenant(body::read_needed_object(body).await?)?;
-    let secret = control.create_tenant(&name, patch).await?;
-    let created = json!({ "name": name, "secret": secret.expose() });
+    let new = body::new_tenant(body::read_needed_object(body).await?)?;
+    let name = new.name;
+    let is_given = new.secret.is_some();
+    let secret = match new.secret {
+        Some(secret) => control.create_tenant_with(&name, new.patch, secret).await?,
+        None => control.create_tenant(&name, new.patch).await?,
+    };
+    // Whoever has made it knows it.
+    let created = json!({ "name": name, "secret": (!is_given).then(|| secret.expose()) });
     Ok((StatusCode::CREATED, Json(created)).into_response())
 }
 
@@ -173,8 +204,9 @@ async fn remove_tenant(State(control): State<ControlHandle>, name: Name) -> Resu
 async fn rotate(State(control): State<ControlHandle>, name: Name, body: Body) -> Result<Response> {
     let name = text(name)?;
     let rotation = body::rotation(body::read_object(body).await?.unwrap_or_else(Map::new))?;
+    let is_given = matches!(&rotation, Rotation::Add(new) if new.text.is_some());
     let secret = control.rotate(&name, rotation).await?;
-    let secret = secret.as_ref().map(|secret| secret.expose());
+    let secret = secret.as_ref().filter(|_| !is_given).map(|secret| secret.expose());
     Ok(Json(json!({ "name": name, "secret": secret })).into_response())
 }
 
@@ -184,6 +216,10 @@ async fn moves(State(control): State<ControlHandle>, name: Name) -> Result<Json<
 
 async fn curve(State(control): State<ControlHandle>, name: Name) -> Result<Json<CurveView>> {
     Ok(Json(control.curve(text(name)?).await?))
+}
+
+async fn top(State(control): State<ControlHandle>, name: Name) -> Result<Json<TopView>> {
+    Ok(Json(control.top(text(name)?).await?))
 }
 
 async fn usage(query: UsageParameters, folder: Arc<FsPath>) -> Result<Json<UsagePage>> {

@@ -12,7 +12,8 @@ use subtle::ConstantTimeEq;
 
 use crate::AdminError;
 
-const FILE_NAME: &str = "admin.token";
+/// The admin token's file in the data folder.
+pub const TOKEN_FILE_NAME: &str = "admin.token";
 const NEW_FILE_NAME: &str = "admin.token.new";
 /// 256 bits.
 const TOKEN_BYTES: usize = 32;
@@ -28,7 +29,7 @@ pub(crate) struct Token(String);
 impl Token {
     /// From its file, or a new one where there is none yet: then `true`.
     pub(crate) fn load_or_create(folder: &Path) -> Result<(Self, bool), AdminError> {
-        let path = folder.join(FILE_NAME);
+        let path = folder.join(TOKEN_FILE_NAME);
         match File::open(&path) {
             Ok(file) => Ok((Self::load(&path, file)?, false)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((Self::create(folder, &path)?, true)),
@@ -123,7 +124,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (token, is_new) = Token::load_or_create(folder.path()).unwrap();
         assert!(is_new && token.expose().len() == 43);
-        let mode = fs::metadata(folder.path().join(FILE_NAME))
+        let mode = fs::metadata(folder.path().join(TOKEN_FILE_NAME))
             .unwrap()
             .permissions()
             .mode();
@@ -144,7 +145,7 @@ mod tests {
             "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}",
         ] {
             let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join(FILE_NAME);
+            let path = folder.path().join(TOKEN_FILE_NAME);
             fs::write(&path, text).unwrap();
             let error = Token::load_or_create(folder.path()).unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");

@@ -1,5 +1,5 @@
-//! JSON in which every field of an object is there once. RFC 8259 leaves open what a field twice means (section 4): here it
-//! is refused, since one of the two values would be passed over unsaid.
+//! JSON in which every field of an object is there once. RFC 8259 leaves the meaning of a repeated field open (section
+//! 4). It is refused here, since one of the two values would be passed over unsaid.
 
 use std::fmt;
 

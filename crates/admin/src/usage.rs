@@ -16,7 +16,7 @@ use crate::answer::ApiError;
 /// Rows of one answer: a month of a tenant's minutes, some 30 MB.
 const ROWS_MAX: usize = 50_000;
 
-/// What is asked for, as it was written.
+/// The query, as it was written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Parameters {

@@ -1,13 +1,13 @@
 //! Says in the log when the control plane stands still, and when it plans again.
 //!
-//! The admin thread looks, because the control thread can not say of itself that it hangs. Each turn is said once.
+//! The admin thread looks, because the control thread cannot say of itself that it hangs. Each turn is said once.
 
 use std::time::Duration;
 
 use tidemark_control::{ControlHandle, Readiness};
 use tokio::sync::watch;
 
-/// A third of what makes a control plane stale at the least. A look reads two numbers.
+/// A third of the least age that makes a control plane stale. A look reads two numbers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Looks after the control plane until the server stops.
@@ -31,13 +31,13 @@ pub(crate) async fn watch(control: ControlHandle, mut stopped: watch::Receiver<(
     }
 }
 
-/// What was seen last.
+/// The last observation.
 #[derive(Debug, Default)]
 struct State {
     is_stale: bool,
 }
 
-/// What is to be said.
+/// The message to log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Stale,

@@ -1,10 +1,10 @@
-//! Memberships: how a domain goes from one view to the next one. A pure function over the document that the coordination
-//! engine keeps; whoever runs it writes the result back with compare-and-set.
+//! Memberships: how a domain goes from one view to the next one. A pure function over the document that the
+//! coordination engine keeps; the caller writes the result back with compare-and-set.
 //!
 //! A change has three steps. *Prepare*: every live member stops serving, finishes its writes, and says that it is
-//! drained; whoever is gone is waited for until its lease has surely ended. *Recover*, only if some were lost: those that
-//! hold intents of lost homes finish these writes at the store. *Commit*: the new view is in force.
-//! Invariant: when a view is in force, no write of an earlier one is on its way, but of keys that the view suspects.
+//! drained. A lost member is waited for until its lease has surely ended. *Recover*, only if some were lost: members
+//! with intents of lost homes finish these writes at the store. *Commit*: the new view is in force. Invariant: when a
+//! view is in force, no write of an earlier one is on its way, except for keys that the view suspects.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,9 @@ use crate::config::{Config, Promise};
 use crate::types::{CacheletId, Epoch};
 use crate::view::{Member, Reach, Trial, View};
 
-/// What the coordination engine keeps of a domain.
+/// The coordination engine's document of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Document {
     /// The view in force.
     pub view: View,
@@ -23,6 +24,7 @@ pub struct Document {
 
 /// A change under way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Change {
     /// The view that will be in force.
     pub view: View,
@@ -38,6 +40,7 @@ pub struct Change {
 
 /// How far a change is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Phase {
     /// Members drain.
     Prepare,
@@ -45,7 +48,7 @@ pub enum Phase {
     Recover,
 }
 
-/// What is known when a document is looked at.
+/// The facts when a document is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// Cachelets whose lease is alive.
@@ -149,7 +152,7 @@ impl Document {
             .ids()
             .filter(|id| !change.drained.contains(id))
             .partition(is_live);
-        // A live member that is not drained is waited for; whoever is gone, until its lease has surely ended.
+        // A live member that is not drained is waited for; a lost one, until its lease has surely ended.
         if !here.is_empty() || !gone.iter().all(|id| known.surely_gone.contains(id)) {
             return None;
         }
@@ -180,7 +183,7 @@ impl Document {
     fn committed_after_loss(&self, change: &Change, known: &Known) -> Self {
         let until_us = known.now_us + known.grace_us;
         let mut view = change.view.clone();
-        // What was suspected may have been written by those that are lost now.
+        // Suspected keys may have been written by the members that are lost now.
         for suspicion in &mut view.suspicions {
             suspicion.until_us = until_us;
         }

@@ -1,19 +1,21 @@
-//! Messages between cachelets, events that a cachelet is given, and what it asks for in return.
+//! Messages between cachelets, events that a cachelet is given, and the actions that it asks for in return.
 
 use crate::membership::Document;
 use crate::types::{CacheletId, CallId, Epoch, Key, OperationId, RequestId, Stamp, Value, Version, WriteId};
 
-/// A message. Every one carries the sender's epoch; what is of another epoch is refused, ignored, or a fact.
+/// A message. Every one carries the sender's epoch; one of another epoch is refused, ignored, or a fact.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Message {
     /// The epoch of the sender's view.
     pub epoch: Epoch,
-    /// What it says.
+    /// The content of the message.
     pub body: Body,
 }
 
 /// The copy that a reader has and wants to know the state of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Have {
     /// Its stamp.
     pub stamp: Stamp,
@@ -23,6 +25,7 @@ pub struct Have {
 
 /// A value with its place in the order and its version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Fill {
     /// Its stamp.
     pub stamp: Stamp,
@@ -36,6 +39,7 @@ pub struct Fill {
 
 /// Content of a fill.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Content {
     /// The reader's copy is current.
     Same,
@@ -46,7 +50,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// Of an object that may be absent.
+    /// The content of an object that may be absent.
     #[must_use]
     pub fn of(value: Option<Value>) -> Self {
         value.map_or(Self::Nothing, Self::Is)
@@ -55,6 +59,7 @@ impl Content {
 
 /// How a write ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Outcome {
     /// It holds, and is in the order at this stamp.
     Applied {
@@ -67,10 +72,13 @@ pub enum Outcome {
     Refused,
     /// It may have been done, or may still be.
     Unknown,
+    /// The store refuses it for good, with this HTTP status. It was not done.
+    Denied(u16),
 }
 
 /// A write that is to reach the store, held by another cachelet in case that the home is lost.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Intent {
     /// Its stamp.
     pub stamp: Stamp,
@@ -84,8 +92,9 @@ pub struct Intent {
     pub is_dirty: bool,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Body {
     /// READ-HOME: asks for a value, or whether a copy is current.
     Read {
@@ -125,8 +134,7 @@ pub enum Body {
         /// How it ended.
         outcome: Outcome,
     },
-    /// A read or a write is not served now, or not here. It was not done and this request will not be, unless the
-    /// epochs of sender and receiver differ.
+    /// A read or a write is not served now, or not here. It was not done, and this request never will be.
     Refused {
         /// The request.
         request: RequestId,
@@ -211,6 +219,7 @@ pub enum Body {
 
 /// The value that an invalidation brings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Update {
     /// The new content.
     pub content: Content,
@@ -266,9 +275,11 @@ pub enum StoreReply {
     Throttled,
     /// No answer: a write may have been done, or may still be.
     Lost,
+    /// Not done, and not later: the store answered with this HTTP status.
+    Denied(u16),
 }
 
-/// What a cachelet is told.
+/// The events of a cachelet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
     /// A function reads.
@@ -289,7 +300,7 @@ pub enum Event {
     },
     /// A message came.
     Message {
-        /// From whom.
+        /// The sender.
         from: CacheletId,
         /// The message.
         message: Message,
@@ -316,7 +327,7 @@ pub enum Event {
     Tick,
 }
 
-/// Where a read's answer came from.
+/// The source of a read's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The own copy, nobody asked.
@@ -334,8 +345,10 @@ pub enum Source {
 pub enum ReadOutcome {
     /// The content, empty where there is no object.
     Is(Option<Value>, Source),
-    /// It can not be answered now.
+    /// It cannot be answered now.
     Unavailable,
+    /// The store refuses it, with this HTTP status.
+    Denied(u16),
 }
 
 /// How a write ended, for the function.
@@ -347,14 +360,16 @@ pub enum WriteOutcome {
     Unavailable,
     /// It may have been done, or may still be. S3 says so with a 500.
     Unknown,
+    /// The store refuses it for good, with this HTTP status.
+    Denied(u16),
 }
 
-/// What a cachelet asks for.
+/// The actions that a cachelet asks for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Output {
     /// Send a message.
     Send {
-        /// To whom.
+        /// The receiver.
         to: CacheletId,
         /// The message.
         message: Message,
@@ -374,6 +389,8 @@ pub enum Output {
         operation: OperationId,
         /// How.
         outcome: ReadOutcome,
+        /// The version of the value, if it is known.
+        version: Option<Version>,
     },
     /// A write ended.
     WriteDone {
@@ -381,6 +398,8 @@ pub enum Output {
         operation: OperationId,
         /// How.
         outcome: WriteOutcome,
+        /// The version that was written, if the store has it.
+        version: Option<Version>,
     },
     /// The cachelet is drained for the change to this epoch.
     Drained(Epoch),

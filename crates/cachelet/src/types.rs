@@ -6,17 +6,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// One incarnation of a cachelet. A process that starts again gets another one, so that what was said of the old one
-/// can not be taken for the new one.
+/// One incarnation of a cachelet. A process that starts again gets another one, so that statements about the old one
+/// cannot be taken for the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CacheletId(pub u64);
 
 /// The number that tells a domain's memberships and configurations apart. It only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Epoch(pub u64);
 
 /// The place of a value in the order that a key's home gave: later epochs first, then later writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stamp {
     /// The epoch in which the home gave it.
     pub epoch: Epoch,
@@ -26,6 +29,7 @@ pub struct Stamp {
 
 /// An object's name at the store.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Key(pub Arc<str>);
 
 impl Key {
@@ -45,7 +49,7 @@ impl fmt::Debug for Key {
 /// An object's content.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Value {
-    /// What it counts in budgets and on the wire.
+    /// The size that counts in budgets and on the wire.
     pub size_bytes: u64,
     /// The bytes; a simulated value has an identity of eight bytes and any size.
     pub body: Arc<[u8]>,
@@ -58,6 +62,15 @@ impl Value {
         Self {
             size_bytes: body.len() as u64,
             body: Arc::from(body),
+        }
+    }
+
+    /// A value of bytes that are shared.
+    #[must_use]
+    pub fn shared(body: Arc<[u8]>) -> Self {
+        Self {
+            size_bytes: body.len() as u64,
+            body,
         }
     }
 
@@ -78,6 +91,68 @@ impl Value {
     }
 }
 
+#[cfg(feature = "serde")]
+mod as_bytes {
+    //! A value as its size and its bytes in one piece.
+
+    use std::fmt;
+    use std::sync::Arc;
+
+    use serde::de::{Error, SeqAccess, Visitor};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Value;
+
+    struct Bytes(Arc<[u8]>);
+
+    impl Serialize for Bytes {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_bytes(&self.0)
+        }
+    }
+
+    struct BytesVisitor;
+
+    impl<'de> Visitor<'de> for BytesVisitor {
+        type Value = Bytes;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("bytes")
+        }
+
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Bytes, E> {
+            Ok(Bytes(Arc::from(bytes)))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Bytes, A::Error> {
+            let mut bytes = Vec::new();
+            while let Some(byte) = sequence.next_element()? {
+                bytes.push(byte);
+            }
+            Ok(Bytes(bytes.into()))
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Bytes {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_bytes(BytesVisitor)
+        }
+    }
+
+    impl Serialize for Value {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            (self.size_bytes, Bytes(Arc::clone(&self.body))).serialize(serializer)
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Value {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let (size_bytes, Bytes(body)) = Deserialize::deserialize(deserializer)?;
+            Ok(Self { size_bytes, body })
+        }
+    }
+}
+
 impl fmt::Debug for Value {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "v{}({} B)", self.identity(), self.size_bytes)
@@ -86,6 +161,7 @@ impl fmt::Debug for Value {
 
 /// The store's name for one content of an object: its entity tag, or that there is no object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Version {
     /// There is no object of that name.
     Absent,
@@ -96,6 +172,7 @@ pub enum Version {
 /// Identity of a write, kept by the store in the object's metadata. It tells a write that was applied from another one
 /// with the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WriteId {
     /// The cachelet whose function wrote.
     pub writer: CacheletId,
@@ -105,6 +182,7 @@ pub struct WriteId {
 
 /// A request of one cachelet to another one, unique for the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RequestId(pub u64);
 
 /// A read or a write of a function, named by the shell.

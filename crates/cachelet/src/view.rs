@@ -8,6 +8,7 @@ use crate::types::{CacheletId, Epoch, Key, key_hash, mix};
 
 /// A member of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Member {
     /// Which cachelet.
     pub id: CacheletId,
@@ -17,6 +18,7 @@ pub struct Member {
 
 /// Keys whose last writes may still be on their way from a cachelet that was lost. They are validated at the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Suspicion {
     /// The members when it was lost.
     pub members: Vec<CacheletId>,
@@ -24,12 +26,13 @@ pub struct Suspicion {
     pub lost: Vec<CacheletId>,
     /// Which keys are meant.
     pub reach: Reach,
-    /// Until when, by the clock of whoever decides on memberships.
+    /// The end of it, by the clock of the agent that decides on memberships.
     pub until_us: u64,
 }
 
 /// Which keys a suspicion is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Reach {
     /// Those whose home was lost together with the successor that held its intents.
     HomeAndSuccessor,
@@ -41,8 +44,9 @@ pub enum Reach {
 
 /// A configuration that is tried on a part of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Trial {
-    /// What is tried.
+    /// The configuration on trial.
     pub config: Config,
     /// The partition of keys that tries it.
     pub partition: u8,
@@ -53,6 +57,7 @@ pub const PARTITIONS: u8 = 16;
 
 /// Members and configuration of a domain at one epoch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct View {
     /// Its number.
     pub epoch: Epoch,
@@ -60,7 +65,7 @@ pub struct View {
     pub members: Vec<Member>,
     /// The configuration.
     pub config: Config,
-    /// What the tenant asked for.
+    /// The promise to the tenant.
     pub promise: Promise,
     /// A configuration on trial.
     pub trial: Option<Trial>,

@@ -1,8 +1,8 @@
-//! What a round costs the control plane's thread, with everything in it: `cargo bench -p tidemark-control`.
+//! The cost of a whole round to the control plane's thread: `cargo bench -p tidemark-control`.
 //!
-//! Tenants' loads follow Pareto's law, a fourth have goals, all have floors. The data plane is a model: who is asked for
-//! keys at random hits as far as they fit into its grant, and of the keys that the plan samples everything is reported.
-//! Seconds pass as fast as they are reckoned; the CPU time of a round is measured without that of the model.
+//! Tenants' loads follow Pareto's law, a fourth have goals, all have floors. The data plane is a model. A tenant with
+//! random keys hits as far as they fit into its grant, and all its sampled keys are reported. Seconds pass as fast as
+//! they are computed. The CPU time of a round is measured without that of the model.
 
 #![expect(clippy::print_stdout, reason = "the output is the result")]
 
@@ -13,10 +13,10 @@ use rustix::time::{ClockId, clock_gettime};
 use tidemark_control::{Change, ControlConfig, ControlError, Mailbox, MemoryState, SettingsPatch, Stepped};
 use tidemark_types::{
     Clock, DataPlane, HitRatio, MIB, ManualClock, Plan, PoolSnapshot, Sample, SampleKind, Samples, Snapshot,
-    TenantCounters, TenantPlan, TenantSnapshot, UnixMs,
+    TenantCounters, TenantPlan, TenantSnapshot, UnixMs, VisitSamples,
 };
 
-/// The pool for each tenant, a part of what they ask for.
+/// The pool for each tenant, a part of their demand.
 const POOL_BYTES_EACH: u64 = 16 * MIB;
 const FLOOR_BYTES: u64 = MIB;
 /// Gets a second of the busiest tenant; the n-th one has an n-th of it.
@@ -143,6 +143,7 @@ impl State {
             samples: Samples { threshold, records },
             shards: Vec::new(),
             commands: Vec::new(),
+            visits: VisitSamples::default(),
         };
         self.records += snapshot.samples.records.len() as u64;
         snapshot

@@ -1,56 +1,60 @@
-//! Every tenant with its settings, its grant and what the data plane last said of it; and the plan that follows.
+//! Every tenant with its settings, its grant and the data plane's last report; and the plan that follows.
 //!
 //! Snapshots and commands go in, plans come out; no clock, file, socket or thread in here.
 //!
 //! Invariants: a tenant that holds nothing is in none of the lists that a round walks, so that it costs a round
-//! nothing. A tenant is in a plan exactly when something in it changed since its last plan. Time is what the caller
-//! says, and does not go back.
+//! nothing. A tenant is in a plan exactly when something in it changed since its last plan. The caller gives the time,
+//! which does not go back.
 
+mod flash;
+mod limited;
 mod needs;
 mod node;
 mod regrant;
 mod seen;
+mod tenant;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use tidemark_meter::spending::Restraint;
 use tidemark_plan::GoalReading;
 use tidemark_types::{
-    CommandCount, Fault, Plan, Policy, PoolSnapshot, Secret, Snapshot, TenantCounters, TenantId, TenantName,
-    TenantPlan, TenantSnapshot, TenantState, UNIT_BYTES, UnixMs,
+    CommandCount, Fault, Plan, Policy, PoolSnapshot, Snapshot, TenantCounters, TenantId, TenantName, TenantSnapshot,
+    UNIT_BYTES, UnixMs,
 };
 
-use crate::cpu_window::CpuWindow;
 use crate::credit::Credit;
 use crate::grant::{Grant, Holder, Problem, grantable_bytes, grants};
 use crate::hit_window::HitWindow;
-use crate::idle::{Sleeper, make_room};
-use crate::moves::{MEASURED_GETS, Move, Moves, Prediction, Reason};
+use crate::idle::make_room;
+use crate::moves::{Move, Moves, Prediction, Reason};
 use crate::pace::Between;
-use crate::settings::{DEFAULT_HIT_COST, DEFAULT_PRIORITY, DEFAULT_ROUND_PERIOD, Idling};
+use crate::rate_window::RateWindow;
+use crate::settings::{DEFAULT_HIT_COST, DEFAULT_ROUND_PERIOD, Idling};
 use crate::shards::shards_for;
 use crate::sizing::OwnSizing;
 use crate::state::TenantRecord;
 use crate::thread::FirstLease;
 use crate::utility::OwnUtility;
 use crate::want::Want;
-use needs::{FULL_DIVISOR, Need, Needs};
+use needs::{Need, Needs};
 use regrant::Cause;
 
 /// A tenant that was emptied keeps its grant this long, because the next write often follows the flush.
 const EMPTY_LINGERS: Duration = Duration::from_secs(2);
-/// A decision makes good for at most this much time without one, or for a round if that is longer, so that a quiet hour is
-/// not followed by a jump.
+/// The longest time without a decision that the next one makes up for, or a round's period if that is longer. A quiet
+/// hour is thus not followed by a jump.
 const ELAPSED_MAX: Duration = Duration::from_secs(1);
-/// What came of a move is measured over ten seconds.
+/// The outcome of a move is measured over ten seconds.
 const JUDGED_PER_MINUTE: u64 = 6;
 /// How fast a tenant writes is taken over about so many seconds.
 const INFLOW_SECONDS: f64 = 5.0;
-/// In a full pool at most a fiftieth of it moves per second to whom it is worth more. What floors and goals ask for is not
-/// limited by it.
+/// The divisor of the pool that moves per second, in a full pool, to tenants to which it is worth more. Memory for
+/// floors and goals is not limited by it.
 const STEPS_PER_POOL: u64 = 50;
-/// What idle tenants hold goes faster, an eighth of the pool per second: nobody misses it.
+/// The divisor of the pool that idle tenants give up per second. It is larger, since nobody misses that memory.
 const IDLE_STEPS_PER_POOL: u64 = 8;
 /// A goal that others leave this much of a hit ratio short is met: it could not be measured better.
 const SHORTFALL_MIN: f64 = 0.01;
@@ -60,18 +64,18 @@ const SHORTFALL_MIN: f64 = 0.01;
 pub(crate) struct Book {
     workers: usize,
     idling: Idling,
-    /// What a hit takes whoever asks.
+    /// The time of a hit from the client's side.
     hit_cost: Duration,
     /// Time between rounds.
     round_period: Duration,
     pool_bytes: u64,
-    /// What the pool could come to, where it follows a lease on the node's memory.
+    /// The size that the pool could reach, if it follows a lease on the node's memory.
     reach_bytes: Option<u64>,
-    /// What the last plan said; `None` before the first.
+    /// The pool's size in the last plan; `None` before the first.
     planned_pool_bytes: Option<u64>,
     pool: PoolSnapshot,
     tenants: HashMap<TenantId, Tenant>,
-    /// What all tenants are guaranteed together, but for those that are being removed.
+    /// The floors of all tenants together, but for those that are being removed.
     floors_bytes: u64,
     names: BTreeMap<TenantName, TenantId>,
     /// Those that hold memory or ask for some.
@@ -80,8 +84,16 @@ pub(crate) struct Book {
     estimated: BTreeSet<TenantId>,
     /// Holders whose usage is zero, and since when.
     empty_since: BTreeMap<TenantId, UnixMs>,
-    /// Whose curve was looked at last for the node's other instances.
+    /// The tenant whose curve was looked at last for the node's other instances.
     worked_out_last: TenantId,
+    /// All flash; zero: there is none.
+    flash_bytes: u64,
+    /// Those that have something on flash.
+    on_flash: BTreeSet<TenantId>,
+    /// Those that had a part of flash at the last decision.
+    shared_flash: BTreeSet<TenantId>,
+    /// Those that have a spending limit.
+    limited: BTreeSet<TenantId>,
     /// Those that the next plan must mention.
     changed: BTreeSet<TenantId>,
     /// Those whose settings were changed since the last decision.
@@ -95,11 +107,11 @@ pub(crate) struct Book {
     decided_at: UnixMs,
     /// Moves that nobody was told of yet.
     fresh_moves: Vec<(TenantId, Move)>,
-    /// And those of which it is known since then what came of them.
+    /// Moves whose outcome became known since then.
     measured_moves: Vec<(TenantId, Move)>,
     /// Programs' code that failed, which nobody was told of yet.
     fresh_faults: Vec<(TenantId, Fault)>,
-    /// What tenants are remembered by that is not in the state file yet.
+    /// The remembered grants of tenants that are not in the state file yet.
     to_remember: BTreeMap<TenantId, Option<u64>>,
 }
 
@@ -109,12 +121,14 @@ pub(crate) struct Tenant {
     pub(crate) record: TenantRecord,
     pub(crate) shards: u16,
     pub(crate) grant_bytes: u64,
+    /// Flash that it may hold; `None`: that was never decided.
+    pub(crate) flash_grant_bytes: Option<u64>,
     /// The part of the grant that is lent to it: nobody gains by it, and it is taken back first.
     pub(crate) lent_bytes: u64,
     /// How it stood with its goal when it was last asked something.
     reading: Option<GoalReading>,
     credit: Credit,
-    /// The policy in force: what the operator chose, or what follows from the choice.
+    /// The policy in force: the operator's, or the one that follows from the choice.
     pub(crate) policy: Policy,
     /// The hit ratio that is expected of the size that the goal asked for last.
     predicted: Option<f64>,
@@ -123,14 +137,16 @@ pub(crate) struct Tenant {
     utility: OwnUtility,
     pub(crate) moves: Moves,
     pub(crate) is_removing: bool,
-    /// What the data plane said, for one that was ever touched.
+    /// The reports of the data plane, for a tenant that was ever touched.
     pub(crate) seen: Option<Box<Seen>>,
-    /// The next plan takes away what it holds.
+    /// The restraint that follows from its spending.
+    pub(crate) restraint: Restraint,
+    /// The next plan takes its memory away.
     gives_all_back: bool,
     plan_version: u64,
 }
 
-/// What is known of a tenant from snapshots.
+/// The knowledge of a tenant from snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) usage_bytes: u64,
@@ -138,7 +154,10 @@ pub(crate) struct Seen {
     pub(crate) connections: u64,
     pub(crate) counters: TenantCounters,
     pub(crate) hits: HitWindow,
-    pub(crate) cpu: CpuWindow,
+    /// CPU time, in nanoseconds.
+    pub(crate) cpu: RateWindow,
+    /// Bytes of requests and replies.
+    pub(crate) network: RateWindow,
     pub(crate) commands: Vec<CommandCount>,
     /// When it was last asked something.
     active_at: UnixMs,
@@ -146,7 +165,7 @@ pub(crate) struct Seen {
     active_bytes: u64,
     /// Shown when it grew or was short of memory.
     want: Want,
-    /// Since the last decision.
+    /// Whether it was short of memory since the last decision.
     was_short: bool,
     /// About how much it wrote since the last decision.
     inflow_bytes: u64,
@@ -156,7 +175,7 @@ pub(crate) struct Seen {
 }
 
 impl Book {
-    /// With the tenants of the state file; none holds anything yet.
+    /// A book with the tenants of the state file; none holds anything yet.
     pub(crate) fn new(pool_bytes: u64, workers: usize, records: Vec<TenantRecord>) -> Self {
         Self::with(pool_bytes, None, workers, records)
     }
@@ -183,6 +202,10 @@ impl Book {
             estimated: BTreeSet::new(),
             empty_since: BTreeMap::new(),
             worked_out_last: TenantId(0),
+            flash_bytes: 0,
+            on_flash: BTreeSet::new(),
+            shared_flash: BTreeSet::new(),
+            limited: BTreeSet::new(),
             changed: BTreeSet::new(),
             operated: BTreeSet::new(),
             is_dirty: true,
@@ -207,9 +230,13 @@ impl Book {
         self.names.insert(record.name.clone(), id);
         self.floors_bytes += record.settings.floor_bytes.unwrap_or(0);
         self.changed.insert(id);
+        if record.settings.spending.is_some() {
+            self.limited.insert(id);
+        }
         let tenant = Tenant {
             shards: shards_for(record.settings.cap_bytes, self.reach_bytes(), self.workers),
             grant_bytes: 0,
+            flash_grant_bytes: None,
             lent_bytes: 0,
             reading: None,
             credit: Credit::default(),
@@ -221,6 +248,7 @@ impl Book {
             moves: Moves::default(),
             is_removing: false,
             seen: None,
+            restraint: Restraint::default(),
             gives_all_back: false,
             plan_version: 0,
             record,
@@ -242,8 +270,14 @@ impl Book {
             tenant.policy = after.policy.unwrap_or_default().first();
         }
         if after.floor_bytes.is_none() {
-            // It is owed what it lent of a promise, and nothing is promised to it any more.
+            // It has a credit for the part of a promise that it lent, and nothing is promised to it any more.
             tenant.credit = Credit::default();
+        }
+        if after.spending.is_some() {
+            self.limited.insert(record.id);
+        } else {
+            self.limited.remove(&record.id);
+            tenant.restraint = Restraint::default();
         }
         self.floors_bytes -= before.floor_bytes.unwrap_or(0);
         self.floors_bytes += after.floor_bytes.unwrap_or(0);
@@ -276,12 +310,12 @@ impl Book {
         self.idling = idling;
     }
 
-    /// What a hit takes at least.
+    /// The least time of a hit.
     pub(crate) fn hit_cost(&self) -> Duration {
         self.hit_cost
     }
 
-    /// Changes what a hit takes at least.
+    /// Changes the least time of a hit.
     pub(crate) fn set_hit_cost(&mut self, hit_cost: Duration) {
         self.hit_cost = hit_cost;
     }
@@ -302,7 +336,7 @@ impl Book {
         self.pool_bytes
     }
 
-    /// What the pool could come to: where it follows a lease that may grow, more than it is.
+    /// The size that the pool could reach. If it follows a lease that may grow, that is more than its present size.
     pub(crate) fn reach_bytes(&self) -> u64 {
         self.reach_bytes.unwrap_or(0).max(self.pool_bytes)
     }
@@ -312,7 +346,7 @@ impl Book {
         self.reach_bytes = Some(reach_bytes);
     }
 
-    /// What the data plane last said of the pool.
+    /// The last report of the data plane on the pool.
     pub(crate) fn pool(&self) -> PoolSnapshot {
         self.pool
     }
@@ -353,7 +387,7 @@ impl Book {
         self.holders.len()
     }
 
-    /// Takes over what the data plane reports. Its cost is that of the tenants in the snapshot.
+    /// Takes over the data plane's report. Its cost is that of the tenants in the snapshot.
     pub(crate) fn observe(&mut self, snapshot: &Snapshot, now: UnixMs, between: Between<'_>) {
         self.pool = snapshot.pool;
         self.now = now;
@@ -369,6 +403,9 @@ impl Book {
                 self.names.remove(&tenant.record.name);
             }
             self.holders.remove(id);
+            self.limited.remove(id);
+            self.on_flash.remove(id);
+            self.shared_flash.remove(id);
             self.empty_since.remove(id);
             self.changed.remove(id);
             self.operated.remove(id);
@@ -391,12 +428,16 @@ impl Book {
         if tenant.is_removing {
             return;
         }
+        self.note_flash(report);
+        let Some(tenant) = self.tenants.get(&report.id) else {
+            return;
+        };
         // A first grant is the data plane's own; every other one is the last plan's.
         if tenant.grant_bytes == 0 {
             self.note_grant(report.id, report.grant_bytes, Reason::Join, None);
         }
         self.note_activity(now, report, &before);
-        // One that holds nothing is not worth an estimator; what it is asked before its first write is counted then.
+        // One that holds nothing is not worth an estimator; gets before its first write are counted then.
         if self
             .tenants
             .get(&report.id)
@@ -419,7 +460,7 @@ impl Book {
         }
     }
 
-    /// What the data plane shall do from now on; `None` if nothing changes. Its cost is that of the tenants that hold
+    /// The changes for the data plane from now on; `None` if nothing changes. The cost is that of the tenants that hold
     /// memory, and nothing when nothing happened.
     pub(crate) fn plan(&mut self, now: UnixMs, between: Between<'_>) -> Option<Plan> {
         self.now = now;
@@ -429,6 +470,7 @@ impl Book {
             return None;
         }
         self.decide(now, between);
+        self.share_flash();
         if self.changed.is_empty() && self.planned_pool_bytes == Some(self.pool_bytes) {
             return None;
         }
@@ -498,7 +540,7 @@ impl Book {
         let pool = self
             .planned_pool_bytes
             .map_or(Ordering::Equal, |before| self.pool_bytes.cmp(&before));
-        // A lease that grew is nobody's command: grants grow for what asked for it.
+        // A larger lease is nobody's command: grants that grow with it keep their own reasons.
         let pool = if self.reach_bytes.is_some() {
             pool.min(Ordering::Equal)
         } else {
@@ -516,7 +558,7 @@ impl Book {
         }
     }
 
-    /// Takes over what was decided of one holder.
+    /// Takes over the decision about one holder.
     fn adopt(&mut self, id: TenantId, holder: &Holder<'_>, grant: &Grant, cause: Cause, elapsed: Duration) {
         if cause.makes_room && grant.bytes == 0 {
             self.retire(id);
@@ -535,118 +577,13 @@ impl Book {
         );
         let is_left_short = tenant.is_left_short(self.now, holder, grant);
         tenant.read_goal(self.now, is_left_short);
-        // What its goal's size is expected to give, if it is given all of that at once.
+        // The hit ratio that is expected of its goal's size, if it is given all of that at once.
         let is_whole = holder.goal.is_some_and(|goal| goal.bytes <= grant.bytes);
         let predicted = match reason {
             Reason::Goal if is_whole => tenant.predicted.map(Prediction::plainly),
             _ => tenant.hit_ratio_soon(self.now, holder, grant.bytes),
         };
         self.regrant(id, grant.bytes, reason, predicted);
-    }
-}
-
-impl Tenant {
-    /// As one that may have to make room for others; `None` while it is not idle.
-    fn sleeper(&self, now: UnixMs, idle_after: Duration) -> Option<Sleeper> {
-        let seen = self.seen.as_deref()?;
-        (now.since(seen.active_at) >= idle_after).then_some(Sleeper {
-            usage_bytes: seen.usage_bytes,
-            active_at: seen.active_at,
-        })
-    }
-
-    /// The hit ratio to expect until a move to so many bytes is judged: what was measured lately, and what the curve says of
-    /// the difference between the memory then and what is filled by the middle of that time.
-    fn hit_ratio_soon(&self, now: UnixMs, holder: &Holder<'_>, grant_bytes: u64) -> Option<Prediction> {
-        let returns = holder.returns?;
-        let at = |bytes: u64| returns.hit_ratio(bytes as f64 / UNIT_BYTES as f64);
-        let filled_bytes = holder
-            .usage_bytes
-            .saturating_add(holder.inflow_bytes_per_minute / JUDGED_PER_MINUTE / 2);
-        let lately = self
-            .seen
-            .as_deref()
-            .and_then(|seen| seen.hits.measured(now, MEASURED_GETS));
-        Some(Prediction {
-            by_curve: at(grant_bytes.min(filled_bytes)),
-            offset: Some(lately.map_or(0.0, |(hit_ratio, bytes)| hit_ratio - at(bytes))),
-        })
-    }
-
-    /// Whether its goal is missed noticeably with what it may have because others come first.
-    fn is_left_short(&self, now: UnixMs, holder: &Holder<'_>, grant: &Grant) -> bool {
-        let Some((goal, returns)) = self.goal_in_force().zip(holder.returns).filter(|_| grant.is_short) else {
-            return false;
-        };
-        let expected = returns.hit_ratio(grant.own_bytes as f64 / UNIT_BYTES as f64);
-        // Where the curve sees no use for what was found to be needed, what was measured counts.
-        let measured = || self.seen.as_deref()?.hits.measured(now, MEASURED_GETS);
-        let is_missed = |reached: f64| goal - reached > SHORTFALL_MIN;
-        is_missed(expected) || measured().is_some_and(|(reached, _)| is_missed(reached))
-    }
-
-    /// As the grant rule sees it. Begins a new count of what happens until the next decision.
-    fn holder(&mut self, now: UnixMs, hit_cost: Duration) -> Holder<'static> {
-        let settings = self.record.settings;
-        let mut holder = Holder {
-            priority: settings.priority.unwrap_or(DEFAULT_PRIORITY),
-            weight: settings.weight.unwrap_or_default().get() as f64,
-            utility: settings.utility.unwrap_or_default(),
-            credit_bytes: self.credit.bytes(),
-            floor_bytes: settings.floor_bytes.unwrap_or(0),
-            cap_bytes: settings.cap_bytes,
-            grant_bytes: self.grant_bytes,
-            shards: self.shards,
-            ..Holder::default()
-        };
-        if let Some(load) = self.load(now, hit_cost) {
-            holder.load = load;
-        }
-        if let Some(seen) = &mut self.seen {
-            let is_at_grant = seen.usage_bytes >= self.grant_bytes - self.grant_bytes / FULL_DIVISOR;
-            holder.usage_bytes = seen.usage_bytes;
-            holder.wants_more = seen.want.is_there(now);
-            holder.is_full = std::mem::take(&mut seen.was_short) || is_at_grant;
-            holder.inflow_bytes = std::mem::take(&mut seen.inflow_bytes);
-            // Of one that nothing is reported of, nothing came since.
-            let silence = now.since(seen.inflow_at).as_secs_f64() / INFLOW_SECONDS;
-            holder.inflow_bytes_per_minute = (seen.inflow_bytes_per_second * (-silence).exp() * 60.0) as u64;
-        }
-        holder
-    }
-
-    /// What the data plane shall know. `first_grant_bytes` is what a tenant may take by itself that is not remembered.
-    fn plan(&mut self, first_grant_bytes: u64) -> TenantPlan {
-        self.plan_version += 1;
-        let gives_all_back = std::mem::take(&mut self.gives_all_back);
-        let remembered_bytes = self.record.remembered_grant_bytes.unwrap_or(0);
-        let settings = self.record.settings;
-        let cap_bytes = settings.cap_bytes.unwrap_or(u64::MAX);
-        let secret = |stored: &crate::state::StoredSecret| Secret {
-            hash: stored.hash,
-            permissions: stored.permissions,
-        };
-        TenantPlan {
-            id: self.record.id,
-            version: self.plan_version,
-            name: self.record.name.clone(),
-            open: self.record.name.is_default(),
-            secrets: self.record.secrets.iter().map(secret).collect(),
-            policy: self.policy,
-            shards: self.shards,
-            grant_bytes: self.grant_bytes,
-            first_grant_bytes: remembered_bytes.max(first_grant_bytes).min(cap_bytes),
-            cap_bytes: settings.cap_bytes,
-            limits: settings.limits,
-            weight: settings.weight.unwrap_or_default(),
-            sampling_threshold: self.needs.sampling(),
-            state: match (self.is_removing, self.grant_bytes) {
-                (true, _) => TenantState::Removing,
-                (false, 0) if gives_all_back => TenantState::Reclaimed,
-                (false, 0) => TenantState::Idle,
-                (false, _) => TenantState::Active,
-            },
-        }
     }
 }
 

@@ -1,16 +1,18 @@
-//! What a round costs, and when a plan is made.
+//! The cost of a round, and the time of a plan.
 
 use std::sync::Arc;
 
 use tidemark_types::{
     Clock as _, DataPlane as _, GIB, HitRatio, MIB, ManualClock, Permissions, PolicyChoice, SamplingThreshold,
-    SecretHash, TenantLimits, Weight,
+    SecretHash, Staleness, TenantLimits, Weight,
 };
+use tidemark_types::{TenantPlan, TenantState};
 
 use super::*;
 use crate::fake::FakeDataPlane;
 use crate::goal::GoalReport;
-use crate::settings::{DEFAULT_IDLE_AFTER, TenantSettings};
+use crate::secret::SecretName;
+use crate::settings::{DEFAULT_IDLE_AFTER, FlashSettings, TenantSettings};
 use crate::state::StoredSecret;
 
 struct Scene {
@@ -84,6 +86,7 @@ impl Scene {
 
 fn record(number: u32) -> TenantRecord {
     let secret = StoredSecret {
+        name: SecretName::default(),
         hash: SecretHash([7; 32]),
         permissions: Permissions::ALL,
         created_at: UnixMs(0),
@@ -261,7 +264,7 @@ fn the_pool_alone_makes_a_plan() {
 fn the_policy_in_force_follows_the_choice_and_nothing_else() {
     let mut scene = Scene::new(1);
     assert_eq!(scene.plan_of(0).0.policy, Policy::S3Fifo, "adaptive begins with it");
-    // What the control plane has found out stays until the operator decides anew.
+    // The findings of the control plane stay until the operator decides anew.
     scene.book.tenants.get_mut(&TenantId(0)).unwrap().policy = Policy::Clock;
     for (choice, cap_bytes, in_force) in [
         (None, Some(64 * MIB), Policy::Clock),
@@ -639,4 +642,49 @@ fn limits_and_weight_are_in_the_next_plan() {
     assert_eq!(scene.plan_of(1).0.limits, TenantLimits::default());
     scene.change(0, |tenant| tenant.settings = TenantSettings::default());
     assert_eq!(told(&scene), (TenantLimits::default(), 1));
+}
+
+#[test]
+fn flash_is_shared_among_those_that_use_it_and_follows_settings() {
+    let mut scene = Scene::new(4);
+    scene.book.set_flash_bytes(100 * MIB);
+    let grants = |scene: &Scene| {
+        let grant = |number| scene.plan_of(number).0.flash.grant_bytes.map(|bytes| bytes / MIB);
+        (0..4).map(grant).collect::<Vec<_>>()
+    };
+    assert_eq!(grants(&scene), [None; 4], "nobody has said what it has");
+    for number in 0..2 {
+        scene.data_plane.set_demand(&format!("t{number}"), 4 * MIB);
+    }
+    scene.data_plane.set_flash_usage("t2", 7 * MIB + 1);
+    scene.seconds(2);
+    // One without memory keeps what it has, and who has nothing needs none.
+    assert_eq!(grants(&scene), [Some(46), Some(46), Some(8), None]);
+    scene.change(0, |tenant| {
+        tenant.settings.flash = FlashSettings {
+            floor_bytes: Some(80 * MIB),
+            cap_bytes: None,
+            write_bytes_per_second: Some(5 * MIB),
+            staleness: Some(Staleness::None),
+        }
+    });
+    let plan = scene.plan_of(0).0.flash;
+    assert_eq!(
+        (plan.write_bytes_per_second, plan.staleness),
+        (Some(5 * MIB), Staleness::None)
+    );
+    assert_eq!(grants(&scene), [Some(80), Some(12), Some(8), None]);
+    scene.change(0, |tenant| {
+        tenant.settings.flash.floor_bytes = None;
+        tenant.settings.flash.cap_bytes = Some(4 * MIB);
+    });
+    assert_eq!(grants(&scene), [Some(4), Some(88), Some(8), None]);
+    scene.data_plane.set_flash_usage("t2", 0);
+    scene.seconds(1);
+    assert_eq!(
+        grants(&scene),
+        [Some(4), Some(96), Some(0), None],
+        "it has nothing any more"
+    );
+    assert_eq!(scene.round(), None, "nothing changes any more");
 }

@@ -1,8 +1,9 @@
-//! What a panic of the control plane ends: the control plane alone, while the data plane goes on with its last plan.
+//! A panic of the control plane ends the control plane alone, while the data plane goes on with its last plan.
 //!
-//! That takes a program that is built with unwinding. It holds for the control plane's own code on its own thread, which no
-//! client's command goes through; of the data plane, which that thread calls too, a panic may leave a store in the middle of
-//! a change, and a program does better to end ([`is_confined`] tells its panic hook which of the two it is).
+//! The program has to be built with unwinding. The confinement holds for the control plane's own code on its own
+//! thread, which no client's command goes through. That thread also calls the data plane. A panic there may leave a
+//! store in the middle of a change, and a program does better to end. [`is_confined`] tells its panic hook which of the
+//! two it is.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +17,7 @@ pub fn is_confined() -> bool {
     IS_CONFINED.get()
 }
 
-/// Whose code it was that panicked.
+/// The side whose code panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Panicked {
     /// The control plane's own.
@@ -29,7 +30,7 @@ pub(crate) enum Panicked {
     DataPlane,
 }
 
-/// Runs the control plane's own code. What it works on must not be asked for anything any more if it panicked.
+/// Runs the control plane's own code. After a panic its data must not be used any more.
 pub(crate) fn confine<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     IS_CONFINED.set(true);
     let result = catch_unwind(AssertUnwindSafe(work));
@@ -62,7 +63,7 @@ mod tests {
         let inside = confine(|| (is_confined(), call_out(is_confined), is_confined()));
         assert_eq!(inside, Ok((true, false, true)));
         assert!(!is_confined() && !call_out(is_confined));
-        // Also after a panic, of either.
+        // The flag is right also after a panic of either.
         assert_eq!(confine(|| -> () { panic!("a mistake") }), Err(Panicked::Control));
         assert!(!is_confined());
         assert_eq!(

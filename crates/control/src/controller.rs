@@ -1,7 +1,9 @@
-//! Carries a command out: check, write to the state file, enter in the book, publish the plan; in this order, so that
-//! what is acknowledged is both durable and in force, and what fails has changed nothing.
+//! Carries a command out: check, write to the state file, enter in the book, publish the plan, in this order. An
+//! acknowledged command is therefore both durable and in force, and a failed one has changed nothing.
 
 mod lease;
+mod secrets;
+mod top;
 mod views;
 
 use std::sync::Arc;
@@ -17,18 +19,19 @@ use crate::handle::{Reply, Rotation, Shared};
 use crate::metering::Metered;
 use crate::pace::Rests;
 use crate::process;
-use crate::secret::SecretText;
+use crate::secret::{SecretName, SecretText};
 use crate::settings::{
-    Change, DEFAULT_ROUND_PERIOD, Idling, MAX_TENANTS, ServerPatch, SettingsPatch, TenantSettings, check_floors,
-    check_idling, check_name, check_pool, check_round_period, check_tenant,
+    Change, DEFAULT_ROUND_PERIOD, Idling, MAX_TENANTS, ServerPatch, SettingsPatch, TenantSettings, check_flash_floors,
+    check_floors, check_idling, check_name, check_pool, check_round_period, check_spending, check_tenant,
 };
 use crate::sizing::{OwnSizing, ResizeStrategy};
-use crate::state::{MAX_SECRETS, PoolSetting, ServerSettings, State, StoredSecret, TenantRecord};
+use crate::spending::Spent;
+use crate::state::{PoolSetting, ServerSettings, State, StoredSecret, TenantRecord};
 use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
 use crate::utility::{OwnUtility, UtilityFunction};
 use crate::view::{CurveView, MoveView, NodeView, ServerView, TenantView};
-use views::{curve_view, move_view, operations_view, tenant_view};
+use views::{curve_view, move_view, operations_view, spending_view, tenant_view};
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
 /// second.
@@ -45,14 +48,14 @@ pub(crate) struct Controller {
     shared: Arc<Shared>,
     removals: Vec<Removal>,
     started_at: UnixMs,
-    /// What the pool is set to; where it follows a lease, the most that it may come to.
+    /// The size that the pool is set to. If the pool follows a lease, it is the limit.
     memory_bytes: u64,
-    /// What was last told of the node, where its memory is shared.
+    /// The last report on the node, if its memory is shared.
     node: Option<NodeView>,
     metered: Option<Metered>,
     /// All floors together, until one of them changes.
     floors_bytes: Option<u64>,
-    /// What rounds and commands rest in between.
+    /// The rests of rounds and commands.
     pub(crate) rests: Rests,
 }
 
@@ -86,6 +89,7 @@ impl Controller {
         };
         book.set_idling(config.idling);
         book.set_hit_cost(config.hit_cost);
+        book.set_flash_bytes(config.flash_bytes);
         book.set_round_period(server.round_period.unwrap_or(DEFAULT_ROUND_PERIOD));
         let started_at = clock.now();
         let metered = config.metering.clone().map(Metered::new);
@@ -126,6 +130,7 @@ impl Controller {
         if let Some(metered) = &mut self.metered {
             metered.observe(&snapshot, self.clock.wall(), |id| self.book.name_of(id));
         }
+        self.judge_spending();
         self.publish();
         self.remember();
         for id in snapshot.removed {
@@ -144,6 +149,39 @@ impl Controller {
             }));
         }
         self.shared.note_round(now, self.round_period());
+    }
+
+    /// Puts the effect of tenants' spending in force.
+    fn judge_spending(&mut self) {
+        let Some(metered) = self.metered.as_mut().filter(|metered| metered.must_judge()) else {
+            return;
+        };
+        let limits = self.book.limited();
+        let judged = metered.judge(&limits, self.clock.wall(), |id| self.book.name_of(id));
+        for (id, restraint) in judged {
+            if self.book.restrain(id, restraint) {
+                let tenant = self.book.name_of(id);
+                tracing::info!(tenant, ?restraint, "what a tenant has spent takes effect");
+            }
+        }
+    }
+
+    /// The spending of tenants before this process began, from the ledger.
+    pub(crate) fn adopt_spent(&mut self, spent: Spent) {
+        let mut spent = spent;
+        spent.accounts.retain(|id, _| self.book.name_of(*id).is_some());
+        let limits = self
+            .book
+            .limited()
+            .into_iter()
+            .map(|(id, limit, _)| (id, limit))
+            .collect();
+        let wall = self.clock.wall();
+        if let Some(metered) = &mut self.metered {
+            metered.adopt_spent(spent, &limits, wall);
+        }
+        self.judge_spending();
+        self.publish();
     }
 
     /// Has a round now if the last one is so old that its figures would surprise who asks for them.
@@ -199,19 +237,19 @@ impl Controller {
         });
     }
 
-    /// Nothing is planned any more, because a panic left it in the middle of something: who waits is told.
+    /// Nothing is planned any more, because a panic left it in the middle of something: those that wait are told.
     pub(crate) fn abandon(&mut self) {
         self.shared.note_end();
         self.removals.clear();
     }
 
-    /// There will be no round any more: what tenants could make use of is remembered, so that they have it after a restart.
-    /// (A program that drives the rounds itself does not say that it ends.)
+    /// There will be no round any more: the memory that tenants could use is remembered, so that they have it after a
+    /// restart. (A program that drives the rounds itself does not say that it ends.)
     pub(crate) fn end(&mut self) {
         self.book.remember_holders();
         self.remember();
         if self.metered.is_some() {
-            // What happened since the last round.
+            // The round takes the events since the last one.
             self.round();
         }
         if let Some(metered) = &mut self.metered {
@@ -219,8 +257,8 @@ impl Controller {
         }
     }
 
-    /// Writes down what tenants are to have back, those that became idle or all at the end. Where that fails, only a restart
-    /// forgets it.
+    /// Writes down the grants that tenants are to have back: those that became idle, or all at the end. If that fails,
+    /// only a restart forgets it.
     fn remember(&mut self) {
         let remembered = self.book.take_to_remember();
         if remembered.is_empty() {
@@ -232,8 +270,8 @@ impl Controller {
         }
     }
 
-    /// What was set while the server ran stays in force over a restart, unless the configuration was changed since
-    /// then.
+    /// A setting that was made while the server ran stays in force over a restart, unless the configuration was changed
+    /// since then.
     fn adopt_pool_setting(&mut self) -> Result<(), ControlError> {
         let Some(setting) = self.server.pool else { return Ok(()) };
         let is_possible = check_pool(setting.bytes, self.config.pool_limit_bytes).is_ok();
@@ -260,9 +298,18 @@ impl Controller {
             .filter_map(|tenant| tenant.record.settings.floor_bytes)
     }
 
+    /// The same floors of flash.
+    fn flash_floors(&self, but: Option<TenantId>) -> impl Iterator<Item = u64> {
+        let tenants = self.book.tenants();
+        tenants
+            .filter(move |tenant| Some(tenant.record.id) != but && !tenant.is_removing)
+            .filter_map(|tenant| tenant.record.settings.flash.floor_bytes)
+    }
+
     fn warn_of_floors(&self) {
-        let floors = self.floors(None);
-        if let Err(refusal) = check_floors(floors, self.reach_bytes(), "") {
+        let memory = check_floors(self.floors(None), self.reach_bytes(), "");
+        let flash = check_flash_floors(self.flash_floors(None), self.config.flash_bytes);
+        for refusal in [memory, flash].into_iter().filter_map(Result::err) {
             tracing::warn!("{refusal}: each is kept only in part");
         }
     }
@@ -277,6 +324,15 @@ impl Controller {
 /// Commands about tenants.
 impl Controller {
     pub(crate) fn create_tenant(&mut self, name: &str, patch: SettingsPatch) -> Result<SecretText, ControlError> {
+        self.create_tenant_with(name, patch, None)
+    }
+
+    pub(crate) fn create_tenant_with(
+        &mut self,
+        name: &str,
+        patch: SettingsPatch,
+        text: Option<SecretText>,
+    ) -> Result<SecretText, ControlError> {
         let name = check_name(name)?;
         if let Some(taken) = self.book.find(name.as_str()) {
             let why = if taken.is_removing {
@@ -293,7 +349,7 @@ impl Controller {
         }
         let settings = patch.of(TenantSettings::default());
         self.check_settings(None, &settings)?;
-        let (secret, stored) = self.new_secret(Permissions::ALL)?;
+        let (secret, stored) = self.new_secret(SecretName::default(), Permissions::ALL, text)?;
         let record = self.state.add_tenant(&name, settings, stored)?;
         tracing::info!(tenant = %name, id = record.id.0, "tenant created");
         self.book.insert(record);
@@ -362,21 +418,18 @@ impl Controller {
     pub(crate) fn rotate(&mut self, name: &str, rotation: Rotation) -> Result<Option<SecretText>, ControlError> {
         let mut record = self.existing(name)?.record.clone();
         let secret = match rotation {
-            Rotation::Finish => {
-                // Where only one lives, what is asked for is already so.
-                let older = record.secrets.len().saturating_sub(1);
-                record.secrets.drain(..older);
-                None
-            }
-            Rotation::Add { permissions } => {
-                let newest = record.secrets.last().map(|secret| secret.permissions);
-                let permissions = permissions.or(newest).unwrap_or(Permissions::ALL);
-                let (secret, stored) = self.new_secret(permissions)?;
-                let leaving = (record.secrets.len() + 1).saturating_sub(MAX_SECRETS);
-                record.secrets.drain(..leaving);
+            Rotation::Add(new) => {
+                let permissions = secrets::admit(&mut record, &new)?;
+                let (secret, stored) = self.new_secret(new.name, permissions, new.text)?;
+                if record.secrets.iter().any(|known| known.hash.0 == stored.hash.0) {
+                    let message = format!("tenant `{name}` has this secret already");
+                    return Err(Refusal::new(RefusalKind::Invalid, message).field("secret").into());
+                }
                 record.secrets.push(stored);
                 Some(secret)
             }
+            Rotation::Finish(of) => secrets::finish(&mut record, &of).map(|()| None)?,
+            Rotation::End(of) => secrets::end(&mut record, &of).map(|()| None)?,
         };
         self.update(record)?;
         tracing::info!(tenant = name, "secrets rotated");
@@ -408,9 +461,18 @@ impl Controller {
             let seen = tenant.seen.as_deref();
             let cpu_ns = seen.map_or(0, |seen| seen.counters.cpu_ns);
             view.cpu_seconds_total = Some(cpu_ns as f64 / 1e9);
-            view.vcpus = Some(seen.map_or(0.0, |seen| seen.cpu.rate(now)));
+            view.cores = Some(seen.map_or(0.0, |seen| seen.cpu.per_second(now) / 1e9));
+            view.vcpus = view.cores;
+            if let Some((seconds, vcpus)) = metered.modelled(tenant.record.id, now) {
+                (view.cpu_model_seconds_total, view.vcpus) = (Some(seconds), Some(vcpus));
+            }
+            let per_second = seen.map_or(0.0, |seen| seen.network.per_second(now));
+            view.network_bytes_per_second = Some(per_second);
+            view.network_occupancy = occupancy(per_second, view.limits.bytes_per_second);
             view.memory_byte_seconds_total =
                 Some(metered.byte_seconds(tenant.record.id, self.clock.wall()).unwrap_or(0));
+            let standing = metered.standing(tenant.record.id, self.clock.wall());
+            view.spending = standing.map(|(standing, currency)| spending_view(tenant, standing, currency));
             view.operations_total = operations_view(seen.map_or(&[], |seen| &seen.commands));
         }
         view
@@ -443,12 +505,24 @@ impl Controller {
         self.state.update_tenant(&record)?;
         self.book.update(record);
         self.floors_bytes = None;
+        if let Some(metered) = &mut self.metered {
+            metered.judge_soon();
+        }
+        self.judge_spending();
         self.publish();
         Ok(())
     }
 
     fn check_settings(&self, id: Option<TenantId>, settings: &TenantSettings) -> Result<(), Refusal> {
         check_tenant(settings)?;
+        let prices = self
+            .metered
+            .as_ref()
+            .and_then(|metered| metered.prices(self.clock.wall()));
+        check_spending(settings, prices)?;
+        if let Some(floor) = settings.flash.floor_bytes {
+            check_flash_floors(self.flash_floors(id).chain([floor]), self.config.flash_bytes)?;
+        }
         let Some(floor) = settings.floor_bytes else {
             return Ok(());
         };
@@ -456,9 +530,16 @@ impl Controller {
         check_floors(floors, self.reach_bytes(), "goals.floor_bytes")
     }
 
-    fn new_secret(&self, permissions: Permissions) -> Result<(SecretText, StoredSecret), ControlError> {
-        let secret = SecretText::generate()?;
+    /// A secret, of this text or a new one, and what is stored of it.
+    fn new_secret(
+        &self,
+        name: SecretName,
+        permissions: Permissions,
+        text: Option<SecretText>,
+    ) -> Result<(SecretText, StoredSecret), ControlError> {
+        let secret = text.map_or_else(SecretText::generate, Ok)?;
         let stored = StoredSecret {
+            name,
             hash: secret.hash(),
             permissions,
             created_at: self.clock.wall(),
@@ -489,7 +570,7 @@ impl Controller {
         Ok(self.server())
     }
 
-    /// The configuration was changed while the server runs: it wins over what was set before.
+    /// The configuration was changed while the server runs: it wins over earlier settings.
     pub(crate) fn configure_pool(&mut self, pool_bytes: u64) -> Result<(), ControlError> {
         let before = std::mem::replace(&mut self.config.pool_bytes, pool_bytes);
         let server = ServerSettings {
@@ -511,7 +592,7 @@ impl Controller {
 
     /// The configuration says other prices.
     pub(crate) fn configure_prices(&mut self, tariff: Option<Arc<Tariff>>) {
-        // What was used until now is by the prices until now.
+        // The use until now is priced by the prices until now.
         self.round();
         let wall = self.clock.wall();
         if let Some(metered) = &mut self.metered {
@@ -547,6 +628,8 @@ impl Controller {
     fn server_view(&self) -> ServerView {
         let pool = self.book.pool();
         let nobody = self.metered.as_ref().map(Metered::nobody_seconds);
+        let network = self.metered.as_ref().map(Metered::network_per_second);
+        let network_limit = self.metered.as_ref().and_then(Metered::network_limit);
         ServerView {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: self.clock.now().since(self.started_at).as_secs(),
@@ -557,18 +640,29 @@ impl Controller {
             other_bytes: pool.other_bytes,
             connections: pool.connections,
             failed_logins_total: pool.failed_logins,
+            network_bytes_per_second: network,
+            network_limit_bytes_per_second: network_limit,
+            network_occupancy: network.and_then(|per_second| occupancy(per_second, network_limit)),
             rss_bytes: process::rss_bytes(),
             cpu_seconds_total: process::cpu_seconds(),
             unattributed_cpu_seconds_total: nobody.map(|(unattributed, _)| unattributed),
             unexplained_cpu_seconds_total: nobody.map(|(_, unexplained)| unexplained),
+            cpu_model: self.metered.as_ref().and_then(Metered::model),
+            alerts: self.metered.as_ref().and_then(Metered::alerts),
             rounds_total: self.shared.rounds(),
             round_period_us: u64::try_from(self.round_period().as_micros()).unwrap_or(u64::MAX),
             memcached: self.config.listeners.memcached,
             redis: self.config.listeners.redis,
+            tenant_listeners: self.config.listeners.of_tenants.clone(),
             admin: self.config.listeners.admin,
             node: self.node.clone(),
         }
     }
+}
+
+/// The part of a limit that is used.
+fn occupancy(per_second: f64, limit_per_second: Option<u64>) -> Option<f64> {
+    limit_per_second.map(|limit| per_second / limit as f64)
 }
 
 fn not_found(name: &str) -> Refusal {

@@ -1,4 +1,5 @@
-//! What a tenant is owed for memory that it was promised, did not need and left to others (credits as in Karma, OSDI 2023).
+//! The credit of a tenant for memory that it was promised, did not need and left to others (credits as in Karma, OSDI
+//! 2023).
 //!
 //! Byte-seconds: lending a mebibyte for a minute is owed back as that. A pure value, brought up to date once a round.
 
@@ -6,10 +7,11 @@ use std::time::Duration;
 
 use tidemark_types::UnixMs;
 
-/// Whoever is owed something is owed it over this time: so long it comes first with as much memory as it lent on average.
+/// The time over which a credit is paid back. For so long the tenant comes first with as much memory as it lent on
+/// average.
 const PAID_BACK_OVER: Duration = Duration::from_secs(60);
-/// No more is owed than ten minutes of the memory that is lent at once, and what is owed is forgotten over this time,
-/// whatever happens meanwhile: what was lent last week must not starve others today.
+/// A credit is at most ten minutes of the memory that is lent at once, and is forgotten over this time, whatever
+/// happens meanwhile. Memory lent last week must not starve others today.
 const FORGOTTEN_OVER: Duration = Duration::from_secs(600);
 
 /// See the module.

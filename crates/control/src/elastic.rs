@@ -1,6 +1,7 @@
-//! What follows from a tenant's own load: the size that its goal needs, and the policy that serves it best.
+//! The consequences of a tenant's own load: the size that its goal needs, and the policy that serves it best.
 //!
-//! Invariant: one tenant's, and no clock. What others need, and what there is, is weighed where grants are made.
+//! Invariant: the module knows one tenant, and no clock. The needs of others and the available memory are weighed where
+//! grants are made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +20,12 @@ use crate::settings::TenantSettings;
 
 /// Genie looks at the skew once a minute (section V.A).
 const SKEW_EVERY: Duration = Duration::from_secs(60);
-/// From this skew on it takes approximate LRU.
+/// The skew from which on it takes approximate LRU.
 const SKEWED: f64 = 1.0;
 /// Policies compete in a tenant of at least this size: below, a shard has too few segments for more than a clock.
 const CONTEST_BYTES_MIN: u64 = 4 * MIB;
-/// They compete for so long at least, and on while chance could hide a winner or none: of a thousand gets a second a
-/// minute's sample is a hundred.
+/// The policies compete for so long at least, and longer while chance could hide a winner or none. With a thousand gets
+/// a second a minute's sample is a hundred.
 const CONTEST_LASTS: Duration = Duration::from_secs(60);
 const CONTEST_MAX: Duration = Duration::from_secs(10 * 60);
 /// Another policy must gain so much hit ratio, beyond what chance gives: a contest is looked at many times.
@@ -32,44 +33,43 @@ const CONTEST_GAIN: f64 = 0.01;
 const CONTEST_CERTAIN: f64 = 3.0;
 /// One more MiB is worth it while it gains at least this hit ratio.
 const DEMAND_GAIN_PER_MIB: f64 = 0.0001;
-/// What memory gives a tenant changes slowly, and a thousand tenants' curves are not reckoned anew in every round, nor all
+/// A tenant's gain from memory changes slowly. A thousand tenants' curves are not computed anew in every round, nor all
 /// in the same one.
 const RETURNS_EVERY: Duration = Duration::from_secs(5);
-/// What hit ratio goes with a load that no sizer watches is looked at this often.
+/// The interval at which the hit ratio of a load without a sizer is looked at.
 const WATCHED_EVERY: Duration = Duration::from_secs(10);
-/// The weight of what the last seconds say of the policy's efficiency.
+/// The weight of the last seconds in the policy's efficiency.
 const EFFICIENCY_WEIGHT: f64 = 0.2;
 /// A curve of fewer gets says nothing.
 const RETURNS_GETS_MIN: u64 = 2_000;
-/// A miss takes this many times what a hit does where nobody said and nothing was measured.
+/// A miss takes this many times as long as a hit, if nobody set it and nothing was measured.
 const MISS_PER_HIT: f64 = 200.0;
-/// A miss that was measured takes at least this many times what a hit does: what clients do beside the cache takes time too.
+/// A measured miss takes at least this many times as long as a hit: the clients' work beside the cache takes time too.
 const MEASURED_MISS_PER_HIT_MIN: f64 = 2.0;
 /// A miss that somebody set takes longer than a hit: else memory is worth nothing, and no size is better than any other.
 const SET_MISS_PER_HIT_MIN: f64 = 1.01;
-/// The hit ratio that goes with a latency follows what misses take, but not for less than this part of the misses that it
-/// allows: a mean of measured times is not known better.
+/// The hit ratio for a latency follows the time of misses. It moves only by more than this part of the misses that it
+/// allows, because a mean of measured times is not known better.
 const LATENCY_RATIO_MOVES: f64 = 0.15;
-/// Where a curve gains less hit ratio by an e-fold of memory, a hit ratio does not tell a size.
+/// If a curve gains less hit ratio by an e-fold of memory, a hit ratio does not tell a size.
 const LEARNT_SLOPE_MIN: f64 = 0.02;
 
-/// A tenant's load and what it needs.
+/// A tenant's load and its needs.
 #[derive(Debug)]
 pub(crate) struct Elastic {
     estimator: Estimator,
     goal: Option<Goal>,
-    /// Whether the load stays what it is, while there is no goal whose sizer knows, and since when what goes with it is
-    /// measured.
+    /// Watches whether the load stays the same, while there is no goal whose sizer does, and since when it is measured.
     watch: LoadWatch,
     watched_from: Option<Count>,
     /// Since when the load is known that a goal finds.
     known_since: Count,
-    /// Whether what the tenant held before it was idle still says what its goal needs: until there is a goal or none.
+    /// Whether the tenant's memory before it was idle still tells the need of its goal: until there is a goal or none.
     remembers: bool,
     judged_skew_at: UnixMs,
     contest_began_at: UnixMs,
     id: TenantId,
-    /// The curve of this turn, and what memory gives the tenant by it.
+    /// The curve of this turn, and the tenant's gain from memory by it.
     known: Option<Known>,
     /// Memory of an LRU cache over that of the tenant's policy for the same hit ratio, while it has no goal whose sizer
     /// knows.
@@ -78,7 +78,7 @@ pub(crate) struct Elastic {
     latency_ratio: Option<LatencyRatio>,
 }
 
-/// What was reckoned once in a turn ([`turn_of`]).
+/// The values that are computed once in a turn ([`turn_of`]).
 #[derive(Clone, Debug)]
 struct Known {
     turn: u64,
@@ -101,15 +101,15 @@ struct Goal {
     sizer: Sizer,
     /// The least memory that reaches it, once something is known of that.
     bytes: Option<u64>,
-    /// Whether all the memory that there is for it would reach it, and what that would give.
+    /// Whether all the memory that there is for it would reach it, and its result.
     reach: Reach,
     prospect: Option<Prospect>,
 }
 
-/// What a tenant with a goal should hold.
+/// The size that a tenant with a goal should have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Wanted {
-    /// In bytes.
+    /// The size, in bytes.
     pub(crate) bytes: u64,
     /// The hit ratio to expect of it.
     pub(crate) predicted: Option<f64>,
@@ -128,28 +128,28 @@ pub(crate) struct Progress {
     pub(crate) bytes: Option<u64>,
 }
 
-/// What a tenant holds, for [`Elastic::policy`].
+/// The memory of a tenant, for [`Elastic::policy`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) usage_bytes: u64,
     pub(crate) items: u64,
 }
 
-/// What a tenant holds, for [`Elastic::wants`].
+/// The memory of a tenant, for [`Elastic::wants`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
     pub(crate) gets: u64,
     pub(crate) hits: u64,
     pub(crate) usage_bytes: u64,
     pub(crate) grant_bytes: u64,
-    /// What it could have at most.
+    /// The most that it could have.
     pub(crate) most_bytes: u64,
-    /// What there is for its goal: that, less the other tenants' floors.
+    /// The memory available for its goal: that, less the other tenants' floors.
     pub(crate) reach_bytes: u64,
 }
 
 impl Elastic {
-    /// From a tenant's number follows only when what memory gives it is reckoned.
+    /// A tenant's number only decides when its gain from memory is computed.
     pub(crate) fn new(id: TenantId, limits: Limits, now: UnixMs, gets_before: u64) -> Self {
         Self {
             id,
@@ -188,7 +188,7 @@ impl Elastic {
         }
     }
 
-    /// Where no sizer does, notes whether the load is another one: then what is older counts less.
+    /// Without a sizer, notes whether the load is another one. Older counts then count less.
     fn watch(&mut self, count: Count) {
         if self.watch.note(count) {
             self.estimator.note_change(count.at);
@@ -205,7 +205,7 @@ impl Elastic {
         }
     }
 
-    /// What the tenant asks, and what answers cost it, where a hit takes `hit_cost`.
+    /// The rate of the tenant's gets, and the cost of answers, if a hit takes `hit_cost`.
     pub(crate) fn load(&self, now: UnixMs, miss_cost: Option<Duration>, hit_cost: Duration) -> Load {
         let hit_cost_us = micros(hit_cost);
         let measured = self.estimator.miss_cost().map(micros);
@@ -221,16 +221,17 @@ impl Elastic {
         }
     }
 
-    /// [`Self::load`] as whoever waits for the answers sees it: a hit takes as long as requests were measured to be in the
-    /// server, where others' work is waited for too, but no less than on an idle server, the way there and back included.
-    /// Shares of memory do not go by that: whoever waits for longer is not worth less.
+    /// [`Self::load`] as a client that waits for the answers sees it. A hit takes as long as requests were measured to
+    /// be in the server, where others' work is waited for too. It takes no less than on an idle server, the way there
+    /// and back included. Shares of memory do not go by that: a tenant that waits for longer is not worth less.
     pub(crate) fn waited_for(&self, load: &Load) -> Load {
         let measured_us = self.estimator.hit_cost().map_or(0.0, micros);
         with_hits_of(load, measured_us.max(load.hit_cost_us))
     }
 
-    /// What a goal for this mean latency goes by: [`Self::waited_for`], but where hits alone take more than half of it, it
-    /// is the server's time that is short. All memory there is would not mend that, and is not asked for.
+    /// The load by which a goal for this mean latency goes: [`Self::waited_for`], with a limit. If hits alone take more
+    /// than half of the latency, the server's time is short. All available memory would not mend that, and is not asked
+    /// for.
     fn answers_within(&self, load: &Load, latency: Duration) -> Load {
         let most_us = (micros(latency) / 2.0).max(load.hit_cost_us);
         with_hits_of(load, self.waited_for(load).hit_cost_us.min(most_us))
@@ -259,7 +260,7 @@ impl Elastic {
             .max_by(|a, b| a.get().total_cmp(&b.get()))
     }
 
-    /// What memory gives the tenant, in units; `None` while nothing is known. `measured` is the hit ratio of the last
+    /// The tenant's gain from memory, in units; `None` while nothing is known. `measured` is the hit ratio of the last
     /// seconds with so many bytes in use, if those were all that the tenant might use.
     pub(crate) fn returns(&mut self, now: UnixMs, measured: Option<(f64, u64)>) -> Option<Arc<Returns>> {
         if self.estimator.curve_gets() < RETURNS_GETS_MIN {
@@ -280,8 +281,8 @@ impl Elastic {
         Some(returns)
     }
 
-    /// What the tenant holds for as many hits as the curve, an LRU cache's, has with a byte: what the store adds to items, and
-    /// what the tenant's own policy makes of its memory.
+    /// The tenant's bytes for as many hits as the curve, an LRU cache's, has with one byte. They include the store's
+    /// overhead of items and the efficiency of the tenant's policy.
     pub(crate) fn bytes_per_curve_byte(&self) -> f64 {
         let goal = self.goal.as_ref();
         let efficiency = goal.map_or(self.efficiency, |goal| goal.sizer.efficiency());
@@ -304,14 +305,14 @@ impl Elastic {
         curve
     }
 
-    /// Learns from a hit ratio what the tenant's policy makes of its memory, beside an LRU cache.
+    /// Learns the efficiency of the tenant's policy, beside an LRU cache, from a hit ratio.
     fn learn(&mut self, curve: &Curve, overhead: f64, hit_ratio: f64, usage_bytes: u64) {
         if let Some((seen, _)) = efficiency_seen(curve, overhead, hit_ratio, usage_bytes, LEARNT_SLOPE_MIN) {
             self.efficiency += (seen - self.efficiency) * EFFICIENCY_WEIGHT;
         }
     }
 
-    /// What the tenant should hold for its goal.
+    /// The size that the tenant should have for its goal.
     pub(crate) fn wants(
         &mut self,
         now: UnixMs,
@@ -324,7 +325,7 @@ impl Elastic {
             .goal
             .as_ref()
             .is_some_and(|goal| goal.sizer.state() == GoalState::Met);
-        // Whoever is on the way goes by the last second, too.
+        // A tenant on the way goes by the last second, too.
         let curve = if is_met {
             self.curve_of_turn(now)
         } else {
@@ -378,7 +379,7 @@ impl Elastic {
         }
         goal.bytes = match goal.sizer.state() {
             GoalState::Met => Some(bytes),
-            // Without a prediction it is only what is held already, or was remembered.
+            // Without a prediction it is only the present memory, or a remembered size.
             GoalState::Converging => predicted.map(|_| bytes).or(goal.bytes),
             GoalState::Infeasible => None,
         };
@@ -445,7 +446,7 @@ impl Elastic {
         if !wins {
             return in_force;
         }
-        // What another one than the candidates did is not known.
+        // The gain over a policy outside of the candidates is not known.
         if let Some(goal) = self.goal.as_mut().filter(|_| Policy::PLAIN.contains(&in_force)) {
             goal.sizer.gain(lead.gain);
         }
@@ -502,7 +503,7 @@ pub(crate) fn demand_bytes(curve: &Curve, overhead: f64) -> Option<u64> {
 mod tests {
     use super::*;
     use tidemark_curve::Point;
-    use tidemark_types::{Samples, Served};
+    use tidemark_types::{Samples, Served, VisitSamples};
 
     #[test]
     fn tenants_take_turns() {
@@ -553,6 +554,7 @@ mod tests {
                 samples: Samples::default(),
                 shards: Vec::new(),
                 commands: Vec::new(),
+                visits: VisitSamples::default(),
             };
             elastic.observe(now.plus(Duration::from_secs(second)), &report, &mut || ());
             let again = elastic.load(now, settings.miss_cost, HIT_COST);

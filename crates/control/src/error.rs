@@ -1,4 +1,4 @@
-//! What can go wrong, and whose fault it is: the caller's ([`Refusal`]), the machine's (the other variants).
+//! The errors, and the party at fault: the caller ([`Refusal`]) or the machine (the other variants).
 
 #[cfg(feature = "sqlite")]
 use std::io;
@@ -7,15 +7,15 @@ use std::path::PathBuf;
 /// A failure of the control plane.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The caller asked for something that can not be done. Nothing was changed; the same command fails again.
+    /// The caller asked for something that cannot be done. Nothing was changed; the same command fails again.
     #[error("{0}")]
     Refused(Refusal),
-    /// The state file (or a piece of it) is not what was written. Only a person can decide what to do.
+    /// The state file (or a piece of it) is not as it was written. Only a person can decide what to do.
     #[error("{} is damaged ({detail}): restore a copy of it, or move it away to start without tenants", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         detail: String,
     },
     /// Another program's database.
@@ -34,6 +34,14 @@ pub enum ControlError {
         /// The newest schema that this version reads.
         known: i64,
     },
+    /// An archive is not a backup as it was written.
+    #[error("{} can not be restored: {detail}", path.display())]
+    Backup {
+        /// The archive.
+        path: PathBuf,
+        /// The fault of the archive.
+        detail: String,
+    },
     /// Another process works on the same folder.
     #[error("{} is in use by another Tidemark{}: stop it, or choose another --data folder", path.display(), pid_text(*.holder))]
     InUse {
@@ -45,7 +53,7 @@ pub enum ControlError {
     /// The system refused an operation on a file. A retry helps once the cause is gone (a full disk, permissions).
     #[error("can not {doing} {}: {detail}", path.display())]
     File {
-        /// What was being done: `open`, `create`, `write`.
+        /// The operation: `open`, `create`, `write`.
         doing: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -63,7 +71,7 @@ pub enum ControlError {
     /// The system gave no randomness or no thread.
     #[error("the system refused {what}: {detail}")]
     System {
-        /// What was asked of it.
+        /// The request to the system.
         what: &'static str,
         /// Its reason.
         detail: String,
@@ -101,13 +109,13 @@ fn pid_text(holder: Option<u32>) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// What kind of mistake it is.
+    /// The kind of the mistake.
     pub kind: RefusalKind,
-    /// For people.
+    /// The message for people.
     pub message: String,
     /// The setting that is wrong, as a path (`goals.cap_bytes`), where there is one.
     pub field: Option<String>,
-    /// What would be accepted in its place; empty where that can not be listed.
+    /// The values that would be accepted; empty if they cannot be listed.
     pub allowed: Vec<String>,
 }
 

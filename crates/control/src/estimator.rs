@@ -1,7 +1,7 @@
-//! One tenant's curve, from what the data plane samples of its keys.
+//! One tenant's curve, from the data plane's samples of its keys.
 //!
-//! Invariant: all cost is bounded. Keys that are followed have a maximum; which part of the keys is sampled follows from it
-//! and from how many records a second the tenant is allowed.
+//! Invariant: all cost is bounded. The number of followed keys has a maximum. The sampled part of the keys follows from
+//! it, and from the number of records a second that the tenant is allowed.
 
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ use tidemark_types::{
 pub(crate) const KEYS_MAX: usize = 8_192;
 /// Fewer would make a curve that says nothing.
 pub(crate) const KEYS_MIN: usize = 256;
-/// What a key takes: its record, its places in the table, the row and the heap.
+/// The memory of a key: its record, its places in the table, the row and the heap.
 const KEY_BYTES: u64 = 192;
-/// What an item takes in the miniature caches of three policies, with the keys whose sizes they remember.
+/// The memory of an item in the miniature caches of three policies, with the keys whose sizes they remember.
 const CONTEST_ITEM_BYTES: u64 = 450;
-/// Where fewer keys could be followed beside them, miniature caches cost the curve too much.
+/// If fewer keys could be followed beside them, miniature caches cost the curve too much.
 const CONTEST_KEYS_MIN: usize = 1_024;
-/// What an estimator takes beside its keys and the counts of their distances.
+/// The memory of an estimator beside its keys and the counts of their distances.
 const OWN_BYTES: u64 = 8 << 10;
 /// Distances below this are not told apart: a quarter of the smallest grant.
 const GRAIN_BYTES: u64 = UNIT_BYTES / 4;
-/// What was seen counts half after this time and this many gets.
+/// Older counts count half after this time and this many gets.
 const HALF_LIFE: Duration = Duration::from_secs(20);
 const HALF_LIFE_GETS: f64 = 100_000.0;
-/// Where nobody waits for a goal, the time grows to a part of that for which the load is known, and at most to this: a small
-/// difference between tenants is worth more time than a change of load.
+/// If nobody waits for a goal, the time grows to a part of that for which the load is known, and at most to this. A
+/// small difference between tenants is worth more time than a change of load.
 const PATIENT_DIVISOR: u32 = 4;
 const PATIENT_MAX: Duration = Duration::from_secs(120);
 /// Fading oftener would only cost time.
@@ -42,7 +42,7 @@ const FADE_USES_EVERY: Duration = Duration::from_secs(60);
 const RAISE_EVERY: Duration = Duration::from_secs(10);
 /// A tenant that was not reported of for so long asks for nothing.
 const QUIET_AFTER: Duration = Duration::from_secs(5);
-/// Until then reports may still be of what was sampled before.
+/// Until then reports may still have earlier samples.
 const RAISE_TAKES: Duration = Duration::from_secs(3);
 /// Keys that only a cache this much larger than all memory would hold are forgotten.
 const TRIM_BEYOND: f64 = 1.5;
@@ -54,7 +54,7 @@ const OVERHEAD: (f64, f64) = (1.02, 2.0);
 /// Less is too little to say.
 const OVERHEAD_LIVE_BYTES_MIN: u64 = 2 * MIB;
 
-/// What an estimator may hold.
+/// The limits of an estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Keys that it follows.
@@ -96,24 +96,24 @@ pub(crate) fn least_bytes(reach_bytes: u64) -> u64 {
     fixed_bytes(reach_bytes) + KEYS_MIN as u64 * KEY_BYTES
 }
 
-/// What does not depend on how many keys are followed.
+/// The memory that does not depend on the number of followed keys.
 fn fixed_bytes(reach_bytes: u64) -> u64 {
     OWN_BYTES + Profile::distance_bytes(GRAIN_BYTES, (reach_bytes as f64 * TRIM_BEYOND) as u64)
 }
 
-/// What is known of the keys that a tenant asks for.
+/// The knowledge of a tenant's keys.
 #[derive(Debug)]
 pub(crate) struct Estimator {
     profile: Profile,
     limits: Limits,
-    /// What the next plan asks the data plane to sample.
+    /// The threshold that the next plan asks the data plane to use.
     asked: SamplingThreshold,
     /// The counter of gets in the last report.
     gets: u64,
     /// Gets since the last fading.
     gets_to_fade: f64,
     faded_at: UnixMs,
-    /// Since when the load is known.
+    /// The time since which the load is known.
     began_at: UnixMs,
     is_patient: bool,
     uses_faded_at: UnixMs,
@@ -214,7 +214,7 @@ impl Estimator {
         self.databases |= 1 << (sample.db % 16);
     }
 
-    /// A database was emptied. Whose key is in which is not known: where there are several, the others' keys become
+    /// A database was emptied. The databases of keys are not known. If there are several, the others' keys become
     /// unknown too, and are met again as hits that say nothing.
     fn flush(&mut self, db: u8) {
         if db == Sample::ALL_DATABASES || self.databases & (1 << (db % 16)) != 0 {
@@ -283,7 +283,7 @@ impl Estimator {
         let has_room = self.profile.sampled_keys() < limits.keys as u64 / 2 && excess < 0.4;
         if excess > 1.0 {
             part = scaled(part, 1.0 / excess);
-            // What is smoothed would otherwise ask for it again and again.
+            // The smoothed rate would otherwise lower it again and again.
             self.records_per_second /= excess;
         } else if has_room && now.since(self.raised_at) >= RAISE_EVERY {
             part = scaled(part, 2.0);
@@ -294,7 +294,7 @@ impl Estimator {
         std::mem::replace(&mut self.asked, part) != part
     }
 
-    /// What the data plane is to sample.
+    /// The threshold that the data plane is to use.
     pub(crate) fn asked(&self) -> SamplingThreshold {
         self.asked
     }
@@ -318,10 +318,11 @@ impl Estimator {
         }
     }
 
-    /// Lets these policies compete in the tenant's present memory, and gives the competition; `None` while there is too
+    /// Lets these policies compete in the tenant's present memory, and gives the competition. `None` while there is too
     /// little to tell them apart, or too little memory for it.
     pub(crate) fn contest(&mut self, policies: &[Policy], usage_bytes: u64, items: u64) -> Option<&mut Contest> {
-        // Of items, and of what the policy in force remembers of others: a policy that does has less for items.
+        // The bytes of items, and of the keys that the policy in force remembers of others. A policy that does has less
+        // for items.
         let bytes = usage_bytes as f64 / self.overhead;
         let sizes = |policy: &Policy| {
             let ghost_bytes = policy.ghost_bytes_per_item() * items as f64;
@@ -348,12 +349,12 @@ impl Estimator {
         self.contest = None;
     }
 
-    /// What a hit takes whoever asks, as far as it was measured.
+    /// The time of a hit from the client's side, as far as it was measured.
     pub(crate) fn hit_cost(&self) -> Option<Duration> {
         self.hit_cost.mean()
     }
 
-    /// What a miss takes whoever asks, as far as it was seen.
+    /// The time of a miss from the client's side, as far as it was seen.
     pub(crate) fn miss_cost(&self) -> Option<Duration> {
         self.miss_cost.mean()
     }
@@ -390,7 +391,7 @@ impl Estimator {
 }
 
 fn scaled(part: SamplingThreshold, factor: f64) -> SamplingThreshold {
-    // At least one of 2^24, so that what became too busy can come back.
+    // At least one of 2^24, so that a threshold that fell for a busy time can rise again.
     SamplingThreshold::new(((f64::from(part.get()) * factor) as u32).max(1))
 }
 

@@ -1,10 +1,10 @@
 //! An estimator fed as the data plane feeds it.
 
-use tidemark_types::{GIB, Samples, TenantCounters, TenantId};
+use tidemark_types::{GIB, Samples, TenantCounters, TenantId, VisitSamples};
 
 use super::*;
 
-/// What an item of the tenant takes.
+/// The bytes of an item of the tenant.
 const ITEM_BYTES: u32 = 100;
 
 /// So many keys, and as many items in miniature caches.
@@ -84,6 +84,7 @@ impl Tenant {
             samples,
             shards: Vec::new(),
             commands: Vec::new(),
+            visits: VisitSamples::default(),
         };
         let (records, mut pieces) = (report.samples.records.len(), 0);
         self.estimator.observe(self.now, &report, &mut || pieces += 1);
@@ -230,7 +231,7 @@ fn what_it_holds_fits_into_the_memory_for_it() {
     }
 }
 
-/// What all keys' items take.
+/// The bytes of all keys' items.
 fn reach_of(keys: u64) -> u64 {
     keys * u64::from(ITEM_BYTES)
 }
@@ -259,7 +260,7 @@ fn policies_compete_only_within_the_memory_for_it() {
 
 #[test]
 fn what_is_steady_is_remembered_longer_until_it_changes() {
-    // In the balance of what comes and what fades, the curve is made of so many seconds' gets.
+    // In the balance of new and fading counts, the curve is made of so many seconds' gets.
     let seconds = |is_patient: bool, changes: bool| {
         let mut tenant = Tenant::new(KEYS_MAX, 1_000);
         for second in 0..900 {

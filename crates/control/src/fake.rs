@@ -1,15 +1,15 @@
 //! A data plane without sockets and items, in virtual time: tenants fill their grants as far as their demand reaches.
 //!
-//! It keeps the rules that the control plane relies on: a first grant is made at the first write as far as memory is
-//! free, a tenant is in a snapshot only if something happened to it, and a removed tenant's memory comes back with a
-//! later snapshot. Its fault: memory that does not come back ([`FakeDataPlane::withhold_removed`]).
+//! It keeps the rules that the control plane relies on. A first grant is made at the first write as far as memory is
+//! free. A tenant is in a snapshot only if something happened to it. A removed tenant's memory comes back with a later
+//! snapshot. Its fault: memory that does not come back ([`FakeDataPlane::withhold_removed`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidemark_types::{
-    Clock, DataPlane, Plan, PoolSnapshot, Sample, SampleKind, Samples, Snapshot, TenantCounters, TenantId, TenantPlan,
-    TenantSnapshot, TenantState,
+    Clock, DataPlane, FlashUse, Plan, PoolSnapshot, Sample, SampleKind, Samples, Snapshot, TenantCounters, TenantId,
+    TenantPlan, TenantSnapshot, TenantState, VisitSamples,
 };
 
 /// The size of every item.
@@ -29,7 +29,7 @@ struct FakeState {
     touched: BTreeSet<TenantId>,
     removed: Vec<TenantId>,
     withholds_removed: bool,
-    /// Of each plan, how many tenants it named.
+    /// The number of tenants that each plan named.
     plan_sizes: Vec<usize>,
     waker: Option<Arc<dyn Fn() + Send + Sync>>,
 }
@@ -40,7 +40,7 @@ struct FakeTenant {
     demand_bytes: u64,
     is_silent: bool,
     counters: TenantCounters,
-    /// What was asked since the last snapshot.
+    /// The records since the last snapshot.
     records: Vec<Sample>,
 }
 
@@ -65,6 +65,16 @@ impl FakeDataPlane {
             tenant.is_silent = false;
             tenant.counters.sets += 1;
             tenant.usage_bytes = tenant.usage_bytes.min(demand_bytes);
+        });
+    }
+
+    /// Has a tenant hold so much flash from now on.
+    pub fn set_flash_usage(&self, name: &str, usage_bytes: u64) {
+        self.lock().with_tenant(name, |tenant| {
+            tenant.counters.flash = Some(FlashUse {
+                usage_bytes,
+                ..FlashUse::default()
+            });
         });
     }
 
@@ -122,7 +132,7 @@ impl FakeDataPlane {
         });
     }
 
-    /// Every tenant writes for a while: it fills its grant, or what it demands of it, and evicts what does not fit.
+    /// Every tenant writes for a while: it fills its grant, or the part that it is set to fill, and evicts the rest.
     pub fn write(&self) {
         let mut state = self.lock();
         let mut free_bytes = state.free_bytes();
@@ -159,7 +169,7 @@ impl FakeDataPlane {
         (state.pool_bytes, state.granted_bytes())
     }
 
-    /// Of each plan so far, how many tenants it named.
+    /// The number of tenants that each plan so far named.
     pub fn plan_sizes(&self) -> Vec<usize> {
         self.lock().plan_sizes.clone()
     }
@@ -169,7 +179,7 @@ impl FakeDataPlane {
         self.lock().withholds_removed = withholds;
     }
 
-    /// A test that failed while it held the lock has failed; what the lock guards is still whole.
+    /// A test that failed while it held the lock has failed; the guarded data is still whole.
     fn lock(&self) -> MutexGuard<'_, FakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -210,7 +220,7 @@ impl FakeState {
             counters: TenantCounters::default(),
             records: Vec::new(),
         });
-        // What was written since the plan was made stays, unless everything is taken back.
+        // Items written since the plan was made stay, unless everything is taken back.
         let kept_bytes = match (plan.state, tenant.usage_bytes) {
             (TenantState::Idle, 1..) => tenant.plan.grant_bytes.min(plan.cap_bytes.unwrap_or(u64::MAX)),
             _ => plan.grant_bytes,
@@ -287,6 +297,7 @@ impl DataPlane for FakeDataPlane {
                 },
                 shards: Vec::new(),
                 commands: Vec::new(),
+                visits: VisitSamples::default(),
             })
         };
         let tenants = touched.iter().filter_map(report).collect();

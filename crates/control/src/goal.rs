@@ -1,4 +1,4 @@
-//! What is known of a tenant's goal and of its curve, for those who ask.
+//! The state of a tenant's goal, and its curve, for reports.
 //!
 //! Invariant: state, shortfall and best hit ratio of a goal come from one [`GoalReading`]; without gets there is none.
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidemark_plan::{GoalReading, GoalState};
 use tidemark_types::UnixMs;
 
-/// A reading that no get has renewed for this long says nothing any more: three times what it is measured over.
+/// A reading that no get has renewed for this long says nothing any more: three times its interval.
 const READING_LASTS: Duration = Duration::from_secs(30);
 
 /// How a tenant stands to its goal. The default is that of a tenant without one.
@@ -15,7 +15,7 @@ const READING_LASTS: Duration = Duration::from_secs(30);
 pub(crate) struct GoalReport {
     /// `None` without a goal, or without a load.
     pub(crate) state: Option<GoalState>,
-    /// Where the state comes from; `None` while nothing was measured.
+    /// The reading that the state comes from; `None` while nothing was measured.
     pub(crate) reading: Option<GoalReading>,
     /// The size beyond which one more MiB gains less than 0.01 points of hit ratio.
     pub(crate) demand_bytes: Option<u64>,
@@ -23,8 +23,8 @@ pub(crate) struct GoalReport {
     pub(crate) goal_bytes: Option<u64>,
 }
 
-/// The state of a goal and the reading that it comes from, where `latest` is the last one there was and gets were seen in
-/// the last seconds or not.
+/// The state of a goal and the reading that it comes from. `latest` is the last reading, and gets were seen in the last
+/// seconds or not.
 pub(crate) fn stands(
     latest: Option<GoalReading>,
     has_load: bool,
@@ -45,8 +45,8 @@ pub(crate) fn state_name(state: Option<GoalState>) -> &'static str {
     }
 }
 
-/// The miss-ratio curve of a tenant's load under its policy, as it was last estimated: an LRU cache's, stretched by what the
-/// policy was measured to make of its memory.
+/// The miss-ratio curve of a tenant's load under its policy, as it was last estimated. It is an LRU cache's, stretched
+/// by the measured efficiency of the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CurveReport {
     /// The gets that it is of.
@@ -55,6 +55,6 @@ pub(crate) struct CurveReport {
     pub(crate) points: Vec<(u64, f64)>,
     /// How long ago the last gets of it came.
     pub(crate) age: Duration,
-    /// The standard error of the miss ratio at what is held now.
+    /// The standard error of the miss ratio at the present memory.
     pub(crate) standard_error: f64,
 }

@@ -1,45 +1,46 @@
 //! From shares of the pool to the next grants: [`shares`] says what everyone should have, this is the way there.
 //!
-//! Floors, and what goals fill, are given at once. What is free goes to those that want more. In a full pool, what somebody
-//! has above its share moves to those that are full and below theirs, from where it is worth the least: as fast as they
-//! fill it, no faster than a step, and only to those to which it is surely and clearly worth more, within the next minute.
+//! Memory for floors, and memory that goals fill, is given at once. Free memory goes to those that want more. In a full
+//! pool, memory above a tenant's share moves to those that are full and below theirs, from where it is worth least. It
+//! moves as fast as they fill it, and no faster than a step. It moves only if it is surely and clearly worth more to
+//! them within the next minute.
 //!
-//! A pure function: what holds memory now goes in, what may hold how much comes out. Invariants, for any input: every
-//! grant is a multiple of [`UNIT_BYTES`], no grant is above its cap, and all together are at most [`grantable_bytes`].
-//! Inside, memory is counted in units.
+//! A pure function: the present holders go in, their grants come out. Invariants, for any input: every grant is a
+//! multiple of [`UNIT_BYTES`], no grant is above its cap, and all together are at most [`grantable_bytes`]. Inside,
+//! memory is counted in units.
 
 use tidemark_plan::{Claimant, HitWorth, Load, Reach, Returns, Share, Utility, Worth, check, even, shares, worths};
 use tidemark_types::{MIB, UNIT_BYTES};
 
-/// What a tenant that asks for more must stand to gain before grants move: a 64th of its grant. Less would move
-/// segments back and forth between tenants for no difference that anybody sees.
+/// The gain that moves grants at least, for a tenant that asks for more: a 64th of its grant. Less would move segments
+/// back and forth between tenants for no visible difference.
 const MIN_GAIN_DIVISOR: u64 = 64;
-/// A large segment: what a tenant below its share may always gain at once, and what it may always be ahead of what it
-/// writes.
+/// A large segment: a tenant below its share may always gain it at once, and always be ahead of its writes by it.
 const MIN_TRANSFER_UNITS: u64 = 2 * MIB / UNIT_BYTES;
-/// A tenant gains at most this multiple of what it just wrote, so that a slow writer does not empty its neighbours for
+/// A tenant gains at most this multiple of its recent writes. A slow writer thus does not empty its neighbours for
 /// memory that it would need hours to fill.
 const TRANSFER_PER_INFLOW: u64 = 4;
-/// So that it can write on until the next round, a tenant keeps a 16th of its usage beyond it, or, while it wants more, what
-/// it writes in so many seconds if that is more; that counts only up to a quarter of its usage or a large segment, whichever
-/// is more.
+/// So that it can write on until the next round, a tenant keeps a 16th of its usage beyond it. While it wants more, it
+/// keeps its writes of so many seconds if that is more. That counts only up to a quarter of its usage or a large
+/// segment, whichever is more.
 const HEADROOM_DIVISOR: u64 = 16;
 const HEADROOM_SECONDS: u64 = 3;
 const HEADROOM_MAX_DIVISOR: u64 = 4;
-/// On the way to its share, a tenant holds on to what it writes in so many seconds: others have the rest until then.
+/// On the way to its share, a tenant holds on to the memory for so many seconds' writes. Others have the rest until
+/// then.
 const AHEAD_SECONDS: u64 = 10;
 /// The least such headroom.
 const MIN_HEADROOM_UNITS: u64 = 4;
-/// A tenant that fills towards its goal claims this part of its usage ahead, or so much of what it just wrote if that is
-/// more: enough until the next round, and others keep what it could not fill yet.
+/// A tenant that fills towards its goal takes this part of its usage ahead, or so much of its recent writes if that is
+/// more. That is enough until the next round, and others keep the part that it could not fill yet.
 const GOAL_HEADROOM_DIVISOR: u64 = 4;
 const GOAL_HEADROOM_PER_INFLOW: u64 = 4;
-/// A goal is short of memory where it lacks more than this part of what it needs.
+/// A goal is short of memory if it lacks more than this part of its need.
 const SHORT_DIVISOR: u64 = 32;
 /// Worths within this factor count as equal: curves are not known better.
 const ALIKE: f64 = 1.25;
-/// Goals leave everybody this part of an equal share, as far as it is held: who has no floor is not promised anything, but
-/// a tenant without any memory could not even show what more would be worth to it.
+/// Goals leave everybody this part of an equal share, as far as it is held. A tenant without a floor is not promised
+/// anything. But one without any memory could not even show what more would be worth to it.
 const GOALS_LEAVE_DIVISOR: u64 = 8;
 
 /// One tenant that holds memory or asks for some.
@@ -49,25 +50,25 @@ pub struct Holder<'a> {
     pub floor_bytes: u64,
     /// Never exceeded; `None`: the pool is the limit.
     pub cap_bytes: Option<u64>,
-    /// What its goal needs, if it has one: it gets no more than that.
+    /// The need of its goal, if it has one: it gets no more than that.
     pub goal: Option<GoalNeed>,
-    /// Of goals within reach, those of a higher one are served first, and so of all others.
+    /// The priority of its goal. Goals of a higher one are served first, among those within reach and among the others.
     pub priority: u8,
-    /// What its utility counts beside others'. Positive.
+    /// The weight of its utility beside others'. Positive.
     pub weight: f64,
-    /// By what it gets what no floor and no goal takes.
+    /// The utility by which it gets memory that no floor and no goal takes.
     pub utility: Utility,
-    /// What its hits are worth instead, if its program says so.
+    /// The custom worth of its hits, if its program has one.
     pub own_worth: Option<&'a HitWorth>,
-    /// What it asks, and what answers cost it.
+    /// The rate of its gets, and the cost of answers.
     pub load: Load,
-    /// What memory gives it, in units; `None` while nothing is known.
+    /// Its gain from memory, in units; `None` while nothing is known.
     pub returns: Option<&'a Returns>,
-    /// What it lent and did not get back yet.
+    /// The memory that it lent and did not get back yet.
     pub credit_bytes: u64,
     /// The grant in force.
     pub grant_bytes: u64,
-    /// What it holds.
+    /// The memory that it holds.
     pub usage_bytes: u64,
     /// Its shards: each needs a segment of its own to write to.
     pub shards: u16,
@@ -81,7 +82,7 @@ pub struct Holder<'a> {
     pub inflow_bytes_per_minute: u64,
 }
 
-/// What a tenant's goal needs.
+/// The need of a tenant's goal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GoalNeed {
     /// The least memory that reaches it, in bytes.
@@ -90,7 +91,7 @@ pub struct GoalNeed {
     pub reach: Reach,
 }
 
-/// What a tenant costs and asks by itself, where nothing is known of it.
+/// The load that is assumed for a tenant of which nothing is known.
 const STRANGER: Load = Load {
     gets_per_second: 0.0,
     hit_cost_us: 1.0,
@@ -121,10 +122,10 @@ impl Default for Holder<'_> {
     }
 }
 
-/// What is decided of one holder.
+/// The decision about one holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// What it may hold from now on.
+    /// The memory that it may hold from now on.
     pub bytes: u64,
     /// The part that is not lent to it.
     pub own_bytes: u64,
@@ -132,7 +133,7 @@ pub struct Grant {
     pub is_short: bool,
 }
 
-/// What [`grants`] decides about.
+/// The input of [`grants`].
 #[derive(Clone, Copy, Debug)]
 pub struct Problem<'a> {
     /// The pool.
@@ -143,8 +144,8 @@ pub struct Problem<'a> {
     pub holders: &'a [Holder<'a>],
 }
 
-/// What is never granted, so that a tenant that arrives in a full pool can begin at once: a 64th of the pool, at least
-/// 1 MiB.
+/// The memory that is never granted, so that a tenant that arrives in a full pool can begin at once: a 64th of the
+/// pool, at least 1 MiB.
 pub fn reserve_bytes(pool_bytes: u64) -> u64 {
     (pool_bytes / 64).max(MIB) / UNIT_BYTES * UNIT_BYTES
 }
@@ -157,7 +158,7 @@ pub(crate) fn pool_for(granted_bytes: u64) -> u64 {
     if granted_bytes == 0 { 0 } else { pool_bytes }
 }
 
-/// What all grants together may come to.
+/// The limit of all grants together.
 pub(crate) fn grantable_bytes(pool_bytes: u64) -> u64 {
     pool_bytes.saturating_sub(reserve_bytes(pool_bytes)) / UNIT_BYTES * UNIT_BYTES
 }
@@ -210,7 +211,7 @@ pub fn grants(problem: &Problem<'_>) -> Vec<Grant> {
         .collect()
 }
 
-/// Where goals claim memory, they leave something to those that have neither goal nor floor, as far as floors allow.
+/// If goals take memory, they leave something to those that have neither goal nor floor, as far as floors allow.
 fn leave_something(sides: &mut [Side], holders: &[Holder<'_>], available: u64) {
     if !sides.iter().any(|side| side.goal.is_some()) {
         return;
@@ -225,7 +226,7 @@ fn leave_something(sides: &mut [Side], holders: &[Holder<'_>], available: u64) {
     }
 }
 
-/// A holder in units, with what follows from its settings and its usage alone.
+/// A holder in units, with the values that follow from its settings and its usage alone.
 #[derive(Clone, Copy, Debug)]
 struct Side {
     /// The grant in force.
@@ -240,9 +241,9 @@ struct Side {
     floor: u64,
     /// That, or more for its goal as fast as it fills it.
     claim: u64,
-    /// What its goal needs in all, if others give memory for it.
+    /// The memory that its goal needs in all, if others give memory for it.
     goal: Option<u64>,
-    /// What it would use if it could.
+    /// The memory that it would use if it could.
     demand: u64,
     wants_more: bool,
     is_full: bool,
@@ -299,7 +300,7 @@ impl Side {
         }
     }
 
-    /// As one of those that share the pool.
+    /// The holder as one of those that share the pool.
     fn claimant<'a>(&self, holder: &Holder<'a>) -> Claimant<'a> {
         Claimant {
             floor: self.floor,
@@ -317,7 +318,7 @@ impl Side {
         }
     }
 
-    /// What it holds on to on the way to its share.
+    /// The memory that it holds on to on the way to its share.
     fn soon(&self) -> u64 {
         let filled = in_seconds(self.inflow_per_minute, AHEAD_SECONDS).max(self.transfer());
         self.held.saturating_add(filled).max(self.keep)
@@ -328,7 +329,7 @@ impl Side {
         self.inflow.saturating_mul(TRANSFER_PER_INFLOW).max(MIN_TRANSFER_UNITS)
     }
 
-    /// What it must stand to gain before anything moves.
+    /// The least gain for which anything moves.
     fn least_gain(&self) -> u64 {
         (self.current / MIN_GAIN_DIVISOR).max(1)
     }
@@ -347,11 +348,11 @@ fn take_furthest_above(grants: &mut [u64], targets: &[Share], amount: u64) {
     }
 }
 
-/// What nobody holds stays where it was granted towards a share, though it is not filled yet: else whoever writes faster
-/// would have it back; but no more than is filled soon. Then it goes to everyone's headroom, so that who is about to evict
-/// comes before what others would fill in minutes; then to those that want more, up to their shares and beyond, the same to
-/// each. What they can not use leaves the others where they are, because taking back what nobody needs would only have to be
-/// undone.
+/// Unfilled memory stays where it was granted towards a share: else a faster writer would have it back. But no more
+/// stays than is filled soon. The rest goes to everyone's headroom, so that a tenant that is about to evict comes
+/// before memory that others would fill in minutes. Then it goes to those that want more, up to their shares and
+/// beyond, the same to each. Memory that they cannot use leaves the others where they are, because taking back what
+/// nobody needs would only have to be undone.
 fn share_what_is_free(grants: &mut [u64], sides: &[Side], targets: &[Share], available: u64) {
     let upper_bounds: [fn(&Side, &Share) -> u64; 5] = [
         |side, share| side.current.min(share.size).min(side.soon()),
@@ -373,8 +374,8 @@ fn share_what_is_free(grants: &mut [u64], sides: &[Side], targets: &[Share], ava
     }
 }
 
-/// In a full pool: from those above their target to which memory is worth the least, to all that are full, well below
-/// theirs, and gain by it. Returns how much it moved.
+/// In a full pool memory moves from the tenants above their target to which it is worth least. It goes to all that are
+/// full, well below theirs, and gain by it. Returns how much it moved.
 fn move_towards_targets(grants: &mut [u64], sides: &[Side], sizes: &[u64], worths: &[Worth], step: u64) -> u64 {
     let rooms: Vec<u64> = grants
         .iter()
@@ -394,7 +395,7 @@ fn move_towards_targets(grants: &mut [u64], sides: &[Side], sizes: &[u64], worth
         .zip(sizes)
         .map(|(grant, size)| grant.saturating_sub(*size))
         .collect();
-    // Who shrinks loses at once, who grows gains as it fills.
+    // A shrinking tenant loses at once, a growing one gains as it fills.
     let gains = |receiver: usize, donor: &Worth| {
         let filled = part_of_next_minute(rooms[receiver] as f64, sides[receiver].inflow_per_minute);
         worths[receiver].exceeds(donor) && worths[receiver].unit * filled > donor.unit
@@ -434,7 +435,8 @@ fn move_towards_targets(grants: &mut [u64], sides: &[Side], sizes: &[u64], worth
     0
 }
 
-/// The part of the next minute for which new memory is filled, on average over that memory; what is taken is gone at once.
+/// The part of the next minute for which new memory is filled, on average over that memory; memory that is taken is
+/// gone at once.
 fn part_of_next_minute(growth: f64, filled_per_minute: u64) -> f64 {
     let minutes = growth / filled_per_minute.max(1) as f64;
     if minutes <= 0.0 {
@@ -446,7 +448,7 @@ fn part_of_next_minute(growth: f64, filled_per_minute: u64) -> f64 {
     }
 }
 
-/// Whether somebody gains enough of what is free, or the grants in force break a promise.
+/// Whether somebody gains enough from free memory, or the grants in force break a promise.
 fn is_worth_moving(grants: &[u64], sides: &[Side], available: u64) -> bool {
     let current: u64 = sides.iter().map(|side| side.current).sum();
     current > available
@@ -456,7 +458,7 @@ fn is_worth_moving(grants: &[u64], sides: &[Side], available: u64) -> bool {
         })
 }
 
-/// What is written in so many seconds.
+/// The bytes written in so many seconds.
 fn in_seconds(per_minute: u64, seconds: u64) -> u64 {
     per_minute.saturating_mul(seconds) / 60
 }

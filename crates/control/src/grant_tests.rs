@@ -32,7 +32,7 @@ fn decide(pool_bytes: u64, step_bytes: u64, holders: &[Holder<'_>]) -> Vec<u64> 
     decided.iter().map(|grant| grant.bytes).collect()
 }
 
-/// Rounds in which every tenant that wants more fills what it is granted, until nothing moves.
+/// Rounds in which every tenant that wants more fills its grant, until nothing moves.
 fn settle(pool_bytes: u64, step_bytes: u64, holders: &mut [Holder<'_>]) -> usize {
     for round in 0..1000 {
         let decided = decide(pool_bytes, step_bytes, holders);
@@ -426,7 +426,7 @@ fn a_goal_gets_what_it_needs_and_no_more() {
     }
 }
 
-/// What memory may give: nothing, everything at once, a little of everything, a second step after a long way.
+/// The possible gains from memory: nothing, everything at once, a little of everything, a second step after a long way.
 static RETURNS: LazyLock<Vec<Returns>> = LazyLock::new(|| {
     let through = |corners: &[(u64, f64)]| {
         let points = corners.iter().map(|(mib, hit_ratio)| Point {
@@ -445,7 +445,7 @@ static RETURNS: LazyLock<Vec<Returns>> = LazyLock::new(|| {
     curves.into_iter().filter_map(through).collect()
 });
 
-/// What it is worth to whom.
+/// A holder with any worth of memory.
 fn any_worth() -> impl Strategy<Value = Holder<'static>> {
     let utility = prop::sample::select(Utility::ALL.to_vec());
     let load = (0.0..1e6, 0.1..100.0, 1.0..1e4).prop_map(|(gets_per_second, hit_cost_us, times)| Load {
@@ -504,7 +504,8 @@ fn any_holder() -> impl Strategy<Value = Holder<'static>> {
     )
 }
 
-/// Floors of up to forty holders of 4 GiB, together at most what can be granted: settings that promise more are refused.
+/// Floors of up to forty holders of 4 GiB, together at most the grantable memory: settings that promise more are
+/// refused.
 fn with_small_floors(mut holders: Vec<Holder<'static>>) -> Vec<Holder<'static>> {
     let most = grantable_bytes(4 * GIB) / 40 / UNIT_BYTES * UNIT_BYTES;
     for holder in &mut holders {
@@ -513,7 +514,7 @@ fn with_small_floors(mut holders: Vec<Holder<'static>>) -> Vec<Holder<'static>> 
     holders
 }
 
-/// The part of the floor that a holder must have: what it can use of it.
+/// The part of the floor that a holder must have: as much as it can use of it.
 fn claimed_floor(holder: &Holder<'_>, available: u64) -> u64 {
     let goal = holder.goal.map_or(u64::MAX, |goal| goal.bytes);
     let most = holder.cap_bytes.unwrap_or(u64::MAX).min(goal).min(available) / UNIT_BYTES * UNIT_BYTES;

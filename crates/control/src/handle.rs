@@ -1,4 +1,4 @@
-//! What other threads hold of the control plane: a handle that sends commands, and answers that can be awaited or
+//! The door of other threads to the control plane: a handle that sends commands, and answers that can be awaited or
 //! waited for.
 
 use std::future::Future;
@@ -18,12 +18,13 @@ use tokio::sync::oneshot;
 use crate::controller::Controller;
 use crate::error::ControlError;
 use crate::node::LeaseReading;
-use crate::secret::SecretText;
+use crate::secret::{SecretName, SecretText};
 use crate::settings::{Idling, ServerPatch, SettingsPatch};
 use crate::sizing::ResizeStrategy;
+use crate::spending::Spent;
 use crate::thread::Message;
 use crate::utility::UtilityFunction;
-use crate::view::{CurveView, MoveView, NodeView, ServerView, TenantView};
+use crate::view::{CurveView, MoveView, NodeView, ServerView, TenantView, TopView};
 
 /// A round that is this much older than it should be means that the control thread hangs.
 const STALE_AFTER_ROUNDS: u32 = 3;
@@ -38,16 +39,28 @@ pub struct ControlHandle {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// What a rotation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kinds of a rotation.
+#[derive(Debug, PartialEq, Eq)]
 pub enum Rotation {
-    /// Adds a secret; of two that lived, the older one ends.
-    Add {
-        /// What the new secret allows; `None`: the same as the newest one.
-        permissions: Option<Permissions>,
-    },
-    /// Only the newest secret lives on.
-    Finish,
+    /// Adds a secret.
+    Add(NewSecret),
+    /// Of the secrets of a name, only the newest lives on.
+    Finish(SecretName),
+    /// All secrets of a name end.
+    End(SecretName),
+}
+
+/// A secret that is added.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct NewSecret {
+    /// Which one of the tenant's it is.
+    pub name: SecretName,
+    /// What it allows; `None`: as the newest of its name. Of the name that a tenant is made with, and of a new one: all.
+    pub permissions: Option<Permissions>,
+    /// Its text; `None`: one is made.
+    pub text: Option<SecretText>,
+    /// Of two secrets of the name the older one ends, which may be in use.
+    pub is_forced: bool,
 }
 
 /// Whether the server accepts work, and whether its control plane still plans.
@@ -55,8 +68,8 @@ pub enum Rotation {
 pub struct Readiness {
     /// False only while draining.
     pub ready: bool,
-    /// `ok`, or `stale` if the last round is too long ago or there will be none any more: the data plane then serves on its
-    /// last plan.
+    /// `ok`, or `stale` if the last round is too long ago or there will be none any more. The data plane then serves on
+    /// its last plan.
     pub control: &'static str,
     /// Age of the last round.
     pub age_seconds: u64,
@@ -84,6 +97,12 @@ impl ControlHandle {
     pub fn moves(&self, name: impl Into<String>) -> Answer<Vec<MoveView>> {
         let name = name.into();
         self.ask(move |controller| controller.moves(&name))
+    }
+
+    /// The heaviest parts of a tenant's load: keys, prefixes of keys, and commands.
+    pub fn top(&self, name: impl Into<String>) -> Answer<TopView> {
+        let name = name.into();
+        self.ask(move |controller| controller.top(&name))
     }
 
     /// A tenant's miss-ratio curve as far as it is known.
@@ -116,6 +135,17 @@ impl ControlHandle {
         self.send(|reply| Box::new(move |controller| controller.remove_tenant(name, reply)))
     }
 
+    /// Creates a tenant with a secret that its owner has made.
+    pub fn create_tenant_with(
+        &self,
+        name: impl Into<String>,
+        patch: SettingsPatch,
+        secret: SecretText,
+    ) -> Answer<SecretText> {
+        let name = name.into();
+        self.ask(move |controller| controller.create_tenant_with(&name, patch, Some(secret)))
+    }
+
     /// Changes a tenant's secrets. A new secret is shown this once.
     pub fn rotate(&self, name: impl Into<String>, rotation: Rotation) -> Answer<Option<SecretText>> {
         let name = name.into();
@@ -127,7 +157,7 @@ impl ControlHandle {
         self.ask(|controller| Ok(controller.server()))
     }
 
-    /// The server's state and every tenant by name, both as of one round: what one says fits what the other says.
+    /// The server's state and every tenant by name, both as of one round: the two agree.
     pub fn overview(&self) -> Answer<(ServerView, Vec<TenantView>)> {
         self.ask(|controller| Ok(controller.overview()))
     }
@@ -147,10 +177,18 @@ impl ControlHandle {
         self.ask(move |controller| controller.configure_idling(idling))
     }
 
-    /// Tells other prices from a changed configuration. What was used until now is by the ones before.
+    /// Tells other prices from a changed configuration. The use until now is priced by the ones before.
     pub fn configure_prices(&self, tariff: Option<Arc<Tariff>>) -> Answer<()> {
         self.ask(move |controller| {
             controller.configure_prices(tariff);
+            Ok(())
+        })
+    }
+
+    /// Tells what tenants spent before this process began. Until then, spending limits are not judged.
+    pub fn adopt_spent(&self, spent: Spent) -> Answer<()> {
+        self.ask(move |controller| {
+            controller.adopt_spent(spent);
             Ok(())
         })
     }
@@ -211,10 +249,10 @@ impl ControlHandle {
     }
 }
 
-/// What a handle sends: work for the control thread.
+/// The message of a handle: work for the control thread.
 pub(crate) type Command = Box<dyn FnOnce(&mut Controller) + Send>;
 
-/// Where a command's result goes.
+/// The receiver of a command's result.
 pub(crate) struct Reply<T>(oneshot::Sender<Result<T, ControlError>>);
 
 impl<T> Reply<T> {
@@ -272,14 +310,14 @@ impl<T> Future for Answer<T> {
     }
 }
 
-/// What the handles read without asking the control thread.
+/// The state that handles read without asking the control thread.
 #[derive(Debug)]
 pub(crate) struct Shared {
     last_round_ms: AtomicU64,
     rounds: AtomicU64,
     period_ms: AtomicU64,
     draining: AtomicBool,
-    /// By a panic.
+    /// The thread has ended, by a panic.
     has_ended: AtomicBool,
 }
 

@@ -1,5 +1,5 @@
-//! What a hit takes: how long requests are in the server, from when their connection was ready until the system has the
-//! replies. A miss is that long there, too: what more it takes is its client's.
+//! The time of a hit: how long requests are in the server, from when their connection was ready until the system has
+//! the replies. A miss is that long there, too; the rest of its time is its client's.
 //!
 //! Invariant: of the last minutes before the last report, and of nothing where nobody measures, as in a program that embeds
 //! the cache.
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidemark_types::{Served, UnixMs};
 
-/// What was measured counts half after this time.
+/// Measurements count half after this time.
 const HALF_LIFE: Duration = Duration::from_secs(60);
 /// Fewer requests say nothing.
 const REQUESTS_MIN: f64 = 1_000.0;
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn the_mean_is_of_what_was_served_lately() {
         let (mut cost, mut served) = (HitCost::default(), Served::default());
-        // What was served before it was looked at is nobody's.
+        // Requests served before the first look are nobody's.
         (served.requests, served.us) = (1_000_000, 1);
         cost.observe(START, served);
         assert_eq!(cost.mean(), None);
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(cost.mean(), None, "too few to say");
         seconds(&mut cost, &mut served, 10..20, 100, 40);
         assert_eq!(cost.mean(), Some(Duration::from_micros(40)));
-        // After a half-life of as many requests, half of what counts is new.
+        // After a half-life of as many requests, half of the counted requests are new.
         seconds(&mut cost, &mut served, 20..1_000, 100, 40);
         seconds(&mut cost, &mut served, 1_000..1_060, 100, 80);
         let mean = cost.mean().unwrap();

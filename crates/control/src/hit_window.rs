@@ -51,7 +51,7 @@ impl HitWindow {
         }
     }
 
-    /// What was counted last, and what the last ten seconds before `now` are measured from.
+    /// The newest count, and the one from which the last ten seconds before `now` are measured.
     fn ends(&self, now: UnixMs) -> Option<(&Sample, &Sample)> {
         let is_before = |sample: &&Sample| now.since(sample.at) >= WINDOW;
         let before = self.0.iter().rev().find(is_before).or(self.0.front())?;
@@ -76,7 +76,7 @@ impl HitWindow {
         Some(ratio)
     }
 
-    /// What that is by, with its standard error, and when it was counted last; `None` without gets.
+    /// The hit ratio of that time, with its standard error, and the time of the newest count; `None` without gets.
     pub(crate) fn lately(&self, now: UnixMs) -> Option<(UnixMs, Measured)> {
         let (before, newest) = self.ends(now)?;
         let count = |sample: &Sample| Count {

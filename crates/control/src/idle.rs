@@ -1,39 +1,39 @@
-//! What is taken from idle tenants when others want memory that is not there: pure functions over plain values.
+//! The memory that is taken from idle tenants when others want more than is free: pure functions over plain values.
 //!
-//! Invariant: nothing is taken from a tenant before everything was taken from all that were idle for longer, and no more
-//! is taken than is wanted, except for a rest that nobody could work with.
+//! Invariant: nothing is taken from a tenant before everything was taken from all that were idle for longer. No more is
+//! taken than is wanted, except for a rest that nobody could work with.
 
 use tidemark_types::{MIB, UnixMs};
 
 use crate::grant::Holder;
 use crate::settings::round_up;
 
-/// Less than this is not left to a tenant: what a first write needs is more.
+/// Less than this is not left to a tenant: a first write needs more.
 const LEAST_REST_BYTES: u64 = MIB;
-/// What a full tenant asks for at least: one large segment.
+/// The least memory that a full tenant asks for: one large segment.
 const LEAST_WISH_BYTES: u64 = 2 * MIB;
-/// A full tenant asks for this multiple of what it just wrote, as it does where equal shares are restored.
+/// A full tenant asks for this multiple of its recent writes, as it does when equal shares are restored.
 const WISH_PER_INFLOW: u64 = 4;
 
 /// An idle tenant that holds memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sleeper {
-    /// What it holds.
+    /// The memory that it holds.
     pub(crate) usage_bytes: u64,
     /// When it was last asked something.
     pub(crate) active_at: UnixMs,
 }
 
-/// What the others want and is not free.
+/// The memory that the others want and that is not free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wish {
-    /// For their floors: at once.
+    /// The memory for their floors: at once.
     floor_bytes: u64,
     /// Beyond: as fast as memory may move.
     surplus_bytes: u64,
 }
 
-/// Lowers the caps of idle tenants where others want what they hold; in `asleep` are those of the holders that are idle.
+/// Lowers the caps of idle tenants if others want their memory; in `asleep` are those of the holders that are idle.
 /// `step_bytes` is the most that may move beyond floors.
 pub(crate) fn make_room(holders: &mut [Holder<'_>], asleep: &[Option<Sleeper>], available_bytes: u64, step_bytes: u64) {
     let idle: Vec<Sleeper> = asleep.iter().flatten().copied().collect();
@@ -53,8 +53,8 @@ pub(crate) fn make_room(holders: &mut [Holder<'_>], asleep: &[Option<Sleeper>], 
     }
 }
 
-/// What tenants that are not idle want in a pool of which `available_bytes` can be granted, beyond what is free or unused
-/// by the idle ones.
+/// The memory that active tenants want beyond the free memory and the part that idle ones do not use, in a pool of
+/// which `available_bytes` can be granted.
 fn wish(active: &[Holder<'_>], idle: &[Sleeper], available_bytes: u64) -> Wish {
     let (mut wish, mut granted_bytes) = (Wish::default(), 0_u64);
     for holder in active {
@@ -85,7 +85,8 @@ fn wish(active: &[Holder<'_>], idle: &[Sleeper], available_bytes: u64) -> Wish {
     }
 }
 
-/// What each idle tenant may keep when so much is taken from all of them; in their order, `None` where nothing is taken.
+/// The memory that each idle tenant may keep when so much is taken from all of them; in their order, `None` if nothing
+/// is taken.
 fn left(idle: &[Sleeper], wanted_bytes: u64) -> Vec<Option<u64>> {
     let mut oldest_first: Vec<usize> = (0..idle.len()).collect();
     oldest_first.sort_by_key(|index| idle[*index].active_at);

@@ -1,17 +1,24 @@
-//! Gives the meter its readings: of each round's snapshot and plan, and of what the system says of the process; and hands what
-//! it makes of them to the ledger.
+//! Gives the meter its readings: of each round's snapshot and plan, and of the system's figures for the process. It
+//! hands the meter's entries to the ledger.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
-use tidemark_meter::price::Tariff;
-use tidemark_meter::{Entry, Kind, Meter, MeterConfig, Moment, ProcessCpu};
-use tidemark_types::{Plan, Snapshot, TenantId, UnixMs};
+use tidemark_meter::model::Model;
+use tidemark_meter::price::{Prices, Tariff};
+use tidemark_meter::spending::{Alert, Restraint, SpendingLimit, Standing};
+use tidemark_meter::top::DEFAULT_DELIMITER;
+use tidemark_meter::{Entry, Grants, Kind, Meter, MeterConfig, Moment, ProcessCpu};
+use tidemark_types::{BitRate, Plan, Snapshot, TenantId, UnixMs};
 
 use crate::process;
+use crate::rate_window::RateWindow;
+use crate::spending::{AlertSink, Limited, Spending, Spent};
+use crate::view::{AlertsView, CpuModelView, Priced, TopView};
 
 /// An entry of the ledger is for this long, unless something else is configured.
 pub const DEFAULT_LEDGER_PERIOD: Duration = Duration::from_secs(60);
@@ -19,20 +26,36 @@ pub const DEFAULT_LEDGER_PERIOD: Duration = Duration::from_secs(60);
 pub const MIN_LEDGER_PERIOD: Duration = Duration::from_secs(1);
 /// Memory that is only held has a row an hour, so a longer period has no meaning.
 pub const MAX_LEDGER_PERIOD: Duration = Duration::from_secs(3600);
-/// What the system says of threads is read at most this often: it takes some microseconds a thread.
+/// An estimate of the model is of this long, unless something else is configured: a round.
+pub const DEFAULT_CPU_MODEL_INTERVAL: Duration = Duration::from_secs(1);
+/// A longer one would mix loads that have little to do with each other.
+pub const MAX_CPU_MODEL_INTERVAL: Duration = Duration::from_secs(60);
+/// The system's figures for threads are read at most this often: it takes some microseconds a thread.
 const PROCESS_EVERY_MS: u64 = 900;
+/// Spending limits are judged at most this often: money is spent in minutes, not in the milliseconds between woken rounds.
+const JUDGED_EVERY_MS: u64 = 900;
 
 /// How use is metered.
 #[derive(Clone, Debug)]
 pub struct Metering {
-    /// What a row of the ledger is for: [`MIN_LEDGER_PERIOD`] to [`MAX_LEDGER_PERIOD`].
+    /// The time that a row of the ledger covers: [`MIN_LEDGER_PERIOD`] to [`MAX_LEDGER_PERIOD`].
     pub period: Duration,
     /// The instance's name in the ledger.
     pub node: String,
     /// The prices, which say by their time which of them are in force.
     pub tariff: Option<Arc<Tariff>>,
-    /// Where entries go; `None`: they are not kept.
+    /// The receiver of entries; `None`: they are not kept.
     pub ledger: Option<SyncSender<LedgerMessage>>,
+    /// The model of CPU time; `None`: there is none.
+    pub model: Option<Arc<Model>>,
+    /// An estimate of it is of this long at least: [`DEFAULT_CPU_MODEL_INTERVAL`] to [`MAX_CPU_MODEL_INTERVAL`].
+    pub model_interval: Duration,
+    /// The receiver of alerts about spending limits; `None`: they are only logged.
+    pub alerts: Option<AlertSink>,
+    /// The capacity of the network, to say how much of it is used; `None`: it is not known.
+    pub network_limit: Option<BitRate>,
+    /// The delimiter that ends a prefix of keys, in the heaviest parts of a load.
+    pub key_delimiter: u8,
     /// Time that passes whatever happens to the system's clock, in milliseconds since any moment.
     pub steady_ms: fn() -> u64,
 }
@@ -45,15 +68,20 @@ impl Metering {
             node: node.into(),
             tariff: None,
             ledger: None,
+            model: None,
+            model_interval: DEFAULT_CPU_MODEL_INTERVAL,
+            alerts: None,
+            network_limit: None,
+            key_delimiter: DEFAULT_DELIMITER,
             steady_ms: process::steady_ms,
         }
     }
 }
 
-/// What the ledger's thread is told.
+/// The messages to the ledger's thread.
 #[derive(Debug)]
 pub enum LedgerMessage {
-    /// To be written, in this order.
+    /// Entries to be written, in this order.
     Entries(Vec<Entry>),
     /// No more comes.
     End,
@@ -63,7 +91,15 @@ pub enum LedgerMessage {
 pub(crate) struct Metered {
     meter: Meter,
     config: Metering,
+    spending: Spending,
+    /// Modelled CPU time of the last seconds, of tenants that have had commands.
+    modelled: BTreeMap<TenantId, RateWindow>,
+    /// When the last snapshot was.
+    observed_at: UnixMs,
+    judged_at_ms: Option<u64>,
     threads: Threads,
+    /// Bytes of all tenants' requests and replies, by the time that cannot be set.
+    network: RateWindow,
     read_at_ms: Option<u64>,
     /// Entries that the ledger's queue had no room for: their time, and how many.
     lost: Option<(UnixMs, UnixMs, usize)>,
@@ -76,9 +112,17 @@ impl Metered {
                 period: config.period,
                 node: config.node.clone(),
                 price_version: String::new(),
+                model: config.model.clone(),
+                model_interval: config.model_interval,
+                key_delimiter: config.key_delimiter,
             }),
+            spending: Spending::new(config.tariff.as_ref()),
             config,
+            modelled: BTreeMap::new(),
+            observed_at: UnixMs::default(),
+            judged_at_ms: None,
             threads: Threads::default(),
+            network: RateWindow::default(),
             read_at_ms: None,
             lost: None,
         }
@@ -89,6 +133,8 @@ impl Metered {
         let at = self.moment(wall);
         self.follow_prices(at);
         self.meter.observe(snapshot, at, name_of);
+        self.note_modelled(snapshot);
+        self.network.note(UnixMs(at.steady_ms), self.meter.network_bytes());
         let is_old = |read: u64| at.steady_ms.saturating_sub(read) >= PROCESS_EVERY_MS;
         if self.read_at_ms.is_none_or(is_old)
             && let Some(plane) = snapshot.cpu
@@ -104,27 +150,151 @@ impl Metered {
         self.keep(entries);
     }
 
+    /// Follows how fast modelled CPU time grows.
+    fn note_modelled(&mut self, snapshot: &Snapshot) {
+        let before = std::mem::replace(&mut self.observed_at, snapshot.at);
+        for report in snapshot.tenants.iter().filter(|report| report.counters.operations > 0) {
+            if let Some(ns) = self.meter.model_ns(report.id) {
+                let window = self.modelled.entry(report.id).or_insert_with(|| {
+                    // It had none until the last snapshot.
+                    let mut window = RateWindow::default();
+                    window.note(before, 0);
+                    window
+                });
+                window.note(snapshot.at, ns);
+            }
+        }
+        for id in &snapshot.removed {
+            self.modelled.remove(id);
+        }
+    }
+
+    /// Modelled CPU time of a tenant: seconds in all, and vCPUs over the last ten seconds; `None` where there is no model.
+    pub(crate) fn modelled(&self, id: TenantId, now: UnixMs) -> Option<(f64, f64)> {
+        let ns = self.meter.model_ns(id)?;
+        let vcpus = self
+            .modelled
+            .get(&id)
+            .map_or(0.0, |window| window.per_second(now) / 1e9);
+        Some((ns as f64 / 1e9, vcpus))
+    }
+
+    /// The model in force.
+    pub(crate) fn model(&self) -> Option<CpuModelView> {
+        let model = self.config.model.as_deref()?;
+        Some(CpuModelView {
+            reference: model.reference.clone(),
+            machine: model.machine.clone(),
+            factor: model.factor,
+            r_squared: model.accuracy.r_squared,
+            mean_error: model.accuracy.mean_error,
+            held_out_loads: model.accuracy.held_out,
+            loads: model.accuracy.loads,
+        })
+    }
+
     /// A plan that is in force from now on.
     pub(crate) fn follow(&mut self, plan: &Plan, wall: UnixMs) {
         let at = self.moment(wall);
         for tenant in &plan.tenants {
-            self.meter
-                .note_grant(tenant.id, tenant.name.as_str(), tenant.grant_bytes, at);
+            let grants = Grants {
+                memory_bytes: tenant.grant_bytes,
+                flash_bytes: tenant.flash.grant_bytes,
+            };
+            self.meter.note_grants(tenant.id, tenant.name.as_str(), grants, at);
         }
     }
 
     /// Other prices, some of which may be in force now.
     pub(crate) fn set_tariff(&mut self, tariff: Option<Arc<Tariff>>, wall: UnixMs) {
+        self.spending.set_tariff(tariff.as_ref());
         self.config.tariff = tariff;
+        self.judged_at_ms = None;
         let at = self.moment(wall);
         self.follow_prices(at);
     }
 
-    /// What is used from now on is by the prices that are in force now.
+    /// Use from now on is priced by the prices that are in force now.
     fn follow_prices(&mut self, at: Moment) {
         let in_force = self.config.tariff.as_ref().and_then(|tariff| tariff.at(at.wall));
         let version = in_force.map_or("", |prices| prices.version.as_str());
         self.meter.set_price_version(version, at);
+    }
+
+    /// The prices in force at a moment.
+    pub(crate) fn prices(&self, wall: UnixMs) -> Option<&Prices> {
+        self.config.tariff.as_ref()?.at(wall)
+    }
+
+    /// The spending before this process began.
+    pub(crate) fn adopt_spent(&mut self, spent: Spent, limits: &BTreeMap<TenantId, SpendingLimit>, wall: UnixMs) {
+        self.spending.adopt(spent, limits, wall);
+        self.judged_at_ms = None;
+    }
+
+    /// Limits or prices are others: they are judged in the next round.
+    pub(crate) fn judge_soon(&mut self) {
+        self.judged_at_ms = None;
+    }
+
+    /// Whether limits are to be judged now.
+    pub(crate) fn must_judge(&self) -> bool {
+        let now_ms = (self.config.steady_ms)();
+        let is_old = |judged: u64| now_ms.saturating_sub(judged) >= JUDGED_EVERY_MS;
+        self.judged_at_ms.is_none_or(is_old)
+    }
+
+    /// The restraints of tenants from now on; alerts go out to those concerned.
+    pub(crate) fn judge(
+        &mut self,
+        limits: &[(TenantId, SpendingLimit, u64)],
+        wall: UnixMs,
+        name_of: impl Fn(TenantId) -> Option<String>,
+    ) -> Vec<(TenantId, Restraint)> {
+        let at = self.moment(wall);
+        self.judged_at_ms = Some(at.steady_ms);
+        let mut restraints = Vec::with_capacity(limits.len());
+        for &(id, limit, grant_bytes) in limits {
+            let open = self.meter.open_entry(id, at);
+            let limited = Limited { limit, grant_bytes };
+            let (restraint, alerts) = self.spending.judge(id, &limited, open.as_ref(), wall);
+            restraints.push((id, restraint));
+            for alert in alerts {
+                let alert = Alert {
+                    tenant: name_of(id).unwrap_or_default(),
+                    node: self.config.node.clone(),
+                    ..alert
+                };
+                tracing::warn!(percent = alert.percent, "{alert}");
+                if let Some(sink) = &self.config.alerts {
+                    sink.tell(alert);
+                }
+            }
+        }
+        restraints
+    }
+
+    /// How a tenant stands in this month, and the currency.
+    pub(crate) fn standing(&self, id: TenantId, wall: UnixMs) -> Option<(Standing, &str)> {
+        let open = self.meter.open_entry(id, self.moment(wall));
+        self.spending.standing(id, open.as_ref(), wall)
+    }
+
+    /// The heaviest parts of a tenant's load.
+    pub(crate) fn top(&self, id: TenantId, wall: UnixMs) -> TopView {
+        let top = self.meter.top(id, self.moment(wall)).unwrap_or_default();
+        let priced: Priced<'_> = self.config.tariff.as_deref().zip(self.prices(wall));
+        TopView::new(&top, priced)
+    }
+
+    /// The outcomes of alerts: sent, failed, dropped; `None`: nobody sends them.
+    pub(crate) fn alerts(&self) -> Option<AlertsView> {
+        let counts = &self.config.alerts.as_ref()?.counts;
+        Some(AlertsView {
+            sent_total: counts.sent.load(Ordering::Relaxed),
+            failed_total: counts.failed.load(Ordering::Relaxed),
+            dropped_total: counts.dropped.load(Ordering::Relaxed),
+        })
     }
 
     /// The server ends in order.
@@ -137,6 +307,16 @@ impl Metered {
     /// Byte-seconds of a tenant's grant.
     pub(crate) fn byte_seconds(&self, id: TenantId, wall: UnixMs) -> Option<u64> {
         self.meter.byte_seconds(id, self.moment(wall))
+    }
+
+    /// Bytes of all tenants' requests and replies per second, of the last ten seconds.
+    pub(crate) fn network_per_second(&self) -> f64 {
+        self.network.per_second(UnixMs((self.config.steady_ms)()))
+    }
+
+    /// The capacity of the network, in bytes per second, if it was configured.
+    pub(crate) fn network_limit(&self) -> Option<u64> {
+        self.config.network_limit.map(BitRate::bytes_per_second)
     }
 
     /// CPU time that is no tenant's, in seconds: unattributed, and unexplained.
@@ -152,8 +332,15 @@ impl Metered {
         }
     }
 
-    /// Hands entries over; never waits. What there is no room for is a gap.
+    /// Hands entries over; never waits. An entry without room is a gap.
     fn keep(&mut self, mut entries: Vec<Entry>) {
+        for entry in entries.iter().filter(|entry| entry.kind == Kind::Use) {
+            self.spending.add(entry);
+            let gone = entry.tenant.as_ref().filter(|tenant| !self.meter.knows(tenant.id));
+            if let Some(tenant) = gone {
+                self.spending.forget(tenant.id);
+            }
+        }
         let Some(ledger) = &self.config.ledger else { return };
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
             return;

@@ -1,7 +1,7 @@
-//! What a miss takes: the time from a get that found nothing to the write of the same key, as look-aside clients have it.
+//! The time of a miss: from a get that found nothing to the write of the same key, as look-aside clients have it.
 //!
-//! Of sampled keys only, to the millisecond of the data plane's clock: one pair says little, the mean of many is right.
-//! Invariant: a fixed number of keys is remembered.
+//! Only sampled keys count, to the millisecond of the data plane's clock. One pair says little, the mean of many is
+//! right. Invariant: a fixed number of keys is remembered.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const WEIGHT_MIN: f64 = 1.0 / 256.0;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct MissCost {
-    /// By the key's order, when it was missed first.
+    /// The times of first misses, by the key's order.
     waiting: HashMap<u64, UnixMs>,
     mean_ms: f64,
     pairs: u32,
@@ -66,7 +66,7 @@ impl MissCost {
         self.mean_ms += (counts_ms - self.mean_ms) * weight;
     }
 
-    /// What a miss takes on average; `None` while too few were seen.
+    /// The mean time of a miss; `None` while too few were seen.
     pub(crate) fn mean(&self) -> Option<Duration> {
         (self.pairs >= PAIRS_MIN).then(|| Duration::from_secs_f64(self.mean_ms / 1000.0))
     }

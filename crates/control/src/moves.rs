@@ -1,7 +1,7 @@
-//! What became of a tenant's grant, why, what was expected of it, and what came.
+//! The changes of a tenant's grant: reasons, predictions and outcomes.
 //!
-//! Invariants: a tenant whose grant never moved costs no allocation, and no list is longer than the caller allows. What
-//! would flood a list is one move: steps of the same reason and direction, one after the other.
+//! Invariants: a tenant whose grant never moved costs no allocation, and no list is longer than the caller allows.
+//! Steps of the same reason and direction, one after the other, are one move, so that they do not flood the list.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use tidemark_types::{TenantCounters, UnixMs};
 pub(crate) const MAX_MOVES: usize = 1000;
 /// With many tenants fewer are kept of each, so that all moves together take at most 64 MiB.
 const MAX_MOVES_OF_ALL: usize = 1 << 20;
-/// Of however many tenants, each keeps the last ones.
+/// Each tenant keeps so many of its last moves, however many tenants there are.
 const MIN_MOVES: usize = 16;
 /// Steps are one move for no longer than this, so that a list shows how it went on.
 const MERGED_WITHIN: Duration = Duration::from_secs(60);
-/// What came of a move is measured for this long, or until the next one,
+/// The outcome of a move is measured for this long, or until the next one,
 const MEASURED_FOR: Duration = Duration::from_secs(10);
 /// and over so many gets at least: the hit ratio is then known to about a point. With fewer it is not known.
 pub(crate) const MEASURED_GETS: u64 = 1000;
@@ -28,7 +28,7 @@ pub(crate) enum Reason {
     Goal,
     /// The tenant's floor is given to it.
     Floor,
-    /// What no goal and no floor asks for is shared anew.
+    /// Memory that no goal and no floor asks for is shared anew.
     Surplus,
     /// Memory beyond need is lent.
     Lend,
@@ -81,14 +81,14 @@ pub(crate) struct Move {
 /// A hit ratio to expect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Prediction {
-    /// What the curve says of the memory after the move.
+    /// The hit ratio by the curve with the memory after the move.
     pub(crate) by_curve: f64,
-    /// What was measured before the move, less what the curve says of the memory then; `None` where that is in it already.
+    /// The measured hit ratio before the move, less the curve's with the memory then; `None` if that is in it already.
     pub(crate) offset: Option<f64>,
 }
 
 impl Prediction {
-    /// Of nothing but this hit ratio.
+    /// A prediction of nothing but this hit ratio.
     pub(crate) fn plainly(hit_ratio: f64) -> Self {
         Self {
             by_curve: hit_ratio,
@@ -101,7 +101,7 @@ impl Prediction {
     }
 }
 
-/// What is kept of moves.
+/// The limits on kept moves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keeping {
     /// The most moves.
@@ -129,13 +129,13 @@ pub(crate) struct Moves {
     kept: VecDeque<Move>,
     /// When the newest one's last step was.
     stepped_at: UnixMs,
-    /// Of what was predicted for its first step.
+    /// The offset of the prediction for its first step.
     offset: Option<f64>,
-    /// Where the counters stood at the newest one, while what came of it is not known.
+    /// The counters at the newest step, while its outcome is not known.
     measured_from: Option<Mark>,
 }
 
-/// What [`Moves::note`] found.
+/// The outcome of [`Moves::note`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Noted {
     /// The hit ratio that is expected of the move.
@@ -169,7 +169,8 @@ impl Moves {
             hits: counters.hits,
         });
         let stepped_at = std::mem::replace(&mut self.stepped_at, change.at);
-        // From what was measured before the first step: else it would only say that a small step changes little.
+        // It starts from the measurement before the first step: else it would only say that a small step changes
+        // little.
         let first = self.offset;
         let predicted_as_from = |first: Option<f64>| {
             let prediction = prediction?;
@@ -181,7 +182,7 @@ impl Moves {
                 last.to_bytes = change.to_bytes;
                 last.predicted_hit_ratio = predicted_as_from(first);
                 self.offset = first.or(prediction.and_then(|prediction| prediction.offset));
-                // What was measured is of a part of the way.
+                // The measurement is of a part of the way.
                 last.measured_hit_ratio = None;
                 return Noted {
                     predicted_hit_ratio: last.predicted_hit_ratio,
@@ -205,7 +206,7 @@ impl Moves {
         }
     }
 
-    /// Takes the tenant's counters at `now` into account. The newest move, if what came of it is known with them.
+    /// Takes the tenant's counters at `now` into account. The newest move, if its outcome is known with them.
     pub(crate) fn observe(&mut self, now: UnixMs, counters: &TenantCounters) -> Option<Move> {
         let is_enough =
             |from: Mark| now.since(from.at) >= MEASURED_FOR && counters.gets.saturating_sub(from.gets) >= MEASURED_GETS;
@@ -215,7 +216,7 @@ impl Moves {
         self.finish_measuring(counters)
     }
 
-    /// The newest move, if what came of it is known now.
+    /// The newest move, if its outcome is known now.
     fn finish_measuring(&mut self, counters: &TenantCounters) -> Option<Move> {
         let (from, last) = (self.measured_from.take()?, self.kept.back_mut()?);
         let gets = counters.gets.saturating_sub(from.gets);
@@ -413,7 +414,7 @@ mod tests {
             assert!((predicted - (0.5 + 0.02 * f64::from(step))).abs() < 1e-9, "{predicted}");
         }
         assert_eq!((moves.newest_first().count(), newest(&moves).to_bytes), (1, 10 * MIB));
-        // What has what was measured in it already is not corrected by it again.
+        // A prediction that contains the measurement already is not corrected by it again.
         let last = change(10_000, 10 * MIB, 11 * MIB, Reason::Surplus);
         moves.note(last, Some(Prediction::plainly(0.9)), &counters(0, 0), KEEPING);
         assert_eq!(newest(&moves).predicted_hit_ratio, Some(0.9));

@@ -11,10 +11,10 @@ const PIECE: Duration = Duration::from_micros(100);
 /// How long a rest is, in times of the work before it. Without, a round runs until the next tick where it shares a core
 /// (4 ms, however nice the thread is), and clients wait as long.
 const REST_PER_WORK: u32 = 3;
-/// After a longer piece, what came meanwhile is done as soon.
+/// After a longer piece, work that came meanwhile is done as soon.
 const REST_MAX: Duration = Duration::from_millis(1);
-/// All rests while reports are taken over, and again while a plan is made: with ten thousands of tenants a round comes to its
-/// end all the same.
+/// The limit of all rests while reports are taken over, and again while a plan is made. With ten thousands of tenants a
+/// round comes to its end all the same.
 const RESTS_MAX: Duration = Duration::from_millis(100);
 
 /// A thread's work and its rests.
@@ -24,11 +24,11 @@ pub(crate) struct Rests {
     work: Option<Work>,
 }
 
-/// What is to be followed by a rest.
+/// The work that is to be followed by a rest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Work {
     since: Instant,
-    /// What is left of all rests.
+    /// The remaining time for rests.
     rests: Duration,
 }
 
@@ -42,7 +42,8 @@ impl Work {
 }
 
 impl Rests {
-    /// Of a thread that is needed for nothing else. The default is that of a caller whose time is its own: none.
+    /// The pace of a thread that only runs the control plane. The default is the pace of a caller that decides its own
+    /// time: no rests.
     pub(crate) fn taken() -> Self {
         Self {
             work: Some(Work::new()),

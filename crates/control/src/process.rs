@@ -1,4 +1,4 @@
-//! What the system says about this process.
+//! The system's figures for this process.
 
 use std::io;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn cpu_time(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
-/// Makes the calling thread yield to the workers: planning can wait, a client can not. Returns the system's reason when
+/// Makes the calling thread yield to the workers: planning can wait, a client cannot. Returns the system's reason when
 /// it refuses; the thread then runs at the priority of the others.
 pub(crate) fn lower_priority() -> io::Result<()> {
     /// Half as far down as a thread can go: still scheduled within a round on a busy machine.

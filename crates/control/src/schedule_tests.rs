@@ -1,4 +1,4 @@
-//! Ten thousand random schedules of tenants that come, go, change and fill: what is promised holds after every step.
+//! Ten thousand random schedules of tenants that come, go, change and fill: the promises hold after every step.
 
 use std::sync::Arc;
 
@@ -118,7 +118,7 @@ impl Scene {
             Step::Resize(bytes) => self.book.set_pool_bytes(*bytes),
             Step::Pass(seconds) => {
                 self.clock.advance(Duration::from_secs(*seconds));
-                // Who is idle by now lends its floor.
+                // An idle tenant lends its floor.
                 for present in self.present.iter_mut().flatten() {
                     present.wants_bytes = 0;
                 }
@@ -208,7 +208,7 @@ proptest! {
             scene.round();
             scene.check()?;
         }
-        // Who is left leaves, and nothing is left behind.
+        // All remaining tenants leave, and nothing is left behind.
         for slot in 0..TENANTS {
             scene.take(&Step::Leave(slot));
         }

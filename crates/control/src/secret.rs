@@ -1,19 +1,81 @@
 //! Secrets: made here, shown once, kept only as a hash.
 
 use std::fmt;
+use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use tidemark_types::SecretHash;
 
-use crate::error::ControlError;
+use crate::error::{ControlError, Refusal, RefusalKind};
 
 /// 256 bits: no slow hash is needed and nobody guesses it.
 const SECRET_BYTES: usize = 32;
 
+/// Characters of a secret that its owner has made.
+const GIVEN_BYTES: std::ops::RangeInclusive<usize> = 22..=256;
+/// Different ones among them: 22 random characters, of sixteen at least, have fewer in less than one of a million cases.
+const DIFFERENT_BYTES_MIN: usize = 8;
+
+/// Which of a tenant's secrets one is: up to 32 lower-case letters, digits, `-` and `_`. Each name is rotated by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretName(Box<str>);
+
+impl SecretName {
+    /// The longest, in characters.
+    pub const BYTES_MAX: usize = 32;
+
+    /// The name's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is that of the secret that a tenant is made with.
+    pub fn is_default(&self) -> bool {
+        &*self.0 == DEFAULT_NAME
+    }
+}
+
+/// The name of the secret that a tenant is made with.
+const DEFAULT_NAME: &str = "default";
+
+impl Default for SecretName {
+    fn default() -> Self {
+        Self(DEFAULT_NAME.into())
+    }
+}
+
+impl fmt::Display for SecretName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A text that is no secret's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a secret's name has 1 to {} lower-case letters, digits, `-` and `_`",
+    SecretName::BYTES_MAX
+)]
+pub struct SecretNameError;
+
+impl FromStr for SecretName {
+    type Err = SecretNameError;
+
+    fn from_str(text: &str) -> Result<Self, SecretNameError> {
+        let is_right = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
+        if (1..=Self::BYTES_MAX).contains(&text.len()) && text.bytes().all(is_right) {
+            Ok(Self(text.into()))
+        } else {
+            Err(SecretNameError)
+        }
+    }
+}
+
 /// A secret as its owner sends it: 43 characters of base64url. It can be read out once on purpose; it has no `Display`
 /// and its `Debug` is blank, so that no log gets it by accident.
+#[derive(PartialEq, Eq)]
 pub struct SecretText(String);
 
 impl SecretText {
@@ -30,12 +92,36 @@ impl SecretText {
         Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
     }
 
+    /// One that its owner has made: a printable text without spaces of 22 characters at least, which are 128 bits in base64.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn given(text: &str) -> Result<Self, Refusal> {
+        let wrong = |what: &str| Err(Refusal::new(RefusalKind::Invalid, what).field("secret"));
+        if !GIVEN_BYTES.contains(&text.len()) {
+            let (least, most) = (GIVEN_BYTES.start(), GIVEN_BYTES.end());
+            return wrong(&format!(
+                "a secret has {least} to {most} characters: {least} random ones are 128 bits"
+            ));
+        }
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return wrong("a secret has printable ASCII characters only, and no spaces");
+        }
+        let mut different: Vec<u8> = text.bytes().collect();
+        different.sort_unstable();
+        different.dedup();
+        if different.len() < DIFFERENT_BYTES_MIN {
+            return wrong("a secret must be random: this one repeats a few characters");
+        }
+        Ok(Self(text.to_owned()))
+    }
+
     /// The text itself, for its one showing.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// What is stored in its place.
+    /// The hash that is stored in its place.
     pub fn hash(&self) -> SecretHash {
         SecretHash(Sha256::digest(self.0.as_bytes()).into())
     }
@@ -50,6 +136,36 @@ impl fmt::Debug for SecretText {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_of_ones_own_is_long_and_random_enough() {
+        for (text, is_right) in [
+            ("q0E8l5n1p2m3k4j5h6g7f8", true),
+            ("0123456789abcdef0123456789abcdef", true),
+            ("q0E8l5n1p2m3k4j5h6g7f", false),
+            ("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
+            ("q0E8l5n1p2m3k4j5h6g7f8 with spaces", false),
+            ("q0E8l5n1p2m3k4j5h6g7f8\u{e9}", false),
+        ] {
+            assert_eq!(SecretText::given(text).is_ok(), is_right, "{text}");
+        }
+        assert!(SecretText::given(&"q0E8l5n1".repeat(33)).is_err());
+    }
+
+    #[test]
+    fn names_of_secrets_are_plain_words() {
+        for (text, is_right) in [
+            ("reader", true),
+            ("a-b_9", true),
+            ("", false),
+            ("Reader", false),
+            ("a b", false),
+        ] {
+            assert_eq!(text.parse::<SecretName>().is_ok(), is_right, "{text}");
+        }
+        assert!("a".repeat(33).parse::<SecretName>().is_err());
+        assert!("default".parse::<SecretName>().unwrap().is_default());
+    }
 
     #[test]
     fn secrets_differ_and_fit_every_protocol() {

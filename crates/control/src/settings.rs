@@ -1,12 +1,14 @@
-//! What an operator may set: per tenant and for the server. Values are checked here, before anything is stored.
+//! The settings of tenants and of the server. Values are checked here, before anything is stored.
 //!
 //! Units: bytes, except where a name says otherwise.
 
 use std::time::Duration;
 
+use tidemark_meter::price::{Money, Prices};
+use tidemark_meter::spending::{AtLimit, SpendingLimit, month_of_memory};
 use tidemark_plan::Utility;
 use tidemark_types::{
-    HitRatio, MIB, PolicyChoice, Size, TenantLimits, TenantName, UNIT_BYTES, Weight, format_duration,
+    HitRatio, MIB, PolicyChoice, Size, Staleness, TenantLimits, TenantName, UNIT_BYTES, Weight, format_duration,
 };
 
 use crate::error::{Refusal, RefusalKind};
@@ -17,6 +19,11 @@ use crate::grant::grantable_bytes;
 pub const MIN_CAP_BYTES: u64 = MIB;
 /// The most cap of a tenant: more than any machine has, and the state file's signed integers hold it.
 pub(crate) const MAX_CAP_BYTES: u64 = 1 << 60;
+/// The least cap of a tenant's flash: a segment to fill, one that is written, and two that are kept ready.
+pub const MIN_FLASH_CAP_BYTES: u64 = 4 * MIB;
+/// The least bytes a second that a tenant can be limited to on flash: half of them are kept for what is known to be used,
+/// and a value that is longer than this is never written.
+pub(crate) const MIN_FLASH_WRITE_BYTES: u64 = 512 << 10;
 /// The least pool: the reserve, and a few tenants of the least cap.
 pub const MIN_POOL_BYTES: u64 = 8 * MIB;
 /// The most tenants of one server: beyond it, listing them and loading the state file at the start would take seconds.
@@ -35,8 +42,8 @@ pub const DEFAULT_ROUND_PERIOD: Duration = Duration::from_secs(1);
 pub const MIN_ROUND_PERIOD: Duration = Duration::from_millis(100);
 /// A longer round would make floors and grants that come "within two rounds" meaningless.
 pub const MAX_ROUND_PERIOD: Duration = Duration::from_secs(60);
-/// The first grant, which the data plane makes by itself at the first write as far as memory is free: enough for what can
-/// be written (at 1 GB/s) before the control plane has heard of it and answered.
+/// The first grant, which the data plane makes by itself at the first write as far as memory is free. It is enough for
+/// the writes (at 1 GB/s) until the control plane has heard of it and answered.
 pub const DEFAULT_FIRST_GRANT_BYTES: u64 = 20 * MIB;
 /// With a smaller first grant than the least cap, a tenant could not work until the next round.
 pub const MIN_FIRST_GRANT_BYTES: u64 = MIN_CAP_BYTES;
@@ -44,7 +51,7 @@ pub const MIN_FIRST_GRANT_BYTES: u64 = MIN_CAP_BYTES;
 pub const DEFAULT_IDLE_AFTER: Duration = Duration::from_secs(300);
 /// A shorter silence is what many clients have between two bursts.
 pub const MIN_IDLE_AFTER: Duration = Duration::from_secs(1);
-/// A year: whoever asks for more wants no tenant to be idle, and has that.
+/// A year: an operator that asks for more wants no tenant to be idle, and has that.
 pub const MAX_IDLE_AFTER: Duration = Duration::from_secs(31_536_000);
 
 /// Goals of the highest priority are served first: ten classes are more than anybody tells apart.
@@ -55,7 +62,7 @@ pub const DEFAULT_PRIORITY: u8 = 5;
 pub const MIN_COST: Duration = Duration::from_micros(1);
 /// The longest: no client waits longer for an answer.
 pub const MAX_COST: Duration = Duration::from_secs(60);
-/// What a hit takes a client on the same network while the server is idle, its way there and back included.
+/// The time of a hit for a client on the same network while the server is idle, its way there and back included.
 pub const DEFAULT_HIT_COST: Duration = Duration::from_micros(50);
 /// How often an instance looks at the other instances' leases and states its own. Memory moves in about three such looks:
 /// one needs it, one gives it back, one takes it.
@@ -65,15 +72,16 @@ pub const MIN_LEASE_PERIOD: Duration = Duration::from_millis(100);
 /// With a longer one, memory would not be where it is worth most within 30 s.
 pub const MAX_LEASE_PERIOD: Duration = Duration::from_secs(10);
 
-/// What is set for a tenant; `None` is the default of the server.
+/// The settings of a tenant; `None` is the default of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenantSettings {
     /// The share of gets that shall find their key; the tenant gets the least memory that does it.
     pub hit_ratio: Option<HitRatio>,
-    /// What a get shall take on average, misses included; the tenant gets the least memory that does it. With a hit ratio
-    /// too, the stricter of the two counts.
+    /// The mean time that a get shall take, misses included; the tenant gets the least memory that does it. With a hit
+    /// ratio too, the stricter of the two counts.
     pub latency: Option<Duration>,
-    /// What a miss takes, until the value is back; without it, what is measured between misses and the writes that follow.
+    /// The time of a miss, until the value is back; without it, the measured time between misses and the writes that
+    /// follow.
     pub miss_cost: Option<Duration>,
     /// Goals of a higher one are served first, 0 to [`MAX_PRIORITY`]; by default [`DEFAULT_PRIORITY`].
     pub priority: Option<u8>,
@@ -85,14 +93,42 @@ pub struct TenantSettings {
     pub cap_bytes: Option<u64>,
     /// Which items go when memory is short.
     pub policy: Option<PolicyChoice>,
-    /// Its share of what it shares with others; `None` is [`Weight::LEAST`].
+    /// Its weight in shared things; `None` is [`Weight::LEAST`].
     pub weight: Option<Weight>,
-    /// What its clients may ask for in a time. A program that embeds the cache is its own client, and has no such limits.
+    /// The limits of its clients' requests in a time. A program that embeds the cache is its own client, and has no
+    /// such limits.
     pub limits: TenantLimits,
+    /// The amount that it may spend in a month, in the currency of the prices.
+    pub spending: Option<Money>,
+    /// The action when it is spent; [`AtLimit::Alert`] unless said otherwise.
+    pub at_limit: Option<AtLimit>,
+    /// Its settings for flash, where there is some.
+    pub flash: FlashSettings,
+}
+
+/// A tenant's settings for flash; `None` is the default of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlashSettings {
+    /// Flash that it is guaranteed.
+    pub floor_bytes: Option<u64>,
+    /// Flash that it never exceeds.
+    pub cap_bytes: Option<u64>,
+    /// Bytes that it may write to flash in a second.
+    pub write_bytes_per_second: Option<u64>,
+    /// How stale its items on flash may be after an unclean end of the server.
+    pub staleness: Option<Staleness>,
 }
 
 impl TenantSettings {
-    /// Whether memory is asked for by what it brings.
+    /// The amount that it may spend, and the action when it is spent.
+    pub(crate) fn spending_limit(&self) -> Option<SpendingLimit> {
+        Some(SpendingLimit {
+            amount: self.spending?,
+            at_limit: self.at_limit.unwrap_or_default(),
+        })
+    }
+
+    /// Whether memory is asked for by its gain.
     pub(crate) fn has_goal(&self) -> bool {
         self.hit_ratio.is_some() || self.latency.is_some()
     }
@@ -103,7 +139,7 @@ impl TenantSettings {
     }
 }
 
-/// What a command does to one setting.
+/// The action of a command on one setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Change<T> {
     /// Leaves it.
@@ -153,10 +189,40 @@ pub struct SettingsPatch {
     pub bytes_per_second: Change<u64>,
     /// See [`TenantLimits::connections`].
     pub connections: Change<u64>,
+    /// See [`TenantSettings::spending`].
+    pub spending: Change<Money>,
+    /// See [`TenantSettings::at_limit`].
+    pub at_limit: Change<AtLimit>,
+    /// See [`TenantSettings::flash`].
+    pub flash: FlashPatch,
+}
+
+/// A change of a tenant's settings of flash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlashPatch {
+    /// See [`FlashSettings::floor_bytes`].
+    pub floor_bytes: Change<u64>,
+    /// See [`FlashSettings::cap_bytes`].
+    pub cap_bytes: Change<u64>,
+    /// See [`FlashSettings::write_bytes_per_second`].
+    pub write_bytes_per_second: Change<u64>,
+    /// See [`FlashSettings::staleness`].
+    pub staleness: Change<Staleness>,
+}
+
+impl FlashPatch {
+    fn of(self, before: FlashSettings) -> FlashSettings {
+        FlashSettings {
+            floor_bytes: self.floor_bytes.of(before.floor_bytes),
+            cap_bytes: self.cap_bytes.of(before.cap_bytes),
+            write_bytes_per_second: self.write_bytes_per_second.of(before.write_bytes_per_second),
+            staleness: self.staleness.of(before.staleness),
+        }
+    }
 }
 
 impl From<TenantSettings> for SettingsPatch {
-    /// What turns a new tenant's settings into these.
+    /// The patch that turns a new tenant's settings into these.
     fn from(settings: TenantSettings) -> Self {
         fn change<T>(setting: Option<T>) -> Change<T> {
             setting.map_or(Change::Keep, Change::Set)
@@ -174,6 +240,14 @@ impl From<TenantSettings> for SettingsPatch {
             ops_per_second: change(settings.limits.ops_per_second),
             bytes_per_second: change(settings.limits.bytes_per_second),
             connections: change(settings.limits.connections),
+            spending: change(settings.spending),
+            at_limit: change(settings.at_limit),
+            flash: FlashPatch {
+                floor_bytes: change(settings.flash.floor_bytes),
+                cap_bytes: change(settings.flash.cap_bytes),
+                write_bytes_per_second: change(settings.flash.write_bytes_per_second),
+                staleness: change(settings.flash.staleness),
+            },
         }
     }
 }
@@ -196,6 +270,9 @@ impl SettingsPatch {
                 bytes_per_second: self.bytes_per_second.of(before.limits.bytes_per_second),
                 connections: self.connections.of(before.limits.connections),
             },
+            spending: self.spending.of(before.spending),
+            at_limit: self.at_limit.of(before.at_limit),
+            flash: self.flash.of(before.flash),
         }
     }
 }
@@ -203,7 +280,7 @@ impl SettingsPatch {
 /// A change of the server's settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerPatch {
-    /// All memory for segments and indexes; cleared: what the server was started with.
+    /// All memory for segments and indexes; cleared: the size at the start.
     pub pool_bytes: Change<u64>,
     /// Time between rounds; cleared: [`DEFAULT_ROUND_PERIOD`].
     pub round_period: Change<Duration>,
@@ -212,7 +289,8 @@ pub struct ServerPatch {
 /// How tenants come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idling {
-    /// What a tenant may take by itself at its first write, as far as it is free: at least [`MIN_FIRST_GRANT_BYTES`].
+    /// The memory that a tenant may take by itself at its first write, as far as it is free: at least
+    /// [`MIN_FIRST_GRANT_BYTES`].
     pub first_grant_bytes: u64,
     /// After this long without a get or a write a tenant's memory is there for others: [`MIN_IDLE_AFTER`] to
     /// [`MAX_IDLE_AFTER`].
@@ -231,7 +309,7 @@ impl Default for Idling {
 /// A setting of a tenant by its place in the API's bodies.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// `goals`, `limits`, or empty for the top level.
+    /// `goals`, `limits`, `flash`, or empty for the top level.
     pub section: &'static str,
     /// The field's name.
     pub name: &'static str,
@@ -247,9 +325,9 @@ const fn setting(section: &'static str, name: &'static str, available: bool) -> 
     }
 }
 
-/// Every setting of a tenant. Those that are not available are known by name, so that a client that sends one is told
-/// that it has no effect yet instead of believing that it has.
-pub const SETTINGS: [Setting; 12] = [
+/// Every setting of a tenant. Those that are not available are known by name. A client that sends one is then told that
+/// it has no effect yet, instead of believing that it has.
+pub const SETTINGS: [Setting; 18] = [
     setting("goals", "floor_bytes", true),
     setting("goals", "cap_bytes", true),
     setting("goals", "hit_ratio", true),
@@ -261,15 +339,21 @@ pub const SETTINGS: [Setting; 12] = [
     setting("limits", "ops_per_second", true),
     setting("limits", "bytes_per_second", true),
     setting("limits", "connections", true),
+    setting("limits", "spending_per_month", true),
+    setting("limits", "at_spending_limit", true),
+    setting("flash", "floor_bytes", true),
+    setting("flash", "cap_bytes", true),
+    setting("flash", "write_bytes_per_second", true),
+    setting("flash", "staleness", true),
     setting("", "policy", true),
 ];
 
 /// Checks one tenant's settings by themselves.
 ///
 /// # Errors
-/// A cap below [`MIN_CAP_BYTES`] or above [`MAX_CAP_BYTES`], a floor above the cap, a cost outside of [`MIN_COST`] to
-/// [`MAX_COST`], a latency that is not below what a miss takes, a priority above [`MAX_PRIORITY`], a limit outside of what
-/// it can be.
+/// A cap below [`MIN_CAP_BYTES`] or above [`MAX_CAP_BYTES`], or a floor above the cap. A cost outside of [`MIN_COST`]
+/// to [`MAX_COST`], or a latency that is not below the time of a miss. A priority above [`MAX_PRIORITY`], or a limit
+/// outside of its range.
 pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
     check_costs(settings)?;
     if let Some(priority) = settings.priority
@@ -306,10 +390,88 @@ pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
         .field("goals.floor_bytes")
         .allowed([format!("0 to {cap}"), "null".into()]));
     }
+    if settings.at_limit.is_some() && settings.spending.is_none() {
+        let message =
+            "there is nothing to do at a spending limit where there is none: set `limits.spending_per_month`, too";
+        return Err(Refusal::new(RefusalKind::Invalid, message).field("limits.at_spending_limit"));
+    }
+    check_flash(&settings.flash)?;
     check_limits(&settings.limits)
 }
 
-/// Checks what a tenant may ask for in a time.
+/// Checks what a tenant may do on flash.
+fn check_flash(settings: &FlashSettings) -> Result<(), Refusal> {
+    let sizes = [
+        (
+            "flash.cap_bytes",
+            "cap of flash",
+            settings.cap_bytes,
+            MIN_FLASH_CAP_BYTES,
+            MAX_CAP_BYTES,
+        ),
+        (
+            "flash.write_bytes_per_second",
+            "limit of bytes written in a second",
+            settings.write_bytes_per_second,
+            MIN_FLASH_WRITE_BYTES,
+            MAX_BYTES_PER_SECOND,
+        ),
+    ];
+    for (field, name, size, least, most) in sizes {
+        let Some(given) = size.filter(|size| !(least..=most).contains(size)) else {
+            continue;
+        };
+        let message = format!(
+            "a {name} of {} is not possible: allowed are {} to {}",
+            Size(given),
+            Size(least),
+            Size(most)
+        );
+        return Err(Refusal::new(RefusalKind::Invalid, message)
+            .field(field)
+            .allowed([format!("{least} to {most}"), "null".into()]));
+    }
+    if let (Some(floor), Some(cap)) = (settings.floor_bytes, settings.cap_bytes)
+        && floor > cap
+    {
+        let message = format!(
+            "the floor of flash of {} is above its cap of {}",
+            Size(floor),
+            Size(cap)
+        );
+        return Err(Refusal::new(RefusalKind::Invalid, message)
+            .field("flash.floor_bytes")
+            .allowed([format!("0 to {cap}"), "null".into()]));
+    }
+    Ok(())
+}
+
+/// Checks a tenant's spending limit against the prices in force, which must exist.
+///
+/// # Errors
+/// There are no prices, so that a limit would have no effect; or its floor alone costs more than the limit.
+pub(crate) fn check_spending(settings: &TenantSettings, prices: Option<&Prices>) -> Result<(), Refusal> {
+    let Some(limit) = settings.spending_limit() else {
+        return Ok(());
+    };
+    let Some(prices) = prices else {
+        let message = "a spending limit has no effect without prices: start the server with --prices FILE";
+        return Err(Refusal::new(RefusalKind::NotAvailable, message).field("limits.spending_per_month"));
+    };
+    let floor = settings.floor_bytes.unwrap_or(0);
+    let needed = month_of_memory(floor, prices);
+    if needed <= limit.amount {
+        return Ok(());
+    }
+    let message = format!(
+        "the floor of {} alone costs {needed} in a month of 31 days, but only {} may be spent",
+        Size(floor),
+        limit.amount
+    );
+    Err(Refusal::new(RefusalKind::OverLimit, message).field("limits.spending_per_month"))
+}
+
+/// Checks the limits of a tenant's requests in a time.
 fn check_limits(limits: &TenantLimits) -> Result<(), Refusal> {
     for (field, limit, least, most) in [
         ("limits.ops_per_second", limits.ops_per_second, 1, MAX_OPS_PER_SECOND),
@@ -371,7 +533,7 @@ fn check_costs(settings: &TenantSettings) -> Result<(), Refusal> {
 /// Checks that all floors together can be kept.
 ///
 /// # Errors
-/// They come to more than what can be granted of the pool.
+/// Their sum is more than the grantable part of the pool.
 pub(crate) fn check_floors(floors: impl Iterator<Item = u64>, pool_bytes: u64, field: &str) -> Result<(), Refusal> {
     let total = floors.fold(0_u64, |sum, floor| sum.saturating_add(round_up(floor)));
     let available = grantable_bytes(pool_bytes);
@@ -388,6 +550,23 @@ pub(crate) fn check_floors(floors: impl Iterator<Item = u64>, pool_bytes: u64, f
         ),
     )
     .field(field))
+}
+
+/// Checks that all floors of flash together can be kept.
+///
+/// # Errors
+/// They come to more than the flash that there is.
+pub(crate) fn check_flash_floors(floors: impl Iterator<Item = u64>, flash_bytes: u64) -> Result<(), Refusal> {
+    let total = floors.fold(0_u64, u64::saturating_add);
+    if total <= flash_bytes {
+        return Ok(());
+    }
+    let message = format!(
+        "the floors of flash of all tenants would come to {}, but this server has {} of flash",
+        Size(total),
+        Size(flash_bytes)
+    );
+    Err(Refusal::new(RefusalKind::OverLimit, message).field("flash.floor_bytes"))
 }
 
 /// Checks a size for the pool. `limit_bytes` is the most that this machine can back.
@@ -470,7 +649,7 @@ pub(crate) fn check_name(text: &str) -> Result<TenantName, Refusal> {
         .map_err(|error: tidemark_types::NameError| Refusal::new(RefusalKind::Invalid, error.to_string()).field("name"))
 }
 
-/// To whole units, upwards.
+/// Rounds up to whole units.
 pub(crate) fn round_up(bytes: u64) -> u64 {
     bytes.div_ceil(UNIT_BYTES).saturating_mul(UNIT_BYTES)
 }
@@ -504,6 +683,47 @@ mod tests {
     }
 
     #[test]
+    fn settings_of_flash_are_checked() {
+        for (floor_bytes, cap_bytes, write_bytes_per_second, wrong_field) in [
+            (None, None, None, None),
+            (Some(0), Some(MIN_FLASH_CAP_BYTES), Some(MIN_FLASH_WRITE_BYTES), None),
+            (Some(u64::MAX), None, None, None),
+            (None, Some(MIN_FLASH_CAP_BYTES - 1), None, Some("flash.cap_bytes")),
+            (None, Some(MAX_CAP_BYTES + 1), None, Some("flash.cap_bytes")),
+            (Some(9 * MIB), Some(8 * MIB), None, Some("flash.floor_bytes")),
+            (
+                None,
+                None,
+                Some(MIN_FLASH_WRITE_BYTES - 1),
+                Some("flash.write_bytes_per_second"),
+            ),
+            (
+                None,
+                None,
+                Some(MAX_BYTES_PER_SECOND + 1),
+                Some("flash.write_bytes_per_second"),
+            ),
+        ] {
+            let settings = TenantSettings {
+                flash: FlashSettings {
+                    floor_bytes,
+                    cap_bytes,
+                    write_bytes_per_second,
+                    staleness: None,
+                },
+                ..TenantSettings::default()
+            };
+            let field = check_tenant(&settings).err().and_then(|refusal| refusal.field);
+            assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
+        }
+        assert!(check_flash_floors([MIB, MIB].into_iter(), 2 * MIB).is_ok());
+        let refused = check_flash_floors([MIB, 2 * MIB].into_iter(), 2 * MIB)
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("come to 3MiB, but this server has 2MiB"), "{refused}");
+    }
+
+    #[test]
     fn costs_and_priorities_are_checked() {
         let us = |us| Some(Duration::from_micros(us));
         for (latency, miss_cost, priority, wrong_field) in [
@@ -526,6 +746,38 @@ mod tests {
             let field = check_tenant(&settings).err().and_then(|refusal| refusal.field);
             assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
         }
+    }
+
+    #[test]
+    fn a_floor_must_not_cost_more_than_may_be_spent() {
+        let prices = Prices {
+            version: "v1".into(),
+            from: tidemark_types::UnixMs(0),
+            until: None,
+            units: [Money::parse("1").unwrap(); tidemark_meter::price::METERS.len()],
+        };
+        let of = |spending: &str, floor_bytes| TenantSettings {
+            spending: Money::parse(spending),
+            floor_bytes,
+            ..TenantSettings::default()
+        };
+        for (settings, prices, expected) in [
+            (TenantSettings::default(), None, None),
+            (of("5", None), None, Some(RefusalKind::NotAvailable)),
+            (of("5", None), Some(&prices), None),
+            (of("0", None), Some(&prices), None),
+            (of("744", Some(GIB)), Some(&prices), None),
+            (of("743.99", Some(GIB)), Some(&prices), Some(RefusalKind::OverLimit)),
+        ] {
+            let refused = check_spending(&settings, prices).err();
+            assert_eq!(refused.map(|refusal| refusal.kind), expected, "{settings:?}");
+        }
+        let lonely = TenantSettings {
+            at_limit: Some(AtLimit::Throttle),
+            ..TenantSettings::default()
+        };
+        let field = check_tenant(&lonely).err().and_then(|refusal| refusal.field);
+        assert_eq!(field.as_deref(), Some("limits.at_spending_limit"));
     }
 
     #[test]
@@ -623,6 +875,14 @@ mod tests {
                 bytes_per_second: Some(5),
                 connections: Some(6),
             },
+            spending: Money::parse("5"),
+            at_limit: Some(AtLimit::Throttle),
+            flash: FlashSettings {
+                floor_bytes: Some(1),
+                cap_bytes: Some(2),
+                write_bytes_per_second: None,
+                staleness: Some(Staleness::None),
+            },
         };
         let patch = SettingsPatch {
             hit_ratio: Change::Set(HitRatio::MOST),
@@ -637,6 +897,14 @@ mod tests {
             ops_per_second: Change::Keep,
             bytes_per_second: Change::Clear,
             connections: Change::Set(7),
+            spending: Change::Set(Money(9)),
+            at_limit: Change::Clear,
+            flash: FlashPatch {
+                floor_bytes: Change::Clear,
+                cap_bytes: Change::Keep,
+                write_bytes_per_second: Change::Set(8),
+                staleness: Change::Set(Staleness::Strict),
+            },
         };
         let after = TenantSettings {
             hit_ratio: Some(HitRatio::MOST),
@@ -652,6 +920,14 @@ mod tests {
                 ops_per_second: Some(4),
                 bytes_per_second: None,
                 connections: Some(7),
+            },
+            spending: Some(Money(9)),
+            at_limit: None,
+            flash: FlashSettings {
+                floor_bytes: None,
+                cap_bytes: Some(2),
+                write_bytes_per_second: Some(8),
+                staleness: Some(Staleness::Strict),
             },
         };
         assert_eq!(patch.of(before), after);

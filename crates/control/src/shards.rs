@@ -10,8 +10,8 @@ const SHARDS_PER_WORKER: u64 = 4;
 /// More would make a window's commands meet no shard twice, so that taking the lock once per window saves nothing.
 const MAX_SHARDS: u64 = 64;
 
-/// One shard per 64 MiB that the tenant may come to hold, a power of two, at most four per worker, at most 64; one if there
-/// is one worker.
+/// One shard per 64 MiB that the tenant may come to hold, a power of two, at most four per worker, at most 64. With one
+/// worker it is one shard.
 pub fn shards_for(cap_bytes: Option<u64>, pool_bytes: u64, workers: usize) -> u16 {
     if workers <= 1 {
         return 1;

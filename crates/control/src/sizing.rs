@@ -1,29 +1,30 @@
 //! How much memory a tenant wants, as decided by the program that embeds the cache.
 //!
-//! Invariant: what comes out of [`OwnSizing`] is a size between one unit and what the tenant could have, or nothing. Whether
-//! it gets that is decided where grants are made, as of every other tenant's want.
+//! Invariant: the result of [`OwnSizing`] is a size between one unit and the tenant's most, or nothing. Whether it gets
+//! that is decided where grants are made, as of every other tenant's want.
 
 use tidemark_curve::Curve;
 use tidemark_types::{Cause, Fault, Guest, HitRatio, Part, UNIT_BYTES, UnixMs};
 
-/// Decides how much memory a tenant wants: a program's own in the place of the built-in one, which finds the least that
-/// reaches the hit ratio that is the tenant's goal.
+/// Decides how much memory a tenant wants. It is a custom strategy in the place of the built-in one, which finds the
+/// least memory for the tenant's hit-ratio goal.
 ///
 /// # Where it is called, and what it may cost
-/// Once in each round in which anything of the tenants that hold memory has changed, on the control plane's thread or in
-/// the driver's step; no lock of the data plane is held. A second is between two rounds, unless something can not wait, so
-/// it may take milliseconds. It **must not use the cache**: whatever it asks the control plane, it would wait for itself.
+/// It is called once in each round in which anything of the tenants that hold memory has changed. The call is on the
+/// control plane's thread or in the driver's step. No lock of the data plane is held. A second is between two rounds,
+/// unless something cannot wait, so it may take milliseconds. It **must not use the cache**: whatever it asks the
+/// control plane, it would wait for itself.
 ///
 /// # When it fails
 /// After a panic, or a size that is not possible, the built-in one decides again, and the fault is reported.
 pub trait ResizeStrategy: Send {
     /// The bytes that the tenant should hold, index and all: [`UNIT_BYTES`](tidemark_types::UNIT_BYTES) (64 KiB) to
-    /// [`most_bytes`](SizeReading::most_bytes). It is granted as far as the memory is there and nobody else is owed it, and
-    /// as the tenant fills it; [`grant_bytes`](SizeReading::grant_bytes) asks for no change.
+    /// [`most_bytes`](SizeReading::most_bytes). They are granted as far as the memory is there and nobody else is owed
+    /// it, and as the tenant fills it. [`grant_bytes`](SizeReading::grant_bytes) asks for no change.
     fn wanted_bytes(&mut self, reading: &SizeReading<'_>) -> u64;
 }
 
-/// What is known of a tenant in one round.
+/// The facts about a tenant in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct SizeReading<'a> {
     /// The moment, of a clock that does not go back.
@@ -40,16 +41,16 @@ pub struct SizeReading<'a> {
     pub grant_bytes: u64,
     /// Memory that it could have at most, by its cap and the pool.
     pub most_bytes: u64,
-    /// What the built-in strategy would ask for; `None` without a goal.
+    /// The answer of the built-in strategy; `None` without a goal.
     pub built_in_bytes: Option<u64>,
-    /// What would be hit in which size.
+    /// The hit ratio at each size.
     pub curve: &'a HitCurve,
 }
 
-/// What share of a tenant's lookups would be hits at each size, as an LRU cache, estimated from a sample.
+/// The hit ratio of a tenant's lookups at each size, as an LRU cache, estimated from a sample.
 #[derive(Clone, Debug)]
 pub struct HitCurve {
-    /// Of bare items.
+    /// The curve of bare items.
     curve: Curve,
     /// Memory held for each byte of them.
     overhead: f64,
@@ -92,7 +93,7 @@ impl OwnSizing {
         self.0.is_some()
     }
 
-    /// What it wants; `None` without one.
+    /// The size that it wants; `None` without a strategy.
     ///
     /// # Errors
     /// It failed, and is not there any more.

@@ -1,4 +1,4 @@
-//! What the state file accepts, what it refuses, and that a refused write changes nothing.
+//! The state file accepts some values and refuses others, and a refused write changes nothing.
 
 use std::fs;
 use std::path::Path;
@@ -13,6 +13,7 @@ const NOW: UnixMs = UnixMs(1_700_000_000_000);
 
 fn secret(byte: u8) -> StoredSecret {
     StoredSecret {
+        name: SecretName::default(),
         hash: SecretHash([byte; 32]),
         permissions: Permissions::READ.with(Permissions::WRITE),
         created_at: NOW,
@@ -35,6 +36,14 @@ fn settings() -> TenantSettings {
             bytes_per_second: Some(1 << 20),
             connections: Some(3),
         },
+        spending: tidemark_meter::price::Money::parse("12.000000000001"),
+        at_limit: Some(tidemark_meter::spending::AtLimit::EvictOnly),
+        flash: crate::settings::FlashSettings {
+            floor_bytes: Some(0),
+            cap_bytes: Some(MAX_CAP_BYTES),
+            write_bytes_per_second: Some(1 << 20),
+            staleness: Some(tidemark_types::Staleness::Bounded(7)),
+        },
     }
 }
 
@@ -42,7 +51,7 @@ fn open(folder: &Path) -> StateFile {
     StateFile::open(folder, NOW).unwrap()
 }
 
-/// Thousands that come and go leave nothing behind: what the first ones took is taken again by all others.
+/// Thousands that come and go leave nothing behind: the others take the same memory again.
 #[test]
 fn tenants_that_come_and_go_leave_no_rows_and_no_bytes() {
     let folder = tempfile::tempdir().unwrap();
@@ -85,14 +94,18 @@ fn everything_is_read_back_as_it_was_written() {
     let blog = file
         .add_tenant(&"blog".parse().unwrap(), settings(), secret(3))
         .unwrap();
-    shop.secrets.push(secret(2));
+    let reader = StoredSecret {
+        name: "reader".parse().unwrap(),
+        ..secret(2)
+    };
+    shop.secrets.push(reader);
     shop.settings.policy = Some(PolicyChoice::Genie);
     shop.settings.hit_ratio = None;
     shop.settings.weight = Weight::new(2);
     shop.settings.limits.ops_per_second = None;
     shop.settings.limits.connections = Some(4);
     shop.version = 2;
-    // What is remembered is written by itself, and stays when a tenant is changed.
+    // The remembered grant is written by itself, and stays when a tenant is changed.
     file.remember(&[(shop.id, Some(5 << 20)), (blog.id, Some(1)), (TenantId(77), Some(1))])
         .unwrap();
     file.remember(&[(blog.id, None)]).unwrap();
@@ -113,6 +126,7 @@ fn everything_is_read_back_as_it_was_written() {
     assert_eq!(format!("{:?}", tenants[1]), format!("{shop:?}"));
     assert_eq!(format!("{:?}", tenants[2]), format!("{blog:?}"));
     assert_eq!(tenants[1].secrets[1].hash.0, [2; 32]);
+    assert_eq!(tenants[1].secrets[1].name.as_str(), "reader");
     assert_eq!(file.server().unwrap(), server);
 }
 
@@ -151,6 +165,11 @@ fn only_its_owner_may_read_it() {
         let path = entry.unwrap().path();
         assert_eq!(mode(&path), 0o600, "{}", path.display());
     }
+    drop(file);
+    let state = data.join("state.sqlite");
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o644)).unwrap();
+    drop(open(&data));
+    assert_eq!(mode(&state), 0o600, "a copy that others may read is closed to them");
 }
 
 #[test]
@@ -167,7 +186,7 @@ fn a_second_instance_is_told_who_is_first() {
     open(folder.path());
 }
 
-/// What happens to a file between two starts.
+/// The damage to a file between two starts.
 enum Harm {
     Replaced(&'static [u8]),
     Halved,
@@ -177,7 +196,10 @@ enum Harm {
     /// A free page that is not there, in the header (SQLite file format, 1.3.9).
     Miscounted,
     FolderInstead,
+    /// As a version of this program would have written it.
     Sql(&'static str),
+    /// Without the checksum that belongs to it.
+    Unnoted(&'static str),
 }
 
 impl Harm {
@@ -203,7 +225,16 @@ impl Harm {
                 fs::remove_file(path).unwrap();
                 fs::create_dir(path).unwrap();
             }
-            Self::Sql(text) => Connection::open(path).unwrap().execute_batch(text).unwrap(),
+            Self::Sql(text) => {
+                let mut file = Connection::open(path).unwrap();
+                file.execute_batch(text).unwrap();
+                let transaction = file.transaction().unwrap();
+                // If the tables are not all there any more, there is none.
+                if checksum::begin(&transaction).is_ok() {
+                    transaction.commit().unwrap();
+                }
+            }
+            Self::Unnoted(text) => Connection::open(path).unwrap().execute_batch(text).unwrap(),
         }
     }
 }
@@ -227,6 +258,17 @@ fn what_is_not_a_whole_state_file_is_refused_and_left_alone() {
         ("no version wrote schema 0", Harm::Sql("PRAGMA user_version = 0")),
         ("no such table", Harm::Sql("DROP TABLE server")),
         (
+            "the checksum differs): restore a copy",
+            Harm::Unnoted("UPDATE tenants SET version = 2"),
+        ),
+        (
+            "the checksum differs",
+            Harm::Unnoted("UPDATE sqlite_sequence SET seq = 9"),
+        ),
+        ("its checksum is missing", Harm::Unnoted("DELETE FROM checksum")),
+        ("its checksum is missing", Harm::Unnoted("DROP TABLE checksum")),
+        ("schema 3 has no checksum", Harm::Unnoted("PRAGMA user_version = 3")),
+        (
             "`a b` is not a tenant name",
             Harm::Sql("UPDATE tenants SET name = 'a b'"),
         ),
@@ -236,11 +278,22 @@ fn what_is_not_a_whole_state_file_is_refused_and_left_alone() {
         ),
         (
             "is not 32 bytes",
-            Harm::Sql("INSERT INTO secrets VALUES (1, 0, x'00', 15, 0)"),
+            Harm::Sql("INSERT INTO secrets VALUES (1, 0, x'00', 15, 0, 'default')"),
         ),
         (
             "unknown permissions",
-            Harm::Sql("INSERT INTO secrets VALUES (1, 0, zeroblob(32), 16, 0)"),
+            Harm::Sql("INSERT INTO secrets VALUES (1, 0, zeroblob(32), 16, 0, 'default')"),
+        ),
+        (
+            "a secret of tenant 1 is named `A b`",
+            Harm::Sql("INSERT INTO secrets VALUES (1, 0, zeroblob(32), 15, 0, 'A b')"),
+        ),
+        (
+            "has more than 2 secrets named `r`",
+            Harm::Sql(
+                "INSERT INTO secrets VALUES (1, 0, zeroblob(32), 15, 0, 'r'), (1, 1, zeroblob(32), 15, 0, 'r'), \
+                 (1, 2, zeroblob(32), 15, 0, 'r')",
+            ),
         ),
         (
             "a hit ratio of 1500000 millionths is not possible",
@@ -276,11 +329,11 @@ fn what_is_not_a_whole_state_file_is_refused_and_left_alone() {
         ),
         (
             "there is a secret of no tenant",
-            Harm::Sql("PRAGMA foreign_keys = OFF; INSERT INTO secrets VALUES (7, 0, zeroblob(32), 15, 0)"),
+            Harm::Sql("PRAGMA foreign_keys = OFF; INSERT INTO secrets VALUES (7, 0, zeroblob(32), 15, 0, 'default')"),
         ),
         (
             "not numbered from 0",
-            Harm::Sql("INSERT INTO secrets VALUES (1, 5, zeroblob(32), 15, 0)"),
+            Harm::Sql("INSERT INTO secrets VALUES (1, 5, zeroblob(32), 15, 0, 'default')"),
         ),
         (
             "a round period of 0ns is not possible",
@@ -309,7 +362,7 @@ fn what_is_not_a_whole_state_file_is_refused_and_left_alone() {
     }
 }
 
-/// What the first version wrote: its schema to the letter, and a tenant with all that it had.
+/// The content of the first version's file: its schema to the letter, and a tenant with all that it had.
 const FIRST_VERSION: &str = "
     CREATE TABLE tenants (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -367,12 +420,20 @@ fn the_first_version_s_file_becomes_this_one_s() {
             (expected, 3, None)
         );
         assert_eq!((shop.created_at, shop.secrets.len()), (UnixMs(6), 1));
+        assert!(
+            shop.secrets[0].name.is_default(),
+            "secrets without names are the tenant's own"
+        );
         assert_eq!(file.server().unwrap().round_period, Some(Duration::from_millis(250)));
         let version: i64 = file
             .connection
             .pragma_query_value(None, "user_version", |row| row.get(0))
             .unwrap();
-        assert_eq!(version, 3, "a program of the first version refuses it now");
+        assert_eq!(
+            version,
+            open::SCHEMA_VERSION,
+            "a program of the first version refuses it now"
+        );
         let added = file
             .add_tenant(&"blog".parse().unwrap(), settings(), secret(1))
             .unwrap();
@@ -400,6 +461,105 @@ fn a_file_that_can_not_become_this_version_s_stays_as_it_was() {
         let has_half = file.prepare("SELECT hit_ratio_millionths FROM tenants").is_ok();
         assert_eq!((version, has_half), (1, false));
     }
+}
+
+/// All that the file says.
+fn content(file: &StateFile) -> String {
+    let next: i64 = file
+        .connection
+        .query_row("SELECT seq FROM sqlite_sequence WHERE name = 'tenants'", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    let (tenants, server) = (file.tenants().unwrap(), file.server().unwrap());
+    format!("{tenants:?} {server:?} {next}")
+}
+
+/// A closed file with one of everything, of pages as small as they may be, so that there are few bits.
+fn write_small_file(folder: &Path) -> String {
+    let mut file = open(folder);
+    use_it(&mut file);
+    let written = content(&file);
+    let path = file.path().to_path_buf();
+    drop(file);
+    let file = Connection::open(path).unwrap();
+    file.execute_batch("PRAGMA journal_mode = DELETE; PRAGMA page_size = 512; VACUUM; PRAGMA journal_mode = WAL;")
+        .unwrap();
+    written
+}
+
+/// Opens the file with these bytes of it exchanged: refused with a message that names it, or just as it was.
+fn check_harmed(folder: &Path, whole: &[u8], written: &str, (at, mask): (usize, u8)) -> bool {
+    let path = folder.join("state.sqlite");
+    let mut bytes = whole.to_vec();
+    bytes[at] ^= mask;
+    fs::write(&path, &bytes).unwrap();
+    let opened = StateFile::open(folder, NOW);
+    let is_found = match &opened {
+        Ok(file) => {
+            assert_eq!(content(file), written, "byte {at} with {mask:#x}");
+            false
+        }
+        Err(error) => {
+            let error = error.to_string();
+            let names_it = error.contains(&path.display().to_string()) && !error.contains("can not");
+            assert!(names_it, "byte {at} with {mask:#x}: {error}");
+            true
+        }
+    };
+    drop(opened);
+    for left in ["state.sqlite-wal", "state.sqlite-shm", "state.sqlite-journal"] {
+        let _ = fs::remove_file(folder.join(left));
+    }
+    is_found
+}
+
+/// One bit of every byte is flipped, and all bits of those that are something.
+#[test]
+fn a_flipped_bit_is_found_or_changes_nothing() {
+    // In memory where that is possible: it is opened thousands of times.
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    }
+    .unwrap();
+    let written = write_small_file(folder.path());
+    let whole = fs::read(folder.path().join("state.sqlite")).unwrap();
+    let mut harms: Vec<(usize, u8)> = Vec::new();
+    for (at, byte) in whole.iter().enumerate() {
+        let bits = (0..8).filter(|bit| *byte != 0 || *bit == at % 8);
+        harms.extend(bits.map(|bit| (at, 1 << bit)).chain([(at, 0xFF)]));
+    }
+    assert!(!check_harmed(folder.path(), &whole, &written, (0, 0)));
+    let found = harms
+        .iter()
+        .filter(|harm| check_harmed(folder.path(), &whole, &written, **harm))
+        .count();
+    println!("{found} of {} found, in {} bytes", harms.len(), whole.len());
+    assert!(found > harms.len() / 8);
+}
+
+/// Acknowledged changes are not in the log, of which SQLite takes as much as is whole.
+#[test]
+fn a_damaged_log_loses_nothing_that_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = open(folder.path());
+    use_it(&mut file);
+    let written = content(&file);
+    // As a kill would leave it.
+    let copy = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        let name = path.file_name().unwrap();
+        if name.to_string_lossy().ends_with("-wal") {
+            bytes.iter_mut().skip(40).step_by(100).for_each(|byte| *byte ^= 1);
+        }
+        fs::write(copy.path().join(name), bytes).unwrap();
+    }
+    assert_eq!(content(&open(copy.path())), written);
 }
 
 #[test]
@@ -442,7 +602,7 @@ fn a_full_disk_refuses_the_change_and_keeps_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = open(folder.path());
     // SQLite itself answers as it would on a full disk.
-    file.connection.pragma_update(None, "max_page_count", 8).unwrap();
+    file.connection.pragma_update(None, "max_page_count", 9).unwrap();
     let mut written = 1;
     let error = loop {
         let name = format!("t{written}").parse().unwrap();
@@ -466,7 +626,7 @@ fn a_full_disk_refuses_the_change_and_keeps_the_rest() {
     );
 }
 
-/// What both must answer alike, after the tenants that a new one begins with.
+/// The calls that both must answer alike, after the tenants that a new one begins with.
 fn use_it(state: &mut dyn State) -> Vec<TenantRecord> {
     let shop = state
         .add_tenant(&"shop".parse().unwrap(), settings(), secret(1))

@@ -1,8 +1,9 @@
 //! A clock that decisions can rely on: it never goes back, and time that nobody saw pass hardly counts.
 //!
 //! The system's clock may be set back by minutes or years. Everything here that waits for a time to pass would then
-//! wait that long; so a step back is left out and time goes on from where it was. It may be set forward, too, or the process
-//! may have stood still: then nobody was idle for longer, and nothing is overdue, so of such a step only a part counts.
+//! wait that long. A step back is therefore left out, and time goes on from where it was. The clock may be set forward,
+//! too, or the process may have stood still. Nobody was idle for longer then, and nothing is overdue, so that only a
+//! part of such a step counts.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,7 @@ pub(crate) struct SteadyClock {
 }
 
 struct State {
-    /// What the clock last showed.
+    /// The clock's last time.
     shown: UnixMs,
     /// The time that it was then.
     time: UnixMs,
@@ -36,7 +37,7 @@ impl SteadyClock {
         }
     }
 
-    /// What the clock itself shows: for what people read.
+    /// The clock's own time, for people.
     pub(crate) fn wall(&self) -> UnixMs {
         self.clock.now()
     }

@@ -1,7 +1,7 @@
 //! The control plane without a thread: its caller says when a round is and when commands are carried out.
 //!
 //! For programs that have threads of their own, and for virtual time; [`Control`](crate::Control) is this and a thread.
-//! Invariant: nothing happens between two calls, so that what follows is decided by the calls and the data plane alone.
+//! Invariant: nothing happens between two calls, so that the calls and the data plane alone decide what follows.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ impl Stepped {
     /// The data plane wakes through `mailbox`.
     ///
     /// # Errors
-    /// The state can not be read or written, or the configured pool is impossible.
+    /// The state cannot be read or written, or the configured pool is impossible.
     pub fn new(
         mailbox: Mailbox,
         state: impl State + 'static,
@@ -53,7 +53,7 @@ impl Stepped {
         })
     }
 
-    /// For those that command it; what they ask for is done by [`Self::serve`].
+    /// The handle for those that command it; [`Self::serve`] carries their commands out.
     pub fn handle(&self) -> ControlHandle {
         self.handle.clone()
     }
@@ -80,7 +80,7 @@ impl Stepped {
 
     /// One round: observe, decide, publish.
     pub fn round(&mut self) {
-        // Before the snapshot: what happens from here on wakes again.
+        // This is before the snapshot: later events wake again.
         self.mailbox.woken.store(false, Ordering::Release);
         self.controller.round();
     }
@@ -92,17 +92,18 @@ impl Stepped {
         }
     }
 
-    /// Sends a command and carries it out: the answer is there, except that of a removal, which comes with the round in
-    /// which the memory is back or the limit has passed. Do not wait for that one before.
+    /// Sends a command and carries it out: the answer is there when this returns. The answer to a removal is an
+    /// exception. It comes with the round in which the memory is back or the limit has passed, and must not be waited
+    /// for before.
     pub fn ask<T>(&mut self, command: impl FnOnce(&ControlHandle) -> Answer<T>) -> Answer<T> {
-        // What waits already, wakes above all, must not be in the command's way.
+        // Waiting messages, wakes above all, must not be in the command's way.
         self.serve();
         let answer = command(&self.handle);
         self.serve();
         answer
     }
 
-    /// After a panic: there is no round any more, and who waits for one is told.
+    /// After a panic there is no round any more, and those that wait for one are told.
     pub(crate) fn abandon(&mut self) {
         self.controller.abandon();
     }
@@ -114,7 +115,7 @@ impl Stepped {
         while !matches!(self.mailbox.receiver.recv(), Ok(Message::Stop) | Err(_)) {}
     }
 
-    /// After the last message: remembers what the next start is to know.
+    /// After the last message: remembers the grants for the next start.
     pub(crate) fn end(&mut self) {
         self.controller.end();
     }

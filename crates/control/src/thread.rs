@@ -18,18 +18,20 @@ use crate::process;
 use crate::settings::{DEFAULT_HIT_COST, Idling};
 use crate::state::State;
 use crate::stepped::Stepped;
+use crate::view::TenantAddress;
 use crate::watch::Watch;
 
-/// Commands that wait at most; each is answered within some milliseconds, with thousands of tenants within tenths of a second,
-/// so more means that the thread hangs.
+/// The limit of waiting commands. Each is answered within some milliseconds, with thousands of tenants within tenths of
+/// a second, so more means that the thread hangs.
 const MAX_WAITING: usize = 1024;
 /// Rounds are at least this far apart, however often the data plane wakes: a hundred of them per second are not felt.
 const MIN_ROUND_GAP: Duration = Duration::from_millis(10);
 /// With thousands of tenants at work a round takes milliseconds: woken rounds then take at most a twentieth of the
 /// time.
 const MIN_GAP_PER_ROUND_TIME: u32 = 20;
-/// While someone waits for a removed tenant's memory, a round comes so soon, and at the latest after an eighth of the time that it
-/// was waited already: most of it is back at once, and what is pinned by a client that does not read may take a minute.
+/// While someone waits for a removed tenant's memory, a round comes so soon, and at the latest after an eighth of the
+/// time of the wait so far. Most of the memory is back at once. Values pinned by a client that does not read may take a
+/// minute.
 const REMOVAL_ROUND_GAP: Duration = Duration::from_millis(20);
 const REMOVAL_WAIT_DIVISOR: u32 = 8;
 /// The longest of these gaps, so that the limit of the wait is kept.
@@ -42,33 +44,35 @@ pub struct ControlConfig {
     pub pool_bytes: u64,
     /// The largest pool that this machine can back.
     pub pool_limit_bytes: u64,
+    /// The flash below the memory of all tenants; zero: there is none.
+    pub flash_bytes: u64,
     /// How many workers the data plane has.
     pub workers: usize,
     /// How tenants come and go.
     pub idling: Idling,
-    /// What a hit takes whoever asks, at least: beside it, what misses take says how much a hit is worth.
+    /// The least time of a hit from the client's side. Beside it, the time of misses says how much a hit is worth.
     pub hit_cost: Duration,
-    /// Where the server listens, for those who ask the API.
+    /// The addresses on which the server listens, for the API.
     pub listeners: Listeners,
-    /// Who is told what it does.
+    /// The receivers of events.
     pub watch: Watch,
-    /// What makes the control thread yield to those that serve clients: planning can wait, a client can not. Unless said
-    /// otherwise its priority is lowered, after which one that shares its core may still wait for a slice of some
-    /// milliseconds, where its work is in one piece.
+    /// The call that makes the control thread yield to those that serve clients: planning can wait, a client cannot.
+    /// The default lowers its priority. A client on the same core may still wait for a slice of some milliseconds then,
+    /// if the thread's work is in one piece.
     pub step_back: fn() -> io::Result<()>,
-    /// The pool follows a lease on the node's memory, and `pool_bytes` is the most that it may come to; `None`: the pool is
-    /// the server's own.
+    /// The first lease, if the pool follows a lease on the node's memory; `pool_bytes` is then the limit. `None`: the
+    /// pool is the server's own.
     pub lease: Option<FirstLease>,
-    /// How use is metered; `None`: it is not, and what the API says of it is null.
+    /// How use is metered; `None`: it is not, and its fields in the API are null.
     pub metering: Option<Metering>,
 }
 
-/// What a pool begins with that follows a lease. In bytes.
+/// The first lease of a pool that follows one. In bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstLease {
     /// The lease.
     pub bytes: u64,
-    /// What it could come to.
+    /// The size that it could reach.
     pub reach_bytes: u64,
 }
 
@@ -78,6 +82,7 @@ impl ControlConfig {
         Self {
             pool_bytes,
             pool_limit_bytes,
+            flash_bytes: 0,
             workers,
             idling: Idling::default(),
             hit_cost: DEFAULT_HIT_COST,
@@ -90,13 +95,15 @@ impl ControlConfig {
     }
 }
 
-/// Where the server listens; `None` is off.
-#[derive(Clone, Copy, Debug, Default)]
+/// The addresses on which the server listens; `None` is off.
+#[derive(Clone, Debug, Default)]
 pub struct Listeners {
     /// The memcached protocol.
     pub memcached: Option<SocketAddr>,
     /// The Redis protocol.
     pub redis: Option<SocketAddr>,
+    /// The addresses for clients of single tenants.
+    pub of_tenants: Vec<TenantAddress>,
     /// The admin API.
     pub admin: Option<SocketAddr>,
 }
@@ -107,8 +114,8 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// Where commands and wakes arrive. Made before the data plane, which wakes through it, and before the control plane,
-/// which reads it.
+/// The place at which commands and wakes arrive. It is made before the data plane, which wakes through it, and before
+/// the control plane, which reads it.
 pub struct Mailbox {
     pub(crate) sender: SyncSender<Message>,
     pub(crate) receiver: Receiver<Message>,
@@ -127,8 +134,8 @@ impl Default for Mailbox {
 }
 
 impl Mailbox {
-    /// What the data plane calls when something can not wait for the next round. It never blocks, and all calls until
-    /// that round are one.
+    /// The waker that the data plane calls when something cannot wait for the next round. It never blocks, and all
+    /// calls until that round are one.
     pub fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         let (sender, woken) = (self.sender.clone(), Arc::clone(&self.woken));
         Arc::new(move || {
@@ -151,7 +158,7 @@ impl Control {
     /// in.
     ///
     /// # Errors
-    /// The state can not be read or written, the configured pool is impossible, or there is no thread to be had.
+    /// The state cannot be read or written, the configured pool is impossible, or there is no thread to be had.
     pub fn start(
         mailbox: Mailbox,
         state: impl State + 'static,
@@ -173,7 +180,7 @@ impl Control {
                     ControlError::Stopped
                 }),
                 Err(panicked) => {
-                    // First: who reads the log may look at what it says.
+                    // This is first: a reader of the log may look at the state that it names.
                     stepped.abandon();
                     tracing::error!("the control plane has ended by a panic: {panicked}");
                     stepped.refuse_all();
@@ -189,7 +196,7 @@ impl Control {
         Ok(Self { handle, thread })
     }
 
-    /// For those that command it.
+    /// The handle for those that command it.
     pub fn handle(&self) -> ControlHandle {
         self.handle.clone()
     }
@@ -245,7 +252,7 @@ fn removal_gap(waited: Duration) -> Duration {
 /// The last round in time.
 struct LastRound {
     ended_at: Instant,
-    /// CPU time: what it rested or waited is not held against it.
+    /// This is CPU time: rests and waits do not count.
     took: Duration,
 }
 

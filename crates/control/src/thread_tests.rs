@@ -115,7 +115,7 @@ fn a_stopped_control_plane_says_so() {
     ));
 }
 
-/// A state that can not remember anything at the end.
+/// A state that cannot remember anything at the end.
 struct Forgetful(MemoryState);
 
 impl State for Forgetful {
@@ -168,7 +168,7 @@ fn a_panic_at_the_end_is_an_end() {
         .wait()
         .unwrap();
     data_plane.set_demand("shop", 300 * MIB);
-    // More than who is new gets is worth remembering.
+    // More than a new tenant gets is worth remembering.
     wait_until("that much is held", || {
         data_plane.write();
         control.handle().tenant("shop").wait().unwrap().usage_bytes > 100 * MIB

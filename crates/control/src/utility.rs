@@ -1,28 +1,29 @@
-//! What hits are worth to a tenant, as decided by the program that embeds the cache.
+//! The worth of hits to a tenant, as decided by the program that embeds the cache.
 //!
-//! Invariant: what comes out of [`OwnUtility`] is a finite worth that never falls as hits become more, or nothing. How
+//! Invariant: the result of [`OwnUtility`] is a finite worth that never falls as hits become more, or nothing. How
 //! memory is shared by it is decided where grants are made, as by every built-in utility.
 
 use tidemark_plan::{HitWorth, Load};
 use tidemark_types::{Cause, Fault, Guest, Part};
 
-/// Says what hits are worth to a tenant: a program's own in the place of a [`Utility`](tidemark_plan::Utility) that is
-/// chosen by name. What no floor and no goal takes goes to the tenants to which each next unit of it is worth the most.
+/// Says how much hits are worth to a tenant. It is a custom utility in the place of a
+/// [`Utility`](tidemark_plan::Utility) that is chosen by name. Memory that no floor and no goal takes goes to the
+/// tenants to which each next unit of it is worth most.
 ///
 /// # Where it is called, and what it may cost
-/// For the hit ratios 0, 0.01 and so on to 1, in this order, in each round in which anything of the tenants that hold memory
-/// has changed and the tenant's miss-ratio curve is known; on the control plane's thread or in the driver's step; no lock of
-/// the data plane is held. All together may take a millisecond. It **must not use the cache**: whatever it asks the control
-/// plane, it would wait for itself.
+/// It is called for the hit ratios 0, 0.01 and so on to 1, in this order. That happens in each round in which anything
+/// of the tenants that hold memory has changed and the tenant's miss-ratio curve is known. The call is on the control
+/// plane's thread or in the driver's step, and no lock of the data plane is held. All calls together may take a
+/// millisecond. It **must not use the cache**: whatever it asks the control plane, it would wait for itself.
 ///
 /// # When it fails
 /// After a panic, or an answer that is not possible, the utility that the tenant's settings name counts again, and the fault
 /// is reported.
 pub trait UtilityFunction: Send {
-    /// What it is worth to the tenant to find this part of what it asks for, -1e9 to 1e9 and no less than for a lower part.
-    /// Only differences count, and those below 1e-9 count as none. They are measured as
-    /// [`Utility::Proportional`](tidemark_plan::Utility::Proportional) does, so that tenants can be compared: 1 is what it
-    /// is worth to a tenant to be answered e times as fast on average. The tenant's weight multiplies them.
+    /// The worth of a hit ratio to the tenant, -1e9 to 1e9 and no less than that of a lower one. Only differences
+    /// count, and those below 1e-9 count as none. The measure is that of
+    /// [`Utility::Proportional`](tidemark_plan::Utility::Proportional), so that tenants can be compared: 1 is the worth
+    /// of being answered e times as fast on average. The tenant's weight multiplies them.
     fn worth(&mut self, load: &Load, hit_ratio: f64) -> f64;
 }
 
@@ -35,7 +36,7 @@ impl OwnUtility {
         Self(utility.map(Guest::new))
     }
 
-    /// What each hit ratio is worth under this load; `None` without a utility of the program's.
+    /// The worth of each hit ratio under this load; `None` without a custom utility.
     ///
     /// # Errors
     /// It failed, and is not there any more.

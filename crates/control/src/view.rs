@@ -1,11 +1,16 @@
-//! Tenants and server as the API shows them: the fields of `GET /api/v1/server`, `GET /api/v1/tenants/{name}` and what is
-//! below it. What is not known or not measured is `None` and becomes null; it is never a made-up zero.
+//! Tenants and server as the API shows them: the fields of `GET /api/v1/server`, `GET /api/v1/tenants/{name}` and
+//! below. A value that is not known or not measured is `None` and becomes null; it is never a made-up zero.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::Serialize;
 use tidemark_types::TenantId;
+
+mod top;
+
+pub(crate) use top::Priced;
+pub use top::{TopCommandView, TopKeyView, TopView, UsedView};
 
 /// The server.
 #[derive(Clone, Debug, Serialize)]
@@ -20,17 +25,61 @@ pub struct ServerView {
     pub other_bytes: u64,
     pub connections: u64,
     pub failed_logins_total: u64,
+    /// All tenants' requests and replies, of the last 10 s.
+    pub network_bytes_per_second: Option<f64>,
+    /// The capacity of the network, as it was configured.
+    pub network_limit_bytes_per_second: Option<u64>,
+    /// The part of it that is used; `None`: it was not said.
+    pub network_occupancy: Option<f64>,
     pub rss_bytes: Option<u64>,
     pub cpu_seconds_total: f64,
     pub unattributed_cpu_seconds_total: Option<f64>,
     pub unexplained_cpu_seconds_total: Option<f64>,
+    /// The model of CPU time; `None`: there is none.
+    pub cpu_model: Option<CpuModelView>,
+    /// The outcomes of alerts about spending limits; `None`: nobody is to be sent them.
+    pub alerts: Option<AlertsView>,
     pub rounds_total: u64,
     pub round_period_us: u64,
     pub memcached: Option<SocketAddr>,
     pub redis: Option<SocketAddr>,
+    pub tenant_listeners: Vec<TenantAddress>,
     pub admin: Option<SocketAddr>,
     /// The node whose memory is shared; `None`: the pool is the server's own.
     pub node: Option<NodeView>,
+}
+
+/// The model of CPU time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct CpuModelView {
+    /// A vCPU is a core of this machine.
+    pub reference: String,
+    /// A core of this machine is `factor` vCPUs.
+    pub machine: String,
+    pub factor: f64,
+    pub r_squared: f64,
+    pub mean_error: f64,
+    pub held_out_loads: u32,
+    pub loads: u32,
+}
+
+/// The outcomes of alerts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct AlertsView {
+    pub sent_total: u64,
+    pub failed_total: u64,
+    pub dropped_total: u64,
+}
+
+/// A listener whose connections belong to a tenant without a login.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct TenantAddress {
+    pub protocol: &'static str,
+    pub address: SocketAddr,
+    pub tenant: String,
 }
 
 /// A node whose memory several instances share, as this one sees it.
@@ -39,16 +88,16 @@ pub struct ServerView {
 pub struct NodeView {
     pub folder: PathBuf,
     pub memory_bytes: u64,
-    /// What this instance's pool may hold, or still holds.
+    /// The memory that this instance's pool may hold, or still holds.
     pub lease_bytes: u64,
     pub instances: usize,
     /// Why the lease stays as it is; `None` while all is well.
     pub problem: Option<String>,
-    /// Of every instance; this one's is the last.
+    /// The leases of every instance; this one's is the last.
     pub leases: Vec<LeaseView>,
 }
 
-/// The lease of an instance of the node. What it states may not be readable.
+/// The lease of an instance of the node. Its statement may not be readable.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the fields are the API's, which documents them")]
 pub struct LeaseView {
@@ -77,16 +126,20 @@ pub struct TenantView {
     /// Oldest first.
     pub secrets: Vec<SecretView>,
     pub goals: GoalsView,
+    /// The last move of its grant, as far as moves are kept.
+    pub last_move: Option<LastMoveView>,
     pub goal_state: &'static str,
     pub shortfall_ratio: Option<f64>,
     pub best_hit_ratio: Option<f64>,
     /// How long ago the measurement ended that the three above come from.
     pub goal_age_seconds: Option<f64>,
-    /// Of the shortfall; of a goal that is met, of the hit ratio that was measured.
+    /// The standard error of the shortfall; for a goal that is met, that of the measured hit ratio.
     pub goal_standard_error: Option<f64>,
     pub latency: LatencyView,
     pub limits: LimitsView,
-    /// As it was chosen, or the default.
+    /// Its spending in this month (UTC); `None`: there are no prices, or it is not known yet.
+    pub spending: Option<SpendingView>,
+    /// The policy as it was chosen, or the default.
     pub policy: String,
     /// The one that the choice comes to now.
     pub policy_in_force: String,
@@ -96,19 +149,37 @@ pub struct TenantView {
     pub lent_bytes: Option<u64>,
     pub demand_bytes: Option<u64>,
     pub items: u64,
+    pub flash: FlashView,
+    /// The fields of flash: none if there is no flash, or the tenant was never used.
+    pub flash_grant_bytes: Option<u64>,
+    pub flash_usage_bytes: Option<u64>,
+    /// Memory beside `usage_bytes` that it takes.
+    pub flash_memory_bytes: Option<u64>,
+    pub flash_items: Option<u64>,
+    pub flash_hits_total: Option<u64>,
+    pub flash_written_bytes_total: Option<u64>,
+    pub flash_refused_total: Option<u64>,
     pub gets_total: u64,
     pub hits_total: u64,
     pub sets_total: u64,
     pub hit_ratio: Option<f64>,
     pub cpu_seconds_total: Option<f64>,
     pub cpu_model_seconds_total: Option<f64>,
+    /// Cores that were used over the last ten seconds.
+    pub cores: Option<f64>,
+    /// The same by the model, of the reference machine; without a model a vCPU is a core of this one.
     pub vcpus: Option<f64>,
     pub memory_byte_seconds_total: Option<u64>,
     pub network_in_bytes_total: u64,
     pub network_out_bytes_total: u64,
+    /// In and out, of the last 10 s.
+    pub network_bytes_per_second: Option<f64>,
+    /// The part of `limits.bytes_per_second` that it is; `None`: there is no limit.
+    pub network_occupancy: Option<f64>,
     pub connections: u64,
+    pub shape_total: ShapeView,
     pub refused_total: RefusedView,
-    /// Of each command that was ever executed, since the server began.
+    /// The counts of each command that was ever executed, since the server began.
     pub operations_total: Vec<OperationsView>,
 }
 
@@ -121,12 +192,23 @@ pub struct OperationsView {
     pub count: u64,
 }
 
-/// What limits refused.
+/// How requests came, and what they wrote: what the model of CPU time needs beside the counts of commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct ShapeView {
+    pub visits: u64,
+    pub arrivals: u64,
+    pub written_key_bytes: u64,
+    pub written_value_bytes: u64,
+}
+
+/// The counts of refusals by limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "the fields are the API's, which documents them")]
 pub struct RefusedView {
     pub ops_per_second: u64,
     pub bytes_per_second: u64,
+    pub spending_limit: u64,
     pub connections: u64,
     pub failed_logins: u64,
     pub reply_size: u64,
@@ -153,20 +235,20 @@ pub struct MoveView {
 #[expect(missing_docs, reason = "the fields are the API's, which documents them")]
 pub struct CurveView {
     pub requests: Option<u64>,
-    /// In ascending order of size.
+    /// The points, in ascending order of size.
     pub points: Vec<CurvePointView>,
-    /// What the tenant may hold now.
+    /// The memory that the tenant may hold now.
     pub now_bytes: u64,
     /// The least size that meets its goal.
     pub goal_bytes: Option<u64>,
-    /// What decides in it which item goes: the tenant's policy in force.
+    /// The rule that decides in it which item goes: the tenant's policy in force.
     pub policy: Option<String>,
     pub age_seconds: Option<f64>,
-    /// Of the miss ratio at what the tenant holds now.
+    /// The standard error of the miss ratio at the tenant's present memory.
     pub standard_error: Option<f64>,
 }
 
-/// A size, and what would miss in it.
+/// A size, and the miss ratio at it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the fields are the API's, which documents them")]
 pub struct CurvePointView {
@@ -174,12 +256,14 @@ pub struct CurvePointView {
     pub miss_ratio: f64,
 }
 
-/// What is known of a secret: never the secret.
+/// The facts about a secret: never the secret.
 #[derive(Clone, Debug, Serialize)]
 pub struct SecretView {
+    /// Which one of the tenant's.
+    pub name: String,
     /// When it was made (RFC 3339).
     pub created_at: String,
-    /// What it allows: `read,write,flush,admin`.
+    /// The permissions that it gives: `read,write,flush,admin`.
     pub permissions: String,
 }
 
@@ -197,15 +281,33 @@ pub struct GoalsView {
     pub utility: Option<&'static str>,
 }
 
-/// How long answers take, as far as that is known: what a goal for the mean latency is reckoned by.
+/// A tenant's settings for flash; the staleness in force.
+#[derive(Clone, Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct FlashView {
+    pub floor_bytes: Option<u64>,
+    pub cap_bytes: Option<u64>,
+    pub write_bytes_per_second: Option<u64>,
+    pub staleness: String,
+}
+
+/// How long answers take, as far as that is known. A goal for the mean latency is computed by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatencyView {
     /// A get on average, at the hit ratio of the last 10 s.
     pub mean_us: Option<u64>,
-    /// A hit: the time in the server, as it was measured, or what it takes on an idle one if that is more.
+    /// A hit: the measured time in the server, or the time on an idle one if that is more.
     pub hit_us: Option<u64>,
-    /// A miss, until the value is there: set, measured, or what is taken for it.
+    /// A miss, until the value is there: set, measured, or assumed.
     pub miss_us: Option<u64>,
+}
+
+/// When and why a tenant's grant was moved last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct LastMoveView {
+    pub at: String,
+    pub reason: &'static str,
 }
 
 /// A tenant's limits as they are set.
@@ -215,4 +317,27 @@ pub struct LimitsView {
     pub ops_per_second: Option<u64>,
     pub bytes_per_second: Option<u64>,
     pub connections: Option<u64>,
+    /// A decimal number, in the currency of the prices.
+    pub spending_per_month: Option<String>,
+    /// The action when that is spent.
+    pub at_spending_limit: Option<&'static str>,
+}
+
+/// The spending of a tenant.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct SpendingView {
+    /// The month in UTC, as `2026-08`.
+    pub month: String,
+    pub currency: String,
+    /// Decimal numbers: the amount of its bill now, and the limit.
+    pub spent: String,
+    pub limit: Option<String>,
+    pub spent_ratio: Option<f64>,
+    /// The part of the limit that is reached, in hundredths: 0, 50, 80 or 100.
+    pub reached_percent: Option<u8>,
+    /// The restraint of the tenant because of it: `throttle`, `reject-writes` or `evict-only`.
+    pub restraint: Option<&'static str>,
+    /// Operations per second that `throttle` leaves.
+    pub ops_per_second: Option<u64>,
 }

@@ -1,7 +1,7 @@
 //! Whether a tenant would use more memory than it has.
 //!
-//! It shows that when it grows, evicts or is refused memory. Memory is taken in segments, though: who writes slowly shows it
-//! only every few seconds, and adds items all the while.
+//! It shows that when it grows, evicts or is refused memory. Memory is taken in segments, though. A slow writer shows
+//! it only every few seconds, and adds items all the while.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use tidemark_types::UnixMs;
 
 /// It is taken to be so for this time: longer than a round, so that one quiet round takes nobody's headroom away.
 const LASTS: Duration = Duration::from_secs(2);
-/// And for this time while items are added. Who needs longer for a segment fills its headroom so slowly that it shows it
-/// again before that is used up.
+/// The time for which it is taken to be so while items are added. A tenant that needs longer for a segment fills its
+/// headroom so slowly that it shows it again before that is used up.
 const LASTS_FILLING: Duration = Duration::from_secs(10);
 
 /// See the module.

@@ -1,4 +1,4 @@
-//! Who is told what the control plane does, as it does it.
+//! The receivers of the control plane's events, as they happen.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use tidemark_types::{Fault, TenantName};
 
 use crate::view::MoveView;
 
-/// Is told. Called on the control plane's thread, after what it is told of is in force; it must not panic, and not wait for
-/// the control plane.
+/// The receiver of events. It is called on the control plane's thread, after the change is in force. It must not panic,
+/// and not wait for the control plane.
 pub trait Watcher: Send + Sync {
     /// A tenant has another grant.
     fn moved(&self, tenant: &TenantName, change: &MoveView);
-    /// What a program supplied for a tenant was replaced.
+    /// A custom part of a tenant was replaced.
     fn replaced(&self, tenant: &TenantName, fault: &Fault);
 }
 
@@ -21,7 +21,7 @@ pub trait Watcher: Send + Sync {
 pub struct Watch(Option<Arc<dyn Watcher>>);
 
 impl Watch {
-    /// By this one.
+    /// A watch of this watcher.
     pub fn by(watcher: Arc<dyn Watcher>) -> Self {
         Self(Some(watcher))
     }

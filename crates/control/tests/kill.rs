@@ -1,4 +1,4 @@
-//! The state file under `kill -9`: what was acknowledged is there afterwards, and no change is there by half.
+//! The state file under `kill -9`: acknowledged changes are there afterwards, and no change is there by half.
 //!
 //! The writer is this test binary itself, started again with a folder in its environment. It does the same sequence of
 //! changes every time and writes a line after each; the parent kills it at a random moment and compares.
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tidemark_control::{SecretText, State, StateFile, StoredSecret, TenantRecord, TenantSettings};
+use tidemark_control::{SecretName, SecretText, State, StateFile, StoredSecret, TenantRecord, TenantSettings};
 use tidemark_types::{Clock, Permissions, SystemClock, UnixMs};
 
 const FOLDER: &str = "TIDEMARK_TEST_KILL_FOLDER";
@@ -23,8 +23,8 @@ const KILLS: usize = 25;
 /// Longer than any start of the writer takes, so that kills fall into its work.
 const LONGEST_RUN: Duration = Duration::from_millis(60);
 
-/// What the writer says after each change: `ack NUMBER`. Change `n` is about tenant `n / 3`: create it, raise its
-/// version with a second secret, and, if its number is even, remove it.
+/// The writer says `ack NUMBER` after each change. Change `n` is about tenant `n / 3`: create it, raise its version
+/// with a second secret, and, if its number is even, remove it.
 fn write_until(folder: &Path, changes: usize) {
     let mut file = StateFile::open(folder, SystemClock.now()).unwrap();
     let mut tenants: BTreeMap<usize, TenantRecord> = BTreeMap::new();
@@ -55,6 +55,7 @@ fn write_until(folder: &Path, changes: usize) {
 
 fn secret() -> StoredSecret {
     StoredSecret {
+        name: SecretName::default(),
         hash: SecretText::generate().unwrap().hash(),
         permissions: Permissions::ALL,
         created_at: UnixMs(1),

@@ -1,7 +1,7 @@
 //! Nanoseconds per access: `cargo bench -p tidemark-curve`.
 //!
-//! Every line is the median of several passes over the same requests, skewed ones (about Zipf 1) and even ones, of keys
-//! that do not fit the processor's caches; nothing is asserted.
+//! Every line is the median of several passes over the same requests, both skewed (about Zipf 1) and even. The keys do
+//! not fit the processor's caches. Nothing is asserted.
 
 #![expect(clippy::print_stdout, reason = "the output is the result")]
 

@@ -1,8 +1,8 @@
 //! Which policy would serve a running cache best: each candidate in a miniature cache of the same size, on the same keys.
 //!
 //! C. Waldspurger, T. Saemundsson, I. Ahmad, N. Park, "Cache modeling and optimization using miniature simulations", ATC
-//! 2017. Invariant: all candidates see the same requests, and what one misses while its cache is still filling counts for
-//! none. Expiry is left out: an expired item leaves every one of them in the same way.
+//! 2017. Invariant: all candidates see the same requests, and misses while a cache is still filling count for none.
+//!       Expiry is left out: an expired item leaves every one of them in the same way.
 
 use tidemark_types::Policy;
 
@@ -23,14 +23,14 @@ pub struct Contest {
     threshold: Threshold,
     /// The largest cache that the miniatures stand for, in bytes of items.
     bytes: u64,
-    /// What the largest can hold.
+    /// The size of the largest candidate, in bytes.
     capacity_bytes: u64,
     /// Written to at least one of the miniatures since they were empty.
     filled_bytes: u64,
     /// Sizes of keys, of those that were written or found.
     sizes: Table<u32>,
     known_max: usize,
-    /// Of the gets that counted, how many hit with just these candidates: the n-th one is bit n of the index.
+    /// The hits of the counted gets, by the exact set of candidates that hit: the n-th candidate is bit n of the index.
     hits: Vec<u64>,
 }
 
@@ -39,22 +39,22 @@ struct Candidate {
     cache: Box<dyn Simulator + Send>,
 }
 
-/// What a policy gains over another one.
+/// The gain of one policy over another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lead {
     /// The policy.
     pub policy: Policy,
     /// Its hit ratio less that of the other one.
     pub gain: f64,
-    /// Of the gain, as if gets were independent of each other: from the gets that hit with one of the two and not with the
-    /// other, which are many more than the gain where each keeps other keys.
+    /// The standard error of the gain, as if gets were independent of each other. It comes from the gets that hit with
+    /// exactly one of the two. They are many more than the gain when each keeps other keys.
     pub standard_error: f64,
 }
 
 impl Contest {
-    /// Between these policies, each in a cache that holds so many bytes of items, of which about so many there are: where
-    /// memory is the same, a policy that remembers keys which it evicted holds less. `None` if so few of them would be
-    /// sampled that chance decided.
+    /// A contest between these policies, each in a cache of so many bytes of items, of about so many items in total. At
+    /// equal memory, a policy that remembers evicted keys holds less. `None` if so few items would be sampled that
+    /// chance decided.
     pub fn new(policies: &[(Policy, u64)], items: u64, threshold: Threshold) -> Option<Self> {
         let sampled_items = items as f64 * threshold.ratio();
         if sampled_items < ITEMS_MIN {
@@ -102,7 +102,7 @@ impl Contest {
 
     /// A sampled key's item was written.
     pub fn set(&mut self, key: u64, bytes: u64) {
-        // What was missed with a known size is in the miniatures since then: another request would pass for another use.
+        // A miss with a known size is in the miniatures since then: another request would pass for another use.
         if self.sizes.contains_key(&key) {
             return;
         }
@@ -130,7 +130,7 @@ impl Contest {
         self.sizes.insert(key, u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// Whether every miniature is full, so that what it misses is the policy's doing.
+    /// Whether every miniature is full, so that its misses are the policy's doing.
     fn is_filled(&self) -> bool {
         self.filled_bytes > 2 * self.capacity_bytes
     }
@@ -140,13 +140,13 @@ impl Contest {
         self.hits.iter().sum()
     }
 
-    /// Counts from zero, with what the miniatures hold.
+    /// Counts from zero, with the miniatures' present content.
     pub fn count_anew(&mut self) {
         self.hits.fill(0);
     }
 
-    /// Of the candidates that are not this one, the policy with the most hits, and what it gains or loses: all its hits, where
-    /// this one is no candidate. `None` before anything counted.
+    /// The candidate other than `over` with the most hits, and its gain or loss. The lead is all of its hits if `over`
+    /// is no candidate. `None` before anything counted.
     pub fn lead(&self, over: Policy) -> Option<Lead> {
         let gets = self.gets();
         if gets == 0 {
@@ -252,7 +252,7 @@ mod tests {
         assert!(!is_about(10_000, Threshold::below(1)));
     }
 
-    /// Where all keys are alike, nothing is gained by remembering those that were evicted.
+    /// If all keys are alike, nothing is gained by remembering evicted ones.
     #[test]
     fn among_equal_keys_who_has_room_for_more_items_wins() {
         let sizes = Policy::PLAIN.map(|policy| (policy, if policy == Policy::S3Fifo { 9_500 } else { 10_000 }));
@@ -263,7 +263,7 @@ mod tests {
         assert!((0.03..0.06).contains(&lead.gain), "{lead:?}");
     }
 
-    /// Clock and FIFO hit alike often where all keys are alike, each with other keys: what few gets show of it is chance.
+    /// Clock and FIFO hit alike often if all keys are alike, each with other keys. A difference in few gets is chance.
     #[test]
     fn what_a_short_contest_shows_is_within_its_standard_error() {
         let mut contest = contest(10_000, 1_000, Threshold::ALL).unwrap();

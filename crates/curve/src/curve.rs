@@ -1,7 +1,7 @@
-//! What more or less memory would change: the miss ratio at every size.
+//! The miss ratio of a cache at every size.
 //!
-//! Invariant: a curve never rises (memory need not be used), begins at no memory, where everything is missed, and its
-//! points lie in strictly ascending order of size; between them it is straight, behind the last one flat.
+//! Invariant: a curve never rises (memory need not be used), and begins at no memory, where everything is missed. Its
+//! points lie in strictly ascending order of size. It is straight between them, and flat behind the last one.
 
 use std::f64::consts::E;
 
@@ -33,8 +33,8 @@ const ORIGIN: Point = Point {
 const ROUNDING: f64 = 1e-9;
 
 impl Curve {
-    /// The curve through measured points, in any order. A point above one of a smaller size is taken down to it, one that
-    /// is not a number is left out, and of two at one size the lower counts.
+    /// The curve through measured points, in any order. A point above one of a smaller size is lowered to it. A point
+    /// that is not a number is left out. The lower of two points at one size counts.
     pub fn through(points: impl IntoIterator<Item = Point>) -> Self {
         let mut given: Vec<Point> = points
             .into_iter()
@@ -98,12 +98,12 @@ impl Curve {
         Some(bytes.min(lower.bytes))
     }
 
-    /// Where it ends: behind it, it is flat.
+    /// The last point; behind it the curve is flat.
     pub fn end(&self) -> Point {
         self.points[self.points.len() - 1]
     }
 
-    /// What the hit ratio gains over the last e-fold of memory before the end.
+    /// The gain in hit ratio over the last e-fold of memory before the end.
     pub fn last_gain(&self) -> f64 {
         let end = self.end();
         self.at((end.bytes as f64 / E) as u64).miss_ratio - end.miss_ratio
@@ -205,7 +205,7 @@ mod tests {
             prop_assert!(points.iter().all(|point| (0.0..=1.0).contains(&point.miss_ratio)));
             for (bytes, miss_ratio) in &given {
                 prop_assert!(curve.at(*bytes).miss_ratio <= miss_ratio.max(0.0));
-                // A lookup there and back never needs more, and reaches what it was asked for.
+                // A lookup there and back never needs more, and reaches the requested ratio.
                 let hit_ratio = 1.0 - curve.at(*bytes).miss_ratio;
                 let back = curve.bytes_for(hit_ratio).unwrap();
                 prop_assert!(back <= bytes + 1, "{back} for {hit_ratio}, which {bytes} has");

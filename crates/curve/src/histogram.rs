@@ -37,9 +37,9 @@ fn last_of(bin: usize) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) bytes: u64,
-    /// Of all requests.
+    /// The misses of all requests.
     pub(crate) misses: f64,
-    /// Of each group of keys.
+    /// The misses of each group of keys.
     pub(crate) by_group: [f64; GROUPS],
 }
 
@@ -66,7 +66,7 @@ const FADED: f64 = 1e-3;
 /// As many as a sample makes, about: reckoned again and again, their list should not grow each time.
 const STEPS: usize = 128;
 
-/// Steps end where fewer than one of so many misses could still be seen to be a hit: what they said would be chance.
+/// Steps end if fewer than one of so many misses could still be seen to be a hit: further ones would be chance.
 const SEEN_OF_MISSES: f64 = 16.0;
 
 /// Requests whose distances lie in one range.
@@ -141,7 +141,7 @@ impl Histogram {
         }
     }
 
-    /// What the bins of distances up to `reach` take, in bytes.
+    /// The memory of the bins of distances up to `reach`, in bytes.
     pub(crate) fn bytes(grain: u64, reach: u64) -> u64 {
         let bins = bin_of(reach).saturating_sub(bin_of(grain)) + 1;
         (bins * size_of::<Bin>()) as u64
@@ -176,7 +176,7 @@ impl Histogram {
         self.largest = self.largest.max(distance);
         let place = bin_of(distance).saturating_sub(self.first);
         if place >= self.bins.len() {
-            // No more than is needed: what an estimator takes is budgeted.
+            // The size is no more than is needed: an estimator's memory is budgeted.
             self.bins.reserve_exact(place + 1 - self.bins.len());
             self.bins.resize(place + 1, Bin::EMPTY);
         }
@@ -187,7 +187,7 @@ impl Histogram {
         }
     }
 
-    /// Makes all counts smaller, so that what comes weighs more; with 0 there are none any more.
+    /// Makes all counts smaller, so that later ones weigh more; with 0 there are none any more.
     pub(crate) fn scale(&mut self, factor: f64) {
         let mut last_used = None;
         // Most bins of a small sample are empty.
@@ -201,8 +201,8 @@ impl Histogram {
         self.largest = last_used.map_or(0, |place| self.largest.min(last_of(self.first + place)));
     }
 
-    /// Misses in ascending order of size: at the last distance of each bin, at the largest of all, and at the sizes; of so
-    /// many requests of each group, of which those that were not counted miss at any size.
+    /// Misses in ascending order of size: at the last distance of each bin, at the largest of all, and at the sizes.
+    /// `requests` counts the requests of each group; those that were not counted here miss at any size.
     ///
     /// A request of which only a bound is known says what it can: that it misses up to there. Beyond, it is taken to be like
     /// those whose distances are larger than the bound, too. (E. L. Kaplan, P. Meier, "Nonparametric estimation from
@@ -229,7 +229,7 @@ impl Histogram {
 fn cumulate<'b>(requests: &[f64; GROUPS], bins: impl Iterator<Item = (u64, &'b Bin)>) -> Vec<Step> {
     let mut misses: f64 = requests.iter().sum();
     let mut by_group = *requests;
-    // Of the misses, those whose distance is known, or known to be larger; the others' bounds were passed.
+    // The misses whose distance is known, or known to be larger; the others' bounds were passed.
     let mut seen = misses;
     let mut steps: Vec<Step> = Vec::with_capacity(STEPS);
     let mut is_level = false;
@@ -238,7 +238,7 @@ fn cumulate<'b>(requests: &[f64; GROUPS], bins: impl Iterator<Item = (u64, &'b B
             break;
         }
         if bin.hits.all > 0.0 {
-            // What each that is seen stands for.
+            // The weight of each of those that are seen.
             let weight = if seen > 0.0 { misses / seen } else { 0.0 };
             misses = (misses - bin.hits.all * weight).max(0.0);
             for (part, hits) in by_group.iter_mut().zip(bin.hits.by_group) {
@@ -246,7 +246,7 @@ fn cumulate<'b>(requests: &[f64; GROUPS], bins: impl Iterator<Item = (u64, &'b B
             }
         }
         seen = (seen - bin.hits.all - bin.above).max(0.0);
-        // Of a level stretch its ends are enough.
+        // The ends of a level stretch are enough.
         if std::mem::replace(&mut is_level, bin.is_empty()) && is_level {
             steps.pop();
         }
@@ -343,7 +343,7 @@ mod tests {
         let held = (histogram.bins.capacity() * size_of::<Bin>()) as u64;
         assert_eq!(Histogram::bytes(grain, reach), held);
         assert!(held * 3 < Histogram::bytes(0, reach) * 2);
-        // What is beyond a limit is a miss, before it was set and after.
+        // A distance beyond a limit is a miss, whether it was added before the limit was set or after.
         histogram.limit(grain << 2);
         histogram.add(reach, 0, 1.0);
         histogram.add_above(reach, 1.0);
@@ -358,8 +358,8 @@ mod tests {
 
     #[test]
     fn beyond_its_bound_a_request_is_like_the_others_beyond_it() {
-        // Of eight, two hit at 10; two are above 20, whatever they are; of the four that are left, two hit at 40 and two
-        // miss.
+        // Two of the eight hit at 10 and two are above 20, whatever they are. Two of the remaining four hit at 40 and
+        // two miss.
         let mut histogram = Histogram::new(&[10, 40], 0);
         for (hits, distance) in [(2.0, 10), (2.0, 40)] {
             histogram.add(distance, 0, hits);

@@ -1,8 +1,8 @@
-//! What a tenant or a trace would gain from more memory and lose with less: miss-ratio curves from the requests themselves.
+//! Miss-ratio curves from requests: the gain of a tenant or trace from more memory, and its loss with less.
 //!
-//! A [`Profile`] takes reuse distances, of every key or of a sample of fixed size, and gives the [`Curve`] of an LRU cache;
-//! [`Miniatures`] run the real policies of [`sim`] in small. Both know how sure they are: points of a curve carry their
-//! standard error. [`Skew`] says how unevenly keys are used.
+//! A [`Profile`] takes reuse distances, of every key or of a sample of fixed size, and gives the [`Curve`] of an LRU
+//! cache. [`Miniatures`] run the real policies of [`sim`] in small. Both know how sure they are: points of a curve
+//! carry their standard error. [`Skew`] says how unevenly keys are used.
 //!
 //! Invariant: values in, values out. There is no clock, file or thread here; all randomness is the hash of a seed. Sizes are
 //! bytes, never objects: to count objects, let each have one byte.

@@ -1,9 +1,9 @@
 //! Caches in small: a policy's real decisions on a sample of the keys, in as much smaller caches.
 //!
-//! C. Waldspurger, T. Saemundsson, I. Ahmad, N. Park, "Cache modeling and optimization using miniature simulations", USENIX
-//! ATC 2017. Invariant: a cache of `bytes` is simulated in `bytes` times the sampled share of the keys, and where all keys
-//! are sampled the counts are the policy's own. As in [`crate::Profile`], what the sample stands for less than there was is
-//! taken as hits.
+//! C. Waldspurger, T. Saemundsson, I. Ahmad, N. Park, "Cache modeling and optimization using miniature simulations",
+//! USENIX ATC 2017. Invariant: a cache of `bytes` is simulated in `bytes` times the sampled share of the keys. If all
+//! keys are sampled, the counts are the policy's own. As in [`crate::Profile`], requests that the sample falls short of
+//! count as hits.
 
 use crate::curve::{Curve, Point};
 use crate::sample::{GROUPS, Seed, Threshold, group, standard_error};
@@ -19,10 +19,10 @@ pub struct Miniatures {
 
 /// One of them.
 struct Miniature {
-    /// What it stands for.
+    /// The size of the cache that it stands for.
     bytes: u64,
     cache: Box<dyn Simulator + Send>,
-    /// Of each group of keys.
+    /// The misses of each group of keys.
     misses: [u64; GROUPS],
 }
 
@@ -42,7 +42,7 @@ impl Miniatures {
         }
     }
 
-    /// A look-aside client's request of a trace: a get, and a write of what was missed.
+    /// A look-aside client's request of a trace: a get, and a write if it missed.
     #[inline]
     pub fn request(&mut self, key: u64, bytes: u64) {
         self.gets += 1;
@@ -57,8 +57,8 @@ impl Miniatures {
         }
     }
 
-    /// The policy's curve: a point for each cache. Where a larger cache missed more (which policies other than LRU can do),
-    /// the smaller one's ratio stands, because memory need not be used.
+    /// The policy's curve: a point for each cache. Policies other than LRU can miss more in a larger cache. The smaller
+    /// one's ratio stands then, because memory need not be used.
     pub fn curve(&self) -> Curve {
         if self.gets == 0 {
             return Curve::through([]);
@@ -68,7 +68,7 @@ impl Miniatures {
             let parts = miniature.misses.map(|misses| misses as f64 / stands_for_all);
             Point {
                 bytes: miniature.bytes,
-                // Whole numbers first, so that what is exact is not rounded.
+                // Whole numbers come first, so that exact ones are not rounded.
                 miss_ratio: miniature.misses.iter().sum::<u64>() as f64 / stands_for_all,
                 standard_error: standard_error(&parts, self.threshold),
             }

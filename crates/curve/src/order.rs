@@ -1,8 +1,8 @@
 //! Weights in a row of slots, and how much lies behind a slot: the order statistics that reuse distances are made of.
 //!
-//! A tree of fixed width. A node holds, for each of its children, the sum of the children up to and with it, so what lies
-//! behind a slot takes one line of memory per level, and a change is an addition to neighbouring numbers, which the
-//! processor does several at a time. Invariant: a node's last sum is the number that its parent counts it with.
+//! A tree of fixed width. A node holds, for each of its children, the sum of the children up to and with it. The weight
+//! behind a slot therefore takes one line of memory per level. A change is an addition to neighbouring numbers, which
+//! the processor does several at a time. Invariant: a node's last sum is the number that its parent counts it with.
 
 /// Children of a node: two cache lines of sums.
 const WIDTH: usize = 1 << WIDTH_BITS;
@@ -16,7 +16,7 @@ struct Node([u64; WIDTH]);
 impl Node {
     const EMPTY: Self = Self([0; WIDTH]);
 
-    /// What the children behind this one weigh.
+    /// The weight of the children behind this one.
     #[inline]
     fn behind(&self, child: usize) -> u64 {
         self.0[WIDTH - 1] - self.0[child]
@@ -45,7 +45,7 @@ impl Node {
 /// Weights by slot. All weights together stay below 2^64.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// From the slots' to the root's.
+    /// The levels, from the slots' to the root's.
     levels: Vec<Vec<Node>>,
     slots: usize,
 }
@@ -77,7 +77,7 @@ impl Order {
         self.slots
     }
 
-    /// What lies behind a slot.
+    /// The weight behind a slot.
     pub(crate) fn behind(&self, slot: usize) -> u64 {
         let (mut place, mut behind) = (slot, 0);
         for level in &self.levels {

@@ -85,7 +85,7 @@ impl Threshold {
     }
 }
 
-/// Keys are dealt into so many groups, whose differences tell the error of what all of them say.
+/// Keys are dealt into so many groups, whose differences tell the error of their sum.
 pub(crate) const GROUPS: usize = 16;
 
 /// The group of a hash: by its last bits, which say nothing about whether it is sampled.
@@ -94,8 +94,8 @@ pub(crate) fn group(hash: u64) -> usize {
     hash as usize % GROUPS
 }
 
-/// The standard error of a sum over all sampled keys, from the groups' parts of it: that of a sum of independent parts,
-/// less what a sample of this share of all keys can not be wrong about.
+/// The standard error of a sum over all sampled keys, from the groups' parts of it. It is that of a sum of independent
+/// parts, corrected for the finite number of keys: a sample of all keys has no error.
 pub(crate) fn standard_error(parts: &[f64; GROUPS], threshold: Threshold) -> f64 {
     let groups = GROUPS as f64;
     let mean = parts.iter().sum::<f64>() / groups;

@@ -1,7 +1,7 @@
 //! How unevenly keys are used: the exponent of Zipf's law.
 //!
-//! As Genie does (IEEE TKDE 2025, section V.A): on logarithmic scales Zipf's law is a line, whose slope least squares find
-//! on the popular head; how well it fits is told by R squared, and from 0.8 on the law is taken to hold.
+//! The method is Genie's (IEEE TKDE 2025, section V.A). On logarithmic scales Zipf's law is a line, whose slope least
+//! squares find on the popular head. R squared tells how well it fits; from 0.8 on the law is taken to hold.
 
 /// A law `uses ~ rank^-alpha`.
 #[derive(Clone, Copy, Debug, PartialEq)]

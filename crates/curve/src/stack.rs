@@ -15,18 +15,18 @@ use crate::order::Order;
 /// the memory that a table takes.
 pub(crate) type Table<V> = HashMap<u64, V, BuildHasherDefault<rapidhash::fast::RapidHasher<'static>>>;
 
-/// The time of what never expires.
+/// The time of keys that never expire.
 pub(crate) const NEVER: u64 = u64::MAX;
 /// A slot without a key.
 const NOBODY: u32 = u32::MAX;
 /// The shortest row.
 const SLOTS_MIN: usize = 256;
-/// All keys together weigh no more, so that sums do not overflow: 8 EiB. What is beyond weighs nothing.
+/// The limit of the weight of all keys together, 8 EiB, so that sums do not overflow. Keys beyond it weigh nothing.
 const BYTES_MAX: u64 = 1 << 63;
 /// Keys that a row of 32-bit slots, of which half may be empty, has room for.
 pub(crate) const KEYS_MAX: usize = 1 << 30;
 
-/// What is known of a key.
+/// The record of a key.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     key: u64,
@@ -89,7 +89,7 @@ impl Stack {
         self.bytes
     }
 
-    /// From now on, [`Self::marked_bytes`] are of what is used.
+    /// From now on, [`Self::marked_bytes`] counts the bytes of used keys.
     pub(crate) fn mark(&mut self) {
         self.marked_slot = self.next_slot;
     }

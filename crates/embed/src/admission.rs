@@ -12,9 +12,9 @@ use tidemark_types::{Cause, Guest};
 /// Decides which items are let in: a program's own.
 ///
 /// # Where it is called, and what it may cost
-/// Once for each write of a key that is not in the cache, and for each reservation of one; on the thread that writes, while
-/// no lock is held. Several threads call at a time. It should not use the cache, whose answers may be old when it gives its
-/// own.
+/// Called once for each write of a key that is not in the cache, and for each reservation of one. The call is on the
+/// thread that writes, while no lock is held. Several threads call at a time. The policy should not use the cache,
+/// whose answers may be old when it gives its own.
 ///
 /// # When it fails
 /// After a panic, everything is let in, beginning with the item that was asked about, and the fault is reported.
@@ -35,19 +35,19 @@ pub struct Candidate<'a> {
     pub lifetime: Option<Duration>,
     /// Whether the tenant's memory is used up, so that other items go for it.
     pub is_full: bool,
-    /// Whether the key was refused not long ago, or went from probation under `s3fifo`: of about nine tenths as many keys as
-    /// there are items, that is remembered. A hint: one key in some two thousand is taken for another one.
+    /// Whether the key was refused not long ago, or went from probation under `s3fifo`. The cache remembers about nine
+    /// tenths as many keys as there are items. It is a hint: one key in some two thousand is taken for another one.
     pub was_seen: bool,
 }
 
-/// What decides which items are let in.
+/// The rule that decides which items are let in.
 #[derive(Clone, Default)]
 pub enum AdmissionChoice {
     /// Nothing: all are.
     #[default]
     All,
-    /// While memory is used up, only keys that come for the second time: what is asked for once and never again displaces
-    /// nothing.
+    /// While memory is used up, only keys that come for the second time: keys that are asked for once and never again
+    /// displace nothing.
     SecondTime,
     /// The program's own.
     Own(Arc<dyn Admission>),
@@ -95,7 +95,7 @@ impl FromStr for AdmissionChoice {
     }
 }
 
-/// What is asked, with the program's code kept from doing harm.
+/// The rule in force, with the program's code kept from doing harm.
 #[derive(Clone, Debug)]
 pub(crate) enum Gate {
     Open,
@@ -121,7 +121,7 @@ impl Gate {
     pub(crate) fn admits(&self, candidate: &Candidate<'_>, remember: impl FnOnce() -> bool) -> Result<bool, Cause> {
         match self {
             Self::Open => Ok(true),
-            // What can not be remembered would never be let in.
+            // A key that cannot be remembered would never be let in.
             Self::SecondTime => Ok(!candidate.is_full || candidate.was_seen || !remember()),
             Self::Own(admission) => {
                 let admits = admission.call(|admission| admission.admits(candidate))?;

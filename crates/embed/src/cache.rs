@@ -1,6 +1,7 @@
 //! The cache as a whole: making it, its tenants, its size.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -11,7 +12,9 @@ use tidemark_control::{
     Answer, Change, Control, ControlConfig, ControlHandle, Idling, Mailbox, MemoryState, ServerPatch, Stepped,
     TenantSettings, Watch,
 };
-use tidemark_plane::PlaneParts;
+use tidemark_flash::device::FileDevice;
+use tidemark_flash::random_identity;
+use tidemark_plane::{Flash, PlaneParts};
 use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
 use tidemark_types::{Clock, Fault, TenantId, UnixMs};
 
@@ -23,7 +26,7 @@ use crate::threads::{CoarseClock, KeeperThread, Signal};
 
 /// How long a keeper works on shards before it looks around. A shard's lock is held for a part of it at a time.
 const KEEPER_SLICE: Duration = Duration::from_micros(100);
-/// What a get that hits takes a program: about that.
+/// About the time that a hit takes a program.
 const HIT_COST: Duration = Duration::from_micros(1);
 
 /// A cache in this process. Clones are the same cache; the last one, with the last [`Tenant`], ends it.
@@ -36,7 +39,7 @@ struct Inner {
     control: Running,
 }
 
-/// Who runs the control plane.
+/// The runner of the control plane.
 enum Running {
     Threads {
         handle: ControlHandle,
@@ -52,9 +55,9 @@ enum Running {
 pub struct CacheStats {
     /// The memory that all tenants together may hold.
     pub memory_bytes: u64,
-    /// What they may hold by their grants.
+    /// The bytes that they may hold by their grants.
     pub granted_bytes: u64,
-    /// What they hold.
+    /// The bytes that they hold.
     pub usage_bytes: u64,
 }
 
@@ -68,6 +71,7 @@ pub struct Builder {
     hit_cost: Duration,
     clock: Arc<dyn Clock>,
     events: Option<Arc<dyn Events>>,
+    flash: Option<(PathBuf, u64)>,
 }
 
 impl fmt::Debug for Builder {
@@ -95,6 +99,7 @@ impl Builder {
             hit_cost: HIT_COST,
             clock: Arc::new(CoarseClock),
             events: None,
+            flash: None,
         }
     }
 
@@ -114,39 +119,49 @@ impl Builder {
         self
     }
 
-    /// How tenants come and go: what a new one may take at once, and after how long without a request one is idle.
+    /// How tenants come and go: the memory that a new one may take at once, and the time without a request after which
+    /// one is idle.
     #[must_use]
     pub fn idling(mut self, idling: Idling) -> Self {
         self.idling = idling;
         self
     }
 
-    /// What a hit takes, a microsecond by default. What a miss takes beside it says how much a hit is worth: goals for the
-    /// mean latency and shares of what no goal asks for go by both.
+    /// The time of a hit, a microsecond by default. The time of a miss beside it says how much a hit is worth. Goals
+    /// for the mean latency and shares of memory that no goal asks for go by both.
     #[must_use]
     pub fn hit_cost(mut self, time: Duration) -> Self {
         self.hit_cost = time;
         self
     }
 
-    /// What says what time it is. With one that is moved by hand and a [`Driver`], hours pass in seconds.
+    /// The source of time. With a clock that is moved by hand and a [`Driver`], hours pass in seconds.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// What is told what happens in the cache. Without it, nobody is asked who would like to know.
+    /// The receiver of events in the cache. Without it, no event is looked for.
     #[must_use]
     pub fn events(mut self, events: Arc<dyn Events>) -> Self {
         self.events = Some(events);
         self
     }
 
+    /// Evicted items go to this file or block device of so many bytes, and come back when they are asked for. A new file is made;
+    /// nothing is found that another process left in it. Writing takes threads of its own, also beside a [`Driver`].
+    #[must_use]
+    pub fn flash(mut self, path: impl Into<PathBuf>, bytes: u64) -> Self {
+        self.flash = Some((path.into(), bytes));
+        self
+    }
+
     /// A cache with threads of its own: one for the control plane, one keeper, one that returns memory to the system.
     ///
     /// # Errors
-    /// The size is impossible, the system refuses memory or a thread, or the events fail when they are asked what they want.
+    /// The size is impossible, the system refuses memory or a thread, or the events fail when they are asked for their
+    /// subscriptions.
     pub fn build(self) -> Result<Cache, Error> {
         let signal = Arc::new(Signal::default());
         let (mailbox, inbox) = (Mailbox::default(), inbox(&signal));
@@ -171,11 +186,11 @@ impl Builder {
         Ok(Cache::new(plane, self.clock, running))
     }
 
-    /// A cache without threads. What they would do is done by the driver, whenever it is told to: without that, memory is
-    /// never shared out anew, and what is given up or has expired stays until its place is needed.
+    /// A cache without threads. The driver does their work, whenever it is told to. Without that, memory is never
+    /// shared out anew, and freed or expired memory stays until its place is needed.
     ///
     /// # Errors
-    /// As [`Self::build`].
+    /// The errors of [`Self::build`].
     pub fn build_driven(self) -> Result<(Cache, Driver), Error> {
         let (mailbox, inbox) = (Mailbox::default(), KeeperInbox::new(Box::new(|| {})));
         let pool = Pool::without_thread(self.memory_bytes, Some(self.reserve_bytes())).map_err(Error::Memory)?;
@@ -212,14 +227,30 @@ impl Builder {
             idling: self.idling,
             hit_cost: self.hit_cost,
             step_back: tidemark_store::step_back,
-            // What the control plane does is told to the data plane, which passes it on.
+            flash_bytes: plane.flash_bytes(),
+            // The events of the control plane go to the data plane, which passes them on.
             watch: Watch::by(Arc::clone(plane) as _),
             ..ControlConfig::new(self.memory_bytes, limit_bytes, self.parallelism)
         }
     }
 
+    /// Tenants are told apart by a number that only this process knows.
+    fn open_flash(&self) -> Result<Option<Arc<Flash>>, Error> {
+        let Some((path, bytes)) = &self.flash else {
+            return Ok(None);
+        };
+        let device = FileDevice::open(path, *bytes)?;
+        let identity = random_identity().map_err(Error::System)?;
+        Ok(Some(Flash::open(Arc::new(device), identity, &[])?))
+    }
+
     fn plane(&self, pool: Pool, mailbox: &Mailbox, inbox: &Arc<KeeperInbox>) -> Result<Arc<LocalPlane>, Error> {
-        let hasher = Hasher::random().map_err(Error::System)?;
+        let flash = self.open_flash()?;
+        let hasher = match &flash {
+            // Flash is looked through by the hash alone.
+            Some(flash) => Hasher::with_seed(flash.store().hash_seed()),
+            None => Hasher::random().map_err(Error::System)?,
+        };
         let keepers = [Arc::clone(inbox)].into();
         let clock = Arc::clone(&self.clock);
         let hook = self.events.clone().map(Hook::new).transpose().map_err(Error::Faulty)?;
@@ -229,6 +260,7 @@ impl Builder {
             keepers,
             alarm: mailbox.waker(),
             clock,
+            flash,
         };
         Ok(Arc::new(LocalPlane::new(parts, hook.map(Arc::new))))
     }
@@ -273,16 +305,16 @@ impl Cache {
         Some(Tenant::new(self.clone(), name.into(), local))
     }
 
-    /// Removes a tenant with all that it holds. Whoever has it still reads nothing and writes nothing. Its memory is back
-    /// when this returns, but for values and reservations that are still being held; the name is free after the round that
-    /// follows, or once they are not held any more.
+    /// Removes a tenant with all that it holds. Code that still has it reads nothing and writes nothing. Its memory is
+    /// back when this returns, but for values and reservations that are still being held. The name is free after the
+    /// round that follows, or once they are not held any more.
     ///
     /// # Errors
     /// There is none of that name.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let mut removal = None;
-        // The answer to a removal comes when nothing is held any more, unless it is an error: then it is there before that
-        // of a command behind it.
+        // The answer to a removal comes when nothing is held any more. An error comes before the answer to a command
+        // behind it.
         self.ask(|control| {
             removal = Some(control.remove_tenant(name));
             control.server()
@@ -294,7 +326,7 @@ impl Cache {
         }
     }
 
-    /// Changes the memory for all tenants, in bytes. What they hold too much is evicted.
+    /// Changes the memory for all tenants, in bytes. The excess is evicted.
     ///
     /// # Errors
     /// Below 8 MiB, above [`Builder::memory_limit`], or less than the floors.
@@ -369,7 +401,7 @@ impl Drop for Inner {
     }
 }
 
-/// Does what a cache's threads would do. It may be moved to another thread, and dropped: then the cache stays as it is.
+/// Does the work of a cache's threads. It may be moved to another thread, and dropped: then the cache stays as it is.
 pub struct Driver {
     control: Arc<Mutex<Stepped>>,
     keeper: Keeper,
@@ -386,9 +418,9 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Does what is due: upkeep for about a tenth of a millisecond, and a round of the control plane where its period is
-    /// over or something can not wait for it. Returns after how long there is something to do again if nobody uses the cache
-    /// until then; zero where there is more now.
+    /// Does the work that is due. Upkeep takes about a tenth of a millisecond. A round of the control plane follows if
+    /// its period is over or something cannot wait for it. Returns the time after which there is something to do again
+    /// if nobody uses the cache until then. It is zero if there is more now.
     pub fn step(&mut self) -> Duration {
         let now = self.clock.now();
         // A clock that is set back must not keep rounds away.

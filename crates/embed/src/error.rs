@@ -1,8 +1,10 @@
-//! What can go wrong.
+//! The errors of the library.
 
 use std::io;
 
 use tidemark_control::ControlError;
+use tidemark_flash::OpenError;
+use tidemark_flash::device::FileError;
 use tidemark_store::Refused;
 use tidemark_types::Fault;
 
@@ -17,13 +19,13 @@ pub enum Error {
     /// The value is too long.
     #[error("a value of {0} bytes is too long: at most {VALUE_BYTES_MAX} are possible")]
     ValueTooLong(usize),
-    /// There is no room for it in what the tenant may hold, or the tenant was removed.
+    /// There is no room for it in the tenant's memory, or the tenant was removed.
     #[error("the tenant's memory has no room for it")]
     NoRoom,
     /// The tenant's admission policy did not let the item in. Nothing was changed.
     #[error("the tenant's admission policy did not let the item in")]
     NotAdmitted,
-    /// What the program supplied failed when it was asked what is asked once. It is not in force.
+    /// The program's code failed in a call that is made once. It is not in force.
     #[error("{0}")]
     Faulty(Fault),
     /// The tenant was removed.
@@ -35,6 +37,12 @@ pub enum Error {
     /// The system refused the memory.
     #[error("reserving memory for the pool: {0}")]
     Memory(#[source] io::Error),
+    /// The file for flash cannot be used.
+    #[error("flash: {0}")]
+    FlashFile(#[from] FileError),
+    /// The contents of the file for flash cannot be used.
+    #[error(transparent)]
+    Flash(#[from] OpenError),
     /// The system refused a thread or randomness.
     #[error("starting the cache: {0}")]
     System(#[source] io::Error),

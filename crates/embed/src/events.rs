@@ -1,4 +1,4 @@
-//! What a program is told of, as it happens.
+//! The events that a program is told of, as they happen.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,10 +11,10 @@ pub use tidemark_store::Left;
 /// Is told what happens in a cache. Each of these does nothing unless it is written.
 ///
 /// # Where it is called, and what it may cost
-/// [`left`](Self::left), [`emptied`](Self::emptied) and, for an eviction policy, [`replaced`](Self::replaced) are called
-/// under the lock of the item's shard, on whatever thread reads or writes, or on the keeper's: what they take, everybody
-/// waits for who uses the same shard. [`moved`](Self::moved) is called on the control plane's thread or in the driver's
-/// step. None of them may wait for anything, and none **may use the cache**, which would wait for itself for ever. To act on
+/// [`left`](Self::left), [`emptied`](Self::emptied) and, for an eviction policy, [`replaced`](Self::replaced) are
+/// called under the lock of the item's shard. The thread is the one that reads or writes, or the keeper's. All users of
+/// that shard wait meanwhile. [`moved`](Self::moved) is called on the control plane's thread or in the driver's step.
+/// None of them may wait for anything, and none **may use the cache**, which would wait for itself for ever. To act on
 /// an event, send it to a thread of your own. Several may be called at a time.
 ///
 /// # When it fails
@@ -24,19 +24,19 @@ pub trait Events: Send + Sync {
     /// Expired items leave when they are met or their place is needed, which may be later than they are seen last.
     fn left(&self, _tenant: &str, _item: &LeftItem<'_>) {}
 
-    /// So many items leave at once, none of which is told of by itself: all of a shard's, because the tenant was cleared or
-    /// removed, gave all its memory to others, or everything in it had expired. A tenant has several shards. What is there
-    /// when the cache itself ends is not told of.
+    /// So many items leave at once, none of which is told of by itself. They are all of a shard's: the tenant was
+    /// cleared or removed, gave all its memory to others, or everything in it had expired. A tenant has several shards.
+    /// The items at the end of the cache itself are not told of.
     fn emptied(&self, _tenant: &str, _items: u64, _why: Left) {}
 
     /// A tenant has another grant, for this reason.
     fn moved(&self, _tenant: &str, _change: &MoveView) {}
 
-    /// Something that the program supplied for a tenant was replaced by what is built in.
+    /// Code that the program supplied for a tenant was replaced by the built-in rule.
     fn replaced(&self, _tenant: &str, _fault: &Fault) {}
 
-    /// Whether [`left`](Self::left) and [`emptied`](Self::emptied) are to be called. Asked once, when the cache is made: who
-    /// wants only the others says no, and evictions need not look who it is that goes.
+    /// Whether [`left`](Self::left) and [`emptied`](Self::emptied) are to be called. Asked once, when the cache is
+    /// made. A program that wants only the other events says no, and evictions need not look at the items that go.
     fn wants_items(&self) -> bool {
         true
     }
@@ -73,7 +73,7 @@ impl Hook {
     /// These events.
     ///
     /// # Errors
-    /// They panic when they are asked what they want.
+    /// They panic when they are asked for their subscriptions.
     pub(crate) fn new(events: Arc<dyn Events>) -> Result<Self, Fault> {
         let events = Guest::new(events);
         let part = Part::Events;
@@ -98,7 +98,7 @@ impl Hook {
         }
         if let Err(cause) = self.events.call(|events| tell(&**events)) {
             let part = Part::Events;
-            // Of several that fail at a time, the first is reported.
+            // The first of several that fail at a time is reported.
             let _ = self.fault.set(Fault { part, cause });
         }
     }

@@ -4,10 +4,12 @@
 //! of its own, or wants virtual time, takes a [`Driver`] instead of the cache's two threads ([`Builder::build_driven`]).
 //! Everything may be changed while it is in use: the pool's size, tenants' goals, caps and policies, tenants themselves.
 //!
-//! A program can decide itself which items go ([`EvictionPolicy`]), which are let in ([`Admission`]), how much memory a
-//! tenant wants ([`ResizeStrategy`]) and what hits are worth to it ([`UtilityFunction`]), and be told of what happens
-//! ([`Events`]). Invariant: whatever such code does, panics included where the program is built with unwinding, the cache
-//! stays sound; what fails is replaced by what is built in, and reported ([`Fault`]).
+//! With a file or device for flash ([`Builder::flash`]), what memory evicts goes there. Reading it waits, but for [`Tenant::try_get`].
+//!
+//! A program can decide itself which items go ([`EvictionPolicy`]) and which are let in ([`Admission`]). It can decide
+//! how much memory a tenant wants ([`ResizeStrategy`]) and what hits are worth to it ([`UtilityFunction`]). It can also
+//! be told of events ([`Events`]). Invariant: whatever such code does, the cache stays sound. That includes panics if
+//! the program is built with unwinding. Code that fails is replaced by the built-in rule, and reported ([`Fault`]).
 
 #![forbid(unsafe_code)]
 
@@ -26,14 +28,17 @@ pub use cache::{Builder, Cache, CacheStats, Driver};
 pub use error::Error;
 pub use events::{Events, Left, LeftItem};
 pub use tenant::{Tenant, TenantStats};
-// What settings and answers are made of.
+// The types of settings and answers.
 pub use tidemark_control::{
-    Change, ControlError, CurvePointView, CurveView, HitCurve, Idling, Load, MoveView, ResizeStrategy, SettingsPatch,
-    SizeReading, TenantSettings, TenantView, Utility, UtilityError, UtilityFunction,
+    Change, ControlError, CurvePointView, CurveView, FlashSettings, HitCurve, Idling, Load, MoveView, ResizeStrategy,
+    SettingsPatch, SizeReading, TenantSettings, TenantView, Utility, UtilityError, UtilityFunction,
 };
-// What a program's own eviction policy is made of, and what is said of code that failed.
+// The types of a custom eviction policy, and of reports on code that failed.
 pub use tidemark_store::{EvictionPolicy, Newcomer, Queue, Resident, Verdict};
-pub use tidemark_types::{Cause, Fault, Part};
+pub use tidemark_types::{Cause, Fault, FlashUse, Part};
+// Answers about a value that is on flash, and a file for it that cannot be used.
+pub use tidemark_flash::device::FileError;
+pub use tidemark_flash::{OnFlash, OpenError};
 pub use value::{Reservation, Value, ValueRef};
 
 /// The longest key, in bytes.

@@ -1,6 +1,6 @@
 //! A program as a front of the data plane: without sockets, connections and logins.
 //!
-//! Who uses a tenant through its store says so afterwards by [`Tenant::touch_store`].
+//! Code that uses a tenant through its store says so afterwards by [`Tenant::touch_store`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tidemark_types::{DataPlane, Fault, Plan, Snapshot, TenantName, TenantPlan, T
 use crate::events::Hook;
 use crate::program::Program;
 
-/// A tenant, with what the program supplied for it.
+/// A tenant, with the code that the program supplied for it.
 pub(crate) type LocalTenant = Tenant<Arc<Program>>;
 
 /// See the module.
 pub(crate) struct LocalPlane(Plane<Local>);
 
-/// What the program adds to the data plane.
+/// The program's addition to the data plane.
 struct Local {
     hook: Option<Arc<Hook>>,
     alarm: Alarm,
@@ -47,6 +47,11 @@ impl LocalPlane {
         self.0.granted_bytes()
     }
 
+    /// How much flash lies below the pool.
+    pub(crate) fn flash_bytes(&self) -> u64 {
+        self.0.flash().map_or(0, |flash| flash.size_bytes())
+    }
+
     /// How the pool stands.
     pub(crate) fn pool_stats(&self) -> PoolStats {
         self.0.pool().stats()
@@ -71,7 +76,7 @@ impl Front for Local {
     }
 
     fn removed(&self, _tenant: &Arc<LocalTenant>) {
-        // Its memory is back: who waits for that, and its name, need not wait for the next round.
+        // Its memory is back: callers that wait for that, and for its name, need not wait for the next round.
         (self.alarm)();
     }
 

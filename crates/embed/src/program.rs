@@ -1,4 +1,4 @@
-//! What the program supplied for a tenant, and what became of it.
+//! The code that the program supplied for a tenant, and its outcome.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -50,11 +50,12 @@ impl Program {
         }
     }
 
-    /// What the tenant's store tells of.
+    /// The hooks of the tenant's store.
     pub(crate) fn hooks(self: &Arc<Self>) -> Hooks {
         let wants_items = self.hook.as_ref().is_some_and(|hook| hook.wants_items());
         let program = Arc::clone(self);
         Hooks {
+            below: None,
             left: wants_items.then(|| Arc::clone(self) as _),
             replaced: Some(Arc::new(move |fault| program.report(&fault))),
         }
@@ -102,15 +103,15 @@ impl Program {
         drop(before);
     }
 
-    /// Whether an item is let in; `remember` remembers its key, and says whether it could. What fails lets everything in
-    /// from then on, of which `adopt` is told.
+    /// Whether an item is let in. `remember` remembers its key, and says whether it could. Code that fails lets
+    /// everything in from then on, and `adopt` is told of it.
     pub(crate) fn admits(
         &self,
         candidate: &Candidate<'_>,
         remember: impl FnOnce() -> bool,
         adopt: impl FnOnce(bool),
     ) -> bool {
-        // Not under the lock: what is called may take its time.
+        // This is not under the lock: the called code may take its time.
         let gate = self.gate.read().clone();
         match gate.admits(candidate, remember) {
             Ok(true) => true,

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tidemark_control::{
     Answer, Change, ControlHandle, CurveView, MoveView, ResizeStrategy, SettingsPatch, TenantView, UtilityFunction,
 };
+use tidemark_flash::OnFlash;
 use tidemark_store::{
     Attributes, Counters, EvictionPolicy, Key, PinnedValue, Prospect, Reservation as Room, ShardGuard, Value as Stored,
 };
-use tidemark_types::{Fault, Policy, PolicyChoice, UnixMs};
+use tidemark_types::{Fault, FlashUse, Policy, PolicyChoice, UnixMs};
 
 use crate::admission::{AdmissionChoice, Candidate};
 use crate::cache::Cache;
@@ -27,7 +28,7 @@ pub struct Tenant {
     local: Arc<LocalTenant>,
 }
 
-/// What a tenant has done, and what it holds.
+/// The counts of a tenant, and its usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenantStats {
     /// Lookups since it was made.
@@ -50,6 +51,8 @@ pub struct TenantStats {
     pub grant_bytes: u64,
     /// Memory that it holds, index and all, in bytes.
     pub usage_bytes: u64,
+    /// Its use of flash; `None` where there is none.
+    pub flash: Option<FlashUse>,
 }
 
 impl TenantStats {
@@ -79,20 +82,39 @@ impl Tenant {
         &self.name
     }
 
-    /// The key's value: a long one to be read where it lies, others copied.
+    /// The key's value: a long one to be read where it lies, others copied. The thread waits for one that is on flash.
     pub fn get(&self, key: &[u8]) -> Option<Value> {
         let (key, now) = (self.key(key).ok()?, self.cache.now());
         let mut copy = Vec::new();
-        let found = find(&mut self.lock(&key), &key, now, &mut copy);
+        let found = find(&mut self.lock_there(&key, now), &key, now, &mut copy);
         self.local.touch_store();
         found.map(|found| found.value(copy))
+    }
+
+    /// The same without waiting.
+    ///
+    /// # Errors
+    /// The value may be on flash, and only the device can tell: [`Self::get`] waits for it. It does not count as a lookup.
+    pub fn try_get(&self, key: &[u8]) -> Result<Option<Value>, OnFlash> {
+        let Ok(key) = self.key(key) else { return Ok(None) };
+        let (now, mut copy) = (self.cache.now(), Vec::new());
+        let mut shard = self.lock(&key);
+        if let Some(tier) = &self.local.tier
+            && tier.seek(&mut shard, &key, now).is_some()
+        {
+            return Err(OnFlash);
+        }
+        let found = find(&mut shard, &key, now, &mut copy);
+        drop(shard);
+        self.local.touch_store();
+        Ok(found.map(|found| found.value(copy)))
     }
 
     /// Appends the key's value to a buffer, which spares an allocation for each. Whether the key was there.
     pub fn get_into(&self, key: &[u8], buffer: &mut Vec<u8>) -> bool {
         let Ok(key) = self.key(key) else { return false };
         let now = self.cache.now();
-        let found = find(&mut self.lock(&key), &key, now, buffer);
+        let found = find(&mut self.lock_there(&key, now), &key, now, buffer);
         self.local.touch_store();
         if let Some(Found::Pinned(pinned)) = &found {
             pinned.parts().for_each(|part| buffer.extend_from_slice(part));
@@ -100,18 +122,18 @@ impl Tenant {
         found.is_some()
     }
 
-    /// Has `read` look at the key's value where it lies, whatever its length, without a copy; its answer, or `None` if the
-    /// key is not there.
+    /// Has `read` look at the key's value in its place, whatever its length, without a copy. The result is its answer,
+    /// or `None` if the key is not there.
     ///
-    /// A value of up to 256 KiB, or half a segment, is read under the lock of its shard: others wait meanwhile, so `read`
-    /// should take a few microseconds at most, wait for nothing, and **must not use the cache**, which would wait for itself
-    /// for ever. What takes longer is for [`Self::get`]. If `read` panics, the panic goes on to the caller, and the cache is
-    /// as it was.
+    /// A value of up to 256 KiB, or half a segment, is read under the lock of its shard, and others wait meanwhile.
+    /// `read` should therefore take a few microseconds at most, wait for nothing, and **must not use the cache**, which
+    /// would wait for itself for ever. [`Self::get`] is for longer uses. If `read` panics, the panic goes on to the
+    /// caller, and the cache is as it was.
     pub fn get_with<R>(&self, key: &[u8], read: impl FnOnce(&ValueRef<'_>) -> R) -> Option<R> {
         let (key, now) = (self.key(key).ok()?, self.cache.now());
         // Dropped after the lock, also if `read` panics.
         let _touch = Touch(&self.local);
-        let mut shard = self.lock(&key);
+        let mut shard = self.lock_there(&key, now);
         let found = shard.get(&key, now)?.value();
         if let Stored::Whole(_) = found {
             return Some(read(&ValueRef::locked(found)));
@@ -127,11 +149,14 @@ impl Tenant {
     }
 
     /// The values of several keys, in their order. Faster than one after the other: what is in memory of sixteen at a time
-    /// is loaded together.
+    /// is loaded together. With flash it is one after the other.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Option<Value>> {
+        if self.local.tier.is_some() {
+            return keys.iter().map(|key| self.get(key.as_ref())).collect();
+        }
         let now = self.cache.now();
         let mut found: Vec<Option<(Found, Vec<u8>)>> = keys.iter().map(|_| None).collect();
-        // What is too long for a key is not there.
+        // A key that is too long is not there.
         let (places, hashed): (Vec<usize>, Vec<Key<'_>>) = keys
             .iter()
             .enumerate()
@@ -151,13 +176,13 @@ impl Tenant {
     pub fn contains(&self, key: &[u8]) -> bool {
         let Ok(key) = self.key(key) else { return false };
         let now = self.cache.now();
-        self.lock(&key).peek(&key, now).is_some()
+        self.lock_there(&key, now).peek(&key, now).is_some()
     }
 
     /// Stores a value under a key, in the place of an older one.
     ///
     /// # Errors
-    /// The key or the value is too long, it is not let in ([`Self::set_admission`]), or there is no room: then an older
+    /// The key or the value is too long, or is not let in ([`Self::set_admission`]). If there is no room, an older
     /// value is as it was or evicted.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.write(key, value, None)
@@ -166,7 +191,7 @@ impl Tenant {
     /// The same for so long; then it is gone.
     ///
     /// # Errors
-    /// As [`Self::insert`].
+    /// The errors of [`Self::insert`].
     pub fn insert_for(&self, key: &[u8], value: &[u8], lifetime: Duration) -> Result<(), Error> {
         self.write(key, value, Some(lifetime))
     }
@@ -174,7 +199,7 @@ impl Tenant {
     /// Takes room for a value of `value_bytes`, to be filled and then committed.
     ///
     /// # Errors
-    /// As [`Self::insert`].
+    /// The errors of [`Self::insert`].
     pub fn reserve(&self, key: &[u8], value_bytes: usize) -> Result<Reservation, Error> {
         check_value(value_bytes)?;
         let (hashed, now) = (self.key(key)?, self.cache.now());
@@ -190,7 +215,7 @@ impl Tenant {
     pub fn remove(&self, key: &[u8]) -> bool {
         let Ok(key) = self.key(key) else { return false };
         let now = self.cache.now();
-        let was_there = self.lock(&key).delete(&key, now);
+        let was_there = self.lock_there(&key, now).delete(&key, now);
         self.local.touch_store();
         was_there
     }
@@ -214,7 +239,7 @@ impl Tenant {
     /// until another one is supplied or [`Self::set`] names one; that may name [`Policy::Own`] again. Nothing is lost by it.
     ///
     /// # Errors
-    /// The tenant was removed, or the policy fails when it is asked what is asked once ([`Error::Faulty`]).
+    /// The tenant was removed, or the policy fails in a call that is made once ([`Error::Faulty`]).
     pub fn set_eviction(&self, policy: Arc<dyn EvictionPolicy>) -> Result<TenantView, Error> {
         self.local.store.supply_eviction(policy).map_err(Error::Faulty)?;
         self.set(SettingsPatch {
@@ -228,8 +253,8 @@ impl Tenant {
         self.local.set_gate(choice.into(), self.remembering());
     }
 
-    /// Has the program's own strategy decide from now on how much memory the tenant wants; `None`: the built-in one again,
-    /// which finds the least for the hit ratio that is the tenant's goal.
+    /// Has the program's own strategy decide from now on how much memory the tenant wants. `None` restores the built-in
+    /// one, which finds the least for the hit ratio that is the tenant's goal.
     ///
     /// # Errors
     /// It was removed.
@@ -237,8 +262,8 @@ impl Tenant {
         self.ask(|control| control.set_sizing(&*self.name, strategy))
     }
 
-    /// Has the program's own function say from now on what hits are worth to the tenant; `None`: the utility of its settings
-    /// again. Memory that no floor and no goal takes goes by that.
+    /// Has the program's own function say from now on how much hits are worth to the tenant. `None` restores the
+    /// utility of its settings. Memory that no floor and no goal takes goes by that.
     ///
     /// # Errors
     /// It was removed.
@@ -246,8 +271,7 @@ impl Tenant {
         self.ask(|control| control.set_utility(&*self.name, utility))
     }
 
-    /// What of all that the program supplied for it was replaced by what is built in, and why: the newest ones, oldest
-    /// first.
+    /// The faults of the tenant's code that was replaced by the built-in rules: the newest ones, oldest first.
     pub fn faults(&self) -> Vec<Fault> {
         self.local.faults()
     }
@@ -271,10 +295,11 @@ impl Tenant {
             items,
             grant_bytes: store.grant_bytes(),
             usage_bytes: store.usage_bytes(),
+            flash: self.local.tier.as_ref().map(|tier| tier.used()),
         }
     }
 
-    /// How the control plane sees it: whether its goal is met, which policy is in force, what it could use.
+    /// The control plane's view of it: whether its goal is met, which policy is in force, and its demand.
     ///
     /// # Errors
     /// It was removed.
@@ -283,7 +308,7 @@ impl Tenant {
         Ok(self.seen(view))
     }
 
-    /// The latest changes of its grant, with their reasons and what came of them.
+    /// The latest changes of its grant, with their reasons and outcomes.
     ///
     /// # Errors
     /// It was removed.
@@ -291,7 +316,7 @@ impl Tenant {
         self.ask(|control| control.moves(&*self.name))
     }
 
-    /// Its miss-ratio curve: what would miss in which size.
+    /// Its miss-ratio curve: the miss ratio at each size.
     ///
     /// # Errors
     /// It was removed.
@@ -377,7 +402,7 @@ impl Tenant {
         |is_gated| self.local.store.set_remembering(is_gated)
     }
 
-    /// What must end with the last user.
+    /// The parts that must end with the last user.
     #[cfg(test)]
     pub(crate) fn weak_parts(
         &self,
@@ -393,6 +418,14 @@ impl Tenant {
             return Err(Error::KeyTooLong(bytes.len()));
         }
         Ok(self.local.store.key(0, bytes))
+    }
+
+    /// The key's shard, when what there is of the key is in memory.
+    fn lock_there(&self, key: &Key<'_>, now: UnixMs) -> ShardGuard<'_> {
+        match &self.local.tier {
+            Some(tier) => tier.fetch(&self.local.store, key, now),
+            None => self.lock(key),
+        }
     }
 
     fn lock(&self, key: &Key<'_>) -> ShardGuard<'_> {
@@ -417,7 +450,7 @@ const PIN_BYTES: usize = 16 << 10;
 enum Found {
     /// Copied into the buffer.
     Copied,
-    /// To be read after the lock is released.
+    /// A pinned value, to be read after the lock is released.
     Pinned(PinnedValue),
 }
 

@@ -1,6 +1,7 @@
-//! What a program may rely on: values stay while they are held, tenants come and go, everything changes live, nothing is
-//! left behind.
+//! The promises to a program: values stay while they are held, tenants come and go, everything changes live, and
+//! nothing is left behind.
 
+mod flash;
 mod program;
 
 use std::sync::Arc;
@@ -59,7 +60,7 @@ fn fill(tenant: &Tenant, items: u32, value_bytes: usize) {
     }
 }
 
-/// Waits for what a thread of the cache's does.
+/// Waits for the work of a thread of the cache's.
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
@@ -148,7 +149,7 @@ fn a_value_stays_as_it_was_while_it_is_held() {
     }
 }
 
-/// What is held takes no room from what is written: it is copied, or its memory is its own.
+/// Held values take no room from writes: they are copied, or their memory is their own.
 #[test]
 fn many_values_are_held_while_others_are_written() {
     let scene = Scene::new(64 * MIB);

@@ -10,8 +10,8 @@ use rustix::time::{ClockId, clock_gettime};
 use tidemark_store::Keeper;
 use tidemark_types::{Clock, UnixMs};
 
-/// The wall clock as of the system's last tick, at most a few milliseconds ago, which is enough for expiry: every operation
-/// reads it, and what the last tick left needs no look at a counter.
+/// The wall clock as of the system's last tick, at most a few milliseconds ago, which is enough for expiry. Every
+/// operation reads it, and the last tick's time needs no look at a counter.
 pub(crate) struct CoarseClock;
 
 impl Clock for CoarseClock {

@@ -9,10 +9,10 @@ use tidemark_store::{PinnedValue, Reservation as Room, Value as Stored};
 use crate::error::Error;
 use crate::tenant::Tenant;
 
-/// A value. A long one, which lies outside of the log because it is longer than 256 KiB or half a segment, is read where it
-/// lies; shorter ones are copied, because holding one in place would hold the segment around it. It stays what it was for as
-/// long as it is held, whatever becomes of its key, and its memory stays taken as long. Of a tenant's values, 16 MiB are
-/// held in place at a time, or one of any length; more are copied.
+/// A value. A long one lies outside of the log because it is longer than 256 KiB or half a segment, and is read in its
+/// place. Shorter ones are copied, because holding one in place would hold the segment around it. A value stays what it
+/// was for as long as it is held, whatever becomes of its key, and its memory stays taken as long. A tenant's values
+/// are held in place up to 16 MiB at a time, or one of any length; more are copied.
 pub struct Value(Held);
 
 enum Held {
@@ -167,8 +167,8 @@ impl Reservation {
         }
     }
 
-    /// The room, in parts in order, as long as the value together: one part, or of a long value one for every 64 KiB. What
-    /// is not written to is of any content.
+    /// The room, in parts in order, as long as the value together. It is one part, or for a long value one for every 64
+    /// KiB. Parts that are not written to have any content.
     pub fn parts(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let (room, buffer) = match &mut self.place {
             Place::Final(room) => (Some(room.parts()), None),

@@ -19,7 +19,7 @@ pub enum Error {
     /// The system does not give sockets, signals or a standard output.
     #[error("the system refused: {0}")]
     System(io::Error),
-    /// The system does not give what a cache in this process needs.
+    /// The system does not give the means that a cache in this process needs.
     #[error("can not make a cache in this process: {0}")]
     Cache(io::Error),
     /// A program that an experiment needs did not start, or not well.
@@ -27,15 +27,15 @@ pub enum Error {
     Program {
         /// The program.
         program: String,
-        /// What went wrong.
+        /// The failure.
         reason: String,
     },
-    /// A server did not do what a measurement takes for granted, so that its figures would mean something else.
+    /// A server did not behave as a measurement assumes, so that its figures would mean something else.
     #[error("{server}: {reason}")]
     Unfit {
         /// The server.
         server: String,
-        /// What was found.
+        /// The finding.
         reason: String,
     },
     /// The control plane of a virtual node refused something.
@@ -47,7 +47,7 @@ pub enum Error {
     /// The system gives no address space for a virtual node's pool.
     #[error("no memory for a pool: {0}")]
     Memory(io::Error),
-    /// A file can not be read or written.
+    /// A file cannot be read or written.
     #[error("{path}: {source}")]
     File {
         /// The file.
@@ -58,7 +58,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whose fault it is.
+    /// Tells which party is at fault.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Usage(_) => Fault::Usage,

@@ -56,7 +56,7 @@ enum Command {
         #[command(flatten)]
         options: Options,
     },
-    /// Answer requests without storing anything: what the benchmark starts as its floor
+    /// Answer requests without storing anything: the benchmark starts it as its floor
     #[command(hide = true)]
     Floor {
         #[arg(long)]
@@ -64,7 +64,7 @@ enum Command {
         #[arg(long)]
         value_bytes: usize,
     },
-    /// Serve with elasticity that signals switch on and off: what the experiment about its cost starts
+    /// Serve with elasticity that signals switch on and off: the experiment about its cost starts it
     #[command(hide = true)]
     Switched {
         #[arg(long)]
@@ -95,19 +95,19 @@ struct Options {
     /// redis-server
     #[arg(long, value_name = "FILE", default_value = "redis-server")]
     redis: PathBuf,
-    /// What all randomness follows from
+    /// The seed of all randomness
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Fewer and shorter rounds of less: to see that it works. Prints the tables; writes only with --out
     #[arg(long)]
     quick: bool,
-    /// Where to write all files [default: docs and docs/experiments, JSON beside the build]
+    /// The folder of all files [default: docs and docs/experiments, JSON beside the build]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 impl Options {
-    /// Where to write, if anywhere.
+    /// The folders to write to, if any.
     fn folders(&self, pages: &str) -> Option<Folders> {
         let of_repository = || (!self.quick).then(|| Folders::of_repository(Path::new("."), pages));
         self.out.as_deref().map(Folders::one).or_else(of_repository)
@@ -144,7 +144,7 @@ fn main() -> ExitCode {
     match run(&Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Where standard error is closed, the exit code says it.
+            // If standard error is closed, the exit code says it.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             let fault = error.downcast_ref::<Error>().map(Error::fault);
             ExitCode::from(match fault {

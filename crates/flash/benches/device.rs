@@ -1,7 +1,7 @@
-//! What the flash tier makes of a device: `cargo bench -p tidemark-flash [-- FILE]`.
+//! The flash tier's use of a device: `cargo bench -p tidemark-flash [-- FILE]`.
 //!
-//! Reads of 4 KiB at depth 16 and writes of 256 KiB at depth 4 through both queues are what the device gives; items of 1 KiB
-//! through the store are to be held against them. The file is made anew, 1 GiB.
+//! Reads of 4 KiB at depth 16 and writes of 256 KiB at depth 4 through both queues show the device's limits. Items of 1
+//! KiB through the store are compared with them. The file is made anew, 1 GiB.
 
 #![expect(clippy::print_stdout, reason = "the output is the result")]
 

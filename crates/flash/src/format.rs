@@ -1,8 +1,8 @@
 //! The bytes on the device: superblock, segments with their records and footers, blocks of the journal.
 //!
-//! All numbers are little-endian. Everything carries a CRC-32C that also covers the volume's identity and, below a segment, its
-//! sequence: bytes of another volume, of an earlier segment in the same place, or of another place do not pass. Byte
-//! diagrams: docs/design/flash.md. Invariant: decoding takes any bytes and never panics.
+//! All numbers are little-endian. Everything carries a CRC-32C that also covers the volume's identity and, below a
+//! segment, its sequence. Bytes of another volume, of an earlier segment in the same place, or of another place
+//! therefore do not pass. Byte diagrams: docs/design/flash.md. Invariant: decoding takes any bytes and never panics.
 
 /// A segment.
 pub const SEGMENT_BYTES: usize = 1 << 20;
@@ -31,7 +31,7 @@ const SUPER_MAGIC: u64 = u64::from_le_bytes(*b"TIDEMKFL");
 const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"TMSG");
 const TAIL_MAGIC: u32 = u32::from_le_bytes(*b"TMFT");
 const JOURNAL_MAGIC: u32 = u32::from_le_bytes(*b"TMJR");
-/// Of the whole format: another version is refused.
+/// The version of the whole format: another one is refused.
 pub(crate) const VERSION: u32 = 1;
 
 /// A tenant as flash knows it: random, so that a new tenant never inherits an old one's items.
@@ -65,9 +65,7 @@ pub(crate) struct SegmentHeader {
 pub(crate) struct Record<'a> {
     /// The database of the tenant.
     pub(crate) db: u8,
-    /// The key.
     pub(crate) key: &'a [u8],
-    /// The value.
     pub(crate) value: &'a [u8],
     /// memcached's client flags.
     pub(crate) client_flags: u32,
@@ -79,12 +77,12 @@ pub(crate) struct Record<'a> {
     pub(crate) sequence: u64,
 }
 
-/// What a footer says of a record.
+/// The entry of a record in a footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FooterEntry {
     pub(crate) hash: u64,
     pub(crate) sequence: u64,
-    /// Where the record begins, in units.
+    /// The record's offset, in units.
     pub(crate) at: u16,
     /// Its length in units.
     pub(crate) units: u16,
@@ -188,7 +186,7 @@ impl Superblock {
         block
     }
 
-    /// The superblock of these bytes, or what they are instead.
+    /// The superblock of these bytes, or their kind if they are none.
     pub(crate) fn decode(block: &[u8]) -> Result<Self, NoSuperblock> {
         if block.iter().all(|byte| *byte == 0) {
             return Err(NoSuperblock::Blank);
@@ -224,14 +222,14 @@ pub(crate) enum NoSuperblock {
     Blank,
     /// Something else's.
     Foreign,
-    /// Of another version.
+    /// The format is of another version.
     Version(u32),
     /// Ours, and not intact.
     Damaged,
 }
 
 impl SegmentHeader {
-    /// What all checksums of the segment begin with.
+    /// The beginning of all checksums of the segment.
     pub(crate) fn identity(&self, volume: &[u8; 16]) -> [u8; 40] {
         let mut identity = [0; 40];
         put(&mut identity, 0, volume);
@@ -319,7 +317,7 @@ pub(crate) fn encode_footer(header: &SegmentHeader, volume: &[u8; 16], entries: 
     put(tail, TAIL_BYTES - 4, &sum.to_le_bytes());
 }
 
-/// What the last bytes of a segment say: whose it is and how many records it has. `None`: it was never sealed.
+/// The content of the last bytes of a segment: its identity and its number of records. `None`: it was never sealed.
 pub(crate) fn decode_tail(end: &[u8], volume: &[u8; 16]) -> Option<(SegmentHeader, usize)> {
     let tail = end.get(end.len().checked_sub(TAIL_BYTES)?..)?;
     if number::<4, u32>(tail, 0) != TAIL_MAGIC {

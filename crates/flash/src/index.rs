@@ -1,8 +1,9 @@
-//! Where records lie: 8 bytes for each, in buckets of 64.
+//! The places of records: 8 bytes for each, in buckets of 64.
 //!
-//! A key has two buckets; the second one follows from the first and the tag alone, so that entries are moved between theirs without
-//! their keys (cuckoo filters: Fan et al., CoNEXT 2014). An entry is a hint: only the record says whose it is. Invariant: an
-//! entry that is not found is not there; one that can not be kept is handed back, so that its record can be declared dead.
+//! A key has two buckets. The second one follows from the first and the tag alone, so that entries are moved between
+//! theirs without their keys (cuckoo filters: Fan et al., CoNEXT 2014). An entry is a hint: only the record says whose
+//! it is. Invariant: an entry that is not found is not there. One that cannot be kept is handed back, so that its
+//! record can be declared dead.
 
 /// Entries in a bucket.
 const BUCKET_ENTRIES: usize = 8;
@@ -11,21 +12,29 @@ const FILL_PERCENT: u64 = 92;
 /// Moves for an insert at most, before an entry is given up.
 const MOVES_MAX: usize = 128;
 
-/// An entry: place 34 bits (in units of 64 bytes), tag 16, size class 8, uses 3, shadow 1; all zero is empty.
+/// An entry: place 34 bits (in units of 64 bytes), tag 16, size class 8, uses 2, shadow 1, database 3; all zero is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexEntry(u64);
 
 /// How often a record was used, as far as is counted.
-pub(crate) const USES_MAX: u8 = 7;
+pub(crate) const USES_MAX: u8 = 3;
+/// Databases that are told apart: the last number stands for all from there on.
+pub(crate) const DB_CLASSES: usize = 8;
 
 impl IndexEntry {
     /// An entry of a record at this unit of the device.
-    pub(crate) fn new(place: u64, hash: u64, units: usize) -> Self {
+    pub(crate) fn new(place: u64, hash: u64, units: usize, db: u8) -> Self {
         debug_assert!(place > 0 && place < 1 << 34, "1 TiB in units of 64 bytes");
-        Self(place | u64::from(tag(hash)) << 34 | u64::from(class(units)) << 50)
+        let db = db_class(db) as u64;
+        Self(place | u64::from(tag(hash)) << 34 | u64::from(class(units)) << 50 | db << 61)
     }
 
-    /// Where the record begins, in units of 64 bytes from the device's beginning.
+    /// The number under which its database is counted.
+    pub(crate) fn db_class(self) -> usize {
+        (self.0 >> 61) as usize
+    }
+
+    /// The record's place, in units of 64 bytes from the device's beginning.
     pub(crate) fn place(self) -> u64 {
         self.0 & ((1 << 34) - 1)
     }
@@ -41,7 +50,7 @@ impl IndexEntry {
 
     /// Whether memory holds the record, too.
     pub(crate) fn is_shadow(self) -> bool {
-        self.0 >> 61 & 1 == 1
+        self.0 >> 60 & 1 == 1
     }
 
     fn tag(self) -> u16 {
@@ -53,8 +62,13 @@ impl IndexEntry {
     }
 
     fn with_shadow(self, is_shadow: bool) -> Self {
-        Self(self.0 & !(1 << 61) | u64::from(is_shadow) << 61)
+        Self(self.0 & !(1 << 60) | u64::from(is_shadow) << 60)
     }
+}
+
+/// The number under which a database is counted.
+pub(crate) fn db_class(db: u8) -> usize {
+    usize::from(db).min(DB_CLASSES - 1)
 }
 
 /// The bits of the hash that an entry keeps.
@@ -89,6 +103,8 @@ pub(crate) struct Table {
     entries: u64,
     /// Chooses which entry is moved.
     turn: u64,
+    /// Entries that were moved to their other bucket.
+    moves: u64,
 }
 
 impl Table {
@@ -99,6 +115,7 @@ impl Table {
             buckets: vec![[0; BUCKET_ENTRIES]; buckets as usize],
             entries: 0,
             turn: 0,
+            moves: 0,
         }
     }
 
@@ -142,6 +159,7 @@ impl Table {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             let place = (self.turn >> 61) as usize;
+            self.moves += 1;
             homeless = IndexEntry(std::mem::replace(&mut self.buckets[bucket][place], homeless.0));
             bucket = self.other(bucket, homeless.tag());
             if self.place(bucket, homeless) {
@@ -176,9 +194,24 @@ impl Table {
         Some(entry.is_shadow() != is_shadow)
     }
 
+    /// Entries that were ever moved: a part of the table that was looked through may have got others since.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// Buckets that it has.
+    pub(crate) fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
     /// Takes out every entry that is not to stay.
-    pub(crate) fn retain(&mut self, mut stays: impl FnMut(IndexEntry) -> bool) {
-        for word in self.buckets.as_flattened_mut() {
+    pub(crate) fn retain(&mut self, stays: impl FnMut(IndexEntry) -> bool) {
+        self.retain_in(0..self.buckets.len(), stays);
+    }
+
+    /// The same in some of the buckets.
+    pub(crate) fn retain_in(&mut self, buckets: std::ops::Range<usize>, mut stays: impl FnMut(IndexEntry) -> bool) {
+        for word in self.buckets[buckets].as_flattened_mut() {
             if *word != 0 && !stays(IndexEntry(*word)) {
                 *word = 0;
                 self.entries -= 1;
@@ -252,7 +285,11 @@ mod tests {
         let records = 50_000;
         let mut table = Table::for_records(records);
         for n in 0..records {
-            assert_eq!(table.insert(hash(n), IndexEntry::new(n + 1, hash(n), 17)), None, "{n}");
+            assert_eq!(
+                table.insert(hash(n), IndexEntry::new(n + 1, hash(n), 17, 0)),
+                None,
+                "{n}"
+            );
         }
         assert!(table.bytes() as f64 / records as f64 <= 10.5, "{}", table.bytes());
         assert_eq!((table.entries(), table.room() >= records), (records, true));
@@ -279,7 +316,7 @@ mod tests {
     fn what_finds_no_place_is_handed_back() {
         let mut table = Table::for_records(1);
         let all = 4 * BUCKET_ENTRIES as u64;
-        let handed = (0..all + 5).filter(|n| table.insert(hash(*n), IndexEntry::new(n + 1, hash(*n), 1)).is_some());
+        let handed = (0..all + 5).filter(|n| table.insert(hash(*n), IndexEntry::new(n + 1, hash(*n), 1, 0)).is_some());
         assert!(handed.count() >= 5);
         assert!(table.entries() <= all);
     }

@@ -1,8 +1,8 @@
-//! What must not be forgotten after a crash: which records are dead, which segments are free, which databases were flushed.
+//! The facts that must survive a crash: which records are dead, which segments are free, which databases were flushed.
 //!
-//! Entries collect until a commit writes them to a ring of blocks, in order, and a flush of the device makes them durable. A
-//! block is written over only when its entries are of no use any more or stand in a newer block that is durable. Invariant:
-//! of what was committed nothing is missing, or reading says so.
+//! Entries collect until a commit writes them to a ring of blocks, in order, and a flush of the device makes them
+//! durable. A block is written over only when its entries are of no use any more or stand in a newer block that is
+//! durable. Invariant: no committed entry is missing, or reading says so.
 
 use std::collections::VecDeque;
 
@@ -10,6 +10,8 @@ use crate::format::{Entry, JOURNAL_ENTRIES, JournalBlock};
 
 /// Blocks of a commit at most: more wait for the next one.
 const COMMIT_BLOCKS_MAX: usize = 16;
+/// Blocks of the ring that deaths of single records leave to what makes them superfluous: segments that are freed.
+const RESERVED_BLOCKS: usize = 4;
 /// Blocks of the ring, at least.
 pub(crate) const BLOCKS_MIN: u32 = 64;
 
@@ -17,22 +19,23 @@ pub(crate) const BLOCKS_MIN: u32 = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Barrier(pub(crate) u64);
 
-/// The ring and what is to be written to it.
+/// The ring and the entries to write to it.
 #[derive(Debug)]
 pub(crate) struct Journal {
     capacity: u64,
     /// Written blocks whose entries may still be of use, oldest first.
     blocks: VecDeque<JournalBlock>,
-    /// Not written yet.
-    waiting: Vec<Entry>,
+    /// Not written yet, with their numbers.
+    waiting: VecDeque<(u64, Entry)>,
     /// The number of the next block.
     next: u64,
     /// Entries that were ever appended, and of those the ones that are durable.
     appended: u64,
     durable: u64,
-    /// A commit that is under way: what is durable after it, and how many old blocks it makes superfluous.
+    /// A commit that is under way: the entries that are durable after it, and the number of old blocks that it makes
+    /// superfluous.
     commit: Option<(u64, usize)>,
-    /// Since when something waits, in milliseconds.
+    /// The time since which something waits, in milliseconds.
     waiting_since_ms: Option<u64>,
 }
 
@@ -43,7 +46,7 @@ impl Journal {
             capacity: u64::from(capacity),
             next: blocks.last().map_or(0, |block| block.number + 1),
             blocks: blocks.into(),
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
             appended: 0,
             durable: 0,
             commit: None,
@@ -52,8 +55,8 @@ impl Journal {
     }
 
     pub(crate) fn append(&mut self, entry: Entry, now_ms: u64) -> Barrier {
-        self.waiting.push(entry);
         self.appended += 1;
+        self.waiting.push_back((self.appended, entry));
         self.waiting_since_ms.get_or_insert(now_ms);
         Barrier(self.appended)
     }
@@ -62,7 +65,7 @@ impl Journal {
         barrier.0 <= self.durable
     }
 
-    /// Since when the oldest entry waits to be committed.
+    /// The time since which the oldest entry waits to be committed.
     pub(crate) fn waiting_since_ms(&self) -> Option<u64> {
         self.waiting_since_ms
     }
@@ -76,18 +79,30 @@ impl Journal {
         self.commit.is_some()
     }
 
-    /// Entries that the ring holds, of use or not, over those that it can hold.
-    pub(crate) fn fill(&self) -> f64 {
-        (self.blocks.len() + self.waiting.len() / JOURNAL_ENTRIES) as f64 / self.capacity as f64
+    /// Deaths of single records that may be of use at a time: more than half a ring would be carried along again and again.
+    pub(crate) fn deaths_max(&self) -> u64 {
+        self.capacity * JOURNAL_ENTRIES as u64 / 2
+    }
+
+    /// Whether more waits than a commit can take, and there is room for it.
+    pub(crate) fn is_pressing(&self) -> bool {
+        self.waiting.len() >= COMMIT_BLOCKS_MAX * JOURNAL_ENTRIES
+            && self.blocks.len() + COMMIT_BLOCKS_MAX + RESERVED_BLOCKS <= self.capacity as usize
     }
 
     /// Begins a commit: the blocks to write, with their places in the ring. Entries of the oldest blocks that are still of use
-    /// are written once more where the ring is half full.
-    pub(crate) fn begin(&mut self, now_ms: u64, mut is_of_use: impl FnMut(&Entry) -> bool) -> Vec<(u64, JournalBlock)> {
+    /// are written once more where the ring is half full. Ends of whole segments go first: where all of them are in the
+    /// commit (the second argument of `is_of_use`), deaths of these segments' records are of no use any more.
+    pub(crate) fn begin(
+        &mut self,
+        now_ms: u64,
+        mut is_of_use: impl FnMut(&Entry, bool) -> bool,
+    ) -> Vec<(u64, JournalBlock)> {
         let left = self.capacity as usize - self.blocks.len();
         let most = COMMIT_BLOCKS_MAX.min(left) * JOURNAL_ENTRIES;
+        let (mut entries, has_all_ends) = self.take_ends(most);
+        let mut is_of_use = |entry: &Entry| is_of_use(entry, has_all_ends);
         let mut dropped = 0;
-        let mut entries = Vec::new();
         while (self.blocks.len() - dropped) as u64 * 2 > self.capacity {
             let useful: Vec<Entry> = self.blocks[dropped]
                 .entries
@@ -95,15 +110,16 @@ impl Journal {
                 .filter(|entry| is_of_use(entry))
                 .copied()
                 .collect();
-            if entries.len() + useful.len() > most / 2 {
+            if entries.len() + useful.len() > most / 2 && !useful.is_empty() {
                 break;
             }
             entries.extend(useful);
             dropped += 1;
         }
-        // What is carried was there before: it comes first.
-        let room = (most - entries.len()).min(self.waiting.len());
-        entries.extend(self.waiting.drain(..room));
+        self.waiting.retain(|(_, entry)| is_of_use(entry));
+        let unreserved = COMMIT_BLOCKS_MAX.min(left.saturating_sub(RESERVED_BLOCKS)) * JOURNAL_ENTRIES;
+        let room = unreserved.saturating_sub(entries.len()).min(self.waiting.len());
+        entries.extend(self.waiting.drain(..room).map(|(_, entry)| entry));
         let first = self.next;
         let oldest = self.blocks.front().map_or(first, |block| block.number);
         let blocks: Vec<JournalBlock> = entries
@@ -117,7 +133,7 @@ impl Journal {
             })
             .collect();
         self.next += blocks.len() as u64;
-        let durable = self.appended - self.waiting.len() as u64;
+        let durable = self.waiting.front().map_or(self.appended, |(number, _)| number - 1);
         self.commit = Some((durable, dropped));
         self.waiting_since_ms = (!self.waiting.is_empty()).then_some(now_ms);
         self.blocks.extend(blocks.iter().cloned());
@@ -125,6 +141,22 @@ impl Journal {
             .into_iter()
             .map(|block| (block.number % self.capacity, block))
             .collect()
+    }
+
+    /// Takes out of what waits all that is no death of a single record, as far as there is room; whether that is all of it. The
+    /// order of entries says nothing.
+    fn take_ends(&mut self, most: usize) -> (Vec<Entry>, bool) {
+        let is_end = |entry: &Entry| !matches!(entry, Entry::Kill { .. });
+        let mut ends = Vec::new();
+        self.waiting.retain(|(_, entry)| {
+            let is_taken = is_end(entry) && ends.len() < most;
+            if is_taken {
+                ends.push(*entry);
+            }
+            !is_taken
+        });
+        let has_all = !self.waiting.iter().any(|(_, entry)| is_end(entry));
+        (ends, has_all)
     }
 
     /// The commit is durable.
@@ -136,7 +168,7 @@ impl Journal {
     }
 }
 
-/// The blocks of a ring, oldest first, from what was read of each of its places.
+/// The blocks of a ring, oldest first, from the content of each of its places.
 ///
 /// # Errors
 /// A committed block is missing: kills may be unknown, so that nothing that is older can be trusted.
@@ -189,12 +221,14 @@ mod tests {
         );
         for round in 0..100_u32 {
             let barrier = journal.append(free(1000 + round), u64::from(round));
-            for (at, block) in journal.begin(u64::from(round), |entry| *entry == free(3)) {
+            for (at, block) in journal.begin(u64::from(round), |entry, _| {
+                *entry == free(3) || *entry == free(1000 + round)
+            }) {
                 ring[at as usize] = Some(block);
             }
             assert!(journal.is_committing() && !journal.is_durable(barrier));
             journal.end();
-            assert!(journal.is_durable(barrier) && journal.is_durable(first) && journal.fill() <= 0.75);
+            assert!(journal.is_durable(barrier) && journal.is_durable(first) && journal.blocks.len() <= 6);
             let blocks = restore(ring.iter().cloned()).unwrap();
             assert!(
                 blocks.iter().any(|block| block.entries.contains(&free(3))),
@@ -202,6 +236,55 @@ mod tests {
             );
             assert!(blocks.last().unwrap().entries.contains(&free(1000 + round)));
         }
+    }
+
+    #[test]
+    fn segments_that_end_free_the_ring_of_their_records_deaths() {
+        let kill = |slot| Entry::Kill {
+            slot,
+            at: 1,
+            sequence: 1,
+        };
+        let mut journal = Journal::new(16, Vec::new());
+        let first = journal.append(kill(1), 0);
+        for _ in 1..20 * JOURNAL_ENTRIES {
+            journal.append(kill(1), 0);
+        }
+        // All are of use: some blocks are left to what ends their segment.
+        for _ in 0..4 {
+            journal.begin(0, |_, _| true);
+            journal.end();
+        }
+        assert_eq!((journal.blocks.len(), journal.is_durable(first)), (12, true));
+        let last = journal.append(kill(2), 0);
+        let end = journal.append(free(1), 0);
+        let mut commit = || {
+            let blocks = journal.begin(0, |entry, has_all_ends| has_all_ends && *entry != kill(1));
+            journal.end();
+            let written = blocks.into_iter().flat_map(|(_, block)| block.entries);
+            let durable = (journal.is_durable(last), journal.is_durable(end));
+            (written.collect::<Vec<Entry>>(), durable, journal.blocks.len())
+        };
+        assert_eq!(commit(), (vec![free(1)], (false, false), 9));
+        assert_eq!(commit(), (vec![kill(2)], (true, true), 9));
+    }
+
+    #[test]
+    fn what_waits_is_not_durable_though_something_newer_is() {
+        let kill = Entry::Kill {
+            slot: 1,
+            at: 1,
+            sequence: 1,
+        };
+        let mut journal = Journal::new(16, Vec::new());
+        for _ in 0..16 * JOURNAL_ENTRIES {
+            journal.append(kill, 0);
+        }
+        let end = journal.append(free(2), 0);
+        journal.begin(0, |_, _| true);
+        journal.end();
+        assert!(journal.waiting.iter().all(|(_, entry)| *entry == kill));
+        assert!(!journal.is_durable(end));
     }
 
     #[test]

@@ -35,14 +35,14 @@ impl Random {
     }
 }
 
-/// What a run does wrong to the device.
+/// The faults that a run inflicts on the device.
 #[derive(Clone, Copy, Debug, Default)]
 struct Plan {
     faults: Faults,
     crashes: bool,
 }
 
-/// What is known of a key.
+/// The facts about a key.
 #[derive(Clone, Debug, Default)]
 struct Known {
     /// The version that a put took in and nothing removed, while no crash came between.
@@ -141,7 +141,7 @@ impl Run {
         }
     }
 
-    /// Lets the device do some of what waits, and notes what became durable.
+    /// Lets the device do some waiting requests, and notes what became durable.
     fn work(&mut self, most: u64) {
         for _ in 0..most {
             let Some(io) = self.volume.next_io() else {
@@ -183,7 +183,7 @@ impl Run {
             .is_ok();
         let (barrier, now_ms) = (self.volume.barrier(TenantNumber(tenant)), self.now_ms);
         let known = self.known(tenant, db, id);
-        // As for any write, contents of before are gone, and what memory would have had if this was refused.
+        // As for any write, older contents are gone. If this was refused, so is the one that memory had.
         known.removals.push((version - 1, barrier, now_ms));
         known.present = taken.then_some(version);
     }
@@ -299,7 +299,7 @@ impl Run {
         }
     }
 
-    /// Power is lost; what was acknowledged counts by each tenant's staleness.
+    /// Power is lost; acknowledged writes count by each tenant's staleness.
     fn crash(&mut self) {
         let (volume, now_ms) = (&self.volume, self.now_ms);
         for ((tenant, ..), known) in &mut self.known {
@@ -388,7 +388,7 @@ fn run(seed: u64, plan: Plan) -> Run {
     run
 }
 
-/// Where segments begin: faults that no checksum tells from a crash would hit the journal else.
+/// The beginning of segments: faults that no checksum tells from a crash would hit the journal else.
 fn data_at() -> u64 {
     crate::volume::data_offset(64)
 }
@@ -514,4 +514,35 @@ fn write_amplification_is_bounded() {
     let of_items = stats.demoted as f64 / (stats.demoted + stats.reinserted) as f64;
     assert!(of_items >= 0.75, "{stats:?}");
     assert!(stats.flash_bytes <= (12 * SEGMENT_BYTES) as u64);
+}
+
+#[test]
+fn what_a_smaller_grant_drops_is_gone_at_once_and_its_room_is_used_again() {
+    let mut run = Run::new(600);
+    let tenant = TenantNumber(0);
+    for key in 0..2000 {
+        run.put(0, 0, key);
+        run.volume.tick(run.now_ms);
+        run.work(8);
+    }
+    let found = |run: &mut Run| (0..2000).filter(|key| run.look(0, 0, *key).is_some()).count() as u64;
+    let before = run.volume.stats(tenant);
+    assert!(
+        before.flash_bytes > (8 * SEGMENT_BYTES) as u64 && before.records > 1500,
+        "{before:?}"
+    );
+    let free = run.volume.free.len();
+    run.volume.set_grant(tenant, 3, run.now_ms);
+    let kept = found(&mut run);
+    assert!((300..900).contains(&kept), "{kept}");
+    assert!(run.volume.free.len() <= free, "the index has entries in them");
+    for _ in 0..1000 {
+        run.now_ms += 1;
+        run.volume.tick(run.now_ms);
+        run.work(8);
+    }
+    let after = run.volume.stats(tenant);
+    assert_eq!((after.records, found(&mut run)), (kept, kept), "{after:?}");
+    assert!(after.flash_bytes <= (3 * SEGMENT_BYTES) as u64);
+    assert!(run.volume.free.len() >= free + 5 && run.volume.freeing.is_empty());
 }

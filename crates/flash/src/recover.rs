@@ -1,8 +1,9 @@
-//! Opening a device: what is on it, or a new volume.
+//! Opening a device: its volume, or a new one.
 //!
-//! The superblock says whose it is. The journal says which segments and records are gone. The footers of all other sealed
-//! segments give the index; of several records with one hash the one in the latest segment counts. Invariants: a device that is not
-//! empty and not ours is never written to; opening twice gives the same; where the journal is damaged, nothing of before counts.
+//! The superblock says whose it is. The journal says which segments and records are gone. The footers of all other
+//! sealed segments give the index; of several records with one hash the one in the latest segment counts. Invariants: a
+//! device that is not empty and not ours is never written to, and opening twice gives the same. If the journal is
+//! damaged, nothing of before counts.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -19,16 +20,16 @@ use crate::volume::{SUPERBLOCKS, Settings, Slot, State, TenantNumber, Volume, da
 
 /// Segments of a volume, at least: some to fill, some to read, some to free.
 const SEGMENTS_MIN: u64 = 8;
-/// Segments at most: what places in the index reach.
+/// The limit of segments, by the reach of places in the index.
 const SEGMENTS_MAX: u64 = (1 << 34) * UNIT_BYTES as u64 / SEGMENT_BYTES as u64;
 /// Segments for each block of the journal: a two-thousandth of the device.
 const SEGMENTS_PER_JOURNAL_BLOCK: u64 = 8;
-/// What is read of a segment's end at first: the footer of some 600 records.
+/// The part of a segment's end that is read at first: the footer of some 600 records.
 const END_BYTES: usize = 16 << 10;
 /// Sequences that are left out after an unclean end: segments that were never sealed may have used some.
 const SEQUENCE_GAP: u64 = 1 << 20;
 
-/// Why a device can not be opened. Nothing was written to it.
+/// Why a device cannot be opened. Nothing was written to it.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The device fails.
@@ -49,9 +50,9 @@ pub enum OpenError {
     /// It is smaller than it was, or too small.
     #[error("flash: {has_bytes} bytes; at least {needed_bytes} are needed")]
     TooSmall {
-        /// What it has.
+        /// The size that it has.
         has_bytes: u64,
-        /// What it needs.
+        /// The size that it needs.
         needed_bytes: u64,
     },
 }
@@ -256,6 +257,7 @@ impl<'a> Recovery<'a> {
                 previous: None,
                 live_bytes: 0,
                 kills: 0,
+                is_unswept: false,
             });
             sealed.extend(found.filter(|_| is_kept));
         }
@@ -335,9 +337,9 @@ impl Volume {
                     continue;
                 }
                 let units = usize::from(entry.units);
-                let indexed = IndexEntry::new(first_unit + u64::from(entry.at), entry.hash, units);
+                let indexed = IndexEntry::new(first_unit + u64::from(entry.at), entry.hash, units, entry.db);
                 let homeless = tenant.enter(entry.hash, indexed, units * UNIT_BYTES);
-                self.slots[*number as usize].live_bytes += (units * UNIT_BYTES) as u32;
+                self.slots[*number as usize].live_bytes += (indexed.units() * UNIT_BYTES) as u32;
                 for entry in homeless {
                     self.bury(tenant_number, entry, 0);
                 }
@@ -349,6 +351,10 @@ impl Volume {
                 .iter()
                 .filter(|entry| killed.contains(&(*number, entry.at, sequence)));
             self.slots[*number as usize].kills = dead.count() as u32;
+        }
+        self.deaths = self.slots.iter().map(|slot| u64::from(slot.kills)).sum();
+        for (number, _) in sealed {
+            self.retire_if_dead(*number, 0);
         }
     }
 

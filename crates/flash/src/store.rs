@@ -12,10 +12,14 @@ use crate::buffer::Buffer;
 use crate::device::{self, Device, Done, Queue, Request};
 use crate::journal::Barrier;
 use crate::recover::{self, OpenError};
-use crate::volume::{Found, IoKind, Item, Lookup, Place, Refused, Settings, Stats, TenantNumber, Volume};
+use crate::volume::{
+    Borrowed, Found, IoKind, Item, Lookup, Place, Read, Refused, Settings, Staleness, Stats, TenantNumber, Volume,
+};
 
-/// Time between two looks at what is due, while something waits.
+/// Time between two looks at due work, while something waits.
 const TICK: Duration = Duration::from_millis(1);
+/// The same while nothing waits.
+const IDLE_TICK: Duration = Duration::from_millis(500);
 /// Requests of the writer under way at once: a device is busy with that many, and not much more waits for a crash.
 const DEPTH: u32 = 32;
 /// Reads of one lookup at most: each is of another record with the same tag, or of one that was moved meanwhile.
@@ -37,9 +41,11 @@ struct Shared {
     /// A request has ended.
     ended: Condvar,
     is_stopping: std::sync::atomic::AtomicBool,
+    alarm: Mutex<Option<Box<dyn Fn() + Send>>>,
+    given_up: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
-/// The device was given up: what was to be durable may not be.
+/// The device was given up: promised entries may not be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the flash device failed and is not used any more")]
 pub struct GivenUp;
@@ -48,6 +54,16 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
+}
+
+/// Random bytes by which the tenants of a new owner are told from all others'.
+///
+/// # Errors
+/// The system gives none.
+pub fn random_identity() -> std::io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| std::io::Error::other(error.to_string()))?;
+    Ok(bytes)
 }
 
 fn now_ms() -> u64 {
@@ -70,6 +86,8 @@ impl Store {
             work: Condvar::new(),
             ended: Condvar::new(),
             is_stopping: false.into(),
+            alarm: Mutex::new(None),
+            given_up: Mutex::new(None),
         });
         let queue = device::queue(&shared.device, DEPTH)?;
         let queue_name = queue.name();
@@ -120,6 +138,82 @@ impl Store {
             }
         }
         None
+    }
+
+    /// Looks a key up without waiting. The bytes of [`Lookup::Read`] have to be read from [`Self::device`] and given to
+    /// [`Self::finish`].
+    pub fn lookup(&self, tenant: TenantNumber, hash: u64, db: u8, key: &[u8]) -> Lookup {
+        self.shared.volume.lock().lookup(tenant, hash, db, key, now_ms())
+    }
+
+    /// Goes on with a lookup whose bytes were read, or could not be.
+    pub fn finish(&self, read: Read, bytes: Result<&[u8], ()>) -> Lookup {
+        // A segment that cannot be read is quarantined, which is written to the journal.
+        self.change(|volume, now_ms| volume.finish(read, bytes, now_ms))
+    }
+
+    /// The device, for reads of one's own.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.shared.device
+    }
+
+    /// Takes an item in that memory evicts: see [`Volume::demote`].
+    ///
+    /// # Errors
+    /// See [`Refused`]; older contents have gone then, too.
+    pub fn demote(&self, tenant: TenantNumber, hash: u64, item: &Borrowed<'_>, is_used: bool) -> Result<(), Refused> {
+        self.change(|volume, now_ms| volume.demote(tenant, hash, item, is_used, now_ms))
+    }
+
+    /// Begins to remove all items of a database, or of all, for good. They are gone for lookups at once, and after a
+    /// crash once the barrier is durable.
+    pub fn begin_flush(&self, tenant: TenantNumber, db: Option<u8>) -> Barrier {
+        self.change(|volume, now_ms| {
+            let barrier = volume.flush(tenant, db, now_ms);
+            volume.commit(now_ms);
+            barrier
+        })
+    }
+
+    /// Removes a tenant.
+    pub fn remove_tenant(&self, tenant: TenantNumber) -> Barrier {
+        self.change(|volume, now_ms| volume.remove_tenant(tenant, now_ms))
+    }
+
+    /// The last thing of this tenant that is to survive a crash.
+    pub fn barrier(&self, tenant: TenantNumber) -> Barrier {
+        self.shared.volume.lock().barrier(tenant)
+    }
+
+    /// Whether this survives a crash; also where the device was given up, since nothing will come of waiting.
+    pub fn is_settled(&self, barrier: Barrier) -> bool {
+        let volume = self.shared.volume.lock();
+        volume.is_durable(barrier) || volume.is_given_up()
+    }
+
+    /// Items of a tenant's database that memory does not hold. Databases from 7 on are counted together.
+    pub fn items_in(&self, tenant: TenantNumber, db: u8) -> u64 {
+        self.shared.volume.lock().items_in(tenant, db)
+    }
+
+    /// Memory that all tenants' indexes and open segments take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.shared.volume.lock().memory_bytes()
+    }
+
+    /// Segments of the device.
+    pub fn segments(&self) -> usize {
+        self.shared.volume.lock().segments()
+    }
+
+    /// Has this called whenever requests of the writer have ended: barriers may be durable then. It must not wait.
+    pub fn set_alarm(&self, alarm: Box<dyn Fn() + Send>) {
+        *self.shared.alarm.lock() = Some(alarm);
+    }
+
+    /// Has this called once the device is given up. It may wait.
+    pub fn set_given_up(&self, given_up: Box<dyn FnOnce() + Send>) {
+        *self.shared.given_up.lock() = Some(given_up);
     }
 
     /// Looks a key up without waiting: `Err` if only the device can tell.
@@ -180,7 +274,12 @@ impl Store {
         self.change(|volume, now_ms| volume.set_grant(tenant, segments, now_ms));
     }
 
-    /// What a tenant holds and did.
+    /// Changes how stale a tenant's items may be after an unclean end, and how many bytes it may write a second; 0 for no limit.
+    pub fn set_terms(&self, tenant: TenantNumber, staleness: Staleness, write_bytes_per_second: u64) {
+        self.change(|volume, _| volume.set_terms(tenant, staleness, write_bytes_per_second));
+    }
+
+    /// The usage and counts of a tenant.
     pub fn stats(&self, tenant: TenantNumber) -> Stats {
         self.shared.volume.lock().stats(tenant)
     }
@@ -207,7 +306,7 @@ impl Store {
     ///
     /// # Errors
     /// The device was given up.
-    pub fn close(self) -> Result<(), GivenUp> {
+    pub fn close(&self) -> Result<(), GivenUp> {
         let mut volume = self.shared.volume.lock();
         volume.seal_all(now_ms());
         self.settle(&mut volume, Volume::is_committed)?;
@@ -235,8 +334,16 @@ impl Store {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Volume, u64) -> T) -> T {
-        let result = change(&mut self.shared.volume.lock(), now_ms());
-        self.shared.work.notify_one();
+        let mut volume = self.shared.volume.lock();
+        let (was_ticking, was_given_up) = (volume.is_ticking(), volume.is_given_up());
+        let result = change(&mut volume, now_ms());
+        // Else the writer finds it by itself when the time has come.
+        let is_given_up = volume.is_given_up() && !was_given_up;
+        let is_urgent = is_given_up || volume.has_requests() || (volume.is_ticking() && !was_ticking);
+        drop(volume);
+        if is_urgent {
+            self.shared.work.notify_one();
+        }
         result
     }
 }
@@ -260,19 +367,38 @@ impl Drop for Store {
 }
 
 impl Shared {
-    /// Does what the volume asks for, until the store is dropped.
+    /// Nothing on a device that failed may be found again, since later deaths are not written to it.
+    fn give_up(&self, superblocks: &[(u64, Buffer)]) {
+        for (offset, bytes) in superblocks {
+            // It failed before, and may fail again.
+            let _ = self.device.write(*offset, bytes.as_ref());
+        }
+        let _ = self.device.flush();
+        if let Some(given_up) = self.given_up.lock().take() {
+            given_up();
+        }
+        self.ended.notify_all();
+    }
+
+    /// Carries out the volume's requests, until the store is dropped.
     fn write(&self, mut queue: Box<dyn Queue>) {
         let mut done: Vec<Done> = Vec::new();
         let mut volume = self.volume.lock();
+        let mut is_given_up = false;
         while !self.is_stopping.load(std::sync::atomic::Ordering::Acquire) {
             volume.tick(now_ms());
+            if volume.is_given_up() && !std::mem::replace(&mut is_given_up, true) {
+                let anew = volume.disown();
+                parking_lot::MutexGuard::unlocked(&mut volume, || self.give_up(&anew));
+            }
             while queue.under_way() < DEPTH as usize
                 && let Some(io) = volume.next_io()
             {
                 queue.submit(io.id, request(io.kind));
             }
             if queue.under_way() == 0 {
-                self.work.wait_for(&mut volume, TICK);
+                let most = if volume.is_ticking() { TICK } else { IDLE_TICK };
+                self.work.wait_for(&mut volume, most);
                 continue;
             }
             parking_lot::MutexGuard::unlocked(&mut volume, || queue.wait(&mut done));
@@ -281,6 +407,9 @@ impl Shared {
                 volume.io_done(token, result.map(|()| bytes).map_err(|_| ()), now_ms());
             }
             self.ended.notify_all();
+            if let Some(alarm) = &*self.alarm.lock() {
+                alarm();
+            }
         }
     }
 }

@@ -60,18 +60,24 @@ fn items_come_back_after_a_clean_end_and_deleted_ones_do_not() {
         store.put(TENANT, hash(n), &item(n, 1)).unwrap();
     }
     let found: Vec<u64> = (0..20_000).filter(|n| get(&store, *n) == Some(item(*n, 1))).collect();
-    assert_eq!(found.len(), 20_000);
+    // A put drops entries with its tag in its buckets unread: one in some 5,000.
+    assert!(found.len() >= 19_980, "{}", found.len());
     for n in 0..100 {
         store.drop_unread(TENANT, hash(n));
     }
     assert_eq!(get(&store, 50), None);
+    let left = found
+        .iter()
+        .filter(|n| **n >= 100 && get(&store, **n).is_some())
+        .count();
     let stats = store.stats(TENANT);
-    assert!(stats.memory_bytes < 3 << 20 && stats.records >= 19_900, "{stats:?}");
+    assert!(stats.memory_bytes < 3 << 20 && stats.records >= 19_880, "{stats:?}");
     store.close().unwrap();
+    drop(store);
     let store = open(&path, Staleness::Bounded(50));
     assert_eq!(
         (0..20_000).filter(|n| get(&store, *n) == Some(item(*n, 1))).count(),
-        19_900
+        left
     );
     store.flush(TENANT, None).unwrap();
     assert_eq!((0..20_000).filter(|n| get(&store, *n).is_some()).count(), 0);
@@ -128,7 +134,7 @@ fn killed_writers_leave_nothing_stale() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it said between the last line that was read and its end counts, too.
+        // Lines that it wrote after the last one that was read count, too.
         gone.extend(
             lines
                 .map_while(Result::ok)
@@ -172,6 +178,7 @@ fn what_is_not_ours_is_left_as_it_is() {
         "{in_use}"
     );
     store.close().unwrap();
+    drop(store);
     let small: Arc<dyn Device> = Arc::new(FileDevice::open(&path, SIZE_BYTES / 2).unwrap());
     let refused = Store::open(small, &settings(Staleness::None)).unwrap_err();
     assert!(matches!(refused, OpenError::TooSmall { .. }), "{refused}");
@@ -182,7 +189,7 @@ fn what_is_not_ours_is_left_as_it_is() {
     );
 }
 
-/// Both queues do the same; that of threads is what is left where io_uring is denied.
+/// Both queues do the same; that of threads remains if io_uring is denied.
 #[test]
 fn queues_read_what_they_wrote() {
     let folder = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ pub enum Reclaim {
     },
 }
 
-/// A distribution that can not be read.
+/// A distribution that cannot be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write poisson:MEAN or zipf:EXPONENT, with a number above 0 and at most 1000")]
 pub struct ReclaimError;
@@ -94,7 +94,7 @@ pub struct Pool {
     factorials: LogFactorials,
 }
 
-/// A pool that can not hold an object.
+/// A pool that cannot hold an object.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a pool of at least one function for each of an object's chunks is needed, and of at most {FUNCTIONS_MAX}")]
 pub struct PoolError;
@@ -103,7 +103,7 @@ pub struct PoolError;
 const FUNCTIONS_MAX: u32 = 100_000;
 
 impl Pool {
-    /// So many functions, objects coded so.
+    /// A pool of so many functions, with objects coded so.
     ///
     /// # Errors
     /// They are fewer than an object's chunks, or too many.
@@ -139,8 +139,8 @@ impl Pool {
         self.over(reclaim, lost)
     }
 
-    /// The same, as if never more chunks were lost than are needed to (Equation 3): from below, and close to it where few
-    /// functions are reclaimed.
+    /// The same, as if never more chunks were lost than are needed to (Equation 3). It is a lower bound, and close if
+    /// few functions are reclaimed.
     pub fn loss_approximately(&self, reclaim: Reclaim) -> f64 {
         self.over(reclaim, |r| self.lost_chunks(self.code.losing(), r))
     }
@@ -149,7 +149,7 @@ impl Pool {
         let probabilities = reclaim.probabilities(self.functions);
         let from = self.code.losing();
         let terms = (from..).zip(probabilities.iter().skip(from as usize));
-        // What is as improbable adds nothing to a float.
+        // Terms as improbable add nothing to a float.
         terms.filter(|(_, p)| **p > 1e-18).map(|(r, p)| lost(r) * p).sum()
     }
 }

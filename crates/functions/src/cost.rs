@@ -1,17 +1,17 @@
-//! What a pool of functions costs in an hour (the paper's Equations 4 to 6). Money is in dollars.
+//! The cost of a pool of functions in an hour (the paper's Equations 4 to 6). Money is in dollars.
 
 use crate::Code;
 
-/// What the cloud charges.
+/// The cloud's charges.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
-    /// For one invocation.
+    /// The price of one invocation.
     pub invocation: f64,
-    /// For a second with a GB of memory.
+    /// The price of a second with a GB of memory.
     pub gb_second: f64,
     /// A duration counts in whole units of this, in ms.
     pub unit_ms: f64,
-    /// Of the node of memory that it is compared with, for an hour.
+    /// The price of the node of memory that it is compared with, for an hour.
     pub node_hour: f64,
 }
 
@@ -36,7 +36,7 @@ pub struct Use {
     pub backups: f64,
 }
 
-/// An hour's cost by what it is for.
+/// An hour's cost by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hour {
     /// Serving requests (Equation 4).
@@ -93,7 +93,7 @@ impl Use {
         }
     }
 
-    /// What an hour with so many requests for objects costs.
+    /// The cost of an hour with so many requests for objects.
     pub fn hour(&self, prices: &Prices, requests: f64) -> Hour {
         let invocation = |duration_ms| prices.invocation_of(self.memory_gb, duration_ms);
         let functions = f64::from(self.functions);

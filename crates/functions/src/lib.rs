@@ -1,29 +1,65 @@
-//! A cache in the memory of cloud functions (Wang et al., "InfiniCache", FAST 2020): what it would lose and cost.
+//! Large objects in the memory of cloud functions (Wang et al., "InfiniCache", FAST 2020).
 //!
-//! Pure functions: figures in, figures out. [`availability`] has the paper's Equations 1 to 3, [`cost`] its Equations 4 to 6.
+//! A version of an object is cut into stripes, a stripe is coded into chunks, and each chunk lies in the memory of another
+//! function. The *proxy* (feature `proxy`) knows where, invokes functions and asks them for chunks; the *program* (feature
+//! `program`) runs inside a function and holds them. Both are shells around pure parts: [`chunk`], [`wire`], [`token`],
+//! [`clock_order`], [`link`] (Figure 6), [`lifetime`] (Figure 7), [`holding`], [`backup`] (Figure 10) and the pool.
+//!
+//! [`availability`] has the paper's Equations 1 to 3, [`cost`] its Equations 4 to 6.
+//!
+//! Promise: returned bytes are those that were put under that content and stripe, or there are none. Chunks may be lost
+//! at any time; the origin has all bytes.
 
 #![forbid(unsafe_code)]
 
+pub mod accounts;
 pub mod availability;
+pub mod backup;
+pub mod chunk;
+pub mod clock_order;
 pub mod cost;
+pub mod event;
+pub mod holding;
+pub mod lifetime;
+pub mod link;
+pub mod place;
+pub mod reclaimed;
+pub mod schedule;
+pub mod token;
+pub mod wire;
+
+#[cfg(feature = "proxy")]
+pub mod codec;
+#[cfg(feature = "proxy")]
+pub mod emulator;
+#[cfg(feature = "proxy")]
+pub mod engine;
+#[cfg(feature = "proxy")]
+pub mod pool;
+#[cfg(feature = "program")]
+pub mod program;
+#[cfg(feature = "proxy")]
+pub mod proxy;
+#[cfg(any(feature = "program", feature = "proxy"))]
+mod receive;
 
 /// How an object is coded: any `data` of its `data + parity` chunks are enough to read it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Code {
     data: u32,
     parity: u32,
 }
 
-/// A code that can not be.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+/// A code that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write DATA+PARITY, such as 10+2: at least 1 data chunk, at most {CHUNKS_MAX} chunks together")]
 pub struct CodeError;
 
-/// Chunks of an object: what the field of 256 elements allows.
+/// The limit of an object's chunks, by the field of 256 elements.
 const CHUNKS_MAX: u32 = 256;
 
 impl Code {
-    /// So many chunks of data and of parity.
+    /// A code of so many chunks of data and of parity.
     ///
     /// # Errors
     /// Too few or too many.
@@ -33,6 +69,16 @@ impl Code {
             .filter(|_| data > 0)
             .map(|_| Self { data, parity })
             .ok_or(CodeError)
+    }
+
+    /// Chunks of data.
+    pub fn data(self) -> u32 {
+        self.data
+    }
+
+    /// Chunks of parity.
+    pub fn parity(self) -> u32 {
+        self.parity
     }
 
     /// Chunks together.

@@ -1,4 +1,4 @@
-//! Who may do which requests: access keys, their secrets, and the buckets that they open.
+//! The access to requests: access keys, their secrets, and the buckets that they open.
 //!
 //! An access key is `NAME.GENERATION`; its secret is derived from the server's key, the tenant's number, its name and the
 //! generation, and is stored nowhere. Which generations are in force, and which buckets they open, is in
@@ -17,21 +17,23 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tidemark_types::TenantId;
 
-const KEY_FILE: &str = "s3.key";
-const ACCESS_FILE: &str = "s3.access.json";
+/// The file of the key from which secret keys are derived, in the data folder.
+pub const KEY_FILE: &str = "s3.key";
+/// The file of the access keys' grants, in the data folder.
+pub const ACCESS_FILE: &str = "s3.access.json";
 const KEY_BYTES: usize = 32;
-/// As many grants as S3 allows buckets in an account by default.
+/// The limit of grants: as many as S3 allows buckets in an account by default.
 const GRANTS_MAX: usize = 100;
 
-/// Why keys or grants can not be had.
+/// Why keys or grants cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// A file can not be read or written.
+    /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It is not what this program writes.
@@ -39,10 +41,10 @@ pub enum AccessError {
     Content {
         /// Which.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in it.
         problem: String,
     },
-    /// A grant can not be read.
+    /// A grant cannot be read.
     #[error("{0}: write BUCKET, BUCKET/PREFIX, or one of these with :read behind it")]
     Grant(String),
     /// A tenant has too many.
@@ -50,7 +52,7 @@ pub enum AccessError {
     TooManyGrants,
 }
 
-/// What a request does.
+/// The action of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// Reads an object, or lists.
@@ -64,7 +66,7 @@ pub enum Deed {
 pub struct Grant {
     /// Its name, or `*`: every bucket.
     pub bucket: String,
-    /// Of keys; empty: all of them.
+    /// The prefix of keys; empty: all of them.
     #[serde(default)]
     pub prefix: String,
     /// Whether only reading is allowed.
@@ -103,7 +105,47 @@ impl std::fmt::Display for Grant {
     }
 }
 
-/// What a tenant may use, and with which generations of its key.
+/// The place of a tenant's objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placing {
+    /// The cheapest place, by size and popularity.
+    #[default]
+    Auto,
+    /// In its memory.
+    Memory,
+    /// In the place for large objects, whatever their size; in memory where there is no such place.
+    Functions,
+    /// At the origin only.
+    Origin,
+}
+
+impl std::str::FromStr for Placing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "memory" => Ok(Self::Memory),
+            "functions" => Ok(Self::Functions),
+            "origin" => Ok(Self::Origin),
+            _ => Err("write auto, memory, functions or origin".into()),
+        }
+    }
+}
+
+impl std::fmt::Display for Placing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Memory => "memory",
+            Self::Functions => "functions",
+            Self::Origin => "origin",
+        })
+    }
+}
+
+/// The grants of a tenant, and the generations of its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The tenant's number.
@@ -112,8 +154,11 @@ pub struct Entry {
     pub generation: u32,
     /// The oldest one that is still taken.
     pub oldest: u32,
-    /// What it may use.
+    /// The buckets and prefixes that it may use.
     pub grants: Vec<Grant>,
+    /// The place of its objects.
+    #[serde(default)]
+    pub place: Placing,
 }
 
 impl Entry {
@@ -128,6 +173,7 @@ impl Entry {
                 prefix: String::new(),
                 read_only: false,
             }],
+            place: Placing::Auto,
         }
     }
 
@@ -137,7 +183,7 @@ impl Entry {
         self.generation += 1;
     }
 
-    /// Only the newest generation is taken from now on.
+    /// Only the newest generation is valid from now on.
     pub fn finish(&mut self) {
         self.oldest = self.generation;
     }
@@ -189,7 +235,7 @@ impl ServerKey {
     /// The key in a data folder; made there if there is none.
     ///
     /// # Errors
-    /// The file can not be had, is not a key, or others than its owner may read it.
+    /// The file cannot be had, is not a key, or others than its owner may read it.
     pub fn open(folder: &Path) -> Result<Self, AccessError> {
         let path = folder.join(KEY_FILE);
         let fails = |source| AccessError::File {
@@ -220,6 +266,28 @@ impl ServerKey {
             }
             Err(error) => Err(fails(error)),
         }
+    }
+
+    /// The key that all nodes share, put into a data folder.
+    ///
+    /// # Errors
+    /// The folder has another one, or it cannot be written.
+    pub fn adopt(folder: &Path, shared: &[u8]) -> Result<Self, AccessError> {
+        let path = folder.join(KEY_FILE);
+        let problem = |problem: &str| AccessError::Content {
+            path: path.clone(),
+            problem: problem.into(),
+        };
+        if let Err(source) = write_new(&path, shared)
+            && source.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(AccessError::File { path, source });
+        }
+        let key = Self::open(folder)?;
+        if key.0 != shared {
+            return Err(problem("it is another key than the other nodes have: remove it"));
+        }
+        Ok(key)
     }
 
     /// The secret of a tenant's generation.
@@ -264,7 +332,7 @@ pub fn parse_access_key(access_key: &str) -> Option<(&str, u32)> {
     Some((name, generation.parse().ok().filter(|_| is_number)?))
 }
 
-/// What all tenants may use, as the file says.
+/// The grants of all tenants, as in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessTable(BTreeMap<String, Entry>);
 
@@ -272,7 +340,7 @@ impl AccessTable {
     /// Reads it; without a file, nobody may use anything.
     ///
     /// # Errors
-    /// The file can not be read, or is something else.
+    /// The file cannot be read, or is something else.
     pub fn read(folder: &Path) -> Result<Self, AccessError> {
         let path = folder.join(ACCESS_FILE);
         match fs::read(&path) {
@@ -288,7 +356,7 @@ impl AccessTable {
     /// Writes it; readers see the old one or the new one.
     ///
     /// # Errors
-    /// The file can not be written.
+    /// The file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), AccessError> {
         let path = folder.join(ACCESS_FILE);
         let temporary = folder.join(format!("{ACCESS_FILE}.new"));

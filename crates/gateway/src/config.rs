@@ -1,4 +1,4 @@
-//! What a gateway is told, and how an origin is written: `s3://BUCKET?endpoint=URL&region=R&freshness=T`.
+//! The configuration of a gateway, and the form of an origin: `s3://BUCKET?endpoint=URL&region=R&freshness=T`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,14 +15,14 @@ pub const DEFAULT_FRESHNESS: Freshness = Freshness::For(Duration::from_secs(5));
 /// Threads of the gateway, unless something else is said.
 pub const DEFAULT_WORKERS: usize = 2;
 
-/// What a gateway is started with.
+/// The configuration that a gateway is started with.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where clients connect.
+    /// The address for clients.
     pub address: SocketAddr,
     /// The buckets and where they are.
     pub origins: Origins,
-    /// Who signs requests to them.
+    /// The credentials that sign requests to them.
     pub credentials: Option<Credentials>,
     /// Threads.
     pub workers: usize,
@@ -35,14 +35,14 @@ pub struct Config {
 /// How long a version is served without asking the origin whether it is the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// So long; zero: never.
+    /// Versions stay valid for so long; zero: never.
     For(Duration),
     /// Nobody else writes.
     Forever,
 }
 
 impl Freshness {
-    /// Whether what was checked so long ago is good.
+    /// Whether a version that was checked so long ago is good.
     pub fn covers(self, age: Duration) -> bool {
         match self {
             Self::For(time) => age < time,
@@ -84,7 +84,7 @@ pub struct Origin {
     pub scheme: String,
     /// Host, with its port if that is another than usual.
     pub authority: String,
-    /// For signatures.
+    /// The region, for signatures.
     pub region: String,
     /// Unless the server's is in force.
     pub freshness: Option<Freshness>,
@@ -167,7 +167,7 @@ impl Origins {
     /// Reads origins with commas between them. `freshness` is that of those that say nothing of it.
     ///
     /// # Errors
-    /// One can not be read, or two are the same bucket.
+    /// One cannot be read, or two are the same bucket.
     pub fn parse(text: &str, freshness: Freshness) -> Result<Self, String> {
         let all: Vec<Origin> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
         for (i, origin) in all.iter().enumerate() {

@@ -1,15 +1,16 @@
-//! The document of DeleteObjects: read by a closed grammar, and written anew, so that the origin deletes what was judged.
+//! The document of DeleteObjects: read by a closed grammar, and written anew, so that the origin deletes the judged
+//! objects.
 
 use crate::reply::unescape;
 
-/// As S3.
+/// The limit of keys is S3's.
 const KEYS_MAX: usize = 1000;
 /// The namespace that a document may name.
 const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
-/// What may stand in an `Object`.
+/// The fields that an `Object` may have.
 const FIELDS: [&str; 5] = ["Key", "VersionId", "ETag", "LastModifiedTime", "Size"];
 
-/// What is to be deleted.
+/// The objects to delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deletion {
     objects: Vec<Doomed>,
@@ -49,7 +50,11 @@ impl Deletion {
         }
     }
 
-    /// The keys.
+    /// Whether nothing but keys is listed.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.objects.iter().all(|object| object.others.is_empty())
+    }
+
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.objects.iter().map(|object| object.key.as_str())
     }
@@ -96,7 +101,7 @@ impl Doomed {
     }
 }
 
-/// What is behind the XML declaration, if there is one; it may name UTF-8 only.
+/// The text behind the XML declaration, if there is one; it may name UTF-8 only.
 fn declaration(text: &str) -> Option<&str> {
     let Some(behind) = text.strip_prefix("<?xml") else {
         return Some(text);
@@ -106,14 +111,15 @@ fn declaration(text: &str) -> Option<&str> {
     (is_utf8 && !inside.contains(['<', '>', '&'])).then_some(behind.trim_start())
 }
 
-/// What is behind `<Delete>`, with the namespace or without.
+/// The text behind `<Delete>`, with the namespace or without.
 fn open(text: &str) -> Option<&str> {
     let (attributes, behind) = text.strip_prefix("<Delete")?.split_once('>')?;
     let allowed = [format!(" xmlns=\"{NAMESPACE}\""), format!(" xmlns='{NAMESPACE}'")];
     (attributes.is_empty() || allowed.iter().any(|one| one == attributes)).then_some(behind)
 }
 
-/// The text of an element without attributes, and what is behind it. XML reads a bare CR as another character: it is refused.
+/// The text of an element without attributes, and the rest behind it. XML reads a bare CR as another character: it is
+/// refused.
 fn leaf<'a>(text: &'a str, name: &str) -> Option<(String, &'a str)> {
     let inside = text.strip_prefix('<')?.strip_prefix(name)?.strip_prefix('>')?;
     let (value, behind) = inside.split_at(inside.find('<')?);

@@ -1,7 +1,8 @@
 //! Blocks on their way from the origin: each is fetched once, however many wait for it.
 //!
-//! A *fill* fetches a few consecutive blocks of one version with one request, puts each into the memory of the tenant that
-//! asked first, and hands it to whoever waits. It ends by itself when those who wait have gone: what it brings is cached.
+//! A *fill* fetches a few consecutive blocks of one version with one request. It puts each into the memory of the
+//! tenant that asked first, and hands it to all that wait. It ends by itself when those that wait have gone; its blocks
+//! are cached.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::config::Origin;
+use crate::large::{Large, STRIPE_BYTES, stripe_of};
 use crate::memory::TenantMemory;
 use crate::object::{BLOCK_BYTES, ContentId, Object};
 use crate::origin::{OriginClient, OriginError, OriginRequest, next_piece, short_reply};
@@ -26,7 +28,7 @@ pub(crate) const BLOCKS_PER_FILL: u64 = 4;
 /// Fills under way, which may hold all of their blocks: 128 MiB.
 const FILLS_MAX: usize = 32;
 
-/// A block, or what is known of it.
+/// A block, or its state.
 #[derive(Clone, Debug)]
 pub(crate) enum Slot {
     /// On its way.
@@ -53,18 +55,10 @@ type Table = Mutex<HashMap<(ContentId, u64), Waiting>>;
 pub(crate) struct Fills {
     table: Arc<Table>,
     permits: Arc<Semaphore>,
+    large: Large,
 }
 
-impl Default for Fills {
-    fn default() -> Self {
-        Self {
-            table: Arc::default(),
-            permits: Arc::new(Semaphore::new(FILLS_MAX)),
-        }
-    }
-}
-
-/// What is to be fetched, which nobody else fetches meanwhile. Dropped, it gives up what has not come.
+/// The blocks to fetch, which nobody else fetches meanwhile. Dropped, it gives up those that have not come.
 #[derive(Debug)]
 pub(crate) struct Claim {
     table: Arc<Table>,
@@ -74,20 +68,28 @@ pub(crate) struct Claim {
     slots: Vec<watch::Sender<Slot>>,
 }
 
-/// From where, for whom.
+/// The source of a fill, and the tenant that it is for.
 #[derive(Clone)]
 pub(crate) struct Job {
-    /// The origin.
     pub(crate) client: OriginClient,
-    /// Of the bucket.
+    /// The origin of the bucket.
     pub(crate) origin: Origin,
     /// `bucket/key`
     pub(crate) place: Arc<str>,
-    /// In whose memory blocks are put.
+    /// The memory in which blocks are put.
     pub(crate) memory: Arc<dyn TenantMemory>,
 }
 
 impl Fills {
+    /// None are under way. Whole stripes of large objects are put into `large`, all else into the tenant's memory.
+    pub(crate) fn new(large: Large) -> Self {
+        Self {
+            table: Arc::default(),
+            permits: Arc::new(Semaphore::new(FILLS_MAX)),
+            large,
+        }
+    }
+
     /// Waits for a block that is on its way; `None` if it is not.
     pub(crate) fn waiting(&self, content: ContentId, block: u64) -> Option<Waiting> {
         self.table.lock().get(&(content, block)).cloned()
@@ -117,12 +119,12 @@ impl Fills {
 
     /// Has a claim fetched in the background. `answer` is the origin's, if it was asked already.
     pub(crate) fn start(&self, job: Job, object: Arc<Object>, claim: Claim, answer: Option<Response<Incoming>>) {
-        let permits = Arc::clone(&self.permits);
+        let (permits, large) = (Arc::clone(&self.permits), self.large.clone());
         tokio::spawn(async move {
             let Ok(permit) = permits.acquire_owned().await else {
                 return;
             };
-            claim.fill(&job, &object, answer, &Arc::new(permit)).await;
+            claim.fill(&job, &object, answer, &Arc::new(permit), &large).await;
         });
     }
 
@@ -155,8 +157,9 @@ impl Claim {
         object: &Object,
         answer: Option<Response<Incoming>>,
         permit: &Arc<OwnedSemaphorePermit>,
+        large: &Large,
     ) {
-        if let Err(fault) = self.fetch(job, object, answer, permit).await {
+        if let Err(fault) = self.fetch(job, object, answer, permit, large).await {
             let pending = self.slots.iter().filter(|slot| matches!(*slot.borrow(), Slot::Pending));
             pending.for_each(|slot| drop(slot.send_replace(Slot::Failed(fault.clone()))));
         }
@@ -168,6 +171,7 @@ impl Claim {
         object: &Object,
         answer: Option<Response<Incoming>>,
         permit: &Arc<OwnedSemaphorePermit>,
+        large: &Large,
     ) -> Result<(), Fault> {
         let range = self.range(object);
         let answer = match answer {
@@ -175,14 +179,34 @@ impl Claim {
             None => get_range(job, object, range.clone()).await?,
         };
         let mut body = body_of(answer, object, range.start).await?;
+        let place = large.place_of(job.memory.as_ref(), object.size_bytes);
+        let mut stripe = place.map(|_| BytesMut::new());
         for (slot, block) in self.slots.iter().zip(self.first..) {
             let bytes = object.block_bytes(block) as usize;
             let bytes = body.take(bytes).await.map_err(|error| Fault::from(error.reply()))?;
-            job.memory.write(&block_key(object.content, block), &bytes);
+            match &mut stripe {
+                Some(stripe) => stripe.extend_from_slice(&bytes),
+                None => {
+                    job.memory.write(&block_key(object.content, block), &bytes);
+                }
+            }
             slot.send_replace(Slot::Ready(Block {
                 bytes,
                 _counted: Arc::clone(permit),
             }));
+        }
+        if let (Some(place), Some(stripe)) = (place, stripe)
+            && range.start.is_multiple_of(STRIPE_BYTES)
+            && range.end - range.start == (object.size_bytes - range.start).min(STRIPE_BYTES)
+        {
+            let number = stripe_of(range.start);
+            place.write(
+                job.memory.as_ref(),
+                object.content,
+                object.size_bytes,
+                number,
+                stripe.freeze(),
+            );
         }
         Ok(())
     }
@@ -209,7 +233,7 @@ pub(crate) fn block_key(content: ContentId, block: u64) -> [u8; 27] {
 /// Asks the origin for bytes of this version and no other.
 ///
 /// # Errors
-/// It does not answer. What it answers is for [`body_of`] to look at.
+/// The origin does not answer. [`body_of`] looks at a response.
 pub(crate) async fn get_range(
     job: &Job,
     object: &Object,
@@ -327,14 +351,14 @@ mod tests {
 
     #[test]
     fn a_block_is_claimed_once() {
-        let fills = Fills::default();
+        let fills = Fills::new(Large::default());
         let claim = fills.claim([1; 16], 2, 3).unwrap();
         assert_eq!(claim.slots.len(), 3);
         for (block, is_claimed) in [(1, false), (2, true), (3, true), (4, true), (5, false)] {
             assert_eq!(fills.waiting([1; 16], block).is_some(), is_claimed, "{block}");
         }
         assert!(fills.claim([1; 16], 3, 2).is_none());
-        // Up to what is claimed already.
+        // Up to the blocks that are claimed already.
         let before = fills.claim([1; 16], 0, 9).unwrap();
         assert_eq!((before.first, before.slots.len()), (0, 2));
         assert!(fills.claim([2; 16], 2, 1).is_some(), "another content");

@@ -14,8 +14,10 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, ETAG, HeaderValue, TRANSFE
 use hyper::{HeaderMap, Method, Response};
 use s3s::{Body, S3Response, TrailingHeaders};
 
+use crate::access::Placing;
 use crate::config::Origin;
 use crate::fill::Job;
+use crate::large::LargePlace;
 use crate::memory::TenantMemory;
 use crate::object::{ContentId, Object};
 use crate::origin::{OriginRequest, OutBody, Progress, end_to_end, short_reply};
@@ -26,20 +28,19 @@ use crate::upload::{Promise, Tee, Upload, Verdict, read_to_end};
 use crate::versions::Turn;
 
 /// Objects up to this are cached as they are written; longer ones when they are read. One that is never read would push
-/// out as much of what is.
+/// out as many bytes that are.
 const WRITE_THROUGH_BYTES_MAX: u64 = 16 << 20;
 /// The body of a request that is looked into before it is passed on: as S3, a thousand keys.
 pub(crate) const DOCUMENT_BYTES_MAX: usize = 2 << 20;
 
 /// A request that is passed on.
 pub(crate) struct Forward {
-    /// What all requests share.
+    /// The state that all requests share.
     pub(crate) shared: Arc<Shared>,
     /// The bucket's.
     pub(crate) origin: Origin,
-    /// Whose request it is.
+    /// The memory of the requesting tenant.
     pub(crate) memory: Arc<dyn TenantMemory>,
-    /// Its method.
     pub(crate) method: Method,
     /// Decoded, with the bucket.
     pub(crate) path: String,
@@ -92,8 +93,12 @@ impl Forward {
             Err(reply) => return reply.into_response(),
         };
         let is_object = self.method == Method::PUT && self.query.is_empty();
-        let content = new_content().filter(|_| is_object && bytes > 0 && bytes <= WRITE_THROUGH_BYTES_MAX);
-        let tee = content.map(|content| Tee::new(Arc::clone(&self.memory), content));
+        let large = self.shared.large.place_of(self.memory.as_ref(), bytes).cloned();
+        let is_short = bytes > 0 && bytes <= WRITE_THROUGH_BYTES_MAX;
+        let is_kept = is_object && self.memory.place() != Placing::Origin && (is_short || large.is_some());
+        let content = new_content().filter(|_| is_kept);
+        let in_large = large.clone().map(|place| (place, bytes));
+        let tee = content.map(|content| Tee::new(Arc::clone(&self.memory), in_large, content));
         let request = self.upload_request(&promise);
         let upload = Upload::new(body, promise, trailers, tee);
         let (verdict, progress) = (upload.verdict(), upload.progress());
@@ -111,12 +116,16 @@ impl Forward {
         self.shared.versions.forget(&place);
         match answer {
             Ok(answer) => {
-                if let Some(content) = content.filter(|_| answer.status().is_success()) {
-                    self.look_up(&place, &answer, content, bytes);
+                match content {
+                    Some(content) if answer.status().is_success() => self.look_up(&place, &answer, content, bytes),
+                    content => let_go(large.as_ref(), content),
                 }
                 passed_on(answer, &self.memory, None).await
             }
-            Err(error) => said(&verdict).unwrap_or_else(|| error.reply()).into_response(),
+            Err(error) => {
+                let_go(large.as_ref(), content);
+                said(&verdict).unwrap_or_else(|| error.reply()).into_response()
+            }
         }
     }
 
@@ -163,7 +172,7 @@ impl Forward {
         request
     }
 
-    /// Asks which version was written, so that what was cached of it on its way is found.
+    /// Asks which version was written, so that its blocks that were cached on the way are found.
     fn look_up(&self, place: &str, answer: &Response<Incoming>, content: ContentId, bytes: u64) {
         let Some(etag) = answer
             .headers()
@@ -217,6 +226,13 @@ fn new_content() -> Option<ContentId> {
     let mut content = ContentId::default();
     getrandom::fill(&mut content).ok()?;
     Some(content)
+}
+
+/// Bytes that were kept of a refused write are found by nobody: they end. In memory they are evicted.
+fn let_go(large: Option<&Arc<dyn LargePlace>>, content: Option<ContentId>) {
+    if let (Some(place), Some(content)) = (large, content) {
+        place.forget(&content);
+    }
 }
 
 fn said(verdict: &Verdict) -> Option<Reply> {

@@ -1,4 +1,4 @@
-//! Which request is what: tenants and their keys, buckets and objects, and who answers.
+//! The kinds of requests: tenants and their keys, buckets and objects, and the part that answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,13 +17,15 @@ use s3s::crypto::{Checksum as _, Md5};
 use s3s::route::S3Route;
 use s3s::{Body, S3Request, S3Response, S3Result};
 
-use crate::access::{AccessTable, Deed, Entry, ServerKey, parse_access_key};
+use crate::access::{AccessTable, Deed, Entry, Placing, ServerKey, parse_access_key};
+use crate::coherent::Caller;
 use crate::config::Origin;
 use crate::deletion::Deletion;
 use crate::fill::Job;
 use crate::forward::{DOCUMENT_BYTES_MAX, Forward};
 use crate::guard::{after_signature, is_object_parameter, is_plain_key};
-use crate::memory::{TenantMemory, Tenants};
+use crate::listen::Peer;
+use crate::memory::{Placed, TenantMemory, Tenants};
 use crate::read::Read;
 use crate::reply::{ErrorCode, Reply, escape};
 use crate::shared::Shared;
@@ -50,7 +52,7 @@ const UNCACHED_HEADERS: [&str; 3] = [
     "x-amz-server-side-encryption-customer-algorithm",
 ];
 
-/// Who has which key; read anew when the file changes.
+/// The keys of tenants; read anew when the file changes.
 pub(crate) struct Keys {
     key: ServerKey,
     folder: PathBuf,
@@ -65,10 +67,10 @@ struct Seen {
 }
 
 impl Keys {
-    /// With what is in the data folder now.
+    /// The keys of the data folder's present files.
     ///
     /// # Errors
-    /// A file in it can not be read.
+    /// A file in it cannot be read.
     pub(crate) fn open(folder: &Path, tenants: Arc<dyn Tenants>) -> Result<Self, crate::access::AccessError> {
         let stamp = AccessTable::stamp(folder);
         Ok(Self {
@@ -102,12 +104,16 @@ impl Keys {
         Arc::clone(&seen.table)
     }
 
-    /// The tenant of an access key, and what it may use.
+    /// The tenant of an access key, and its grants.
     fn tenant(&self, access_key: &str) -> Option<(Arc<dyn TenantMemory>, Entry)> {
         let (name, generation) = parse_access_key(access_key)?;
         let tenant = self.tenants.tenant(name)?;
         let entry = self.table().of(name, tenant.id(), generation)?.clone();
-        Some((tenant, entry))
+        let memory: Arc<dyn TenantMemory> = match entry.place {
+            Placing::Auto => tenant,
+            place => Arc::new(Placed { memory: tenant, place }),
+        };
+        Some((memory, entry))
     }
 }
 
@@ -129,9 +135,9 @@ impl S3Auth for Auth {
 
 /// Answers every request whose signature is right.
 pub(crate) struct Route {
-    /// Who has which key.
+    /// The keys of tenants.
     pub(crate) keys: Arc<Keys>,
-    /// What all requests share.
+    /// The state that all requests share.
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -149,11 +155,14 @@ impl S3Route for Route {
 }
 
 /// A request that is allowed to come in.
-struct Visit {
-    request: S3Request<Body>,
-    tenant: Arc<dyn TenantMemory>,
+pub(crate) struct Visit {
+    /// The request as it came.
+    pub(crate) request: S3Request<Body>,
+    /// The memory of whose access key it has.
+    pub(crate) tenant: Arc<dyn TenantMemory>,
     entry: Entry,
     query: Vec<(String, String)>,
+    pub(crate) caller: Caller,
 }
 
 fn denied(message: &str) -> Reply {
@@ -161,12 +170,19 @@ fn denied(message: &str) -> Reply {
 }
 
 impl Visit {
-    fn parameter(&self, name: &str) -> Option<&str> {
+    /// The value of a query parameter.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         let pair = self.query.iter().find(|(one, _)| one == name);
         pair.map(|(_, value)| value.as_str())
     }
 
-    fn is_only(&self, name: &str) -> bool {
+    /// Whether there is no query.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.query.is_empty()
+    }
+
+    /// Whether this is the only query parameter.
+    pub(crate) fn is_only(&self, name: &str) -> bool {
         self.query.len() == 1 && self.parameter(name).is_some()
     }
 
@@ -188,6 +204,10 @@ impl Route {
             .credentials
             .as_ref()
             .map(|credentials| credentials.access_key.clone());
+        let name = access_key
+            .as_deref()
+            .and_then(parse_access_key)
+            .map(|(name, _)| name.to_owned());
         let known = access_key.and_then(|access_key| self.keys.tenant(&access_key));
         let (tenant, entry) = known.ok_or_else(|| denied("a signature is needed"))?;
         let unreadable = || Reply::error(ErrorCode::InvalidArgument, "the address is not UTF-8");
@@ -195,11 +215,16 @@ impl Route {
         let mut query = query_pairs(request.uri.query()).ok_or_else(unreadable)?;
         after_signature(&request.headers, &query)?;
         query.retain(|(name, _)| name != "x-id" && !SIGNATURE_PARAMETERS.contains(&name.to_ascii_lowercase().as_str()));
+        let caller = Caller {
+            tenant: name.unwrap_or_default(),
+            address: request.extensions.get::<Peer>().map(|peer| peer.0),
+        };
         let visit = Visit {
             request,
             tenant,
             entry,
             query,
+            caller,
         };
         if self.shared.read_only && !visit.is_read() {
             return Err(denied("this address is for reading only"));
@@ -226,6 +251,9 @@ impl Route {
         visit.may(bucket, key, if visit.is_read() { Deed::Read } else { Deed::Write })?;
         if visit.is_read() {
             return Ok(self.read(visit, origin, place).await);
+        }
+        if self.shared.coherent.is_some() {
+            return self.write_coherently(visit, origin, place).await;
         }
         self.write(visit, origin, place).await
     }
@@ -292,7 +320,10 @@ impl Route {
             }
         }
         let places = deletion.keys().map(|key| format!("{}/{key}", origin.bucket)).collect();
-        // What was judged is sent, not what was received; its checksum is another.
+        if self.shared.coherent.is_some() {
+            return self.delete_coherently(&visit, &origin, &deletion).await;
+        }
+        // The judged body is sent, not the received one; its checksum is another.
         let body = bytes::Bytes::from(deletion.write());
         let mut md5 = Md5::new();
         md5.update(&body);
@@ -315,8 +346,11 @@ impl Route {
         let is_plain = visit.query.is_empty()
             && !UNCACHED_HEADERS.iter().any(|name| headers.contains_key(*name))
             && !(is_head && headers.contains_key("x-amz-checksum-mode"));
-        if !is_plain {
+        if !is_plain || visit.entry.place == Placing::Origin {
             return self.forward(visit, origin).0.read().await;
+        }
+        if let Some(door) = self.door(&visit, &origin, &place) {
+            return door.read(visit.request.headers, is_head).await;
         }
         let read = Read {
             job: Job {
@@ -332,28 +366,36 @@ impl Route {
         read.answer().await
     }
 
-    async fn write(&self, visit: Visit, origin: Origin, place: String) -> Result<S3Response<Body>, Reply> {
-        if let Some(source) = visit.request.headers.get("x-amz-copy-source") {
-            let source = source
-                .to_str()
-                .ok()
-                .and_then(|source| decode(source.split('?').next()?));
-            let source = source.unwrap_or_default();
-            let source = source.strip_prefix('/').unwrap_or(&source);
-            let (bucket, key) = source.split_once('/').unwrap_or_default();
-            if !is_plain_key(key) {
-                return Err(Reply::error(
-                    ErrorCode::InvalidArgument,
-                    "a key has no segment . or .. here",
-                ));
-            }
-            visit.may(bucket, key, Deed::Read)?;
-            let there = self.shared.origins.get(bucket).map(|there| &there.authority);
-            if there != Some(&origin.authority) {
-                let message = "an object can be copied within one origin only";
-                return Err(Reply::error(ErrorCode::NotImplemented, message));
-            }
+    /// The object `bucket/key` that a request copies, if it may.
+    pub(crate) fn copy_source(&self, visit: &Visit, origin: &Origin) -> Result<Option<String>, Reply> {
+        let Some(source) = visit.request.headers.get("x-amz-copy-source") else {
+            return Ok(None);
+        };
+        let source = source
+            .to_str()
+            .ok()
+            .and_then(|source| decode(source.split('?').next()?));
+        let source = source.unwrap_or_default();
+        let source = source.strip_prefix('/').unwrap_or(&source);
+        let (bucket, key) = source.split_once('/').unwrap_or_default();
+        if !is_plain_key(key) {
+            return Err(Reply::error(
+                ErrorCode::InvalidArgument,
+                "a key has no segment . or .. here",
+            ));
         }
+        visit.may(bucket, key, Deed::Read)?;
+        let there = self.shared.origins.get(bucket).map(|there| &there.authority);
+        if there != Some(&origin.authority) {
+            let message = "an object can be copied within one origin only";
+            return Err(Reply::error(ErrorCode::NotImplemented, message));
+        }
+        Ok(Some(source.to_owned()))
+    }
+
+    /// Passes a write on.
+    pub(crate) async fn write(&self, visit: Visit, origin: Origin, place: String) -> Result<S3Response<Body>, Reply> {
+        self.copy_source(&visit, &origin)?;
         let is_document = visit.request.method == Method::POST;
         let (forward, body, trailers) = self.forward(visit, origin);
         if is_document || forward.method == Method::DELETE {
@@ -405,7 +447,7 @@ const LIST_PARAMETERS: [&str; 16] = [
 ];
 
 /// A body that is looked into, whole.
-async fn document(body: Body) -> Result<bytes::Bytes, Reply> {
+pub(crate) async fn document(body: Body) -> Result<bytes::Bytes, Reply> {
     let patience = crate::origin::READ_PATIENCE;
     match tokio::time::timeout(patience, Limited::new(body, DOCUMENT_BYTES_MAX).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),

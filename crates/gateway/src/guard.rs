@@ -125,8 +125,8 @@ pub(crate) fn is_plain_key(key: &str) -> bool {
     !key.contains('\0') && !key.split(['/', '\\']).any(|segment| segment == "." || segment == "..")
 }
 
-/// What is refused before the signature is looked at, because checking it would read a whole body, or would take another
-/// signature than Version 4 of S3.
+/// The refusals before the signature is looked at. Checking it would read a whole body, or would take another signature
+/// than Version 4 of S3.
 pub(crate) fn before_signature(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Reply> {
     let not_taken = |message: &str| Err(Reply::error(ErrorCode::NotImplemented, message));
     let text = |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();

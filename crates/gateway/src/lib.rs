@@ -4,23 +4,26 @@
 //! is passed on ([`forward`]). The gateway runs on threads of its own, so that a body that is being streamed never takes a
 //! worker of the sockets' front. Its access to memory is [`memory`] and nothing else.
 //!
-//! What it promises: no reply mixes two versions of an object; a write is acknowledged when the origin has; a read that
-//! begins after a write through this gateway was acknowledged finds it or a later one; a write by somebody else is found
-//! after the bucket's freshness has passed. Memory is bounded whatever clients and origins do: see the constants.
+//! Promises: no reply mixes two versions of an object, and a write is acknowledged when the origin has. A read that
+//! begins after a write through this gateway was acknowledged finds it or a later one. A write by somebody else is
+//! found after the bucket's freshness has passed. Memory is bounded whatever clients and origins do: see the constants.
 
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod coherent;
 pub mod config;
 mod deletion;
 mod fill;
 mod forward;
 mod front;
 mod guard;
+pub mod large;
 mod listen;
 pub mod memory;
 mod object;
 mod origin;
+mod permits;
 mod range;
 mod read;
 mod reply;
@@ -33,7 +36,8 @@ mod versions;
 mod tests;
 
 pub use config::{Config, Freshness, Origins};
+pub use large::LargePlace;
 pub use listen::{Gateway, StartError};
 pub use memory::{StoreMemory, TenantMemory, Tenants};
 pub use shared::Totals;
-pub use sign::Credentials;
+pub use sign::{Call, Credentials, sign_call};

@@ -2,7 +2,7 @@
 
 use std::future::Future as _;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,9 +20,11 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Sleep;
 
+use crate::coherent::Coherent;
 use crate::config::Config;
 use crate::front::{Auth, Keys, Route};
 use crate::guard::before_signature;
+use crate::large::{Large, LargePlace};
 use crate::memory::Tenants;
 use crate::origin::OriginClient;
 use crate::shared::{Shared, Totals};
@@ -41,17 +43,20 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address can not be had.
+    /// The address cannot be had.
     #[error("s3: can not listen on {address}: {source}")]
     Bind {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The keys can not be had.
+    /// The keys cannot be had.
     #[error(transparent)]
     Access(#[from] crate::access::AccessError),
+    /// The place for large objects cannot be had.
+    #[error("{0}")]
+    Large(String),
     /// Threads, or the certificates that the system trusts.
     #[error("starting the gateway: {0}")]
     System(#[from] io::Error),
@@ -67,17 +72,38 @@ pub struct Gateway {
     shared: Arc<Shared>,
 }
 
+/// The address from which a request's connection came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
 /// A service without operations of its own: every request takes the route.
 struct NoOperations;
 
 impl s3s::S3 for NoOperations {}
 
 impl Gateway {
-    /// Binds the address and starts the threads.
+    /// Binds the address and starts the threads. With `coherent`, reads and writes of objects go there.
     ///
     /// # Errors
-    /// The address, the keys or threads can not be had.
-    pub fn start(config: &Config, tenants: Arc<dyn Tenants>) -> Result<Self, StartError> {
+    /// The address, the keys or threads cannot be had.
+    pub fn start(
+        config: &Config,
+        tenants: Arc<dyn Tenants>,
+        coherent: Option<Arc<dyn Coherent>>,
+    ) -> Result<Self, StartError> {
+        Self::start_with(config, tenants, coherent, || Ok(None))
+    }
+
+    /// The same with a place for large objects, which is made on the gateway's threads.
+    ///
+    /// # Errors
+    /// The same, or the place cannot be had.
+    pub fn start_with(
+        config: &Config,
+        tenants: Arc<dyn Tenants>,
+        coherent: Option<Arc<dyn Coherent>>,
+        large: impl FnOnce() -> Result<Option<Arc<dyn LargePlace>>, String>,
+    ) -> Result<Self, StartError> {
         let address = config.address;
         let bind = |source| StartError::Bind { address, source };
         let listener = TcpListener::bind(address).map_err(bind)?;
@@ -85,18 +111,23 @@ impl Gateway {
         let address = listener.local_addr()?;
         let keys = Arc::new(Keys::open(&config.folder, tenants)?);
         let client = OriginClient::new(config.credentials.clone())?;
-        let shared = Arc::new(Shared::new(config.origins.clone(), client, config.read_only));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(config.workers.max(1))
+            .thread_name("tidemark-s3")
+            .enable_all()
+            .build()?;
+        let large = {
+            let _within = runtime.enter();
+            Large::new(large().map_err(StartError::Large)?)
+        };
+        let origins = config.origins.clone();
+        let shared = Arc::new(Shared::new(origins, client, coherent, large, config.read_only));
         let mut builder = S3ServiceBuilder::new(NoOperations);
         builder.set_auth(Auth(Arc::clone(&keys)));
         builder.set_route(Route {
             keys,
             shared: Arc::clone(&shared),
         });
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(config.workers.max(1))
-            .thread_name("tidemark-s3")
-            .enable_all()
-            .build()?;
         let (stop, stopped) = watch::channel(false);
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let accepting = accept(listener, builder.build(), Arc::clone(&connections), stopped);
@@ -110,17 +141,23 @@ impl Gateway {
         })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What happened since the start.
+    /// The counts since the start.
     pub fn totals(&self) -> Totals {
         self.shared.totals()
     }
 
-    /// Ends it: no new connections, what is under way may take so long.
+    /// Asks for that, also where the gateway itself is not at hand.
+    pub fn counted(&self) -> Box<dyn Fn() -> Totals + Send + Sync> {
+        let shared = Arc::clone(&self.shared);
+        Box::new(move || shared.totals())
+    }
+
+    /// Ends it: no new connections, requests under way may take so long.
     pub fn drain(self, limit: Duration) {
         self.stop.send_replace(true);
         self.runtime.block_on(async {
@@ -146,7 +183,7 @@ async fn accept(
             accepted = listener.accept() => accepted,
             () = ended(&mut ending) => return,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(ACCEPT_REST).await;
             continue;
         };
@@ -156,7 +193,7 @@ async fn accept(
         };
         let (service, stopped) = (service.clone(), stopped.clone());
         tokio::spawn(async move {
-            serve(stream, service, stopped).await;
+            serve(stream, peer.ip(), service, stopped).await;
             drop(permit);
         });
     }
@@ -167,9 +204,12 @@ async fn ended(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|is_ending| *is_ending).await;
 }
 
-async fn serve(stream: TcpStream, service: S3Service, mut stopped: watch::Receiver<bool>) {
+async fn serve(stream: TcpStream, peer: IpAddr, service: S3Service, mut stopped: watch::Receiver<bool>) {
     let _ = stream.set_nodelay(true);
-    let answer = service_fn(move |request| answer(service.clone(), request));
+    let answer = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        answer(service.clone(), request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
@@ -200,7 +240,7 @@ async fn answer(service: S3Service, request: Request<Incoming>) -> Result<HttpRe
     service.call(request.map(Body::from)).await
 }
 
-/// A connection that ends when nothing of what is to be sent is taken for too long.
+/// A connection that ends when its client takes nothing for too long.
 struct Patient {
     stream: TcpStream,
     /// While something waits to be sent.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::access::Placing;
 use bytes::Bytes;
 use tidemark_store::{Attributes, TenantStore};
 use tidemark_types::{Clock, SystemClock, TenantId};
@@ -33,10 +34,57 @@ pub trait TenantMemory: Send + Sync + 'static {
 
     /// Counts bytes of bodies that went to clients and came from them.
     fn count(&self, in_bytes: u64, out_bytes: u64);
+
+    /// The place that the tenant's objects are to be kept in.
+    fn place(&self) -> Placing {
+        Placing::Auto
+    }
+
+    /// How the tenant is charged for cloud functions that ran for it. It does not hold the tenant.
+    fn bill(&self) -> Bill;
 }
 
 /// Has something else know what happened.
 pub type Tell<T> = Arc<dyn Fn(T) + Send + Sync>;
+
+/// Charges invocations of cloud functions, and their MiB times ms.
+pub type Bill = Tell<(u64, u64)>;
+
+/// A tenant's memory with a place that was chosen for it.
+pub(crate) struct Placed {
+    pub(crate) memory: Arc<dyn TenantMemory>,
+    pub(crate) place: Placing,
+}
+
+impl TenantMemory for Placed {
+    fn id(&self) -> TenantId {
+        self.memory.id()
+    }
+
+    fn read(&self, key: &[u8], block_bytes: usize, range: Range<usize>) -> Option<Bytes> {
+        self.memory.read(key, block_bytes, range)
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        self.memory.has(key)
+    }
+
+    fn write(&self, key: &[u8], block: &[u8]) -> bool {
+        self.memory.write(key, block)
+    }
+
+    fn count(&self, in_bytes: u64, out_bytes: u64) {
+        self.memory.count(in_bytes, out_bytes);
+    }
+
+    fn place(&self) -> Placing {
+        self.place
+    }
+
+    fn bill(&self) -> Bill {
+        self.memory.bill()
+    }
+}
 
 /// A tenant's memory in the store.
 pub struct StoreMemory {
@@ -44,6 +92,7 @@ pub struct StoreMemory {
     store: Arc<TenantStore>,
     touched: Tell<()>,
     moved: Tell<(u64, u64)>,
+    bill: Bill,
 }
 
 impl fmt::Debug for StoreMemory {
@@ -55,13 +104,15 @@ impl fmt::Debug for StoreMemory {
 }
 
 impl StoreMemory {
-    /// Over a tenant's store. `touched` is called after each use, `moved` with bytes that came in and went out.
-    pub fn new(id: TenantId, store: Arc<TenantStore>, touched: Tell<()>, moved: Tell<(u64, u64)>) -> Self {
+    /// Over a tenant's store. `touched` is called after each use, `moved` with bytes that came in and went out, `bill` with what
+    /// functions cost.
+    pub fn new(id: TenantId, store: Arc<TenantStore>, touched: Tell<()>, moved: Tell<(u64, u64)>, bill: Bill) -> Self {
         Self {
             id,
             store,
             touched,
             moved,
+            bill,
         }
     }
 }
@@ -107,6 +158,10 @@ impl TenantMemory for StoreMemory {
 
     fn count(&self, in_bytes: u64, out_bytes: u64) {
         (self.moved)((in_bytes, out_bytes));
+    }
+
+    fn bill(&self) -> Bill {
+        Arc::clone(&self.bill)
     }
 }
 

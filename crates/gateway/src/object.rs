@@ -1,4 +1,4 @@
-//! An object's current version: what a reply says of it, and whether a request's conditions hold (RFC 9110, 13). Pure.
+//! An object's current version: its fields in a reply, and whether a request's conditions hold (RFC 9110, 13). Pure.
 
 use std::time::SystemTime;
 
@@ -11,24 +11,24 @@ use sha2::{Digest, Sha256};
 
 use crate::range::content_range;
 
-/// Bytes of a block: what is cached and filled together. 1 MiB is a tenant's largest value unless it asks for more.
+/// Bytes of a block, which is cached and filled as one. 1 MiB is a tenant's largest value unless it asks for more.
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
 
-/// Names the bytes of one version of one object, whoever caches them.
+/// Names the bytes of one version of one object, no matter which tenant caches them.
 pub(crate) type ContentId = [u8; 16];
 
 /// One version of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
-    /// With its quotes.
+    /// The entity tag with its quotes.
     pub(crate) etag: String,
-    /// Of all of it.
+    /// The size of the whole object.
     pub(crate) size_bytes: u64,
-    /// As the origin said, if it did.
+    /// The time of the last change as the origin said it, if it did.
     pub(crate) last_modified: Option<SystemTime>,
-    /// What a reply repeats, besides the length.
+    /// The headers that a reply repeats, besides the length.
     pub(crate) headers: HeaderMap,
-    /// Under which its bytes are cached.
+    /// The identity under which its bytes are cached.
     pub(crate) content: ContentId,
 }
 
@@ -46,7 +46,8 @@ const OF_THE_REPLY: [HeaderName; 7] = [
 const OF_THE_REPLY_PREFIXES: [&str; 4] = ["x-amz-request-id", "x-amz-id-2", "x-amz-checksum-", "keep-alive"];
 
 impl Object {
-    /// What the origin's reply to a GET or HEAD of `bucket/key` says; `None` if it says too little for a cache.
+    /// The object by the origin's reply to a GET or HEAD of `bucket/key`; `None` if the reply says too little for a
+    /// cache.
     pub(crate) fn of_reply(place: &str, headers: &HeaderMap) -> Option<Self> {
         let text = |name: HeaderName| headers.get(name)?.to_str().ok();
         let etag = text(ETAG)?.to_owned();
@@ -68,6 +69,18 @@ impl Object {
         })
     }
 
+    /// A version of `bucket/key` of which these headers are known.
+    pub(crate) fn of_version(place: &str, etag: String, size_bytes: u64, headers: HeaderMap) -> Self {
+        let modified = headers.get(LAST_MODIFIED).and_then(|value| value.to_str().ok());
+        Self {
+            content: content_of(place, &etag, size_bytes),
+            etag,
+            size_bytes,
+            last_modified: modified.and_then(|date| httpdate::parse_http_date(date).ok()),
+            headers,
+        }
+    }
+
     /// Whether the bytes are the same.
     pub(crate) fn has_same_content(&self, other: &Self) -> bool {
         self.etag == other.etag && self.size_bytes == other.size_bytes
@@ -83,7 +96,7 @@ impl Object {
         self.size_bytes.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES)
     }
 
-    /// About what it takes in memory.
+    /// About its size in memory.
     pub(crate) fn held_bytes(&self) -> usize {
         let headers = self.headers.iter();
         let header_bytes: usize = headers
@@ -100,7 +113,7 @@ fn is_of_object(name: &HeaderName) -> bool {
     !OF_THE_REPLY.contains(name) && !is_of_reply
 }
 
-/// The same for every tenant and after every restart, so that what is cached is found again.
+/// The same for every tenant and after every restart, so that cached blocks are found again.
 fn content_of(place: &str, etag: &str, size_bytes: u64) -> ContentId {
     let mut hash = Sha256::new();
     hash.update((place.len() as u64).to_le_bytes());
@@ -113,7 +126,7 @@ fn content_of(place: &str, etag: &str, size_bytes: u64) -> ContentId {
     content
 }
 
-/// What a request's conditions say of a version.
+/// The verdict of a request's conditions on a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Answer it.

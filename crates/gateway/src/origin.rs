@@ -38,7 +38,7 @@ const WRITE_LOOK: Duration = Duration::from_secs(5);
 const IDLE_CONNECTIONS_MAX: usize = 64;
 /// Before most servers close them.
 const IDLE_PATIENCE: Duration = Duration::from_secs(20);
-/// Of an answer that is an error.
+/// The limit of an answer that is an error.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// The origin did not answer.
@@ -50,13 +50,13 @@ pub(crate) enum OriginError {
     /// The connection could not be made, or broke.
     #[error("the origin can not be reached")]
     Unreachable,
-    /// The request can not be sent: a key that is no URL.
+    /// The request cannot be sent: a key that is no URL.
     #[error("the request can not be passed on")]
     Impossible,
 }
 
 impl OriginError {
-    /// What a client is told.
+    /// The reply to a client.
     pub(crate) fn reply(self) -> Reply {
         let code = match self {
             Self::Slow | Self::Unreachable => ErrorCode::ServiceUnavailable,
@@ -68,7 +68,6 @@ impl OriginError {
 
 /// A request, before it is signed.
 pub(crate) struct OriginRequest {
-    /// Its method.
     pub(crate) method: Method,
     /// Decoded, with the bucket.
     pub(crate) path: String,
@@ -76,7 +75,7 @@ pub(crate) struct OriginRequest {
     pub(crate) query: Vec<(String, String)>,
     /// All but those of the signature.
     pub(crate) headers: HeaderMap,
-    /// The hash of the body, or what stands for it.
+    /// The hash of the body, or its placeholder.
     pub(crate) payload: String,
 }
 
@@ -140,7 +139,7 @@ impl OriginClient {
     /// Without connections yet.
     ///
     /// # Errors
-    /// The certificates that this system trusts can not be read.
+    /// The certificates that this system trusts cannot be read.
     pub(crate) fn new(credentials: Option<Credentials>) -> std::io::Result<Self> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
@@ -297,7 +296,7 @@ pub(crate) async fn short_reply(response: Response<Incoming>) -> Reply {
     }
 }
 
-/// Errors about this gateway's own signature: their details name its credentials, and a client can not mend them.
+/// Errors about this gateway's own signature: their details name its credentials, and a client cannot mend them.
 const FAULTS_OF_OURS: [&str; 8] = [
     "AuthorizationHeaderMalformed",
     "ExpiredToken",
@@ -316,7 +315,7 @@ fn fault_of_ours(body: &[u8]) -> Option<&'static str> {
     FAULTS_OF_OURS.iter().find(names).copied()
 }
 
-/// Headers that are of one connection only (RFC 9110, 7.6.1), or that whoever sends next says anew.
+/// Headers that are of one connection only (RFC 9110, 7.6.1), or that the next sender writes anew.
 const HOP_BY_HOP: [&str; 11] = [
     "connection",
     "content-length",

@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
-/// A `Range` header of one range. S3 ignores what it can not read, and answers several ranges with the whole object.
+/// A `Range` header of one range. S3 ignores ranges that it cannot read, and answers several ranges with the whole
+/// object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// The whole object.
     Whole,
-    /// From this byte to that one, both included; `None`: to the end.
+    /// The bytes from this one to that one, both included; `None`: to the end.
     From(u64, Option<u64>),
-    /// So many bytes at the end.
+    /// The last bytes, so many.
     Last(u64),
 }
 

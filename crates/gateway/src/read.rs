@@ -1,7 +1,7 @@
 //! GET and HEAD of an object: from memory, from blocks on their way, or from the origin as they come.
 //!
-//! Invariant: all bytes of a reply are of one version. Blocks are found by the version's content, every request to the
-//! origin names the version, and a reply whose version is gone ends early instead of going on with another one.
+//! Invariant: all bytes of a reply are of one version. Blocks are found by the version's content, and every request to
+//! the origin names the version. A reply whose version is gone ends early instead of going on with another one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use s3s::{Body, S3Response};
 
 use crate::config::Freshness;
 use crate::fill::{self, BLOCKS_PER_FILL, Claim, Job, Slot, block_key, body_of, get_range, range_header};
+use crate::large::{Pieces, STRIPE_BYTES};
 use crate::object::{BLOCK_BYTES, Object, Verdict, judge, range_counts};
 use crate::origin::{BoxError, OriginRequest, short_reply};
 use crate::range::{Asked, Unsatisfiable};
@@ -33,9 +34,9 @@ pub(crate) const PLACE_HEADER: &str = "x-tidemark-cache";
 /// A read of one object for one tenant.
 #[derive(Clone)]
 pub(crate) struct Read {
-    /// What all requests share.
+    /// The state that all requests share.
     pub(crate) shared: Arc<Shared>,
-    /// From where, for whom.
+    /// The source, and the tenant that it is for.
     pub(crate) job: Job,
     /// The request's.
     pub(crate) headers: Arc<HeaderMap>,
@@ -43,16 +44,16 @@ pub(crate) struct Read {
     pub(crate) is_head: bool,
 }
 
-/// Where a reply's first bytes come from.
+/// The source of a reply's first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Memory,
+    Large,
     Fill,
     Origin,
 }
 
 impl Read {
-    /// Answers it.
     pub(crate) async fn answer(self) -> S3Response<Body> {
         for _ in 0..TRIES {
             match self.attempt().await {
@@ -67,6 +68,27 @@ impl Read {
     async fn attempt(&self) -> Result<S3Response<Body>, Fault> {
         let asked = Asked::parse(self.header(&RANGE));
         let object = self.version(asked).await?;
+        self.judged(asked, object, None).await
+    }
+
+    /// Answers with a version that is known to be current. Its bytes are `whole`, or have to be found; `place` says where they
+    /// were.
+    pub(crate) async fn of_version(
+        &self,
+        object: Arc<Object>,
+        whole: Option<Bytes>,
+        place: &'static str,
+    ) -> Result<S3Response<Body>, Fault> {
+        let asked = Asked::parse(self.header(&RANGE));
+        self.judged(asked, object, whole.map(|whole| (whole, place))).await
+    }
+
+    async fn judged(
+        &self,
+        asked: Asked,
+        object: Arc<Object>,
+        whole: Option<(Bytes, &'static str)>,
+    ) -> Result<S3Response<Body>, Fault> {
         match judge(&self.headers, &object) {
             Verdict::Go => {}
             Verdict::NotModified => {
@@ -83,7 +105,7 @@ impl Read {
             Asked::Whole
         };
         match asked.of(object.size_bytes) {
-            Ok(range) => self.bytes(object, range).await,
+            Ok(range) => self.bytes(object, range, whole).await,
             Err(Unsatisfiable) => {
                 let mut reply = Reply::error(ErrorCode::InvalidRange, "the object has no byte in this range");
                 insert(
@@ -101,7 +123,12 @@ impl Read {
     }
 
     /// The reply with these bytes; `None`: all of them.
-    async fn bytes(&self, object: Arc<Object>, range: Option<Range<u64>>) -> Result<S3Response<Body>, Fault> {
+    async fn bytes(
+        &self,
+        object: Arc<Object>,
+        range: Option<Range<u64>>,
+        whole: Option<(Bytes, &'static str)>,
+    ) -> Result<S3Response<Body>, Fault> {
         let mut headers = object.headers.clone();
         let (status, bytes) = match range {
             Some(range) => {
@@ -118,11 +145,21 @@ impl Read {
             response.headers = headers;
             return Ok(response);
         }
+        if let Some((whole, place)) = whole {
+            headers.insert(PLACE_HEADER, HeaderValue::from_static(place));
+            let bytes = whole.slice(bytes.start as usize..bytes.end as usize);
+            self.job.memory.count(0, bytes.len() as u64);
+            self.shared.stats.served(place != "store", bytes.len() as u64);
+            response.output = Body::from(bytes);
+            response.headers = headers;
+            return Ok(response);
+        }
         let mut reader = Reader::new(self.clone(), object, bytes);
         // The status is decided by the first bytes.
         let (piece, from) = reader.first().await?;
         let place = match from {
             Source::Memory => "memory",
+            Source::Large => "functions",
             Source::Fill => "fill",
             Source::Origin => "origin",
         };
@@ -181,7 +218,7 @@ impl Read {
         let since = Instant::now();
         let first = asked.first_byte().filter(|_| !self.is_head && known.is_none());
         let outcome = match first {
-            Some(first) => match self.ask_with_blocks(first / BLOCK_BYTES).await {
+            Some(first) => match self.ask_with_blocks(self.first_block(first)).await {
                 Ok((object, filling)) => {
                     // Claimed before anybody hears of the version: all wait for this fill.
                     question.answer(Ok(Arc::clone(&object)), since);
@@ -201,7 +238,17 @@ impl Read {
         outcome
     }
 
-    /// By a HEAD. Of a version that is known, what is cached stays.
+    /// The block that a fill begins with: the first of its stripe where large objects are kept in stripes.
+    fn first_block(&self, first: u64) -> u64 {
+        let block = first / BLOCK_BYTES;
+        if self.shared.large.is_there() {
+            block - block % BLOCKS_PER_FILL
+        } else {
+            block
+        }
+    }
+
+    /// Asks by a HEAD. Cached blocks of a known version stay.
     async fn ask_alone(&self, known: Option<&Arc<Object>>) -> Outcome {
         // Without a condition: an answer of 304 would not say what else changed of the object than its bytes.
         let request = OriginRequest::read(Method::HEAD, &format!("/{}", self.job.place), HeaderMap::new());
@@ -223,7 +270,7 @@ impl Read {
         }
     }
 
-    /// By a GET of a few blocks. `Err(None)`: it has to be asked otherwise.
+    /// Asks by a GET of a few blocks. `Err(None)`: it has to be asked otherwise.
     async fn ask_with_blocks(
         &self,
         first: u64,
@@ -278,8 +325,12 @@ struct Reader {
     end: u64,
     /// The block that was fetched last: if the next one of the same fill is gone when it is wanted, memory does not keep it.
     fetched: Option<Range<u64>>,
-    /// What is left comes from the origin as it is: memory has no room for it.
+    /// The rest of the body, straight from the origin: memory has no room for it.
     direct: Option<fill::Body>,
+    /// The next pieces, from the place for large objects.
+    pieces: Option<Pieces>,
+    /// The pieces after those.
+    ahead: Option<tokio::task::JoinHandle<Option<Pieces>>>,
 }
 
 impl Reader {
@@ -291,6 +342,8 @@ impl Reader {
             end: bytes.end,
             fetched: None,
             direct: None,
+            pieces: None,
+            ahead: None,
         }
     }
 
@@ -326,7 +379,12 @@ impl Reader {
             Ok((bytes, from)) => {
                 self.next += bytes.len() as u64;
                 self.read.job.memory.count(0, bytes.len() as u64);
-                stats.served(*from == Source::Memory, bytes.len() as u64);
+                match from {
+                    Source::Large => {
+                        stats.large_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                    }
+                    _ => stats.served(*from == Source::Memory, bytes.len() as u64),
+                }
             }
             Err(Fault::Changed) => self
                 .read
@@ -342,11 +400,17 @@ impl Reader {
         if self.direct.is_some() {
             return self.find_directly().await;
         }
+        if let Some(piece) = self.pieces.as_mut().and_then(Pieces::next) {
+            return Ok((piece, Source::Large));
+        }
         let block = self.next / BLOCK_BYTES;
         let (fills, content) = (self.read.shared.fills.clone(), self.object.content);
-        // First what is on its way: a fill puts a block into memory before it ends.
+        // Fills on their way come first: a fill puts a block into memory before it ends.
         if let Some(waiting) = fills.waiting(content, block) {
             return self.await_block(block, waiting).await;
+        }
+        if self.is_large() {
+            return self.find_large(block).await;
         }
         if let Some(bytes) = self.find_in_memory(block).await {
             self.read_ahead(block + 1);
@@ -371,7 +435,47 @@ impl Reader {
         }
     }
 
-    /// Where in a block the bytes are that are wanted of it.
+    fn is_large(&self) -> bool {
+        self.read
+            .shared
+            .large
+            .place_of(self.read.job.memory.as_ref(), self.object.size_bytes)
+            .is_some()
+    }
+
+    /// A stripe from the place for large objects, or by a fill of all of it.
+    async fn find_large(&mut self, block: u64) -> Result<(Bytes, Source), Fault> {
+        let large = self.read.shared.large.clone();
+        self.pieces = None;
+        let found = match self.ahead.take() {
+            Some(ahead) => ahead.await.ok().flatten(),
+            None => {
+                large
+                    .read(self.read.job.memory.as_ref(), &self.object, self.next, self.end)
+                    .await
+            }
+        };
+        self.pieces = found;
+        if let Some(piece) = self.pieces.as_mut().and_then(Pieces::next) {
+            let after = (self.next / STRIPE_BYTES + 1) * STRIPE_BYTES;
+            if after < self.end {
+                self.ahead = large.read_ahead(&self.read.job.memory, &self.object, after, self.end);
+            }
+            return Ok((piece, Source::Large));
+        }
+        let (fills, content) = (self.read.shared.fills.clone(), self.object.content);
+        let first = block - block % BLOCKS_PER_FILL;
+        let most = (self.object.blocks() - first).min(BLOCKS_PER_FILL);
+        if let Some(claim) = fills.claim(content, first, most) {
+            fills.start(self.read.job.clone(), Arc::clone(&self.object), claim, None);
+        }
+        match fills.waiting(content, block) {
+            Some(waiting) => self.await_block(block, waiting).await,
+            None => self.find_directly().await,
+        }
+    }
+
+    /// The range of wanted bytes within a block.
     fn within(&self, block: u64) -> Range<usize> {
         let start = block * BLOCK_BYTES;
         let end = self.end.min(start + self.object.block_bytes(block));
@@ -379,8 +483,8 @@ impl Reader {
     }
 
     async fn find_in_memory(&self, block: u64) -> Option<Bytes> {
-        let permit = self.read.shared.permit().await;
         let (memory, key) = (&self.read.job.memory, block_key(self.object.content, block));
+        let permit = self.read.shared.permit(memory.id()).await;
         let bytes = memory.read(&key, self.object.block_bytes(block) as usize, self.within(block))?;
         Some(Bytes::from_owner(Counted(bytes, permit)))
     }
@@ -398,7 +502,7 @@ impl Reader {
         };
         // Another tenant's fill has put it into that one's memory.
         let (memory, key) = (&self.read.job.memory, block_key(self.object.content, block));
-        if !memory.has(&key) {
+        if !self.is_large() && !memory.has(&key) {
             memory.write(&key, &ready.bytes);
         }
         let bytes = ready.bytes.slice(self.within(block));
@@ -410,6 +514,9 @@ impl Reader {
 
     /// Has the blocks that come next fetched while this one is being sent.
     fn read_ahead(&mut self, block: u64) {
+        if self.is_large() {
+            return;
+        }
         let last = (self.end - 1) / BLOCK_BYTES;
         let fills = self.read.shared.fills.clone();
         let is_wanted = block <= last && fills.has_room() && fills.waiting(self.object.content, block).is_none();

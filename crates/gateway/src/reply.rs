@@ -1,4 +1,4 @@
-//! Answers that are no object: errors in S3's own form, and what the origin said instead of an object.
+//! Answers that are no object: errors in S3's own form, and the origin's own answers instead of an object.
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
@@ -8,7 +8,6 @@ use s3s::{Body, S3Response};
 /// A short answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
-    /// Its status.
     pub(crate) status: StatusCode,
     /// Without the length.
     pub(crate) headers: Box<HeaderMap>,
@@ -21,7 +20,7 @@ pub(crate) struct Reply {
 pub(crate) enum ErrorCode {
     /// The key does not allow it, or nothing does.
     AccessDenied,
-    /// What was sent is not what its checksum says.
+    /// The body does not match its checksum.
     BadDigest,
     /// The origin does not take this address's own signature.
     InternalError,
@@ -118,7 +117,7 @@ impl Reply {
         }
     }
 
-    /// As the front sends it.
+    /// The reply as the front sends it.
     pub(crate) fn into_response(self) -> S3Response<Body> {
         let Self {
             status,

@@ -1,13 +1,18 @@
-//! What all requests of a gateway share.
+//! The state that all requests of a gateway share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use hyper::{HeaderMap, Method};
+use tidemark_types::TenantId;
 
+use crate::coherent::Coherent;
 use crate::config::Origins;
-use crate::fill::Fills;
-use crate::origin::OriginClient;
+use crate::fill::{Fills, Job};
+use crate::large::Large;
+use crate::object::Object;
+use crate::origin::{OriginClient, OriginError, OriginRequest};
+use crate::permits::{Permit, Permits};
 use crate::versions::Versions;
 
 /// Blocks from tenants' memory that are on their way to clients: 128 MiB. A client that does not read holds two.
@@ -24,25 +29,48 @@ pub(crate) struct Shared {
     pub(crate) versions: Arc<Versions>,
     /// Blocks on their way here.
     pub(crate) fills: Fills,
+    /// The place of large objects, if not in memory.
+    pub(crate) large: Large,
+    /// Orders reads and writes across nodes, where there are several.
+    pub(crate) coherent: Option<Arc<dyn Coherent>>,
     /// Whether all but reading is refused.
     pub(crate) read_only: bool,
-    /// What happened.
+    /// The counts.
     pub(crate) stats: Counts,
-    sent: Arc<Semaphore>,
+    sent: Permits,
 }
 
 impl Shared {
     /// Nothing has happened yet.
-    pub(crate) fn new(origins: Origins, client: OriginClient, read_only: bool) -> Self {
+    pub(crate) fn new(
+        origins: Origins,
+        client: OriginClient,
+        coherent: Option<Arc<dyn Coherent>>,
+        large: Large,
+        read_only: bool,
+    ) -> Self {
         Self {
             origins,
             client,
             versions: Arc::default(),
-            fills: Fills::default(),
+            fills: Fills::new(large.clone()),
+            large,
+            coherent,
             read_only,
             stats: Counts::default(),
-            sent: Arc::new(Semaphore::new(SENT_BLOCKS_MAX)),
+            sent: Permits::new(SENT_BLOCKS_MAX),
         }
+    }
+
+    /// The origin's answer about an object's current version.
+    ///
+    /// # Errors
+    /// It does not answer, or not with a version.
+    pub(crate) async fn head(&self, job: &Job) -> Result<Object, OriginError> {
+        let request = OriginRequest::read(Method::HEAD, &format!("/{}", job.place), HeaderMap::new());
+        let answer = self.client.read(&job.origin, request).await?;
+        let object = Object::of_reply(&job.place, answer.headers()).filter(|_| answer.status().is_success());
+        object.ok_or(OriginError::Unreachable)
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -50,6 +78,7 @@ impl Shared {
         Totals {
             requests: read(&self.stats.requests),
             memory_bytes: read(&self.stats.memory_bytes),
+            large_bytes: read(&self.stats.large_bytes),
             origin_bytes: read(&self.stats.origin_bytes),
             origin_questions: read(&self.stats.origin_questions),
             written_bytes: read(&self.stats.written_bytes),
@@ -58,19 +87,21 @@ impl Shared {
         }
     }
 
-    /// Waits for room for one more block on its way to a client. `None`, which never happens, bounds nothing.
-    pub(crate) async fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.sent).acquire_owned().await.ok()
+    /// Waits for room for one more block on its way to a client of a tenant.
+    pub(crate) async fn permit(&self, tenant: TenantId) -> Option<Permit> {
+        self.sent.wait(tenant).await
     }
 }
 
-/// Totals since the start, and what is there now.
+/// Totals since the start, and the present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Requests of clients with a right signature.
     pub requests: u64,
     /// Bytes sent from tenants' memory.
     pub memory_bytes: u64,
+    /// Bytes sent from the place for large objects.
+    pub large_bytes: u64,
     /// Bytes sent that came from the origin for it.
     pub origin_bytes: u64,
     /// Questions to the origin about versions.
@@ -87,6 +118,7 @@ pub struct Totals {
 pub(crate) struct Counts {
     pub(crate) requests: AtomicU64,
     pub(crate) memory_bytes: AtomicU64,
+    pub(crate) large_bytes: AtomicU64,
     pub(crate) origin_bytes: AtomicU64,
     pub(crate) origin_questions: AtomicU64,
     pub(crate) written_bytes: AtomicU64,

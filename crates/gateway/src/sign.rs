@@ -2,7 +2,9 @@
 
 use hmac::{Hmac, Mac};
 use hyper::HeaderMap;
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use sha2::{Digest, Sha256};
+use tidemark_types::{UnixMs, utc};
 
 /// The hash of a body that is not signed.
 pub(crate) const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
@@ -11,7 +13,7 @@ pub(crate) const UNSIGNED_TRAILER: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// Who signs.
+/// The credentials that sign.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The access key's id.
@@ -31,7 +33,7 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// For which service, and when: `20130524T000000Z`.
+/// The service, and the time: `20130524T000000Z`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope<'a> {
     /// `us-east-1`
@@ -51,10 +53,58 @@ pub(crate) struct Unsigned<'a> {
     pub(crate) path: &'a str,
     /// Names and values, decoded.
     pub(crate) query: &'a [(String, String)],
-    /// With `host` and `x-amz-date`.
+    /// The headers, with `host` and `x-amz-date`.
     pub(crate) headers: &'a HeaderMap,
-    /// The body's SHA-256 in hexadecimal, or what stands for it.
+    /// The body's SHA-256 in hexadecimal, or its placeholder.
     pub(crate) payload: &'a str,
+}
+
+/// A call of a service of AWS's, with a body and without a query.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// `lambda`, `s3`
+    pub service: &'a str,
+    /// `us-east-1`
+    pub region: &'a str,
+    /// `POST`
+    pub method: &'a str,
+    /// Its path: letters, digits, `-`, `_` and slashes.
+    pub path: &'a str,
+    /// Its body.
+    pub body: &'a [u8],
+}
+
+/// Signs a call: adds the headers of the signature to those that it has, with `host`.
+pub fn sign_call(credentials: &Credentials, call: Call<'_>, headers: &mut HeaderMap, now: UnixMs) {
+    let (at, payload) = (utc::basic(now), payload_hash(call.body));
+    let mut set = |name: &'static str, text: &str| {
+        if let Ok(value) = HeaderValue::try_from(text) {
+            headers.insert(name, value);
+        }
+    };
+    set("x-amz-date", &at);
+    if call.service == "s3" {
+        set("x-amz-content-sha256", &payload);
+    }
+    if let Some(token) = &credentials.session_token {
+        set("x-amz-security-token", token);
+    }
+    let scope = Scope {
+        region: call.region,
+        service: call.service,
+        at: &at,
+    };
+    let unsigned = Unsigned {
+        method: call.method,
+        path: call.path,
+        query: &[],
+        headers,
+        payload: &payload,
+    };
+    let authorization = authorization(credentials, scope, &unsigned);
+    if let Ok(value) = HeaderValue::try_from(authorization) {
+        headers.insert(AUTHORIZATION, value);
+    }
 }
 
 /// The value of the `Authorization` header.
@@ -98,7 +148,7 @@ fn canonical(request: &Unsigned<'_>) -> (String, String) {
 }
 
 /// A header's value without spaces around it, and with one where there were several.
-fn trimmed(value: &hyper::header::HeaderValue) -> String {
+fn trimmed(value: &HeaderValue) -> String {
     let text = String::from_utf8_lossy(value.as_bytes());
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -154,7 +204,7 @@ pub(crate) fn payload_hash(body: &[u8]) -> String {
 }
 
 pub(crate) fn mac(key: &[u8], text: &str) -> Vec<u8> {
-    // HMAC takes keys of any length; the error can not occur.
+    // HMAC takes keys of any length; the error cannot occur.
     let Ok(mut mac) = <Hmac<Sha256> as Mac>::new_from_slice(key) else {
         return Vec::new();
     };
@@ -164,7 +214,7 @@ pub(crate) fn mac(key: &[u8], text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::{HeaderName, HeaderValue};
+    use hyper::header::HeaderName;
 
     use super::*;
 

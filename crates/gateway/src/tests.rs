@@ -1,5 +1,6 @@
 //! The gateway as a whole, between a signed client and an origin that fails as it is told to.
 
+mod large;
 mod origin;
 
 use std::net::SocketAddr;
@@ -19,7 +20,8 @@ use tidemark_types::{TenantId, UnixMs, utc};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 
-use crate::access::{AccessTable, Entry, ServerKey};
+use crate::access::{AccessTable, Entry, Placing, ServerKey};
+use crate::memory::Bill;
 use crate::object::BLOCK_BYTES;
 use crate::sign::{Scope, Unsigned, authorization, payload_hash, query_pairs};
 use crate::{Config, Credentials, Freshness, Gateway, Origins, TenantMemory, Tenants};
@@ -57,6 +59,10 @@ impl TenantMemory for PlainMemory {
     }
 
     fn count(&self, _: u64, _: u64) {}
+
+    fn bill(&self) -> Bill {
+        Arc::new(|_| {})
+    }
 }
 
 /// Two tenants.
@@ -101,6 +107,10 @@ impl Got {
 }
 
 fn bench(freshness: &str, read_only: bool) -> Bench {
+    bench_with(freshness, read_only, None, Placing::Auto)
+}
+
+fn bench_with(freshness: &str, read_only: bool, large: Option<Arc<dyn crate::LargePlace>>, placing: Placing) -> Bench {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -119,6 +129,7 @@ fn bench(freshness: &str, read_only: bool) -> Bench {
             is_full: AtomicBool::new(false),
         });
         let mut entry = Entry::first(id);
+        entry.place = placing;
         if name == "blog" {
             entry.allow(vec!["bucket/open/:read".parse().unwrap()]).unwrap();
         }
@@ -141,7 +152,7 @@ fn bench(freshness: &str, read_only: bool) -> Bench {
         read_only,
         folder: folder.path().into(),
     };
-    let gateway = Gateway::start(&config, Arc::new(TwoTenants(tenants))).unwrap();
+    let gateway = Gateway::start_with(&config, Arc::new(TwoTenants(tenants)), None, || Ok(large)).unwrap();
     Bench {
         address: gateway.address(),
         gateway: Some(gateway),
@@ -169,7 +180,7 @@ struct Ask<'a> {
     target: &'a str,
     headers: Vec<(&'a str, &'a str)>,
     body: Bytes,
-    /// What is signed as the body's hash, if it is not that.
+    /// The signed hash of the body, if it is not the body's.
     payload: Option<&'a str>,
     /// Seconds from now.
     skew: i64,
@@ -479,7 +490,7 @@ fn an_object_that_changes_is_never_mixed() {
     }
     // And the gateway knows by that.
     assert!(bench.get("/bucket/k", &[]).body == Some(new.clone()));
-    // Where the first byte is missing already, the new version is the answer.
+    // If the first byte is missing already, the new version is the answer.
     bench.origin.put("bucket/k", old.clone());
     bench.memories[0].blocks.lock().clear();
     assert!(bench.get("/bucket/k", &[]).body == Some(old));
@@ -494,10 +505,10 @@ fn memory_that_takes_nothing_still_answers() {
     for _ in 0..2 {
         assert!(bench.get("/bucket/k", &[]).body == Some(object.clone()));
     }
-    // What was fetched ahead for nothing is a few blocks.
+    // A few blocks were fetched ahead for nothing.
     let sent = bench.origin.sent_bytes.load(Ordering::Relaxed) as usize;
     assert!(sent < 2 * object.len() + 20 * MIB, "{sent}");
-    // What is in memory and not as long as it should be is not used.
+    // A block in memory that is shorter than it should be is not used.
     bench.memories[0].is_full.store(false, Ordering::Relaxed);
     bench.get("/bucket/k", &[]);
     for block in bench.memories[0].blocks.lock().values_mut() {

@@ -23,6 +23,7 @@ use s3s::{Body, TrailingHeaders};
 use tokio::time::Sleep;
 
 use crate::fill::block_key;
+use crate::large::{LargePlace, STRIPE_BYTES};
 use crate::memory::TenantMemory;
 use crate::object::{BLOCK_BYTES, ContentId};
 use crate::origin::{BoxError, Progress};
@@ -30,7 +31,7 @@ use crate::reply::{ErrorCode, Reply};
 
 /// A client that sends nothing for so long is not waited for.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(60);
-/// Of chunks in which a body with a checksum behind it is passed on.
+/// The size of chunks in which a body with a checksum behind it is passed on.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// The checksums that S3 knows, by the header that has them, with the length of one in base64.
@@ -42,7 +43,7 @@ const CHECKSUMS: [(&str, usize); 5] = [
     ("x-amz-checksum-sha256", 44),
 ];
 
-/// What the client says of a body.
+/// The client's promise about a body.
 pub(crate) struct Promise {
     /// Its length.
     pub(crate) bytes: u64,
@@ -54,10 +55,10 @@ pub(crate) struct Promise {
 }
 
 impl Promise {
-    /// As the headers say.
+    /// The promise of the headers.
     ///
     /// # Errors
-    /// They promise something that can not be checked.
+    /// They promise something that cannot be checked.
     pub(crate) fn read(headers: &HeaderMap, bytes: u64) -> Result<Self, Reply> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let sums = CHECKSUMS
@@ -86,7 +87,7 @@ impl Promise {
         self.trailer
     }
 
-    /// The length of what is sent to the origin.
+    /// The length of the body sent to the origin.
     pub(crate) fn sent_bytes(&self) -> u64 {
         let Some(trailer) = self.trailer else { return self.bytes };
         let chunk = CHUNK_BYTES as u64;
@@ -113,44 +114,64 @@ impl Promise {
     }
 }
 
-/// What is cached of a body while it goes by.
+/// Keeps a body as it goes by, under a name that nobody else has: in memory, or in the place for large objects.
 pub(crate) struct Tee {
-    /// In whose memory.
-    pub(crate) memory: Arc<dyn TenantMemory>,
-    /// Under which name; nobody else has it.
-    pub(crate) content: ContentId,
-    block: u64,
+    memory: Arc<dyn TenantMemory>,
+    /// In stripes, if it is the place for large objects: how many bytes the object has.
+    large: Option<(Arc<dyn LargePlace>, u64)>,
+    content: ContentId,
+    number: u64,
     bytes: BytesMut,
     is_kept: bool,
 }
 
 impl Tee {
     /// Nothing yet.
-    pub(crate) fn new(memory: Arc<dyn TenantMemory>, content: ContentId) -> Self {
+    pub(crate) fn new(
+        memory: Arc<dyn TenantMemory>,
+        large: Option<(Arc<dyn LargePlace>, u64)>,
+        content: ContentId,
+    ) -> Self {
         Self {
             memory,
+            large,
             content,
-            block: 0,
+            number: 0,
             bytes: BytesMut::new(),
             is_kept: true,
         }
     }
 
+    fn piece_bytes(&self) -> usize {
+        let bytes = if self.large.is_some() {
+            STRIPE_BYTES
+        } else {
+            BLOCK_BYTES
+        };
+        bytes as usize
+    }
+
     fn take(&mut self, mut piece: &[u8]) {
         while self.is_kept && !piece.is_empty() {
-            let room = BLOCK_BYTES as usize - self.bytes.len();
+            let room = self.piece_bytes() - self.bytes.len();
             let (now, later) = piece.split_at(room.min(piece.len()));
             self.bytes.extend_from_slice(now);
             piece = later;
-            if self.bytes.len() == BLOCK_BYTES as usize {
+            if self.bytes.len() == self.piece_bytes() {
                 self.put();
             }
         }
     }
 
     fn put(&mut self) {
-        self.is_kept = self.memory.write(&block_key(self.content, self.block), &self.bytes);
-        self.block += 1;
+        self.is_kept = match &self.large {
+            Some((place, object_bytes)) => {
+                let (stripe, bytes) = (self.number as u32, self.bytes.split().freeze());
+                place.write(self.memory.as_ref(), self.content, *object_bytes, stripe, bytes)
+            }
+            None => self.memory.write(&block_key(self.content, self.number), &self.bytes),
+        };
+        self.number += 1;
         self.bytes.clear();
     }
 
@@ -161,7 +182,7 @@ impl Tee {
     }
 }
 
-/// Why a body was not passed on; shared with whoever answers the client.
+/// Why a body was not passed on; shared with the code that answers the client.
 pub(crate) type Verdict = Arc<Mutex<Option<Reply>>>;
 
 /// See the module.
@@ -184,7 +205,7 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    /// Of a body of which this was promised.
+    /// Wraps a body with this promise.
     pub(crate) fn new(body: Body, promise: Promise, trailers: Option<TrailingHeaders>, tee: Option<Tee>) -> Self {
         Self {
             hasher: Some(promise.hasher()),
@@ -208,7 +229,7 @@ impl Upload {
         self.progress.clone()
     }
 
-    /// Where it says why it ended, if it did not end well.
+    /// The place where it tells why it ended, if it did not end well.
     pub(crate) fn verdict(&self) -> Verdict {
         Arc::clone(&self.verdict)
     }
@@ -247,7 +268,7 @@ impl Upload {
         Ok(())
     }
 
-    /// The end has come: is it right? Frames what is left.
+    /// The end has come: is it right? Frames the rest.
     fn finish(&mut self) -> Result<(), Reply> {
         self.is_over = true;
         if self.received_bytes != self.promise.bytes {
@@ -376,8 +397,8 @@ impl HttpBody for Upload {
     }
 }
 
-/// What a body that can not be read is answered with: the signature of a chunk, or the hash of all, was wrong, or the
-/// client went away.
+/// The reply to a body that cannot be read: the signature of a chunk, or the hash of all, was wrong, or the client went
+/// away.
 fn broken(error: &BoxError) -> Reply {
     let mut cause: Option<&dyn std::error::Error> = Some(error.as_ref());
     let mut text = String::new();
@@ -392,7 +413,7 @@ fn broken(error: &BoxError) -> Reply {
     Reply::error(ErrorCode::IncompleteBody, "the body ended early")
 }
 
-/// Whether a whole body is what was promised of it.
+/// Whether a whole body is as promised.
 ///
 /// # Errors
 /// It is not.
@@ -404,7 +425,7 @@ pub(crate) async fn verify(body: Bytes, headers: &HeaderMap, trailers: Option<Tr
 /// Reads a body of which nothing is passed on.
 ///
 /// # Errors
-/// It is not what was promised.
+/// It is not as promised.
 pub(crate) async fn read_to_end(upload: Upload) -> Result<(), Reply> {
     let verdict = upload.verdict();
     let collected = upload.collect().await;
@@ -419,7 +440,7 @@ mod tests {
 
     use super::*;
 
-    /// Sends a body with these headers through; what the origin gets, or what the client is told.
+    /// Sends a body with these headers through; the origin's input, or the client's reply.
     fn check(headers: &[(&'static str, &'static str)], bytes: u64, body: &'static str) -> Result<String, String> {
         let header = |(name, value): &(&'static str, &'static str)| {
             (HeaderName::from_static(name), HeaderValue::from_static(value))

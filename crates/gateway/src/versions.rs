@@ -1,8 +1,8 @@
 //! Which version of each object is the current one, as far as is known; one question to the origin however many ask.
 //!
-//! Invariant: what is known of an object was asked after the last write to it through this gateway had ended. A write moves
-//! the *count* of the object's stripe before it is sent and after it is answered, and an answer counts only if the count is
-//! still the one that it was asked at.
+//! Invariant: a known version was asked for after the last write to the object through this gateway had ended. A write
+//! moves the *count* of the object's stripe before it is sent and after it is answered. An answer counts only if the
+//! count is still the one that it was asked at.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::reply::Reply;
 
 /// Parts with a lock each.
 const STRIPES: usize = 64;
-/// For what is known of objects, in all stripes: a few hundred thousand of them.
+/// The memory for known objects, in all stripes: a few hundred thousand of them.
 const KNOWN_BYTES_MAX: usize = 64 << 20;
 /// An entry's own, besides names and headers.
 const ENTRY_BYTES: usize = 160;
@@ -36,7 +36,7 @@ impl From<Reply> for Fault {
     }
 }
 
-/// What was found out.
+/// The result of asking.
 pub(crate) type Outcome = Result<Arc<Object>, Fault>;
 type Answer = watch::Receiver<Option<Outcome>>;
 
@@ -74,7 +74,7 @@ struct Entry {
     is_used: bool,
 }
 
-/// Whose turn it is to ask the origin.
+/// The turn to ask the origin.
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// Somebody has asked: the answer will be here.
@@ -114,7 +114,7 @@ impl Versions {
         &self.stripes[(hash >> 32) as usize % STRIPES]
     }
 
-    /// What is known of `bucket/key`.
+    /// The known version of `bucket/key`.
     pub(crate) fn get(&self, place: &str) -> Option<Known> {
         let mut stripe = self.stripe(place).lock();
         let entry = stripe.entries.get_mut(place)?;
@@ -122,7 +122,7 @@ impl Versions {
         Some(entry.known.clone())
     }
 
-    /// To ask the origin about an object, or to wait for who has.
+    /// To ask the origin about an object, or to wait for the one that has.
     pub(crate) fn turn(self: &Arc<Self>, place: &str) -> Turn {
         let mut stripe = self.stripe(place).lock();
         let count = stripe.count;
@@ -185,7 +185,7 @@ impl Stripe {
         };
         self.entries.insert(place.into(), entry);
         self.hand.push_back(place.into());
-        // Names of what is gone are swept before they are more than the rest.
+        // Names of objects that are gone are swept before they are more than the rest.
         if self.hand.len() > 2 * self.entries.len() + 16 {
             let mut seen = std::collections::HashSet::new();
             self.hand
@@ -250,7 +250,7 @@ impl Drop for Question {
     }
 }
 
-/// Waits for an answer; `None` if whoever asked is gone.
+/// Waits for an answer; `None` if the one that asked is gone.
 pub(crate) async fn wait(mut answer: Answer) -> Option<Outcome> {
     answer.wait_for(Option::is_some).await.ok()?.clone()
 }
@@ -308,7 +308,7 @@ mod tests {
         let versions = Arc::new(Versions::default());
         let before = ask(&versions, "b/k");
         versions.forget("b/k");
-        // Who comes after the write does not wait for an answer from before it.
+        // A caller that comes after the write does not wait for an answer from before it.
         let after = ask(&versions, "b/k");
         before.answer(Ok(object("old")), Instant::now());
         assert_eq!(known(&versions, "b/k"), None);

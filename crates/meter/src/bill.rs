@@ -11,14 +11,14 @@ use crate::price::{CpuFigure, Instance, METERS, Meter, Money, Prices, Tariff};
 use crate::row::{Entry, Kind};
 use crate::usage::{Resource, Totals};
 
-/// What a tenant used under one set of prices.
+/// The use of a tenant under one set of prices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// How much of what.
+    /// The amounts of resources.
     pub totals: Totals,
     /// CPU time by the figure that is billed.
     pub billed_cpu_ns: u128,
-    /// Of the operations, those that are free.
+    /// The number of operations that are free.
     pub free_operations: u128,
 }
 
@@ -59,7 +59,7 @@ impl Used {
         self.free_operations += other.free_operations;
     }
 
-    /// What a meter's line is about.
+    /// The amount on a meter's line.
     pub fn billed(&self, meter: &Meter) -> u128 {
         match meter.resource {
             Resource::CpuNs => self.billed_cpu_ns,
@@ -81,7 +81,7 @@ pub struct Line {
     pub meter: Meter,
     /// How much, in the resource's own unit.
     pub amount: u128,
-    /// What one unit of the meter costs.
+    /// The price of one unit of the meter.
     pub unit_price: Money,
     /// Amount times price.
     pub cost: Money,
@@ -139,7 +139,7 @@ fn unit_of(resource: Resource) -> &'static str {
     }
 }
 
-/// What a tenant owes.
+/// The amount that a tenant owes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bill {
     /// One for each meter and set of prices, where there is an amount or a price.
@@ -150,7 +150,7 @@ pub struct Bill {
     pub unpriced: Vec<String>,
 }
 
-/// Makes a bill of what was used under each version.
+/// Makes a bill of the use under each version.
 pub fn bill(used: &BTreeMap<String, Used>, tariff: &Tariff) -> Bill {
     let (mut lines, mut unpriced) = (Vec::new(), Vec::new());
     for (version, used) in used {
@@ -203,14 +203,14 @@ impl Peak {
     }
 }
 
-/// What a fixed instance would have cost.
+/// The cost of a fixed instance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fixed {
     /// The instance.
     pub instance: Instance,
-    /// For all of the time.
+    /// The cost for all of the time.
     pub cost: Money,
-    /// Parts of its cores and memory that were not used, of what was paid for.
+    /// Parts of its cores and memory that were paid for and not used.
     pub unused_cpu_ratio: f64,
     /// The same of memory.
     pub unused_memory_ratio: f64,

@@ -1,6 +1,6 @@
-//! The chain of hashes: each row's hash is made of the one before and of all that the row says. So a row that was changed,
-//! removed, put in or moved is found, unless everything behind it was written anew; who keeps the last hash elsewhere finds
-//! that, too.
+//! The chain of hashes: each row's hash is made of the one before and of all fields of the row. A row that was changed,
+//! removed, put in or moved is therefore found, unless everything behind it was written anew. A reader that keeps the
+//! last hash elsewhere finds that, too.
 
 use std::fmt;
 
@@ -28,12 +28,12 @@ impl fmt::Debug for Hash {
 }
 
 impl Hash {
-    /// Of 32 bytes; `None` if there are not as many.
+    /// The hash in 32 bytes; `None` if there are not as many.
     pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// Of any text.
+    /// The hash of any text.
     pub fn of_text(text: &str) -> Self {
         Self(Sha256::digest(text.as_bytes()).into())
     }

@@ -1,11 +1,11 @@
-//! What a load would cost: from what is known of a trace to what a month of it would use.
+//! The cost of a load: from the facts of a trace to the use in a month of it.
 
 use crate::bill::Used;
 use crate::usage::{Resource, Totals};
 
 /// A month of 30 days, in seconds.
 pub const MONTH_SECONDS: f64 = 30.0 * 86_400.0;
-/// Bytes of a key and of what the protocol adds to a request.
+/// Bytes of a key and of the protocol's framing of a request.
 const REQUEST_BYTES: f64 = 40.0;
 /// Bytes that the protocol adds to a reply.
 const REPLY_BYTES: f64 = 10.0;
@@ -26,7 +26,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// What a month of it uses.
+    /// The use in a month of it.
     pub fn month(&self) -> Used {
         let gets = self.gets_per_second * MONTH_SECONDS;
         let sets = gets * (1.0 - self.hit_ratio);
@@ -63,7 +63,7 @@ impl Load {
 /// The size at which a curve reaches a hit ratio, between its points by a straight line; `None` if it does not reach it. Points are
 /// bytes and miss ratios, in ascending order of bytes.
 pub fn size_for(points: &[(u64, f64)], hit_ratio: f64) -> Option<u64> {
-    // What is missing to a ratio by rounding alone does not matter.
+    // A difference to a ratio by rounding alone does not matter.
     let wanted = 1.0 - hit_ratio + 1e-9;
     let mut before = (0_u64, 1.0);
     for &(bytes, miss_ratio) in points {

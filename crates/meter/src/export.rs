@@ -5,6 +5,7 @@ mod focus;
 use serde_json::{Map, Value, json};
 
 use crate::row::{Kind, Row};
+use crate::spending::Alert;
 use crate::usage::Resource;
 use tidemark_types::utc;
 
@@ -123,6 +124,30 @@ pub fn cloud_event(row: &Row) -> Option<Value> {
     }))
 }
 
+/// An alert as an event (CloudEvents 1.0.2, JSON format). One that is sent twice has the same identifier.
+pub fn alert_event(alert: &Alert) -> Value {
+    json!({
+        "specversion": "1.0",
+        "id": alert.key(),
+        "source": format!("/tidemark/{}", percent(&alert.node)),
+        "type": "io.tidemark.spending.v1",
+        "subject": alert.tenant,
+        "time": utc::rfc3339_ms(alert.at),
+        "datacontenttype": "application/json",
+        "data": {
+            "tenant": alert.tenant,
+            "tenant_id": alert.id.0,
+            "month": alert.month,
+            "percent": alert.percent,
+            "spent": alert.spent.to_string(),
+            "limit": alert.limit.amount.to_string(),
+            "currency": alert.currency,
+            "at_limit": alert.limit.at_limit.name(),
+            "message": alert.to_string(),
+        },
+    })
+}
+
 /// A text as a part of a URI reference (RFC 3986, 2.1).
 fn percent(text: &str) -> String {
     let byte = |byte: u8| match byte {
@@ -193,6 +218,39 @@ mod tests {
         ] {
             assert_eq!(csv_line(&[text.to_owned()]), expected);
         }
+    }
+
+    #[test]
+    fn an_alert_is_an_event_that_tells_all() {
+        use crate::price::Money;
+        use crate::spending::{AtLimit, SpendingLimit};
+        let alert = Alert {
+            id: TenantId(3),
+            tenant: "shop".into(),
+            month: "2026-08".into(),
+            percent: 80,
+            spent: Money::parse("8.25").unwrap(),
+            limit: SpendingLimit {
+                amount: Money::parse("10").unwrap(),
+                at_limit: AtLimit::Throttle,
+            },
+            currency: "USD".into(),
+            at: UnixMs(0),
+            node: "a b".into(),
+        };
+        let event = alert_event(&alert);
+        assert_eq!(
+            (&event["specversion"], &event["id"]),
+            (&json!("1.0"), &json!("3-2026-08-80-of-10.00"))
+        );
+        assert_eq!(event["source"], "/tidemark/a%20b");
+        let data = &event["data"];
+        assert_eq!(
+            (&data["spent"], &data["limit"], &data["at_limit"]),
+            (&json!("8.25"), &json!("10.00"), &json!("throttle"))
+        );
+        let message = "tenant shop has spent 8.25 USD in 2026-08: 80 % of its limit of 10.00";
+        assert_eq!(data["message"], message);
     }
 
     #[test]

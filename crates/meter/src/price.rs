@@ -1,4 +1,4 @@
-//! Prices: what a unit of each resource costs, from when on.
+//! Prices: the price of a unit of each resource, and the time from which on it holds.
 //!
 //! A price is a whole number of trillionths of the currency's unit, so that sums are exact; [`Tariff`] is all prices over time.
 
@@ -31,7 +31,7 @@ impl Money {
         Some(Self(whole * ONE + part))
     }
 
-    /// As a number, for what is drawn or compared; sums are made of the exact amounts.
+    /// As a number, for charts and comparisons; sums are made of the exact amounts.
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / ONE as f64
     }
@@ -52,7 +52,7 @@ impl std::iter::Sum for Money {
 }
 
 impl fmt::Display for Money {
-    /// With at least two digits behind the point, and none of the zeros at the end beyond.
+    /// The amount has at least two digits behind the point, and none of the zeros at the end beyond.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.0 < 0 { "-" } else { "" };
         let (whole, part) = (self.0.abs() / ONE, self.0.abs() % ONE);
@@ -62,18 +62,18 @@ impl fmt::Display for Money {
     }
 }
 
-/// What a bill has a line for.
+/// The subject of a bill's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meter {
     /// The key in the prices file, which ends in the unit.
     pub key: &'static str,
-    /// What is measured.
+    /// The measured resource.
     pub resource: Resource,
     /// Its amount that is one unit.
     pub unit_amount: u64,
     /// The unit for people.
     pub unit: &'static str,
-    /// For people.
+    /// The title for people.
     pub title: &'static str,
     /// Whether a price must be given; the others cost nothing where it is not.
     pub is_needed: bool,
@@ -178,21 +178,21 @@ pub enum CpuFigure {
     Measured,
 }
 
-/// What is free.
+/// The kinds of free operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Free {
-    /// Logins and what clients ask at their start.
+    /// Logins and the commands of clients at their start.
     Handshakes,
     /// Commands that only ask whether the server is there.
     HealthChecks,
     /// Requests that a limit refused: they are in no count but that of refusals.
     Refused,
-    /// What the admin API, its metrics and the console read.
+    /// The requests of the admin API, its metrics and the console.
     AdminReads,
 }
 
 impl Free {
-    /// All of them: also what is free if the prices do not say it.
+    /// All of them: also the default of the prices.
     pub const ALL: [Self; 4] = [Self::Handshakes, Self::HealthChecks, Self::Refused, Self::AdminReads];
 
     /// The name in the prices file.
@@ -235,11 +235,11 @@ impl Free {
 pub struct Instance {
     /// Its name.
     pub name: String,
-    /// In thousandths of a core.
+    /// The cores, in thousandths.
     pub millicores: u64,
     /// Its memory.
     pub memory_bytes: u64,
-    /// What an hour of it costs.
+    /// The price of an hour of it.
     pub hour: Money,
 }
 
@@ -248,11 +248,11 @@ pub struct Instance {
 pub struct Prices {
     /// Their name in rows.
     pub version: String,
-    /// From when on they are in force.
+    /// The time from which on they are in force.
     pub from: UnixMs,
     /// Until when; `None`: until others are.
     pub until: Option<UnixMs>,
-    /// In the order of [`METERS`].
+    /// The prices of units, in the order of [`METERS`].
     pub units: [Money; METERS.len()],
 }
 
@@ -263,11 +263,11 @@ pub struct Tariff {
     pub currency: String,
     /// Which CPU time is billed.
     pub cpu: CpuFigure,
-    /// What is free.
+    /// The free operations.
     pub free: Vec<Free>,
-    /// In the order of time.
+    /// The prices, in the order of time.
     pub prices: Vec<Prices>,
-    /// From the smallest to the largest.
+    /// The instances, from the smallest to the largest.
     pub instances: Vec<Instance>,
 }
 

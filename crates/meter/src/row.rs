@@ -49,7 +49,7 @@ impl Kind {
         }
     }
 
-    /// By its name.
+    /// The kind with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -64,12 +64,12 @@ pub struct Subject {
     pub name: String,
 }
 
-/// What the ledger records.
+/// The record of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it means.
+    /// The meaning of it.
     pub kind: Kind,
-    /// The tenant; `None` for what is no tenant's.
+    /// The tenant; `None` for use that is no tenant's.
     pub tenant: Option<Subject>,
     /// The time that it is about, by the system's clock.
     pub from: UnixMs,
@@ -79,7 +79,7 @@ pub struct Entry {
     pub node: String,
     /// The prices in force; empty where there are none.
     pub price_version: String,
-    /// How much of what.
+    /// The amounts of resources.
     pub usage: Usage,
     /// Whether a model gave the modelled CPU time; else that is not known.
     pub is_modelled: bool,
@@ -143,6 +143,6 @@ pub struct Row {
     pub sequence: u64,
     /// The entry.
     pub entry: Entry,
-    /// Of the row before and this one.
+    /// The hash of the row before and this one.
     pub hash: Hash,
 }

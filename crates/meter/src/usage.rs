@@ -1,4 +1,4 @@
-//! What can be used, and amounts of it.
+//! The resources that can be used, and amounts of them.
 
 /// Something that is measured. Amounts are whole numbers of the unit that its name ends in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -7,7 +7,7 @@ pub enum Resource {
     CpuNs,
     /// The same by the model: time of a core of the reference machine.
     CpuModelNs,
-    /// Memory that the tenant was granted, times the time for which it was.
+    /// Memory that the tenant was granted, and what its flash takes beside, times the time for which it was.
     MemoryByteSeconds,
     /// Bytes of requests, before TLS.
     NetworkInBytes,
@@ -90,14 +90,14 @@ impl Usage {
         self.0[resource as usize] = amount;
     }
 
-    /// With the amount of one.
+    /// The amounts with that of one resource set.
     #[must_use]
     pub fn with(mut self, resource: Resource, amount: u64) -> Self {
         self.set(resource, amount);
         self
     }
 
-    /// What there is more of each than before. Counts do not fall; one that did all the same counts as not grown.
+    /// The growth of each over an earlier amount. Counts do not fall; one that did all the same counts as not grown.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i].saturating_sub(before.0[i])))
@@ -108,7 +108,7 @@ impl Usage {
         self.0.iter().all(|amount| *amount == 0)
     }
 
-    /// In the order of [`Resource::ALL`].
+    /// The amounts, in the order of [`Resource::ALL`].
     pub fn amounts(&self) -> impl Iterator<Item = (Resource, u64)> {
         Resource::ALL.into_iter().zip(self.0)
     }
@@ -124,7 +124,7 @@ impl Totals {
         self.0[resource as usize]
     }
 
-    /// With the sum of one.
+    /// The sums with that of one resource set.
     #[must_use]
     pub fn with(mut self, resource: Resource, amount: u128) -> Self {
         self.0[resource as usize] = amount;
@@ -145,7 +145,7 @@ impl Totals {
         }
     }
 
-    /// In the order of [`Resource::ALL`].
+    /// The sums, in the order of [`Resource::ALL`].
     pub fn amounts(&self) -> impl Iterator<Item = (Resource, u128)> {
         Resource::ALL.into_iter().zip(self.0)
     }

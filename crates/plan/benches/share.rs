@@ -1,4 +1,4 @@
-//! What sharing a pool costs the control plane: `cargo bench -p tidemark-plan`.
+//! The cost of sharing a pool to the control plane: `cargo bench -p tidemark-plan`.
 
 #![expect(clippy::print_stdout, reason = "the output is the result")]
 

@@ -1,4 +1,4 @@
-//! What shares promise, so that every answer can be held against it.
+//! The promises of shares, so that every answer can be checked against them.
 
 use std::cmp::Reverse;
 
@@ -11,7 +11,7 @@ pub enum Broken {
     MoreThanThereIs,
     /// Memory is left that somebody could take.
     LeftOver,
-    /// The tenant's parts are not in order: its claim, without what is lent to it, all of it, its most.
+    /// The tenant's parts are not in order: its claim, its size less the lent part, all of it, its most.
     Parts {
         /// Its place among the claimants.
         index: usize,
@@ -46,7 +46,7 @@ pub fn check(available: u64, claimants: &[Claimant<'_>], shares: &[Share]) -> Re
             return Err(Broken::Parts { index });
         }
     }
-    // Where floors do not fit, they are cut, and nothing else is promised.
+    // If floors do not fit, they are cut, and nothing else is promised.
     if sum(&floor) > available {
         return Ok(());
     }
@@ -121,7 +121,7 @@ mod tests {
         let out_of_order = Err(Broken::OutOfOrder { index: 1, short: 0 });
         for (first, second, shares, expected) in [
             (goal(60, true, 0), goal(90, false, 9), [all(60), all(40)], Ok(())),
-            // A priority does not put what is not within reach before what is.
+            // A priority does not put a goal out of reach before one within it.
             (goal(60, true, 0), goal(90, false, 9), [all(50), all(50)], out_of_order),
             (goal(60, true, 0), goal(90, true, 9), [all(10), all(90)], Ok(())),
             (goal(60, true, 9), goal(90, true, 0), [all(50), all(50)], out_of_order),

@@ -1,11 +1,12 @@
-//! From goals and curves to sizes: how much memory a tenant needs for what it asked for.
+//! From goals and curves to sizes: how much memory a tenant needs for its goal.
 //!
-//! A [`Sizer`] follows one tenant with a hit-ratio goal. It is told what was measured and what the curve says, and answers
-//! with the size that the tenant should have, in the two phases of Genie (IEEE TKDE 2025, section III): Direct-Fit jumps to
-//! what the curve says, Fine-Grained Resizing goes on from there by what was measured. [`shares`] weighs all tenants against
-//! each other where memory is not enough: floors, goals by priority, then what is left to whom it is worth most.
+//! A [`Sizer`] follows one tenant with a hit-ratio goal. It is told the measurements and the curve, and answers with
+//! the size that the tenant should have. It works in the two phases of Genie (IEEE TKDE 2025, section III). Direct-Fit
+//! jumps to the size that the curve names; Fine-Grained Resizing goes on from there by measurements. [`shares`] weighs
+//! all tenants against each other when memory is not enough. Floors come first, then goals by priority; the rest goes
+//! where it is worth most.
 //!
-//! [`node`] is for several instances that share a node's memory: what each should have of it, and how it comes to that.
+//! [`node`] is for several instances that share a node's memory: the share of each, and the way to it.
 //!
 //! Invariant: pure decisions. Time comes in as a value; there is no I/O and no thread.
 

@@ -1,7 +1,7 @@
 //! Whether a tenant asks for other things than it did.
 //!
-//! While nothing changes, the hit ratio stays where it was: one that leaves it at an unchanged size means that the load
-//! changed, and that what the curve says is of the past.
+//! While nothing changes, the hit ratio stays where it was. A hit ratio that moves at an unchanged size means that the
+//! load changed, and that the curve is of the past.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::window::{Count, Measured};
 const LOOK_BACK: Duration = Duration::from_secs(2);
 /// Counts that are kept: rounds may come faster than once a second.
 const COUNTS_MAX: usize = 8;
-/// So many gets, at least, say that something changed.
+/// The least number of gets that can say that something changed.
 const GETS_MIN: u64 = 1000;
-/// A hit ratio this far from the one before is another load; less is what a cache that fills or shrinks does by itself.
+/// A hit ratio this far from the one before is another load; a cache that fills or shrinks moves by less.
 const LEAST_CHANGE: f64 = 0.05;
-/// After a shrink, a fall by less than so many times as much is the shrink's: where all that is asked for again just fitted, a
-/// twentieth less evicts in its place for a moment what a size in the long run would not.
+/// After a shrink, a fall of less than so many times the expected one is the shrink's. Take a working set that just
+/// fitted: a twentieth less memory evicts more for a moment than that size would in the long run.
 const SHRINK_FACTOR: f64 = 3.0;
 /// A hit ratio that ends a while within so much of its mean is steady.
 const STEADY: f64 = LEAST_CHANGE / 4.0;
@@ -31,7 +31,7 @@ const ERRORS: f64 = 12.0;
 #[derive(Debug, Default)]
 pub struct LoadWatch {
     counts: VecDeque<Count>,
-    /// What is expected, if anything is.
+    /// The expected hit ratio, if any.
     expected: Option<f64>,
     /// Whether memory was taken back since that was measured.
     has_shrunk: bool,
@@ -61,8 +61,8 @@ impl LoadWatch {
         self.counts.back()?.since(*self.counts.front()?)
     }
 
-    /// Takes the hit ratio of a while as what goes with the load and the size, unless it is on its way elsewhere: that of a
-    /// cache that fills rises by itself.
+    /// Takes a recent hit ratio as the one that goes with the load and the size. It does not while the hit ratio is on
+    /// its way elsewhere: that of a cache that fills rises by itself.
     pub fn set_expected(&mut self, hit_ratio: f64) {
         let is_there = |recent: Measured| {
             let most = STEADY.max(ERRORS / 3.0 * recent.standard_error);

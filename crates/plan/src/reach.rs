@@ -1,7 +1,8 @@
 //! Whether a goal can be met at all, and how it stands with it.
 //!
-//! Invariant: both follow from plain values of one moment. A goal is out of reach when it is not met, by two standard errors,
-//! with all the memory that there is for it: the pool less the other tenants' floors, at most the tenant's cap.
+//! Invariant: both follow from plain values of one moment. A goal is out of reach when all the memory available for it
+//! misses it by two standard errors. The available memory is the pool less the other tenants' floors, at most the
+//! tenant's cap.
 
 use tidemark_types::UnixMs;
 
@@ -12,8 +13,8 @@ use crate::window::Measured;
 pub(crate) const MET_WITHIN: f64 = 0.01;
 /// Standard errors that chance does not exceed.
 const CERTAIN: f64 = 2.0;
-/// A goal that was found to be out of reach, or not to be, stays so within this distance of the limit: curves move a little
-/// from second to second.
+/// A goal that was found to be out of reach, or within it, stays so within this distance of the limit. Curves move a
+/// little from second to second.
 const BAND: f64 = 0.005;
 
 /// Whether the memory that there is would meet a goal.
@@ -37,19 +38,19 @@ impl Reach {
     }
 }
 
-/// What all the memory that there is for a goal would give.
+/// The result that all the memory available for a goal would give.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prospect {
     /// Hits per get, by the curve.
     pub hit_ratio: f64,
-    /// Of that.
+    /// The standard error of that hit ratio.
     pub standard_error: f64,
     /// Whether all keys that are asked for were met: else it may become more with time.
     pub is_final: bool,
 }
 
-/// Whether a goal is within reach, where `before` is what was found the last time. `None` is a load of which nothing is
-/// known, as after a change: then what was within reach may still be.
+/// Whether a goal is within reach, where `before` is the last finding. `None` is a load of which nothing is known, as
+/// after a change: then a goal that was within reach may still be.
 pub fn reach(before: Reach, goal: f64, prospect: Option<Prospect>) -> Reach {
     let Some(prospect) = prospect else {
         return if before.claims() { Reach::Open } else { Reach::Unknown };
@@ -68,16 +69,16 @@ pub fn reach(before: Reach, goal: f64, prospect: Option<Prospect>) -> Reach {
     }
 }
 
-/// What is known of a goal at one moment.
+/// The facts about a goal at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outlook {
     /// The hit ratio that is asked for.
     pub goal: f64,
-    /// What was measured until the moment.
+    /// The measurement until the moment.
     pub measured: Measured,
     /// Whether the goal is within reach.
     pub reach: Reach,
-    /// What all memory there is for it would give, if that is known.
+    /// The prospect with all the memory available for it, if known.
     pub prospect: Option<Prospect>,
     /// Others come first, and leave less than it needs.
     pub is_left_short: bool,
@@ -90,21 +91,21 @@ pub struct GoalReading {
     pub at: UnixMs,
     /// Whether the goal is reached.
     pub state: GoalState,
-    /// By how much it is missed: a goal that is not met by what was measured, and one that can not be met by
-    /// [`Self::best_hit_ratio`].
+    /// By how much it is missed: by the measurement for a goal that is not met, by [`Self::best_hit_ratio`] for one
+    /// that cannot be met.
     pub shortfall_ratio: Option<f64>,
-    /// The best hit ratio that there could be, if that is known: with all memory there is for the goal, or with what others
-    /// leave to it, if that is why it is missed.
+    /// The best possible hit ratio, if known: with all memory available for the goal. If others' claims are why the
+    /// goal is missed, it is the hit ratio with the memory that they leave.
     pub best_hit_ratio: Option<f64>,
-    /// Of the shortfall; of a goal that is met, of what was measured.
+    /// The standard error of the shortfall; for a goal that is met, that of the measurement.
     pub standard_error: f64,
 }
 
 impl GoalReading {
-    /// What follows from a measurement that ended at `at`.
+    /// The state that follows from a measurement that ended at `at`.
     pub fn of(at: UnixMs, outlook: &Outlook) -> Self {
         let Outlook { goal, measured, .. } = *outlook;
-        // What was measured is possible.
+        // A measured hit ratio is possible.
         let best = outlook
             .prospect
             .map(|prospect| prospect.hit_ratio.max(measured.hit_ratio));
@@ -125,7 +126,8 @@ impl GoalReading {
         if outlook.reach != Reach::Out && !outlook.is_left_short {
             return by_measured;
         }
-        // Where the curve promises the goal, and all memory there is did not keep that, what was measured is the best.
+        // The curve promises the goal, but all available memory did not keep the promise: the measured hit ratio is the
+        // best.
         let promised = best.filter(|best| outlook.reach == Reach::Out && *best < goal - MET_WITHIN);
         let best = promised.unwrap_or(measured.hit_ratio);
         let of_curve = outlook.prospect.filter(|_| promised.is_some());
@@ -145,7 +147,7 @@ impl Outlook {
     }
 }
 
-/// Whether what was measured meets a goal, as far as chance lets one tell.
+/// Whether the measurement meets a goal, as far as chance lets one tell.
 pub(crate) fn meets(goal: f64, measured: &Measured) -> bool {
     goal - measured.hit_ratio <= MET_WITHIN + CERTAIN * measured.standard_error
 }
@@ -175,7 +177,7 @@ mod tests {
             // Keys that were not met yet may be asked for again.
             (Reach::Unknown, 0.3, false, Reach::Open),
             (Reach::Unknown, 0.92, false, Reach::Within),
-            // Within its error it stays what it was.
+            // Within its error it does not change.
             (Reach::Within, 0.89, true, Reach::Within),
             (Reach::Within, 0.867, true, Reach::Within),
             (Reach::Within, 0.86, true, Reach::Out),
@@ -212,7 +214,7 @@ mod tests {
             (0.89, out(0.8), GoalState::Met, None, Some(0.89)),
             (0.7, out(0.8), GoalState::Infeasible, Some(0.1), Some(0.8)),
             (0.82, out(0.8), GoalState::Infeasible, Some(0.08), Some(0.82)),
-            // All memory there is did not give what the curve says.
+            // All available memory did not keep the curve's promise.
             (0.7, out(0.95), GoalState::Infeasible, Some(0.2), Some(0.7)),
             (0.7, left_short, GoalState::Infeasible, Some(0.2), Some(0.7)),
             (0.9, left_short, GoalState::Met, None, Some(0.97)),

@@ -1,4 +1,4 @@
-//! What a sizer is told and what it answers.
+//! The input of a sizer and its answer.
 
 use tidemark_curve::Curve;
 use tidemark_types::UnixMs;
@@ -11,11 +11,11 @@ pub enum GoalState {
     /// Not yet, or not known yet.
     #[default]
     Converging,
-    /// It can not be, with the memory that there is or with any.
+    /// It cannot be, with the memory that there is or with any.
     Infeasible,
 }
 
-/// What is known of a tenant at one moment.
+/// The facts about a tenant at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a> {
     /// The moment.
@@ -44,24 +44,24 @@ pub struct Reading<'a> {
     pub overhead: f64,
 }
 
-/// What a [`Sizer`] answers.
+/// The answer of a [`Sizer`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sizing {
     /// The memory that the tenant should have, in bytes.
     pub bytes: u64,
     /// The hit ratio that is to be expected of it, if that is known.
     pub predicted: Option<f64>,
-    /// The load is another one: what the curve was made of is past.
+    /// The load is another one: the curve's requests are past.
     pub load_changed: bool,
 }
 
 impl Reading<'_> {
-    /// Whether what may be held is held: a log leaves up to a segment free.
+    /// Whether the grant is used: a log leaves up to a segment free.
     pub(crate) fn is_full(&self) -> bool {
         self.usage_bytes >= self.grant_bytes - self.grant_bytes / 32
     }
 
-    /// Whether it is full but for what expiry and cleaning leave free from time to time.
+    /// Whether it is full but for the room that expiry and cleaning leave from time to time.
     pub(crate) fn is_nearly_full(&self) -> bool {
         self.usage_bytes >= self.grant_bytes - self.grant_bytes / 8
     }

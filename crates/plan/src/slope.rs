@@ -1,4 +1,4 @@
-//! What a curve says beside its points.
+//! Facts that follow from a curve beside its points.
 
 use std::f64::consts::E;
 
@@ -9,12 +9,12 @@ pub(crate) const SLOPE_SPAN: f64 = 1.15;
 /// How much more a policy may need than LRU, or less.
 pub(crate) const EFFICIENCY: (f64, f64) = (0.6, 1.6);
 
-/// What a hit ratio with so many bytes in use says of a policy: the memory of an LRU cache over its own for the same hit
-/// ratio, and the slope of the LRU cache's curve there, by e-folds of memory. `None` where the curve is no steeper than
-/// `least_slope`.
+/// The efficiency of a policy, from a hit ratio with so many bytes in use. It is the memory of an LRU cache over the
+/// policy's own for the same hit ratio. The slope of the LRU curve there, by e-folds of memory, comes with it. `None`
+/// if the curve is no steeper than `least_slope`.
 ///
-/// Where on the curve the cache is goes by its hit ratio, not by what was believed of its efficiency: that may be where the
-/// curve is flat, and would then never be corrected.
+/// The cache's place on the curve is found by its hit ratio, not by an efficiency that was believed before. The
+/// believed place may lie where the curve is flat, and would then never be corrected.
 pub fn efficiency_seen(
     curve: &Curve,
     overhead: f64,
@@ -28,9 +28,9 @@ pub fn efficiency_seen(
     (slope > least_slope).then(|| (efficiency.clamp(EFFICIENCY.0, EFFICIENCY.1), slope))
 }
 
-/// The least that could miss in a cache of so many bytes, while keys are still being met. The curve ends where nothing was
-/// met yet; beyond, each byte is taken to gain at most what one of the last e-fold of its memory did on average: most curves
-/// are convex there. What does not come again flattens that end as it moves on.
+/// The least misses of a cache of so many bytes, while new keys are still being met. The curve ends where nothing was
+/// met yet. Each byte beyond is taken to gain at most the average of the last e-fold of memory, since most curves are
+/// convex there. Keys that do not come again flatten that end as it moves on.
 pub(crate) fn least_misses(curve: &Curve, bytes: u64) -> f64 {
     let end_bytes = curve.end().bytes;
     let gain_per_byte = curve.last_gain() / (end_bytes as f64 * (1.0 - 1.0 / E)).max(1.0);

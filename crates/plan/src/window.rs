@@ -15,21 +15,21 @@ pub struct Count {
     pub hits: u64,
 }
 
-/// What was measured between two counts.
+/// The measurement between two counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Gets.
     pub gets: u64,
     /// Hits per get.
     pub hit_ratio: f64,
-    /// Of the hit ratio, as if gets were independent of each other.
+    /// The standard error of the hit ratio, as if gets were independent of each other.
     pub standard_error: f64,
     /// The time between the counts.
     pub elapsed: Duration,
 }
 
 impl Count {
-    /// What was measured from `earlier` until this; `None` without gets.
+    /// The measurement from `earlier` until this; `None` without gets.
     pub fn since(self, earlier: Self) -> Option<Measured> {
         let gets = self.gets.checked_sub(earlier.gets).filter(|gets| *gets > 0)?;
         let hits = self.hits.saturating_sub(earlier.hits).min(gets);

@@ -1,11 +1,11 @@
 //! A token bucket in one word: so much a second in the mean, and a second's worth at once.
 //!
-//! What is kept is not a number of tokens but a moment, up to which everything that was taken is paid for (the "virtual
-//! scheduling" form of the generic cell rate algorithm, ITU-T I.371, annex A). It needs no refilling, stays right when the
-//! rate is changed, and one compare-and-swap is a taking, so that workers share it without a lock.
+//! The state is not a number of tokens but a moment, up to which all takings are paid for. This is the "virtual
+//! scheduling" form of the generic cell rate algorithm (ITU-T I.371, annex A). It needs no refilling, and stays right
+//! when the rate is changed. One compare-and-swap is a taking, so that workers share it without a lock.
 //!
-//! Invariant: in any time, what [`Bucket::take`] gives is at most the rate times that time, and the burst; one taking of
-//! more than the burst finds a full bucket, and is paid for before the next.
+//! Invariant: in any time, [`Bucket::take`] gives at most the rate times that time, and the burst. One taking of more
+//! than the burst finds a full bucket, and is paid for before the next.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,7 +22,7 @@ const ROUNDING_TICKS_MAX: u64 = TICKS_PER_SECOND / 1000;
 pub struct Moment(u64);
 
 impl Moment {
-    /// So long after the server's start.
+    /// The moment so long after the server's start.
     pub fn after_start(elapsed: Duration) -> Self {
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         // A bucket begins full: at the start, time enough for that has passed already.
@@ -34,10 +34,10 @@ impl Moment {
     }
 }
 
-/// A token bucket. The rate is not in it: whoever takes says it.
+/// A token bucket. The rate is not in it: the caller that takes says it.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
-    /// In ticks, as a [`Moment`].
+    /// The moment until which takings are paid for, in ticks as in a [`Moment`].
     paid_until: AtomicU64,
 }
 
@@ -60,7 +60,7 @@ impl Bucket {
     /// Whether `count` could be taken.
     ///
     /// # Errors
-    /// As [`Self::take`].
+    /// The errors of [`Self::take`].
     pub(crate) fn check(&self, count: u64, per_second: u64, now: Moment) -> Result<(), Duration> {
         let paid_until = self.paid_until.load(Ordering::Relaxed);
         after_taking(paid_until, count, per_second, now)
@@ -68,7 +68,7 @@ impl Bucket {
             .map_err(|missing| Duration::from_nanos(missing.div_ceil(TICKS_PER_NANO)))
     }
 
-    /// Takes `count` whether or not it is there. What is missing is paid for before anything else is taken.
+    /// Takes `count` whether or not it is there. The missing part is paid for before anything else is taken.
     pub(crate) fn charge(&self, count: u64, per_second: u64, now: Moment) {
         let cost = cost_ticks(count, per_second);
         let charge = |paid_until| Some(saving_since(paid_until, per_second, now).saturating_add(cost));
@@ -79,7 +79,7 @@ impl Bucket {
     }
 }
 
-/// What pays for `count`, rounded up: so a limit is never passed.
+/// The ticks that pay for `count`, rounded up, so that a limit is never exceeded.
 fn cost_ticks(count: u64, per_second: u64) -> u64 {
     let per_second = per_second.max(1);
     match count.checked_mul(TICKS_PER_SECOND) {
@@ -91,13 +91,13 @@ fn cost_ticks(count: u64, per_second: u64) -> u64 {
     }
 }
 
-/// What may be taken at once: what a second pays for. So who never asks for more than the limit within a second is never
-/// refused, however unevenly it comes, and that is what a limit per second promises.
+/// The ticks that may be taken at once: those that a second pays for. A client that never asks for more than the limit
+/// within a second is thus never refused, however unevenly its requests come. A limit per second promises that.
 fn burst_ticks(per_second: u64) -> u64 {
     TICKS_PER_SECOND + per_second.min(ROUNDING_TICKS_MAX)
 }
 
-/// Since when is being saved up what is there: more than the burst is not kept.
+/// The time since which the present tokens are being saved up: more than the burst is not kept.
 fn saving_since(paid_until: u64, per_second: u64, now: Moment) -> u64 {
     paid_until.max(now.0.saturating_sub(burst_ticks(per_second)))
 }
@@ -128,7 +128,7 @@ mod tests {
         prop_oneof![1..20_u64, 20..100_000_u64, 100_000..1_u64 << 40]
     }
 
-    /// Times between takings, in nanoseconds, and how much is taken, in thousandths of what a second gives.
+    /// Times between takings, in nanoseconds, and how much is taken, in thousandths of a second's worth.
     fn takings() -> impl Strategy<Value = Vec<(u64, u64)>> {
         let gap = prop_oneof![Just(0), 0..1000_u64, 0..2_000_000_000_u64];
         let share = prop_oneof![Just(0_u64), 0..100_u64, 0..3000_u64];

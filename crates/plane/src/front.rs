@@ -1,4 +1,4 @@
-//! What a front adds to the data plane.
+//! The part that a front adds to the data plane.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub trait Front: Send + Sync + Sized + 'static {
     /// The data of a new tenant. [`Self::adopted`] follows with the same plan.
     fn attach(&self, plan: &TenantPlan) -> Self::Attached;
 
-    /// What the new tenant's store tells the front of.
+    /// The hooks of the new tenant's store to the front.
     fn hooks(&self, _attached: &Self::Attached) -> Hooks {
         Hooks::default()
     }

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod bucket;
+mod flash;
 mod front;
 mod plane;
 mod tenant;
@@ -18,7 +19,8 @@ mod throttle;
 mod tests;
 
 pub use bucket::Moment;
+pub use flash::{Flash, Tier};
 pub use front::Front;
 pub use plane::{Plane, PlaneParts};
 pub use tenant::Tenant;
-pub use throttle::{Rate, Throttle, Throttled, TooManyConnections};
+pub use throttle::{Limited, Throttle, Throttled, TooManyConnections};

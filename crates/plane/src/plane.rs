@@ -1,4 +1,4 @@
-//! All tenants: which there are, and what the control plane is told of them.
+//! All tenants, and the control plane's snapshots of them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use tidemark_store::{Alarm, Hasher, KeeperInbox, Pool, TenantConfig, TenantReport, TenantStore};
+use tidemark_store::{Alarm, Hasher, Hooks, KeeperInbox, Pool, TenantConfig, TenantReport, TenantStore};
 use tidemark_types::{
     Clock, DataPlane, Plan, PoolSnapshot, Snapshot, TenantId, TenantPlan, TenantSnapshot, TenantState, UNIT_BYTES,
     UnixMs,
 };
 
+use crate::flash::Flash;
 use crate::front::Front;
 use crate::tenant::{Tenant, Touched};
 
-/// What a data plane consists of.
+/// The parts of a data plane.
 pub struct PlaneParts {
     /// The memory of all tenants.
     pub pool: Pool,
@@ -27,6 +28,8 @@ pub struct PlaneParts {
     pub alarm: Alarm,
     /// The time of snapshots.
     pub clock: Arc<dyn Clock>,
+    /// The flash tier below the memory of all tenants; keys' hashes are by its seed then.
+    pub flash: Option<Arc<Flash>>,
 }
 
 /// See the module.
@@ -88,6 +91,11 @@ impl<F: Front> Plane<F> {
         &self.parts.pool
     }
 
+    /// The flash tier below the memory of all tenants.
+    pub fn flash(&self) -> Option<&Arc<Flash>> {
+        self.parts.flash.as_ref()
+    }
+
     /// The tenant of that name.
     pub fn tenant(&self, name: &[u8]) -> Option<Arc<Tenant<F::Attached>>> {
         self.table.read().by_name.get(name).cloned()
@@ -116,6 +124,10 @@ impl<F: Front> Plane<F> {
         if tenant.follow(plan) {
             self.front.adopted(&tenant, plan);
         }
+        // The control plane is to know of what was on flash before this process was.
+        if is_new && tenant.tier.as_ref().is_some_and(|tier| tier.used().usage_bytes > 0) {
+            tenant.touch();
+        }
         // A new tenant is found by its name once it is whole.
         if is_new {
             let name = plan.name.as_str().as_bytes().into();
@@ -125,7 +137,11 @@ impl<F: Front> Plane<F> {
 
     fn create(&self, plan: &TenantPlan) -> Arc<Tenant<F::Attached>> {
         let attached = self.front.attach(plan);
-        let hooks = self.front.hooks(&attached);
+        let tier = self.parts.flash.as_ref().map(|flash| Arc::new(flash.tier(plan.id)));
+        let hooks = Hooks {
+            below: tier.clone().map(|tier| tier as _),
+            ..self.front.hooks(&attached)
+        };
         Arc::new_cyclic(|itself| {
             let shards = TenantStore::shards_of(plan);
             let config = TenantConfig {
@@ -138,7 +154,7 @@ impl<F: Front> Plane<F> {
                 usage_changed: Arc::new(Tenant::toucher(itself)),
             };
             let store = TenantStore::with_hooks(&self.parts.pool, config, hooks);
-            Tenant::new(plan, store, Arc::clone(&self.touched), attached)
+            Tenant::new(plan, store, tier, Arc::clone(&self.touched), attached)
         })
     }
 
@@ -152,6 +168,9 @@ impl<F: Front> Plane<F> {
         }
         drop(table);
         tenant.remove();
+        if let Some(flash) = &self.parts.flash {
+            flash.remove(tenant.id);
+        }
         self.leaving.lock().push(Arc::clone(tenant));
         self.front.removed(tenant);
     }
@@ -169,6 +188,12 @@ impl<F: Front> Plane<F> {
         gone.collect()
     }
 
+    /// Memory that flash takes.
+    fn flash_memory_bytes(&self) -> u64 {
+        let flash = self.parts.flash.as_ref();
+        flash.map_or(0, |flash| flash.store().memory_bytes())
+    }
+
     /// One tenant's snapshot, and the memory that its samples took until now.
     fn report(&self, tenant: &Arc<Tenant<F::Attached>>, now: UnixMs) -> (TenantSnapshot, u64) {
         tenant.clear_touched();
@@ -180,6 +205,7 @@ impl<F: Front> Plane<F> {
             connections: tenant.connections.load(Ordering::Relaxed),
             ..snapshot
         };
+        snapshot.counters.flash = tenant.tier.as_ref().map(|tier| tier.used());
         self.front.report(tenant, &mut snapshot);
         (snapshot, sample_buffer_bytes)
     }
@@ -208,13 +234,13 @@ impl<F: Front> DataPlane for Plane<F> {
     fn snapshot(&self) -> Snapshot {
         let at = self.parts.clock.now();
         let mut touched = std::mem::take(&mut *self.touched.lock());
-        // One order, whoever came first: the rest of the round is the same in every run of a simulation.
+        // One order, independent of arrival: the rest of the round is the same in every run of a simulation.
         touched.sort_unstable();
         let removed = self.take_removed();
         let touched = touched
             .into_iter()
             .filter_map(|id| self.table.read().by_id.get(&id).cloned());
-        // What a removed tenant used since its last report is used all the same.
+        // The use of a removed tenant since its last report counts all the same.
         let reports = touched
             .chain(removed.iter().cloned())
             .map(|tenant| self.report(&tenant, at));
@@ -223,7 +249,7 @@ impl<F: Front> DataPlane for Plane<F> {
         let mut snapshot = Snapshot {
             at,
             pool: PoolSnapshot {
-                other_bytes: sample_bytes.into_iter().sum(),
+                other_bytes: sample_bytes.into_iter().sum::<u64>() + self.flash_memory_bytes(),
                 ..self.parts.pool.stats().into()
             },
             tenants,

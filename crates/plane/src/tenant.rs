@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use tidemark_store::TenantStore;
 use tidemark_types::{TenantId, TenantName, TenantPlan, Weight};
 
+use crate::flash::Tier;
 use crate::throttle::Throttle;
 
 /// Tenants that something happened to since the last snapshot.
 pub(crate) type Touched = Mutex<Vec<TenantId>>;
 
-/// A tenant: its keys, its limits, and what the front attached to it. The attached data is reached as if it were the
-/// tenant's.
+/// A tenant: its keys, its limits, and the front's data. The attached data is reached as if it were the tenant's.
 pub struct Tenant<A> {
     /// Its number: a later tenant of the same name has another.
     pub id: TenantId,
@@ -23,6 +23,8 @@ pub struct Tenant<A> {
     pub name: TenantName,
     /// Its keys and memory.
     pub store: Arc<TenantStore>,
+    /// The flash tier below its memory.
+    pub tier: Option<Arc<Tier>>,
     /// Its limits in time.
     pub throttle: Throttle,
     /// Connections that are this tenant's now.
@@ -53,11 +55,18 @@ impl<A> Deref for Tenant<A> {
 }
 
 impl<A> Tenant<A> {
-    pub(crate) fn new(plan: &TenantPlan, store: Arc<TenantStore>, touched: Arc<Touched>, attached: A) -> Self {
+    pub(crate) fn new(
+        plan: &TenantPlan,
+        store: Arc<TenantStore>,
+        tier: Option<Arc<Tier>>,
+        touched: Arc<Touched>,
+        attached: A,
+    ) -> Self {
         Self {
             id: plan.id,
             name: plan.name.clone(),
             store,
+            tier,
             throttle: Throttle::default(),
             connections: AtomicU64::new(0),
             weight: AtomicU64::new(Weight::default().get()),
@@ -77,9 +86,12 @@ impl<A> Tenant<A> {
             return false;
         }
         *version = plan.version;
-        self.throttle.set(&plan.limits);
+        self.throttle.set(&plan.limits, plan.refuses_writes);
         self.weight.store(plan.weight.get(), Ordering::Relaxed);
         self.store.follow(plan);
+        if let Some(tier) = &self.tier {
+            tier.follow(&plan.flash);
+        }
         true
     }
 
@@ -90,7 +102,7 @@ impl<A> Tenant<A> {
         self.store.clear();
     }
 
-    /// Whether it was removed. Who uses it still reads nothing and writes nothing.
+    /// Whether it was removed. A user of it still reads nothing and writes nothing.
     pub fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Acquire)
     }
@@ -108,7 +120,7 @@ impl<A> Tenant<A> {
     /// each other.
     #[inline]
     pub fn touch_store(&self) {
-        // An operation under a shard's lock that finds the mark set precedes the snapshot that clears it, because the snapshot
+        // An operation under a shard's lock that finds the mark set precedes the snapshot that clears it. The snapshot
         // looks at the shard under the same lock afterwards.
         if !self.is_touched.load(Ordering::Relaxed) {
             self.touch();
@@ -120,7 +132,7 @@ impl<A> Tenant<A> {
         self.is_touched.swap(false, Ordering::AcqRel);
     }
 
-    /// Calls [`Self::touch`] for whoever must not keep the tenant.
+    /// Calls [`Self::touch`] for code that must not keep the tenant.
     pub(crate) fn toucher(tenant: &Weak<Self>) -> impl Fn() + Send + Sync + 'static
     where
         A: Send + Sync + 'static,

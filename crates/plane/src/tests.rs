@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use tidemark_store::{Attributes, Hasher, KeeperInbox, Pool};
 use tidemark_types::{
-    DataPlane, MIB, ManualClock, Plan, Policy, SamplingThreshold, Snapshot, TenantId, TenantLimits, TenantPlan,
-    TenantSnapshot, TenantState, UnixMs, Weight,
+    DataPlane, FlashPlan, MIB, ManualClock, Plan, Policy, SamplingThreshold, Snapshot, TenantId, TenantLimits,
+    TenantPlan, TenantSnapshot, TenantState, UnixMs, Weight,
 };
 
 use crate::{Front, Plane, PlaneParts, Tenant};
@@ -14,7 +14,7 @@ use crate::{Front, Plane, PlaneParts, Tenant};
 const POOL_BYTES: u64 = 16 * MIB;
 
 /// Counts the plans that each tenant followed.
-struct Counting;
+pub(crate) struct Counting;
 
 impl Front for Counting {
     type Attached = AtomicU64;
@@ -47,10 +47,11 @@ fn parts() -> PlaneParts {
         keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
         alarm: Arc::new(|| {}),
         clock: Arc::new(ManualClock::new(UnixMs(1_000))),
+        flash: None,
     }
 }
 
-fn tenant(id: u32, name: &str, version: u64) -> TenantPlan {
+pub(crate) fn tenant(id: u32, name: &str, version: u64) -> TenantPlan {
     TenantPlan {
         id: TenantId(id),
         version,
@@ -63,8 +64,10 @@ fn tenant(id: u32, name: &str, version: u64) -> TenantPlan {
         first_grant_bytes: 0,
         cap_bytes: None,
         limits: TenantLimits::default(),
+        refuses_writes: false,
         weight: Weight::default(),
         sampling_threshold: SamplingThreshold::default(),
+        flash: FlashPlan::default(),
         state: TenantState::Active,
     }
 }

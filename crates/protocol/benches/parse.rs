@@ -64,7 +64,7 @@ fn compose(name: &str, mut append: impl FnMut(&mut Vec<u8>)) {
     });
 }
 
-/// What keys and values look like here.
+/// The forms of keys and values here.
 const KEY: &[u8; 16] = b"key:000000000042";
 const VALUE: [u8; 64] = [b'v'; 64];
 

@@ -1,5 +1,5 @@
-//! HTTP requests that come through a port for commands: a web page, or a server that fetches what it is told to, speaks to the
-//! cache. The body of such a request could be commands, so that the connection is closed at its first line.
+//! HTTP requests that come through a port for commands. They come from a web page, or from a server that can be made to
+//! fetch an address. The body of such a request could be commands, so that the connection is closed at its first line.
 
 /// Whether a line's last word is that of an HTTP request line (`HTTP/1.1`), as memcached tells it.
 pub fn is_version(word: &[u8]) -> bool {

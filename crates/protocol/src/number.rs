@@ -1,10 +1,10 @@
 //! Decimal numbers, read by hand with overflow checks and written without a detour through `fmt`.
 //!
-//! Two ways of reading: memcached's (`strtol`: a sign and leading zeros are allowed) and Redis's (`string2ll`: only
-//! the one text that the number would be written as). Neither allows white space, another base or anything behind the
-//! digits.
+//! There are two ways of reading. memcached's (`strtol`) allows a sign and leading zeros. Redis's (`string2ll`) allows
+//! only the one text that the number would be written as. Neither allows white space, another base or anything behind
+//! the digits.
 
-/// No 64-bit number has more digits; a text of this many or fewer less one can not overflow.
+/// No 64-bit number has more digits; a text of this many or fewer less one cannot overflow.
 const U64_DIGITS_MAX: usize = 20;
 
 /// Reads an unsigned number as memcached does: digits, perhaps behind a `+`.

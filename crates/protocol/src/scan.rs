@@ -1,14 +1,14 @@
 //! Finds the end of a word eight bytes at a time.
 //!
-//! Invariant: the answer is the first byte at or after `from` that can not be part of a memcached key: a control
-//! character, a space or DEL; the input's length if there is none.
+//! Invariant: the answer is the first byte at or after `from` that cannot be part of a memcached key: a control
+//! character, a space or DEL. It is the input's length if there is none.
 
 /// A byte repeated in all eight places of a word.
 const fn repeated(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// A bit at the top of every byte that is below 0x21 or is 0x7f; exact for the lowest such byte, which is the only one
+/// A bit at the top of every byte that is below 0x21 or is 0x7f. It is exact for the lowest such byte, the only one
 /// that is looked at (a borrow can only mark bytes above it).
 #[inline]
 const fn ends(word: u64) -> u64 {
@@ -17,7 +17,7 @@ const fn ends(word: u64) -> u64 {
     (below | delete) & !word & repeated(0x80)
 }
 
-/// Where the word that begins at `from` ends: see the module's invariant.
+/// The end of the word that begins at `from`: see the module's invariant.
 #[inline]
 pub(crate) fn word_end(input: &[u8], from: usize) -> usize {
     let mut at = from;

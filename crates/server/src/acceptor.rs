@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use socket2::{SockRef, TcpKeepalive};
 
+use crate::entrance::Entrance;
 use crate::limits::KEEPALIVE;
 use crate::session::Protocol;
 use crate::shared::Shared;
@@ -20,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The listeners, served by the first worker for all.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    listeners: Vec<(TcpListener, Protocol)>,
+    listeners: Vec<(TcpListener, Entrance)>,
     /// Connections may be waiting.
     is_ready: bool,
     retry_at: Option<Instant>,
@@ -32,7 +34,7 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    pub(crate) fn new(listeners: Vec<(TcpListener, Protocol)>) -> io::Result<Self> {
+    pub(crate) fn new(listeners: Vec<(TcpListener, Entrance)>) -> io::Result<Self> {
         Ok(Self {
             listeners,
             is_ready: true,
@@ -58,7 +60,7 @@ impl Acceptor {
         self.is_ready || self.retry_at.is_some()
     }
 
-    /// Accepts what is waiting and hands it to the workers in turn.
+    /// Accepts waiting connections and hands them to the workers in rotation.
     pub(crate) fn accept(&mut self, shared: &Shared) {
         let retry = self.retry_at.is_some_and(|at| at <= Instant::now());
         if !(self.is_ready || retry) || !shared.has_plan.load(Ordering::Acquire) {
@@ -74,7 +76,7 @@ impl Acceptor {
                     break;
                 }
                 match self.listeners[listener].0.accept() {
-                    Ok((socket, _)) => self.admit(socket, self.listeners[listener].1, shared),
+                    Ok((socket, peer)) => self.admit(socket, peer.ip(), listener, shared),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if is_per_connection(&error) => {}
                     Err(error) => {
@@ -86,12 +88,17 @@ impl Acceptor {
         }
     }
 
-    fn admit(&mut self, socket: TcpStream, protocol: Protocol, shared: &Shared) {
+    fn admit(&mut self, socket: TcpStream, peer: IpAddr, listener: usize, shared: &Shared) {
+        let entrance = self.listeners[listener].1.clone();
+        if entrance.tenant.is_some() && !shared.allowed.has(peer) {
+            refuse(&socket, entrance.protocol, Reason::Network, shared);
+            return;
+        }
         let open = shared.tenants.sockets().connections.fetch_add(1, Ordering::Relaxed);
         if open >= shared.connections_max {
             shared.tenants.sockets().connections.fetch_sub(1, Ordering::Relaxed);
             self.note_full(shared);
-            refuse(&socket, protocol, shared);
+            refuse(&socket, entrance.protocol, Reason::Full, shared);
             return;
         }
         self.is_full = false;
@@ -100,7 +107,7 @@ impl Acceptor {
             tracing::debug!(%error, "setting options of a new connection");
         }
         self.next_worker = (self.next_worker + 1) % shared.mailboxes.len();
-        shared.mailboxes[self.next_worker].send(socket, protocol);
+        shared.mailboxes[self.next_worker].send(socket, entrance);
     }
 
     /// Counts how often it came to be full, not how many connections were refused then.
@@ -110,8 +117,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepting failed for want of something. Without a descriptor the connection is accepted with the spare one and
-    /// refused, so that its client learns at once and the system does not report it again and again.
+    /// Accepting failed for want of a resource. Without a descriptor the connection is accepted with the spare one and
+    /// refused. Its client learns it at once, and the system does not report it again and again.
     fn survive(&mut self, listener: usize, error: &io::Error, shared: &Shared) {
         let no_descriptor = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].map(rustix::io::Errno::raw_os_error);
         if error.raw_os_error().is_some_and(|code| no_descriptor.contains(&code)) {
@@ -121,7 +128,7 @@ impl Acceptor {
                 let Ok((socket, _)) = self.listeners[listener].0.accept() else {
                     break;
                 };
-                refuse(&socket, self.listeners[listener].1, shared);
+                refuse(&socket, self.listeners[listener].1.protocol, Reason::Full, shared);
             }
             self.spare = spare().ok();
         } else {
@@ -153,12 +160,22 @@ fn is_per_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Tells a client, in its protocol, that there are too many.
-fn refuse(mut socket: &TcpStream, protocol: Protocol, shared: &Shared) {
+/// Why a connection is not served.
+#[derive(Clone, Copy, Debug)]
+enum Reason {
+    Full,
+    /// Its network may not connect to this listener.
+    Network,
+}
+
+/// Tells a client, in its protocol, why it is not served.
+fn refuse(mut socket: &TcpStream, protocol: Protocol, reason: Reason, shared: &Shared) {
     shared.refused_connections.fetch_add(1, Ordering::Relaxed);
-    let reply: &[u8] = match protocol {
-        Protocol::Memcached => b"SERVER_ERROR too many open connections\r\n",
-        Protocol::Redis => b"-ERR max number of clients reached\r\n",
+    let reply: &[u8] = match (protocol, reason) {
+        (Protocol::Memcached, Reason::Full) => b"SERVER_ERROR too many open connections\r\n",
+        (Protocol::Redis, Reason::Full) => b"-ERR max number of clients reached\r\n",
+        (Protocol::Memcached, Reason::Network) => b"CLIENT_ERROR connections from your network are not allowed\r\n",
+        (Protocol::Redis, Reason::Network) => b"-DENIED connections from your network are not allowed\r\n",
     };
     // A new socket's buffer is empty, so this does not wait; if it fails, closing tells the client as well.
     let _ = socket.write(reply);

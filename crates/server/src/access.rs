@@ -1,4 +1,5 @@
-//! How commands get at shards: one lock at a time, or several of a tenant's at once for what is one step to others.
+//! How commands get at shards: one lock at a time, or several of a tenant's at once for a step that is atomic to
+//! others.
 
 use std::sync::Arc;
 
@@ -11,14 +12,14 @@ use crate::limits::{LONG_VALUE_BYTES, WINDOW_COMMANDS};
 pub(crate) struct Access<'t> {
     store: &'t Arc<TenantStore>,
     held: Held<'t>,
-    /// Where the next long value that is written lies already.
+    /// The reservation that already holds the next long value to be written.
     room: Option<Reservation>,
 }
 
 enum Held<'t> {
     /// At most one, kept for the next command, which often needs the same one.
     One(Option<ShardGuard<'t>>),
-    /// Several, taken in ascending order: what is done is one step for everybody else.
+    /// Several, taken in ascending order: the work is one step for everybody else.
     Several(ShardSet, Vec<ShardGuard<'t>>),
 }
 
@@ -62,8 +63,8 @@ impl<'t> Access<'t> {
         }
     }
 
-    /// Takes the locks of several shards and keeps them: what follows is one step for everybody else. Nothing if that was
-    /// done before; then they must have been among those.
+    /// Takes the locks of several shards and keeps them: the following work is one step for everybody else. Nothing if
+    /// that was done before; then they must have been among those.
     pub(crate) fn hold(&mut self, shards: ShardSet) {
         if let Held::One(held) = &mut self.held {
             *held = None;
@@ -79,7 +80,7 @@ impl<'t> Access<'t> {
         self.hold(shards);
     }
 
-    /// Whether locks are kept: what is done is one step, which can not go on in a later turn.
+    /// Whether locks are kept: the work is one step, which cannot go on in a later turn.
     pub(crate) fn keeps_locks(&self) -> bool {
         matches!(self.held, Held::Several(..))
     }
@@ -161,7 +162,7 @@ impl<'t> Access<'t> {
     /// Puts such room back if it was not needed.
     pub(crate) fn put_room_back(&mut self) {
         if self.room.is_some() {
-            // That takes the lock.
+            // This takes the lock.
             self.pause();
             self.room = None;
         }
@@ -203,7 +204,7 @@ impl<'t> Access<'t> {
         self.shard_of(key.hash).put(key, value, attributes, now)
     }
 
-    /// Loads what the commands of a window will need ahead: first all buckets, then all items.
+    /// Loads the data of a window's commands ahead: first all buckets, then all items.
     #[inline]
     pub(crate) fn prefetch(&mut self, hashes: &[KeyHash]) {
         for hash in hashes {

@@ -1,6 +1,6 @@
 //! The connections as CLIENT LIST shows them and CLIENT KILL ends them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use tidemark_types::{TenantId, UnixMs};
 /// No tenant: not logged in.
 const NOBODY: u64 = u64::MAX;
 
-/// What others may see of a connection.
+/// The part of a connection that others may see.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Client {
     pub(crate) names: Mutex<Names>,
 }
 
-/// What a client says of itself.
+/// The names that a client gives itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     pub(crate) name: Box<str>,
@@ -85,6 +85,11 @@ impl Client {
             .map(|number| number as usize)
     }
 
+    /// Whether it is a tenant's, and was not killed.
+    fn is_of(&self, tenant: TenantId) -> bool {
+        self.tenant() == Some(tenant) && !self.is_killed()
+    }
+
     pub(crate) fn is_killed(&self) -> bool {
         self.is_killed.load(Ordering::Acquire)
     }
@@ -100,10 +105,11 @@ impl Client {
 pub(crate) struct Clients {
     /// The largest number that was given.
     last_id: AtomicU64,
-    by_id: Mutex<HashMap<u64, Arc<Client>>>,
+    /// The clients in the order in which they came.
+    by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
 }
 
-/// Where a new connection comes from and where it is served.
+/// The origin of a new connection, and the listener that serves it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub(crate) peer: SocketAddr,
@@ -146,7 +152,7 @@ impl Clients {
     fn next_id(&self, since_start: Duration) -> u64 {
         let micros = since_start.as_micros() as u64;
         let next = |last: u64| Some(micros.max(last + 1));
-        // It is never refused; what comes back is the one before.
+        // It is never refused; the former one comes back.
         let last = self.last_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         micros.max(last.unwrap_or_default() + 1)
     }
@@ -155,14 +161,25 @@ impl Clients {
         self.by_id.lock().remove(&id);
     }
 
-    /// A tenant's connections in the order in which they came, without those that were killed.
-    pub(crate) fn of_tenant(&self, tenant: TenantId) -> Vec<Arc<Client>> {
+    /// A tenant's connections from a number on, in the order in which they came, without those that were killed. At
+    /// most so many are looked at. The second part is the number to go on from, unless that were all.
+    pub(crate) fn some_of(&self, tenant: TenantId, from: u64, most: usize) -> (Vec<Arc<Client>>, Option<u64>) {
         let by_id = self.by_id.lock();
-        let is_its = |client: &&Arc<Client>| client.tenant() == Some(tenant) && !client.is_killed();
-        let mut clients: Vec<_> = by_id.values().filter(is_its).cloned().collect();
-        drop(by_id);
-        clients.sort_unstable_by_key(|client| client.id);
-        clients
+        let mut rest = by_id.range(from..);
+        let looked = rest.by_ref().take(most).map(|(_, client)| client);
+        let found = looked.filter(|client| client.is_of(tenant)).cloned().collect();
+        (found, rest.next().map(|(id, _)| *id))
+    }
+
+    /// How many of a tenant's connections are so, of each kind.
+    pub(crate) fn count_of<const N: usize>(&self, tenant: TenantId, kinds: [fn(&Client) -> bool; N]) -> [u64; N] {
+        let mut counts = [0; N];
+        for client in self.by_id.lock().values().filter(|client| client.is_of(tenant)) {
+            for (count, is_so) in counts.iter_mut().zip(kinds) {
+                *count += u64::from(is_so(client));
+            }
+        }
+        counts
     }
 }
 
@@ -185,5 +202,41 @@ mod tests {
         assert_eq!(id(4000), 5002);
         assert_eq!(id(6000), 6000);
         assert!(id(u64::from(u32::MAX) * 1_000_000) < 1 << 53, "clients hold no more");
+    }
+
+    #[test]
+    fn they_are_shown_in_parts_however_many_are_others() {
+        let clients = Clients::default();
+        let (ours, theirs) = (TenantId(1), TenantId(2));
+        let mut expected = Vec::new();
+        for number in 0..1000_u64 {
+            let client = clients.add(Arrival {
+                peer: ([127, 0, 0, 1], 1).into(),
+                local: ([127, 0, 0, 1], 2).into(),
+                worker: 0,
+                at: UnixMs(0),
+                since_start: Duration::from_micros(number),
+            });
+            client.set_tenant(Some(if number % 7 == 0 { ours } else { theirs }));
+            if number % 21 == 0 {
+                client.kill();
+            } else if number % 7 == 0 {
+                expected.push(client.id);
+            }
+        }
+        for most in [1, 10, 999, 1000, 5000] {
+            let (mut found, mut from, mut parts) = (Vec::new(), Some(0), 0_usize);
+            while let Some(next) = from {
+                let (some, next) = clients.some_of(ours, next, most);
+                found.extend(some.iter().map(|client| client.id));
+                (from, parts) = (next, parts + 1);
+            }
+            assert_eq!(found, expected);
+            assert_eq!(parts, 1000_usize.div_ceil(most));
+        }
+        assert_eq!(
+            clients.count_of(ours, [|_| true, |_| false]),
+            [expected.len() as u64, 0]
+        );
     }
 }

@@ -20,6 +20,7 @@ use crate::ready::{Charge, Owner, work_ns};
 use crate::receive::read;
 use crate::session::{Begun, Session};
 use crate::shared::Shared;
+use crate::suspend::Parked;
 
 /// Why the server closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +31,11 @@ pub(crate) enum Reason {
     NoLogin,
     Recalled,
     Wanted,
+    Stuck,
 }
 
 impl Reason {
-    /// In the log.
+    /// The text in the log.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::CutOff => "cut off",
@@ -42,25 +44,26 @@ impl Reason {
             Self::NoLogin => "no login in time",
             Self::Recalled => "it held memory that was lent and is wanted back",
             Self::Wanted => "it held memory that others of its tenant wait for",
+            Self::Stuck => "it waited for memory that is held by others that wait, and held the most",
         }
     }
 
-    /// As what its tenant counts it.
+    /// The count of its tenant to which it belongs.
     pub(crate) fn count(self) -> Option<Count> {
         match self {
             Self::CutOff | Self::NoLogin => None,
             Self::Stalled => Some(Count::ClosedStalled),
             Self::Incomplete => Some(Count::ClosedIncomplete),
-            Self::Recalled | Self::Wanted => Some(Count::ClosedForMemory),
+            Self::Recalled | Self::Wanted | Self::Stuck => Some(Count::ClosedForMemory),
         }
     }
 }
 
-/// What is dropped of the input before commands go on.
+/// The part of the input that is dropped before commands go on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Skip {
     Nothing,
-    /// So many bytes: the body of a refused storage command.
+    /// The number of bytes to drop: the body of a refused storage command.
     Bytes(usize),
     /// The rest of a refused RESP command.
     Command(Discard),
@@ -80,44 +83,51 @@ pub(crate) struct Connection {
     /// How far an incomplete RESP command was parsed: one of many arguments that comes in many pieces is read once.
     pub(crate) parsed: Option<Box<ArgList>>,
     pub(crate) skip: Skip,
-    /// Where the value at the input's beginning is being copied to, piece by piece.
+    /// The place to which the value at the input's beginning is being copied, piece by piece.
     pub(crate) place: Option<Reservation>,
     /// How far the command at the input's beginning came.
     pub(crate) begun: Begun,
-    /// What it has done, if it goes on in a later turn, and its length if it need not be parsed again.
+    /// The progress of its command, if that goes on in a later turn, and the command's length if it need not be parsed
+    /// again.
     pub(crate) progress: Option<Box<Progress>>,
     pub(crate) begun_bytes: Option<usize>,
+    /// Its first command waits for flash, which says so when it has come.
+    pub(crate) parked: Option<Parked>,
+    /// Its replies wait until what they acknowledge survives a crash.
+    pub(crate) is_withheld: bool,
+    /// Keys of that command that were looked for on flash.
+    pub(crate) sought: usize,
     /// Memory that its next visit needs and that was not to be had; zero if there is none.
     pub(crate) wait_bytes: u64,
-    /// In its worker's list of those that wait for memory.
-    pub(crate) is_listed: bool,
     pub(crate) unsent: Unsent,
     /// The system may have more to read: said so, and not read to the end since.
     pub(crate) is_readable: bool,
     /// The system said that the other side has sent everything; that is read to its end, since it is said only once.
     pub(crate) is_closing: bool,
-    /// In the list of connections to serve.
+    /// The connection is in the list of connections to serve.
     pub(crate) is_queued: bool,
     /// Complete commands may wait in the input: the connection's share of a turn was used up, or its replies were too many.
     pub(crate) has_leftover: bool,
     /// The other side has sent everything.
     pub(crate) is_finished: bool,
-    /// The system may take more of what is unsent: said so, and took all that it was given since.
+    /// The system may take more of the unsent replies: it said so, and took all that it was given since.
     pub(crate) is_writable: bool,
     /// The socket failed.
     pub(crate) is_broken: bool,
-    /// The system said that the other side has reset the connection. What it sent before can still be read.
+    /// The system said that the other side has reset the connection. Its earlier input can still be read.
     pub(crate) is_reset: bool,
     /// Something was received in this visit.
     pub(crate) has_received: bool,
     /// It waits for the answer to a failed login, and is in the worker's list of such.
     pub(crate) is_held: bool,
-    /// What its lane of [`crate::ready::Ready`] was charged when it was picked last.
+    /// The charge to its lane of [`crate::ready::Ready`] when it was picked last.
     pub(crate) charge: Charge,
     /// About how much work serving it was the last time.
     pub(crate) work_ns: u32,
-    /// The same of the last time that it was received from, which is what is expected of the next time.
+    /// The same of the last receive, which is expected of the next one.
     pub(crate) usual_ns: u32,
+    /// Whether that was small, by its commands and bytes.
+    pub(crate) is_small: bool,
     /// Since when it has been ready, in microseconds since the server's start.
     pub(crate) ready_us: u64,
     /// How many connections its worker had served by then.
@@ -127,7 +137,7 @@ pub(crate) struct Connection {
     /// Commands that the last visit executed.
     pub(crate) executed: u32,
     pub(crate) connected_at: UnixMs,
-    /// Since when the input holds an incomplete command.
+    /// The time since which the input holds an incomplete command.
     pub(crate) incomplete_since: Option<UnixMs>,
     /// When something moved last, in either direction, while replies or requests wait.
     pub(crate) moved_at: Option<UnixMs>,
@@ -153,8 +163,10 @@ impl Connection {
             begun: Begun::Not,
             progress: None,
             begun_bytes: None,
+            parked: None,
+            is_withheld: false,
+            sought: 0,
             wait_bytes: 0,
-            is_listed: false,
             unsent: Unsent::default(),
             is_readable: true,
             is_closing: false,
@@ -169,6 +181,7 @@ impl Connection {
             charge: Charge::NONE,
             work_ns: 0,
             usual_ns: work_ns(1, 0),
+            is_small: true,
             ready_us: 0,
             ready_visit: 0,
             is_new: true,
@@ -184,9 +197,10 @@ impl Connection {
     /// Whether there is something to do for it in a turn: replies that wait are sent first, and requests are kept meanwhile.
     pub(crate) fn wants_turn(&self) -> bool {
         if !self.unsent.is_empty() {
-            return self.is_writable || (self.may_keep_more() && !self.room.is_waiting());
+            return (self.is_writable && !self.is_withheld) || (self.may_keep_more() && !self.room.is_waiting());
         }
-        !self.room.is_waiting() && !self.is_held && ((self.is_readable && !self.is_finished) || self.has_leftover)
+        let waits = self.room.is_waiting() || self.is_held || self.parked.is_some();
+        !waits && ((self.is_readable && !self.is_finished) || self.has_leftover)
     }
 
     /// Whether requests are kept while replies wait.
@@ -201,10 +215,14 @@ impl Connection {
         self.is_broken || (is_over && self.unsent.is_empty())
     }
 
-    /// Sends of what is unsent as much as a visit may, and keeps requests that came meanwhile: which is all that such a visit
-    /// is for.
+    /// Sends as much of the unsent replies as a visit may, and keeps requests that came meanwhile. Such a visit does
+    /// nothing else.
     pub(crate) fn send_unsent(&mut self, now: UnixMs) {
-        let sent = self.unsent.send(&mut self.socket);
+        let sent = if self.is_withheld {
+            Ok(Sent::default())
+        } else {
+            self.unsent.send(&mut self.socket)
+        };
         let sent_bytes = sent.as_ref().map_or(0, |sent| sent.bytes);
         self.note_sent(&sent, now);
         let kept_bytes = if self.unsent.is_empty() { 0 } else { self.keep_more() };
@@ -220,16 +238,23 @@ impl Connection {
         if !self.may_keep_more() {
             return 0;
         }
-        let most = RECEIVE_BYTES.min(KEPT_REQUEST_BYTES - self.input.len());
+        let mut most = RECEIVE_BYTES.min(KEPT_REQUEST_BYTES - self.input.len());
         if self.input.growth(most) > 0 {
-            // Twice as much each time, so that what is moved for it stays in proportion.
+            // Twice as much each time, so that the moved bytes stay in proportion.
             let more = most.max(self.input.len().min(KEPT_REQUEST_BYTES / 2));
             let growth = self.input.growth(more) as u64;
-            if !self.room.take(growth) {
-                self.wait_bytes = growth;
-                return 0;
+            if self.room.take(growth) {
+                self.input.reserve(more);
+            } else {
+                // If little is left, it does with its tenant's share.
+                most = most.min(self.room.step() as usize);
+                let growth = self.input.growth(most) as u64;
+                if !self.room.take(growth) {
+                    self.wait_bytes = growth;
+                    return 0;
+                }
+                self.input.reserve(most);
             }
-            self.input.reserve(more);
         }
         let mut input = std::mem::take(&mut self.input);
         let received = input.fill(most, |buffer| read(self, buffer));
@@ -266,7 +291,7 @@ impl Connection {
             _ => waits.then_some(now),
         };
         if self.room.is_waiting() {
-            // It can not go on with its command.
+            // It cannot go on with its command.
             self.incomplete_since = self.incomplete_since.map(|_| now);
         }
     }
@@ -283,12 +308,15 @@ impl Connection {
         if self.session.needs_login() && is_over(Some(self.connected_at), limits.login) {
             return Some(Reason::NoLogin);
         }
+        if self.room.is_condemned() {
+            return Some(Reason::Stuck);
+        }
         let account = self.room.account().filter(|_| self.room.taken() > 0)?;
         if account.is_recalling(now) && account.is_above_share() && is_over(self.held_since, RECALLED_AFTER) {
             return Some(Reason::Recalled);
         }
         let is_still = is_over(Some(self.active_at), WANTED_AFTER);
-        // Who only waits itself holds little.
+        // A connection that only waits holds little.
         let is_holder = !self.unsent.is_empty() || !self.room.is_waiting();
         (is_still && is_holder && account.lacks_room()).then_some(Reason::Wanted)
     }
@@ -299,9 +327,24 @@ impl Connection {
         has_begun || self.session.needs_login() || self.room.taken() > 0
     }
 
-    /// Charges what the connection holds to its tenant's account, and shows it as the server's and the tenant's.
+    /// Charges the connection's memory to its tenant's account, and shows it as the server's and the tenant's.
     #[inline]
     pub(crate) fn charge(&mut self, shared: &Shared, now: UnixMs) {
+        self.room
+            .follow(self.session.tenant.as_ref().map(|tenant| &tenant.account));
+        let goes_on = self.has_leftover && self.unsent.is_empty() && self.wait_bytes == 0;
+        if std::mem::take(&mut self.has_received) || goes_on {
+            self.active_at = now;
+        }
+        let (holds_input, holds_replies) = (self.input.memory_bytes() > 0, !self.unsent.is_empty());
+        let has_begun = self.parsed.is_some() || self.progress.is_some() || self.session.transaction.is_some();
+        let was_charged = self.session.charged_bytes > 0 || self.room.taken() > 0;
+        if holds_input || holds_replies || has_begun || was_charged {
+            self.charge_held(shared, now);
+        }
+    }
+
+    fn charge_held(&mut self, shared: &Shared, now: UnixMs) {
         let parsed = self.parsed.as_ref().map_or(0, |parsed| parsed.memory_bytes());
         let (buffered, promised) = self
             .progress
@@ -310,13 +353,7 @@ impl Connection {
         let input = self.input.memory_bytes() + parsed + self.session.held_bytes();
         let copied = self.unsent.copied_bytes();
         self.room
-            .follow(self.session.tenant.as_ref().map(|tenant| &tenant.account));
-        self.room
             .settle((input + promised + copied + self.unsent.pinned_bytes()) as u64);
-        let goes_on = self.has_leftover && self.unsent.is_empty() && self.wait_bytes == 0;
-        if std::mem::take(&mut self.has_received) || goes_on {
-            self.active_at = now;
-        }
         if self.room.taken() == 0 {
             self.held_since = None;
         } else if self.held_since.is_none() {
@@ -355,8 +392,8 @@ impl Connection {
         session.client.is_killed() || session.tenant.as_deref().is_some_and(has_lost)
     }
 
-    /// Who its turns are taken from, and how much weight that one has. A first command waits with those who log in, whoever
-    /// has the listener's open tenant's attention.
+    /// The owner whose share of turns it takes, and that owner's weight. A first command waits with those that log in,
+    /// even if the listener has an open tenant.
     #[inline]
     pub(crate) fn owner(&self) -> (Owner, u64) {
         match &self.session.tenant {

@@ -1,6 +1,6 @@
-//! What is counted for each tenant beside what its shards count: traffic and commands.
+//! The counts of each tenant beside those of its shards: traffic and commands.
 //!
-//! A worker counts a connection's turn in a [`TurnCounts`] of its own and adds it to the tenant's once, so that a command
+//! A worker counts a connection's turn in a [`TurnCounts`] of its own and adds it to the tenant's once. A command thus
 //! costs no shared cache line. Errors are rare and counted at once.
 
 use std::sync::OnceLock;
@@ -54,6 +54,8 @@ pub(crate) enum Count {
     RefusedOps,
     /// Commands that were above the limit of bytes.
     RefusedBytes,
+    /// Commands that would have added data, while the tenant is at its spending limit.
+    RefusedSpending,
     /// Connections above as many as there may be.
     RefusedConnections,
     /// Logins with the tenant's name that failed.
@@ -68,9 +70,17 @@ pub(crate) enum Count {
     ClosedForMemory,
     /// CPU time of workers that served this tenant, in nanoseconds.
     CpuNanos,
+    /// Visits to connections in which commands were executed.
+    Visits,
+    /// Moments since which these connections had been ready.
+    Arrivals,
+    /// Invocations of cloud functions that this tenant pays for.
+    FunctionInvocations,
+    /// Memory of cloud functions in MiB, times the ms for which they ran for it.
+    FunctionMibMs,
 }
 
-const COUNTS: usize = Count::CpuNanos as usize + 1;
+const COUNTS: usize = Count::FunctionMibMs as usize + 1;
 
 /// Room for every command and subcommand of RESP, by its number: one bit each in a word.
 pub(crate) const COMMANDS_MAX: usize = 128;
@@ -82,7 +92,7 @@ pub(crate) const VERBS_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct TenantCounts {
     counts: [AtomicU64; COUNTS],
-    /// What there was of each when the tenant last reset its statistics. Others go on from the totals, which never fall.
+    /// The counts of each when the tenant last reset its statistics. Others go on from the totals, which never fall.
     reset_at: OnceLock<Box<[AtomicU64; COUNTS]>>,
     /// Made at the first RESP command: most of ten thousand tenants see few or none.
     commands: OnceLock<Box<CommandCounts>>,
@@ -105,7 +115,7 @@ impl Default for TenantCounts {
 }
 
 impl TenantCounts {
-    /// What was counted since the tenant last reset its statistics.
+    /// The count since the tenant last reset its statistics.
     pub(crate) fn get(&self, count: Count) -> u64 {
         let before = self
             .reset_at
@@ -114,7 +124,7 @@ impl TenantCounts {
         self.total(count).saturating_sub(before)
     }
 
-    /// What was counted since the tenant was created in this process.
+    /// The count since the tenant was created in this process.
     pub(crate) fn total(&self, count: Count) -> u64 {
         self.counts[count as usize].load(Ordering::Relaxed)
     }
@@ -192,10 +202,10 @@ impl TenantCounts {
     }
 }
 
-/// What is counted of each RESP command (INFO's commandstats and errorstats).
+/// The counts of each RESP command (INFO's commandstats and errorstats).
 #[derive(Debug)]
 pub(crate) struct CommandCounts {
-    /// Since the tenant last reset its statistics.
+    /// The calls since the tenant last reset its statistics.
     calls: [AtomicU64; COMMANDS_MAX],
     /// Since it was created in this process: bills are not reset.
     executed: [AtomicU64; COMMANDS_MAX],
@@ -217,7 +227,7 @@ impl Default for CommandCounts {
 /// Errors that were answered. Both lists are as long as there are codes and commands at most.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Errors {
-    /// By the error's first word.
+    /// The errors by their first word.
     pub(crate) by_code: Vec<(String, u64)>,
     pub(crate) by_command: Vec<(CommandId, Failures)>,
 }

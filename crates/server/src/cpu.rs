@@ -1,9 +1,10 @@
-//! Whose CPU time a worker's is.
+//! The tenants to which a worker's CPU time belongs.
 //!
-//! A worker stamps what it does as it goes, for whom and for how long. Now and then it reads its thread's CPU clock, which takes
-//! some 300 ns, and shares what has passed of it in proportion to the stamps: whenever [`READ_AFTER`] of work is stamped, and
-//! before it waits, unless it has read the clock lately. CPU time does not pass while a worker waits, so nothing is lost where a
-//! reading is left out. All of a worker's time is either some tenant's or nobody's: nothing remains.
+//! A worker stamps its work as it goes, with the tenant and the duration. Now and then it reads its thread's CPU clock,
+//! which takes some 300 ns, and shares the elapsed CPU time in proportion to the stamps. It does so whenever
+//! [`READ_AFTER`] of work is stamped, and before it waits, unless it has read the clock lately. CPU time does not pass
+//! while a worker waits, so nothing is lost by leaving a reading out. All of a worker's time is either some tenant's or
+//! nobody's: nothing remains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ const READ_AFTER: Duration = Duration::from_micros(400);
 /// read it for each.
 const READ_EVERY: Duration = Duration::from_millis(10);
 
-/// The CPU time of all workers.
+/// The CPU time of all workers, and of the threads for scripts.
 #[derive(Debug, Default)]
 pub(crate) struct CpuTotals {
     attributed_ns: AtomicU64,
@@ -30,6 +31,11 @@ pub(crate) struct CpuTotals {
 }
 
 impl CpuTotals {
+    /// Time of another thread that was a tenant's.
+    pub(crate) fn charge(&self, ns: u64) {
+        self.attributed_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
     pub(crate) fn report(&self) -> PlaneCpu {
         PlaneCpu {
             attributed_ns: self.attributed_ns.load(Ordering::Relaxed),
@@ -38,19 +44,23 @@ impl CpuTotals {
     }
 }
 
-/// What was stamped for the tenant of a lane.
+/// The stamps of the tenant of a lane.
 #[derive(Debug, Default)]
 struct Place {
     tenant: Option<Arc<Tenant>>,
     ns: u64,
+    visits: u64,
+    arrivals: u64,
+    /// Since when the connection of the last visit had been ready.
+    ready_us: u64,
 }
 
-/// What a worker did since it last read its clock.
+/// The work of a worker since it last read its clock.
 #[derive(Debug)]
 pub(crate) struct CpuShares {
     read: Duration,
     read_at: Instant,
-    /// By lanes of [`crate::ready::Ready`].
+    /// The stamps by lanes of [`crate::ready::Ready`].
     places: Vec<Place>,
     /// Those with something in them.
     stamped: Vec<usize>,
@@ -61,7 +71,7 @@ pub(crate) struct CpuShares {
 }
 
 impl CpuShares {
-    /// From the thread's beginning.
+    /// The shares from the thread's beginning on.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             read: Duration::ZERO,
@@ -75,9 +85,10 @@ impl CpuShares {
         }
     }
 
-    /// Work for the tenant of a lane.
+    /// Work for the tenant of a lane. `ready_us` is since when the connection had been ready in which commands were executed;
+    /// `None` if there were none.
     #[inline]
-    pub(crate) fn serve(&mut self, lane: usize, tenant: &Arc<Tenant>, work_ns: u32) {
+    pub(crate) fn serve(&mut self, lane: usize, tenant: &Arc<Tenant>, work_ns: u32, ready_us: Option<u64>) {
         if lane >= self.places.len() {
             self.places.resize_with(lane + 1, Place::default);
         }
@@ -88,7 +99,12 @@ impl CpuShares {
                 // Lanes are given to others only just after a reading.
                 return self.note_nobody(u64::from(work_ns));
             }
+            (place.visits, place.arrivals) = (0, 0);
             place.tenant = Some(Arc::clone(tenant));
+        }
+        if let Some(ready_us) = ready_us {
+            place.visits += 1;
+            place.arrivals += u64::from(std::mem::replace(&mut place.ready_us, ready_us) != ready_us);
         }
         if place.ns == 0 && work_ns > 0 {
             self.stamped.push(lane);
@@ -124,7 +140,7 @@ impl CpuShares {
         self.is_due() || now.saturating_duration_since(self.read_at) >= READ_EVERY
     }
 
-    /// Shares what the thread used since the last reading. `cpu_time` is its clock now.
+    /// Shares the thread's CPU time since the last reading. `cpu_time` is its clock now.
     pub(crate) fn settle(&mut self, now: Instant, cpu_time: Duration, shared: &Shared) {
         let used_ns = cpu_time.saturating_sub(self.read).as_nanos() as u64;
         (self.read, self.read_at) = (cpu_time, now);
@@ -135,6 +151,8 @@ impl CpuShares {
             let ns = part(std::mem::take(&mut place.ns), shares.served_ns, self.served_ns);
             if let Some(tenant) = &place.tenant {
                 tenant.counts.add(Count::CpuNanos, ns);
+                tenant.counts.add(Count::Visits, std::mem::take(&mut place.visits));
+                tenant.counts.add(Count::Arrivals, std::mem::take(&mut place.arrivals));
                 tenant.touch();
                 attributed_ns += ns;
             }
@@ -160,15 +178,16 @@ impl CpuShares {
     }
 }
 
-/// How CPU time is shared among what was stamped. In nanoseconds; what is left is nobody's.
+/// How CPU time is shared among the stamps. In nanoseconds; the rest is nobody's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Parts {
     served_ns: u64,
     upkeep_ns: u64,
 }
 
-/// Less than was stamped was used: each has the same part of its stamps. More, for waking and asking who is ready: serving and
-/// what was done for nobody share that. Upkeep has its stamps at most, since a timer that wakes a worker is nobody's.
+/// Less than was stamped was used: each has the same part of its stamps. More, for waking and asking which connections
+/// are ready. Serving and the work for nobody share that. Upkeep has its stamps at most, since a timer that wakes a
+/// worker is nobody's.
 fn share(used_ns: u64, served_ns: u64, upkeep_ns: u64, nobody_ns: u64) -> Parts {
     let stamped_ns = served_ns + upkeep_ns + nobody_ns;
     let upkeep_ns = part(upkeep_ns, used_ns.min(stamped_ns), stamped_ns);

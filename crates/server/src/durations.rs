@@ -1,9 +1,9 @@
 //! How long requests took inside the server: from when their connection was ready until the system was given the replies.
 //!
-//! A worker records once for each visit to a connection. The system tells which connections are ready when it is asked, not
-//! since when; while there is work to do in between, a connection counts as ready since the time before, so that what is
-//! recorded is rather more than less. Of what a client sends while its connection is served, nobody knows since when it is
-//! there.
+//! A worker records once for each visit to a connection. The system tells which connections are ready when it is asked,
+//! not since when. While there is work to do in between, a connection counts as ready since the time before. The
+//! records are thus rather too long than too short. Nobody knows the arrival time of input that comes while its
+//! connection is served.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use tidemark_store::prefetch_value;
 /// Eight buckets for each doubling: a percentile is at most an eighth above the truth.
 const BUCKETS_PER_OCTAVE_BITS: u32 = 3;
 const BUCKETS_PER_OCTAVE: u64 = 1 << BUCKETS_PER_OCTAVE_BITS;
-/// Up to half a minute, which is when connections that make no progress are closed; what takes longer is in the last one.
+/// Up to half a minute, which is when connections that make no progress are closed; longer ones are in the last one.
 const BUCKETS: usize = 184;
 
 /// Counts of requests by how long they took, in microseconds.
@@ -43,7 +43,7 @@ impl Durations {
         self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// What a share of them did not exceed, in microseconds; `None` while there are none.
+    /// The time that a share of them did not exceed, in microseconds; `None` while there are none.
     pub(crate) fn quantile_us(&self, share: f64) -> Option<u64> {
         let all = self.requests();
         // The smallest number of requests that is this share.

@@ -1,14 +1,14 @@
 //! Input that a connection keeps between two visits: the beginning of a command, or requests that wait.
 
-/// What is left of so little is copied out of the buffer, which is then free for others.
+/// A rest of so little is copied out of the buffer, which is then free for others.
 const COPIED_OUT_BYTES: usize = 64 << 10;
 
-/// Bytes that were received and are not executed. What is dropped from the front is moved only now and then, so that a long
-/// pipeline of short commands costs time in proportion to its length.
+/// Bytes that were received and are not executed. A drop from the front moves the rest only now and then. A long
+/// pipeline of short commands thus costs time in proportion to its length.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     bytes: Vec<u8>,
-    /// So many of the first ones are executed.
+    /// The number of the first bytes that are executed.
     from: usize,
 }
 
@@ -58,14 +58,14 @@ impl Kept {
             self.from = 0;
             return Some(std::mem::replace(&mut self.bytes, rest));
         }
-        // What is moved is at most as much as was executed since it was moved last.
+        // A move copies at most as much as was executed since the last one.
         if self.from >= self.len() {
             self.compact();
         }
         None
     }
 
-    /// Receives up to `most` bytes behind what there is.
+    /// Receives up to `most` bytes behind the present ones.
     pub(crate) fn fill(&mut self, most: usize, receive: impl FnOnce(&mut [u8]) -> usize) -> usize {
         let held = self.bytes.len();
         self.bytes.resize(held + most, 0);

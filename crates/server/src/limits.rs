@@ -18,34 +18,33 @@ pub(crate) const SPARE_BYTES: usize = 8 << 20;
 pub(crate) const TURN_COMMANDS: usize = 256;
 /// Connections served in a turn, between two slices of upkeep.
 pub(crate) const TURN_CONNECTIONS: usize = 64;
-/// Work after which the system is asked which connections are ready: whoever has been waiting since is seen then, and served
-/// before those who had their share. Asking takes about a microsecond.
+/// Work after which the system is asked which connections are ready. Waiting connections are seen then, and served
+/// before those that had their share. Asking takes about a microsecond.
 pub(crate) const POLL_EVERY: Duration = Duration::from_micros(100);
-/// The same where a tenant asks for little beside one that does not: what it waits for is mostly this, once or twice. Where all
-/// ask for as much, larger groups serve them all sooner.
+/// The same if a tenant asks for little beside one that does not: its wait is mostly this, once or twice. If all ask
+/// for as much, larger groups serve them all sooner.
 pub(crate) const POLL_EVERY_UNEVEN: Duration = Duration::from_micros(50);
 /// A connection whose visit is expected to take longer is served by itself.
 pub(crate) const LONG_VISIT: Duration = Duration::from_micros(25);
-/// Upkeep of shards per turn: with what it goes on for when the time is over, and what a machine adds now and then, below 20
-/// us.
+/// Upkeep of shards per turn. It stays below 20 us with the part that goes on when the time is over, and with a
+/// machine's occasional delays.
 pub(crate) const KEEPER_SLICE: Duration = Duration::from_micros(10);
 
 /// Replies that a connection may have waiting: beyond it nothing more is read from it until they are sent.
 pub(crate) const REPLY_BYTES: usize = 256 << 10;
-/// Bytes sent to a connection in a turn: about a hundred microseconds, so that one who asks for megabytes delays others by
-/// no more. The longest value of the log and what stands around it, so that mostly only values wait that need not be copied
-/// for it.
+/// Bytes sent to a connection in a turn: about a hundred microseconds, so that one who asks for megabytes delays others
+/// by no more. The longest value of the log with its framing. Mostly, only values that need no copy have to wait then.
 pub(crate) const SEND_BYTES: usize = 272 << 10;
-/// A value of at least this size is sent from where it lies instead of being copied: two copies of 16 KiB cost more than a
+/// A value of at least this size is sent from its place instead of being copied: two copies of 16 KiB cost more than a
 /// pin and a gathering send.
 pub(crate) const PIN_BYTES: usize = 16 << 10;
-/// A value of at least this size is copied into its place without holding the shard's lock where that can be: it takes more
-/// than the 20 us for which a lock may be held.
+/// A value of at least this size is copied into its place without holding the shard's lock, if possible. The copy takes
+/// more than the 20 us for which a lock may be held.
 pub(crate) const LONG_VALUE_BYTES: usize = 256 << 10;
 /// So much of a long value is copied in a turn: with the evictions for its room some tens of microseconds.
 pub(crate) const COPIED_BYTES: usize = 64 << 10;
-/// A connection with replies or requests that wait is closed when nothing moved for so long, in neither direction: its other
-/// side is gone, or holds memory hostage.
+/// A connection with waiting replies or requests is closed when nothing moved for so long, in neither direction. Its
+/// other side is gone, or holds memory hostage.
 const STALLED: Duration = Duration::from_secs(60);
 /// A command that is incomplete for so long closes its connection: its sender is gone, or holds a buffer hostage.
 const INCOMPLETE_COMMAND: Duration = Duration::from_secs(60);
@@ -59,9 +58,9 @@ pub struct Limits {
     pub stalled: Duration,
     /// To complete a command of which a part was received.
     pub incomplete_command: Duration,
-    /// To log in, where that is needed.
+    /// The time to log in, if that is needed.
     pub login: Duration,
-    /// For the answer to a login that failed.
+    /// The delay of the answer to a login that failed.
     pub failed_login: Duration,
     /// Bytes that all connections may hold beyond their own parts, at least: with a large pool it is more.
     pub buffer_bytes: u64,
@@ -87,15 +86,15 @@ pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A connection's own part of memory, which is never refused: the longest login or small command, and replies to small ones.
 pub(crate) const OWN_BYTES: usize = 8 << 10;
-/// Of that, for an incomplete command.
+/// The part of it for an incomplete command.
 pub(crate) const OWN_INPUT_BYTES: usize = 4 << 10;
-/// Of that, replies after which nothing more is executed until they are sent, where the tenant's memory is used up. As much
-/// again is for the last one.
+/// The part of it for replies after which nothing more is executed until they are sent, if the tenant's memory is used
+/// up. As much again is for the last one.
 pub(crate) const OWN_REPLY_BYTES: usize = 2 << 10;
 /// All connections' memory beyond their own parts, at least; and at least this part of the pool.
 pub(crate) const BUFFER_BYTES_MIN: u64 = 64 << 20;
 pub(crate) const BUFFER_POOL_FRACTION: u64 = 16;
-/// For each worker, at least: the longest commands of several connections.
+/// The least for each worker: the longest commands of several connections.
 pub(crate) const BUFFER_BYTES_PER_WORKER: u64 = 4 << 20;
 /// This part of it is not lent to those above their shares, so that a share is there when it is wanted.
 pub(crate) const KEPT_FOR_SHARES_DIVISOR: u64 = 4;
@@ -127,15 +126,42 @@ pub(crate) const TRANSACTION_KEY_BYTES: usize = 64 << 10;
 pub(crate) const TRANSACTION_BYTES: usize = 1 << 20;
 /// Keys that a connection watches; their bytes are bounded as those of a transaction's.
 pub(crate) const WATCHED_KEYS: usize = 1024;
+/// Scripts that a tenant can call by their names; those that were not used for longest go.
+pub(crate) const SCRIPTS_KNOWN: usize = 512;
+/// Bytes of their texts, and of the longest script.
+pub(crate) const SCRIPT_BYTES_KNOWN: usize = 256 << 10;
+/// Scripts of a tenant that wait for their turn.
+pub(crate) const SCRIPTS_WAITING: usize = 1024;
+/// Tenants for which is remembered how much their scripts have taken, unless more have scripts that wait.
+pub(crate) const SCRIPT_LANES_KEPT: usize = 1024;
+/// Steps of Lua that a script takes on a quick thread before it is begun anew on a slow one: some milliseconds.
+pub(crate) const QUICK_SCRIPT_STEPS: u64 = 200_000;
+/// CPU time that it takes there.
+pub(crate) const QUICK_SCRIPT_TIME: Duration = Duration::from_millis(5);
+/// Steps that a script takes in all.
+pub(crate) const SCRIPT_STEPS: u64 = 50_000_000;
+/// CPU time that it takes in all.
+pub(crate) const SCRIPT_TIME: Duration = Duration::from_secs(1);
+/// Steps that it takes while its keys' shards are locked, after it met others' writes each time: some tens of microseconds.
+pub(crate) const LOCKED_SCRIPT_STEPS: u64 = 2_000;
+/// Lua engines that a thread for scripts keeps, each for one tenant.
+pub(crate) const SCRIPT_ENGINES: usize = 16;
+/// Memory for the copies that a script works on, of each such thread: what a script may write, many times, since a copy that is
+/// written anew leaves the old one behind.
+pub(crate) const SCRIPT_SCRATCH_BYTES: u64 = 64 << 20;
+/// The part of it for copies.
+pub(crate) const SCRIPT_SCRATCH_GRANT_BYTES: u64 = 48 << 20;
+/// Scripts after which a thread gives that memory back.
+pub(crate) const SCRIPT_SCRATCH_RUNS: u32 = 256;
 /// Keys that KEYS answers at most.
 pub(crate) const KEYS_ANSWERED: usize = 10_000;
 /// Keys that one SCAN looks at, about, whatever its COUNT.
 pub(crate) const SCANNED_KEYS: usize = 10_000;
-/// Index buckets that SCAN and KEYS read under one lock: at eight items each, and one load that misses the caches for each,
-/// half of the 20 us that a lock may be held.
+/// Index buckets that SCAN and KEYS read under one lock. With eight items each, and one load that misses the caches for
+/// each, they take half of the 20 us that a lock may be held.
 pub(crate) const SCANNED_BUCKETS: usize = 8;
-/// The reply to one command, values sent from where they lie included: a few bytes of MGET or of a transaction can ask for
-/// the same megabyte again and again. See [`REPLY_MEMORY_DIVISOR`].
+/// The limit of the reply to one command, values sent from their place included. A few bytes of MGET or of a
+/// transaction can ask for the same megabyte again and again. See [`REPLY_MEMORY_DIVISOR`].
 pub(crate) const COMMAND_REPLY_BYTES: usize = 64 << 20;
 /// The reply to a command that describes the server or its commands (INFO, COMMAND, `stats`).
 pub(crate) const DESCRIPTION_BYTES: usize = 256 << 10;
@@ -143,6 +169,10 @@ pub(crate) const DESCRIPTION_BYTES: usize = 256 << 10;
 pub(crate) const DESCRIBED_NAMES: usize = 512;
 /// Keys of a long list that are looked at in a turn: about a hundred microseconds if none of them is in the caches.
 pub(crate) const TURN_KEYS: usize = 512;
+/// Connections that CLIENT LIST and CLIENT KILL look at in a turn: about a hundred microseconds.
+pub(crate) const TURN_CLIENTS: usize = 128;
+/// Connections among which `stats conns` looks for the tenant's own, in one step: the longest-lived ones.
+pub(crate) const DESCRIBED_CONNECTIONS: usize = 512;
 /// Bytes of keys that SCAN and KEYS compare with a pattern in a turn, at eight pattern bytes a step: about a hundred
 /// microseconds. One key may be more.
 pub(crate) const TURN_COMPARED_BYTES: u64 = 64 << 10;

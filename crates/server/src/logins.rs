@@ -1,10 +1,10 @@
-//! Logins: who is let in, and what a failed one costs.
+//! Logins: their check, and the cost of a failed one.
 //!
-//! A right secret is never refused: it has 192 bits or more, so that nobody guesses it, and a lock-out would only help those who
-//! want to keep others out. A failure costs the connection that makes it: its answer waits for
-//! [`Limits::failed_login`](crate::Limits::failed_login), during which nothing of the connection is read or executed, and after
-//! [`FAILED_LOGINS`] of them, in memcached's protocol after one, it is closed. No thread waits: the worker passes the connection by.
-//! Failures are counted, for the tenant that is named if there is one, and logged with their address.
+//! A right secret is never refused. It has 192 bits or more, so that nobody guesses it, and a lock-out would only help
+//! attackers. A failure costs the connection that makes it. Its answer waits for
+//! [`Limits::failed_login`](crate::Limits::failed_login), during which nothing of the connection is read or executed.
+//! After [`FAILED_LOGINS`] of them, in memcached's protocol after one, it is closed. No thread waits: the worker passes
+//! the connection by. Failures are counted, for the named tenant if there is one, and logged with their address.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::limits::{FAILED_LOGINS, LOGGED_FAILURES};
 use crate::session::{Exec, Session};
 use crate::tenant::Tenant;
 
-/// What becomes of a login.
+/// The outcome of a login.
 pub(crate) enum Login {
     /// The connection may become the tenant's.
     Right(Arc<Tenant>, Secret),
-    /// To be answered now.
+    /// The failure is to be answered now.
     Wrong,
-    /// To be executed again when the connection has waited.
+    /// The login is to be executed again when the connection has waited.
     Later,
 }
 

@@ -1,15 +1,21 @@
 //! The accountant of connections' memory: incomplete commands, requests that wait, replies that are not sent.
 //!
-//! Each connection has a part of its own ([`OWN_BYTES`]) that is never refused, so that small commands and logins always go
-//! through. The rest is one sum for the server. A tenant has a share of it by its weight among the tenants that have
-//! connections. What of it is free is lent, except for a quarter, which is kept for those within their shares.
+//! Each connection has a part of its own ([`OWN_BYTES`]) that is never refused, so that small commands and logins
+//! always go through. The rest is one sum for the server. A tenant has a share of it by its weight among the tenants
+//! that have connections. The free part is lent, except for a quarter, which is kept for those within their shares.
 //!
-//! Memory is taken from an [`Account`] before it is used. An exception is what a worker has in hand while it serves a group of
-//! connections: their short commands and replies, up to [`crate::limits::REPLY_BYTES`] each. It is stated as the workers'
-//! overhead and not part of the sum. What is left of it after the visit is charged even if the sum is exceeded by it; nothing
-//! more is granted until that has gone.
+//! Memory is taken from an [`Account`] before it is used. An exception is the memory that a worker has in hand while it
+//! serves a group of connections. It holds their short commands and replies, up to [`crate::limits::REPLY_BYTES`] each.
+//! It is stated as the workers' overhead and not part of the sum. The rest of it after the visit is charged even if
+//! that exceeds the sum; nothing more is granted until that has gone.
 //!
-//! Invariant: what [`Account::take`] grants never makes the sum exceed its maximum, on any number of threads.
+//! A connection without enough memory stands in the [`Line`], and is given its memory there. While its tenant has
+//! anybody in the line, no newcomer of that tenant takes any. While anybody is in it, nobody takes more than its
+//! tenant's share.
+//!
+//! Invariant: grants of [`Account::take`] and the line never make the sum exceed its maximum, on any number of threads.
+
+mod line;
 
 use std::cell::Cell;
 use std::fmt;
@@ -20,7 +26,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidemark_types::UnixMs;
 
-use crate::limits::{KEPT_FOR_SHARES_DIVISOR, LOGIN_BYTES, OWN_BYTES, OWN_INPUT_BYTES, OWN_REPLY_BYTES};
+use crate::limits::{
+    KEPT_FOR_SHARES_DIVISOR, LOGIN_BYTES, OWN_BYTES, OWN_INPUT_BYTES, OWN_REPLY_BYTES, RECEIVE_BYTES, REPLY_BYTES,
+    SWEEP_EVERY,
+};
+use line::{Line, Ticket};
+
+pub(crate) use line::Caller;
 
 // The own part has room for a login, for small replies, and for the last of them.
 const _: () = assert!(OWN_BYTES == OWN_INPUT_BYTES + 2 * OWN_REPLY_BYTES && OWN_INPUT_BYTES == LOGIN_BYTES);
@@ -28,14 +40,14 @@ const _: () = assert!(OWN_BYTES == OWN_INPUT_BYTES + 2 * OWN_REPLY_BYTES && OWN_
 /// For how long after a connection within its tenant's share was found waiting lent memory is taken back.
 const RECALLED_FOR: Duration = Duration::from_secs(3);
 
-/// What a decision is made of, in bytes; weights are plain numbers.
+/// The input of a decision, in bytes; weights are plain numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Standing {
     /// The sum's maximum.
     most: u64,
-    /// What all hold.
+    /// The bytes that all hold.
     held: u64,
-    /// What this tenant holds.
+    /// The bytes that this tenant holds.
     own: u64,
     weight: u64,
     /// The weights of all tenants that have connections.
@@ -43,7 +55,7 @@ struct Standing {
 }
 
 impl Standing {
-    /// What the tenant may hold whatever others want.
+    /// The bytes that the tenant may hold whatever others want.
     fn share(self) -> u64 {
         let weights = u128::from(self.weights.max(self.weight).max(1));
         let share = u128::from(self.most) * u128::from(self.weight) / weights;
@@ -51,13 +63,48 @@ impl Standing {
         share as u64
     }
 
-    /// What the tenant may take now.
-    fn room(self) -> u64 {
+    /// The bytes of its share that the tenant may take now.
+    fn room_within(self) -> u64 {
         let free = self.most.saturating_sub(self.held);
-        let within = self.share().saturating_sub(self.own).min(free);
-        let lendable = self.most - self.most / KEPT_FOR_SHARES_DIVISOR;
-        within.max(lendable.saturating_sub(self.held))
+        self.share().saturating_sub(self.own).min(free)
     }
+
+    /// The bytes that anybody may borrow now.
+    fn room_to_borrow(self) -> u64 {
+        lendable(self.most).saturating_sub(self.held)
+    }
+
+    /// The bytes that the tenant may take now if nobody waits.
+    fn room(self) -> u64 {
+        self.room_within().max(self.room_to_borrow())
+    }
+
+    /// How who wants so much more stands to the tenant's share.
+    fn class(self, bytes: u64) -> Class {
+        if self.own.saturating_add(bytes) <= self.share() {
+            Class::Within
+        } else if bytes <= lendable(self.most) {
+            Class::Beyond
+        } else {
+            Class::Never
+        }
+    }
+}
+
+/// The class of an account that wants more memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// The tenant's share has room for it.
+    Within,
+    /// It has to be lent.
+    Beyond,
+    /// It is more than is ever lent.
+    Never,
+}
+
+/// The part of so much that may be lent.
+fn lendable(most: u64) -> u64 {
+    most - most / KEPT_FOR_SHARES_DIVISOR
 }
 
 /// The sum of all connections' memory beyond their own parts.
@@ -67,12 +114,17 @@ pub(crate) struct Memory {
     weights: AtomicU64,
     /// Held while a tenant's weight begins or ends to count, or changes.
     weighing: Mutex<()>,
-    /// Connections that wait for memory.
+    /// Connections in the line.
     waiting: AtomicU64,
+    line: Mutex<Line>,
+    /// Accounts that there were, which number them.
+    accounts: AtomicU64,
     /// Until when lent memory is taken back, in milliseconds since 1970.
     recalled_until: AtomicU64,
-    /// Called when there is room and somebody waits.
-    alarm: Box<dyn Fn() + Send + Sync>,
+    /// When the line is looked at next for those that wait for each other, in milliseconds since 1970.
+    next_look: AtomicU64,
+    /// Called for a connection that was given the memory that it waited for.
+    tell: Box<dyn Fn(Caller) + Send + Sync>,
 }
 
 impl fmt::Debug for Memory {
@@ -87,16 +139,19 @@ impl fmt::Debug for Memory {
 }
 
 impl Memory {
-    /// So many bytes in all; `alarm` is called when memory is given back while a connection waits for some.
-    pub(crate) fn new(most: u64, alarm: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
+    /// So many bytes in all; `tell` is called for each connection that was given the memory that it waited for.
+    pub(crate) fn new(most: u64, tell: Box<dyn Fn(Caller) + Send + Sync>) -> Arc<Self> {
         Arc::new(Self {
             most,
             held: AtomicU64::new(0),
             weights: AtomicU64::new(0),
             weighing: Mutex::default(),
             waiting: AtomicU64::new(0),
+            line: Mutex::default(),
+            accounts: AtomicU64::new(0),
             recalled_until: AtomicU64::new(0),
-            alarm,
+            next_look: AtomicU64::new(0),
+            tell,
         })
     }
 
@@ -105,7 +160,7 @@ impl Memory {
         self.most
     }
 
-    /// What is held beyond connections' own parts.
+    /// The bytes held beyond connections' own parts.
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held.load(Ordering::SeqCst)
@@ -115,10 +170,11 @@ impl Memory {
     pub(crate) fn account(self: &Arc<Self>, weight: u64) -> Arc<Account> {
         Arc::new(Account {
             memory: Arc::clone(self),
+            number: self.accounts.fetch_add(1, Ordering::Relaxed),
             weight: AtomicU64::new(weight.max(1)),
             connections: AtomicU64::new(0),
             held: AtomicU64::new(0),
-            wanted: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
         })
     }
 
@@ -126,29 +182,74 @@ impl Memory {
         now.0 < self.recalled_until.load(Ordering::Relaxed)
     }
 
-    /// Asks for what is lent. Whether nobody had asked.
+    /// Asks for lent memory. Whether nobody had asked.
     fn recall(&self, now: UnixMs) -> bool {
         let until = now.plus(RECALLED_FOR).0;
         self.recalled_until.fetch_max(until, Ordering::Relaxed) <= now.0
     }
 
-    fn tell_waiting(&self) {
-        // Sequentially consistent with the count of who begins to wait and then looks once more.
+    /// Gives the free memory to those in the line. `changed` is the account that has given something back, if it is
+    /// only one whose standing is better than before.
+    #[inline]
+    fn serve_line(&self, changed: Option<&Account>) {
+        // Sequentially consistent with the count of those that begin to wait and are then served as far as there is
+        // room.
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            (self.alarm)();
+            self.serve_those_waiting(changed);
+        }
+    }
+
+    #[cold]
+    fn serve_those_waiting(&self, changed: Option<&Account>) {
+        self.in_line(|line| match changed {
+            Some(account) => line.sort(account.number),
+            None => line.sort_all(),
+        });
+    }
+
+    /// Changes the line, gives the free memory to the next ones then, and tells them.
+    fn in_line<R>(&self, change: impl FnOnce(&mut Line) -> R) -> R {
+        let mut line = self.line.lock();
+        let result = change(&mut line);
+        let served = line.serve();
+        self.waiting.store(line.len(), Ordering::SeqCst);
+        drop(line);
+        served.into_iter().for_each(|caller| (self.tell)(caller));
+        result
+    }
+
+    /// Looks, at most once a second, for those that hold memory and wait for each other's: nothing moves until one of
+    /// them is closed. Returns them.
+    pub(crate) fn find_stuck(&self, now: UnixMs) -> Vec<Caller> {
+        let next = self.next_look.load(Ordering::Relaxed);
+        // The clock may have been set back.
+        let is_early = now.0 < next && next - now.0 <= SWEEP_EVERY.as_millis() as u64;
+        if self.waiting.load(Ordering::Relaxed) == 0 || is_early {
+            return Vec::new();
+        }
+        let until = now.plus(SWEEP_EVERY).0;
+        let is_first = self
+            .next_look
+            .compare_exchange(next, until, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        if is_first {
+            self.in_line(|line| line.condemn(self.held.load(Ordering::SeqCst)))
+        } else {
+            Vec::new()
         }
     }
 }
 
-/// What one tenant's connections hold.
+/// The memory of one tenant's connections.
 #[derive(Debug)]
 pub(crate) struct Account {
     memory: Arc<Memory>,
+    number: u64,
     weight: AtomicU64,
     connections: AtomicU64,
     held: AtomicU64,
-    /// What its waiting connections wait for, together; zero if none waits.
-    wanted: AtomicU64,
+    /// Its connections in the line.
+    waiting: AtomicU64,
 }
 
 impl Account {
@@ -162,7 +263,7 @@ impl Account {
             memory.weights.fetch_sub(before, Ordering::Relaxed);
             drop(weighing);
             // Some shares are larger now.
-            memory.tell_waiting();
+            memory.serve_line(None);
         }
     }
 
@@ -183,7 +284,7 @@ impl Account {
             memory.weights.fetch_sub(weight, Ordering::Relaxed);
             drop(weighing);
             // The others' shares are larger now.
-            memory.tell_waiting();
+            memory.serve_line(None);
         }
     }
 
@@ -197,15 +298,40 @@ impl Account {
         }
     }
 
-    /// What may be taken now.
+    /// The bytes that may be taken now.
     #[inline]
     fn room(&self) -> u64 {
-        self.standing(self.memory.held.load(Ordering::SeqCst)).room()
+        let memory = &*self.memory;
+        let held = memory.held.load(Ordering::Relaxed);
+        let to_borrow = lendable(memory.most).saturating_sub(held);
+        // Nothing that a connection takes without asking is more.
+        if to_borrow >= REPLY_BYTES as u64 && memory.waiting.load(Ordering::Relaxed) == 0 {
+            return to_borrow;
+        }
+        self.room_of(held)
+    }
+
+    /// The same where all hold so much.
+    #[cold]
+    fn room_of(&self, held: u64) -> u64 {
+        let standing = self.standing(held);
+        if self.memory.waiting.load(Ordering::SeqCst) == 0 {
+            standing.room()
+        } else if self.waiting.load(Ordering::Relaxed) == 0 {
+            standing.room_within()
+        } else {
+            0
+        }
     }
 
     /// Takes memory if there is room. Whether it was taken.
     fn take(&self, bytes: u64) -> bool {
-        let fits = |held: u64| (bytes <= self.standing(held).room()).then_some(held + bytes);
+        self.take_if(bytes, |held| bytes <= self.room_of(held))
+    }
+
+    /// Takes memory if the sum of all allows it.
+    fn take_if(&self, bytes: u64, may: impl Fn(u64) -> bool) -> bool {
+        let fits = |held: u64| may(held).then_some(held + bytes);
         let taken = self
             .memory
             .held
@@ -227,7 +353,7 @@ impl Account {
     fn give(&self, bytes: u64) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
         self.memory.held.fetch_sub(bytes, Ordering::SeqCst);
-        self.memory.tell_waiting();
+        self.memory.serve_line(None);
     }
 
     fn share(&self) -> u64 {
@@ -244,70 +370,109 @@ impl Account {
         self.memory.is_recalling(now)
     }
 
-    /// Whether connections of the tenant wait for more memory than there is room for.
+    /// Whether connections of the tenant wait for memory.
     pub(crate) fn lacks_room(&self) -> bool {
-        self.room() < self.wanted.load(Ordering::Relaxed)
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// The bytes that a connection asks for at a time if it can do with less: no more than the tenant's share.
+    fn step(&self) -> u64 {
+        self.share().clamp(OWN_INPUT_BYTES as u64, RECEIVE_BYTES as u64)
     }
 }
 
-/// One connection's hold on its tenant's account. Who has not logged in has none, and only its own part.
+/// One connection's hold on its tenant's account. A connection that has not logged in has none, and only its own part.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     account: Option<Arc<Account>>,
     /// Taken beyond the own part.
     taken: Cell<u64>,
-    /// Memory that it waits for; zero if it does not.
-    waits_for: Cell<u64>,
+    /// The part of it that was given in the line and is not used yet.
+    given: Cell<u64>,
+    /// Its place in the line, if it waits for memory.
+    ticket: Option<Arc<Ticket>>,
+    /// When its present command first waited, in the line's time; zero if it did not.
+    age: Cell<u64>,
 }
 
 impl Room {
-    /// What may be taken now.
+    /// The bytes that may be taken now.
     #[inline]
     pub(crate) fn left(&self) -> u64 {
-        self.account.as_ref().map_or(0, |account| account.room())
+        self.account
+            .as_ref()
+            .map_or(0, |account| account.room() + self.given.get())
+    }
+
+    /// How much more is received at a time when little memory is left: the room in the tenant's share.
+    pub(crate) fn step(&self) -> u64 {
+        self.account
+            .as_ref()
+            .map_or(OWN_INPUT_BYTES as u64, |account| account.step())
     }
 
     /// Takes memory before it is used. Whether there was room for it.
     pub(crate) fn take(&self, bytes: u64) -> bool {
-        let taken = self.account.as_ref().is_some_and(|account| account.take(bytes));
+        let given = self.given.get();
+        let missing = bytes.saturating_sub(given);
+        let taken = missing == 0 || self.account.as_ref().is_some_and(|account| account.take(missing));
         if taken {
-            self.taken.set(self.taken.get() + bytes);
+            self.given.set(given - (bytes - missing));
+            self.taken.set(self.taken.get() + missing);
         }
-        taken
+        taken && self.account.is_some()
     }
 
-    /// What is taken beyond the own part.
+    /// The bytes taken beyond the own part.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
         self.taken.get()
     }
 
-    /// Makes what is taken the same as what is held of it, the own part included.
+    /// Makes the taken bytes the same as the held ones, the own part included.
     #[inline]
     pub(crate) fn settle(&self, held: u64) {
-        let needed = held.saturating_sub(OWN_BYTES as u64);
-        let taken = self.taken.get();
-        if needed != taken
-            && let Some(account) = &self.account
-        {
-            self.taken.set(needed);
-            if needed > taken {
-                account.charge(needed - taken);
-            } else {
-                account.give(taken - needed);
-            }
+        self.given.set(0);
+        self.settle_taken(held.saturating_sub(OWN_BYTES as u64));
+    }
+
+    #[inline]
+    fn settle_taken(&self, needed: u64) {
+        if needed != self.taken.get() {
+            self.change_to(needed);
         }
+    }
+
+    #[cold]
+    fn change_to(&self, needed: u64) {
+        let Some(account) = &self.account else { return };
+        let taken = self.taken.replace(needed);
+        if needed > taken {
+            return account.charge(needed - taken);
+        }
+        account.give(taken - needed);
+        if needed == 0 {
+            self.end_command(account);
+        }
+    }
+
+    /// Notes that the command is over that waited, if one did.
+    fn end_command(&self, account: &Account) {
+        let age = self.age.replace(0);
+        if age != 0 {
+            account.memory.in_line(|line| line.end(account.number, age));
+        }
+    }
+
+    /// Gives back unused memory that was given in the line.
+    pub(crate) fn return_given(&self) {
+        self.settle_taken(self.taken.get() - self.given.replace(0));
     }
 
     /// Moves the hold to another account, if it is another one.
     #[inline]
     pub(crate) fn follow(&mut self, account: Option<&Arc<Account>>) {
-        let is_same = match (&self.account, account) {
-            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
-            (None, None) => true,
-            _ => false,
-        };
-        if !is_same {
+        if self.account.as_ref().map(Arc::as_ptr) != account.map(Arc::as_ptr) {
             self.move_to(account.cloned());
         }
     }
@@ -315,56 +480,79 @@ impl Room {
     #[cold]
     fn move_to(&mut self, account: Option<Arc<Account>>) {
         self.end_wait();
+        self.given.set(0);
         let taken = self.taken.replace(0);
         if let Some(old) = self.account.take() {
             old.give(taken);
+            self.end_command(&old);
             old.leave();
         }
         if let Some(new) = &account {
             new.join();
         }
-        // What is held is charged to the new one when the visit ends.
+        // The held bytes are charged to the new one when the visit ends.
         self.account = account;
     }
 
-    /// Notes that the connection waits until so much memory can be taken. Whether the lent memory of others must be asked
-    /// for at once.
-    pub(crate) fn begin_wait(&self, bytes: u64, now: UnixMs) -> bool {
-        let Some(account) = &self.account else { return false };
-        let before = self.waits_for.replace(bytes.max(1));
-        account.wanted.fetch_add(bytes.max(1), Ordering::Relaxed);
-        account.wanted.fetch_sub(before, Ordering::Relaxed);
-        if before == 0 {
-            account.memory.waiting.fetch_add(1, Ordering::SeqCst);
+    /// Stands in the line until so much memory is given; the caller is told then. `is_new` says that it waits with
+    /// another command than before.
+    pub(crate) fn begin_wait(&mut self, bytes: u64, is_new: bool, caller: Caller) {
+        let Some(account) = &self.account else { return };
+        if is_new {
+            self.end_command(account);
         }
-        let is_within = account.held.load(Ordering::Relaxed) + bytes <= account.share();
-        is_within && account.memory.recall(now)
+        let (holds, age, before) = (self.taken.get(), self.age.get(), self.ticket.take());
+        let ticket = account.memory.in_line(|line| {
+            if let Some(before) = &before {
+                line.leave(before);
+            }
+            line.join(account, (bytes.max(1), holds), age, caller)
+        });
+        self.age.set(ticket.age());
+        // Bytes that were given in between are not used by a connection that waits anew.
+        let given_before = before.map_or(0, |before| before.given());
+        self.ticket = Some(ticket);
+        if given_before > 0 {
+            account.give(given_before);
+        }
     }
 
-    /// Notes that it does not wait any more.
-    pub(crate) fn end_wait(&self) {
-        let before = self.waits_for.replace(0);
-        if before > 0
-            && let Some(account) = &self.account
-        {
-            account.wanted.fetch_sub(before, Ordering::Relaxed);
-            account.memory.waiting.fetch_sub(1, Ordering::SeqCst);
+    /// Leaves the line. The bytes that were given there may be used now.
+    pub(crate) fn end_wait(&mut self) {
+        let (Some(ticket), Some(account)) = (self.ticket.take(), &self.account) else {
+            return;
+        };
+        if ticket.given() == 0 {
+            account.memory.in_line(|line| line.leave(&ticket));
         }
+        let given = ticket.given();
+        self.taken.set(self.taken.get() + given);
+        self.given.set(self.given.get() + given);
     }
 
     /// Whether it waits for memory.
+    #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
-        self.waits_for.get() > 0
+        self.ticket.is_some()
     }
 
-    /// Whether there is what it waits for, beside so much that is promised to others of the same account.
-    pub(crate) fn can_go_on(&self, promised: u64) -> bool {
-        self.left() >= self.waits_for.get() + promised
+    /// Whether it was given the memory that it waits for.
+    pub(crate) fn is_given(&self) -> bool {
+        self.ticket.as_ref().is_some_and(|ticket| ticket.given() > 0)
     }
 
-    /// What it waits for.
-    pub(crate) fn waits_for(&self) -> u64 {
-        self.waits_for.get()
+    /// Whether it must go, so that others that wait as it does can go on.
+    pub(crate) fn is_condemned(&self) -> bool {
+        self.ticket.as_ref().is_some_and(|ticket| ticket.is_condemned())
+    }
+
+    /// Asks for lent memory if the connection waits for some within its tenant's share. Whether nobody had asked for it.
+    pub(crate) fn recall(&self, now: UnixMs) -> bool {
+        let (Some(account), Some(ticket)) = (&self.account, &self.ticket) else {
+            return false;
+        };
+        let is_within = ticket.given() == 0 && account.standing(0).class(ticket.bytes()) == Class::Within;
+        is_within && account.memory.recall(now)
     }
 
     /// The account, if it has one.

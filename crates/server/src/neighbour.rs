@@ -10,7 +10,7 @@ use crate::counts::Count;
 use crate::tenant::Tenant;
 use crate::tenants::Tenants;
 
-/// What another front sees of this one. Clones are the same.
+/// The view that another front has of this one. Clones are the same.
 #[derive(Clone)]
 pub struct Neighbour {
     tenants: Arc<Tenants>,
@@ -67,5 +67,12 @@ impl NeighbourTenant {
     pub fn count_network(&self, in_bytes: u64, out_bytes: u64) {
         self.tenant.counts.add(Count::NetworkIn, in_bytes);
         self.tenant.counts.add(Count::NetworkOut, out_bytes);
+    }
+
+    /// Counts cloud functions that ran for it: invocations, and MiB times ms.
+    pub fn count_functions(&self, invocations: u64, mib_ms: u64) {
+        self.tenant.counts.add(Count::FunctionInvocations, invocations);
+        self.tenant.counts.add(Count::FunctionMibMs, mib_ms);
+        self.tenant.touch();
     }
 }

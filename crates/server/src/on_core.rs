@@ -1,11 +1,12 @@
-//! What of a visit's time its worker had the core. A thread is kept from it for milliseconds by others now and then, by the
-//! pool's own where they share a core; that is not work done for whom it happened to visit.
+//! The part of a visit's time for which its worker had the core. Other threads keep it from the core for milliseconds
+//! now and then, also the pool's own on a shared core. That is not work for the visited tenant.
 
 use std::time::{Duration, Instant};
 
-/// A visit that takes less is taken for work: it is wrong by less than this, and the system need not be asked each time, which
-/// takes some tenths of a microsecond. Few visits are longer, since what is done in a turn is bounded. While the worker goes on,
-/// the system is asked as often as that, too: what others took of its core earlier was charged to whom it visited then.
+/// A visit that takes less counts as work. The error is less than this, and the system need not be asked each time,
+/// which takes some tenths of a microsecond. Few visits are longer, since the work of a turn is bounded. While the
+/// worker goes on, the system is asked as often as that, too. Earlier losses of the core were charged to the tenants
+/// visited then.
 const DOUBTED_FROM: Duration = Duration::from_micros(400);
 
 /// The CPU time that a worker had had at some moment, since which it did not wait for requests.
@@ -31,14 +32,14 @@ impl OnCore {
         Some(used)
     }
 
-    /// How much of what a visit took, which has just ended, was work. All of it, if that is not known.
+    /// The part of a visit's time that was work; the visit has just ended. All of it, if that is not known.
     pub(crate) fn worked(&mut self, took: Duration, ended: Instant, cpu_time: impl FnOnce() -> Duration) -> Duration {
         if took < DOUBTED_FROM {
             return took;
         }
         let used = cpu_time();
         match self.known.replace((ended, used)) {
-            // Where the system does not tell, it says zero.
+            // If the system does not tell, it says zero.
             Some((at, used_before)) if used > used_before => {
                 let passed = ended.saturating_duration_since(at);
                 took.saturating_sub(passed.saturating_sub(used - used_before))
@@ -60,7 +61,7 @@ mod tests {
         let mut core = OnCore::default();
         core.go_on(begin, || 10 * MILLI);
         core.go_on(begin + MILLI / 5, || unreachable!("known well enough"));
-        // Of fourteen milliseconds it had the core for three.
+        // The worker had the core for three of fourteen milliseconds.
         let ended = begin + 14 * MILLI;
         assert_eq!(core.worked(13 * MILLI, ended, || 13 * MILLI), 2 * MILLI);
         // All of it was work since.

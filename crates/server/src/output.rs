@@ -1,7 +1,7 @@
 //! Replies on their way out.
 //!
 //! While a group of connections is served, replies are appended to one [`Output`], each connection's behind the last
-//! one's. They are sent from there. What is not sent at once goes into the connection's own [`Unsent`].
+//! one's. They are sent from there. The unsent rest goes into the connection's own [`Unsent`].
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -19,7 +19,7 @@ const KEPT_BYTES: usize = 1 << 20;
 /// Replies of the connections of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    /// What was copied.
+    /// The copied bytes.
     pub(crate) bytes: Vec<u8>,
     /// Values to be sent between those bytes, each behind so many of them.
     pins: Vec<(usize, PinnedValue)>,
@@ -49,8 +49,8 @@ impl Output {
         self.dropped.clear();
     }
 
-    /// Drops what was added since there were so many copied bytes (CLIENT REPLY OFF, a command that failed). Shards may be
-    /// locked.
+    /// Drops the bytes added since there were so many copied ones (CLIENT REPLY OFF, a command that failed). Shards may
+    /// be locked.
     pub(crate) fn truncate(&mut self, bytes: usize) {
         self.bytes.truncate(bytes);
         while let Some((_, pinned)) = self.pins.pop_if(|(at, _)| *at > bytes) {
@@ -59,12 +59,29 @@ impl Output {
         }
     }
 
+    /// Moves everything to the end of `to`. No shard may be locked.
+    pub(crate) fn move_to(&mut self, to: &mut Vec<u8>) {
+        let mut from = 0;
+        for (at, value) in std::mem::take(&mut self.pins) {
+            to.extend_from_slice(&self.bytes[from..at]);
+            value.parts().for_each(|part| to.extend_from_slice(part));
+            from = at;
+        }
+        to.extend_from_slice(&self.bytes[from..]);
+        self.clear();
+    }
+
     /// Whether any value in a range of the copied bytes is pinned.
     fn has_pins(&self, begin: usize, end: usize) -> bool {
         self.pins.iter().any(|(at, _)| (begin..=end).contains(at))
     }
 
-    /// Sends a range of the copied bytes and the values between them, as much as a visit may; what is not sent is added to
+    /// As [`Self::send`], to a socket that takes nothing for now.
+    pub(crate) fn hold(&mut self, begin: usize, end: usize, unsent: &mut Unsent) -> io::Result<Sent> {
+        self.send(begin, end, &mut Shut, unsent)
+    }
+
+    /// Sends a range of the copied bytes and the values between them, as much as a visit may. The rest is added to
     /// `unsent`, which must be empty.
     pub(crate) fn send(
         &mut self,
@@ -111,7 +128,20 @@ impl Output {
     }
 }
 
-/// What became of sending.
+/// Takes nothing.
+struct Shut;
+
+impl Write for Shut {
+    fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The outcome of sending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     /// Bytes that the system took.
@@ -124,7 +154,7 @@ pub(crate) struct Sent {
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
     pieces: VecDeque<Piece>,
-    /// Of the first piece, already sent.
+    /// The bytes of the first piece that are sent already.
     sent: usize,
 }
 
@@ -192,8 +222,8 @@ impl Unsent {
         Ok(all)
     }
 
-    /// Copies what lies in the log: who is not sent all at once must not hold a whole segment for a value. Values outside of
-    /// the log hold no more than themselves.
+    /// Copies values in the log: a connection that is not sent all at once must not hold a whole segment for a value.
+    /// Values outside of the log hold no more than themselves.
     fn release_segments(&mut self) {
         for piece in &mut self.pieces {
             if let Piece::Pinned(value) = piece
@@ -220,7 +250,7 @@ impl Unsent {
         self.pieces.push_back(Piece::Pinned(value));
     }
 
-    /// What comes next, at most so many bytes. Returns how many.
+    /// The next bytes, at most so many. Returns how many.
     fn gather<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>, most: usize) -> usize {
         let (mut skip, mut bytes) = (self.sent, 0);
         let mut add = |part: &'a [u8]| {
@@ -252,7 +282,7 @@ impl Unsent {
     }
 }
 
-/// That a socket takes or gives nothing now is not an error.
+/// It is not an error that a socket takes or gives nothing now.
 pub(crate) fn ignore_would_block(result: io::Result<usize>) -> io::Result<usize> {
     match result {
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),

@@ -1,4 +1,4 @@
-//! What the system says of this process, for `stats` and INFO.
+//! The system's figures for this process, for `stats` and INFO.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ impl Process {
     }
 
     fn parse(stat: &str) -> Option<Self> {
-        // The command's name, in parentheses, may hold anything; what follows its end are fields 3 and on.
+        // The command's name, in parentheses, may hold anything; fields 3 and on follow its end.
         let mut fields = stat.get(stat.rfind(')')? + 2..)?.split(' ').skip(11);
         let ticks = rustix::param::clock_ticks_per_second() as f64;
         let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / ticks);

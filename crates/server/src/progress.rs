@@ -1,12 +1,14 @@
-//! The resumable command: what a command that goes on in a later turn has done so far.
+//! The resumable command: the progress of a command that goes on in a later turn.
 //!
-//! Such a command keeps its place at the beginning of its connection's input. What it answered already is sent meanwhile, and
-//! nothing behind it is executed. In the next visit it is executed again, with its [`Progress`], and is neither admitted nor
-//! counted a second time. No lock is held in between. A command that only waits for memory goes the same way, with none.
+//! Such a command keeps its place at the beginning of its connection's input. Its answers so far are sent meanwhile,
+//! and nothing behind it is executed. In the next visit it is executed again, with its [`Progress`], and is neither
+//! admitted nor counted a second time. No lock is held in between. A command that only waits for memory goes the same
+//! way, without progress.
 
 use tidemark_protocol::resp::glob::Pattern;
 
 use crate::redis::Place;
+use crate::scripts::Handle;
 
 /// How far a command is.
 #[derive(Debug)]
@@ -17,10 +19,18 @@ pub(crate) enum Progress {
     Sizes { next: usize, bytes: usize },
     /// The values of some keys of a list are answered; memory is taken for the rest.
     Values { next: usize, left_bytes: usize },
+    /// So many pairs of a list are written.
+    Pairs { written: usize },
     /// Keys were looked for on a walk over all.
     Walk(Walk),
+    /// Connections up to one were looked at.
+    Clients(ClientsSeen),
     /// A reply was made, and so much of it is sent.
     Reply { bytes: Vec<u8>, sent: usize },
+    /// All was flushed, and the reply waits until that survives a crash.
+    Flushed,
+    /// A script runs, or waits for its turn.
+    Script(Handle),
     /// A walk over all found nothing so far, and has begun anew at the first one or not.
     Search { place: Place, is_anew: bool },
 }
@@ -34,8 +44,20 @@ pub(crate) struct Walk {
     pub(crate) found: Found,
     /// Keys that were looked at.
     pub(crate) seen: u64,
-    /// What that cost so far, in empty buckets of the index.
+    /// The cost of that so far, in empty buckets of the index.
     pub(crate) cost: u64,
+}
+
+/// Connections that were looked at, and the outcome.
+#[derive(Debug, Default)]
+pub(crate) struct ClientsSeen {
+    /// The number to go on from.
+    pub(crate) from: u64,
+    /// The text about them.
+    pub(crate) text: String,
+    /// Those that were killed, and whether the one that asks is among them.
+    pub(crate) killed: i64,
+    pub(crate) is_own_killed: bool,
 }
 
 /// Keys as they will stand in a reply.
@@ -49,21 +71,29 @@ impl Progress {
     /// Memory that is held for the command until its next visit.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
-            Self::Keys { .. } | Self::Sizes { .. } | Self::Search { .. } => 0,
+            Self::Keys { .. } | Self::Sizes { .. } | Self::Pairs { .. } | Self::Search { .. } | Self::Flushed => 0,
             Self::Values { left_bytes, .. } => *left_bytes,
-            Self::Walk(_) | Self::Reply { .. } => self.buffer_bytes(),
+            Self::Script(handle) => handle.bytes,
+            Self::Walk(_) | Self::Clients(_) | Self::Reply { .. } => self.buffer_bytes(),
         }
     }
 
-    /// Of that, what the process has in memory.
+    /// The part of it that the process has in memory.
     pub(crate) fn buffer_bytes(&self) -> usize {
         match self {
             Self::Walk(walk) => {
                 let pattern = walk.pattern.as_ref().map_or(0, Pattern::memory_bytes);
                 walk.found.bytes.capacity() + pattern
             }
+            Self::Clients(seen) => seen.text.capacity(),
             Self::Reply { bytes, .. } => bytes.capacity(),
-            Self::Keys { .. } | Self::Sizes { .. } | Self::Values { .. } | Self::Search { .. } => 0,
+            Self::Script(handle) => handle.bytes,
+            Self::Keys { .. }
+            | Self::Sizes { .. }
+            | Self::Values { .. }
+            | Self::Pairs { .. }
+            | Self::Search { .. }
+            | Self::Flushed => 0,
         }
     }
 }

@@ -1,21 +1,27 @@
-//! Whose turn it is: the connections that are ready, those of one tenant in the order in which they came, and the tenants in
-//! proportion to their weights.
+//! The order of service. Connections that are ready are served, those of one tenant in the order in which they came,
+//! and the tenants in proportion to their weights.
 //!
-//! Fair queueing by start times (Goyal, Vin and Cheng, SIGCOMM 1996) over tenants. Each has a clock of the work that was
-//! done for it, divided by its weight; whose clock is behind is next. Who comes back takes over the clock of who is ahead
-//! but for a credit of four milliseconds' work, if its own is behind that: nobody saves up more turns, and who asks for
-//! little is served next, without waiting for a round of all others, as it would in deficit round robin. What serving takes
-//! is known afterwards only: what is expected is added when a connection is picked, and corrected when it was served.
+//! The order is fair queueing by start times (Goyal, Vin and Cheng, SIGCOMM 1996) over tenants. Each has a clock of the
+//! work that was done for it, divided by its weight; the tenant whose clock is behind is next. A tenant that comes back
+//! takes over the clock of the one ahead, less a credit of four milliseconds' work, if its own is behind that. Nobody
+//! thus saves up more turns. A tenant that asks for little is served next, without waiting for a round of all others as
+//! in deficit round robin. The cost of serving is known afterwards only: the expected cost is added when a connection
+//! is picked, and corrected when it was served.
 //!
-//! A tenant of which little waits counts four times: one that asks for somewhat more than its share, but not without end, is
-//! served before one that floods, which keeps a quarter of its share at least. (Flow queues prefer flows without a standing
-//! queue for the same reason, RFC 8290, 4.2; here there is a bound, so that nobody starves beside many that ask for little.)
-//! What a visit takes far beyond what was expected counts whole, and of who keeps sending while it is served nobody knows that
-//! it is little.
+//! A tenant with little waiting counts four times. A tenant that asks for somewhat more than its share, but not without
+//! end, is thus served before one that floods. The flood keeps a quarter of its share at least. (Flow queues prefer
+//! flows without a standing queue for the same reason, RFC 8290, 4.2. Here there is a bound, so that nobody starves
+//! beside many that ask for little.) A visit that takes far more than expected counts whole. A tenant that keeps
+//! sending while it is served does not count as asking for little.
 //!
-//! Invariants: a tenant's lane is in the order exactly while a connection waits in it. While about as much waits for each of
-//! two tenants, what was done for them since, divided by their weights, differs by at most one connection's work of each and
-//! the credit; however little waits for one, it has at most four times what that would be.
+//! A small visit of a lane in which hardly anything waits is due after [`DUE_PICKS`] picks of others, whatever the
+//! clocks say: those that catch up with a credit, or have a larger weight, delay it by no more. Due visits come in the
+//! order in which they began to wait, and take every second pick at most.
+//!
+//! Invariants: a tenant's lane is in the order while a connection waits in it. While more than a few connections wait for each
+//! of two tenants, and about as much, what was done for them since, divided by their weights, differs by at most one
+//! connection's work of each and the credit; however little waits for one, it has at most four times what that would be, and
+//! a few small visits in [`DUE_PICKS`].
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::{BinaryHeap, PeekMut};
@@ -23,53 +29,77 @@ use std::collections::{HashMap, VecDeque};
 
 use tidemark_types::TenantId;
 
-/// What a visit to a connection takes by itself: two system calls, about as measured at one request per visit.
+/// The expected cost of a visit to a connection by itself: two system calls, about as measured at one request per
+/// visit.
 const VISIT_NS: u32 = 5_000;
-/// What each command takes.
+/// The expected cost of each command.
 const COMMAND_NS: u32 = 300;
 /// How many bytes are moved in a nanosecond, between a socket, a buffer and the store.
 const BYTES_PER_NS: usize = 4;
 
-/// Work that a tenant may be behind others and catch up with before them. One that asks for nearly its share, a little more
-/// now and a little less then, would wait for others' turns with all that is more, and never be before them for all that is
-/// less. Where k tenants wait already, one that comes has a k-th of it; who has not logged in has none.
+/// Work that a tenant may be behind others and catch up with before them. A tenant may ask for nearly its share, a
+/// little more now and a little less then. Without credit it would wait for others' turns with every excess, and never
+/// be ahead of them with every shortfall. If k tenants wait already, one that comes has a k-th of it. Connections that
+/// have not logged in have none.
 const CREDIT_NS: u32 = 4_000_000;
 
 /// How many times its weight a tenant counts of which little waits.
 const LITTLE_TIMES: u64 = 4;
-/// Little is less than this part of what waits for a tenant in the mean, of those for which anything does: with one that
-/// floods beside it, a third of what that one has waiting.
+/// The divisor of the mean waiting work of tenants, below which work counts as little. Beside one tenant that floods,
+/// it is a third of the flood's waiting work.
 const LITTLE_PART: u64 = 2;
 
-/// Work up to so many times what was expected is as uncertain as that, and counts as it was charged. A visit takes half or
-/// twice as long as the one before; a tenant of which little waits that was charged the whole of what is more, and given back
-/// a part only of what is less, would count far fewer times than it should.
+/// Work up to so many times the expected cost is as uncertain as that, and counts as it was charged. A visit takes half
+/// or twice as long as the one before. A tenant with little waiting would be charged the whole of every excess, and
+/// given back a part only of every shortfall. It would count far fewer times than it should.
 const UNSURE_TIMES: u32 = 4;
 
 /// It is uneven where less than this part of the mean waits for one: tenants that ask for the same seldom differ by as much.
 const UNEVEN_PART: u64 = 8;
-/// Who asks for little comes again and again: so many picks, some ten milliseconds, without it are an end.
+/// A tenant that asks for little comes again and again. So many picks without it, some ten milliseconds, are an end.
 const UNEVEN_PICKS: u32 = 1_000;
 
-/// About what serving a connection took: how a group's time is shared among its members, and what the next visit is expected
-/// to take until it is known.
+/// Picks of others after which a small visit is due: half of a turn. The other half is for those that are due before it.
+const DUE_PICKS: u64 = 32;
+/// So many connections of a lane may have visits that become due. A client that asks for one thing after the other has one;
+/// of a lane in which more wait the clock says how much it may have.
+const DUE_CONNECTIONS: usize = 2;
+/// The cost of a small visit by its commands and bytes: a window of commands, or some 20 KiB.
+const SMALL_NS: u32 = 2 * VISIT_NS;
+
+/// Whether a visit was small.
+#[inline]
+pub(crate) fn is_small(commands: u32, bytes: usize) -> bool {
+    work_ns(commands, bytes) <= SMALL_NS
+}
+
+/// About the cost of serving a connection. A group's time is shared among its members by it, and the next visit is
+/// expected to cost as much until it is known.
 #[inline]
 pub(crate) fn work_ns(commands: u32, bytes: usize) -> u32 {
-    let moving = u32::try_from(bytes / BYTES_PER_NS).unwrap_or(u32::MAX);
     commands
         .saturating_mul(COMMAND_NS)
-        .saturating_add(moving)
+        .saturating_add(moving_ns(bytes))
         .saturating_add(VISIT_NS)
 }
 
-/// Whose connections: a tenant's, or those that have not logged in, which share one lane.
+/// About what one command takes that is so many bytes of request and reply, without its part of a visit.
+pub(crate) fn command_work_ns(bytes: usize) -> u32 {
+    COMMAND_NS.saturating_add(moving_ns(bytes))
+}
+
+fn moving_ns(bytes: usize) -> u32 {
+    u32::try_from(bytes / BYTES_PER_NS).unwrap_or(u32::MAX)
+}
+
+/// The owner of connections: a tenant, or those that have not logged in, which share one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(u64);
 
 impl Owner {
-    /// Who has not logged in.
+    /// The connections that have not logged in.
     pub(crate) const STRANGERS: Self = Self(u64::MAX);
-    /// Of a lane that is nobody's.
+    /// The owner of a lane that is nobody's.
     const NOBODY: Self = Self(u64::MAX - 1);
 
     /// A tenant.
@@ -89,10 +119,29 @@ struct Lane {
     clock: u64,
     /// Connections in the order in which they came.
     places: VecDeque<Waiting>,
-    /// The sum of what is expected of them.
+    /// The sum of their expected costs.
     waiting_ns: u64,
     /// How many of them are endless.
     endless: usize,
+    /// How many connections were ever taken from it, by whichever owner.
+    taken: u64,
+    /// Whether it is in the order. One that became empty out of turn is until the order comes to it.
+    is_ordered: bool,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self {
+            owner: Owner::NOBODY,
+            weight: 1,
+            clock: 0,
+            places: VecDeque::new(),
+            waiting_ns: 0,
+            endless: 0,
+            taken: 0,
+            is_ordered: false,
+        }
+    }
 }
 
 impl Lane {
@@ -109,10 +158,22 @@ impl Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) place: usize,
-    /// What is expected of it.
+    /// The expected cost.
     pub(crate) work_ns: u32,
     /// Whether its last visit left something to be served: nobody knows how much more there is.
     pub(crate) is_endless: bool,
+    /// Whether the last visit was small, by its commands and bytes.
+    pub(crate) is_small: bool,
+}
+
+/// A small visit that is due some time.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    lane: usize,
+    /// How many connections will have been taken from the lane when the visit is over.
+    taken: u64,
+    /// How many picks there were before it began to wait.
+    since: u64,
 }
 
 /// A connection that is next.
@@ -122,19 +183,19 @@ pub(crate) struct Picked {
     pub(crate) charge: Charge,
 }
 
-/// What a lane was charged for a connection, to be settled when it was served.
+/// The charge to a lane for a connection, to be settled when it was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Charge {
-    /// Where, and a hint when the connection is ready again.
+    /// The place of the lane, and a hint when the connection is ready again.
     pub(crate) lane: usize,
-    /// What was expected of it.
+    /// The expected cost.
     pub(crate) work_ns: u32,
-    /// By how much the lane's clock was moved.
+    /// The distance by which the lane's clock was moved.
     ticks: u64,
 }
 
 impl Charge {
-    /// Of a connection that was never served.
+    /// The charge of a connection that was never served.
     pub(crate) const NONE: Self = Self {
         lane: usize::MAX,
         work_ns: 0,
@@ -150,6 +211,12 @@ pub(crate) struct Ready {
     by_owner: HashMap<Owner, usize>,
     /// Lanes with connections, the one whose clock is behind first. A lane's clock here may be older than its own.
     order: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Small visits in the order in which they began to wait; some are over.
+    due: VecDeque<Due>,
+    /// Connections picked so far.
+    picks: u64,
+    /// Whether the last one was due.
+    was_due: bool,
     waiting: usize,
     /// The work that is expected of those of tenants.
     waiting_ns: u64,
@@ -191,15 +258,25 @@ impl Ready {
         lane.weight = weight.max(1);
         let is_tenant = owner != Owner::STRANGERS;
         if lane.places.is_empty() {
-            // Of k that come back at once each has a part, so that whoever has none waits for ln k times the whole, not for
-            // k times.
-            let others = self.order.len().max(1) as u32;
+            // Each of k tenants that come back at once has a part. A tenant without any thus waits for ln k times the
+            // whole, not for k times.
+            let others = self.waiting_lanes.max(1) as u32;
             let credit = if is_tenant { lane.ticks(CREDIT_NS / others) } else { 0 };
             lane.clock = lane.clock.max(self.clock.saturating_sub(credit));
-            self.order.push(Reverse((lane.clock, number)));
             self.waiting_lanes += u64::from(is_tenant);
+            if !lane.is_ordered {
+                lane.is_ordered = true;
+                self.order.push(Reverse((lane.clock, number)));
+            }
         }
         lane.places.push_back(newcomer);
+        if newcomer.is_small && !newcomer.is_endless && lane.places.len() <= DUE_CONNECTIONS {
+            self.due.push_back(Due {
+                lane: number,
+                taken: lane.taken + lane.places.len() as u64,
+                since: self.picks,
+            });
+        }
         lane.waiting_ns += u64::from(newcomer.work_ns);
         lane.endless += usize::from(newcomer.is_endless);
         self.waiting += 1;
@@ -211,59 +288,100 @@ impl Ready {
     /// Takes the connection that is next, if `fits` says of its place and the work that is expected of it that it fits.
     #[inline]
     pub(crate) fn next(&mut self, fits: impl FnOnce(usize, u32) -> bool) -> Option<Picked> {
-        loop {
-            let mut first = self.order.peek_mut()?;
-            let Reverse((clock, number)) = *first;
-            let lane = &mut self.lanes[number];
-            if clock < lane.clock {
-                // More was done for it than was expected: it is not its turn yet, perhaps.
-                *first = Reverse((lane.clock, number));
-                continue;
-            }
-            let Waiting {
-                place,
-                work_ns,
-                is_endless,
-            } = *lane.places.front()?;
-            if !fits(place, work_ns) {
-                return None;
-            }
-            let is_tenant = lane.owner != Owner::STRANGERS;
-            let is_known = is_tenant && lane.endless == 0;
-            let waiting_ns = lane.waiting_ns * self.waiting_lanes;
-            let is_below = |part: u64| is_known && waiting_ns * part < self.waiting_ns;
-            let counts = if is_below(LITTLE_PART) { LITTLE_TIMES } else { 1 };
-            let ticks = lane.ticks(work_ns) / counts;
-            self.uneven_for = if is_below(UNEVEN_PART) {
-                UNEVEN_PICKS
-            } else {
-                self.uneven_for.saturating_sub(1)
-            };
-            lane.places.pop_front();
-            lane.waiting_ns -= u64::from(work_ns);
-            lane.endless -= usize::from(is_endless);
-            self.waiting -= 1;
+        let due = self.first_due();
+        let number = due.or_else(|| self.first_in_order())?;
+        let lane = &mut self.lanes[number];
+        let Waiting {
+            place,
+            work_ns,
+            is_endless,
+            ..
+        } = *lane.places.front()?;
+        if !fits(place, work_ns) {
+            return None;
+        }
+        let is_tenant = lane.owner != Owner::STRANGERS;
+        let is_known = is_tenant && lane.endless == 0;
+        let waiting_ns = lane.waiting_ns * self.waiting_lanes;
+        let is_below = |part: u64| is_known && waiting_ns * part < self.waiting_ns;
+        let counts = if is_below(LITTLE_PART) { LITTLE_TIMES } else { 1 };
+        let mut ticks = lane.ticks(work_ns) / counts;
+        self.uneven_for = if is_below(UNEVEN_PART) {
+            UNEVEN_PICKS
+        } else {
+            self.uneven_for.saturating_sub(1)
+        };
+        if due.is_some() {
+            // It has not come to its turn. Visits that were due do not add up to more than a credit that it owes, or it
+            // would wait for as long when it asks for much.
+            let most = self.clock + lane.ticks(CREDIT_NS);
+            ticks = ticks.min(most.saturating_sub(lane.clock));
+        } else {
             self.clock = self.clock.max(lane.clock);
-            lane.clock += ticks;
-            let is_last = lane.places.is_empty();
-            if is_tenant {
-                self.waiting_ns -= u64::from(work_ns);
-                self.waiting_lanes -= u64::from(is_last);
-            }
+        }
+        self.was_due = due.is_some();
+        self.picks += 1;
+        lane.places.pop_front();
+        lane.taken += 1;
+        lane.waiting_ns -= u64::from(work_ns);
+        lane.endless -= usize::from(is_endless);
+        lane.clock += ticks;
+        self.waiting -= 1;
+        let is_last = lane.places.is_empty();
+        if is_tenant {
+            self.waiting_ns -= u64::from(work_ns);
+            self.waiting_lanes -= u64::from(is_last);
+        }
+        if due.is_none()
+            && let Some(mut first) = self.order.peek_mut()
+        {
             if is_last {
+                lane.is_ordered = false;
                 PeekMut::pop(first);
             } else {
                 *first = Reverse((lane.clock, number));
             }
-            let lane = number;
-            return Some(Picked {
-                place,
-                charge: Charge { lane, work_ns, ticks },
-            });
+        }
+        let lane = number;
+        Some(Picked {
+            place,
+            charge: Charge { lane, work_ns, ticks },
+        })
+    }
+
+    /// The lane of the small visit that is due, if one is.
+    #[inline]
+    fn first_due(&mut self) -> Option<usize> {
+        while let Some(first) = self.due.front() {
+            if self.lanes[first.lane].taken < first.taken {
+                let is_due = self.picks - first.since >= DUE_PICKS;
+                return (is_due && !self.was_due).then_some(first.lane);
+            }
+            self.due.pop_front();
+        }
+        None
+    }
+
+    /// The lane whose clock is behind, which is the order's first one then.
+    #[inline]
+    fn first_in_order(&mut self) -> Option<usize> {
+        loop {
+            let mut first = self.order.peek_mut()?;
+            let Reverse((clock, number)) = *first;
+            let lane = &mut self.lanes[number];
+            if lane.places.is_empty() {
+                lane.is_ordered = false;
+                PeekMut::pop(first);
+            } else if clock < lane.clock {
+                // More was done for it than was expected: it is not its turn yet, perhaps.
+                *first = Reverse((lane.clock, number));
+            } else {
+                return Some(number);
+            }
         }
     }
 
-    /// Corrects what was expected of a connection to what it took, which far beyond that counts whole.
+    /// Corrects the expected cost of a connection to the actual one. A cost far beyond the expected one counts whole.
     #[inline]
     pub(crate) fn settle(&mut self, charge: Charge, work_ns: u32) {
         let Some(lane) = self.lanes.get_mut(charge.lane) else {
@@ -287,7 +405,7 @@ impl Ready {
     pub(crate) fn tidy(&mut self) {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let is_past = lane.clock + lane.ticks(CREDIT_NS) <= self.clock;
-            if lane.places.is_empty() && is_past && lane.owner != Owner::NOBODY {
+            if !lane.is_ordered && is_past && lane.owner != Owner::NOBODY {
                 self.by_owner.remove(&lane.owner);
                 lane.owner = Owner::NOBODY;
                 lane.places = VecDeque::new();
@@ -301,19 +419,16 @@ impl Ready {
         if let Some(number) = self.by_owner.get(&owner) {
             return *number;
         }
-        let lane = Lane {
-            owner,
-            weight: 1,
-            clock: 0,
-            places: VecDeque::new(),
-            waiting_ns: 0,
-            endless: 0,
-        };
         let number = self.free.pop().unwrap_or(self.lanes.len());
-        match self.lanes.get_mut(number) {
-            Some(free) => *free = lane,
-            None => self.lanes.push(lane),
+        if number == self.lanes.len() {
+            self.lanes.push(Lane::default());
         }
+        let lane = &mut self.lanes[number];
+        *lane = Lane {
+            owner,
+            taken: lane.taken,
+            ..Lane::default()
+        };
         self.by_owner.insert(owner, number);
         number
     }

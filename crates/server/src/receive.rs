@@ -1,4 +1,4 @@
-//! Receiving: what a connection has sent, and what is kept of it until more comes.
+//! Receiving: the input of a connection, and the part that is kept until more comes.
 
 use std::io::Read;
 use std::ops::Range;
@@ -14,15 +14,16 @@ use crate::shared::Shared;
 
 /// Received at least of a command that is too long to be received with others.
 const RECEIVE_LONG_BYTES_MIN: usize = 4 << 10;
-/// The beginning of a command is received on behind a copy of it, together with what follows, if it is not longer.
+/// The beginning of a command is received on behind a copy of it, together with the bytes that follow, if it is not
+/// longer.
 const COPIED_BEGINNING_BYTES: usize = 16 << 10;
 /// Received at most at a time of a command whose length is known.
 const RECEIVE_LONG_BYTES: usize = 128 << 10;
-/// A buffer of so many bytes is worth keeping for the next long command: to get one from the system and to give it back
-/// takes tenths of a millisecond when it is busy with the process's memory.
+/// A buffer of so many bytes is worth keeping for the next long command. Getting one from the system and giving it back
+/// takes tenths of a millisecond when the system is busy with the process's memory.
 const SPARE_BYTES_MIN: usize = 128 << 10;
 
-/// A buffer may be longer than what is needed by this part of it.
+/// A buffer may be longer than needed by this part of it.
 const SLACK_DIVISOR: usize = 8;
 
 /// The longest buffer that is used for so many bytes, and for which memory is taken.
@@ -30,11 +31,11 @@ fn with_slack(bytes: usize) -> usize {
     bytes + bytes / SLACK_DIVISOR
 }
 
-/// What was received from a connection and where it is.
+/// The bytes received from a connection, and their place.
 pub(crate) enum Input {
-    /// In the worker's scratch buffer: the usual case.
+    /// The input is in the worker's scratch buffer: the usual case.
     Scratch(Range<usize>),
-    /// In the connection's own buffer, behind the beginning of a command that came earlier.
+    /// The input is in the connection's own buffer, behind the beginning of a command that came earlier.
     Own(Kept),
 }
 
@@ -46,8 +47,8 @@ impl Input {
         }
     }
 
-    /// What is behind the first `done` bytes, in a buffer of its own, and the buffer that it was in before, if that is not
-    /// needed any more.
+    /// The bytes behind the first `done` ones, in a buffer of its own. The buffer that they were in before comes with
+    /// them, if it is not needed any more.
     fn into_rest(self, scratch: &[u8], done: usize) -> (Kept, Option<Vec<u8>>) {
         match self {
             Self::Own(mut kept) => {
@@ -69,8 +70,8 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// A buffer for so many bytes that begins with what `held` holds: a kept one that is not too long, else one of the
-    /// system's.
+    /// A buffer for so many bytes that begins with the content of `held`: a kept one that is not too long, else one of
+    /// the system's.
     fn grow(&mut self, mut held: Vec<u8>, bytes: usize, shared: &Shared) -> Vec<u8> {
         let fits = |buffer: &Vec<u8>| (bytes.max(SPARE_BYTES_MIN)..=with_slack(bytes)).contains(&buffer.capacity());
         let Some(at) = self.buffers.iter().rposition(fits) else {
@@ -114,9 +115,9 @@ impl Spares {
     }
 }
 
-/// Reads what a connection has sent.
+/// Reads the input of a connection that may take so much memory.
 pub(crate) fn receive(
-    connection: &mut Connection,
+    (connection, left): (&mut Connection, u64),
     scratch: &mut [u8],
     used: &mut usize,
     spares: &mut Spares,
@@ -127,19 +128,19 @@ pub(crate) fn receive(
     if connection.has_leftover || is_long {
         return receive_more(connection, spares, shared);
     }
-    // Only where there is room for as much as is received at most: to cut what has arrived costs more than to come back.
+    // This needs room for as much as is received at most: cutting the input costs more than coming back.
     if !connection.is_readable || connection.is_finished || scratch.len() - *used < RECEIVE_BYTES {
         return Input::Own(std::mem::take(&mut connection.input));
     }
-    // What is left of it is kept, which needs room.
-    let most = if connection.session.needs_login() || connection.room.left() >= RECEIVE_BYTES as u64 {
+    // The rest of it is kept, which needs room.
+    let most = if connection.session.needs_login() {
         RECEIVE_BYTES
     } else {
-        OWN_INPUT_BYTES
+        usize::try_from(left).map_or(RECEIVE_BYTES, |left| left.clamp(OWN_INPUT_BYTES, RECEIVE_BYTES))
     };
     if held >= most {
-        connection.wait_bytes = RECEIVE_BYTES as u64;
-        return Input::Own(std::mem::take(&mut connection.input));
+        // For the rest of the command, memory is taken.
+        return receive_more(connection, spares, shared);
     }
     let begin = *used;
     let buffer = &mut scratch[begin..begin + most];
@@ -198,7 +199,7 @@ pub(crate) fn read(connection: &mut Connection, buffer: &mut [u8]) -> usize {
     }
 }
 
-/// Keeps what was not executed for the next turn. Returns a buffer that is not needed any more.
+/// Keeps the unexecuted input for the next turn. Returns a buffer that is not needed any more.
 pub(crate) fn keep_rest(
     connection: &mut Connection,
     input: Input,

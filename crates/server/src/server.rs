@@ -7,21 +7,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use mio::net::TcpListener;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol as Ip, Socket, Type};
-use tidemark_plane::PlaneParts;
+use tidemark_plane::{Flash, PlaneParts};
 use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
 use tidemark_types::{DataPlane, Plan, Snapshot, SystemClock};
 
 use crate::clients::Clients;
+use crate::entrance::{Allowed, Entrance, TenantListener};
 use crate::limits::{
     BUFFER_BYTES_PER_WORKER, BUFFER_POOL_FRACTION, COMMAND_REPLY_BYTES, Limits, REPLY_MEMORY_DIVISOR,
     RESERVED_DESCRIPTORS,
 };
-use crate::memory::Memory;
+use crate::memory::{Caller, Memory};
 use crate::neighbour::Neighbour;
 use crate::process::Process;
+use crate::scripts::Scripts;
 use crate::session::Protocol;
 use crate::shared::Shared;
 use crate::tenants::Tenants;
@@ -30,13 +33,17 @@ use crate::worker::{Mailbox, Parts, Station, Worker};
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// What a server is started with.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where memcached clients connect; port 0 asks the system for one.
+    /// The address for memcached clients; port 0 asks the system for one.
     pub memcached: Option<SocketAddr>,
-    /// Where RESP clients connect.
+    /// The address for RESP clients.
     pub redis: Option<SocketAddr>,
+    /// Listeners whose connections belong to a tenant without a login.
+    pub of_tenants: Vec<TenantListener>,
+    /// The networks that may connect to those, beside this machine.
+    pub allowed: Vec<IpNet>,
     /// Threads that serve clients, at least one.
     pub workers: usize,
     /// Whether each worker stays on a CPU of its own.
@@ -45,22 +52,24 @@ pub struct Config {
     pub pool_bytes: u64,
     /// How long clients may take.
     pub limits: Limits,
+    /// The flash tier below the memory.
+    pub flash: Option<Arc<Flash>>,
 }
 
 /// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A listener's address can not be had.
+    /// A listener's address cannot be had.
     #[error("{listener}: can not listen on {address}: {source}")]
     Bind {
         /// `memcached` or `redis`.
         listener: &'static str,
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The memory can not be reserved.
+    /// The memory cannot be reserved.
     #[error("reserving memory for the pool: {0}")]
     Memory(#[source] io::Error),
     /// Something else that the system refused.
@@ -72,6 +81,7 @@ pub enum StartError {
 pub struct Server {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    scripts: Vec<JoinHandle<()>>,
 }
 
 impl Server {
@@ -79,11 +89,13 @@ impl Server {
     /// there are no tenants. `wake_control` is called when something should not wait for the next round.
     ///
     /// # Errors
-    /// An address that can not be had, or memory or threads that the system refuses.
+    /// An address that cannot be had, or memory or threads that the system refuses.
     pub fn start(config: &Config, wake_control: Arc<dyn Fn() + Send + Sync>) -> Result<Self, StartError> {
+        tidemark_store::return_large_allocations();
         let connections_max = raise_descriptor_limit().saturating_sub(RESERVED_DESCRIPTORS).max(1);
         let memcached = bind("memcached", config.memcached)?;
         let redis = bind("redis", config.redis)?;
+        let of_tenants = bind_of_tenants(&config.of_tenants)?;
         let pool = Pool::start(config.pool_bytes, None).map_err(StartError::Memory)?;
         let stations: Vec<Station> = (0..config.workers.max(1))
             .map(|_| Station::new())
@@ -94,25 +106,39 @@ impl Server {
         let wake_workers = Arc::new(move || to_wake.iter().for_each(|mailbox| mailbox.ask_for_sweep()));
         let parts = PlaneParts {
             pool,
-            hasher: Hasher::random()?,
+            hasher: match &config.flash {
+                // Items that are there already were placed by it.
+                Some(flash) => Hasher::with_seed(flash.store().hash_seed()),
+                None => Hasher::random()?,
+            },
+            flash: config.flash.clone(),
             keepers: Arc::clone(&inboxes),
             alarm: wake_control,
             clock: Arc::new(SystemClock),
         };
+        if let Some(flash) = &config.flash {
+            let to_tell = mailboxes.clone();
+            let tell = move || to_tell.iter().for_each(|mailbox| mailbox.tell_of_flash());
+            flash.store().set_alarm(Box::new(tell));
+        }
         let to_tell = mailboxes.clone();
-        let tell_of_room = Box::new(move || to_tell.iter().for_each(|mailbox| mailbox.tell_of_room()));
-        let memory = Memory::new(connection_bytes_max(config), tell_of_room);
+        let tell = move |caller: Caller| to_tell[caller.worker].tell_of_memory(caller.place, caller.client);
+        let memory = Memory::new(connection_bytes_max(config), Box::new(tell));
         let reply_bytes_max = memory.most_bytes() / REPLY_MEMORY_DIVISOR;
-        let tenants = Tenants::new(parts, memory, wake_workers);
+        let tenants = Tenants::new(parts, Arc::clone(&memory), wake_workers);
         let shared = Arc::new(Shared {
             tenants: Arc::new(tenants),
             clients: Clients::default(),
+            memory,
+            scripts: Scripts::default(),
             mailboxes,
             started: Instant::now(),
             started_at: Shared::now(),
             run_id: run_id()?,
             memcached: memcached.as_ref().map(|(_, address)| *address),
             redis: redis.as_ref().map(|(_, address)| *address),
+            of_tenants: of_tenants.iter().map(|(_, listener)| listener.clone()).collect(),
+            allowed: Allowed::new(&config.allowed),
             connections_max,
             limits: config.limits,
             reply_bytes_max: COMMAND_REPLY_BYTES.min(usize::try_from(reply_bytes_max).unwrap_or(usize::MAX)),
@@ -123,10 +149,17 @@ impl Server {
             is_draining: AtomicBool::new(false),
             drain_limit_ms: AtomicU64::new(0),
         });
-        let mut listeners: Vec<(TcpListener, Protocol)> = Vec::new();
-        listeners.extend(memcached.map(|(listener, _)| (listener, Protocol::Memcached)));
-        listeners.extend(redis.map(|(listener, _)| (listener, Protocol::Redis)));
+        let general = [(memcached, Protocol::Memcached), (redis, Protocol::Redis)];
+        let mut listeners: Vec<(TcpListener, Entrance)> = Vec::new();
+        for (bound, protocol) in general {
+            listeners.extend(bound.map(|(listener, _)| (listener, Entrance { protocol, tenant: None })));
+        }
+        listeners.extend(of_tenants.into_iter().map(|(listener, of)| {
+            let (protocol, tenant) = (of.protocol, Some(Arc::new(of.tenant)));
+            (listener, Entrance { protocol, tenant })
+        }));
         let mut server = Self {
+            scripts: Scripts::start(&shared)?,
             shared,
             workers: Vec::new(),
         };
@@ -158,14 +191,19 @@ impl Server {
         Ok(server)
     }
 
-    /// Where memcached clients connect.
+    /// The address for memcached clients.
     pub fn memcached_addr(&self) -> Option<SocketAddr> {
         self.shared.memcached
     }
 
-    /// Where RESP clients connect.
+    /// The address for RESP clients.
     pub fn redis_addr(&self) -> Option<SocketAddr> {
         self.shared.redis
+    }
+
+    /// The addresses for clients of single tenants, in the order of the configuration.
+    pub fn of_tenants(&self) -> &[TenantListener] {
+        &self.shared.of_tenants
     }
 
     /// The door for another front of the same tenants.
@@ -173,8 +211,9 @@ impl Server {
         Neighbour::new(Arc::clone(&self.shared.tenants))
     }
 
-    /// The most visits to other connections that a connection of the named tenant waited for while it was ready to be served,
-    /// since this was asked last; `None` if there is no such tenant. A worker's turn is at most 64 visits.
+    /// The most visits to other connections that a connection of the named tenant waited for while it was ready to be
+    /// served. The count begins at the last call; `None` if there is no such tenant. A worker's turn is at most 64
+    /// visits.
     pub fn take_visits_waited(&self, tenant: &str) -> Option<u64> {
         self.shared.tenants.take_visits_waited(tenant.as_bytes())
     }
@@ -186,7 +225,7 @@ impl Server {
         })
     }
 
-    /// Stops accepting, finishes what is in flight within `limit`, and ends the workers.
+    /// Stops accepting, finishes the commands in flight within `limit`, and ends the workers.
     pub fn drain(self, limit: Duration) {
         self.shared
             .drain_limit_ms
@@ -196,6 +235,11 @@ impl Server {
         for worker in self.workers {
             // A worker's panic was reported by the panic hook, which in the server ends the process.
             let _ = worker.join();
+        }
+        // Nobody waits for what they run any more.
+        self.shared.scripts.end();
+        for thread in self.scripts {
+            let _ = thread.join();
         }
     }
 }
@@ -211,7 +255,7 @@ impl DataPlane for Door {
         if self.shared.has_plan.load(Ordering::Acquire) {
             return tenants.apply(plan);
         }
-        // Nothing is in the pool yet: what the process holds now is what it needs beside it.
+        // Nothing is in the pool yet: the process's present memory is the part beside it.
         tenants
             .sockets()
             .base_bytes
@@ -226,7 +270,7 @@ impl DataPlane for Door {
     }
 }
 
-/// What all connections may hold beyond their own parts.
+/// The limit of all connections' memory beyond their own parts.
 fn connection_bytes_max(config: &Config) -> u64 {
     let for_workers = config.workers as u64 * BUFFER_BYTES_PER_WORKER;
     (config.pool_bytes / BUFFER_POOL_FRACTION)
@@ -250,6 +294,17 @@ fn bind(name: &'static str, address: Option<SocketAddr>) -> Result<Option<(TcpLi
     let listener = listen(address).map_err(failed)?;
     let local = listener.local_addr().map_err(failed)?;
     Ok(Some((TcpListener::from_std(listener), local)))
+}
+
+fn bind_of_tenants(configured: &[TenantListener]) -> Result<Vec<(TcpListener, TenantListener)>, StartError> {
+    let mut bound = Vec::new();
+    for of in configured {
+        bound.extend(
+            bind(of.protocol.name(), Some(of.address))?
+                .map(|(listener, address)| (listener, TenantListener { address, ..of.clone() })),
+        );
+    }
+    Ok(bound)
 }
 
 fn listen(address: SocketAddr) -> io::Result<StdListener> {

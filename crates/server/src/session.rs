@@ -1,4 +1,4 @@
-//! Who a connection is, and what it is in the middle of.
+//! The identity of a connection, and the state of its current commands.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,24 +6,39 @@ use std::sync::atomic::Ordering;
 
 use tidemark_protocol::memcached as mc;
 use tidemark_protocol::resp::Version;
-use tidemark_types::{Permissions, Secret, UnixMs};
+use tidemark_types::{Permissions, Secret, TenantName, UnixMs};
 
 use crate::clients::Client;
 use crate::counts::{Count, TurnCounts};
+use crate::entrance::Entrance;
 use crate::limits::{OWN_REPLY_BYTES, PIN_BYTES, REPLY_BYTES};
 use crate::logins::FailedLogins;
 use crate::memory::Room;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::shared::Shared;
+use crate::suspend::Wanted;
 use crate::tenant::Tenant;
+use crate::tenants::Tenants;
 use crate::transaction::Transaction;
 
-/// Which protocol a connection's listener speaks.
+/// Which protocol a listener speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Protocol {
+pub enum Protocol {
+    /// memcached's text and meta protocols.
     Memcached,
+    /// RESP, versions 2 and 3.
     Redis,
+}
+
+impl Protocol {
+    /// Its name in options, messages and the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memcached => "memcached",
+            Self::Redis => "redis",
+        }
+    }
 }
 
 /// Which replies a RESP client wants (CLIENT REPLY).
@@ -38,7 +53,7 @@ pub(crate) struct ReplyMode {
 }
 
 impl ReplyMode {
-    /// Whether what is appended now is dropped.
+    /// Whether appended replies are dropped now.
     #[inline]
     pub(crate) fn is_silent(self) -> bool {
         self.is_off || self.skips_this
@@ -65,10 +80,12 @@ pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) client: Arc<Client>,
     pub(crate) tenant: Option<Arc<Tenant>>,
+    /// The tenant of its listener's connections without a login, if there is one.
+    pub(crate) home: Option<Arc<TenantName>>,
     /// The tenant that it was to be in and that has as many connections as it may have. It may still log in as another.
     pub(crate) turned_away_by: Option<Arc<Tenant>>,
     pub(crate) permissions: Permissions,
-    /// What it logged in with; `None` in the open tenant.
+    /// The secret that it logged in with; `None` in the open tenant.
     pub(crate) secret: Option<Secret>,
     pub(crate) db: u8,
     pub(crate) version: Version,
@@ -76,7 +93,7 @@ pub(crate) struct Session {
     /// Whether a command was received; memcached's login must be the first.
     pub(crate) has_begun: bool,
     pub(crate) failed_logins: FailedLogins,
-    /// Of a long `get` whose replies are sent in parts, the keys that are answered.
+    /// The number of answered keys of a long `get` whose replies are sent in parts.
     pub(crate) keys_answered: usize,
     /// memcached's line of keys that is in the middle of being executed.
     pub(crate) open_get: Option<OpenGet>,
@@ -84,17 +101,28 @@ pub(crate) struct Session {
     pub(crate) is_ending: bool,
     /// MULTI and WATCH, which few connections use.
     pub(crate) transaction: Option<Box<Transaction>>,
-    /// What is shown of the connection's buffers as its tenant's.
+    /// The part of the connection's buffers that is shown as its tenant's.
     pub(crate) charged_bytes: usize,
 }
 
 impl Session {
-    /// A new connection; it belongs to the open tenant if there is one for its address.
-    pub(crate) fn new(protocol: Protocol, client: Arc<Client>, shared: &Shared) -> Self {
-        let mut session = Self {
+    /// A new connection; it belongs to its listener's tenant, or to the open one if there is one for its address.
+    pub(crate) fn new(entrance: Entrance, client: Arc<Client>, shared: &Shared) -> Self {
+        let mut session = Self::of_nobody(entrance.protocol, client);
+        session.home = entrance.tenant;
+        if let Some(first) = session.first_tenant(&shared.tenants) {
+            // If not, it is told so at its first command, unless that is a login.
+            session.enter(&first, Permissions::ALL);
+        }
+        session
+    }
+
+    fn of_nobody(protocol: Protocol, client: Arc<Client>) -> Self {
+        Self {
             protocol,
             client,
             tenant: None,
+            home: None,
             turned_away_by: None,
             permissions: Permissions::NONE,
             secret: None,
@@ -108,12 +136,22 @@ impl Session {
             is_ending: false,
             transaction: None,
             charged_bytes: 0,
-        };
-        if let Some(open) = shared.tenants.open_for(session.peer()) {
-            // If not, it is told so at its first command, unless that is a login.
-            session.enter(&open, Permissions::ALL);
         }
+    }
+
+    /// The session of a script that a client runs: as what its commands are executed.
+    pub(crate) fn of_script(client: Arc<Client>, db: u8, permissions: Permissions) -> Self {
+        let mut session = Self::of_nobody(Protocol::Redis, client);
+        (session.db, session.permissions) = (db, permissions);
         session
+    }
+
+    /// The tenant that the connection is in without logging in.
+    pub(crate) fn first_tenant(&self, tenants: &Tenants) -> Option<Arc<Tenant>> {
+        match &self.home {
+            Some(name) => tenants.named(name.as_str().as_bytes()),
+            None => tenants.open_for(self.peer()),
+        }
     }
 
     pub(crate) fn peer(&self) -> IpAddr {
@@ -143,26 +181,26 @@ impl Session {
         if let Some(old) = self.tenant.take() {
             old.buffer_bytes.fetch_sub(self.charged_bytes as u64, Ordering::Relaxed);
             old.connections.fetch_sub(1, Ordering::AcqRel);
+            self.client.set_tenant(None);
         }
         self.permissions = Permissions::NONE;
         self.secret = None;
         self.turned_away_by = None;
-        self.client.set_tenant(None);
     }
 
-    /// Whether what the connection reads does not count as used (CLIENT NO-TOUCH).
+    /// Whether the connection's reads do not count as uses (CLIENT NO-TOUCH).
     #[inline]
     pub(crate) fn is_reading_quietly(&self) -> bool {
         self.client.no_touch.load(Ordering::Relaxed)
     }
 
-    /// Whether the client is to be told, behind each read, not to keep what it has read (CLIENT TRACKING).
+    /// Whether the client is to be told, behind each read, not to keep the value that it has read (CLIENT TRACKING).
     #[inline]
     pub(crate) fn is_tracking(&self) -> bool {
         self.client.is_tracking.load(Ordering::Relaxed)
     }
 
-    /// Memory that the session holds besides the connection's buffers: what is queued and watched.
+    /// Memory that the session holds besides the connection's buffers: queued commands and watched keys.
     pub(crate) fn held_bytes(&self) -> usize {
         self.transaction
             .as_ref()
@@ -181,7 +219,7 @@ impl Drop for Session {
     }
 }
 
-/// What a command works with beside its session.
+/// The tools of a command beside its session.
 pub(crate) struct Exec<'a> {
     pub(crate) now: UnixMs,
     pub(crate) shared: &'a Shared,
@@ -202,13 +240,13 @@ pub(crate) enum Begun {
     Counted,
 }
 
-/// What a connection may do in one visit, and what its next command is in the middle of.
+/// The limits of a connection in one visit, and the state of its next command.
 #[derive(Debug)]
 pub(crate) struct Visit {
     /// Replies after which it has had its share of the turn.
     pub(crate) reply_bytes: usize,
-    /// A value or another reply of so many bytes takes memory before it is made. What is shorter is part of what the worker
-    /// has in hand, or of the connection's own part.
+    /// A value or another reply of so many bytes takes memory before it is made. Shorter ones are part of the worker's
+    /// memory in hand, or of the connection's own part.
     long_bytes: usize,
     /// Memory that a command has to wait for; zero if none does.
     pub(crate) wait_bytes: usize,
@@ -218,13 +256,18 @@ pub(crate) struct Visit {
     pub(crate) now: Begun,
     /// Whether the command that was executed last goes on in a later turn.
     pub(crate) is_suspended: bool,
-    /// Where the replies end for which memory was taken before they were begun.
+    /// The end of the replies for which memory was taken before they were begun.
     promised: Option<usize>,
     /// Whether that is a transaction's, in which nothing waits.
     is_transaction: bool,
-    /// What a command that goes on in a later turn has done.
+    /// The progress of a command that goes on in a later turn.
     pub(crate) progress: Option<Box<Progress>>,
+    /// The reads of flash that the command waits for.
+    pub(crate) wanted: Wanted,
 }
+
+// One is made for each visit.
+const _: () = assert!(size_of::<Visit>() <= 120 && size_of::<Exec<'_>>() <= 56);
 
 impl Visit {
     /// A visit to a connection that may take so much memory.
@@ -245,15 +288,24 @@ impl Visit {
             promised: None,
             is_transaction: false,
             progress: None,
+            wanted: Wanted::default(),
         }
     }
 }
 
 impl Visit {
-    /// Turns to a command, which is the one at the input's beginning or not.
+    /// Turns to the command at the input's beginning.
     #[inline]
-    pub(crate) fn enter(&mut self, is_first: bool) {
-        self.now = if is_first { self.begun } else { Begun::Not };
+    pub(crate) fn begin(&mut self) {
+        self.now = self.begun;
+        self.wanted.enter(true);
+    }
+
+    /// Turns to the input behind it.
+    #[inline]
+    pub(crate) fn pass(&mut self) {
+        self.now = Begun::Not;
+        self.wanted.enter(false);
     }
 
     /// Whether the command that is executed now was admitted in an earlier visit.
@@ -280,12 +332,12 @@ impl Visit {
         self.is_transaction = false;
     }
 
-    /// Whether a command for whose reply there is no memory fails, because it can not wait.
+    /// Whether a command for whose reply there is no memory fails, because it cannot wait.
     pub(crate) fn must_fail(&self) -> bool {
         self.is_transaction
     }
 
-    /// What is to be remembered of the command that the visit ends before; `is_first` says that it is at the input's
+    /// The state to remember of the command that the visit ends before; `is_first` says that it is at the input's
     /// beginning.
     pub(crate) fn left(&self, is_first: bool) -> Begun {
         match (self.is_suspended, self.wait_bytes) {

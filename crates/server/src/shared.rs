@@ -1,4 +1,4 @@
-//! What all workers share.
+//! The state that all workers share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,14 +8,19 @@ use std::time::{Duration, Instant};
 use tidemark_types::{Clock, SystemClock, UnixMs};
 
 use crate::clients::Clients;
+use crate::entrance::{Allowed, TenantListener};
 use crate::limits::Limits;
+use crate::memory::Memory;
+use crate::scripts::Scripts;
 use crate::tenants::Tenants;
 use crate::worker::Mailbox;
 
-/// What all workers share.
+/// The state that all workers share.
 pub(crate) struct Shared {
     pub(crate) tenants: Arc<Tenants>,
     pub(crate) clients: Clients,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) scripts: Scripts,
     /// One for each worker.
     pub(crate) mailboxes: Box<[Arc<Mailbox>]>,
     pub(crate) started: Instant,
@@ -24,6 +29,9 @@ pub(crate) struct Shared {
     pub(crate) run_id: String,
     pub(crate) memcached: Option<SocketAddr>,
     pub(crate) redis: Option<SocketAddr>,
+    pub(crate) of_tenants: Box<[TenantListener]>,
+    /// The networks that may connect to those.
+    pub(crate) allowed: Allowed,
     pub(crate) connections_max: u64,
     pub(crate) limits: Limits,
     /// The longest reply that is promised as a whole, in bytes.
@@ -35,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) times_full: AtomicU64,
     /// Whether the first plan is in force: before it there are no tenants, so nobody is let in.
     pub(crate) has_plan: AtomicBool,
-    /// The server finishes what is in flight and stops.
+    /// The server finishes the commands in flight and stops.
     pub(crate) is_draining: AtomicBool,
     /// How long that may take, in milliseconds.
     pub(crate) drain_limit_ms: AtomicU64,

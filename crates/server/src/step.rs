@@ -1,12 +1,14 @@
-//! What a window executes: a command with one key, and what it takes to store a long value without keeping others waiting.
+//! The commands of a window: each has one key. Storing a long value takes steps, so that others do not wait.
 
 use std::sync::Arc;
 
+use tidemark_plane::{Moment, Throttle, Throttled};
 use tidemark_protocol::memcached as mc;
 use tidemark_store::{Key, KeyHash, Reservation, TenantStore};
 use tidemark_types::UnixMs;
 
 use crate::limits::{COPIED_BYTES, LONG_VALUE_BYTES};
+use crate::session::Session;
 use crate::{memcached, redis};
 
 /// How far a connection's input was executed.
@@ -21,7 +23,7 @@ pub(crate) struct Done {
 pub(crate) struct Step<'a> {
     /// Number of its connection in the group.
     pub(crate) member: usize,
-    /// What of the connection's input comes before it.
+    /// The part of the connection's input before it.
     pub(crate) before: Done,
     /// How much of the input it is.
     pub(crate) bytes: usize,
@@ -36,6 +38,13 @@ pub(crate) enum StepCommand<'a> {
     Redis(redis::Step<'a>),
 }
 
+/// The memory of an empty window for one of another group: getting it anew for each takes as long as a command.
+pub(crate) fn emptied<'a>(mut window: Vec<Step<'_>>) -> Vec<Step<'a>> {
+    window.clear();
+    // Collected in place.
+    window.into_iter().map_while(|_| None).collect()
+}
+
 /// How much of a value is where it will lie.
 pub(crate) enum Copied {
     /// It is copied when the command is executed.
@@ -44,7 +53,7 @@ pub(crate) enum Copied {
     Wholly(Reservation),
 }
 
-/// What a command asks of its key before it stores.
+/// The condition of a command on its key before it stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     None,
@@ -52,8 +61,48 @@ pub(crate) enum Condition {
     Present,
 }
 
+impl<'a> Step<'a> {
+    /// Whether it writes whatever there is of its key, and answers nothing of that.
+    pub(crate) fn is_blind(&self) -> bool {
+        match &self.command {
+            StepCommand::Memcached(command) => memcached::is_blind(command),
+            StepCommand::Redis(step) => step.is_blind(),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &'a [u8] {
+        match &self.command {
+            StepCommand::Memcached(command) => memcached::only_key(command),
+            StepCommand::Redis(step) => step.key(),
+        }
+    }
+
+    /// The database that its key is in.
+    pub(crate) fn db(&self, session: &Session) -> u8 {
+        match &self.command {
+            StepCommand::Memcached(_) => memcached::DB,
+            StepCommand::Redis(_) => session.db,
+        }
+    }
+}
+
+/// Admits a command if it adds no data, or its tenant may add some.
+pub(crate) fn admit_data(throttle: &Throttle, adds_data: bool) -> Result<(), Throttled> {
+    if adds_data { throttle.admit_write() } else { Ok(()) }
+}
+
 impl Step<'_> {
-    /// The value that it stores as it is, and on what condition, as far as that is known from whether there is an item.
+    /// Admits it within its tenant's limits.
+    pub(crate) fn admit(&self, throttle: &Throttle, now: Moment) -> Result<(), Throttled> {
+        let adds_data = match &self.command {
+            StepCommand::Memcached(command) => memcached::adds_data(command),
+            StepCommand::Redis(step) => step.adds_data(),
+        };
+        admit_data(throttle, adds_data)?;
+        throttle.admit(1, self.bytes as u64, now)
+    }
+
+    /// The value that it stores as it is, and the condition, as far as it depends on whether there is an item.
     fn stored(&self) -> Option<(&[u8], Condition)> {
         match &self.command {
             StepCommand::Memcached(command) => memcached::stored_value(command),
@@ -75,7 +124,7 @@ impl Step<'_> {
             return Copied::Not;
         };
         let begin = || {
-            // Nothing is to be evicted for what will not be stored.
+            // Nothing is to be evicted for a value that will not be stored.
             let may_be = self.is_met(condition, store, db, now);
             may_be.then(|| store.begin(self.hash, value.len())).flatten()
         };
@@ -84,7 +133,7 @@ impl Step<'_> {
         };
         let from = room.written_bytes();
         let to = value.len().min(from + COPIED_BYTES);
-        // Without memory for a piece there may be some for the whole: what was begun is put back first.
+        // Without memory for a piece there may be some for the whole: the begun reservation is put back first.
         if room.write(&value[from..to], now).is_err() {
             Copied::Not
         } else if to < value.len() {
@@ -157,6 +206,28 @@ mod tests {
     fn request(head: &str) -> Vec<u8> {
         let value = [b'v'; VALUE_BYTES];
         [format!("{head}\r\n").as_bytes(), &value, b"\r\n"].concat()
+    }
+
+    #[test]
+    fn a_windows_memory_is_used_again() {
+        let bytes = b"get k\r\n".to_vec();
+        let Parsed::Complete { command, consumed } = parse(&bytes, &mc::Limits::default()) else {
+            panic!("no command")
+        };
+        let mut window = Vec::with_capacity(16);
+        window.push(Step {
+            member: 0,
+            before: Done { bytes: 0, commands: 0 },
+            bytes: consumed,
+            hash: store(1, MIB).key(0, b"k").hash,
+            command: StepCommand::Memcached(command),
+        });
+        let (place, room) = (window.as_ptr() as usize, window.capacity());
+        let again: Vec<Step<'static>> = emptied(window);
+        assert_eq!(
+            (again.as_ptr() as usize, again.capacity(), again.len()),
+            (place, room, 0)
+        );
     }
 
     #[test]

@@ -1,30 +1,35 @@
-//! A tenant as the sockets' front knows it: who may use it, and what is counted.
+//! A tenant as the sockets' front knows it: its access and its counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use tidemark_plane::{Rate, Throttled, TooManyConnections};
-use tidemark_types::{Permissions, Secret, SecretHash, TenantPlan};
+use tidemark_plane::{Limited, Throttled, TooManyConnections};
+use tidemark_types::{Permissions, Secret, SecretHash, TenantPlan, VisitSamples};
 
 use crate::counts::{Count, TenantCounts};
 use crate::memory::Account;
+use crate::scripts::Known;
 
-/// A tenant, with what this front attaches to it.
+/// A tenant, with the data that this front attaches to it.
 pub(crate) type Tenant = tidemark_plane::Tenant<Attached>;
 
-/// What this front attaches to a tenant.
+/// The data that this front attaches to a tenant.
 pub(crate) struct Attached {
     pub(crate) counts: TenantCounts,
-    /// Its share of connections' memory, and what is taken of it.
+    /// Its share of connections' memory, and the taken part.
     pub(crate) account: Arc<Account>,
     /// Bytes that its connections hold in buffers, their own parts included.
     pub(crate) buffer_bytes: AtomicU64,
     /// The most visits to others that one of its connections waited for while it was ready to be served.
     visits_waited: AtomicU64,
     access: RwLock<Access>,
+    /// The samples of visits since the last snapshot; most tenants have none.
+    samples: Mutex<Option<Box<VisitSamples>>>,
+    /// The scripts that it can call by their names; most tenants have none.
+    pub(crate) scripts: Mutex<Option<Box<Known>>>,
 }
 
 /// A secret that nobody has: no text is known to have this hash.
@@ -51,11 +56,12 @@ fn contains(all: &[Secret], secret: &Secret) -> bool {
         .any(|one| one.hash.0 == secret.hash.0 && one.permissions == secret.permissions)
 }
 
-/// As what a command above a limit is counted.
+/// The count for a command above a limit.
 pub(crate) fn refused_as(refused: &Throttled) -> Count {
-    match refused.rate {
-        Rate::Operations => Count::RefusedOps,
-        Rate::Bytes => Count::RefusedBytes,
+    match refused.limit {
+        Limited::Operations => Count::RefusedOps,
+        Limited::Bytes => Count::RefusedBytes,
+        Limited::Spending => Count::RefusedSpending,
     }
 }
 
@@ -65,7 +71,7 @@ pub(crate) fn refuse_connection(tenant: &Tenant) -> TooManyConnections {
     TooManyConnections(tenant.throttle.connections_max())
 }
 
-/// Who may use a tenant.
+/// The access to a tenant.
 #[derive(Default)]
 struct Access {
     secrets: Vec<Secret>,
@@ -73,7 +79,7 @@ struct Access {
 }
 
 impl Attached {
-    /// What is attached to a new tenant that has this account.
+    /// The data attached to a new tenant that has this account.
     pub(crate) fn new(account: Arc<Account>) -> Self {
         Self {
             counts: TenantCounts::default(),
@@ -81,7 +87,22 @@ impl Attached {
             buffer_bytes: AtomicU64::new(0),
             visits_waited: AtomicU64::new(0),
             access: RwLock::default(),
+            samples: Mutex::default(),
+            scripts: Mutex::default(),
         }
+    }
+
+    /// Takes over what was recorded of a visit.
+    pub(crate) fn add_samples(&self, visit: &mut VisitSamples) {
+        self.samples.lock().get_or_insert_default().append(visit);
+    }
+
+    /// The records since the last call.
+    pub(crate) fn take_samples(&self) -> VisitSamples {
+        self.samples
+            .lock()
+            .take()
+            .map_or_else(VisitSamples::default, |samples| *samples)
     }
 
     /// Notes for how many visits to others a connection waited that was ready.

@@ -1,11 +1,11 @@
-//! The sockets' front of the data plane: who logs in as which tenant, and what connections add to its snapshots.
+//! The sockets' front of the data plane: logins to tenants, and the connections' part of its snapshots.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use tidemark_plane::{Front, Plane, PlaneParts};
+use tidemark_plane::{Flash, Front, Plane, PlaneParts};
 use tidemark_store::{Alarm, Pool};
 use tidemark_types::{DataPlane, Plan, Refused, Secret, Served, Snapshot, TenantPlan, TenantSnapshot, UnixMs};
 
@@ -21,15 +21,15 @@ pub(crate) struct Tenants {
     failure_log: Mutex<FailureLog>,
 }
 
-/// What connections add to the data plane.
+/// The data that connections add to the data plane.
 pub(crate) struct Sockets {
-    /// What connections hold beyond their own parts.
+    /// The memory of connections beyond their own parts.
     memory: Arc<Memory>,
     /// The tenant that connections from loopback start in.
     open: RwLock<Option<Arc<Tenant>>>,
     /// Tells every worker to look at its connections: some may belong to a removed tenant, or to a secret that has ended.
     wake_workers: Alarm,
-    /// What the process took before there were any tenants: its program, its tables.
+    /// The memory that the process took before there were any tenants: its program, its tables.
     pub(crate) base_bytes: AtomicU64,
     pub(crate) buffer_bytes: AtomicU64,
     pub(crate) connections: AtomicU64,
@@ -61,7 +61,12 @@ impl Tenants {
         self.plane.pool()
     }
 
-    /// What connections add.
+    /// The flash tier below the memory of all tenants.
+    pub(crate) fn flash(&self) -> Option<&Arc<Flash>> {
+        self.plane.flash()
+    }
+
+    /// The data that connections add.
     pub(crate) fn sockets(&self) -> &Sockets {
         self.plane.front()
     }
@@ -123,7 +128,11 @@ impl DataPlane for Tenants {
     }
 
     fn snapshot(&self) -> Snapshot {
-        self.plane.snapshot()
+        let snapshot = self.plane.snapshot();
+        if !snapshot.removed.is_empty() {
+            tidemark_store::return_freed_allocations();
+        }
+        snapshot
     }
 }
 
@@ -136,7 +145,7 @@ impl Front for Sockets {
 
     fn adopted(&self, tenant: &Arc<Tenant>, plan: &TenantPlan) {
         if tenant.adopt(plan) {
-            // Who logged in with a secret that has ended must go.
+            // Connections that logged in with a secret that has ended must go.
             (self.wake_workers)();
         }
         let mut open = self.open.write();
@@ -164,6 +173,7 @@ impl Front for Sockets {
         counters.refused = Refused {
             ops: total(Count::RefusedOps),
             bytes: total(Count::RefusedBytes),
+            spending: total(Count::RefusedSpending),
             connections: total(Count::RefusedConnections),
             logins: total(Count::FailedLogins),
             replies: total(Count::RefusedReplies),
@@ -172,9 +182,14 @@ impl Front for Sockets {
             memory: total(Count::ClosedForMemory),
         };
         counters.operations = total(Count::Commands);
-        // Beside what keepers used.
+        counters.shape.visits = total(Count::Visits);
+        counters.shape.arrivals = total(Count::Arrivals);
+        counters.function_invocations = total(Count::FunctionInvocations);
+        counters.function_mib_ms = total(Count::FunctionMibMs);
+        // Keepers' CPU time is in it already.
         counters.cpu_ns += total(Count::CpuNanos);
         snapshot.commands = tenant.counts.executed();
+        snapshot.visits = tenant.take_samples();
     }
 
     fn complete(&self, snapshot: &mut Snapshot) {

@@ -1,6 +1,6 @@
-//! MULTI, EXEC, DISCARD, WATCH: what a connection has queued and what it watches.
+//! MULTI, EXEC, DISCARD, WATCH: the queued commands and watched keys of a connection.
 //!
-//! Both are bounded ([`crate::limits`]), and what they take is charged to the tenant with the connection's buffers.
+//! Both are bounded ([`crate::limits`]), and their memory is charged to the tenant with the connection's buffers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,8 +13,8 @@ use tidemark_types::UnixMs;
 use crate::access::{Access, ShardSet};
 use crate::limits::{TRANSACTION_BYTES, TRANSACTION_COMMANDS, TRANSACTION_KEY_BYTES, WATCHED_KEYS};
 
-/// What a queued command or a watched key takes besides its bytes: the allocation and the entries, of a watched key also
-/// its shard's.
+/// The memory of a queued command or a watched key besides its bytes: the allocation and the entries, of a watched key
+/// also its shard's.
 pub(crate) const ENTRY_BYTES: usize = 128;
 
 /// A connection's transaction and its watched keys.
@@ -39,7 +39,7 @@ pub(crate) struct Transaction {
 /// The keys that a connection watches. They end with it, which locks their shards: not while one of them is locked.
 #[derive(Debug, Default)]
 struct Watched {
-    /// Whose they are; `None` while there are none.
+    /// The store of their tenant; `None` while there are none.
     store: Option<Arc<TenantStore>>,
     keys: HashMap<WatchedKey, Watch>,
     key_bytes: usize,
@@ -152,6 +152,11 @@ impl Transaction {
         Ok(())
     }
 
+    /// The watched keys, with their databases, in no order that means something but the same each time.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = (u8, &[u8])> {
+        self.watched.keys.keys().map(|key| (key.db, &*key.bytes))
+    }
+
     /// How many keys are watched.
     pub(crate) fn watched_keys(&self) -> usize {
         self.watched.keys.len()
@@ -167,7 +172,7 @@ impl Transaction {
         shards
     }
 
-    /// Whether a watched key is not what it was. `access` is to the tenant whose keys they are.
+    /// Whether a watched key has changed. `access` is to the tenant whose keys they are.
     pub(crate) fn has_changed(&self, access: &mut Access<'_>, now: UnixMs) -> bool {
         self.watched.keys.iter().any(|(watched, watch)| {
             let key = access.store().key(watched.db, &watched.bytes);
@@ -175,7 +180,7 @@ impl Transaction {
         })
     }
 
-    /// Forgets what is watched.
+    /// Forgets the watched keys.
     pub(crate) fn unwatch(&mut self) {
         self.watched = Watched::default();
     }

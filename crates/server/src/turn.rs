@@ -1,35 +1,40 @@
 //! Serving a group of connections: receive from all, execute everything in windows, send to each once.
 //!
-//! Commands with one key wait in a *window* until it is full or something else comes up; then their index buckets are
-//! loaded ahead, then their items, then they are executed in order. Everything else is executed by itself, after the window.
-//! So every command sees what those before it did, and replies are in order without being sorted.
+//! Commands with one key wait in a *window* until it is full or something else comes up. Then their index buckets are
+//! loaded ahead, then their items, then they are executed in order. Every other command is executed by itself, after
+//! the window. Every command thus sees the effects of those before it, and replies are in order without being sorted.
 
+mod admit;
 mod ahead;
+mod count;
+mod refuse;
+mod sampled;
+mod seek;
 mod skip;
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use tidemark_plane::{Moment, Throttled};
+use tidemark_plane::Moment;
 use tidemark_protocol::{memcached as mc, resp};
 use tidemark_store::Reservation;
 use tidemark_types::UnixMs;
 
+use admit::Demand;
 use ahead::{prefetch_items, prefetch_tenants};
+use refuse::Refusals;
+use sampled::Sampler;
 use skip::Skipped;
 
 use crate::access::{Access, access_to};
 use crate::connection::{Connection, Skip};
 use crate::counts::{Count, TurnCounts};
-use crate::limits::{LONG_VALUE_BYTES, SCRATCH_BYTES, SEND_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
-use crate::memory::Room;
+use crate::limits::{LONG_VALUE_BYTES, SCRATCH_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
 use crate::output::Output;
-use crate::ready::work_ns;
 use crate::receive::{Input, Spares, keep_rest, receive};
 use crate::session::{Exec, Protocol, Session, Visit};
 use crate::shared::Shared;
-use crate::step::{Copied, Done, Step, StepCommand};
-use crate::tenant::Tenant;
+use crate::step::{Copied, Done, Step, StepCommand, emptied};
+use crate::suspend::{Wanted, Wish, pending};
 use crate::{memcached, redis};
 
 /// Parsing a shorter incomplete command again costs less than keeping how far it was parsed.
@@ -53,15 +58,14 @@ pub(crate) struct Turn {
     visits: Vec<Visit>,
     refused: Vec<Refusals>,
     moved: Vec<(usize, isize)>,
-}
-
-/// What of a connection's commands a limit refused: its tenant is not charged for that.
-#[derive(Clone, Copy, Debug, Default)]
-struct Refusals {
-    member: usize,
-    commands: u32,
-    request_bytes: usize,
-    reply_bytes: usize,
+    /// The reads of flash that connections wait for.
+    pub(crate) wanted: Vec<(usize, Wish)>,
+    deferred: Vec<(usize, Done)>,
+    rooms: Vec<(usize, Reservation)>,
+    begun: Vec<(usize, Reservation)>,
+    sampler: Sampler,
+    /// Empty between two groups.
+    window: Vec<Step<'static>>,
 }
 
 /// A place in the replies.
@@ -73,7 +77,7 @@ struct Mark {
     all: usize,
 }
 
-/// What executes a group's commands and keeps the replies apart.
+/// The executor of a group's commands, which keeps the replies apart.
 struct Executor<'s, 'a> {
     now: UnixMs,
     began: Instant,
@@ -85,19 +89,22 @@ struct Executor<'s, 'a> {
     window: Vec<Step<'a>>,
     /// The connection whose commands are being executed.
     current: usize,
-    /// For each connection up to the current one, where its replies begin.
+    /// The beginning of the replies of each connection up to the current one.
     begins: &'s mut Vec<Mark>,
-    /// For each connection up to the current one, what it may do.
+    /// So many bytes of replies are enough for the current one.
+    enough: usize,
+    /// The limits of each connection.
     visits: &'s mut Vec<Visit>,
-    /// Connections whose replies came to be too many within a window, whose long value is not copied yet, or whose command
-    /// goes on in a later turn, and how far their input was executed.
-    deferred: Vec<(usize, Done)>,
+    /// Connections that stop before the end of their input, and how far it was executed. They have too many replies
+    /// within a window, a long value that is not copied yet, or a command that goes on later.
+    deferred: &'s mut Vec<(usize, Done)>,
     /// For connections whose input begins with a long value, where that was begun to be copied to.
-    rooms: Vec<(usize, Reservation)>,
+    rooms: &'s mut Vec<(usize, Reservation)>,
     /// The same for the next time.
-    begun: Vec<(usize, Reservation)>,
-    /// What of a connection's bytes was moved in other visits than that which executes the command.
+    begun: &'s mut Vec<(usize, Reservation)>,
+    /// The bytes of connections that were moved in other visits than the one that executes the command.
     moved: &'s mut Vec<(usize, isize)>,
+    sampler: &'s mut Sampler,
 }
 
 impl Turn {
@@ -120,9 +127,13 @@ impl Turn {
         self.scratch.resize(SCRATCH_BYTES, 0);
         let mut used = 0;
         prefetch_tenants(group);
+        self.visits.clear();
+        self.sampler.pass(group.len());
         for (_, connection) in group.iter_mut() {
+            let left = connection.room.left();
+            self.visits.push(Visit::new(left));
             self.inputs.push(receive(
-                connection,
+                (connection, left),
                 &mut self.scratch,
                 &mut used,
                 &mut self.spares,
@@ -138,31 +149,42 @@ impl Turn {
             .count();
         let works = self.done.iter().map(|done| u64::from(done.commands)).sum::<u64>() + pieces as u64;
         let nanos_each = begin.elapsed().as_nanos() as u64 / works.max(1);
-        let inputs = std::mem::take(&mut self.inputs);
-        for (member, input) in inputs.into_iter().enumerate() {
+        let mut inputs = std::mem::take(&mut self.inputs);
+        for (member, input) in inputs.drain(..).enumerate() {
             let connection = &mut *group[member].1;
             let done = self.done[member];
             self.count(connection, member, nanos_each, now);
+            if self.sampler.takes(member) {
+                self.hand_samples_over(connection);
+            }
             let (from, to) = (self.begins[member].copied, self.begins[member + 1].copied);
+            let pending = pending(connection).filter(|_| from < to);
             let (socket, unsent) = (&mut connection.socket, &mut connection.unsent);
-            let sent = self.output.send(from, to, socket, unsent);
+            let sent = match pending {
+                None => self.output.send(from, to, socket, unsent),
+                Some(barrier) => {
+                    connection.is_withheld = true;
+                    self.wanted.push((member, Wish::Durable(barrier)));
+                    self.output.hold(from, to, unsent)
+                }
+            };
             connection.note_sent(&sent, now);
             if let Some(spare) = keep_rest(connection, input, &self.scratch, done.bytes, now) {
                 self.spares.give(spare, shared);
             }
             connection.charge(shared, now);
         }
+        self.inputs = inputs;
         self.output.clear();
     }
 
-    /// Executes what was received.
+    /// Executes the received input.
     fn execute(&mut self, group: &mut [Member], shared: &Shared, now: UnixMs, began: Instant) {
         self.done.clear();
         self.refused.clear();
         self.moved.clear();
         self.begins.clear();
         self.begins.push(Mark { copied: 0, all: 0 });
-        self.visits.clear();
         let mut executor = Executor {
             now,
             began,
@@ -170,14 +192,16 @@ impl Turn {
             output: &mut self.output,
             counts: &mut self.counts,
             refused: &mut self.refused,
-            window: Vec::with_capacity(WINDOW_COMMANDS),
+            window: emptied(std::mem::take(&mut self.window)),
             current: 0,
             begins: &mut self.begins,
+            enough: self.visits.first().map_or(0, |visit| visit.reply_bytes),
             visits: &mut self.visits,
-            deferred: Vec::new(),
-            rooms: Vec::new(),
-            begun: Vec::new(),
+            deferred: &mut self.deferred,
+            rooms: &mut self.rooms,
+            begun: &mut self.begun,
             moved: &mut self.moved,
+            sampler: &mut self.sampler,
         };
         for (member, input) in self.inputs.iter().enumerate() {
             self.done
@@ -185,69 +209,34 @@ impl Turn {
         }
         executor.flush(group);
         executor.enter(group, group.len());
-        for (member, done) in executor.deferred {
-            let (connection, visit) = (&mut *group[member].1, &mut executor.visits[member]);
+        self.window = emptied(executor.window);
+        if !self.deferred.is_empty() || !self.begun.is_empty() {
+            self.put_off(group);
+        }
+        // Reservations to which nothing was copied after all.
+        self.rooms.clear();
+    }
+
+    /// Leaves the state of unfinished commands with connections.
+    #[cold]
+    fn put_off(&mut self, group: &mut [Member]) {
+        for (member, done) in self.deferred.drain(..) {
+            let (connection, visit) = (&mut *group[member].1, &mut self.visits[member]);
             self.done[member] = done;
             connection.has_leftover = true;
             if connection.begun_bytes.is_none() {
-                // Parsed behind what comes next.
+                // It is parsed behind the next input.
                 connection.parsed = None;
             }
             connection.progress = visit.progress.take();
+            connection.sought = visit.wanted.left(done.bytes == 0);
+            self.wanted.extend(visit.wanted.take().map(|wish| (member, wish)));
             connection.begun = visit.left(done.bytes == 0);
-            // Where it waits already, that is for its input.
+            // If it waits already, that is for its input.
             connection.wait_bytes = connection.wait_bytes.max(visit.wait_bytes as u64);
         }
-        for (member, place) in executor.begun {
+        for (member, place) in self.begun.drain(..) {
             group[member].1.place = Some(place);
-        }
-    }
-
-    /// Counts a connection's turn.
-    fn count(&mut self, connection: &mut Connection, member: usize, nanos_each: u64, now: UnixMs) {
-        let done = self.done[member];
-        let reply_bytes = self.begins[member + 1].all - self.begins[member].all;
-        let moved = self
-            .moved
-            .iter()
-            .filter(|(of, _)| *of == member)
-            .map(|(_, bytes)| bytes)
-            .sum();
-        let bytes = done.bytes.saturating_add_signed(moved) + reply_bytes.min(SEND_BYTES);
-        connection.work_ns = work_ns(done.commands, bytes);
-        connection.executed = done.commands;
-        if done.bytes == 0 {
-            if let (Some(tenant), true) = (
-                &connection.session.tenant,
-                connection.place.is_some() || reply_bytes > 0,
-            ) {
-                // A piece of a value was copied, or of a reply made.
-                self.counts.add(Count::BusyNanos, nanos_each as u32);
-                self.counts.add(Count::NetworkOut, reply_bytes as u32);
-                self.counts.hand_over(&tenant.counts);
-                tenant.touch();
-            }
-            return;
-        }
-        connection.client().note_active(now);
-        connection.is_new = false;
-        if let Some(tenant) = &connection.session.tenant {
-            let refused = self.refused.iter().find(|refused| refused.member == member);
-            let refused = refused.copied().unwrap_or_default();
-            let commands = done.commands.saturating_sub(refused.commands);
-            self.counts.add(Count::Commands, commands);
-            self.counts.add(
-                Count::NetworkIn,
-                done.bytes.saturating_sub(refused.request_bytes) as u32,
-            );
-            self.counts.add(
-                Count::NetworkOut,
-                reply_bytes.saturating_sub(refused.reply_bytes) as u32,
-            );
-            self.counts
-                .add(Count::BusyNanos, (nanos_each * u64::from(commands)) as u32);
-            self.counts.hand_over(&tenant.counts);
-            tenant.touch();
         }
     }
 }
@@ -261,19 +250,22 @@ impl<'a> Executor<'_, 'a> {
         if let Some(place) = connection.place.take() {
             self.rooms.push((member, place));
         }
-        let mut visit = Visit::new(connection.room.left());
+        let visit = &mut self.visits[member];
         visit.begun = std::mem::take(&mut connection.begun);
         visit.progress = connection.progress.take();
-        self.visits.push(visit);
+        visit.wanted = Wanted::since(std::mem::take(&mut connection.sought));
+        visit.begin();
         while done.bytes < bytes.len() && !group[member].1.session.is_ending {
             let rest = &bytes[done.bytes..];
-            match self.skip(group, member, rest) {
-                Skipped::Nothing => {}
-                Skipped::Bytes(bytes) => {
-                    done.bytes += bytes;
-                    continue;
+            if !matches!(group[member].1.skip, Skip::Nothing) {
+                match self.skip(group, member, rest) {
+                    Skipped::Nothing => {}
+                    Skipped::Bytes(bytes) => {
+                        done.bytes += bytes;
+                        continue;
+                    }
+                    Skipped::Incomplete => break,
                 }
-                Skipped::Incomplete => break,
             }
             if done.commands as usize >= TURN_COMMANDS || self.has_many_replies(member) {
                 group[member].1.has_leftover = true;
@@ -282,7 +274,6 @@ impl<'a> Executor<'_, 'a> {
                 }
                 break;
             }
-            self.visits[member].enter(done.bytes == 0);
             let taken = match group[member].1.session.protocol {
                 Protocol::Memcached => self.run_memcached(group, member, done, rest),
                 Protocol::Redis => self.run_redis(group, member, done, rest, args),
@@ -308,19 +299,28 @@ impl<'a> Executor<'_, 'a> {
                     Some(key) => self.push(group, (member, before, consumed), key, StepCommand::Memcached(command)),
                     None => {
                         self.finish(group, member)?;
-                        let operations = |session: &Session| memcached::operations(&command, session);
+                        let (replied, mut is_refused) = (self.output.len(), false);
+                        let demand = |session: &Session| Demand {
+                            operations: memcached::operations(&command, session),
+                            adds_data: memcached::adds_data(&command),
+                        };
                         let is_finished =
-                            self.within_limits(group, (member, consumed), operations, |refused, session, exec| {
+                            self.within_limits(group, (member, consumed), demand, |refused, session, exec| {
                                 let Some(refused) = refused else {
                                     return memcached::execute(&command, session, exec);
                                 };
                                 memcached::refuse(&command, refused, exec);
                                 memcached::drop_line(&command, session);
+                                is_refused = true;
                                 true
                             });
                         if !is_finished {
                             self.suspend(member, before);
                             return None;
+                        }
+                        self.visits[member].pass();
+                        if self.sampler.takes(member) && !is_refused {
+                            self.record_memcached(group, &command, (member, consumed), replied);
                         }
                     }
                 }
@@ -387,6 +387,7 @@ impl<'a> Executor<'_, 'a> {
                             connection.begun_bytes = Some(consumed);
                             return None;
                         }
+                        self.visits[member].pass();
                     }
                 }
                 Some(consumed)
@@ -410,29 +411,39 @@ impl<'a> Executor<'_, 'a> {
 
     /// Executes a command of RESP by itself. Whether it is finished.
     fn run_alone(&mut self, group: &mut [Member], member: usize, args: resp::Args<'_>, raw: &[u8]) -> bool {
-        let operations = |_: &Session| redis::operations(args);
-        self.within_limits(
+        let demand = |_: &Session| Demand {
+            operations: redis::operations(args),
+            adds_data: redis::adds_data(args),
+        };
+        let (replied, mut is_refused) = (self.output.len(), false);
+        let is_finished = self.within_limits(
             group,
             (member, raw.len()),
-            operations,
+            demand,
             |refused, session, exec| match refused {
                 Some(refused) => {
                     redis::refuse_throttled(args, refused, session, exec);
+                    is_refused = true;
                     true
                 }
                 None => redis::execute(args, raw, session, exec),
             },
-        )
+        );
+        if self.sampler.takes(member) && is_finished && !is_refused {
+            self.record_redis(group, args, (member, raw.len()), replied);
+        }
+        is_finished
     }
 
     /// Has a connection's command go on in a later turn.
     fn suspend(&mut self, member: usize, before: Done) {
         self.visits[member].is_suspended = true;
+        self.visits[member].wanted.keep();
         self.deferred.push((member, before));
     }
 
-    /// Puts a command, of which and of what is before it the sizes are given, into the window, and executes the window if it
-    /// is full.
+    /// Puts a command into the window, and executes the window if it is full. The sizes of the command and of the input
+    /// before it are given.
     fn push(
         &mut self,
         group: &mut [Member],
@@ -466,6 +477,7 @@ impl<'a> Executor<'_, 'a> {
         for step in &window {
             self.enter(group, step.member);
             if self.is_deferred(step.member) {
+                self.seeks_ahead(step, group, &mut access);
                 continue;
             }
             if self.has_many_replies(step.member) {
@@ -475,12 +487,10 @@ impl<'a> Executor<'_, 'a> {
             let connection = &*group[step.member].1;
             let session = &connection.session;
             let Some(tenant) = &session.tenant else { continue };
-            let visit = &mut self.visits[step.member];
-            visit.enter(step.before.bytes == 0);
-            let is_resumed = visit.is_resumed();
+            let is_resumed = self.visits[step.member].is_resumed();
             let is_long = step.bytes >= LONG_VALUE_BYTES;
             if is_long && step.before.bytes > 0 {
-                // Replies to what comes before it would wait to be sent, and with them the room that is taken for it.
+                // Replies to earlier commands would wait to be sent, and with them the room that is taken for it.
                 self.deferred.push((step.member, step.before));
                 continue;
             }
@@ -490,9 +500,16 @@ impl<'a> Executor<'_, 'a> {
             if is_limited
                 && !is_begun
                 && !is_resumed
-                && let Err(refused) = tenant.throttle.admit(1, step.bytes as u64, self.moment())
+                && let Err(refused) = step.admit(&tenant.throttle, self.moment())
             {
                 self.refuse_step(step, (session, &connection.room), &refused);
+                continue;
+            }
+            if tenant.tier.is_some() && !is_begun && self.seeks(step, tenant, session, &mut access) {
+                if is_limited && !is_resumed {
+                    tenant.throttle.charge(step.bytes as u64, self.moment());
+                }
+                self.suspend(step.member, step.before);
                 continue;
             }
             if is_long {
@@ -533,8 +550,7 @@ impl<'a> Executor<'_, 'a> {
                 StepCommand::Redis(command) => redis::execute_step(command, step.hash, session, access, &mut exec),
             }
             let must_wait = exec.visit.wait_bytes > 0;
-            // What comes next is not the first one.
-            exec.visit.enter(false);
+            exec.visit.pass();
             if is_long {
                 access.put_room_back();
             }
@@ -544,10 +560,13 @@ impl<'a> Executor<'_, 'a> {
                 }
                 self.suspend(step.member, step.before);
             } else if is_limited {
-                // What was copied in pieces, or waited for memory, was charged when that began.
+                // A command that was copied in pieces, or waited for memory, was charged when that began.
                 let request_bytes = if is_begun || is_resumed { 0 } else { step.bytes };
                 let bytes = request_bytes + self.output.len() - replied;
                 tenant.throttle.charge(bytes as u64, self.moment());
+            }
+            if self.sampler.takes(step.member) && !must_wait {
+                self.record_step(group, step, replied);
             }
         }
         drop(access);
@@ -555,7 +574,7 @@ impl<'a> Executor<'_, 'a> {
         self.window = window;
     }
 
-    /// Where a step's value was begun to be copied to.
+    /// The reservation to which a step's value was begun to be copied.
     #[cold]
     fn room_of(&mut self, step: &Step<'_>) -> Option<Reservation> {
         let at = self.rooms.iter().position(|(member, _)| *member == step.member)?;
@@ -565,78 +584,6 @@ impl<'a> Executor<'_, 'a> {
     /// The time that limits are kept by.
     fn moment(&self) -> Moment {
         Moment::after_start(self.began.saturating_duration_since(self.shared.started))
-    }
-
-    /// Answers a command of the window that is above a limit.
-    #[cold]
-    fn refuse_step(&mut self, step: &Step<'a>, (session, room): (&Session, &Room), refused: &Throttled) {
-        let replied = self.output.len();
-        let mut exec = Exec {
-            now: self.now,
-            shared: self.shared,
-            out: self.output,
-            counts: self.counts,
-            room,
-            visit: &mut self.visits[step.member],
-        };
-        match &step.command {
-            StepCommand::Memcached(command) => memcached::refuse(command, refused, &mut exec),
-            StepCommand::Redis(command) => redis::refuse_step(command, refused, session, &mut exec),
-        }
-        self.note_refusal(step.member, step.bytes, replied);
-    }
-
-    /// Notes that a command was refused, and that there were `replied` bytes of replies before it.
-    fn note_refusal(&mut self, member: usize, request_bytes: usize, replied: usize) {
-        if self.refused.last().is_none_or(|last| last.member != member) {
-            self.refused.push(Refusals {
-                member,
-                ..Refusals::default()
-            });
-        }
-        if let Some(refused) = self.refused.last_mut() {
-            refused.commands += 1;
-            refused.request_bytes += request_bytes;
-            refused.reply_bytes += self.output.len() - replied;
-        }
-    }
-
-    /// Does something by itself that is `bytes` of the connection's input and so many operations, if its tenant's limits
-    /// allow it; `act` is told what refuses it, if something does.
-    fn within_limits<R>(
-        &mut self,
-        group: &mut [Member],
-        (member, bytes): (usize, usize),
-        operations: impl FnOnce(&Session) -> u64,
-        act: impl FnOnce(Option<&Throttled>, &mut Session, &mut Exec<'_>) -> R,
-    ) -> R {
-        let session = &group[member].1.session;
-        let is_limited = |tenant: &&Arc<Tenant>| tenant.throttle.is_limited();
-        let Some(tenant) = session.tenant.as_ref().filter(is_limited).cloned() else {
-            let (session, mut exec) = self.alone(group, member);
-            return act(None, session, &mut exec);
-        };
-        let operations = if self.visits[member].is_resumed() {
-            0
-        } else {
-            operations(session)
-        };
-        let (moment, replied) = (self.moment(), self.output.len());
-        // What is no operation is not refused, and its request is not charged again.
-        let request_bytes = if operations == 0 { 0 } else { bytes };
-        let admitted = match operations {
-            0 => Ok(()),
-            _ => tenant.throttle.admit(operations, request_bytes as u64, moment),
-        };
-        let (session, mut exec) = self.alone(group, member);
-        let done = act(admitted.as_ref().err(), session, &mut exec);
-        if admitted.is_ok() {
-            let moved_bytes = request_bytes + self.output.len() - replied;
-            tenant.throttle.charge(moved_bytes as u64, moment);
-        } else {
-            self.note_refusal(member, bytes, replied);
-        }
-        done
     }
 
     /// Executes the window for a connection whose next command is executed by itself. `None` if that has to wait.
@@ -666,8 +613,15 @@ impl<'a> Executor<'_, 'a> {
         (&mut connection.session, exec)
     }
 
-    /// Notes that what is executed from now on is this connection's.
+    /// Notes that commands from now on are this connection's.
+    #[inline]
     fn enter(&mut self, group: &[Member], member: usize) {
+        if self.current < member {
+            self.leave_current(group, member);
+        }
+    }
+
+    fn leave_current(&mut self, group: &[Member], member: usize) {
         while self.current < member {
             match &group[self.current].1.session.tenant {
                 Some(tenant) => self.counts.hand_over(&tenant.counts),
@@ -680,9 +634,12 @@ impl<'a> Executor<'_, 'a> {
                 all: self.output.len(),
             });
         }
+        let reply_bytes = self.visits.get(member).map_or(0, |visit| visit.reply_bytes);
+        self.enough = self.output.len() + reply_bytes;
     }
 
+    #[inline]
     fn has_many_replies(&self, member: usize) -> bool {
-        self.current == member && self.output.len() - self.begins[member].all >= self.visits[member].reply_bytes
+        self.current == member && self.output.len() >= self.enough
     }
 }

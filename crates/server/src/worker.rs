@@ -1,22 +1,23 @@
 //! A worker: a thread with an event loop, and the connections that it was given.
 //!
-//! One pass of the loop is a *turn*: ask the system which connections are ready, serve them in groups ([`crate::turn`]) and
-//! in the order of [`crate::ready`], asking the system again after each [`POLL_EVERY`] of work, or [`POLL_EVERY_UNEVEN`]; do a
-//! slice of upkeep, and once a second look for connections that have passed a limit. A turn never waits for anything but the
-//! first of these.
+//! One pass of the loop is a *turn*. The worker asks the system which connections are ready, and serves them in groups
+//! ([`crate::turn`]) and in the order of [`crate::ready`]. It asks the system again after each [`POLL_EVERY`] of work,
+//! or [`POLL_EVERY_UNEVEN`]. It does a slice of upkeep, and once a second looks for connections that have passed a
+//! limit. A turn never waits for anything but the first of these.
 
+mod flash;
+mod mailbox;
 mod waiting;
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token, Waker};
-use parking_lot::Mutex;
+use mio::{Events, Interest, Poll, Token};
 use socket2::SockRef;
 use tidemark_store::{Keeper, thread_cpu_time};
 use tidemark_types::UnixMs;
@@ -25,6 +26,7 @@ use crate::acceptor::Acceptor;
 use crate::clients::Arrival;
 use crate::connection::{Connection, Reason};
 use crate::cpu::CpuShares;
+use crate::entrance::Entrance;
 use crate::limits::{
     GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, POLL_EVERY_UNEVEN, SWEEP_EVERY, TURN_CONNECTIONS,
 };
@@ -33,79 +35,16 @@ use crate::ready::{Ready, Waiting};
 use crate::session::{Protocol, Session};
 use crate::shared::Shared;
 use crate::turn::{Member, Turn};
+use flash::Reads;
+use mailbox::WAKER;
+pub(crate) use mailbox::{Mailbox, Station};
 
 /// Readiness events taken from the system at a time.
 const EVENTS: usize = 1024;
-const WAKER: Token = Token(usize::MAX);
 const MEMCACHED_LISTENER: Token = Token(usize::MAX - 1);
 const REDIS_LISTENER: Token = Token(usize::MAX - 2);
+const FLASH: Token = Token(usize::MAX - 3);
 
-/// How others reach a worker.
-#[derive(Debug)]
-pub(crate) struct Mailbox {
-    waker: Waker,
-    arrivals: Mutex<Vec<(TcpStream, Protocol)>>,
-    /// Some connections may have to be closed.
-    wants_sweep: AtomicBool,
-    /// A connection of the worker waits for memory.
-    has_waiting: AtomicBool,
-    /// There is more memory for connections than there was.
-    has_room: AtomicBool,
-}
-
-impl Mailbox {
-    /// Makes the worker look at everything again.
-    pub(crate) fn wake(&self) {
-        if let Err(error) = self.waker.wake() {
-            // The eventfd's counter is full: the worker is about to wake anyway.
-            tracing::debug!(%error, "waking a worker");
-        }
-    }
-
-    /// Makes the worker look for connections that were killed or whose tenant was removed.
-    pub(crate) fn ask_for_sweep(&self) {
-        self.wants_sweep.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    /// Tells the worker that there is memory for connections that wait for some.
-    pub(crate) fn tell_of_room(&self) {
-        if self.has_waiting.load(Ordering::SeqCst) && !self.has_room.swap(true, Ordering::SeqCst) {
-            self.wake();
-        }
-    }
-
-    /// Gives the worker a new connection.
-    pub(crate) fn send(&self, socket: TcpStream, protocol: Protocol) {
-        self.arrivals.lock().push((socket, protocol));
-        self.wake();
-    }
-}
-
-/// What a worker is made of before it runs: its end of the mailbox.
-pub(crate) struct Station {
-    poll: Poll,
-    pub(crate) mailbox: Arc<Mailbox>,
-}
-
-impl Station {
-    pub(crate) fn new() -> io::Result<Self> {
-        let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), WAKER)?;
-        Ok(Self {
-            poll,
-            mailbox: Arc::new(Mailbox {
-                waker,
-                arrivals: Mutex::default(),
-                wants_sweep: AtomicBool::new(false),
-                has_waiting: AtomicBool::new(false),
-                has_room: AtomicBool::new(false),
-            }),
-        })
-    }
-}
-
-/// A worker.
 pub(crate) struct Worker {
     number: usize,
     poll: Poll,
@@ -118,18 +57,21 @@ pub(crate) struct Worker {
     free: Vec<usize>,
     /// Connections to serve.
     ready: Ready,
-    /// Connections that wait for memory by place and client, those that have waited longest first. Some may not any more.
-    waiting: VecDeque<(usize, u64)>,
     turn: Turn,
+    /// The reads that commands wait for on flash, if there is any.
+    reads: Option<Reads>,
+    /// Times that a connection was parked.
+    parkings: u64,
     /// When the system was last asked who is ready.
     looked_at: Instant,
     /// Connections served so far.
     visits: u64,
     on_core: OnCore,
     cpu: CpuShares,
-    /// Until when what the worker did is stamped: what follows belongs to what is done next.
+    /// The time until which the worker's work is stamped: later work belongs to the next stamp.
     stamped_at: Instant,
-    /// Since when who is ready now has been so, as far as is known; in microseconds since the server's start.
+    /// The time since which the ready connections have been so, as far as is known; in microseconds since the server's
+    /// start.
     ready_since_us: u64,
     next_sweep: UnixMs,
     /// Connections that wait for the answer to a failed login: until when, where, and which.
@@ -138,22 +80,26 @@ pub(crate) struct Worker {
     drain_until: Option<Instant>,
 }
 
-/// What a worker needs to begin.
+/// The parts that a worker needs to begin.
 pub(crate) struct Parts {
     pub(crate) number: usize,
     pub(crate) station: Station,
     pub(crate) shared: Arc<Shared>,
     pub(crate) keeper: Keeper,
-    pub(crate) listeners: Vec<(TcpListener, Protocol)>,
+    pub(crate) listeners: Vec<(TcpListener, Entrance)>,
 }
 
 impl Worker {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let Station { poll, mailbox } = parts.station;
+        let flash = parts.shared.tenants.flash();
+        let reads = flash
+            .map(|flash| Reads::new(flash, poll.registry(), FLASH))
+            .transpose()?;
         let mut listeners = parts.listeners;
-        for (listener, protocol) in &mut listeners {
+        for (listener, entrance) in &mut listeners {
             poll.registry()
-                .register(listener, token_of(*protocol), Interest::READABLE)?;
+                .register(listener, token_of(entrance.protocol), Interest::READABLE)?;
         }
         let acceptor = if listeners.is_empty() {
             None
@@ -170,8 +116,9 @@ impl Worker {
             connections: Vec::new(),
             free: Vec::new(),
             ready: Ready::default(),
-            waiting: VecDeque::new(),
             turn: Turn::default(),
+            reads,
+            parkings: 0,
             looked_at: Instant::now(),
             visits: 0,
             on_core: OnCore::default(),
@@ -192,7 +139,7 @@ impl Worker {
             let now = self.look(&mut events, timeout);
             self.release();
             let now = self.serve(&mut events, now);
-            self.wake_waiting(now);
+            self.take_given(now);
             let cpu = &mut self.cpu;
             let kept = self
                 .keeper
@@ -210,7 +157,7 @@ impl Worker {
         }
     }
 
-    /// Asks the system what is ready, and waits for so long if nothing is. Returns the time then.
+    /// Asks the system which connections are ready, and waits for so long if none is. Returns the time then.
     fn look(&mut self, events: &mut Events, timeout: Option<Duration>) -> UnixMs {
         if let Err(error) = self.poll.poll(events, timeout)
             && error.kind() != io::ErrorKind::Interrupted
@@ -219,7 +166,8 @@ impl Worker {
             tracing::error!(worker = self.number, %error, "asking the system for ready connections");
             std::process::abort();
         }
-        // Who waits for nothing asks again and again: then what is ready now may have been so since the time before.
+        // A worker that waits for nothing asks again and again. A connection that is ready now may have been so since
+        // the time before.
         let looked_before = std::mem::replace(&mut self.looked_at, Instant::now());
         let has_worked = timeout == Some(Duration::ZERO);
         self.ready_since_us = self.since_start_us(if has_worked { looked_before } else { self.looked_at });
@@ -235,6 +183,8 @@ impl Worker {
         for event in &*events {
             self.note_event(event);
         }
+        self.land(now);
+        self.take_scripted();
         self.take_arrivals(now);
         if let Some(acceptor) = &mut self.acceptor
             && acceptor.may_accept()
@@ -245,14 +195,14 @@ impl Worker {
         now
     }
 
-    /// What was done since `began` was for nobody in particular.
+    /// The work since `began` was for nobody in particular.
     fn stamp_nobody(&mut self, began: Instant) {
         self.stamped_at = Instant::now();
         let ns = self.stamped_at.saturating_duration_since(began).as_nanos() as u64;
         self.cpu.note_nobody(ns);
     }
 
-    /// Reads the thread's CPU clock and shares what has passed of it.
+    /// Reads the thread's CPU clock and shares the elapsed part.
     fn read_cpu(&mut self) {
         self.cpu.settle(self.stamped_at, thread_cpu_time(), &self.shared);
     }
@@ -260,6 +210,11 @@ impl Worker {
     fn note_event(&mut self, event: &mio::event::Event) {
         match event.token() {
             WAKER => {}
+            FLASH => {
+                if let Some(reads) = &mut self.reads {
+                    reads.note_event();
+                }
+            }
             MEMCACHED_LISTENER | REDIS_LISTENER => {
                 if let Some(acceptor) = &mut self.acceptor {
                     acceptor.note_ready();
@@ -276,7 +231,7 @@ impl Worker {
                 connection.is_writable |= event.is_writable();
                 // A client that has only sent everything is still answered.
                 connection.is_reset |= event.is_error() || (event.is_read_closed() && event.is_write_closed());
-                if connection.is_reset && connection.room.is_waiting() {
+                if connection.is_reset && (connection.room.is_waiting() || connection.parked.is_some()) {
                     // It is not read from while it waits, which would show the error.
                     self.close(place);
                 } else {
@@ -302,6 +257,7 @@ impl Worker {
                 work_ns: connection.usual_ns,
                 // After a visit without replies that wait, the system may have more of its requests.
                 is_endless: connection.has_leftover || (was_served && connection.unsent.is_empty()),
+                is_small: connection.is_small && connection.unsent.is_empty(),
             };
             self.ready.push(owner, weight, waiting, connection.charge.lane);
         }
@@ -312,8 +268,8 @@ impl Worker {
         if arrivals.is_empty() {
             return;
         }
-        for (socket, protocol) in arrivals {
-            if let Err(error) = self.add(socket, protocol, now) {
+        for (socket, entrance) in arrivals {
+            if let Err(error) = self.add(socket, entrance, now) {
                 tracing::debug!(%error, "a connection was gone before it was served");
                 self.shared
                     .tenants
@@ -325,7 +281,7 @@ impl Worker {
         self.stamp_nobody(self.stamped_at);
     }
 
-    fn add(&mut self, mut socket: TcpStream, protocol: Protocol, now: UnixMs) -> io::Result<()> {
+    fn add(&mut self, mut socket: TcpStream, entrance: Entrance, now: UnixMs) -> io::Result<()> {
         let arrival = Arrival {
             peer: socket.peer_addr()?,
             local: socket.local_addr()?,
@@ -346,7 +302,7 @@ impl Worker {
         }
         let client = self.shared.clients.add(arrival);
         client.place.store(place as u32, Ordering::Relaxed);
-        let session = Session::new(protocol, client, &self.shared);
+        let session = Session::new(entrance, client, &self.shared);
         if let Some(tenant) = &session.tenant {
             tenant.touch();
         }
@@ -380,6 +336,9 @@ impl Worker {
                 }
                 _ => {
                     self.turn.serve(&mut group, &self.shared, now);
+                    if !self.turn.wanted.is_empty() {
+                        self.park(&mut group, now);
+                    }
                     false
                 }
             };
@@ -395,8 +354,8 @@ impl Worker {
         now
     }
 
-    /// Takes the connections that are next, at most so many, and as many as are expected to be served with so much work, but
-    /// one at least. Returns how many were taken, of which some may not be served now.
+    /// Takes the next connections, at most so many, and as many as are expected to be served with so much work, but one
+    /// at least. Returns the number taken; some of them may not be served now.
     fn gather(&mut self, group: &mut Vec<Member>, most: usize, work: Duration) -> usize {
         let mut left_ns = work.as_nanos() as i64;
         let mut taken = 0;
@@ -431,14 +390,14 @@ impl Worker {
         taken
     }
 
-    /// Puts the connections of a group back and shares the time that it took among them, as far as the worker had its core, and
-    /// as far as they go by what was done for each.
+    /// Puts the connections of a group back and shares the time that it took among them. Only time on the core counts,
+    /// as far as it goes by the work done for each.
     fn settle(&mut self, group: &mut Vec<Member>, now: UnixMs, (ended, took): (Instant, Duration), only_sends: bool) {
-        // Who is ready again at once has been so since now.
+        // A connection that is ready again at once has been so since now.
         self.ready_since_us = self.since_start_us(ended);
         let estimated_ns: f32 = group.iter().map(|(_, connection)| connection.work_ns as f32).sum();
         let worked = self.on_core.worked(took, ended, thread_cpu_time);
-        // What is usual for such work it was, however long the worker was kept from its core.
+        // The work took at least the usual time for it, however long the worker was kept from its core.
         let worked_ns = (worked.as_nanos() as f32).max(estimated_ns.min(took.as_nanos() as f32));
         let scale = worked_ns / estimated_ns.max(1.0);
         for (_, connection) in group.iter() {
@@ -457,12 +416,14 @@ impl Worker {
             self.note_waiting(place, &mut connection, now);
             match &connection.session.tenant {
                 Some(tenant) if !self.ready.is_of_strangers(connection.charge) => {
-                    self.cpu.serve(connection.charge.lane, tenant, connection.work_ns);
+                    let ready_us = (connection.executed > 0).then_some(connection.ready_us);
+                    self.cpu
+                        .serve(connection.charge.lane, tenant, connection.work_ns, ready_us);
                 }
-                // Whoever logs in is nobody yet.
+                // A connection that logs in is nobody's yet.
                 _ => self.cpu.note_nobody(u64::from(connection.work_ns)),
             }
-            // What waits still, and a request that is received in several visits, have been ready for longer.
+            // Waiting input, and a request that is received in several visits, have been ready for longer.
             let waits = connection.has_leftover || connection.executed == 0;
             let since_us = waits.then_some(connection.ready_us);
             if connection.executed > 0
@@ -504,7 +465,7 @@ impl Worker {
         let Some(mut connection) = self.connections[place].take() else {
             return;
         };
-        // An error means that the socket is not registered any more, which is what is wanted.
+        // An error means that the socket is not registered any more, as wanted.
         let _ = self.poll.registry().deregister(&mut connection.socket);
         connection.discharge(&self.shared);
         self.shared.clients.remove(connection.client().id);
@@ -516,7 +477,7 @@ impl Worker {
         let tenant = connection.session.tenant.clone();
         let is_queued = connection.is_queued;
         drop(connection);
-        // Behind that, so that the next snapshot knows of one connection less.
+        // The count comes after that, so that the next snapshot knows of one connection less.
         if let Some(tenant) = tenant {
             tenant.touch();
         }
@@ -538,14 +499,17 @@ impl Worker {
         self.read_cpu();
         self.cpu.tidy();
         self.ready.tidy();
+        for stuck in self.shared.memory.find_stuck(now) {
+            self.shared.mailboxes[stuck.worker].ask_for_sweep();
+        }
         let mut any = self.turn.tidy(&self.shared);
         let mut closed = Closed::default();
         for place in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[place] else {
                 continue;
             };
-            // The system says that there is room only when there is much; a slow reader makes room little by little.
-            // Who waits for a turn to be sent to is not slow.
+            // The system says that there is room only when there is much, while a slow reader makes room little by
+            // little. A connection that waits for its turn to be sent to is not slow.
             let is_served_late = connection.is_writable && connection.is_queued;
             connection.is_writable = true;
             let overdue = || connection.overdue(&self.shared.limits, now).filter(|_| !is_served_late);
@@ -559,16 +523,17 @@ impl Worker {
                 self.close_for(place, reason);
             } else {
                 any |= connection.has_deadline();
-                if connection.room.is_waiting() {
-                    // Lent memory is asked for as long as it is missed.
-                    connection.room.begin_wait(connection.room.waits_for(), now);
-                    self.mailbox.has_room.store(true, Ordering::SeqCst);
+                // Lent memory is asked for as long as it is missed.
+                connection.room.recall(now);
+                if connection.parked.is_some() {
+                    any = true;
+                    self.end_parking(place, now);
                 }
                 self.queue(place, false);
             }
         }
         closed.log();
-        self.wake_waiting(now);
+        self.take_given(now);
         self.stamp_nobody(began);
         any
     }
@@ -583,15 +548,15 @@ impl Worker {
         }
         let waits = !connection.unsent.is_empty() || connection.room.is_waiting();
         if waits || reason.count().is_some() {
-            // What the system holds for a client that does not read goes at once, too. If it can not be told so, it
-            // goes later.
+            // The system's buffer for a client that does not read goes at once, too. If the system cannot be told so,
+            // it goes later.
             let _ = SockRef::from(&connection.socket).set_linger(Some(Duration::ZERO));
         }
         self.close(place);
     }
 
     fn next_timeout(&self, kept: Option<Duration>, swept: bool) -> Option<Duration> {
-        if !self.ready.is_empty() || (!self.waiting.is_empty() && self.mailbox.has_room.load(Ordering::SeqCst)) {
+        if !self.ready.is_empty() || self.mailbox.has_given.load(Ordering::Acquire) {
             return Some(Duration::ZERO);
         }
         let sweep = swept.then_some(SWEEP_EVERY);
@@ -610,7 +575,7 @@ impl Worker {
             return false;
         }
         let Some(until) = self.drain_until else {
-            // What has arrived by now is in flight: each connection is read and served once more.
+            // Input that has arrived by now is in flight: each connection is read and served once more.
             self.acceptor = None;
             self.drain_until = Some(Instant::now() + self.shared.drain_limit());
             for place in 0..self.connections.len() {
@@ -664,8 +629,8 @@ fn poll_every(is_uneven: bool) -> Duration {
     if is_uneven { POLL_EVERY_UNEVEN } else { POLL_EVERY }
 }
 
-/// Work that a group may be which begins so long after the system was asked: beside who asks for little, what is left until it
-/// is asked again.
+/// The work of a group that begins so long after the system was asked. Beside a tenant that asks for little, it is the
+/// time that is left until the next question.
 fn group_work(is_uneven: bool, since_asked: Duration) -> Duration {
     if is_uneven {
         POLL_EVERY_UNEVEN.saturating_sub(since_asked)
@@ -674,8 +639,9 @@ fn group_work(is_uneven: bool, since_asked: Duration) -> Duration {
     }
 }
 
-/// Whether a connection is served by itself: the replies of a group are sent when all of its commands are executed, so that
-/// who asks for little would wait for who asks for much. Who has replies to be sent is not served otherwise.
+/// Whether a connection is served by itself. The replies of a group are sent when all of its commands are executed. A
+/// tenant that asks for little would wait for one that asks for much. A connection with unsent replies is not served
+/// otherwise.
 fn comes_alone(connection: &Connection) -> bool {
     !connection.unsent.is_empty() || u128::from(connection.usual_ns) > LONG_VISIT.as_nanos()
 }

@@ -1,8 +1,8 @@
 //! The reserved address space that all segments, indexes and large values live in.
 //!
 //! One range is reserved at start, never more than the machine's memory, so that it can be had under strict overcommit
-//! too. It is divided into blocks of 2 MiB; a block is taken as a whole, as one huge page, or as 32 units of 64 KiB.
-//! A place is named by its offset from the range's beginning; the first unit is never handed out, so that offset 0 means
+//! too. It is divided into blocks of 2 MiB. A block is taken as a whole, as one huge page, or as 32 units of 64 KiB. A
+//! place is named by its offset from the range's beginning. The first unit is never handed out, so that offset 0 means
 //! "nowhere".
 //!
 //! Invariant: the whole range stays mapped readable and writable until the arena is dropped. An offset inside
@@ -21,9 +21,9 @@ pub(crate) const BLOCK_ORDER: u8 = 5;
 pub(crate) const BLOCK_UNITS: u32 = 1 << BLOCK_ORDER;
 /// A block's bytes: 2 MiB, the huge page of x86-64 and of ARM with 4 KiB pages.
 pub(crate) const BLOCK_BYTES: usize = (UNIT_BYTES as usize) << BLOCK_ORDER;
-/// An ordinary page's bytes. Where pages are larger, no block is collapsed.
+/// The bytes of an ordinary page. If pages are larger, no block is collapsed.
 const PAGE_BYTES: usize = 4096;
-/// A cache line's bytes, for who loads ahead.
+/// A cache line's bytes, for code that loads ahead.
 pub(crate) const LINE_BYTES: u64 = 64;
 
 /// A reserved range of memory.
@@ -33,8 +33,8 @@ pub(crate) struct Arena {
     len: usize,
 }
 
-// SAFETY: the arena is a range of memory without thread affinity; who may touch which part of it is decided by the pool
-// (a run of units has one owner) and the shard's lock.
+// SAFETY: the arena is a range of memory without thread affinity. The pool (a run of units has one owner) and the
+// shard's lock decide who may touch which part of it.
 unsafe impl Send for Arena {}
 // SAFETY: as above; the arena's own methods only compute addresses and call madvise, which is safe from any thread.
 unsafe impl Sync for Arena {}
@@ -65,8 +65,8 @@ impl Arena {
         }
         let lead = start.cast::<u8>().align_offset(BLOCK_BYTES);
         let tail = BLOCK_BYTES - lead;
-        // SAFETY: `lead` < BLOCK_BYTES <= mapped, so `aligned` and the two margins lie inside the mapping just made, which
-        // nobody else knows; unmapping the margins leaves [aligned, aligned + len) mapped.
+        // SAFETY: `lead` < BLOCK_BYTES <= mapped, so `aligned` and the two margins lie inside the mapping just made,
+        // which nobody else knows. Unmapping the margins leaves [aligned, aligned + len) mapped.
         let aligned = unsafe {
             let aligned = start.cast::<u8>().add(lead);
             if lead > 0 {
@@ -80,11 +80,11 @@ impl Arena {
         let base =
             NonNull::new(aligned).ok_or_else(|| io::Error::other("the system mapped the pool at address zero"))?;
         let arena = Self { base, len };
-        // Where the system makes huge pages unasked, a unit of 64 KiB would cost 2 MiB on its first touch. Failure is
-        // harmless (a kernel without huge pages).
+        // If the system makes huge pages unasked, a unit of 64 KiB costs 2 MiB on its first touch. Failure is harmless
+        // (a kernel without huge pages).
         let _ = arena.advise(0, len, libc::MADV_NOHUGEPAGE);
-        // SAFETY: as in `advise`, of which this is the form for one more flag: the pool is never part of a core dump, so
-        // that a crash neither writes gigabytes nor leaks tenants' data.
+        // SAFETY: as in `advise`, for one more flag. The pool is never part of a core dump, so that a crash neither
+        // writes gigabytes nor leaks tenants' data.
         unsafe { libc::madvise(arena.base.as_ptr().cast(), len, libc::MADV_DONTDUMP) };
         Ok(arena)
     }
@@ -97,8 +97,8 @@ impl Arena {
     /// The address of an offset.
     ///
     /// # Panics
-    /// If `[offset, offset + len)` does not lie in the range: an index or segment that names such a place is corrupt, and
-    /// going on would serve other tenants' bytes.
+    /// If `[offset, offset + len)` does not lie in the range. An index or segment that names such a place is corrupt,
+    /// and going on would serve other tenants' bytes.
     #[inline]
     pub(crate) fn at(&self, offset: u64, len: usize) -> *mut u8 {
         assert!(
@@ -144,20 +144,20 @@ impl Arena {
         if status == 0 { resident * PAGE_BYTES } else { 0 }
     }
 
-    /// Whether blocks can be collapsed: the kernel knows how (6.1), pages are as large as is taken for granted here, and the
-    /// operator lets programs have huge pages, which asking for a collapse would not heed.
+    /// Whether blocks can be collapsed. The kernel has to know how (6.1), and pages have to be as large as assumed
+    /// here. The operator has to let programs have huge pages, since a collapse would not heed a prohibition.
     pub(crate) fn can_collapse(&self) -> bool {
         let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         let is_allowed = setting.is_ok_and(|setting| !setting.contains("[never]"));
         // SAFETY: sysconf reads a system constant and has no preconditions.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        // Of nothing at all, which fails where the advice is not known.
+        // The advice is for an empty range, and fails if the system does not know it.
         is_allowed && page_bytes == PAGE_BYTES as libc::c_long && self.advise(0, 0, libc::MADV_COLLAPSE).is_ok()
     }
 
-    /// Makes a block that is backed by ordinary pages one huge page, whatever it holds. Takes half a millisecond, more where
-    /// the system has to find the page first; while it copies, whoever touches the block or maps memory waits. On failure it
-    /// stays on ordinary pages.
+    /// Makes a block that is backed by ordinary pages one huge page, whatever it holds. The call takes half a
+    /// millisecond, more if the system has to find the page first. While it copies, threads that touch the block or map
+    /// memory wait. On failure it stays on ordinary pages.
     pub(crate) fn collapse(&self, block: u64) -> io::Result<()> {
         self.set_huge(block, BLOCK_BYTES, true);
         let collapsed = self.advise(block, BLOCK_BYTES, libc::MADV_COLLAPSE);
@@ -167,11 +167,11 @@ impl Arena {
         collapsed
     }
 
-    /// Makes ordinary pages of a block that is one huge page, or was before a part of it was released: until then the system
-    /// counts that part as released, and does not have it back. Takes a quarter of a millisecond.
+    /// Makes ordinary pages of a block that is one huge page, or was before a part of it was released. Until then the
+    /// system counts that part as released, and does not have it back. The call takes a quarter of a millisecond.
     pub(crate) fn split(&self, block: u64) {
-        // Nothing is paged out by it; to tell the system that a part of a huge page is used less than the rest has it split.
-        // Failure costs memory until the rest is released, too.
+        // The advice pages nothing out. It tells the system that a part of a huge page is used less than the rest,
+        // which splits the page. Failure costs memory until the rest is released, too.
         for half in [block, block + BLOCK_BYTES as u64 / 2] {
             let _ = self.advise(half, BLOCK_BYTES / 2, libc::MADV_COLD);
         }
@@ -186,7 +186,7 @@ impl Arena {
                 for page in (0..len).step_by(PAGE_BYTES) {
                     let address = self.at(offset + page as u64, 1);
                     // SAFETY: inside the mapping (checked by `at`). The caller owns the range, so nobody else reads or
-                    // writes it meanwhile; writing back what was read changes nothing.
+                    // writes it meanwhile; writing the same bytes back changes nothing.
                     unsafe { address.write_volatile(address.read_volatile()) };
                 }
                 Ok(())
@@ -197,8 +197,8 @@ impl Arena {
 
     fn advise(&self, offset: u64, len: usize, advice: libc::c_int) -> io::Result<()> {
         let address = self.at(offset, len);
-        // SAFETY: [address, address + len) is inside our own anonymous mapping (checked by `at`); no advice that is passed
-        // here unmaps or moves it as far as the process sees. DONTNEED discards contents, which the callers own.
+        // SAFETY: [address, address + len) is inside our own anonymous mapping (checked by `at`). No advice that is
+        // passed here unmaps or moves it as far as the process sees. DONTNEED discards contents, which the callers own.
         let status = unsafe { libc::madvise(address.cast(), len, advice) };
         if status == 0 {
             Ok(())
@@ -210,13 +210,14 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: [base, base + len) is the mapping that `reserve` kept, and nobody can hold a reference into it any more,
+        // SAFETY: [base, base + len) is the mapping that `reserve` kept. Nobody can hold a reference into it any more,
         // because every owner of a run keeps the pool, and with it the arena, alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// Starts loading all cache lines of a value: for who knows that it will be read, and has something else to do until then.
+/// Starts loading all cache lines of a value: for a caller that knows that it will be read, and has something else to
+/// do until then.
 #[inline]
 pub fn prefetch_value<T>(value: &T) {
     let begin = std::ptr::from_ref(value).cast::<u8>();

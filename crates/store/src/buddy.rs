@@ -1,7 +1,8 @@
 //! Which units of the arena are free: a buddy allocator over runs of 1 to 32 units.
 //!
-//! Small runs are taken from the lowest free addresses and whole blocks from the highest, so that blocks of both kinds
-//! keep apart and the boundary between them can move. Runs never span a block. Pure bookkeeping: no memory is touched.
+//! Small runs are taken from the lowest free addresses and whole blocks from the highest. Blocks of both kinds thus
+//! keep apart, and the boundary between them can move. Runs never span a block. The module only does bookkeeping and
+//! touches no memory.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The ghosts: fingerprints of keys that were evicted from the small queue not long ago, so that one that comes back goes to
-//! the main queue at once (S3-FIFO).
+//! The ghosts: fingerprints of keys that were evicted from the small queue not long ago. A key that comes back while
+//! its ghost is there goes to the main queue at once (S3-FIFO).
 //!
 //! Two bytes a ghost: buckets of one cache line hold the last 31 fingerprints that fell into them and the place of the next
 //! one. A ghost is a hint: a fingerprint can stand for another key (31 chances in 65,536), and a resize forgets all.
@@ -23,10 +23,10 @@ pub(crate) struct Ghosts {
     /// log2 of the buckets in a run.
     run_shift: u32,
     buckets: u64,
-    /// Of each bucket's fingerprints so many, the newest, count.
+    /// The number of each bucket's newest fingerprints that count.
     depth: usize,
-    /// Of each page a bit: whether it was zeroed since it was taken. That is done when the first ghost comes there: all of
-    /// it at once would take a turn of a worker some milliseconds for millions of items.
+    /// A bit for each page: whether it was zeroed since it was taken. A page is zeroed when its first ghost comes.
+    /// Zeroing all of them at once would take a worker some milliseconds for millions of items.
     begun: Vec<u64>,
 }
 
@@ -84,8 +84,9 @@ impl Ghosts {
         }
     }
 
-    /// Lets about so many ghosts count, the newest, as far as there is room for more. A shard that shrank remembers what a
-    /// larger one evicted: brought back by that, everything would go to the main queue and nothing be on probation.
+    /// Lets about so many ghosts count, the newest, as far as there is room for more. A shard that shrank remembers
+    /// keys that a larger one evicted. If those brought keys back, all would go to the main queue and none be on
+    /// probation.
     pub(crate) fn limit(&mut self, ghosts: u64) {
         let depth = ghosts.div_ceil(self.buckets.max(1));
         self.depth = (depth as usize).clamp(1, SLOTS);
@@ -139,8 +140,8 @@ impl Ghosts {
             return false;
         }
         let address = arena.at(self.offset_of(number), BUCKET_BYTES).cast::<Bucket>();
-        // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes; any bytes are a valid bucket; buckets are
-        // written only through `&mut self`, so that nobody does while `self` is borrowed.
+        // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes, and any bytes are a valid bucket.
+        // Buckets are written only through `&mut self`, so that nobody does while `self` is borrowed.
         let bucket = unsafe { &*address };
         bucket.slot_of(hash).is_some_and(|slot| bucket.age(slot) < self.depth)
     }
@@ -176,15 +177,15 @@ impl Ghosts {
         self.begun[page / 64] |= 1 << (page % 64);
         let first = (page * PAGE_BUCKETS) as u64;
         let address = arena.at(self.offset_of(first), PAGE_BUCKETS * BUCKET_BYTES);
-        // SAFETY: a run is a whole number of pages, so that the page lies in one that this owns; `&mut self` makes sure that
-        // there is no other reference into it.
+        // SAFETY: a run is a whole number of pages, so that the page lies in one that this owns. `&mut self` makes sure
+        // that there is no other reference into it.
         unsafe { std::ptr::write_bytes(address, 0, PAGE_BUCKETS * BUCKET_BYTES) };
     }
 
     fn bucket_mut(&mut self, arena: &Arena, number: u64) -> &mut Bucket {
         let address = arena.at(self.offset_of(number), BUCKET_BYTES).cast::<Bucket>();
-        // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes; any bytes are a valid bucket; `&mut self`
-        // makes this the only reference into the run.
+        // SAFETY: the bucket lies in a run that this owns, aligned to 64 bytes, and any bytes are a valid bucket. `&mut
+        // self` makes this the only reference into the run.
         unsafe { &mut *address }
     }
 }

@@ -1,26 +1,29 @@
 //! The keyed hash that places keys.
 //!
-//! The seed is drawn from the system at start, so that nobody can prepare keys that collide (hash flooding). The bits of a
-//! hash have fixed uses: from the top, in [`PLACE_BITS`], the shard and then the bucket ("position"); the lowest 16 the tag
-//! in the index entry; the next 16 the fingerprint among the ghosts. Which keys are sampled goes by all bits together.
+//! The seed is drawn from the system at start, so that nobody can prepare keys that collide (hash flooding). The bits
+//! of a hash have fixed uses. From the top, in [`PLACE_BITS`], they are the shard and then the bucket ("position"). The
+//! lowest 16 are the tag in the index entry, the next 16 the fingerprint among the ghosts. Sampling uses all bits
+//! together.
+
+use std::sync::Arc;
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
-/// The highest bits of a hash that say where a key lies. A cursor over all keys is a number of so many bits: clients keep
-/// cursors in signed 64-bit numbers and in floating-point numbers, which are exact up to 2^53.
+/// The highest bits of a hash, which say where a key lies. A cursor over all keys is a number of so many bits. Clients
+/// keep cursors in signed 64-bit numbers and in floating-point numbers, which are exact up to 2^53.
 pub const PLACE_BITS: u32 = 53;
 
-/// A seeded hash function over keys.
+/// A seeded hash function over keys. Copies share the seed's secrets, 64 bytes that ten thousand tenants would each have.
 #[derive(Clone, Debug)]
 pub struct Hasher {
-    secrets: RapidSecrets,
+    secrets: Arc<RapidSecrets>,
 }
 
 impl Hasher {
     /// A hasher of this seed: equal seeds give equal hashes.
     pub fn with_seed(seed: u64) -> Self {
         Self {
-            secrets: RapidSecrets::seed(seed),
+            secrets: Arc::new(RapidSecrets::seed(seed)),
         }
     }
 
@@ -60,8 +63,8 @@ impl KeyHash {
         ((self.0 >> 1) >> (63 - shard_bits)) as usize
     }
 
-    /// Where in the shard the key belongs, as a fraction of 2^64: a whole multiple of `2^(64 - PLACE_BITS + shard_bits)`.
-    /// Never the largest value, so that a frontier at `u64::MAX` has every position below it.
+    /// The key's place in the shard, as a fraction of 2^64: a whole multiple of `2^(64 - PLACE_BITS + shard_bits)`. It
+    /// is never the largest value, so that a frontier at `u64::MAX` has every position below it.
     #[inline]
     pub(crate) fn position(self, shard_bits: u32) -> u64 {
         (self.0 & (u64::MAX << (u64::BITS - PLACE_BITS))) << shard_bits
@@ -73,9 +76,9 @@ impl KeyHash {
         self.0 as u16
     }
 
-    /// The key's place among all keys when some are sampled: those first in this order. Each key has another one, and its
-    /// upper bits depend on all bits of the hash (Knuth's multiplicative hashing, by 2^64 over the golden ratio), so that
-    /// the keys of any shard, buckets or tag are sampled as all are.
+    /// The key's place among all keys when some are sampled: those first in this order. Each key has another one, and
+    /// its upper bits depend on all bits of the hash (Knuth's multiplicative hashing, by 2^64 over the golden ratio).
+    /// The keys of any shard, bucket or tag are thus sampled like all others.
     #[inline]
     pub(crate) fn order(self) -> u64 {
         self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)

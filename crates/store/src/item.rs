@@ -9,11 +9,11 @@
 //! then        key, value
 //! ```
 //!
-//! Items follow each other without padding. Where one was overwritten by a shorter one, a filler takes the rest: one byte
-//! 0x80, or 0x81 and three bytes with the filler's length, so that a segment can always be walked.
+//! Items follow each other without padding. If an item was overwritten by a shorter one, a filler takes the rest: one
+//! byte 0x80, or 0x81 and three bytes with the filler's length. A segment can thus always be walked.
 //!
-//! Invariant: [`Item`] is made only from the address of a complete item in a segment that the maker may read, so its
-//! accessors stay inside that segment.
+//! Invariant: [`Item`] is made only from the address of a complete item in a segment that the maker may read. Its
+//! accessors therefore stay inside that segment.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -46,7 +46,7 @@ pub const EXPIRY_MAX: UnixMs = UnixMs((1 << 48) - 1);
 /// Size of each optional field, in the order in which they follow the header.
 const FIELDS: [(u8, usize); 5] = [(DB, 1), (LONG_KEY, 3), (EXPIRES, 6), (CLIENT_FLAGS, 4), (TOKEN, 8)];
 
-/// For each combination of optional fields, the offset at which the field `field` begins, or the key for `field` 0.
+/// The offset at which the field `field` begins, for each combination of optional fields; the key's for `field` 0.
 const fn offsets(field: u8) -> [u8; 32] {
     let mut table = [0; 32];
     let mut combination = 0;
@@ -74,7 +74,7 @@ const EXPIRES_AT: [u8; 32] = offsets(EXPIRES);
 const CLIENT_FLAGS_AT: [u8; 32] = offsets(CLIENT_FLAGS);
 const TOKEN_AT: [u8; 32] = offsets(TOKEN);
 
-/// What is remembered of an item besides key and value.
+/// The attributes of an item besides key and value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// When it expires; `None` never does.
@@ -90,7 +90,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Those of an item that expires after so long, if it ever does. A time that a clock can not tell from none is the next
+    /// Those of an item that expires after so long, if it ever does. A time that a clock cannot tell from none is the next
     /// one that it can.
     pub fn expiring(now: UnixMs, lifetime: Option<Duration>) -> Self {
         let at_least = Duration::from_millis(1);
@@ -144,15 +144,15 @@ impl Draft<'_> {
     /// Writes the item.
     ///
     /// # Safety
-    /// `at` must be the beginning of [`Self::bytes`] bytes that the caller may write and nobody else reads, and that do not
-    /// overlap the draft's key and value.
+    /// `at` must be the beginning of [`Self::bytes`] bytes that the caller may write and nobody else reads. They must
+    /// not overlap the draft's key and value.
     pub(crate) unsafe fn write(&self, at: *mut u8) {
         let kind = self.kind();
         let attributes = &self.attributes;
         let flag = |present: bool, bit: u32| if present { bit } else { 0 };
         let length = self.value.len() as u32 | flag(attributes.stale, STALE) | flag(attributes.won, WON);
-        // SAFETY: every write lies within the `bytes()` bytes that the caller vouches for: the header, the optional fields
-        // in the order of FIELDS, of which `kind` says which are there, then key and value.
+        // SAFETY: every write lies within the `bytes()` bytes that the caller vouches for. These are the header, the
+        // optional fields in the order of FIELDS (`kind` says which are there), then key and value.
         unsafe {
             at.write(kind);
             at.add(1).write(self.key.len().min(255) as u8);
@@ -191,8 +191,8 @@ impl<'a> Item<'a> {
     /// The item at an address.
     ///
     /// # Safety
-    /// `at` must be the beginning of a complete item, written by [`Draft::write`] or copied whole, that nobody else writes
-    /// to and that is not freed during `'a`.
+    /// `at` must be the beginning of a complete item, written by [`Draft::write`] or copied whole. During `'a` nobody
+    /// else may write to it, and it must not be freed.
     #[inline]
     pub(crate) unsafe fn at(at: *mut u8) -> Self {
         Self {
@@ -342,7 +342,7 @@ impl<'a> Item<'a> {
     /// Notes a read.
     ///
     /// # Safety
-    /// As for [`Self::kill`].
+    /// The conditions of [`Self::kill`].
     pub(crate) unsafe fn note_access(&self, second: u16) {
         // SAFETY: bytes 2 to 6 are the item's; the caller vouches for the rest.
         unsafe {
@@ -354,7 +354,7 @@ impl<'a> Item<'a> {
     /// Sets attributes whose layout is that of the item's ([`Attributes::has_layout_of`]).
     ///
     /// # Safety
-    /// As for [`Self::kill`].
+    /// The conditions of [`Self::kill`].
     pub(crate) unsafe fn set_attributes(&self, attributes: &Attributes) {
         debug_assert!(self.attributes().has_layout_of(attributes));
         let fields = self.fields();
@@ -381,7 +381,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// What lies at a place in a segment.
+/// The record at a place in a segment.
 pub(crate) enum Record<'a> {
     Item(Item<'a>),
     /// Nothing, for this many bytes.
@@ -391,7 +391,7 @@ pub(crate) enum Record<'a> {
 /// Reads what lies at an address.
 ///
 /// # Safety
-/// As for [`Item::at`], with the beginning of an item or filler.
+/// The conditions of [`Item::at`], with the beginning of an item or filler.
 #[inline]
 pub(crate) unsafe fn record<'a>(at: *mut u8) -> Record<'a> {
     // SAFETY: the caller vouches for an item or a filler; a filler of 0x81 has three more bytes.

@@ -1,8 +1,8 @@
-//! Who does the shards' upkeep, and when.
+//! The keepers of shards, and the times of their visits.
 //!
-//! Every shard that holds memory has one keeper, which looks at it about once a second, and at once when the grant of its
-//! tenant was lowered. A keeper is driven from outside, in slices of a few microseconds: by a worker between its turns, or
-//! by a thread of its own. A shard that holds nothing costs it nothing.
+//! Every shard that holds memory has one keeper. It looks at the shard about once a second, and at once when the grant
+//! of its tenant was lowered. A keeper is driven from outside, in slices of a few microseconds: by a worker between its
+//! turns, or by a thread of its own. A shard that holds nothing costs it nothing.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::tenant::TenantStore;
 /// How often a shard with nothing urgent is looked at.
 const VISIT_EVERY: Duration = Duration::from_secs(1);
 
-/// What a keeper is told by others. Shared.
+/// The messages of others to a keeper. Shared.
 pub struct KeeperInbox {
     /// `None`: there is no keeper any more.
     messages: Mutex<Option<Vec<Visit>>>,
@@ -71,7 +71,7 @@ pub struct Keeper {
 }
 
 impl Drop for Keeper {
-    /// Closes the inbox: what nobody reads would keep the tenants that it is about.
+    /// Closes the inbox: messages that nobody reads would keep their tenants alive.
     fn drop(&mut self) {
         let unread = self.inbox.messages.lock().take();
         // Not under the lock: tenants may end with it.

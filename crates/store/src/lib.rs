@@ -8,13 +8,13 @@
 //! Shard ---- index: hash -> place      log: segments in a small and a main queue      values too large for it
 //! ```
 //!
-//! A [`TenantStore`] is used through [`TenantStore::lock`]: one short lock per shard. What needs no command to wait for it
-//! is done by a [`Keeper`] that the program drives. Time comes in as a value.
+//! A [`TenantStore`] is used through [`TenantStore::lock`]: one short lock per shard. A [`Keeper`] that the program
+//! drives does the work that no command has to wait for. Time comes in as a value.
 //!
 //! `unsafe` is confined to reading and writing the arena: `arena` (addresses, advice to the system), `item` (layout),
-//! `index` and `ghost` (buckets), and the places in `shard` where items are written, moved and marked. Every address comes
-//! from a run that the shard owns, and changes need `&mut Shard`, which the lock hands out once. Beside that, `index`
-//! compares a bucket's entries with vector instructions.
+//! `index` and `ghost` (buckets). The places in `shard` that write, move and mark items use it, too. Every address
+//! comes from a run that the shard owns, and changes need `&mut Shard`, which the lock hands out once. Beside that,
+//! `index` compares a bucket's entries with vector instructions.
 
 mod arena;
 mod buddy;
@@ -28,6 +28,8 @@ mod model;
 mod policy;
 mod pool;
 mod priority;
+#[cfg(test)]
+mod quiet;
 #[cfg(test)]
 mod rogue;
 mod sample;
@@ -44,7 +46,7 @@ pub use item::{Attributes, EXPIRY_MAX, KEY_BYTES_MAX};
 pub use keeper::{Keeper, KeeperInbox};
 pub use policy::{EvictionPolicy, Newcomer, Queue, Resident, Verdict};
 pub use pool::{Pool, PoolStats};
-pub use priority::{step_back, thread_cpu_time};
+pub use priority::{return_freed_allocations, return_large_allocations, step_back, thread_cpu_time};
 pub use shard::{Counters, DATABASES, Found, Key, Prospect, Refused, Shard, Value, Watch};
-pub use shared::{Alarm, Hooks, Left, Listener};
+pub use shared::{Alarm, Below, Hooks, Leaving, Left, Listener};
 pub use tenant::{PinnedValue, Reservation, SHARDS_MAX, ShardGuard, TenantConfig, TenantReport, TenantStore};

@@ -44,7 +44,7 @@ struct Expected {
 
 type Name = (u8, Vec<u8>);
 
-/// What a run is like.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     seed: u64,
@@ -467,7 +467,7 @@ impl Model {
                 "{db} {key:?} should not be there"
             );
         }
-        // What is there without having been seen was missed by the scan.
+        // The scan missed the keys that are there without having been seen.
         let missed = self
             .expected
             .keys()

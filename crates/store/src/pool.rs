@@ -1,16 +1,16 @@
 //! All memory for segments, indexes and large values: one budget in units of 64 KiB, shared by every tenant.
 //!
-//! A run of units has one owner at a time: whoever took it and has not put it back. One of the pool's threads tends it and
-//! backs huge pages with memory before they are asked for (the first touch of one takes 500 to 850 us on the development
-//! machine, so it must never happen in a command). Some are taken whole; of others, opened ones, smaller runs are taken. The
-//! other thread returns memory that was put back to the system, and makes huge pages of blocks that were none and all of
-//! whose units are taken: finding an item takes a tenth less in one.
+//! A run of units has one owner at a time: the caller that took it and has not put it back. One of the pool's threads
+//! tends it and backs huge pages with memory before they are asked for. The first touch of one takes 500 to 850 us, so
+//! it must never happen in a command. Some huge pages are taken whole. Others are opened, and smaller runs are taken of
+//! them. The other thread returns memory that was put back to the system. It also makes huge pages of ordinary blocks
+//! whose units are all taken: finding an item takes a tenth less in one.
 //!
-//! Invariant: `used` counts exactly the units that are taken. It passes the budget only where the budget is lowered, and
-//! then it does not grow: a taking is within the budget, or in the place of a putting back. What is backed by memory follows
-//! within the same budget but for what the two threads are returning just now, and what has yet to be split: nothing is made
-//! ready that could not be handed out, and whoever takes in the place of runs that wait to be returned, or are ready,
-//! returns those first.
+//! Invariant: `used` counts exactly the units that are taken. It exceeds the budget only when the budget is lowered,
+//! and then it does not grow. A taking is within the budget, or in the place of a putting back. Backed memory follows
+//! within the same budget. Excepted are runs that the two threads are returning just now, and runs that have yet to be
+//! split. Nothing is made ready that could not be handed out. A taking in the place of runs that wait to be returned,
+//! or are ready, returns those first.
 
 mod blocks;
 mod errands;
@@ -37,15 +37,14 @@ use opened::Opened;
 
 /// Lengths of runs: from a unit to a block, by powers of two.
 const ORDERS: usize = BLOCK_ORDER as usize + 1;
-/// Huge pages kept ready at most: at 0.85 ms for backing one and 2 MiB each, 16 cover a burst of 2 GB/s for 16 ms.
+/// The limit of huge pages that are kept ready. Backing one takes 0.85 ms, so 16 of 2 MiB cover a burst of 2 GB/s for
+/// 16 ms.
 const READY_MAX: usize = 16;
-/// How long memory is left lying that was put back. What is taken again meanwhile need not be backed anew, which takes
-/// longer than all else that is done with it (0.4 ms of 0.6 for a value of a mebibyte); and waking the thread costs whoever
-/// puts back a system call. Longer would save more of that: where a tenant wrote 16 MB/s in small segments, 670 runs a second were
-/// given back and taken anew, 240 with 50 ms, and 135 with 100. But a gibibyte that is given up would be back after 0.8 s, not
-/// 0.6.
+/// The time for which returned memory is left lying. Memory that is taken again meanwhile need not be backed anew,
+/// which is most of the cost of a large value. Waking the thread also costs the caller that puts back a system call. A
+/// longer time saves more of that, but gives a large shrink back later.
 const DOZE: Duration = Duration::from_millis(5);
-/// What was put back is returned by a thread that rests in between; what then waits for so long still, by the other one.
+/// A thread that rests in between returns memory. Memory that still waits for so long is returned by the other thread.
 const LATE: Duration = Duration::from_secs(1);
 /// Without a demand for huge pages in this time, those kept ready go back to the system.
 const READY_IDLE: Duration = Duration::from_millis(500);
@@ -68,7 +67,7 @@ pub struct PoolStats {
 }
 
 impl From<PoolStats> for PoolSnapshot {
-    /// What the pool knows of itself.
+    /// The pool's account of itself.
     fn from(stats: PoolStats) -> Self {
         Self {
             pool_bytes: stats.pool_bytes,
@@ -80,8 +79,8 @@ impl From<PoolStats> for PoolSnapshot {
 }
 
 impl Pool {
-    /// A pool of `pool_bytes` that can later be resized up to `reserve_bytes` of address space (the machine's memory when
-    /// `None`), with threads that return freed memory and prepare huge pages.
+    /// A pool of `pool_bytes` that can later be resized up to `reserve_bytes` of address space (the machine's memory
+    /// when `None`). Its threads return freed memory and prepare huge pages.
     ///
     /// # Errors
     /// The system refuses the address space or a thread.
@@ -105,7 +104,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The same without threads: memory is returned and prepared by whoever puts it back or asks for it. For programs that
+    /// The same without threads: callers that put memory back or ask for it return and prepare it. For programs that
     /// want no threads and for simulations.
     ///
     /// # Errors
@@ -166,7 +165,7 @@ impl Pool {
     /// Returns the limit in force: no more than the reserved address space.
     pub fn resize(&self, pool_bytes: u64) -> u64 {
         let units = pool_bytes.min(self.limit_bytes()) >> UNIT_SHIFT;
-        // Under the lock: who took or counted before has done so when this returns.
+        // This is under the lock: earlier takings and counts are done when it returns.
         let mut state = self.core.state.lock();
         self.core.budget_units.store(units, Ordering::Relaxed);
         self.core.make_way(&mut state);
@@ -236,11 +235,11 @@ impl Run {
     }
 }
 
-/// What tenants and the pool's thread share.
+/// The state that tenants and the pool's thread share.
 #[derive(Debug)]
 pub(crate) struct PoolCore {
     pub(crate) arena: Arena,
-    /// For each unit, a number that its owner chose (a shard: the segment that the unit belongs to).
+    /// A number for each unit that its owner chose (a shard: the segment that the unit belongs to).
     owners: Box<[AtomicU32]>,
     state: Mutex<State>,
     /// The thread that tends the pool, if there is one.
@@ -255,9 +254,9 @@ pub(crate) struct PoolCore {
 struct State {
     buddy: Buddy,
     opened: Opened,
-    /// Freed runs by order, still backed by memory, to be returned by a thread. Who takes one takes the newest.
+    /// Freed runs by order, still backed by memory, to be returned by a thread. A taking takes the newest.
     dirty: [VecDeque<u32>; ORDERS],
-    /// Of those so many, the oldest, were not needed during a doze. During one: so far.
+    /// The number of the oldest of those that were not needed during a doze. During one, it is the number so far.
     idle: [usize; ORDERS],
     /// Blocks that are one huge page each, backed and zeroed.
     ready: Vec<u32>,
@@ -266,13 +265,13 @@ struct State {
     wanted: usize,
     last_demand: Instant,
     has_thread: bool,
-    /// Until when what was put back is left lying.
+    /// The time until which returned runs are left lying.
     dozes_until: Option<Instant>,
     /// So much was left to the other thread that it says when there may be more.
     is_busy: bool,
-    /// What that is to make a huge page of.
+    /// The errand that is to make a huge page.
     collapsing: Option<Due>,
-    /// When what was put back has waited for so long that it is returned at the cost of others.
+    /// The time from which on waiting runs are returned at the cost of others.
     late_at: Option<Instant>,
     stopping: bool,
 }
@@ -286,8 +285,8 @@ impl PoolCore {
             .flatten()
     }
 
-    /// Takes a run in the place of one that the caller has just put back: also while more is in use than a budget that was
-    /// lowered.
+    /// Takes a run in the place of one that the caller has just put back. It may even do so while more is in use than a
+    /// budget that was lowered.
     pub(crate) fn take_back(&self, order: u8) -> Option<Run> {
         let state = self.state.lock();
         let is_over = self.used_units.load(Ordering::Relaxed) > self.budget_units.load(Ordering::Relaxed);
@@ -363,8 +362,9 @@ impl PoolCore {
         }
     }
 
-    /// Takes a whole block that is backed by memory already (one huge page where the system has them). `None` if the budget
-    /// has no room or no block is ready; then take smaller runs, and the pool's thread prepares a block for the next time.
+    /// Takes a whole block that is backed by memory already (one huge page if the system has them). `None` if the
+    /// budget has no room or no block is ready. The caller then takes smaller runs, and the pool's thread prepares a
+    /// block for the next time.
     pub(crate) fn take_block(&self) -> Option<Run> {
         let mut state = self.state.lock();
         if !self.charge(u64::from(BLOCK_UNITS)) {
@@ -450,7 +450,7 @@ impl PoolCore {
         budget.saturating_sub(self.used_units.load(Ordering::Relaxed))
     }
 
-    /// Notes whom the units of a run belong to.
+    /// Notes the owner of a run's units.
     pub(crate) fn set_owner(&self, run: Run, owner: u32) {
         let first = run.start as usize;
         for unit in &self.owners[first..first + run.units() as usize] {
@@ -505,9 +505,9 @@ impl PoolCore {
         fits
     }
 
-    /// Returns the memory of a run to the system and its units to the buddy, unless the system refuses, as it does for memory
-    /// that a program has locked (madvise(2), `EINVAL`); whether it was. Holds the lock meanwhile: for callers that have no thread to
-    /// leave it to.
+    /// Returns the memory of a run to the system and its units to the buddy, and says whether it did. The system
+    /// refuses for memory that a program has locked (madvise(2), `EINVAL`). The lock is held meanwhile: this is for
+    /// callers that have no thread to leave it to.
     fn release(&self, state: &mut State, start: u32, order: u8) -> bool {
         let run = Run {
             start,
@@ -534,7 +534,7 @@ impl PoolCore {
         is_released
     }
 
-    /// The threads have ended: does what they left.
+    /// The threads have ended: does the work that they left.
     fn settle(&self, state: &mut State) {
         while let Some(taken) = self.errands.take(|errand| matches!(errand, Errand::Collapse(_))) {
             self.errands.finish(&taken, false, Duration::ZERO);
@@ -571,13 +571,13 @@ impl PoolCore {
         })
     }
 
-    /// Whether the system had memory for the block. What it had of it goes back otherwise: nobody counts it.
+    /// Whether the system had memory for the block. If not, the part that it had goes back, since nobody counts it.
     fn back_with_memory(&self, start: u32) -> bool {
         let offset = block_offset(block_of(start));
         self.arena.set_huge(offset, BLOCK_BYTES, true);
         let is_backed = self.arena.populate(offset, BLOCK_BYTES).is_ok();
         if !is_backed {
-            // Where that fails, too, it is zero, as a free block has to be.
+            // If that fails, too, it is zero, as a free block has to be.
             let _ = self.arena.release(offset, BLOCK_BYTES);
         }
         is_backed
@@ -613,7 +613,7 @@ impl State {
         ready.or_else(|| self.close_opened())
     }
 
-    /// Something of what is left of opened blocks, to give it back to the system.
+    /// A run of the rest of opened blocks, to give it back to the system.
     fn close_opened(&mut self) -> Option<(u32, u8)> {
         let run = self.opened.take_any()?;
         if run.1 == BLOCK_ORDER {
@@ -633,7 +633,7 @@ impl State {
         Some((self.dirty[order].pop_front()?, order as u8))
     }
 
-    /// What is not taken until the doze ends is idle.
+    /// Runs that are not taken until the doze ends are idle.
     fn begin_to_doze(&mut self) {
         self.idle = self.dirty.each_ref().map(VecDeque::len);
         self.dozes_until = Some(Instant::now() + DOZE);

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 /// Half as far down as a thread can go: a tenth of a core that others want, too.
 const NICENESS: i32 = 10;
-/// What a thread may run before the system looks whether another one should: the least that it takes (since Linux 6.12;
-/// before, the value is ignored). With the usual 3 ms, whoever shares the core would wait as long, however nice the thread
-/// is.
+/// The least time that a thread may run before the system looks whether another one should (since Linux 6.12; before,
+/// the value is ignored). With the usual 3 ms, others on the core would wait as long, however nice the thread is.
 const SLICE_NANOS: u64 = 100_000;
 
 /// `struct sched_attr` of sched_setattr(2), in its first version.
@@ -55,7 +54,8 @@ fn schedule(attributes: Attributes) -> io::Result<()> {
     }
 }
 
-/// CPU time of the calling thread since it began: what it waited for a core is not in it. Zero where the system does not tell.
+/// CPU time of the calling thread since it began: the time that it waited for a core is not in it. Zero where the
+/// system does not tell.
 pub fn thread_cpu_time() -> Duration {
     cpu_time(libc::CLOCK_THREAD_CPUTIME_ID)
 }
@@ -73,6 +73,31 @@ fn cpu_time(clock: libc::clockid_t) -> Duration {
         u64::try_from(time.tv_sec).unwrap_or(0),
         u32::try_from(time.tv_nsec).unwrap_or(0),
     )
+}
+
+/// Allocations of this size or more are mappings of their own, so that the system has them back once they are freed.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const MAPPED_BYTES: libc::c_int = 1 << 20;
+
+/// From now on a large allocation of this process, such as a snapshot of ten thousand tenants, goes back to the system when it is
+/// freed. By itself the C library keeps the room of the largest one that was freed. For a server's start: a program that embeds the
+/// store decides this for itself.
+pub fn return_large_allocations() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it changes a parameter of the allocator, whatever threads allocate meanwhile; no memory is touched.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES);
+    }
+}
+
+/// Gives the room of freed allocations back to the system, which takes some milliseconds with a large heap. The pool's memory is none
+/// of it.
+pub fn return_freed_allocations() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the allocator gives pages back that no allocation is in, under its own locks.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A segment: a run of units that items are appended to, and what is known of it.
+//! A segment: a run of units that items are appended to, and its record.
 //!
 //! Invariant: `live_bytes` is exactly the sum of the sizes of the items in it that are not dead. When it is zero, no index
 //! entry names a place in the segment, and its memory may go.
@@ -12,7 +12,7 @@ use crate::pool::Run;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SegmentId(pub(crate) u32);
 
-/// What a segment is doing.
+/// The state of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Being appended to.
@@ -25,7 +25,7 @@ pub(crate) enum State {
     Detached,
 }
 
-/// What a shard knows of one of its segments.
+/// The record of one of a shard's segments.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) run: Run,
@@ -33,9 +33,9 @@ pub(crate) struct Segment {
     pub(crate) state: State,
     /// Bytes appended.
     pub(crate) used_bytes: u32,
-    /// Of those, bytes of items that are not dead.
+    /// The bytes of items among those that are not dead.
     pub(crate) live_bytes: u32,
-    /// And bytes of items that a copy at the newest end has taken the place of.
+    /// The bytes of items that a copy at the newest end has replaced.
     pub(crate) left_bytes: u32,
     /// Units outside of the log that belong to live stubs in it.
     pub(crate) outside_units: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Segment {
     /// Grows from segment to segment of a queue.
     pub(crate) queued: u64,
     pub(crate) opened: UnixMs,
-    /// Made of what was left of the grant below a usual segment.
+    /// Made of the rest of the grant below a usual segment.
     pub(crate) is_leftover: bool,
     pub(crate) expiries: Option<Box<ExpiryCounts>>,
 }
@@ -62,18 +62,19 @@ impl Segment {
         self.run.units() + u64::from(self.outside_units)
     }
 
-    /// Bytes that are worth cleaning the segment for. What copies left behind is not: it goes when the segment's turn comes.
-    /// Cleaning would carry the segment's unused items to the newest end, where the policy that copies wants the used ones.
+    /// The bytes that are worth cleaning the segment for. The places that copies left are not: they go when the
+    /// segment's turn comes. Cleaning would carry the segment's unused items to the newest end, where the policy that
+    /// copies wants the used ones.
     fn wasted_bytes(&self) -> u32 {
         self.used_bytes - self.live_bytes - self.left_bytes
     }
 
-    /// Whether more than half of what was appended is wasted.
+    /// Whether more than half of the appended bytes is wasted.
     pub(crate) fn is_mostly_dead(&self) -> bool {
         self.used_bytes - self.wasted_bytes() < self.used_bytes / 2
     }
 
-    /// One of its items was copied to the newest end: what was there is dead.
+    /// One of its items was copied to the newest end: its old place is dead.
     pub(crate) fn leave(&mut self, bytes: usize, expiry: Option<UnixMs>) {
         self.live_bytes -= bytes as u32;
         self.left_bytes += bytes as u32;
@@ -103,12 +104,12 @@ impl Segment {
     }
 }
 
-/// Live bytes of a segment by the octave of their remaining life when the segment was opened: count `n` is of bytes that
-/// expire less than 2^n ms after it.
+/// Live bytes of a segment by the octave of their remaining life when the segment was opened. Count `n` is of bytes
+/// that expire less than 2^n ms after it.
 #[derive(Debug)]
 pub(crate) struct ExpiryCounts([u32; OCTAVES]);
 
-/// 2^48 ms is the largest expiry time; one more for what is past.
+/// 2^48 ms is the largest expiry time; one more for times that have passed.
 const OCTAVES: usize = 50;
 
 impl Default for ExpiryCounts {
@@ -178,7 +179,7 @@ impl Segments {
         self.slots.get(id.0 as usize)?.as_ref()
     }
 
-    /// Says whether a segment is made of what was left of the grant.
+    /// Says whether a segment is made of the rest of the grant.
     pub(crate) fn set_leftover(&mut self, id: SegmentId, is_leftover: bool) {
         let was_leftover = std::mem::replace(&mut self[id].is_leftover, is_leftover);
         self.leftovers += usize::from(is_leftover);

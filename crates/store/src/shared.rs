@@ -1,4 +1,4 @@
-//! What the shards of one tenant share: the grant, the use of it, the policy, and which keys are sampled.
+//! The state that the shards of one tenant share: the grant, the usage, the policy, and the threshold of sampling.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use tidemark_types::{Fault, LogShare, Policy, SamplingThreshold, UNIT_BYTES};
 
-use crate::hash::Hasher;
+use crate::hash::{Hasher, KeyHash};
+use crate::item::Attributes;
 use crate::pool::{PoolCore, Run};
+use crate::shard::{Key, Value};
 
 /// Called when something happened that others should know of. May be called under a shard's lock, so it does little.
 pub type Alarm = Arc<dyn Fn() + Send + Sync>;
@@ -23,7 +25,8 @@ pub enum Left {
     Removed,
 }
 
-/// Who is told of items that leave. Called under a shard's lock: it must not panic, and not use the store.
+/// The receiver of events about items that leave. It is called under a shard's lock: it must not panic, and not use the
+/// store.
 pub trait Listener: Send + Sync {
     /// An item leaves, whose value is so long, in bytes.
     fn left(&self, key: &[u8], value_bytes: usize, why: Left);
@@ -31,31 +34,68 @@ pub trait Listener: Send + Sync {
     fn emptied(&self, items: u64, why: Left);
 }
 
-/// What a program that embeds the cache is told of by its tenants.
+/// An item that memory gives up for lack of space.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaving<'a> {
+    /// Its key.
+    pub key: Key<'a>,
+    /// Its value.
+    pub value: Value<'a>,
+    /// Everything besides.
+    pub attributes: Attributes,
+    /// It was read since it was written, or a ghost knew it.
+    pub was_used: bool,
+}
+
+/// The place below memory that holds more of a tenant's items. It is called under a shard's lock: it must neither wait
+/// nor use the store. Its copy of a key is out of date from the call of [`Self::forget`] on.
+pub trait Below: Send + Sync {
+    /// A client wrote, changed or removed a key of this hash, or its item is not to be kept.
+    fn forget(&self, hash: KeyHash);
+    /// Takes an item in that leaves memory.
+    fn demote(&self, item: &Leaving<'_>);
+    /// Everything of a database, or of all, was removed. Called once for all shards, while all of them are locked.
+    fn flush(&self, db: Option<u8>);
+}
+
+/// The hooks of a program that embeds the cache, and the place below its tenants' memory.
 #[derive(Clone, Default)]
 pub struct Hooks {
-    /// Of items that leave.
+    /// The place below memory.
+    pub below: Option<Arc<dyn Below>>,
+    /// The listener to items that leave.
     pub left: Option<Arc<dyn Listener>>,
-    /// Of its own policy being replaced. Called under a shard's lock, as a [`Listener`] is.
+    /// The listener to the replacement of a custom policy. It is called under a shard's lock, as a [`Listener`] is.
     pub replaced: Option<Arc<dyn Fn(Fault) + Send + Sync>>,
+}
+
+/// Units that a shard needs for its first item: its index and a segment.
+const UNITS_TO_BEGIN: u64 = 2;
+
+impl Hooks {
+    fn is_any(&self) -> bool {
+        self.below.is_some() || self.left.is_some() || self.replaced.is_some()
+    }
 }
 
 /// Shared by all shards of a tenant. Counts are in units of 64 KiB.
 ///
-/// What is read before a lock is taken lies apart from locks, see `tenant::Cell`.
+/// Fields that are read before a lock is taken lie apart from locks, see `tenant::Cell`.
 #[repr(C, align(128))]
 pub(crate) struct TenantShared {
     grant: AtomicU64,
     used: AtomicU64,
     /// The most that was ever used.
     peak: AtomicU64,
-    /// What may be granted here at the first write while the grant is zero.
+    /// The units that may be granted here at the first write while the grant is zero.
     first_grant: AtomicU64,
+    /// The units that a tenant with a grant may hold, however small the grant is.
+    least: AtomicU64,
     pub(crate) pool: Arc<PoolCore>,
     pub(crate) hasher: Hasher,
     /// log2 of the number of shards.
     pub(crate) shard_bits: u32,
-    /// As [`policy_number`] tells.
+    /// The policy's number by [`policy_number`].
     policy: AtomicU16,
     sampling: AtomicU32,
     /// Records of sampled keys that were made, modulo 2^32.
@@ -63,7 +103,8 @@ pub(crate) struct TenantShared {
     /// Whether refused keys are remembered as ghosts.
     remembers: AtomicBool,
     alarm: Alarm,
-    pub(crate) hooks: Hooks,
+    /// `None` if there are none, which is the usual case.
+    hooks: Option<Box<Hooks>>,
 }
 
 impl fmt::Debug for TenantShared {
@@ -86,12 +127,30 @@ impl TenantShared {
             used: zero(),
             peak: zero(),
             first_grant: zero(),
+            least: zero(),
             sampling: AtomicU32::new(0),
             samples: AtomicU32::new(0),
             remembers: AtomicBool::new(false),
             alarm,
-            hooks,
+            hooks: hooks.is_any().then(|| Box::new(hooks)),
         }
+    }
+
+    /// The place below memory, if there is one.
+    #[inline]
+    pub(crate) fn below(&self) -> Option<&dyn Below> {
+        self.hooks.as_ref()?.below.as_deref()
+    }
+
+    /// The listener to items that leave.
+    #[inline]
+    pub(crate) fn listener(&self) -> Option<&dyn Listener> {
+        self.hooks.as_ref()?.left.as_deref()
+    }
+
+    /// The listener to the replacement of a custom policy.
+    pub(crate) fn replaced(&self) -> Option<&(dyn Fn(Fault) + Send + Sync)> {
+        self.hooks.as_ref()?.replaced.as_deref()
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -122,7 +181,7 @@ impl TenantShared {
         SamplingThreshold::new(self.sampling.load(Ordering::Relaxed))
     }
 
-    /// Sets which keys are sampled. Returns what was set before.
+    /// Sets which keys are sampled. Returns the former value.
     pub(crate) fn set_sampling(&self, threshold: SamplingThreshold) -> SamplingThreshold {
         SamplingThreshold::new(self.sampling.swap(threshold.get(), Ordering::Relaxed))
     }
@@ -137,15 +196,34 @@ impl TenantShared {
         self.samples.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sets the grant and what may be granted at a first write, both in bytes (whole units count).
+    /// Sets the grant and the first grant, both in bytes (whole units count).
     pub(crate) fn set_grant(&self, grant_bytes: u64, first_grant_bytes: u64) {
-        self.first_grant
-            .store(first_grant_bytes / UNIT_BYTES, Ordering::Relaxed);
+        self.set_first_grant(first_grant_bytes);
         self.grant.store(grant_bytes / UNIT_BYTES, Ordering::Relaxed);
+    }
+
+    /// Sets the first grant, in bytes.
+    pub(crate) fn set_first_grant(&self, bytes: u64) {
+        self.first_grant.store(bytes / UNIT_BYTES, Ordering::Relaxed);
+    }
+
+    /// Sets the least memory that may be held with any grant: an index and a segment in each shard, within so many
+    /// bytes. Else the first keys of a tenant would push each other out until its next grant.
+    pub(crate) fn set_least(&self, cap_bytes: u64) {
+        let units = UNITS_TO_BEGIN << self.shard_bits;
+        self.least.store(units.min(cap_bytes / UNIT_BYTES), Ordering::Relaxed);
     }
 
     pub(crate) fn grant(&self) -> u64 {
         self.grant.load(Ordering::Relaxed)
+    }
+
+    /// The units that may be held: the grant, or the least.
+    fn allowed(&self) -> u64 {
+        match self.grant() {
+            0 => 0,
+            grant => grant.max(self.least.load(Ordering::Relaxed)),
+        }
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -156,19 +234,19 @@ impl TenantShared {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// What each shard may hold if all hold the same.
+    /// The units that each shard may hold if all hold the same.
     pub(crate) fn share(&self) -> u64 {
         self.grant() >> self.shard_bits
     }
 
     /// Units that may still be taken.
     pub(crate) fn room(&self) -> u64 {
-        self.grant().saturating_sub(self.used())
+        self.allowed().saturating_sub(self.used())
     }
 
-    /// Units held beyond the grant.
+    /// Units held beyond the allowed ones.
     pub(crate) fn excess(&self) -> u64 {
-        self.used().saturating_sub(self.grant())
+        self.used().saturating_sub(self.allowed())
     }
 
     /// Takes a run within the grant: a whole block where one is asked for and ready, else a smaller run.
@@ -188,13 +266,14 @@ impl TenantShared {
         self.charged(1 << order, || self.pool.take(order))
     }
 
-    /// Takes a run in the place of one that the caller has just put back: also while the tenant holds more than a grant that
-    /// was lowered, or all tenants more than a pool that was. So a write that meets a shrink gives up one segment for the
-    /// next, and need not bring the excess down by itself.
+    /// Takes a run in the place of one that the caller has just put back. It may do so while the tenant holds more than
+    /// a grant that was lowered, or all tenants more than a pool that was. A write that meets a shrink thus gives up
+    /// one segment for the next, and need not bring the excess down by itself.
     pub(crate) fn take_back(&self, order: u8) -> Option<Run> {
         let order = order.min(crate::arena::BLOCK_ORDER - 1);
         let units = 1 << order;
-        let allowed = |used: u64| (used > self.grant() || used + units <= self.grant()).then_some(used + units);
+        let most = self.allowed();
+        let allowed = |used: u64| (used > most || used + units <= most).then_some(used + units);
         self.counted(units, allowed, || self.pool.take_back(order))
     }
 
@@ -215,7 +294,8 @@ impl TenantShared {
         if self.grant() == 0 {
             self.grant_first();
         }
-        let within = |used: u64| (used + units <= self.grant()).then_some(used + units);
+        let most = self.allowed();
+        let within = |used: u64| (used + units <= most).then_some(used + units);
         self.counted(units, within, take)
     }
 
@@ -239,8 +319,8 @@ impl TenantShared {
         run
     }
 
-    /// A first write must not wait for a round: the grant that the plan foresaw for it is made here, as far as memory is
-    /// free, and the control plane is told.
+    /// A first write must not wait for a round. The grant that the plan foresaw for it is made here, as far as memory
+    /// is free, and the control plane is told.
     fn grant_first(&self) {
         let possible = self.first_grant.load(Ordering::Relaxed).min(self.pool.free_units());
         if possible > 0

@@ -1,6 +1,6 @@
 //! Several threads at once on one tenant, while its grant, its policy and its keeper are at work.
 //!
-//! Each thread owns the keys with its number in front, so it knows exactly what they may hold: what it wrote last, or
+//! Each thread owns the keys with its number in front, so it knows exactly what they may hold: its last value, or
 //! nothing. Everybody also reads keys that nobody ever writes.
 
 use std::collections::HashMap;
@@ -160,7 +160,7 @@ fn watch(store: &Arc<TenantStore>, is_over: &AtomicBool, now: UnixMs) -> u64 {
     let (mut before, mut complete) = (TenantCounters::default(), 0);
     let mut last_of_keys = HashMap::new();
     loop {
-        // Read first: what is done by then is in the report.
+        // It is read first: operations done by then are in the report.
         let was_over = is_over.load(Ordering::Acquire);
         let report = store.report(TenantId(1), now).snapshot;
         let samples = report.samples;

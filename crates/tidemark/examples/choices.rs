@@ -1,6 +1,6 @@
-//! What else a program can decide, and what it can be told: items are let in by name or by its own rule, a tenant holds as
-//! much memory as its own strategy says, or as its hits are worth, and each item that leaves and each move of memory is told
-//! of. In virtual time. `cargo run --release --example choices`
+//! Further decisions and events of a program. Items are let in by name or by a custom rule. A tenant holds as much
+//! memory as its custom strategy says, or as its hits are worth. The program hears of each item that leaves and each
+//! move of memory. The example runs in virtual time. `cargo run --release --example choices`
 
 #![expect(clippy::print_stdout, reason = "an example tells what it does")]
 
@@ -33,7 +33,7 @@ impl Events for Told {
     }
 }
 
-/// Lets in what lives long enough to be worth its place.
+/// Lets in items that live long enough to be worth their place.
 struct LongLived;
 
 impl Admission for LongLived {
@@ -51,14 +51,14 @@ struct NineTenths;
 impl ResizeStrategy for NineTenths {
     fn wanted_bytes(&mut self, reading: &SizeReading<'_>) -> u64 {
         let best = reading.curve.hit_ratio_at(reading.most_bytes);
-        // Of a few lookups, a curve says little: it stays as it is.
+        // With few lookups a curve says little: the size stays as it is.
         let known = best.filter(|_| reading.curve.gets() > 10_000);
         let bytes = known.and_then(|best| reading.curve.bytes_for(0.9 * best));
         bytes.map_or(reading.grant_bytes, |bytes| bytes.clamp(1 << 20, reading.most_bytes))
     }
 }
 
-/// What a hit saves, in money: each tenant's misses are paid for at another price.
+/// The saving of a hit, in money: each tenant's misses are paid for at another price.
 struct Price {
     of_a_miss: f64,
 }
@@ -80,7 +80,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
         .events(Arc::clone(&told) as _)
         .build_driven()?;
 
-    // By name: what comes once, as in a scan, displaces nothing. Names can be read from a configuration.
+    // A rule by name: items that come once, as in a scan, displace nothing. Names can be read from a configuration.
     let small = TenantSettings {
         cap_bytes: Some(4 << 20),
         ..TenantSettings::default()
@@ -102,13 +102,13 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     assert!(kept > 4_000 && users.stats().not_admitted > 30_000);
 
-    // By a rule of one's own.
+    // A custom rule.
     users.set_admission(AdmissionChoice::Own(Arc::new(LongLived)));
     let brief = users.insert_for(b"brief", b"value", Duration::from_secs(1));
     assert!(matches!(brief, Err(Error::NotAdmitted)));
     users.insert_for(b"long", b"value", Duration::from_secs(60))?;
 
-    // As much memory as a strategy of one's own asks for.
+    // A custom strategy decides the memory.
     let search = cache.create("search", TenantSettings::default())?;
     search.set_sizing(Some(Box::new(NineTenths)))?;
     let mut state = 1_u64;
@@ -139,7 +139,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A hundred lookups, a few keys often and many seldom; what is missed is stored.
+/// A hundred lookups, a few keys often and many seldom; missed values are stored.
 fn ask(tenant: &Tenant, state: &mut u64) -> Result<(), Error> {
     for _ in 0..100 {
         *state ^= *state << 13;

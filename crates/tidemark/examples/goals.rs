@@ -1,5 +1,5 @@
-//! Two tenants share a pool by their goals, in virtual time: the program moves the clock and drives the cache itself, so
-//! that minutes pass in a moment. `cargo run --release --example goals`
+//! Two tenants share a pool by their goals, in virtual time. The program moves the clock and drives the cache itself,
+//! so that minutes pass in a moment. `cargo run --release --example goals`
 
 #![expect(clippy::print_stdout, reason = "an example tells what it does")]
 

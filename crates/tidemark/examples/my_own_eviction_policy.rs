@@ -1,5 +1,5 @@
-//! Which items go when memory is short, decided by the program: a policy that likes small values, against those that are
-//! built in; and what happens when one fails. `cargo run --release --example my_own_eviction_policy`
+//! A custom eviction policy that likes small values, compared with the built-in ones. The example also shows a policy
+//! that fails. `cargo run --release --example my_own_eviction_policy`
 
 #![expect(clippy::print_stdout, reason = "an example tells what it does")]
 
@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidemark::{Cache, Change, EvictionPolicy, Policy, Resident, SettingsPatch, Tenant, TenantSettings, Verdict};
 
 const REQUESTS: u64 = 100_000;
-/// A page is small and a picture large. All pages take a tenth of what all pictures take, and are asked for as often.
+/// A page is small and a picture large. All pages take a tenth of the memory of all pictures, and are asked for as
+/// often.
 const PAGES: u64 = 10_000;
 const PAGE_BYTES: usize = 400;
 const PICTURES: u64 = 2_000;
@@ -17,7 +18,7 @@ const PICTURE_BYTES: usize = 20_000;
 /// Room for all pages and a few pictures.
 const MEMORY_BYTES: u64 = 8 << 20;
 
-/// An item stays if it was used once for every page of memory that it takes. Who asks for many small values and few large
+/// An item stays if it was used once for every page of memory that it takes. A load of many small values and few large
 /// ones has more hits so: a large one that goes makes room for fifty small ones.
 #[derive(Default)]
 struct SmallOnesStay {
@@ -84,8 +85,8 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What fails harms nobody: the tenant goes on with `fifo`, and says why. (The panic's own message comes first. A program that is
-/// built with `panic = "abort"` would end instead.)
+/// A policy that fails harms nobody: the tenant goes on with `fifo`, and says why. (The panic's own message comes
+/// first. A program that is built with `panic = "abort"` would end instead.)
 fn fail(shop: &Tenant) -> Result<(), tidemark::Error> {
     shop.set_eviction(Arc::new(Unfinished))?;
     hit_ratio(shop)?;

@@ -16,7 +16,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(pages.get(b"/index").is_none());
     room.commit()?;
 
-    // Reading it copies nothing; what was read stays as it was for as long as it is held.
+    // Reading it copies nothing; the value stays as it was for as long as it is held.
     let before = pages.get(b"/index").ok_or("evicted already")?;
     pages.insert_for(b"/index", b"moved", Duration::from_secs(60))?;
     assert_eq!((before.len(), before.is_in_place()), (1 << 20, true));

@@ -27,7 +27,7 @@ pub(crate) struct Client {
     folder: PathBuf,
 }
 
-/// Where the server's data folder is.
+/// The arguments that find the server's data folder.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientArgs {
     /// The data folder of the server [env: TIDEMARK_DATA] [default: `tidemark` in the user's data folder]
@@ -52,7 +52,7 @@ impl ClientArgs {
     }
 }
 
-/// What a call sends, and where its fields were written, so that a refusal can name the flag.
+/// The body of a call, and the places where its fields were written, so that a refusal can name the flag.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     pub(crate) json: Map<String, Value>,
@@ -61,7 +61,7 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// Of fields that no flag stands for.
+    /// A body of fields that no flag stands for.
     pub(crate) fn of<const N: usize>(fields: [(&str, Value); N]) -> Self {
         Self {
             json: fields
@@ -74,6 +74,13 @@ impl Body {
 }
 
 impl Client {
+    /// A client of the server in this data folder.
+    pub(crate) fn of(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+        }
+    }
+
     /// The server's data folder.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder

@@ -1,4 +1,4 @@
-//! How a command fails: what is said, and with which exit code.
+//! How a command fails: the message and the exit code.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -18,7 +18,7 @@ pub(crate) enum FailureKind {
     Failed = 1,
     /// It was asked for in the wrong way.
     Usage = 2,
-    /// What it is about is not there.
+    /// The object of the command is not there.
     NotFound = 3,
     /// It is not allowed, or would pass a limit.
     Denied = 4,
@@ -60,7 +60,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if error.chain().any(is_closed_pipe) {
         return ExitCode::SUCCESS;
     }
-    // Where standard error is closed, the exit code still says it.
+    // If standard error is closed, the exit code still says it.
     let _ = writeln!(io::stderr(), "error: {error:#}");
     let kind = error
         .chain()

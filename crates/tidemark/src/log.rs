@@ -10,13 +10,13 @@ const VARIABLE: &str = "TIDEMARK_LOG";
 
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
-/// Begins logging, as `TIDEMARK_LOG` says: a level for everything, `target=level` for a part of the program, or several of
-/// these with commas between them; `info` if it says nothing.
+/// Begins logging, as `TIDEMARK_LOG` says. It holds a level for everything, `target=level` for a part of the program,
+/// or several of these with commas between them. The default is `info`.
 pub(crate) fn start() -> anyhow::Result<()> {
     let wanted = std::env::var_os(VARIABLE).unwrap_or_default();
     let wanted = wanted.to_string_lossy();
     let mut filter = filter(if wanted.is_empty() { "info" } else { &wanted })?;
-    // It takes every request that a client got wrong for an error of its own, and repeats what the client sent.
+    // It takes every request that a client got wrong for an error of its own, and repeats the client's input.
     if let (false, Ok(quiet)) = (wanted.contains("s3s="), "s3s=off".parse()) {
         filter = filter.add_directive(quiet);
     }

@@ -1,4 +1,4 @@
-//! The `tidemark` command: the server, and what operators do with it.
+//! The `tidemark` command: the server, and the operators' commands.
 //!
 //! Data goes to standard output, messages to standard error. Exit codes: 0; 1 failure; 2 usage; 3 not found; 4 denied
 //! or over a limit.
@@ -8,6 +8,7 @@
 mod client;
 mod commands;
 mod failure;
+mod functions_file;
 mod log;
 mod options;
 mod output;

@@ -1,4 +1,4 @@
-//! What commands print: JSON as the API gave it, or text for people.
+//! The output of commands: JSON as the API gave it, or text for people.
 
 use std::io::{self, Write as _};
 
@@ -25,6 +25,12 @@ pub(crate) enum Form {
     Ratio,
     Seconds,
     Microseconds,
+    /// Seconds, written in thousandths.
+    Milliseconds,
+    /// A number that is estimated.
+    Count,
+    /// Parts of cores.
+    Cores,
 }
 
 /// A field of an answer: its name for people, its place in the JSON, its form.
@@ -71,7 +77,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 }
 
 impl Form {
-    fn text(self, value: Option<&Value>) -> String {
+    pub(crate) fn text(self, value: Option<&Value>) -> String {
         let number = value.and_then(Value::as_f64);
         match (self, value, number) {
             (_, None | Some(Value::Null), _) => "-".into(),
@@ -79,6 +85,9 @@ impl Form {
             (Self::Ratio, _, Some(ratio)) => format!("{:.2} %", ratio * 100.0),
             (Self::Seconds, _, Some(seconds)) => format!("{seconds:.1} s"),
             (Self::Microseconds, _, Some(us)) => format!("{} s", us / 1e6),
+            (Self::Milliseconds, _, Some(seconds)) => format!("{:.1} ms", seconds * 1e3),
+            (Self::Count, _, Some(count)) => format!("{count:.0}"),
+            (Self::Cores, _, Some(cores)) => format!("{cores:.3}"),
             (_, Some(Value::String(text)), _) => text.clone(),
             (_, Some(other), _) => other.to_string(),
         }
@@ -121,6 +130,9 @@ mod tests {
             (Form::Ratio, json!(0.98765), "98.77 %"),
             (Form::Seconds, json!(1.25), "1.2 s"),
             (Form::Microseconds, json!(250_000), "0.25 s"),
+            (Form::Milliseconds, json!(0.0125), "12.5 ms"),
+            (Form::Count, json!(1234.6), "1235"),
+            (Form::Cores, json!(0.12345), "0.123"),
         ] {
             assert_eq!(form.text(Some(&value)), text, "{form:?} {value}");
         }

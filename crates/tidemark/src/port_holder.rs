@@ -1,4 +1,4 @@
-//! Who listens on a port, as far as the system says: `/proc` of Linux; elsewhere nobody is known.
+//! The process that listens on a port, as far as the system tells: `/proc` of Linux; elsewhere nobody is known.
 
 use std::fmt;
 use std::fs;
@@ -17,8 +17,8 @@ impl fmt::Display for PortHolder {
     }
 }
 
-/// The process that listens on a TCP port; `None` if it can not be told, for example because it is another user's. Of
-/// several that share the socket, the one that it comes from.
+/// The process that listens on a TCP port. `None` if it cannot be told, for example because it is another user's. If
+/// several share the socket, it is the one that the socket comes from.
 pub(crate) fn find(port: u16) -> Option<PortHolder> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
     let inodes: Vec<u64> = tables.iter().flat_map(|table| listening_inodes(table, port)).collect();
@@ -55,7 +55,7 @@ fn parent_in(stat: &str) -> Option<u32> {
     columns.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Inodes of the sockets that listen on `port`, out of `/proc/net/tcp` (proc_pid_net(5)): the second column is the
+/// Inodes of the sockets that listen on `port`, out of `/proc/net/tcp` (proc_pid_net(5)). The second column is the
 /// local address and port in hexadecimal, the fourth the state, the tenth the inode.
 fn listening_inodes(table: &str, port: u16) -> Vec<u64> {
     const LISTEN: &str = "0A";

@@ -13,7 +13,7 @@ use serde_json::Value;
 const MAP: &str = "ARCHITECTURE.md";
 /// As many words as fit a map; depth goes to `docs/design`.
 const MAP_WORDS_MAX: usize = 4_000;
-/// What all packages but the program begin with.
+/// The prefix of all packages but the program.
 const PREFIX: &str = "tidemark-";
 
 fn root() -> PathBuf {
@@ -53,7 +53,7 @@ struct Dependency {
     is_normal: bool,
 }
 
-/// The crates of the workspace, and what they depend on.
+/// The crates of the workspace, and their dependencies.
 fn workspace() -> (BTreeSet<String>, Vec<Dependency>) {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])

@@ -2,6 +2,8 @@
 
 #[path = "../examples/choices.rs"]
 mod choices;
+#[path = "../examples/flash.rs"]
+mod flash;
 #[path = "../examples/goals.rs"]
 mod goals;
 #[path = "../examples/my_own_eviction_policy.rs"]
@@ -34,4 +36,9 @@ fn a_program_decides_and_is_told() {
 #[test]
 fn a_program_decides_what_goes() {
     my_own_eviction_policy::main().unwrap();
+}
+
+#[test]
+fn what_memory_evicts_is_on_flash() {
+    flash::main().unwrap();
 }

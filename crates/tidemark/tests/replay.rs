@@ -1,5 +1,6 @@
-//! Whether a tenant's memory caches as much as it should: two traces at once as two tenants of a real server, through the
-//! command, against a simulated cache of the same size. `make experiment NAME=replay-hit-ratio` is the same in full.
+//! Whether a tenant's memory caches as much as it should. Two traces run at once as two tenants of a real server,
+//! through the command, against a simulated cache of the same size. `make experiment NAME=replay-hit-ratio` is the same
+//! in full.
 
 #![cfg(feature = "cli")]
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
@@ -17,7 +18,7 @@ use tidemark_experiments::experiment::replay_hit_ratio::{
 };
 use tidemark_tools::trace::{Format, Trace};
 
-/// Of each trace, so many requests: enough to fill the caps many times, in seconds.
+/// The number of requests of each trace: enough to fill the caps many times, in seconds.
 const REQUESTS: [usize; 2] = [500_000, 40_000];
 const TENANTS: [&str; 2] = ["first", "second"];
 
@@ -49,7 +50,7 @@ impl Server {
         words.find_map(|word| word.strip_prefix(protocol)).unwrap()
     }
 
-    /// What a command about this server prints.
+    /// The output of a command about this server.
     fn json(&self, arguments: &[&str]) -> Value {
         let output = tidemark(self.folder.path())
             .args(arguments)
@@ -143,8 +144,8 @@ fn generated_traces_have_the_hit_ratio_of_their_memory() {
         let made = TRACES[index].made;
         MadeTrace { requests, ..made }.bytes(7).unwrap()
     });
-    // Not the smallest cap: of its sixteen segments one is partly empty, and on a curve as steep as this trace's that is
-    // more than a point.
+    // The smallest cap is left out. One of its sixteen segments is partly empty, and on a curve as steep as this
+    // trace's that is more than a point.
     check(&[first, second], ["4MiB", "64MiB"]);
 }
 

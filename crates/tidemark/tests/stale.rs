@@ -64,7 +64,6 @@ impl DataPlane for Gate {
     }
 }
 
-/// What was logged.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -104,7 +103,7 @@ fn ask(client: &mut TcpStream, request: &[u8], answer: &[u8]) {
     assert_eq!(got, answer);
 }
 
-/// The system's time at the start and what passes of it, until the control plane can not bear it.
+/// The system's time at the start and the time that passes, until the control plane cannot bear it.
 struct Fragile {
     time: ManualClock,
     is_broken: AtomicBool,
@@ -149,10 +148,13 @@ impl Scene {
         let config = Config {
             memcached: Some("127.0.0.1:0".parse().unwrap()),
             redis: None,
+            of_tenants: Vec::new(),
+            allowed: Vec::new(),
             workers: 1,
             pin: false,
             pool_bytes: POOL_BYTES,
             limits: Limits::default(),
+            flash: None,
         };
         let server = Server::start(&config, mailbox.waker()).unwrap();
         let gate = Arc::new(Gate {
@@ -165,10 +167,11 @@ impl Scene {
             address: None,
             folder: folder.path().into(),
             open_metrics: false,
+            reports: Default::default(),
         });
         let config = ControlConfig::new(POOL_BYTES, POOL_BYTES, 1);
         let control = Control::start(mailbox, state, Arc::clone(&gate) as _, Arc::clone(&clock) as _, config).unwrap();
-        let admin = admin.unwrap().serve(&control.handle()).unwrap();
+        let admin = admin.unwrap().serve(&control.handle(), None).unwrap();
         Self {
             folder,
             log,
@@ -201,7 +204,7 @@ impl Scene {
         self.get("/readyz").1.contains("\"control\":\"ok\"")
     }
 
-    /// What is there is served, and who comes is.
+    /// Present items and new clients are served.
     fn still_serves(&self, old: &mut TcpStream, key: &str) {
         ask(old, b"get before\r\n", b"VALUE before 0 1\r\n1\r\nEND\r\n");
         let set = format!("set {key} 0 0 1\r\n2\r\n");
@@ -238,7 +241,7 @@ fn a_control_plane_that_hangs_or_dies_is_reported_and_stops_nothing() {
     let control = scene.control.handle();
     control.create_tenant("old", SettingsPatch::default()).wait().unwrap();
     let removal = control.remove_tenant("old");
-    // It is under way when what was asked after it is answered.
+    // It is under way when a later request is answered.
     control.server().wait().unwrap();
     scene.gate.set_shut(true);
     scene.gate.wait_for_somebody();

@@ -1,5 +1,5 @@
-//! What a request costs the load itself: drawing a key, writing a request, taking a reply. Prints nanoseconds per
-//! operation, the median of several rounds; asserts nothing about time.
+//! The cost of a request to the load generator itself: drawing a key, writing a request, taking a reply. The benchmark
+//! prints nanoseconds per operation, the median of several rounds. It asserts nothing about time.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 

@@ -13,16 +13,16 @@ pub enum Error {
     /// The parameters contradict each other or are outside their limits.
     #[error("{0}")]
     Usage(String),
-    /// The workload can not be made.
+    /// The workload cannot be made.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// A trace can not be read.
+    /// A trace cannot be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// The address is none, or its name is not known.
     #[error("`{given}` is not an address: write HOST:PORT, such as 127.0.0.1:11211 ({source})")]
     Address {
-        /// What was given.
+        /// The argument that the caller gave.
         given: String,
         /// The resolver's reason.
         source: io::Error,
@@ -42,7 +42,7 @@ pub enum Error {
         address: SocketAddr,
         /// The tenant.
         tenant: String,
-        /// What the server said.
+        /// The server's answer to the login.
         reply: String,
     },
     /// The server stored memcached's login as an ordinary value: it has no such tenant, or another secret.
@@ -67,24 +67,24 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
-    /// What came is not the protocol that was asked for, so that later replies could not be told apart.
+    /// The input is not the protocol that was asked for, so that later replies cannot be told apart.
     #[error("{address} does not answer in the {protocol} protocol: got `{reply}`")]
     Protocol {
         /// The server's address.
         address: SocketAddr,
         /// The protocol's name.
         protocol: &'static str,
-        /// What came, in part.
+        /// The beginning of the input.
         reply: String,
     },
-    /// A request was answered with a reply that it can not have.
+    /// A request was answered with a reply that it cannot have.
     #[error("{address} answered {what} with `{reply}`")]
     OutOfStep {
         /// The server's address.
         address: SocketAddr,
-        /// What was asked.
+        /// The question.
         what: &'static str,
-        /// What came.
+        /// The server's answer.
         reply: String,
     },
     /// The server answered with an error, and nothing can be measured so.
@@ -92,9 +92,9 @@ pub enum Error {
     Refused {
         /// The server's address.
         address: SocketAddr,
-        /// What it refused.
+        /// The refused request.
         what: &'static str,
-        /// What it said.
+        /// The server's words.
         reply: String,
     },
     /// A key had a value that was never stored under it.
@@ -115,10 +115,10 @@ pub enum Error {
         /// How long was waited.
         seconds: u64,
     },
-    /// The system does not give what is needed to wait for sockets.
+    /// The system does not give the means to wait for sockets.
     #[error("can not wait for connections: {0}")]
     Poll(io::Error),
-    /// A file can not be read or written.
+    /// A file cannot be read or written.
     #[error("{path}: {source}")]
     File {
         /// The file.
@@ -128,10 +128,10 @@ pub enum Error {
     },
 }
 
-/// Whose fault an [`Error`] is; exit codes follow from it.
+/// The party at fault for an [`Error`]; exit codes follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// What was asked for makes no sense: another request is needed.
+    /// The request makes no sense: another one is needed.
     Usage,
     /// The server does not allow it.
     Denied,
@@ -142,7 +142,7 @@ pub enum Fault {
 }
 
 impl Error {
-    /// Whose fault it is.
+    /// Tells which party is at fault.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Usage(_)

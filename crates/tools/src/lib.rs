@@ -1,5 +1,5 @@
-//! The tools that ship beside the server: readers of traces, generated workloads, load clients, replay, curves of
-//! traces with their charts, and what memory and flash such traces need.
+//! The tools that ship beside the server: readers of traces, generated workloads, load clients and replay. They also
+//! draw curves of traces, and size memory and flash for them.
 //!
 //! Invariant: everything random follows from a seed. The server is talked to through sockets, in its clients' protocols, and
 //! each of its answers is checked; nothing here knows how it works inside.

@@ -1,8 +1,8 @@
 //! The CPU time of the process that listens on an address of this machine.
 //!
-//! Linux only, as Tidemark is: sockets and their inodes from `/proc/net/tcp` and `tcp6`, their holders from
-//! `/proc/<pid>/fd`, run time in nanoseconds from `/proc/<pid>/task/*/schedstat` (proc(5)). What may not be read is not
-//! there: the answer is then `None`, never a guess.
+//! Linux only, as Tidemark is. Sockets and their inodes come from `/proc/net/tcp` and `tcp6`, their holders from
+//! `/proc/<pid>/fd`. Run time in nanoseconds comes from `/proc/<pid>/task/*/schedstat` (proc(5)). A file that may not
+//! be read makes the answer `None`, never a guess.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -42,7 +42,7 @@ impl Listener {
         self.processes == [process]
     }
 
-    /// What they used since they started, user and system, of all threads that are alive, in nanoseconds.
+    /// The CPU time of all living threads since they started, user and system, in nanoseconds.
     pub fn cpu_ns(&self) -> Option<u64> {
         self.processes.iter().map(|id| process_cpu_ns(*id)).sum()
     }
@@ -89,8 +89,8 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// What a process used, user and system, in nanoseconds: by the run times of its threads that are alive where the kernel
-/// counts them, else by its clock ticks.
+/// The CPU time of a process, user and system, in nanoseconds. The source is the run times of its living threads where
+/// the kernel counts them, else the process's clock ticks.
 pub fn process_cpu_ns(process: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten();
     let exact: Option<u64> = threads

@@ -28,7 +28,7 @@ impl Lines {
         lines
     }
 
-    /// Redraws a line: how much is done, 0 to 1, and what is to be said beside it.
+    /// Redraws a line: how much is done, 0 to 1, and the text beside it.
     pub fn set(&self, line: usize, done_ratio: f64, message: String) {
         if let Some(bar) = self.bars.get(line) {
             bar.set_position((done_ratio.clamp(0.0, 1.0) * STEPS as f64) as u64);

@@ -7,10 +7,10 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What is kept of a panic's message, in characters: it goes into reports, and a program may write anything.
+/// The limit of a panic's message, in characters: it goes into reports, and a program may write anything.
 const MESSAGE_CHARS_MAX: usize = 256;
 
-/// What a program can supply.
+/// The parts that a program can supply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Which items go when memory is short.
@@ -19,9 +19,9 @@ pub enum Part {
     Admission,
     /// How much memory a tenant wants.
     Sizing,
-    /// What hits are worth to a tenant.
+    /// The worth of hits to a tenant.
     Utility,
-    /// What the program is told of.
+    /// The receiver of events.
     Events,
 }
 
@@ -37,12 +37,12 @@ impl fmt::Display for Part {
     }
 }
 
-/// What was wrong with what a program supplied.
+/// The fault in the code of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// It panicked, with this message.
     Panicked(String),
-    /// It answered what makes no sense: the text says what, and what is allowed.
+    /// Its answer makes no sense. The text quotes it, and says what is allowed.
     Nonsense(String),
 }
 
@@ -55,10 +55,10 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Something that a program supplied was replaced by what is built in.
+/// Code that a program supplied was replaced by the built-in rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What it was.
+    /// The part at fault.
     pub part: Part,
     /// Why.
     pub cause: Cause,
@@ -88,7 +88,7 @@ impl<P> Guest<P> {
     /// Calls it.
     ///
     /// # Errors
-    /// It panicked. What it holds may be in any state from then on: it should not be called again.
+    /// The code panicked. Its state is unknown from then on: it should not be called again.
     pub fn call<R>(&self, call: impl FnOnce(&P) -> R) -> Result<R, Cause> {
         let Some(code) = &self.0 else {
             unreachable!("only its end takes it out")
@@ -99,7 +99,7 @@ impl<P> Guest<P> {
     /// Calls it where it keeps something between calls.
     ///
     /// # Errors
-    /// As [`Self::call`].
+    /// The errors of [`Self::call`].
     pub fn call_mut<R>(&mut self, call: impl FnOnce(&mut P) -> R) -> Result<R, Cause> {
         let Some(code) = &mut self.0 else {
             unreachable!("only its end takes it out")

@@ -1,13 +1,14 @@
 //! The nouns that every part of Tidemark shares.
 //!
 //! The data plane (`store`, `server`) and the control plane (`curve`, `plan`, `meter`, `control`) know each other only
-//! through this crate: a [`Snapshot`] goes up, a [`Plan`] comes down, and [`DataPlane`] is the only door between them.
+//! through this crate. A [`Snapshot`] goes up, a [`Plan`] comes down, and [`DataPlane`] is the only door between them.
 //!
-//! Invariant: plain values only. Nothing here does I/O except [`SystemClock`], which reads the system's clock, and nothing
+//! Invariant: plain values only. Nothing here does I/O except [`SystemClock`], which reads the system's clock. Nothing
 //! calls code from outside but [`Guest`], which lets no panic of it through.
 
 #![forbid(unsafe_code)]
 
+mod flash;
 mod guest;
 mod limits;
 mod name;
@@ -20,7 +21,9 @@ mod snapshot;
 mod time;
 mod units;
 pub mod utc;
+mod visit;
 
+pub use flash::{FlashPlan, Staleness, StalenessError};
 pub use guest::{Cause, Fault, Guest, Part};
 pub use limits::{TenantLimits, Weight};
 pub use name::{NameError, TenantId, TenantName};
@@ -30,10 +33,14 @@ pub use ratio::{HitRatio, HitRatioError};
 pub use sample::{Sample, SampleKind, Samples, SamplingThreshold};
 pub use secret::{PermissionError, Permissions, Secret, SecretHash};
 pub use snapshot::{
-    CommandCount, PlaneCpu, PoolSnapshot, Refused, Served, ShardSnapshot, Snapshot, TenantCounters, TenantSnapshot,
+    CommandCount, FlashUse, LoadShape, PlaneCpu, PoolSnapshot, Refused, Served, ShardSnapshot, Snapshot,
+    TenantCounters, TenantSnapshot,
 };
 pub use time::{Clock, ManualClock, SystemClock, UnixMs};
-pub use units::{Size, UnitError, format_duration, parse_duration};
+pub use units::{BitRate, Size, UnitError, format_duration, parse_duration};
+pub use visit::{
+    COMMAND_KEYS_MAX, KEY_PREFIX_BYTES_MAX, SAMPLED_COMMANDS_MAX, SAMPLED_KEY_BYTES_MAX, SampledCommand, VisitSamples,
+};
 
 /// One mebibyte in bytes.
 pub const MIB: u64 = 1 << 20;

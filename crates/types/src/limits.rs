@@ -1,4 +1,4 @@
-//! What a tenant may ask for in a time, and its share where others ask as well.
+//! The limits of a tenant in a time, and its share while others ask as well.
 
 /// Limits of a tenant; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,23 +15,23 @@ pub struct TenantLimits {
 /// milliseconds, not for seconds.
 const WEIGHT_MAX: u8 = 100;
 
-/// A tenant's part of what it shares with others, in proportion to theirs: 1 to 100.
+/// A tenant's part of shared things, in proportion to the others': 1 to 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(u8);
 
 impl Weight {
-    /// The least, and what a tenant has unless it is said otherwise: all alike.
+    /// The least, and the default: all tenants are alike.
     pub const LEAST: Self = Self(1);
     /// The most.
     pub const MOST: Self = Self(WEIGHT_MAX);
 
-    /// From a number; `None` outside of the range.
+    /// A weight from a number; `None` outside of the range.
     pub fn new(weight: u64) -> Option<Self> {
         let weight = u8::try_from(weight).ok().map(Self)?;
         (Self::LEAST..=Self::MOST).contains(&weight).then_some(weight)
     }
 
-    /// As a number.
+    /// The weight as a number.
     pub fn get(self) -> u64 {
         u64::from(self.0)
     }

@@ -1,10 +1,10 @@
-//! Who a tenant is: a number for machines, a name for people.
+//! The names of tenants: a number for machines, a name for people.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A tenant's number. Given once when the tenant is created and never used again for another one, so that a late
-/// message about a removed tenant can not reach a new one of the same name.
+/// A tenant's number. It is given once, when the tenant is created, and never used again for another one. A late
+/// message about a removed tenant thus cannot reach a new one of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub u32);
 
@@ -16,8 +16,8 @@ impl fmt::Display for TenantId {
 
 /// A tenant's name: 1 to 64 bytes of ASCII letters, digits, `-`, `_` and `.`, the first a letter or a digit.
 ///
-/// The same text is the Redis user name and the memcached login name, so it holds nothing that either protocol, a URL
-/// path or a shell would need to escape.
+/// The same text is the Redis user name and the memcached login name. It therefore holds nothing that either protocol,
+/// a URL path or a shell would need to escape.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantName(Box<str>);
 
@@ -38,7 +38,7 @@ impl TenantName {
     }
 }
 
-/// A text that can not be a tenant's name.
+/// A text that cannot be a tenant's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{given}` is not a tenant name: allowed are 1 to {} ASCII letters, digits, `-`, `_` and `.`, beginning with a letter or digit",

@@ -1,9 +1,9 @@
-//! What the control plane answers a [`Snapshot`] with, and the door through which both pass.
+//! The control plane's answer to a [`Snapshot`], and the door through which both pass.
 
-use crate::{Policy, SamplingThreshold, Secret, Snapshot, TenantId, TenantLimits, TenantName, Weight};
+use crate::{FlashPlan, Policy, SamplingThreshold, Secret, Snapshot, TenantId, TenantLimits, TenantName, Weight};
 
-/// What the data plane shall do from now on. A plan is a change, not the whole: it names the tenants that are new, changed
-/// or to be removed, so that a round costs nothing for those that stay as they are.
+/// The changes for the data plane from now on. A plan is not the whole. It names the tenants that are new, changed or
+/// to be removed, so that a round costs nothing for the others.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Grows with every plan. A plan that is not newer than the one in force is ignored.
@@ -14,14 +14,14 @@ pub struct Plan {
     pub tenants: Vec<TenantPlan>,
 }
 
-/// One tenant in a [`Plan`], complete: what is not mentioned is not kept.
+/// One tenant in a [`Plan`], complete: values that are not mentioned are not kept.
 #[derive(Clone, Debug)]
 pub struct TenantPlan {
     /// The tenant.
     pub id: TenantId,
     /// Grows with every change of this tenant's plan.
     pub version: u64,
-    /// What clients log in as.
+    /// The name with which clients log in.
     pub name: TenantName,
     /// Whether a connection from loopback is this tenant's without logging in. At most one tenant is open.
     pub open: bool,
@@ -33,33 +33,38 @@ pub struct TenantPlan {
     pub shards: u16,
     /// Memory that the tenant may hold now, for segments and index. Zero for one that never wrote or is idle.
     pub grant_bytes: u64,
-    /// Memory that the data plane may grant by itself at the first write to a tenant whose grant is zero, as far as it is
-    /// free, so that the write need not wait for a round.
+    /// The memory, as far as it is free, that the data plane may grant by itself at the first write to a tenant without
+    /// a grant. The write need then not wait for a round.
     pub first_grant_bytes: u64,
-    /// Memory that the tenant never exceeds; what the data plane may not pass even for a first grant.
+    /// Memory that the tenant never exceeds, not even by a first grant of the data plane.
     pub cap_bytes: Option<u64>,
-    /// What it may ask for in a time. They change nothing for what is there already: connections above a lowered limit stay.
+    /// The limits of its requests in a time. They change nothing for existing connections: those above a lowered limit
+    /// stay.
     pub limits: TenantLimits,
+    /// Whether commands that add data are refused, because the tenant has reached its spending limit.
+    pub refuses_writes: bool,
     /// Its share of a worker's time where other tenants want some, too.
     pub weight: Weight,
-    /// Which keys are sampled. A lower one than before is in force at once, a higher one from the next snapshot of the
-    /// tenant on, so that what a snapshot reports was taken with one threshold. The data plane lowers it by itself when more
-    /// is recorded than it keeps; the snapshot says so, and the next plan of the tenant decides anew.
+    /// The threshold of sampling. A lower one than before is in force at once. A higher one is from the next snapshot
+    /// of the tenant on, so that the records of a snapshot were taken with one threshold. The data plane lowers it by
+    /// itself when it keeps no more records. The snapshot says so, and the next plan of the tenant decides anew.
     pub sampling_threshold: SamplingThreshold,
-    /// What the tenant's life has come to.
+    /// Its terms on flash, where there is some.
+    pub flash: FlashPlan,
+    /// The state of the tenant's life.
     pub state: TenantState,
 }
 
-/// What a tenant's life has come to.
+/// The states of a tenant's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TenantState {
     /// Holds memory or may take some at the next write.
     Active,
-    /// Holds nothing until the next write. If it was written to since the snapshot that this follows from, it keeps what it
-    /// took.
+    /// Holds nothing until the next write. If it was written to since the snapshot that this follows from, it keeps the
+    /// memory that it took.
     Idle,
-    /// It was asked nothing for long, and others want its memory: gives back all that it holds, then is idle. A write
-    /// meanwhile brings it back with a first grant.
+    /// It was asked nothing for long, and others want its memory: gives back all that it holds, then is idle. If it was
+    /// asked something since the snapshot that this follows from, it keeps its memory.
     Reclaimed,
     /// Its connections are closed, its items gone, its memory is being returned; then it is forgotten.
     Removing,
@@ -70,6 +75,6 @@ pub trait DataPlane: Send + Sync {
     /// Adopts a plan. Returns when logins and limits follow it; memory follows within the next turns.
     fn apply(&self, plan: &Plan);
 
-    /// What happened since the last call: one entry for each tenant that was touched.
+    /// The events since the last call: one entry for each tenant that was touched.
     fn snapshot(&self) -> Snapshot;
 }

@@ -1,4 +1,4 @@
-//! Which eviction policy a tenant uses: what its operator chose, and what is in force.
+//! Which eviction policy a tenant uses: the operator's choice, and the policy in force.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,14 +10,14 @@ pub enum Policy {
     Fifo,
     /// The oldest segment goes; items used since they were last judged are copied to the newest (two-bit clock).
     Clock,
-    /// New items pass a small queue of a tenth of the memory; only those used again there reach the main queue
-    /// (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023).
+    /// New items pass a small queue of a tenth of the memory. Only those used again there reach the main queue (Yang et
+    /// al., "FIFO queues are all you need for cache eviction", SOSP 2023).
     S3Fifo,
-    /// The oldest segment goes, whole; an item that is used while more than this share of the log is newer than it is
-    /// copied to the newest end, and what it leaves behind is dead (MICA, NSDI 2014; Genie, section V.A).
+    /// The oldest segment goes, whole. An item that is used while more than this share of the log is newer is copied to
+    /// the newest end. Its old place is dead then (MICA, NSDI 2014; Genie, section V.A).
     ApproxLru(LogShare),
-    /// What the program that embeds the cache supplied; `fifo` while that is nothing, or was replaced. It has no name that
-    /// could be chosen from outside.
+    /// The custom policy of the program that embeds the cache; `fifo` while there is none, or it was replaced. It has
+    /// no name that could be chosen from outside.
     Own,
 }
 
@@ -140,7 +140,7 @@ impl FromStr for Policy {
     }
 }
 
-/// What an operator chooses: a policy, or a rule by which the control plane chooses one.
+/// The operator's choice: a policy, or a rule by which the control plane chooses one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyChoice {
     /// Whichever of `fifo`, `clock` and `s3fifo` does best in miniature caches of the tenant's own requests.

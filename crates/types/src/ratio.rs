@@ -23,29 +23,29 @@ impl HitRatio {
     /// The most that can be aimed at.
     pub const MOST: Self = Self(*Self::RANGE.end());
 
-    /// From a number.
+    /// A ratio from a number.
     ///
     /// # Errors
     /// Below 0.001, above 0.9999, or not a number.
     pub fn new(ratio: f64) -> Result<Self, HitRatioError> {
-        // What is no number becomes zero, what is too large the largest: both are outside.
+        // A value that is not a number becomes zero, one that is too large the largest: both are outside.
         Self::from_millionths((ratio * f64::from(Self::ONE)).round() as u32).ok_or_else(|| HitRatioError {
             // A large number has hundreds of digits.
             given: ratio.to_string().chars().take(80).collect(),
         })
     }
 
-    /// From a stored number; `None` outside of the range.
+    /// A ratio from a stored number; `None` outside of the range.
     pub fn from_millionths(millionths: u32) -> Option<Self> {
         Self::RANGE.contains(&millionths).then_some(Self(millionths))
     }
 
-    /// For storage.
+    /// The number for storage.
     pub fn millionths(self) -> u32 {
         self.0
     }
 
-    /// As a number from 0 to 1.
+    /// The ratio as a number from 0 to 1.
     pub fn get(self) -> f64 {
         f64::from(self.0) / f64::from(Self::ONE)
     }

@@ -1,7 +1,7 @@
-//! What the data plane reports of the keys that are sampled, for estimating what more or less memory would do.
+//! The data plane's records of sampled keys, for estimating the effect of more or less memory.
 //!
-//! A key is sampled if its *order*, a 64-bit hash of it, lies below a threshold. Invariant: of a key either everything is
-//! recorded or nothing, and what a lower threshold records is all part of what a higher one does.
+//! A key is sampled if its *order*, a 64-bit hash of it, lies below a threshold. Invariant: either all events of a key
+//! are recorded or none. The records of a lower threshold are all among those of a higher one.
 
 use crate::UnixMs;
 
@@ -45,14 +45,14 @@ impl SamplingThreshold {
     }
 }
 
-/// What happened to a sampled key.
+/// The event of a sampled key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SampleKind {
     /// It was asked for and found. Counted as a get and a hit.
     GetHit,
     /// It was asked for and not found. Counted as a get.
     GetMiss,
-    /// It was written and was not there, or had to go to make room for what was written.
+    /// It was written and was not there, or had to go to make room for the new value.
     Fill,
     /// It was written anew, maybe with another size and expiry.
     Overwrite,
@@ -70,8 +70,9 @@ pub struct Sample {
     /// A hash that stands for the key (with its database), distributed evenly and independent of where the key is placed.
     /// Whether the key is sampled goes by its uppermost bits. Zero for a flush.
     pub order: u64,
-    /// The tenant's records in the order in which they happened, counted modulo 2^32. The shards are asked one after the
-    /// other, so the last records before a snapshot and the first ones after it may overlap, but never those of one key.
+    /// The number of the record in the order of the tenant's events, counted modulo 2^32. The shards are asked one
+    /// after the other. The last records before a snapshot and the first ones after it may overlap, but never those of
+    /// one key.
     pub sequence: u32,
     /// Second of the event, since 1970.
     pub second: u32,
@@ -80,12 +81,12 @@ pub struct Sample {
     pub expires_after_ms: u32,
     /// Bytes of the item's key and value. Zero for a miss, a delete and a flush.
     pub payload_bytes: u32,
-    /// Bytes that the item takes in the log, and of the units outside of it; what it takes of the index is not in here. Zero
-    /// where `payload_bytes` is.
+    /// Bytes that the item takes in the log, and of the units outside of it; its entry in the index is not in here.
+    /// Zero where `payload_bytes` is.
     pub item_bytes: u32,
     /// Millisecond of the event within that second.
     pub millisecond: u16,
-    /// What happened.
+    /// The event.
     pub kind: SampleKind,
     /// The key's database.
     pub db: u8,
@@ -94,7 +95,7 @@ pub struct Sample {
 const _: () = assert!(size_of::<Sample>() == 32, "half a cache line");
 
 impl Sample {
-    /// `expires_after_ms` of what does not expire.
+    /// `expires_after_ms` of an item that does not expire.
     pub const NO_EXPIRY: u32 = u32::MAX;
     /// `db` of a flush of all databases.
     pub const ALL_DATABASES: u8 = u8::MAX;
@@ -122,10 +123,10 @@ impl Sample {
 /// The records of a tenant between two snapshots, all that this threshold takes and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Samples {
-    /// The lowest threshold that was in force. Lower than the plan's if a buffer filled up: then it was lowered at once, and
-    /// the records of keys that it does not take were dropped.
+    /// The lowest threshold that was in force. It is lower than the plan's if a buffer filled up: then it was lowered
+    /// at once, and the records of keys that it does not take were dropped.
     pub threshold: SamplingThreshold,
-    /// In the order of `sequence`.
+    /// The records in the order of `sequence`.
     pub records: Vec<Sample>,
 }
 

@@ -1,4 +1,4 @@
-//! What a tenant's secret is known by, and what it allows.
+//! The hash that a tenant's secret is known by, and the permissions that it gives.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ impl fmt::Debug for SecretHash {
 pub struct Secret {
     /// SHA-256 of the text that the client sends.
     pub hash: SecretHash,
-    /// What a connection that logged in with it may do.
+    /// The permissions of a connection that logged in with it.
     pub permissions: Permissions,
 }
 
@@ -59,7 +59,7 @@ impl Permissions {
         Self(self.0 | other.0)
     }
 
-    /// As a number for storage: bit 0 read, 1 write, 2 flush, 3 admin.
+    /// The permissions as a number for storage: bit 0 read, 1 write, 2 flush, 3 admin.
     pub fn bits(self) -> u8 {
         self.0
     }

@@ -1,6 +1,6 @@
-//! What the data plane reports for a round.
+//! The report of the data plane for a round.
 
-use crate::{Samples, TenantId, UnixMs};
+use crate::{Samples, TenantId, UnixMs, VisitSamples};
 
 /// The state of the data plane. Tenants that nothing happened to since the last snapshot are absent: an idle tenant costs
 /// a round nothing.
@@ -38,7 +38,7 @@ pub struct PoolSnapshot {
     pub usage_bytes: u64,
     /// Free, but still (or already) backed by physical memory: given back or handed out soon.
     pub resident_free_bytes: u64,
-    /// Memory beside the pool: what the process needs to run at all, the connections' buffers, and the samples.
+    /// Memory beside the pool: the process's own, the connections' buffers, and the samples.
     pub other_bytes: u64,
     /// Connections now open.
     pub connections: u64,
@@ -59,15 +59,17 @@ pub struct TenantSnapshot {
     pub items: u64,
     /// Connections now open.
     pub connections: u64,
-    /// Since the tenant was created in this process.
+    /// The counts since the tenant was created in this process.
     pub counters: TenantCounters,
-    /// What happened to sampled keys since the tenant's last snapshot: of exactly those events that `counters` counts more
-    /// than it did then.
+    /// The records of sampled keys since the tenant's last snapshot. They are of exactly those events that `counters`
+    /// counts more than it did then.
     pub samples: Samples,
-    /// In shard order; empty for a tenant that never wrote.
+    /// The shards in their order; empty for a tenant that never wrote.
     pub shards: Vec<ShardSnapshot>,
     /// Commands executed since the tenant was created in this process, those that there were any of.
     pub commands: Vec<CommandCount>,
+    /// The commands of sampled visits since the tenant's last snapshot.
+    pub visits: VisitSamples,
 }
 
 /// How often a command was executed. The count never falls.
@@ -75,7 +77,7 @@ pub struct TenantSnapshot {
 pub struct CommandCount {
     /// `memcached` or `redis`.
     pub protocol: &'static str,
-    /// In lower case; a subcommand's as `client|list`.
+    /// The command in lower case; a subcommand's as `client|list`.
     pub command: &'static str,
     /// How often.
     pub count: u64,
@@ -102,12 +104,53 @@ pub struct TenantCounters {
     pub network_out_bytes: u64,
     /// How long requests were in the server.
     pub served: Served,
-    /// What was refused by a limit in time; it is in none of the other counts.
+    /// The number of requests that a limit in time refused; they are in none of the other counts.
     pub refused: Refused,
-    /// Commands executed, of all protocols; what was refused is not among them.
+    /// Commands executed, of all protocols; refused ones are not among them.
     pub operations: u64,
     /// CPU time of the threads that served it or looked after its shards, in nanoseconds; zero where it is not measured.
     pub cpu_ns: u64,
+    /// How its requests came, and what they wrote.
+    pub shape: LoadShape,
+    /// Invocations of cloud functions that it pays for.
+    pub function_invocations: u64,
+    /// Memory of cloud functions in MiB, times the ms for which they ran for it.
+    pub function_mib_ms: u64,
+    /// The usage and the counts of flash; `None` without flash.
+    pub flash: Option<FlashUse>,
+}
+
+/// How requests came, and what they wrote: what a model needs to know of a load beside how many commands of which kind there
+/// were. The counts never fall; where no server is, there are no visits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadShape {
+    /// Visits to connections in which commands were executed.
+    pub visits: u64,
+    /// Moments since which connections that were visited had been ready. Those that became ready together share one.
+    pub arrivals: u64,
+    /// Keys of the items that were written.
+    pub written_key_bytes: u64,
+    /// Their values.
+    pub written_value_bytes: u64,
+}
+
+/// A tenant's part of flash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlashUse {
+    /// The flash that it may hold, in bytes of segments.
+    pub grant_bytes: u64,
+    /// The flash that it holds, in bytes of segments.
+    pub usage_bytes: u64,
+    /// Memory beside the pool that it takes: the index, and a segment that is being filled.
+    pub memory_bytes: u64,
+    /// Items, those included that memory holds, too.
+    pub items: u64,
+    /// Lookups that found an item there. This and the following fields never fall.
+    pub hits: u64,
+    /// Bytes of segments that were written.
+    pub written_bytes: u64,
+    /// Items that memory evicted and that were not taken, for the write budget or for want of a free segment.
+    pub refused: u64,
 }
 
 /// Requests whose time in the server was measured: from when their connection was ready until the system was given their
@@ -120,13 +163,15 @@ pub struct Served {
     pub us: u64,
 }
 
-/// What limits refused, by which of them. The counts never fall.
+/// The requests that limits refused, by limit. The counts never fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// Commands above the operations per second.
     pub ops: u64,
     /// Commands above the bytes per second.
     pub bytes: u64,
+    /// Commands that would have added data, of a tenant that has reached its spending limit.
+    pub spending: u64,
     /// Connections above those that may be open at a time.
     pub connections: u64,
     /// Logins with the tenant's name that failed.
@@ -148,7 +193,7 @@ pub struct ShardSnapshot {
     pub items: u64,
     /// Segments, values outside the log and index.
     pub usage_bytes: u64,
-    /// Of that, the index.
+    /// The part of it that is the index.
     pub index_bytes: u64,
     /// Not yet written parts of open segments.
     pub free_bytes: u64,

@@ -28,7 +28,7 @@ impl UnixMs {
     }
 }
 
-/// Where a shell takes the time from.
+/// The source of time for a shell.
 pub trait Clock: Send + Sync {
     /// The present moment.
     fn now(&self) -> UnixMs;

@@ -7,11 +7,12 @@ use std::time::Duration;
 /// A number of bytes, written `64MiB`, `500kB`, `1GiB` or `4096`.
 ///
 /// Binary units (`KiB`, `MiB`, `GiB`, `TiB`) are powers of 1024, decimal ones (`kB`, `MB`, `GB`, `TB`) of 1000. A decimal
-/// point is allowed where the result is a whole number of bytes.
+/// point is allowed where the result is a whole number of bytes. `Ki`, `Mi`, `Gi` and `Ti`, as Kubernetes writes them, are
+/// the binary units too; small and large letters are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
-/// A text that is no size or no duration: what it was, and what is allowed.
+/// A text that is no size or no duration: the text, and the allowed forms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not a {what}: write {allowed}")]
 pub struct UnitError {
@@ -20,21 +21,38 @@ pub struct UnitError {
     allowed: &'static str,
 }
 
-const SIZE_UNITS: [(&str, u64); 11] = [
-    ("B", 1),
-    ("kB", 1_000),
-    ("KB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("TB", 1_000_000_000_000),
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("TiB", 1 << 40),
+/// The units of bytes, in small letters. A lone `k`, `m` or `g` is none: Redis and Kubernetes take it for different
+/// numbers.
+const SIZE_UNITS: [(&str, u64); 14] = [
+    ("b", 1),
+    ("kb", 1_000),
+    ("mb", 1_000_000),
+    ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
+    ("ki", 1 << 10),
+    ("mi", 1 << 20),
+    ("gi", 1 << 30),
+    ("ti", 1 << 40),
+    ("kib", 1 << 10),
+    ("mib", 1 << 20),
+    ("gib", 1 << 30),
+    ("tib", 1 << 40),
     ("", 1),
 ];
 
-/// In nanoseconds.
+/// The capacity of a network, in bits per second, written `10Gbit`, `2.5Gbit` or `100Mbit`. Units are powers of 1000.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BitRate(pub u64);
+
+/// In bits per second, in small letters.
+const BIT_RATE_UNITS: [(&str, u64); 4] = [
+    ("kbit", 1_000),
+    ("mbit", 1_000_000),
+    ("gbit", 1_000_000_000),
+    ("tbit", 1_000_000_000_000),
+];
+
+/// The units of time, in nanoseconds.
 const DURATION_UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -50,11 +68,13 @@ impl FromStr for Size {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        parse_scaled(text, &SIZE_UNITS).map(Self).ok_or_else(|| UnitError {
-            given: text.chars().take(80).collect(),
-            what: "size",
-            allowed: "a number of bytes or one with kB, MB, GB, TB, KiB, MiB, GiB or TiB behind it, such as 64MiB",
-        })
+        parse_scaled(&text.to_ascii_lowercase(), &SIZE_UNITS)
+            .map(Self)
+            .ok_or_else(|| UnitError {
+                given: text.chars().take(80).collect(),
+                what: "size",
+                allowed: "a number of bytes or one with kB, MB, GB, TB, KiB, MiB, GiB or TiB behind it, such as 64MiB",
+            })
     }
 }
 
@@ -72,6 +92,42 @@ impl fmt::Display for Size {
             }
         }
         write!(f, "{}B", self.0)
+    }
+}
+
+impl BitRate {
+    /// The same in bytes per second, rounded down.
+    pub fn bytes_per_second(self) -> u64 {
+        self.0 / 8
+    }
+}
+
+impl FromStr for BitRate {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        // Less than a byte per second carries nothing.
+        let rate = parse_scaled(&text.to_ascii_lowercase(), &BIT_RATE_UNITS).filter(|bits| *bits >= 8);
+        rate.map(Self).ok_or_else(|| UnitError {
+            given: text.chars().take(80).collect(),
+            what: "rate of a network",
+            allowed: "a number with kbit, Mbit, Gbit or Tbit behind it, such as 10Gbit",
+        })
+    }
+}
+
+impl fmt::Display for BitRate {
+    /// The largest unit in which the number is whole, so that the same one is read again.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [
+            ("Tbit", 1_000_000_000_000),
+            ("Gbit", 1_000_000_000),
+            ("Mbit", 1_000_000),
+        ];
+        match units.iter().find(|(_, factor)| self.0.is_multiple_of(*factor)) {
+            Some((name, factor)) => write!(f, "{}{name}", self.0 / factor),
+            None => write!(f, "{}kbit", self.0 as f64 / 1000.0),
+        }
     }
 }
 
@@ -153,7 +209,12 @@ mod tests {
             ("1.2.3", None),
             ("-1", None),
             ("64 MiB", None),
-            ("64mib", None),
+            ("64mib", Some(64 << 20)),
+            ("1gb", Some(1_000_000_000)),
+            ("1Gi", Some(1 << 30)),
+            ("2KI", Some(2048)),
+            ("1g", None),
+            ("1mi b", None),
             ("MiB", None),
             ("", None),
             ("ninety", None),
@@ -194,6 +255,26 @@ mod tests {
         }
         for text in ["700us", "5s", "90m", "1h", "1ns", "0ns"] {
             assert_eq!(format_duration(parse_duration(text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn rates_of_networks_are_read_as_they_are_written() {
+        for (text, bits, written) in [
+            ("10Gbit", 10_000_000_000, "10Gbit"),
+            ("2.5gbit", 2_500_000_000, "2500Mbit"),
+            ("100Mbit", 100_000_000, "100Mbit"),
+            ("1.5kbit", 1_500, "1.5kbit"),
+            ("1000Gbit", 1_000_000_000_000, "1Tbit"),
+        ] {
+            let rate: BitRate = text.parse().unwrap();
+            assert_eq!((rate, rate.to_string().as_str()), (BitRate(bits), written), "{text}");
+            assert_eq!(written.parse(), Ok(rate));
+        }
+        assert_eq!(BitRate(80_001).bytes_per_second(), 10_000);
+        for text in ["", "10", "10GB", "0Gbit", "-1Gbit", "0.001kbit", "1Gbit/s"] {
+            let error = text.parse::<BitRate>().unwrap_err().to_string();
+            assert!(error.contains("such as 10Gbit"), "{text}: {error}");
         }
     }
 

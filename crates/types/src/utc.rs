@@ -7,7 +7,7 @@ pub fn rfc3339(at: UnixMs) -> String {
     format!("{}Z", date_and_time(at))
 }
 
-/// `2026-08-01T12:00:00.250Z`, for what happens more than once in a second.
+/// `2026-08-01T12:00:00.250Z`, for events that may come more than once in a second.
 pub fn rfc3339_ms(at: UnixMs) -> String {
     format!("{}.{:03}Z", date_and_time(at), at.0 % 1000)
 }
@@ -23,7 +23,7 @@ pub fn month_of(at: UnixMs) -> String {
     format!("{year:04}-{month:02}")
 }
 
-/// Where a month begins and ends, the end not included; `None` if the text is not of the form `2026-08`.
+/// The begin and the end of a month, the end not included; `None` if the text is not of the form `2026-08`.
 pub fn month_range(text: &str) -> Option<(UnixMs, UnixMs)> {
     let (year, month) = text.split_once('-')?;
     if year.len() != 4 || month.len() != 2 {
@@ -76,8 +76,8 @@ fn date_and_time(at: UnixMs) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
-/// Year, month and day of the `days`-th day after 1970-01-01, by counting years that begin on the first of March, so
-/// that the leap day is the last one of its year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Year, month and day of the `days`-th day after 1970-01-01. It counts years that begin on the first of March, so that
+/// the leap day is the last one of its year (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
 fn civil_from_days(days: u64) -> (u64, u64, u64) {
     const DAYS_PER_400_YEARS: u64 = 146_097;
     let since_march_of_year_0 = days + 719_468;

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -179,5 +180,20 @@ func TestMemcacheErrors(t *testing.T) {
 	stranger := connectMemcached(t, made.Name, made.wrongSecret())
 	if _, err := stranger.Get("text"); err == nil || !strings.Contains(err.Error(), "authentication failure") {
 		t.Fatalf("a wrong secret: %v", err)
+	}
+}
+
+// As an application is configured that knows no logins: an address, and no more.
+func TestTenantsListenerNeedsNoLogin(t *testing.T) {
+	tidemark(t, "tenant", "create", "listener", "--cap", "32MiB")
+	t.Cleanup(func() { tidemark(t, "tenant", "remove", "listener", "--yes") })
+	client := memcache.New(os.Getenv("TEST_LISTENER"))
+	client.Timeout = 10 * time.Second
+	t.Cleanup(func() { client.Close() })
+	no(t, client.Set(&memcache.Item{Key: "k", Value: []byte("v")}))
+	item, err := client.Get("k")
+	no(t, err)
+	if string(item.Value) != "v" {
+		t.Fatalf("%q", item.Value)
 	}
 }

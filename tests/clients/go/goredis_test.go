@@ -20,7 +20,7 @@ func connectRedis(t *testing.T, name, secret string, protocol int) *redis.Client
 		Username: name,
 		Password: secret,
 		Protocol: protocol,
-		// What goes wrong is to be seen.
+		// Errors have to be seen.
 		MaxRetries: -1,
 	})
 	t.Cleanup(func() { client.Close() })
@@ -229,6 +229,33 @@ func TestRedisErrors(t *testing.T) {
 		}
 		if value := c.Get(ctx, "text").Val(); value != "words" {
 			t.Fatalf("text is %q", value)
+		}
+	})
+}
+
+func TestRedisScripts(t *testing.T) {
+	release := redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return 0 end`)
+	inBothProtocols(t, func(t *testing.T, ctx context.Context, c *redis.Client) {
+		no(t, c.Set(ctx, "lock", "token", time.Minute).Err())
+		for _, step := range []struct {
+			token string
+			want  int64
+		}{{"other", 0}, {"token", 1}, {"token", 0}} {
+			// The first time it is not known by its name, and is sent.
+			got, err := release.Run(ctx, c, []string{"lock"}, step.token).Int64()
+			no(t, err)
+			if got != step.want {
+				t.Fatalf("%s: %d", step.token, got)
+			}
+		}
+		known, err := c.ScriptExists(ctx, release.Hash(), strings.Repeat("0", 40)).Result()
+		no(t, err)
+		if !slices.Equal(known, []bool{true, false}) {
+			t.Fatal(known)
+		}
+		err = c.Eval(ctx, "return redis.call('hget', KEYS[1], 'f')", []string{"h"}).Err()
+		if err == nil || !strings.Contains(err.Error(), "the command 'hget' is not offered") {
+			t.Fatal(err)
 		}
 	})
 }

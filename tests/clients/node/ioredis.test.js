@@ -9,6 +9,8 @@ const { once } = require('node:events');
 const { describe, test } = require('node:test');
 const { setTimeout: sleep } = require('node:timers/promises');
 
+const { RateLimiterRedis } = require('rate-limiter-flexible');
+
 const MIB = 1 << 20;
 // The largest value that the server takes by default.
 const VALUE_BYTES_MAX = MIB;
@@ -60,7 +62,7 @@ for (const version of ['ioredis', 'ioredis-5']) {
       }
     });
 
-  // What happens one after the other to one tenant: a command and what it returns.
+  // The commands to one tenant, in order, with their replies.
   const conversation = [
     [['ping'], 'PONG'],
     [['get', 'k'], null],
@@ -126,6 +128,27 @@ for (const version of ['ioredis', 'ioredis-5']) {
       }
       await assert.rejects(client.hset('h', 'f', 'v'), /is not offered by Tidemark/);
       assert.equal(await client.get('text'), 'words');
+    });
+
+    withClient('scripts, by text and by name', async (client) => {
+      client.defineCommand('take', {
+        numberOfKeys: 1,
+        lua: "local n = redis.call('incrby', KEYS[1], ARGV[1]) redis.call('pexpire', KEYS[1], ARGV[2]) return {n, ARGV[2]}",
+      });
+      assert.deepEqual(await client.take('n', 2, 60000), [2, '60000']);
+      assert.deepEqual(await client.take('n', 3, 60000), [5, '60000']);
+      await client.script('FLUSH');
+      assert.deepEqual(await client.take('n', 1, 60000), [6, '60000']);
+      assert.ok((await client.pttl('n')) > 0);
+    });
+
+    withClient('rate-limiter-flexible', async (client) => {
+      const limiter = new RateLimiterRedis({ storeClient: client, points: 5, duration: 60, keyPrefix: 'rl' });
+      const results = await Promise.allSettled(Array.from({ length: 12 }, () => limiter.consume('user')));
+      assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 5);
+      const { consumedPoints, msBeforeNext } = await limiter.get('user');
+      assert.equal(consumedPoints, 12);
+      assert.ok(msBeforeNext > 0 && msBeforeNext <= 60_000);
     });
 
     withClient('keys and values are binary, of all sizes', async (client) => {

@@ -1,4 +1,4 @@
-"""What the documents promise, read from them: sessions to paste into a shell, and tables.
+"""The promises of the documents, read from them: sessions to paste into a shell, and tables.
 
 A session is a block of kind `console`: lines that begin with `$ ` are commands, the others what they print. In what is
 printed, `…` stands for any text, on a line of its own for any lines, and columns may be further apart or nearer. A

@@ -1,4 +1,4 @@
-"""What the tests share: where the server is, and tenants made for one test each through the command line.
+"""The common part of the tests: the address of the server, and tenants made for one test each through the command line.
 
 The server is started by scripts/with-server, which says where it is in the environment.
 """
@@ -19,7 +19,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Address:
-    """Where something listens."""
+    """The address of a listener."""
 
     host: str
     port: int
@@ -57,7 +57,7 @@ def admin_address():
 
 
 def admin_token():
-    """What calls of the admin API over TCP carry."""
+    """The token that calls of the admin API over TCP carry."""
     return (Path(os.environ["TIDEMARK_DATA"]) / "admin.token").read_text().strip()
 
 

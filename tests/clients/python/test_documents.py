@@ -10,7 +10,7 @@ import redis
 import documents
 import harness
 
-# What stands for a secret in the documents has a secret's form.
+# A placeholder for a secret in the documents has a secret's form.
 SECRET = re.compile(r"(?<![\w-])[\w-]{43}(?![\w-])")
 
 

@@ -20,6 +20,23 @@ def connect(tenant, secret=None, **options):
     return client
 
 
+def test_a_tenant_s_listener_needs_no_login():
+    """As an application is configured that knows no logins: an address, and no more."""
+    made = harness.tidemark("tenant", "create", "listener", "--cap", "32MiB")
+    try:
+        address = harness.Address.of("TEST_LISTENER")
+        client = Client((address.host, address.port), timeout=10, default_noreply=False)
+        assert client.set("k", b"v")
+        assert client.get("k") == b"v"
+        assert client.stats()[b"curr_items"] == 1
+        client.close()
+        logged_in = connect(harness.Tenant("listener", made["secret"]))
+        assert logged_in.get("k") == b"v"
+        logged_in.close()
+    finally:
+        harness.tidemark("tenant", "remove", "listener", "--yes")
+
+
 @pytest.fixture
 def client(tenant):
     connected = connect(tenant)
@@ -27,7 +44,7 @@ def client(tenant):
     connected.close()
 
 
-# What happens one after the other to one tenant: method, arguments, what it returns.
+# The calls to one tenant, in order: method, arguments, result.
 CONVERSATIONS = {
     "storing": [
         ("get", ("k",), None),
@@ -151,7 +168,7 @@ def test_a_value_that_is_too_large_is_refused(client, tenant):
     again.close()
 
 
-# What a client sends, and what it is answered, to the byte.
+# The bytes that a client sends, and the bytes of the answer.
 BYTES = {
     "wrong commands": [
         (b"nonsense\r\n", b"ERROR\r\n"),

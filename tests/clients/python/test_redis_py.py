@@ -26,7 +26,7 @@ def client(request, tenant):
         yield connected
 
 
-# What happens one after the other to one tenant: method, arguments, named arguments, what it returns.
+# The calls to one tenant, in order: method, arguments, named arguments, result.
 CONVERSATIONS = {
     "strings": [
         ("get", ("k",), {}, None),

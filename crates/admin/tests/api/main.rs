@@ -48,6 +48,7 @@ fn bind(folder: &Path) -> Result<BoundAdmin, AdminError> {
         address: Some("127.0.0.1:0".parse().unwrap()),
         folder: folder.into(),
         open_metrics: false,
+        reports: Default::default(),
     })
 }
 
@@ -70,7 +71,7 @@ fn start() -> Scene {
         ..ControlConfig::new(GIB, 4 * GIB, 2)
     };
     let control = Control::start(mailbox, state, Arc::clone(&data_plane) as _, clock, config).unwrap();
-    let admin = bound.serve(&control.handle()).unwrap();
+    let admin = bound.serve(&control.handle(), None).unwrap();
     Scene {
         folder,
         data_plane,
@@ -81,7 +82,6 @@ fn start() -> Scene {
     }
 }
 
-/// What came back.
 #[derive(Debug)]
 struct Reply {
     status: u16,
@@ -93,7 +93,7 @@ impl Reply {
     fn read(mut stream: impl Read) -> Self {
         let mut text = Vec::new();
         match stream.read_to_end(&mut text) {
-            // An answer to what was not read to its end is followed by a reset.
+            // An answer to a request that was not read to its end is followed by a reset.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
             read => drop(read.unwrap()),
         }
@@ -195,13 +195,16 @@ fn a_tenant_s_life() {
     assert_eq!(shown["goals"]["weight"], json!(3));
     assert_eq!(
         shown["limits"],
-        json!({"ops_per_second": 500, "bytes_per_second": MIB, "connections": null})
+        json!({
+            "ops_per_second": 500, "bytes_per_second": MIB, "connections": null, "spending_per_month": null,
+            "at_spending_limit": null
+        })
     );
     assert_eq!(
         shown["refused_total"],
         json!({
-            "ops_per_second": 0, "bytes_per_second": 0, "connections": 0, "failed_logins": 0, "reply_size": 0,
-            "stalled_connections": 0, "incomplete_commands": 0, "connection_memory": 0
+            "ops_per_second": 0, "bytes_per_second": 0, "spending_limit": 0, "connections": 0, "failed_logins": 0,
+            "reply_size": 0, "stalled_connections": 0, "incomplete_commands": 0, "connection_memory": 0
         })
     );
     for unknown in [
@@ -228,7 +231,10 @@ fn a_tenant_s_life() {
     );
     assert_eq!(
         patched.body["limits"],
-        json!({"ops_per_second": null, "bytes_per_second": MIB, "connections": 9})
+        json!({
+            "ops_per_second": null, "bytes_per_second": MIB, "connections": 9, "spending_per_month": null,
+            "at_spending_limit": null
+        })
     );
     assert_eq!(
         (
@@ -248,9 +254,22 @@ fn a_tenant_s_life() {
         scene.get("/api/v1/tenants/shop").body["secrets"][1]["permissions"],
         json!("read")
     );
+    let refused = scene.call("POST", "/api/v1/tenants/shop/rotate", &Value::Null);
     assert_eq!(
-        scene.call("POST", "/api/v1/tenants/shop/rotate", &Value::Null).status,
-        200
+        (refused.status, &refused.body["error"]["field"]),
+        (409, &json!("force"))
+    );
+    let forced = scene.call("POST", "/api/v1/tenants/shop/rotate", &json!({"force": true}));
+    assert_eq!(forced.status, 200);
+    let own = json!({"secret_name": "writer", "secret": "q0E8l5n1p2m3k4j5h6g7f8"});
+    let named = scene.call("POST", "/api/v1/tenants/shop/rotate", &own);
+    assert_eq!(
+        (named.status, named.body),
+        (200, json!({"name": "shop", "secret": null}))
+    );
+    assert_eq!(
+        scene.get("/api/v1/tenants/shop").body["secrets"][2]["name"],
+        json!("writer")
     );
     let finished = scene.call("POST", "/api/v1/tenants/shop/rotate", &json!({"finish": true}));
     assert_eq!(finished.body, json!({"name": "shop", "secret": null}));
@@ -549,7 +568,7 @@ fn bodies_that_are_no_json_or_too_long() {
         let reply = scene.call_raw("POST", "/api/v1/tenants", body);
         assert_eq!((reply.status, reply.code()), (status, code));
     }
-    // Nothing of what is only announced is waited for; what ends within a chunk is told from what is too long.
+    // Announced bytes are not waited for, and a body that ends within a chunk is told from one that is too long.
     let chunk = format!("Transfer-Encoding: chunked\r\n\r\n10001\r\n{longest} ");
     for (rest, status, code) in [
         ("Content-Length: 65537\r\n\r\n", 413, "too_large"),
@@ -771,6 +790,7 @@ fn a_taken_address_is_named() {
         address: Some(address),
         folder: folder.path().into(),
         open_metrics: false,
+        reports: Default::default(),
     };
     let error = BoundAdmin::bind(&config).unwrap_err();
     assert!(

@@ -1,4 +1,4 @@
-//! What is scraped.
+//! The scraped metrics.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn metrics_say_how_tenants_and_their_goals_stand() {
     for line in [
         &format!("tidemark_pool_bytes {GIB}"),
         "tidemark_tenant_hits_total{tenant=\"shop\"} 4",
-        // Of ten gets, nothing is known yet.
+        // After ten gets nothing is known yet.
         "tidemark_tenant_goal_met{tenant=\"shop\"} 0",
         "tidemark_tenant_grant_bytes{tenant=\"cart\"} 0",
         "# EOF",

@@ -8,6 +8,8 @@ pub trait Admits {
 
 /// Whether a value is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Admission {
     /// If there is room for it.
     Keep,

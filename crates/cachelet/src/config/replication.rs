@@ -1,15 +1,17 @@
-//! Replication: what the home's successor holds for the case that the home is lost.
+//! Replication: the state that the home's successor holds for the case that the home is lost.
 
-/// What the successor holds.
+/// The state that the successor holds.
 pub trait Replicates {
     /// Whether it holds every write before the home sends it to the store. It can then finish a lost home's writes.
     fn has_intents(&self) -> bool;
-    /// Whether it holds what the store does not have yet.
+    /// Whether it holds values that the store does not have yet.
     fn has_data(&self) -> bool;
 }
 
-/// What the successor holds.
+/// The state that the successor holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Replication {
     /// Nothing. When a home is lost, its keys are validated at the store for a grace time.
     None,

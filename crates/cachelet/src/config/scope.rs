@@ -19,6 +19,8 @@ pub trait Groups {
 
 /// Which instances share a cachelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Scope {
     /// None.
     Instance,

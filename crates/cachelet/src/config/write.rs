@@ -8,10 +8,12 @@ pub trait Acknowledges {
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum WritePolicy {
     /// When the store has it.
     Through,
-    /// When the home has it, and whoever replicates it; the store gets it later.
+    /// When the home has it, and its replica if there is one; the store gets it later.
     Back,
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::home::Entry;
 use super::home::Work;
 use super::store_write::{Circumstances, Next, StoreWrite, Written};
-use super::{Cachelet, Entry, Flaw, PendingWrite, Purpose, State, Turn};
+use super::{Cachelet, Flaw, PendingWrite, Purpose, State, Turn};
 use crate::config::Domain;
 use crate::membership::{Change, Document, Phase};
 use crate::message::{Output, StoreReply};
@@ -16,13 +17,14 @@ use crate::view::View;
 pub(super) struct Draining {
     pub(super) epoch: Epoch,
     pub(super) phase: Phase,
-    lost: BTreeSet<CacheletId>,
+    pub(super) lost: BTreeSet<CacheletId>,
     /// Whether the document says that this cachelet is drained, or recovered in its second phase.
     is_noted: bool,
     has_said: bool,
 }
 
-/// Whether the home knows, in this view, who holds a copy of a key by their own names. Only such copies outlive a change.
+/// Whether the home knows, in this view, the holders of a key's copies by their own names. Only such copies outlive a
+/// change.
 fn is_tracked(view: &View, key: &Key) -> bool {
     let config = view.config_for(key);
     config.coherence.has_directory() && config.domain == Domain::Flat
@@ -69,7 +71,7 @@ impl Cachelet {
         }
     }
 
-    /// Stops serving, and finishes what may be on its way.
+    /// Stops serving, and finishes writes that may be on their way.
     fn drain(&mut self, turn: &mut Turn) {
         self.abort_transactions(turn);
         self.refuse_queues(turn);
@@ -80,12 +82,16 @@ impl Cachelet {
     fn is_drained(&self) -> bool {
         let is_writing = |entry: &Entry| matches!(entry.work, Some(Work::Write(_)));
         !self.writes.values().any(PendingWrite::keeps_from_draining)
-            && !self.entries.values().any(is_writing)
+            && !self.entries.iter().any(|(_, entry)| is_writing(entry))
             && !self.has_dirty()
     }
 
     /// Says how far this cachelet is, once per document.
     pub(super) fn report_change(&mut self, turn: &mut Turn) {
+        // Whether it is drained takes a look at every entry, which is for changes only.
+        if self.draining.is_none() {
+            return;
+        }
         let (is_drained, is_recovered) = (self.is_drained(), self.recovering.is_empty());
         let Some(draining) = &mut self.draining else {
             return;
@@ -135,7 +141,7 @@ impl Cachelet {
         };
         let mut next = step(write, about);
         if let (Next::Ended(Written::Moved(version) | Written::Unknown(version)), true) = (&next, is_dirty) {
-            // What was acknowledged comes after whatever the home had flushed before.
+            // An acknowledged write comes after all that the home had flushed before.
             write.replace(version.clone());
             next = write.request(about);
         }
@@ -176,7 +182,8 @@ impl Cachelet {
         if old.has(self.me) && !view.has(self.me) {
             return self.leave(turn);
         }
-        self.drop_abandoned();
+        self.end_asked_writes(turn);
+        self.drop_led_reads();
         self.keep_tracked(&old);
         self.route_waiting(turn);
         self.route_reads(turn, true);
@@ -188,6 +195,8 @@ impl Cachelet {
         let (new, me) = (&self.view, self.me);
         let stays = |key: &Key| is_tracked(old, key) && is_tracked(new, key) && old.home(key) == new.home(key);
         let forgets = !self.has_bug(Flaw::SwitchKeepsCopies);
+        // A staged copy may never have been written: nobody validates it any more.
+        self.shelf.retain(|key, copy| stays(key) || copy.state != State::Staged);
         for (key, copy) in self.shelf.iter_mut() {
             if !stays(key) && forgets {
                 copy.state = State::Must;
@@ -211,7 +220,7 @@ impl Cachelet {
         turn.outputs.push(Output::Expelled);
     }
 
-    /// What waited for a view or a lease is sent on its way.
+    /// Requests that waited for a view or a lease are sent on their way.
     pub(super) fn route_waiting(&mut self, turn: &mut Turn) {
         self.route_reads(turn, false);
         self.route_writes(turn);

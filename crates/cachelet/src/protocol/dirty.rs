@@ -51,6 +51,9 @@ impl Cachelet {
             flush: old.and_then(|old| old.flush),
         });
         self.applied(turn, key, None);
+        if self.draining.is_some() {
+            self.flush(turn, key);
+        }
     }
 
     /// Sends a value to the store now.
@@ -93,7 +96,7 @@ impl Cachelet {
         };
         let mut next = step(flush, about);
         if let Next::Ended(Written::Moved(version) | Written::Unknown(version)) = next {
-            // Nobody but this home writes; whoever did it outside of the domain wrote before.
+            // Nobody but this home writes; a writer outside of the domain wrote before.
             flush.replace(version);
             next = flush.request(about);
         }
@@ -150,17 +153,17 @@ impl Cachelet {
     /// Bytes that were acknowledged and that the store does not have.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
-        let dirty = self.entries.values().filter_map(|entry| entry.dirty.as_ref());
+        let dirty = self.entries.iter().filter_map(|(_, entry)| entry.dirty.as_ref());
         dirty.map(Dirty::size_bytes).sum()
     }
 
     pub(super) fn has_dirty(&self) -> bool {
-        self.entries.values().any(|entry| entry.dirty.is_some())
+        self.entries.iter().any(|(_, entry)| entry.dirty.is_some())
     }
 
     /// The mistake R9.
     pub(super) fn drop_dirty(&mut self) {
-        for entry in self.entries.values_mut() {
+        for entry in self.entries.iter_mut() {
             if entry.dirty.take().is_some() {
                 entry.is_known = false;
             }

@@ -110,7 +110,7 @@ impl Cachelet {
         self.send(turn, from, body);
     }
 
-    /// Holds a write in case that the home is lost. Of a key, the last one counts.
+    /// Holds a write in case that the home is lost. The last one of a key counts.
     pub(super) fn hold(&mut self, turn: &mut Turn, from: CacheletId, transaction: u64, key: Key, intent: Intent) {
         let is_recovering = |draining: &Draining| draining.phase == Phase::Recover;
         if self.draining.as_ref().is_some_and(is_recovering) || self.is_expelled {

@@ -8,15 +8,18 @@ use std::collections::VecDeque;
 use super::dirty::Dirty;
 use super::reads::value_of;
 use super::transaction::Transaction;
-use super::{Cachelet, Copy, DIRECTORY_ENTRIES, Flaw, Purpose, QUEUE_REQUESTS, State, Turn, Waiting};
+use super::{
+    Answered, Cachelet, Copy, DIRECTORY_ENTRIES, Flaw, Purpose, QUEUE_REQUESTS, REMEMBERED_ANSWERS, State, Turn,
+    Waiting,
+};
 use crate::config::coherence::Check;
 use crate::config::coherence::Protocol as _;
 use crate::config::domain::Organization as _;
 use crate::config::{Admission, Domain};
-use crate::message::{Body, Content, Fill, Have, StoreReply, StoreRequest};
+use crate::message::{Body, Content, Fill, Have, Outcome, StoreReply, StoreRequest};
 use crate::types::{CacheletId, Epoch, Key, RequestId, Stamp, Value, Version};
 
-/// What a home knows of a key.
+/// The state of a key at its home.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     /// The current value's place in the order.
@@ -32,7 +35,7 @@ pub(super) struct Entry {
     pub(super) dirty: Option<Dirty>,
 }
 
-/// What is under way for a key.
+/// The work under way for a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Work {
     /// The store is asked for the value.
@@ -163,7 +166,7 @@ impl Cachelet {
             return;
         }
         if !self.is_active(turn.now_us) {
-            return self.refuse(turn, from, request);
+            return self.refuse_write(turn, from, request);
         }
         let asked = Asked::Write {
             from,
@@ -179,15 +182,44 @@ impl Cachelet {
         self.send(turn, from, Body::Refused { request });
     }
 
+    /// Refuses a write for good: the same request may come again, and must not be done then. A home that cannot remember
+    /// that does not answer.
+    fn refuse_write(&mut self, turn: &mut Turn, from: CacheletId, request: RequestId) {
+        let is_over = self.draining.is_some() || self.is_expelled;
+        if is_over || self.remember(from, request, &Outcome::Refused) {
+            self.refuse(turn, from, request);
+        }
+    }
+
+    fn refuse_asked(&mut self, turn: &mut Turn, asked: &Asked) {
+        let (from, _, request) = asked.sender();
+        match asked {
+            Asked::Read { .. } => self.refuse(turn, from, request),
+            Asked::Write { .. } => self.refuse_write(turn, from, request),
+        }
+    }
+
+    /// Remembers how a writer's request ended, so that the same one is never done again; whether there was room.
+    pub(super) fn remember(&mut self, from: CacheletId, request: RequestId, outcome: &Outcome) -> bool {
+        let answered: &mut Answered = self.answered.entry(from).or_default();
+        if request < answered.lowest {
+            return true;
+        }
+        let has_room = answered.outcomes.len() < REMEMBERED_ANSWERS;
+        if has_room {
+            answered.outcomes.insert(request, outcome.clone());
+        }
+        has_room
+    }
+
     fn enqueue(&mut self, turn: &mut Turn, key: &Key, asked: Asked) {
-        if self.entries.len() >= DIRECTORY_ENTRIES && !self.entries.contains_key(key) {
+        if self.entries.len() >= DIRECTORY_ENTRIES && !self.entries.contains(key) {
             self.entries.retain(|_, entry| !entry.is_dispensable());
         }
         let is_full = self.entries.len() >= DIRECTORY_ENTRIES;
-        let entry = self.entries.entry(key.clone()).or_default();
+        let entry = self.entries.get_or_insert(key);
         if entry.queue.len() >= QUEUE_REQUESTS || (is_full && entry.is_dispensable()) {
-            let (from, _, request) = asked.sender();
-            return self.refuse(turn, from, request);
+            return self.refuse_asked(turn, &asked);
         }
         entry.queue.push_back(asked);
         self.work(turn, key);
@@ -203,8 +235,7 @@ impl Cachelet {
                 return;
             };
             if !self.is_active(turn.now_us) {
-                let (from, _, request) = first.sender();
-                self.refuse(turn, from, request);
+                self.refuse_asked(turn, &first);
                 continue;
             }
             match first {
@@ -224,7 +255,7 @@ impl Cachelet {
         }
     }
 
-    /// Answers a read from what is here; gives it back if nothing is.
+    /// Answers a read from the home's own state, or gives it back.
     fn serve(&mut self, turn: &mut Turn, key: &Key, read: Asked) -> Option<Asked> {
         let Asked::Read { have, .. } = &read else {
             return Some(read);
@@ -372,6 +403,15 @@ impl Cachelet {
                     self.know(turn, key, version);
                 }
             }
+            // The readers ask the store themselves, and hear it there.
+            StoreReply::Denied(_) => {
+                entry.work = None;
+                while matches!(entry.queue.front(), Some(Asked::Read { .. })) {
+                    if let Some((from, epoch, request)) = entry.queue.pop_front().map(|read| read.sender()) {
+                        turn.send(self.me, from, epoch, Body::Refused { request });
+                    }
+                }
+            }
             _ => *retry_at_us = Some(retry_at),
         }
         self.work(turn, key);
@@ -440,14 +480,7 @@ impl Cachelet {
     }
 
     pub(super) fn tick_entries(&mut self, turn: &mut Turn) {
-        let is_due = |entry: &Entry| {
-            entry
-                .deadline_us()
-                .is_some_and(|deadline_us| deadline_us <= turn.now_us)
-        };
-        let due = self.entries.iter().filter(|(_, entry)| is_due(entry));
-        let keys: Vec<_> = due.map(|(key, _)| key.clone()).collect();
-        for key in keys {
+        for key in self.entries.due(turn.now_us) {
             self.tick_entry(turn, &key);
         }
     }
@@ -496,10 +529,10 @@ impl Cachelet {
         );
     }
 
-    /// The home begins to drain: whoever waits is refused, and a value that was asked for is not needed.
+    /// The home begins to drain: waiting requests are refused, and a value that was asked for is not needed.
     pub(super) fn refuse_queues(&mut self, turn: &mut Turn) {
         let mut refused = Vec::new();
-        for entry in self.entries.values_mut() {
+        for entry in self.entries.iter_mut() {
             if !matches!(entry.work, Some(Work::Write(_))) {
                 entry.work = None;
             }

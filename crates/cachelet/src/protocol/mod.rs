@@ -4,13 +4,15 @@
 //! messages and states. The invariants that make reads linearizable:
 //!
 //! 1. The store's current version is the truth, but for writes that a home acknowledged ahead of it (write-back).
-//! 2. While the store changes a key, no valid copy of it is served anywhere: a home starts a write at the store only
+//! 2. While the store changes a key, no valid copy of it is served anywhere. A home starts a write at the store only
 //!    when every noted holder has said that its copy ended.
 //! 3. A cachelet serves copies, and acts as a home, only while its lease holds, in the view in force, and before it
 //!    began to drain. A view is in force only when every member of the one before is drained, or its lease has ended.
-//! 4. What may be on its way from a lost member is finished by whoever holds its intent, or the key is suspected.
+//! 4. A write that may be on its way from a lost member is finished by the holder of its intent, or the key is
+//!    suspected.
 
 mod change;
+mod directory;
 mod dirty;
 mod holder;
 mod home;
@@ -22,18 +24,22 @@ mod writes;
 
 #[cfg(test)]
 pub(crate) mod bug;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::message::{Body, Event, Intent, Message, Outcome, Output, StoreReply, StoreRequest};
-use crate::types::{CacheletId, CallId, Epoch, Key, RequestId, Stamp};
+use crate::message::{
+    Body, Event, Intent, Message, Outcome, Output, ReadOutcome, StoreReply, StoreRequest, WriteOutcome,
+};
+use crate::types::{CacheletId, CallId, Epoch, Key, OperationId, RequestId, Stamp, Version};
 use crate::view::View;
 
 pub use shelf::{COPY_OVERHEAD_BYTES, Copy, State};
 pub use store_write::{Circumstances, Next, StoreWrite, Written};
 
 use change::Draining;
-use home::Entry;
+use directory::Directory;
 use reads::PendingRead;
 use shelf::Shelf;
 use transaction::Relay;
@@ -89,7 +95,7 @@ pub struct Cachelet {
     reads: BTreeMap<RequestId, PendingRead>,
     writes: BTreeMap<RequestId, PendingWrite>,
     next_request: u64,
-    entries: BTreeMap<Key, Entry>,
+    entries: Directory,
     answered: BTreeMap<CacheletId, Answered>,
     sequence: u64,
     next_transaction: u64,
@@ -102,14 +108,14 @@ pub struct Cachelet {
     bug: Option<bug::Bug>,
 }
 
-/// What a home answered a writer.
+/// The home's answer to a writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Answered {
     lowest: RequestId,
     outcomes: BTreeMap<RequestId, Outcome>,
 }
 
-/// What a call to the store is for.
+/// The purpose of a call to the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Purpose {
     Read(RequestId),
@@ -120,7 +126,7 @@ enum Purpose {
     Recover(Key),
 }
 
-/// What one step produces.
+/// The results of one step.
 #[derive(Debug)]
 struct Turn {
     now_us: u64,
@@ -143,7 +149,7 @@ impl Cachelet {
             reads: BTreeMap::new(),
             writes: BTreeMap::new(),
             next_request: 1,
-            entries: BTreeMap::new(),
+            entries: Directory::default(),
             answered: BTreeMap::new(),
             sequence: 0,
             next_transaction: 1,
@@ -157,7 +163,7 @@ impl Cachelet {
         }
     }
 
-    /// Who it is.
+    /// Its identity.
     #[must_use]
     pub fn id(&self) -> CacheletId {
         self.me
@@ -169,10 +175,16 @@ impl Cachelet {
         &self.view
     }
 
-    /// What its copies take.
+    /// The bytes of its copies.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.shelf.used_bytes()
+    }
+
+    /// How many copies it has.
+    #[must_use]
+    pub fn copies(&self) -> usize {
+        self.shelf.count()
     }
 
     /// Takes an event and says what is to be done. Time is the cachelet's own clock and never goes back.
@@ -187,6 +199,7 @@ impl Cachelet {
             self.receive(&mut turn, self.me, message);
         }
         self.report_change(&mut turn);
+        self.entries.settle();
         turn.outputs
     }
 
@@ -195,7 +208,7 @@ impl Cachelet {
     pub fn deadline_us(&self) -> Option<u64> {
         let reads = self.reads.values().map(PendingRead::deadline_us);
         let writes = self.writes.values().map(PendingWrite::deadline_us);
-        let entries = self.entries.values().filter_map(Entry::deadline_us);
+        let entries = self.entries.deadline_us().into_iter();
         let recovering = self.recovering.values().filter_map(StoreWrite::retry_at_us);
         let relays = self.relays.values().map(Relay::deadline_us);
         reads.chain(writes).chain(entries).chain(recovering).chain(relays).min()
@@ -262,11 +275,11 @@ impl Cachelet {
                 self.invalidate(turn, &key, order, pass_on);
             }
             Body::Invalidate { .. } => {}
-            Body::Read { request, .. } | Body::Write { request, .. }
-                if !is_current && !self.has_bug(Flaw::NoEpochs) =>
-            {
+            Body::Read { request, .. } if !is_current && !self.has_bug(Flaw::NoEpochs) => {
                 turn.send(self.me, from, self.view.epoch, Body::Refused { request });
             }
+            // Refusing a write says that it will never be done. A home of another epoch cannot say so.
+            Body::Write { .. } if !is_current && !self.has_bug(Flaw::NoEpochs) => {}
             body if is_current || self.has_bug(Flaw::NoEpochs) => self.receive_current(turn, from, epoch, body),
             _ => {}
         }
@@ -380,6 +393,23 @@ impl Turn {
         } else {
             self.outputs.push(Output::Send { to, message });
         }
+    }
+
+    fn read_failed(&mut self, operation: OperationId, outcome: ReadOutcome) {
+        let version = None;
+        self.outputs.push(Output::ReadDone {
+            operation,
+            outcome,
+            version,
+        });
+    }
+
+    fn write_ended(&mut self, operation: OperationId, outcome: WriteOutcome, version: Option<Version>) {
+        self.outputs.push(Output::WriteDone {
+            operation,
+            outcome,
+            version,
+        });
     }
 }
 

@@ -5,14 +5,14 @@ use crate::config::coherence::{Check, Protocol as _};
 use crate::config::domain::Organization as _;
 use crate::config::{Admission, Config, Durability, Level};
 use crate::message::{Body, Content, Fill, Output, ReadOutcome, Source, StoreReply, StoreRequest};
-use crate::types::{CacheletId, Epoch, Key, OperationId, RequestId, Stamp, Value};
+use crate::types::{CacheletId, Epoch, Key, OperationId, RequestId, Stamp, Value, Version};
 
 /// A read that is not answered yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PendingRead {
     key: Key,
     asker: Asker,
-    /// An invalidation that came meanwhile: what is older must not be kept. It is the tombstone of R1.
+    /// An invalidation that came meanwhile: older values must not be kept. It is the tombstone of R1.
     floor: Stamp,
     /// The copy as it was when it was asked about.
     copy: Option<Copy>,
@@ -24,14 +24,14 @@ pub(super) struct PendingRead {
     give_up_at_us: u64,
 }
 
-/// For whom.
+/// The requester of the read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Asker {
     Function(OperationId),
     Follower(CacheletId, RequestId),
 }
 
-/// Where the answer will come from.
+/// The way that the answer will come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Way {
     Waiting,
@@ -66,13 +66,17 @@ impl Cachelet {
             && self.may_serve(copy, &key, turn.now_us)
         {
             let outcome = ReadOutcome::Is(value_of(&copy.content), Source::Copy);
+            let version = copy.version.clone();
             self.shelf.touch(&key, turn.now_us);
-            turn.outputs.push(Output::ReadDone { operation, outcome });
+            turn.outputs.push(Output::ReadDone {
+                operation,
+                outcome,
+                version,
+            });
             return;
         }
         if self.is_expelled {
-            let outcome = ReadOutcome::Unavailable;
-            return turn.outputs.push(Output::ReadDone { operation, outcome });
+            return turn.read_failed(operation, ReadOutcome::Unavailable);
         }
         self.pend_read(turn, key, Asker::Function(operation));
     }
@@ -200,7 +204,7 @@ impl Cachelet {
             };
             self.keep(turn, &pending.key, copy);
         }
-        self.answer_read(turn, &pending, &content, source, Some(fill));
+        self.answer_read(turn, &pending, &content, (source, fill.version.clone()), Some(fill));
     }
 
     fn pend_again(&mut self, turn: &mut Turn, pending: PendingRead) {
@@ -222,13 +226,14 @@ impl Cachelet {
         turn: &mut Turn,
         read: &PendingRead,
         content: &Content,
-        source: Source,
+        (source, version): (Source, Option<Version>),
         fill: Option<Fill>,
     ) {
         match (&read.asker, fill) {
             (Asker::Function(operation), _) => turn.outputs.push(Output::ReadDone {
                 operation: *operation,
                 outcome: read.outcome(content, source),
+                version,
             }),
             (Asker::Follower(follower, request), Some(fill)) => {
                 let fill = Fill {
@@ -250,6 +255,9 @@ impl Cachelet {
         let Way::Store(epoch) = pending.way else {
             return;
         };
+        if let (StoreReply::Denied(status), Asker::Function(_)) = (&reply, &pending.asker) {
+            return self.fail_read(turn, request, ReadOutcome::Denied(*status));
+        }
         let (content, version, source) = match (reply, &pending.copy) {
             (StoreReply::Object { value, version }, _) => (Content::of(value), Some(version), Source::Store),
             (StoreReply::NotModified, Some(copy)) => (copy.content.clone(), copy.version.clone(), Source::Validated),
@@ -268,13 +276,13 @@ impl Cachelet {
             let copy = Copy {
                 content: content.clone(),
                 stamp: Stamp::default(),
-                version,
+                version: version.clone(),
                 state: State::Must,
                 validated_at_us: pending.started_at_us,
             };
             self.shelf.insert(&pending.key, copy, turn.now_us);
         }
-        self.answer_read(turn, &pending, &content, source, None);
+        self.answer_read(turn, &pending, &content, (source, version), None);
     }
 
     /// A read was refused: the store is asked, or the home again later.
@@ -320,7 +328,7 @@ impl Cachelet {
         self.pend_read(turn, key.clone(), Asker::Follower(from, request));
     }
 
-    /// An invalidation came: what is older than its stamp must not be kept by reads that are under way.
+    /// An invalidation came: reads under way must not keep values older than its stamp.
     pub(super) fn raise_floors(&mut self, key: &Key, stamp: Stamp) {
         for pending in self.reads.values_mut().filter(|pending| pending.key == *key) {
             pending.floor = pending.floor.max(stamp);
@@ -359,29 +367,35 @@ impl Cachelet {
         for request in requests {
             let is_given_up = |pending: &PendingRead| pending.give_up_at_us <= turn.now_us;
             if self.reads.get(&request).is_some_and(is_given_up) {
-                self.fail_read(turn, request);
+                self.fail_read(turn, request, ReadOutcome::Unavailable);
             } else {
                 self.route_read(turn, request);
             }
         }
     }
 
-    fn fail_read(&mut self, turn: &mut Turn, request: RequestId) {
+    fn fail_read(&mut self, turn: &mut Turn, request: RequestId, outcome: ReadOutcome) {
         if let Some(PendingRead {
             asker: Asker::Function(operation),
             ..
         }) = self.reads.remove(&request)
         {
-            let outcome = ReadOutcome::Unavailable;
-            turn.outputs.push(Output::ReadDone { operation, outcome });
+            turn.read_failed(operation, outcome);
         }
+    }
+
+    /// The view is over, and with it this cachelet's leadership: followers ask again. An answer that is passed on in
+    /// another view would be a copy that no home knows of.
+    pub(super) fn drop_led_reads(&mut self) {
+        let is_own = |pending: &PendingRead| matches!(pending.asker, Asker::Function(_));
+        self.reads.retain(|_, pending| is_own(pending));
     }
 
     /// The cachelet is no member any more: functions get an answer, the others will ask elsewhere.
     pub(super) fn fail_reads(&mut self, turn: &mut Turn) {
         let requests: Vec<_> = self.reads.keys().copied().collect();
         for request in requests {
-            self.fail_read(turn, request);
+            self.fail_read(turn, request, ReadOutcome::Unavailable);
         }
     }
 }

@@ -37,7 +37,7 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// What a reader says of its copy.
+    /// The copy as its reader states it.
     #[must_use]
     pub fn have(&self) -> Have {
         Have {
@@ -83,6 +83,11 @@ impl Shelf {
         }
     }
 
+    /// How many copies there are.
+    pub(super) fn count(&self) -> usize {
+        self.copies.len()
+    }
+
     /// A copy.
     pub(super) fn get(&self, key: &Key) -> Option<&Copy> {
         self.copies.get(key)
@@ -96,6 +101,15 @@ impl Shelf {
     /// Every copy, to change its state.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Key, &mut Copy)> {
         self.copies.iter_mut()
+    }
+
+    /// Keeps the copies that are to be kept.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Key, &Copy) -> bool) {
+        let dropped = self.copies.iter().filter(|(key, copy)| !is_kept(key, copy));
+        let dropped: Vec<_> = dropped.map(|(key, _)| key.clone()).collect();
+        for key in dropped {
+            self.remove(&key);
+        }
     }
 
     /// Says that a copy was served.
@@ -117,7 +131,7 @@ impl Shelf {
         self.order.insert(self.policy, key, bytes, now_us);
         self.copies.insert(key.clone(), copy);
         self.shrink();
-        // Where the policy ranks it lowest, it is the first to go.
+        // If the policy ranks it lowest, it is the first to go.
         self.copies.contains_key(key)
     }
 
@@ -145,7 +159,7 @@ impl Shelf {
         self.policy = policy;
     }
 
-    /// What the copies take.
+    /// The bytes of the copies.
     pub(super) fn used_bytes(&self) -> u64 {
         self.used_bytes
     }

@@ -1,8 +1,8 @@
 //! One write at the store, until it is known how it ended.
 //!
-//! Every write states the version that it replaces. After a timeout nobody knows whether it was applied: the version and
-//! the writer's identity are read back, and the same conditional write is repeated until one of the attempts has won.
-//! Invariant: a write is applied at most once, and `Written::Applied` is said only of one that was.
+//! Every write states the version that it replaces. After a timeout nobody knows whether it was applied. The version
+//! and the writer's identity are then read back, and the same conditional write is repeated until one of the attempts
+//! has won. Invariant: a write is applied at most once, and `Written::Applied` is said only of one that was.
 
 use crate::message::{StoreReply, StoreRequest};
 use crate::types::{Value, Version, WriteId};
@@ -34,9 +34,11 @@ pub enum Written {
     NotDone,
     /// No attempt may be made any more, and one may be on its way.
     GivenUp,
+    /// The store refuses it for good, with this HTTP status, and no attempt is on its way.
+    Denied(u16),
 }
 
-/// What is next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Call the store.
@@ -47,7 +49,7 @@ pub enum Next {
     Ended(Written),
 }
 
-/// What a step of a write is given.
+/// The circumstances of a write's step.
 #[derive(Clone, Copy, Debug)]
 pub struct Circumstances {
     /// The time.
@@ -118,7 +120,7 @@ impl StoreWrite {
         })
     }
 
-    /// What follows from the store's answer.
+    /// The step that follows from the store's answer.
     pub fn reply(&mut self, reply: StoreReply, about: Circumstances) -> Next {
         match reply {
             StoreReply::Written(version) => Next::Ended(Written::Applied(version)),
@@ -129,6 +131,9 @@ impl StoreWrite {
                 self.wait(about)
             }
             StoreReply::Throttled if !self.is_unsure && !about.is_patient => Next::Ended(Written::NotDone),
+            StoreReply::Denied(_) if self.reads_back => self.wait(about),
+            StoreReply::Denied(_) if self.is_unsure => Next::Ended(Written::GivenUp),
+            StoreReply::Denied(status) => Next::Ended(Written::Denied(status)),
             StoreReply::Meta { version, write } => self.meta(version, write, about),
             StoreReply::Throttled | StoreReply::Object { .. } | StoreReply::NotModified => self.wait(about),
         }
@@ -231,6 +236,11 @@ mod tests {
         );
         check(&[StoreReply::Lost, meta("c", None)], Some(&Written::Unknown(tag("c"))));
         check(&[StoreReply::Lost], None);
+        check(&[StoreReply::Denied(403)], Some(&Written::Denied(403)));
+        check(
+            &[StoreReply::Lost, meta("a", None), StoreReply::Denied(403)],
+            Some(&Written::GivenUp),
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::holder::Order;
 use super::home::Work;
 use super::store_write::{Circumstances, Next, StoreWrite, Written};
-use super::{Answered, Cachelet, Flaw, Purpose, REMEMBERED_ANSWERS, Turn, Waiting};
+use super::{Cachelet, Flaw, Purpose, Turn, Waiting};
 use crate::config::coherence::{Protocol as _, Spread};
 use crate::config::domain::Organization as _;
 use crate::config::write::Acknowledges as _;
@@ -27,9 +27,11 @@ pub(super) struct Transaction {
     is_parallel: bool,
     waiting: Waiting,
     hold_at: Option<CacheletId>,
+    /// Whether a successor was asked to hold it: from then on, it may be done after this home is lost.
+    may_be_held: bool,
     replaces: Version,
     put: Option<StoreWrite>,
-    /// Where `is_parallel`, the store may have it before all holders have answered.
+    /// The applied version. If `is_parallel`, the store may have it before all holders have answered.
     applied: Option<Version>,
     resend_at_us: u64,
 }
@@ -48,6 +50,11 @@ impl Transaction {
     /// Whether a request of it may be on its way to the store.
     pub(super) fn is_at_store(&self) -> bool {
         self.put.is_some()
+    }
+
+    fn waits_for(&self, lost: &Waiting) -> bool {
+        let holder = self.hold_at.filter(|id| lost.contains(id));
+        holder.is_some() || !self.waiting.is_disjoint(lost)
     }
 
     fn write(&self) -> WriteId {
@@ -134,6 +141,7 @@ impl Cachelet {
             is_parallel: spread == Spread::Apply || self.view.promise.level == Level::Eventual,
             waiting,
             hold_at: None,
+            may_be_held: false,
             // An object whose version is not known is created; where it exists, the store says so.
             replaces: dirty.or(known).unwrap_or(Version::Absent),
             put: None,
@@ -141,7 +149,7 @@ impl Cachelet {
             resend_at_us: 0,
         };
         entry.work = Some(Work::Write(Box::new(transaction)));
-        // The home's own copy ends, and what is on its way from the home to itself must not be kept.
+        // The home's own copy ends, and values on their way from the home to itself must not be kept.
         self.shelf.remove(key);
         self.raise_floors(key, stamp);
         self.ask_to_hold(turn, key, &config);
@@ -156,7 +164,7 @@ impl Cachelet {
         }
     }
 
-    /// Where a successor holds intents, it is asked to hold this one.
+    /// If a successor holds intents, it is asked to hold this one.
     fn ask_to_hold(&mut self, turn: &mut Turn, key: &Key, config: &Config) {
         let is_back = config.write.before_the_store();
         let is_held = config.replication.has_intents() || (is_back && config.replication.has_data());
@@ -166,6 +174,7 @@ impl Cachelet {
             return;
         };
         transaction.hold_at = successor;
+        transaction.may_be_held |= successor.is_some();
         transaction.resend_at_us = resend_at_us;
         let (id, intent) = (transaction.id, transaction.intent(is_back));
         if let Some(successor) = successor {
@@ -201,11 +210,12 @@ impl Cachelet {
     fn proceed(&mut self, turn: &mut Turn, key: &Key) {
         let (is_active, config) = (self.is_active(turn.now_us), self.view.config_for(key));
         let is_draining = self.draining.is_some();
+        let may_finish = self.is_leased(turn.now_us) && !self.is_expelled;
         let Some(transaction) = self.transaction(key) else {
             return;
         };
         let is_told = transaction.waiting.is_empty() || transaction.is_parallel;
-        // Whoever holds a copy that was not reached will validate it in the next view.
+        // A holder of a copy that was not reached will validate it in the next view.
         let is_reached = transaction.waiting.is_empty() || is_draining;
         if let Some(version) = transaction.applied.clone().filter(|_| is_reached) {
             return self.applied(turn, key, Some(version));
@@ -213,7 +223,7 @@ impl Cachelet {
         if transaction.put.is_some() || transaction.applied.is_some() || !is_told || transaction.hold_at.is_some() {
             return;
         }
-        if !is_active {
+        if !(is_active || (may_finish && transaction.may_be_held)) {
             return self.abort(turn, key);
         }
         if config.write.before_the_store() {
@@ -228,7 +238,7 @@ impl Cachelet {
     }
 
     fn put(&mut self, turn: &mut Turn, key: &Key, step: impl FnOnce(&mut StoreWrite, Circumstances) -> Next) {
-        // A write that can not start is refused after a while; one that started is finished.
+        // A write that cannot start is refused after a while; one that started is finished.
         let about = self.circumstances(turn, true);
         let times_out_as_failure = self.has_bug(Flaw::TimeoutIsFailure);
         let Some(transaction) = self.transaction(key) else {
@@ -274,6 +284,7 @@ impl Cachelet {
                 self.proceed(turn, key);
             }
             Written::NotDone => self.abort(turn, key),
+            Written::Denied(status) => self.end_transaction(turn, key, Outcome::Denied(status)),
             Written::Unknown(_) | Written::GivenUp => {
                 if let Some(entry) = self.entries.get_mut(key) {
                     entry.is_known = false;
@@ -344,9 +355,16 @@ impl Cachelet {
         self.transaction(key).map(|transaction| transaction.intent(true))
     }
 
-    /// Nothing was written: the writer may ask again. Holders that have not answered stay noted.
+    /// Nothing was written: the writer may ask again, unless a successor may do it yet. Holders that have not answered stay
+    /// noted.
     fn abort(&mut self, turn: &mut Turn, key: &Key) {
-        self.end_transaction(turn, key, Outcome::Refused);
+        let may_be_done = self.transaction(key).is_some_and(|transaction| transaction.may_be_held);
+        let outcome = if may_be_done {
+            Outcome::Unknown
+        } else {
+            Outcome::Refused
+        };
+        self.end_transaction(turn, key, outcome);
     }
 
     fn end_transaction(&mut self, turn: &mut Turn, key: &Key, outcome: Outcome) {
@@ -357,14 +375,13 @@ impl Cachelet {
             return;
         };
         let (from, request) = (transaction.from, transaction.request);
-        // Asked again, a refused write is a new one; any other is answered as before.
-        if outcome != Outcome::Refused {
-            let answered: &mut Answered = self.answered.entry(from).or_default();
-            if request >= answered.lowest && answered.outcomes.len() < REMEMBERED_ANSWERS {
-                answered.outcomes.insert(request, outcome.clone());
-            }
+        let epoch = transaction.epoch;
+        let is_remembered = self.remember(from, request, &outcome);
+        // A refusal that is forgotten is no refusal: the writer asks again.
+        if outcome == Outcome::Refused && !is_remembered {
+            return;
         }
-        turn.send(self.me, from, transaction.epoch, Body::Wrote { request, outcome });
+        turn.send(self.me, from, epoch, Body::Wrote { request, outcome });
     }
 
     /// A holder's copy ended.
@@ -426,10 +443,16 @@ impl Cachelet {
         self.work(turn, key);
     }
 
-    /// The home begins to drain: what is not at the store yet is not done.
+    /// The home begins to drain: writes that are not at the store yet are not done, except for those that a successor
+    /// may hold. That one is finished if nobody who is lost has to answer first.
     pub(super) fn abort_transactions(&mut self, turn: &mut Turn) {
+        let lost = self.draining.as_ref().map(|draining| draining.lost.clone());
+        let lost = lost.unwrap_or_default();
         let is_early = |work: &Option<Work>| match work {
-            Some(Work::Write(transaction)) => !transaction.is_at_store() && transaction.applied.is_none(),
+            Some(Work::Write(transaction)) => {
+                let is_begun = transaction.is_at_store() || transaction.applied.is_some();
+                !is_begun && (!transaction.may_be_held || transaction.waits_for(&lost))
+            }
             _ => false,
         };
         let early = self.entries.iter().filter(|(_, entry)| is_early(&entry.work));
@@ -437,7 +460,7 @@ impl Cachelet {
         for key in keys {
             self.abort(turn, &key);
         }
-        let keys: Vec<_> = self.entries.keys().cloned().collect();
+        let keys: Vec<_> = self.entries.iter().map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.proceed(turn, &key);
         }
@@ -445,7 +468,9 @@ impl Cachelet {
 
     /// A leader passes an invalidation on to its cluster.
     pub(super) fn pass_on(&mut self, turn: &mut Turn, key: &Key, order: Order, holds: bool) {
-        let is_same = |relay: &Relay| (relay.home, relay.transaction) == (order.from, order.transaction);
+        let is_same = |relay: &Relay| {
+            (relay.home, relay.transaction, relay.stamp) == (order.from, order.transaction, order.stamp)
+        };
         if self.relays.values().any(is_same) {
             return;
         }
@@ -517,7 +542,7 @@ impl Cachelet {
     }
 }
 
-/// What is needed of a transaction when it holds.
+/// The parts of a transaction that are needed when it holds.
 struct Finished {
     from: CacheletId,
     keep: bool,

@@ -4,7 +4,7 @@ use super::store_write::{Circumstances, Next, StoreWrite, Written};
 use super::{Cachelet, Copy, Flaw, Purpose, State, Turn};
 use crate::config::Admission;
 use crate::config::coherence::{Check, Protocol as _};
-use crate::message::{Body, Content, Outcome, Output, StoreReply, WriteOutcome};
+use crate::message::{Body, Content, Outcome, StoreReply, WriteOutcome};
 use crate::types::{Epoch, Key, OperationId, RequestId, Stamp, Value, Version, WriteId};
 
 /// A write that is not finished yet.
@@ -53,8 +53,8 @@ impl PendingWrite {
         self.stage != Stage::Waiting
     }
 
-    /// Whether a change of the view waits for it. A home that does not answer drains by itself, and what it was asked for
-    /// is over with the view.
+    /// Whether a change of the view waits for it. A home that does not answer drains by itself, and requests to it are
+    /// over with the view.
     pub(super) fn keeps_from_draining(&self) -> bool {
         match self.stage {
             Stage::Waiting => false,
@@ -71,8 +71,7 @@ impl PendingWrite {
 impl Cachelet {
     pub(super) fn start_write(&mut self, turn: &mut Turn, operation: OperationId, key: Key, value: Option<Value>) {
         if self.is_expelled {
-            let outcome = WriteOutcome::Unavailable;
-            return turn.outputs.push(Output::WriteDone { operation, outcome });
+            return turn.write_ended(operation, WriteOutcome::Unavailable, None);
         }
         let request = self.request_id();
         let now_us = turn.now_us;
@@ -113,7 +112,7 @@ impl Cachelet {
         let Some(pending) = self.writes.get(&request) else {
             return;
         };
-        // What a home may have taken is asked for again at the same home until it is known how it ended.
+        // A write that a home may have taken is asked for again at the same home until its end is known.
         let is_asked_again = pending.stage == Stage::AtHome && pending.sent_in == Some(self.view.epoch);
         if !is_active && !is_asked_again {
             return self.wait_with_write(turn, request);
@@ -200,8 +199,10 @@ impl Cachelet {
         let Some(pending) = self.writes.remove(&request) else {
             return;
         };
+        let mut written_as = None;
         let outcome = match written {
             Written::Applied(version) => {
+                written_as = Some(version.clone());
                 let copy = Copy {
                     content: Content::of(pending.value.clone()),
                     stamp: Stamp::default(),
@@ -213,9 +214,10 @@ impl Cachelet {
                 WriteOutcome::Applied
             }
             Written::NotDone => WriteOutcome::Unavailable,
+            Written::Denied(status) => WriteOutcome::Denied(*status),
             Written::Moved(_) | Written::Unknown(_) | Written::GivenUp => WriteOutcome::Unknown,
         };
-        finish(turn, &pending, outcome);
+        finish(turn, &pending, outcome, written_as);
     }
 
     fn keep_written(&mut self, turn: &Turn, pending: &PendingWrite, copy: Copy) {
@@ -232,7 +234,7 @@ impl Cachelet {
                 let Some(pending) = self.writes.remove(&request) else {
                     return;
                 };
-                // The home did not invalidate the writer: what is older and still on its way to it must not be kept.
+                // The home did not invalidate the writer: older values still on their way to it must not be kept.
                 self.raise_floors(&pending.key, stamp);
                 let is_late = stamp < pending.floor && !self.has_bug(Flaw::LateFill);
                 let is_last = !self.has_write_at_home(&pending.key);
@@ -240,15 +242,16 @@ impl Cachelet {
                     let copy = Copy {
                         content: Content::of(pending.value.clone()),
                         stamp,
-                        version,
+                        version: version.clone(),
                         state: State::Valid,
                         validated_at_us: pending.started_at_us,
                     };
                     self.keep_written(turn, &pending, copy);
                 }
-                finish(turn, &pending, WriteOutcome::Applied);
+                finish(turn, &pending, WriteOutcome::Applied, version);
             }
             Outcome::Refused => self.refused(turn, epoch, request),
+            Outcome::Denied(status) => self.end_write(turn, request, WriteOutcome::Denied(status)),
             Outcome::Unknown => {
                 if let Some(key) = self.writes.get(&request).map(|pending| pending.key.clone()) {
                     // It may hold, with a stamp that only the home knows.
@@ -263,28 +266,29 @@ impl Cachelet {
     /// A read or a write was refused.
     pub(super) fn refused(&mut self, turn: &mut Turn, epoch: Epoch, request: RequestId) {
         self.read_refused(turn, request);
-        let view = self.view.epoch;
         let Some(pending) = self.writes.get_mut(&request) else {
             return;
         };
-        if pending.stage != Stage::AtHome {
+        if pending.stage != Stage::AtHome || pending.sent_in != Some(epoch) {
             return;
-        }
-        // A home of a later epoch does not know any more whether it was done.
-        if pending.sent_in.is_some_and(|sent| sent < epoch) {
-            return self.end_write(turn, request, WriteOutcome::Unknown);
         }
         if pending.is_abandoned() {
             self.writes.remove(&request);
-        } else if pending.sent_in == Some(view) {
-            pending.stage = Stage::Waiting;
-            pending.retry_at_us = turn.now_us + self.settings.retry_us;
+            return;
+        }
+        // The home never does this request. The next attempt is another one, so that no copy of this one is taken for it.
+        pending.stage = Stage::Waiting;
+        pending.sent_in = None;
+        pending.retry_at_us = turn.now_us + self.settings.retry_us;
+        if let Some(pending) = self.writes.remove(&request) {
+            let request = self.request_id();
+            self.writes.insert(request, pending);
         }
     }
 
     fn end_write(&mut self, turn: &mut Turn, request: RequestId, outcome: WriteOutcome) {
         if let Some(pending) = self.writes.remove(&request) {
-            finish(turn, &pending, outcome);
+            finish(turn, &pending, outcome, None);
         }
     }
 
@@ -318,21 +322,14 @@ impl Cachelet {
 
     /// The function gets an answer. A write that may be done goes on until it is known how it ended.
     fn give_up_write(&mut self, turn: &mut Turn, request: RequestId) {
-        let epoch = self.view.epoch;
         let Some(pending) = self.writes.get_mut(&request) else {
             return;
         };
-        // What a home of an earlier view refused can not be done any more: that view is over.
-        let was_never_taken = pending.sent_in.is_none_or(|sent| sent < epoch);
-        let outcome = match pending.stage {
-            Stage::Waiting if was_never_taken => WriteOutcome::Unavailable,
-            _ => WriteOutcome::Unknown,
-        };
         if pending.is_under_way() {
-            finish(turn, pending, outcome);
+            finish(turn, pending, WriteOutcome::Unknown, None);
             pending.operation = None;
         } else {
-            self.end_write(turn, request, outcome);
+            self.end_write(turn, request, WriteOutcome::Unavailable);
         }
     }
 
@@ -344,19 +341,20 @@ impl Cachelet {
             .any(|pending| pending.key == *key && pending.stage == Stage::AtHome)
     }
 
-    /// The view is over, and with it what its homes were asked for.
-    pub(super) fn drop_abandoned(&mut self) {
-        self.writes.retain(|_, pending| !pending.is_abandoned());
+    /// The view is over, and with it the requests to its homes. A home that did not report the end never will.
+    pub(super) fn end_asked_writes(&mut self, turn: &mut Turn) {
+        let asked = self.writes.iter().filter(|(_, pending)| pending.stage == Stage::AtHome);
+        let requests: Vec<_> = asked.map(|(request, _)| *request).collect();
+        for request in requests {
+            self.end_write(turn, request, WriteOutcome::Unknown);
+        }
     }
 
     /// The cachelet is no member any more.
     pub(super) fn fail_writes(&mut self, turn: &mut Turn) {
         let requests: Vec<_> = self.writes.keys().copied().collect();
         for request in requests {
-            let was_taken = self
-                .writes
-                .get(&request)
-                .is_some_and(|pending| pending.sent_in.is_some() || pending.is_under_way());
+            let was_taken = self.writes.get(&request).is_some_and(PendingWrite::is_under_way);
             let outcome = if was_taken {
                 WriteOutcome::Unknown
             } else {
@@ -367,8 +365,8 @@ impl Cachelet {
     }
 }
 
-fn finish(turn: &mut Turn, pending: &PendingWrite, outcome: WriteOutcome) {
+fn finish(turn: &mut Turn, pending: &PendingWrite, outcome: WriteOutcome, version: Option<Version>) {
     if let Some(operation) = pending.operation {
-        turn.outputs.push(Output::WriteDone { operation, outcome });
+        turn.write_ended(operation, outcome, version);
     }
 }

@@ -10,7 +10,7 @@ use crate::view::{Member, Trial};
 /// How long a lease lasts at the engine since the last request for it came.
 pub const LEASE_US: u64 = 1_000_000;
 
-/// How much longer whoever is gone is waited for.
+/// How much longer a lost member is waited for.
 const GUARD_US: u64 = 100_000;
 
 /// The engine.
@@ -58,7 +58,7 @@ impl Coordinator {
             self.leases.remove(&id);
             self.gone.insert(id, now_us);
         }
-        // Who is in the view and unknown here was before a restore.
+        // A member of the view that is unknown here was there before a restore.
         for id in self.document.view.ids().collect::<Vec<_>>() {
             if !self.leases.contains_key(&id) {
                 self.gone.entry(id).or_insert(now_us);

@@ -1,9 +1,10 @@
-//! What functions saw, and whether a register may have behaved so.
+//! The observations of functions, and whether a register may have behaved so.
 //!
 //! Every written value occurs once, so that a read names the write that it saw. A write with the reads that saw it is a
-//! *cluster*; its *zone* lies between the first end and the last start of its operations. A history is linearizable if
-//! and only if no read ends before its write starts, no two forward zones overlap, and no backward zone lies within a
-//! forward one (Gibbons and Korach, "Testing Shared Memories", SIAM J. Comput. 26(4), 1997, section 3.1).
+//! *cluster*. Its *zone* lies between the first end and the last start of its operations. A history is linearizable
+//! under three conditions, and only then. No read ends before its write starts, no two forward zones overlap, and no
+//! backward zone lies within a forward one. (Gibbons and Korach, "Testing Shared Memories", SIAM J. Comput. 26(4),
+//! 1997, section 3.1.)
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::types::Key;
 pub struct Record {
     /// The key.
     pub key: Key,
-    /// What was done.
+    /// The operation.
     pub deed: Deed,
     /// When it began.
     pub from_us: u64,
@@ -23,7 +24,7 @@ pub struct Record {
     pub to_us: Option<u64>,
 }
 
-/// What was done. Values are named by their identities; zero is that there is no object.
+/// The operation. Values are named by their identities; zero is that there is no object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// A read that returned this value.
@@ -32,12 +33,12 @@ pub enum Deed {
     Write(u64),
 }
 
-/// Why a history is not what was promised.
+/// The reason why a history breaks the promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Of which key.
+    /// The key of the fault.
     pub key: Key,
-    /// What is wrong.
+    /// A description of the fault.
     pub what: String,
 }
 

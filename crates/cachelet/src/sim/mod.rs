@@ -5,6 +5,7 @@
 //! functions saw, and checks it.
 
 mod coordinator;
+pub mod course;
 pub mod history;
 mod network;
 mod rng;
@@ -19,4 +20,4 @@ mod schedule;
 pub use coordinator::LEASE_US;
 pub use network::Costs;
 pub use rng::Rng;
-pub use world::{Faults, Tally, World};
+pub use world::{Ended, Faults, Tally, World};

@@ -1,5 +1,6 @@
-//! The same core under stateright: every order of messages, store calls, changes of the view and the loss of a node, for
-//! a few operations on one key. Messages are unordered, may stay on their way for ever, and one may come twice.
+//! The same core under stateright, for a few operations on one key. It tries every order of messages, store calls,
+//! changes of the view and the loss of a node. Messages are unordered, may stay on their way for ever, and one may come
+//! twice.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester};
 use stateright::{Checker as _, Model, Property};
 
 use super::store::Store;
-use crate::config::{Coherence, Config, Promise, Replication};
+use crate::config::{Coherence, Config, Domain, Promise, Replication};
 use crate::membership::{Document, Known};
 use crate::message::{Event, Message, Output, ReadOutcome, StoreReply, StoreRequest, WriteOutcome};
 use crate::protocol::bug::Bug;
@@ -38,11 +39,13 @@ enum Deed {
     Write(u64),
 }
 
-/// What is checked.
+/// The checked system.
 #[derive(Clone, Debug)]
 struct Small {
-    /// What each node's functions do, one after the other.
+    /// The operations of each node's functions, in order.
     scripts: Vec<Vec<Deed>>,
+    /// The node that is in a cluster of its own; all others are in another one.
+    apart: Option<usize>,
     config: Config,
     /// The configuration that is switched to at any time.
     switch_to: Option<Config>,
@@ -95,7 +98,7 @@ impl Small {
         let live = (0..state.nodes.len()).filter(|node| state.lost != Some(*node));
         let member = |node| Member {
             id: id(node),
-            cluster: 0,
+            cluster: u32::from(self.apart == Some(node)),
         };
         let wanted = self.switch_to.filter(|_| state.has_switched);
         Known {
@@ -134,14 +137,14 @@ impl Small {
             Output::Store { call, key, request } => {
                 state.calls.insert((node, call, key, request));
             }
-            Output::ReadDone { operation, outcome } => {
+            Output::ReadDone { operation, outcome, .. } => {
                 state.busy[node] = None;
                 if let ReadOutcome::Is(value, _) = outcome {
                     let value = value.map_or(0, |value| value.identity());
                     state.tester.on_return(operation.0, RegisterRet::ReadOk(value)).unwrap();
                 }
             }
-            Output::WriteDone { operation, outcome } => {
+            Output::WriteDone { operation, outcome, .. } => {
                 state.busy[node] = None;
                 if outcome == WriteOutcome::Applied {
                     state.tester.on_return(operation.0, RegisterRet::WriteOk).unwrap();
@@ -302,6 +305,7 @@ fn is_broken(model: Small) -> bool {
 fn small(coherence: Coherence) -> Small {
     Small {
         scripts: vec![vec![Deed::Read, Deed::Read], vec![Deed::Write(1), Deed::Read]],
+        apart: None,
         config: Config {
             coherence,
             ..Config::CONCORD
@@ -333,6 +337,26 @@ fn every_protocol_with_three_nodes_is_linearizable() {
             ..small(coherence)
         };
         assert!(!is_broken(model), "{coherence:?}");
+    }
+}
+
+/// Three nodes, one of which is in a cluster of its own: the home, or not.
+#[test]
+fn leaders_keep_reads_linearizable() {
+    for coherence in [Coherence::Invalidate, Coherence::Update] {
+        for apart in 0..3 {
+            let model = Small {
+                scripts: vec![vec![Deed::Read, Deed::Read], vec![Deed::Read], vec![Deed::Write(1)]],
+                apart: Some(apart),
+                config: Config {
+                    domain: Domain::Hierarchical,
+                    ..small(coherence).config
+                },
+                doubles: false,
+                ..small(coherence)
+            };
+            assert!(!is_broken(model), "{coherence:?}, {apart} apart");
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What messages and store calls cost in time.
+//! The time of messages and store calls.
 
 use crate::message::{Body, Content, StoreReply, StoreRequest};
 use crate::types::Value;
@@ -6,9 +6,9 @@ use crate::types::Value;
 /// Costs of communication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// From one node to another one, one way.
+    /// The time from one node to another one, one way.
     pub one_way_us: u64,
-    /// From a node to the store and back, without the time for bytes.
+    /// The time from a node to the store and back, without the time for bytes.
     pub store_us: u64,
     /// Bytes per microsecond that a node sends or receives.
     pub node_bytes_per_us: u64,
@@ -19,8 +19,8 @@ pub struct Costs {
 }
 
 impl Default for Costs {
-    /// As measured by Concord (HPCA'25): 2 ms between nodes and back, 30 ms to the store; 10 Gbit/s between nodes, a
-    /// tenth of it to the store.
+    /// The times are Concord's measurements (HPCA'25): 2 ms between nodes and back, 30 ms to the store; 10 Gbit/s
+    /// between nodes, a tenth of it to the store.
     fn default() -> Self {
         Self {
             one_way_us: 1_000,

@@ -1,16 +1,19 @@
-//! Random schedules: from a seed, a configuration, functions that read and write, and faults. What functions saw must be
-//! what was promised, whatever happened; and when the faults end, everything must work again.
+//! Random schedules: a seed gives a configuration, functions that read and write, and faults. The functions'
+//! observations must keep the promise, whatever happened. When the faults end, everything must work again.
 
-use super::history::check;
+use super::history::{Deed, check};
 use super::network::Costs;
 use super::rng::Rng;
 use super::world::{Faults, World};
-use crate::config::{Coherence, Config, Durability, Level, Promise};
+use crate::config::{Coherence, Config, Domain, Durability, Level, Promise, Replication};
 use crate::protocol::bug::Bug;
 use crate::types::{Key, Value};
 
 /// Schedules in a run of the tests; `TIDEMARK_SCHEDULES` asks for more.
 const SCHEDULES: u64 = 10_000;
+
+/// Schedules in which leaders pass updates on.
+const PAIR_SCHEDULES: u64 = 2_000;
 
 /// One schedule.
 #[derive(Clone, Debug)]
@@ -22,12 +25,14 @@ struct Schedule {
     promise: Promise,
     config: Config,
     faults: Faults,
-    /// Whether a process may end. Where writes are acknowledged ahead of the store and nobody else holds them, it would
+    /// Whether a process may end. If writes are acknowledged ahead of the store and nobody else holds them, it would
     /// lose them, as was agreed.
     may_lose: bool,
     /// Whether another program writes to the store, which only validation there can see.
     has_outsider: bool,
     switches: bool,
+    /// The one configuration that is switched to, at a step that follows from the seed.
+    switch_to: Option<Config>,
 }
 
 fn random_level(rng: &mut Rng) -> Level {
@@ -77,6 +82,7 @@ impl Schedule {
             may_lose: promise.durability == Durability::Strict,
             has_outsider,
             switches: !has_outsider && rng.happens(600_000),
+            switch_to: None,
         }
     }
 
@@ -94,7 +100,11 @@ impl Schedule {
         world.settle();
         world.faults = self.faults;
         let mut value = 0;
-        for _ in 0..self.steps {
+        let switch_at = self.seed % self.steps.max(1);
+        for step in 0..self.steps {
+            if let Some(config) = self.switch_to.filter(|_| step == switch_at) {
+                world.want(config, None);
+            }
             self.step(&mut world, &mut rng, &mut value);
             world.run_for(rng.pick(&[0, 1_000, 5_000, 40_000, 200_000]));
         }
@@ -180,19 +190,18 @@ fn fails(seed: u64, bug: Option<Bug>) -> Option<String> {
     Schedule::random(seed).run(bug).err()
 }
 
-#[test]
-fn schedules_keep_the_promise() {
-    let asked = std::env::var("TIDEMARK_SCHEDULES")
-        .ok()
-        .and_then(|count| count.parse().ok());
-    let first: u64 = std::env::var("TIDEMARK_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or(0);
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// Runs so many schedules, or as many as `TIDEMARK_SCHEDULES` says.
+fn run_all(schedules: u64, of: impl Fn(u64) -> Schedule) {
+    let first = number("TIDEMARK_SEED").unwrap_or(0);
     let mut failed = Vec::new();
-    for seed in first..first + asked.unwrap_or(SCHEDULES) {
-        if let Some(what) = fails(seed, None) {
-            failed.push(format!("seed {seed}: {what}\n{:?}", Schedule::random(seed)));
+    for seed in first..first + number("TIDEMARK_SCHEDULES").unwrap_or(schedules) {
+        let schedule = of(seed);
+        if let Err(what) = schedule.run(None) {
+            failed.push(format!("seed {seed}: {what}\n{schedule:?}"));
         }
     }
     assert!(
@@ -201,6 +210,103 @@ fn schedules_keep_the_promise() {
         failed.len(),
         failed[..failed.len().min(5)].join("\n")
     );
+}
+
+#[test]
+fn every_schedule_keeps_the_promise() {
+    run_all(SCHEDULES, Schedule::random);
+}
+
+#[test]
+fn leaders_pass_on_both_phases_of_an_update() {
+    run_all(PAIR_SCHEDULES, |seed| Schedule {
+        config: Config {
+            coherence: Coherence::Update,
+            domain: Domain::Hierarchical,
+            ..Schedule::random(seed).config
+        },
+        nodes: 4 + seed % 4,
+        has_outsider: false,
+        switches: seed % 3 == 0,
+        ..Schedule::random(seed)
+    });
+}
+
+/// Configurations that differ in what is sent and who may serve what.
+fn protocols() -> Vec<Config> {
+    let mut all = Config::all(Promise::default());
+    all.retain(|config| (config.scope, config.replacement) == (Config::CONCORD.scope, Config::CONCORD.replacement));
+    all
+}
+
+/// Schedules of each ordered pair; `TIDEMARK_SCHEDULES` asks for more in all.
+const SCHEDULES_OF_PAIR: u64 = 5;
+
+#[test]
+fn every_ordered_pair_of_switches_keeps_the_promise() {
+    let protocols = protocols();
+    let count = protocols.len() as u64;
+    let pairs = count * (count - 1);
+    run_all(pairs * SCHEDULES_OF_PAIR, |seed| {
+        let (from, shift) = (seed % count, 1 + seed / count % (count - 1));
+        Schedule {
+            config: protocols[from as usize],
+            promise: Promise::default(),
+            has_outsider: false,
+            switches: false,
+            switch_to: Some(protocols[((from + shift) % count) as usize]),
+            may_lose: true,
+            ..Schedule::random(seed)
+        }
+    });
+}
+
+/// The results of reads when each operation begins after the one before has ended.
+fn values_in_order(config: Config, promise: Promise, seed: u64) -> Vec<u64> {
+    let mut rng = Rng::new(seed);
+    let mut world = World::new(seed, &[0, 0, 1, 1], (config, promise), 600, Costs::default());
+    world.settle();
+    for number in 1..=40 {
+        let (node, key) = (rng.below(4) as usize, Key::new(&format!("k{}", rng.below(3))));
+        if rng.happens(600_000) {
+            world.read(node, &key);
+        } else {
+            world.write(node, &key, Value::simulated(number, rng.between(1, 400)));
+        }
+        while world.open_operations() > 0 {
+            world.run_to_next();
+            world.take_finished();
+        }
+    }
+    assert_eq!(world.tally().failed, 0, "{config:?}");
+    let deeds = world.records().into_iter().map(|record| record.deed);
+    deeds
+        .filter_map(|deed| match deed {
+            Deed::Read(value) => Some(value),
+            Deed::Write(_) => None,
+        })
+        .collect()
+}
+
+#[test]
+fn every_configuration_gives_the_same_values() {
+    for durability in [Durability::Strict, Durability::None] {
+        let promise = Promise {
+            durability,
+            ..Promise::default()
+        };
+        for seed in 0..3 {
+            let expected = values_in_order(Config::BASELINE_STORE, promise, seed);
+            assert!(expected.iter().any(|value| *value > 0));
+            for config in Config::all(promise) {
+                assert_eq!(
+                    values_in_order(config, promise, seed),
+                    expected,
+                    "{config:?} with seed {seed}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -227,13 +333,71 @@ fn the_same_seed_does_the_same() {
     assert_ne!(records(7), records(8));
 }
 
+/// The result of a read ten seconds after a home was killed whose write the store had not done. With coherence state
+/// replicated, the copy that holds the write's intent does it in the home's place.
+fn read_behind_a_lost_home(seed: u64, bug: Option<Bug>) -> Option<Deed> {
+    let config = Config {
+        replication: Replication::Coherence,
+        ..Config::CONCORD
+    };
+    let start = (config, Promise::default());
+    let mut world = World::new(seed, &[0, 0, 0, 0], start, 1 << 20, Costs::default());
+    world.set_bug(bug);
+    world.settle();
+    let key = Key::new("k");
+    let home = world.view().home(&key);
+    let home = (0..4).find(|node| world.cachelet(*node).id() == home).unwrap();
+    let writer = (home + 1) % 4;
+    world.write(writer, &key, Value::simulated(1, 10));
+    world.run_for(500_000);
+    // Nothing that is sent to the store from now on is done within this test.
+    world.faults = Faults {
+        unanswered: 1_000_000,
+        zombie_us: 600_000_000,
+        timeout_us: 1_000_000,
+        ..Faults::default()
+    };
+    world.write(writer, &key, Value::simulated(2, 10));
+    world.run_for(10_000);
+    world.kill(home);
+    // The writer asks again, which is another way to the same end: it goes, too.
+    world.kill(writer);
+    world.faults = Faults::default();
+    world.run_for(10_000_000);
+    let before = world.records().len();
+    world.read((home + 2) % 4, &key);
+    world.run_for(1_000_000);
+    let records = world.records();
+    records
+        .get(before..)?
+        .iter()
+        .map(|record| record.deed)
+        .find(|deed| matches!(deed, Deed::Read(_)))
+}
+
+#[test]
+fn the_write_of_a_lost_home_is_finished_by_whom_it_told() {
+    let told = |bug| {
+        (0..20)
+            .filter(|seed| read_behind_a_lost_home(*seed, bug) == Some(Deed::Read(2)))
+            .count()
+    };
+    let (with_recovery, without) = (told(None), told(Some(Bug::R3)));
+    println!("finished in {with_recovery} of 20 schedules, without recovery in {without}");
+    assert!(
+        with_recovery > 10 && without < with_recovery / 2,
+        "{with_recovery}, without recovery {without}"
+    );
+}
+
 /// Schedules in which a mistake must show.
 const BUG_SCHEDULES: u64 = 20_000;
 
 #[test]
 fn every_known_mistake_is_found() {
     let shows = |seed: &u64, bug| fails(*seed, Some(bug)).is_some_and(|what| what.starts_with("Violation"));
-    for bug in Bug::ALL {
+    // R3 loses a write that nobody was told of, which a history does not show: the test above has it.
+    for bug in Bug::ALL.into_iter().filter(|bug| *bug != Bug::R3) {
         let found = (0..BUG_SCHEDULES).find(|seed| shows(seed, bug));
         println!("{bug:?}: first seen with seed {found:?}");
         assert!(found.is_some(), "{bug:?} is not found in {BUG_SCHEDULES} schedules");

@@ -1,6 +1,6 @@
-//! What tenants' own loads ask for: sizes for goals, policies, and what is sampled to know both.
+//! The needs of tenants' own loads: sizes for goals, policies, and the samples that tell both.
 //!
-//! Invariants: all estimators together take at most [`POOL_SHARE`] of the pool, and all records that the data plane makes
+//! Invariants: all estimators together take at most [`POOL_SHARE`] of the pool. All records that the data plane makes
 //! for them are at most [`RECORDS_PER_GET`] of the gets. Tenants that do not fit are not sampled; those with goals come
 //! first. A tenant that holds nothing has no estimator.
 
@@ -23,9 +23,10 @@ use crate::utility::OwnUtility;
 
 /// The part of the pool that all estimators together may take: a hundredth.
 const POOL_SHARE: u64 = 100;
-/// A record costs about as much as a get does at deep pipelines, all in all: so many make half a percent of it, or less.
+/// All in all, a record costs about as much as a get does at deep pipelines: so many make half a percent of it, or
+/// less.
 const RECORDS_PER_GET: f64 = 0.005;
-/// Where there are few gets, so many records a second cost nobody anything.
+/// If there are few gets, so many records a second cost nobody anything.
 const RECORDS_MIN: f64 = 1_000.0;
 /// With more, the control thread would not keep up beside busy workers.
 const RECORDS_MAX: f64 = 20_000.0;
@@ -34,13 +35,13 @@ pub(super) const FULL_DIVISOR: u64 = 32;
 /// Points of a curve that are shown: the eye sees no more, and an answer stays small.
 const POINTS_SHOWN: usize = 128;
 
-/// What a tenant is estimated by.
+/// The estimator of a tenant and its results.
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     elastic: Option<Box<Elastic>>,
     /// Whether there was no room for an estimator.
     is_left_out: bool,
-    /// What memory brings it, as it was last worked out for the node's other instances.
+    /// Its gain from memory, as last computed for the node's other instances.
     pub(super) brings: Brings,
 }
 
@@ -50,8 +51,7 @@ impl Needs {
         self.elastic.as_deref()
     }
 
-    /// What the data plane is to sample. Of a tenant that nothing is known of yet everything, so that nothing of its
-    /// beginning is missed.
+    /// The threshold of sampling. An unknown tenant is sampled in full, so that nothing of its beginning is missed.
     pub(super) fn sampling(&self) -> SamplingThreshold {
         match &self.elastic {
             Some(elastic) => elastic.estimator().asked(),
@@ -61,14 +61,14 @@ impl Needs {
     }
 }
 
-/// What a round knows of a tenant beside what it holds.
+/// The facts about a tenant in a round beside its memory.
 #[derive(Debug)]
 pub(super) struct Need {
-    /// What its goal needs, if it has one.
+    /// The need of its goal, if it has one.
     pub(super) goal: Option<GoalNeed>,
-    /// What memory gives it, as far as that is known.
+    /// Its gain from memory, as far as it is known.
     pub(super) returns: Option<Arc<Returns>>,
-    /// What its hits are worth, if its program says so.
+    /// The custom worth of its hits, if its program has one.
     pub(super) own_worth: Option<HitWorth>,
 }
 
@@ -82,7 +82,7 @@ struct Room {
 }
 
 impl Book {
-    /// Takes what was sampled of a tenant since its counter of gets stood at `gets_before`.
+    /// Takes the samples of a tenant since its counter of gets stood at `gets_before`.
     pub(super) fn observe_samples(
         &mut self,
         now: UnixMs,
@@ -93,7 +93,7 @@ impl Book {
         let is_off = report.samples.threshold == SamplingThreshold::OFF;
         let is_asked = |tenant: &Tenant| tenant.needs.sampling() > SamplingThreshold::OFF;
         if is_off && self.tenants.get(&report.id).is_some_and(is_asked) {
-            // The data plane does not sample what it was asked to, not yet or not any more: it is told again.
+            // The data plane does not sample as it was asked to, not yet or not any more: it is told again.
             self.changed.insert(report.id);
         }
         let is_known = self.estimated.contains(&report.id);
@@ -148,7 +148,7 @@ impl Book {
         }
     }
 
-    /// Forgets what was estimated of a tenant that holds nothing any more.
+    /// Forgets the estimator of a tenant that holds nothing any more.
     pub(super) fn stop_estimating(&mut self, id: TenantId) {
         self.estimated.remove(&id);
         if let Some(tenant) = self.tenants.get_mut(&id) {
@@ -170,7 +170,7 @@ impl Book {
         self.tenants.get_mut(&id)?.needs.elastic.as_deref_mut()
     }
 
-    /// Keeps what is sampled within its bounds.
+    /// Keeps the samples within their bounds.
     pub(super) fn govern_sampling(&mut self, now: UnixMs, between: Between<'_>) {
         self.make_fit();
         self.readmit();
@@ -190,7 +190,7 @@ impl Book {
             let Some(tenant) = self.tenants.get_mut(&id) else {
                 continue;
             };
-            let most_bytes = tenant.record.settings.cap_bytes.unwrap_or(u64::MAX).min(reach_bytes);
+            let most_bytes = tenant.cap_bytes().unwrap_or(u64::MAX).min(reach_bytes);
             let limits = tenant.limits(bytes, reach_bytes);
             let Some(elastic) = tenant.needs.elastic.as_deref_mut() else {
                 continue;
@@ -234,7 +234,7 @@ impl Book {
         }
     }
 
-    /// What a round goes by; and adopts the policy that the tenant's load asks for.
+    /// The facts for a round. It also adopts the policy that the tenant's load asks for.
     pub(super) fn need(&mut self, id: TenantId, now: UnixMs) -> Need {
         let returns = self.returns(id, now);
         // Without a curve nobody knows which hits more memory would bring.
@@ -277,7 +277,7 @@ impl Book {
         }
     }
 
-    /// What each hit ratio is worth to a tenant, if a program says that.
+    /// The worth of each hit ratio to a tenant, if a program says that.
     fn own_worth(&mut self, id: TenantId, now: UnixMs) -> Option<HitWorth> {
         let hit_cost = self.hit_cost;
         let tenant = self.tenants.get_mut(&id)?;
@@ -288,7 +288,7 @@ impl Book {
         })
     }
 
-    /// Has a program's function say from now on what hits are worth to a tenant, or none.
+    /// Has a program's function say from now on how much hits are worth to a tenant, or none.
     pub(crate) fn set_utility(&mut self, id: TenantId, utility: OwnUtility) {
         if let Some(tenant) = self.tenants.get_mut(&id) {
             tenant.utility = utility;
@@ -306,7 +306,7 @@ impl Book {
         }
     }
 
-    /// What memory gives a tenant, as far as that is known.
+    /// A tenant's gain from memory, as far as it is known.
     pub(super) fn returns(&mut self, id: TenantId, now: UnixMs) -> Option<Arc<Returns>> {
         let tenant = self.tenants.get_mut(&id)?;
         let seen = tenant.seen.as_deref()?;
@@ -318,7 +318,7 @@ impl Book {
 }
 
 impl Tenant {
-    /// What the program's strategy wants, where the built-in one wants this.
+    /// The size of the custom strategy, beside this one of the built-in strategy.
     fn own_need(
         &mut self,
         now: UnixMs,
@@ -334,7 +334,7 @@ impl Tenant {
             None => HitCurve::new(Curve::through([]), 1.0, 0),
         };
         let settings = self.record.settings;
-        let most_bytes = available_bytes.min(settings.cap_bytes.unwrap_or(u64::MAX));
+        let most_bytes = available_bytes.min(self.cap_bytes().unwrap_or(u64::MAX));
         let wanted = self.sizing.wanted_bytes(&SizeReading {
             now,
             goal: settings.hit_ratio,
@@ -349,7 +349,7 @@ impl Tenant {
         })?;
         let Some(bytes) = wanted else { return Ok(built_in) };
         self.predicted = curve.hit_ratio_at(bytes);
-        // What a program wants is claimed, but not before goals that are within reach by what it could be for.
+        // A custom size is asked for, but not before goals that are within reach.
         let reach = match built_in.map(|need| need.reach) {
             None | Some(Reach::Within) => Reach::Within,
             Some(Reach::Unknown | Reach::Out | Reach::Open) => Reach::Open,
@@ -357,7 +357,7 @@ impl Tenant {
         Ok(Some(GoalNeed { bytes, reach }))
     }
 
-    /// What its estimator may hold in so many bytes.
+    /// The limits of its estimator in so many bytes.
     fn limits(&self, bytes: u64, reach_bytes: u64) -> Limits {
         let choice = self.record.settings.policy.unwrap_or_default();
         Limits::within(bytes, reach_bytes, choice == PolicyChoice::Adaptive).unwrap_or(Limits::LEAST)
@@ -383,13 +383,13 @@ impl Tenant {
         Some(progress.goal)
     }
 
-    /// What it asks, and what answers cost it, as far as that is known.
+    /// The rate of its gets, and the cost of answers, as far as they are known.
     pub(super) fn load(&self, now: UnixMs, hit_cost: Duration) -> Option<Load> {
         let elastic = self.needs.elastic.as_deref()?;
         Some(elastic.load(now, self.record.settings.miss_cost, hit_cost))
     }
 
-    /// [`Self::load`] as whoever waits for the answers sees it.
+    /// [`Self::load`] as a client that waits for the answers sees it.
     pub(crate) fn waited_for(&self, now: UnixMs, hit_cost: Duration) -> Option<Load> {
         let elastic = self.needs.elastic.as_deref()?;
         Some(elastic.waited_for(&self.load(now, hit_cost)?))
@@ -397,6 +397,7 @@ impl Tenant {
 
     fn need(&mut self, now: UnixMs, there_is: Room, hit_cost: Duration) -> Option<GoalNeed> {
         let load = self.load(now, hit_cost)?;
+        let cap_bytes = self.cap_bytes().unwrap_or(u64::MAX);
         let elastic = self.needs.elastic.as_deref_mut()?;
         let seen = self.seen.as_deref()?;
         let Some(hit_ratio) = elastic.goal_ratio(&self.record.settings, &load) else {
@@ -406,7 +407,6 @@ impl Tenant {
         if self.grant_bytes == 0 {
             return None;
         }
-        let cap_bytes = self.record.settings.cap_bytes.unwrap_or(u64::MAX);
         let wanted = elastic.wants(
             now,
             hit_ratio,
@@ -427,7 +427,7 @@ impl Tenant {
         })
     }
 
-    /// How the tenant stands to its goal, and what it could make use of.
+    /// The state of the tenant's goal, and the memory that it could use.
     pub(crate) fn goal(&self, now: UnixMs) -> GoalReport {
         let has_goal = self.record.settings.has_goal();
         let elastic = self.needs.elastic.as_deref();
@@ -507,7 +507,7 @@ fn level(allowed: f64, mut rates: Vec<f64>) -> f64 {
         rest -= rate;
         count -= 1.0;
     }
-    // All together are below: each may take what is left.
+    // All together are below: each may take the rest.
     f64::INFINITY
 }
 

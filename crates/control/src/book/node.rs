@@ -1,10 +1,11 @@
-//! What all tenants together need, for the other instances of a node to weigh against their own.
+//! The demand of all tenants together, for the other instances of a node to weigh against their own.
 //!
-//! The seam is [`Book::demand`]: what is stated follows from each tenant's settings, usage, goal and curve. Goals' classes
-//! are their priorities, those within reach before all others, and memory is worth the hits that it brings, whatever the utilities within an instance.
+//! The seam is [`Book::demand`]: the statement follows from each tenant's settings, usage, goal and curve. Goals'
+//! classes are their priorities, those within reach before all others. Memory is worth the hits that it brings,
+//! whatever the utilities within an instance.
 //!
-//! Invariant: nothing is asked for that could not be filled soon, so that no other instance evicts what is used for what
-//! would lie idle.
+//! Invariant: nothing is asked for that could not be filled soon, so that no other instance evicts used items for
+//! memory that would lie idle.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -20,31 +21,32 @@ use crate::grant::pool_for;
 use crate::node::WORTH_PIECES_MAX;
 use crate::settings::{DEFAULT_PRIORITY, MAX_PRIORITY};
 
-/// What a tenant that wants more may fill until the next leases: as much as it holds, or so much if that is more.
+/// The memory that a tenant that wants more may fill until the next leases: as much as it holds, or so much if that is
+/// more.
 const WISH_BYTES_MIN: u64 = 8 * MIB;
-/// One that wants nothing keeps a 16th beyond what it holds, as it does within its instance.
+/// One that wants nothing keeps a 16th beyond its usage, as it does within its instance.
 const HEADROOM_DIVISOR: u64 = 16;
-/// What memory brings is worked out anew after this time; leases follow no faster.
+/// The gain from memory is computed anew after this time; leases follow no faster.
 const WORKED_OUT_EVERY: Duration = Duration::from_secs(3);
-/// And for so many tenants at a time: each costs a look at a curve.
+/// The number of tenants whose gain is computed at a time: each costs a look at a curve.
 const WORKED_OUT_MAX: usize = 64;
-/// A tenant that falls silent loses a fifth of what its memory counts each time that is worked out: memory does not leave
-/// for a pause between two bursts.
+/// A tenant that falls silent loses a fifth of its memory's worth each time that is computed. Memory does not leave for
+/// a pause between two bursts.
 const SILENCE_FACTOR: f64 = 0.8;
-/// What more memory brings where no curve says it, beside what is held: hulls are concave.
+/// The gain from more memory without a curve, as a part of the present memory's gain: hulls are concave.
 const UNKNOWN_GAIN_FACTOR: f64 = 0.5;
 
-/// What memory brings a tenant, from its first byte on.
+/// The gain of a tenant from memory, from its first byte on.
 #[derive(Debug, Default)]
 pub(super) struct Brings {
     worked_out_at: Option<UnixMs>,
     /// Gets a second.
     gets_per_second: f64,
-    /// For each piece the hit ratio that one more MiB brings, descending.
+    /// The hit ratio that one more MiB brings, for each piece, descending.
     pieces: Vec<Worth>,
 }
 
-/// What one tenant needs.
+/// The demand of one tenant.
 #[derive(Debug, Default)]
 struct Ask {
     floor_bytes: u64,
@@ -54,7 +56,7 @@ struct Ask {
 }
 
 impl Book {
-    /// What this instance's pool needs, of which there may be at most `most_bytes`.
+    /// The demand of this instance's pool, which may have at most `most_bytes`.
     pub(crate) fn demand(&mut self, now: UnixMs, most_bytes: u64) -> Demand {
         self.work_out(now);
         let (mut sum, mut by_class) = (Ask::default(), BTreeMap::<u32, u64>::new());
@@ -132,7 +134,7 @@ impl Tenant {
         u32::from(behind + MAX_PRIORITY.saturating_sub(priority))
     }
 
-    /// What the tenant needs now, in bytes held.
+    /// The tenant's demand now, in bytes held.
     fn ask(&self, now: UnixMs) -> Ask {
         let Some(seen) = self.seen.as_deref().filter(|_| !self.is_removing) else {
             return Ask::default();
@@ -140,7 +142,7 @@ impl Tenant {
         let standing = Standing {
             usage_bytes: seen.usage_bytes,
             floor_bytes: self.record.settings.floor_bytes.unwrap_or(0),
-            cap_bytes: self.record.settings.cap_bytes,
+            cap_bytes: self.cap_bytes(),
             goal_bytes: self.needs.elastic().and_then(|elastic| elastic.progress()?.bytes),
             wants_more: seen.want.is_there(now),
         };
@@ -154,7 +156,7 @@ struct Standing {
     usage_bytes: u64,
     floor_bytes: u64,
     cap_bytes: Option<u64>,
-    /// What its goal needs; `None` without a goal, or for one that can not be reached.
+    /// The need of its goal; `None` without a goal, or for one that cannot be reached.
     goal_bytes: Option<u64>,
     wants_more: bool,
 }
@@ -185,7 +187,7 @@ impl Standing {
 }
 
 impl Brings {
-    /// What memory between these sizes brings a second.
+    /// The gain per second from memory between these sizes.
     fn between(&self, from_bytes: u64, to_bytes: u64) -> Vec<Worth> {
         let mut end = 0_u64;
         let mut worth = Vec::new();
@@ -211,7 +213,7 @@ impl Ask {
     }
 }
 
-/// What memory gives a tenant as pieces of it, each with the hit ratio that one more MiB brings.
+/// The gain of a tenant from memory as pieces of it, each with the hit ratio that one more MiB brings.
 fn pieces(returns: &Returns) -> Vec<Worth> {
     let piece = |(units, gained): (f64, f64)| {
         let bytes = units * UNIT_BYTES as f64;
@@ -223,7 +225,8 @@ fn pieces(returns: &Returns) -> Vec<Worth> {
     returns.steps().map(piece).collect()
 }
 
-/// For want of a curve: each hit was brought by what is held, all of it alike, and as much again would bring half as many.
+/// The guess without a curve: each hit was brought by the present memory, all of it alike. As much again would bring
+/// half as many.
 fn unknown(usage_bytes: u64) -> Vec<Worth> {
     let value_per_mib = MIB as f64 / usage_bytes.max(1) as f64;
     [1.0, UNKNOWN_GAIN_FACTOR]

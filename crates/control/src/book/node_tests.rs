@@ -1,7 +1,9 @@
-//! What an instance states of its tenants.
+//! The statement of an instance about its tenants.
 
 use tidemark_curve::{Curve, Point};
-use tidemark_types::{PoolSnapshot, Samples, SamplingThreshold, Snapshot, TenantCounters, TenantSnapshot, UNIT_BYTES};
+use tidemark_types::{
+    PoolSnapshot, Samples, SamplingThreshold, Snapshot, TenantCounters, TenantSnapshot, UNIT_BYTES, VisitSamples,
+};
 
 use super::*;
 use crate::grant::grantable_bytes;
@@ -73,6 +75,7 @@ impl Scene {
                 },
                 shards: Vec::new(),
                 commands: Vec::new(),
+                visits: VisitSamples::default(),
             };
             let snapshot = Snapshot {
                 at: self.now,
@@ -317,7 +320,7 @@ fn goals_are_asked_for_as_far_as_they_can_be_filled() {
         goal_bytes: goal.map(|mib| mib * MIB),
         wants_more,
     };
-    // Floor, what the goal needs beyond it, what is wanted in all, and the length of what is worth something.
+    // The floor, the goal's need beyond it, the wanted memory in all, and the length of the part with a worth.
     for (standing, expected) in [
         (standing(64, 0, Some(200), true), (0, 128, 128, 0)),
         (standing(64, 0, Some(100), true), (0, 100, 100, 0)),

@@ -92,8 +92,8 @@ impl Book {
         }
     }
 
-    /// The same of everyone that holds something, when there will be no round any more. Soon after the beginning a tenant
-    /// may only have begun to fill what it had before: then it is no less than what is remembered already.
+    /// The same for every tenant that holds something, when there will be no round any more. Soon after the beginning a
+    /// tenant may only have begun to fill what it had before. It keeps no less than its remembered grant then.
     pub(crate) fn remember_holders(&mut self) {
         let is_young = self.now.since(self.began_at) < self.idling.idle_after;
         for id in self.holders.clone() {
@@ -103,8 +103,8 @@ impl Book {
         }
     }
 
-    /// If the tenant was asked something, notes how much it could make use of: its whole grant if a goal decides it, else
-    /// what it holds, because what nobody else wanted of the pool is no need of its own.
+    /// If the tenant was asked something, notes how much it could make use of. That is its whole grant if a goal
+    /// decides it, else its usage: memory of the pool that nobody else wanted is no need of its own.
     pub(super) fn note_activity(&mut self, now: UnixMs, report: &TenantSnapshot, before: &TenantCounters) {
         let counters = &report.counters;
         let was_asked = counters.gets > before.gets
@@ -143,22 +143,22 @@ impl Book {
         }
     }
 
-    /// What tenants are remembered by from now on, as far as it changed since the last call.
+    /// The remembered grants of tenants from now on, as far as they changed since the last call.
     pub(crate) fn take_to_remember(&mut self) -> Vec<(TenantId, Option<u64>)> {
         std::mem::take(&mut self.to_remember).into_iter().collect()
     }
 }
 
-/// What may have moved a grant.
+/// The cause of a change of grants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cause {
-    /// The tenant is idle and others want what it holds.
+    /// The tenant is idle and others want its memory.
     pub(super) makes_room: bool,
     /// Its settings were changed.
     pub(super) is_operated: bool,
-    /// Some of what it held until now was lent to it.
+    /// Some of its memory until now was lent to it.
     pub(super) is_borrower: bool,
-    /// The pool, compared with what it was.
+    /// The pool, compared with its former size.
     pub(super) pool: Ordering,
 }
 

@@ -1,4 +1,4 @@
-//! How what a snapshot says of a tenant is taken over.
+//! The way that a snapshot's report on a tenant is taken over.
 
 use tidemark_types::TenantSnapshot;
 use tidemark_types::UnixMs;
@@ -22,7 +22,7 @@ impl Seen {
             .refused_memory
             .saturating_sub(self.counters.refused_memory);
         let mean_item_bytes = report.usage_bytes.checked_div(report.items).unwrap_or(0);
-        // Who did not write and evicted has only followed a smaller grant.
+        // A tenant that did not write and evicted has only followed a smaller grant.
         let written = report.counters.sets.saturating_sub(self.counters.sets);
         let was_short = (evicted > 0 && written > 0) || refused > 0;
         if was_short || grown_bytes > 0 {
@@ -32,10 +32,10 @@ impl Seen {
             self.want.add_items(now);
         }
         self.was_short |= was_short;
-        // What was evicted beyond what was written made room for nothing: the grant became smaller.
+        // Evictions beyond the writes made room for nothing: the grant became smaller.
         let inflow_bytes = grown_bytes.saturating_add(evicted.min(written).saturating_mul(mean_item_bytes));
         self.inflow_bytes = self.inflow_bytes.saturating_add(inflow_bytes);
-        // What was written after a long silence, or ever, was not written over all of it.
+        // The first write, or one after a long silence, was not written over all of it.
         let elapsed = now.since(self.inflow_at).as_secs_f64().clamp(0.001, INFLOW_SECONDS);
         self.inflow_at = now;
         let weight = 1.0 - (-elapsed / INFLOW_SECONDS).exp();
@@ -46,6 +46,11 @@ impl Seen {
         self.connections = report.connections;
         self.counters = report.counters;
         self.cpu.note(now, report.counters.cpu_ns);
+        let network_bytes = report.counters.network_in_bytes + report.counters.network_out_bytes;
+        if self.network.is_empty() {
+            self.network.note(now, 0);
+        }
+        self.network.note(now, network_bytes);
         self.commands.clone_from(&report.commands);
     }
 }

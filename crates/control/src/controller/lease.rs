@@ -1,4 +1,4 @@
-//! Where the pool follows a lease on the node's memory: what the lease's keeper asks and says.
+//! Commands and reports of the lease's keeper, if the pool follows a lease on the node's memory.
 
 use super::Controller;
 use crate::grant::pool_for;
@@ -14,12 +14,12 @@ impl Controller {
         }
     }
 
-    /// What floors may come to: the pool, or what it could come to.
+    /// The limit of floors: the pool, or the size that it could reach.
     pub(super) fn reach_bytes(&self) -> u64 {
         self.book.reach_bytes().min(self.memory_bytes)
     }
 
-    /// How the pool stands and what it needs.
+    /// The state of the pool and its demand.
     pub(crate) fn lease_reading(&mut self) -> LeaseReading {
         let now = self.refresh();
         let pool = self.book.pool();
@@ -48,7 +48,7 @@ impl Controller {
         self.publish();
     }
 
-    /// Takes over how the node stands, and what the pool could come to.
+    /// Takes over the state of the node, and the size that the pool could reach.
     pub(crate) fn note_node(&mut self, view: NodeView, reach_bytes: u64) {
         self.node = Some(view);
         self.book.set_reach_bytes(reach_bytes);

@@ -1,29 +1,35 @@
-//! What operators see of a tenant, made of what the control plane knows.
+//! The views of a tenant for operators, made of the control plane's knowledge.
 
 use crate::book::Tenant;
 use crate::goal::CurveReport;
 use crate::goal::GoalReport;
 use crate::goal::state_name;
 use crate::moves::Move;
+use crate::settings::{FlashSettings, TenantSettings};
 use crate::state::StoredSecret;
 use crate::view::CurvePointView;
 use crate::view::CurveView;
+use crate::view::FlashView;
 use crate::view::GoalsView;
+use crate::view::LastMoveView;
 use crate::view::LatencyView;
 use crate::view::LimitsView;
 use crate::view::MoveView;
 use crate::view::OperationsView;
 use crate::view::RefusedView;
 use crate::view::SecretView;
+use crate::view::ShapeView;
+use crate::view::SpendingView;
 use crate::view::TenantView;
 use std::time::Duration;
+use tidemark_meter::price::Money;
+use tidemark_meter::spending::Standing;
 use tidemark_plan::Load;
 use tidemark_plan::Utility;
 use tidemark_types::CommandCount;
 use tidemark_types::HitRatio;
 use tidemark_types::Policy;
 use tidemark_types::Refused;
-use tidemark_types::TenantLimits;
 use tidemark_types::UnixMs;
 use tidemark_types::Weight;
 use tidemark_types::utc::{rfc3339, rfc3339_ms};
@@ -39,7 +45,7 @@ pub(super) fn move_view(change: &Move) -> MoveView {
     }
 }
 
-/// A tenant's curve; without a report, what is known without one.
+/// A tenant's curve; without a report, the fields that are known without one.
 pub(super) fn curve_view(report: Option<&CurveReport>, now_bytes: u64, goal: &GoalReport, policy: Policy) -> CurveView {
     let point = |&(bytes, miss_ratio): &(u64, f64)| CurvePointView { bytes, miss_ratio };
     CurveView {
@@ -57,11 +63,13 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
     let record = &tenant.record;
     let seen = tenant.seen.as_deref();
     let counters = seen.map(|seen| seen.counters).unwrap_or_default();
+    let flash = counters.flash;
     let usage_bytes = seen.map_or(0, |seen| seen.usage_bytes);
     let holds = tenant.grant_bytes > 0 || usage_bytes > 0;
     let goal = tenant.goal(now);
     let hit_ratio = seen.and_then(|seen| seen.hits.ratio(now));
     let secret = |secret: &StoredSecret| SecretView {
+        name: secret.name.to_string(),
         created_at: rfc3339(secret.created_at),
         permissions: secret.permissions.to_string(),
     };
@@ -85,13 +93,18 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
             cap_bytes: record.settings.cap_bytes,
             weight: record.settings.weight.map(Weight::get),
         },
+        last_move: tenant.moves.newest_first().next().map(|last| LastMoveView {
+            at: rfc3339_ms(last.at),
+            reason: last.reason.name(),
+        }),
         goal_state: state_name(goal.state),
         shortfall_ratio: goal.reading.and_then(|reading| reading.shortfall_ratio),
         best_hit_ratio: goal.reading.and_then(|reading| reading.best_hit_ratio),
         goal_age_seconds: goal.reading.map(|reading| now.since(reading.at).as_secs_f64()),
         goal_standard_error: goal.reading.map(|reading| reading.standard_error),
         latency: latency_view(tenant.waited_for(now, hit_cost), hit_ratio),
-        limits: limits_view(&record.settings.limits),
+        limits: limits_view(&record.settings),
+        spending: None,
         policy: record.settings.policy.unwrap_or_default().to_string(),
         policy_in_force: tenant.policy.to_string(),
         shards: tenant.shards,
@@ -100,17 +113,34 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
         lent_bytes: holds.then_some(tenant.lent_bytes),
         demand_bytes: goal.demand_bytes,
         items: seen.map_or(0, |seen| seen.items),
+        flash: flash_view(&record.settings.flash),
+        flash_grant_bytes: flash.map(|flash| flash.grant_bytes),
+        flash_usage_bytes: flash.map(|flash| flash.usage_bytes),
+        flash_memory_bytes: flash.map(|flash| flash.memory_bytes),
+        flash_items: flash.map(|flash| flash.items),
+        flash_hits_total: flash.map(|flash| flash.hits),
+        flash_written_bytes_total: flash.map(|flash| flash.written_bytes),
+        flash_refused_total: flash.map(|flash| flash.refused),
         gets_total: counters.gets,
         hits_total: counters.hits,
         sets_total: counters.sets,
         hit_ratio,
         cpu_seconds_total: None,
         cpu_model_seconds_total: None,
+        cores: None,
         vcpus: None,
         memory_byte_seconds_total: None,
         network_in_bytes_total: counters.network_in_bytes,
         network_out_bytes_total: counters.network_out_bytes,
+        network_bytes_per_second: None,
+        network_occupancy: None,
         connections: seen.map_or(0, |seen| seen.connections),
+        shape_total: ShapeView {
+            visits: counters.shape.visits,
+            arrivals: counters.shape.arrivals,
+            written_key_bytes: counters.shape.written_key_bytes,
+            written_value_bytes: counters.shape.written_value_bytes,
+        },
         refused_total: refused_view(&counters.refused),
         operations_total: Vec::new(),
     }
@@ -135,11 +165,39 @@ pub(super) fn operations_view(commands: &[CommandCount]) -> Vec<OperationsView> 
     commands.iter().map(view).collect()
 }
 
-fn limits_view(limits: &TenantLimits) -> LimitsView {
+fn flash_view(settings: &FlashSettings) -> FlashView {
+    FlashView {
+        floor_bytes: settings.floor_bytes,
+        cap_bytes: settings.cap_bytes,
+        write_bytes_per_second: settings.write_bytes_per_second,
+        staleness: settings.staleness.unwrap_or_default().to_string(),
+    }
+}
+
+fn limits_view(settings: &TenantSettings) -> LimitsView {
+    let limits = &settings.limits;
     LimitsView {
         ops_per_second: limits.ops_per_second,
         bytes_per_second: limits.bytes_per_second,
         connections: limits.connections,
+        spending_per_month: settings.spending.map(|amount| amount.to_string()),
+        at_spending_limit: settings.spending_limit().map(|limit| limit.at_limit.name()),
+    }
+}
+
+/// The standing of a tenant with its spending limit.
+pub(super) fn spending_view(tenant: &Tenant, standing: Standing, currency: &str) -> SpendingView {
+    let limit = tenant.record.settings.spending_limit();
+    let ratio = |amount: Money| (amount > Money(0)).then(|| standing.spent.as_f64() / amount.as_f64());
+    SpendingView {
+        spent: standing.spent.to_string(),
+        limit: limit.map(|limit| limit.amount.to_string()),
+        spent_ratio: limit.and_then(|limit| ratio(limit.amount)),
+        reached_percent: limit.map(|limit| limit.reached_percent(standing.spent)),
+        restraint: tenant.restraint.name(),
+        ops_per_second: tenant.restraint.ops_per_second,
+        currency: currency.to_owned(),
+        month: standing.month,
     }
 }
 
@@ -147,6 +205,7 @@ fn refused_view(refused: &Refused) -> RefusedView {
     RefusedView {
         ops_per_second: refused.ops,
         bytes_per_second: refused.bytes,
+        spending_limit: refused.spending,
         connections: refused.connections,
         failed_logins: refused.logins,
         reply_size: refused.replies,

@@ -91,6 +91,11 @@ impl LedgerFile {
         Ok(Some(Entry::event(Kind::Gap, from, to, note)))
     }
 
+    /// The number of the last row.
+    pub(super) fn last_sequence(&self) -> u64 {
+        self.chain.sequence
+    }
+
     /// The file may have so many pages at most, as on a full disk.
     #[cfg(test)]
     pub(super) fn limit_pages(&self, most: Option<u32>) {
@@ -141,8 +146,8 @@ impl LedgerFile {
 
 /// Makes an empty file where there is none: not with the system's default mode, since who used how much is its owner's business.
 ///
-/// One that is there is not opened, here or anywhere but by SQLite: closing it would end all locks that this process has on it
-/// (fcntl(2)), and another process would take the log away under the connection that writes.
+/// An existing file is not opened, here or anywhere but by SQLite: closing it would end all locks that this process has
+/// on it (fcntl(2)). Another process would then take the log away under the connection that writes.
 fn make_private(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -259,7 +264,7 @@ fn last_to_drop(
     before: UnixMs,
     by_count: u64,
 ) -> Result<Option<(u64, Hash)>, rusqlite::Error> {
-    // The first row that is young enough ends what goes, so that what is left has no hole.
+    // The first row that is young enough ends the dropped ones, so that the rest has no hole.
     let first_kept: i64 = transaction.query_row(
         "SELECT coalesce((SELECT min(sequence) FROM rows WHERE to_ms >= ?1), (SELECT max(sequence) FROM rows), 0)",
         params![before.0.cast_signed()],

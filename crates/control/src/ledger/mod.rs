@@ -1,11 +1,12 @@
-//! The ledger, `DIR/ledger.sqlite`: who used how much, row after row, each with the hash of all before it.
+//! The ledger, `DIR/ledger.sqlite`: the use of tenants, row after row, each with the hash of all before it.
 //!
 //! One thread writes, all that has come since the last time in one transaction; the control thread never waits for it. While
-//! the file can not be written, entries wait in memory, up to [`PENDING_MAX`]; beyond, the oldest are replaced by one that says
+//! the file cannot be written, entries wait in memory, up to [`PENDING_MAX`]; beyond, the oldest are replaced by one that says
 //! so. Whoever reads opens the file for itself, also while the server runs.
 //!
-//! Invariants: rows are only ever added behind the last one. What is dropped after its time is added up by tenant, month and
-//! prices, and a row says what was dropped and what the sums are, so that the chain holds and no bill changes.
+//! Invariants: rows are only ever added behind the last one. Rows that are dropped after their time are added up by
+//! tenant, month and prices. A row says which were dropped and what the sums are, so that the chain holds and no bill
+//! changes.
 
 mod file;
 mod read;
@@ -28,7 +29,7 @@ pub use read::{Carried, LedgerReader, Query, Verified};
 
 /// Batches that wait for the writer: it takes each within milliseconds, so more means that the disk hangs.
 const BATCHES_MAX: usize = 64;
-/// Entries kept in memory while the file can not be written: an hour of a thousand tenants, some 20 MiB.
+/// Entries kept in memory while the file cannot be written: an hour of a thousand tenants, some 20 MiB.
 const PENDING_MAX: usize = 65_536;
 /// How soon writing is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -47,6 +48,7 @@ pub const LEDGER_ROWS_MAX: u64 = 8_000_000;
 pub struct Ledger {
     sender: SyncSender<LedgerMessage>,
     thread: JoinHandle<()>,
+    found: u64,
 }
 
 impl Ledger {
@@ -58,6 +60,7 @@ impl Ledger {
     /// [`File`](ControlError::File), each naming the file; or there is no thread to be had.
     pub fn start(folder: &Path, retention: Duration, now: UnixMs) -> Result<Self, ControlError> {
         let file = LedgerFile::open(folder)?;
+        let found = file.last_sequence();
         let gap = file.gap_until(now)?;
         let (sender, receiver) = sync_channel(BATCHES_MAX);
         let mut writer = Writer {
@@ -77,10 +80,15 @@ impl Ledger {
             what: "a thread",
             detail: error.to_string(),
         })?;
-        Ok(Self { sender, thread })
+        Ok(Self { sender, thread, found })
     }
 
-    /// Where entries go.
+    /// The last row that was there at the start.
+    pub fn found(&self) -> u64 {
+        self.found
+    }
+
+    /// The receiver of entries.
     pub fn sender(&self) -> SyncSender<LedgerMessage> {
         self.sender.clone()
     }
@@ -88,12 +96,12 @@ impl Ledger {
     /// The prices from a file, so that rows that name them can be priced from the ledger alone.
     ///
     /// # Errors
-    /// The file can not be written.
+    /// The file cannot be written.
     pub fn note_prices(folder: &Path, version: &str, text: &str) -> Result<(), ControlError> {
         file::note_prices(folder, version, text)
     }
 
-    /// Writes what has come until now, and ends.
+    /// Writes the entries that have come until now, and ends.
     pub fn stop(self) {
         // An error means that the thread is gone, which the join notices.
         let _ = self.sender.send(LedgerMessage::End);

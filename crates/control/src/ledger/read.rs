@@ -1,10 +1,11 @@
-//! Reading the ledger: rows, sums of what was dropped, and whether all of it is as it was written.
+//! Reading the ledger: rows, sums of dropped rows, and whether all of it is as it was written.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, Params, Transaction, params, params_from_iter, types::Value};
+use tidemark_meter::spending::Account;
 use tidemark_meter::{Break, Chain, Entry, Hash, Kind, Resource, Row, Subject, Totals, Usage, Verifier};
 use tidemark_types::{TenantId, UnixMs, utc};
 
@@ -14,15 +15,15 @@ use crate::error::ControlError;
 /// Rows to read.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// Of one tenant by its name; `None`: all of them, and what is no tenant's.
+    /// The tenant by its name; `None`: all of them, and use that is no tenant's.
     pub tenant: Option<String>,
     /// Those that begin at this moment or later.
     pub from: UnixMs,
-    /// And before this one.
+    /// Those that begin before this moment.
     pub to: UnixMs,
-    /// Behind the row of this number.
+    /// Those behind the row of this number.
     pub behind: u64,
-    /// As many at most.
+    /// The limit of rows.
     pub rows_max: usize,
 }
 
@@ -43,7 +44,8 @@ impl Default for Query {
 pub struct Verified {
     /// Rows that were checked.
     pub rows: u64,
-    /// The last row's number and hash. Who keeps it elsewhere finds also that all of the ledger was written anew.
+    /// The last row's number and hash. A reader that keeps it elsewhere also finds out if all of the ledger was written
+    /// anew.
     pub last: Chain,
     /// The last row that was dropped after its time.
     pub dropped: u64,
@@ -60,7 +62,7 @@ impl LedgerReader {
     /// Opens the ledger in `folder`, which a server may be writing.
     ///
     /// # Errors
-    /// [`ControlError::File`]: there is none, or it can not be read.
+    /// [`ControlError::File`]: there is none, or it cannot be read.
     pub fn open(folder: &Path) -> Result<Self, ControlError> {
         let path = folder.join(LEDGER_FILE_NAME);
         std::fs::metadata(&path).map_err(|error| ControlError::file("open", &path, &error))?;
@@ -80,7 +82,7 @@ impl LedgerReader {
     /// Hands over rows in their order until `take` returns false.
     ///
     /// # Errors
-    /// The file can not be read, or a row in it is none.
+    /// The file cannot be read, or a row in it is none.
     pub fn each(&self, query: &Query, mut take: impl FnMut(Row) -> bool) -> Result<(), ControlError> {
         let bound = |ms: u64| Value::Integer(i64::try_from(ms).unwrap_or(i64::MAX));
         let mut values = vec![bound(query.from.0), bound(query.to.0), bound(query.behind)];
@@ -101,7 +103,7 @@ impl LedgerReader {
     /// All rows that are asked for.
     ///
     /// # Errors
-    /// As [`Self::each`].
+    /// The errors of [`Self::each`].
     pub fn rows(&self, query: &Query) -> Result<Vec<Row>, ControlError> {
         let mut rows = Vec::new();
         self.each(query, |row| {
@@ -111,18 +113,51 @@ impl LedgerReader {
         Ok(rows)
     }
 
-    /// What was dropped.
+    /// The sums of dropped rows.
     ///
     /// # Errors
-    /// The file can not be read.
+    /// The file cannot be read.
     pub fn carried(&self) -> Result<Carried, ControlError> {
         Carried::read(&self.connection).map_err(|error| self.failed(&error))
+    }
+
+    /// The use of each tenant since the month before the one of `now`, by rows up to this one.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn accounts(&self, now: UnixMs, last: u64) -> Result<BTreeMap<TenantId, Account>, ControlError> {
+        let begin = |at: UnixMs| utc::month_range(&utc::month_of(at)).map_or(UnixMs(0), |(begin, _)| begin);
+        let from = begin(UnixMs(begin(now).0.saturating_sub(1)));
+        let mut accounts: BTreeMap<TenantId, Account> = BTreeMap::new();
+        let first_month = utc::month_of(from);
+        for (key, sums) in self.carried()?.0 {
+            let subject = key.tenant.filter(|_| key.kind == Kind::Use && key.month >= first_month);
+            if let Some(subject) = subject {
+                let commands = sums.commands.iter().map(|(command, count)| (command.as_str(), *count));
+                let account = accounts.entry(subject.id).or_default();
+                account
+                    .sums(&key.month, &key.price_version, key.is_modelled)
+                    .add(&sums.totals, commands);
+            }
+        }
+        let query = Query {
+            from,
+            ..Query::default()
+        };
+        self.each(&query, |row| {
+            let subject = row.entry.tenant.as_ref().filter(|_| row.entry.kind == Kind::Use);
+            if let Some(subject) = subject.filter(|_| row.sequence <= last) {
+                accounts.entry(subject.id).or_default().add(&row.entry);
+            }
+            row.sequence < last
+        })?;
+        Ok(accounts)
     }
 
     /// The prices file of a version as it was.
     ///
     /// # Errors
-    /// The file can not be read.
+    /// The file cannot be read.
     pub fn prices(&self) -> Result<Vec<(String, String)>, ControlError> {
         let read = || -> Result<Vec<(String, String)>, rusqlite::Error> {
             let mut found = self
@@ -133,10 +168,10 @@ impl LedgerReader {
         read().map_err(|error| self.failed(&error))
     }
 
-    /// Checks every row against the one before, and what was dropped against the row that says so.
+    /// Checks every row against the one before, and the dropped rows against the row that names them.
     ///
     /// # Errors
-    /// The outer one: the file can not be read. The inner one names the first row that is wrong.
+    /// The outer one: the file cannot be read. The inner one names the first row that is wrong.
     pub fn verify(&self) -> Result<Result<Verified, String>, ControlError> {
         let checkpoint = self.checkpoint()?;
         let dropped = checkpoint.map_or(Chain::default(), |checkpoint| checkpoint.dropped);
@@ -180,12 +215,12 @@ impl LedgerReader {
     }
 }
 
-/// What a checkpoint row says.
+/// The content of a checkpoint row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Checkpoint {
     /// The last row that was dropped.
     pub(super) dropped: Chain,
-    /// Of the sums of all that was ever dropped.
+    /// The hash of the sums of all rows that were ever dropped.
     pub(super) carried: Hash,
 }
 
@@ -216,14 +251,14 @@ fn parse_hash(text: &str) -> Option<Hash> {
     Hash::of_bytes(&bytes?)
 }
 
-/// By what dropped rows are added up.
+/// The key by which dropped rows are added up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CarriedKey {
     /// The kind of the rows.
     pub kind: Kind,
     /// The tenant's number and name.
     pub tenant: Option<Subject>,
-    /// In which they began, as `2026-08`.
+    /// The month in which they began, as `2026-08`.
     pub month: String,
     /// The prices that were in force.
     pub price_version: String,
@@ -234,9 +269,9 @@ pub struct CarriedKey {
 /// Sums of dropped rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CarriedSums {
-    /// Of each resource.
+    /// The sums of each resource.
     pub totals: Totals,
-    /// Of each command.
+    /// The counts of each command.
     pub commands: BTreeMap<String, u128>,
 }
 
@@ -290,7 +325,7 @@ impl Carried {
         Ok(Self(sums))
     }
 
-    /// Adds a row; what only marks a moment is not added.
+    /// Adds a row; one that only marks a moment is not added.
     pub(super) fn add(&mut self, entry: &Entry) {
         if entry.usage.is_zero() {
             return;
@@ -330,7 +365,7 @@ impl Carried {
         Ok(())
     }
 
-    /// Of all of it.
+    /// The hash of all of it.
     pub(super) fn hash(&self) -> Hash {
         let line = |(key, of): (&CarriedKey, &CarriedSums)| {
             let tenant = key.tenant.as_ref();

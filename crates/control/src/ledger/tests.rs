@@ -178,7 +178,7 @@ fn what_is_dropped_is_carried_forward_and_the_chain_holds() {
     assert_eq!(reader.rows(&Query::default()).unwrap().len(), 62 + 1);
     let verified = verify(&folder).unwrap();
     assert_eq!((verified.rows, verified.dropped), (63, 38));
-    // Once a day at most; then again, with what was dropped before.
+    // Once a day at most; then again, with the rows that were dropped before.
     trim(&mut file, 100).unwrap();
     assert_eq!(verify(&folder).unwrap(), verified);
     file.append(&minutes(100..130)).unwrap();
@@ -190,7 +190,7 @@ fn what_is_dropped_is_carried_forward_and_the_chain_holds() {
     assert_eq!(first.commands["redis/get"], first.totals.get(Resource::Gets));
     let months: Vec<String> = reader.carried().unwrap().0.into_keys().map(|key| key.month).collect();
     assert_eq!(months, ["2026-08", "2026-09", "2026-10"]);
-    // Bills of dropped rows can not be changed either.
+    // Bills of dropped rows cannot be changed either.
     let connection = rusqlite::Connection::open(folder.path().join(LEDGER_FILE_NAME)).unwrap();
     connection
         .execute("UPDATE carried SET gets = '1' WHERE month = '2026-08'", [])
@@ -240,8 +240,8 @@ fn foreign_and_newer_files_are_refused() {
     assert_eq!(Hash::of_text("a"), Hash::of_text("a"));
 }
 
-/// A second connection in this process, such as a reload of prices makes, must not end the locks of the first: then a reader of
-/// another process would take the log away with what was not moved to the file yet.
+/// A second connection in this process, such as a reload of prices makes, must not end the locks of the first. A reader
+/// of another process would then take the log away with the rows that were not moved to the file yet.
 #[test]
 fn noting_prices_while_rows_are_written_loses_none() {
     let folder = TempDir::new().unwrap();
@@ -251,7 +251,7 @@ fn noting_prices_while_rows_are_written_loses_none() {
     let path = folder.path().join(LEDGER_FILE_NAME);
     let reads = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(c.execute('SELECT count(*) FROM rows').fetchone()); c.close()";
     let mut python = std::process::Command::new("python3");
-    // Where there is no Python, what follows holds all the same.
+    // Without Python, the rest holds all the same.
     let _ = python.args(["-c", reads]).arg(&path).output();
     file.append(&[use_of("shop", 1, 1)]).unwrap();
     assert_eq!(rows(&folder).len(), 2);

@@ -1,13 +1,14 @@
 //! The folder in which the instances of a node meet: `memory` with the node's bytes as decimal text, and a lease file for
 //! each instance.
 //!
-//! A lease file is made under a name that is never used again, and locked by its instance from before its first statement to
-//! the end of the process. So a lock that can be taken is that of a dead instance: its memory is back with the system, and
-//! whoever finds the file removes it. Statements are written in place, through a file that is open already: neither a folder
-//! that may not be written any more nor a disk that has become full keeps an instance from stating what it holds.
+//! A lease file is made under a name that is never used again. Its instance locks it from before the first statement to
+//! the end of the process. A lock that can be taken is therefore that of a dead instance. Its memory is back with the
+//! system, and the instance that finds the file removes it. Statements are written in place, through a file that is
+//! open already. Neither a folder that can no longer be written nor a full disk keeps an instance from its statement.
 //!
-//! Invariant: a living instance that was seen once is never overlooked again, whatever happens to its file's name, because
-//! the file stays open; what can not be read counts as unknown, never as absent. The wall clock decides nothing.
+//! Invariant: a living instance that was seen once is never overlooked again, whatever happens to its file's name,
+//! because the file stays open. A file that cannot be read counts as unknown, never as absent. The wall clock decides
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -25,7 +26,8 @@ const PREFIX: &str = "instance-";
 const SUFFIX: &str = ".lease";
 /// More instances would share less than each needs; and each reads all the others' files in every period.
 pub(crate) const INSTANCES_MAX: usize = 64;
-/// Who looks through the folder holds a new file's lock for microseconds; a fourth time in a row it is no chance.
+/// An instance that looks through the folder holds a new file's lock for microseconds; a fourth time in a row it is no
+/// chance.
 const MAKE_ATTEMPTS: usize = 4;
 
 /// Why the folder is of no use now. The texts do not change while the cause does not.
@@ -34,7 +36,7 @@ pub enum FolderError {
     /// The system refused something. A retry helps once the cause is gone.
     #[error("can not {doing} {}: {detail}", path.display())]
     System {
-        /// What was being done: `read`, `write`.
+        /// The operation: `read`, `write`.
         doing: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -75,7 +77,7 @@ impl FolderError {
 pub(crate) struct Peer {
     /// The file's name.
     pub(crate) name: String,
-    /// `None`: it lives, but what it states can not be read.
+    /// `None`: it lives, but its statement cannot be read.
     pub(crate) lease: Option<Lease>,
 }
 
@@ -114,7 +116,7 @@ impl Folder {
     /// The node's bytes as they are written now, at least `least_bytes`.
     ///
     /// # Errors
-    /// The file can not be read, or holds no such number.
+    /// The file cannot be read, or holds no such number.
     pub(crate) fn node_bytes(&self, least_bytes: u64) -> Result<u64, FolderError> {
         node_bytes(&self.path, least_bytes)
     }
@@ -122,7 +124,7 @@ impl Folder {
     /// States this instance's lease.
     ///
     /// # Errors
-    /// It can not be written: then what was stated last is there, or something that is no lease.
+    /// It cannot be written: then the last statement is there, or something that is no lease.
     pub(crate) fn state(&mut self, lease: &Lease) -> Result<(), FolderError> {
         if self.own.is_lost(&self.path) {
             // Somebody removed the file. Those that saw it count the old one until its lock goes, so there is never none.
@@ -136,7 +138,7 @@ impl Folder {
     /// The leases of all other instances that live, in the order of their names. Files of dead ones are removed.
     ///
     /// # Errors
-    /// The folder can not be read, or has too many leases.
+    /// The folder cannot be read, or has too many leases.
     pub(crate) fn survey(&mut self) -> Result<Vec<Peer>, FolderError> {
         let mut peers = Vec::new();
         self.meet(&mut peers)?;
@@ -150,7 +152,7 @@ impl Folder {
                 true
             }
             Ok(()) => {
-                // Only tidiness: a file that can not be removed is found dead again.
+                // Only tidiness: a file that cannot be removed is found dead again.
                 let _ = fs::remove_file(path.join(name));
                 let _ = file.unlock();
                 false
@@ -167,7 +169,7 @@ impl Folder {
         Ok(peers)
     }
 
-    /// Opens the files of instances that were not seen before; one that can not be opened is an instance of unknown lease.
+    /// Opens the files of instances that were not seen before; one that cannot be opened is an instance of unknown lease.
     fn meet(&mut self, unknown: &mut Vec<Peer>) -> Result<(), FolderError> {
         let failed = |error: io::Error| FolderError::system("read", &self.path, &error);
         for entry in fs::read_dir(&self.path).map_err(failed)? {
@@ -202,7 +204,7 @@ impl Folder {
 /// The node's bytes as they are written now in this folder, at least `least_bytes`.
 ///
 /// # Errors
-/// The file can not be read, or holds no such number.
+/// The file cannot be read, or holds no such number.
 pub(crate) fn node_bytes(folder: &Path, least_bytes: u64) -> Result<u64, FolderError> {
     let path = folder.join(MEMORY_NAME);
     let file = OpenOptions::new().read(true).custom_flags(NON_BLOCKING).open(&path);
@@ -239,7 +241,7 @@ impl OwnFile {
                 file: file.map_err(|error| failed(&error))?,
                 name,
             };
-            // Whoever looks through the folder between the two steps takes it for a dead one's.
+            // An instance that looks through the folder between the two steps takes it for a dead one's.
             match own.file.try_lock() {
                 Ok(()) if !own.is_lost(folder) => {
                     own.write(folder, lease)?;
@@ -282,7 +284,7 @@ fn is_lease(name: &str) -> bool {
     name.starts_with(PREFIX) && name.ends_with(SUFFIX)
 }
 
-/// Never the same twice, so that removing a dead instance's file can not meet another's.
+/// Never the same twice, so that removing a dead instance's file cannot meet another's.
 fn unique_name() -> Result<String, FolderError> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| FolderError::System {
@@ -297,7 +299,7 @@ fn unique_name() -> Result<String, FolderError> {
 /// Opening a pipe that somebody put there would otherwise wait for its other end.
 const NON_BLOCKING: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
-/// Opens what may be a lease; `None` for what is no file.
+/// Opens a file that may be a lease; `None` if it is no file.
 fn open(path: &Path) -> io::Result<Option<File>> {
     if !fs::symlink_metadata(path)?.is_file() {
         return Ok(None);
@@ -309,7 +311,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
         .map(Some)
 }
 
-/// What a file states. It may be read while it is written: then it is no lease, and a second look finds one.
+/// The statement of a file. It may be read while it is written: then it is no lease, and a second look finds one.
 fn read(file: &File) -> Option<Lease> {
     let look = || Lease::read(&read_most(file, LEASE_FILE_BYTES_MAX).ok()?);
     look().or_else(look)

@@ -1,4 +1,4 @@
-//! Meeting in a folder: who is alive, who is dead, and what is neither.
+//! Meeting in a folder: living instances, dead ones, and files that are neither.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn lease(lease_bytes: u64) -> Lease {
     }
 }
 
-/// The leases that one sees of the others; `None` for what can not be read.
+/// The leases that one sees of the others; `None` for those that cannot be read.
 fn seen(folder: &mut Folder) -> Vec<Option<u64>> {
     let peers = folder.survey().unwrap();
     peers.into_iter().map(|peer| Some(peer.lease?.lease_bytes)).collect()

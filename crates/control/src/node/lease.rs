@@ -1,7 +1,7 @@
-//! What an instance states in its lease file: what it holds, and what it needs.
+//! The statement of an instance in its lease file: the memory that it holds, and its demand.
 //!
-//! Lines of a word and numbers, in bytes unless a name says otherwise; the last one is a checksum of all before it, so that
-//! what was read while it was being written, or was written by somebody else, is told from a lease:
+//! Lines of a word and numbers, in bytes unless a name says otherwise. The last one is a checksum of all before it. A
+//! file that was read while it was being written, or was written by somebody else, is thus told from a lease:
 //!
 //! ```text
 //! tidemark lease 1
@@ -19,7 +19,7 @@
 //! end 0123456789abcdef
 //! ```
 //!
-//! Invariant: what is read was written whole by one instance; its pieces of worth descend.
+//! Invariant: a lease that is read was written whole by one instance; its pieces of worth descend.
 
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ const END: &str = "end ";
 pub(crate) const LEASE_FILE_BYTES_MAX: usize = 16 << 10;
 /// Pieces of worth in a lease: of more, others would decide nothing else.
 pub(crate) const WORTH_PIECES_MAX: usize = 32;
-/// Classes of goals in a lease; what is beyond them is stated with the last one.
+/// Classes of goals in a lease; those beyond are stated with the last one.
 pub(crate) const GOAL_CLASSES_MAX: usize = 32;
 
 /// A lease as it is stated.
@@ -45,9 +45,9 @@ pub(crate) struct Lease {
     pub(crate) process: u32,
     /// How often it states something, in milliseconds.
     pub(crate) period_ms: u64,
-    /// What the pool may hold or still holds.
+    /// The memory that the pool may hold or still holds.
     pub(crate) lease_bytes: u64,
-    /// What it held when this was written, for people.
+    /// The memory that it held when this was written, for people.
     pub(crate) resident_bytes: u64,
     /// All floors as they are set, needed now or not.
     pub(crate) floors_set_bytes: u64,
@@ -84,7 +84,7 @@ impl Lease {
         text
     }
 
-    /// Reads a file's content; what is behind the last line is of an earlier, longer one. `None` if it is no lease.
+    /// Reads a file's content; text behind the last line is of an earlier, longer one. `None` if it is no lease.
     pub(crate) fn read(content: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(content.get(..length(content)?)?).ok()?;
         let (body, end) = text.split_at(text.rfind(END)?);
@@ -230,7 +230,7 @@ mod tests {
     fn garbage_is_no_lease() {
         let good = lease().text();
         let sealed = |body: &str| format!("{body}{END}{}\n", checksum(body));
-        // That sealing is right is what the other cases stand on.
+        // The other cases rely on correct sealing.
         assert!(Lease::read(sealed(&format!("{HEAD}\nlease 5\n")).as_bytes()).is_some());
         for (what, text) in [
             ("nothing", String::new()),

@@ -1,8 +1,8 @@
 //! The node's memory shared with other instances: a folder, a lease, and the thread that keeps to it.
 //!
-//! `lease` is what an instance states, `folder` where and how, `steward` what is done in each period; the decisions are
-//! [`tidemark_plan::node`]'s. The thread is one of its own: a folder that does not answer holds up no round, and while the
-//! control plane does not answer, the lease stays what it was.
+//! `lease` is the statement of an instance, `folder` its place and form, `steward` the work of each period; the
+//! decisions are [`tidemark_plan::node`]'s. The thread is one of its own. A folder that does not answer holds up no
+//! round, and while the control plane does not answer, the lease does not change.
 
 mod folder;
 mod lease;
@@ -30,10 +30,10 @@ use steward::{HURRY, LeasedPool, Steward};
 /// An instance that starts waits so long for the others to give it the least that it works with: a few of their periods.
 const JOIN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why an instance can not share a node's memory.
+/// Why an instance cannot share a node's memory.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The folder can not be used.
+    /// The folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// There is less memory than instances need.
@@ -46,7 +46,7 @@ pub enum NodeError {
         problem.as_ref().map_or_else(String::new, |problem| format!(" ({problem})"))
     )]
     NoRoom {
-        /// What is in the way, where something is.
+        /// The problem, if there is one.
         problem: Option<String>,
     },
     /// The system gave no thread.
@@ -65,7 +65,7 @@ impl Joined {
     /// will have, and `period` the time between its looks at the folder.
     ///
     /// # Errors
-    /// The folder can not be used, there is too little memory for one more instance, or none was given back in time.
+    /// The folder cannot be used, there is too little memory for one more instance, or none was given back in time.
     pub fn join(folder: &Path, most_bytes: u64, period: Duration) -> Result<Self, NodeError> {
         let mut steward = Steward::join(folder, period)?;
         let mut arrival = Arrival {
@@ -85,12 +85,12 @@ impl Joined {
                 let problem = steward.problem().map(str::to_owned);
                 return Err(NodeError::NoRoom { problem });
             }
-            // What the others do is only to be seen by looking again.
+            // The others' work is only to be seen by looking again.
             std::thread::sleep(wait.min(HURRY));
         }
     }
 
-    /// What the pool may begin with.
+    /// The lease that the pool may begin with.
     pub fn first_lease(&self) -> FirstLease {
         FirstLease {
             bytes: self.steward.held_bytes(),
@@ -132,8 +132,8 @@ impl NodeLease {
         let _ = self.sender.send(period);
     }
 
-    /// Ends the thread and gives the lease back: to be called when the pool's memory is back with the system, or at the end
-    /// of the process.
+    /// Ends the thread and gives the lease back. It has to be called when the pool's memory is back with the system, or
+    /// at the end of the process.
     pub fn stop(self) {
         drop(self.sender);
         // As above.
@@ -192,7 +192,7 @@ impl LeasedPool for Follower {
     }
 
     fn note(&mut self, view: NodeView, reach_bytes: u64) {
-        // Only those who ask miss it, until the next time.
+        // Only callers that ask miss it, until the next time.
         let _ = self.0.note_node(view, reach_bytes).wait();
     }
 }

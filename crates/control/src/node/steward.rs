@@ -1,7 +1,7 @@
-//! One instance's part in sharing a node's memory: what is done in each period.
+//! One instance's part in sharing a node's memory: the work of each period.
 //!
-//! Invariant: the pool's limit is raised only after a larger lease was stated and found to fit, and a smaller lease is
-//! stated only after the pool came down to it. Where anything fails, the instance keeps what it has.
+//! Invariant: the pool's limit is raised only after a larger lease was stated and found to fit. A smaller lease is
+//! stated only after the pool came down to it. If anything fails, the instance keeps its lease.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::error::ControlError;
 use crate::settings::{MAX_LEASE_PERIOD, MIN_POOL_BYTES};
 use crate::view::{LeaseView, NodeView};
 
-/// Surplus moves between instances at most this fast: a 16th of the node's memory in a second, so that all of it has moved
-/// within 30 s, and who gives evicts no faster than it can serve beside it.
+/// Surplus moves between instances at most this fast: a 16th of the node's memory in a second. All of it has then moved
+/// within 30 s, and a giver evicts no faster than it can serve beside it.
 const PACE_DIVISOR: u64 = 16;
 /// While a pool comes down, or an instance waits for its first lease, the next look comes so soon.
 pub(super) const HURRY: Duration = Duration::from_millis(100);
@@ -25,12 +25,12 @@ const STALLED_AFTER_PERIODS: u32 = 5;
 /// A short silence may be a busy machine's.
 const STALLED_AFTER_MIN: Duration = Duration::from_secs(3);
 
-/// How the pool stands and what it needs.
+/// The state of the pool and its demand.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LeaseReading {
-    /// What the pool may come to: the limit that it was told or still has, whichever is larger.
+    /// The limit of the pool: the one that it was told or still has, whichever is larger.
     pub(crate) limit_bytes: u64,
-    /// What of it is backed by memory, at most.
+    /// The most of it that is backed by memory.
     pub(crate) resident_bytes: u64,
     /// All floors as they are set.
     pub(crate) floors_set_bytes: u64,
@@ -80,30 +80,30 @@ pub(crate) struct Steward {
     tenure: Tenure,
     period: Duration,
     sequence: u64,
-    /// As it was last read.
+    /// The node's memory as it was last read.
     node_bytes: u64,
     /// For each other instance the last sequence, and when it was new.
     heard: BTreeMap<String, (u64, Instant)>,
     look: Look,
     /// The pool was told to hold less.
     is_coming_down: bool,
-    /// What was said last of what is wrong.
+    /// The last report of a problem.
     problem: Option<String>,
 }
 
-/// What the last look at the folder gave.
+/// The result of the last look at the folder.
 #[derive(Default)]
 struct Look {
     leases: Vec<LeaseView>,
-    /// What the others are promised for good: their floors, or the least that works.
+    /// The memory promised to the others for good: their floors, or the least that works.
     promised_bytes: u64,
 }
 
 impl Steward {
-    /// With a lease of nothing.
+    /// Joins with a lease of nothing.
     ///
     /// # Errors
-    /// The folder can not be used, or holds no number of bytes.
+    /// The folder cannot be used, or holds no number of bytes.
     pub(crate) fn join(folder: &Path, period: Duration) -> Result<Self, FolderError> {
         let node_bytes = folder::node_bytes(folder, MIN_POOL_BYTES)?;
         Ok(Self {
@@ -119,12 +119,12 @@ impl Steward {
         })
     }
 
-    /// What the pool may hold.
+    /// The memory that the pool may hold.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.tenure.held_bytes()
     }
 
-    /// What is in the way, if anything is.
+    /// The problem, if there is one.
     pub(crate) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -135,7 +135,7 @@ impl Steward {
         MIN_POOL_BYTES * instances <= self.node_bytes
     }
 
-    /// The most that this instance could have beside what the others are promised.
+    /// The most that this instance could have beside the others' promises.
     pub(crate) fn reach_bytes(&self, most_bytes: u64) -> u64 {
         let rest = self.node_bytes.saturating_sub(self.look.promised_bytes);
         rest.min(most_bytes).max(MIN_POOL_BYTES)
@@ -145,7 +145,7 @@ impl Steward {
         self.period = period;
     }
 
-    /// Does what is to be done now. Returns the time until the next look.
+    /// Does the present work. Returns the time until the next look.
     pub(crate) fn tick(&mut self, now: Instant, pool: &mut impl LeasedPool) -> Duration {
         let outcome = self.take_part(now, pool);
         let is_hurried = *outcome.as_ref().unwrap_or(&false);
@@ -160,14 +160,15 @@ impl Steward {
     /// Whether the next look should come soon.
     fn take_part(&mut self, now: Instant, pool: &mut impl LeasedPool) -> Result<bool, Obstacle> {
         let reading = pool.reading()?;
-        // A claim of before that could not be stated or checked ends here; what the pool gave up meanwhile is not held.
+        // A claim of before that could not be stated or checked ends here; memory that the pool gave up meanwhile is
+        // not held.
         self.tenure.withdraw();
         self.tenure.settle(reading.limit_bytes, reading.resident_bytes);
         let outcome = match self.state(&reading) {
             Ok(()) => self.agree(now, &reading, pool),
             Err(error) => Err(error.into()),
         };
-        // Also what is wrong is for those who ask, who see it before the log says it.
+        // Callers that ask also see the problem, before the log says it.
         let problem = outcome.as_ref().err().map(ToString::to_string);
         pool.note(
             self.view(problem, &reading),
@@ -272,7 +273,7 @@ impl Steward {
         (members, me)
     }
 
-    /// Takes note of who is there and who said something new.
+    /// Takes note of the present instances, and of new statements.
     fn look_at(&mut self, now: Instant, peers: &[Peer]) {
         self.heard.retain(|name, _| peers.iter().any(|peer| peer.name == *name));
         let mut look = Look::default();
@@ -330,14 +331,14 @@ impl Steward {
         }
     }
 
-    /// Logs what is in the way when it begins, changes or ends.
+    /// Logs a problem when it begins, changes or ends.
     fn say(&mut self, obstacle: Option<Obstacle>) {
         let problem = obstacle.map(|obstacle| obstacle.to_string());
         if problem == self.problem {
             return;
         }
         match &problem {
-            // Who has no lease to work with yet has a caller who says it.
+            // The caller of an instance without a lease to work with reports it.
             _ if self.held_bytes() < MIN_POOL_BYTES => {}
             Some(problem) => tracing::warn!(lease_bytes = self.held_bytes(), "the lease stays as it is: {problem}"),
             None => tracing::info!(lease_bytes = self.held_bytes(), "the lease follows the node again"),

@@ -1,5 +1,5 @@
-//! Instances in one real folder, with pools that are simulated and a time that the test moves: random joins, deaths, pauses
-//! and garbage, and after each step what all pools may hold.
+//! Instances in one real folder, with pools that are simulated and a time that the test moves. Joins, deaths, pauses
+//! and garbage are random. The memory that all pools may hold is checked after each step.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use super::*;
 const NODE: u64 = 400 * MIB;
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// A pool that holds what it is told to, as far as its limit allows.
+/// A pool that holds as much as it is told to, as far as its limit allows.
 #[derive(Default)]
 struct SimPool {
     limit_bytes: u64,
@@ -26,7 +26,7 @@ struct SimPool {
 }
 
 impl SimPool {
-    /// What it holds becomes so much, if it may.
+    /// Sets the memory that it holds to so much, if it may.
     fn hold(&mut self, bytes: u64) {
         let grows_to = bytes.min(self.limit_bytes).max(self.resident_bytes);
         self.resident_bytes = if bytes < self.resident_bytes { bytes } else { grows_to };
@@ -108,7 +108,7 @@ impl World {
         instance.steward.tick(now, &mut instance.pool)
     }
 
-    /// A period, in which every pool does what it is told at once and then holds all that it may.
+    /// A period, in which every pool follows at once and then holds all that it may.
     fn period(&mut self) {
         self.elapsed += PERIOD;
         for who in 0..self.instances.len() {
@@ -128,7 +128,7 @@ impl World {
         (0..count).for_each(|_| self.period());
     }
 
-    /// What the pools may hold and what they hold.
+    /// Checks the limits of the pools and their memory.
     fn check(&self) {
         let most = |instance: &Instance| instance.pool.limit_bytes.max(instance.pool.resident_bytes);
         let sum: u64 = self.instances.iter().map(most).sum();
@@ -229,7 +229,7 @@ fn one_that_is_paused_keeps_its_lease_until_it_dies() {
         "{states:?}"
     );
     assert_eq!(view.instances, 3);
-    // It goes on, and gives what the others need.
+    // It goes on, and gives the others the memory that they need.
     world.instances[0].is_paused = false;
     world.periods(3);
     assert_eq!(world.mib(), [180, 200, 20]);
@@ -355,7 +355,7 @@ fn a_claim_that_does_not_fit_is_withdrawn() {
     world.join(anything());
     world.join(anything());
     world.periods(30);
-    // As if the other one had taken what was free between this one's look and its claim.
+    // The case that the other one took the free memory between this one's look and its claim.
     let [first, second] = &mut world.instances[..] else {
         panic!("two have joined");
     };
@@ -459,7 +459,7 @@ impl World {
                     fs::write(self.file(who), "garbage").unwrap();
                 }
             }
-            // Only where everybody saw it: who comes before the file is there again could not know of it.
+            // Only if everybody saw it: an instance that comes before the file is there again could not know of it.
             Event::Unlink(who) => {
                 if let Some(who) = pick(who) {
                     (0..count).for_each(|other| drop(self.instances[other].steward.folder.survey()));

@@ -1,22 +1,24 @@
-//! The state file, `DIR/state.sqlite`: what outlives the process.
+//! The state file, `DIR/state.sqlite`: the data that outlives the process.
 //!
 //! ```text
 //! tenants   id (never used twice), name, version, floor_bytes, cap_bytes, policy, created_at_ms,
 //!           hit_ratio_millionths, remembered_grant_bytes, weight, ops_per_second, bytes_per_second, connections
-//! secrets   tenant_id, slot (0 the older, 1 the newer), hash (32 bytes), permissions (bits), created_at_ms
+//! secrets   tenant_id, slot (in the order of creation), hash (32 bytes), permissions (bits), created_at_ms, name
 //! server    name, value
+//! checksum  value: of all rows of the tables above, of `sqlite_sequence` and of `sqlite_schema` (32 bytes)
 //! ```
 //!
-//! Invariants: each change is one transaction and durable when its call returns (write-ahead log, `synchronous =
-//! FULL`); one process at a time works on a folder; a file that is not exactly what this version or an earlier one
-//! writes is refused, never replaced. An earlier version's file becomes this one's in one transaction when it is opened.
+//! Invariants: each change is one transaction and durable when its call returns (write-ahead log, `synchronous = FULL`,
+//! the log emptied after each). One process at a time works on a folder. A file that is not exactly what this version
+//! or an earlier one writes is refused, never replaced. An earlier version's file becomes this one's in one transaction
+//! when it is opened.
 
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, Transaction, params};
 use tidemark_types::{TenantId, TenantName, UnixMs};
 
-use super::{ServerSettings, State, StoredSecret, TenantRecord, open, rows};
+use super::{ServerSettings, State, StoredSecret, TenantRecord, checksum, open, rows};
 use crate::error::ControlError;
 use crate::settings::TenantSettings;
 
@@ -38,23 +40,43 @@ impl StateFile {
         open::open(folder, now)
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// One transaction: all of it or, after an error or a crash, nothing.
+    /// One transaction of these tenants' rows and the server's: all of it or, after an error or a crash, nothing. `work`
+    /// says which tenant it added.
     fn change<T>(
         &mut self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, rusqlite::Error>,
+        tenants: &[TenantId],
+        work: impl FnOnce(&Transaction<'_>) -> Result<(T, Option<TenantId>), rusqlite::Error>,
     ) -> Result<T, ControlError> {
         let attempt = |connection: &mut Connection| {
             let transaction = connection.transaction()?;
-            let result = work(&transaction)?;
+            let before = checksum::of_change(&transaction, tenants)?;
+            let (result, added) = work(&transaction)?;
+            let touched: Vec<TenantId> = tenants.iter().copied().chain(added).collect();
+            let after = checksum::of_change(&transaction, &touched)?;
+            checksum::note_change(&transaction, before, after)?;
             transaction.commit()?;
             Ok(result)
         };
-        attempt(&mut self.connection).map_err(|error| open::explain("write", &self.path, &error))
+        let result = attempt(&mut self.connection).map_err(|error| open::explain("write", &self.path, &error))?;
+        self.settle();
+        Ok(result)
+    }
+
+    /// Brings the change from the log into the file. SQLite takes a damaged end of the log for one that was never written,
+    /// so nothing that was acknowledged is left in it.
+    fn settle(&self) {
+        let settled = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        if let Err(error) = settled {
+            // It is durable where it is, and the next change tries again.
+            tracing::warn!(path = %self.path.display(), "a change stays in the log of the state file: {error}");
+        }
     }
 }
 
@@ -73,39 +95,49 @@ impl State for StateFile {
         settings: TenantSettings,
         secret: StoredSecret,
     ) -> Result<TenantRecord, ControlError> {
-        let id = self.change(|transaction| {
+        let id = self.change(&[], |transaction| {
             let id = rows::insert_tenant(transaction, name, settings, secret.created_at)?;
-            rows::replace_secrets(transaction, id, &[secret])?;
-            Ok(id)
+            rows::replace_secrets(transaction, id, std::slice::from_ref(&secret))?;
+            Ok((id, Some(id)))
         })?;
         Ok(TenantRecord::new(id, name, settings, secret))
     }
 
     fn update_tenant(&mut self, tenant: &TenantRecord) -> Result<(), ControlError> {
-        self.change(|transaction| {
+        self.change(&[tenant.id], |transaction| {
             rows::update_tenant(transaction, tenant)?;
-            rows::replace_secrets(transaction, tenant.id, &tenant.secrets)
+            rows::replace_secrets(transaction, tenant.id, &tenant.secrets)?;
+            Ok(((), None))
         })
     }
 
     fn remember(&mut self, grants: &[(TenantId, Option<u64>)]) -> Result<(), ControlError> {
-        self.change(|transaction| rows::remember(transaction, grants))
+        let mut tenants: Vec<TenantId> = grants.iter().map(|(id, _)| *id).collect();
+        tenants.sort_unstable();
+        tenants.dedup();
+        self.change(&tenants, |transaction| {
+            rows::remember(transaction, grants)?;
+            Ok(((), None))
+        })
     }
 
     fn remove_tenant(&mut self, id: TenantId) -> Result<(), ControlError> {
-        self.change(|transaction| {
+        self.change(&[id], |transaction| {
             transaction.execute("DELETE FROM tenants WHERE id = ?1", params![id.0])?;
-            Ok(())
+            Ok(((), None))
         })
     }
 
     fn set_server(&mut self, settings: &ServerSettings) -> Result<(), ControlError> {
-        self.change(|transaction| rows::replace_server(transaction, settings))
+        self.change(&[], |transaction| {
+            rows::replace_server(transaction, settings)?;
+            Ok(((), None))
+        })
     }
 
     #[cfg(test)]
     fn refuse_writes(&mut self) {
-        // A test that can not go on finds writes accepted.
+        // A test that cannot go on finds writes accepted.
         let _ = self.connection.pragma_update(None, "query_only", true);
     }
 }

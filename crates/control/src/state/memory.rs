@@ -40,7 +40,7 @@ impl State for MemoryState {
 
     fn update_tenant(&mut self, tenant: &TenantRecord) -> Result<(), ControlError> {
         if let Some(stored) = self.tenants.get_mut(&tenant.id) {
-            // What it is remembered by is nobody's setting.
+            // The remembered grant is nobody's setting.
             let remembered_grant_bytes = stored.remembered_grant_bytes;
             *stored = TenantRecord {
                 remembered_grant_bytes,

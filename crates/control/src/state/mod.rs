@@ -1,8 +1,10 @@
-//! What the control plane keeps: the tenants, their settings and secrets' hashes, and what was set for the server while it
-//! ran; nothing of the cache's content.
+//! The durable data of the control plane: the tenants with their settings and secrets' hashes, and the server's
+//! settings made while it ran. It has nothing of the cache's content.
 //!
 //! Either in a file, which outlives the process ([`StateFile`], with the feature `sqlite`), or in memory ([`MemoryState`]).
 
+#[cfg(feature = "sqlite")]
+mod checksum;
 #[cfg(feature = "sqlite")]
 mod file;
 mod memory;
@@ -18,30 +20,35 @@ use std::time::Duration;
 use tidemark_types::{Permissions, SecretHash, TenantId, TenantName, UnixMs};
 
 use crate::error::ControlError;
+use crate::secret::SecretName;
 use crate::settings::TenantSettings;
 #[cfg(feature = "sqlite")]
 pub use file::StateFile;
 pub use memory::MemoryState;
+#[cfg(feature = "sqlite")]
+pub(crate) use open::{FILE_NAME as STATE_FILE_NAME, explain, lock};
 
-/// At most two, so that secrets can be rotated without a gap.
+/// At most two of a name, so that secrets can be rotated without a gap.
 pub(crate) const MAX_SECRETS: usize = 2;
+/// Names of a tenant's secrets: a login compares with all of them.
+pub(crate) const MAX_SECRET_NAMES: usize = 8;
 
 /// A tenant as it is stored.
 #[derive(Clone, Debug)]
 pub struct TenantRecord {
     /// Given once, never used again for another tenant.
     pub id: TenantId,
-    /// What clients log in as.
+    /// The name with which clients log in.
     pub name: TenantName,
     /// Grows with every stored change.
     pub version: u64,
-    /// What is set.
+    /// The settings.
     pub settings: TenantSettings,
-    /// At most two, the older first.
+    /// At most two of each name, in the order in which they were made.
     pub secrets: Vec<StoredSecret>,
     /// When it was created.
     pub created_at: UnixMs,
-    /// What it may take at once when it comes back after its memory was reclaimed; `None`: as a new one.
+    /// The memory that it may take at once when it comes back after its memory was reclaimed; `None`: as a new one.
     pub remembered_grant_bytes: Option<u64>,
 }
 
@@ -53,25 +60,27 @@ impl TenantRecord {
             name: name.clone(),
             version: 1,
             settings,
-            secrets: vec![secret],
             created_at: secret.created_at,
+            secrets: vec![secret],
             remembered_grant_bytes: None,
         }
     }
 }
 
 /// A secret as it is stored: not the secret.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct StoredSecret {
+    /// Which one of the tenant's.
+    pub name: SecretName,
     /// SHA-256 of its text.
     pub hash: SecretHash,
-    /// What it allows.
+    /// The permissions that it gives.
     pub permissions: Permissions,
     /// When it was made.
     pub created_at: UnixMs,
 }
 
-/// What was set for the server while it ran.
+/// The settings of the server that were made while it ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerSettings {
     /// The pool's size.
@@ -85,29 +94,29 @@ pub struct ServerSettings {
 pub struct PoolSetting {
     /// The size.
     pub bytes: u64,
-    /// What the server was configured with at that time. A later start with another configuration means that the
-    /// operator decided anew; then this setting has had its day.
+    /// The size that the server was configured with at that time. A later start with another configuration means that
+    /// the operator decided anew. This setting is void then.
     pub configured_bytes: u64,
 }
 
-/// Where the control plane keeps what it is told. Each change is all done when its call returns, or not at all.
+/// The store of the control plane's durable data. Each change is all done when its call returns, or not at all.
 pub trait State: Send {
     /// Every tenant, in the order of creation.
     ///
     /// # Errors
-    /// What is stored is not what any version wrote, or can not be read.
+    /// The stored data is not of any version, or cannot be read.
     fn tenants(&self) -> Result<Vec<TenantRecord>, ControlError>;
 
-    /// What was set for the server.
+    /// The settings of the server.
     ///
     /// # Errors
-    /// As [`Self::tenants`].
+    /// The errors of [`Self::tenants`].
     fn server(&self) -> Result<ServerSettings, ControlError>;
 
     /// Adds a tenant with its first secret.
     ///
     /// # Errors
-    /// It can not be written; then there is no such tenant.
+    /// It cannot be written; then there is no such tenant.
     fn add_tenant(
         &mut self,
         name: &TenantName,
@@ -118,25 +127,25 @@ pub trait State: Send {
     /// Replaces a tenant's settings and secrets with those of `tenant`.
     ///
     /// # Errors
-    /// It can not be written; then nothing is changed.
+    /// It cannot be written; then nothing is changed.
     fn update_tenant(&mut self, tenant: &TenantRecord) -> Result<(), ControlError>;
 
     /// Replaces what tenants may take at once when they come back, in bytes; a tenant that is not there is passed by.
     ///
     /// # Errors
-    /// It can not be written; then nothing is changed.
+    /// It cannot be written; then nothing is changed.
     fn remember(&mut self, grants: &[(TenantId, Option<u64>)]) -> Result<(), ControlError>;
 
     /// Removes a tenant and its secrets.
     ///
     /// # Errors
-    /// It can not be written; then the tenant is still there.
+    /// It cannot be written; then the tenant is still there.
     fn remove_tenant(&mut self, id: TenantId) -> Result<(), ControlError>;
 
-    /// Replaces what is set for the server.
+    /// Replaces the settings of the server.
     ///
     /// # Errors
-    /// It can not be written; then nothing is changed.
+    /// It cannot be written; then nothing is changed.
     fn set_server(&mut self, settings: &ServerSettings) -> Result<(), ControlError>;
 
     /// From now on every change is refused, as on a file that may not be written.

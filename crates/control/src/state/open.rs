@@ -1,30 +1,35 @@
 //! Opening the state file: which folder, whose file, is it whole.
 //!
-//! A new file is made under another name and renamed when it is complete. So `state.sqlite` is either absent or was
-//! once whole: an empty or partial one is always damage, and damage is never answered with a fresh start.
+//! A new file is made under another name and renamed when it is complete. `state.sqlite` is therefore either absent or
+//! was once whole. An empty or partial one is always damage, and damage is never answered with a fresh start.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::fs::{Access, AtFlags, CWD};
 use tidemark_types::{TenantName, UnixMs};
 
-use super::{StateFile, migrate, rows};
+use super::{StateFile, checksum, migrate, rows};
+use crate::backup;
 use crate::error::ControlError;
 use crate::settings::TenantSettings;
 
-const FILE_NAME: &str = "state.sqlite";
+pub(crate) const FILE_NAME: &str = "state.sqlite";
 const NEW_FILE_NAME: &str = "state.sqlite.new";
 const NEW_FILE_JOURNAL: &str = "state.sqlite.new-journal";
 /// Files that SQLite keeps beside a database; without it they are the rest of something lost.
 const COMPANIONS: [&str; 2] = ["state.sqlite-wal", "state.sqlite-journal"];
 const LOCK_NAME: &str = "lock";
+/// Readers, as a backup, hold up nobody. A program that writes to it for longer must be stopped.
+const BUSY_PATIENCE: Duration = Duration::from_millis(100);
 /// "Tide": tells this program's databases from others (SQLite file format, 1.3.17).
 const APPLICATION_ID: i64 = 0x5469_6465;
 /// The schema below. How the one before becomes it: `migrate`.
-pub(super) const SCHEMA_VERSION: i64 = 3;
+pub(super) const SCHEMA_VERSION: i64 = 7;
 /// How every SQLite file begins (SQLite file format, 1.3.1).
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
@@ -46,7 +51,13 @@ const SCHEMA: &str = "
         weight INTEGER,
         ops_per_second INTEGER,
         bytes_per_second INTEGER,
-        connections INTEGER
+        connections INTEGER,
+        spending TEXT,
+        at_limit TEXT,
+        flash_floor_bytes INTEGER,
+        flash_cap_bytes INTEGER,
+        flash_write_bytes_per_second INTEGER,
+        staleness TEXT
     ) STRICT;
     CREATE TABLE secrets (
         tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
@@ -54,6 +65,7 @@ const SCHEMA: &str = "
         hash BLOB NOT NULL,
         permissions INTEGER NOT NULL,
         created_at_ms INTEGER NOT NULL,
+        name TEXT NOT NULL DEFAULT 'default',
         PRIMARY KEY (tenant_id, slot)
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE server (
@@ -71,15 +83,19 @@ pub(super) fn open(folder: &Path, now: UnixMs) -> Result<StateFile, ControlError
         .map_err(|error| ControlError::file("create the data folder", folder, &error))?;
     warn_of_onlookers(folder)?;
     let lock = lock(folder)?;
+    backup::complete(folder, now)?;
     let path = folder.join(FILE_NAME);
     match fs::symlink_metadata(&path) {
-        Ok(_) => check_magic(&path)?,
+        Ok(metadata) => {
+            check_magic(&path)?;
+            make_private(&path, &metadata)?;
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(folder, &path, now)?,
         Err(error) => return Err(ControlError::file("open", &path, &error)),
     }
     let mut connection = connect(&path).map_err(|error| explain("open", &path, &error))?;
     let found = check_identity(&connection, &path)?;
-    check_integrity(&connection, &path)?;
+    check_integrity(&connection, &path, found)?;
     if found < SCHEMA_VERSION {
         migrate::to_newest(&mut connection, found).map_err(|error| explain("write", &path, &error))?;
         tracing::info!(
@@ -106,9 +122,22 @@ fn warn_of_onlookers(folder: &Path) -> Result<(), ControlError> {
     Ok(())
 }
 
+/// Secrets' hashes are nobody else's: a file that was copied with other permissions gets its own back.
+fn make_private(path: &Path, metadata: &fs::Metadata) -> Result<(), ControlError> {
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode & 0o700))
+        .map_err(|error| ControlError::file("close to others", path, &error))?;
+    let (was, is) = (format!("{mode:o}"), format!("{:o}", mode & 0o700));
+    tracing::warn!(path = %path.display(), was, is, "others could read or write the state file: they can not any more");
+    Ok(())
+}
+
 /// One user of a folder at a time. The lock is the system's, so it ends with the process even when that is killed.
 #[derive(Debug)]
-pub(super) struct Lock(File);
+pub(crate) struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
@@ -118,7 +147,8 @@ impl Drop for Lock {
     }
 }
 
-fn lock(folder: &Path) -> Result<Lock, ControlError> {
+/// Takes the folder, or names the process that has it.
+pub(crate) fn lock(folder: &Path) -> Result<Lock, ControlError> {
     let path = folder.join(LOCK_NAME);
     let failed = |error: &io::Error| ControlError::file("lock", &path, error);
     let mut file = OpenOptions::new()
@@ -173,16 +203,14 @@ fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
-    // Exclusive: the log's index then needs no shared-memory file.
-    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    connection.busy_timeout(std::time::Duration::ZERO)?;
+    connection.busy_timeout(BUSY_PATIENCE)?;
     Ok(connection)
 }
 
-/// Whose file it is, and the schema that it has: this version's or one that can be brought to it.
+/// The owner of the file, and the schema that it has: this version's or one that can be brought to it.
 fn check_identity(connection: &Connection, path: &Path) -> Result<i64, ControlError> {
     let number = |pragma| -> Result<i64, ControlError> {
         connection
@@ -206,7 +234,8 @@ fn check_identity(connection: &Connection, path: &Path) -> Result<i64, ControlEr
     }
 }
 
-fn check_integrity(connection: &Connection, path: &Path) -> Result<(), ControlError> {
+/// Whether SQLite finds the file whole, and its rows are those that were written.
+fn check_integrity(connection: &Connection, path: &Path, schema: i64) -> Result<(), ControlError> {
     let check = || -> Result<String, rusqlite::Error> {
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
         connection.pragma_query_value(None, "integrity_check", |row| row.get(0))
@@ -225,7 +254,8 @@ fn check_integrity(connection: &Connection, path: &Path) -> Result<(), ControlEr
     if has_orphans().map_err(|error| explain("open", path, &error))? {
         return Err(damaged("there is a secret of no tenant"));
     }
-    Ok(())
+    let fault = checksum::fault(connection, schema).map_err(|error| explain("open", path, &error))?;
+    fault.map_or(Ok(()), |fault| Err(damaged(&fault)))
 }
 
 fn create(folder: &Path, path: &Path, now: UnixMs) -> Result<(), ControlError> {
@@ -268,14 +298,16 @@ fn fill(connection: &mut Connection, now: UnixMs) -> Result<(), rusqlite::Error>
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.execute_batch(SCHEMA)?;
+    transaction.execute_batch(checksum::TABLE)?;
     if let Ok(name) = TenantName::DEFAULT.parse() {
         rows::insert_tenant(&transaction, &name, TenantSettings::default(), now)?;
     }
+    checksum::begin(&transaction)?;
     transaction.commit()
 }
 
 /// SQLite's errors by whose fault they are.
-pub(super) fn explain(doing: &'static str, path: &Path, error: &rusqlite::Error) -> ControlError {
+pub(crate) fn explain(doing: &'static str, path: &Path, error: &rusqlite::Error) -> ControlError {
     let path = path.to_path_buf();
     match error.sqlite_error_code() {
         // Without a code, or with the general one: a table, a column or a row is not as the schema has it.
@@ -288,15 +320,22 @@ pub(super) fn explain(doing: &'static str, path: &Path, error: &rusqlite::Error)
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ControlError::InUse { path, holder: None },
         _ => ControlError::File {
             doing,
-            detail: reason(error, OpenOptions::new().read(true).write(true).open(&path)),
+            detail: reason(error, may_be_written(&path)),
             path,
         },
     }
 }
 
-/// SQLite has only "disk I/O error" or "unable to open" for a file that may not be written: `opened` tells.
-fn reason(error: &rusqlite::Error, opened: io::Result<File>) -> String {
-    match opened {
+/// Whether this process may read and write a file. It is not opened for that. The system drops all locks that a process
+/// has on a file when it closes any descriptor of it, SQLite's too (POSIX, `fcntl`).
+fn may_be_written(path: &Path) -> io::Result<()> {
+    rustix::fs::accessat(CWD, path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS)?;
+    Ok(())
+}
+
+/// SQLite has only "disk I/O error" or "unable to open" for a file that may not be written: `access` tells.
+fn reason(error: &rusqlite::Error, access: io::Result<()>) -> String {
+    match access {
         Err(refused) if refused.kind() == io::ErrorKind::PermissionDenied => {
             format!("{refused}: the server's user must be allowed to read and write it")
         }
@@ -306,6 +345,8 @@ fn reason(error: &rusqlite::Error, opened: io::Result<File>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
@@ -317,10 +358,31 @@ mod tests {
                 "permission denied: the server's user",
             ),
             (Err(io::ErrorKind::NotFound.into()), "disk I/O error"),
-            (tempfile::tempfile(), "disk I/O error"),
+            (Ok(()), "disk I/O error"),
         ] {
             let said = reason(&error, opened);
             assert!(said.contains(part), "{part}: {said}");
         }
+    }
+
+    /// Locks of this process on a file, of the kind that SQLite takes.
+    fn locks(path: &Path) -> usize {
+        let inode = format!(":{} ", fs::metadata(path).unwrap().ino());
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let posix = locks.lines().filter(|line| line.contains("POSIX"));
+        posix.filter(|line| line.contains(&inode)).count()
+    }
+
+    #[test]
+    fn explaining_an_error_leaves_the_files_locks() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = StateFile::open(folder.path(), UnixMs(1)).unwrap();
+        let transaction = file.connection.unchecked_transaction().unwrap();
+        transaction.execute("UPDATE server SET value = 1", []).unwrap();
+        let before = locks(&file.path);
+        let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR), None);
+        assert!(explain("write", &file.path, &error).to_string().contains("disk I/O"));
+        assert!(before > 0);
+        assert_eq!(locks(&file.path), before);
     }
 }

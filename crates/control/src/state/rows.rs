@@ -1,17 +1,22 @@
-//! Rows to values and back. What is read is checked as if a stranger had written it: a value that no version writes is
+//! Rows to values and back. Values are checked as if a stranger had written them: a value that no version writes is
 //! damage.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
 use rusqlite::types::Value;
 use rusqlite::{Row, Transaction, params};
+use tidemark_meter::price::Money;
+use tidemark_meter::spending::AtLimit;
 use tidemark_plan::Utility;
 use tidemark_types::{HitRatio, Permissions, SecretHash, TenantId, TenantLimits, TenantName, UnixMs, Weight};
 
-use super::{MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord, open};
+use super::{MAX_SECRET_NAMES, MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord, open};
 use crate::error::ControlError;
-use crate::settings::{TenantSettings, check_round_period, check_tenant};
+use crate::secret::SecretName;
+use crate::settings::{FlashSettings, TenantSettings, check_round_period, check_tenant};
 
 const POOL_BYTES: &str = "pool_bytes";
 const POOL_CONFIGURED_BYTES: &str = "pool_configured_bytes";
@@ -56,7 +61,8 @@ pub(super) fn tenants(file: &StateFile) -> Result<Vec<TenantRecord>, ControlErro
         let mut statement = file.connection.prepare(
             "SELECT id, name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths,
                     remembered_grant_bytes, latency_us, miss_cost_us, priority, utility, weight, ops_per_second,
-                    bytes_per_second, connections
+                    bytes_per_second, connections, spending, at_limit, flash_floor_bytes, flash_cap_bytes,
+                    flash_write_bytes_per_second, staleness
              FROM tenants ORDER BY id",
         )?;
         let mut rows = statement.query([])?;
@@ -108,34 +114,39 @@ pub(super) fn server(file: &StateFile) -> Result<ServerSettings, ControlError> {
     read().map_err(|error| explain(file, error))
 }
 
+/// A column's text as a value, where there is any.
+fn parsed<T: FromStr<Err: Display>>(row: &Row<'_>, column: usize, name: &TenantName) -> Result<Option<T>, ReadError> {
+    let text: Option<String> = row.get(column)?;
+    let parsed = text.map(|text| text.parse::<T>()).transpose();
+    Ok(parsed.map_err(|error| BadRow(format!("tenant {name}: {error}")))?)
+}
+
 fn tenant(row: &Row<'_>) -> Result<TenantRecord, ReadError> {
     let id = tenant_id(row, 0)?;
     let name: String = row.get(1)?;
     let name: TenantName = name.parse().map_err(|error| BadRow(format!("tenant {id}: {error}")))?;
-    let policy: Option<String> = row.get(5)?;
-    let policy = policy
-        .map(|text| text.parse())
-        .transpose()
-        .map_err(|error| BadRow(format!("tenant {name}: {error}")))?;
-    let utility: Option<String> = row.get(12)?;
-    let utility = utility
-        .map(|text| text.parse())
-        .transpose()
-        .map_err(|error| BadRow(format!("tenant {name}: {error}")))?;
     let settings = TenantSettings {
         hit_ratio: hit_ratio(row, 7)?,
         latency: optional_count(row, 9, "latency_us")?.map(Duration::from_micros),
         miss_cost: optional_count(row, 10, "miss_cost_us")?.map(Duration::from_micros),
         priority: priority(row, 11)?,
-        utility,
+        utility: parsed(row, 12, &name)?,
         floor_bytes: optional_count(row, 3, "floor_bytes")?,
         cap_bytes: optional_count(row, 4, "cap_bytes")?,
-        policy,
+        policy: parsed(row, 5, &name)?,
         weight: weight(row, 13)?,
         limits: TenantLimits {
             ops_per_second: optional_count(row, 14, "ops_per_second")?,
             bytes_per_second: optional_count(row, 15, "bytes_per_second")?,
             connections: optional_count(row, 16, "connections")?,
+        },
+        spending: spending(row, 17)?,
+        at_limit: parsed(row, 18, &name)?,
+        flash: FlashSettings {
+            floor_bytes: optional_count(row, 19, "flash_floor_bytes")?,
+            cap_bytes: optional_count(row, 20, "flash_cap_bytes")?,
+            write_bytes_per_second: optional_count(row, 21, "flash_write_bytes_per_second")?,
+            staleness: parsed(row, 22, &name)?,
         },
     };
     check_tenant(&settings).map_err(|refusal| BadRow(format!("tenant {name}: {refusal}")))?;
@@ -148,6 +159,13 @@ fn tenant(row: &Row<'_>) -> Result<TenantRecord, ReadError> {
         remembered_grant_bytes: optional_count(row, 8, "remembered_grant_bytes")?,
         name,
     })
+}
+
+fn spending(row: &Row<'_>, column: usize) -> Result<Option<Money>, ReadError> {
+    let text: Option<String> = row.get(column)?;
+    let Some(text) = text else { return Ok(None) };
+    let wrong = || BadRow(format!("`{}` is no amount of money", text.escape_debug()));
+    Ok(Some(Money::parse(&text).ok_or_else(wrong)?))
 }
 
 fn hit_ratio(row: &Row<'_>, column: usize) -> Result<Option<HitRatio>, ReadError> {
@@ -176,9 +194,9 @@ fn weight(row: &Row<'_>, column: usize) -> Result<Option<Weight>, ReadError> {
 }
 
 fn secrets_by_tenant(file: &StateFile) -> Result<BTreeMap<TenantId, Vec<StoredSecret>>, ReadError> {
-    let mut statement = file
-        .connection
-        .prepare("SELECT tenant_id, hash, permissions, created_at_ms, slot FROM secrets ORDER BY tenant_id, slot")?;
+    let mut statement = file.connection.prepare(
+        "SELECT tenant_id, hash, permissions, created_at_ms, slot, name FROM secrets ORDER BY tenant_id, slot",
+    )?;
     let mut rows = statement.query([])?;
     let mut secrets: BTreeMap<TenantId, Vec<StoredSecret>> = BTreeMap::new();
     while let Some(row) = rows.next()? {
@@ -196,13 +214,24 @@ fn secrets_by_tenant(file: &StateFile) -> Result<BTreeMap<TenantId, Vec<StoredSe
         if count(row, 4, "slot")? != of_tenant.len() as u64 {
             return Err(BadRow(format!("the secrets of tenant {id} are not numbered from 0")).into());
         }
+        let name: String = row.get(5)?;
+        let name: SecretName = name
+            .parse()
+            .map_err(|_| BadRow(format!("a secret of tenant {id} is named `{name}`")))?;
+        if of_tenant.iter().filter(|secret| secret.name == name).count() >= MAX_SECRETS {
+            return Err(BadRow(format!(
+                "tenant {id} has more than {MAX_SECRETS} secrets named `{name}`"
+            ))
+            .into());
+        }
         of_tenant.push(StoredSecret {
+            name,
             hash: SecretHash(hash),
             permissions,
             created_at: UnixMs(count(row, 3, "created_at_ms")?),
         });
-        if of_tenant.len() > MAX_SECRETS {
-            return Err(BadRow(format!("tenant {id} has more than {MAX_SECRETS} secrets")).into());
+        if of_tenant.len() > MAX_SECRETS * MAX_SECRET_NAMES {
+            return Err(BadRow(format!("tenant {id} has more than {MAX_SECRET_NAMES} secrets by name")).into());
         }
     }
     Ok(secrets)
@@ -241,8 +270,9 @@ pub(super) fn insert_tenant(
     transaction.execute(
         "INSERT INTO tenants (name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths,
                               latency_us, miss_cost_us, priority, utility, weight, ops_per_second, bytes_per_second,
-                              connections)
-         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                              connections, spending, at_limit, flash_floor_bytes, flash_cap_bytes,
+                              flash_write_bytes_per_second, staleness)
+         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
         params![
             name.as_str(),
             settings.floor_bytes.map(u64::cast_signed),
@@ -258,6 +288,12 @@ pub(super) fn insert_tenant(
             settings.limits.ops_per_second.map(u64::cast_signed),
             settings.limits.bytes_per_second.map(u64::cast_signed),
             settings.limits.connections.map(u64::cast_signed),
+            settings.spending.map(|amount| amount.to_string()),
+            settings.at_limit.map(AtLimit::name),
+            settings.flash.floor_bytes.map(u64::cast_signed),
+            settings.flash.cap_bytes.map(u64::cast_signed),
+            settings.flash.write_bytes_per_second.map(u64::cast_signed),
+            settings.flash.staleness.map(|staleness| staleness.to_string()),
         ],
     )?;
     let id = transaction.last_insert_rowid();
@@ -270,7 +306,9 @@ pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord
     let changed = transaction.execute(
         "UPDATE tenants SET version = ?2, floor_bytes = ?3, cap_bytes = ?4, policy = ?5, hit_ratio_millionths = ?6,
                             latency_us = ?7, miss_cost_us = ?8, priority = ?9, utility = ?10, weight = ?11,
-                            ops_per_second = ?12, bytes_per_second = ?13, connections = ?14
+                            ops_per_second = ?12, bytes_per_second = ?13, connections = ?14,
+                            spending = ?15, at_limit = ?16, flash_floor_bytes = ?17, flash_cap_bytes = ?18,
+                            flash_write_bytes_per_second = ?19, staleness = ?20
          WHERE id = ?1",
         params![
             tenant.id.0,
@@ -287,6 +325,12 @@ pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord
             tenant.settings.limits.ops_per_second.map(u64::cast_signed),
             tenant.settings.limits.bytes_per_second.map(u64::cast_signed),
             tenant.settings.limits.connections.map(u64::cast_signed),
+            tenant.settings.spending.map(|amount| amount.to_string()),
+            tenant.settings.at_limit.map(AtLimit::name),
+            tenant.settings.flash.floor_bytes.map(u64::cast_signed),
+            tenant.settings.flash.cap_bytes.map(u64::cast_signed),
+            tenant.settings.flash.write_bytes_per_second.map(u64::cast_signed),
+            tenant.settings.flash.staleness.map(|staleness| staleness.to_string()),
         ],
     )?;
     if changed == 1 {
@@ -296,7 +340,7 @@ pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord
     }
 }
 
-/// Settings are checked to be far below what would not fit.
+/// Settings are checked to be far below values that would not fit.
 fn whole_us(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
@@ -320,13 +364,15 @@ pub(super) fn replace_secrets(
     transaction.execute("DELETE FROM secrets WHERE tenant_id = ?1", params![id.0])?;
     for (slot, secret) in secrets.iter().enumerate() {
         transaction.execute(
-            "INSERT INTO secrets (tenant_id, slot, hash, permissions, created_at_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
+            "INSERT INTO secrets (tenant_id, slot, hash, permissions, created_at_ms, name)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             params![
                 id.0,
                 slot,
                 secret.hash.0.as_slice(),
                 secret.permissions.bits(),
                 secret.created_at.0.cast_signed(),
+                secret.name.as_str(),
             ],
         )?;
     }

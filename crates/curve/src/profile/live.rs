@@ -1,8 +1,8 @@
-//! A profile of a running cache, from what the data plane recorded of the keys that it samples.
+//! A profile of a running cache, from the data plane's records of the keys that it samples.
 //!
-//! What differs from a trace: keys are hashes already and were sampled elsewhere, by a threshold that rises and falls; all
-//! gets are counted, sampled or not; the requests are those of clients that see a real cache, which has what it has; and
-//! what is long ago says less about the present.
+//! A live stream differs from a trace. Keys are hashes already, sampled elsewhere by a threshold that rises and falls.
+//! All gets are counted, sampled or not. The requests come from clients of a real cache, which holds only some of the
+//! keys. Requests of long ago say less about the present.
 
 use tidemark_types::UnixMs;
 
@@ -10,7 +10,7 @@ use super::{KEYS_MAX, NEVER, Profile, Sampling};
 use crate::histogram::Histogram;
 use crate::sample::{GROUPS, Seed, Threshold, group};
 
-/// What the cache held of a key.
+/// The state of a key in the real cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The item's bytes.
@@ -36,7 +36,7 @@ impl Profile {
         }
     }
 
-    /// What the counts of such a profile take, in bytes, while no distance is larger than `reach_bytes`.
+    /// The memory of such a profile's counts, in bytes, while no distance is larger than `reach_bytes`.
     #[must_use]
     pub fn distance_bytes(grain_bytes: u64, reach_bytes: u64) -> u64 {
         Histogram::bytes(grain_bytes, reach_bytes)
@@ -50,8 +50,8 @@ impl Profile {
         self.by_hash.shrink_to(2 * self.keys_max);
     }
 
-    /// From now on exactly the keys below this threshold are given. What is known of those above is forgotten; those that
-    /// are new below it become known as they are used.
+    /// From now on exactly the keys below this threshold are given. Keys above it are forgotten. New keys below it
+    /// become known as they are used.
     pub fn sample(&mut self, threshold: Threshold) {
         if threshold.ratio() < self.threshold.ratio() {
             self.stack.retain(|hash| threshold.takes(hash));
@@ -68,7 +68,7 @@ impl Profile {
         self.gets += gets as f64;
     }
 
-    /// A sampled key was asked for, and this is what the cache had of it.
+    /// A sampled key was asked for, in this state in the cache.
     pub fn live_get(&mut self, key: u64, held: Option<Held>, now: UnixMs) {
         if !self.threshold.takes(key) {
             return;
@@ -84,9 +84,9 @@ impl Profile {
                 self.set(key, held.bytes, held.expiry.map(|expiry| expiry.0), now.0);
             }
             (None, None) => {
-                // New, or used before the horizon began: it would miss in any cache that is not larger than all that was
-                // used since. What was deleted or has expired was known once and misses in larger ones too, so the bound
-                // stays when the bytes become fewer.
+                // The key is new, or was used before the horizon began. It would miss in any cache that is not larger
+                // than all bytes used since. A deleted or expired key was known once and misses in larger ones too. The
+                // bound therefore stays when the bytes become fewer.
                 let known_bytes = (self.stack.marked_bytes() as f64 * stands_for) as u64;
                 self.horizon_bytes = self.horizon_bytes.max(known_bytes);
                 self.histogram.add_above(self.horizon_bytes, stands_for);
@@ -121,20 +121,20 @@ impl Profile {
         self.horizon_bytes = self.horizon_bytes.min(bytes);
     }
 
-    /// From now on a get that only a cache of more than so many bytes would answer is a miss in any, and what was counted of
-    /// such gets is forgotten, with its memory.
+    /// From now on a get that only a cache of more than so many bytes would answer is a miss in any. The counts of such
+    /// gets are forgotten, with their memory.
     pub fn limit_distances(&mut self, bytes: u64) {
         self.histogram.limit(bytes);
     }
 
-    /// Of a key that is not known from now on, no more is known than that it was not used since: the load is another one, or
-    /// it may have been forgotten.
+    /// A key that is unknown from now on is only known as not used since. The load changed, or the key may have been
+    /// forgotten.
     pub fn forget_horizon(&mut self) {
         self.stack.mark();
         self.horizon_bytes = 0;
     }
 
-    /// What was seen until now counts only this much, 0 to 1, from now on. Keys and the order of their use stay known.
+    /// Past requests count only this much, 0 to 1, from now on. Keys and the order of their use stay known.
     pub fn fade(&mut self, factor: f64) {
         self.histogram.scale(factor);
         self.gets *= factor;
@@ -186,7 +186,7 @@ mod tests {
             rounds(&mut profile, 1000, 5, room);
             let curve = profile.curve();
             assert!((curve.at(9_000).miss_ratio - 1.0).abs() < 1e-9, "{room}");
-            // That they miss in the first round says nothing of a cache that has been there for longer.
+            // Misses of the first round say nothing of a cache that has been there for longer.
             assert!(curve.at(10_000).miss_ratio < 0.01, "{room}");
         }
     }
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn of_keys_that_may_have_been_forgotten_it_says_no_more_than_is_known() {
         type Forget = fn(&mut Profile);
-        // What happens, and the first of the keys that are asked for then: others, or the same.
+        // Each way to forget, and the first of the keys that are asked for then: others, or the same.
         let ways: [(Forget, u64); 4] = [
             (Profile::forget_horizon, 1 + KEYS),
             (Profile::clear, 1),

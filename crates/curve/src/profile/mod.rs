@@ -1,15 +1,15 @@
 //! Reuse distances of a stream of requests, exact or of a sample of fixed size, and the curve of an LRU cache from them.
 //!
-//! C. Waldspurger, N. Park, A. Garthwaite, I. Ahmad, "Efficient MRC construction with SHARDS", FAST 2015: keys whose hash
-//! lies below a threshold are followed; when there are too many, the threshold falls to the largest hash among them. A
-//! distance counts as many bytes as the sample stands for, a request as many requests; and what the sampled requests stand
-//! for less than there were is taken as hits of hot keys that the sample lacks (the count correction).
+//! C. Waldspurger, N. Park, A. Garthwaite, I. Ahmad, "Efficient MRC construction with SHARDS", FAST 2015. Keys whose
+//! hash lies below a threshold are followed. When there are too many, the threshold falls to the largest hash among
+//! them. A distance counts as many bytes as the sample stands for, and a request as many requests. Requests that the
+//! sample falls short of count as hits of hot keys that it lacks (the count correction).
 //!
-//! Invariant: while there is no more than a sample holds, and of no request only a bound is known, every count is exact. A
-//! distance is the bytes of the distinct keys used since a key's last use, its own included: the least LRU cache in which
-//! it hits. Deleted and expired keys weigh nothing, a key written again weighs its new bytes. Two things no distance can
-//! tell: the room that a delete leaves in a cache smaller than the distance, and that an object larger than the whole cache
-//! passes it by.
+//! Invariant: every count is exact while all keys fit the sample and no request has only a bound for its distance. A
+//! distance is the bytes of the distinct keys used since a key's last use, its own included. It is the size of the
+//! least LRU cache in which the key hits. Deleted and expired keys weigh nothing, and a key written again weighs its
+//! new bytes. No distance can tell two things. A delete leaves room in a cache smaller than the distance, and an object
+//! larger than the cache bypasses it.
 
 mod live;
 
@@ -28,7 +28,7 @@ pub use live::Held;
 pub struct Sampling {
     /// Keys at most; memory is about a hundred bytes for each.
     pub keys: usize,
-    /// What decides which.
+    /// The seed of the hash that decides which keys are sampled.
     pub seed: u64,
 }
 
@@ -40,7 +40,7 @@ impl Sampling {
     };
 }
 
-/// What one tenant or trace asked for.
+/// The requests of one tenant or trace.
 #[derive(Debug)]
 pub struct Profile {
     stack: Stack,
@@ -61,7 +61,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A profile of nothing yet, whose curve will be exact at these sizes in bytes; at others it is interpolated over a
+    /// A profile of nothing yet. Its curve will be exact at these sizes in bytes; at others it is interpolated over a
     /// sixteenth of an octave at most.
     pub fn new(sampling: Sampling, sizes: &[u64]) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Profile {
         }
     }
 
-    /// A key was asked for. What was not there is known from its next write on.
+    /// A get of a key. An absent key is known from its next write on.
     #[inline]
     pub fn get(&mut self, key: u64, now_ms: u64) {
         self.gets += 1.0;
@@ -115,7 +115,7 @@ impl Profile {
         }
     }
 
-    /// A look-aside client's request of a trace: a get, and a write of what was missed or has another size.
+    /// A look-aside client's request of a trace: a get, and a write if it missed or has another size.
     #[inline]
     pub fn request(&mut self, key: u64, bytes: u64) {
         self.gets += 1.0;
@@ -240,8 +240,8 @@ impl Profile {
         Curve::through(points.map(|point| self.with_error_of_distances(&raw, *point, mean_square)))
     }
 
-    /// Adds to a point's error that of the distances: a size is a sum over a sample, too, and the less of it the less
-    /// certain.
+    /// Adds the error of the distances to a point's error. A size is a sum over a sample, too; the smaller the sample,
+    /// the less certain the size.
     fn with_error_of_distances(&self, raw: &Curve, point: Point, mean_square: f64) -> Point {
         let ratio = self.threshold.ratio();
         let sampled_bytes = point.bytes as f64 * ratio;
@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// What may happen to a key.
+    /// The events of a key.
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Get(u64),

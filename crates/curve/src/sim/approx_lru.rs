@@ -1,13 +1,13 @@
 //! Approximate LRU on a log: H. Lim, D. Han, D. G. Andersen, M. Kaminsky, "MICA: a holistic approach to fast in-memory
-//! key-value storage", NSDI 2014, section 4.3, with the share of the log as Genie varies it (IEEE TKDE 2025, section V.A).
+//! key-value storage", NSDI 2014, section 4.3. The share of the log varies as in Genie (IEEE TKDE 2025, section V.A).
 
 use tidemark_types::LogShare;
 
 use super::queue::{Entry, Queue, Table};
 use super::{Capacity, Simulator};
 
-/// The oldest entry of a log goes; an object that is used while more than a share of the log is newer is entered once more,
-/// at the newest end, and its old entry takes room until it goes.
+/// The oldest entry of a log goes. An object that is used while more than a share of the log is newer is entered once
+/// more, at the newest end. Its old entry takes room until it goes.
 #[derive(Debug)]
 pub struct ApproxLru {
     capacity: Capacity,
@@ -16,14 +16,14 @@ pub struct ApproxLru {
     /// With the entries that are not their object's any more.
     log: Queue,
     present: Table<Place>,
-    /// What left the log: where its oldest entry begins.
+    /// The bytes that left the log, which is where its oldest entry begins.
     gone_bytes: u64,
 }
 
 /// An object's entry.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Where it begins, counted from the log's very first byte.
+    /// Its offset, counted from the log's very first byte.
     at: u64,
     bytes: u64,
 }

@@ -1,10 +1,10 @@
-//! First in, first out, with another round for what was used.
+//! First in, first out, with another round for used objects.
 
 use super::queue::{Entry, Queue, Table};
 use super::{Capacity, Simulator};
 
-/// The oldest object goes unless it was used since it was last looked at: then it goes to the end of the queue and one
-/// use is forgotten.
+/// The oldest object goes unless it was used since it was last looked at. In that case it goes to the end of the queue,
+/// and one use is forgotten.
 #[derive(Debug)]
 pub struct Clock {
     capacity: Capacity,

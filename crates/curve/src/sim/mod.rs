@@ -1,9 +1,9 @@
-//! Caches without values: what a hit ratio should be.
+//! Caches without values: the reference for a hit ratio.
 //!
 //! Each policy follows libCacheSim (<https://github.com/1a1a11a/libCacheSim>, the Python package `libcachesim` 0.3.5),
-//! request for request, so that a server's measured hit ratio can be held against the field's reference; [`ApproxLru`],
-//! which it does not have, follows the paper. Capacities and sizes are bytes. Invariant: what is held never exceeds the
-//! capacity.
+//! request for request. A server's measured hit ratio can thus be compared with the field's reference. [`ApproxLru`],
+//! which libCacheSim lacks, follows the paper. Capacities and sizes are bytes. Invariant: the held bytes never exceed
+//! the capacity.
 
 mod approx_lru;
 mod clock;
@@ -25,8 +25,8 @@ pub use s3fifo::S3Fifo;
 
 /// A simulated cache.
 pub trait Simulator {
-    /// Asks for `key`, and on a miss inserts it with `size_bytes`, evicting what has to go. Returns whether it was a hit.
-    /// An object that can not fit is not inserted.
+    /// Asks for `key`, and on a miss inserts it with `size_bytes`, evicting others to make room. Returns whether it was
+    /// a hit. An object that cannot fit is not inserted.
     fn request(&mut self, key: u64, size_bytes: u64) -> bool;
 }
 
@@ -35,7 +35,7 @@ pub trait Simulator {
 pub struct Capacity {
     /// All room, in bytes.
     pub bytes: u64,
-    /// What each object takes beside its size, in bytes.
+    /// The bytes of each object beside its size.
     pub overhead_bytes: u64,
 }
 
@@ -49,7 +49,7 @@ impl Capacity {
     }
 }
 
-/// What decides which object goes: LRU, which everything is compared with, or a policy of the server.
+/// The rule that decides which object goes: LRU, the base of comparisons, or a policy of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Eviction {
     /// The object that was not used for the longest time.
@@ -61,7 +61,7 @@ pub enum Eviction {
 
 /// Uses that the server's two-bit clock remembers.
 const CLOCK_USES: u8 = 3;
-/// What [`Eviction::Lru`] is called.
+/// The name of [`Eviction::Lru`].
 const LRU: &str = "lru";
 
 impl Eviction {
@@ -69,7 +69,7 @@ impl Eviction {
     pub fn simulator(self, capacity: Capacity) -> Box<dyn Simulator + Send> {
         match self {
             Self::Lru => Box::new(Lru::new(capacity)),
-            // Nothing here knows a program's own policy: what replaces it where it fails stands for it.
+            // Nothing here knows a custom policy: its replacement after a failure stands for it.
             Self::Policy(Policy::Fifo | Policy::Own) => Box::new(Fifo::new(capacity)),
             Self::Policy(Policy::Clock) => Box::new(Clock::new(capacity, CLOCK_USES)),
             Self::Policy(Policy::S3Fifo) => Box::new(S3Fifo::new(capacity)),

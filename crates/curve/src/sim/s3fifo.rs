@@ -12,8 +12,8 @@ const PROMOTING_USES: u8 = 2;
 /// Uses that the main queue remembers.
 const MOST_MAIN_USES: u8 = 3;
 
-/// New objects pass a small queue of a tenth of the room; those used twice there go on to the main queue, the others leave
-/// a ghost, and what is missed while its ghost is remembered goes to the main queue at once.
+/// New objects pass a small queue of a tenth of the room. Those used twice there go on to the main queue; the others
+/// leave a ghost. A miss whose ghost is remembered goes to the main queue at once.
 #[derive(Debug)]
 pub struct S3Fifo {
     capacity: Capacity,
@@ -155,8 +155,8 @@ impl Ghosts {
         self.order.push_back((entry.key, self.turn));
     }
 
-    /// Drops the places of ghosts that were forgotten, once they are more than the others: where ghosts never go for lack of
-    /// room, nothing else does.
+    /// Drops the places of forgotten ghosts, once they are more than the others. Nothing else does so when ghosts never
+    /// go for lack of room.
     fn tidy(&mut self) {
         const FEW: usize = 64;
         if self.order.len() > 2 * self.present.len() + FEW {

@@ -77,7 +77,7 @@ fn with_the_whole_log_as_its_share_approx_lru_is_fifo() {
         let capacity = Capacity::of_bytes(bytes);
         let of_share = |thousandths| hits(ApproxLru::new(capacity, share(thousandths)), &trace);
         assert_eq!(of_share(1000), fifo, "in {bytes} bytes");
-        // A smaller share keeps what is used, and wastes room on it.
+        // A smaller share keeps used objects, and wastes room on them.
         assert!(
             (1..lru).contains(&of_share(0)) && of_share(500) != fifo,
             "in {bytes} bytes"
@@ -87,8 +87,8 @@ fn with_the_whole_log_as_its_share_approx_lru_is_fifo() {
 
 #[test]
 fn approx_lru_copies_what_is_used_past_the_share() {
-    // A log of four: what is used with two newer ones stays where it is; with three it is copied, for which its own first
-    // entry goes.
+    // The log holds four. An object used with two newer ones stays where it is. With three it is copied, and its own
+    // first entry goes for that.
     for (used_after, evicted_by_the_fifth) in [(2, true), (3, false)] {
         let mut cache = ApproxLru::new(Capacity::of_bytes(4), share(500));
         assert!((1..2 + used_after).all(|key| !cache.request(key, 1)));
@@ -145,9 +145,10 @@ fn room_for_nine_in_ten(eviction: Eviction, (requests, warm_up): &(Vec<u64>, usi
 
 #[test]
 fn approx_lru_costs_what_the_paper_says() {
-    // The memory of the first-in-first-out log and of the half-share one over that of LRU, as the characteristic time gives
-    // it (H. Che, Y. Tung, Z. Wang, IEEE JSAC 20.7, 2002): a key asked for with probability p is in a log of time T for T
-    // and absent for 1/p; with copies past T/2, for T/2 + (1 - e)/p and absent for e/p, where e is exp(-pT/2).
+    // The memory of the first-in-first-out log and of the half-share one, divided by that of LRU. The characteristic
+    // time gives it (H. Che, Y. Tung, Z. Wang, IEEE JSAC 20.7, 2002). A key asked for with probability p is in a log of
+    // time T for T and absent for 1/p. With copies past T/2, it is there for T/2 + (1 - e)/p and absent for e/p, where
+    // e is exp(-pT/2).
     for (alpha, fifo, half) in [
         (0.0, 1.0, 1.304),
         (0.8, 1.074, 1.27),

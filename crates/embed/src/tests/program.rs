@@ -1,4 +1,4 @@
-//! What a program supplies decides; and whatever it does, the cache stays sound and says what it replaced.
+//! The program's code decides. Whatever it does, the cache stays sound and says what it replaced.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
@@ -115,7 +115,7 @@ fn a_policy_of_the_program_decides_until_it_fails_or_another_is_named() {
     assert_eq!(tenant.view().unwrap().policy_in_force, "own");
 }
 
-/// One that panics when it is asked what is asked once.
+/// One that panics in a call that is made once.
 struct Unready;
 
 impl EvictionPolicy for Unready {
@@ -190,7 +190,7 @@ impl Admission for Wild {
     }
 }
 
-/// Threads read and write while what the program supplied fails under them and is supplied again.
+/// Threads read and write while the program's code fails under them and is supplied again.
 #[test]
 fn code_that_panics_at_random_harms_nobody() {
     const FAULTS: u64 = 30;
@@ -282,7 +282,7 @@ fn keys_that_come_once_displace_nothing() {
     assert_eq!(tenant.stats().not_admitted, refused + 2);
 }
 
-/// Takes what is small, and panics at what is empty.
+/// Takes small values, and panics at empty ones.
 struct Small;
 
 impl Admission for Small {
@@ -304,7 +304,7 @@ fn admission_of_the_program_is_asked_until_it_fails() {
         Err(Error::NotAdmitted)
     ));
     assert!(matches!(tenant.reserve(b"large", 2 << 20), Err(Error::NotAdmitted)));
-    // What is there gets its new value, whatever it is.
+    // A present key gets its new value, whatever it is.
     tenant.insert(b"small", &[2; 5000]).unwrap();
     assert_eq!(tenant.get(b"small").unwrap().to_vec(), [2; 5000]);
     assert_eq!((tenant.stats().not_admitted, tenant.stats().faults), (3, 0));
@@ -399,7 +399,7 @@ fn a_hook_that_fails_is_told_nothing_more() {
     assert!(tenant.stats().evicted > 0 && scene.cache.events_fault().is_none());
     tenant.set_eviction(Keeps::times(b"", 10)).unwrap();
     fill(&tenant, 10_000, 400);
-    // Both are known: what was to be told, and that it could not be.
+    // Both are known: the event, and that it could not be told.
     assert_eq!(tenant.stats().faults, 1);
     let fault = scene.cache.events_fault().unwrap();
     assert_eq!(fault.to_string(), "the program's event hook panicked: too much");
@@ -466,7 +466,7 @@ fn a_strategy_of_the_program_decides_how_much_a_tenant_holds() {
         assert_eq!(faults.len(), 1, "{faults:?}");
         assert!(faults[0].to_string().contains(said), "{}", faults[0]);
         assert_eq!(*notes.replaced.lock(), [("shop".to_owned(), faults[0].clone())]);
-        // Without a goal, it takes what is free.
+        // Without a goal, it takes free memory.
         assert!(tenant.stats().usage_bytes > 20 * MIB, "{:?}", tenant.stats());
     }
 }
@@ -513,9 +513,9 @@ fn a_strategy_reads_the_curve() {
     let wanted = half.div_ceil(UNIT_BYTES) * UNIT_BYTES;
     assert!(stats.grant_bytes.abs_diff(wanted) <= wanted / 8, "{stats:?} {half}");
     assert!((0.3..0.6).contains(&hit_ratio), "{hit_ratio}");
-    // The least for half of the hits is far less than half of what all of them take.
+    // The least memory for half of the hits is far less than half of that for all of them.
     assert!(stats.usage_bytes < 20 * MIB, "{stats:?}");
-    // Without it, the tenant takes what is free.
+    // Without it, the tenant takes free memory.
     tenant.set_sizing(None).unwrap();
     for _ in 0..4 {
         fill(&tenant, 100_000, 500);
@@ -544,7 +544,7 @@ impl UtilityFunction for Pays {
     }
 }
 
-/// Gets that are asked of two tenants alike for so many tenths of a second; what is missed is stored.
+/// Gets that are asked of two tenants alike for so many tenths of a second; missed values are stored.
 fn ask_both(scene: &mut Scene, tenants: [&Tenant; 2], tenths: u32, state: &mut u64) {
     for _ in 0..tenths {
         for _ in 0..500 {

@@ -44,7 +44,7 @@ impl Who {
     }
 }
 
-/// What all measurements of a comparison share.
+/// The circumstances that all measurements of a comparison share.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
     /// The keys.
@@ -69,7 +69,7 @@ impl Bench {
         })
     }
 
-    /// Says on standard error what is done now.
+    /// Tells the present step on standard error.
     pub(crate) fn tell(&self, what: &str) {
         let seconds = self.began.elapsed().as_secs();
         // Nothing depends on it: where standard error is closed, it is not said.

@@ -1,5 +1,5 @@
-//! Loads: which keys are asked for, in which order, written to files before anything is measured, so that the measuring
-//! process neither generates keys nor reads compressed traces.
+//! Loads: the keys that are asked for, and their order. They are written to files before anything is measured, so that
+//! the measuring process neither generates keys nor reads compressed traces.
 //!
 //! Invariant: a load follows from its name, the seed and the scale, which makes everything smaller alike.
 
@@ -66,7 +66,7 @@ impl Name {
         }
     }
 
-    /// Where the load's trace is, if it is one and is there.
+    /// The path of the load's trace, if it is one and is there.
     pub(crate) fn trace(self) -> Option<PathBuf> {
         let folder = env::var_os("TIDEMARK_TRACES").map_or_else(
             || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/traces"),

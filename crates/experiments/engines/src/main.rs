@@ -1,7 +1,7 @@
 //! Tidemark's store beside other cache libraries, in process: operations per second, bytes per item, hit ratio.
 //!
-//! Every measurement runs in a process of its own, which this program starts with its own subcommand `measure`, one at a
-//! time; the caches take turns, so that a machine that gets slower does so for all.
+//! Every measurement runs in a process of its own, which this program starts with its subcommand `measure`, one at a
+//! time. The caches alternate, so that a machine that gets slower does so for all.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -51,13 +51,13 @@ struct Compare {
     /// Small loads, two rounds: two minutes that only show that it works; prints the tables, and writes only with --out
     #[arg(long)]
     quick: bool,
-    /// Where to write all files [default: docs/experiments of the repository, JSON beside the build]
+    /// The folder of all files [default: docs/experiments of the repository, JSON beside the build]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Rounds in which all caches take turns [default: 7, quick 2]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
-    /// What the generated load follows from
+    /// The seed of the generated load
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// A file that is locked during each round, for programs that must not be measured at the same time
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Where standard error is closed, there is nobody to tell.
+            // If standard error is closed, there is nobody to tell.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }

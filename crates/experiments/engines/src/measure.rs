@@ -1,7 +1,7 @@
 //! One measurement, in a process that does nothing else: fill a cache with one pass, then time others.
 //!
-//! Invariant: everything that is not the cache (the keys above all) is in memory before the cache is made and stays there
-//! until its memory has been read, so that the difference is the cache's.
+//! Invariant: everything that is not the cache (the keys above all) is in memory before the cache is made. It stays
+//! there until the cache's memory has been read, so that the difference is the cache's.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ use crate::engine::{
     Engine, Foyer, KEY_BYTES, KeyBytes, Kind, Moka, QuickCache, QuickCacheFixed, Segcache, Tally, Tidemark,
 };
 
-/// What is to be measured.
+/// The measurement that is to be made.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Spec {
     /// The cache
@@ -74,7 +74,7 @@ impl Spec {
     }
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// Part of the lookups that hit while the cache was filled, from empty.
@@ -91,8 +91,8 @@ pub(crate) struct Outcome {
     pub(crate) refused: u64,
     /// Operations that were timed.
     pub(crate) operations: u64,
-    /// What they took: with one thread the CPU time of the whole process, which on one core is the time that passes, less
-    /// what the core did for other programs meanwhile; with several threads the time that passed.
+    /// The time of the operations. With one thread it is the CPU time of the whole process. On one core that is the
+    /// elapsed time, less the core's time for other programs. With several threads it is the elapsed time.
     pub(crate) seconds: f64,
     /// How many cores other programs had meanwhile, in the mean.
     pub(crate) others_cores: f64,
@@ -250,7 +250,7 @@ fn stay_on_cores(count: usize) -> Result<()> {
     sched_setaffinity(None, &own).context("the cores can not be chosen")
 }
 
-/// What other programs do from a moment on.
+/// The CPU use of other programs from a moment on.
 struct Others {
     began: Instant,
     seconds: f64,
@@ -278,7 +278,7 @@ fn busy_seconds() -> Result<f64> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Of the line of all cores: `user`, `nice`, `system`, and behind `idle` and `iowait` the interrupts (proc(5)).
+/// Fields of the line of all cores: `user`, `nice`, `system`, and behind `idle` and `iowait` the interrupts (proc(5)).
 fn busy_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat
         .strip_prefix("cpu ")?
@@ -317,7 +317,7 @@ fn resident_in(rollup: &str) -> Option<u64> {
         let line = rollup.lines().find_map(|line| line.strip_prefix(name))?;
         line.trim().strip_suffix("kB")?.trim().parse().ok()
     };
-    // Of a process that shares nothing, the proportional set is the resident one.
+    // The proportional set of a process that shares nothing is the resident one.
     Some((kib("Pss_Anon:")? + kib("Pss_Shmem:")?) << 10)
 }
 

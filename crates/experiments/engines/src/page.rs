@@ -13,7 +13,7 @@ use crate::measure::Outcome;
 use crate::report::{NAME, hit_percent, points_behind_best};
 use crate::settings::{Equal, Setting, contestants};
 
-/// Where the page is, in the repository.
+/// The folder of the page in the repository.
 pub(crate) const FOLDER: &str = "docs/experiments";
 
 /// A table by the name of its place: between `<!-- table NAME -->` and `<!-- end -->`.

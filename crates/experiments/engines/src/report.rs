@@ -21,7 +21,7 @@ pub(crate) const ITEM_BYTES_MAX: f64 = 140.0;
 /// Points of hit ratio that it may be behind the best at equal memory.
 pub(crate) const POINTS_BEHIND_MAX: f64 = 0.5;
 
-/// What is told of each setting: the measure, its unit, how it is computed.
+/// A column of each setting's table: the measure, its unit, its formula.
 type Measure = (&'static str, &'static str, fn(&Outcome) -> f64);
 
 const MEASURES: [Measure; 5] = [
@@ -120,7 +120,7 @@ fn series(settings: &[Setting]) -> Vec<Series> {
     all
 }
 
-/// Cores that other programs had during what was timed, in the mean.
+/// Cores that other programs had during the timed part, in the mean.
 fn others_cores(settings: &[Setting]) -> f64 {
     let outcomes = settings.iter().flat_map(|setting| setting.rounds.iter().flatten());
     let (sum, count) = outcomes.fold((0.0, 0), |(sum, count), outcome| {

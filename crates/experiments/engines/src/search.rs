@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-/// What is looked for.
+/// The goal of the search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
     /// The figure to be reached, never to be exceeded by more than the tolerance.
@@ -13,7 +13,7 @@ pub(crate) struct Goal {
     pub(crate) steps: u32,
 }
 
-/// A capacity with what was measured at it.
+/// A capacity with its measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     /// The capacity.
@@ -103,12 +103,12 @@ mod tests {
         check(|capacity| capacity / 7, Some(9_900..=10_100));
         // A table that doubles: nothing between 8,192 and 16,384.
         check(|capacity| capacity.next_power_of_two(), Some(8_192..=8_192));
-        // A table that doubles beside what grows evenly: the step at 6,000 leads past the goal.
+        // A table that doubles beside parts that grow evenly: the step at 6,000 leads past the goal.
         check(
             |capacity| capacity + if capacity > 6_000 { 8_000 } else { 1_000 },
             Some(6_900..=7_000),
         );
-        // What is needed at least is too much.
+        // Even the least capacity is too much.
         check(|capacity| capacity + 20_000, None);
     }
 }

@@ -1,4 +1,4 @@
-//! What is compared with what: loads, sizes, and which caches take part.
+//! The settings of comparisons: loads, sizes, and the caches that take part.
 //!
 //! Invariant: figures that are compared come from the same rounds.
 
@@ -21,9 +21,9 @@ const PAYLOAD: u64 = 128 * MIB;
 const BATCH: usize = 16;
 /// Threads of the comparison with several of them.
 const THREADS: usize = 2;
-/// Rounds of what is not about small differences in speed.
+/// Rounds of settings that are not about small differences in speed.
 const ROUNDS_BESIDE: u32 = 3;
-/// What an item of Tidemark takes, roughly: where a search begins.
+/// The rough size of an item of Tidemark, at which a search begins.
 const ITEM_BYTES_TIDEMARK: u64 = 140;
 
 /// How much is done.
@@ -54,7 +54,7 @@ pub(crate) const QUICK: Scale = Scale {
     sizes: &[0.25],
 };
 
-/// What is equal for all caches of a setting.
+/// The quantity that is equal for all caches of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Equal {
     /// The payload held, with one thread.
@@ -65,18 +65,18 @@ pub(crate) enum Equal {
     Memory,
 }
 
-/// A comparison, with what was measured.
+/// A comparison, with its measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     /// Which keys.
     pub(crate) load: Name,
-    /// What is equal.
+    /// The equal quantity.
     pub(crate) equal: Equal,
     /// How much of it, in bytes.
     pub(crate) bytes: u64,
-    /// Who took part.
+    /// The caches that took part.
     pub(crate) whom: Vec<Who>,
-    /// Of each round, the outcomes in the order of `whom`.
+    /// The outcomes of each round, in the order of `whom`.
     pub(crate) rounds: Vec<Vec<Outcome>>,
 }
 
@@ -237,7 +237,7 @@ fn traced(bench: &Bench, scale: &Scale, load: Load, all: &mut Vec<Setting>) -> R
     Ok(())
 }
 
-/// Who takes part everywhere: Tidemark, and all libraries.
+/// The caches that take part everywhere: Tidemark, and all libraries.
 pub(crate) fn contestants() -> impl Iterator<Item = Kind> {
     let all = Kind::ALL.into_iter();
     all.filter(|kind| !matches!(kind, Kind::Tidemark(_)) || *kind == Kind::TIDEMARK)
@@ -274,7 +274,7 @@ fn capacity_for_payload(bench: &Bench, stage: &Stage, kind: Kind, payload: u64) 
     Ok(found.capacity)
 }
 
-/// The capacities at which caches take so much memory; those that can not do with it are left out.
+/// The capacities at which caches take so much memory; those that cannot do with it are left out.
 fn with_memory(
     bench: &Bench,
     stage: &Stage,

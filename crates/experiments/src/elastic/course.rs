@@ -4,24 +4,24 @@
 pub const WINDOW_SECONDS: f64 = 10.0;
 /// A window this near to the goal is met: a point.
 const NEAR_RATIO: f64 = 0.01;
-/// How long after memory was given back the hit ratio is watched for a dip, in seconds: evicting is done within one, and
-/// what is missed for it is asked for again within a few windows.
+/// The time after memory was given back in which the hit ratio is watched for a dip, in seconds. Evicting is done
+/// within one second, and evicted keys are asked for again within a few intervals.
 const DIP_SECONDS: f64 = 3.0 * WINDOW_SECONDS;
-/// What is settled is what was used in the mean of this much of the end, in seconds.
+/// The settled usage is the mean over this much of the end, in seconds.
 const SETTLED_SECONDS: f64 = 60.0;
 
 /// How a tenant stood at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moment {
-    /// Since the course began.
+    /// The time since the course began.
     pub seconds: f64,
     /// Gets until then; they never fall.
     pub gets: u64,
     /// Those that hit.
     pub hits: u64,
-    /// What it might hold.
+    /// The memory that it might hold.
     pub grant_bytes: u64,
-    /// What it held.
+    /// The memory that it held.
     pub usage_bytes: u64,
 }
 
@@ -37,13 +37,13 @@ pub struct Course {
 pub struct StageTimes {
     /// When the load began.
     pub from: f64,
-    /// From when on the tenant is judged.
+    /// The time from which on the tenant is judged.
     pub settled_from: f64,
     /// When the load ended.
     pub to: f64,
 }
 
-/// What became of a tenant with a goal in a stage.
+/// The outcome of a tenant with a goal in a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judgement {
     /// Whole windows from when on it is judged.
@@ -56,11 +56,11 @@ pub struct Judgement {
     pub dip_ratio: f64,
     /// The hit ratio at the end.
     pub end_hit_ratio: f64,
-    /// What it used at the end, in the mean.
+    /// The mean usage at the end.
     pub end_usage_bytes: f64,
-    /// What it might hold when the load began.
+    /// The memory that it might hold when the load began.
     pub first_grant_bytes: u64,
-    /// From the change of load to the first change of the grant.
+    /// The time from the change of load to the first change of the grant.
     pub first_grant_seconds: Option<f64>,
 }
 
@@ -82,7 +82,7 @@ impl Course {
         })
     }
 
-    /// What was used between two times in the mean, in bytes; the moments are taken to be evenly spaced.
+    /// The mean usage between two times, in bytes; the moments are taken to be evenly spaced.
     pub fn mean_usage_bytes(&self, from: f64, to: f64) -> f64 {
         let own = self.between(from, to);
         let sum: f64 = own.iter().map(|moment| moment.usage_bytes as f64).sum();
@@ -136,8 +136,8 @@ impl Course {
         }
     }
 
-    /// How far below the goal the hit ratio was, in the windows after a grant became smaller than what was used, while the
-    /// goal was met. Whoever loses what it did not use loses no hits by it.
+    /// The depth of the hit ratio below the goal, in the intervals after a grant fell below the usage while the goal
+    /// was met. A tenant that loses unused memory loses no hits by it.
     fn dip_ratio(&self, times: StageTimes, goal: f64) -> f64 {
         let own = self.between(times.from, times.to);
         let shrinks = own

@@ -1,5 +1,5 @@
-//! How a tenant with a goal is judged: what became of its hit ratio and its memory ([`Course`]), against the least memory
-//! that would have done ([`Oracle`]).
+//! The judgement of a tenant with a goal. The course of its hit ratio and memory ([`Course`]) is compared with the
+//! least memory that would have done ([`Oracle`]).
 //!
 //! The same figures for a server over the wire and for a node in virtual time. Invariant: values in, values out.
 

@@ -1,9 +1,9 @@
 //! The least memory that gives a load its goal.
 //!
-//! It is asked of a simulation of the same policy, decision by decision and item by item ([`tidemark_curve::sim`]), in which
-//! every item takes its payload and what the store adds to it. What the store adds is measured on the store itself
-//! ([`overhead_bytes`]), because index, ghosts and optional fields depend on how much is stored. Segments are left out on
-//! purpose: what their coarseness costs is what the store has to answer for.
+//! A simulation of the same policy answers, decision by decision and item by item ([`tidemark_curve::sim`]). Every item
+//! takes its payload and the store's overhead. The overhead is measured on the store itself ([`overhead_bytes`]),
+//! because index, ghosts and optional fields depend on the number of items. Segments are left out on purpose: the store
+//! has to answer for the cost of their coarseness.
 
 use std::time::Duration;
 
@@ -17,24 +17,24 @@ use tidemark_tools::load::{Distribution, Lifetimes, Operation, Requests, Rng, Wo
 
 /// The gets whose hits count: the last ones of so many parts.
 const COUNTED_PART: u64 = 3;
-/// A size this near to the least one is it: a two-hundredth, well below what anything is held against.
+/// A size this near to the least one counts as it: a two-hundredth, well below every limit.
 const NEAR_PART: u64 = 200;
-/// A hit ratio above the goal by at most this part of the misses that it allows is it: a hundredth of the misses may be
-/// several of the memory.
+/// A hit ratio above the goal by at most this part of the allowed misses counts as the goal. A hundredth of the misses
+/// may be several hundredths of the memory.
 const NEAR_PART_OF_MISSES: f64 = 0.005;
 /// More steps than halving from the largest size there is to the nearest takes.
 const MAX_STEPS: usize = 24;
 
-/// What is asked of the oracle.
+/// The question to the oracle.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The load.
     pub load: Load,
-    /// How long what is there at the beginning lasts, every key stored once; `None` begins empty.
+    /// The lifetimes of the items of the beginning, every key stored once; `None` begins empty.
     pub stored_before: Option<Lifetimes>,
     /// How the cache evicts.
     pub policy: Policy,
-    /// What an item takes beside its key and its value.
+    /// The bytes of an item beside its key and its value.
     pub overhead_bytes: u64,
     /// After how many requests the load ends; hits are counted over the last third.
     pub requests: u64,
@@ -52,9 +52,9 @@ pub struct Oracle {
 /// Whether a goal can be reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reach {
-    /// With this.
+    /// The goal is reached with this.
     With(Oracle),
-    /// With no memory.
+    /// The goal is not reached with any memory.
     Never {
         /// The hit ratio where everything is kept.
         best_hit_ratio: f64,
@@ -62,15 +62,15 @@ pub enum Reach {
 }
 
 impl Oracle {
-    /// How long a tenant has until it is judged (issue "Elastic memory", "To reach"): the time in which twice the keys'
-    /// number of gets arrive, the time to fill this memory at its own miss ratio, and a minute.
+    /// The time until a tenant is judged. It is the sum of a minute, the time to fill this memory at its own miss
+    /// ratio, and the time of twice as many gets as there are keys.
     pub fn settling(&self, question: &Question) -> Duration {
         const MORE: Duration = Duration::from_secs(60);
         let Workload { keys, reads_ratio, .. } = question.load.workload;
         let gets_per_second = question.load.rate * reads_ratio;
         let filled_per_second = gets_per_second * (1.0 - self.hit_ratio) * question.mean_item_bytes();
         let seconds = 2.0 * keys as f64 / gets_per_second + self.bytes as f64 / filled_per_second;
-        // What never fills takes a day.
+        // A cache that never fills takes a day.
         MORE + Duration::from_secs_f64(seconds.min(86_400.0))
     }
 }
@@ -177,8 +177,8 @@ fn between(low: (u64, f64), high: (u64, f64)) -> u64 {
     (guess as u64).clamp(low.0 + 1, high.0 - 1)
 }
 
-/// A simulated cache whose items may expire. The simulators know no expiry: an item that has expired is another one from
-/// then on, and the old one keeps its place until it is evicted.
+/// A simulated cache whose items may expire. The simulators know no expiry. An expired item is another one from then
+/// on, and the old one keeps its place until it is evicted.
 struct Aging<'q> {
     workload: &'q Workload,
     cache: Box<dyn Simulator + Send>,
@@ -241,9 +241,9 @@ fn seconds_of(lifetime: Option<Duration>) -> f64 {
 /// Keys have lower numbers than this power of two.
 const GENERATION_SHIFT: u32 = 40;
 
-/// What an item takes beside its key and its value in a store of this size that is full: the index and the ghosts, the
-/// header, what follows it; not what open segments have left, nor what lies dead. For loads whose values have one size and
-/// whose items do not all fit.
+/// The bytes of an item beside its key and its value in a full store of this size. They are the index, the ghosts, the
+/// header and the fields that follow it. Free room of open segments and dead bytes are not counted. The load's values
+/// have one size, and its items do not all fit.
 ///
 /// # Errors
 /// The load makes no sense, or there is no such memory.
@@ -269,7 +269,7 @@ pub fn overhead_bytes(load: &Load, policy: Policy, bytes: u64) -> Result<u64, Er
     let fast = Load {
         rate: RATE,
         workload: Workload {
-            // So that it fills soon: what an item takes does not depend on how often it is asked for.
+            // The cache fills soon so: the size of an item does not depend on how often it is asked for.
             distribution: Distribution::Uniform,
             fresh_ratio: 0.0,
             ..load.workload.clone()
@@ -361,7 +361,7 @@ mod tests {
                 ..question(Distribution::Uniform)
             };
             let ratio = question.hit_ratio(question.everything_bytes()).unwrap();
-            // Of 10,000 keys a third of a third was not asked for before the last third.
+            // A third of a third of the 10,000 keys was not asked for before the last third.
             assert!(ratio <= most && (ratio == 1.0) == is_warm, "{ratio}");
         }
     }
@@ -385,8 +385,8 @@ mod tests {
         let lifetimes = Lifetimes::new([(1.0, Duration::from_secs(20))]).unwrap();
         (question.stored_before, question.requests) = (Some(lifetimes.remaining()), 9000);
         question.load.workload.lifetimes = lifetimes;
-        // With whole lifetimes none would expire in nine seconds. In the seventh, a third of what expired was asked for
-        // again.
+        // With whole lifetimes none would expire in nine seconds. In the seventh, a third of the expired keys was asked
+        // for again.
         let ratio = question.hit_ratio(question.everything_bytes()).unwrap();
         assert!((0.72..0.82).contains(&ratio), "{ratio}");
     }
@@ -398,7 +398,7 @@ mod tests {
         for keys in [10_000, 200_000] {
             question.load.workload.keys = keys;
             let bytes = overhead_bytes(&question.load, Policy::S3Fifo, 8 << 20).unwrap();
-            // Header 7, index entry 8 at a fill of 0.6 to 0.87, ghosts, what segments have left at their ends.
+            // Header 7, index entry 8 at a fill of 0.6 to 0.87, ghosts, the unused ends of segments.
             assert!((15..=24).contains(&bytes), "{keys}: {bytes}");
         }
     }

@@ -39,7 +39,7 @@ Zipf 1.2 and eight times as many, 1.5 times less).",
     run: run_dynamic,
 };
 
-/// No client may be further behind, over the time that it is there: else the machine was what was measured.
+/// No client may be further behind, over the time that it is there: else the machine was measured.
 const BEHIND: f64 = 0.01;
 
 fn run_static(context: &Context) -> Result<Outcome, Error> {
@@ -145,7 +145,7 @@ fn series(found: &Found, eighth: &Found, plot: Plot, behind: f64) -> Vec<Series>
     ]
 }
 
-/// What each tenant did, and what it was given.
+/// The throughput and the grant of each tenant.
 fn chart(found: &Found, setting: &Setting) -> Chart {
     let step = (STEP / setting.haste).max(1);
     let places: Vec<usize> = (0..setting.seconds() + 1 - step).step_by(step).collect();

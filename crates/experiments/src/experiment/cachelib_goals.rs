@@ -1,4 +1,4 @@
-//! Goals on the load of the study of CacheLib's experiment: one that can be met, and two that can not both be.
+//! Goals on the load of the study of CacheLib's experiment: one that can be met, and two that cannot both be.
 
 use tidemark_control::Utility;
 use tidemark_types::HitRatio;
@@ -8,11 +8,11 @@ use super::report::{Point, Series, Target};
 use crate::Error;
 use crate::study::{Found, Goal, Plot, Rule, TENANTS};
 
-/// Who asks for a hit ratio: the one that a quarter of the pool gives it.
+/// The tenant that asks for a hit ratio: the one that a quarter of the pool gives it.
 const ASKER: usize = 1;
-/// Who gets what it leaves: by throughput, the most skewed one.
+/// The tenant that gets the rest: by throughput, the most skewed one.
 const TAKER: usize = 0;
-/// Who asks for more than is left, and is served after the other.
+/// The tenant that asks for more than is left, and is served after the other.
 const LOWER: usize = 2;
 /// A hit ratio this near is the same: a point.
 const NEAR: f64 = 0.01;
@@ -20,29 +20,29 @@ const NEAR: f64 = 0.01;
 const SETTLES: usize = 60;
 /// A hit ratio is that of so many seconds.
 const WINDOW: usize = 60;
-/// Of what is left, so much at least goes to where it is worth most.
+/// The least part of the rest that goes to where it is worth most.
 const OF_REST: f64 = 0.95;
-/// Of the pool, what is never granted.
+/// The part of the pool that is never granted.
 const RESERVE: f64 = 1.0 / 64.0;
-/// What the two goals that can not both be met need, in parts of the pool: with the floors, more than there is.
+/// The needs of the two goals that cannot both be met, in parts of the pool. With the floors they exceed it.
 const ASKER_PART: f64 = 0.35;
 const LOWER_PART: f64 = 0.60;
-/// Of the two.
+/// The priorities of the two.
 const PRIORITIES: [u8; 2] = [7, 3];
 
-/// What came of the goals.
+/// The outcome of the goals.
 pub(super) struct Goals {
     quarter_ratio: f64,
     one: Found,
     goals: [f64; 2],
     two: Found,
-    /// The same memory by hand: for the first one what its goal needs, for the second one what is left.
+    /// The same memory by hand: the need of its goal for the first one, the rest for the second one.
     by_hand: Found,
 }
 
 impl Goals {
-    /// Plays the static plot with one goal, and the long one with two. `play` runs a rule; `quarter` is what a quarter for
-    /// each came to.
+    /// Plays the static plot with one goal, and the long one with two. `play` runs a rule; `quarter` is the result of a
+    /// quarter for each.
     pub(super) fn play(
         play: impl Fn(&str, &Rule, Plot) -> Result<Found, Error>,
         quarter: &Found,
@@ -52,7 +52,7 @@ impl Goals {
         goals[ASKER] = Some(goal(quarter_ratio, PRIORITIES[0])?);
         let one = play("a goal", &with(goals), Plot::Static)?;
 
-        // What the two ask for is what so much gives them when all is settled.
+        // The two ask for the hit ratio that so much gives them when all is settled.
         let mut parts = [(1.0 - ASKER_PART - LOWER_PART) / (TENANTS - 2) as f64; TENANTS];
         (parts[ASKER], parts[LOWER]) = (ASKER_PART, LOWER_PART);
         let enough = play("enough for two goals", &Rule::fixed(parts), Plot::Long)?;

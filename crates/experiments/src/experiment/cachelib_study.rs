@@ -53,13 +53,13 @@ const PROBES: [[f64; TENANTS]; 4] = [
     [0.40, 0.35, 0.15, 0.10],
     [0.25, 0.25, 0.25, 0.25],
 ];
-/// What a settled total, or a mean over the dynamic plot, is at least of the oracle's.
+/// The least part of the oracle's value that a settled total, or a mean over the dynamic plot, reaches.
 pub(super) const OF_ORACLE: f64 = 0.95;
-/// What a tenant keeps at least of what a quarter of the pool would give it, under the default utility.
+/// The least part of its throughput with a quarter of the pool that a tenant keeps, under the default utility.
 const OF_QUARTER: f64 = 0.8;
 /// The median error of predicted hit ratios.
 pub(super) const PREDICTION_ERROR: f64 = 0.04;
-/// What moves in a minute after settling, over the pool.
+/// The memory that moves in a minute after settling, over the pool.
 pub(super) const MOVED: f64 = 0.01;
 /// How near the model of CacheLib must be to the static quarter in the dynamic plot, as the study's optimizer was.
 const STUCK: f64 = 0.2;
@@ -153,9 +153,9 @@ fn probe_parts() -> Vec<[f64; TENANTS]> {
     all
 }
 
-/// What each tenant does at sizes that were tried.
+/// The throughput of each tenant at sizes that were tried.
 struct Oracle {
-    /// Of each tenant: parts of the pool, ascending, and the throughput there.
+    /// The tried parts of the pool of each tenant, ascending, and the throughput there.
     by_part: [Vec<(f64, f64)>; TENANTS],
 }
 
@@ -173,7 +173,7 @@ impl Oracle {
         Self { by_part }
     }
 
-    /// The throughput of a tenant: the time between two of its answers is what is interpolated, because the hit ratio is
+    /// The throughput of a tenant: the time between two of its answers is interpolated, because the hit ratio is
     /// straight in it.
     fn throughput(&self, tenant: usize, part: f64) -> f64 {
         let points = &self.by_part[tenant];
@@ -358,7 +358,7 @@ pub(super) fn label(tenant: usize) -> String {
     }
 }
 
-/// Total throughput over time of the rules, and what Tidemark gave to whom.
+/// Total throughput over time of the rules, and Tidemark's grants.
 fn chart(results: &[Results]) -> Chart {
     let course = |title: &str, plot: Plot, of: fn(&Results) -> Option<&Found>| {
         let places: Vec<usize> = (0..plot.seconds()).step_by(STEP).collect();

@@ -1,7 +1,7 @@
 //! Charts as SVG, written by hand: panels of bars or lines over labelled places, with quartiles as whiskers.
 //!
-//! Readable on light and on dark ground: the ground is left out, text and grid follow what the reader prefers, and the
-//! colours of the series have middle brightness. Lengths are pixels.
+//! Charts are readable on light and on dark ground. The ground is left out, text and grid follow the reader's
+//! preference, and the colours of the series have middle brightness. Lengths are pixels.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::report::Series;
 /// A picture of one or several panels with one legend.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// The subject of the chart.
     pub title: String,
     /// Beside and below each other.
     pub panels: Vec<Panel>,
@@ -20,22 +20,22 @@ pub struct Chart {
 /// One pair of axes.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// What it shows.
+    /// The subject of the panel.
     pub title: String,
-    /// What the places are.
+    /// The meaning of the places.
     pub x_label: String,
-    /// What the values are, and in what; the axis begins at zero.
+    /// The meaning of the values and their unit; the axis begins at zero.
     pub y_label: String,
     /// The places, from left to right; those without a text have no label.
     pub places: Vec<String>,
     /// How values are drawn.
     pub marks: Marks,
-    /// What is drawn: a name, which has one colour in all panels, and a value for each place.
+    /// The drawn series: a name, which has one colour in all panels, and a value for each place.
     pub series: Vec<(String, Vec<Option<Spread>>)>,
 }
 
 impl Panel {
-    /// Of series of one measure over the same places.
+    /// A panel of series of one measure over the same places.
     pub(super) fn of_series(title: &str, marks: Marks, series: &[&Series]) -> Self {
         let first = series.first();
         Self {
@@ -245,7 +245,7 @@ impl Frame {
     }
 
     fn draw_bars(&self, (index, count): (usize, usize), values: &[Option<Spread>], colour: &str, svg: &mut String) {
-        /// Of the slot, what the bars of one place take together.
+        /// The part of the slot that the bars of one place take together.
         const FILLED: f64 = 0.78;
         let width = self.slot * FILLED / count as f64;
         for (place, value) in values.iter().enumerate() {
@@ -312,8 +312,8 @@ fn nice_step(least: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// The places whose labels are written, so that none lies on another: all if they fit, else those at round numbers, or where
-/// there are none, each one that has room.
+/// The places whose labels are written, so that none lies on another. All are if they fit, else those at round numbers,
+/// or without any, each one that has room.
 fn readable(places: &[String], slot: f64) -> Vec<(usize, &str)> {
     /// Between two labels, in letters.
     const APART: f64 = 1.5;

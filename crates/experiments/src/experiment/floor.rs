@@ -1,9 +1,9 @@
-//! The floor of what a server's requests can cost: a responder that stores nothing.
+//! The floor of the cost of a server's requests: a responder that stores nothing.
 //!
-//! It receives, finds where requests begin and end, answers and sends, as any server must: an event loop over all
-//! connections, what has arrived on one received at once, its replies sent at once. Gets are answered with a constant
-//! value under the key that was asked for, sets with success. What a real server costs beyond it, at the same load, is
-//! what it does with keys and values, and how well it does the rest.
+//! The responder receives, finds the bounds of requests, answers and sends, as any server must. An event loop serves
+//! all connections: it receives all that has arrived on one at once, and sends its replies at once. Gets are answered
+//! with a constant value under their key, sets with success. The cost of a real server beyond it, at the same load, is
+//! its work with keys and values, and the quality of the rest.
 //!
 //! Invariant: only the requests of this crate's load clients are understood; a connection that sends something else is
 //! closed.
@@ -102,7 +102,7 @@ impl Floor {
         }
     }
 
-    /// Answers what has arrived on a connection; forgets it when it has ended.
+    /// Answers the requests that have arrived on a connection; forgets it when it has ended.
     fn serve(&mut self, place: usize) {
         let Some(Some(connection)) = self.connections.get_mut(place) else {
             return;
@@ -119,7 +119,7 @@ impl Connection {
         let mut more = true;
         loop {
             self.send()?;
-            // What could not be sent goes on when there is room for it; until then nothing is received.
+            // Unsent bytes are sent when there is room for them. Nothing is received until then.
             if !self.out.is_empty() || !more {
                 return Ok(());
             }

@@ -46,7 +46,7 @@ const ITEMS: [Data; 3] = [
 ];
 /// The values of the large gets, in bytes.
 const LARGE_BYTES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// What the large values of one size take together, in bytes: beyond the processor's caches.
+/// The bytes of the large values of one size together: beyond the processor's caches.
 const LARGE_TOTAL_BYTES: usize = 512 << 20;
 const DISTRIBUTIONS: [(&str, Distribution); 2] = [
     ("uniform", Distribution::Uniform),
@@ -60,7 +60,7 @@ const PIPELINES: [(usize, f64); 2] = [(1, 0.85), (50, 0.65)];
 const LARGE_LIMIT: f64 = 1.0;
 /// Room for 8 Mi items of any of the servers, and for all large values.
 const MEMORY_BYTES: u64 = 4 << 30;
-/// In the order of [`endpoints`]: which place a name has, and with whom it is compared.
+/// In the order of [`endpoints`]: the place of a name, and the one that it is compared with.
 const NAMES: [&str; 4] = ["Tidemark, memcached protocol", "memcached", "Tidemark, RESP", "Redis"];
 const PAIRS: [(usize, usize); 2] = [(0, 1), (2, 3)];
 

@@ -55,29 +55,29 @@ const DISTRIBUTIONS: [(&str, Distribution); 2] = [
     ("Zipf 0.99", Distribution::Zipf { alpha: 0.99 }),
 ];
 const READS: [f64; 2] = [0.95, 0.5];
-/// Room for all keys four times, and for what a tenant may hold at first, of each tenant.
+/// Room for all keys four times, and for the first grant of each tenant.
 const MEMORY_BYTES: u64 = 4 << 30;
-/// What must be left of the throughput of one tenant.
+/// The least part of the throughput of one tenant that must remain.
 const OF_ONE: f64 = 0.97;
 
-/// Who is there from the beginning, and who joins.
+/// The tenant of the beginning, and those that join.
 const COMERS: [&str; 3] = ["first", "second", "third"];
 const COMERS_GOAL: &str = "0.9";
 /// Not enough for all items of all three.
 const COMERS_MEMORY_BYTES: u64 = 256 << 20;
 const COMERS_CONNECTIONS: usize = 16;
-/// Requests in flight of each, as many in all as come in twenty milliseconds: the three clients share a core, in turns of
-/// some of them, in which nobody reads the others' replies.
+/// The requests in flight of each tenant: together as many as come in twenty milliseconds. The three clients share a
+/// core, and run one after the other. Nobody reads the others' replies meanwhile.
 const COMERS_PIPELINE: usize = 800;
-/// Of the most that the server can do, by each of the three.
+/// The rate of each of the three, as a part of the server's peak.
 const COMERS_PART: f64 = 0.2;
 /// More turns than a round has.
 const SEEDS_PER_ROUND: u64 = 1000;
 /// How much the first one's throughput may change, as a part, and its hit ratio.
 const THROUGHPUT_CHANGE: f64 = 0.03;
 const HIT_RATIO_CHANGE: f64 = 0.005;
-/// How long no huge page may be made until it is said that none is left to make, and how often that is looked at: a server that
-/// does nothing makes one in a second where it takes five milliseconds, of what was taken a second ago.
+/// The time without a new huge page after which none is left to make, and how often that is looked at. An idle server
+/// makes one huge page in a second, of memory that was taken a second ago.
 const HUGE_SETTLED: Duration = Duration::from_secs(5);
 const HUGE_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often it is looked how the first one stands.
@@ -87,9 +87,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     rounds: usize,
-    /// Of each load in each round.
+    /// The number of measurements of each load in each round.
     turns: usize,
-    /// How long it is waited at most for huge pages of what was stored.
+    /// The longest wait for huge pages of the stored items.
     huge_seconds: u64,
     /// Before the turns: keys of tenants that come are sampled more until it is known how many there are.
     settle_seconds: f64,
@@ -145,7 +145,8 @@ fn run(context: &Context) -> Result<Outcome, Error> {
 }
 
 struct Many {
-    /// Of each load: of each number of tenants, turn by turn, of one tenant in their place, and so on.
+    /// The samples of each load: of each number of tenants, one after the other, of one tenant in their place, and so
+    /// on.
     samples: Vec<Vec<Vec<Sample>>>,
     /// On huge pages before the first round.
     huge_bytes: u64,
@@ -268,14 +269,14 @@ fn wait_for_huge_pages(server: &Server, patience: Duration) -> Result<u64, Error
 }
 
 const THROUGHPUT: &str = "throughput";
-/// What the series of the one tenant that is compared with are called, after the load.
+/// The name, after the load, of the series of the one tenant for comparison.
 const ONE: &str = ", one tenant";
 const CPU: &str = "CPU per operation";
 const OVER_ONE: &str = "throughput over that of one tenant";
 const X_TENANTS: &str = "tenants";
 
 impl Many {
-    /// Each number of tenants with what was found of them, and of one in their place.
+    /// Each number of tenants with their findings, and with those of one in their place.
     fn pairs(samples: &[Vec<Sample>]) -> impl Iterator<Item = (usize, &[Sample], &[Sample])> {
         let pairs = TENANTS.into_iter().zip(samples.chunks_exact(2));
         pairs.map(|(count, pair)| (count, pair[0].as_slice(), pair[1].as_slice()))
@@ -333,7 +334,7 @@ struct Course {
     stage_seconds: f64,
 }
 
-/// How the first tenant stood, and what CPU time was used until then.
+/// The standing of the first tenant, and the CPU time until then.
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
     moment: Moment,
@@ -341,7 +342,7 @@ struct Look {
     load_ns: Option<u64>,
 }
 
-/// What happened between two looks.
+/// The events between two looks.
 #[derive(Clone, Copy, Debug)]
 struct Stage {
     gets_per_second: f64,
@@ -534,7 +535,7 @@ const COMERS_HITS: &str = "hit ratio of the first one";
 const COMERS_COURSE: &str = "hit ratio of the first one, each second";
 
 fn chart(series: &[Series]) -> Chart {
-    // Who is compared with is in the tables: there are only so many colours.
+    // The tenant for comparison is in the tables: there are only so many colours.
     let panel = |title: &str, measure: &str, marks| {
         let of_many = |series: &&Series| series.measure == measure && !series.name.ends_with(ONE);
         let own: Vec<&Series> = series.iter().filter(of_many).collect();

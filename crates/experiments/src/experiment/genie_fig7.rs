@@ -46,19 +46,19 @@ simulation. Where one of the former is missed, simulation says whether anybody c
     run,
 };
 
-/// What is to be reached, hits over requests.
+/// The hit ratio to reach, hits over requests.
 const GOAL_RATIO: f64 = 0.9;
 const KEY_BYTES: usize = 16;
-/// What the exact LRU is to take: enough for segments to be small parts of it, and so little that even a third more is below
-/// the 8 MiB from which on segments are larger.
+/// The memory that the exact LRU is to take. Segments are small parts of it, and even a third more is below the 8 MiB
+/// from which on segments are larger.
 const LRU_BYTES: u64 = 5_888 << 10;
 /// About what an item takes in the index, for choosing its size and the first grants.
 const INDEX_BYTES: u64 = 10;
 /// Items that fill a segment of a unit, at least: with fewer, its end would often be empty.
 const SEGMENT_ITEMS_MIN: u64 = 16;
-/// The grants that are tried lie between these parts of what the exact LRU takes, in tenths.
+/// The grants that are tried lie between these parts of the exact LRU's memory, in tenths.
 const GRANT_TENTHS: (u64, u64) = (3, 25);
-/// Where the paper's figures are targets: the policy, the skew up to which, the least and the most of the exact LRU's
+/// The paper's figures that are targets: the policy, the skew up to which, the least and the most of the exact LRU's
 /// memory.
 const TARGETS: [(Policy, f64, f64, f64); 2] = [
     (Policy::ApproxLru(LogShare::HALF), 1.1, 1.2, 1.3),
@@ -152,7 +152,7 @@ struct Load {
     items: Items,
 }
 
-/// What a policy came to at one popularity.
+/// The result of a policy at one popularity.
 #[derive(Clone, Debug)]
 struct PolicyResult {
     policy: Policy,
@@ -230,7 +230,7 @@ impl Load {
         found.usage_bytes / self.lru_bytes(found.index_bytes / found.items)
     }
 
-    /// What the exact LRU takes if an item has so many bytes of index.
+    /// The memory of the exact LRU if an item has so many bytes of index.
     fn lru_bytes(&self, index_bytes: f64) -> f64 {
         let in_segment = ITEM_HEADER_BYTES as usize + KEY_BYTES + self.items.value_bytes;
         self.lru_keys as f64 * (in_segment as f64 + index_bytes)
@@ -295,7 +295,7 @@ struct Bracket {
 }
 
 impl Bracket {
-    /// A figure at the goal, on the line between what it is at the two grants.
+    /// A figure at the goal, on the line between its values at the two grants.
     fn at_goal(&self, of: impl Fn(&Found) -> f64) -> f64 {
         let Self { below, above, .. } = self;
         let share = (GOAL_RATIO - below.hit_ratio) / (above.hit_ratio - below.hit_ratio);
@@ -340,7 +340,7 @@ fn targets(alphas: &[f64], results: &[Vec<PolicyResult>]) -> Vec<Target> {
             let Some(own) = results.iter().find(|result| result.policy == policy) else {
                 continue;
             };
-            // What was not reached meets nothing.
+            // A goal that was not reached meets no target.
             let ratio = own.reached.map_or(f64::NAN, |reached| reached.memory_ratio);
             let name = |what: &str| format!("{policy}, Zipf {alpha:.1}: memory over {what}");
             let over_simulation = ratio / own.simulated_ratio;
@@ -356,7 +356,7 @@ fn targets(alphas: &[f64], results: &[Vec<PolicyResult>]) -> Vec<Target> {
     targets
 }
 
-/// A measure: its name, its unit, and what a result has of it.
+/// A measure: its name, its unit, and its value in a result.
 type Measure = (&'static str, &'static str, fn(&PolicyResult) -> Option<Value>);
 
 /// A single figure, or several rounds'.
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(simulated_keys(Eviction::Lru, warm_up, counted, 1..9), 9, "not enough");
     }
 
-    /// In a small cache, what the paper says and what must be: the same again from the same seed.
+    /// In a small cache the paper's findings and the necessary ones hold, and come again from the same seed.
     #[test]
     fn policies_need_what_they_should() {
         let scale = Scale {
@@ -530,7 +530,7 @@ mod tests {
         let alphas = [0.0, 1.4];
         let results = [of_half(None), of_half(Some(1.25))];
         let met: Vec<bool> = targets(&alphas, &results).iter().map(|target| target.met).collect();
-        // Of alpha 0 only: no limit of the one, all of the other.
+        // At alpha 0 only: no limit of the one, all of the other.
         assert_eq!(met, [false, false, false, true, true, true]);
         let series = series(&alphas, &results);
         assert_eq!(series.len(), 4 * 9);

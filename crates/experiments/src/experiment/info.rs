@@ -1,4 +1,4 @@
-//! What a tenant's own `INFO` says, over a connection that stays open.
+//! The `INFO` of a tenant, over a connection that stays open.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,8 +1,8 @@
-//! The store in this process, without a server: one tenant in one shard, and a look-aside client in one thread, which stores
-//! what it misses.
+//! The store in this process, without a server: one tenant in one shard, and a look-aside client in one thread, which
+//! stores missed keys.
 //!
-//! Invariant: what is found follows from the requests, the policy, the grant and the seed, because time comes from the
-//! number of requests; only how long it takes does not.
+//! Invariant: the findings follow from the requests, the policy, the grant and the seed, because time comes from the
+//! number of requests. Only the duration does not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use tidemark_tools::load::KeyText;
 const POOL_BYTES: u64 = 64 * MIB;
 /// When the first request comes: any moment will do.
 const BEGIN: UnixMs = UnixMs(1_700_000_000_000);
-/// Requests that make a millisecond: about what a thread does in one.
+/// Requests that make a millisecond: about as many as a thread does in one.
 const REQUESTS_PER_MS: u64 = 2000;
 /// The shard gets a piece of upkeep after so many requests, as between a worker's turns.
 const REQUESTS_PER_UPKEEP: u64 = 64;
 /// Requests between two looks at the memory.
 const REQUESTS_PER_LOOK: usize = 1024;
 
-/// What is stored.
+/// The items that are stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Items {
     pub(super) keys: u64,
@@ -38,20 +38,20 @@ pub(super) struct LookAside {
     keeper: Keeper,
     text: KeyText,
     value: Vec<u8>,
-    /// What was read, as a client would have it.
+    /// The value as a client would have read it.
     read: Vec<u8>,
     requests: u64,
     _pool: Pool,
 }
 
-/// What requests came to: means over their time.
+/// The results of requests: means over their time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Found {
     pub(super) hit_ratio: f64,
     /// Segments and index.
     pub(super) usage_bytes: f64,
     pub(super) index_bytes: f64,
-    /// Of the segments, what nothing lives in.
+    /// The bytes of the segments that hold nothing live.
     pub(super) dead_bytes: f64,
     pub(super) items: f64,
 }
@@ -127,7 +127,7 @@ impl LookAside {
             found.value().append_to(&mut self.read);
             return true;
         }
-        // What is refused is missed the next time, too.
+        // A refused item is missed the next time, too.
         let _ = shard.put(&key, &self.value, Attributes::default(), now);
         false
     }

@@ -1,4 +1,5 @@
-//! What a measurement depends on: the machine, the programs, the commit. Nothing that tells one machine from its equals.
+//! The circumstances of a measurement: the machine, the programs, the commit. Nothing tells one machine from its
+//! equals.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +10,7 @@ use serde::Serialize;
 
 use super::report::short;
 
-/// The machine and what was measured on it.
+/// The machine and the programs measured on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// The processor's model.
@@ -42,7 +43,7 @@ impl Machine {
     }
 }
 
-/// What programs can still take without swapping.
+/// The memory that programs can still take without swapping.
 pub(super) fn available_memory_bytes() -> u64 {
     memory_bytes("MemAvailable")
 }
@@ -61,7 +62,7 @@ fn field(file: &str, name: &str) -> Option<String> {
     line.map(|(_, value)| value.trim().to_owned())
 }
 
-/// A version's digits and points: what is behind them may name a machine or an owner.
+/// A version's digits and points: text behind them may name a machine or an owner.
 fn plain_version(text: &str) -> &str {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -88,7 +89,7 @@ pub fn commit(root: &Path) -> String {
     }
 }
 
-/// What a program says about its version, in one line without its name.
+/// The version that a program reports, in one line without its name.
 pub(super) fn version_of(program: &Path, flag: &str) -> Option<String> {
     let output = Command::new(program).arg(flag).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);

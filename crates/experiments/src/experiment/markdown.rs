@@ -118,7 +118,7 @@ fn in_order<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     seen
 }
 
-/// What was to be reached, and whether it was.
+/// The targets, and whether they were reached.
 pub(super) fn targets(targets: &[Target]) -> String {
     let all_at_most = targets.iter().all(|target| target.bound == Bound::AtMost);
     let head = if all_at_most { Bound::AtMost.words() } else { "limit" };
@@ -139,7 +139,7 @@ pub(super) fn targets(targets: &[Target]) -> String {
     table(&rows)
 }
 
-/// Where and with what it was measured.
+/// The place and the means of the measurement.
 pub(super) fn circumstances(report: &Report) -> String {
     let Machine {
         cpu,

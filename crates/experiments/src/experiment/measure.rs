@@ -1,9 +1,9 @@
 //! One short measurement of one server, and rounds of them over several servers.
 //!
-//! Figures of different moments differ by more than what is looked for: other tenants of the machine come and go. So
-//! servers take turns: each round measures every server once at every load, in the order of the round before reversed,
-//! and what is compared are figures of the same round. A measurement during which other processes were busy is made
-//! again, as long as there is patience; whether it is depends on them only, never on what was found.
+//! Figures of different moments differ by more than the effect under study, because other users of the machine come and
+//! go. The servers therefore alternate. Each round measures every server once at every load, in the reverse order of
+//! the round before, and compares figures of the same round. A measurement during which other processes were busy is
+//! repeated, as long as there is patience. The repetition depends on those processes only, never on the result.
 
 use std::net::SocketAddr;
 
@@ -25,10 +25,10 @@ const PRELOAD_ATTEMPTS: usize = 4;
 /// Keys that may be missing: a measurement of misses is one of something else.
 const MISSES_ALLOWED: f64 = 0.001;
 
-/// What is stored and asked for.
+/// The items that are stored and asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Data {
-    /// Of all tenants together.
+    /// The number of keys of all tenants together.
     pub(super) keys: u64,
     pub(super) key_bytes: usize,
     pub(super) value_bytes: usize,
@@ -45,7 +45,7 @@ pub(super) struct Load {
     pub(super) seconds: f64,
 }
 
-/// What one measurement found.
+/// The result of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     /// CPU time of the server's process per operation.
@@ -55,14 +55,14 @@ pub(super) struct Sample {
     pub(super) p99_us: f64,
     /// How often the load received something, per operation.
     pub(super) receives: f64,
-    /// Of an open loop: the share of what was due that could not even be sent.
+    /// The share of due requests of an open loop that could not even be sent.
     pub(super) unsent_ratio: f64,
     pub(super) requests: u64,
     /// How many cores processes had that are no part of the measurement.
     pub(super) others_cores: f64,
 }
 
-/// What other processes had during measurements, in the mean.
+/// The mean CPU use of other processes during measurements.
 pub(super) fn others_cores<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
     let (sum, count) = samples.fold((0.0, 0_u32), |(sum, count), sample| {
         (sum + sample.others_cores, count + 1)
@@ -73,13 +73,13 @@ pub(super) fn others_cores<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64
 /// A figure of a sample.
 pub(super) type Measure = fn(&Sample) -> f64;
 
-/// Who is measured.
+/// The server that is measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Endpoint<'a> {
     pub(super) name: &'a str,
     pub(super) address: SocketAddr,
     pub(super) protocol: Protocol,
-    /// Who the connections are, in turn; at least one.
+    /// The logins of the connections, in rotation; at least one.
     pub(super) logins: &'a [Option<Login>],
     /// Whether all logins are one tenant's, which has the keys of all.
     pub(super) is_one: bool,
@@ -192,7 +192,7 @@ impl<'a> Endpoint<'a> {
     }
 }
 
-/// What every endpoint came to at every load in every round: indices are load, endpoint, round.
+/// The samples of every endpoint at every load in every round: indices are load, endpoint, round.
 pub(super) type Rounds = Vec<Vec<Vec<Sample>>>;
 
 /// How often, and from which seed.

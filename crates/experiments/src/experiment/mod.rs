@@ -1,12 +1,14 @@
-//! Experiments: what is measured, how it is written down.
+//! Experiments: their measurements, and how these are written down.
 //!
-//! An experiment starts the servers that it needs ([`server`]), or uses the store in this process where no server is
-//! measured ([`look_aside`]), and returns an [`Outcome`]; this module adds the circumstances and writes `NAME.json`,
-//! `NAME.md` and `NAME.svg`. The comparison with memcached and Redis is one too, with tables of its own ([`performance`]).
+//! An experiment starts the servers that it needs ([`server`]), or uses the store in this process if no server is
+//! measured ([`look_aside`]). It returns an [`Outcome`]; this module adds the circumstances and writes `NAME.json`,
+//! `NAME.md` and `NAME.svg`. The comparison with memcached and Redis is one too, with tables of its own
+//! ([`performance`]).
 //!
-//! Invariants: nothing that was started stays when an experiment ends, however it ends; what identifies a machine is not
-//! written down; figures that are compared come from the same run.
+//! Invariants: nothing that was started stays when an experiment ends, however it ends. Facts that identify a machine
+//! are not written down. Compared figures come from the same run.
 
+mod cachelet_regret;
 mod cachelib_full_size;
 mod cachelib_goals;
 mod cachelib_study;
@@ -56,19 +58,20 @@ pub use statistics::Spread;
 /// One experiment.
 #[derive(Debug)]
 pub struct Experiment {
-    /// What it is called in `make experiment NAME=...`.
+    /// Its name in `make experiment NAME=...`.
     pub name: &'static str,
-    /// What it shows, in a line.
+    /// Its subject, in a line.
     pub title: &'static str,
     /// About how long it takes on two cores.
     pub minutes: u32,
-    /// What is measured and how, in Markdown.
+    /// The measurement and its method, in Markdown.
     pub about: &'static str,
     run: fn(&Context) -> Result<Outcome, Error>,
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 11] = [
+pub const ALL: [&Experiment; 12] = [
+    &cachelet_regret::EXPERIMENT,
     &cachelib_study::EXPERIMENT,
     &cachelib_full_size::STATIC,
     &cachelib_full_size::DYNAMIC,
@@ -82,12 +85,12 @@ pub const ALL: [&Experiment; 11] = [
     &replay_hit_ratio::EXPERIMENT,
 ];
 
-/// What an experiment is given.
+/// The input of an experiment.
 #[derive(Debug)]
 pub struct Context {
     /// How servers are started.
     pub stage: Stage,
-    /// What all randomness follows from.
+    /// The seed of all randomness.
     pub seed: u64,
     /// Whether only to see that it works: fewer and shorter rounds, smaller data.
     pub quick: bool,
@@ -96,14 +99,14 @@ pub struct Context {
 }
 
 impl Context {
-    /// Says on standard error what is done now.
+    /// Tells the present step on standard error.
     pub fn tell(&self, what: &str) {
         let seconds = self.began.elapsed().as_secs();
         // Nothing depends on it: where standard error is closed, it is not said.
         let _ = writeln!(std::io::stderr(), "{:>3}:{:02}  {what}", seconds / 60, seconds % 60);
     }
 
-    /// What `outcome` of `name` comes to under the present circumstances; the sources are in `root`.
+    /// The report of `outcome` of `name` under the present circumstances; the sources are in `root`.
     pub fn report(&self, name: &str, outcome: &Outcome, root: &Path) -> Report {
         let versions = self.stage.programs.versions().collect();
         let machine = Machine::this(self.stage.cores.count, versions, outcome.others_cores);
@@ -125,14 +128,14 @@ impl Context {
     }
 }
 
-/// What an experiment found.
+/// The findings of an experiment.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How much was done, in words.
     pub scale: String,
-    /// What was to be reached.
+    /// The targets.
     pub targets: Vec<Target>,
-    /// What was found.
+    /// The measured series.
     pub series: Vec<Series>,
     /// The picture.
     pub chart: Chart,
@@ -165,7 +168,7 @@ impl Experiment {
     }
 }
 
-/// Where results go.
+/// The folders of results.
 #[derive(Clone, Debug)]
 pub struct Folders {
     /// Pages and pictures, which people read.
@@ -196,7 +199,7 @@ impl Folders {
 /// Writes `NAME.md`, `NAME.svg` and `NAME.json` into their folders.
 ///
 /// # Errors
-/// A file can not be written.
+/// A file cannot be written.
 pub fn write(folders: &Folders, report: &Report, page: &str, chart: &Chart) -> Result<(), Error> {
     write_json(&folders.json, report)?;
     write_file(&folders.pages.join(format!("{}.md", report.name)), page)?;
@@ -206,9 +209,9 @@ pub fn write(folders: &Folders, report: &Report, page: &str, chart: &Chart) -> R
 /// Writes a report as `NAME.json` into a folder.
 ///
 /// # Errors
-/// The file can not be written.
+/// The file cannot be written.
 pub fn write_json(folder: &Path, report: &Report) -> Result<(), Error> {
-    // A report has no key that is not a text, so that this can not fail; if it did, the page would say it.
+    // A report has no key that is not a text, so that this cannot fail; if it did, the page would say it.
     let json = serde_json::to_string_pretty(report).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
     write_file(&folder.join(format!("{}.json", report.name)), &format!("{json}\n"))
 }

@@ -1,4 +1,4 @@
-//! What a tenant feels of another one that floods the server.
+//! The effect on a tenant of another one that floods the server.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -47,9 +47,9 @@ const QUIET_MEMORY: &str = "128MiB";
 /// With values of 12 KiB in the mean.
 const FLOOD_KEYS: u64 = 20_000;
 const MEMORY_BYTES: u64 = 1 << 30;
-/// Runs until what the other tenant holds is what it will hold.
+/// The number of runs until the other tenant's memory is settled.
 const WARM_UPS: usize = 3;
-/// Of the rate that the other tenant reaches by itself, gets and sets together.
+/// The part of the other tenant's peak rate, gets and sets together.
 const RATE_PART: f64 = 0.5;
 /// The flood begins before and ends after the other tenant's requests.
 const FLOOD_MARGIN_SECONDS: f64 = 2.0;
@@ -57,10 +57,10 @@ const FLOOD_MARGIN_SECONDS: f64 = 2.0;
 const FLOODED_FROM: u64 = 20_000;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What the other tenant's time may be of what it is by itself, and how many microseconds more.
+/// The limits of the other tenant's time: a factor of its time alone, and so many microseconds more.
 const TIMES_MAX: f64 = 2.0;
 const MORE_US_MAX: f64 = 200.0;
-/// How far its hit ratio may be from what it is by itself.
+/// How far its hit ratio may be from that of the tenant alone.
 const HIT_RATIO_MAX: f64 = 0.005;
 
 /// How much is done.
@@ -70,7 +70,7 @@ struct Scale {
     seconds: f64,
 }
 
-/// What the quiet tenant is beside, and its own weight.
+/// The neighbour of the quiet tenant, and its own weight.
 struct Way {
     place: &'static str,
     floods: bool,
@@ -95,17 +95,17 @@ const WAYS: [Way; 3] = [
     },
 ];
 
-/// What was found in each of [`WAYS`].
+/// The samples of each of [`WAYS`].
 type Samples = [Vec<Sample>; WAYS.len()];
 
-/// What was found in one run of the other tenant's load.
+/// The result of one run of the other tenant's load.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// In the server, in microseconds.
+    /// The median time in the server, in microseconds.
     p50_us: f64,
     p99_us: f64,
     p999_us: f64,
-    /// As its clients see it.
+    /// The 99th percentile as its clients see it.
     client_p99_us: f64,
     hit_ratio: f64,
     ops_per_second: f64,
@@ -113,16 +113,16 @@ struct Sample {
     flood_per_second: f64,
 }
 
-/// What the other tenant reaches by itself.
+/// The peak of the other tenant alone.
 #[derive(Clone, Copy, Debug)]
 struct Peak {
-    /// Gets, and sets of what is missed.
+    /// Gets, and sets of missed keys.
     per_second: f64,
     hit_ratio: f64,
 }
 
 impl Peak {
-    /// How many gets are, with the sets of what they miss, this part of all requests.
+    /// The number of gets that are, with the sets of missed keys, this part of all requests.
     fn gets_per_second(self, part: f64) -> f64 {
         self.per_second * part / (2.0 - self.hit_ratio)
     }
@@ -153,7 +153,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
     for round in 0..scale.rounds {
         context.tell(&format!("round {} of {}", round + 1, scale.rounds));
         for turn in 0..WAYS.len() {
-            // Forth and back, so that what changes in time falls on all alike.
+            // The order is forth and back, so that changes in time fall on all alike.
             let turn = if round % 2 == 0 { turn } else { WAYS.len() - 1 - turn };
             let way = (round / 2 + turn) % WAYS.len();
             let seed = context.seed + 1 + round as u64;
@@ -213,7 +213,7 @@ impl Scene {
         tidemark_json(&context.stage, &self.server, &arguments).map(|_| ())
     }
 
-    /// Fills both tenants' memory. Returns what the quiet one reaches by itself.
+    /// Fills both tenants' memory. Returns the peak of the quiet one alone.
     fn warm_up(&self, scale: Scale) -> Result<Peak, Error> {
         let flood = Options {
             preload: true,
@@ -267,7 +267,7 @@ impl Scene {
         })
     }
 
-    /// The quiet tenant's requests, and what the server says of them.
+    /// The quiet tenant's requests, and the server's figures for them.
     fn measure(&self, quiet: &Options) -> Result<Sample, Error> {
         let mut info = Info::open(self.redis, QUIET, &self.secrets[0])?;
         begin_anew(self.memcached, QUIET, &self.secrets[0])?;
@@ -335,8 +335,9 @@ impl Scene {
     }
 }
 
-/// Lets this thread, and those that it starts, run only while no other wants its core (`SCHED_IDLE`, sched(7)): one of the
-/// lowest niceness ends its slice of some milliseconds first, and requests that are due meanwhile come all at once.
+/// Lets this thread, and those that it starts, run only while no other needs its core (`SCHED_IDLE`, sched(7)). A
+/// thread of the lowest niceness would end its slice of some milliseconds first. Requests due meanwhile would come all
+/// at once.
 fn yield_to_all() -> Result<(), Error> {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
     let done = Command::new("chrt").args(["--idle", "--pid", "0", &thread]).output();
@@ -461,7 +462,7 @@ mod tests {
             let samples = [
                 vec![sample(100.0, 0.8); 3],
                 vec![sample(beside.0, beside.1); 3],
-                // What other weights make of it is shown, not judged.
+                // The results with other weights are shown, not judged.
                 vec![sample(9_999.0, 0.1); 3],
             ];
             let found: Vec<bool> = targets(&samples).iter().map(|target| target.met).collect();

@@ -1,12 +1,12 @@
-//! What other processes of the machine did while something was measured: they take time from servers and load, and push
-//! their data out of the caches, so that figures without this one can not be judged.
+//! The CPU use of other processes of the machine during a measurement. They take time from servers and load, and push
+//! their data out of the caches. Figures without it cannot be judged.
 //!
 //! Processes that began and ended meanwhile are in the times of those that waited for them (proc(5), `cutime`).
 
 use std::fs;
 use std::time::Instant;
 
-/// Others that have more than this disturb: what a machine does for itself is less.
+/// Others that have more than this disturb: a machine's own work is less.
 pub(super) const DISTURBED_CORES: f64 = 0.1;
 
 /// Looks from when it is made.
@@ -17,7 +17,7 @@ pub(super) struct Others {
 }
 
 impl Others {
-    /// From now on.
+    /// Watches from now on.
     pub(super) fn watch() -> Self {
         Self {
             began: Instant::now(),
@@ -44,7 +44,7 @@ fn ticks_of_others() -> u64 {
     stats.filter(|stat| stat.parent != own).map(|stat| stat.ticks).sum()
 }
 
-/// Of a line `/proc/<pid>/stat`.
+/// The fields of a line `/proc/<pid>/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
@@ -53,8 +53,8 @@ struct Stat {
 }
 
 impl Stat {
-    /// The second field is a name that may hold anything but ends with the last parenthesis; the fourth is the parent, the
-    /// 14th to 17th are the times.
+    /// The second field is a name that may hold anything but ends with the last parenthesis. The fourth is the parent,
+    /// the 14th to 17th are the times.
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line[line.rfind(')')? + 1..].split_ascii_whitespace().skip(1);
         let parent = fields.next()?.parse().ok()?;

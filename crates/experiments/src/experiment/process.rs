@@ -1,7 +1,7 @@
 //! Processes that an experiment starts, and their end.
 //!
 //! Invariant: a process that was started here ends when its [`Process`] is dropped or when this process is asked to end
-//! (Ctrl-C, SIGTERM); it is ended by its own id, never by its name. Its folder goes with it.
+//! (Ctrl-C, SIGTERM). It is ended by its own id, never by its name. Its folder goes with it.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
@@ -68,7 +68,7 @@ pub(super) struct Process {
     children: Children,
 }
 
-/// Where what a process says about its troubles is kept, in its folder.
+/// The file of a process's log, in its folder.
 pub(super) const LOG: &str = "log";
 
 impl Process {
@@ -91,7 +91,7 @@ impl Process {
             TempDir::with_prefix("tidemark-experiments-").map_err(|error| failed("making a folder", &error))?;
         let log = File::create(folder.path().join(LOG)).map_err(|error| failed("making a file", &error))?;
         let mut command = Command::new(program);
-        // Settings of whoever runs the experiment are not the server's.
+        // Settings of the user that runs the experiment are not the server's.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TIDEMARK_") {
                 command.env_remove(name);
@@ -142,7 +142,7 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// What went wrong, with what it said about it.
+    /// The failure, with the process's own words about it.
     pub(super) fn failure(&self, what: &str) -> Error {
         let said = std::fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default();
         let last = said.lines().rev().find(|line| !line.trim().is_empty());

@@ -1,5 +1,5 @@
-//! Whether the memory that a tenant is granted caches as much as it should: two traces of real applications, replayed at
-//! once as two tenants, against a simulation of the same policy in the same memory.
+//! Whether the memory granted to a tenant caches as much as it should. Two traces of real applications, replayed at
+//! once as two tenants, are compared with a simulation of the same policy in the same memory.
 //!
 //! The policy is `fifo`, because its hit ratio follows from the room alone, and [`Fifo`] counts exactly what libcachesim
 //! counts. The room is the grant without the index; each item takes a header, its key and its value.
@@ -23,11 +23,11 @@ use tidemark_tools::load::{Distribution, Keys, MAX_VALUE_BYTES, Order, Rng, Valu
 use tidemark_tools::replay::{self, Options, Source};
 use tidemark_tools::trace::{Format, Request, Trace, TraceError};
 
-/// What an item takes beside its key and its value: the header that every item has.
+/// The bytes of an item beside its key and its value: the header that every item has.
 pub const ITEM_HEADER_BYTES: u64 = 7;
 /// How far a hit ratio may be from the simulated one: a point.
 pub const TOLERANCE_RATIO: f64 = 0.01;
-/// What is stored for objects whose trace does not say their size, in bytes.
+/// The size of objects whose trace does not tell it, in bytes.
 pub const VALUE_BYTES: u64 = 100;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -50,7 +50,7 @@ and their names say so.",
 pub struct RealTrace {
     /// Its file.
     pub file: &'static str,
-    /// What takes its place where that is not there.
+    /// The substitute if the trace is absent.
     pub made: MadeTrace,
     /// The caps that it is replayed with, in bytes.
     caps_bytes: [u64; 3],
@@ -118,7 +118,7 @@ impl MadeTrace {
 
 /// Requests in the `oracleGeneral` format ([`Format::OracleGeneral`]); those without a size get [`VALUE_BYTES`].
 pub fn oracle_general(requests: impl Iterator<Item = Request>) -> Vec<u8> {
-    /// What the format says of an object that is not asked for again; unknown here, and read by nobody.
+    /// The format's field for an object that is not asked for again; unknown here, and read by nobody.
     const NO_NEXT_ACCESS: i64 = -1;
     let mut file = Vec::new();
     for request in requests {
@@ -134,9 +134,9 @@ pub fn oracle_general(requests: impl Iterator<Item = Request>) -> Vec<u8> {
 /// The memory of a tenant, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// What it may hold.
+    /// The memory that it may hold.
     pub grant_bytes: u64,
-    /// What of it its index holds.
+    /// The part of the grant that its index holds.
     pub index_bytes: u64,
 }
 
@@ -144,7 +144,7 @@ impl Memory {
     /// A tenant's, as its own `INFO memory` says.
     ///
     /// # Errors
-    /// The server can not be asked, or does not say.
+    /// The server cannot be asked, or does not say.
     pub fn of(address: SocketAddr, tenant: &str, secret: &str) -> Result<Self, Error> {
         let fields = Info::open(address, tenant, secret)?.read("memory")?;
         Ok(Self {
@@ -157,7 +157,7 @@ impl Memory {
 /// The hit ratio that requests have in a first-in-first-out cache in a tenant's memory.
 ///
 /// # Errors
-/// The trace can not be read.
+/// The trace cannot be read.
 pub fn simulated_hit_ratio(
     requests: impl Iterator<Item = Result<Request, TraceError>>,
     memory: Memory,

@@ -1,4 +1,4 @@
-//! What an experiment came to: the JSON form of interfaces.md ("Experiments and benchmarks").
+//! The result of an experiment in its JSON form.
 
 use serde::{Serialize, Serializer};
 
@@ -13,24 +13,24 @@ pub struct Report {
     pub name: String,
     /// The commit that was measured.
     pub commit: String,
-    /// What all randomness followed from.
+    /// The seed of all randomness.
     pub seed: u64,
     /// How much was done, in words: rounds, seconds, sizes.
     pub scale: String,
-    /// Where it was done.
+    /// The machine of the experiment.
     pub machine: Machine,
-    /// What was to be reached.
+    /// The targets.
     pub targets: Vec<Target>,
-    /// What was found.
+    /// The measured series.
     pub series: Vec<Series>,
 }
 
 /// A figure that shall not be above a limit, or not below it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// What the figure is.
+    /// The name of the figure.
     pub name: String,
-    /// What was found.
+    /// The measured value.
     #[serde(serialize_with = "short")]
     pub value: f64,
     /// The most that it may be, or the least.
@@ -42,7 +42,7 @@ pub struct Target {
     pub met: bool,
 }
 
-/// What a limit is.
+/// The kind of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// The most that a figure may be.
@@ -52,7 +52,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// In words, before the limit.
+    /// The kind in words, before the limit.
     pub fn words(self) -> &'static str {
         match self {
             Self::AtMost => "at most",
@@ -64,15 +64,15 @@ impl Bound {
 /// One line of a chart, one column of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// Who or what was measured.
+    /// The subject of the measurement.
     pub name: String,
-    /// What was measured: series of the same measure belong together.
+    /// The measure: series of the same measure belong together.
     pub measure: String,
-    /// In what.
+    /// The unit of the values.
     pub unit: String,
     /// Under which conditions; empty if there is only one set of them.
     pub condition: String,
-    /// What the points' `x` is.
+    /// The meaning of the points' `x`.
     pub x: String,
     /// The values.
     pub points: Vec<Point>,
@@ -81,7 +81,7 @@ pub struct Series {
 /// One value of a series.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Where: a label of the axis.
+    /// The place: a label of the axis.
     pub x: String,
     /// The value, or the median of several rounds.
     #[serde(serialize_with = "short")]
@@ -118,7 +118,7 @@ impl Target {
     }
 }
 
-/// What the points' `x` is in a course: too many points for a table, drawn and kept for programs.
+/// The meaning of the points' `x` in a course. It has too many points for a table, and is drawn and kept for programs.
 pub(super) const COURSE: &str = "seconds";
 
 impl Series {
@@ -127,7 +127,7 @@ impl Series {
         self.x == COURSE
     }
 
-    /// What is drawn of it: its name, and at each place the median with its quartiles, where there were rounds.
+    /// The drawn part of it: its name, and at each place the median with its quartiles if there were rounds.
     pub(super) fn drawn(&self) -> (String, Vec<Option<Spread>>) {
         let value = |point: &Point| {
             Some(Spread {
@@ -174,7 +174,7 @@ impl Point {
         }
     }
 
-    /// What several rounds came to.
+    /// The point of several rounds.
     pub fn spread(x: impl Into<String>, spread: Spread) -> Self {
         Self {
             x: x.into(),

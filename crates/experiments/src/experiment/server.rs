@@ -1,5 +1,5 @@
-//! The servers that are measured: each a process of its own on a free port of this machine, with one thread for clients,
-//! nothing written to disk, and memory enough for everything that is stored in it.
+//! The servers that are measured. Each is a process of its own on a free port of this machine, with one thread for
+//! clients. Nothing is written to disk, and memory suffices for everything that is stored.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Somebody else may take a free port before the server does.
 const PORT_ATTEMPTS: usize = 5;
 
-/// Where the programs are.
+/// The paths of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// The `tidemark` command.
@@ -48,14 +48,14 @@ impl Programs {
     }
 }
 
-/// What starting servers needs.
+/// The means to start servers.
 #[derive(Clone, Debug)]
 pub struct Stage {
     /// The programs.
     pub programs: Programs,
-    /// What runs.
+    /// The running processes.
     pub children: Children,
-    /// Where it runs.
+    /// The cores that they run on.
     pub cores: Cores,
 }
 
@@ -98,7 +98,7 @@ impl Server {
         }
     }
 
-    /// Where it speaks a protocol.
+    /// The address on which it speaks a protocol.
     pub(super) fn address(&self, protocol: Protocol) -> Result<SocketAddr, Error> {
         let address = match protocol {
             Protocol::Memcached => self.memcached,
@@ -150,7 +150,7 @@ impl Server {
         })
     }
 
-    /// memcached and Redis can not be told to take a free port and say which.
+    /// memcached and Redis cannot be told to take a free port and say which.
     fn start_on_free_port(stage: &Stage, protocol: Protocol, limits: Limits) -> Result<Self, Error> {
         let mut attempt = 1;
         loop {
@@ -191,12 +191,12 @@ impl Server {
     }
 }
 
-/// Where Tidemark keeps its state in a process's folder.
+/// The folder of Tidemark's state in a process's folder.
 pub(super) fn data_folder(folder: &Path) -> PathBuf {
     folder.join("data")
 }
 
-/// Runs a `tidemark` command about a server and returns what it printed.
+/// Runs a `tidemark` command about a server and returns its output.
 pub(super) fn tidemark(stage: &Stage, server: &Server, arguments: &[&str]) -> Result<String, Error> {
     let failed = |reason: String| Error::Program {
         program: format!("tidemark {}", arguments.join(" ")),
@@ -270,7 +270,7 @@ fn memcached_arguments(command: &mut Command, _: &Path, port: &str, limits: Limi
     }
 }
 
-/// What memcached stores without being told otherwise is at most 1 MiB with key and header.
+/// By default memcached stores items of at most 1 MiB with key and header.
 const LARGEST_DEFAULT_VALUE_BYTES: usize = (1 << 20) - ITEM_HEADER_BYTES;
 /// More than memcached's header and any key.
 const ITEM_HEADER_BYTES: usize = 512;

@@ -1,4 +1,4 @@
-//! What several rounds of one measurement come to.
+//! The distribution of several rounds of one measurement.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of any values, in any order; `None` of none. Between two values it is interpolated.
+    /// The spread of any values, in any order; `None` without values. It is interpolated between two values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -32,7 +32,7 @@ impl Spread {
         })
     }
 
-    /// Of the ratios of values that were measured in the same round.
+    /// The spread of the ratios of values that were measured in the same round.
     pub fn of_ratios(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
         Self::of(pairs.into_iter().map(|(above, below)| above / below))
     }

@@ -1,4 +1,4 @@
-//! System calls of a server, counted by `perf` where that is installed and may: what a request costs follows from how
+//! System calls of a server, counted by `perf` if it is installed and permitted. The cost of a request follows from how
 //! often a server asks the system.
 //!
 //! Counting slows system calls down, so it is done in runs of their own that no time is taken from.
@@ -29,7 +29,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// For each of so many operations.
+    /// The counts for each of so many operations.
     pub(super) fn per(self, operations: u64) -> Self {
         let each = |calls: f64| calls / operations as f64;
         Self {
@@ -40,7 +40,7 @@ impl Calls {
     }
 }
 
-/// Counts a server's calls while `action` runs. Nothing where they can not be counted: then the action was not run.
+/// Counts a server's calls while `action` runs. Nothing where they cannot be counted: then the action was not run.
 pub(super) fn count<T>(stage: &Stage, server: &Server, action: impl FnOnce() -> T) -> Option<(Calls, T)> {
     const RESULT: &str = "calls";
     let events: Vec<String> = [RECEIVE, SEND, WAIT]
@@ -100,7 +100,7 @@ fn parse(text: &str) -> Option<Calls> {
                 continue;
             };
             if calls.contains(&call) {
-                // Where an event could not be counted, the count is a text.
+                // If an event could not be counted, the count is a text.
                 *total.get_or_insert(0.0) += count.parse::<f64>().ok()?;
             }
         }

@@ -20,7 +20,7 @@ pub(super) struct Client {
     value_size: ValueSize,
     lifetimes: Lifetimes,
     rng: Rng,
-    /// What every value begins with.
+    /// The beginning of every value.
     value: Vec<u8>,
     pace: Pace,
     /// Requests that are due, with the part of the next one; or the microseconds that are left for them.
@@ -30,7 +30,7 @@ pub(super) struct Client {
 /// When the next request is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
-    /// So many a second, whatever becomes of them.
+    /// So many requests a second, whatever becomes of them.
     Rate(f64),
     /// When the one before was answered.
     Closed(Costs),
@@ -51,7 +51,7 @@ impl Client {
         })
     }
 
-    /// Sends what is due after another `time`.
+    /// Sends the requests due after another `time`.
     pub(super) fn run(&mut self, now: UnixMs, time: Duration) {
         match self.pace {
             Pace::Rate(rate) => {
@@ -80,7 +80,7 @@ impl Client {
         self.tenant.touch_store();
     }
 
-    /// Whether what was asked for was there.
+    /// Whether the requested key was there.
     fn carry_out(&mut self, operation: Operation, now: UnixMs) -> bool {
         let (Operation::Get(number) | Operation::Set(number)) = operation;
         let store = &self.tenant.store;

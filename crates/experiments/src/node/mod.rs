@@ -1,12 +1,13 @@
-//! A whole Tidemark in virtual time: the real store and the real control plane in one thread, driven by a clock that stands
-//! still until it is told to move.
+//! A whole Tidemark in virtual time: the real store and the real control plane in one thread. The clock stands still
+//! until it is told to move.
 //!
-//! Clients are look-aside: a get that misses is followed by a set. Between two ticks of the clock everything that is due is
-//! done: the clients' requests, tenant by tenant, then the keepers' work, then a round of the control plane if its period
-//! is over or the data plane wants one. Invariant: what happens follows from the calls and the seed alone; two runs of the
-//! same calls are equal to the byte.
+//! Clients are look-aside: a get that misses is followed by a set. Between two ticks of the clock everything that is
+//! due is done. Clients' requests come first, tenant by tenant, then the keepers' work. A round of the control plane
+//! follows if its period is over or the data plane asks for one. Invariant: all events follow from the calls and the
+//! seed alone; two runs of the same calls are equal to the byte.
 
 mod client;
+mod meanwhile;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,13 +17,15 @@ use tidemark_control::{
     Answer, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Mailbox, MemoryState, SettingsPatch, Stepped, TenantView,
 };
 use tidemark_plane::{Front, Plane, PlaneParts, Tenant};
-use tidemark_store::{Counters, Hasher, Keeper, KeeperInbox, Pool};
+use tidemark_store::{Counters, Hasher, Keeper, KeeperInbox, Pool, TenantStore};
 use tidemark_tools::load::{Operation, Workload};
 use tidemark_types::{Clock, ManualClock, ShardSnapshot, Snapshot, TenantPlan, TenantSnapshot, UnixMs};
 
 use crate::Error;
 use crate::elastic::{Course, Moment};
 use client::{Client, Pace};
+use meanwhile::Interleaved;
+pub use meanwhile::Visits;
 
 /// The clock's step: as far apart as the control plane's rounds are at least.
 const TICK: Duration = Duration::from_millis(10);
@@ -34,18 +37,18 @@ const EPOCH: UnixMs = UnixMs(1_700_000_000_000);
 /// A load on a tenant.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// What is asked for.
+    /// The requests.
     pub workload: Workload,
     /// Requests per second, without the sets that follow misses.
     pub rate: f64,
 }
 
-/// What a client waits for an answer, in microseconds of virtual time.
+/// The time that a client waits for an answer, in microseconds of virtual time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// For one out of the cache; positive.
+    /// The time of a value from the cache; positive.
     pub hit_us: f64,
-    /// For one that is fetched and then set; positive.
+    /// The time of a value that is fetched and then set; positive.
     pub miss_us: f64,
 }
 
@@ -90,6 +93,7 @@ impl Front for VirtualFront {
 pub struct Node {
     clock: Arc<ManualClock>,
     plane: Arc<Plane<VirtualFront>>,
+    interleaved: Arc<Interleaved>,
     control: Stepped,
     keepers: Vec<Keeper>,
     clients: Vec<(String, Client)>,
@@ -108,14 +112,14 @@ impl Node {
     /// As [`Self::new`], where the control plane is told that a hit takes so long.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The errors of [`Self::new`].
     pub fn with_hit_cost(pool_bytes: u64, workers: usize, seed: u64, hit_cost: Duration) -> Result<Self, Error> {
         let clock = Arc::new(ManualClock::new(EPOCH));
         let mailbox = Mailbox::default();
         // The node looks for work after every tick.
         let inboxes: Vec<_> = (0..workers).map(|_| KeeperInbox::new(Box::new(|| {}))).collect();
         let keepers = inboxes.iter().cloned().map(Keeper::new).collect();
-        // Without a thread: what it would do is done where it is asked for, in the same order every time. A quarter more of
+        // There is no thread: its work is done when it is asked for, in the same order every time. A quarter more of
         // addresses, so that large segments find room beside small ones.
         let pool = Pool::without_thread(pool_bytes, Some(pool_bytes + pool_bytes / 4)).map_err(Error::Memory)?;
         let parts = PlaneParts {
@@ -124,6 +128,7 @@ impl Node {
             keepers: inboxes.into(),
             alarm: mailbox.waker(),
             clock: Arc::clone(&clock) as _,
+            flash: None,
         };
         let plane = Arc::new(Plane::new(parts, VirtualFront::default()));
         let config = ControlConfig {
@@ -131,11 +136,14 @@ impl Node {
             ..ControlConfig::new(pool_bytes, pool_bytes, workers)
         };
         let state = MemoryState::default();
-        let control = Stepped::new(mailbox, state, Arc::clone(&plane) as _, Arc::clone(&clock) as _, config)?;
+        let interleaved = Arc::new(Interleaved::new(Arc::clone(&plane), Arc::clone(&clock) as _));
+        let seen = Arc::clone(&interleaved) as _;
+        let control = Stepped::new(mailbox, state, seen, Arc::clone(&clock) as _, config)?;
         Ok(Self {
             last_round: clock.now(),
             clock,
             plane,
+            interleaved,
             control,
             keepers,
             clients: Vec::new(),
@@ -187,7 +195,7 @@ impl Node {
     /// From now on the tenant is asked by one client for this, each time when it has the answer before.
     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// The errors of [`Self::load`].
     pub fn load_closed(&mut self, name: &str, workload: &Workload, costs: Costs) -> Result<(), Error> {
         self.ask_for(name, workload, Pace::Closed(costs))
     }
@@ -217,6 +225,28 @@ impl Node {
         if let Some((_, client)) = self.clients.iter_mut().find(|(other, _)| other == name) {
             client.request(operation, now);
         }
+    }
+
+    /// Uses a tenant's store now, as a client does.
+    ///
+    /// # Errors
+    /// There is no tenant of that name.
+    pub fn visit<T>(&self, name: &str, what: impl FnOnce(&Arc<TenantStore>, UnixMs) -> T) -> Result<T, Error> {
+        Ok(meanwhile::visit(&*self.tenant(name)?, self.now(), what))
+    }
+
+    /// A tenant's store, for looks that must not count as use.
+    ///
+    /// # Errors
+    /// There is no tenant of that name.
+    pub fn store(&self, name: &str) -> Result<Arc<TenantStore>, Error> {
+        Ok(Arc::clone(&self.tenant(name)?.store))
+    }
+
+    /// From now on this is done in the middle of each round: after the snapshot was reported, and before the plan is
+    /// applied.
+    pub fn meanwhile(&mut self, what: impl FnMut(&Visits<'_>) + Send + 'static) {
+        self.interleaved.set(Box::new(what));
     }
 
     /// Lets time pass, in ticks of ten milliseconds.

@@ -1,11 +1,11 @@
-//! The experiment of the study of CacheLib (Idiosyncrasies of Programmable Caching Engines, section 3): four tenants of very
-//! different skew share a pool that holds a tenth of their items, and misses cost 218 times what hits do. In virtual time
-//! ([`run`]), or as it passes ([`run_in_real_time`]).
+//! The experiment of the study of CacheLib (Idiosyncrasies of Programmable Caching Engines, section 3). Four tenants of
+//! very different skew share a pool that holds a tenth of their items, and misses cost 218 times as much as hits. It
+//! runs in virtual time ([`run`]), or in real time ([`run_in_real_time`]).
 //!
-//! In virtual time the study's 8 GiB and 80 GiB are divided by a whole number, and so are the rates, by making hits and
-//! misses so much dearer: sizes over items, fill times over phases, rounds over phases and misses over hits are as in the
-//! study, and no time is scaled. Each tenant has one client that asks again when it has its answer. Invariant: in virtual
-//! time, what happens follows from the setting and the seed alone.
+//! In virtual time a whole number divides the study's 8 GiB and 80 GiB. It also divides the rates, by making hits and
+//! misses so much dearer. Sizes over items, fill times over phases, rounds over phases and misses over hits are as in
+//! the study, and no time is scaled. Each tenant has one client that asks again when it has its answer. Invariant: in
+//! virtual time, all events follow from the setting and the seed alone.
 
 mod optimizer;
 mod real_time;
@@ -34,13 +34,14 @@ pub const ALPHAS: [f64; TENANTS] = [1.2, 0.9, 0.6, 0.0];
 const POOL_BYTES: u64 = 8 * GIB;
 /// Each tenant's items at full size.
 const ITEMS: u64 = 20_000_000;
-/// What an item takes, key and value.
+/// The bytes of an item, key and value.
 const ITEM_BYTES: usize = 1024;
 const KEY_BYTES: usize = 16;
-/// What a hit and a miss take at full size, in microseconds: fitted to the study's figures, which follow from them.
+/// The times of a hit and a miss at full size, in microseconds. They are fitted to the study's figures, which follow
+/// from them.
 const HIT_US: f64 = 1.07;
 const MISS_US: f64 = 233.0;
-/// Seconds over which what is settled is measured.
+/// Seconds over which the settled state is measured.
 const SETTLED_SECONDS: usize = 300;
 
 /// When tenants come and go, in seconds.
@@ -64,7 +65,7 @@ impl Plot {
         }
     }
 
-    /// From when to when a tenant is there.
+    /// The seconds from which and to which a tenant is there.
     pub fn presence(self, tenant: usize) -> (usize, usize) {
         match self {
             Self::Static | Self::Long => (0, self.seconds()),
@@ -76,13 +77,14 @@ impl Plot {
 /// How large and how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// What the study's sizes and rates are divided by.
+    /// The divisor of the study's sizes and rates.
     pub divisor: u64,
     /// When tenants come and go.
     pub plot: Plot,
-    /// What the plot's times are divided by. Only to see whether it runs: nothing settles in less than the whole.
+    /// The divisor of the plot's times. It only serves to see whether the plot runs: nothing settles in less than the
+    /// whole.
     pub haste: usize,
-    /// What all randomness follows from.
+    /// The seed of all randomness.
     pub seed: u64,
 }
 
@@ -103,7 +105,7 @@ impl Setting {
         (from / self.haste, to / self.haste)
     }
 
-    /// Who is there at a second.
+    /// The tenants that are there at a second.
     fn there(&self, second: usize) -> [bool; TENANTS] {
         std::array::from_fn(|tenant| {
             let (from, to) = self.presence(tenant);
@@ -111,7 +113,7 @@ impl Setting {
         })
     }
 
-    /// When what is settled begins to be measured, in seconds.
+    /// The time from which on the settled state is measured, in seconds.
     fn settled_from(&self) -> usize {
         self.seconds() - (SETTLED_SECONDS / self.haste).max(2)
     }
@@ -140,13 +142,13 @@ impl Setting {
     }
 }
 
-/// What a rule came to.
+/// The outcome of a rule.
 #[derive(Clone, Debug)]
 pub struct Found {
     setting: Setting,
-    /// Of each tenant, how it stood at the end of each second; nothing while it is not there.
+    /// The moments of each tenant, at the end of each second; `None` while it is not there.
     pub courses: [Vec<Option<Moment>>; TENANTS],
-    /// What predictions of moves missed the hit ratio by that came.
+    /// The errors of predicted hit ratios of moves.
     pub prediction_errors: Vec<f64>,
     /// In virtual time: by how much hit ratio each tenant was said to miss its goal, in the mean of the settled seconds.
     pub shortfalls: [f64; TENANTS],
@@ -214,7 +216,7 @@ impl Found {
             self.note_predictions(&node.command(|control| control.moves(name(tenant)))?);
             node.remove(&name(tenant));
         }
-        // Whoever has to give does so before others get it.
+        // Tenants that have to give do so before others get memory.
         for joins in [false, true] {
             for tenant in (0..TENANTS).filter(|tenant| now[*tenant] && before[*tenant] != joins) {
                 let patch = rule.patch(&self.setting, now, tenant);
@@ -272,7 +274,7 @@ impl Found {
         Ok(())
     }
 
-    /// What the tenants are said to miss at the end of one of the settled seconds.
+    /// Notes the shortfalls of the tenants' goals at the end of one of the settled seconds.
     fn note_shortfalls(&mut self, node: &mut Node, there: [bool; TENANTS]) -> Result<(), Error> {
         let seconds = (self.setting.seconds() - self.setting.settled_from()) as f64;
         for tenant in (0..TENANTS).filter(|tenant| there[*tenant]) {
@@ -318,8 +320,7 @@ impl Found {
         self.hit_ratio(tenant, self.setting.settled_from() - 1, self.setting.seconds() - 1)
     }
 
-    /// The second in which a tenant holds nearly the most that it ever held. What it was granted may have been more for a
-    /// while.
+    /// The second in which a tenant holds nearly the most that it ever held. Its grant may have been more for a while.
     pub fn filled_from(&self, tenant: usize) -> Option<usize> {
         /// A log leaves up to a segment free.
         const NEARLY: f64 = 31.0 / 32.0;

@@ -1,5 +1,5 @@
-//! A model of CacheLib's pool optimizer (`MarginalHitsOptimizeStrategy` of release v20231101), as its code says and the
-//! study saw it: once a second, one slab goes from the pool with the lowest smoothed rank to the one with the highest.
+//! A model of CacheLib's pool optimizer (`MarginalHitsOptimizeStrategy` of release v20231101), as in its code and in
+//! the study. Once a second, one slab goes from the pool with the lowest smoothed rank to the one with the highest.
 //!
 //! A pool's rank is its place by the hits that its last slab brings in a second. Only pools that have evicted give, and only
 //! pools that were there when the optimizer ran first take part. Hits in a last slab are not counted here but taken from
@@ -12,7 +12,7 @@ pub(super) const SLAB_BYTES: u64 = 4 << 20;
 /// The weight of the newest rank.
 const NEWEST: f64 = 0.3;
 
-/// What is known of a pool.
+/// The state of a pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pool {
     pub(super) bytes: u64,
@@ -29,8 +29,8 @@ pub(super) struct Optimizer {
 }
 
 impl Optimizer {
-    /// From whom to whom a slab of so many bytes goes now, if one does.
-    /// Pools keep at least `least_bytes`.
+    /// The pools from which and to which a slab of so many bytes goes now, if one does. Pools keep at least
+    /// `least_bytes`.
     pub(super) fn step(
         &mut self,
         slab_bytes: u64,

@@ -1,8 +1,8 @@
 //! The study's plot as time passes: the cache as a program embeds it, with threads of its own, and a thread for each
 //! tenant's client.
 //!
-//! A hit and a miss take the client as long as in virtual time, whatever they take the store; a client that could not keep
-//! up says by how much, because then the machine was what was measured.
+//! A hit and a miss take the client as long as in virtual time, whatever they take the store. A client that could not
+//! keep up says by how much, because then the machine was measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,13 +17,13 @@ use crate::elastic::Moment;
 use crate::node::Costs;
 use tidemark_tools::load::{KeyText, Operation, Requests};
 
-/// Who runs ahead of its time by less goes on: the system wakes nobody more precisely for less.
+/// A client that is ahead of its time by less goes on: the system wakes nobody more precisely for less.
 const SLACK: Duration = Duration::from_millis(1);
 /// Requests between two looks at the clock, which costs as much as a fraction of one.
 const BATCH: usize = 16;
 
-/// Lets the tenants' memory be shared by Tidemark's rule, or by fixed grants, while time passes. Returns, beside what came
-/// of it, the most that any client was behind its time when it ended, over the time that it was there.
+/// Lets the tenants' memory be shared by Tidemark's rule, or by fixed grants, while time passes. Returns, beside the
+/// outcome, the most that any client was behind its time when it ended, over the time that it was there.
 ///
 /// # Errors
 /// The cache's.
@@ -47,7 +47,7 @@ pub fn run_in_real_time(setting: &Setting, rule: &Rule) -> Result<(Found, f64), 
             }
         }
         if now != there {
-            // Whoever has to give does so before others get it.
+            // Tenants that have to give do so before others get memory.
             for (tenant, client) in clients.iter().enumerate() {
                 if let Some(client) = client {
                     client.tenant.set(rule.patch(setting, now, tenant))?;
@@ -169,7 +169,7 @@ impl Asker {
         }
     }
 
-    /// What the answer takes, in microseconds.
+    /// Asks once, and returns the time of the answer, in microseconds.
     fn ask(&mut self) -> f64 {
         let (Operation::Get(number) | Operation::Set(number)) = self.requests.draw();
         let key = self.key.of(number);
@@ -205,7 +205,7 @@ mod tests {
             let there: Vec<bool> = course.iter().map(Option::is_some).collect();
             let expected: Vec<bool> = (0..7).map(|second| setting.there(second)[tenant]).collect();
             assert_eq!(there, expected, "{}", name(tenant));
-            // Who never hits asks again each time that a miss is over. On a busy machine it is not that fast.
+            // A client that never hits asks again each time that a miss is over. On a busy machine it is not that fast.
             let misses = 1e6 / setting.costs().miss_us * 512.0;
             let throughput = found.throughput_while_there(tenant);
             assert!(throughput > 0.5 * misses, "{}: {throughput} {misses}", name(tenant));

@@ -1,17 +1,17 @@
-//! By what the study's tenants share their pool.
+//! The rules by which the study's tenants share their pool.
 
 use tidemark_control::{Change, SettingsPatch, Utility};
 use tidemark_types::{HitRatio, UNIT_BYTES};
 
 use super::{MISS_US, Setting, TENANTS};
 
-/// What fixed grants may come to: the rest is never granted, so that a newcomer can begin.
+/// The part of the pool that fixed grants may take. The rest is never granted, so that a newcomer can begin.
 const GRANTABLE: f64 = 63.0 / 64.0;
 
 /// A hit ratio that a tenant asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
-    /// What it asks for.
+    /// The hit ratio of the goal.
     pub hit_ratio: HitRatio,
     /// Goals of a higher one are served first.
     pub priority: u8,
@@ -26,10 +26,10 @@ pub enum Rule {
         utility: Utility,
         /// Each one's floor over the pool.
         floor: f64,
-        /// What some of them ask for.
+        /// The goals of some of them.
         goals: [Option<Goal>; TENANTS],
     },
-    /// What each has as long as these are there, over the pool; every set of tenants that occurs must be there.
+    /// The share of each as long as these are there, over the pool; every set of tenants that occurs must be there.
     Fixed(Vec<([bool; TENANTS], [f64; TENANTS])>),
     /// A model of CacheLib's optimizer, from a quarter for each.
     CacheLib,
@@ -45,22 +45,22 @@ impl Rule {
         }
     }
 
-    /// A quarter of the pool for each, whoever is there.
+    /// A quarter of the pool for each, whichever tenants are there.
     pub fn quarter() -> Self {
         Self::fixed([1.0 / TENANTS as f64; TENANTS])
     }
 
-    /// As much for each that is there.
+    /// An equal share for each that is there.
     pub fn equal() -> Self {
         Self::weights([1.0; TENANTS])
     }
 
-    /// The study's own: nearly all for the most skewed tenant, and what it leaves in proportion.
+    /// The study's own: nearly all for the most skewed tenant, and the rest in proportion.
     pub fn custom() -> Self {
         Self::weights([0.91, 0.03, 0.03, 0.03])
     }
 
-    /// Of those that are there, each gets its part of their sum.
+    /// Each of those that are there gets its part of their sum.
     pub fn weights(weights: [f64; TENANTS]) -> Self {
         Self::of_sets(|there| {
             let of_those = |tenant: usize| if there[tenant] { weights[tenant] } else { 0.0 };
@@ -69,12 +69,12 @@ impl Rule {
         })
     }
 
-    /// The same for each, whoever is there.
+    /// The same for each, whichever tenants are there.
     pub fn fixed(parts: [f64; TENANTS]) -> Self {
         Self::of_sets(|_| parts)
     }
 
-    /// What follows from who is there, for every set of tenants.
+    /// The shares that follow from the present tenants, for every set of tenants.
     pub fn of_sets(parts: impl Fn([bool; TENANTS]) -> [f64; TENANTS]) -> Self {
         let sets = (1..1 << TENANTS).map(|bits: usize| std::array::from_fn(|tenant| bits >> tenant & 1 == 1));
         Self::Fixed(sets.map(|there| (there, parts(there))).collect())

@@ -66,14 +66,14 @@ fn check(number: u32, load: &Load, course: &Course, view: &TenantView, standing:
     );
     assert!(judgement.windows >= 1, "{what}");
     assert!(judgement.furthest_ratio <= WINDOW, "{what}");
-    // Of the last minute, which windows of ten seconds vary around.
+    // The hit ratio of the last minute, which intervals of ten seconds vary around.
     assert!((judgement.end_hit_ratio - GOAL).abs() <= WINDOW, "{what}");
     assert!(judgement.dip_ratio <= DIP, "{what}");
-    // Where it has too much, it gives it back once the new load's keys are in memory.
+    // If it has too much, it gives it back once the new load's keys are in memory.
     let needs_more = (judgement.first_grant_bytes as f64) < oracle.bytes as f64 * (1.0 - DISTANCE);
     let answered = judgement.first_grant_seconds.is_some_and(|seconds| seconds <= 5.0);
     assert!(!needs_more || answered, "{what}");
-    // What the load before left behind is room enough for it until then.
+    // The items of the load before are room enough for it until then.
     let largest = course.largest_grant_bytes(from, to);
     assert!(
         needs_more || largest <= judgement.first_grant_bytes,
@@ -90,14 +90,14 @@ fn tolerance_bytes(oracle: &Oracle) -> f64 {
     (DISTANCE * bytes).max(2.0 * LEAST_SEGMENT_BYTES.max(bytes / 64.0))
 }
 
-/// What the store adds to each item: its memory without what is free in open segments and what lies dead.
+/// The store's overhead of each item: its memory without the free bytes of open segments and dead bytes.
 fn overhead_bytes(standing: &Standing, load: &Load) -> u64 {
     let idle = |shard: &ShardSnapshot| shard.free_bytes + shard.dead_bytes;
     let used = standing.moment.usage_bytes - standing.shards.iter().map(idle).sum::<u64>();
     used / standing.items - load.workload.payload_bytes(0)
 }
 
-/// As in Twitter's cluster 48: what is missed while a tenant grows is nearly all keys that never come again.
+/// As in Twitter's cluster 48: the misses while a tenant grows are nearly all of keys that never come again.
 #[test]
 fn keys_that_come_once_do_not_fill_what_a_growing_tenant_gets() {
     const GOAL: f64 = 0.7;

@@ -1,4 +1,4 @@
-//! Goals that can not be reached are said to be so, with the best that is possible, and take nothing from others.
+//! Goals that cannot be reached are said to be so, with the best that is possible, and take nothing from others.
 
 use tidemark_control::{Change, SettingsPatch};
 use tidemark_types::MIB;
@@ -20,7 +20,7 @@ fn a_working_set_larger_than_the_pool() {
     let course = watch(&mut node, "small", 2 * MINUTE);
     let view = node.view("large").unwrap();
     assert_eq!(view.goal_state, "infeasible");
-    // What is left of the pool, less than 32 MiB, over items of about 100 bytes.
+    // The rest of the pool, less than 32 MiB, over items of about 100 bytes.
     let best = view.best_hit_ratio.unwrap();
     assert!((0.1..0.34).contains(&best), "{best}");
     assert!((view.shortfall_ratio.unwrap() - (0.9 - best)).abs() < 0.02, "{view:?}");
@@ -45,14 +45,15 @@ fn traffic_that_never_comes_again() {
     let view = node.view("scanner").unwrap();
     assert_eq!(view.goal_state, "infeasible");
     assert!(view.best_hit_ratio.unwrap() < 0.02, "{view:?}");
-    // Less than a first grant: what it began with went to those that gain by it.
+    // Less than a first grant: its first memory went to those that gain by it.
     assert!(view.usage_bytes < 20 * MIB, "{view:?}");
     assert!(lowest(&course) > NEIGHBOUR_GOAL - NEAR, "{}", lowest(&course));
     let greedy = node.view("greedy").unwrap();
     assert!(greedy.usage_bytes > view.usage_bytes, "{greedy:?}");
 }
 
-/// Of a slow load's many keys, most are new for long. That it can have what it asks for shows before it has it.
+/// Most of a slow load's many keys are new for long. The goal is seen to be within reach before the tenant has the
+/// memory for it.
 #[test]
 fn what_was_not_met_yet_is_not_out_of_reach() {
     const GOAL: f64 = 0.8;
@@ -67,7 +68,8 @@ fn what_was_not_met_yet_is_not_out_of_reach() {
         let course = watch(&mut node, "slow", MINUTE);
         let view = node.view("slow").unwrap();
         assert_eq!(view.goal_state, "converging", "minute {minute}: {view:?}");
-        // Nearly all that was asked for once is kept: it grows with what it meets, whatever others make of memory.
+        // Nearly all requested keys are kept: the tenant grows with the keys that it meets, whatever the others' worth
+        // of memory.
         let met_ratio = |minutes: f64| 1.0 - (-minutes * 120_000.0 / 1e6).exp();
         let (from, to) = super::scene::ends(&course);
         let found = course.hit_ratio(from, to).unwrap();

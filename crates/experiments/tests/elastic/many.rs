@@ -8,11 +8,11 @@ use super::scene::{SECOND, goal, zipf};
 
 /// All tenants' gets per second together.
 const RATE: f64 = 40_000.0;
-/// A record costs about what a get does: half a percent of the CPU time are so many records for each get.
+/// A record costs about as much as a get: half a percent of the CPU time are so many records for each get.
 const SAMPLES_PER_GET: f64 = 0.005;
-/// Of few gets, so many records a second cost nobody anything.
+/// At a low rate of gets, so many records a second cost nobody anything.
 const SAMPLES_PER_SECOND: f64 = 1_000.0;
-/// What is sampled follows the gets of the last seconds.
+/// The sample follows the gets of the last seconds.
 const LATE: f64 = 1.5;
 
 /// Tenants whose rates follow Zipf's law, every other one with a goal.

@@ -1,4 +1,4 @@
-//! What moves for a goal are expected to bring, and what they bring.
+//! The expected gain of moves for a goal, and the gain that comes.
 
 use tidemark_types::MIB;
 
@@ -28,7 +28,7 @@ fn moves_for_a_goal_bring_what_was_expected() {
     errors.sort_by(f64::total_cmp);
     let median = errors[errors.len() / 2];
     assert!(median <= 0.04, "{median}: {judged:?}");
-    // What is expected of a step is not what is wished for.
+    // The expectation of a step is not the goal itself.
     let steps = judged.iter().filter(|(predicted, _)| (predicted - GOAL).abs() > 0.002);
     assert!(steps.count() >= 3, "{judged:?}");
 }

@@ -1,5 +1,5 @@
-//! A goal that can not be met takes nothing from one that can, whatever the priorities, also while that is being found out;
-//! and how it stands with a goal comes from one reading.
+//! A goal that cannot be met takes nothing from one that can, whatever the priorities, also while that is being found
+//! out. The state of a goal comes from one reading.
 
 use tidemark_control::{Change, SettingsPatch, TenantView};
 use tidemark_experiments::elastic::Course;
@@ -34,7 +34,7 @@ fn set(node: &mut Node, name: &str, patch: SettingsPatch) {
     node.command(|control| control.set_tenant(name, patch)).unwrap();
 }
 
-/// `api` has settled beside a tenant without a goal; what it may hold.
+/// `api` has settled beside a tenant without a goal; returns its grant.
 fn settled() -> (Node, u64) {
     let tenants = [("api", goal(GOAL), &api()), ("web", SettingsPatch::default(), &web())];
     let mut node = node(POOL_BYTES, &tenants);
@@ -51,7 +51,7 @@ fn check_unharmed(course: &Course, settled_bytes: u64) {
     assert!(least > Some(settled_bytes / 10 * 9), "{least:?} of {settled_bytes}");
 }
 
-/// State, shortfall and best hit ratio agree with each other and with what was measured.
+/// State, shortfall and best hit ratio agree with each other and with the measurement.
 fn check_reading(view: &TenantView, goal: f64) {
     let best = view.best_hit_ratio;
     let is_near = |a: f64, b: f64| (a - b).abs() < 1e-9;
@@ -109,7 +109,7 @@ fn a_goal_that_is_set_out_of_reach_takes_nothing_from_one_that_is_met() {
         assert!(best.len() == 90 && most - least < 0.04, "{least} {most}");
         let web = node.view("web").unwrap();
         assert_eq!(web.goal_state, "infeasible", "{web:?}");
-        // What the others leave is its own.
+        // The memory that the others leave is its own.
         assert!(web.usage_bytes > 18 * MIB, "{web:?}");
         assert_eq!(node.view("api").unwrap().goal_state, "met");
     }
@@ -139,8 +139,11 @@ fn beside_it_a_goal_is_reached_nearly_as_soon_as_beside_none() {
     };
     let (alone, _) = reached(SettingsPatch::default());
     let (beside, lowest) = reached(prior(OUT_OF_REACH, 9));
-    // Until it is known that one is within reach, priorities count.
-    assert!(beside < 1.5 * alone + 10.0, "{beside} s, and {alone} s beside none");
+    println!(
+        "a goal is reached in {alone} s beside none, and in {beside} s beside one out of reach of a higher priority"
+    );
+    // Priorities do not count until it is known that a goal is within reach; an equal part is taken by the other until then.
+    assert!(beside < 1.25 * alone + 5.0, "{beside} s, and {alone} s beside none");
     assert!(lowest > GOAL - 2.0 * NEAR, "{lowest}");
 }
 
@@ -200,7 +203,8 @@ fn without_a_load_there_is_no_state() {
     assert_eq!(node.view("api").unwrap().goal_state, "met");
 }
 
-/// What others free goes to it, too: it is not held to what it had when its goal was found to be out of reach.
+/// Memory that others free goes to it, too. It is not held to the grant that it had when its goal was found to be out
+/// of reach.
 #[test]
 fn what_others_leave_later_is_its_own_too() {
     let (mut node, _) = settled();

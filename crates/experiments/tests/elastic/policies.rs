@@ -37,8 +37,7 @@ fn genie_follows_the_skew_and_keeps_its_policy_where_no_law_fits() {
 
 #[test]
 fn adaptive_goes_where_the_miniature_caches_are_better_and_loses_nothing() {
-    // Where all keys are alike, what s3fifo remembers of others is of no use, and takes a twentieth of these small items'
-    // memory.
+    // If all keys are alike, the ghosts of s3fifo are of no use, and take a twentieth of these small items' memory.
     let alike = Load {
         workload: Workload::gets(1_000_000, Distribution::Uniform, 8, 8),
         rate: 40_000.0,
@@ -52,7 +51,7 @@ fn adaptive_goes_where_the_miniature_caches_are_better_and_loses_nothing() {
         let (after, now) = (node.view("shop").unwrap().items, in_force(&mut node));
         if policy != now {
             switched = true;
-            // Each second evicts what it writes; the switch itself takes nothing away.
+            // Each second evicts as much as it writes; the switch itself takes nothing away.
             assert!(
                 after as f64 >= before as f64 * 0.99,
                 "{policy} to {now}: {before} to {after} items"

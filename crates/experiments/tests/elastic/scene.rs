@@ -1,4 +1,4 @@
-//! What the tests share: loads, goals, and what is asked of a course.
+//! The common part of the tests: loads, goals, and the checks of a course.
 
 use std::time::Duration;
 

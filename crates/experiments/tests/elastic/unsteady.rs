@@ -16,7 +16,7 @@ const RATE: f64 = 10_000.0;
 /// About what an item of 16+64 bytes takes in all.
 const ITEM_BYTES: f64 = 105.0;
 
-/// A tenant that has settled, and what it holds.
+/// A tenant that has settled, and its memory.
 fn settled() -> (Node, f64) {
     let mut node = node(120 * MIB, &[("shop", goal(GOAL), &zipf(KEYS, 0.9, RATE))]);
     node.run(4 * MINUTE);
@@ -26,8 +26,8 @@ fn settled() -> (Node, f64) {
     (node, course.mean_usage_bytes(from, to))
 }
 
-/// After a disturbance that brought so many items the tenant holds what it held, and meanwhile never more than what it held
-/// and what was brought; half as much again for what is measured late.
+/// After a disturbance that brought so many items the tenant holds as much as before. Meanwhile it never holds more
+/// than that and the new items. The bound is half as much again, for late measurements.
 fn check_recovery(node: &mut Node, before: f64, disturbed: &Course, items: u64) {
     let bound = 1.5 * (before + items as f64 * ITEM_BYTES);
     let recovering = watch(node, "shop", 12 * MINUTE);
@@ -110,8 +110,8 @@ fn three_requests_a_minute() {
     }
 }
 
-/// Where all policies serve a load alike, but for what one takes to remember keys, chance favours now one and now another of
-/// the rest.
+/// All policies serve a load alike, but for the memory that one takes to remember keys. Chance favours now one and now
+/// another of the rest.
 #[test]
 fn policies_that_serve_alike_do_not_take_turns() {
     let capped = SettingsPatch {

@@ -1,4 +1,4 @@
-//! Goals that can not all be met, goals for the latency, and loads that come and go beside each other.
+//! Goals that cannot all be met, goals for the latency, and loads that come and go beside each other.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn hit_ratio(node: &mut Node, name: &str, time: Duration) -> f64 {
     hit_ratio
 }
 
-/// Of each, over the same time.
+/// The hit ratio of each, over the same time.
 fn hit_ratios<const N: usize>(node: &mut Node, names: [&str; N], time: Duration) -> [f64; N] {
     node.watch(names, time).unwrap().map(|course| {
         let (first, last) = (course.moments[0], course.moments[course.moments.len() - 1]);
@@ -51,7 +51,7 @@ fn hit_ratios<const N: usize>(node: &mut Node, names: [&str; N], time: Duration)
 #[test]
 fn the_lower_priority_falls_first_and_says_by_how_much() {
     let mut node = Node::new(64 * MIB, 1, 1).unwrap();
-    // 160,000 items of 256 bytes and what goes with them: 90 % of them are about 44 MiB.
+    // 160,000 items of 256 bytes with their overhead: 90 % of them are about 44 MiB.
     for (name, priority) in [("low", 3), ("high", 7)] {
         node.create(name, goal(0.9, priority)).unwrap();
         node.load(name, &load(160_000, 0.0, 20_000.0, u64::from(priority)))
@@ -101,14 +101,14 @@ fn a_latency_is_a_hit_ratio_by_what_misses_cost() {
     assert_eq!((view.goal_state, view.goals.latency_us), ("met", Some(300)));
 }
 
-/// A tenant that was idle comes back in a burst, and another reads through all of its keys once: who has what its goal needs
-/// keeps it.
+/// A tenant that was idle comes back in a burst, and another reads through all of its keys once. A tenant with the
+/// memory that its goal needs keeps it.
 #[test]
 fn a_burst_and_a_scan_leave_others_alone() {
     let mut node = Node::new(160 * MIB, 1, 1).unwrap();
     node.create("steady", goal(0.85, 5)).unwrap();
     node.load("steady", &load(300_000, 0.9, 20_000.0, 1)).unwrap();
-    // It has no goal: what it lives on is what the others leave.
+    // It has no goal: it lives on the memory that the others leave.
     node.create("plain", SettingsPatch::default()).unwrap();
     node.load("plain", &load(300_000, 0.9, 20_000.0, 5)).unwrap();
     for name in ["sleeper", "scanner"] {

@@ -1,4 +1,4 @@
-//! Tenants that join: how soon they have what they were promised, and how soon something sensible is decided.
+//! Tenants that join: how soon they have their promised memory, and how soon a sensible decision comes.
 
 use std::time::Duration;
 

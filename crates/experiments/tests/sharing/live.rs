@@ -1,4 +1,4 @@
-//! What is changed while a tenant is served loses no item, but for what a smaller memory can not hold.
+//! A change of settings while a tenant is served loses no item, except those that a smaller memory cannot hold.
 
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ fn a_smaller_pool_takes_what_it_can_not_hold_and_a_larger_one_nothing() {
     for _ in 0..300 {
         node.run(SECOND / 10);
         let held = items(&node) as f64 / KEYS as f64;
-        // A tenth is what is free in segments that are being filled, what the policy remembers, and the pool's reserve.
+        // A tenth is free in segments that are being filled, taken by the policy's ghosts, or the pool's reserve.
         assert!(held >= 0.75 * 0.9, "{held} of the items");
     }
     assert!(node.standing("shop").unwrap().moment.usage_bytes <= pool_bytes);

@@ -5,4 +5,5 @@
 mod goals;
 mod joins;
 mod live;
+mod quiet;
 mod study;

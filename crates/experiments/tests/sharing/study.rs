@@ -5,15 +5,16 @@ use tidemark_experiments::study::{Found, Goal, Plot, Rule, Setting, TENANTS, run
 use tidemark_types::HitRatio;
 
 const FLOOR: f64 = 0.05;
-/// All but the floors for the most skewed tenant: what the experiment's search finds to be best, whoever is there.
+/// All but the floors for the most skewed tenant. The experiment's search finds this to be best, whichever tenants are
+/// there.
 const BEST: [f64; TENANTS] = [0.85, FLOOR, FLOOR, FLOOR];
-/// What is about best for the product when all are there, of many splits that were tried.
+/// About the best split for the product when all are there, of many that were tried.
 const FAIREST: [f64; TENANTS] = [0.43, 0.29, 0.23, FLOOR];
-/// What is reached of the best.
+/// The part of the best that is reached.
 const OF_BEST: f64 = 0.93;
-/// What is reached of the fairest.
+/// The part of the fairest that is reached.
 const OF_FAIREST: f64 = 0.98;
-/// What each tenant has at least of what exactly its floor gives it.
+/// The least part of the throughput with exactly its floor that each tenant has.
 const OF_FLOOR: f64 = 0.97;
 
 fn share(plot: Plot, rule: &Rule) -> Found {

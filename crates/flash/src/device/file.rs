@@ -1,7 +1,8 @@
 //! A file or a block device, read and written without the system's page cache where it allows that.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
 use super::ring::Ring;
 use super::{Device, Queue};
-use crate::format::SEGMENT_BYTES;
+use crate::format::{BLOCK_BYTES, NoSuperblock, SEGMENT_BYTES, Superblock};
 
 /// A file or block device.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub struct FileDevice {
     is_direct: bool,
 }
 
-/// Why a file can not be a device.
+/// Why a file cannot be a device.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The system refuses.
@@ -42,14 +43,20 @@ pub enum FileError {
         /// The file.
         path: String,
     },
+    /// It has something else in it. Nothing of it was changed.
+    #[error("{path}: the file is not empty, and what is in it is not Tidemark's: it is left as it is")]
+    Foreign {
+        /// The file.
+        path: String,
+    },
     /// The device is smaller than asked for.
     #[error("{path}: {has_bytes} bytes, and {wanted_bytes} were asked for")]
     TooSmall {
         /// The file.
         path: String,
-        /// What it has.
+        /// The size that it has.
         has_bytes: u64,
-        /// What was asked for.
+        /// The requested size.
         wanted_bytes: u64,
     },
 }
@@ -97,6 +104,9 @@ impl FileDevice {
         } else if !facts.is_file() {
             return Err(FileError::Kind { path: name() });
         } else if facts.len() < size_bytes {
+            if !may_be_ours(path).map_err(failed)? {
+                return Err(FileError::Foreign { path: name() });
+            }
             match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size_bytes) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(size_bytes).map_err(failed)?,
@@ -116,6 +126,14 @@ impl FileDevice {
     }
 }
 
+/// Whether a file begins as one of ours does, or with nothing: else it is not made longer.
+fn may_be_ours(path: &Path) -> io::Result<bool> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(BLOCK_BYTES as u64).read_to_end(&mut bytes)?;
+    bytes.resize(BLOCK_BYTES, 0);
+    Ok(!matches!(Superblock::decode(&bytes), Err(NoSuperblock::Foreign)))
+}
+
 impl Device for FileDevice {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -133,8 +151,8 @@ impl Device for FileDevice {
         self.file.sync_data()
     }
 
-    fn ring(&self, depth: u32) -> Option<Box<dyn Queue>> {
-        let ring = Ring::new(self.file.try_clone().ok()?, depth).ok()?;
+    fn ring(&self, depth: u32, event: Option<BorrowedFd<'_>>) -> Option<Box<dyn Queue>> {
+        let ring = Ring::new(self.file.try_clone().ok()?, depth, event).ok()?;
         Some(Box::new(ring))
     }
 }

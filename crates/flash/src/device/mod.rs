@@ -6,9 +6,10 @@ mod ring;
 mod sim;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
 pub use file::{FileDevice, FileError};
-pub use queue::{Done, Queue, Request, Threads, queue};
+pub use queue::{Done, Queue, Request, Threads, evented, queue};
 pub use sim::{Faults, SimDevice};
 
 /// Something that keeps bytes. Offsets and lengths are multiples of the block size.
@@ -28,14 +29,15 @@ pub trait Device: Send + Sync {
     /// The device does not take them; any of them may be written.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes durable what was written before.
+    /// Makes earlier writes durable.
     ///
     /// # Errors
     /// It may not be durable.
     fn flush(&self) -> io::Result<()>;
 
-    /// A queue of its own, where the system allows one.
-    fn ring(&self, _depth: u32) -> Option<Box<dyn Queue>> {
+    /// A queue of its own, where the system allows one. With an event it is for an event loop: the event is told when requests
+    /// have ended, and requests are begun by [`Queue::begin`].
+    fn ring(&self, _depth: u32, _event: Option<BorrowedFd<'_>>) -> Option<Box<dyn Queue>> {
         None
     }
 }

@@ -1,7 +1,7 @@
 //! A queue over io_uring: no thread waits for the device.
 //!
-//! Invariant: a buffer that the kernel was given stays in `requests`, unmoved, until the kernel has said that the request ended;
-//! dropping the ring waits for all of them.
+//! Invariant: a buffer that the kernel was given stays in `requests`, unmoved, until the kernel has said that the
+//! request ended. Dropping the ring waits for all of them.
 
 #![expect(
     unsafe_code,
@@ -10,7 +10,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use io_uring::{IoUring, opcode, squeue, types};
 
@@ -25,19 +25,28 @@ pub(super) struct Ring {
     under_way: usize,
     /// Requests that ended while room was waited for.
     ended: Vec<Done>,
+    /// Numbers that no request has.
+    free: Vec<usize>,
+    /// Requests wait for [`Queue::begin`].
+    is_batched: bool,
 }
 
 impl Ring {
-    /// A ring of so many requests, where the system allows it.
-    pub(super) fn new(file: File, depth: u32) -> io::Result<Self> {
+    /// A ring of so many requests, where the system allows it; with an event, one for an event loop.
+    pub(super) fn new(file: File, depth: u32, event: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         let ring = IoUring::new(depth)?;
         let depth = ring.params().sq_entries() as usize;
+        if let Some(event) = event {
+            ring.submitter().register_eventfd(event.as_raw_fd())?;
+        }
         Ok(Self {
             ring,
             file,
             requests: (0..depth).map(|_| None).collect(),
             under_way: 0,
             ended: Vec::new(),
+            free: (0..depth).rev().collect(),
+            is_batched: event.is_some(),
         })
     }
 
@@ -69,6 +78,7 @@ impl Ring {
                 continue;
             };
             self.under_way -= 1;
+            self.free.push(ended.user_data() as usize);
             let (wanted, buffer) = match request {
                 Request::Read { buffer, .. } => (buffer.as_ref().len(), Some(buffer)),
                 Request::Write { part, .. } => (part.len(), None),
@@ -88,13 +98,13 @@ impl Ring {
 impl Queue for Ring {
     fn submit(&mut self, token: u64, request: Request) {
         while self.under_way == self.requests.len() {
-            // More than the ring has room for: whoever asks waits. An interrupted wait is repeated.
+            // There are more than the ring has room for: the caller waits. An interrupted wait is repeated.
             let mut done = Vec::new();
             let _ = self.ring.submit_and_wait(1);
             self.take_ended(&mut done);
             self.ended.append(&mut done);
         }
-        let Some(number) = self.requests.iter().position(Option::is_none) else {
+        let Some(number) = self.free.pop() else {
             return;
         };
         self.requests[number] = Some((token, request));
@@ -102,13 +112,25 @@ impl Queue for Ring {
         let Some(entry) = self.entry(number) else {
             return;
         };
-        // SAFETY: the file is open as long as the ring. The buffer lies on the heap, owned by `requests[number]`, which
-        // nobody else touches until the completion with this number is taken, and `drop` waits for that. A buffer that is
-        // written from is shared and immutable; one that is read into is owned by the request alone.
+        // SAFETY: the file is open as long as the ring. The buffer lies on the heap, owned by `requests[number]`.
+        // Nobody else touches it until the completion with this number is taken, and `drop` waits for that. A buffer
+        // that is written from is shared and immutable; one that is read into is owned by the request alone.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        // The queue has as many entries as requests, and each `submit` empties it.
+        // The queue has as many entries as requests.
         debug_assert!(pushed.is_ok());
+        if !self.is_batched {
+            self.begin();
+        }
+    }
+
+    fn begin(&mut self) {
+        // Requests that an interrupted call left are submitted with the next one.
         let _ = self.ring.submit();
+    }
+
+    fn take(&mut self, done: &mut Vec<Done>) {
+        done.append(&mut self.ended);
+        self.take_ended(done);
     }
 
     fn wait(&mut self, done: &mut Vec<Done>) {

@@ -1,7 +1,7 @@
 //! A simulated device: all that devices do wrong, from one seed.
 //!
-//! What was written and not flushed may be lost or torn by a crash, sector by sector. Invariant: what was flushed is there after a
-//! crash, unless a fault is switched on that says otherwise.
+//! Bytes that were written and not flushed may be lost or torn by a crash, sector by sector. Invariant: flushed bytes
+//! are there after a crash, unless a fault is switched on that says otherwise.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::Device;
 
-/// What a sector is: it is written whole or not at all.
+/// The size of a sector: it is written whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
 /// How often things go wrong, of 10,000 requests.
@@ -41,7 +41,7 @@ pub struct SimDevice {
 
 #[derive(Debug)]
 struct Inner {
-    /// What is durable.
+    /// The durable bytes.
     bytes: Vec<u8>,
     /// Sectors that were written and not flushed.
     cached: HashMap<u64, [u8; SECTOR_BYTES]>,
@@ -97,7 +97,7 @@ impl SimDevice {
         self.inner.lock().is_full = is_full;
     }
 
-    /// Power is lost: of what was not flushed, each sector is written or not.
+    /// Power is lost: each sector that was not flushed is written or not.
     pub fn crash(&self) {
         let mut inner = self.inner.lock();
         let mut cached: Vec<(u64, [u8; SECTOR_BYTES])> = inner.cached.drain().collect();

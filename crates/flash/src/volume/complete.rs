@@ -1,4 +1,4 @@
-//! Requests to the device, and what follows when they end.
+//! Requests to the device, and the steps when they end.
 
 use std::sync::Arc;
 
@@ -13,10 +13,13 @@ const WRITE_BYTES: usize = 256 << 10;
 const STRICT_COMMIT_MS: u64 = 2;
 const LAZY_COMMIT_MS: u64 = 1000;
 
+/// Segments that are written and not flushed, at most, before that is done although nothing waits for it.
+const UNFLUSHED_MAX: usize = 8;
+
 /// A request to the device.
 #[derive(Clone, Debug)]
 pub struct Io {
-    /// To be told with how it ended.
+    /// The number by which the end is reported.
     pub id: u64,
     /// The request.
     pub kind: IoKind,
@@ -27,16 +30,16 @@ pub struct Io {
 pub enum IoKind {
     /// Write this part of the buffer there.
     Write {
-        /// Where on the device.
+        /// The offset on the device.
         offset: u64,
-        /// What.
+        /// The bytes to write.
         bytes: Arc<Buffer>,
         /// The part of it.
         part: std::ops::Range<usize>,
     },
     /// Read so many bytes from there.
     Read {
-        /// Where on the device.
+        /// The offset on the device.
         offset: u64,
         /// How many.
         bytes: usize,
@@ -45,13 +48,20 @@ pub enum IoKind {
     Flush,
 }
 
-/// What a request under way is for.
+/// The purpose of a request under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum UnderWay {
-    Segment { slot: u32 },
+    Segment {
+        slot: u32,
+    },
     Journal,
+    /// The end of a commit.
+    Commit,
+    /// A flush that nothing of the journal waits for.
     Flush,
-    Reclaim { slot: u32 },
+    Reclaim {
+        slot: u32,
+    },
     Superblock,
 }
 
@@ -66,15 +76,27 @@ impl Volume {
         !self.requests.is_empty() || !self.under_way.is_empty()
     }
 
-    /// Begins what is due. To be called whenever something was changed, and every millisecond while anything waits for the
-    /// journal.
+    /// Whether the device has something to do at once.
+    pub fn has_requests(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    /// Whether something becomes due by itself: [`Self::tick`] is to be called every millisecond.
+    pub fn is_ticking(&self) -> bool {
+        self.journal.waiting_since_ms().is_some() || self.unflushed.len() > UNFLUSHED_MAX || self.is_sweeping()
+    }
+
+    /// Begins due requests. To be called whenever something was changed, and every millisecond while anything waits for
+    /// the journal.
     pub fn tick(&mut self, now_ms: u64) {
-        self.relieve_journal(now_ms);
-        let is_due = match self.journal.waiting_since_ms() {
-            Some(since_ms) => now_ms >= since_ms + self.commit_after_ms(),
-            // Segments that were written are to be durable some time, too.
-            None => self.unflushed.len() > 8,
-        };
+        self.relieve_journal();
+        self.sweep_some();
+        let is_due = self.journal.is_pressing()
+            || match self.journal.waiting_since_ms() {
+                Some(since_ms) => now_ms >= since_ms + self.commit_after_ms(),
+                // Segments that were written are to be durable some time, too.
+                None => self.unflushed.len() > UNFLUSHED_MAX,
+            };
         if is_due {
             self.commit(now_ms);
         }
@@ -86,7 +108,9 @@ impl Volume {
             return;
         }
         let (slots, tenants) = (&self.slots, &self.tenants);
-        let blocks = self.journal.begin(now_ms, |entry| is_of_use(entry, slots, tenants));
+        let blocks = self.journal.begin(now_ms, |entry, has_all_ends| {
+            is_of_use(entry, slots, tenants, has_all_ends)
+        });
         let uuid = self.superblock.uuid;
         self.commit_writes = blocks.len();
         for (at, block) in blocks {
@@ -99,7 +123,7 @@ impl Volume {
             );
         }
         if self.commit_writes == 0 {
-            self.request_flush();
+            self.end_commit();
         }
     }
 
@@ -115,10 +139,11 @@ impl Volume {
                 self.is_given_up |= result.is_err();
                 self.commit_writes -= 1;
                 if self.commit_writes == 0 && !self.is_given_up {
-                    self.request_flush();
+                    self.end_commit();
                 }
             }
-            UnderWay::Flush => {
+            UnderWay::Flush => self.is_given_up |= result.is_err(),
+            UnderWay::Commit => {
                 if result.is_err() {
                     self.is_given_up = true;
                 } else {
@@ -133,8 +158,8 @@ impl Volume {
         }
     }
 
-    /// Writes all that is in memory, as the first part of a clean end: when nothing is under way any more, [`Self::write_clean`]
-    /// is the second one.
+    /// Writes all that is in memory, as the first part of a clean end. When nothing is under way any more,
+    /// [`Self::write_clean`] is the second one.
     pub fn seal_all(&mut self, now_ms: u64) {
         for number in 0..self.tenants.len() as u32 {
             self.seal(TenantNumber(number));
@@ -154,7 +179,18 @@ impl Volume {
         let bytes = Arc::new(Buffer::copied(&self.superblock.encode()));
         let at = self.superblock.generation % SUPERBLOCKS * BLOCK_BYTES as u64;
         self.write(at, bytes, 0..BLOCK_BYTES, UnderWay::Superblock);
-        self.request_flush();
+        // Another one than a commit's: the journal's blocks may be under way.
+        self.request(IoKind::Flush, UnderWay::Flush);
+    }
+
+    /// Superblocks, with their places, of another identity: the device's segments are nobody's under it.
+    pub(crate) fn disown(&mut self) -> Vec<(u64, Buffer)> {
+        for byte in &mut self.superblock.uuid {
+            *byte = !*byte;
+        }
+        self.superblock.generation += SUPERBLOCKS;
+        let copy = |copy| (copy * BLOCK_BYTES as u64, Buffer::copied(&self.superblock.encode()));
+        (0..SUPERBLOCKS).map(copy).collect()
     }
 
     /// Ends a tenant's open segment and writes it.
@@ -203,7 +239,7 @@ impl Volume {
         slot.state = State::Sealed;
         self.unflushed.push((number, slot.sequence));
         match outcome {
-            Outcome::Good => {}
+            Outcome::Good => self.retire_if_dead(number, now_ms),
             Outcome::Failed => self.quarantine(number, now_ms),
             Outcome::Unwanted => self.free_slot(number, now_ms),
         }
@@ -217,14 +253,20 @@ impl Volume {
                 slot.previous = None;
             }
         }
-        let durable: Vec<u32> = self
+        self.reuse_freed();
+    }
+
+    /// Slots are free of which the journal says so durably, and the index has nothing.
+    pub(crate) fn reuse_freed(&mut self) {
+        let is_free = |slot: &Slot| {
+            !slot.is_unswept && matches!(slot.state, State::Freeing(barrier) if self.journal.is_durable(barrier))
+        };
+        let (free, freeing) = self
             .freeing
             .iter()
-            .copied()
-            .filter(|slot| matches!(self.slots[*slot as usize].state, State::Freeing(barrier) if self.journal.is_durable(barrier)))
-            .collect();
-        for slot in durable {
-            self.freeing.retain(|other| *other != slot);
+            .partition(|slot| is_free(&self.slots[**slot as usize]));
+        self.freeing = freeing;
+        for slot in Vec::<u32>::from_iter(free) {
             self.slots[slot as usize].state = State::Free;
             self.free.push_back(slot);
         }
@@ -238,10 +280,11 @@ impl Volume {
         self.request(kind, UnderWay::Reclaim { slot });
     }
 
-    fn request_flush(&mut self) {
+    /// Makes the commit durable whose blocks are written.
+    fn end_commit(&mut self) {
         let written = std::mem::take(&mut self.unflushed);
         self.flushing.extend(written);
-        self.request(IoKind::Flush, UnderWay::Flush);
+        self.request(IoKind::Flush, UnderWay::Commit);
     }
 
     fn write(&mut self, offset: u64, bytes: Arc<Buffer>, part: std::ops::Range<usize>, what: UnderWay) {
@@ -271,12 +314,18 @@ impl Volume {
     }
 }
 
-/// Whether an entry of the journal still says something that nothing else does.
-pub(crate) fn is_of_use(entry: &Entry, slots: &[Slot], tenants: &[Option<Tenant>]) -> bool {
+/// Whether an entry of the journal still says something that nothing else does. `has_all_ends`: whether the journal has, with
+/// the commit that is being made, every segment's end.
+pub(crate) fn is_of_use(entry: &Entry, slots: &[Slot], tenants: &[Option<Tenant>], has_all_ends: bool) -> bool {
     match *entry {
-        Entry::Kill { slot, sequence, .. } => slots
-            .get(slot as usize)
-            .is_some_and(|slot| slot.sequence == sequence && !matches!(slot.state, State::Free)),
+        Entry::Kill { slot, sequence, .. } => slots.get(slot as usize).is_some_and(|slot| {
+            let is_ended = match slot.state {
+                State::Free => true,
+                State::Freeing(_) | State::Quarantined => has_all_ends,
+                _ => false,
+            };
+            slot.sequence == sequence && !is_ended
+        }),
         Entry::Free { slot, sequence } => {
             let is_there = |slot: &Slot| slot.sequence == sequence || slot.previous == Some(sequence);
             slots.get(slot as usize).is_some_and(is_there)

@@ -1,16 +1,17 @@
 //! A volume: all that is decided about a device, without touching it.
 //!
-//! Calls change the state and leave [`Io`] requests; whoever has the device takes them ([`Volume::next_io`]), and says how
-//! each ended ([`Volume::io_done`]). Reads of a client are its own: [`Volume::lookup`] says which bytes to read, and
-//! [`Volume::finish`] what they are. So the same code runs over threads, over io_uring, and over a simulated device.
+//! Calls change the state and leave [`Io`] requests; the owner of the device takes them ([`Volume::next_io`]), and says
+//! how each ended ([`Volume::io_done`]). Reads of a client are its own: [`Volume::lookup`] says which bytes to read,
+//! and [`Volume::finish`] judges them. So the same code runs over threads, over io_uring, and over a simulated device.
 //!
-//! Invariants: an index entry's record lies in a segment that is open, being written, sealed or about to be freed; an entry leaves the
-//! index only with a record's death in the journal, or with its whole segment's; a slot is used again only when the journal has
-//! made its freeing durable.
+//! Invariants: an index entry's record lies in a segment that is open, being written, sealed or about to be freed. An
+//! entry leaves the index only with a record's death in the journal, or with its whole segment's. A slot is used again
+//! only when the journal has made its freeing durable.
 
 mod complete;
 mod parts;
 mod reclaim;
+mod sweep;
 mod tenant;
 
 use std::collections::{HashMap, VecDeque};
@@ -20,12 +21,12 @@ use crate::format::{
     BLOCK_BYTES, Entry, FooterEntry, HEADER_BYTES, KEY_BYTES_MAX, Record, SEGMENT_BYTES, SegmentHeader, Superblock,
     TenantUuid, UNIT_BYTES, VALUE_BYTES_MAX, decode_record, encode_record, footer_bytes,
 };
-use crate::index::IndexEntry;
+use crate::index::{DB_CLASSES, IndexEntry, db_class};
 use crate::journal::{Barrier, Journal};
 
 pub use complete::{Io, IoKind};
 use parts::own;
-pub use parts::{Found, Item, Lookup, Place, Read, Refused};
+pub use parts::{Borrowed, Found, Item, Lookup, Place, Read, Refused};
 pub(crate) use parts::{Open, Slot, State};
 pub(crate) use reclaim::Outcome;
 pub(crate) use tenant::Tenant;
@@ -59,6 +60,8 @@ pub struct Volume {
     /// Segments that are written and not flushed, and those that the flush under way covers.
     pub(crate) unflushed: Vec<(u32, u64)>,
     pub(crate) flushing: Vec<(u32, u64)>,
+    /// Deaths of single records, of all segments that are not freed.
+    pub(crate) deaths: u64,
     /// Slots that are free once the journal says so durably.
     pub(crate) freeing: Vec<u32>,
     pub(crate) is_given_up: bool,
@@ -83,6 +86,7 @@ impl Volume {
             commit_writes: 0,
             unflushed: Vec::new(),
             flushing: Vec::new(),
+            deaths: 0,
             freeing: Vec::new(),
             is_given_up: false,
             errors: 0,
@@ -106,7 +110,7 @@ impl Volume {
         self.is_given_up
     }
 
-    /// Whether what was promised with this barrier survives a crash.
+    /// Whether the entries before this barrier survive a crash.
     pub fn is_durable(&self, barrier: Barrier) -> bool {
         self.journal.is_durable(barrier)
     }
@@ -130,7 +134,7 @@ impl Volume {
             ..
         } = read;
         if !self.lies_at(tenant, hash, place) {
-            // It was moved or has gone meanwhile: anew, and what was tried may be something else now.
+            // It was moved or has gone meanwhile: the lookup begins anew, and the place may hold another record now.
             return self.look_on(tenant, hash, db, key, Vec::new(), now_ms);
         }
         tried.push(place.unit);
@@ -168,7 +172,8 @@ impl Volume {
             let Some(tenant) = self.tenant(number).filter(|_| !self.is_given_up) else {
                 return Lookup::Absent;
             };
-            let Some(entry) = tenant.matches(hash).find(|entry| !tried.contains(&entry.place())) else {
+            let is_new = |entry: &IndexEntry| self.counts(*entry) && !tried.contains(&entry.place());
+            let Some(entry) = tenant.matches(hash).find(is_new) else {
                 return Lookup::Absent;
             };
             let slot = self.slot_of(entry.place());
@@ -212,7 +217,7 @@ impl Volume {
         }
     }
 
-    /// Whether an intact record is what is looked for; one that is over leaves the index.
+    /// Whether an intact record is the wanted one; one that is over leaves the index.
     #[expect(clippy::too_many_arguments, reason = "a lookup's parts, and nothing else")]
     fn judge(
         &mut self,
@@ -247,6 +252,45 @@ impl Volume {
     /// # Errors
     /// See [`Refused`]; older contents have gone then, too.
     pub fn put(&mut self, number: TenantNumber, hash: u64, item: &Item, now_ms: u64) -> Result<(), Refused> {
+        self.put_borrowed(number, hash, &item.borrowed(), true, now_ms)
+    }
+
+    /// Takes an item in that memory evicts. If memory's copy is the same as the one here, nothing is written. `is_used`
+    /// says that it is known to be of use, which counts if the write budget is short.
+    ///
+    /// # Errors
+    /// The errors of [`Self::put`].
+    pub fn demote(
+        &mut self,
+        number: TenantNumber,
+        hash: u64,
+        item: &Borrowed<'_>,
+        is_used: bool,
+        now_ms: u64,
+    ) -> Result<(), Refused> {
+        let shadow = self.tenant(number).and_then(|tenant| {
+            tenant
+                .matches(hash)
+                .find(|entry| entry.is_shadow() && self.counts(*entry))
+        });
+        match shadow {
+            Some(entry) => {
+                self.tenant_mut(number)
+                    .and_then(|tenant| tenant.set_shadow(hash, entry.place(), false));
+                Ok(())
+            }
+            None => self.put_borrowed(number, hash, item, is_used, now_ms),
+        }
+    }
+
+    fn put_borrowed(
+        &mut self,
+        number: TenantNumber,
+        hash: u64,
+        item: &Borrowed<'_>,
+        is_used: bool,
+        now_ms: u64,
+    ) -> Result<(), Refused> {
         self.drop_unread(number, hash, now_ms);
         if item.key.len() > KEY_BYTES_MAX || item.value.len() > VALUE_BYTES_MAX {
             return Err(Refused::TooLong);
@@ -258,12 +302,17 @@ impl Volume {
             .tenant_mut(number)
             .filter(|tenant| tenant.grant > 0 && !is_given_up)
             .ok_or(Refused::NoFlash)?;
-        if !tenant.budget.takes(record.bytes() as u64, now_ms) {
+        if !tenant.budget.takes(record.bytes() as u64, is_used, now_ms) {
             tenant.stats.refused_budget += 1;
             return Err(Refused::Budget);
         }
         self.next_sequence += 1;
-        self.append(number, hash, &record, now_ms)?;
+        if let Err(refused) = self.append(number, hash, &record, now_ms) {
+            if let Some(tenant) = self.tenant_mut(number) {
+                tenant.stats.refused_room += 1;
+            }
+            return Err(refused);
+        }
         if let Some(tenant) = self.tenant_mut(number) {
             tenant.stats.demoted += 1;
         }
@@ -281,7 +330,8 @@ impl Volume {
     /// Removes whatever may be of this key without looking: for a write that replaces it whatever it was.
     pub fn drop_unread(&mut self, number: TenantNumber, hash: u64, now_ms: u64) -> Barrier {
         let places: Vec<u64> = self.tenant(number).map_or(Vec::new(), |tenant| {
-            tenant.matches(hash).map(IndexEntry::place).collect()
+            let counting = tenant.matches(hash).filter(|entry| self.counts(*entry));
+            counting.map(IndexEntry::place).collect()
         });
         for place in places {
             self.kill(number, hash, place, now_ms);
@@ -304,8 +354,16 @@ impl Volume {
         };
         let barrier = self.journal.append(entry, now_ms);
         self.note_barrier(number, barrier);
-        if db.is_none() {
-            self.discard(number, 0, now_ms);
+        match db {
+            None => self.discard(number, 0, now_ms),
+            // Discarded entries are not counted any more. Those of databases that are not told apart go when they are
+            // met.
+            Some(db) if db_class(db) < DB_CLASSES - 1 => {
+                if let Some(tenant) = self.tenant_mut(number) {
+                    tenant.retain(|entry| entry.db_class() != db_class(db));
+                }
+            }
+            Some(_) => {}
         }
         barrier
     }
@@ -330,7 +388,7 @@ impl Volume {
             .is_some()
     }
 
-    /// The last thing of this tenant that the journal must have: what a strict write waits for.
+    /// The last thing of this tenant that the journal must have: a strict write waits for it.
     pub fn barrier(&self, number: TenantNumber) -> Barrier {
         self.tenant(number).map_or(Barrier::default(), |tenant| tenant.barrier)
     }
@@ -347,6 +405,7 @@ impl Volume {
             return;
         };
         self.bury(number, entry, now_ms);
+        self.retire_if_dead(self.slot_of(entry.place()), now_ms);
     }
 
     /// The death of the record of an entry that is out of the index.
@@ -354,8 +413,12 @@ impl Volume {
         let number_of_slot = self.slot_of(entry.place());
         let at = self.at_in_segment(entry.place()) / UNIT_BYTES;
         let slot = &mut self.slots[number_of_slot as usize];
+        if !slot.has_entries() {
+            return;
+        }
         slot.live_bytes = slot.live_bytes.saturating_sub((entry.units() * UNIT_BYTES) as u32);
         slot.kills += 1;
+        self.deaths += 1;
         let death = Entry::Kill {
             slot: number_of_slot,
             at: at as u16,
@@ -402,11 +465,12 @@ impl Volume {
         open.used += bytes;
         let slot = open.slot;
         let unit = data_unit + (u64::from(slot) * SEGMENT_BYTES as u64 + at as u64) / UNIT_BYTES as u64;
-        let entry = IndexEntry::new(unit, hash, bytes / UNIT_BYTES);
+        let entry = IndexEntry::new(unit, hash, bytes / UNIT_BYTES, record.db);
         let homeless = tenant.enter(hash, entry, bytes);
         self.slots[slot as usize].live_bytes += (entry.units() * UNIT_BYTES) as u32;
         for entry in homeless {
             self.bury(number, entry, now_ms);
+            self.retire_if_dead(self.slot_of(entry.place()), now_ms);
         }
         Ok(())
     }
@@ -449,6 +513,7 @@ impl Volume {
             previous: Some(place.sequence),
             live_bytes: 0,
             kills: 0,
+            is_unswept: false,
         };
         Ok(())
     }
@@ -456,6 +521,7 @@ impl Volume {
     fn lies_at(&self, number: TenantNumber, hash: u64, place: Place) -> bool {
         let slot = self.slot_of(place.unit);
         self.slots[slot as usize].sequence == place.sequence
+            && self.slots[slot as usize].has_entries()
             && self
                 .tenant(number)
                 .is_some_and(|tenant| tenant.matches(hash).any(|entry| entry.place() == place.unit))
@@ -473,7 +539,7 @@ impl Volume {
         .identity(&self.superblock.uuid)
     }
 
-    /// Where the first segment begins.
+    /// The offset of the first segment.
     pub(crate) fn data_offset(&self) -> u64 {
         data_offset(self.superblock.journal_blocks)
     }
@@ -503,7 +569,7 @@ impl Volume {
     }
 }
 
-/// Where segments begin on a device with so many blocks of journal: at a multiple of their size.
+/// The offset of segments on a device with so many blocks of journal: a multiple of their size.
 pub(crate) fn data_offset(journal_blocks: u32) -> u64 {
     ((SUPERBLOCKS + u64::from(journal_blocks)) * BLOCK_BYTES as u64).next_multiple_of(SEGMENT_BYTES as u64)
 }

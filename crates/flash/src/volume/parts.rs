@@ -1,4 +1,4 @@
-//! What a volume is made of, and what it gives and takes.
+//! The parts of a volume, its input and its output.
 
 use std::sync::Arc;
 
@@ -24,23 +24,40 @@ pub struct Item {
     pub token: u64,
 }
 
+/// An item that goes to flash, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Borrowed<'a> {
+    /// The database of the tenant.
+    pub db: u8,
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// memcached's client flags.
+    pub client_flags: u32,
+    /// When it expires, in milliseconds since 1970; 0 if it does not.
+    pub expires_ms: u64,
+    /// The CAS token; 0 for none.
+    pub token: u64,
+}
+
 /// An item that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The item.
     pub item: Item,
-    /// Where it lies: for [`Volume::remove`] and [`Volume::promote`].
+    /// Its place: for [`Volume::remove`] and [`Volume::promote`].
     pub place: Place,
 }
 
-/// Where a record lies, as long as it lies there.
+/// The place of a record, as long as it lies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub(super) unit: u64,
     pub(super) sequence: u64,
 }
 
-/// What a lookup came to.
+/// The outcome of a lookup.
 #[derive(Debug)]
 pub enum Lookup {
     /// It is not on flash.
@@ -61,13 +78,20 @@ pub struct Read {
     pub(super) place: Place,
     /// Places that were looked at in vain.
     pub(super) tried: Vec<u64>,
-    /// Where to read on the device.
+    /// The offset to read at on the device.
     pub offset: u64,
     /// How many bytes.
     pub bytes: usize,
 }
 
-/// Why an item is not taken. It stays what it was: absent.
+impl Read {
+    /// The hash that is looked for.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+/// Why an item is not taken. It stays absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Key or value are longer than records may be.
@@ -89,17 +113,20 @@ pub enum Refused {
 pub(crate) struct Slot {
     pub(crate) state: State,
     pub(crate) tenant: TenantNumber,
-    /// Of the segment that is or was last in it.
+    /// The sequence of the segment that is or was last in it.
     pub(crate) sequence: u64,
-    /// Of the segment that may still be on the device below the present one.
+    /// The sequence of the segment that may still be on the device below the present one.
     pub(crate) previous: Option<u64>,
     /// Bytes of records that are alive.
     pub(crate) live_bytes: u32,
     /// Records that the journal says are dead.
     pub(crate) kills: u32,
+    /// It is gone, and its tenant's index may still have entries of it: they count for nothing, and it is not used again before
+    /// they are out.
+    pub(crate) is_unswept: bool,
 }
 
-/// What is in a slot.
+/// The content of a slot.
 #[derive(Debug)]
 pub(crate) enum State {
     /// Nothing of use.
@@ -114,8 +141,8 @@ pub(crate) enum State {
     },
     /// One that is on the device.
     Sealed,
-    /// One that is read in order to be freed.
-    Reclaiming,
+    /// One that is read in order to be freed; what was used so often is kept.
+    Reclaiming { uses_min: u8 },
     /// Nothing of use, until the journal says so durably.
     Freeing(Barrier),
     /// The device failed there.
@@ -134,7 +161,40 @@ pub(crate) struct Open {
     pub(crate) reinserted: usize,
 }
 
+impl Slot {
+    /// Whether the index's entries of it count.
+    pub(crate) fn has_entries(&self) -> bool {
+        !self.is_unswept && !matches!(self.state, State::Free | State::Freeing(_) | State::Quarantined)
+    }
+}
+
+impl<'a> Borrowed<'a> {
+    pub(crate) fn record(&self, sequence: u64) -> Record<'a> {
+        Record {
+            db: self.db,
+            key: self.key,
+            value: self.value,
+            client_flags: self.client_flags,
+            expires_ms: self.expires_ms,
+            token: self.token,
+            sequence,
+        }
+    }
+}
+
 impl Item {
+    /// The same, borrowed.
+    pub fn borrowed(&self) -> Borrowed<'_> {
+        Borrowed {
+            db: self.db,
+            key: &self.key,
+            value: &self.value,
+            client_flags: self.client_flags,
+            expires_ms: self.expires_ms,
+            token: self.token,
+        }
+    }
+
     pub(crate) fn record(&self, sequence: u64) -> Record<'_> {
         Record {
             db: self.db,

@@ -7,10 +7,8 @@ use crate::format::{Entry, SEGMENT_BYTES, UNIT_BYTES, decode_footer, decode_reco
 const REINSERT_USES: u8 = 2;
 /// A segment's part that copies may take: a fifth, which bounds the write amplification to 1.25.
 const REINSERT_DIVISOR: usize = 5;
-/// The fill of the journal at which the segments with the most deaths are freed: their freeing is one entry.
-const JOURNAL_FILL_MAX: f64 = 0.75;
-/// Segments that one tick frees for that.
-const RELIEVED_PER_TICK: usize = 4;
+/// Segments that are freed at a time because the journal has too many deaths: each is read first.
+const RELIEVED_MAX: usize = 4;
 
 /// How the writes of a segment went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +21,7 @@ pub(crate) enum Outcome {
 }
 
 impl Volume {
-    /// Begins to free what the next segments will need.
+    /// Begins to free slots for the next segments.
     pub(crate) fn make_room(&mut self, number: TenantNumber) {
         if let Some(tenant) = self.tenant(number) {
             // With the one that is about to be opened, and one to spare.
@@ -58,30 +56,46 @@ impl Volume {
         }
     }
 
-    /// Reads the tenant's oldest segment, to keep what is used of it.
+    /// Reads the tenant's oldest segment, to keep its used records.
     fn reclaim_oldest(&mut self, number: TenantNumber) {
-        let is_sealed = |slot: &u32| matches!(self.slots[*slot as usize].state, State::Sealed);
-        let Some(at) = self
+        let is_sealed = |slot: &&u32| matches!(self.slots[**slot as usize].state, State::Sealed);
+        let oldest = self
             .tenant(number)
-            .and_then(|tenant| tenant.queue.iter().position(is_sealed))
-        else {
-            return;
-        };
-        let Some(tenant) = self.tenant_mut(number) else {
-            return;
-        };
-        if let Some(slot) = tenant.queue.remove(at) {
-            tenant.reclaiming += 1;
-            self.slots[slot as usize].state = State::Reclaiming;
-            self.request_read(slot);
+            .and_then(|tenant| tenant.queue.iter().find(is_sealed));
+        if let Some(slot) = oldest.copied() {
+            self.reclaim(slot, REINSERT_USES);
         }
     }
 
-    /// The segment was read: its entries leave the index, and what is used is written anew.
-    pub(crate) fn reclaim_read(&mut self, number: u32, bytes: Option<&[u8]>, now_ms: u64) {
-        if !matches!(self.slots[number as usize].state, State::Reclaiming) {
+    /// Reads a sealed segment in order to free it, and to keep what was used so often.
+    fn reclaim(&mut self, number: u32, uses_min: u8) {
+        let slot = &mut self.slots[number as usize];
+        slot.state = State::Reclaiming { uses_min };
+        let tenant = slot.tenant;
+        if let Some(tenant) = self.tenant_mut(tenant) {
+            tenant.queue.retain(|slot| *slot != number);
+            tenant.reclaiming += 1;
+        }
+        self.request_read(number);
+    }
+
+    /// A segment of which nothing is alive is of no use.
+    pub(crate) fn retire_if_dead(&mut self, number: u32, now_ms: u64) {
+        let slot = &self.slots[number as usize];
+        if slot.live_bytes > 0 || !matches!(slot.state, State::Sealed) {
             return;
         }
+        if let Some(tenant) = self.tenant_mut(slot.tenant) {
+            tenant.queue.retain(|slot| *slot != number);
+        }
+        self.free_slot(number, now_ms);
+    }
+
+    /// The segment was read: its entries leave the index, and used records are written anew.
+    pub(crate) fn reclaim_read(&mut self, number: u32, bytes: Option<&[u8]>, now_ms: u64) {
+        let State::Reclaiming { uses_min } = self.slots[number as usize].state else {
+            return;
+        };
         let tenant_number = self.slots[number as usize].tenant;
         if let Some(tenant) = self.tenant_mut(tenant_number) {
             tenant.reclaiming -= 1;
@@ -107,9 +121,8 @@ impl Volume {
             let Some(taken) = tenant.take(entry.hash, unit) else {
                 continue;
             };
-            let is_kept = taken.uses() >= REINSERT_USES
-                && !taken.is_shadow()
-                && entry.sequence >= tenant.flushed_before(entry.db);
+            let is_kept =
+                taken.uses() >= uses_min && !taken.is_shadow() && entry.sequence >= tenant.flushed_before(entry.db);
             if !is_kept || !self.has_room_for_copy(tenant_number, usize::from(entry.units) * UNIT_BYTES) {
                 continue;
             }
@@ -140,7 +153,8 @@ impl Volume {
             .is_some_and(fits)
     }
 
-    /// Frees the tenant's oldest segments down to so many, without a look at their items.
+    /// Frees the tenant's oldest segments down to so many, without a look at their items. It takes time in proportion to the
+    /// segments; their entries in the index count for nothing from now on, and are taken out bit by bit.
     pub(crate) fn discard(&mut self, number: TenantNumber, keep: usize, now_ms: u64) {
         let mut gone = Vec::new();
         while let Some(tenant) = self.tenant_mut(number).filter(|tenant| tenant.segments() > keep) {
@@ -150,28 +164,31 @@ impl Volume {
                 gone.push(open.slot);
             }
         }
-        self.sweep(number, &gone);
+        if keep == 0 {
+            // Segments that are being reclaimed have no items any more, either.
+            self.forget_index(number);
+        } else {
+            self.sweep_later(number, &gone);
+        }
         for slot in gone {
             let Slot {
                 state,
                 previous,
                 sequence,
+                kills,
                 ..
             } = &mut self.slots[slot as usize];
             match state {
-                // It was never written: the slot is what it was before.
+                // It was never written: the slot is unchanged. It goes only with all others.
                 State::Open => {
                     *state = State::Free;
+                    self.deaths -= u64::from(std::mem::take(kills));
                     *sequence = previous.take().unwrap_or(0);
                     self.free.push_back(slot);
                 }
                 State::Writing { outcome, .. } => *outcome = Outcome::Unwanted,
                 _ => self.free_slot(slot, now_ms),
             }
-        }
-        if keep == 0 {
-            // Segments that are being reclaimed have no items any more, either.
-            self.sweep_all(number);
         }
     }
 
@@ -187,7 +204,7 @@ impl Volume {
         if let Some(tenant) = self.tenant_mut(tenant_number) {
             tenant.queue.retain(|slot| *slot != number);
         }
-        if matches!(self.slots[number as usize].state, State::Reclaiming)
+        if matches!(self.slots[number as usize].state, State::Reclaiming { .. })
             && let Some(tenant) = self.tenant_mut(tenant_number)
         {
             // Its read is under way, and will find that nothing is to be done.
@@ -209,6 +226,7 @@ impl Volume {
         let slot = &mut self.slots[number as usize];
         slot.state = State::Freeing(barrier);
         slot.live_bytes = 0;
+        self.deaths -= u64::from(std::mem::take(&mut slot.kills));
         let tenant = slot.tenant;
         self.freeing.push(number);
         if let Some(tenant) = self.tenant_mut(tenant) {
@@ -216,26 +234,22 @@ impl Volume {
         }
     }
 
-    /// A journal that fills up is relieved of deaths by freeing the segments that have the most of them.
-    pub(crate) fn relieve_journal(&mut self, now_ms: u64) {
-        if self.journal.fill() < JOURNAL_FILL_MAX {
-            return;
-        }
-        for _ in 0..RELIEVED_PER_TICK {
+    /// A journal that has too many deaths is relieved of them by freeing the segments that have the most of them for what is
+    /// alive there: their freeing is one entry. Live records are copied, as far as copies may go.
+    pub(crate) fn relieve_journal(&mut self) {
+        let mut under_way: usize = self.tenants.iter().flatten().map(|tenant| tenant.reclaiming).sum();
+        while self.deaths > self.journal.deaths_max() && under_way < RELIEVED_MAX {
             let sealed = (0..)
                 .zip(&self.slots)
                 .filter(|(_, slot)| matches!(slot.state, State::Sealed) && slot.kills > 0);
-            let Some((number, tenant)) = sealed
-                .max_by_key(|(_, slot)| slot.kills)
-                .map(|(number, slot)| (number, slot.tenant))
-            else {
+            let deaths_per_live = |slot: &Slot| (u64::from(slot.kills) << 32) / (u64::from(slot.live_bytes) + 1);
+            let Some((number, _)) = sealed.max_by_key(|(_, slot)| deaths_per_live(slot)) else {
                 return;
             };
-            if let Some(tenant) = self.tenant_mut(tenant) {
-                tenant.queue.retain(|slot| *slot != number);
-            }
-            self.sweep(tenant, &[number]);
-            self.free_slot(number, now_ms);
+            // They are no reason to free another one.
+            self.deaths -= u64::from(std::mem::take(&mut self.slots[number as usize].kills));
+            self.reclaim(number, 0);
+            under_way += 1;
         }
     }
 
@@ -247,13 +261,7 @@ impl Volume {
         let gone: std::collections::HashSet<u32> = slots.iter().copied().collect();
         let (data_offset, unit, segment) = (self.data_offset(), UNIT_BYTES as u64, SEGMENT_BYTES as u64);
         if let Some(tenant) = self.tenant_mut(number) {
-            tenant.retain(|place| !gone.contains(&(((place * unit - data_offset) / segment) as u32)));
-        }
-    }
-
-    fn sweep_all(&mut self, number: TenantNumber) {
-        if let Some(tenant) = self.tenant_mut(number) {
-            tenant.retain(|_| false);
+            tenant.retain(|entry| !gone.contains(&(((entry.place() * unit - data_offset) / segment) as u32)));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{Open, Volume};
 use crate::format::{SEGMENT_BYTES, TenantUuid, UNIT_BYTES};
-use crate::index::{IndexEntry, Table};
+use crate::index::{DB_CLASSES, IndexEntry, Table, db_class};
 use crate::journal::Barrier;
 
 /// Databases whose flushes are told apart.
@@ -12,7 +12,12 @@ const DATABASES: usize = 16;
 /// Tables of a tenant at most: one that became too small or too large is left to empty as its segments go.
 const TABLES_MAX: usize = 4;
 /// A new table is made for so much more than is known to be needed, in percent.
-const TABLE_PERCENT: u64 = 105;
+const TABLE_PERCENT: u64 = 108;
+/// A table takes this part of its room, in percent.
+const FULL_PERCENT: u64 = 97;
+
+/// The first table is made for so many records: by when it is full, their size is known.
+const FIRST_TABLE_RECORDS: u64 = 16 << 10;
 
 /// A tenant's number in a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,7 +37,7 @@ pub enum Staleness {
 /// How a tenant uses flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Who it is on the device.
+    /// Its identity on the device.
     pub uuid: TenantUuid,
     /// How stale its items may be after an unclean end.
     pub staleness: Staleness,
@@ -42,11 +47,13 @@ pub struct Settings {
     pub write_bytes_per_second: u64,
 }
 
-/// What a tenant holds and did.
+/// The usage and counts of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Records in its index.
     pub records: u64,
+    /// Flash that its segments may take, in bytes.
+    pub grant_bytes: u64,
     /// Flash that its segments take, in bytes.
     pub flash_bytes: u64,
     /// Memory for its index and the segment that is being filled, in bytes.
@@ -63,6 +70,8 @@ pub struct Stats {
     pub written_bytes: u64,
     /// Items that were not written because the write budget was spent.
     pub refused_budget: u64,
+    /// Items that were not written because no segment was free yet.
+    pub refused_room: u64,
 }
 
 /// A second's worth of bytes that may be written.
@@ -73,7 +82,21 @@ pub(crate) struct Budget {
     at_ms: u64,
 }
 
-/// A tenant.
+/// A look through an index for entries of segments that are gone, in slices.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    /// Segments that are gone, and of which entries may be left.
+    pub(super) due: Vec<u32>,
+    /// Those of them that the look under way is for.
+    pub(super) under_way: Vec<u32>,
+    /// How far it is: the table, and the bucket.
+    pub(super) at: (usize, usize),
+    /// The tables' shape when it began.
+    pub(super) shape: (u64, usize, u64),
+    /// Looks in a row after which the tables were not what they had been.
+    pub(super) spoilt: u32,
+}
+
 #[derive(Debug)]
 pub(crate) struct Tenant {
     pub(crate) uuid: TenantUuid,
@@ -89,21 +112,40 @@ pub(crate) struct Tenant {
     pub(crate) barrier: Barrier,
     /// The newest one first; only that one takes entries.
     tables: Vec<Table>,
+    /// Tables that there ever were.
+    tables_made: u64,
+    /// The look for entries of segments that are gone.
+    pub(super) sweep: Sweep,
     /// For each database, the sequence before which everything is gone.
     flushed: [u64; DATABASES],
     flushed_all: u64,
     shadow_bytes: u64,
+    /// Entries that are no shadows, by their database's number.
+    alone: [u64; DB_CLASSES],
+    /// Records that were ever entered, and their bytes: for their mean size.
+    entered_records: u64,
+    entered_bytes: u64,
 }
 
 impl Budget {
-    pub(crate) fn takes(&mut self, bytes: u64, now_ms: u64) -> bool {
+    fn set(&mut self, bytes_per_second: u64) {
+        if self.bytes_per_second != bytes_per_second {
+            self.left = self.left.min(bytes_per_second);
+            self.bytes_per_second = bytes_per_second;
+        }
+    }
+
+    /// Whether so many bytes may be written now. Items that are not known to be of use leave half of the budget to the
+    /// others.
+    pub(crate) fn takes(&mut self, bytes: u64, is_used: bool, now_ms: u64) -> bool {
         if self.bytes_per_second == 0 {
             return true;
         }
         let passed_ms = now_ms.saturating_sub(self.at_ms).min(1000);
         self.at_ms = now_ms;
         self.left = (self.left + self.bytes_per_second * passed_ms / 1000).min(self.bytes_per_second);
-        let is_enough = self.left >= bytes;
+        let kept = if is_used { 0 } else { self.bytes_per_second / 2 };
+        let is_enough = self.left >= bytes + kept;
         if is_enough {
             self.left -= bytes;
         }
@@ -128,9 +170,14 @@ impl Tenant {
             stats: Stats::default(),
             barrier: Barrier::default(),
             tables: Vec::new(),
+            tables_made: 0,
+            sweep: Sweep::default(),
             flushed: [0; DATABASES],
             flushed_all: 0,
             shadow_bytes: 0,
+            alone: [0; DB_CLASSES],
+            entered_records: 0,
+            entered_bytes: 0,
         }
     }
 
@@ -151,24 +198,40 @@ impl Tenant {
     /// Takes an entry out of the index.
     pub(crate) fn take(&mut self, hash: u64, unit: u64) -> Option<IndexEntry> {
         let entry = self.tables.iter_mut().find_map(|table| table.remove(hash, unit))?;
-        if entry.is_shadow() {
-            self.shadow_bytes = self.shadow_bytes.saturating_sub((entry.units() * UNIT_BYTES) as u64);
-        }
+        self.uncount(entry);
         Some(entry)
     }
 
+    /// An entry has left the index.
+    fn uncount(&mut self, entry: IndexEntry) {
+        if entry.is_shadow() {
+            self.shadow_bytes = self.shadow_bytes.saturating_sub((entry.units() * UNIT_BYTES) as u64);
+        } else {
+            self.alone[entry.db_class()] -= 1;
+        }
+    }
+
+    /// Items of a database that memory does not hold.
+    pub(crate) fn items_in(&self, db: u8) -> u64 {
+        self.alone[db_class(db)]
+    }
+
     pub(crate) fn set_shadow(&mut self, hash: u64, unit: u64, is_shadow: bool) -> Option<()> {
-        let bytes = self
-            .matches(hash)
-            .find(|entry| entry.place() == unit)
-            .map(|entry| (entry.units() * UNIT_BYTES) as u64)?;
+        let entry = self.matches(hash).find(|entry| entry.place() == unit)?;
+        let (bytes, alone) = ((entry.units() * UNIT_BYTES) as u64, &mut self.alone[entry.db_class()]);
         let has_changed = self
             .tables
             .iter_mut()
             .find_map(|table| table.set_shadow(hash, unit, is_shadow))?;
         match (has_changed, is_shadow) {
-            (true, true) => self.shadow_bytes += bytes,
-            (true, false) => self.shadow_bytes = self.shadow_bytes.saturating_sub(bytes),
+            (true, true) => {
+                self.shadow_bytes += bytes;
+                *alone -= 1;
+            }
+            (true, false) => {
+                self.shadow_bytes = self.shadow_bytes.saturating_sub(bytes);
+                *alone += 1;
+            }
             (false, _) => {}
         }
         Some(())
@@ -177,18 +240,25 @@ impl Tenant {
     /// Enters a record; entries that find no place any more are handed back.
     pub(crate) fn enter(&mut self, hash: u64, entry: IndexEntry, record_bytes: usize) -> Vec<IndexEntry> {
         let mut homeless = Vec::new();
-        let is_full = |table: &Table| table.entries() >= table.room();
+        // A bit sooner than it must be: the last ones would find no place.
+        let is_full = |table: &Table| table.entries() * 100 >= table.room() * FULL_PERCENT;
+        self.alone[entry.db_class()] += 1;
+        self.entered_records += 1;
+        self.entered_bytes += record_bytes as u64;
         if self.tables.first().is_none_or(is_full) {
-            let by_size = self.grant as u64 * (SEGMENT_BYTES / record_bytes) as u64 * TABLE_PERCENT / 100;
-            let known = self.tables.first().map_or(by_size, |table| {
-                // The mean record so far: what the table holds in the segments that there are.
-                let per_segment = table.room() / self.segments().max(1) as u64;
-                (per_segment * self.grant as u64)
-                    .clamp(table.room() / 4, table.room() * 4)
-                    .max(1024)
-            });
+            let mean = self.entered_bytes / self.entered_records;
+            let by_size = self.grant as u64 * (SEGMENT_BYTES as u64 / mean) * TABLE_PERCENT / 100;
+            // The mean of the first records says little.
+            let most = if self.tables.is_empty() {
+                FIRST_TABLE_RECORDS
+            } else {
+                u64::MAX
+            };
             self.tables.retain(|table| table.entries() > 0);
-            self.tables.insert(0, Table::for_records(known.max(64)));
+            // One that came to be too small grows at least by half.
+            let least = self.tables.first().map_or(64, |table| table.room() / 2);
+            self.tables_made += 1;
+            self.tables.insert(0, Table::for_records(by_size.min(most).max(least)));
         }
         while self.tables.len() > TABLES_MAX
             && let Some(mut oldest) = self.tables.pop()
@@ -201,22 +271,56 @@ impl Tenant {
         if let Some(table) = self.tables.first_mut() {
             homeless.extend(table.insert(hash, entry));
         }
+        homeless.iter().for_each(|entry| self.uncount(*entry));
         homeless
     }
 
     /// Takes out every entry whose record is not to stay.
-    pub(crate) fn retain(&mut self, mut stays: impl FnMut(u64) -> bool) {
-        let mut shadow_bytes = 0;
-        for table in &mut self.tables {
-            table.retain(|entry| {
-                let stays = stays(entry.place());
-                if !stays && entry.is_shadow() {
-                    shadow_bytes += (entry.units() * UNIT_BYTES) as u64;
-                }
-                stays
-            });
+    pub(crate) fn retain(&mut self, mut stays: impl FnMut(IndexEntry) -> bool) {
+        for table in 0..self.tables.len() {
+            let buckets = self.tables[table].buckets();
+            self.retain_in(table, 0..buckets, &mut stays);
         }
+    }
+
+    /// The same in some buckets of a table.
+    pub(super) fn retain_in(
+        &mut self,
+        table: usize,
+        buckets: std::ops::Range<usize>,
+        mut stays: impl FnMut(IndexEntry) -> bool,
+    ) {
+        let (mut shadow_bytes, mut alone) = (0, [0; DB_CLASSES]);
+        self.tables[table].retain_in(buckets, |entry| {
+            let stays = stays(entry);
+            if !stays && entry.is_shadow() {
+                shadow_bytes += (entry.units() * UNIT_BYTES) as u64;
+            } else if !stays {
+                alone[entry.db_class()] += 1;
+            }
+            stays
+        });
         self.shadow_bytes = self.shadow_bytes.saturating_sub(shadow_bytes);
+        for (all, gone) in self.alone.iter_mut().zip(alone) {
+            *all -= gone;
+        }
+    }
+
+    /// Forgets all entries.
+    pub(super) fn forget_all(&mut self) {
+        self.tables.clear();
+        (self.shadow_bytes, self.alone) = (0, [0; DB_CLASSES]);
+    }
+
+    /// Buckets of a table, if there is such a one.
+    pub(super) fn buckets_of(&self, table: usize) -> Option<usize> {
+        self.tables.get(table).map(Table::buckets)
+    }
+
+    /// Changes with every change after which a look through the tables may have missed something.
+    pub(super) fn shape(&self) -> (u64, usize, u64) {
+        let moves = self.tables.iter().map(Table::moves).sum();
+        (self.tables_made, self.tables.len(), moves)
     }
 
     pub(crate) fn note_flush(&mut self, db: Option<u8>, sequence: u64) {
@@ -253,6 +357,7 @@ impl Tenant {
         let index_bytes: u64 = self.tables.iter().map(Table::bytes).sum();
         Stats {
             records,
+            grant_bytes: (self.grant * SEGMENT_BYTES) as u64,
             flash_bytes: (self.segments() * SEGMENT_BYTES) as u64,
             memory_bytes: index_bytes + self.open.as_ref().map_or(0, |_| SEGMENT_BYTES as u64),
             shadow_bytes: self.shadow_bytes,
@@ -269,7 +374,21 @@ impl Volume {
         number
     }
 
-    /// What a tenant holds and did.
+    /// Items of a tenant's database that memory does not hold.
+    pub(crate) fn items_in(&self, number: TenantNumber, db: u8) -> u64 {
+        self.tenant(number).map_or(0, |tenant| tenant.items_in(db))
+    }
+
+    /// Memory that all tenants' indexes and open segments take.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.tenants
+            .iter()
+            .flatten()
+            .map(|tenant| tenant.stats().memory_bytes)
+            .sum()
+    }
+
+    /// The usage and counts of a tenant.
     pub fn stats(&self, number: TenantNumber) -> Stats {
         self.tenant(number).map_or(Stats::default(), Tenant::stats)
     }
@@ -279,6 +398,14 @@ impl Volume {
         if let Some(tenant) = self.tenant_mut(number) {
             tenant.grant = segments;
             self.discard(number, segments, now_ms);
+        }
+    }
+
+    /// Changes how stale a tenant's items may be after an unclean end, and how many bytes it may write a second; 0 for no limit.
+    pub fn set_terms(&mut self, number: TenantNumber, staleness: Staleness, write_bytes_per_second: u64) {
+        if let Some(tenant) = self.tenant_mut(number) {
+            tenant.staleness = staleness;
+            tenant.budget.set(write_bytes_per_second);
         }
     }
 

@@ -1,4 +1,4 @@
-//! An origin in this process, that does wrong what it is told to.
+//! An origin in this process, with the faults that it is told to have.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ use crate::sign::payload_hash;
 
 type OutBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// What is wrong with the next answers.
+/// The faults of the next answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Faults {
     /// This status instead of an answer.
@@ -39,7 +39,7 @@ pub(super) struct Faults {
     pub(super) is_simple: bool,
 }
 
-/// Objects, and what was asked for.
+/// Objects, and the requests.
 #[derive(Default)]
 pub(super) struct Origin {
     objects: Mutex<BTreeMap<String, Bytes>>,

@@ -1,6 +1,7 @@
 //! Rows as charges in the form of FOCUS 1.2 (<https://focus.finops.org/focus-specification/v1-2/>), a line for each meter.
 //!
-//! A charge is what the bill grew by with its row, so that the charges of an invoice add up to the bill, whatever is cut off.
+//! A charge is the growth of the bill with its row. The charges of an invoice therefore add up to the bill, whatever is
+//! cut off.
 
 use std::collections::BTreeMap;
 
@@ -84,7 +85,7 @@ pub struct Focus<'a> {
 }
 
 impl<'a> Focus<'a> {
-    /// With these prices.
+    /// An export with these prices.
     pub fn new(tariff: &'a Tariff) -> Self {
         Self {
             tariff,
@@ -174,7 +175,6 @@ impl Charge<'_> {
             "ChargeDescription" => format!("{} of tenant {} on {}", self.meter.title, self.tenant.name, entry.node),
             "ConsumedQuantity" | "PricingQuantity" => self.quantity(),
             "ConsumedUnit" | "PricingUnit" => self.meter.unit.into(),
-            "InvoiceId" => format!("{}-{}", self.tenant.name, self.month),
             "PricingCategory" => "Standard".into(),
             "ResourceId" | "SubAccountId" => self.tenant.id.to_string(),
             "ResourceName" | "SubAccountName" => self.tenant.name.clone(),
@@ -303,6 +303,8 @@ mod tests {
             "CapacityReservationId",
             "RegionId",
             "AvailabilityZone",
+            // No invoice is issued.
+            "InvoiceId",
         ] {
             assert_eq!(charge.field(column), "", "{column}");
         }

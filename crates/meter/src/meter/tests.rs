@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use tidemark_types::{Samples, SamplingThreshold, TenantSnapshot};
+use tidemark_types::{FlashUse, Samples, SamplingThreshold, TenantSnapshot, VisitSamples};
 
 use super::*;
 use crate::usage::Totals;
@@ -19,8 +19,24 @@ fn meter(period_s: u64) -> Meter {
         period: Duration::from_secs(period_s),
         node: "here".into(),
         price_version: "v1".into(),
+        model: None,
+        model_interval: Duration::from_secs(1),
+        key_delimiter: b':',
     })
 }
+
+/// One that reckons 1000 ns a command, and so much in it.
+fn modelling(period_s: u64) -> Meter {
+    let mut meter = meter(period_s);
+    let model = crate::model::parse(MODEL).unwrap();
+    meter.config.model = Some(Arc::new(model));
+    meter
+}
+
+const MODEL: &str = "format = 1\nreference = \"r\"\nmachine = \"m\"\nfactor = 1.0\noutput_ns = [1000.0, 1000.0]\n\
+    [accuracy]\nloads = 1\nheld_out = 0\nr_squared = 1.0\nmean_error = 0.0\n\
+    [[inputs]]\nname = \"rate\"\nleast = 0.0\nmost = 1.0\nmean = 0.0\ndeviation = 1.0\n\
+    [[layers]]\nneurons = [[0.0, 6.907755]]\n";
 
 fn snapshot(grant_bytes: u64, gets: u64) -> Snapshot {
     Snapshot {
@@ -46,6 +62,7 @@ fn snapshot(grant_bytes: u64, gets: u64) -> Snapshot {
                 command: "get",
                 count: gets,
             }],
+            visits: VisitSamples::default(),
         }],
         ..Snapshot::default()
     }
@@ -89,15 +106,49 @@ fn a_period_s_use_is_one_entry_and_memory_alone_is_one_an_hour() {
 #[test]
 fn a_grant_counts_from_when_it_is_given() {
     let mut meter = meter(1);
-    meter.note_grant(SHOP, "shop", 4 * MIB, at(HOUR + 100));
-    meter.note_grant(SHOP, "shop", MIB, at(HOUR + 600));
-    meter.note_grant(TenantId(2), "nobody", 0, at(HOUR + 700));
+    meter.note_grants(SHOP, "shop", memory(4 * MIB), at(HOUR + 100));
+    meter.note_grants(SHOP, "shop", memory(MIB), at(HOUR + 600));
+    meter.note_grants(TenantId(2), "nobody", memory(0), at(HOUR + 700));
     assert_eq!(meter.byte_seconds(SHOP, at(HOUR + 1100)), Some(2 * MIB + MIB / 2));
     let entries = meter.end(at(HOUR + 1600));
     assert_eq!(sum(&entries, Resource::MemoryByteSeconds), 3 * u128::from(MIB));
     assert_eq!(entries.last().map(|entry| entry.kind), Some(Kind::End));
     assert_eq!(meter.byte_seconds(SHOP, at(HOUR + 1600)), Some(3 * MIB), "in all");
     assert_eq!(meter.byte_seconds(TenantId(2), at(HOUR + 1600)), None);
+}
+
+fn memory(memory_bytes: u64) -> Grants {
+    Grants {
+        memory_bytes,
+        flash_bytes: None,
+    }
+}
+
+#[test]
+fn flash_counts_as_memory_does_and_its_index_is_memory() {
+    let mut meter = meter(1);
+    let of = |grant_bytes, memory_bytes, written_bytes| {
+        let mut snapshot = snapshot(MIB, 0);
+        snapshot.tenants[0].counters.flash = Some(FlashUse {
+            grant_bytes,
+            memory_bytes,
+            written_bytes,
+            ..FlashUse::default()
+        });
+        snapshot
+    };
+    meter.observe(&of(8 * MIB, 0, 5 * MIB), at(HOUR), name);
+    let grants = Grants {
+        memory_bytes: MIB,
+        flash_bytes: Some(4 * MIB),
+    };
+    meter.note_grants(SHOP, "shop", grants, at(HOUR + 1000));
+    meter.observe(&of(4 * MIB, MIB / 2, 7 * MIB), at(HOUR + 3000), name);
+    meter.note_grants(SHOP, "shop", memory(MIB), at(HOUR + 4000));
+    let entries = meter.end(at(HOUR + 5000));
+    assert_eq!(sum(&entries, Resource::FlashByteSeconds), u128::from((8 + 4 * 4) * MIB));
+    assert_eq!(sum(&entries, Resource::FlashWrittenBytes), u128::from(7 * MIB));
+    assert_eq!(sum(&entries, Resource::MemoryByteSeconds), u128::from(6 * MIB));
 }
 
 #[test]
@@ -164,7 +215,7 @@ fn what_is_no_tenant_s_has_entries_of_its_own() {
         told(meter.entries(at(HOUR + 1000))),
         [(unattributed, 150), (unexplained, 150)]
     );
-    // A worker says late what it used: nothing new is unexplained until that is made up for.
+    // A worker reports its use late: nothing new is unexplained until that is made up for.
     meter.note_process(process(1100, 100), plane(950, 50));
     assert_eq!(told(meter.entries(at(HOUR + 2000))), []);
     meter.note_process(process(1400, 120), plane(1000, 60));
@@ -215,4 +266,54 @@ proptest! {
         };
         prop_assert_eq!(run(period_s, &looks), run(100_000, &[]));
     }
+}
+
+#[test]
+fn an_open_entry_is_what_the_next_one_will_be() {
+    let mut meter = meter(60);
+    meter.observe(&snapshot(MIB, 5), at(1_000), name);
+    meter.observe(&snapshot(MIB, 9), at(30_500), name);
+    let open = meter.open_entry(SHOP, at(59_999)).unwrap();
+    assert_eq!(
+        meter.open_entry(SHOP, at(59_999)).as_ref(),
+        Some(&open),
+        "it changes nothing"
+    );
+    assert!(meter.entries(at(59_999)).is_empty() && meter.knows(SHOP));
+    assert_eq!(open.usage.get(Resource::Gets), 9);
+    let entries = meter.end(at(59_999));
+    assert_eq!(entries[0], open);
+    assert_eq!(meter.open_entry(TenantId(7), at(59_999)), None);
+}
+
+#[test]
+fn modelled_cpu_time_is_beside_the_measured_one() {
+    let mut meter = modelling(60);
+    assert_eq!(meter.model_ns(SHOP), Some(0));
+    for second in 0..=40 {
+        meter.observe(&snapshot(MIB, second * 5), at(HOUR + second * 900), name);
+    }
+    let near = |ns: u64, expected: u64| assert!(ns.abs_diff(expected) <= 1, "{ns} {expected}");
+    near(meter.model_ns(SHOP).unwrap(), 200_000);
+    let open = meter.open_entry(SHOP, at(HOUR + 37_000)).unwrap();
+    near(open.cpu_model_ns().unwrap(), 200_000);
+    let entries = meter.entries(at(HOUR + 60_000));
+    assert_eq!((entries.len(), entries[0].usage.get(Resource::CpuNs)), (1, 2_000));
+    near(entries[0].cpu_model_ns().unwrap(), 200_000);
+    // Nothing else is modelled, and nothing twice.
+    assert_eq!(meter.entries(at(HOUR + 120_000)), []);
+    meter.observe(&snapshot(MIB, 201), at(HOUR + 130_000), name);
+    let entries = meter.entries(at(HOUR + 180_000));
+    near(entries[0].cpu_model_ns().unwrap(), 1000);
+    near(meter.model_ns(SHOP).unwrap(), 201_000);
+}
+
+#[test]
+fn a_tenant_without_commands_has_no_state_of_the_model() {
+    let mut meter = modelling(60);
+    meter.observe(&snapshot(MIB, 0), at(HOUR), name);
+    assert!(meter.tenants[&SHOP].tally.is_none());
+    assert_eq!(meter.model_ns(SHOP), Some(0));
+    meter.observe(&snapshot(MIB, 1), at(HOUR + 1000), name);
+    assert!(meter.tenants[&SHOP].tally.is_some());
 }

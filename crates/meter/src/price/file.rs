@@ -7,11 +7,11 @@ use toml::Spanned;
 use super::{CpuFigure, Free, Instance, METERS, Money, Prices, Tariff};
 use tidemark_types::utc;
 
-/// A prices file that can not be followed.
+/// A prices file that cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct PriceError {
-    /// From 1 on.
+    /// The line, from 1 on.
     pub line: usize,
     /// The mistake.
     pub message: String,
@@ -44,8 +44,8 @@ struct WrittenInstance {
 /// Reads a prices file.
 ///
 /// # Errors
-/// It is no TOML, a key is not known, a price is missing, negative or no decimal number, a time overlaps another, or a version is
-/// there twice; each with its line.
+/// It is no TOML, a key is not known, or a price is missing, negative or no decimal number. A time overlaps another, or
+/// a version is there twice. Each error has its line.
 pub fn parse(text: &str) -> Result<Tariff, PriceError> {
     let line_at = |place: usize| text.get(..place).map_or(1, |before| before.matches('\n').count() + 1);
     let fail = |place: usize, message: String| PriceError {
@@ -84,7 +84,7 @@ pub fn parse(text: &str) -> Result<Tariff, PriceError> {
     })
 }
 
-/// Where a key stands in the table that begins at a place.
+/// The place of a key in the table that begins at a place.
 fn key_place(text: &str, place: usize, key: &str) -> Option<usize> {
     let mut at = place;
     for (number, line) in text.get(place..)?.split_inclusive('\n').enumerate() {

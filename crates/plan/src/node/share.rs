@@ -1,37 +1,37 @@
-//! What each instance should have of a node's memory: the least that works, then floors, then goals by class, then what
-//! memory is worth, then what is wanted without being worth anything that is known, then the rest.
+//! The share of each instance in a node's memory. The order is: the least that works, floors, goals by class, memory by
+//! its worth, memory wanted without a known worth, the rest.
 //!
-//! A pure function of what all state. Inside, memory is counted in units of [`LEASE_UNIT_BYTES`].
+//! A pure function of all statements. Inside, memory is counted in units of [`LEASE_UNIT_BYTES`].
 
 use tidemark_types::MIB;
 
 /// Leases are whole multiples of it: fine enough for the least pool, and large against a segment's remainder.
 pub const LEASE_UNIT_BYTES: u64 = MIB;
-/// What an instance holds already counts so much dearer: memory moves between instances only for a gain that is no noise of
-/// the curves, and does not come back for less than the same gain again.
+/// Memory that an instance already holds counts so much dearer. Memory moves between instances only for a gain beyond
+/// the noise of the curves, and returns only for the same gain again.
 const KEPT_VALUE_FACTOR: f64 = 1.25;
 
-/// What an instance needs. Bytes are of its pool, so that they hold what its tenants' grants need beside them.
+/// The demand of an instance. Bytes are of its pool, so that they include the overhead beside its tenants' grants.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demand {
-    /// What its tenants need now of their floors.
+    /// The part of its tenants' floors that is needed now.
     pub floor_bytes: u64,
-    /// What their goals need beyond that.
+    /// The demand of their goals beyond that.
     pub goals: Vec<GoalDemand>,
-    /// What memory beyond floors and goals is worth, the dearest first: the merged slopes of the tenants' hulls.
+    /// The worth of memory beyond floors and goals, the dearest first: the merged slopes of the tenants' hulls.
     pub worth: Vec<Worth>,
-    /// What its pool holds and could fill soon.
+    /// The memory that its pool holds and could fill soon.
     pub wanted_bytes: u64,
     /// The most that it may have.
     pub most_bytes: u64,
 }
 
-/// What goals of one class need.
+/// The demand of the goals of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GoalDemand {
     /// Served in ascending order: class 1 has nothing while class 0 misses something.
     pub class: u32,
-    /// Memory, all of it, not what is missing.
+    /// All of the memory, not the missing part.
     pub bytes: u64,
 }
 
@@ -40,22 +40,22 @@ pub struct GoalDemand {
 pub struct Worth {
     /// Its length.
     pub bytes: u64,
-    /// What one more MiB gains, in whatever all instances count: hits per second.
+    /// The gain of one more MiB, in hits per second, the same unit for all instances.
     pub value_per_mib: f64,
 }
 
 /// One instance as the others see it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Member {
-    /// What its pool may hold or still holds.
+    /// The memory that its pool may hold or still holds.
     pub lease_bytes: u64,
     /// It was not heard of for so long that nothing can be expected of it: its lease stays as it is.
     pub is_stalled: bool,
-    /// What it needs.
+    /// The demand of the member.
     pub demand: Demand,
 }
 
-/// What [`shares`] decides about. Every instance has to see the members in the same order.
+/// The input of [`shares`]. Every instance has to see the members in the same order.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     /// The memory that all share.
@@ -66,17 +66,17 @@ pub struct Node<'a> {
     pub members: &'a [Member],
 }
 
-/// What each member should have, in bytes and in their order.
+/// The share of each member, in bytes and in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// What it needs to work, for floors and for goals: given at once, whoever has it.
+    /// The part that it needs to work, for floors and for goals. It is given at once, no matter which member holds it.
     pub promised: Vec<u64>,
     /// All of it.
     pub target: Vec<u64>,
 }
 
-/// What each member should have. All targets together are at most the node's memory, except where leases that nobody can
-/// change come to more. Where every member has its target already, the answer is the same again.
+/// The share of each member. All targets together are at most the node's memory, except if leases that nobody can
+/// change come to more. If every member has its target already, the answer is the same again.
 pub fn shares(node: &Node<'_>) -> Shares {
     let demand = |index: usize| &node.members[index].demand;
     let mut filling = Filling::of(node);
@@ -112,7 +112,7 @@ fn goals_until(demand: &Demand, class: u32) -> u64 {
 
 /// Shares on their way.
 struct Filling {
-    /// What is left to give.
+    /// The memory that is left to give.
     room: u64,
     given: Vec<u64>,
     most: Vec<u64>,
@@ -147,7 +147,7 @@ impl Filling {
         self.given.iter().map(|units| units * LEASE_UNIT_BYTES).collect()
     }
 
-    /// What each still lacks to so many bytes.
+    /// The bytes that each member lacks to so many bytes.
     fn missing(&self, bytes: impl Fn(usize) -> u64) -> Vec<u64> {
         let missing = |index: usize| {
             let limit = bytes(index).div_ceil(LEASE_UNIT_BYTES).min(self.most[index]);
@@ -169,7 +169,7 @@ impl Filling {
         self.give(&gains);
     }
 
-    /// Raises all to so many bytes; where there is too little, everyone gets the same part of what it lacks.
+    /// Raises all to so many bytes. If there is too little, each gets the same part of its lack.
     fn raise_in_proportion(&mut self, bytes: impl Fn(usize) -> u64) {
         let missing = self.missing(bytes);
         let all: u128 = missing.iter().map(|units| u128::from(*units)).sum();
@@ -177,7 +177,7 @@ impl Filling {
         let gain = |units: &u64| u64::try_from(u128::from(*units) * part / all.max(1)).unwrap_or(*units);
         let gains: Vec<u64> = missing.iter().map(gain).collect();
         self.give(&gains);
-        // What the division left over, less than a unit each.
+        // The remainders of the division, less than a unit each.
         let rest: Vec<u64> = missing
             .iter()
             .zip(&gains)
@@ -187,7 +187,7 @@ impl Filling {
         self.give(&gains);
     }
 
-    /// Gives what is left to whom it is worth most.
+    /// Gives the rest to the members to which it is worth most.
     fn sell(&mut self, members: &[Member]) {
         let mut offers: Vec<Offer> = Vec::new();
         for (index, member) in members.iter().enumerate().filter(|(_, member)| !member.is_stalled) {
@@ -204,18 +204,18 @@ impl Filling {
     }
 }
 
-/// So many units, worth so much to a member.
+/// An offer of so many units, worth so much to a member.
 struct Offer {
     index: usize,
     units: u64,
     value: f64,
 }
 
-/// What memory is worth to a member beyond the units that it was given.
+/// The worth of memory to a member beyond the units that it was given.
 fn offers_of(index: usize, member: &Member, given: u64) -> Vec<Offer> {
     let kept = member.lease_bytes / LEASE_UNIT_BYTES;
     let mut offers = Vec::with_capacity(member.demand.worth.len() + 1);
-    // Where a piece begins and ends among all that the member could have.
+    // The bounds of a piece among all memory that the member could have.
     let mut end_bytes = goals_until(&member.demand, u32::MAX);
     let mut start = given;
     for piece in member.demand.worth.iter().filter(|piece| piece.value_per_mib > 0.0) {
@@ -233,7 +233,7 @@ fn offers_of(index: usize, member: &Member, given: u64) -> Vec<Offer> {
     offers
 }
 
-/// `amount` shared evenly, to each at most its limit; what does not divide goes to those with the higher limits.
+/// `amount` shared evenly, to each at most its limit; a remainder goes to those with the higher limits.
 fn even(amount: u64, limits: &[u64]) -> Vec<u64> {
     let mut ascending: Vec<usize> = (0..limits.len()).collect();
     ascending.sort_by_key(|index| limits[*index]);

@@ -1,14 +1,14 @@
-//! What one instance is to do now about its lease.
+//! The next step of one instance about its lease.
 
 use super::share::{LEASE_UNIT_BYTES, Member, Node, shares};
 
-/// Leases that are within a 16th of what they should be stay: nobody has much use for so little, and giving it back would
-/// have to be undone as often as not.
+/// Leases within a 16th of their target stay. Nobody has much use for so little, and giving it back would have to be
+/// undone as often as not.
 const TOLERANCE_DIVISOR: u64 = 16;
-/// And within so much in any case: two large segments.
+/// Leases within so much of their target stay in any case: two large segments.
 const TOLERANCE_BYTES_MIN: u64 = 4 * LEASE_UNIT_BYTES;
 
-/// What to do.
+/// The step to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing.
@@ -19,8 +19,8 @@ pub enum Step {
     Grow(u64),
 }
 
-/// What the member with this index is to do. What others are promised is given back at once, each that has too much by its
-/// part of it; beyond that at most `pace_bytes` at a time. What is free goes to promises first.
+/// The step of the member with this index. Memory promised to others is given back at once, by each that has too much,
+/// in proportion. Beyond that at most `pace_bytes` move at a time. Free memory goes to promises first.
 pub fn step(node: &Node<'_>, me: usize, pace_bytes: u64) -> Step {
     let gaps = Gaps::of(node);
     let lease = node.members[me].lease_bytes;
@@ -52,15 +52,15 @@ fn tolerance(lease_bytes: u64) -> u64 {
     (lease_bytes / TOLERANCE_DIVISOR).max(TOLERANCE_BYTES_MIN)
 }
 
-/// Where leases differ from what they should be, in bytes and in the members' order.
+/// The differences between leases and their targets, in bytes and in the members' order.
 struct Gaps {
-    /// Of what they are promised.
+    /// The promised bytes that each lacks.
     promised: Vec<u64>,
     lacking: Vec<u64>,
-    /// Who stands still has none, because it can give none back.
+    /// The bytes above the target. A stalled member has none, because it can give none back.
     excess: Vec<u64>,
     free: u64,
-    /// What leases come to beyond the node's memory.
+    /// The bytes of all leases beyond the node's memory.
     over: u64,
 }
 
@@ -104,13 +104,13 @@ impl Gaps {
         }
     }
 
-    /// What is to be given back at once.
+    /// The bytes that have to be given back at once.
     fn urgent(&self) -> u64 {
         let missing: u64 = self.promised.iter().sum();
         missing.saturating_sub(self.free).saturating_add(self.over)
     }
 
-    /// Whether somebody lacks more than it would tolerate, and more than is free: what is a trifle to a large instance may
+    /// Whether some member lacks more than it would tolerate, and more than is free. A trifle to a large instance may
     /// be much to a small one.
     fn is_felt(&self, node: &Node<'_>) -> bool {
         let mut lacking = self.lacking.iter().zip(node.members);

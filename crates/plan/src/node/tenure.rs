@@ -1,9 +1,10 @@
-//! What one instance may hold of a node's memory, and what it has to state of it.
+//! The memory of a node that one instance may hold, and the lease that it has to state.
 
-/// What an instance may hold. It follows the caller's steps in this order: a claim is stated, then all other leases are read
-/// anew, then the claim is checked; a pool is brought down, then that is settled, then stated.
+/// The memory that an instance may hold. It follows the caller's steps in this order. To grow, a claim is stated, then
+/// all other leases are read anew, then the claim is checked. To shrink, a pool is brought down, then that is settled,
+/// then stated.
 ///
-/// Invariant: what was stated last, or was tried to be, is never less than what is held.
+/// Invariant: the last statement, or attempt at one, is never less than the held bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tenure {
     held_bytes: u64,
@@ -11,12 +12,12 @@ pub struct Tenure {
 }
 
 impl Tenure {
-    /// What the pool may hold, or still holds.
+    /// The bytes that the pool may hold, or still holds.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
 
-    /// What the lease has to say now.
+    /// The bytes that the lease has to state now.
     pub fn stated_bytes(&self) -> u64 {
         self.claimed_bytes.unwrap_or(self.held_bytes).max(self.held_bytes)
     }
@@ -46,7 +47,7 @@ impl Tenure {
         self.claimed_bytes = None;
     }
 
-    /// The pool was limited to `limit_bytes` and holds `resident_bytes`: it can not come to more than the larger of both,
+    /// The pool was limited to `limit_bytes` and holds `resident_bytes`. It cannot hold more than the larger of both,
     /// and the rest is not held any more.
     pub fn settle(&mut self, limit_bytes: u64, resident_bytes: u64) {
         self.held_bytes = self.held_bytes.min(limit_bytes.max(resident_bytes));

@@ -1,4 +1,4 @@
-//! What instances should have, and that no order of reading, stating and dying lets them hold too much.
+//! The shares of instances, and that no order of reading, stating and dying lets them hold too much.
 
 use proptest::prelude::*;
 use tidemark_types::MIB;
@@ -7,7 +7,7 @@ use super::*;
 
 const LEAST: u64 = 8 * MIB;
 
-/// In MiB: floor, goals by class, worth as length and value, wanted.
+/// A member in MiB: floor, goals by class, worth as length and value, wanted.
 #[derive(Clone, Debug, Default)]
 struct Asks<'a> {
     lease: u64,
@@ -356,7 +356,7 @@ fn members() -> impl Strategy<Value = Vec<Member>> {
     prop::collection::vec(member, 1..6)
 }
 
-/// What a member is promised at most.
+/// The most that a member is promised.
 fn promise(member: &Member) -> u64 {
     let goals: u64 = member.demand.goals.iter().map(|goal| goal.bytes).sum();
     let most = member.demand.most_bytes.max(LEAST) / MIB * MIB;
@@ -441,7 +441,7 @@ mod protocol {
     #[derive(Clone, Debug)]
     enum At {
         Idle,
-        /// Reads what others state, one after the other.
+        /// Reads the others' statements, one after the other.
         Reading(Vec<(usize, u64)>, Vec<usize>),
         /// Has claimed; is about to state it.
         Claimed,
@@ -449,7 +449,7 @@ mod protocol {
         Checking(Vec<u64>, Vec<usize>),
         /// May raise its pool's limit.
         Raising,
-        /// The claim did not fit: is about to state what is held.
+        /// The claim did not fit: the held bytes are about to be stated.
         Stating,
     }
 
@@ -591,7 +591,7 @@ mod protocol {
         Need(usize, Demand),
         Join(Demand),
         Die(usize),
-        /// What it was doing comes to nothing, as when stating or reading fails.
+        /// Its current step comes to nothing, as when stating or reading fails.
         Fail(usize),
     }
 

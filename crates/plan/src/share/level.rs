@@ -3,7 +3,7 @@
 /// A vessel: always full up to its bottom, never fuller than its top.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vessel {
-    /// What it has anyway.
+    /// The amount that it has anyway.
     pub bottom: u64,
     /// The most that it takes; at least the bottom.
     pub top: u64,
@@ -15,8 +15,9 @@ pub struct Vessel {
 /// How often the height is halved: each takes a bit of a float's mantissa, and a few the exponent.
 const BISECTIONS: u32 = 80;
 
-/// The amount that each vessel holds when all of it is poured: `amount` together, or what the vessels take if that is less.
-/// What does not divide evenly goes where it raises the level least. With `amount` below the bottoms' sum: the bottoms.
+/// The amount that each vessel holds when all of it is poured: `amount` together, or the vessels' capacity if that is
+/// less. A remainder goes where it raises the level least. If `amount` is below the bottoms' sum, the result is the
+/// bottoms.
 pub fn level(amount: u64, vessels: &[Vessel]) -> Vec<u64> {
     let at = |height: f64, vessel: &Vessel| ((height * vessel.weight) as u64).clamp(vessel.bottom, vessel.top);
     let filled = |height: f64| {
@@ -34,7 +35,7 @@ pub fn level(amount: u64, vessels: &[Vessel]) -> Vec<u64> {
     let mut low_filled = filled(low);
     for _ in 0..BISECTIONS {
         let middle = low + (high - low) / 2.0;
-        // Where all of it is poured, or all vessels are full, no other height changes anything.
+        // Once all of it is poured, or all vessels are full, no other height changes anything.
         if low_filled >= amount || low_filled == all {
             break;
         }
@@ -110,7 +111,7 @@ mod tests {
                 .collect();
             let (fast, slow) = (level(amount, &vessels), level_by_unit(amount, &vessels));
             prop_assert_eq!(fast.iter().sum::<u64>(), slow.iter().sum::<u64>());
-            // Who gets a unit that several could have is left open: their heights are equal then.
+            // The receiver of a unit that several could have is left open: their heights are equal then.
             let heights = |holds: &[u64]| {
                 let mut heights: Vec<u64> = holds
                     .iter()

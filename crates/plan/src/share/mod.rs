@@ -1,12 +1,14 @@
-//! How tenants share memory that is not enough for all: floors, then goals, then what is left to whom it is worth most, then
-//! lending.
+//! How tenants share memory that is not enough for all: floors, then goals, then the rest by its worth, then lending.
 //!
-//! Invariants, for any input: nobody gets more than its most; floors come before goals; goals within reach come before all
-//! others, whatever the priorities; among either, goals of a higher priority come before those of a lower; goals come before
-//! anything else; all together get at most what is there, and all of it if they can take it. [`check`](crate::check) knows
-//! these rules.
-//! A pure function of its input, so that the same tenants always share alike. Amounts of memory are whole units of whatever
-//! size; [`Returns`] count in the same.
+//! Invariants, for any input:
+//!
+//! - Nobody gets more than its most.
+//! - Floors come before goals, and goals before anything else.
+//! - Goals within reach come before all others, whatever the priorities. Among them, a higher priority comes first.
+//! - All together get at most the available memory, and all of it if they can take it.
+//!
+//! [`check`](crate::check) knows these rules. [`shares`] is a pure function of its input, so that the same tenants
+//! always share alike. Amounts of memory are whole units of whatever size; [`Returns`] count in the same.
 
 mod level;
 mod returns;
@@ -21,60 +23,65 @@ pub use utility::{HitWorth, HitWorthError, Load, Utility, UtilityError};
 /// changes.
 const BISECTIONS: u32 = 64;
 
-/// A curve that rises by no more from a floor to a goal's size says nothing of what lies between.
+/// A curve that rises by no more from a floor to a goal's size says nothing of the sizes between.
 const FLAT: f64 = 0.001;
 
 /// One tenant that holds memory or asks for some.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimant<'a> {
-    /// What it must get: the part of its floor that it needs now.
+    /// The part of its floor that it needs now, which it must get.
     pub floor: u64,
     /// The most that it can use or may have.
     pub most: u64,
     /// Whether its goal is within reach: then it is served before all that are not.
     pub is_within_reach: bool,
-    /// Of those that are, and of those that are not, goals of a higher one are served first.
+    /// The priority of its goal. Goals of a higher one are served first, among those within reach and among the others.
     pub priority: u8,
-    /// What its goal needs, if it has one that others give memory for.
+    /// The size that its goal needs, if it has one that others give memory for.
     pub goal: Option<u64>,
-    /// What memory gives it; `None` while nothing is known.
+    /// The gain from memory; `None` while nothing is known.
     pub returns: Option<&'a Returns>,
-    /// What it asks, and what answers cost it.
+    /// The rate of its gets, and the cost of answers.
     pub load: Load,
-    /// What its utility counts beside others'. Positive.
+    /// The weight of its utility beside others'. Positive.
     pub weight: f64,
-    /// By what it is to be judged.
+    /// The utility by which its memory is worth something.
     pub utility: Utility,
-    /// What its hits are worth instead, if it says so itself, in the measure of [`Utility::Proportional`].
+    /// The tenant's custom worth of its hits, if it has one, in the measure of [`Utility::Proportional`].
     pub own_worth: Option<&'a HitWorth>,
-    /// What it has now.
+    /// The memory that it has now.
     pub present: u64,
-    /// What it lent to others and did not get back yet: where memory is worth the same to several, it comes first.
+    /// The memory that it lent to others and did not get back yet. If memory is worth the same to several, it comes
+    /// first.
     pub credit: u64,
 }
 
 impl Claimant<'_> {
-    /// Goals of a higher class are served first.
+    /// Goals of a higher class are served first. A priority counts only for a goal that is known to be within reach. A
+    /// goal that may prove out of reach would take memory from others until then.
     pub(crate) fn class(&self) -> (bool, u8) {
-        (self.is_within_reach, self.priority)
+        match self.is_within_reach {
+            true => (true, self.priority),
+            false => (false, 0),
+        }
     }
 
-    /// What its floor and its goal come to, if it has a goal.
+    /// The larger of its floor and its goal's size, if it has a goal.
     pub(crate) fn need(&self) -> Option<u64> {
         let floor = self.floor.min(self.most);
         Some(self.goal?.min(self.most).max(floor))
     }
 }
 
-/// What one tenant should have.
+/// The share of one tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// All of it.
     pub size: u64,
-    /// Without what is lent to it because it is worth nothing to anybody.
+    /// The size without memory that is lent to it because it is worth nothing to anybody.
     pub own: u64,
-    /// The part that its floor and its goal come to. Between what its floor gives and what its goal needs, the same part of
-    /// the hit ratio is missing for all of a priority.
+    /// The part that its floor and its goal come to. Between the hit ratio of its floor and that of its goal, the same
+    /// part of the hit ratio is missing for all of a priority.
     pub claim: u64,
 }
 
@@ -106,7 +113,7 @@ impl Share {
     }
 }
 
-/// What is left of the memory.
+/// The memory that is left.
 fn rest(available: u64, shares: &[Share]) -> u64 {
     available.saturating_sub(shares.iter().map(|share| share.size).sum())
 }
@@ -124,19 +131,20 @@ impl Deficit<'_> {
     fn size(&self, closed: f64) -> u64 {
         let (floor, need) = (self.floor as f64, self.need as f64);
         let size = match self.returns {
-            // Where the curve sees no use for what was found to be needed, memory itself is what is missing.
+            // The curve may see no use for memory that was found to be needed. Memory itself is the missing quantity
+            // then.
             Some(returns) if returns.hit_ratio(need) - returns.hit_ratio(floor) > FLAT => {
                 let (low, high) = (returns.hit_ratio(floor), returns.hit_ratio(need));
                 returns.size_for(low + closed * (high - low)).clamp(floor, need)
             }
             _ => floor + closed * (need - floor),
         };
-        // Where the curve is flat up to its goal, its size is believed and not its curve.
+        // If the curve is flat up to the goal, its size is believed and not its curve.
         if closed >= 1.0 { self.need } else { size as u64 }
     }
 }
 
-/// Goals, by class: within one, the same part of each one's deficit is closed. The first class whose goals can not all be met
+/// Goals, by class: within one, the same part of each one's deficit is closed. The first class whose goals cannot all be met
 /// ends it: those below keep their floors.
 fn close_deficits(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share]) {
     let mut deficits: Vec<Deficit<'_>> = claimants
@@ -181,7 +189,7 @@ fn close_deficits(available: u64, claimants: &[Claimant<'_>], shares: &mut [Shar
     }
 }
 
-/// What a tenant takes at the higher and at the lower one of two prices.
+/// The amount that a tenant takes at the higher and at the lower one of two prices.
 struct Taken {
     least: f64,
     most: f64,
@@ -194,7 +202,7 @@ impl Taken {
     }
 }
 
-/// What no floor and no goal takes goes where it is worth most, as far as it is worth anything.
+/// The memory left after floors and goals goes where it is worth most, as far as it is worth anything.
 fn share_surplus(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share]) {
     let rest = rest(available, shares);
     let scale = scale(claimants);
@@ -252,7 +260,7 @@ fn share_surplus(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share
         }
         open.retain(|index| taken[*index].is_open());
     }
-    // What is taken between the two prices is worth the same to all that take it.
+    // Memory taken between the two prices is worth the same to all that take it.
     let mut rooms = Vec::with_capacity(shares.len());
     for ((taken, claimant), share) in taken.iter().zip(claimants).zip(shares.iter_mut()) {
         let most = (taken.most.ceil() as u64).min(claimant.most);
@@ -265,7 +273,7 @@ fn share_surplus(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share
     }
 }
 
-/// What nobody gains by is lent to those that could hold it, until somebody does.
+/// Memory that nobody gains by is lent to those that could hold it, until somebody gains.
 fn lend(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share]) {
     let rooms: Vec<u64> = claimants
         .iter()
@@ -275,7 +283,7 @@ fn lend(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share]) {
     give_back_first(available, claimants, shares, &rooms);
 }
 
-/// Shares what is left by weight, each at most its room; those that lent some before get as much before all others.
+/// Shares the rest by weight, each at most its room; those that lent some before get as much before all others.
 fn give_back_first(available: u64, claimants: &[Claimant<'_>], shares: &mut [Share], rooms: &[u64]) {
     let mut rooms = rooms.to_vec();
     let credits: Vec<u64> = claimants
@@ -310,10 +318,10 @@ fn scale(claimants: &[Claimant<'_>]) -> Scale {
     }))
 }
 
-/// What a unit of memory is worth to a tenant, on average over the way from its present size to another one.
+/// The worth of a unit of memory to a tenant, on average over the way from its present size to another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Worth {
-    /// In utility; 0 to whoever stays where it is.
+    /// The worth of a unit, in utility; 0 for a tenant that stays where it is.
     pub unit: f64,
     /// Its standard error; 0 where nothing is known.
     pub error: f64,
@@ -323,8 +331,8 @@ pub struct Worth {
 
 /// A difference must exceed so many standard errors.
 const SURE: f64 = 2.0;
-/// And so many times as much must be gained as is lost: tenants to which memory is worth about the same would follow their
-/// curves' errors back and forth, and fill again each time what they lost.
+/// The gain must also be so many times the loss. Tenants to which memory is worth about the same would otherwise follow
+/// their curves' errors back and forth, and refill each time.
 const CLEAR: f64 = 1.5;
 
 impl Worth {
@@ -336,7 +344,8 @@ impl Worth {
     }
 }
 
-/// What a unit is worth to each tenant on its way to one of `sizes`. Over the whole way, so that a cliff counts as a whole.
+/// The worth of a unit to each tenant on its way to one of `sizes`. It covers the whole way, so that a cliff counts as
+/// a whole.
 pub fn worths(claimants: &[Claimant<'_>], sizes: &[u64]) -> Vec<Worth> {
     let scale = scale(claimants);
     let worth = |(claimant, size): (&Claimant<'_>, &u64)| {

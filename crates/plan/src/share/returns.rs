@@ -1,4 +1,4 @@
-//! What memory gives one tenant: its hit ratio by size, without the steps that nobody can stand on.
+//! The gain of one tenant from memory: its hit ratio by size, without the steps at which no size can rest.
 
 use std::f64::consts::E;
 
@@ -7,11 +7,11 @@ use tidemark_curve::{Curve, Point};
 /// More corners change no decision, and a plan for a thousand tenants would take longer.
 const CORNERS_MAX: usize = 32;
 
-/// Hit ratio by size: never falling, and each next unit of memory gains at most what the one before did (the concave hull of
-/// a measured curve). Behind the last corner it is flat.
+/// Hit ratio by size. It never falls, and each next unit of memory gains at most as much as the one before (the concave
+/// hull of a measured curve). It is flat behind the last corner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Returns {
-    /// From no memory on, ascending.
+    /// The corners, from no memory on, ascending.
     corners: Vec<Corner>,
 }
 
@@ -23,14 +23,15 @@ struct Corner {
 }
 
 impl Returns {
-    /// Of a curve in bytes, `units_per_byte` of which are held for each of its bytes. `None` if the curve says nothing.
+    /// Follows from a curve in bytes, with `units_per_byte` units held for each byte of the curve. `None` if the curve
+    /// says nothing.
     pub fn of(curve: &Curve, units_per_byte: f64) -> Option<Self> {
         let hull = extended(curve).hull();
         let points = hull.points();
         if points.len() < 2 {
             return None;
         }
-        // The last corner stays: what lies behind it is worth nothing.
+        // The last corner stays: memory beyond it is worth nothing.
         let every = points.len().div_ceil(CORNERS_MAX);
         let last = points.len() - 1;
         let kept = points
@@ -79,8 +80,8 @@ impl Returns {
         self.corners.iter().map(|corner| corner.size)
     }
 
-    /// From one bend to the next: how much memory, and how much of a hit ratio that brings. Ascending, so that each brings less
-    /// for its memory than the one before.
+    /// The steps from one bend to the next: how much memory, and the hit ratio that it brings. Each brings less for its
+    /// memory than the one before.
     pub fn steps(&self) -> impl Iterator<Item = (f64, f64)> {
         let step = |pair: &[Corner]| (pair[1].size - pair[0].size, pair[1].hit_ratio - pair[0].hit_ratio);
         self.corners.windows(2).map(step)
@@ -104,9 +105,10 @@ impl Returns {
     }
 }
 
-/// The curve with a guess beyond its end. It ends at the keys that were met, and new ones are asked for again, for which
-/// memory pays then. So over the next e-fold of memory the hit ratio is taken to grow by as much as it did over the last
-/// one. Where the last one gained nothing, as with keys that are never asked for again, neither does the next.
+/// The curve with a guess beyond its end. The curve ends at the keys that were met, and new ones are asked for again,
+/// for which memory pays then. The hit ratio is therefore taken to grow over the next e-fold of memory by as much as
+/// over the last one. If the last one gained nothing, as with keys that are never asked for again, neither does the
+/// next.
 fn extended(curve: &Curve) -> Curve {
     let end = curve.end();
     let beyond = Point {

@@ -160,7 +160,7 @@ fn a_tenant_that_reckons_for_itself_is_judged_by_that() {
         ("less and less", reckoned(|hit_ratio| 3.0 * hit_ratio.sqrt()), 712),
         ("a hundred times as much", reckoned(|hit_ratio| 100.0 * hit_ratio), 1000),
         ("nothing", reckoned(|_| 7.0), 0),
-        // The way up to there is worth it as a whole, what lies behind is not.
+        // The way up to there is worth it as a whole, the part behind is not.
         (
             "half of the hits",
             reckoned(|hit_ratio| if hit_ratio < 0.4 { 0.0 } else { 9.0 }),
@@ -175,7 +175,7 @@ fn a_tenant_that_reckons_for_itself_is_judged_by_that() {
         let decided = shares(1000, &[with(&returns, Some(&worth)), with(&returns, None)]);
         assert!(decided[0].own.abs_diff(expected) <= 13, "{what}: {decided:?}");
     }
-    // Whoever has reckoned nothing is a stranger like all others.
+    // A tenant whose custom worth says nothing is a stranger like all others.
     let stranger = |own_worth| Claimant {
         own_worth,
         ..anyone(1000)
@@ -183,7 +183,7 @@ fn a_tenant_that_reckons_for_itself_is_judged_by_that() {
     let nothing = reckoned(|_| 7.0);
     let sizes = sizes(900, &[stranger(Some(&nothing)), stranger(None)]);
     assert!(sizes.iter().all(|size| size.abs_diff(450) <= 1), "{sizes:?}");
-    // And the way there is judged alike.
+    // The way there is judged alike, too.
     let claimants = [with(&returns, Some(&nothing)), with(&returns, None)];
     let worths = worths(&claimants, &[500, 500]);
     assert!(worths[0].unit == 0.0 && worths[1].unit > 0.0, "{worths:?}");
@@ -280,7 +280,7 @@ fn a_cliff_is_worth_what_its_whole_way_is() {
     let claimants = [with(100, Some(&cliff)), with(1000, None)];
     let [all, step] = [[1000, 100], [120, 980]].map(|sizes| worths(&claimants, &sizes)[0].unit);
     assert!(all > 2.0 * step && step > 0.0, "{all} {step}");
-    // Of strangers nothing is known that could be wrong: the one with less gains more.
+    // Nothing is known of strangers that could be wrong: the one with less gains more.
     let strangers = [with(300, None), with(500, None)];
     let [less, more] = worths(&strangers, &[400, 400])[..] else {
         unreachable!()
@@ -300,7 +300,7 @@ struct Any {
     goal: Option<u64>,
     weight: f64,
     credit: u64,
-    /// What the upper half of the hits is worth by its own reckoning, and the lower one.
+    /// The custom worth of the upper half of the hits, and of the lower one.
     own: Option<(f64, f64)>,
 }
 
@@ -382,8 +382,8 @@ fn closed(returns: Option<&Returns>, floor: u64, need: u64, size: u64) -> f64 {
     }
 }
 
-/// The largest part of everybody's deficit that `rest` more units close together: each part that any size closes is tried.
-/// Members: what memory gives, floor and need.
+/// The largest part of everybody's deficit that `rest` more units close together: each part that any size closes is
+/// tried. Members: gain from memory, floor and need.
 fn best_level(rest: u64, members: &[(Option<&Returns>, u64, u64)]) -> f64 {
     let parts = |&(returns, floor, need): &(Option<&Returns>, u64, u64)| -> Vec<f64> {
         (floor..=need).map(|size| closed(returns, floor, need, size)).collect()
@@ -421,7 +421,7 @@ proptest! {
         let mut rest = available.checked_sub(claimants.iter().map(floor).sum());
         prop_assume!(rest.is_some());
         let mut is_short = false;
-        // Of the six classes, the three within reach come first.
+        // The three classes within reach come first of the six.
         for class in (0..6_u8).rev() {
             let class = (class >= 3, class % 3);
             let class: Vec<usize> = (0..claimants.len())
@@ -503,7 +503,7 @@ proptest! {
                 table[usize::try_from(share.own - claimant.floor.min(claimant.most)).unwrap()]
             })
             .sum();
-        // Where a tenant's own reckoning bends within a unit, that unit goes by weight.
+        // If a tenant's custom worth bends within a unit, that unit goes by weight.
         let of_own = own.iter().zip(&tables).filter(|(own, _)| own.is_some());
         let steps = |table: &[f64]| table.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
         let inexact: f64 = of_own.map(|(_, table)| steps(table)).sum();
@@ -567,7 +567,7 @@ proptest! {
         let within = |index: &usize| claimants[*index].is_within_reach && claimants[*index].goal.is_some();
         let within: Vec<usize> = (0..claimants.len()).filter(within).collect();
         let claims = |decided: &[Share]| -> Vec<u64> { within.iter().map(|index| decided[*index].claim).collect() };
-        // Whatever the others ask for, and with whatever priority: those within reach have what they had.
+        // Those within reach have the same memory, whatever the others ask for, with whatever priority.
         let mut others = claimants.clone();
         for (index, other) in others.iter_mut().enumerate().filter(|(index, _)| !within.contains(index)) {
             (other.is_within_reach, other.priority, other.goal) = (false, priorities[index], needs[index]);
@@ -625,13 +625,13 @@ proptest! {
             // Nothing is left over that somebody could take.
             prop_assert_eq!(all, available.min(most));
         }
-        // Asked again with what was decided, it decides the same.
+        // Asked again with its decision, it decides the same.
         for (claimant, share) in claimants.iter_mut().zip(&decided) {
             claimant.present = share.size;
         }
         for (again, share) in shares(available, &claimants).iter().zip(&decided) {
-            // Utilities of other kinds are compared with the unknown by the mean tenant, which is another one now.
-            // Likewise with what is worth the same whatever the mean is.
+            // Utilities of other kinds are compared with the unknown by the mean tenant, which is another one now. The
+            // same holds for memory that is worth the same whatever the mean is.
             let is_alike = known.iter().all(Option::is_some) && own.iter().all(Option::is_none);
             let is_comparable = utility == Utility::Proportional || is_alike;
             prop_assert!(!is_comparable || again.size.abs_diff(share.size) <= 1, "{again:?} {share:?}");

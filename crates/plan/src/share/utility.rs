@@ -1,7 +1,7 @@
-//! What hits are worth, and what each next unit of memory is worth by that.
+//! The worth of hits, and the resulting worth of each next unit of memory.
 //!
-//! A tenant that asks its next question when it has the answer to the last one asks `1 / (h t_hit + (1 - h) t_miss)`
-//! questions in a unit of time at a hit ratio of `h`. That is its throughput here, whether its clients really wait or not.
+//! A tenant with one client that waits for each answer asks `1 / (h t_hit + (1 - h) t_miss)` questions in a unit of
+//! time. The hit ratio is `h`. That is its throughput here, whether its clients really wait or not.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ pub enum Utility {
     /// (proportional fairness).
     #[default]
     Proportional,
-    /// Whoever has the least throughput comes first.
+    /// The tenant with the least throughput comes first.
     MaxMin,
     /// The throughput: memory goes where it makes the most, and some may get nothing.
     Throughput,
@@ -27,7 +27,7 @@ impl Utility {
     /// All of them, the default first.
     pub const ALL: [Self; 4] = [Self::Proportional, Self::MaxMin, Self::Throughput, Self::Cost];
 
-    /// As it is written in options and the API.
+    /// The name in options and the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Proportional => "proportional",
@@ -62,29 +62,29 @@ impl FromStr for Utility {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.into_iter().find(|utility| utility.name() == text);
-        // An error must not be as long as what caused it.
+        // An error must not be as long as its cause.
         found.ok_or_else(|| UtilityError(text.chars().take(40).collect()))
     }
 }
 
-/// What a tenant asks, and what answers cost it.
+/// The rate of a tenant's gets, and the cost of answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// How often it asks.
     pub gets_per_second: f64,
-    /// What a hit takes; positive.
+    /// The time of a hit; positive.
     pub hit_cost_us: f64,
-    /// What a miss takes: at least what a hit does.
+    /// The time of a miss: at least that of a hit.
     pub miss_cost_us: f64,
 }
 
 impl Load {
-    /// What a get takes on average.
+    /// The mean time of a get.
     pub fn mean_cost_us(&self, hit_ratio: f64) -> f64 {
         hit_ratio * self.hit_cost_us + (1.0 - hit_ratio) * self.miss_cost_us
     }
 
-    /// The hit ratio at which a get takes so long on average: 0 where a miss is no slower, more than 1 where a hit is.
+    /// The hit ratio at which a get takes so long on average. It is 0 if a miss is no slower, more than 1 if a hit is.
     pub fn hit_ratio_for(&self, mean_cost_us: f64) -> f64 {
         ((self.miss_cost_us - mean_cost_us) / (self.miss_cost_us - self.hit_cost_us)).max(0.0)
     }
@@ -94,12 +94,11 @@ impl Load {
     }
 }
 
-/// What each hit ratio is worth to a tenant by a reckoning of its own, asked at every hundredth; straight lines between.
-/// Never falling.
+/// A tenant's custom worth of each hit ratio, asked at every hundredth, with straight lines between. It never falls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HitWorth(Vec<f64>);
 
-/// A hit ratio can not be worth that.
+/// A hit ratio cannot be worth that.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HitWorthError {
     hit_ratio: f64,
@@ -123,7 +122,8 @@ impl HitWorth {
     /// The furthest from zero that anything may be worth.
     pub const MOST: f64 = 1e9;
     const STEPS: u32 = 100;
-    /// What rises by less is flat: no memory is shared by differences that rounding makes. Of large numbers it is more.
+    /// A smaller rise counts as flat: memory is not shared by differences that rounding makes. For large numbers the
+    /// bound is higher.
     const LEAST_RISE: f64 = 1e-9;
 
     /// Asks for 0, 0.01 and so on to 1, in this order.
@@ -136,7 +136,7 @@ impl HitWorth {
             let worth = worth(hit_ratio);
             let before = points.last().copied().unwrap_or(f64::NEG_INFINITY);
             let rounding = Self::LEAST_RISE.max(4.0 * f64::EPSILON * worth.abs());
-            // What is no number is in no order with others.
+            // A value that is not a number has no order among others.
             let is_possible = worth.abs() <= Self::MOST && worth >= before - rounding;
             if !is_possible {
                 return Err(HitWorthError { hit_ratio, worth });
@@ -151,7 +151,7 @@ impl HitWorth {
         (0..=Self::STEPS).map(|step| f64::from(step) / f64::from(Self::STEPS))
     }
 
-    /// What a hit ratio from 0 to 1 is worth.
+    /// The worth of a hit ratio from 0 to 1.
     fn at(&self, hit_ratio: f64) -> f64 {
         let place = hit_ratio.clamp(0.0, 1.0) * f64::from(Self::STEPS);
         let left = place as usize;
@@ -162,29 +162,29 @@ impl HitWorth {
     }
 }
 
-/// What makes utilities of different kinds comparable: at the mean of all tenants, one per cent more is worth the same to
-/// each. Where all have one kind, it changes nothing.
+/// The scale that makes utilities of different kinds comparable. At the mean of all tenants, one per cent more is worth
+/// the same to each. If all have one kind, it changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scale {
     throughput: f64,
     cost: f64,
 }
 
-/// The exponent of max-min: of alpha-fair utilities, which are the sum at 0, proportional at 1 and max-min at infinity
-/// (Mo and Walrand, IEEE/ACM Transactions on Networking 8.5, 2000). At 64 two throughputs differ by at most a 64th for each
-/// e-fold by which memory is worth more to one than to the other.
+/// The exponent of max-min among alpha-fair utilities. These are the sum at 0, proportional at 1 and max-min at
+/// infinity (Mo and Walrand, IEEE/ACM Transactions on Networking 8.5, 2000). At 64 two throughputs differ by at most a
+/// 64th for each e-fold in the ratio of memory's worth to the two.
 const MAX_MIN_ALPHA: u32 = 1 << MAX_MIN_SQUARINGS;
 /// How often a number is squared for that power.
 const MAX_MIN_SQUARINGS: u32 = 6;
-/// A throughput this far below the mean, or above it, counts as no less, or more, by max-min: all such come first, or last,
-/// alike, and the powers stay numbers.
+/// The range of throughputs that max-min tells apart, as a factor around the mean. All throughputs below it come first
+/// alike, all above it last alike, and the powers stay numbers.
 const MAX_MIN_RANGE: f64 = 10_000.0;
 
-/// At so many points at least it is asked what a size is worth by max-min.
+/// The worth of a size by max-min is asked at so many points at least.
 const MAX_MIN_POINTS: usize = 64;
 
 impl Scale {
-    /// Of tenants with these loads and hit ratios.
+    /// The scale of tenants with these loads and hit ratios.
     pub(super) fn of(tenants: impl Iterator<Item = (Load, f64)>) -> Self {
         let (mut throughput, mut cost, mut count) = (0.0, 0.0, 0.0);
         for (load, hit_ratio) in tenants {
@@ -199,7 +199,7 @@ impl Scale {
         }
     }
 
-    /// What a hit ratio is worth to a tenant.
+    /// The worth of a hit ratio to a tenant.
     pub(super) fn worth(&self, claimant: &Claimant<'_>, hit_ratio: f64) -> f64 {
         match claimant.own_worth {
             Some(own) => own.at(hit_ratio),
@@ -223,7 +223,7 @@ impl Scale {
     }
 }
 
-/// What one tenant gains by each unit of memory from where it stands, the dearest first.
+/// The gain of one tenant from each unit of memory beyond its present size, the dearest first.
 #[derive(Clone, Debug)]
 pub(super) struct Gains {
     start: f64,
@@ -247,8 +247,8 @@ struct Piece {
 }
 
 impl Gains {
-    /// Of a tenant that has `start`. What it gains bends where its returns do, where its own reckoning does, and between for
-    /// those utilities that value a first hit more than a last one.
+    /// The gains of a tenant that has `start`. They bend where its returns do and where its custom worth does. They
+    /// also bend between, for utilities that value a first hit more than a last one.
     pub(super) fn of(claimant: &Claimant<'_>, start: u64, scale: &Scale, scratch: &mut Corners) -> Self {
         let (start, most) = (start as f64, claimant.most as f64);
         let law = match claimant.returns {

@@ -21,7 +21,7 @@ impl Hold {
         now < self.until
     }
 
-    /// For another goal, nothing is waited for.
+    /// A change of the goal ends the wait.
     pub(super) fn release(&mut self) {
         (self.time, self.until) = (Duration::ZERO, UnixMs(0));
     }

@@ -1,4 +1,5 @@
-//! What a sizer reads off the curve: where it stands, what fits, what there is to gain, and what that teaches of the policy.
+//! The quantities that a sizer reads off the curve: its place, the size that fits and the possible gain. They also
+//! teach the efficiency of the policy.
 
 use super::Sizer;
 use super::tuning::{CURVES, WINDOWS};
@@ -10,7 +11,7 @@ use crate::window::Measured;
 /// The curve at the present size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Here {
-    /// Of hits, by e-folds of memory.
+    /// The slope of hits, by e-folds of memory.
     pub(super) slope: f64,
     /// The same of less memory. They differ where the curve bends: at its end, more gains nothing.
     pub(super) slope_below: f64,
@@ -21,7 +22,7 @@ pub(super) struct Here {
     pub(super) error: f64,
 }
 
-/// What the curve says the tenant needs.
+/// The size that the curve says the tenant needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fit {
     pub(super) bytes: u64,
@@ -29,8 +30,8 @@ pub(super) struct Fit {
 }
 
 impl Sizer {
-    /// What all the memory that there is for the goal would give, by the curve and what was learnt of the policy; `None`
-    /// while nothing is known. To be asked after [`Self::step`] with the same reading.
+    /// The result of all the memory available for the goal, by the curve and the learnt efficiency of the policy;
+    /// `None` while nothing is known. It has to be asked for after [`Self::step`] with the same reading.
     pub fn prospect(&self, reading: &Reading<'_>) -> Option<Prospect> {
         if reading.curve_gets < CURVES.gets {
             return None;
@@ -54,7 +55,7 @@ impl Sizer {
         ) else {
             return;
         };
-        // Where the curve is flat or few gets were measured, the size that goes with a hit ratio is anybody's guess.
+        // If the curve is flat or few gets were measured, the size that goes with a hit ratio is uncertain.
         let uncertainty = 2.0 * measured.standard_error.hypot(here.error) / slope;
         let certainty = 1.0 / (1.0 + uncertainty * 4.0);
         self.policy.windows += certainty;
@@ -65,7 +66,7 @@ impl Sizer {
         self.policy.efficiency += (seen - self.policy.efficiency) * weight;
     }
 
-    /// Whether a part of what is held was asked for by another load alone: what is asked for now has its place.
+    /// Whether a part of the held memory was asked for by another load alone: the present keys have their place.
     pub(super) fn holds_past(&self, reading: &Reading<'_>) -> bool {
         let asked_for_bytes = reading.curve.end().bytes as f64 * reading.overhead;
         self.load.has_changed
@@ -125,7 +126,7 @@ impl Sizer {
     }
 }
 
-/// The hit ratio to expect of another size: the one that was measured, and by the slope of the curve what it gains or loses.
+/// The hit ratio to expect of another size: the measured one, and the gain or loss by the slope of the curve.
 pub(super) fn predicted(reading: &Reading<'_>, here: Here, measured: Measured, bytes: u64) -> f64 {
     let held = reading.usage_bytes.min(reading.grant_bytes).max(1);
     let folds = (bytes.clamp(1, reading.most_bytes.max(1)) as f64 / held as f64).ln();

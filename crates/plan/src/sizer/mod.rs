@@ -1,6 +1,6 @@
 //! How much memory one tenant needs for its hit ratio.
 //!
-//! Two things are followed apart: what decides the size ([`Phase`]) and how it stands with the goal ([`Verdict`]).
+//! Two things are followed apart: the source of the size ([`Phase`]) and the standing of the goal ([`Verdict`]).
 //!
 //! ```text
 //!             a size was measured                  meets                 no memory would help
@@ -22,10 +22,10 @@
 //! | a window misses it, and memory may help | - | `Open` | a step up |
 //! | a window misses it, and no memory would help | - | `Doubted`, then `Hopeless` | `Hopeless`: a step towards what is of use |
 //!
-//! Invariant: a size is only left for a reason: the load changed, or a whole window was measured at it that missed the goal
-//! by more than chance explains. It grows only where the curve shows misses that more memory would turn into hits, or ends
-//! too early to say, and asks for no more than it asked for already while what it has is not used yet. What was asked for
-//! is asked for until it is granted, or something says that it is not needed.
+//! Invariant: a size is only left for a reason. Either the load changed, or a whole window at that size missed the goal
+//! by more than chance explains. It grows only if the curve shows misses that more memory would turn into hits, or ends
+//! too early to say. It asks for no more than before while the tenant's memory is not used yet. A size is asked for
+//! until it is granted, or until something says that it is not needed.
 
 mod hold;
 mod look;
@@ -61,11 +61,11 @@ pub struct Sizer {
     best: Option<f64>,
     /// The least size at which a window met the goal.
     enough: Option<u64>,
-    /// The goal that was aimed at last, but for what it moved little by little.
+    /// The goal that was aimed at last, but for its small moves since.
     goal: Option<f64>,
 }
 
-/// What is now asked of the tenant.
+/// The present requirement of the tenant.
 #[derive(Debug)]
 struct Load {
     watch: LoadWatch,
@@ -77,10 +77,10 @@ struct Load {
     has_changed: bool,
 }
 
-/// What is being measured.
+/// The measurement in progress.
 #[derive(Debug, Default)]
 struct Window {
-    /// Where it began; `None` until the first reading.
+    /// The count at its beginning; `None` until the first reading.
     from: Option<Count>,
     /// Until then none begins.
     quiet_until: UnixMs,
@@ -89,23 +89,23 @@ struct Window {
     is_full: bool,
 }
 
-/// What was learnt of the tenant's policy.
+/// The knowledge of the tenant's policy.
 #[derive(Debug)]
 struct Learnt {
     /// Memory of an LRU cache over that of the real policy, for the same hit ratio.
     efficiency: f64,
-    /// What it was learnt from: windows, each as far as it was certain.
+    /// The number of windows that taught it, each weighted by its certainty.
     windows: f64,
     /// By how much another policy hits oftener in the same memory, and was not drawn from the size yet.
     gained: f64,
 }
 
-/// What was answered last.
+/// The last answer.
 #[derive(Debug, Default)]
 struct Asked {
     answer: Sizing,
-    /// The goal for which that asked for more than there was: others may come first, and give it up only as they need it no
-    /// more. 0 is any goal, what was remembered. `None` where nothing is waited for.
+    /// The goal for which that size exceeded the available memory. Other tenants may come first, and give it up only as
+    /// they no longer need it. 0 stands for any goal of a remembered size. `None` if nothing is waited for.
     waits_for: Option<f64>,
 }
 
@@ -131,7 +131,7 @@ impl Default for Learnt {
 }
 
 impl Sizer {
-    /// One that wants so much until something is known of the load: what the tenant needed before it was idle.
+    /// One that wants so much until something is known of the load: the tenant's need before it was idle.
     pub fn remembering(bytes: u64) -> Self {
         Self {
             asked: Asked {
@@ -202,13 +202,14 @@ impl Sizer {
         let here = self.here(reading);
         let fit = self.fit(reading);
         if self.policy.gained > 0.0 {
-            // What was seen is of the policy before.
+            // The observations are of the policy before.
             self.window.from = Some(count);
         }
         let measured = self.measure(count);
         if let Some(measured) = measured {
             self.measured = Some(measured);
-            // Near the goal there is nothing left to fill or to shrink: what leaves it from here on is another load.
+            // Near the goal there is nothing left to fill or to shrink: a hit ratio that leaves it from here on is
+            // another load.
             if (measured.hit_ratio - reading.goal).abs() <= 2.0 * MET_WITHIN {
                 self.load.watch.set_expected(measured.hit_ratio);
             }
@@ -231,7 +232,7 @@ impl Sizer {
         sizing
     }
 
-    /// Whether others took what is asked for, or left memory to a goal that claims none: the hit ratio follows.
+    /// Whether others took the requested memory, or left memory to a goal that claims none: the hit ratio follows.
     fn is_moved_by_others(&self, reading: &Reading<'_>) -> bool {
         let before = self.window.grant_bytes;
         let is_taken = reading.grant_bytes < before && is_less(reading.grant_bytes, self.asked.answer.bytes);
@@ -280,7 +281,7 @@ impl Sizer {
         }
     }
 
-    /// The goal is noticeably another one. What was learnt of the load and its policy stays true.
+    /// The goal changed noticeably. The knowledge of the load and its policy stays true.
     fn aim_anew(&mut self) {
         self.phase = Phase::Fitting;
         self.verdict = Verdict::Open;
@@ -295,7 +296,7 @@ impl Sizer {
         self.load.has_changed = true;
         self.load.since = Some(count);
         self.window.from = Some(count);
-        // What the load before left behind is still being asked for or missed.
+        // The items of the load before are still being asked for or missed.
         self.window.quiet_until = count.at.plus(WINDOWS.quiet_after_move);
         self.phase = Phase::Fitting;
         self.verdict = Verdict::Open;
@@ -317,12 +318,12 @@ impl Sizer {
         (is_whole || measured.elapsed >= WINDOWS.most).then_some(measured)
     }
 
-    /// Whether the goal is met, can be met, or can not.
+    /// Whether the goal is met, can be met, or cannot.
     fn judge(&mut self, reading: &Reading<'_>, here: Option<Here>) {
         let (Some(here), Some(measured)) = (here, self.measured) else {
             return;
         };
-        // What more memory would give is what the curve says beyond the present size, on top of what was measured.
+        // The gain from more memory is the curve's beyond the present size, on top of the measured hit ratio.
         let best = (measured.hit_ratio + here.potential).min(1.0);
         let is_at_most = reading.grant_bytes >= reading.most_bytes && reading.is_full();
         let chance = 2.0 * here.error.hypot(measured.standard_error);
@@ -342,7 +343,7 @@ impl Sizer {
         }
     }
 
-    /// What it has, or still waits for.
+    /// The size that the tenant has, or still waits for.
     fn standing(&self, reading: &Reading<'_>) -> Sizing {
         let is_wanted = |goal: f64| goal <= reading.goal && is_less(reading.grant_bytes, self.asked.answer.bytes);
         let waits = self.asked.waits_for.is_some_and(is_wanted);
@@ -358,7 +359,7 @@ impl Sizer {
         }
     }
 
-    /// What was remembered and is still waited for: it knows better than the curve and the misses of the first keys.
+    /// A remembered size that is still waited for. It knows better than the curve and the misses of the first keys.
     fn remembered(&self, reading: &Reading<'_>) -> Option<u64> {
         let standing = self.standing(reading);
         let is_remembered = self.load.is_young && standing.predicted.is_none() && standing.bytes > reading.grant_bytes;
@@ -438,7 +439,8 @@ impl Sizer {
         Some(self.resize(reading, bytes, Some(before.hit_ratio + gained - beyond)))
     }
 
-    /// Direct-Fit upwards. On the way to what is waited for the curve gets better, and the load may ask for less.
+    /// Direct-Fit upwards. On the way to the size that is waited for the curve gets better, and the load may ask for
+    /// less.
     fn fitted(&mut self, reading: &Reading<'_>, fit: Fit) -> Option<Sizing> {
         let least = self.remembered(reading).unwrap_or(reading.grant_bytes);
         if reading.is_full() && fit.bytes > least + least / 32 {
@@ -470,9 +472,9 @@ impl Sizer {
         }
     }
 
-    /// Notes what was enough, to go back to and not beyond: where a curve is flat above a size and steep below, as where all
-    /// that is asked for again just fits, it says of a step down that it costs nothing, and of the way back that it takes a
-    /// multiple. Back there, what was evicted has to be asked for again before it shows.
+    /// Notes the size that was enough, to go back to and not beyond. A curve can be flat above a size and steep below,
+    /// as when the working set just fits. It says of a step down that it costs nothing, and of the way back that it
+    /// takes a multiple. After the way back, evicted keys have to be asked for again before it shows.
     fn note_enough(&mut self, reading: &Reading<'_>, missed: f64, window: Duration) {
         if missed <= 0.0 {
             self.enough = Some(reading.grant_bytes);
@@ -489,8 +491,8 @@ impl Sizer {
         }
         let held = reading.usage_bytes.min(reading.grant_bytes);
         if !reading.is_nearly_full() {
-            // What is not used is given up first, and alone: the hit ratio is that of a cache that still changes, as where
-            // what it began with expires, and not of its size.
+            // Unused memory is given up first, and alone. The hit ratio is that of a cache that still changes, as when
+            // its first items expire, and not of its size.
             return held + held / STEPS.unused_kept_divisor;
         }
         let step = (STEPS.caution * missed / here.slope_below.max(CURVES.least_slope_of(reading.goal)))
@@ -532,8 +534,8 @@ fn least_that_counts(goal: f64, measured: &Measured) -> f64 {
     (MISSES.dead_band_of(goal) * shortness.max(1.0)).max(errors * measured.standard_error)
 }
 
-/// A step towards what is of use, where a goal can not be reached: the rest serves others better, and more of it is taken
-/// only from what is free.
+/// A step towards the useful size, if a goal cannot be reached. The rest serves others better, and more is taken only
+/// from free memory.
 fn released(reading: &Reading<'_>, useful_bytes: u64) -> u64 {
     let least = reading.grant_bytes - (reading.grant_bytes as f64 * STEPS.shrink_most) as u64;
     useful_bytes.max(least)

@@ -1,4 +1,4 @@
-//! The phases of a sizer, and how it is judged that its goal is met or can not be.
+//! The phases of a sizer, and how it is judged that its goal is met or cannot be.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use tidemark_types::UnixMs;
 
 use crate::reading::GoalState;
 
-/// What decides the size.
+/// The source of the size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Direct-Fit: the curve does, until a size was measured.
     #[default]
     Fitting,
-    /// Fine-Grained Resizing: what was measured does, along the curve's slope.
+    /// Fine-Grained Resizing: measurements do, along the curve's slope.
     Tuning,
 }
 
 impl Phase {
-    /// After a window that measured a size, full or not, by which the goal is missed or not: what was measured at a size
-    /// knows better than the curve whether it is enough.
+    /// The phase after a window that measured a size, full or not, by which the goal is missed or not. A measurement at
+    /// a size knows better than the curve whether it is enough.
     pub(super) fn after_window(self, is_full: bool, is_missed: bool) -> Self {
         if is_full || !is_missed { Self::Tuning } else { self }
     }
 }
 
-/// Whether the goal is met, may be, or can not be.
+/// Whether the goal is met, may be, or cannot be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is missed, and more memory may help; or nothing was measured.
@@ -32,13 +32,13 @@ pub(super) enum Verdict {
     Open,
     /// It is met.
     Met,
-    /// It is missed since then, and more memory would not help. Until patience ends, what was known before counts.
+    /// It is missed since then, and more memory would not help. Until patience ends, the former verdict counts.
     Doubted { since: UnixMs, was_met: bool },
     /// It is missed, and for too long already no memory would help.
     Hopeless { since: UnixMs },
 }
 
-/// What a window shows of a goal.
+/// The evidence of a window about a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
     /// It is met.
@@ -50,7 +50,7 @@ pub(super) enum Evidence {
 }
 
 impl Verdict {
-    /// What follows from evidence at this moment.
+    /// The state that follows from evidence at this moment.
     pub(super) fn after(self, evidence: Evidence, now: UnixMs, patience: Duration) -> Self {
         match evidence {
             Evidence::Meets => Self::Met,
@@ -80,7 +80,7 @@ impl Verdict {
         }
     }
 
-    /// As others see it.
+    /// The state as others see it.
     pub(super) fn state(self) -> GoalState {
         match self {
             Self::Open | Self::Doubted { was_met: false, .. } => GoalState::Converging,

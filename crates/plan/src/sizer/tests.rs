@@ -6,7 +6,7 @@ use tidemark_types::MIB;
 use super::*;
 use crate::slope::least_misses;
 
-/// A cache that fills with what it misses and has the hit ratio that its curve says.
+/// A cache that fills with its misses and has the hit ratio of its curve.
 struct Cache {
     /// Hit ratio by item bytes.
     law: fn(f64) -> f64,
@@ -17,12 +17,12 @@ struct Cache {
     gets_per_second: u64,
     item_bytes: u64,
     keys: u64,
-    /// What was met so far: the curve ends there.
+    /// The bytes of the keys met so far, at which the curve ends.
     met_bytes: f64,
     usage_bytes: f64,
     grant_bytes: u64,
     most_bytes: u64,
-    /// What others leave to it.
+    /// The memory that others leave to it.
     left_bytes: u64,
     /// Whether it gets memory only as fast as it fills it, a quarter ahead.
     claims: bool,
@@ -207,7 +207,7 @@ fn who_asks_seldom_settles_as_near() {
     assert!((usage - 1.0).abs() < 0.02, "usage is {usage} of what is needed");
 }
 
-/// Where each get hits or misses by chance, windows are looked at every second, and some look like a miss of the goal.
+/// Each get hits or misses by chance. Windows are looked at every second, and some look like a miss of the goal.
 #[test]
 fn chance_moves_who_asks_seldom_little() {
     let mut cache = Cache::new(skewed, 1500);
@@ -253,7 +253,7 @@ fn what_others_hold_is_asked_for_until_it_is_there() {
     cache.assert_settled(0.8);
 }
 
-/// What is asked for comes as fast as it is filled, and less of it will do than the curve says at first.
+/// The requested memory comes as fast as it is filled, and less of it will do than the curve says at first.
 #[test]
 fn on_the_way_to_what_was_asked_for_it_is_measured() {
     let mut cache = Cache::new(skewed, 20_000);
@@ -265,7 +265,7 @@ fn on_the_way_to_what_was_asked_for_it_is_measured() {
     let most = cache.grants.iter().max().copied().unwrap() as f64 / needed;
     assert!(most < 1.35, "{most} of what is needed");
     cache.assert_settled(0.9);
-    // Another goal that is lower: what is waited for is not needed any more.
+    // Another goal that is lower: the size that is waited for is not needed any more.
     let mut cache = Cache::new(skewed, 20_000);
     cache.left_bytes = (cache.needed(0.8) * 0.8) as u64;
     cache.run(120, 0.8);
@@ -312,7 +312,7 @@ fn a_goal_that_moves_keeps_what_was_learnt() {
     assert_eq!(cache.changes, 0);
 }
 
-/// Where one get in a hundred may miss, a thousandth of them is a third of the memory.
+/// If one get in a hundred may miss, a thousandth of them is a third of the memory.
 #[test]
 fn a_high_goal_is_met_precisely() {
     fn steep(bytes: f64) -> f64 {
@@ -357,7 +357,8 @@ fn it_learns_where_the_cache_is_also_on_a_flat_piece_of_the_curve() {
     assert!((0.93..0.99).contains(&began_at), "{began_at}");
     cache.run(200, 0.9);
     let lowest = cache.hit_ratios.iter().copied().fold(1.0, f64::min);
-    // The first fit still believes the policy to be LRU; what it learns then keeps the next one from the same mistake.
+    // The first fit still believes the policy to be LRU; the efficiency that it learns then keeps the next one from the
+    // same mistake.
     assert!(lowest > 0.8, "{lowest}");
     cache.assert_settled(0.9);
 }
@@ -426,8 +427,8 @@ fn shrinking_does_not_dip() {
     assert!(lowest > 0.67, "{lowest}");
 }
 
-/// As where all that there was at first expires by and by: until it holds what it has by itself, its hit ratio says nothing
-/// of less memory.
+/// All items of the beginning expire by and by. Until the tenant's memory holds only its present items, its hit ratio
+/// says nothing of less memory.
 #[test]
 fn what_is_not_used_is_given_up_alone() {
     let mut cache = Cache::new(skewed, 100_000);

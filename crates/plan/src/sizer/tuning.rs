@@ -1,31 +1,32 @@
 //! The sizer's numbers, by meaning, each with its reason.
 //!
-//! A number that is called a safety bound can be halved or doubled without failing a test of `sizer/tests.rs`: it bounds
-//! how far a rare case goes, and is not tuned. `docs/design/sizing.md` has the table.
+//! A number that is called a safety bound can be halved or doubled without failing a test of `sizer/tests.rs`. It
+//! bounds how far a rare case goes, and is not tuned. `docs/design/sizing.md` has the table.
 
 use std::time::Duration;
 
-/// What is measured counts over windows of gets.
+/// The windows of gets over which measurements count.
 #[derive(Debug)]
 pub(super) struct Windows {
     /// A window has so many gets: of a hit ratio of 0.9 their standard error is 0.003.
     pub(super) gets: u64,
     /// It lasts so long at least: gets of one moment resemble each other.
     pub(super) least: Duration,
-    /// And at most: where gets are few, they say something together.
+    /// It lasts so long at most: few gets say something only together.
     pub(super) most: Duration,
-    /// A window that gives no reason for a move goes on for this long: the longer it is, the smaller a miss it shows. Where
-    /// chance could still hide one that counts, it goes on up to [`Self::most`]: with a goal of 0.8, below 21,000 gets a
-    /// second. Not while the cache fills: the hit ratio is on its way then, and the mean of a while is of the past.
+    /// A window that gives no reason for a move goes on for this long: the longer it is, the smaller a miss it shows.
+    /// If chance could still hide a miss that counts, it goes on up to [`Self::most`]: with a goal of 0.8, below 21,000
+    /// gets a second. A filling cache is the exception: its hit ratio is on its way, and the mean of a while is of the
+    /// past.
     pub(super) calm: Duration,
-    /// Until something was learnt of the load's policy, for this long: a curve that takes the policy for LRU may see no use
-    /// for memory that is needed.
+    /// The same, until the efficiency of the load's policy is known. A curve that takes the policy for LRU may see no
+    /// use for memory that is needed.
     pub(super) calm_at_first: Duration,
-    /// The first moments at a new size show the move, not the size: what was evicted is missed until the policy has sorted
-    /// itself out.
+    /// The first moments at a new size show the move, not the size: evicted keys are missed until the policy has
+    /// settled.
     pub(super) quiet_after_move: Duration,
-    /// Near the goal, memory is taken back only after a window of this length: what an eviction costs shows when the keys
-    /// are asked for again.
+    /// Near the goal, memory is taken back only after a window of this length. The cost of an eviction shows when the
+    /// keys are asked for again.
     pub(super) shrink: Duration,
     /// A size that was enough once is no more after a window of this length that missed the goal.
     /// A safety bound.
@@ -37,31 +38,26 @@ pub(super) struct Windows {
 pub(super) struct Misses {
     /// Standard errors that chance does not exceed in calm windows.
     pub(super) certain: f64,
-    /// And in shorter ones: those are looked at many times, each of which chance could use.
-    /// A safety bound.
+    /// The same in shorter windows, which are looked at many times: chance could use each look. A safety bound.
     pub(super) certain_early: f64,
     /// A miss of the goal by less is left.
     pub(super) dead_band: f64,
-    /// Or by less than this part of the misses that the goal allows, if that is less: where one get in a hundred may miss, a
-    /// thousandth can be a third of the memory.
-    /// A safety bound.
+    /// The dead band as a share of the misses that the goal allows, if that is less. If one get in a hundred may miss,
+    /// a thousandth can be a third of the memory. A safety bound.
     pub(super) dead_band_ratio: f64,
-    /// A shorter window than this shows more than there is, because gets of one moment resemble each other, and a size that
-    /// follows it would swing.
-    /// A safety bound.
+    /// A shorter window than this shows more than there is, because gets of one moment resemble each other. A size that
+    /// follows it would swing. A safety bound.
     pub(super) dead_band_window: Duration,
     /// A hit ratio above the goal by more is far from it: memory is taken back without a long window.
     pub(super) near: f64,
-    /// A miss of the goal by more is what the curve, not a step, should mend; and so is a goal that moves by more.
-    /// A safety bound.
+    /// The curve, not a step, should mend a miss of the goal by more, and a goal that moves by more. A safety bound.
     pub(super) fit_beyond: f64,
-    /// A goal that is missed for so long at a size that more memory does not help is called infeasible; while keys are still
-    /// being met, twice as long.
-    /// A safety bound.
+    /// A goal is called infeasible when it is missed for so long at a size that more memory does not help. The time
+    /// doubles while new keys are still being met. A safety bound.
     pub(super) patience: Duration,
 }
 
-/// What is made of a curve.
+/// The use that is made of a curve.
 #[derive(Debug)]
 pub(super) struct Curves {
     /// A curve of fewer gets says nothing. A safety bound.
@@ -69,20 +65,19 @@ pub(super) struct Curves {
     /// While each key was asked for less often than this on average, keys that seem to be new may just not have been met yet.
     /// A safety bound.
     pub(super) young_gets_per_key: u64,
-    /// Who holds more than what is asked for now, as far as it is known, holds something else: by more than sampling
-    /// explains.
+    /// A tenant that holds more than its present keys, as far as they are known, holds other items. The margin is more
+    /// than sampling explains.
     pub(super) holds_past_ratio: f64,
-    /// A hit ratio that can not be reached is replaced by one this much below the best: its last hits cost the most.
+    /// A hit ratio that cannot be reached is replaced by one this much below the best: its last hits cost the most.
     /// A safety bound.
     pub(super) below_best: f64,
     /// A curve that is flatter than this, in hit ratio per e-fold of memory, is taken to be this steep.
     /// A safety bound.
     pub(super) least_slope: f64,
-    /// Or than this part of the misses that the goal allows, if that is less.
-    /// A safety bound.
+    /// The same as a part of the misses that the goal allows, if that is less. A safety bound.
     pub(super) least_slope_ratio: f64,
-    /// The least weight of a certain window in what is learnt of the policy; the first ones of a load weigh as in their mean.
-    /// A safety bound.
+    /// The least weight of a certain window in the learnt efficiency of the policy; the first ones of a load weigh as
+    /// in their mean. A safety bound.
     pub(super) efficiency_weight: f64,
     /// Half a window that is certain, or several that are less so.
     /// A safety bound.
@@ -94,12 +89,12 @@ pub(super) struct Curves {
 pub(super) struct Steps {
     /// The part of a step that is done: the rest would often be too much.
     pub(super) caution: f64,
-    /// The most that a size grows by what was measured alone, as a part of it.
-    /// A safety bound.
+    /// The most that a size grows by measurements alone, as a part of it. A safety bound.
     pub(super) grow_most: f64,
-    /// And shrinks.
+    /// The most that a size shrinks at a time, as a part of it.
     pub(super) shrink_most: f64,
-    /// Of what is held, so much beyond it is kept when what is not used is given up: such a cache counts as nearly full.
+    /// The part of the held memory that is kept beyond it when unused memory is given up: such a cache counts as nearly
+    /// full.
     pub(super) unused_kept_divisor: u64,
     /// A step of at most this part of the size is small: it changes the hit ratio by less than another load would.
     pub(super) small_divisor: u64,

@@ -6,11 +6,11 @@ use super::{Shape, Sizes, Tenant};
 /// Prices at which a tenant decides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
-    /// Of a byte of memory.
+    /// The price of a byte of memory.
     pub(super) memory: f64,
-    /// Of a byte of flash, with its index.
+    /// The price of a byte of flash, with its index.
     pub(super) flash: f64,
-    /// What a microsecond of mean latency is worth.
+    /// The worth of a microsecond of mean latency.
     pub(super) latency: f64,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Offer {
 pub(super) struct Want {
     /// The latency in microseconds.
     pub(super) latency_us: f64,
-    /// What each microsecond above is worth, beside what latency is worth anyway.
+    /// The worth of each microsecond above the limit, beside that of latency anyway.
     pub(super) penalty: f64,
 }
 
@@ -69,8 +69,9 @@ impl Tenant {
         }
     }
 
-    /// Memory up to where it is no longer worth its price, and likewise both together, which flash completes. Where that
-    /// is more or less flash than may be, flash is the limit and memory carries it along.
+    /// Memory reaches up to where it is no longer worth its price. Memory and flash together do likewise, and flash
+    /// completes the sum. If that is more or less flash than is allowed, flash is the limit and memory carries it
+    /// along.
     fn best_free(&self, offer: Offer) -> Sizes {
         let Shape::Free { memory, flash } = self.shape else {
             return Sizes::default();
@@ -91,7 +92,7 @@ impl Tenant {
                 f64::INFINITY
             }
         };
-        // Where memory costs less than flash, flash is worth something only beyond a cap of memory.
+        // If memory costs less than flash, flash is worth something only beyond a cap of memory.
         let memory_bytes = if instead_price <= 0.0 {
             memory.most
         } else {

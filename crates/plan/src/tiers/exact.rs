@@ -1,7 +1,7 @@
 //! One tenant on its curve as it is: cliffs stay cliffs.
 //!
-//! Between the curve's points everything is linear, so that the best sizes lie where memory, or memory and flash together, are
-//! at one of its points, or where there is no flash. All of these are tried.
+//! Between the curve's points everything is linear. The best sizes therefore lie where memory, or memory and flash
+//! together, are at one of its points, or without flash. All of these are tried.
 
 use tidemark_curve::Curve;
 
@@ -13,7 +13,7 @@ use super::{Prices, Shape, Sizes, Tenant};
 pub struct Unreachable {
     /// The least that there is, in microseconds.
     pub best_latency_us: f64,
-    /// By how much it is too much.
+    /// The latency above the goal.
     pub short_us: f64,
 }
 
@@ -155,8 +155,8 @@ fn tied(memory_bytes: f64, flash_ratio: f64) -> Sizes {
     }
 }
 
-/// The least memory with so much flash for each of its bytes that has this latency, or, where none has it, the most that
-/// is of use.
+/// The least memory with so much flash for each of its bytes that has this latency. If none has it, the result is the
+/// most that is of use.
 fn tied_for(tenant: &Tenant, flash_ratio: f64, latency_us: f64) -> Sizes {
     let stretch = 1.0 + flash_ratio * (1.0 - tenant.overlap_ratio);
     let bytes = || tenant.curve.points().iter().map(|point| point.bytes as f64);

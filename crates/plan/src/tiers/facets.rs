@@ -19,7 +19,7 @@ impl Facets {
             .iter()
             .map(|point| (point.bytes as f64, point.miss_ratio))
             .collect();
-        // What is flat at the end buys nothing.
+        // A flat end buys nothing.
         while let [.., before, last] = corners[..] {
             if before.1 > last.1 {
                 break;
@@ -42,7 +42,7 @@ impl Facets {
         miss_ratio - self.gains.get(index).map_or(0.0, |gain| gain * (bytes - at))
     }
 
-    /// Where one more byte gains no more than this: the first such corner.
+    /// The first corner at which one more byte gains no more than this.
     pub(super) fn until(&self, gain: f64) -> f64 {
         self.corners[self.gains.partition_point(|of_facet| *of_facet > gain)].0
     }
@@ -52,7 +52,7 @@ impl Facets {
         self.gains.last().copied().unwrap_or(1.0)
     }
 
-    /// What one more byte gains.
+    /// The gain of one more byte.
     fn gain_at(&self, bytes: f64) -> f64 {
         let right = self.corners.partition_point(|corner| corner.0 <= bytes);
         right
@@ -62,8 +62,8 @@ impl Facets {
             .unwrap_or(0.0)
     }
 
-    /// The smallest x from 0 on at which `first` times the gain at x and `second` times the gain at `stretch` x plus `shift`
-    /// are together no more than this, with `stretch` counted in the second gain.
+    /// The smallest x from 0 on at which the weighted gains are together no more than `gain`. The sum is `first` times
+    /// the gain at x, plus `second` times the gain at `stretch` x plus `shift`. The second gain counts `stretch`.
     pub(super) fn until_both(&self, first: f64, second: f64, stretch: f64, shift: f64, gain: f64) -> f64 {
         let both = |x: f64| first * self.gain_at(x) + second * stretch * self.gain_at(stretch * x + shift);
         let mut best = f64::INFINITY;

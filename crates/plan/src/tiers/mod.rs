@@ -7,11 +7,11 @@
 //! cost    = memory_price x + (flash_price + memory_price index_ratio) y
 //! ```
 //!
-//! M is the miss ratio, the overlap is the part of y that memory holds too, and `index_ratio` is the memory that flash of one
-//! byte needs for its index. On the lower convex hull of M both are a linear program. It is solved by prices: for given
-//! prices of memory, flash and latency each tenant's best sizes follow from its own hull alone ([`answer`]), and the
-//! prices are those at which all tenants together hold the pools' limits ([`pools`]). [`exact`] works on the curve itself,
-//! which need not be convex, for one tenant.
+//! M is the miss ratio, and the overlap is the part of y that memory holds too. `index_ratio` is the memory that one
+//! byte of flash needs for its index. On the lower convex hull of M both are a linear program, which is solved by
+//! prices. For given prices of memory, flash and latency each tenant's best sizes follow from its own hull alone
+//! ([`answer`]). At the right prices all tenants together hold the pools' limits ([`pools`]). [`exact`] works on the
+//! curve itself, which need not be convex, for one tenant.
 //!
 //! Invariant: pure functions of their arguments. Sizes are bytes as `f64`; money is in the unit of the prices.
 
@@ -42,22 +42,22 @@ pub struct Latencies {
 /// Prices of a byte, in any unit of money, for any time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
-    /// Of memory.
+    /// The price of memory.
     pub memory: f64,
-    /// Of flash, without the memory that its index takes.
+    /// The price of flash, without the memory that its index takes.
     pub flash: f64,
 }
 
 /// How much of something a tenant has.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sizes {
-    /// Memory for items, in bytes; the index of what is on flash is not in it.
+    /// Memory for items, in bytes; the index of flash is not in it.
     pub memory_bytes: f64,
     /// Flash, in bytes.
     pub flash_bytes: f64,
 }
 
-/// From this to that, both included.
+/// A range from this to that, both included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
     /// The least.

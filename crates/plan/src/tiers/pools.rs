@@ -4,8 +4,7 @@ use super::answer::{Offer, Want};
 use super::search::{self, Answer};
 use super::{Prices, Shape, Sizes, Tenant};
 
-/// What all tenants may have together, in bytes; infinity where there is no limit. The index of what is on flash counts as
-/// memory.
+/// The limits of all tenants together, in bytes; infinity means no limit. The index of flash counts as memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pools {
     /// Memory.
@@ -14,7 +13,7 @@ pub struct Pools {
     pub flash_bytes: f64,
 }
 
-/// What is asked for.
+/// The target of the plan.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
     /// The least cost at which each tenant has its latency, where it has one. Each microsecond above it counts as the
@@ -35,12 +34,12 @@ pub struct Goal {
     pub penalty: f64,
 }
 
-/// What each tenant should have.
+/// The sizes of each tenant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// In the order of the tenants.
+    /// The sizes, in the order of the tenants.
     pub sizes: Vec<Sizes>,
-    /// What another byte of the memory pool would save, in money (with [`Target::Spending`] in weighted microseconds).
+    /// The saving by another byte of the memory pool, in money (with [`Target::Spending`] in weighted microseconds).
     pub memory_worth: f64,
     /// The same of the flash pool.
     pub flash_worth: f64,
@@ -55,7 +54,8 @@ impl Pools {
 }
 
 impl Tenant {
-    /// A goal that yields to nothing at these prices: its penalty is twice what the dearest microsecond of this tenant costs.
+    /// A goal that yields to nothing at these prices: its penalty is twice the price of this tenant's dearest
+    /// microsecond.
     pub fn firm(&self, latency_us: f64, prices: Prices) -> Goal {
         let flash = prices.flash_with_index(self.index_ratio);
         let price = match self.shape {
@@ -76,7 +76,7 @@ impl Tenant {
 
 /// The best sizes of all tenants within the pools, by the hulls of their curves.
 ///
-/// Where floors alone pass a pool, sizes pass it, too.
+/// If floors alone exceed a pool, sizes exceed it, too.
 pub fn solve(tenants: &[Tenant], prices: Prices, pools: Pools, target: Target<'_>) -> Plan {
     let weight: f64 = tenants.iter().map(|tenant| tenant.weight).sum();
     let market = Market {
@@ -128,11 +128,11 @@ struct Market<'a> {
     pools: Pools,
     /// Empty, or one for each tenant.
     goals: &'a [Option<Goal>],
-    /// Of all tenants.
+    /// The weight of all tenants.
     weight: f64,
 }
 
-/// What all tenants take at some prices.
+/// The sizes of all tenants at some prices.
 #[derive(Clone, Debug)]
 struct Total {
     sizes: Vec<Sizes>,
@@ -230,12 +230,12 @@ impl Market<'_> {
         total
     }
 
-    /// A guess at a pool's price: what memory costs anyway, or latency is worth per byte.
+    /// A guess at a pool's price: the price of memory anyway, or the worth of latency per byte.
     fn first_price(&self, money: f64, latency: f64) -> f64 {
         (money * self.prices.memory + latency * self.prices.memory / self.first_latency_price()).max(f64::MIN_POSITIVE)
     }
 
-    /// A guess at what a microsecond is worth: all memory that curves reach, for all time that it saves.
+    /// A guess at the worth of a microsecond: all memory that curves reach, for all time that it saves.
     fn first_latency_price(&self) -> f64 {
         let all = |of: fn(&Tenant) -> f64| self.tenants.iter().map(of).sum::<f64>();
         let bytes = all(|tenant| tenant.curve.end().bytes as f64);

@@ -1,15 +1,16 @@
 //! The price at which something is just used up.
 //!
-//! For any price there is a best answer; its excess over the limit falls as the price rises, and its value is `base + price *
-//! excess`. The largest value over all prices is that of the best answer within the limit (Lagrange duality), found by
-//! walking along tangents: the values are a concave function made of lines, so that the search ends at the corner itself. There two
-//! answers are equally good, one above and one below the limit, and the mixture that meets it exactly is the best of all.
+//! For any price there is a best answer. Its excess over the limit falls as the price rises, and its value is `base +
+//! price * excess`. The largest value over all prices is that of the best answer within the limit (Lagrange duality).
+//! It is found by walking along tangents: the values are a concave function made of lines, so that the search ends at
+//! the corner itself. Two answers are equally good there, one above and one below the limit. The mixture that meets the
+//! limit exactly is the best of all.
 
-/// What is best at a price.
+/// The best answer at a price.
 pub(super) trait Answer: Clone {
     /// By how much it passes the limit that the price is for.
     fn excess(&self) -> f64;
-    /// Its value without what the price adds.
+    /// Its value without the price's part.
     fn base(&self) -> f64;
     /// A mixture with this share of the other; both are best at one price.
     fn mixed(&self, other: &Self, share: f64) -> Self;
@@ -18,7 +19,7 @@ pub(super) trait Answer: Clone {
 /// Steps at most. Tangents end the search after about as many as an answer has corners near the price; the rest is for
 /// rounding.
 const STEPS_MAX: usize = 60;
-/// Doublings of the first price at most, before what is asked for is taken to be impossible at any price.
+/// Doublings of the first price at most, before the target is taken to be impossible at any price.
 const DOUBLINGS_MAX: usize = 200;
 /// Values this close, relative to their parts, are equal.
 const ROUNDING: f64 = 1e-12;

@@ -247,7 +247,7 @@ proptest! {
         prop_assert!((exact - priced).abs() <= 1e-6 * exact.max(1.0), "{exact} and {priced}");
     }
 
-    /// On any curve exact sizes hold what is asked for, and nothing of a grid of sizes is better.
+    /// On any curve exact sizes meet the target, and nothing of a grid of sizes is better.
     #[test]
     fn no_pair_of_a_grid_beats_exact_sizes(
         tenant in tenants(),

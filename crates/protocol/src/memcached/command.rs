@@ -43,7 +43,7 @@ pub enum Command<'a> {
 }
 
 impl Command<'_> {
-    /// What the connection's secret must permit.
+    /// The permissions that the connection's secret must have.
     #[inline]
     pub fn permissions(&self) -> Permissions {
         const READ_WRITE: Permissions = Permissions::READ.with(Permissions::WRITE);
@@ -88,8 +88,8 @@ pub struct Get<'a> {
     pub part: Part,
 }
 
-/// A part of a line of keys. A line above [`super::LINE_BYTES_MAX`] is many commands, one for each part of about that length,
-/// so that nothing of it is held but the part that is coming: behind one that says so, [`super::parse_keys`] reads the next.
+/// A part of a line of keys. A line above [`super::LINE_BYTES_MAX`] is many commands, one for each part of about that
+/// length, so that only the coming part is held. Behind a command that says so, [`super::parse_keys`] reads the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The whole line.
@@ -116,16 +116,16 @@ impl Part {
 /// A line of keys that goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenGet {
-    /// As in [`Get`].
+    /// The same as in [`Get`].
     pub with_cas: bool,
-    /// As in [`Get`].
+    /// The same as in [`Get`].
     pub touch: Option<i64>,
 }
 
 /// How a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Whatever was there.
+    /// Stores whatever was there.
     Set,
     /// If the key holds nothing.
     Add,
@@ -172,7 +172,7 @@ pub struct Arithmetic<'a> {
     pub key: &'a [u8],
     /// Up or down.
     pub direction: Direction,
-    /// By how much.
+    /// The number to add or subtract.
     pub delta: u64,
     /// Whether the client asked for no reply.
     pub noreply: bool,
@@ -223,7 +223,7 @@ pub struct Stats<'a> {
 }
 
 impl<'a> Stats<'a> {
-    /// What kind is asked for (`settings`, `items`, ...) and any further words; none for the general ones.
+    /// The requested kind (`settings`, `items`, ...) and any further words; none for the general ones.
     pub fn arguments(self) -> impl Iterator<Item = &'a [u8]> {
         super::line::words(self.text)
     }

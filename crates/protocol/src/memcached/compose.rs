@@ -1,7 +1,7 @@
 //! Replies: appended to a buffer, which grows at most once per call.
 //!
-//! Meta replies carry the flags that were asked for, in the order asked, and heed quiet mode: a reply that the client
-//! does not want is not appended. Errors and classic replies without data are the constants of [`super::text`].
+//! Meta replies carry the requested flags, in the requested order, and heed quiet mode: a reply that the client does
+//! not want is not appended. Errors and classic replies without data are the constants of [`super::text`].
 
 use super::key::MetaKey;
 use super::meta::{Meta, letters};
@@ -62,7 +62,7 @@ pub fn version(out: &mut Vec<u8>, version: &str) {
     }
 }
 
-/// What meta replies can say of an item.
+/// The facts of an item that meta replies can carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// `s`: the value's length in bytes.
@@ -121,13 +121,13 @@ impl Outcome {
     }
 }
 
-/// What `mg` sends of an item, beside `W`, `X` and `Z`.
+/// The flags that `mg` returns of an item, beside `W`, `X` and `Z`.
 const GET_RETURNS: u64 = letters(b"stcflhOk");
-/// What `ms` sends, whatever came of it.
+/// The flags that `ms` returns, whatever its outcome.
 const SET_RETURNS: u64 = letters(b"Okcs");
-/// What `ma` sends of a number.
+/// The flags that `ma` returns of a number.
 const ARITHMETIC_RETURNS: u64 = letters(b"tcOk");
-/// What every meta command sends without an item.
+/// The flags that every meta command returns without an item.
 const PLAIN_RETURNS: u64 = letters(b"Ok");
 
 /// A hit of `mg`: `VA <bytes> <flags>*` and the value if it was asked for, else `HD <flags>*`.
@@ -168,7 +168,7 @@ pub fn meta_miss(out: &mut Vec<u8>, meta: &Meta<'_>) {
     }
 }
 
-/// The end of `ms`. `facts` are those of the stored item; where nothing was stored, of what was sent, with token zero.
+/// The end of `ms`. `facts` are those of the stored item; if nothing was stored, of the sent one, with token zero.
 pub fn meta_stored(out: &mut Vec<u8>, meta: &Meta<'_>, outcome: Outcome, facts: &Facts) {
     match outcome {
         Outcome::Done if meta.flags.quiet() => {}
@@ -202,7 +202,7 @@ pub fn meta_number(out: &mut Vec<u8>, meta: &Meta<'_>, facts: &Facts, number: u6
     }
 }
 
-/// What `me` says of an item.
+/// The facts of an item in the reply of `me`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DebugFacts {
     /// Seconds that are left; `None` without an expiration time.

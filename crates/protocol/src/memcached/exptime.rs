@@ -1,4 +1,4 @@
-//! What an expiration time means (protocol.txt, "Expiration times").
+//! The meaning of expiration times (protocol.txt, "Expiration times").
 
 use tidemark_types::UnixMs;
 
@@ -10,7 +10,7 @@ pub const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 pub enum Expires {
     /// Not by time.
     Never,
-    /// At this moment, which may have passed.
+    /// The item expires at this moment, which may have passed.
     At(UnixMs),
     /// It already has (a negative time was sent).
     Already,

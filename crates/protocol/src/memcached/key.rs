@@ -16,7 +16,7 @@ pub fn is_key(bytes: &[u8]) -> bool {
 /// One key or more, checked, as they stand on a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keys<'a> {
-    /// From the first key's first byte to the last key's last byte.
+    /// The input from the first key's first byte to the last key's last byte.
     region: &'a [u8],
     count: usize,
 }
@@ -28,7 +28,7 @@ impl<'a> Keys<'a> {
         Self { region: key, count: 1 }
     }
 
-    /// No key: what may follow the last full part of a long line.
+    /// No key, as may follow the last full part of a long line.
     pub(super) const NONE: Self = Self { region: &[], count: 0 };
 
     /// The keys on a line; `None` if one of them is no key or there is none.
@@ -109,9 +109,9 @@ impl ExactSizeIterator for KeysIter<'_> {}
 /// The key of a meta command as it was sent: plain, or binary in base64 (flag `b`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetaKey<'a> {
-    /// As sent, and as it is sent back.
+    /// The key as sent, and as it is sent back.
     pub sent: &'a [u8],
-    /// Whether what was sent is base64 of the key.
+    /// Whether the sent text is base64 of the key.
     pub encoded: bool,
 }
 

@@ -58,7 +58,7 @@ pub(super) struct Line<'a, 'l> {
     limits: &'l Limits,
     /// Bytes of the input up to and with the line's end.
     pub(super) consumed: usize,
-    /// What stands behind the command's name.
+    /// The text behind the command's name.
     pub(super) arguments: &'a [u8],
 }
 
@@ -89,7 +89,7 @@ pub(super) fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
     line.dispatch(name)
 }
 
-/// Where the line's `\n` is, if that is within the limit.
+/// The index of the line's `\n`, if that is within the limit.
 fn find_line_end(input: &[u8]) -> Option<usize> {
     memchr::memchr(b'\n', &input[..input.len().min(LINE_BYTES_MAX + 1)])
 }
@@ -131,7 +131,7 @@ pub(super) fn parse_keys<'a>(input: &'a [u8], open: &OpenGet) -> Parsed<'a> {
 /// A part of a line of keys that goes on behind the limit: the words that end within it, from `begin` on.
 fn keys_part<'a>(input: &'a [u8], begin: usize, open: &OpenGet) -> Parsed<'a> {
     let part = &input[begin..LINE_BYTES_MAX];
-    // Without a space what is there is too long for a key.
+    // Without a space the text is too long for a key.
     let length = memchr::memrchr(b' ', part).map_or(part.len(), |space| space + 1);
     complete_part(&part[..length], begin + length, false, open)
 }
@@ -154,7 +154,7 @@ fn complete_part<'a>(keys: &'a [u8], consumed: usize, is_last: bool, open: &Open
     }
 }
 
-/// Whether a line, or what follows its first word, ends as the first line of an HTTP request does.
+/// Whether a line, or the part behind its first word, ends as the first line of an HTTP request does.
 fn is_http_request(line: &[u8]) -> bool {
     let line = trim_spaces(line);
     let last = memchr::memrchr(b' ', line).map_or(0, |space| space + 1);
@@ -211,7 +211,7 @@ impl<'a> Words<'a> {
 /// The length of a body as a command line says it.
 #[derive(Clone, Copy)]
 pub(super) enum BodyLength {
-    /// In bytes, without the line end behind it.
+    /// The length in bytes, without the line end behind it.
     Known(usize),
     /// No number, a negative one, or not where it belongs: nobody knows where the body ends.
     Unreadable,
@@ -265,8 +265,8 @@ impl<'a> StoreWords<'a> {
         memchr::memmem::find(trim_end(self.arguments), b"  ").is_some()
     }
 
-    /// The length of a refused command's body. It can be read where each word is certain to be what its place says: a space
-    /// in the key moves all words behind it, and an empty key moves them the other way.
+    /// The length of a refused command's body. It can be read if each word is certain to be in its place. A space in
+    /// the key moves all words behind it, and an empty key moves them the other way.
     fn refused_length(&self) -> BodyLength {
         let [_, flags, exptime, length, ..] = self.words.items;
         let is_too_many = self.words.count > self.expected + usize::from(self.words.noreply());
@@ -275,7 +275,7 @@ impl<'a> StoreWords<'a> {
         if is_moved || self.has_gap() {
             BodyLength::Unreadable
         } else {
-            // Of fewer than four words this one is empty.
+            // With fewer than four words this one is empty.
             BodyLength::parse(length)
         }
     }
@@ -292,7 +292,7 @@ pub(super) enum NoBody {
 }
 
 impl NoBody {
-    /// What that means for the command that would store it under `key`.
+    /// The parse result of the command that would store it under `key`.
     pub(super) fn parsed(self, key: MetaKey<'_>) -> Parsed<'_> {
         match self {
             Self::Incomplete { needed } => Parsed::Incomplete { needed },
@@ -302,7 +302,7 @@ impl NoBody {
     }
 }
 
-/// What to answer, unless the client asked for no reply.
+/// The reply, unless the client asked for none.
 fn unless(noreply: bool, reply: &'static [u8]) -> &'static [u8] {
     if noreply { b"" } else { reply }
 }
@@ -351,7 +351,7 @@ impl<'a> Line<'a, '_> {
             b"shutdown" => self.fail(text::SHUTDOWN),
             _ if http::is_first_word(name) || http::is_version(name) => close(b"", self.input.len()),
             _ if is_store_name(name) => {
-                // Names are in lower case. What follows such a line is a body all the same.
+                // Names are in lower case. The bytes behind such a line are a body all the same.
                 let words = StoreWords::new(self.arguments, name.eq_ignore_ascii_case(b"cas"));
                 self.fail_with_body(text::ERROR, words.refused_length())
             }
@@ -394,8 +394,8 @@ impl<'a> Line<'a, '_> {
         })
     }
 
-    /// Takes the body of `length` bytes behind the line. `noreply` hides errors. Where no line end follows, the client
-    /// counted wrongly, and nobody knows where the value ends: the connection is closed.
+    /// Takes the body of `length` bytes behind the line. `noreply` hides errors. If no line end follows, the client
+    /// counted wrongly, and nobody knows where the value ends. The connection is closed.
     pub(super) fn body(self, length: usize, noreply: bool) -> Result<(&'a [u8], usize), NoBody> {
         if length > self.limits.value_bytes {
             let reply = if length > SAID_BYTES_MAX {

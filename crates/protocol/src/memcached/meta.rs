@@ -77,7 +77,7 @@ pub struct MetaFlags<'a> {
 pub struct MetaFlag<'a> {
     /// The flag.
     pub letter: u8,
-    /// What stands directly behind it.
+    /// The text directly behind it.
     pub token: &'a [u8],
 }
 
@@ -204,7 +204,7 @@ impl<'a> MetaFlags<'a> {
         self.has(b'N').then_some(self.vivify)
     }
 
-    /// `R`: who finds less than this time left wins the right to write anew.
+    /// `R`: a client that finds less than this time left wins the right to write anew.
     #[inline]
     pub fn recache(&self) -> Option<i64> {
         self.has(b'R').then_some(self.recache)
@@ -302,8 +302,8 @@ pub(super) fn arithmetic<'a>(line: Line<'a, '_>) -> Parsed<'a> {
     line.complete(Command::MetaArithmetic(MetaArithmetic { meta, direction }))
 }
 
-/// The length of a refused `ms`'s body. It can be read if no flag behind it looks like one, too: a space in the key moves
-/// all words, an empty key moves them the other way.
+/// The length of a refused `ms`'s body. It can be read if no flag behind it looks like one, too. A space in the key
+/// moves all words, and an empty key moves them the other way.
 pub(super) fn set_length(line: Line<'_, '_>) -> BodyLength {
     let (_, rest) = first_word(line.arguments);
     let (length, flags) = first_word(rest);

@@ -1,10 +1,10 @@
 //! memcached's text and meta protocol.
 //!
-//! Follows `doc/protocol.txt` of memcached 1.6 and, where that is silent, what its code does. Where Tidemark is
-//! stricter: client flags above 32 bits are refused; a key with a control character is refused; base64 keys are refused
-//! unless they are what an encoder would write. No byte of a value is ever taken for a command: the body of a refused
-//! storage command is swallowed if its length can be read, and the connection is closed if not, or if no line end follows
-//! the body. It is also closed at the first line of an HTTP request.
+//! The parser follows `doc/protocol.txt` of memcached 1.6 and, where that is silent, memcached's code. Tidemark is
+//! stricter in three points. Client flags above 32 bits are refused, and so is a key with a control character. Base64
+//! keys are refused unless they are what an encoder would write. No byte of a value is ever taken for a command. The
+//! body of a refused storage command is swallowed if its length can be read. The connection is closed if not, or if no
+//! line end follows the body. It is also closed at the first line of an HTTP request.
 //!
 //! Invariant: [`parse`] gives the same answer however the bytes are split and whatever follows them.
 
@@ -35,13 +35,13 @@ pub const LINE_BYTES_MAX: usize = 2048;
 pub const OPAQUE_BYTES_MAX: usize = 32;
 /// The longest value by default, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
-/// The largest length that a client may announce for a body that is then swallowed, in bytes: what a signed 64-bit number
-/// holds with the line end behind the body. Beyond it the connection is closed.
+/// The largest length, in bytes, that a client may announce for a body that is then swallowed. It fits a signed 64-bit
+/// number with the line end behind the body. Beyond it the connection is closed.
 const ANNOUNCED_BYTES_MAX: usize = i64::MAX as usize - 2;
 /// The largest length that memcached calls too large, in bytes; anything above it is a bad line.
 const SAID_BYTES_MAX: usize = i32::MAX as usize - 2;
 
-/// What a command may be at most.
+/// The limits of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest value, in bytes.
@@ -59,7 +59,7 @@ impl Default for Limits {
     }
 }
 
-/// What [`parse`] found at the beginning of its input.
+/// The result of [`parse`] at the beginning of its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Parsed<'a> {
     /// A whole command, body included.
@@ -76,17 +76,17 @@ pub enum Parsed<'a> {
     },
     /// Not a command.
     Failed(Failure),
-    /// A storage command whose value is above the limit. Its client holds something else for the key's value than the item
-    /// that is there: as in memcached, that is to be removed, so that nothing is served that is out of date.
+    /// A storage command whose value is above the limit. Its client takes another value for the key's than the stored
+    /// item. The item is to be removed, as in memcached, so that nothing outdated is served.
     TooLarge {
-        /// What to answer and to drop.
+        /// The reply, and the bytes to drop.
         failure: Failure,
         /// The key that was to be written.
         key: MetaKey<'a>,
     },
 }
 
-/// A refused command: what to answer and how the stream goes on.
+/// A refused command: the reply, and how the stream goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The reply with its line end; empty if the client asked for none.
@@ -96,6 +96,6 @@ pub struct Failure {
     /// Bytes behind those to drop as they come: the refused command's body and its line end. If the last two are not
     /// `\r\n` ([`crate::may_end_line`]), the client counted wrongly and the connection must be closed.
     pub swallow: usize,
-    /// The next command's beginning can not be known: send the reply and close.
+    /// The next command's beginning cannot be known: send the reply and close.
     pub close: bool,
 }

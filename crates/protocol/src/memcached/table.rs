@@ -1,14 +1,14 @@
 //! The table of commands.
 //!
-//! A row: identifier, name, and what the command does to items. The parser finds commands by this table only, so it
-//! names all that there are.
+//! A row: identifier, name, and effect on items. The parser finds commands by this table only, so it names all that
+//! there are.
 
-/// What a command does to items, as far as its name tells.
+/// The effect of a command on items, as far as its name tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing: it names no key, or only looks at one.
     None,
-    /// It may change an item: what it holds, when it expires, or whether it is there.
+    /// It may change an item: its value, its expiry, or whether it is there.
     Changes,
     /// The same, with a value that the client sends behind the line.
     Stores,
@@ -19,9 +19,9 @@ pub enum Effect {
 pub struct Row {
     /// Which one.
     pub id: Name,
-    /// What clients call it.
+    /// The name that clients use.
     pub name: &'static str,
-    /// What it does to items.
+    /// The effect on items.
     pub effect: Effect,
 }
 

@@ -71,11 +71,11 @@ pub const META_NOOP: &[u8] = b"MN\r\n";
 /// A miss of `mg` or `me` of which nothing is to be sent back.
 pub const META_MISS: &[u8] = b"EN\r\n";
 
-/// What a client of the binary protocol reads; it is in that protocol, so that the client can show it.
+/// The text for a client of the binary protocol; it is in that protocol, so that the client can show it.
 const BINARY_TEXT: &[u8; 68] = b"the binary protocol is not supported: use the text or meta protocol\n";
 
-/// The answer to the first byte of a binary command: a response header with status 0x0083, "not supported"
-/// (memcached's `protocol_binary.h`), and the text; the connection is closed.
+/// The answer to the first byte of a binary command: a response header with status 0x0083, "not supported" (memcached's
+/// `protocol_binary.h`), and the text. The connection is closed.
 pub const BINARY: &[u8] = &binary_response();
 
 const fn binary_response() -> [u8; 24 + BINARY_TEXT.len()] {

@@ -8,7 +8,7 @@ const KEPT_ARGS: usize = 1024;
 /// Above this number of bytes the same goes for unquoted inline arguments.
 const KEPT_BYTES: usize = 4096;
 
-/// Where an argument is, in bytes from the command's beginning. A command is shorter than 4 GiB.
+/// The place of an argument, in bytes from the command's beginning. A command is shorter than 4 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     begin: u32,
@@ -18,7 +18,7 @@ pub(super) struct Span {
 /// How far an incomplete array has been read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Where the next argument begins.
+    /// The offset of the next argument.
     pub(super) at: usize,
     /// Arguments to come; zero if nothing is incomplete.
     pub(super) left: usize,
@@ -32,7 +32,7 @@ pub struct ArgList {
     /// An inline command's arguments without their quotes, one behind the other.
     unquoted: Vec<u8>,
     is_inline: bool,
-    /// Where [`super::parse_more`] goes on.
+    /// The progress from which [`super::parse_more`] goes on.
     pub(super) progress: Progress,
 }
 
@@ -56,8 +56,8 @@ impl ArgList {
         self.spans.capacity() * size_of::<Span>() + self.unquoted.capacity()
     }
 
-    /// Where an argument stands in the input; `None` if there are not so many, or the command was an inline one, whose
-    /// arguments are kept here instead.
+    /// The place of an argument in the input. `None` if there are not so many, or if the command was an inline one,
+    /// whose arguments are kept here instead.
     #[inline]
     pub fn place(&self, index: usize) -> Option<Range<usize>> {
         let span = self.spans.get(index).filter(|_| !self.is_inline)?;
@@ -86,7 +86,7 @@ impl ArgList {
         });
     }
 
-    /// Adds an inline argument, whose bytes `take` appends to what it is given.
+    /// Adds an inline argument, whose bytes `take` appends to its input.
     pub(super) fn push_unquoted<T>(&mut self, take: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         self.is_inline = true;
         let begin = self.unquoted.len();
@@ -144,6 +144,15 @@ impl<'a> Args<'a> {
             let begin = span.begin as usize;
             bytes.get(begin..begin + span.length as usize).unwrap_or_default()
         })
+    }
+
+    /// The command that begins at argument `index`; empty if there are not so many.
+    #[must_use]
+    pub fn behind(self, index: usize) -> Self {
+        Self {
+            bytes: self.bytes,
+            spans: self.spans.get(index..).unwrap_or_default(),
+        }
     }
 
     /// Whether the argument is this word, in any case.

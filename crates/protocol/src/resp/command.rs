@@ -1,36 +1,38 @@
-//! The commands as data: what a command is called, what it takes, what it may and needs, and how it is found by name.
+//! The commands as data: their names, arguments and permissions, and how one is found by name.
 //!
-//! Rows agree with what Redis 7.0.15 answers to COMMAND INFO (`tests/protocol/commands.rs` holds them to it). Finding
-//! one costs a few nanoseconds: names of up to sixteen bytes are two words, folded to lower case, in a table that is
-//! built when the program is compiled.
+//! Rows agree with Redis 7.0.15's answers to COMMAND INFO (`tests/protocol/commands.rs` compares them). Finding one
+//! costs a few nanoseconds. Names of up to sixteen bytes are two words, folded to lower case, in a table that is built
+//! when the program is compiled.
 
 use std::fmt;
+use std::ops::Range;
 
 use tidemark_types::Permissions;
 
 use super::args::Args;
-use super::error::ErrorReply;
+use super::error::{self, ErrorReply};
 pub use super::table::{COMMANDS, CommandId};
 use super::unsupported;
+use crate::number::parse_canonical_i64;
 
 /// A command or a subcommand.
 #[derive(Clone, Copy)]
 pub struct Row {
     /// Which one.
     pub id: CommandId,
-    /// In lower case; a subcommand's as `client|list`.
+    /// The name in lower case; a subcommand's as `client|list`.
     pub name: &'static str,
     /// Redis's arity: so many arguments with the name, or, if negative, at least so many.
     pub arity: i16,
-    /// What the command is like.
+    /// The command's flags.
     pub flags: Flags,
-    /// Where its keys are.
+    /// The places of its keys.
     pub keys: KeyPlaces,
     /// ACL categories beside those that follow from the flags; ask [`Row::categories`].
     pub(super) own_categories: Categories,
-    /// What a connection's secret must permit.
+    /// The permissions that a connection's secret must have.
     pub permissions: Permissions,
-    /// The version of Redis that brought it (Valkey's for what Redis does not have).
+    /// The version of Redis that brought it (Valkey's for commands that Redis lacks).
     pub since: &'static str,
     /// Redis's group.
     pub group: &'static str,
@@ -56,15 +58,15 @@ impl fmt::Debug for Row {
     }
 }
 
-/// Where a command's keys are: the first one's place counted from the name as zero, the last one's (negative: counted
-/// from behind), and the step between them. No keys if the first is zero.
+/// The places of a command's keys. The first one's is counted from the name as zero, the last one's from behind if it
+/// is negative. The step is between them. A first place of zero means no keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyPlaces {
     /// The first key.
     pub first: u8,
     /// The last key.
     pub last: i8,
-    /// From one key to the next.
+    /// The distance from one key to the next.
     pub step: u8,
 }
 
@@ -95,17 +97,35 @@ impl KeyPlaces {
         step: 2,
     };
 
-    /// The places of the keys among `args` arguments.
+    /// The places of the keys among `args` arguments, and the step from one to the next.
     #[inline]
-    pub fn places(self, args: usize) -> impl ExactSizeIterator<Item = usize> + use<> {
+    fn range(self, args: usize) -> (Range<usize>, usize) {
         let end = match usize::try_from(self.last) {
             Ok(last) => (last + 1).min(args),
             Err(_) => (args + 1).saturating_sub(usize::from(self.last.unsigned_abs())),
         };
         let first = usize::from(self.first);
         let range = if first == 0 { 0..0 } else { first..end.max(first) };
-        range.step_by(usize::from(self.step).max(1))
+        (range, usize::from(self.step).max(1))
     }
+}
+
+/// The place of the number of keys in EVAL and its like; the keys follow it.
+const COUNT_AT: usize = 2;
+
+/// The places of the keys of EVAL and its like.
+///
+/// # Errors
+/// The number of keys is none, is negative, or is more than there are arguments.
+#[cold]
+pub fn counted_keys(args: Args<'_>) -> Result<Range<usize>, ErrorReply<'static>> {
+    let count = parse_canonical_i64(args.arg(COUNT_AT)).ok_or(error::NOT_AN_INTEGER)?;
+    let count = usize::try_from(count).map_err(|_| error::NEGATIVE_KEYS)?;
+    let first = COUNT_AT + 1;
+    if count > args.len().saturating_sub(first) {
+        return Err(error::TOO_MANY_KEYS);
+    }
+    Ok(first..first + count)
 }
 
 /// A set of named bits.
@@ -147,7 +167,7 @@ macro_rules! bit_set {
 }
 
 bit_set! {
-    /// What a command is like, in the words of COMMAND INFO.
+    /// The properties of a command, in the words of COMMAND INFO.
     Flags {
         /// Changes keys.
         WRITE = 0, "write";
@@ -159,9 +179,9 @@ bit_set! {
         ADMIN = 3, "admin";
         /// Not for scripts.
         NOSCRIPT = 4, "noscript";
-        /// Also while data is loaded.
+        /// The command is allowed while data is loaded.
         LOADING = 5, "loading";
-        /// Also on a replica that has lost its primary.
+        /// The command is allowed on a replica that has lost its primary.
         STALE = 6, "stale";
         /// Kept out of the slow log.
         SKIP_SLOWLOG = 7, "skip_slowlog";
@@ -169,8 +189,14 @@ bit_set! {
         FAST = 8, "fast";
         /// Needs no login.
         NO_AUTH = 9, "no_auth";
-        /// Also while a script runs too long.
+        /// The command is allowed while a script runs too long.
         ALLOW_BUSY = 10, "allow_busy";
+        /// Kept out of what MONITOR shows.
+        SKIP_MONITOR = 11, "skip_monitor";
+        /// May be called without keys.
+        NO_MANDATORY_KEYS = 12, "no_mandatory_keys";
+        /// The places of its keys depend on its arguments.
+        MOVABLE_KEYS = 13, "movablekeys";
     }
 }
 
@@ -191,12 +217,14 @@ bit_set! {
         FAST = 5, "fast";
         /// The rest.
         SLOW = 6, "slow";
-        /// To be used with care.
+        /// The command has to be used with care.
         DANGEROUS = 7, "dangerous";
         /// About the connection.
         CONNECTION = 8, "connection";
         /// About transactions.
         TRANSACTION = 9, "transaction";
+        /// About scripts.
+        SCRIPTING = 10, "scripting";
     }
 }
 
@@ -216,7 +244,8 @@ impl Row {
             (Flags::READONLY, Categories::READ),
             (Flags::ADMIN, Categories::ADMIN.with(Categories::DANGEROUS)),
         ] {
-            if self.flags.has(flag) {
+            // The commands that a script calls say what it does to its keys.
+            if self.flags.has(flag) && !all.has(Categories::SCRIPTING) {
                 all = all.with(categories);
             }
         }
@@ -229,6 +258,18 @@ impl Row {
     pub fn runs_within_multi(&self) -> bool {
         use CommandId::{Discard, Exec, Multi, Quit, Reset, Watch};
         matches!(self.id, Exec | Discard | Multi | Watch | Quit | Reset)
+    }
+
+    /// The places of the command's keys among its arguments, also where these say how many there are.
+    #[inline]
+    pub fn key_places(&self, args: Args<'_>) -> impl ExactSizeIterator<Item = usize> + use<> {
+        let counted = self.flags.has(Flags::MOVABLE_KEYS);
+        let (range, step) = if counted {
+            (counted_keys(args).unwrap_or_default(), 1)
+        } else {
+            self.keys.range(args.len())
+        };
+        range.step_by(step)
     }
 
     /// The subcommand of this name, in any case.
@@ -260,7 +301,7 @@ pub fn resolve(args: Args<'_>) -> Result<&'static Row, ErrorReply<'_>> {
     }
 }
 
-/// What an arity can not say.
+/// The rule that an arity cannot express.
 #[inline]
 fn is_number_allowed(row: &Row, args: usize) -> bool {
     match row.id {
@@ -303,7 +344,9 @@ pub fn lookup(name: &[u8]) -> Option<&'static Row> {
     loop {
         let slot = &INDEX[at % SLOTS];
         if slot.key.is(key) {
-            return COMMANDS.get(usize::from(slot.row));
+            let row = COMMANDS.get(usize::from(slot.row));
+            // An underscore is joined with another byte by what makes letters lower.
+            return row.filter(|row| !slot.has_underscore || row.name.as_bytes().eq_ignore_ascii_case(name));
         }
         if slot.key.length == 0 {
             return None;
@@ -329,6 +372,7 @@ const SLOTS: usize = 256;
 struct Slot {
     key: NameKey,
     row: u8,
+    has_underscore: bool,
 }
 
 impl NameKey {
@@ -371,7 +415,7 @@ impl NameKey {
         self.low == other.low && self.high == other.high && self.length == other.length
     }
 
-    /// Where the search begins.
+    /// The slot at which the search begins.
     #[inline]
     const fn slot(self) -> usize {
         // Any odd constant with well mixed bits will do; this one is 2^64 divided by the golden ratio.
@@ -387,6 +431,7 @@ const fn build_index() -> [Slot; SLOTS] {
     let mut index = [Slot {
         key: NameKey::EMPTY,
         row: 0,
+        has_underscore: false,
     }; SLOTS];
     let mut row = 0;
     while row < COMMANDS.len() {
@@ -397,10 +442,25 @@ const fn build_index() -> [Slot; SLOTS] {
         while index[at % SLOTS].key.length != 0 {
             at += 1;
         }
-        index[at % SLOTS] = Slot { key, row: row as u8 };
+        index[at % SLOTS] = Slot {
+            key,
+            row: row as u8,
+            has_underscore: has_underscore(COMMANDS[row].name.as_bytes()),
+        };
         row += 1;
     }
     index
+}
+
+const fn has_underscore(name: &[u8]) -> bool {
+    let mut at = 0;
+    while at < name.len() {
+        if name[at] == b'_' {
+            return true;
+        }
+        at += 1;
+    }
+    false
 }
 
 const _: () = assert!(COMMANDS.len() * 3 <= SLOTS && COMMANDS.len() <= 256);

@@ -4,7 +4,7 @@ use super::error::{self, ErrorReply};
 use super::parse::bulk_length;
 use crate::may_end_line;
 
-/// What of a refused command has still to be dropped.
+/// The part of a refused command that has still to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discard {
     /// Bytes of the present argument and its line end.
@@ -13,7 +13,7 @@ pub struct Discard {
     args: usize,
 }
 
-/// What [`Discard::feed`] did.
+/// The outcome of [`Discard::feed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discarded {
     /// The command has ended; the next one begins behind `consumed` bytes.
@@ -21,8 +21,8 @@ pub enum Discarded {
         /// Bytes of the input that were dropped.
         consumed: usize,
     },
-    /// More has to be dropped. What was not consumed (the beginning of a length, at most
-    /// [`super::INLINE_BYTES_MAX`] bytes) must be given again, with more behind it.
+    /// More has to be dropped. The unconsumed bytes (the beginning of a length, at most [`super::INLINE_BYTES_MAX`]
+    /// bytes) must be given again, with more behind them.
     More {
         /// Bytes of the input that were dropped.
         consumed: usize,
@@ -42,7 +42,7 @@ impl Discard {
         Self { bytes, args }
     }
 
-    /// Drops what it can of `input`.
+    /// Drops as much of `input` as it can.
     pub fn feed(&mut self, input: &[u8]) -> Discarded {
         let mut at = 0;
         loop {

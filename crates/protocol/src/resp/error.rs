@@ -1,7 +1,7 @@
 //! Error replies in Redis 7.0's words.
 //!
-//! What a client sent is quoted at no more than [`QUOTED_BYTES_MAX`] bytes, and a line end in it becomes spaces, so
-//! that an error is always one short line.
+//! At most [`QUOTED_BYTES_MAX`] bytes of a client's input are quoted, and a line end in it becomes spaces. An error is
+//! therefore always one short line.
 
 use std::fmt;
 
@@ -73,7 +73,7 @@ fixed! {
     OFFSET_OUT_OF_RANGE = "ERR offset is out of range";
     /// A value, or a whole command, above the limit.
     STRING_TOO_LONG = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
-    /// A key of another type. Every key here is a string, so this is for completeness of what clients match on.
+    /// A key of another type. Every key here is a string, so this only completes the codes that clients match on.
     WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value";
     /// `RENAME` of nothing.
     NO_SUCH_KEY = "ERR no such key";
@@ -114,6 +114,14 @@ fixed! {
     NO_SUCH_CLIENT = "ERR No such client";
     /// `MULTI` within `MULTI`.
     NESTED_MULTI = "ERR MULTI calls can not be nested";
+    /// `EVAL` with fewer keys than none.
+    NEGATIVE_KEYS = "ERR Number of keys can't be negative";
+    /// `EVAL` with fewer arguments than keys.
+    TOO_MANY_KEYS = "ERR Number of keys can't be greater than number of args";
+    /// `EVALSHA` of a script that is not known.
+    NO_SCRIPT = "NOSCRIPT No matching script. Please use EVAL.";
+    /// `SCRIPT KILL` while no script of the tenant runs.
+    NOT_BUSY = "NOTBUSY No scripts in execution right now.";
     /// `WATCH` within `MULTI`.
     WATCH_IN_MULTI = "ERR WATCH inside MULTI is not allowed";
     /// `EXEC` alone.
@@ -223,7 +231,7 @@ fn join(out: &mut Vec<u8>, before: &str, word: &[u8], after: &str) {
     out.extend_from_slice(after.as_bytes());
 }
 
-/// What an error repeats of a client's word: as in Redis, no more than a bound, and nothing from a zero byte on.
+/// The part of a client's word that an error repeats. As in Redis, it is no more than a bound, and ends at a zero byte.
 fn quoted(word: &[u8]) -> &[u8] {
     until_zero(&word[..word.len().min(QUOTED_BYTES_MAX)])
 }
@@ -232,8 +240,8 @@ fn until_zero(word: &[u8]) -> &[u8] {
     &word[..memchr::memchr(0, word).unwrap_or(word.len())]
 }
 
-/// The form of Redis's `rejectCommandFormat` for a command that it does not know: arguments are repeated until they
-/// have taken 128 bytes, quotes and spaces counted.
+/// The form of Redis's `rejectCommandFormat` for an unknown command. Arguments are repeated until they have taken 128
+/// bytes, quotes and spaces counted.
 fn append_unknown(out: &mut Vec<u8>, args: Args<'_>) {
     join(
         out,

@@ -1,17 +1,17 @@
 //! Numbers with a fraction, for INCRBYFLOAT.
 //!
 //! Redis adds in the processor's `long double` and writes 17 places, so that 10.5 and 0.1 make 10.6. Rust has no such
-//! type; here numbers below 10^20 are counted exactly in units of 10^-17, which gives the same texts except that
-//! there are no rounding errors (Redis: 3000 and 1e-10 make 3000.00000000010000001), and larger ones are added as
-//! `f64`, which has no fraction there anyway. Infinity and numbers beyond `f64` are refused.
+//! type. Numbers below 10^20 are counted exactly in units of 10^-17 here. The texts are the same, but without rounding
+//! errors (Redis: 3000 and 1e-10 make 3000.00000000010000001). Larger numbers are added as `f64`, which has no fraction
+//! there anyway. Infinity and numbers beyond `f64` are refused.
 
 /// Places behind the point (as in Redis).
 const PLACES: u32 = 17;
 /// Units in one.
 const UNITS_PER_ONE: i128 = 10_i128.pow(PLACES);
-/// From here on `f64` counts. Twice this many units are well within 128 bits.
+/// The value from which on `f64` counts. Twice this many units are well within 128 bits.
 const EXACT_BELOW: f64 = 1e20;
-/// More digits can not matter: twenty before the point, the places behind it, and one for rounding.
+/// More digits cannot matter: twenty before the point, the places behind it, and one for rounding.
 const DIGITS_MAX: usize = 38;
 /// The longest text that is read as a number, in bytes (as in Redis).
 const TEXT_BYTES_MAX: usize = 5 * 1024;
@@ -22,7 +22,7 @@ pub struct Float(Form);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
-    /// In units of 10^-17.
+    /// The number in units of 10^-17.
     Exact(i128),
     Wide(f64),
 }

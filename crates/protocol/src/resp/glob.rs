@@ -1,12 +1,12 @@
 //! Patterns as KEYS, SCAN, CONFIG GET and COMMAND LIST take them (Redis's `stringmatchlen`).
 //!
-//! `*` any bytes, `?` one byte, `[abc]` one of these, `[a-z]` one of a range (either way round), `[^a]` one that is
-//! not, `\` takes the next byte as it is. A class that does not end reaches to the pattern's end; a backslash at the
-//! end stands for itself.
+//! `*` stands for any bytes, `?` for one byte, `[abc]` for one of these, `[a-z]` for one of a range (either way round).
+//! `[^a]` stands for one that is not, and `\` takes the next byte as it is. A class that does not end reaches to the
+//! pattern's end; a backslash at the end stands for itself.
 //!
-//! Both forms go back to the last `*` only, because what an earlier one could match the last one can, too. [`matches`] costs
-//! at most pattern length times text length and is for short texts. A [`Pattern`] is read once and costs time in proportion to
-//! the text's length, for keys.
+//! Both forms go back to the last `*` only, because the last one can match all that an earlier one could. [`matches`]
+//! costs at most pattern length times text length and is for short texts. A [`Pattern`] is read once and costs time in
+//! proportion to the text's length, for keys.
 
 /// Whether letters of another case are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Case {
 /// Whether the whole text matches the pattern.
 pub fn matches(pattern: &[u8], text: &[u8], case: Case) -> bool {
     let (mut pattern, mut text) = (pattern, text);
-    // What follows the last star, and the text from which it was last tried.
+    // The pattern behind the last star, and the text from which it was last tried.
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
         if let [b'*', rest @ ..] = pattern {
@@ -135,12 +135,12 @@ impl Element {
     }
 }
 
-/// What stands between two stars.
+/// The pattern between two stars.
 #[derive(Clone, Debug)]
 struct Part {
     elements: Vec<Element>,
-    /// For a long one: for each byte, which elements match it, a bit each (the algorithm Shift-And of Baeza-Yates and
-    /// Gonnet, CACM 1992).
+    /// The table of a long part: for each byte, which elements match it, a bit each (the algorithm Shift-And of
+    /// Baeza-Yates and Gonnet, CACM 1992).
     table: Vec<u64>,
 }
 
@@ -211,7 +211,7 @@ pub struct Pattern {
     head: Part,
     /// Between stars.
     middle: Vec<Part>,
-    /// Behind the last star; `None` if there is none.
+    /// The part behind the last star; `None` if there is none.
     tail: Option<Part>,
 }
 
@@ -288,7 +288,7 @@ impl Pattern {
     }
 }
 
-/// The first element of a pattern that is not empty and does not begin with a star, and what stands behind it.
+/// The first element of a pattern that is not empty and does not begin with a star, and the rest behind it.
 fn element(pattern: &[u8]) -> (Element, &[u8]) {
     match pattern {
         [b'?', rest @ ..] => (Element::Any, rest),

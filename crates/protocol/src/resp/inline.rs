@@ -43,8 +43,8 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Moves one word without its quotes from the beginning of `text` to `word`; what follows it. `None` if a quote does
-/// not end, or a word does not end behind one.
+/// Moves one word without its quotes from the beginning of `text` to `word`, and returns the rest. `None` if a quote
+/// does not end, or a word does not end behind one.
 fn take_word<'a>(text: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     let mut rest = text;
     while let Some((&first, behind)) = rest.split_first() {
@@ -66,7 +66,7 @@ fn ends_word(rest: &[u8]) -> Option<&[u8]> {
     rest.first().is_none_or(|byte| is_space(*byte)).then_some(rest)
 }
 
-/// Moves what stands before the closing `"` to `word`; what follows that.
+/// Moves the text before the closing `"` to `word`, and returns the rest.
 fn take_double_quoted<'a>(text: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     let mut rest = text;
     loop {
@@ -96,7 +96,7 @@ fn take_double_quoted<'a>(text: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]
     }
 }
 
-/// Moves what stands before the closing `'` to `word`; what follows that.
+/// Moves the text before the closing `'` to `word`, and returns the rest.
 fn take_single_quoted<'a>(text: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     let mut rest = text;
     loop {

@@ -1,7 +1,7 @@
 //! RESP2 and RESP3, Redis's protocol: requests as arrays of bulk strings or as inline lines, replies in either version.
 //!
-//! Follows Redis 7.0 to the word in errors, argument checks and reply types; the rows of [`command`] and the parsers of
-//! [`options`] and [`session`] are data and pure functions that the server runs its commands by.
+//! The module follows Redis 7.0 to the word in errors, argument checks and reply types. The rows of [`command`] are
+//! data, and the parsers of [`options`] and [`session`] pure functions. The server runs its commands by them.
 //!
 //! Invariant: [`parse`] gives the same answer however the bytes are split and whatever follows them.
 
@@ -38,7 +38,7 @@ pub const ARGS_BEFORE_LOGIN_MAX: usize = 10;
 /// The longest argument before login, in bytes (as in Redis).
 pub const BULK_BYTES_BEFORE_LOGIN_MAX: usize = 16 << 10;
 
-/// What a command may be at most.
+/// The limits of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Arguments, the command's name included.
@@ -71,7 +71,7 @@ impl Limits {
     }
 }
 
-/// What [`parse`] found at the beginning of its input.
+/// The result of [`parse`] at the beginning of its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed {
     /// A whole command: its arguments are in the list that was passed.
@@ -92,13 +92,13 @@ pub enum Parsed {
     },
     /// A command that is too large. Reply with the error, then feed what follows to `rest`.
     Refused {
-        /// What to answer.
+        /// The reply.
         error: ErrorReply<'static>,
         /// Bytes of the input that it took.
         consumed: usize,
         /// Drops the command's remaining bytes as they come.
         rest: Discard,
     },
-    /// Not RESP: reply with the error and close, since the next command's beginning can not be known.
+    /// Not RESP: reply with the error and close, since the next command's beginning cannot be known.
     Failed(ErrorReply<'static>),
 }

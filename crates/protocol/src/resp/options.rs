@@ -20,7 +20,7 @@ pub fn integer<'a>(text: &[u8]) -> Result<i64, ErrorReply<'a>> {
     parse_canonical_i64(text).ok_or(error::NOT_AN_INTEGER)
 }
 
-/// What `DECRBY` adds.
+/// The number that `DECRBY` adds.
 ///
 /// # Errors
 /// No number, or the one whose opposite is none.
@@ -43,9 +43,9 @@ pub fn database<'a>(text: &[u8], databases: u32) -> Result<u32, ErrorReply<'a>> 
 /// When a key shall expire, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// So long after now.
+    /// The time so long after now.
     After(i64),
-    /// At this time since 1970.
+    /// The time since 1970.
     At(i64),
 }
 
@@ -125,7 +125,7 @@ pub enum SetCondition<'a> {
     IfEqual(&'a [u8]),
 }
 
-/// What a `SET` does with the key's expiration time.
+/// The action of a `SET` on the key's expiration time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetExpiry {
     /// Removes it.
@@ -141,7 +141,7 @@ pub enum SetExpiry {
 pub struct SetOptions<'a> {
     /// When to write.
     pub condition: SetCondition<'a>,
-    /// What becomes of the expiration time.
+    /// The action on the expiration time.
     pub expiry: SetExpiry,
     /// `GET`: the old value is the reply.
     pub get: bool,
@@ -213,7 +213,7 @@ pub fn set_with_time<'a>(args: Args<'a>, row: &'static Row, unit: Unit) -> Resul
     form.positive_deadline(args.arg(2), row)
 }
 
-/// What a time is counted in.
+/// The unit of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Seconds.
@@ -222,7 +222,7 @@ pub enum Unit {
     Milliseconds,
 }
 
-/// What `GETEX` does with the key's expiration time.
+/// The action of `GETEX` on the key's expiration time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GetExOption {
     /// Nothing.
@@ -340,7 +340,7 @@ pub enum ScanType {
 /// `SCAN cursor ...`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan<'a> {
-    /// Where to go on; zero begins.
+    /// The cursor at which to go on; zero begins.
     pub cursor: u64,
     /// `MATCH`: a pattern for [`super::glob::matches`].
     pub pattern: Option<&'a [u8]>,
@@ -404,7 +404,7 @@ pub fn flush<'a>(args: Args<'a>) -> Result<(), ErrorReply<'a>> {
     }
 }
 
-/// Where `SETRANGE` writes. Writing nothing is allowed anywhere.
+/// The offset at which `SETRANGE` writes. Writing nothing is allowed anywhere.
 ///
 /// # Errors
 /// No number, a negative one, or an end beyond `value_bytes`.

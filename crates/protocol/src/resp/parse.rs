@@ -1,7 +1,8 @@
 //! Requests: arrays of bulk strings here, inline lines in [`super::inline`].
 //!
-//! As Redis does, the byte behind the `\r` of a length is skipped unread. Behind a string there must be a line end, which Redis
-//! does not look at: who counts wrongly would have a part of the string read as a command.
+//! As Redis does, the byte behind the `\r` of a length is skipped unread. Behind a string there must be a line end,
+//! which Redis does not look at. A client that counts wrongly would otherwise have a part of the string read as a
+//! command.
 
 use super::args::{ArgList, Progress};
 use super::discard::Discard;
@@ -136,7 +137,7 @@ fn arguments(input: &[u8], limits: &Limits, list: &mut ArgList, progress: Progre
     let command_bytes = limits.command_bytes.min(u32::MAX as usize);
     let mut at = progress.at;
     for left in (0..progress.left).rev() {
-        // What must still come behind this argument's last byte.
+        // The least bytes that must still come behind this argument's last byte.
         let behind = 2 + left * ARG_BYTES_MIN;
         if at + ARG_BYTES_MIN - 2 + behind > command_bytes {
             return too_large(limits, at, Discard::args(left + 1));

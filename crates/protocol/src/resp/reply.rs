@@ -1,6 +1,6 @@
 //! Replies in either version of RESP, appended to a buffer.
 //!
-//! Invariant: whoever begins an array, a map, a set or a push appends as many elements as was said.
+//! Invariant: code that begins an array, a map, a set or a push appends as many elements as it announced.
 
 use super::error::ErrorReply;
 use crate::number::{append_i64, append_u64};
@@ -11,7 +11,7 @@ const HEADER_BYTES: usize = 24;
 /// Which RESP a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// What every connection begins with.
+    /// The version with which every connection begins.
     #[default]
     Resp2,
     /// After `HELLO 3`.
@@ -19,7 +19,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As in `HELLO`'s reply.
+    /// The version as in `HELLO`'s reply.
     pub fn number(self) -> i64 {
         match self {
             Self::Resp2 => 2,
@@ -36,7 +36,7 @@ pub struct Reply<'o> {
 }
 
 impl<'o> Reply<'o> {
-    /// Replies in this version, behind what the buffer holds.
+    /// Replies in this version, behind the buffer's content.
     #[inline]
     pub fn new(out: &'o mut Vec<u8>, version: Version) -> Self {
         Self { out, version }
@@ -93,7 +93,7 @@ impl<'o> Reply<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// What stands before a bulk string of this length; its bytes and `\r\n` must follow.
+    /// The header of a bulk string of this length; its bytes and `\r\n` must follow.
     #[inline]
     pub fn bulk_header(&mut self, length: usize) {
         self.header(b'$', length);

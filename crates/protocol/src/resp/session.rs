@@ -1,9 +1,9 @@
 //! The arguments of commands about connections and the server.
 //!
-//! All functions are pure: what a name, an address or an id stands for is for the server to find out.
+//! All functions are pure: the server finds out what a name, an address or an id stands for.
 
 use super::args::Args;
-use super::command::{Categories, Row, lookup};
+use super::command::{Categories, Flags, Row, counted_keys, lookup};
 use super::error::{self, ErrorReply};
 use super::options::integer;
 use super::reply::Version;
@@ -243,11 +243,11 @@ pub struct ClientKill<'a> {
     pub user: Option<&'a [u8]>,
     /// The type.
     pub kind: Option<ClientType>,
-    /// At least this old, in seconds.
+    /// The least age, in seconds.
     pub max_age_seconds: Option<u64>,
     /// Whether the connection that asks is spared.
     pub skip_me: bool,
-    /// Whether it was called by one address only (`CLIENT KILL address`): the reply is then OK, or an error if nobody
+    /// Whether it was called by one address only (`CLIENT KILL address`). The reply is then OK, or an error if nobody
     /// has that address, instead of a number.
     pub by_address_only: bool,
 }
@@ -338,12 +338,13 @@ pub fn command_list<'a>(args: Args<'a>) -> Result<CommandFilter<'a>, ErrorReply<
 pub fn command_get_keys<'a>(args: Args<'a>) -> Result<impl Iterator<Item = &'a [u8]>, ErrorReply<'a>> {
     const SHIFT: usize = 2;
     let row: &'static Row = lookup(args.arg(SHIFT)).ok_or(error::INVALID_COMMAND)?;
-    if row.keys.first == 0 {
-        return Err(error::NO_KEYS);
-    }
-    let count = args.len().saturating_sub(SHIFT);
-    if !row.accepts(count) {
+    let called = args.behind(SHIFT);
+    let has_keys = row.keys.first > 0 || row.flags.has(Flags::MOVABLE_KEYS);
+    if has_keys && !row.accepts(called.len()) {
         return Err(error::INVALID_ARITY);
     }
-    Ok(row.keys.places(count).map(move |place| args.arg(SHIFT + place)))
+    if !has_keys || (row.flags.has(Flags::MOVABLE_KEYS) && counted_keys(called)?.is_empty()) {
+        return Err(error::NO_KEYS);
+    }
+    Ok(row.key_places(called).map(move |place| called.arg(place)))
 }

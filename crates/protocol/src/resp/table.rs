@@ -1,7 +1,7 @@
 //! The table of commands.
 //!
-//! A row: identifier, name, arity, flags, key places, ACL categories beside those that follow from the flags, what the
-//! connection's secret must permit, group, version, summary; then hints for clients, and subcommands with the same
+//! A row has identifier, name, arity, flags and key places. It has ACL categories beside those that follow from the
+//! flags, the required permissions, group, version and summary. Hints for clients follow, and subcommands with the same
 //! fields less key places and group.
 
 use tidemark_types::Permissions;
@@ -176,6 +176,25 @@ commands! {
         "transactions" "2.2.0" "Lets the next transaction fail if one of the keys changes.";
     Unwatch "unwatch" 1 [NOSCRIPT LOADING STALE FAST ALLOW_BUSY] NONE [TRANSACTION] NONE
         "transactions" "2.2.0" "Forgets the watched keys.";
+
+    Eval "eval" -3 [NOSCRIPT STALE SKIP_MONITOR NO_MANDATORY_KEYS MOVABLE_KEYS] NONE [SCRIPTING] NONE
+        "scripting" "2.6.0" "Runs a script.";
+    EvalSha "evalsha" -3 [NOSCRIPT STALE SKIP_MONITOR NO_MANDATORY_KEYS MOVABLE_KEYS] NONE [SCRIPTING] NONE
+        "scripting" "2.6.0" "Runs a script that is known, by its SHA-1.";
+    EvalRo "eval_ro" -3 [READONLY NOSCRIPT STALE SKIP_MONITOR NO_MANDATORY_KEYS MOVABLE_KEYS] NONE [SCRIPTING] NONE
+        "scripting" "7.0.0" "Runs a script that writes nothing.";
+    EvalShaRo "evalsha_ro" -3 [READONLY NOSCRIPT STALE SKIP_MONITOR NO_MANDATORY_KEYS MOVABLE_KEYS] NONE
+        [SCRIPTING] NONE "scripting" "7.0.0" "Runs a script that is known and writes nothing, by its SHA-1.";
+    Script "script" -2 [] NONE [] NONE "scripting" "2.6.0" "Commands about scripts." {
+        ScriptLoad "load" 3 [NOSCRIPT STALE] [SCRIPTING] NONE "2.6.0" "Makes a script known, and returns its SHA-1."
+            tips ["request_policy:all_nodes" "response_policy:all_succeeded"];
+        ScriptExists "exists" -3 [NOSCRIPT] [SCRIPTING] NONE "2.6.0" "Says which of the scripts are known."
+            tips ["request_policy:all_shards" "response_policy:agg_logical_and"];
+        ScriptFlush "flush" -2 [NOSCRIPT] [SCRIPTING] WRITE "2.6.0" "Forgets the tenant's scripts."
+            tips ["request_policy:all_nodes" "response_policy:all_succeeded"];
+        ScriptKill "kill" 2 [NOSCRIPT ALLOW_BUSY] [SCRIPTING] WRITE "2.6.0" "Ends the tenant's script that runs."
+            tips ["request_policy:all_shards" "response_policy:one_succeeded"];
+    };
 
     Ping "ping" -1 [FAST] NONE [CONNECTION] NONE
         "connection" "1.0.0" "Answers PONG, or what it was given."

@@ -29,6 +29,7 @@ pub(super) fn is_subcommand(container: &str, name: &[u8]) -> bool {
         "command" => &["getkeysandflags", "help"],
         "config" => &["help", "resetstat", "rewrite", "set"],
         "module" => &["help", "load", "loadex", "unload"],
+        "script" => &["debug", "help", "show"],
         _ => &[],
     };
     find(known, name)
@@ -89,10 +90,6 @@ const COMMANDS: &[&str] = &[
     "delifeq",
     "digest",
     "dump",
-    "eval",
-    "eval_ro",
-    "evalsha",
-    "evalsha_ro",
     "failover",
     "fcall",
     "fcall_ro",
@@ -183,7 +180,6 @@ const COMMANDS: &[&str] = &[
     "sadd",
     "save",
     "scard",
-    "script",
     "sdiff",
     "sdiffstore",
     "sentinel",
@@ -293,7 +289,7 @@ mod tests {
             assert!(lookup(name.as_bytes()).is_none(), "{name} is offered");
             assert!(is_command(name.to_ascii_uppercase().as_bytes()), "{name}");
         }
-        for container in ["acl", "client", "command", "config", "module"] {
+        for container in ["acl", "client", "command", "config", "module", "script"] {
             let row = lookup(container.as_bytes()).unwrap();
             assert!(is_subcommand(container, b"HELP"), "{container}");
             for own in row.subcommands {

@@ -4,8 +4,8 @@ use tidemark_protocol::resp::command::{COMMANDS, Row, lookup, resolve};
 use tidemark_protocol::resp::{ArgList, Limits, Parsed, parse};
 use tidemark_types::Permissions;
 
-/// What Redis 7.0.15 answers to COMMAND INFO for the commands that are offered: name, arity, first key, last key, step,
-/// flags, categories, tips; the order of lines and of words within one means nothing.
+/// The answers of Redis 7.0.15 to COMMAND INFO for the commands that are offered. A line has name, arity, first key,
+/// last key, step, flags, categories and tips. The order of lines and of words within one means nothing.
 const REDIS: &str = include_str!("redis-7.0.15-commands.txt");
 
 /// Subcommands that came later.
@@ -129,12 +129,33 @@ fn keys_are_where_the_row_says() {
         ("mget", 1, vec![]),
         ("scan", 3, vec![]),
     ] {
-        let keys: Vec<usize> = lookup(name.as_bytes()).unwrap().keys.places(args).collect();
-        assert_eq!(keys, places, "{name} {args}");
+        let line = std::iter::once(name).chain(std::iter::repeat_n("x", args - 1));
+        assert_eq!(places_of(&line.collect::<Vec<_>>().join(" ")), places, "{name} {args}");
+    }
+    for (line, places) in [
+        ("eval x 0", vec![]),
+        ("eval x 2 a b c", vec![3, 4]),
+        ("evalsha_ro x 1 a", vec![3]),
+        ("eval x 2 a", vec![]),
+        ("eval x -1 a", vec![]),
+        ("eval x one a", vec![]),
+        ("eval x 9223372036854775807 a", vec![]),
+    ] {
+        assert_eq!(places_of(line), places, "{line}");
     }
 }
 
-/// What becomes of an inline command: the row's name, or the error.
+fn places_of(line: &str) -> Vec<usize> {
+    let mut list = ArgList::new();
+    let input = format!("{line}\r\n");
+    parse(input.as_bytes(), &Limits::with_value_bytes(1 << 20), &mut list);
+    let args = list.args(input.as_bytes());
+    lookup(args.arg(0))
+        .map(|row| row.key_places(args).collect())
+        .unwrap_or_default()
+}
+
+/// The row of an inline command by its name, or the error.
 fn resolved(line: &[u8]) -> String {
     let mut list = ArgList::new();
     let input = [line, b"\r\n"].concat();

@@ -1,4 +1,4 @@
-//! memcached: what each reply looks like.
+//! memcached: the form of each reply.
 
 use tidemark_protocol::memcached::compose::{self, DebugFacts, Facts, Outcome};
 use tidemark_protocol::memcached::{Command, Limits, Meta, Parsed, parse};

@@ -1,4 +1,4 @@
-//! What a parser answered, as one line of text: tables of cases and comparisons are written with it.
+//! A parser's answer as one line of text: tables of cases and comparisons are written with it.
 
 use tidemark_protocol::memcached::{self, Command, Failure, Keys, Meta, Parsed, Part};
 use tidemark_protocol::resp::{self, ArgList};
@@ -127,7 +127,7 @@ fn failed(failure: &Failure) -> String {
         0 => String::new(),
         bytes => format!(" swallow {bytes}"),
     };
-    // What is consumed has no meaning where nothing more is read.
+    // The consumed length has no meaning if nothing more is read.
     let end = if failure.close {
         " close".to_owned()
     } else {

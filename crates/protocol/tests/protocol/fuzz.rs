@@ -1,9 +1,9 @@
 //! Random inputs, most of them near valid ones: commands mutated, spliced, cut and repeated, and plain noise.
 //!
-//! For every input: no panic; what is consumed is within it; an answer stays the same whatever follows; `incomplete`
-//! means that nothing shorter than what is needed answers anything else, and that some bytes do end the command; an
-//! error is one short line. memcached's fast paths must agree with the line parser, and the RESP parser with a slow
-//! second one.
+//! For every input, nothing panics, and the consumed bytes are within it. An answer stays the same whatever follows.
+//! `incomplete` means that nothing shorter than the needed length answers anything else, and that some bytes do end the
+//! command. An error is one short line. memcached's fast paths must agree with the line parser, and the RESP parser
+//! with a slow second one.
 //!
 //! `TIDEMARK_FUZZ_SEED` sets the seed, `TIDEMARK_FUZZ_RUNS` the number of inputs per parser.
 
@@ -43,7 +43,7 @@ fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// What tends to decide something.
+/// Tokens that tend to decide something.
 const TOKENS: &[&[u8]] = &[
     b" ",
     b"  ",
@@ -185,14 +185,14 @@ fn check(ask: fn(&[u8]) -> Answer, random: &mut Random, input: &[u8], endings: &
     }
 }
 
-/// Whether filling up to what is needed and one of the endings lead to an answer.
+/// Whether filling up to the needed length and one of the endings lead to an answer.
 fn has_end(ask: fn(&[u8]) -> Answer, input: &[u8], endings: &[&[u8]]) -> bool {
     let mut all = input.to_vec();
     for _ in 0..400 {
         let Kind::Needs(needed) = ask(&all).kind else {
             return true;
         };
-        // Bodies are ended by filling them; lines and lengths by what ends them.
+        // Bodies are ended by filling them; lines and lengths by their ends.
         let filled = [&all[..], &b"x".repeat(needed.saturating_sub(all.len() + 2)), b"\r\n"].concat();
         if endings
             .iter()
@@ -229,7 +229,7 @@ fn fast_paths_agree(input: &[u8]) {
     };
     let fast = memcached::parse(input, &limits);
     let spaced = [b" ", input].concat();
-    // From the limit of a line on one byte more moves what is read together, and the binary protocol has no spaces.
+    // From the limit of a line on one byte more moves the parts of the line, and the binary protocol has no spaces.
     let line = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
     if input.first() == Some(&0x80) || line >= 2040 {
         return;

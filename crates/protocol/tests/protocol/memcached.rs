@@ -1,4 +1,4 @@
-//! memcached: what is read from each line.
+//! memcached: the parse of each line.
 
 use tidemark_protocol::memcached::{Command, LINE_BYTES_MAX, Limits, OpenGet, Parsed, Part, parse, parse_keys};
 
@@ -53,7 +53,7 @@ fn reading_keys() {
         ("gat\r\n", "CLIENT_ERROR bad command line format @5"),
         ("gat 0\r\n", "CLIENT_ERROR bad command line format @7"),
         ("gat x a\r\n", "CLIENT_ERROR invalid exptime argument @9"),
-        // A key is not what a terminal or a log could stumble over.
+        // A key holds nothing that a terminal or a log could stumble over.
         ("get a\tb\r\n", "CLIENT_ERROR bad command line format @9"),
         ("get \ta\r\n", "CLIENT_ERROR bad command line format @8"),
         ("get a\rb\r\n", "CLIENT_ERROR bad command line format @9"),
@@ -227,7 +227,7 @@ fn refused_values_are_swallowed() {
             "set a 0 0 4294967295\r\n",
             "CLIENT_ERROR bad command line format @22 swallow 4294967297 forget a",
         ),
-        // The client counted wrongly: what follows may be the rest of the value.
+        // The client counted wrongly: the following bytes may be the rest of the value.
         ("set a 0 0 3\r\nabcde\r\n", "CLIENT_ERROR bad data chunk close"),
         ("set a 0 0 3\r\nabc\n\n", "CLIENT_ERROR bad data chunk close"),
         // noreply hides errors, too, once the words have been counted.

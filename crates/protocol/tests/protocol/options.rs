@@ -1,4 +1,4 @@
-//! Options of commands: what each combination means, and Redis's errors for the others.
+//! Options of commands: the meaning of each combination, and Redis's errors for the others.
 
 use std::fmt::Debug;
 
@@ -22,7 +22,7 @@ fn read<T>(
     read(args, row).map_err(|error| error.to_string())
 }
 
-/// Compares what the arguments mean, written with `Debug`, or the error.
+/// Compares the meaning of the arguments, written with `Debug`, or the error.
 fn check<T: Debug>(
     parse: impl for<'a> Fn(Args<'a>, &'static Row) -> Result<T, ErrorReply<'a>>,
     cases: &[(&str, &str)],
@@ -36,7 +36,7 @@ fn check<T: Debug>(
     }
 }
 
-/// What `SET`'s options mean, in short.
+/// The meaning of `SET`'s options, in short.
 fn set(line: &str) -> String {
     read(line, |args, row| {
         let options = options::set(args, row)?;

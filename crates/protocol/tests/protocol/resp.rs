@@ -1,4 +1,4 @@
-//! RESP: what is read from each request, and the protocol errors in Redis's words.
+//! RESP: the parse of each request, and the protocol errors in Redis's words.
 
 use tidemark_protocol::resp::{ArgList, Discard, Discarded, INLINE_BYTES_MAX, Limits, Parsed, parse};
 
@@ -32,7 +32,7 @@ fn arrays() {
             ("*0\r\nPING\r\n", "nothing @4"),
             ("*-1\r\n", "nothing @5"),
             ("*-5\r\nPING\r\n", "nothing @5"),
-            // As in Redis, what stands behind the `\r` of a length is not looked at.
+            // As in Redis, the byte behind the `\r` of a length is not looked at.
             ("*1\rx$4\rxPING\r\n", "[PING] @14"),
             ("", "incomplete 1"),
             ("*", "incomplete 2"),
@@ -169,8 +169,8 @@ fn inline_lines() {
     );
 }
 
-/// Feeds `input` to the parser and the refused command's rest in pieces of `step` bytes; the error and what follows the
-/// command.
+/// Feeds `input` to the parser and the refused command's rest in pieces of `step` bytes; the error and the rest behind
+/// the command.
 fn refuse(input: &[u8], step: usize) -> (String, Vec<u8>) {
     let mut list = ArgList::new();
     let mut pieces = input.chunks(step);

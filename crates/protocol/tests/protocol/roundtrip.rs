@@ -1,4 +1,4 @@
-//! What is composed is read back: any arguments, any values.
+//! A composed command is read back: any arguments, any values.
 
 use proptest::collection::vec;
 use proptest::prelude::{any, prop_assert_eq, proptest};

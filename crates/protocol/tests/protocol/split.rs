@@ -1,5 +1,5 @@
-//! However a stream is cut, it means the same: every prefix of every command answers that it is incomplete, or
-//! already the same error; and bytes behind a command change nothing.
+//! However a stream is cut, it means the same. Every prefix of every command answers that it is incomplete, or already
+//! the same error. Bytes behind a command change nothing.
 
 use tidemark_protocol::{memcached, resp};
 
@@ -108,9 +108,9 @@ pub(crate) fn check_every_prefix(ask: fn(&[u8]) -> Answer, input: &[u8]) {
     }
 }
 
-/// Commands of memcached, right and wrong; also what the fuzzer begins with. Among them the inputs behind bugs that
-/// memcached fixed in 2026: a line of spaces, numeric flags without numbers, `F` before the parser knew it, a refused
-/// `ms` whose body must still be dropped, keys at and above the limit in both forms.
+/// Commands of memcached, right and wrong; the fuzzer begins with them, too. Among them are inputs behind bugs of
+/// memcached: a line of spaces, numeric flags without numbers, and `F` before the parser knew it. Others are a refused
+/// `ms` whose body must still be dropped, and keys at and above the limit in both forms.
 pub(crate) const MEMCACHED: &[&[u8]] = &[
     b"get a\r\n",
     b"get key:000000000042\n",
@@ -181,7 +181,7 @@ pub(crate) const MEMCACHED: &[&[u8]] = &[
         kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\r\n",
 ];
 
-/// Requests of RESP, right and wrong; also what the fuzzer begins with.
+/// Requests of RESP, right and wrong; the fuzzer begins with them, too.
 pub(crate) const RESP: &[&[u8]] = &[
     b"*1\r\n$4\r\nPING\r\n",
     b"*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n",

@@ -1,8 +1,8 @@
 //! No byte of a value is ever read as a command, however wrong the line before it is.
 //!
-//! A client sends a storage command whose value is itself commands, then `mn`. Whatever the line lacks or has too much of,
-//! the parser begins a command at the line and at the `mn`, and nowhere between: else the connection is closed. It stays
-//! open where the words up to the length are where they belong.
+//! A client sends a storage command whose value is itself commands, then `mn`. Whatever the line lacks or has too much
+//! of, the parser begins a command at the line and at the `mn`, and nowhere between: else the connection is closed. It
+//! stays open if the words up to the length are in their places.
 
 use tidemark_protocol::may_end_line;
 use tidemark_protocol::memcached::{self, Parsed};
@@ -13,7 +13,7 @@ use crate::fuzz::{Random, fuzz_made};
 /// How a connection went on through a stream.
 #[derive(Debug, Default, PartialEq)]
 struct Course {
-    /// Where something was read as a command.
+    /// The offsets at which something was read as a command.
     begins: Vec<usize>,
     is_closed: bool,
 }
@@ -78,7 +78,7 @@ fn resp_course(stream: &[u8], limits: &resp::Limits) -> Course {
 /// The storage commands beside `ms`.
 const NAMES: &[&[u8]] = &[b"set", b"add", b"cas", b"append", b"prepend", b"replace"];
 
-/// What values are made of.
+/// The pieces that values are made of.
 const PIECES: &[&[u8]] = &[
     b"flush_all\r\n",
     b"FLUSHALL\r\n",

@@ -1,5 +1,6 @@
-//! memcached's login: a `set` whose body is `name secret`, as the first command (protocol.txt, "Authentication"). Where nobody is
-//! let in without one, its key does not matter. In the open tenant its key is `auth`: any other first `set` is data there.
+//! memcached's login: a `set` whose body is `name secret`, as the first command (protocol.txt, "Authentication"). If
+//! nobody is let in without one, its key does not matter. In the open tenant its key is `auth`: any other first `set`
+//! is data there.
 
 use tidemark_protocol::memcached::{Store, Verb, text as reply};
 
@@ -17,7 +18,8 @@ pub(super) fn is_login(store: &Store<'_>) -> bool {
     store.verb == Verb::Set && store.key == KEY
 }
 
-/// Whether what is no command was to be a login in the open tenant: what follows it must not be done there.
+/// Whether input that is no command was to be a login in the open tenant: the following commands must not be done
+/// there.
 pub(super) fn is_meant(input: &[u8]) -> bool {
     let line = input.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let mut words = line

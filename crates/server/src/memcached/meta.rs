@@ -1,7 +1,7 @@
 //! The meta commands (protocol.txt, "Meta Commands").
 //!
-//! An item's marks: *stale* (`X`), set by `md I` and by `ms I` with an older token; *won* (`W` for the client that it was
-//! set for, `Z` for all others), cleared by the next write.
+//! An item has two marks. *Stale* (`X`) is set by `md I` and by `ms I` with an older token. *Won* (`W` for the client
+//! that it was set for, `Z` for all others) is cleared by the next write.
 
 use tidemark_protocol::memcached::compose::{self, DebugFacts, Facts, Outcome};
 use tidemark_protocol::memcached::{
@@ -61,8 +61,8 @@ pub(super) fn get(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, exec:
         facts.ttl_before_seconds = facts.ttl_seconds;
         facts.ttl_seconds = ttl_seconds(new.expiry, exec.now);
     }
-    // Who finds the item stale, or about to expire, first, wins; all others are told that someone has. As in memcached, `R`
-    // looks at the time that the item has when its turn comes.
+    // The first client that finds the item stale, or about to expire, wins; all others are told that someone has. As in
+    // memcached, `R` looks at the time that the item has when its turn comes.
     let first = meta.flags.iter().find(|flag| matches!(flag.letter, b'R' | b'T'));
     let is_before_touch = first.is_some_and(|flag| flag.letter == b'R') && meta.flags.ttl().is_some();
     let left = if is_before_touch {
@@ -119,12 +119,12 @@ fn vivify(meta: &Meta<'_>, exptime: i64, key: &Key<'_>, shard: &mut ShardGuard<'
     compose::meta_hit(&mut exec.out.bytes, meta, &facts, b"");
 }
 
-/// What a `t` before a `T` shows of an item that `N` creates: the time that `N` gave it.
+/// The time that a `t` before a `T` shows of an item that `N` creates: the time that `N` gave it.
 fn vivified_seconds(vivify: i64, now: UnixMs) -> Option<u64> {
     ttl_seconds(expiry(vivify, now).unwrap_or(Some(now)), now)
 }
 
-/// The expiration time of an item that `N` creates: where `T` is given as well, the later flag of the two says it, as in
+/// The expiration time of an item that `N` creates. If `T` is given as well, the later flag of the two says it, as in
 /// memcached.
 fn created_exptime(meta: &Meta<'_>, vivify: i64) -> i64 {
     let last = meta
@@ -145,7 +145,7 @@ pub(super) fn set(set: &MetaSet<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
     let meta = &set.meta;
     let shard = access.shard_of(key.hash);
     let old = match set.mode {
-        // What is found instead was worth asking for.
+        // An item that is found instead was worth asking for.
         MetaMode::Add => shard.access(key, exec.now),
         _ => shard.peek(key, exec.now),
     };
@@ -155,7 +155,7 @@ pub(super) fn set(set: &MetaSet<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
         ..Attributes::default()
     };
     let extends = matches!(set.mode, MetaMode::Append | MetaMode::Prepend);
-    // Append and prepend keep what the item has; one that they create has the time of `N`.
+    // Append and prepend keep the item's time; one that they create has the time of `N`.
     let exptime = if extends {
         meta.flags.vivify().unwrap_or(0)
     } else {
@@ -330,7 +330,7 @@ pub(super) fn delete(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, ex
     match done {
         Ok(()) => compose::meta_outcome(&mut exec.out.bytes, meta, Outcome::Done),
         Err(Refused::Memory) => {
-            // What was to be marked or emptied must not be served as before.
+            // An item that was to be marked or emptied must not be served as before.
             shard.delete(key, exec.now);
             exec.counts.add(Count::NoMemory, 1);
             exec.out.bytes.extend_from_slice(reply::OUT_OF_MEMORY);
@@ -338,8 +338,8 @@ pub(super) fn delete(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, ex
     }
 }
 
-/// `md` with `I` (marks the item stale, so that the next client wins the right to write it anew) or `x` (takes its value and
-/// its client's flags away).
+/// `md` with `I` or `x`. `I` marks the item stale, so that the next client wins the right to write it anew. `x` takes
+/// its value and its client's flags away.
 fn mark_or_empty(
     meta: &Meta<'_>,
     old: Attributes,
@@ -419,7 +419,7 @@ pub(super) fn arithmetic(arithmetic: &MetaArithmetic<'_>, key: &Key<'_>, access:
     compose::meta_number(&mut exec.out.bytes, meta, &facts, number);
 }
 
-/// A miss of `ma`: creates the number if `N` was given, else says so. The expiry of what was created.
+/// A miss of `ma`: creates the number if `N` was given, else says so. The expiry of the created item.
 fn create_number(
     meta: &Meta<'_>,
     token: Option<u64>,

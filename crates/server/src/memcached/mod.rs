@@ -1,7 +1,7 @@
 //! Executing memcached's commands. Database 0 of the tenant; `doc/protocol.txt` of memcached 1.6.45.
 //!
-//! Invariant: a write that is refused for its size or for want of memory leaves nothing behind that its client holds for
-//! replaced: the key's old item is removed, as memcached does.
+//! Invariant: a write that is refused for its size or for want of memory leaves no item behind that its client believes
+//! replaced. The key's old item is removed, as memcached does.
 
 mod login;
 mod meta;
@@ -23,11 +23,12 @@ use crate::counts::{Count, VERBS_MAX};
 use crate::limits::{DESCRIPTION_BYTES, LOGIN_BYTES};
 use crate::session::{Exec, OpenGet, Session};
 use crate::step::Condition;
-use crate::tenant::refused_as;
+use crate::tenant::{Tenant, refused_as};
 
 /// memcached's database among the tenant's sixteen.
-const DB: u8 = 0;
-/// What `version` and `stats` answer: the memcached version whose protocol this is, for clients that compare, and our own.
+pub(crate) const DB: u8 = 0;
+/// The answer to `version` and `stats`: the memcached version whose protocol this is, for clients that compare, and our
+/// own.
 pub(crate) const VERSION: &str = concat!("1.6.45-tidemark-", env!("CARGO_PKG_VERSION"));
 
 /// The commands, by [`verb`].
@@ -80,7 +81,7 @@ pub(crate) fn verb(command: &Command<'_>) -> usize {
     }
 }
 
-/// What a command of this connection may be at most.
+/// The limits of a command of this connection.
 fn limits(session: &Session) -> Limits {
     if session.needs_login() {
         return Limits {
@@ -124,7 +125,7 @@ pub(crate) fn step_key<'a>(command: &Command<'a>, session: &mut Session) -> Opti
     }
 }
 
-/// The value that a command of a window stores as it is, and on what condition.
+/// The value that a command of a window stores as it is, and the condition.
 pub(crate) fn stored_value<'a>(command: &Command<'a>) -> Option<(&'a [u8], Condition)> {
     match command {
         Command::Store(store) => {
@@ -155,6 +156,56 @@ pub(crate) fn stored_key<'a>(command: &Command<'a>) -> &'a [u8] {
         Command::Store(store) => store.key,
         Command::MetaSet(set) => set.meta.key.sent,
         _ => &[],
+    }
+}
+
+/// Whether a command of a window writes whatever there is of its key, and answers nothing of that.
+pub(crate) fn is_blind(command: &Command<'_>) -> bool {
+    matches!(stored_value(command), Some((_, Condition::None)))
+}
+
+/// The key of a command of a window.
+pub(crate) fn only_key<'a>(command: &Command<'a>) -> &'a [u8] {
+    match command {
+        Command::Get(get) => get.keys.first(),
+        Command::Store(store) => store.key,
+        Command::Arithmetic(arithmetic) => arithmetic.key,
+        Command::Touch(touch) => touch.key,
+        Command::Delete(delete) => delete.key,
+        Command::MetaGet(meta) | Command::MetaDelete(meta) => meta.key.sent,
+        Command::MetaSet(set) => set.meta.key.sent,
+        Command::MetaArithmetic(arithmetic) => arithmetic.meta.key.sent,
+        // These go through no window.
+        _ => &[],
+    }
+}
+
+/// Asks for the keys on flash of a command that is executed by itself. Whether that has to be waited for.
+fn seeks(command: &Command<'_>, tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> bool {
+    let mut buffer = KeyBuffer::new();
+    match command {
+        Command::Get(get) if matches!(get.part, Part::Bad { .. }) || is_dropped(command, session) => false,
+        Command::Get(get) => exec.seeks(tenant, DB, get.keys.into_iter()),
+        command => meta_key(command).is_some_and(|key| exec.seeks(tenant, DB, std::iter::once(key.bytes(&mut buffer)))),
+    }
+}
+
+/// The key of a meta command.
+fn meta_key<'c, 'a>(command: &'c Command<'a>) -> Option<&'c MetaKey<'a>> {
+    match command {
+        Command::MetaGet(meta) | Command::MetaDelete(meta) => Some(&meta.key),
+        Command::MetaSet(set) => Some(&set.meta.key),
+        Command::MetaArithmetic(arithmetic) => Some(&arithmetic.meta.key),
+        Command::MetaDebug(key) => Some(key),
+        _ => None,
+    }
+}
+
+/// The key of a command that is executed by itself and has one at most.
+pub(crate) fn single_key<'b>(command: &Command<'b>, buffer: &'b mut KeyBuffer) -> Option<&'b [u8]> {
+    match command {
+        Command::Store(store) => Some(store.key),
+        command => meta_key(command).map(|key| key.bytes(buffer)),
     }
 }
 
@@ -220,6 +271,12 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
     }
     let access = &mut Access::each(&tenant.store);
     access.flush_if_due(exec.now);
+    if tenant.tier.is_some() {
+        access.pause();
+        if seeks(command, &tenant, session, exec) {
+            return false;
+        }
+    }
     // The rest of one whose beginning was answered is not another one.
     if session.keys_answered == 0 {
         exec.counts.verb(verb(command));
@@ -241,9 +298,9 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
                 return answered.is_none();
             }
         }
-        Command::FlushAll(flush) => flush_all(flush, session, exec),
+        Command::FlushAll(flush) => return flush_all(flush, session, exec),
         Command::Version => compose::version(&mut exec.out.bytes, VERSION),
-        // There are no levels to choose from: what is logged is the operator's choice.
+        // There are no levels to choose from: the operator chooses the log's content.
         Command::Verbosity(Verbosity { noreply, .. }) => append_unless(*noreply, reply::OK, exec),
         Command::Stats(wanted) => {
             if !exec.may_answer(DESCRIPTION_BYTES) {
@@ -274,7 +331,7 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
     true
 }
 
-/// What is to be known of a line of keys when one of its parts is over.
+/// The state of a line of keys when one of its parts is over.
 fn open_get(get: &mc::Get<'_>, is_dropped: bool) -> Option<OpenGet> {
     let open = mc::OpenGet {
         with_cas: get.with_cas,
@@ -302,23 +359,29 @@ fn with_key(meta: &Meta<'_>, access: &mut Access<'_>, f: impl FnOnce(&Key<'_>, &
     f(&key, access);
 }
 
-fn flush_all(flush: &FlushAll, session: &Session, exec: &mut Exec<'_>) {
-    exec.counts.add(Count::Flushes, 1);
-    if let Some(tenant) = &session.tenant {
+/// Whether it is finished.
+fn flush_all(flush: &FlushAll, session: &Session, exec: &mut Exec<'_>) -> bool {
+    let is_done = exec.visit.progress.take().is_some();
+    if let Some(tenant) = session.tenant.as_ref().filter(|_| !is_done) {
+        exec.counts.add(Count::Flushes, 1);
         match expires(flush.delay, exec.now) {
             mc::Expires::At(at) if at > exec.now => tenant.store.flush_at(at),
             _ => {
                 // A flush that was to come later is replaced, too.
                 tenant.store.flush_at(UnixMs(u64::MAX));
                 tenant.store.flush(Some(DB), exec.now);
+                if exec.awaits_flush(tenant) {
+                    return false;
+                }
             }
         }
     }
     append_unless(flush.noreply, reply::OK, exec);
+    true
 }
 
-/// How many operations a command is: each of its keys is one. None for what says who a connection is, for the rest of a
-/// `get` whose beginning was answered, and for `mn`, which clients wait for behind commands that have no answer.
+/// The number of operations of a command: each of its keys is one. A login counts none, and neither does the rest of a
+/// `get` whose beginning was answered. `mn` counts none, since clients wait for it behind commands that have no answer.
 pub(crate) fn operations(command: &Command<'_>, session: &Session) -> u64 {
     match command {
         Command::Quit | Command::MetaNoop => 0,
@@ -328,6 +391,14 @@ pub(crate) fn operations(command: &Command<'_>, session: &Session) -> u64 {
         Command::Get(get) => get.keys.len() as u64,
         _ => 1,
     }
+}
+
+/// Whether a command may make an item, or a longer one. Deleting and touching do not.
+pub(crate) fn adds_data(command: &Command<'_>) -> bool {
+    matches!(
+        command,
+        Command::Store(_) | Command::Arithmetic(_) | Command::MetaSet(_) | Command::MetaArithmetic(_)
+    )
 }
 
 /// Answers a command that is above a limit of its tenant's.
@@ -341,7 +412,7 @@ pub(crate) fn refuse(command: &Command<'_>, refused: &Throttled, exec: &mut Exec
     );
 }
 
-/// Answers what is no command, which is at the beginning of `input`. Before login nothing is received only to be dropped.
+/// Answers the beginning of `input`, which is no command. Before login nothing is received only to be dropped.
 pub(crate) fn fail(failure: &Failure, input: &[u8], session: &mut Session, exec: &mut Exec<'_>) {
     let is_first = !std::mem::replace(&mut session.has_begun, true);
     if is_first && login::is_meant(input) {
@@ -357,7 +428,7 @@ pub(crate) fn fail(failure: &Failure, input: &[u8], session: &mut Session, exec:
     }
 }
 
-/// Answers a storage command whose value is above the limit. What its key holds is out of date, and removed.
+/// Answers a storage command whose value is above the limit. The item of its key is out of date, and removed.
 pub(crate) fn fail_too_large(
     failure: &Failure,
     key: MetaKey<'_>,
@@ -386,7 +457,7 @@ fn append_unless(noreply: bool, text: &[u8], exec: &mut Exec<'_>) {
     }
 }
 
-/// What an expiration time means for an item that is written now: `Err` if it would be expired at once.
+/// The meaning of an expiration time for an item that is written now: `Err` if it would be expired at once.
 fn expiry(exptime: i64, now: UnixMs) -> Result<Option<UnixMs>, ()> {
     match expires(exptime, now) {
         mc::Expires::Never => Ok(None),

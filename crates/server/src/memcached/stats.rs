@@ -1,6 +1,6 @@
 //! `stats`: a tenant's own figures under memcached's names (protocol.txt, "Statistics").
 //!
-//! What belongs to the process as a whole (pid, uptime, threads) is shown to all; what belongs to other tenants to nobody.
+//! Figures of the process as a whole (pid, uptime, threads) are shown to all; figures of other tenants to nobody.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use tidemark_types::{ShardSnapshot, UnixMs};
 
 use super::{DB, VERSION};
 use crate::counts::Count;
+use crate::limits::DESCRIBED_CONNECTIONS;
 use crate::process::Process;
 use crate::session::Exec;
 use crate::shared::Shared;
@@ -121,6 +122,7 @@ fn general(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
         ("bytes_written", Count::NetworkOut),
         ("refused_ops", Count::RefusedOps),
         ("refused_bytes", Count::RefusedBytes),
+        ("refused_spending", Count::RefusedSpending),
         ("failed_logins", Count::FailedLogins),
     ] {
         lines.add(name, count(of));
@@ -133,6 +135,15 @@ fn general(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
     lines.add("total_items", total.sets);
     lines.add("evictions", total.evicted);
     lines.add("reclaimed", total.expired);
+    if let Some(tier) = &tenant.tier {
+        // The names are those of memcached's external storage.
+        let flash = tier.used();
+        lines.add("get_extstore", flash.hits);
+        lines.add("extstore_objects_used", flash.items);
+        lines.add("extstore_bytes_used", flash.usage_bytes);
+        lines.add("extstore_limit_maxbytes", flash.grant_bytes);
+        lines.add("extstore_bytes_written", flash.written_bytes);
+    }
 }
 
 /// The memory that the tenant may come to hold.
@@ -210,7 +221,7 @@ fn slabs(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
 
 fn connections(tenant: &Tenant, exec: &mut Exec<'_>) {
     let now = exec.now;
-    let clients = exec.shared.clients.of_tenant(tenant.id);
+    let (clients, _) = exec.shared.clients.some_of(tenant.id, 0, DESCRIBED_CONNECTIONS);
     let mut lines = Lines(exec);
     // In memcached the number is the descriptor's, which would tell how many connections there are of others.
     for (number, client) in clients.iter().enumerate() {

@@ -11,7 +11,7 @@ use super::{DB, append_unless, expiry};
 use crate::access::Access;
 use crate::counts::Count;
 use crate::limits::{PIN_BYTES, TURN_KEYS};
-use crate::session::{Begun, Exec};
+use crate::session::Exec;
 
 /// Digits of the largest number that `incr` works with.
 const NUMBER_BYTES_MAX: usize = 20;
@@ -23,9 +23,9 @@ pub(super) fn get_one(get: &Get<'_>, key: &Key<'_>, access: &mut Access<'_>, exe
     }
 }
 
-/// The same for several keys behind the first `answered` ones, with the END unless more keys of the line come. Where the
-/// replies come to be too many to be held at once, or the next one has to wait for memory, it stops and says how many keys are
-/// answered by then; `None` at the end.
+/// The same for several keys behind the first `answered` ones, with the END unless more keys of the line come. It stops
+/// if the replies come to be too many to be held at once, or the next one has to wait for memory. The result is the
+/// number of keys answered by then; `None` at the end.
 pub(super) fn get_many(
     get: &Get<'_>,
     mut answered: usize,
@@ -39,7 +39,7 @@ pub(super) fn get_many(
         is_over = exec.out.len() < most && answered < last && get_from(get, &key, shard, exec);
         if is_over {
             answered += 1;
-            exec.visit.now = Begun::Not;
+            exec.visit.pass();
         }
         is_over
     });
@@ -89,7 +89,7 @@ fn get_from(get: &Get<'_>, key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &mut
         exec.out.bytes.extend_from_slice(b"\r\n");
     }
     if let Some(exptime) = get.touch {
-        // What is found is answered even if the new time has come already.
+        // A found item is answered even if the new time has come already.
         let expiry = expiry(exptime, exec.now).unwrap_or(Some(UnixMs(1)));
         if shard.set_expiry(key, expiry, exec.now).is_err() {
             // There is no reply that says so, and the item must not be there for longer than it was asked to.
@@ -156,7 +156,7 @@ fn put(store: &Store<'_>, key: &Key<'_>, access: &mut Access<'_>, exec: &mut Exe
     }
 }
 
-/// What is stored beside the value; `None` if the item would be expired at once.
+/// The attributes stored beside the value; `None` if the item would be expired at once.
 fn attributes(store: &Store<'_>, exec: &Exec<'_>) -> Option<Attributes> {
     let expiry = expiry(store.exptime, exec.now).ok()?;
     Some(Attributes {
@@ -166,7 +166,7 @@ fn attributes(store: &Store<'_>, exec: &Exec<'_>) -> Option<Attributes> {
     })
 }
 
-/// Stored and expired at once: what was there is gone, and nothing is there now.
+/// Stored and expired at once: the old item is gone, and nothing is there now.
 fn stored_and_over(key: &Key<'_>, shard: &mut ShardGuard<'_>, exec: &Exec<'_>) -> &'static [u8] {
     shard.delete(key, exec.now);
     reply::STORED
@@ -230,7 +230,7 @@ fn compare_and_put(
     put(store, key, access, exec)
 }
 
-/// What became of an item that was to be counted up or down.
+/// The outcome for an item that was to be counted up or down.
 pub(super) enum Counted {
     Missing,
     NotANumber,
@@ -268,7 +268,7 @@ pub(super) fn count(
     match shard.put(key, digits.format(new).as_bytes(), attributes, now) {
         Ok(()) => Counted::To(new),
         Err(Refused::Memory) => {
-            // Whoever counts on must not do so from an old number.
+            // A client that counts on must not do so from an old number.
             shard.delete(key, now);
             Counted::NoMemory
         }

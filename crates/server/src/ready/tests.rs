@@ -5,11 +5,24 @@ fn owner(number: usize) -> Owner {
     Owner::tenant(TenantId(number as u32))
 }
 
+/// Adds a connection whose visits the clocks alone decide about.
 fn push(ready: &mut Ready, tenant: usize, weight: u64, place: usize, work_ns: u32, is_endless: bool) {
     let waiting = Waiting {
         place,
         work_ns,
         is_endless,
+        is_small: false,
+    };
+    ready.push(owner(tenant), weight, waiting, usize::MAX);
+}
+
+/// Adds a connection whose last visit was small.
+fn push_small(ready: &mut Ready, tenant: usize, weight: u64, place: usize) {
+    let waiting = Waiting {
+        place,
+        work_ns: VISIT_NS,
+        is_endless: false,
+        is_small: true,
     };
     ready.push(owner(tenant), weight, waiting, usize::MAX);
 }
@@ -96,8 +109,8 @@ fn who_asks_for_nearly_its_share_catches_up() {
     }
 }
 
-/// A worker that serves tenant 1, of which there are always so many connections waiting, and tenant 2, which asks for a part
-/// of the worker's time. Times in nanoseconds.
+/// A worker that serves two tenants. Tenant 1 always has so many connections waiting. Tenant 2 asks for a part of the
+/// worker's time. Times are nanoseconds.
 struct Beside {
     ready: Ready,
     now: u64,
@@ -152,7 +165,7 @@ impl Beside {
         add(&mut self.ready, 2, 1, connections, Self::SMALL_NS);
     }
 
-    /// Works, and says which part of what was done meanwhile was for tenant 1.
+    /// Works, and says which part of the work meanwhile was for tenant 1.
     fn part_of_work(&mut self, for_ns: u64, part: f64) -> f64 {
         let before = self.done;
         self.work(for_ns, part);
@@ -167,7 +180,7 @@ const SECOND: u64 = 1_000_000_000;
 fn who_asks_for_a_little_more_than_its_share_does_not_wait_for_a_flood() {
     let mut beside = Beside::new(64);
     assert!(beside.work(2 * SECOND, 0.6) < 30);
-    // The machine stops for a moment, and what came together then is worked off.
+    // The machine stops for a moment, and the backlog is worked off.
     beside.pass(SECOND / 400, 0.6);
     beside.work(SECOND / 5, 0.6);
     assert!(beside.work(SECOND, 0.6) < 30);
@@ -176,7 +189,7 @@ fn who_asks_for_a_little_more_than_its_share_does_not_wait_for_a_flood() {
 #[test]
 fn who_floods_has_a_part_of_its_share_and_all_of_it_beside_another() {
     let mut beside = Beside::new(64);
-    // What waits is not much yet.
+    // The waiting work is not much yet.
     let flood = beside.part_of_work(SECOND / 100, 0.9);
     assert!((0.19..0.23).contains(&flood), "{flood}");
     beside.work(SECOND, 0.9);
@@ -217,7 +230,7 @@ fn what_little_takes_counts_less_and_whole_where_it_is_far_beyond_what_was_expec
     for took_ns in [0, 3_000, 6_000, 12_000, 24_000] {
         assert_eq!(charged_ns(6_000, took_ns), u64::from(took_ns / times), "{took_ns}");
     }
-    // What is as uncertain as what was expected cancels out in the mean, so that the tenant has what it should.
+    // Costs as uncertain as the expected ones cancel out in the mean, so that the tenant has its share.
     assert_eq!(
         charged_ns(6_000, 12_000) + charged_ns(12_000, 6_000),
         2 * charged_ns(9_000, 9_000)
@@ -235,6 +248,7 @@ fn strangers_make_nobody_s_waiting_little() {
             place,
             work_ns: 5_000,
             is_endless: false,
+            is_small: false,
         };
         ready.push(Owner::STRANGERS, 1, waiting, usize::MAX);
     }
@@ -279,7 +293,7 @@ fn a_visit_that_took_long_is_paid_for_also_after_a_pause() {
     let mut ready = Ready::default();
     add(&mut ready, 1, 1, 300, 10_000);
     add(&mut ready, 2, 1, 1, 10_000);
-    // Tenant 2 takes a millisecond, which nobody expected: but for four times what was expected it counts whole.
+    // Tenant 2 takes a millisecond, which nobody expected: but for four times the expected cost it counts whole.
     let heavy = loop {
         let picked = next(&mut ready);
         if picked.place / 1000 == 2 {
@@ -314,6 +328,7 @@ fn lanes_that_owe_nothing_are_used_again() {
         place,
         work_ns: 0,
         is_endless: false,
+        is_small: false,
     };
     // A hint of a lane that is somebody else's now is not followed.
     ready.push(owner(1), 1, waiting(1000), usize::MAX);
@@ -327,6 +342,91 @@ fn lanes_that_owe_nothing_are_used_again() {
 fn work_grows_with_what_is_done() {
     assert!(work_ns(0, 0) < work_ns(1, 0) && work_ns(1, 0) < work_ns(1, 100));
     assert_eq!(work_ns(u32::MAX, usize::MAX), u32::MAX);
+}
+
+#[test]
+fn a_visit_is_small_by_its_commands_and_bytes() {
+    assert!(is_small(1, 100) && is_small(16, 0) && is_small(1, 16_000));
+    assert!(!is_small(17, 0) && !is_small(1, 20_000));
+}
+
+/// Tenant 1 has done what it may, and three others come back with all their credit.
+fn behind_three_that_catch_up(ready: &mut Ready) {
+    add(ready, 1, 1, 200, 50_000);
+    for _ in 0..200 {
+        next(ready);
+    }
+    (2..5).for_each(|tenant| add(ready, tenant, 1, 900, 5_000));
+}
+
+#[test]
+fn a_small_visit_waits_for_half_a_turn_of_picks_whatever_the_clocks_say() {
+    let mut ready = Ready::default();
+    behind_three_that_catch_up(&mut ready);
+    push(&mut ready, 1, 1, 1000, VISIT_NS, false);
+    let picks = (1..).find(|_| next(&mut ready).place / 1000 == 1);
+    assert!(
+        picks.is_some_and(|picks| picks > 10 * DUE_PICKS),
+        "by the clocks {picks:?}"
+    );
+    let mut ready = Ready::default();
+    behind_three_that_catch_up(&mut ready);
+    for _ in 0..3 {
+        push_small(&mut ready, 1, 1, 1000);
+        let picks = (1..).find(|_| next(&mut ready).place / 1000 == 1);
+        assert_eq!(picks, Some(DUE_PICKS + 1));
+    }
+    // The clock says when the next ones come.
+    (0..5).for_each(|connection| push_small(&mut ready, 1, 1, 1000 + connection));
+    let mine = (0..2 * DUE_PICKS).filter(|_| next(&mut ready).place / 1000 == 1);
+    assert_eq!(mine.count(), DUE_CONNECTIONS);
+}
+
+#[test]
+fn what_is_due_comes_in_its_order_and_takes_every_second_pick() {
+    const SMALL: usize = 40;
+    let mut ready = Ready::default();
+    behind_three_that_catch_up(&mut ready);
+    let small = |tenant: usize| (10..10 + SMALL).contains(&tenant);
+    // They have done what they may, too.
+    (10..10 + SMALL).for_each(|tenant| add(&mut ready, tenant, 1, 1, 10_000_000));
+    let mut left = SMALL;
+    while left > 0 {
+        left -= usize::from(small(next(&mut ready).place / 1000));
+    }
+    (2..5).for_each(|tenant| add(&mut ready, tenant, 1, 900, 5_000));
+    (10..10 + SMALL).for_each(|tenant| push_small(&mut ready, tenant, 1, tenant * 1000));
+    let picked: Vec<usize> = std::iter::repeat_with(|| next(&mut ready).place / 1000)
+        .take(DUE_PICKS as usize + 2 * SMALL)
+        .collect();
+    let due: Vec<usize> = picked.iter().copied().filter(|tenant| small(*tenant)).collect();
+    assert_eq!(due, (10..10 + SMALL).collect::<Vec<_>>());
+    assert!(
+        picked.windows(2).all(|two| !(small(two[0]) && small(two[1]))),
+        "{picked:?}"
+    );
+}
+
+#[test]
+fn visits_that_were_due_are_owed_for_by_a_credit_at_most() {
+    let mut ready = Ready::default();
+    (0..64).for_each(|connection| push(&mut ready, 1, 100, 1000 + connection, 10_000, false));
+    push_small(&mut ready, 2, 1, 2000);
+    for _ in 0..100_000 {
+        let picked = next(&mut ready);
+        match picked.place / 1000 {
+            1 => push(&mut ready, 1, 100, picked.place, 10_000, false),
+            _ => push_small(&mut ready, 2, 1, 2000),
+        }
+    }
+    let lane = &ready.lanes[ready.by_owner[&owner(2)]];
+    assert!(lane.clock > ready.clock, "it has had more than its share");
+    assert!(lane.clock <= ready.clock + lane.ticks(CREDIT_NS));
+    assert!(
+        ready.due.len() <= 2 * DUE_PICKS as usize,
+        "{} are kept",
+        ready.due.len()
+    );
 }
 
 /// How much was done for each of some tenants while all wait, and the most of one visit.
@@ -371,7 +471,7 @@ impl Work {
         push(&mut self.ready, tenant, weight, picked.place, expected, is_endless);
     }
 
-    /// What was done for a tenant for its weight, and how far that may be off.
+    /// The work done for a tenant by its weight, and its possible error.
     fn share(&self, tenants: &[(u64, usize, u32)], tenant: usize) -> (f64, f64) {
         let weight = tenants[tenant].0 as f64;
         (self.done[tenant] as f64 / weight, self.longest[tenant] as f64 / weight)
@@ -383,12 +483,41 @@ const ROUNDING: f64 = 400.0;
 
 proptest! {
     #[test]
+    fn whoever_waits_is_picked_once_and_within_its_lane_in_order(
+        steps in prop::collection::vec((0..6_usize, any::<bool>(), 0..5_usize, 0..200_000_u32), 1..600),
+    ) {
+        let mut ready = Ready::default();
+        let (mut begun, mut ended) = ([0_usize; 6], [0_usize; 6]);
+        let mut pick = |ready: &mut Ready, begun: &[usize; 6], took| {
+            let Some(picked) = ready.next(|_, _| true) else { return false };
+            ready.settle(picked.charge, took);
+            let tenant = picked.place / 1000;
+            assert_eq!(picked.place % 1000, ended[tenant]);
+            ended[tenant] += 1;
+            assert!(ended[tenant] <= begun[tenant]);
+            true
+        };
+        for (tenant, is_small, picks, took) in steps {
+            let waiting = Waiting { place: tenant * 1000 + begun[tenant], work_ns: 10_000, is_endless: false, is_small };
+            let owner = if tenant == 0 { Owner::STRANGERS } else { owner(tenant) };
+            ready.push(owner, tenant as u64, waiting, usize::MAX);
+            begun[tenant] += 1;
+            for _ in 0..picks {
+                pick(&mut ready, &begun, took);
+            }
+            ready.tidy();
+        }
+        while pick(&mut ready, &begun, 0) {}
+        prop_assert_eq!((begun, ready.len(), ready.waiting_ns, ready.waiting_lanes), (ended, 0, 0, 0));
+    }
+
+    #[test]
     fn while_all_wait_work_is_in_proportion_to_weights(
         tenants in prop::collection::vec((1..=100_u64, 1..4_usize, 0..300_000_u32), 2..6),
         basic in prop::collection::vec(1_000..300_000_u32, 6),
         surprises in prop::collection::vec(0..300_000_u32, 100..400),
     ) {
-        // Of each there is always more: of none little waits.
+        // Each always has more: none has little waiting.
         let mut work = Work::new(&tenants, true);
         for more in surprises {
             work.visit(&tenants, |tenant| basic[tenant] + more, true);

@@ -1,4 +1,4 @@
-//! What all replies have in common: errors, their counts, and CLIENT REPLY.
+//! The common part of all replies: errors, their counts, and CLIENT REPLY.
 
 use std::borrow::Cow;
 
@@ -13,9 +13,9 @@ use crate::session::{Exec, Session};
 /// Why a command was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure<'a> {
-    /// In the protocol's words.
+    /// An error in the protocol's words.
     Known(ErrorReply<'a>),
-    /// In words of our own, the code first.
+    /// An error in words of our own, the code first.
     Own(Cow<'static, str>),
     /// Nothing is wrong: the command goes on in a later turn, when its replies so far are sent and there is memory for more.
     /// See [`crate::progress`].
@@ -58,7 +58,7 @@ pub(super) fn too_large_reply(exec: &mut Exec<'_>) -> Failure<'static> {
     ErrorReply::AboveLimit("the reply", exec.reply_bytes_max(), "bytes").into()
 }
 
-/// Why a command can not answer so many bytes now that [`Exec::may_answer`] refused: within a transaction it fails, else it
+/// Why a command cannot answer so many bytes now that [`Exec::may_answer`] refused: within a transaction it fails, else it
 /// waits for memory.
 #[cold]
 pub(super) fn no_room(exec: &mut Exec<'_>) -> Failure<'static> {
@@ -75,7 +75,7 @@ pub(super) fn reply<'o>(session: &Session, exec: &'o mut Exec<'_>) -> Reply<'o> 
     Reply::new(&mut exec.out.bytes, session.version)
 }
 
-/// Answers with an error in place of what was appended since `mark`, and counts it.
+/// Answers with an error in place of the replies appended since `mark`, and counts it.
 #[cold]
 pub(super) fn fail(
     failure: &Failure<'_>,
@@ -113,15 +113,15 @@ pub(super) fn fail(
     tenant.counts.commands().note_error(&code, row, stage);
 }
 
-/// Drops what was appended since `mark` if the client does not want it.
+/// Drops the replies appended since `mark` if the client does not want it.
 pub(super) fn drop_unwanted(mark: usize, session: &Session, exec: &mut Exec<'_>) {
     if session.reply_mode.is_silent() {
         exec.out.truncate(mark);
     }
 }
 
-/// Appends the value of a key that was just found as a bulk string: pinned where it lies if it is large and may be, else
-/// copied.
+/// Appends the value of a key that was just found as a bulk string. It is pinned in its place if it is large and may
+/// be, else copied.
 pub(super) fn append_value(key: &Key<'_>, shard: &mut ShardGuard<'_>, session: &Session, exec: &mut Exec<'_>) {
     let Some(found) = shard.peek(key, exec.now) else { return };
     reply(session, exec).bulk_header(found.value().len());

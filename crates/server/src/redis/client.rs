@@ -2,22 +2,29 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidemark_protocol::resp::command::{CommandId, Flags};
 use tidemark_protocol::resp::session::{self as options, ClientAttribute, ClientKill, ClientList, ClientType};
-use tidemark_protocol::resp::{ErrorReply, Version, error};
+use tidemark_protocol::resp::{ErrorReply, Reply, Version, error};
 use tidemark_types::UnixMs;
 
-use super::answer::{Done, Failure, no_room, reply};
+use super::answer::{Done, Failure, no_room, reply, too_large_reply};
 use super::describe::row_of;
 use super::dispatch::{Call, Family, Handler};
+use super::scan::{later, send_rest};
 use crate::clients::Client;
-use crate::limits::CLIENT_NAME_BYTES;
+use crate::limits::{CLIENT_NAME_BYTES, TURN_CLIENTS};
+use crate::progress::{ClientsSeen, Progress};
 use crate::session::{Exec, Session};
+use crate::tenant::Tenant;
 
-/// A line about a connection, with what it says of itself.
+/// A line about a connection, with its own names.
 pub(super) const DESCRIBED_CLIENT_BYTES: usize = 512 + 3 * CLIENT_NAME_BYTES;
+
+/// The bytes around a text in a reply.
+const AROUND_TEXT_BYTES: usize = 32;
 
 pub(super) const HANDLERS: Family = &[
     (CommandId::ClientGetId, Handler::Session(id)),
@@ -90,12 +97,14 @@ fn info<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a>
 
 fn list<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
     let wanted = options::client_list(call.args)?;
-    let mut text = String::new();
+    let is_within = exec.visit.must_fail();
+    let mut seen = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, is_within, exec),
+        Some(Progress::Clients(seen)) => seen,
+        _ => ClientsSeen::default(),
+    };
     if let Some(tenant) = &session.tenant {
-        let clients = exec.shared.clients.of_tenant(tenant.id);
-        if !exec.may_answer(clients.len() * DESCRIBED_CLIENT_BYTES) {
-            return Err(no_room(exec));
-        }
+        let (clients, next) = next_clients(tenant, &seen, exec)?;
         for client in clients {
             let is_wanted = match &wanted {
                 ClientList::All | ClientList::Type(ClientType::Normal) => true,
@@ -103,16 +112,43 @@ fn list<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
                 ClientList::Ids(ids) => ids.contains(&client.id),
             };
             if is_wanted {
-                describe(&client, session, exec.now, &mut text);
+                describe(&client, session, exec.now, &mut seen.text);
             }
         }
+        if seen.text.len() >= exec.reply_bytes_max() {
+            return Err(too_large_reply(exec));
+        }
+        if let Some(next) = next {
+            return later(Progress::Clients(ClientsSeen { from: next, ..seen }), exec);
+        }
     }
-    reply(session, exec).verbatim(text.as_bytes());
-    Ok(())
+    if is_within && !exec.may_answer(seen.text.len() + AROUND_TEXT_BYTES) {
+        return Err(no_room(exec));
+    }
+    let mut bytes = Vec::with_capacity(seen.text.len() + AROUND_TEXT_BYTES);
+    Reply::new(&mut bytes, session.version).verbatim(seen.text.as_bytes());
+    send_rest(bytes, 0, is_within, exec)
 }
 
-/// One line about a connection in Redis's form. Sizes of buffers are known to its worker only and shown as zero; so is the file
-/// descriptor, which would tell how many connections there are of others.
+/// The tenant's next connections of those that are looked at in a visit, and where to go on. A transaction is one step, and
+/// fails for more than that.
+fn next_clients(
+    tenant: &Tenant,
+    seen: &ClientsSeen,
+    exec: &Exec<'_>,
+) -> Result<(Vec<Arc<Client>>, Option<u64>), Failure<'static>> {
+    if !exec.visit.must_fail() {
+        return Ok(exec.shared.clients.some_of(tenant.id, seen.from, TURN_CLIENTS));
+    }
+    if tenant.connections.load(Ordering::Relaxed) > TURN_CLIENTS as u64 {
+        let text = format!("ERR a transaction looks at no more than {TURN_CLIENTS} connections");
+        return Err(Failure::Own(Cow::Owned(text)));
+    }
+    Ok(exec.shared.clients.some_of(tenant.id, 0, usize::MAX))
+}
+
+/// One line about a connection in Redis's form. Sizes of buffers are known to its worker only and shown as zero. So is
+/// the file descriptor, which would tell how many connections there are of others.
 fn describe(client: &Client, session: &Session, now: UnixMs, out: &mut String) {
     let names = client.names.lock().clone();
     let user = session.tenant.as_ref().map_or("", |tenant| tenant.name.as_str());
@@ -164,15 +200,19 @@ fn kill<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
         // Others exist for others only.
         return Err(ErrorReply::NoSuchUser(user).into());
     }
-    let mut killed = 0;
-    for client in exec.shared.clients.of_tenant(tenant.id) {
+    let mut seen = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Clients(seen)) => seen,
+        _ => ClientsSeen::default(),
+    };
+    let (clients, next) = next_clients(tenant, &seen, exec)?;
+    for client in clients {
         if !is_meant(&wanted, &client, session.client.id, exec.now) {
             continue;
         }
-        killed += 1;
+        seen.killed += 1;
         if client.id == session.client.id {
             // The reply comes first.
-            session.is_ending = true;
+            seen.is_own_killed = true;
         } else {
             client.kill();
             exec.shared.mailboxes[client.worker].ask_for_sweep();
@@ -181,9 +221,14 @@ fn kill<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
             break;
         }
     }
+    let is_done = wanted.by_address_only && seen.killed > 0;
+    if let Some(next) = next.filter(|_| !is_done) {
+        return later(Progress::Clients(ClientsSeen { from: next, ..seen }), exec);
+    }
+    session.is_ending |= seen.is_own_killed;
     match wanted.by_address_only {
-        false => reply(session, exec).integer(killed),
-        true if killed > 0 => reply(session, exec).ok(),
+        false => reply(session, exec).integer(seen.killed),
+        true if is_done => reply(session, exec).ok(),
         true => return Err(error::NO_SUCH_CLIENT.into()),
     }
     Ok(())
@@ -218,8 +263,8 @@ fn no_touch<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> D
     Ok(())
 }
 
-/// CLIENT TRACKING. A client may keep what it reads until it is told that it has changed. Nothing is remembered here: it is
-/// told so right behind each read ([`invalidate`]), as by a Redis whose table of tracked keys has no room.
+/// CLIENT TRACKING. A client may keep values that it reads until it is told that it has changed. Nothing is remembered
+/// here: it is told so right behind each read ([`invalidate`]), as by a Redis whose table of tracked keys has no room.
 fn tracking<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
     let args = call.args;
     let is_on = match (args.is(2, "ON"), args.is(2, "OFF")) {
@@ -233,7 +278,7 @@ fn tracking<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> D
             let text = format!("ERR the option {name} of CLIENT TRACKING is not offered by Tidemark");
             return Err(Failure::Own(Cow::Owned(text)));
         }
-        // Whoever is told nothing of others' writes is told nothing of its own.
+        // A client that is told nothing of others' writes is told nothing of its own.
         if !args.is(index, "NOLOOP") {
             return Err(error::SYNTAX.into());
         }
@@ -247,12 +292,13 @@ fn tracking<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> D
     Ok(())
 }
 
-/// Tells a client that tracks what it reads not to keep what a command has just read. Behind a transaction, nothing at all.
+/// Tells a client that tracks its reads not to keep the values that a command has just read. Behind a transaction,
+/// nothing at all.
 pub(super) fn invalidate(call: Call<'_>, session: &Session, exec: &mut Exec<'_>) {
     if session.version != Version::Resp3 {
         return;
     }
-    let keys = || call.row.keys.places(call.args.len()).map(|place| call.args.arg(place));
+    let keys = || call.row.key_places(call.args).map(|place| call.args.arg(place));
     let is_read = call.row.flags.has(Flags::READONLY) && keys().len() > 0;
     if !is_read && call.row.id != CommandId::Exec {
         return;

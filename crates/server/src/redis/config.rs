@@ -1,5 +1,5 @@
-//! CONFIG GET: what clients and exporters ask, answered in Redis's names. Settings are changed through the administration,
-//! not here.
+//! CONFIG GET: the settings that clients and exporters ask for, answered in Redis's names. Settings are changed through
+//! the administration, not here.
 
 use tidemark_protocol::memcached::VALUE_BYTES_MAX;
 use tidemark_protocol::resp::command::CommandId;
@@ -62,7 +62,7 @@ const SETTINGS: &[(&str, Setting)] = &[
     ("unixsocket", Setting::Text("")),
 ];
 
-/// Where a setting's value comes from.
+/// The source of a setting's value.
 enum Setting {
     Text(&'static str),
     Of(fn(&Tenant, &Shared) -> String),

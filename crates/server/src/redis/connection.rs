@@ -49,11 +49,11 @@ fn quit<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a>
     Ok(())
 }
 
-/// The connection becomes as it was when it was new, in the open tenant if there is one for its address.
+/// The connection becomes as it was when it was new, in the tenant in which it began.
 fn reset<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
     transactions::forget(session);
-    let open = exec.shared.tenants.open_for(session.peer());
-    enter(open.map(|tenant| (tenant, Permissions::ALL)), session, exec)?;
+    let first = session.first_tenant(&exec.shared.tenants);
+    enter(first.map(|tenant| (tenant, Permissions::ALL)), session, exec)?;
     set_db(0, session);
     set_version(Version::Resp2, session);
     // As in Redis, CLIENT REPLY OFF ends before this reply, and SKIP behind it.
@@ -129,7 +129,7 @@ fn log_in<'a>(credentials: Credentials<'a>, session: &mut Session, exec: &mut Ex
     let tenants = &exec.shared.tenants;
     let name = credentials.name.unwrap_or(TenantName::DEFAULT.as_bytes());
     // The open tenant without a secret is Redis's `default` user with `nopass`.
-    let open = tenants.open_for(session.peer());
+    let open = session.first_tenant(tenants);
     if let Some(open) = open.filter(|open| open.name.as_str().as_bytes() == name && !open.has_secrets()) {
         if credentials.name.is_none() {
             return Err(error::NO_PASSWORD_SET.into());
@@ -158,7 +158,7 @@ fn log_in<'a>(credentials: Credentials<'a>, session: &mut Session, exec: &mut Ex
     }
 }
 
-/// What a connection without a tenant is answered. One that is one too many of its tenant's is closed.
+/// The answer to a connection without a tenant. A connection that is one too many of its tenant's is closed.
 pub(super) fn homeless<'a>(known: ErrorReply<'a>, session: &mut Session) -> Failure<'a> {
     let Some(tenant) = session.turned_away_by.take() else {
         return known.into();
@@ -169,7 +169,8 @@ pub(super) fn homeless<'a>(known: ErrorReply<'a>, session: &mut Session) -> Fail
     Failure::Own(Cow::Owned(format!("ERR max number of clients reached: {why}")))
 }
 
-/// Moves the connection to a tenant, or to none. What it had queued and watched was the old one's; the database stays.
+/// Moves the connection to a tenant, or to none. Its queued commands and watched keys were the old one's; the database
+/// stays.
 fn enter(
     login: Option<(Arc<Tenant>, Permissions)>,
     session: &mut Session,

@@ -101,7 +101,7 @@ fn describe(row: &Row, reply: &mut Reply<'_>) {
     }
 }
 
-/// What a command does to some of its keys, and where they are.
+/// The action of a command on some of its keys, and their places.
 struct KeySpec {
     flags: &'static [&'static str],
     keys: KeyPlaces,

@@ -5,7 +5,9 @@ use tidemark_protocol::resp::{Args, ErrorReply, error};
 
 use super::answer::Done;
 use super::transactions;
-use super::{client, config, connection, counters, describe, expiry, info, keys, ranges, scan, server, strings};
+use super::{
+    client, config, connection, counters, describe, expiry, info, keys, ranges, scan, scripts, server, strings,
+};
 use crate::access::Access;
 use crate::counts::COMMANDS_MAX;
 use crate::session::{Exec, Session};
@@ -22,7 +24,7 @@ pub(super) type OnKeys = for<'a> fn(Call<'a>, &Session, &mut Access<'_>, &mut Ex
 /// Works with the connection. Within a transaction it runs while shards are locked, so it locks none.
 pub(super) type OnSession = for<'a> fn(Call<'a>, &mut Session, &mut Exec<'_>) -> Done<'a>;
 
-/// What executes a command.
+/// The executor of a command.
 #[derive(Clone, Copy)]
 pub(super) enum Handler {
     Keys(OnKeys),
@@ -32,7 +34,7 @@ pub(super) enum Handler {
 /// Handlers of a family of commands.
 pub(super) type Family = &'static [(CommandId, Handler)];
 
-const FAMILIES: [Family; 13] = [
+const FAMILIES: [Family; 14] = [
     strings::HANDLERS,
     ranges::HANDLERS,
     counters::HANDLERS,
@@ -40,6 +42,7 @@ const FAMILIES: [Family; 13] = [
     expiry::HANDLERS,
     scan::HANDLERS,
     transactions::HANDLERS,
+    scripts::HANDLERS,
     connection::HANDLERS,
     client::HANDLERS,
     describe::HANDLERS,
@@ -48,7 +51,7 @@ const FAMILIES: [Family; 13] = [
     info::HANDLERS,
 ];
 
-/// By the command's number.
+/// The handlers by the command's number.
 static TABLE: [Option<Handler>; COMMANDS_MAX] = build_table();
 
 const fn build_table() -> [Option<Handler>; COMMANDS_MAX] {
@@ -109,7 +112,7 @@ mod tests {
 
     #[test]
     fn every_command_has_one_handler() {
-        let containers = ["client", "config", "module", "acl"];
+        let containers = ["client", "config", "module", "acl", "script"];
         let mut handlers: Vec<usize> = FAMILIES
             .iter()
             .flat_map(|family| family.iter())

@@ -22,7 +22,7 @@ pub(super) const HANDLERS: Family = &[
     (CommandId::Persist, Handler::Keys(persist)),
 ];
 
-/// What the time commands answer for a key that is not there, and for one without an expiration time.
+/// The answers of the time commands for a key that is not there, and for one without an expiration time.
 const NO_KEY: i64 = -2;
 const NO_EXPIRY: i64 = -1;
 

@@ -1,7 +1,7 @@
 //! INFO: the tenant's own figures under Redis's names, as exporters read them.
 //!
-//! What belongs to the process as a whole (version, uptime, CPU time) is shown to all; what belongs to other tenants to
-//! nobody. Things that a cache without persistence, replicas and scripts does not have are shown as absent.
+//! Figures of the process as a whole (version, uptime, CPU time) are shown to all; figures of other tenants to nobody.
+//! Things that a cache without persistence, replicas and scripts does not have are shown as absent.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,6 +15,7 @@ use super::config::policy_name;
 use super::describe::all_rows;
 use super::dispatch::{Call, Family, Handler};
 use crate::access::Access;
+use crate::clients::Client;
 use crate::counts::Count;
 use crate::process::{self, Process};
 use crate::session::{Exec, Session};
@@ -23,7 +24,7 @@ use crate::tenant::Tenant;
 
 pub(super) const HANDLERS: Family = &[(CommandId::Info, Handler::Keys(info))];
 
-/// The version of Redis that clients may take this server for: what they do not find missing in it is here.
+/// The version of Redis that clients may take this server for: features that they expect of it are here.
 pub(super) const COMPATIBLE_VERSION: &str = "7.2.4";
 
 /// Writes a section.
@@ -54,7 +55,7 @@ pub(super) fn memory_limit_bytes(tenant: &Tenant, shared: &Shared) -> u64 {
         .min(shared.tenants.pool().stats().pool_bytes)
 }
 
-/// What the sections are written from.
+/// The source of the sections.
 struct Report<'r> {
     tenant: &'r Tenant,
     shared: &'r Shared,
@@ -63,7 +64,7 @@ struct Report<'r> {
     text: String,
 }
 
-/// What the tenant's shards say.
+/// The sums over the tenant's shards.
 #[derive(Default)]
 struct Shards {
     counted: Counters,
@@ -167,15 +168,10 @@ fn server(report: &mut Report<'_>) {
 
 fn clients(report: &mut Report<'_>) {
     let connected = report.tenant.connections.load(Ordering::Relaxed);
-    let own = report.shared.clients.of_tenant(report.tenant.id);
-    let watching = own
-        .iter()
-        .filter(|client| client.watches.load(Ordering::Relaxed) > 0)
-        .count();
-    let tracking = own
-        .iter()
-        .filter(|client| client.is_tracking.load(Ordering::Relaxed))
-        .count();
+    let is_watching: fn(&Client) -> bool = |client| client.watches.load(Ordering::Relaxed) > 0;
+    let is_tracking: fn(&Client) -> bool = |client| client.is_tracking.load(Ordering::Relaxed);
+    let kinds = [is_watching, is_tracking];
+    let [watching, tracking] = report.shared.clients.count_of(report.tenant.id, kinds);
     report.title("Clients");
     report.lines(&[
         ("connected_clients", connected),
@@ -187,8 +183,8 @@ fn clients(report: &mut Report<'_>) {
         ("client_recent_max_input_buffer", 0),
         ("client_recent_max_output_buffer", 0),
         ("blocked_clients", 0),
-        ("tracking_clients", tracking as u64),
-        ("watching_clients", watching as u64),
+        ("tracking_clients", tracking),
+        ("watching_clients", watching),
         ("clients_in_timeout_table", 0),
     ]);
 }
@@ -217,6 +213,20 @@ fn memory(report: &mut Report<'_>) {
     report.line("mem_clients_normal", report.tenant.buffer_bytes.load(Ordering::Relaxed));
     report.line("mem_allocator", "tidemark");
     report.line("tidemark_grant_bytes", report.tenant.store.grant_bytes());
+    if let Some(tier) = &report.tenant.tier {
+        let flash = tier.used();
+        for (name, figure) in [
+            ("tidemark_flash_grant_bytes", flash.grant_bytes),
+            ("tidemark_flash_usage_bytes", flash.usage_bytes),
+            ("tidemark_flash_memory_bytes", flash.memory_bytes),
+            ("tidemark_flash_items", flash.items),
+            ("tidemark_flash_hits", flash.hits),
+            ("tidemark_flash_written_bytes", flash.written_bytes),
+            ("tidemark_flash_refused", flash.refused),
+        ] {
+            report.line(name, figure);
+        }
+    }
 }
 
 /// A size as Redis writes it for people.
@@ -289,6 +299,7 @@ fn stats(report: &mut Report<'_>) {
         ("acl_access_denied_channel", 0),
         ("tidemark_refused_ops", report.count(Count::RefusedOps)),
         ("tidemark_refused_bytes", report.count(Count::RefusedBytes)),
+        ("tidemark_refused_spending", report.count(Count::RefusedSpending)),
         ("tidemark_failed_logins", report.count(Count::FailedLogins)),
     ]);
 }

@@ -139,7 +139,7 @@ fn random_key<'a>(_: Call<'a>, session: &Session, access: &mut Access<'_>, exec:
         .shard(shard)
         .random_key(session.db, random, exec.now)
         .map(<[u8]>::to_vec);
-    // Where another database has nearly all items, picking blindly rarely meets one of this.
+    // If another database has nearly all items, picking blindly rarely meets one of this.
     let key = match key {
         Some(key) => Some(key),
         None => first_key_from(shard, random, session.db, access, exec)?,
@@ -154,6 +154,8 @@ fn random_key<'a>(_: Call<'a>, session: &Session, access: &mut Access<'_>, exec:
 fn db_size<'a>(_: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let mut items = 0;
     access.for_each_shard(|shard| items += shard.items_in(session.db));
+    let tier = session.tenant.as_ref().and_then(|tenant| tenant.tier.as_ref());
+    items += tier.map_or(0, |tier| tier.items_in(session.db));
     reply(session, exec).integer(items as i64);
     Ok(())
 }
@@ -174,8 +176,18 @@ fn flush<'a>(
     exec: &mut Exec<'_>,
 ) -> Done<'a> {
     options::flush(call.args)?;
-    exec.counts.add(Count::Flushes, 1);
-    access.flush(db, exec.now);
+    let is_done = exec.visit.progress.take().is_some();
+    if !is_done {
+        exec.counts.add(Count::Flushes, 1);
+        access.flush(db, exec.now);
+        // A transaction, which holds locks, does not wait.
+        if let Some(tenant) = &session.tenant
+            && !access.keeps_locks()
+            && exec.awaits_flush(tenant)
+        {
+            return Err(Failure::Later);
+        }
+    }
     reply(session, exec).ok();
     Ok(())
 }

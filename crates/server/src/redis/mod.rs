@@ -1,11 +1,12 @@
 //! Executing RESP commands, as Redis 7.0.15 does (the few newer ones as the version that brought them).
 //!
-//! A command goes one of two ways. GET and SET go through windows ([`step`], [`execute_step`]), which load ahead what they
-//! need. Everything else is executed by itself ([`execute`]): it is looked up in the protocol's table, checked against it,
-//! and either queued (MULTI) or handed to its handler ([`dispatch`]), of which each family has a file.
+//! A command goes one of two ways. GET and SET go through windows ([`step`], [`execute_step`]), which load their data
+//! ahead. Every other command is executed by itself ([`execute`]). It is looked up in the protocol's table and checked
+//! against it. Then it is either queued (MULTI) or handed to its handler ([`dispatch`]); each family of handlers has a
+//! file.
 //!
-//! Invariants: a handler that fails has written nothing that stays, neither keys nor a reply. One that goes on in a later turn
-//! ([`Failure::Later`]) has remembered what it did ([`crate::progress`]), and what it answered so far stays.
+//! Invariants: a handler that fails has written nothing that stays, neither keys nor a reply. One that goes on in a
+//! later turn ([`Failure::Later`]) has remembered its progress ([`crate::progress`]), and its answers so far stay.
 
 mod answer;
 mod client;
@@ -19,13 +20,14 @@ mod info;
 mod keys;
 mod ranges;
 mod scan;
+mod scripts;
 mod server;
 mod strings;
 mod transactions;
 
 use std::borrow::Cow;
 
-use tidemark_plane::Throttled;
+use tidemark_plane::{Limited, Throttled};
 use tidemark_protocol::http;
 use tidemark_protocol::resp::command::{CommandId, Flags, Row, lookup, resolve};
 use tidemark_protocol::resp::{ArgList, Args, ErrorReply, Limits, Reply, error, glob};
@@ -64,7 +66,7 @@ pub(crate) enum Step<'a> {
     },
 }
 
-/// What a command of this connection may be at most.
+/// The limits of a command of this connection.
 pub(crate) fn limits(session: &Session) -> Limits {
     if session.needs_login() {
         return Limits {
@@ -116,7 +118,30 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The value that it stores, and on what condition.
+    /// The command's name.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Get { .. } => "get",
+            Self::Set { .. } => "set",
+            Self::Store { how, .. } => how.row.name,
+        }
+    }
+
+    /// Whether it writes whatever there is of its key, and answers nothing of that.
+    pub(crate) fn is_blind(&self) -> bool {
+        match self {
+            Self::Get { .. } => false,
+            Self::Set { .. } => true,
+            Self::Store { how, .. } => how.is_blind(),
+        }
+    }
+
+    /// Whether it may make a key, or a longer value.
+    pub(crate) fn adds_data(&self) -> bool {
+        !matches!(self, Self::Get { .. })
+    }
+
+    /// The value that it stores, and the condition.
     pub(crate) fn stored_value(&self) -> Option<(&'a [u8], Condition)> {
         match *self {
             Self::Get { .. } => None,
@@ -182,6 +207,7 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
             let is_made = matches!(exec.visit.progress.as_deref(), Some(Progress::Reply { .. }));
             let done = match check_size(call) {
                 Ok(bytes) if !is_made && !exec.may_answer(bytes) => Err(no_room(exec)),
+                Ok(_) if seeks(call, session, exec) => Err(Failure::Later),
                 Ok(_) => perform(call, session, exec),
                 Err(error) => Err(error.into()),
             };
@@ -214,7 +240,43 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
     true
 }
 
-/// How many bytes a command may answer that do not depend on what the tenant has stored.
+/// A command that a script calls, as it would be sent.
+pub(crate) fn as_command(args: &[&[u8]]) -> Vec<u8> {
+    transactions::array_of(args.iter().copied())
+}
+
+/// Executes a command that a script calls, on the store that `access` is to, whose shards are locked.
+pub(crate) fn perform_for_script(
+    args: Args<'_>,
+    row: &'static Row,
+    session: &mut Session,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) {
+    let mark = exec.out.bytes.len();
+    if let Err(failure) = dispatch::perform_within(Call { args, row }, session, access, exec) {
+        fail(&failure, Some(row), Stage::Execution, mark, session, exec);
+    }
+}
+
+/// Asks for those of a command's keys that lie on flash. Whether that has to be waited for.
+#[inline]
+fn seeks(call: Call<'_>, session: &Session, exec: &mut Exec<'_>) -> bool {
+    match &session.tenant {
+        Some(tenant) if tenant.tier.is_some() => match call.row.id {
+            // It writes whatever there is.
+            CommandId::MSet => false,
+            CommandId::Exec => transactions::seeks(tenant, session, exec),
+            _ => {
+                let keys = call.row.key_places(call.args).map(|place| call.args.arg(place));
+                exec.seeks(tenant, session.db, keys)
+            }
+        },
+        _ => false,
+    }
+}
+
+/// How many bytes a command may answer that do not depend on the tenant's items.
 ///
 /// # Errors
 /// It asks for descriptions of more things than are described at a time, or by a name that is too long to be one.
@@ -272,7 +334,7 @@ fn admit<'a>(
     let row = match resolve(args) {
         Ok(row) => row,
         Err(error) => match error {
-            // As in Redis, what the arity does not say is found out when the command is executed.
+            // As in Redis, other faults of arguments are found when the command is executed.
             ErrorReply::WrongArity(row) if transactions::is_open(session) && row.accepts(args.len()) => row,
             ErrorReply::WrongArity(row) => return Err((Some(row), error.into())),
             _ => return Err((None, error.into())),
@@ -287,7 +349,7 @@ fn admit<'a>(
         exec.counts.add(Count::Denied, 1);
         return refused(ErrorReply::NotPermitted(row));
     }
-    let mut keys = row.keys.places(args.len()).map(|place| args.arg(place));
+    let mut keys = row.key_places(args).map(|place| args.arg(place));
     if keys.any(|key| key.len() > KEY_BYTES_MAX) {
         return refused(ErrorReply::AboveLimit("a key", KEY_BYTES_MAX, "bytes"));
     }
@@ -304,14 +366,24 @@ pub(crate) fn refuse(error: &ErrorReply<'_>, session: &mut Session, exec: &mut E
     refuse_with(failure, None, session, exec);
 }
 
-/// How many operations a command is: each of its keys is one. None for what says who a connection is, and for what ends a
-/// transaction, whose commands were counted when they were queued.
+/// How many operations a command is: each of its keys is one. Logins count none. The end of a transaction counts none
+/// either: its commands were counted when they were queued.
 pub(crate) fn operations(args: Args<'_>) -> u64 {
     let Ok(row) = resolve(args) else { return 1 };
     if row.flags.has(Flags::NO_AUTH) || matches!(row.id, CommandId::Exec | CommandId::Discard) {
         return 0;
     }
-    (row.keys.places(args.len()).len() as u64).max(1)
+    (row.key_places(args).len() as u64).max(1)
+}
+
+/// The row of a command in the command table; `None` if it is no command.
+pub(crate) fn command_row(args: Args<'_>) -> Option<&'static Row> {
+    resolve(args).ok()
+}
+
+/// Whether a command may make a key, or a longer value: those that Redis refuses without memory.
+pub(crate) fn adds_data(args: Args<'_>) -> bool {
+    resolve(args).is_ok_and(|row| row.flags.has(Flags::DENYOOM))
 }
 
 /// Answers a command that is above a limit of its tenant's, and would be executed by itself.
@@ -334,13 +406,19 @@ pub(crate) fn refuse_step(step: &Step<'_>, refused: &Throttled, session: &Sessio
     fail(&throttled(refused), row, Stage::BeforeExecution, mark, session, exec);
 }
 
-/// The code is the one that Tair, which is compatible with Redis, has for this ("Client-side throttling" in its manual):
-/// clients are told to try again with it, and with no other.
+/// The code is the one that Tair, which is compatible with Redis, has for this ("Client-side throttling" in its
+/// manual). Clients are told to try again with it, and with no other.
+///
+/// To try a refused write again is of no use before the month ends: that has the code of a server without memory for it.
 fn throttled(refused: &Throttled) -> Failure<'static> {
-    Failure::Own(Cow::Owned(format!("THROTTLED {refused}")))
+    let code = match refused.limit {
+        Limited::Spending => "OOM",
+        Limited::Operations | Limited::Bytes => "THROTTLED",
+    };
+    Failure::Own(Cow::Owned(format!("{code} {refused}")))
 }
 
-/// Answers what is not executed.
+/// Answers commands that are not executed.
 fn refuse_with(failure: Failure<'_>, row: Option<&'static Row>, session: &mut Session, exec: &mut Exec<'_>) {
     let mark = exec.out.bytes.len();
     let failure = transactions::refused(row, failure, session);

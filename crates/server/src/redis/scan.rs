@@ -1,8 +1,8 @@
 //! Walking over the keys: SCAN and KEYS.
 //!
 //! A cursor is the part of a hash that places keys: the shard in the highest of its 53 bits, then the position in the
-//! shard. Keys are visited in the order of their hashes, so a cursor means the same however the index grows or shrinks
-//! between two calls. Zero begins and ends.
+//! shard. Keys are visited in the order of their hashes. A cursor therefore means the same however the index grows or
+//! shrinks between two calls. Zero begins and ends.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -28,16 +28,17 @@ pub(super) const HANDLERS: Family = &[
 
 /// A shard of fewer items has an index of the least size, nearly all of whose buckets are empty.
 const SPARSE_ITEMS: u64 = 2048;
-/// What it costs to read a bucket, in empty ones: each of about eight items is a load that misses the caches.
+/// The cost of reading a bucket, in empty ones: each of about eight items is a load that misses the caches.
 const BUCKET_COST: u64 = 8;
-/// What one SCAN may cost even if it is asked for few keys, in empty buckets: a small database is walked over in one call,
-/// though it has sixteen shards of a thousand buckets; and where another database's items lie between, as much as 16,384 keys.
+/// The limit of one SCAN's cost even if it is asked for few keys, in empty buckets. A small database is walked over in
+/// one call, though it has sixteen shards of a thousand buckets. If another database's items lie between, it is as much
+/// as 16,384 keys.
 const SCAN_COST: u64 = 16 * 1024;
-/// What a walk may cost in a turn: about a hundred microseconds.
+/// The limit of a walk's cost in a turn: about a hundred microseconds.
 const TURN_COST: u64 = 1024;
 /// Bytes of keys that are copied under one lock; one key may be more. They are compared when it is released.
 const LOCK_KEY_BYTES: usize = 16 << 10;
-/// What may be read under one lock.
+/// The limit of the cost under one lock.
 const LOCK_COST: u64 = SCANNED_BUCKETS as u64 * BUCKET_COST;
 
 /// A place in a tenant's keys.
@@ -143,7 +144,7 @@ fn walk(
                 position: 0,
             },
         };
-        // What the last keys came to, and the last bucket of a shard, are not asked about.
+        // The cost of the last keys, and the last bucket of a shard, are not asked about.
         is_enough = is_enough || enough(cost, 0);
     }
     (place.shard < access.store().shards()).then_some(place)
@@ -161,7 +162,7 @@ impl Found {
 struct Bounds {
     /// Keys that are looked at.
     keys: u64,
-    /// In empty buckets.
+    /// The cost, in empty buckets.
     cost: u64,
     /// Keys that are found.
     found: usize,
@@ -238,19 +239,15 @@ impl Walk {
     }
 }
 
-/// Goes on later with what there is.
-fn later<'a>(progress: Progress, exec: &mut Exec<'_>) -> Done<'a> {
+/// Goes on later with the present keys.
+pub(super) fn later<'a>(progress: Progress, exec: &mut Exec<'_>) -> Done<'a> {
     exec.visit.progress = Some(Box::new(progress));
     Err(Failure::Later)
 }
 
 /// Sends the rest of a reply, a visit's share of it if the command is not part of a transaction.
-fn send_rest<'a>(bytes: Vec<u8>, sent: usize, access: &Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
-    let most = if access.keeps_locks() {
-        usize::MAX
-    } else {
-        exec.visit.reply_bytes
-    };
+pub(super) fn send_rest<'a>(bytes: Vec<u8>, sent: usize, is_within: bool, exec: &mut Exec<'_>) -> Done<'a> {
+    let most = if is_within { usize::MAX } else { exec.visit.reply_bytes };
     let end = bytes.len().min(sent.saturating_add(most));
     exec.out.bytes.extend_from_slice(&bytes[sent..end]);
     if end == bytes.len() {
@@ -263,7 +260,7 @@ fn scan<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
     let options = options::scan(call.args)?;
     let shards = access.store().shards();
     let mut walk = match exec.visit.progress.take().map(|progress| *progress) {
-        Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, access, exec),
+        Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, access.keeps_locks(), exec),
         Some(Progress::Walk(walk)) => walk,
         _ => Walk::new(Place::of_cursor(options.cursor, shards), options.pattern)?,
     };
@@ -287,12 +284,12 @@ fn scan<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
     reply.array(2);
     reply.bulk(itoa::Buffer::new().format(cursor).as_bytes());
     reply.array(walk.found.count);
-    send_rest(walk.found.bytes, 0, access, exec)
+    send_rest(walk.found.bytes, 0, access.keeps_locks(), exec)
 }
 
 fn keys<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let mut walk = match exec.visit.progress.take().map(|progress| *progress) {
-        Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, access, exec),
+        Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, access.keeps_locks(), exec),
         Some(Progress::Walk(walk)) => walk,
         _ => Walk::new(Place { shard: 0, position: 0 }, Some(call.args.arg(1)))?,
     };
@@ -322,7 +319,7 @@ fn keys<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
         return Err(no_room(exec));
     }
     reply(session, exec).array(walk.found.count);
-    send_rest(walk.found.bytes, 0, access, exec)
+    send_rest(walk.found.bytes, 0, access.keeps_locks(), exec)
 }
 
 /// The first key of a database from a position of a shard on, or from the beginning of all if there is none behind it.

@@ -2,15 +2,16 @@
 
 use tidemark_protocol::resp::command::{CommandId, Row};
 use tidemark_protocol::resp::options::{self, GetExOption, SetCondition, SetExpiry, Unit};
-use tidemark_protocol::resp::{Args, error};
+use tidemark_protocol::resp::{Args, ErrorReply, error};
 use tidemark_store::{Attributes, EXPIRY_MAX, Key, ShardGuard, Value};
 use tidemark_types::UnixMs;
 
 use super::answer::{Done, Failure, append_value, copy_value, fail, no_room, reply, too_large_reply};
 use super::dispatch::{Call, Family, Handler};
+use super::scan::later;
 use crate::access::Access;
 use crate::counts::{Count, Stage};
-use crate::limits::{PIN_BYTES, TURN_KEYS};
+use crate::limits::{PIN_BYTES, TRANSACTION_BYTES, TRANSACTION_COMMANDS, TURN_KEYS};
 use crate::progress::Progress;
 use crate::session::{Exec, Session};
 use crate::step::Condition;
@@ -89,7 +90,7 @@ pub(super) fn set(key: &Key<'_>, value: &[u8], access: &mut Access<'_>, session:
     }
 }
 
-/// What a writing command does besides writing.
+/// The options of a writing command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How<'a> {
     pub(super) row: &'static Row,
@@ -100,7 +101,12 @@ pub(crate) struct How<'a> {
 }
 
 impl How<'_> {
-    /// What is asked of the key before it is written.
+    /// Whether it writes whatever there is of the key, and answers nothing of that.
+    pub(super) fn is_blind(&self) -> bool {
+        !self.get && self.condition == SetCondition::Always && self.expiry != SetExpiry::Keep
+    }
+
+    /// The condition on the key before it is written.
     pub(super) fn condition(&self) -> Condition {
         match self.condition {
             SetCondition::Always => Condition::None,
@@ -153,7 +159,7 @@ fn how<'a>(args: Args<'a>, row: &'static Row) -> Result<(usize, How<'a>), Failur
     ))
 }
 
-/// The same where nothing is borrowed from the arguments, for a window. `None` for IFEQ and for what is wrong.
+/// The same where nothing is borrowed from the arguments, for a window. `None` for IFEQ and for errors.
 pub(super) fn plain_how(args: Args<'_>, row: &'static Row) -> Option<(usize, How<'static>)> {
     let (value_at, how) = how(args, row).ok()?;
     let condition = match how.condition {
@@ -186,7 +192,7 @@ pub(super) fn store(
         SetExpiry::Deadline(deadline) => Some(deadline.resolve(exec.now, how.row)?),
         SetExpiry::Clear | SetExpiry::Keep => None,
     };
-    let needs_old = how.get || how.condition != SetCondition::Always || how.expiry == SetExpiry::Keep;
+    let needs_old = !how.is_blind();
     let found = if needs_old {
         access.shard_of(key.hash).access(key, exec.now)
     } else {
@@ -307,7 +313,7 @@ fn get_ex<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: 
     if !exec.may_answer(found.value().len()) {
         return Err(no_room(exec));
     }
-    // Copied: the time may be refused for want of memory, and a value that moves can not be pinned.
+    // Copied: the time may be refused for want of memory, and a value that moves cannot be pinned.
     copy_value(found.value(), session, exec);
     if expiry != attributes.expiry {
         shard.set_expiry(&key, expiry, exec.now)?;
@@ -315,8 +321,9 @@ fn get_ex<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: 
     Ok(())
 }
 
-/// MGET. The values are measured first, so that memory for the whole reply is taken, or the command refused, before any of it
-/// is made; then the reply is made in pieces, as it is sent. As a part of a transaction it was measured with that.
+/// MGET. The values are measured first, so that memory for the whole reply is taken, or the command refused, before any
+/// of it is made. Then the reply is made in pieces, as it is sent. As a part of a transaction it was measured with
+/// that.
 fn mget<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let keys = call.args.from(1);
     if access.keeps_locks() {
@@ -326,8 +333,8 @@ fn mget<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
     let (next, left_bytes) = match exec.visit.progress.take().map(|progress| *progress) {
         Some(Progress::Values { next, left_bytes }) => (next, left_bytes),
         progress => {
-            // Of what waited for memory as a whole, no key is counted.
-            exec.visit.enter(false);
+            // A command that waited for memory as a whole counts no key.
+            exec.visit.pass();
             let (next, bytes) = match progress {
                 Some(Progress::Sizes { next, bytes }) => (next, bytes),
                 _ => (0, 0),
@@ -340,7 +347,7 @@ fn mget<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
         reply(session, exec).array(keys.len());
     }
     let most = begin + exec.visit.reply_bytes;
-    // What was taken for all of it is not taken again for each value.
+    // Memory that was taken for all of it is not taken again for each value.
     exec.visit.promise(begin + left_bytes, false);
     let (answered, outcome) = answer_keys(keys.clone(), next, most, session, access, exec);
     exec.visit.end_promise();
@@ -348,7 +355,7 @@ fn mget<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
     if next == keys.len() {
         return Ok(());
     }
-    // What comes behind the first value must not be lost where a value that became longer waits for memory.
+    // The rest behind the first value must not be lost if a value that became longer waits for memory.
     debug_assert!(matches!(outcome, Ok(()) | Err(Failure::Later)), "{outcome:?}");
     let left_bytes = left_bytes.saturating_sub(exec.out.len() - begin);
     exec.visit.progress = Some(Box::new(Progress::Values { next, left_bytes }));
@@ -382,7 +389,7 @@ fn measure<'a>(
     if is_measured && exec.may_answer(bytes) {
         return Ok(bytes);
     }
-    // What waits for memory is measured again then.
+    // A command that waits for memory is measured again then.
     let (next, bytes) = if is_measured { (0, 0) } else { (next, bytes) };
     exec.visit.progress = Some(Box::new(Progress::Sizes { next, bytes }));
     Err(Failure::Later)
@@ -408,20 +415,60 @@ fn answer_keys<'a>(
         }
         if outcome.is_ok() {
             answered += 1;
-            exec.visit.enter(false);
+            exec.visit.pass();
         }
         outcome.is_ok() && exec.out.len() < most
     });
     (answered, outcome)
 }
 
-/// Writes all pairs, in shards that are locked. If one is refused, those before it are gone too, as if they had been
-/// evicted: nobody sees a part of a refused command.
-fn put_all<'a>(args: Args<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
-    let mut values = args.from(2).step_by(2);
+/// Some of the pairs of a command's arguments.
+#[derive(Clone, Copy)]
+struct Pairs<'a> {
+    args: Args<'a>,
+    first: usize,
+    end: usize,
+}
+
+impl<'a> Pairs<'a> {
+    fn all(args: Args<'a>) -> Self {
+        let end = (args.len() - 1) / 2;
+        Self { args, first: 0, end }
+    }
+
+    fn len(self) -> usize {
+        self.end - self.first
+    }
+
+    fn keys(self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
+        (self.first..self.end).map(move |pair| self.args.arg(1 + 2 * pair))
+    }
+
+    fn values(self) -> impl Iterator<Item = &'a [u8]> {
+        (self.first..self.end).map(move |pair| self.args.arg(2 + 2 * pair))
+    }
+
+    /// As many as may be written in one step, one at least: as much as a transaction may have.
+    fn first_step(self) -> Self {
+        let mut bytes = 0;
+        let fits = |pair: &(&[u8], &[u8])| {
+            bytes += pair.0.len() + pair.1.len();
+            bytes <= TRANSACTION_BYTES
+        };
+        let pairs = self.keys().zip(self.values()).take(TRANSACTION_COMMANDS);
+        let count = pairs.take_while(fits).count();
+        let end = self.end.min(self.first + count.max(1));
+        Self { end, ..self }
+    }
+}
+
+/// Writes pairs, in shards that are locked. If one is refused, those before it are gone too, as if they had been evicted:
+/// nobody sees a part of a refused step.
+fn put_all<'a>(pairs: Pairs<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
+    let mut values = pairs.values();
     let mut outcome = Ok(());
     let mut count = 0;
-    access.for_each_key(session.db, args.from(1).step_by(2), |shard, key| {
+    access.for_each_key(session.db, pairs.keys(), |shard, key| {
         let value = values.next().unwrap_or_default();
         outcome = shard.put(&key, value, Attributes::default(), exec.now);
         count += usize::from(outcome.is_ok());
@@ -429,8 +476,7 @@ fn put_all<'a>(args: Args<'a>, session: &Session, access: &mut Access<'_>, exec:
     });
     exec.counts.add(Count::Sets, count as u32);
     if outcome.is_err() {
-        let written = args.from(1).step_by(2).take(count);
-        access.for_each_key(session.db, written, |shard, key| {
+        access.for_each_key(session.db, pairs.keys().take(count), |shard, key| {
             shard.delete(&key, exec.now);
             true
         });
@@ -438,23 +484,43 @@ fn put_all<'a>(args: Args<'a>, session: &Session, access: &mut Access<'_>, exec:
     Ok(outcome?)
 }
 
+/// MSET. A list that a transaction could hold is one step, and a longer one several, so that no list of pairs holds
+/// others up.
 fn mset<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
-    access.hold_keys(session.db, call.args.from(1).step_by(2));
-    put_all(call.args, session, access, exec)?;
+    let all = Pairs::all(call.args);
+    let first = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Pairs { written }) => written,
+        _ => 0,
+    };
+    let rest = Pairs { first, ..all };
+    // Transactions are as short already.
+    let step = if access.keeps_locks() { rest } else { rest.first_step() };
+    access.hold_keys(session.db, step.keys());
+    put_all(step, session, access, exec)?;
+    if step.end < all.end {
+        return later(Progress::Pairs { written: step.end }, exec);
+    }
     reply(session, exec).ok();
     Ok(())
 }
 
 fn mset_nx<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
-    let keys = call.args.from(1).step_by(2);
-    access.hold_keys(session.db, keys.clone());
+    let pairs = Pairs::all(call.args);
+    // Whether all are absent is true of one moment only.
+    if pairs.len() > TRANSACTION_COMMANDS {
+        return Err(ErrorReply::AboveLimit("the list of pairs", TRANSACTION_COMMANDS, "pairs").into());
+    }
+    if pairs.first_step().end < pairs.end {
+        return Err(ErrorReply::AboveLimit("the list of pairs", TRANSACTION_BYTES, "bytes").into());
+    }
+    access.hold_keys(session.db, pairs.keys());
     let mut all_absent = true;
-    access.for_each_key(session.db, keys, |shard, key| {
+    access.for_each_key(session.db, pairs.keys(), |shard, key| {
         all_absent = shard.peek(&key, exec.now).is_none();
         all_absent
     });
     if all_absent {
-        put_all(call.args, session, access, exec)?;
+        put_all(pairs, session, access, exec)?;
     }
     reply(session, exec).integer(i64::from(all_absent));
     Ok(())

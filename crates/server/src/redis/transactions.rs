@@ -18,9 +18,10 @@ use super::dispatch::{Call, Family, Handler, needs_every_shard, perform_within};
 use super::strings::AROUND_VALUE_BYTES;
 use crate::access::Access;
 use crate::counts::{Count, Stage};
-use crate::limits::{OWN_REPLY_BYTES, TRANSACTION_KEY_BYTES, WATCHED_KEYS};
+use crate::limits::{OWN_REPLY_BYTES, TRANSACTION_KEY_BYTES, TURN_CLIENTS, WATCHED_KEYS};
 use crate::process::Process;
 use crate::session::{Exec, Session};
+use crate::tenant::Tenant;
 use crate::transaction::{ENTRY_BYTES, Transaction};
 
 pub(super) const HANDLERS: Family = &[
@@ -31,7 +32,7 @@ pub(super) const HANDLERS: Family = &[
     (CommandId::Unwatch, Handler::Session(unwatch)),
 ];
 
-/// Redis's words for commands that a transaction can not have.
+/// Redis's words for commands that a transaction cannot have.
 const NOT_IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 
 /// Whether the connection is between MULTI and EXEC.
@@ -42,8 +43,8 @@ pub(super) fn is_open(session: &Session) -> bool {
         .is_some_and(|transaction| transaction.is_open)
 }
 
-/// What to answer to a command that was refused before it was executed or queued: EXEC will refuse all, or if it is EXEC
-/// itself, what is queued and watched ends with it.
+/// The answer to a command that was refused before it was executed or queued. EXEC will refuse all. If it is EXEC
+/// itself, the queued commands and watched keys end with it.
 pub(super) fn refused<'a>(row: Option<&Row>, failure: Failure<'a>, session: &mut Session) -> Failure<'a> {
     if row.is_some_and(|row| row.id == CommandId::Exec) {
         forget(session);
@@ -58,7 +59,7 @@ pub(super) fn refused<'a>(row: Option<&Row>, failure: Failure<'a>, session: &mut
     failure
 }
 
-/// Forgets what is queued and watched.
+/// Forgets the queued commands and watched keys.
 pub(super) fn forget(session: &mut Session) -> Option<Box<Transaction>> {
     session.client.queued.store(0, Ordering::Relaxed);
     session.client.watches.store(0, Ordering::Relaxed);
@@ -67,8 +68,12 @@ pub(super) fn forget(session: &mut Session) -> Option<Box<Transaction>> {
 
 /// Queues a command. `raw` is how it was sent.
 pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
-    // The tenant whose shards are locked can not become another one in between.
-    if matches!(call.row.id, CommandId::Auth | CommandId::Hello) {
+    use CommandId::{Auth, Eval, EvalRo, EvalSha, EvalShaRo, Hello, ScriptLoad};
+    // The tenant whose shards are locked cannot become another one in between, and nothing waits for a script meanwhile.
+    if matches!(
+        call.row.id,
+        Auth | Hello | Eval | EvalSha | EvalRo | EvalShaRo | ScriptLoad
+    ) {
         return Err(Failure::Own(Cow::Borrowed(NOT_IN_TRANSACTION)));
     }
     let (Some(transaction), Some(tenant)) = (&mut session.transaction, &session.tenant) else {
@@ -78,11 +83,11 @@ pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec:
         // It will never be executed, so it need not be kept.
         return Ok(());
     }
-    let keys = || call.row.keys.places(call.args.len()).map(|place| call.args.arg(place));
+    let keys = || call.row.key_places(call.args).map(|place| call.args.arg(place));
     let key_bytes = keys().map(<[u8]>::len).sum();
     let command = as_array(call.args, raw);
     transaction.check(command.len(), key_bytes)?;
-    // Memory for it is taken before it is kept; what was taken and is held is settled when the visit ends.
+    // Memory for it is taken before it is kept; taken and held memory is settled when the visit ends.
     let is_small = transaction.memory_bytes() + command.len() <= OWN_REPLY_BYTES;
     if !is_small && !exec.room.take((command.len() + ENTRY_BYTES) as u64) {
         return Err(no_memory("send what is queued, or try again later", exec));
@@ -117,16 +122,21 @@ fn as_array(args: Args<'_>, raw: &[u8]) -> Box<[u8]> {
     if raw.first() == Some(&b'*') {
         return raw.into();
     }
+    array_of(args.from(0)).into()
+}
+
+/// An array of bulk strings.
+pub(super) fn array_of<'a>(args: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut array = vec![b'*'];
     append_u64(&mut array, args.len() as u64);
-    for arg in args.from(0) {
+    for arg in args {
         array.extend_from_slice(b"\r\n$");
         append_u64(&mut array, arg.len() as u64);
         array.extend_from_slice(b"\r\n");
         array.extend_from_slice(arg);
     }
     array.extend_from_slice(b"\r\n");
-    array.into()
+    array
 }
 
 fn multi<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
@@ -153,7 +163,7 @@ fn watch<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done
         return Err(error::WATCH_IN_MULTI.into());
     }
     let tenant = session.tenant.as_ref().ok_or(error::NO_AUTH)?;
-    // Memory is taken before the keys are kept, as for what is queued.
+    // Memory is taken before the keys are kept, as for queued commands.
     let new_bytes: usize = call.args.from(1).map(|key| key.len() + ENTRY_BYTES).sum();
     let is_small = session.held_bytes() + new_bytes <= OWN_REPLY_BYTES;
     let is_bounded = new_bytes <= TRANSACTION_KEY_BYTES + WATCHED_KEYS * ENTRY_BYTES;
@@ -185,7 +195,8 @@ fn unwatch<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
     Ok(())
 }
 
-/// EXEC. What is appended has been dropped where the client did not want it: it may change its mind in between.
+/// EXEC. Replies that the client did not want have been dropped as they were appended: it may change its mind in
+/// between.
 fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
     if !is_open(session) {
         return Err(error::EXEC_WITHOUT_MULTI.into());
@@ -204,13 +215,13 @@ fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
     outcome
 }
 
-/// Executes what is queued. Memory for the whole reply is taken before any of it is executed.
+/// Executes the queued commands. Memory for the whole reply is taken before any of it is executed.
 fn execute_all(transaction: &Transaction, session: &mut Session, exec: &mut Exec<'_>) -> Done<'static> {
     if transaction.is_broken {
         return Err(error::EXEC_ABORT.into());
     }
-    // What waited for memory counted nothing.
-    exec.visit.enter(false);
+    // A transaction that waited for memory counted nothing.
+    exec.visit.pass();
     let tenant = session.tenant.clone().ok_or(error::NO_AUTH)?;
     tenant.store.flush_if_due(exec.now);
     if transaction.asks_for_process {
@@ -244,6 +255,36 @@ fn execute_all(transaction: &Transaction, session: &mut Session, exec: &mut Exec
     Ok(())
 }
 
+/// Asks for those keys of a transaction that lie on flash, watched ones included. Whether that has to be waited for.
+pub(super) fn seeks(tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> bool {
+    let Some(transaction) = session
+        .transaction
+        .as_deref()
+        .filter(|one| one.is_open && !one.is_broken)
+    else {
+        return false;
+    };
+    let watched = transaction.watched().map(|(db, key)| (db, Box::from(key)));
+    let mut keys: Vec<(u8, Box<[u8]>)> = watched.collect();
+    let mut db = session.db;
+    let mut list = ArgList::new();
+    for command in transaction.queued() {
+        parse(command, &Limits::with_value_bytes(command.len()), &mut list);
+        let args = list.args(command);
+        let Ok(row) = resolve(args) else { continue };
+        db = selected(row.id, args).unwrap_or(db);
+        keys.extend(row.key_places(args).map(|place| (db, args.arg(place).into())));
+    }
+    exec.seek_all(tenant, keys.iter().map(|(db, key)| (*db, &**key)))
+}
+
+/// The database that a command selects, if it does.
+fn selected(id: CommandId, args: Args<'_>) -> Option<u8> {
+    let number = (id == CommandId::Select).then(|| options::database(args.arg(1), DATABASES as u32));
+    // Below the number of databases, which is a small one.
+    number?.ok().map(|number| number as u8)
+}
+
 /// The reply to a queued command that has neither a value nor a description.
 const PLAIN_REPLY_BYTES: usize = 256;
 
@@ -259,22 +300,16 @@ fn reply_bytes(transaction: &Transaction, mut db: u8, access: &mut Access<'_>, e
             bytes += PLAIN_REPLY_BYTES;
             continue;
         };
-        if row.id == CommandId::Select
-            && let Ok(number) = options::database(args.arg(1), DATABASES as u32)
-        {
-            // Below the number of databases, which is a small one.
-            db = number as u8;
-        }
+        db = selected(row.id, args).unwrap_or(db);
         bytes += PLAIN_REPLY_BYTES + check_size(Call { args, row }).unwrap_or(0);
         if row.id == CommandId::RandomKey {
             bytes += KEY_BYTES_MAX;
         }
         if row.id == CommandId::ClientList {
-            bytes +=
-                exec.shared.tenants.sockets().connections.load(Ordering::Relaxed) as usize * DESCRIBED_CLIENT_BYTES;
+            bytes += TURN_CLIENTS * DESCRIBED_CLIENT_BYTES;
         }
         if answers_values(row.id) {
-            for place in row.keys.places(args.len()) {
+            for place in row.key_places(args) {
                 let key = access.store().key(db, args.arg(place));
                 let found = access.shard_of(key.hash).peek(&key, exec.now);
                 bytes += AROUND_VALUE_BYTES + found.map_or(0, |found| found.value().len());

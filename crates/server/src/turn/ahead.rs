@@ -9,7 +9,7 @@ use crate::access::{Access, access_to};
 use crate::step::Step;
 use crate::tenant::Tenant;
 
-/// A connection that executed so many commands the last time is worth loading ahead what they read of its tenant.
+/// A connection that executed so many commands the last time is worth loading its tenant's data ahead.
 const PREFETCHED_FROM_COMMANDS: u32 = 8;
 
 /// The tenants of those members of which many commands may come, one after the other, and how many of one of them.
@@ -23,10 +23,20 @@ fn tenants_ahead(group: &[Member]) -> impl Iterator<Item = (&Tenant, usize)> {
     })
 }
 
-/// Loads ahead what serving a group reads of its tenants, which others may have displaced since their last visit. Each step
-/// waits for what the one before it asked for, of all of them at the same time, and the last ones are there when the system
-/// has given what was sent. One by one, where each is needed, it would be waited for some twenty lines of each tenant.
+/// Loads ahead the data of a group's tenants, which others may have displaced since their last visit. Each step waits
+/// for the loads of the one before it, for all of them at the same time. The last ones are there when the system has
+/// given the input. One by one, each tenant would be waited for some twenty lines.
+#[inline]
 pub(super) fn prefetch_tenants(group: &[Member]) {
+    if group
+        .iter()
+        .any(|(_, connection)| connection.executed >= PREFETCHED_FROM_COMMANDS)
+    {
+        prefetch_those(group);
+    }
+}
+
+fn prefetch_those(group: &[Member]) {
     tenants_ahead(group).for_each(|(tenant, _)| prefetch_value(tenant));
     tenants_ahead(group).for_each(|(tenant, _)| prefetch_value::<TenantStore>(&tenant.store));
     tenants_ahead(group).for_each(|(tenant, commands)| tenant.store.prefetch_shards(commands));
@@ -35,6 +45,7 @@ pub(super) fn prefetch_tenants(group: &[Member]) {
 }
 
 /// Loads the items of a window ahead; their buckets are on the way already.
+#[inline]
 pub(super) fn prefetch_items(window: &[Step<'_>], group: &[Member]) {
     let mut access: Option<Access<'_>> = None;
     for step in window {

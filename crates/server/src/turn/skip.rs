@@ -1,4 +1,4 @@
-//! Dropping what a refused command left of the input.
+//! Dropping the rest of a refused command from the input.
 
 use tidemark_protocol::{may_end_line, resp};
 
@@ -6,7 +6,7 @@ use super::{Executor, Member};
 use crate::connection::Skip;
 use crate::redis;
 
-/// What was dropped of the input.
+/// The part of the input that was dropped.
 pub(super) enum Skipped {
     /// Nothing is to be dropped.
     Nothing,
@@ -16,14 +16,14 @@ pub(super) enum Skipped {
 }
 
 impl Executor<'_, '_> {
-    /// Drops what a refused command left of the input.
+    /// Drops the rest of a refused command from the input.
     pub(super) fn skip(&mut self, group: &mut [Member], member: usize, input: &[u8]) -> Skipped {
         let connection = &mut *group[member].1;
         let discarded = match &mut connection.skip {
             Skip::Nothing => return Skipped::Nothing,
             Skip::Bytes(left) => {
                 if !may_end_line(input, *left) {
-                    // The client counted wrongly: what follows may be the rest of its value.
+                    // The client counted wrongly: the following bytes may be the rest of its value.
                     connection.session.is_ending = true;
                     return Skipped::Bytes(input.len());
                 }
@@ -45,7 +45,7 @@ impl Executor<'_, '_> {
                 connection.skip = Skip::Nothing;
                 Skipped::Bytes(consumed)
             }
-            // What is not consumed is the beginning of a length, which must be whole to be read.
+            // The unconsumed bytes are the beginning of a length, which must be whole to be read.
             resp::Discarded::More { consumed: 0 } => {
                 connection.needed = input.len() + 1;
                 Skipped::Incomplete

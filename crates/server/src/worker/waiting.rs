@@ -1,10 +1,11 @@
 //! Connections that wait for memory or for the answer to a failed login, and how they go on.
 
-use crate::connection::Connection;
-use crate::memory::Account;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
 use tidemark_types::UnixMs;
+
+use crate::connection::Connection;
+use crate::memory::Caller;
 
 use super::Worker;
 
@@ -12,66 +13,60 @@ impl Worker {
     /// Notes at the end of a visit whether the connection waits for memory, or for its other side.
     #[inline]
     pub(super) fn note_waiting(&mut self, place: usize, connection: &mut Connection, now: UnixMs) {
-        if connection.wait_bytes > 0 {
-            connection.is_broken |= connection.is_reset;
-            self.begin_wait(place, connection, now);
-        } else if connection.room.is_waiting() {
-            connection.room.end_wait();
+        let waits = connection.wait_bytes > 0;
+        if waits || connection.room.is_waiting() {
+            self.change_wait(place, connection, now);
         }
-        if connection.moved_at.is_some() || !connection.unsent.is_empty() || connection.wait_bytes > 0 {
+        if waits || connection.moved_at.is_some() || !connection.unsent.is_empty() {
             connection.note_waiting(now);
         }
     }
 
     #[cold]
-    fn begin_wait(&mut self, place: usize, connection: &mut Connection, now: UnixMs) {
-        if !std::mem::replace(&mut connection.is_listed, true) {
-            self.waiting.push_back((place, connection.client().id));
+    fn change_wait(&mut self, place: usize, connection: &mut Connection, now: UnixMs) {
+        if connection.wait_bytes == 0 {
+            connection.room.end_wait();
+            return connection.room.return_given();
         }
-        let must_recall = connection.room.begin_wait(connection.wait_bytes, now);
-        // There may have been room since it was looked for: it is looked for once more.
-        self.mailbox.has_waiting.store(true, Ordering::SeqCst);
-        self.mailbox.has_room.store(true, Ordering::SeqCst);
-        if must_recall {
+        connection.is_broken |= connection.is_reset;
+        let caller = Caller {
+            worker: self.number,
+            place,
+            client: connection.client().id,
+        };
+        let is_new = connection.executed > 0;
+        connection.room.begin_wait(connection.wait_bytes, is_new, caller);
+        if connection.room.recall(now) {
             self.shared.mailboxes.iter().for_each(|mailbox| mailbox.ask_for_sweep());
         }
     }
 
-    /// Has connections go on for which there is memory now, in the order in which they have waited.
-    pub(super) fn wake_waiting(&mut self, now: UnixMs) {
-        if self.waiting.is_empty() || !self.mailbox.has_room.swap(false, Ordering::SeqCst) {
-            return;
+    /// Has connections go on that were given the memory that they waited for.
+    #[inline]
+    pub(super) fn take_given(&mut self, now: UnixMs) {
+        if self.mailbox.has_given.load(Ordering::Acquire) {
+            self.go_on(now);
         }
-        // What is promised in this pass, by account.
-        let mut promised: Vec<(*const Account, u64)> = Vec::new();
-        for _ in 0..self.waiting.len() {
-            let Some((place, id)) = self.waiting.pop_front() else {
-                break;
-            };
-            let Some(connection) = self.connections[place].as_mut().filter(|one| one.client().id == id) else {
+    }
+
+    #[cold]
+    fn go_on(&mut self, now: UnixMs) {
+        self.mailbox.has_given.store(false, Ordering::Release);
+        let given = std::mem::take(&mut *self.mailbox.given.lock());
+        for (place, client) in given {
+            let connection = self.connections.get_mut(place).and_then(Option::as_mut);
+            let Some(connection) = connection.filter(|one| one.client().id == client && one.room.is_given()) else {
                 continue;
             };
-            connection.is_listed = connection.room.is_waiting();
-            if !connection.is_listed {
-                continue;
-            }
-            let account = connection.room.account().map_or(std::ptr::null(), Arc::as_ptr);
-            let at = promised.iter().position(|(of, _)| *of == account).unwrap_or_else(|| {
-                promised.push((account, 0));
-                promised.len() - 1
-            });
-            if connection.room.can_go_on(promised[at].1) {
-                promised[at].1 += connection.room.waits_for();
-                connection.end_wait(now);
-                connection.is_listed = false;
-                self.queue(place, false);
-            } else {
-                self.waiting.push_back((place, id));
+            connection.end_wait(now);
+            self.queue(place, false);
+            // A connection that can do nothing now, since replies wait, asks again when it can.
+            if let Some(connection) = self.connections[place].as_mut()
+                && !connection.is_queued
+            {
+                connection.room.return_given();
             }
         }
-        self.mailbox
-            .has_waiting
-            .store(!self.waiting.is_empty(), Ordering::SeqCst);
     }
 
     /// Goes on with the connections that have waited for the answer to a failed login.

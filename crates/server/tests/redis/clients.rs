@@ -1,4 +1,4 @@
-//! CLIENT: what connections say of themselves, and how they end each other.
+//! CLIENT: the descriptions of connections, and how they end each other.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Write};
@@ -153,7 +153,8 @@ fn lives(client: &mut Client) -> bool {
 #[test]
 fn connections_are_killed_by_what_is_known_of_them() {
     let harness = Harness::start();
-    // Of the one that asks and two others: the command, its reply, and who lives on. `{x:me}` is the field x of this one.
+    // Cases with the asking connection and two others: the command, its reply, and the survivors. `{x:me}` is the field
+    // x of this one.
     for (command, reply, survivors) in [
         ("KILL {addr:a}", "+OK", "me b"),
         ("KILL {addr:me}", "+OK", "a b"),

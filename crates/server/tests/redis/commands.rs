@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use crate::harness::{Client, Harness, array, open_tenant};
 use crate::notation::{Case, Resp, parse};
 
-const CASES: [&str; 8] = [
+const CASES: [&str; 9] = [
     include_str!("cases/strings.txt"),
     include_str!("cases/ranges.txt"),
     include_str!("cases/counters.txt"),
@@ -15,6 +15,7 @@ const CASES: [&str; 8] = [
     include_str!("cases/expiry.txt"),
     include_str!("cases/transactions.txt"),
     include_str!("cases/connection.txt"),
+    include_str!("cases/suites.txt"),
     include_str!("cases/newer.txt"),
 ];
 
@@ -65,7 +66,7 @@ fn stream(case: &Case, resp: Resp) -> (Vec<u8>, Vec<u8>) {
     (request, reply)
 }
 
-/// Cases of one client, in short, whose replies depend neither on the time nor on what was asked before.
+/// Cases of one client, in short, whose replies depend neither on the time nor on earlier commands.
 fn short_cases() -> Vec<Case> {
     let mut short: Vec<Case> = cases()
         .into_iter()
@@ -105,7 +106,7 @@ fn a_stream_in_one_piece_gets_the_same_replies() {
 
 #[test]
 fn a_stream_cut_at_any_byte_gets_the_same_replies() {
-    // One worker: an answer on one connection says that what was sent before on the other has been received.
+    // One worker: an answer on one connection says that earlier input on the other has been received.
     let harness = Harness::with(1, vec![open_tenant()]);
     let mut other = harness.connect();
     let cases = short_cases();
@@ -157,7 +158,7 @@ fn inline_commands_get_the_same_replies() {
 const OPEN: &str = "";
 const CLOSED: &str = "closed";
 
-/// What Redis 7.0.15 answers to these streams; the connection stays open unless said otherwise.
+/// The answers of Redis 7.0.15 to these streams; the connection stays open unless said otherwise.
 const STREAMS: [(&str, &str, &str); 32] = [
     (
         "CLIENT REPLY OFF\r\nPING\r\nFOO\r\nCLIENT REPLY x\r\nCLIENT REPLY ON\r\nPING\r\n",

@@ -11,11 +11,11 @@ use sha2::{Digest, Sha256};
 use socket2::{Domain, Socket, Type};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
-    DataPlane, MIB, Permissions, Plan, Policy, PoolSnapshot, Sample, SamplingThreshold, Secret, SecretHash, TenantId,
-    TenantLimits, TenantPlan, TenantState, Weight,
+    DataPlane, FlashPlan, MIB, Permissions, Plan, Policy, PoolSnapshot, Sample, SamplingThreshold, Secret, SecretHash,
+    TenantId, TenantLimits, TenantPlan, TenantState, Weight,
 };
 
-/// How long a test waits for what must come. Much longer than it takes, since the machine may be busy.
+/// How long a test waits for something that must come. Much longer than it takes, since the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const POOL_BYTES: u64 = 512 * MIB;
 
@@ -45,8 +45,10 @@ pub(crate) fn tenant(id: u32, name: &str, secrets: &[(&str, Permissions)]) -> Te
         first_grant_bytes: 0,
         cap_bytes: None,
         limits: TenantLimits::default(),
+        refuses_writes: false,
         weight: Weight::default(),
         sampling_threshold: SamplingThreshold::OFF,
+        flash: FlashPlan::default(),
         state: TenantState::Active,
     }
 }
@@ -64,7 +66,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
         assert!(begin.elapsed() < PATIENCE, "waited in vain: {what}");
-        // Between two looks, so that what is waited for gets the CPU.
+        // The rest between two looks, so that the awaited work gets the CPU.
         std::thread::yield_now();
     }
 }
@@ -79,6 +81,8 @@ impl Harness {
         let config = Config {
             memcached: Some((Ipv4Addr::LOCALHOST, 0).into()),
             redis: Some((Ipv4Addr::LOCALHOST, 0).into()),
+            of_tenants: Vec::new(),
+            allowed: Vec::new(),
             workers,
             pin: false,
             pool_bytes: POOL_BYTES,
@@ -87,6 +91,7 @@ impl Harness {
                 failed_login: Duration::from_millis(5),
                 ..Limits::default()
             },
+            flash: None,
         };
         let server = Server::start(&config, Arc::new(|| {})).unwrap();
         let plane = server.data_plane();
@@ -131,12 +136,17 @@ impl Harness {
         });
     }
 
-    /// What the data plane says of itself.
+    /// The data plane's report on the pool.
     pub(crate) fn pool(&self) -> PoolSnapshot {
         self.plane.snapshot().pool
     }
 
-    /// What was recorded of sampled keys since this was asked last.
+    /// The most visits to others that a connection of a tenant waited for since this was asked last.
+    pub(crate) fn take_visits_waited(&self, tenant: &str) -> Option<u64> {
+        self.server.as_ref()?.take_visits_waited(tenant)
+    }
+
+    /// The records of sampled keys since the last call.
     pub(crate) fn sampled(&self) -> Vec<Sample> {
         let tenants = self.plane.snapshot().tenants;
         tenants.into_iter().flat_map(|tenant| tenant.samples.records).collect()
@@ -243,6 +253,17 @@ impl Client {
         }
     }
 
+    /// Whether a whole reply has come.
+    pub(crate) fn has_reply(&mut self) -> bool {
+        let mut buffer = vec![0; 64 << 10];
+        self.stream.set_nonblocking(true).unwrap();
+        if let Ok(received) = self.stream.read(&mut buffer) {
+            self.received.extend_from_slice(&buffer[..received]);
+        }
+        self.stream.set_nonblocking(false).unwrap();
+        reply_end(&self.received, 0).is_some()
+    }
+
     /// All that comes until the server closes the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         while self.receive() {}
@@ -263,7 +284,7 @@ impl Client {
     }
 }
 
-/// Where the reply that begins at `at` ends, if it is all there.
+/// The end of the reply that begins at `at`, if it is all there.
 fn reply_end(bytes: &[u8], at: usize) -> Option<usize> {
     let line = at + bytes.get(at..)?.windows(2).position(|window| window == b"\r\n")?;
     let length = || str::from_utf8(&bytes[at + 1..line]).ok()?.parse::<i64>().ok();

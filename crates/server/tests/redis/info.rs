@@ -165,7 +165,7 @@ fn traffic_is_counted_to_the_byte() {
     };
     let asking = array(&["INFO", "stats"]).len() as u64;
     let before = figures(&mut client);
-    // What is counted at the end of a turn is there in the next one: the question itself comes late.
+    // Counts of the end of a turn are there in the next one: the question itself comes late.
     let answer = client.call(&["INFO", "stats"]).len() as u64;
     let long = "v".repeat(300_000);
     let commands: [&[&str]; 4] = [&["SET", "a", &long], &["GET", "a"], &["MGET", "a", "x"], &["FOO"]];

@@ -1,4 +1,5 @@
-//! What is too large: Redis's own protocol errors, the limits that Tidemark sets, and pipelines that are long and deep.
+//! Requests that are too large: Redis's own protocol errors, the limits that Tidemark sets, and pipelines that are long
+//! and deep.
 
 use std::io::Write;
 use std::thread;
@@ -202,7 +203,7 @@ fn one_reply_is_bounded() {
         assert_eq!(reply.as_bytes() == refused, !is_whole, "{}", reply.len());
         assert_eq!(client.number("EXISTS b"), i64::from(is_whole));
     }
-    // One that writes what it reads behind that fails where its reply would come to be longer.
+    // One that writes the value that it reads behind that fails where its reply would come to be longer.
     client.ask("DEL b");
     client.ask("MULTI");
     client.call(&["SET", "b", &value]);

@@ -1,4 +1,4 @@
-//! Who may do what: AUTH, HELLO AUTH, permissions, and what becomes of a connection that changes its tenant.
+//! Access: AUTH, HELLO AUTH, permissions, and a connection that changes its tenant.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -228,7 +228,7 @@ fn what_was_watched_is_the_old_tenant_s() {
     client.ask("MULTI");
     client.ask("SET a 1");
     assert_eq!(client.ask("EXEC"), "*1\r\n+OK\r\n");
-    // The same tenant with another secret: what is watched stays.
+    // The same tenant with another secret: watched keys stay.
     client.ask("WATCH a");
     client.ask("SET a 2");
     client.ask("AUTH shop both");
@@ -348,7 +348,7 @@ fn the_charge_for_buffers_goes_where_the_connection_goes() {
         wait_until("nothing is held any more", || harness.pool().other_bytes == unused);
         assert_eq!(askers.each_mut().map(charged), [0; 3], "{}", login.escape_ascii());
     }
-    // What is queued is the tenant's that it was queued in.
+    // Queued commands are the tenant's that they were queued in.
     client.ask("MULTI");
     client.call(&["SET", "a", &"v".repeat(500_000)]);
     wait_until("it is charged for", || charged(&mut askers[2]) >= 500_000);

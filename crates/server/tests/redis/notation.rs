@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Replies: `+simple`, `-error to the line's end`, `-"error"`, `:1`, `:1..9` (any of these), `"bulk"`, `txt"verbatim"`,
-//! `nil`, `nil*` (no array, in RESP2), `[array]`, `{map}`, `~[set]`. What RESP2 does not have is the type that Redis gives
-//! it there. Within quotes `\r`, `\n`, `\t`, `\"`, `\\` and `\xHH` are bytes.
+//! `nil`, `nil*` (no array, in RESP2), `[array]`, `{map}`, `~[set]`. Types that RESP2 lacks stand for those that Redis
+//! uses instead there. Within quotes `\r`, `\n`, `\t`, `\"`, `\\` and `\xHH` are bytes.
 
 /// A case: commands in order.
 pub(crate) struct Case {
@@ -171,7 +171,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What stands before one of some characters, or before the end.
+    /// The text before one of some characters, or before the end.
     fn until(&mut self, ends: &str) -> &'a str {
         let end = self.rest.find(|c| ends.contains(c)).unwrap_or(self.rest.len());
         let (taken, rest) = self.rest.split_at(end);
@@ -179,7 +179,7 @@ impl<'a> Scanner<'a> {
         taken
     }
 
-    /// What stands before the closing quote.
+    /// The text before the closing quote.
     fn quoted(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! What is reported of sampled keys.
+//! The records of sampled keys.
 
 use tidemark_types::SampleKind::{self, Delete, Fill, Flush, GetHit, GetMiss, Overwrite, Retime};
 use tidemark_types::{Sample, SamplingThreshold, TenantPlan};

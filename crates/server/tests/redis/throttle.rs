@@ -1,13 +1,13 @@
-//! Limits in time per tenant, over RESP: what is refused, and in which words.
+//! Limits in time per tenant, over RESP: refusals and their words.
 //!
-//! What is written at once is received at once, and limits are kept by the time when it was received: so what a bucket gives
-//! does not depend on how fast the test runs.
+//! Bytes that are written at once are received at once, and limits are kept by the time of receipt. The answers of a
+//! bucket thus do not depend on how fast the test runs.
 
 use tidemark_types::{Permissions, TenantLimits, TenantPlan};
 
 use crate::harness::{Client, Harness, array, open_tenant, tenant, wait_until};
 
-/// What a command above ten operations per second is answered while all are used up.
+/// The answer to a command above ten operations per second while all are used up.
 fn refused(millis: u32) -> String {
     format!("-THROTTLED the tenant's limit of 10 operations per second is reached, retry in {millis} ms\r\n")
 }
@@ -173,7 +173,7 @@ fn a_connection_too_many_is_told_and_closed() {
         second.ask("CONFIG GET maxclients"),
         "*2\r\n$10\r\nmaxclients\r\n$1\r\n2\r\n"
     );
-    // Who is in already may say so again.
+    // A connection that is in already may log in again.
     assert_eq!(second.ask("AUTH shop all"), "+OK\r\n");
     drop(first);
     wait_until("the place is free", || info(&mut second, "connected_clients") == 1);

@@ -1,4 +1,4 @@
-//! Transactions of several connections at once: what others do in between, and that nobody sees the half of one.
+//! Transactions of several connections at once: commands of others in between, and that nobody sees the half of one.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::harness::{Client, Harness, bulk, wait_until};
 
-/// What EXEC answers to one that was given up.
+/// The answer of EXEC to a transaction that was given up.
 const GIVEN_UP: &str = "*-1\r\n";
 
 /// Waits until a key is gone.
@@ -20,7 +20,7 @@ fn wait_for_end(client: &mut Client, key: &str) {
 fn watched_keys_that_went_end_the_transaction() {
     let harness = Harness::start();
     let (mut client, mut other) = (harness.connect(), harness.connect());
-    // How key `a` was written, and what another connection does behind WATCH.
+    // How key `a` was written, and the command of another connection behind WATCH.
     for (write, commands, reply) in [
         ("SET a 1", &["FLUSHALL"][..], GIVEN_UP),
         ("SET a 1", &["FLUSHDB"], GIVEN_UP),

@@ -1,5 +1,5 @@
-//! Every way of writing, in both protocols, by the protocols' own tables of commands: that WATCH sees it, and what a refused
-//! write leaves behind.
+//! Every way of writing, in both protocols, by the protocols' own tables of commands: that WATCH sees it, and the state
+//! after a refused write.
 //!
 //! A command that is added to a table fails here until it has an example.
 
@@ -11,7 +11,7 @@ use tidemark_types::MIB;
 
 use crate::harness::{Client, Harness, array, bulk, open_tenant};
 
-/// What a client sends to one of the two ports: of Redis the words, of memcached the lines, in which `{v}` is a value and
+/// The input of a client to one of the two ports: words for Redis, lines for memcached, in which `{v}` is a value and
 /// `{n}` its length.
 #[derive(Clone, Copy, Debug)]
 enum Request {
@@ -21,7 +21,7 @@ enum Request {
 
 use Request::{Memcached as M, Redis as R};
 
-/// A command with what comes before it, and whether it changes key `k`: its value, its expiry or whether it is there.
+/// A command with those before it, and whether it changes key `k`: its value, its expiry or whether it is there.
 #[derive(Clone, Copy, Debug)]
 struct Example {
     before: Request,
@@ -289,7 +289,7 @@ fn whatever_changes_a_key_in_either_protocol_ends_a_transaction_that_watches_it(
         watcher.ask("PING");
         let is_given_up = watcher.ask("EXEC") == "*-1\r\n";
         assert_eq!(is_given_up, example.is_change, "{example:?}: {answered}");
-        // Who watches from now on is told of nothing that was before.
+        // A connection that watches from now on is told of nothing that was before.
         watcher.ask("WATCH k");
         watcher.ask("MULTI");
         watcher.ask("PING");
@@ -298,14 +298,14 @@ fn whatever_changes_a_key_in_either_protocol_ends_a_transaction_that_watches_it(
     }
 }
 
-/// What key `k` holds.
+/// The value of key `k`.
 fn held(other: &mut Both) -> Option<Vec<u8>> {
     other.redis.send(&array(&["GET", "k"]));
     let reply = other.redis.reply();
     (reply != b"$-1\r\n").then_some(reply)
 }
 
-/// Refuses each command that has a value, and looks at what is left.
+/// Refuses each command that has a value, and looks at the rest.
 fn refuse_each(harness: &Harness, value: &str, refusals: &[&str], may_be_evicted: bool) {
     let mut other = Both::new(harness);
     for example in EXAMPLES.iter().filter(|example| example.request.has_value()) {

@@ -1,5 +1,5 @@
-//! Connections side by side and to their end: a pipeline means what its commands mean one by one, on several workers at
-//! once, and a draining server lets commands be finished that have begun.
+//! Connections side by side and to their end. A pipeline means what its commands mean one by one, on several workers at
+//! once. A draining server lets commands be finished that have begun.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ const COMMANDS: usize = 10_000;
 /// Keys that a pipeline uses: so few that most of them are there.
 const KEYS: usize = 200;
 
-/// Any command that is always answered, and always the same if what came before it was the same. Keys begin with `who`.
+/// Any command that is always answered, and always the same after the same commands. Keys begin with `who`.
 fn command(random: &mut Random, who: usize) -> Vec<u8> {
     let key = |random: &mut Random| format!("{who}-{}", random.below(KEYS));
     let (k, other) = (key(random), key(random));
@@ -116,7 +116,7 @@ fn a_pipeline_means_what_its_commands_mean_one_by_one() {
 #[test]
 fn draining_waits_for_the_rest_of_a_command() {
     const LONG: usize = 1_000_000;
-    // One worker: what was sent before a reply on another connection has been received.
+    // One worker: input sent before a reply on another connection has been received.
     let harness = Harness::start(Setup {
         workers: 1,
         tenants: vec![open_tenant()],

@@ -91,7 +91,7 @@ fn without_descriptors_new_connections_are_refused_and_old_ones_served() {
 #[test]
 fn ten_thousand_connections() {
     const CONNECTIONS: usize = 10_000;
-    /// What a connection may take in the server when it is idle.
+    /// The limit of an idle connection's memory in the server.
     const IDLE_BYTES: u64 = 1024;
     let Some(mut server) = server("descriptors::ten_thousand_connections", None) else {
         return;
@@ -109,7 +109,7 @@ fn ten_thousand_connections() {
         println!("skipped: the hard limit of open files is {limit:?}");
         return;
     }
-    // What is made once is made before memory is measured.
+    // Parts that are made once are made before memory is measured.
     use_all(&mut connect(&server, 100));
     wait_until("they are gone", || server.ask("connections") == 0);
     let (memory, files) = (server.ask("anonymous"), server.ask("files"));

@@ -98,7 +98,7 @@ fn a_client_that_stays_in_the_middle_of_a_command_is_dropped() {
     wait_until("nothing is held for them", || {
         harness.buffer_bytes() == 0 && harness.look().connections == 1
     });
-    // Whoever is silent between commands may stay, and so may who sends slowly but goes on.
+    // A client that is silent between commands may stay, and so may one that sends slowly but goes on.
     idle.ask(b"get k\r\n", b"END\r\n");
     let begin = Instant::now();
     while begin.elapsed() < 2 * SHORT.incomplete_command {
@@ -120,9 +120,9 @@ fn deaf(harness: &Harness, request: &[u8]) -> Client {
 #[test]
 fn who_does_not_read_is_dropped_and_held_little_for() {
     const CLIENTS: usize = 200;
-    // A tenant may hold half of what all connections may, which is 64 MiB; beyond that it is not read from, and what was
-    // read is executed up to a quarter more. Until then a worker may serve a group of 16 once more: 64 KiB of commands each,
-    // and replies up to 256 KiB and one value.
+    // A tenant may hold half of the memory of all connections, which is 64 MiB. Beyond that it is not read from, and
+    // its input is executed up to a quarter more. Until then a worker may serve a group of 16 once more: 64 KiB of
+    // commands each, and replies up to 256 KiB and one value.
     let most = |value: usize| 48 * MIB + 2 * 16 * ((64 << 10) + (256 << 10) + value as u64);
     let harness = server(SHORT, 64 * MIB);
     let mut client = harness.connect();
@@ -137,7 +137,7 @@ fn who_does_not_read_is_dropped_and_held_little_for() {
         ("get s s\r\n".repeat(10_000), 2 * small.len()),
         // One command, answered in parts.
         (format!("get{}\r\n", " s".repeat(100_000)), small.len()),
-        // Sent from where it lies; beyond what may be pinned it is copied.
+        // Sent from where it lies; beyond the limit of pins it is copied.
         ("get l\r\n".repeat(10_000), large.len()),
     ] {
         let deaf: Vec<Client> = (0..CLIENTS).map(|_| deaf(&harness, request.as_bytes())).collect();

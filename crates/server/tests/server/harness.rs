@@ -1,5 +1,5 @@
-//! What every test needs: a running server whose tenants plans say, clients as raw sockets, waiting for conditions, and
-//! processes of a test's own.
+//! The needs of every test: a running server whose tenants plans name, clients as raw sockets, waiting for conditions,
+//! and processes of a test's own.
 //!
 //! Nothing here waits for a time to pass: everything waits for a condition, up to [`PATIENCE`], and says what it waited for.
 
@@ -15,13 +15,13 @@ use sha2::{Digest, Sha256};
 use socket2::{Domain, Socket, Type};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
-    DataPlane, MIB, Permissions, Plan, Policy, PoolSnapshot, SamplingThreshold, Secret, SecretHash, TenantId,
-    TenantLimits, TenantPlan, TenantSnapshot, TenantState, Weight,
+    DataPlane, FlashPlan, MIB, Permissions, Plan, Policy, PoolSnapshot, SamplingThreshold, Secret, SecretHash,
+    TenantId, TenantLimits, TenantPlan, TenantSnapshot, TenantState, Weight,
 };
 
 use crate::transcript::show;
 
-/// How long a test waits for what must come. Much longer than it takes, since the machine may be busy.
+/// How long a test waits for something that must come. Much longer than it takes, since the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The secret of [`tenant`]: of the form that `tidemark` gives out.
 pub(crate) const SECRET: &str = "0123456789-abcdefghijklmnopqrstuvwxyz_ABCDE";
@@ -35,14 +35,14 @@ pub(crate) struct Harness {
     seen: Mutex<Seen>,
     /// How often the server asked for a round at once.
     alarms: Arc<AtomicU64>,
-    /// What the server holds beside the pool when there is no connection.
+    /// The memory of the server beside the pool without a connection.
     base_bytes: u64,
     pub(crate) address: SocketAddr,
-    /// Where RESP is spoken.
+    /// The address for RESP.
     pub(crate) redis: SocketAddr,
 }
 
-/// What snapshots said so far.
+/// The content of snapshots so far.
 #[derive(Default)]
 struct Seen {
     tenants: HashMap<TenantId, TenantSnapshot>,
@@ -90,8 +90,10 @@ pub(crate) fn tenant(id: u32, name: &str) -> TenantPlan {
         first_grant_bytes: 0,
         cap_bytes: None,
         limits: TenantLimits::default(),
+        refuses_writes: false,
         weight: Weight::default(),
         sampling_threshold: SamplingThreshold::OFF,
+        flash: FlashPlan::default(),
         state: TenantState::Active,
     }
 }
@@ -120,12 +122,12 @@ pub(crate) fn wait_for<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
             return got;
         }
         assert!(begin.elapsed() < PATIENCE, "waited in vain: {what}");
-        // Between two looks, so that what is waited for gets the CPU.
+        // The rest between two looks, so that the awaited work gets the CPU.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Ends those that look at this, also when what it waits for fails.
+/// Ends those that look at this, also when the wait fails.
 pub(crate) struct StopAtEnd<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -144,10 +146,13 @@ impl Harness {
         let config = Config {
             memcached: Some((Ipv4Addr::LOCALHOST, 0).into()),
             redis: Some((Ipv4Addr::LOCALHOST, 0).into()),
+            of_tenants: Vec::new(),
+            allowed: Vec::new(),
             workers: setup.workers,
             pin: false,
             pool_bytes: setup.pool_bytes,
             limits: setup.limits,
+            flash: None,
         };
         let alarms = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&alarms);
@@ -192,7 +197,7 @@ impl Harness {
         self.alarms.load(Ordering::Relaxed)
     }
 
-    /// Takes a snapshot. What it says of tenants is remembered.
+    /// Takes a snapshot. Its facts about tenants are remembered.
     pub(crate) fn look(&self) -> PoolSnapshot {
         let snapshot = self.plane.snapshot();
         let mut seen = self.seen.lock();
@@ -202,7 +207,7 @@ impl Harness {
         snapshot.pool
     }
 
-    /// What connections' buffers hold.
+    /// The bytes of connections' buffers.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         self.look().other_bytes.checked_sub(self.base_bytes).unwrap()
     }
@@ -275,7 +280,7 @@ pub(crate) fn set(key: &str, value: &[u8]) -> Vec<u8> {
     request
 }
 
-/// What `get` answers.
+/// The answer of `get`.
 pub(crate) fn found(key: &str, value: &[u8]) -> Vec<u8> {
     let mut reply = format!("VALUE {key} 0 {}\r\n", value.len()).into_bytes();
     reply.extend_from_slice(value);
@@ -386,7 +391,7 @@ impl Client {
         }
     }
 
-    /// Receives until what came satisfies `is_all` or the connection ends; returns it and whether the connection ended.
+    /// Receives until the input satisfies `is_all` or the connection ends; returns it and whether the connection ended.
     pub(crate) fn receive_until(&mut self, mut is_all: impl FnMut(&[u8]) -> bool) -> (Vec<u8>, bool) {
         loop {
             if is_all(&self.received) {

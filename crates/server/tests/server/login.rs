@@ -1,4 +1,4 @@
-//! memcached's ASCII login: who gets in, what happens to others, and what may be sent before it.
+//! memcached's ASCII login: right and wrong logins, and the input that may come before them.
 
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ use crate::harness::{
 const FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
 const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 const BAD_FORM: &[u8] = b"CLIENT_ERROR bad authentication token format\r\n";
-/// Of the right form, but nobody's.
+/// A secret of the right form, but nobody's.
 const WRONG_SECRET: &str = "0123456789-abcdefghijklmnopqrstuvwxyz_ABCDF";
 
 /// A server without an open tenant.
@@ -98,7 +98,7 @@ fn nobody_else_gets_in() {
             &[&request[..], &login("shop", SECRET)].concat(),
             reply,
         );
-        // Whoever has the right one is let in, from the same address.
+        // A client with the right secret is let in, from the same address.
         harness.connect().ask(&login("blog", SECRET), b"STORED\r\n");
     }
 }
@@ -160,8 +160,8 @@ fn on_loopback_the_open_tenant_needs_no_login() {
     harness.connect().ask(b"add auth 0 0 1\r\nx\r\n", b"STORED\r\n");
     client.ask(b"get auth\r\n", &found("auth", b"x"));
     client.ask(b"delete auth\r\n", b"DELETED\r\n");
-    // Whatever a login lacks, it is none of the open tenant's values, and what follows it is not done there. Which names there
-    // are is not told.
+    // Whatever a login lacks, it is none of the open tenant's values, and the following commands are not done there.
+    // Which names there are is not told.
     for (request, reply) in [
         (login("shop", WRONG_SECRET), FAILURE),
         (login("shop", &SECRET[1..]), FAILURE),
@@ -187,7 +187,7 @@ fn on_loopback_the_open_tenant_needs_no_login() {
         check_closed(harness.connect(), &[&request[..], b"flush_all\r\n"].concat(), reply);
         client.ask(b"get k auth\r\n", &found("k", b"open"));
     }
-    // Whoever is in the open tenant has no time limit: one that is looked at every second passed meanwhile.
+    // A client of the open tenant has no time limit: one that is looked at every second passed meanwhile.
     client.ask(b"set timer 0 2 1\r\nx\r\n", b"STORED\r\n");
     wait_until("two seconds are over", || client.answer(b"mg timer\r\n") == b"EN\r\n");
 }
@@ -230,7 +230,7 @@ fn a_failure_is_answered_late_and_costs_nobody_else() {
     let mut failing: Vec<Client> = (0..50).map(|_| harness.connect()).collect();
     let began = Instant::now();
     for client in &mut failing {
-        // What follows is not done meanwhile, and not later.
+        // The following commands are not executed meanwhile, and not later.
         client.send(&[&login("shop", WRONG_SECRET)[..], &set("k", b"x")].concat());
     }
     wait_until("all have failed", || harness.look().failed_logins == 50);

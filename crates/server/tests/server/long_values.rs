@@ -1,10 +1,10 @@
-//! Values that are copied to their places piece by piece: what comes before and behind them is as if they were not.
+//! Values that are copied to their places piece by piece: commands before and behind them are not affected.
 
 use tidemark_types::{TenantLimits, TenantPlan};
 
 use crate::harness::{Client, Harness, Random, Setup, found, open_tenant, random_seed, set, tenant, wait_until};
 
-/// Longer than what a visit copies, by a piece that is no whole one.
+/// Longer than the part that a visit copies, by a piece that is no whole one.
 const LONG_BYTES: usize = 900_001;
 /// Clients at once.
 const CLIENTS: usize = 8;
@@ -181,7 +181,7 @@ fn a_limit_on_bytes_counts_a_value_when_it_begins() {
     let replies: Vec<Vec<u8>> = clients.iter_mut().map(Client::line).collect();
     let stored = replies.iter().filter(|reply| reply.starts_with(b"STORED")).count();
     let refused = harness.tenant(2).unwrap().counters.refused.bytes;
-    // What comes later may find the next second's worth.
+    // Later ones may find the next second's worth.
     assert!(
         stored < AT_ONCE && stored + refused as usize == AT_ONCE,
         "{stored} {refused}"

@@ -21,6 +21,8 @@ mod memcached;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod parts;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod remote;

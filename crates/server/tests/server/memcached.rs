@@ -7,7 +7,7 @@ use tidemark_types::{Permissions, TenantPlan};
 use crate::harness::{Client, Harness, SECRET, Setup, secret, set, tenant, wait_until};
 use crate::transcript::{Case, Exchange, Names, count, parse, show};
 
-/// Asked behind every request: what comes before its answer is the whole reply.
+/// Asked behind every request: the bytes before its answer are the whole reply.
 const MARK: &[u8] = b"mn\r\n";
 const MARK_REPLY: &[u8] = b"MN\r\n";
 
@@ -44,6 +44,11 @@ fn stampede() {
 #[test]
 fn errors() {
     check(include_str!("transcripts/errors.txt"));
+}
+
+#[test]
+fn suites() {
+    check(include_str!("transcripts/suites.txt"));
 }
 
 #[test]
@@ -87,7 +92,7 @@ fn keys_that_have_expired_are_not_counted() {
 /// 41 bytes a key: a line of 410 kB.
 const LONG_LINE_KEYS: usize = 10_000;
 
-/// Many keys and what `get` answers for those that are there, every other one.
+/// Many keys and the answer of `get` for those that are there, every other one.
 fn many(client: &mut Client, keys: usize) -> (Vec<String>, Vec<u8>) {
     let names: Vec<String> = (0..keys).map(|n| format!("{n:040}")).collect();
     let mut values = Vec::new();

@@ -1,5 +1,5 @@
-//! Memory: what the process holds is what tenants' items need, falls when a grant or the pool does, and is next to nothing
-//! for tenants that are idle. The server is in a process of its own, so that its memory is all that is measured.
+//! Memory: the process holds what tenants' items need. It falls when a grant or the pool does, and is next to nothing
+//! for idle tenants. The server is in a process of its own, so that only its memory is measured.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,8 +14,8 @@ use crate::remote::{Remote, remote};
 
 /// Requests sent before their replies are looked for.
 const BATCH: usize = 1000;
-/// What the program comes to need once it serves, on top of what it reports: the two workers' buffers, of 256 KiB for what
-/// is received and up to 1 MiB for replies, and pages of its file that are read for the first time.
+/// The memory of the serving program on top of its report. It is the two workers' buffers, of 256 KiB for input and up
+/// to 1 MiB for replies, and pages of its file that are read for the first time.
 const PROGRAM_BYTES: u64 = 3 * MIB;
 
 /// A value of 1,000 bytes that tells whose it is.
@@ -59,7 +59,7 @@ fn count_present(client: &mut Client, numbers: &[usize]) -> usize {
     count
 }
 
-/// Waits until the process holds no more than what it accounts for, and that is within `pool_bytes`. How long it takes is
+/// Waits until the process holds no more than it accounts for, and that is within `pool_bytes`. How long it takes is
 /// printed; the experiment `give-back` measures it.
 fn wait_for_fall(server: &mut Remote, pool_bytes: u64) {
     let begin = Instant::now();
@@ -112,7 +112,7 @@ fn check_lowered_cap(name: &str, policy: Policy, shards: u16) {
     const FULL_BYTES: u64 = 256 * MIB;
     const CAP_BYTES: u64 = 16 * MIB;
     const ITEMS: usize = 280_000;
-    // Of 16 MiB, the hot ones take one and what is left of the index another; a quarter of it is four segments from before.
+    // The hot ones take one of 16 MiB and the rest of the index another; a quarter of it is four segments from before.
     const NEWEST: usize = 5_000;
     const OLDER: usize = 20_000;
     let wide = move || TenantPlan {
@@ -199,7 +199,7 @@ fn a_removed_tenants_memory_returns_at_once() {
     write(&mut gone, 0..150_000);
     write(&mut stays, 0..1000);
     gone.ask(&set("large", &vec![b'l'; LARGE]), b"STORED\r\n");
-    // One in the middle of a write, and one that does not read what is sent to it from where it lies.
+    // One in the middle of a write, and one that does not read a value sent from its place.
     let mut unfinished = server.log_in("gone");
     unfinished.send(b"set k 0 0 1000000\r\nabc");
     wait_until("a write is begun", || server.ask("buffers") > 0);
@@ -378,7 +378,8 @@ fn ten_thousand_idle_tenants_cost_next_to_nothing() {
     };
     let before = server.ask("resident");
     let check = |server: &mut Remote, what: &str| {
-        // What was put back is with the system within a quarter of a second and the time that a busy machine takes for it.
+        // Memory that was put back is with the system within a quarter of a second and the time that a busy machine
+        // takes for it.
         let mut each = u64::MAX;
         wait_until(
             &format!("{IDLE_BYTES} bytes or less are with each tenant that {what}"),

@@ -1,4 +1,4 @@
-//! Processes of a test's own, and what the system says of them.
+//! Processes of a test's own, and the system's figures for them.
 //!
 //! Such a test runs the test binary again, for itself only, with a variable that names it. There it takes the other branch.
 
@@ -13,7 +13,7 @@ use crate::harness::{PATIENCE, wait_for};
 
 /// Names the test that a process is for.
 const ALONE: &str = "TIDEMARK_TEST_ALONE";
-/// Where the process that asked for this one listens.
+/// The address of the process that asked for this one.
 const CONTROL: &str = "TIDEMARK_TEST_CONTROL";
 
 /// A process that serves this one.
@@ -53,7 +53,7 @@ pub(crate) fn child(name: &str, serve: impl FnOnce(&mut dyn FnMut(&str) -> Optio
 }
 
 impl Child {
-    /// What the process says next.
+    /// The next line of the process.
     pub(crate) fn hear(&mut self) -> String {
         let mut line = String::new();
         self.control.read_line(&mut line).unwrap();
@@ -91,7 +91,7 @@ fn command(name: &str) -> Command {
     command
 }
 
-/// Physical memory of this process, in bytes: `Rss` is all of it, `Anonymous` what is its own, without the pages of files
+/// Physical memory of this process, in bytes: `Rss` is all of it, `Anonymous` is its own, without the pages of files
 /// that it maps.
 pub(crate) fn resident_bytes(which: &str) -> u64 {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();

@@ -32,7 +32,7 @@ pub(crate) fn remote(
     Some(Remote { child, address })
 }
 
-/// What every test may ask.
+/// The figures that every test may ask for.
 fn figure(harness: &Harness, words: &[&str]) -> Option<u64> {
     let tenant = |number: &str| harness.tenant(number.parse().unwrap());
     Some(match words {

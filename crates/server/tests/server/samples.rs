@@ -1,4 +1,4 @@
-//! What is reported of sampled keys.
+//! The records of sampled keys.
 
 use std::time::Instant;
 
@@ -76,7 +76,7 @@ fn the_time_of_each_request_in_the_server_is_counted() {
         served.us > 0 && u128::from(served.us) <= begun.elapsed().as_micros(),
         "{served:?}"
     );
-    // What comes at once counts as many.
+    // Commands that come at once count as many.
     client.ask(&b"get k\r\n".repeat(100), &b"END\r\n".repeat(100));
     client.ask(b"get k\r\n", b"END\r\n");
     let both = harness.tenant(1).unwrap().counters.served;

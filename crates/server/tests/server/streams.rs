@@ -1,5 +1,5 @@
-//! The division of a stream into pieces means nothing: a transcript's requests get the same replies in one piece, cut in two
-//! at any byte, and among the pieces of another connection's stream.
+//! The division of a stream into pieces means nothing. A transcript's requests get the same replies in one piece, cut
+//! in two at any byte, and among the pieces of another connection's stream.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -52,7 +52,7 @@ fn streams() -> Vec<Stream> {
     streams
 }
 
-/// One worker, so that a reply on one connection says that what was sent before on another has been received.
+/// One worker, so that a reply on one connection says that earlier input on another has been received.
 fn one_worker() -> Harness {
     let tenants = vec![open_tenant(), tenant(2, "left"), tenant(3, "right")];
     Harness::start(Setup {

@@ -111,7 +111,7 @@ fn a_reclaimed_tenant_gives_all_back_and_may_return() {
         grant_bytes: 0,
         ..first.clone()
     };
-    // Without a grant alone, what was written stays: the plan may not know of it.
+    // Without a grant alone, written items stay: the plan may not know of it.
     harness.apply(vec![without_grant(2, TenantState::Idle)]);
     client.ask(b"set touched 0 0 1\r\n1\r\n", b"STORED\r\n");
     assert!(usage() >= held_bytes);

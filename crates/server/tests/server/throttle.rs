@@ -1,8 +1,8 @@
-//! Limits in time per tenant, over memcached's protocol: what is refused, in which words, and that it is nothing else; and
-//! that a tenant that floods does not keep others waiting.
+//! Limits in time per tenant, over memcached's protocol. Refusals have their words and no other effect, and a tenant
+//! that floods does not keep others waiting.
 //!
-//! What is written at once is received at once, and limits are kept by the time when it was received: so what a bucket gives
-//! does not depend on how fast the test runs.
+//! Bytes that are written at once are received at once, and limits are kept by the time of receipt. The answers of a
+//! bucket thus do not depend on how fast the test runs.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,10 +132,10 @@ fn bytes_are_those_of_requests_and_replies() {
         line.starts_with(b"SERVER_ERROR the tenant's limit of 4096 bytes per second is reached, retry in ")
             && line.ends_with(b" ms\r\n")
     };
-    // The body of what is refused is not taken for commands.
+    // The body of a refused command is not taken for commands.
     assert!(is_refusal(&client.line()));
     client.expect(&found("k", &value));
-    // What is left is little, and the reply may take more than that; then it is over.
+    // The rest is little, and the reply may take more than that; then it is over.
     client.expect(&found("k", &value));
     assert!(is_refusal(&client.line()));
     assert_eq!(refused(&harness).bytes, 2);
@@ -208,8 +208,8 @@ fn who_asks_for_little_does_not_wait_for_all_of_a_flood() {
         let mut shop = harness.log_in("shop");
         let flooded = || harness.tenant(3).map_or(0, |tenant| tenant.counters.gets);
         wait_until("the flood is there", || flooded() > (FLOODING * PIPELINE) as u64);
-        // How much of the flood is served while one get waits. Some of that is the time that this thread itself waits for a
-        // core, so the least of many is what the server is to blame for.
+        // The part of the flood that is served while one get waits. Some of that is the time that this thread itself
+        // waits for a core. The least of many is therefore the server's.
         let waited = (0..200).map(|_| {
             let before = flooded();
             shop.ask(b"get k\r\n", b"END\r\n");

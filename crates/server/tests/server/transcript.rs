@@ -15,9 +15,9 @@
 //! closed                 the server closes the connection after the reply
 //! ```
 //!
-//! In lines, `\r`, `\n`, `\t`, `\\` and `\xNN` are bytes, `\` at the end leaves the line end out, `{text*n}` is the text n
-//! times, `<name>` is a number (in a reply, its first use says which; different names are different numbers), and `<*>` any
-//! text without a space.
+//! In lines, `\r`, `\n`, `\t`, `\\` and `\xNN` are bytes, and `\` at the end leaves the line end out. `{text*n}` is the
+//! text n times. `<name>` is a number: in a reply, its first use says which, and different names are different numbers.
+//! `<*>` is any text without a space.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ pub(crate) struct Case {
     pub(crate) exchanges: Vec<Exchange>,
 }
 
-/// Requests of one client and what is answered to them.
+/// Requests of one client and their replies.
 pub(crate) struct Exchange {
     pub(crate) line: usize,
     /// From 1.
@@ -57,7 +57,7 @@ impl FromIterator<Text> for Text {
     }
 }
 
-/// What names stand for.
+/// The values of names.
 #[derive(Clone, Default)]
 pub(crate) struct Names(HashMap<String, Vec<u8>>);
 
@@ -164,7 +164,7 @@ impl Text {
         self.0.iter().any(|part| !matches!(part, Part::Bytes(_)))
     }
 
-    /// The bytes, with names replaced by what they stand for.
+    /// The bytes, with names replaced by their values.
     pub(crate) fn bytes(&self, names: &Names) -> Vec<u8> {
         let bytes = |part: &Part| match part {
             Part::Bytes(bytes) => bytes.clone(),
@@ -257,7 +257,7 @@ pub(crate) fn show(bytes: &[u8]) -> String {
     }
 }
 
-/// Reads what begins with a backslash and returns what is behind it.
+/// Reads an escape that begins with a backslash and returns the rest behind it.
 fn escaped<'a>(sign: &'a str, bytes: &mut Vec<u8>) -> &'a str {
     let (byte, length) = match sign.as_bytes()[1] {
         b'r' => (b'\r', 2),
@@ -271,7 +271,7 @@ fn escaped<'a>(sign: &'a str, bytes: &mut Vec<u8>) -> &'a str {
     &sign[length..]
 }
 
-/// Reads `{text*n}` and returns what is behind it.
+/// Reads `{text*n}` and returns the rest behind it.
 fn repeated<'a>(sign: &'a str, bytes: &mut Vec<u8>) -> &'a str {
     let (inside, behind) = sign[1..].split_once('}').unwrap_or_else(|| panic!("`{sign}`"));
     let (text, times) = inside.rsplit_once('*').unwrap_or_else(|| panic!("`{sign}`"));

@@ -2,16 +2,16 @@
 
 use super::{DISPLACEMENT_MAX, DISPLACEMENT_SHIFT, SLOTS};
 
-/// Bit `i` is set where `is_it` accepts entry `i`. All eight are asked before anything is decided: where in its bucket a key
-/// lies and how many are there is nothing that a processor could foretell.
+/// Bit `i` is set if `is_it` accepts entry `i`. All eight are asked before anything is decided. A processor cannot
+/// predict where in its bucket a key lies and how many are there.
 #[inline]
 pub(super) fn which(entries: &[u64; SLOTS], is_it: impl Fn(u64) -> bool) -> u8 {
     let bits = entries.iter().zip(0..);
     bits.fold(0, |bits, (&entry, slot)| bits | u8::from(is_it(entry)) << slot)
 }
 
-/// Bit `i` is set where tag and displacement of entry `i`, its upper 22 bits, are these. As [`which`], in a third of the
-/// instructions: what compilers make of that for SSE2, which can not compare 64 bits, costs a lookup 5 % of its time.
+/// Bit `i` is set if tag and displacement of entry `i`, its upper 22 bits, are these. The result is that of [`which`],
+/// in a third of the instructions. SSE2 cannot compare 64 bits, so compilers translate `which` badly.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(super) fn matching(entries: &[u64; SLOTS], wanted: u32) -> u8 {

@@ -184,7 +184,7 @@ fn grows_from_nothing_and_shrinks_back_without_losing_an_entry() {
     assert_eq!(f.pool.stats().usage_bytes, 64 << 10);
 }
 
-/// Each run takes the pool's lock: who evicts or deletes must not wait for hundreds of them.
+/// Each run takes the pool's lock: an eviction or a delete must not wait for hundreds of them.
 #[test]
 fn what_a_large_table_does_not_need_any_more_comes_back_in_pieces() {
     let mut f = Fixture::new();
@@ -207,7 +207,7 @@ fn what_a_large_table_does_not_need_any_more_comes_back_in_pieces() {
     }
     assert!(pieces.iter().all(|runs| *runs <= SURPLUS_RUNS), "{pieces:?}");
     assert!(f.index.units() * 10 <= grown * 6, "{} of {grown}", f.index.units());
-    // A table that grows again before all of it came back uses what is left.
+    // A table that grows again before all of it came back uses the rest.
     for place in &places[300_000..380_000] {
         f.remove(*place);
     }

@@ -1,5 +1,5 @@
-//! What of an index is read without the shard's lock, to compute which cache line to load ahead. What is read there may be
-//! out of date; it is used for nothing but a prefetch.
+//! The part of an index that is read without the shard's lock, to compute which cache line to load ahead. It may be out
+//! of date, and serves for nothing but a prefetch.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -33,7 +33,7 @@ impl IndexView {
         if let Some(unit) = table.units.get((bucket >> CHUNK_SHIFT) as usize) {
             let at = offset_in_chunk(unit.load(Ordering::Relaxed), bucket);
             arena.prefetch(at);
-            // Of a chunk's last bucket the next one lies elsewhere: one in a thousand.
+            // The bucket after a chunk's last one lies elsewhere: one in a thousand.
             arena.prefetch(at + BUCKET_BYTES as u64);
         }
     }
@@ -50,8 +50,8 @@ impl IndexView {
     #[inline]
     fn table(&self) -> Option<&ChunkTable> {
         let table = self.table.load(Ordering::Acquire);
-        // SAFETY: a table that was published stays allocated as long as the index (`Index::tables`), and the index as long
-        // as this view, which lives beside it in the shard's cell.
+        // SAFETY: a table that was published stays allocated as long as the index (`Index::tables`). The index lives as
+        // long as this view, which is beside it in the shard's cell.
         unsafe { table.as_ref() }
     }
 
@@ -74,7 +74,7 @@ pub(super) fn scale(position: u64, buckets: u64) -> u64 {
     ((u128::from(position) * u128::from(buckets)) >> 64) as u64
 }
 
-/// Where in the arena a bucket lies whose chunk is this unit.
+/// The offset in the arena of a bucket whose chunk is this unit.
 #[inline]
 pub(super) fn offset_in_chunk(unit: u32, bucket: u64) -> u64 {
     (u64::from(unit) << UNIT_SHIFT) + (bucket & (CHUNK_BUCKETS - 1)) * BUCKET_BYTES as u64

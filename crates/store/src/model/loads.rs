@@ -184,8 +184,8 @@ fn other_seeds() {
     }
 }
 
-/// Shortly before an index of small items grows, keys find 64 buckets in a row full: where there is memory for all of them,
-/// it grows for them, however large it is.
+/// Shortly before an index of small items grows, keys find 64 buckets in a row full. If there is memory for all of
+/// them, it grows for them, however large it is.
 #[test]
 fn a_crowd_of_keys_costs_nothing_where_there_is_memory() {
     const ITEMS: u64 = 100_000;

@@ -1,13 +1,14 @@
-//! Approximate LRU: the oldest segment goes, whole, as with `fifo`; but an item that is used while more than a share of the
-//! log is newer is copied to the newest end (MICA, NSDI 2014, section 4.3; Genie, IEEE TKDE 2025, section V.A: a half). What
-//! a copy leaves behind is dead until its segment is evicted: that is what the policy costs.
+//! Approximate LRU: the oldest segment goes, whole, as with `fifo`. An item that is used while more than a share of the
+//! log is newer is copied to the newest end (MICA, NSDI 2014, section 4.3). Genie's share is a half (IEEE TKDE 2025,
+//! section V.A). The cost of the policy is the old place of a copy, which is dead until its segment is evicted.
 //!
-//! A log is measured in segments. They are of one size but for a few and where the grant has changed, and how many of them are newer than
-//! one is known at once, whatever was taken out of the queue between them; bytes would have to be added up.
+//! A log is measured in segments. They have one size, but for a few and after changes of the grant. The number of
+//! segments newer than one is known at once, whatever was taken out of the queue between them. Bytes would have to be
+//! added up.
 
 use tidemark_types::LogShare;
 
-/// What is decided on use.
+/// The decision on use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ApproxLru {
     /// Segments that may be newer than an item's own without its being copied.
@@ -27,8 +28,8 @@ impl ApproxLru {
         newer > self.newer_max
     }
 
-    /// In a queue of so many segments, from the oldest on, with so many more behind it that are newer: in how many, from the
-    /// oldest on, items are copied.
+    /// The number of segments, from the oldest on, in which used items are copied. The queue has `queued` segments,
+    /// with `behind` newer ones behind it.
     pub(crate) fn copied_of(self, queued: usize, behind: usize) -> usize {
         // The segment at place i has `queued - 1 - i + behind` newer ones.
         (queued + behind).saturating_sub(self.newer_max + 1).min(queued)

@@ -9,7 +9,7 @@ impl Rules for Clock {
         Queue::Main
     }
 
-    /// What another policy left in the small queue goes first: it holds the items of which least is known.
+    /// Segments that another policy left in the small queue go first: least is known of their items.
     fn victim(&self, sizes: QueueBytes) -> Queue {
         if sizes.small > 0 { Queue::Small } else { Queue::Main }
     }

@@ -1,9 +1,10 @@
 //! Which items go: one mechanism, whose decisions the policies make.
 //!
-//! A shard's log has two queues of segments. New items go to the one that the policy names; when memory is short, the oldest
-//! segment of a queue that the policy names is evicted: each live item in it is judged, and dropped or copied to the newest
-//! end of the main queue. Policies are pure: they see numbers and answer with a choice. One of them also decides on items
-//! that are used: [`ApproxLru`]. A program that embeds the cache can supply one of its own: [`EvictionPolicy`].
+//! A shard's log has two queues of segments. New items go to the one that the policy names. When memory is short, the
+//! oldest segment of a queue that the policy names is evicted. Each live item in it is judged, and dropped or copied to
+//! the newest end of the main queue. Policies are pure: they see numbers and answer with a choice. One of them also
+//! decides on items that are used: [`ApproxLru`]. A program that embeds the cache can supply a custom one:
+//! [`EvictionPolicy`].
 
 mod approx_lru;
 mod clock;
@@ -36,7 +37,7 @@ impl Queue {
     }
 }
 
-/// What becomes of an item in a segment that is evicted.
+/// The decision about an item in a segment that is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes.
@@ -51,8 +52,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// How much an item is worth of which not all survive that shall: as often as it was used, or as often as it shall count
-    /// as used from now on, which a program's own policy may raise.
+    /// The rank of an item when not all that shall survive can. It is the item's count of uses, or the count that it
+    /// shall have from now on, which a custom policy may raise.
     pub(crate) fn rank(self, uses: u8) -> u8 {
         match self {
             Self::Keep { uses: counted } => uses.max(counted),
@@ -77,11 +78,11 @@ impl QueueBytes {
 
 /// The decisions of a policy.
 pub(crate) trait Rules: Sync {
-    /// Where an item goes whose key was not in the cache; `ghost` says that it was not long ago.
+    /// The queue of a new item whose key was not in the cache; `ghost` says that it was not long ago.
     fn admit(&self, ghost: bool) -> Queue;
     /// Which queue gives up its oldest segment (the other one if it has none).
     fn victim(&self, sizes: QueueBytes) -> Queue;
-    /// What becomes of a live item with this count of uses.
+    /// The decision about a live item with this count of uses.
     fn judge(&self, from: Queue, uses: u8) -> Verdict;
     /// Whether the policy wants to know about ghosts.
     fn has_ghosts(&self) -> bool {
@@ -93,8 +94,8 @@ pub(crate) trait Rules: Sync {
 /// the small queue is worth its open segment: three points of hit ratio at Zipf 0.9 to 1.1.
 pub(crate) const S3FIFO_SEGMENTS_MIN: usize = 16;
 
-/// The rules in force for a tenant's policy in a shard of so many segments. `had_small` says that the shard follows S3-FIFO
-/// already; it stays with it down to three quarters of the bound, so that it does not change to and fro.
+/// The rules in force for a tenant's policy in a shard of so many segments. `had_small` says that the shard follows
+/// S3-FIFO already. It stays with it down to three quarters of the bound, so that it does not change to and fro.
 pub(crate) fn rules(policy: Policy, segments: usize, had_small: bool) -> &'static dyn Rules {
     let bound = if had_small {
         S3FIFO_SEGMENTS_MIN * 3 / 4
@@ -102,9 +103,8 @@ pub(crate) fn rules(policy: Policy, segments: usize, had_small: bool) -> &'stati
         S3FIFO_SEGMENTS_MIN
     };
     match policy {
-        // `approx-lru` also in a shard of few segments, although it measures its log coarsely there: with the clock in its
-        // place, nothing could be said of what it costs. What a program supplies is asked elsewhere; this is what replaces
-        // it.
+        // `approx-lru` applies also in a shard of few segments, although it measures its log coarsely there. A custom
+        // policy is asked elsewhere; this is its replacement.
         Policy::Fifo | Policy::ApproxLru(_) | Policy::Own => &fifo::Fifo,
         Policy::S3Fifo if segments >= bound => &s3fifo::S3Fifo,
         Policy::Clock | Policy::S3Fifo => &clock::Clock,

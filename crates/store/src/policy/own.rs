@@ -1,7 +1,7 @@
-//! Eviction by the program that embeds the cache: what it is asked, and what of its answers is believed.
+//! Eviction by the program that embeds the cache: the questions to it, and the answers that are believed.
 //!
-//! Invariant: whatever a policy does, what comes out of [`Own`] is an answer that the log can follow, or a cause to go on
-//! without it.
+//! Invariant: whatever a policy does, the result of [`Own`] is an answer that the log can follow, or a cause to go on
+//! without the policy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,27 +15,29 @@ use crate::index::USES_MAX;
 
 /// Decides which items go when memory is short: a program's own in the place of those that are built in.
 ///
-/// A shard's log has two queues of segments, to which items are appended. To make room, the oldest segment of a queue goes:
-/// each live item in it is judged, and dropped or copied to the newest end of the main queue. Of a segment, at most three
-/// quarters survive, so that every eviction frees memory: those first that were used more, or that the policy gives more
-/// uses ([`Verdict::Keep`]); of the others that it would have kept, some go. Expired items go without being judged.
+/// A shard's log has two queues of segments, to which items are appended. To make room, the oldest segment of a queue
+/// goes. Each live item in it is judged, and dropped or copied to the newest end of the main queue. At most three
+/// quarters of a segment survive, so that every eviction frees memory. Items with more uses, or with more that the
+/// policy gives them ([`Verdict::Keep`]), survive first. Some of the others that it would have kept go. Expired items
+/// go without being judged.
 ///
 /// # Where it is called, and what it may cost
-/// [`judge`](Self::judge) is called about once for each item that is written, [`queue`](Self::queue) once for each new one,
-/// [`used`](Self::used) once for each that is found; all under the lock of the item's shard, on whatever thread reads or
-/// writes, or on the keeper's. What they take, everybody waits for who uses the same shard: tens of nanoseconds are not
-/// felt, a microsecond is a multiple of what the cache itself takes. They must not wait for anything, and **must not use the
-/// cache**, which would wait for itself for ever. A tenant has several shards, so that several calls happen at a time.
+/// [`judge`](Self::judge) is called about once for each item that is written, [`queue`](Self::queue) once for each new
+/// one, [`used`](Self::used) once for each that is found. All are called under the lock of the item's shard, on the
+/// thread that reads or writes, or on the keeper's. All users of that shard wait meanwhile. Tens of nanoseconds are not
+/// felt, while a microsecond is a multiple of the cache's own time. The calls must not wait for anything, and **must
+/// not use the cache**, which would wait for itself for ever. A tenant has several shards, so that several calls happen
+/// at a time.
 ///
 /// # When it fails
-/// After a panic, a count of uses that is not possible, or when it keeps everything, the tenant goes on with `fifo`, and the
-/// fault is reported. Nothing is lost by that.
+/// The tenant goes on with `fifo` after a panic, after an impossible count of uses, or if the policy keeps everything.
+/// The fault is reported. Nothing is lost by that.
 pub trait EvictionPolicy: Send + Sync {
-    /// What becomes of an item in a segment that is evicted.
+    /// Decides about an item in a segment that is evicted.
     fn judge(&self, item: &Resident<'_>) -> Verdict;
 
-    /// Where an item goes whose key was not in the cache. Unless this is said otherwise: to the small queue if
-    /// [`small_share`](Self::small_share) gives it a share and the key is no ghost, else to the main one.
+    /// Decides the queue of a new item whose key was not in the cache. The default is the small queue if
+    /// [`small_share`](Self::small_share) gives it a share and the key is no ghost, else the main one.
     fn queue(&self, item: &Newcomer<'_>) -> Queue {
         if self.small_share() > 0.0 && !item.is_ghost {
             Queue::Small
@@ -45,14 +47,14 @@ pub trait EvictionPolicy: Send + Sync {
     }
 
     /// The share of the log, 0 to 1, above which the small queue gives up its oldest segment instead of the main one.
-    /// S3-FIFO has a tenth. None unless this is said otherwise: then what the small queue holds, perhaps from another
-    /// policy, goes before everything else. Asked once, when the policy is supplied.
+    /// S3-FIFO has a tenth. The default is none. Items of the small queue, perhaps from another policy, then go before
+    /// all others. Asked once, when the policy is supplied.
     fn small_share(&self) -> f64 {
         0.0
     }
 
-    /// Whether it wants to know of ghosts: keys of items that went with [`Verdict::DropToGhost`] not long ago, nine tenths
-    /// as many as there are items, at two bytes each. Asked once, when the policy is supplied.
+    /// Whether it wants to know of ghosts: keys of items that went with [`Verdict::DropToGhost`] not long ago. They are
+    /// nine tenths as many as the items, at two bytes each. It is asked once, when the policy is supplied.
     fn has_ghosts(&self) -> bool {
         false
     }
@@ -141,7 +143,7 @@ impl Own {
         !self.is_out.load(Ordering::Relaxed)
     }
 
-    /// Goes on without it. What is to be reported, to the first who does so.
+    /// Goes on without the policy. The first caller gets the fault to report.
     pub(crate) fn take_out(&self, cause: Cause) -> Option<Fault> {
         (!self.is_out.swap(true, Ordering::AcqRel)).then(|| fault(cause))
     }
@@ -160,12 +162,12 @@ impl Own {
         sizes.small as f64 > self.small_share * (sizes.small + sizes.main) as f64
     }
 
-    /// Where a new item goes.
+    /// The queue of a new item.
     pub(crate) fn queue(&self, item: &Newcomer<'_>) -> Result<Queue, Cause> {
         self.policy.call(|policy| policy.queue(item))
     }
 
-    /// What becomes of an item.
+    /// The decision about an item.
     pub(crate) fn judge(&self, item: &Resident<'_>) -> Result<Verdict, Cause> {
         match self.policy.call(|policy| policy.judge(item))? {
             Verdict::Keep { uses } if uses > USES_MAX => Err(Cause::Nonsense(format!(
@@ -194,7 +196,7 @@ fn fault(cause: Cause) -> Fault {
 /// Notices a policy that keeps everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Grip {
-    /// Of items that nobody had used, since the last one that it let go.
+    /// The bytes of unused items that it kept since the last one that it let go.
     kept_bytes: u64,
 }
 
@@ -225,7 +227,7 @@ impl Grip {
 mod tests {
     use super::*;
 
-    /// Answers what it is told to.
+    /// Answers as it is told to.
     #[derive(Clone, Copy)]
     struct Says {
         share: f64,

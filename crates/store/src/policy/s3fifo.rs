@@ -1,5 +1,6 @@
-//! S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023), with the constants
-//! of libCacheSim 0.3.5: a small queue of a tenth, promotion after two uses, ghosts for as many items as nine tenths hold.
+//! S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023). The constants
+//! are those of libCacheSim 0.3.5: a small queue of a tenth, promotion after two uses, ghosts for as many items as nine
+//! tenths hold.
 
 use super::{Queue, QueueBytes, Rules, Verdict};
 
@@ -23,7 +24,7 @@ impl Rules for S3Fifo {
 
     fn judge(&self, from: Queue, uses: u8) -> Verdict {
         match from {
-            // A promoted item begins anew: what it did on probation has been rewarded.
+            // A promoted item begins anew: its uses on probation have been rewarded.
             Queue::Small if uses >= PROMOTING_USES => Verdict::Keep { uses: 0 },
             Queue::Small => Verdict::DropToGhost,
             Queue::Main => uses.checked_sub(1).map_or(Verdict::Drop, |uses| Verdict::Keep { uses }),

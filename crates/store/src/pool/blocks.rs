@@ -1,7 +1,7 @@
-//! What is known of the pool's blocks, and which are to be made huge pages: those on ordinary pages all of whose units are taken
-//! one by one.
+//! The records of the pool's blocks. They choose the blocks that are to become huge pages: those on ordinary pages
+//! whose units are all taken one by one.
 //!
-//! Pure bookkeeping: whoever calls touches the memory, and says what came of it.
+//! Pure bookkeeping: the caller touches the memory, and reports the outcome.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use super::pace::Pace;
 use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
 
-/// A block is not made a huge page before so long after a unit of it was taken last, because what fills and empties is not worth it; the next time
-/// after twice as long, where too little of it was touched, or the system had no huge page.
+/// The time after the last taking of a unit before which a block is not made a huge page. Blocks that fill and empty
+/// are not worth it. It doubles for the next time if too little of the block was touched, or the system had no huge
+/// page.
 const COLLAPSE_AFTER: Duration = Duration::from_secs(1);
 /// It is looked at again after 2^6 such times at the latest.
 const PATIENCE_MAX: u8 = 6;
@@ -23,7 +24,7 @@ const COLLAPSED_MAX: usize = 16_384;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    /// By number.
+    /// The blocks by number.
     all: Vec<Block>,
     /// Numbers of blocks whose units were all taken in smaller runs, and when to make huge pages of them. They may not be
     /// full any more.
@@ -67,7 +68,7 @@ pub(super) fn block_of(unit: u32) -> u32 {
     unit / BLOCK_UNITS
 }
 
-/// Where a block begins in the arena.
+/// The offset of a block in the arena.
 pub(super) fn block_offset(block: u32) -> u64 {
     u64::from(block) * BLOCK_BYTES as u64
 }
@@ -167,8 +168,8 @@ impl Blocks {
         self.to_split.pop()
     }
 
-    /// When a block is to be made a huge page, or when to ask again, and which of the full ones; those that are not full any
-    /// more are dropped, and those that were not all the time come later. `cpu_time` is the program's.
+    /// The full block that is to be made a huge page and when, or when to ask again. Blocks that are not full any more
+    /// are dropped, and those that were not all the time come later. `cpu_time` is the program's.
     pub(super) fn next_collapse(
         &mut self,
         now: Instant,
@@ -215,14 +216,14 @@ impl Blocks {
             block.is_huge = true;
             self.collapsed += 1;
         } else {
-            // What was put back meanwhile may have been released already, and been backed again by the copy: a unit of which
-            // the system has not the memory until it is taken and released once more.
+            // Units that were put back meanwhile may have been released already, and been backed again by the copy. The
+            // system has not the memory of such a unit until it is taken and released once more.
             self.to_split.push(number);
         }
     }
 }
 
-/// What tests of the pool look at, of a block by its number.
+/// The view that tests of the pool have of a block, by its number.
 #[cfg(test)]
 impl Blocks {
     pub(super) fn is_huge(&self, number: usize) -> bool {
@@ -258,7 +259,7 @@ mod tests {
         blocks
     }
 
-    /// Of a program that works all the time: it has used more whenever that is asked.
+    /// The program works all the time: it has used more whenever that is asked.
     fn next(blocks: &mut Blocks, now: Instant) -> Option<(Instant, Due)> {
         static USED: AtomicU32 = AtomicU32::new(0);
         blocks.next_collapse(now, || SECOND * USED.fetch_add(1, Ordering::Relaxed))
@@ -350,7 +351,7 @@ mod tests {
             at = when;
             blocks.note_collapsed(first, Duration::ZERO, at, false);
         }
-        // Where there are enough, the others wait until there is room.
+        // If there are enough, the others wait until there is room.
         blocks.collapsed = COLLAPSED_MAX;
         assert_eq!(due(&mut blocks), None);
         blocks.collapsed -= 1;

@@ -1,25 +1,26 @@
-//! What the pool's one thread leaves to the other: to return memory, to split huge pages and to make them.
+//! The errands that the pool's one thread leaves to the other: returning memory, splitting huge pages and making them.
 //!
-//! Who does the errands waits for the system, and shares its core with workers. So it takes no lock, not even one that only
-//! those two share: whoever waited for it would wait as long. An errand lies in a place, a word that says what it is and how
-//! far it is.
+//! The thread that does the errands waits for the system, and shares its core with workers. It takes no lock, not even
+//! one that only the two threads share: a waiter would wait as long. An errand lies in a place, a word that holds its
+//! kind and its phase.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-/// Errands under way at most: at some 10 us for the least of them, the two threads change places once in a third of a
-/// millisecond.
+/// The limit of errands under way. The least of them takes some 10 us, so that the two threads change places once in a
+/// third of a millisecond.
 const PLACES: usize = 32;
 
-/// How far the errand in a place is, in the lowest bits of its word. Who holds the lock of the pool's state makes `LEFT` of
-/// `EMPTY` and `EMPTY` of `DONE`; whoever makes `TAKEN` of `LEFT` does it and makes `DONE` of that.
+/// The phase of the errand in a place, in the lowest bits of its word. The holder of the state's lock turns `EMPTY`
+/// into `LEFT`, and `DONE` into `EMPTY`. The thread that turns `LEFT` into `TAKEN` does the errand, and turns `TAKEN`
+/// into `DONE`.
 const PHASE: u64 = 0b11;
 const EMPTY: u64 = 0;
 const LEFT: u64 = 1;
 const TAKEN: u64 = 2;
 const DONE: u64 = 3;
 
-/// Above that what is to be done, whether it was, a run's order, and the number of a unit or a block.
+/// The bits above it are the errand, its success, a run's order, and the number of a unit or a block.
 const KIND_SHIFT: u32 = 2;
 const SUCCEEDED: u64 = 1 << 4;
 const ORDER_SHIFT: u32 = 8;
@@ -64,7 +65,7 @@ pub(super) struct Taken {
     place: usize,
 }
 
-/// What became of an errand.
+/// The outcome of an errand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) errand: Errand,
@@ -134,9 +135,11 @@ impl Errands {
         place.word.store(taken.errand.word() | flag | DONE, Ordering::Release);
     }
 
-    /// What became of one that is done, whose place is free then. Only under the lock of the pool's state.
+    /// The outcome of an errand that is done, whose place is free then. Only to be called under the lock of the pool's
+    /// state.
     pub(super) fn collect(&self) -> Option<Outcome> {
-        // Of who takes the last one and who finishes one before it, at least one sees what the other did.
+        // One thread takes the last errand, and the other finishes one before it. At least one of them sees what the
+        // other did.
         fence(Ordering::SeqCst);
         self.places.iter().find_map(|place| {
             let word = place.word.load(Ordering::Acquire);

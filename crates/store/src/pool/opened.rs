@@ -1,18 +1,18 @@
-//! Blocks that are huge pages from the beginning and are taken in smaller runs: what is left of them.
+//! Blocks that are huge pages from the beginning and are taken in smaller runs: their free units.
 //!
-//! Small segments and indexes that lie on ordinary pages cost whoever first writes to each of them a fault, and whoever reads
-//! them a tenth more for the address translation; to make huge pages of them later, they would have to be copied. So the
-//! thread that tends the pool opens a block when few units are left of those before it.
+//! Small segments and indexes may lie on ordinary pages. The first write to each page then costs a fault, and reads
+//! take a tenth longer for the address translation. Making huge pages of them later would copy them. The thread that
+//! tends the pool therefore opens a block when few units are left of those before it.
 
 use std::time::{Duration, Instant};
 
 use crate::arena::{BLOCK_ORDER, BLOCK_UNITS};
 use crate::buddy::Buddy;
 
-/// Where fewer units than these are left, the next block is opened: on a core that a busy worker has, too, that takes ten
-/// milliseconds, in which clients may write a mebibyte.
+/// When fewer units than these are left, the next block is opened. On a core that a busy worker has, too, that takes
+/// ten milliseconds, in which clients may write a mebibyte.
 const LOW_UNITS: u32 = BLOCK_UNITS;
-/// What is left goes back to the system when nothing was taken of it for so long.
+/// The remaining units go back to the system when nothing was taken of them for so long.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// See the module. All units in here are backed by memory, zeroed, and counted as free.
@@ -66,7 +66,7 @@ impl Opened {
         self.is_wanted = false;
     }
 
-    /// When what is left is to be given back, if anything is.
+    /// The time to give the free units back, if there are any.
     pub(super) fn idle_at(&self) -> Option<Instant> {
         (self.units > 0).then_some(self.last_use? + IDLE)
     }

@@ -1,17 +1,15 @@
 //! How often a huge page is made of a block that is in use.
 //!
-//! Pure: whoever calls says what time it is, and how much CPU time the program has used.
+//! Pure: the caller gives the time, and the CPU time that the program has used.
 
 use std::time::{Duration, Instant};
 
-/// At most this part of a core goes into it while the program works. On a machine whose memory is another one's, a huge page
-/// takes 5 ms, for which a worker on the same core waits, and with it what came meanwhile, and as long again what comes until
-/// that is served. With a five-hundredth, a tenant beside a flood that takes what its worker has left had one in a hundred
-/// requests served after 1.4 to 2.3 ms, on a noisy day, and not after 0.4 (neighbour). It is CPU time: a worker that waits
-/// leaves its core to it.
+/// The divisor of a core that goes into it at most while the program works. On a machine whose memory is virtual, a
+/// huge page takes 5 ms. A worker on the same core waits for that, with all requests that come meanwhile. A larger part
+/// makes itself felt in the 99th percentile beside a flood. It is CPU time: a worker that waits leaves its core to it.
 const BUSY_PART: u32 = 2000;
-/// While the program does next to nothing, little waits beside that one request, and this part of a core may go into it: of
-/// what comes now and then, fewer than one in a hundred find a huge page being made.
+/// The divisor of a core while the program is nearly idle. Little waits then beside one request: fewer than one in a
+/// hundred occasional requests find a huge page being made.
 const IDLE_PART: u32 = 200;
 /// Next to nothing: this part of a core, which some dozens of requests in a window take. To look after three hundred
 /// tenants that ask for nothing takes half of that.
@@ -33,7 +31,7 @@ impl Pace {
     /// One was made, or tried, which took so much CPU time until now.
     pub(super) fn note_made(&mut self, took: Duration, now: Instant) {
         self.from = Some((now + took * IDLE_PART, now + WINDOW.max(took * BUSY_PART)));
-        // What was used until now is what this one took.
+        // The CPU time until now is this errand's.
         self.watched = None;
     }
 
@@ -43,7 +41,7 @@ impl Pace {
         if busy_from <= now || now < idle_from {
             return idle_from;
         }
-        // What was used long ago does not tell what the program does now.
+        // CPU time of long ago does not tell what the program does now.
         let recent = |since: Instant| now.saturating_duration_since(since) < 2 * WINDOW;
         let watched = self.watched.filter(|(since, _)| recent(*since));
         if let Some((since, _)) = watched
@@ -96,7 +94,7 @@ mod tests {
         used += WINDOW / NOTHING_PART;
         let idle = from + WINDOW;
         assert_eq!(pace.next(idle, || used), idle);
-        // What the huge page itself takes is not counted.
+        // The CPU time of the huge page itself is not counted.
         used += SECOND;
         pace.note_made(BUSY, idle);
         let from = idle + BUSY * IDLE_PART;

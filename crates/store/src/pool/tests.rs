@@ -102,7 +102,7 @@ fn who_takes_anew_returns_what_waits_for_a_thread() {
     let small: Vec<Run> = (0..4).map(|_| core.take(1).unwrap()).collect();
     let stats = pool.stats();
     assert_eq!((stats.usage_bytes, stats.resident_free_bytes), (MIB / 2, 0));
-    // Nor does it wait for the other thread to come to what was left to it.
+    // It does not wait for the other thread's errands either.
     let mut state = core.state.lock();
     state.has_thread = false;
     for run in small {
@@ -219,7 +219,7 @@ fn a_block_that_is_another_one_by_now_does_not_become_a_huge_page() {
     leave(&mut state, 0);
     assert_eq!(state.collapsing, None, "the first block lacks a unit");
     leave(&mut state, 1);
-    // What became of the first one's says nothing of the second.
+    // The outcome of the first one says nothing of the second.
     core.collect_errands(&mut state, now);
     assert_eq!((state.collapsing, core.errands.is_left()), (Some((now, 1)), true));
     drop(state);
@@ -412,7 +412,7 @@ fn a_block_that_is_full_becomes_a_huge_page_and_is_given_back_unit_by_unit() {
         let bytes = unsafe { std::slice::from_raw_parts(address, run.bytes()) };
         assert!(bytes.iter().all(|byte| *byte == (run.start % 251) as u8), "{run:?}");
     }
-    // What is filled again becomes one again.
+    // A block that is filled again becomes one again.
     let again: Vec<Run> = (0..20).map(|_| core.take(0).unwrap()).collect();
     assert!(again.iter().all(|run| block_of(run.start) == 1), "{again:?}");
     for run in &again {
@@ -452,7 +452,7 @@ fn small_runs_come_from_huge_pages_that_are_ready_by_then() {
     pool.resize(usage_bytes);
     assert_eq!(pool.stats().resident_free_bytes, 0);
     pool.resize(64 * MIB);
-    // What was left is a hole, and used up before the next block is opened, which nobody uses then.
+    // The remaining units are a hole, and used up before the next block is opened, which nobody uses then.
     let holes: Vec<Run> = (0..BLOCK_UNITS / 4).map(|_| core.take(0).unwrap()).collect();
     assert!(holes.iter().all(|run| block_of(run.start) == 2), "{holes:?}");
     runs.extend(holes);

@@ -1,10 +1,10 @@
 //! The pool's two threads: one tends it, the other does for it what takes the system a while and nobody waits for.
 //!
-//! A worker may share its core with both, so both work in small pieces, a tenth of the core at most ([`step_back`]), and the
-//! other one rests after each piece. It is not of the system's idle class, though that would stop for a worker at once: to
-//! return memory and to make huge pages the system locks a part of the address space, or all of it, and an idle thread that
-//! lost its core in there was seen to keep a worker's page fault waiting for 0.8 s, and itself for 6 s, on a machine that was
-//! never idle. What is late for any reason is returned by who tends the pool.
+//! A worker may share its core with both. Both therefore work in small pieces, a tenth of the core at most
+//! ([`step_back`]), and the other one rests after each piece. They are not of the system's idle class, though that
+//! would stop for a worker at once. To return memory and to make huge pages the system locks a part of the address
+//! space, or all of it. An idle thread that loses its core in there delays a worker's page fault for as long as the
+//! core is busy. Memory that is late for any reason is returned by the thread that tends the pool.
 
 use std::sync::atomic::Ordering;
 use std::thread::Thread;
@@ -18,19 +18,19 @@ use super::{LATE, PoolCore, READY_IDLE, Run, State};
 use crate::arena::{BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS};
 use crate::priority::{process_cpu_time, step_back, thread_cpu_time};
 
-/// How long the other thread rests after an errand, in times of what it took. Without, it runs until the next tick where it
-/// shares a core (4 ms, however nice it is), and a server's 99th percentile on that core was 2.8 ms while a gibibyte was given
-/// back; with it 0.3 ms, and the gibibyte took 0.6 s and not 0.5.
+/// The rest of the other thread after an errand, in multiples of the errand's time. Without it, the thread runs until
+/// the next tick if it shares a core (4 ms, however nice it is), which shows in a server's 99th percentile. With it, a
+/// large shrink takes a little longer.
 const REST_PER_ERRAND: u32 = 3;
-/// What took longer than a third of this waited for the core rather than for the system.
+/// An errand that took longer than a third of this waited for the core rather than for the system.
 const REST_MAX: Duration = Duration::from_millis(1);
 
 impl PoolCore {
     /// Makes blocks ready that will be asked for, and leaves to the other thread what that can do, until the pool ends.
     pub(super) fn tend(&self, other: &Thread) {
-        // Where the system refuses, all take turns as any threads do.
+        // If the system refuses, the threads share the core as any threads do.
         let _ = step_back();
-        // Who wanted to wake it before did so for what the first look finds.
+        // An earlier attempt to wake it was for work that the first look finds.
         let _ = self.tender.set(std::thread::current());
         let mut state = self.state.lock();
         while !state.stopping {
@@ -92,7 +92,7 @@ impl PoolCore {
         }
     }
 
-    /// Applies what was done of what was left, as if it had just been done.
+    /// Applies the outcomes of errands, as if they had just been done.
     pub(super) fn collect_errands(&self, state: &mut State, now: Instant) {
         while let Some(outcome) = self.errands.collect() {
             match outcome.errand {
@@ -117,8 +117,8 @@ impl PoolCore {
         }
     }
 
-    /// Where the block that was to become a huge page is another one by now, it comes later, if it does. What became of this
-    /// errand is collected before the next one is left, and means nothing.
+    /// If the block that was to become a huge page is another one by now, it comes later, if it does. The outcome of
+    /// this errand is collected before the next one is left, and means nothing.
     pub(super) fn forget_old_collapse(&self, state: &mut State) {
         if let Some(due) = state.collapsing
             && !state.blocks.is_due(due)
@@ -129,7 +129,7 @@ impl PoolCore {
         }
     }
 
-    /// Leaves to the other thread what there is to do: whether there was something, and when there will be more.
+    /// Leaves the errands to the other thread, and says whether there were any, and when there will be more.
     fn leave_errands(&self, state: &mut State, now: Instant) -> (bool, Option<Instant>) {
         let mut is_any = false;
         loop {
@@ -163,7 +163,7 @@ impl PoolCore {
         }
     }
 
-    /// Does under the lock what nobody came to yet of what returns memory. Whether there was something.
+    /// Does under the lock the waiting errands that return memory. Whether there was something.
     pub(super) fn do_without_thread(&self, state: &mut State) -> bool {
         let taken = self.errands.take(|errand| !matches!(errand, Errand::Collapse(_)));
         if let Some(taken) = &taken {

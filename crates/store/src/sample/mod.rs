@@ -1,21 +1,21 @@
 //! Recording what happens to sampled keys, until it is handed over.
 //!
-//! Each shard keeps records of its own, under its lock. Invariant: they are all those that the shard's threshold takes, of
-//! everything since the last hand-over. So a buffer that fills up does not lose any: the threshold is lowered until there is
-//! room again, and what remains is what the lower threshold would have recorded from the beginning.
+//! Each shard keeps records of its own, under its lock. Invariant: they are all those that the shard's threshold takes,
+//! of everything since the last hand-over. A buffer that fills up does not lose any: the threshold is lowered until
+//! there is room again. The remaining records are those that the lower threshold would have made from the beginning.
 
 use tidemark_types::{Sample, SampleKind, Samples, SamplingThreshold};
 
-/// Records that a tenant keeps at most between two hand-overs: 128 KiB. Halving so many takes 12 us, and a shard's lock may
-/// be held for 20; a few tenants that fill theirs every second keep the estimators as busy as they may be.
+/// The limit of a tenant's records between two hand-overs: 128 KiB. Halving so many takes 12 us, and a shard's lock may
+/// be held for 20. A few tenants that fill theirs every second keep the estimators as busy as they may be.
 const SAMPLES_MAX: usize = 4096;
 /// Each shard's part of that is at least this, so that those of an unevenly used one suffice.
 const SHARD_SAMPLES_MIN: usize = 256;
 
-/// What a shard has recorded.
+/// The records of a shard.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Only falls between two hand-overs.
+    /// The threshold only falls between two hand-overs.
     threshold: SamplingThreshold,
     records: Vec<Sample>,
     records_max: usize,
@@ -68,8 +68,8 @@ impl Sampler {
         Some(lower)
     }
 
-    /// Of each database, only the last flush: what the others removed, it would have removed, too. Flushes have no key, so
-    /// that no threshold leaves them out, and a client that flushed several databases by turns would fill everything.
+    /// Keeps only the last flush of each database: it removes all that the others removed. Flushes have no key, so that
+    /// no threshold leaves them out. A client that flushes several databases in turn would fill everything.
     fn keep_last_flushes(&mut self) {
         let mut last: Vec<Sample> = Vec::new();
         self.records.retain(|sample| {

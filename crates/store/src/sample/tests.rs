@@ -1,4 +1,4 @@
-//! What is recorded against what a reference makes of the store's answers.
+//! The records are compared with those that a reference makes of the store's answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +34,14 @@ impl Random {
 
 const ID: TenantId = TenantId(1);
 
-/// A tenant, and what happened to all its keys since the last report, as its answers tell.
+/// A tenant, and the events of all its keys since the last report, as its answers tell them.
 struct Reference {
     random: Random,
     tenant: Arc<TenantStore>,
     _pool: Pool,
     now: UnixMs,
     all: Vec<Sample>,
-    /// What is in force since the last report.
+    /// The threshold in force since the last report.
     threshold: SamplingThreshold,
     last_sequence: Option<u32>,
     kinds: [u64; 7],
@@ -185,7 +185,7 @@ impl Reference {
         self.threshold = self.threshold.min(threshold);
     }
 
-    /// Compares what is reported with what happened.
+    /// Compares the report with the events.
     fn report(&mut self) {
         let Samples { threshold, records } = self.tenant.report(ID, self.now).snapshot.samples;
         let all = std::mem::take(&mut self.all);
@@ -213,7 +213,8 @@ impl Reference {
         self.threshold = self.tenant.sampling_threshold();
     }
 
-    /// Of flushes between which nothing is recorded in the first shard, which records them, only the last may be there.
+    /// A flush is left out if another one follows without a record between them in the first shard, which records
+    /// flushes.
     fn without_repeated_flushes(&self, samples: &[Sample]) -> Vec<Sample> {
         let mut kept: Vec<Sample> = Vec::new();
         let mut next: Option<(SampleKind, u8)> = None;

@@ -1,14 +1,15 @@
 //! Making room: one segment at a time is emptied, a few items at a time.
 //!
-//! A *victim* leaves its queue and is walked from its beginning. Each live item in it is judged by the policy; survivors are
-//! copied to the newest end of the main queue. Where that end has no room and no free segment is at hand, survivors are
-//! moved together at the victim's own beginning instead, and the victim becomes the open segment. So an eviction never
-//! needs memory to free memory. Survivors are capped, most used ones first, so that every eviction frees some.
+//! A *victim* leaves its queue and is walked from its beginning. Each live item in it is judged by the policy.
+//! Survivors are copied to the newest end of the main queue. If that end has no room and no free segment is at hand,
+//! survivors are moved together at the victim's own beginning. The victim then becomes the open segment. An eviction
+//! thus never needs memory to free memory. Survivors are capped, most used ones first, so that every eviction frees
+//! some.
 //!
-//! Evictions run ahead of need: while the next segment can only come from an eviction, each write also walks a part of the
-//! victim, sized so that the victim is empty before the open segment is full, and no write has to wait for a whole one.
-//! Where only writes and survivors fill one queue of segments, that begins when no more of the open one is free than they
-//! will take meanwhile: what is empty ahead of need holds nothing.
+//! Evictions run ahead of need. While the next segment can only come from an eviction, each write also walks a part of
+//! the victim. The parts are sized so that the victim is empty before the open segment is full, and no write has to
+//! wait for a whole one. If only writes and survivors fill one queue of segments, that begins when no more of the open
+//! one is free than they will take meanwhile. Memory that is emptied ahead of need holds nothing.
 
 use tidemark_types::UnixMs;
 
@@ -28,13 +29,13 @@ const BATCH_ITEMS: usize = 16;
 const BATCH_DEAD: usize = 256;
 /// Bytes of a victim that are worth a batch of their own.
 const BATCH_BYTES: u64 = 1024;
-/// Evictions that may begin late do so when this part of the open segment is free, beside what survivors and a large value
-/// will take.
+/// Evictions that may begin late do so when this part of the open segment is free, beside the room for survivors and a
+/// large value.
 const AHEAD_FRACTION: u64 = 4;
 /// Mostly dead segments remembered at most; those beyond are found when they reach the head of their queue.
 const MOSTLY_DEAD_MAX: usize = 1024;
 
-/// What a shard remembers between evictions.
+/// The state of a shard between evictions.
 #[derive(Debug, Default)]
 pub(super) struct Evictions {
     victim: Option<Victim>,
@@ -42,13 +43,13 @@ pub(super) struct Evictions {
     debt_bytes: u64,
     /// Bytes to walk for each byte written, so that the victim is empty in time.
     pace: u64,
-    /// What survived of the last victim that was to make room, in bytes.
+    /// The surviving bytes of the last victim that was to make room.
     survived_bytes: u64,
     /// The longest write of late: before each victim half of it is forgotten.
     longest_write: u64,
     /// Segments of which less than half is live: taken before the head of a queue.
     mostly_dead: Vec<SegmentId>,
-    /// Units that evictions gave back for what is being written, and that it has not taken.
+    /// Units that evictions gave back for the present write, and that it has not taken.
     freed_units: u64,
     /// Live bytes met in main segments lately, by rank: says which of the used items can survive.
     met_bytes: [u64; USES_MAX as usize + 1],
@@ -76,7 +77,7 @@ impl Evictions {
         self.freed_units = self.freed_units.saturating_sub(units);
     }
 
-    /// Something else is to be written: what was evicted before has gone to others.
+    /// Something else is to be written: memory evicted before has gone to others.
     pub(super) fn forget_freed(&mut self) {
         self.freed_units = 0;
     }
@@ -84,14 +85,14 @@ impl Evictions {
 
 #[cfg(test)]
 impl Evictions {
-    /// Of the victim under way: where its moved survivors end and where the part not yet walked begins.
+    /// For the victim under way: the end of its moved survivors, and the beginning of the part not yet walked.
     pub(super) fn walked(&self, id: SegmentId) -> Option<(u32, u32)> {
         let victim = self.victim.as_ref().filter(|victim| victim.id == id)?;
         Some((victim.front, victim.cursor))
     }
 }
 
-/// What an eviction is for.
+/// The purpose of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     /// Something is to be written.
@@ -113,7 +114,7 @@ impl Need {
 /// Why a segment is emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// For room: the policy judges. At most this many quarters of the segment survive.
+    /// Makes room: the policy judges. At most this many quarters of the segment survive.
     Evict { quarters: u64 },
     /// Because little in it is live: everything live survives.
     Clean,
@@ -123,7 +124,7 @@ enum Purpose {
 struct Victim {
     id: SegmentId,
     purpose: Purpose,
-    /// Where the survivors go.
+    /// The queue of the survivors.
     to: Queue,
     /// Bytes walked.
     cursor: u32,
@@ -152,7 +153,7 @@ impl Shard {
         self.pace_by(Self::walk_and_tend, queue, written, now);
     }
 
-    /// The same, and no item goes but the victim's: for who uses an item afterwards.
+    /// The same, and no item goes but the victim's: for a caller that uses an item afterwards.
     pub(super) fn pace_victim_only(&mut self, queue: Queue, written: usize, now: UnixMs) {
         self.pace_by(Self::walk_victim, queue, written, now);
     }
@@ -173,8 +174,8 @@ impl Shard {
             if may_wait || !self.choose_victim(Need::Room) {
                 return;
             }
-            // Survivors fill the open segment too, so the victim must be empty when half of what is free now is written, of
-            // what they leave.
+            // Survivors fill the open segment too, so the victim must be empty when half of the free room that they
+            // leave is written.
             let to_walk = self
                 .evictions
                 .victim
@@ -213,7 +214,7 @@ impl Shard {
         })
     }
 
-    /// Notes what is freed for what is being written.
+    /// Notes the units freed for the present write.
     fn freeing(&mut self, free: impl FnOnce(&mut Self) -> bool) -> bool {
         let before = self.units;
         let done = free(self);
@@ -244,8 +245,8 @@ impl Shard {
         true
     }
 
-    /// The last part of a shrink, or a small one, is done as if for room: it ends soon whatever survives, and what the
-    /// policy would rather give up goes before the most used of the oldest.
+    /// The last part of a shrink, or a small one, is done as if for room. It ends soon whatever survives. Items that
+    /// the policy would rather give up go before the most used of the oldest.
     fn need_to_shrink(&self) -> Need {
         if self.shrinks_by_much() {
             Need::Shrink
@@ -266,7 +267,7 @@ impl Shard {
         true
     }
 
-    /// Takes a particular sealed segment as the next victim, to keep what is live in it. `false` if another one is under
+    /// Takes a particular sealed segment as the next victim, to keep its live items. `false` if another one is under
     /// way.
     pub(super) fn begin_cleaning(&mut self, id: SegmentId) -> bool {
         if self.evictions.victim.is_some() {
@@ -306,9 +307,9 @@ impl Shard {
         id.is_some()
     }
 
-    /// Quarters of a segment that may survive so that it can be cut: half of one that is more than twice as large as what is
-    /// made now. One of just twice the size waits until so much goes by itself: a grant that moves about a border costs
-    /// nothing.
+    /// Quarters of a segment that may survive so that it can be cut: half of one that is more than twice as large as
+    /// new ones. A segment of just twice the size waits until so much goes by itself: a grant that moves about a border
+    /// costs nothing.
     fn quarters_to_cut(&self, id: SegmentId) -> u64 {
         let is_far_too_large = self.segments[id].run.order > self.segment_order(0) + 1;
         if is_far_too_large { 2 } else { 4 }
@@ -321,8 +322,8 @@ impl Shard {
             .or_else(|| self.oldest_unpinned(first.other()))
     }
 
-    /// The oldest segment whatever its queue. A shrink to a small part that kept the queues' proportions would keep the main
-    /// queue's newest segments, which are older than all that it would take from the small one.
+    /// The oldest segment whatever its queue. A shrink to a small part could keep the queues' proportions. It would
+    /// then keep the main queue's newest segments, which are older than all that it would take from the small one.
     fn oldest_of_all(&self) -> Option<SegmentId> {
         let oldest = [Queue::Small, Queue::Main].map(|queue| self.oldest_unpinned(queue));
         oldest
@@ -366,7 +367,7 @@ impl Shard {
             _ => 0,
         };
         if self.segments[id].queue == Queue::Main {
-            // Half of what was met before is forgotten, so that the bar follows the load.
+            // Half of the earlier counts is forgotten, so that the bar follows the load.
             self.evictions.met_bytes = self.evictions.met_bytes.map(|bytes| bytes / 2);
         }
         self.evictions.victim = Some(Victim {
@@ -422,7 +423,7 @@ impl Shard {
         walked
     }
 
-    /// Loads ahead the beginning of what the next batch reads. Between two batches so much happens elsewhere that the
+    /// Loads ahead the beginning of the next batch's items. Between two batches so much happens elsewhere that the
     /// processor's own reading ahead begins anew.
     fn prefetch_next(&self, victim: &Victim) {
         let segment = &self.segments[victim.id];
@@ -498,6 +499,7 @@ impl Shard {
             victim.kept_bytes += bytes;
             return;
         }
+        self.demote(place, hash);
         if verdict == Verdict::DropToGhost
             && let Some(ghosts) = &mut self.ghosts
         {
@@ -528,9 +530,9 @@ impl Shard {
             None => self.segments[victim.id].run.offset() + u64::from(victim.front),
         };
         let (from, to) = (self.arena().at(place, bytes), self.arena().at(new_place, bytes));
-        // SAFETY: both ranges lie in segments of this shard, which is exclusively borrowed: the source is a complete item;
-        // the target is either free room at an open segment's end, or the victim's front, which ends at or before the
-        // source's end and holds nothing live that was not moved (so the ranges may overlap, which `copy` allows).
+        // SAFETY: both ranges lie in segments of this shard, which is exclusively borrowed. The source is a complete
+        // item. The target is free room at an open segment's end, or the victim's front, which holds nothing live that
+        // was not moved. The front ends at or before the source's end, so the ranges may overlap, which `copy` allows.
         unsafe { std::ptr::copy(from, to, bytes) };
         self.index.relocate(&self.shared.pool.arena, slot, new_place, uses);
         if copied_to.is_none() {
@@ -586,7 +588,7 @@ impl Shard {
             segment.sequence = self.next_sequence;
             self.next_sequence += 1;
         }
-        // Of two segments to go on with, the emptier one is next. What a flush killed in here is told by the segment's old
+        // The emptier of two segments to go on with is next. A flush's dead items in here are told by the segment's old
         // number, so nothing new may be added to it.
         let room = segment.room_bytes();
         let other = self.open[victim.to as usize].take();
@@ -597,15 +599,16 @@ impl Shard {
         self.open[victim.to as usize] = next;
     }
 
-    /// Gives back the end of a segment that was made under a larger grant, if what it holds leaves room for that: else a
-    /// shard that shrank would evict in pieces that are much of what it has, and have as much lie idle in open segments.
+    /// Gives back the end of a segment that was made under a larger grant, if its items leave room for that. A shard
+    /// that shrank would otherwise evict in pieces that are large beside it, and have as much lie idle in open
+    /// segments.
     fn cut(&mut self, id: SegmentId) {
         let Segment { run, used_bytes, .. } = self.segments[id];
         let order = self.segment_order(used_bytes as usize);
         if order < run.order {
             self.segments[id].run = self.put_end(run, order);
         }
-        // What is of the usual size by now is no leftover any more.
+        // A segment of the usual size by now is no leftover any more.
         let is_leftover = self.segments[id].is_leftover && self.segments[id].run.order < self.segment_order(0);
         self.segments.set_leftover(id, is_leftover);
     }
@@ -651,8 +654,8 @@ impl Evictions {
 }
 
 impl Victim {
-    /// Whether the cap on survivors allows one more: used enough, as long as the cap is not reached; used less, as long as
-    /// the survivors so far leave room in proportion to what was seen.
+    /// Whether the cap on survivors allows one more. An item that was used enough may stay while the cap is not
+    /// reached. One that was used less may stay while the survivors so far leave room in proportion to the walked part.
     fn may_keep(&self, bytes: u64, rank: u8, segment_bytes: u64) -> bool {
         let Purpose::Evict { quarters } = self.purpose else {
             return true;

@@ -1,4 +1,4 @@
-//! The memory of a shard's ghosts, and what they tell of a key that is about to be written.
+//! The memory of a shard's ghosts, and their answer about a key that is about to be written.
 
 use tidemark_types::UnixMs;
 
@@ -8,7 +8,7 @@ use crate::ghost::Ghosts;
 /// Ghosts kept per item in the cache, in tenths (libCacheSim: 0.9).
 const GHOST_TENTHS: u64 = 9;
 
-/// What is known of a key that is about to be written.
+/// The state of a key that is about to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prospect {
     /// It has an item already.
@@ -20,7 +20,7 @@ pub struct Prospect {
 }
 
 impl Shard {
-    /// What is known of a key that is about to be written.
+    /// The state of a key that is about to be written.
     pub fn prospect(&mut self, key: &Key<'_>, now: UnixMs) -> Prospect {
         let ghosts = self.ghosts.as_ref();
         let was_seen = ghosts.is_some_and(|ghosts| ghosts.contains(self.arena(), key.hash));
@@ -32,8 +32,7 @@ impl Shard {
         }
     }
 
-    /// Remembers a key that was not let in. `false` if there is no memory for that yet: what is written next makes some
-    /// free.
+    /// Remembers a key that was not let in. `false` if there is no memory for that yet: the next write frees some.
     pub fn remember(&mut self, key: &Key<'_>) -> bool {
         if self.ghosts.is_none() {
             self.fit_ghosts();
@@ -43,8 +42,8 @@ impl Shard {
         true
     }
 
-    /// Gives the ghosts about as much room as the policy wants, if memory is free for it; else notes how much is missing, so
-    /// that evictions make room for it.
+    /// Gives the ghosts about as much room as the policy wants, if memory is free for it. Otherwise it notes how much
+    /// is missing, so that evictions make room for it.
     pub(super) fn fit_ghosts(&mut self) {
         self.ghost_units_missing = 0;
         if !self.wants_ghosts() {
@@ -52,7 +51,7 @@ impl Shard {
             return;
         }
         let wanted = (self.items() * GHOST_TENTHS / 10).max(1);
-        let has = self.ghosts.as_ref().map_or(0, Ghosts::capacity);
+        let has = self.ghosts.as_ref().map_or(0, |ghosts| ghosts.capacity());
         if has * 10 >= wanted * 7 && has * 10 <= wanted * 15 {
             if let Some(ghosts) = &mut self.ghosts {
                 ghosts.limit(wanted);
@@ -69,7 +68,7 @@ impl Shard {
             }
         }
         if runs.len() == memory.runs {
-            self.ghosts = Some(Ghosts::new(runs, wanted));
+            self.ghosts = Some(Box::new(Ghosts::new(runs, wanted)));
         } else {
             self.ghost_units_missing = (memory.runs as u64) << memory.order;
             runs.into_iter().for_each(|run| self.put_run(run));
@@ -77,7 +76,7 @@ impl Shard {
     }
 
     pub(super) fn drop_ghosts(&mut self) {
-        let runs = self.ghosts.take().map(Ghosts::into_runs);
+        let runs = self.ghosts.take().map(|ghosts| ghosts.into_runs());
         runs.into_iter().flatten().for_each(|run| self.put_run(run));
     }
 }

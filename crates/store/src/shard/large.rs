@@ -8,6 +8,7 @@
 
 use tidemark_types::{UNIT_BYTES, UnixMs};
 
+use super::write::Origin;
 use super::{Key, Refused, Shard, second_of};
 use crate::arena::{Arena, UNIT_SHIFT};
 use crate::item::{Attributes, Draft, Item};
@@ -21,9 +22,9 @@ const UNIT: usize = UNIT_BYTES as usize;
 /// A value in the cache, in one piece or in several.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
-    /// In a segment.
+    /// The value lies in a segment.
     Whole(&'a [u8]),
-    /// In units of its own.
+    /// The value lies in units of its own.
     Pieces(Pieces<'a>),
 }
 
@@ -100,7 +101,7 @@ impl<'a> Pieces<'a> {
         number(self.stub, 0) as usize
     }
 
-    /// The number of the first unit: what the value is known by.
+    /// The number of the first unit: the value is known by it.
     pub(super) fn first_unit(&self) -> Option<u32> {
         (self.stub.len() > LENGTH_BYTES).then(|| number(self.stub, LENGTH_BYTES))
     }
@@ -113,8 +114,8 @@ impl<'a> Pieces<'a> {
             let unit = number(stub, LENGTH_BYTES + i * NUMBER_BYTES);
             let bytes = UNIT.min(length - i * UNIT);
             let address = arena.at(u64::from(unit) << UNIT_SHIFT, bytes);
-            // SAFETY: the unit belongs to the live stub that lists it (invariant), was written up to the value's length, and
-            // is not freed while the shard, and with it the stub, is borrowed for 'a.
+            // SAFETY: the unit belongs to the live stub that lists it (invariant), and was written up to the value's
+            // length. It is not freed while the shard, and with it the stub, is borrowed for 'a.
             unsafe { std::slice::from_raw_parts(address, bytes) }
         })
     }
@@ -168,6 +169,7 @@ impl Shard {
         key: &Key<'_>,
         value: &[u8],
         attributes: Attributes,
+        origin: Origin,
         now: UnixMs,
     ) -> Result<(), Refused> {
         let units = self.take_units(value.len().div_ceil(UNIT), now)?;
@@ -177,7 +179,7 @@ impl Shard {
             // SAFETY: the unit was just taken: nobody else knows it, and it has room for a piece of at most a unit.
             unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), address, piece.len()) };
         }
-        let written = self.append_stub(key, value.len(), &units, attributes, now);
+        let written = self.append_stub(key, value.len(), &units, attributes, origin, now);
         if written.is_err() {
             self.free_outside(units);
         }
@@ -206,7 +208,7 @@ impl Shard {
         Ok(units)
     }
 
-    /// Makes what was reserved the key's value. On failure it is reserved as before.
+    /// Makes the reserved value the key's. On failure it is reserved as before.
     pub(crate) fn end_reservation(
         &mut self,
         key: &Key<'_>,
@@ -220,7 +222,7 @@ impl Shard {
         // Before it is written: it may be evicted at once.
         self.outside.extend(units);
         self.reserved_units -= units.len() as u64;
-        let written = self.append_stub(key, value_bytes, units, attributes, now);
+        let written = self.append_stub(key, value_bytes, units, attributes, Origin::Client, now);
         if written.is_err() {
             for unit in units {
                 self.outside.remove(unit);
@@ -230,7 +232,7 @@ impl Shard {
         written
     }
 
-    /// Puts back what was reserved.
+    /// Puts back the reserved units.
     pub(crate) fn drop_reservation(&mut self, units: Vec<u32>) {
         self.reserved_units -= units.len() as u64;
         units.into_iter().for_each(|start| self.put_unit(start));
@@ -243,6 +245,7 @@ impl Shard {
         value_bytes: usize,
         units: &[u32],
         attributes: Attributes,
+        origin: Origin,
         now: UnixMs,
     ) -> Result<(), Refused> {
         let numbers = std::iter::once(value_bytes as u32).chain(units.iter().copied());
@@ -256,7 +259,7 @@ impl Shard {
             attributes,
             accessed,
         };
-        self.append(key, self.find(key), &draft, now)
+        self.append(key, self.find(key), &draft, origin, now)
     }
 
     /// One unit, for which items are evicted if it must be.

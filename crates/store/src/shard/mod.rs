@@ -2,7 +2,7 @@
 //!
 //! This file has what reads, deletes and changes items in place; [`write`] appends, [`evict`] makes room, [`large`] keeps
 //! values outside of the log, [`renew`] copies what is used, [`upkeep`] does what no command waits for, [`sampling`] records
-//! what happens to sampled keys, [`watch`] tells whether a key has changed, [`own`] asks and tells the program that supplied
+//! what happens to sampled keys, [`below`] hands items down and takes them back, [`watch`] tells whether a key has changed, [`own`] asks and tells the program that supplied
 //! something.
 //!
 //! Invariants: every index entry names a live item in a segment of this shard; every item that is not dead has an entry;
@@ -11,6 +11,7 @@
 
 #[cfg(test)]
 mod audit;
+mod below;
 mod evict;
 mod ghosts;
 mod large;
@@ -32,7 +33,7 @@ use crate::arena::{Arena, LINE_BYTES};
 use crate::ghost::Ghosts;
 use crate::hash::KeyHash;
 use crate::index::{Index, IndexView, Slot};
-use crate::item::{Attributes, HEADER_BYTES, Item};
+use crate::item::{Attributes, Draft, HEADER_BYTES, Item};
 use crate::policy::Queue;
 use crate::pool::Run;
 use crate::sample::Sampler;
@@ -87,6 +88,10 @@ pub struct Counters {
     pub gets_flushed: u64,
     /// Items written.
     pub sets: u64,
+    /// Their keys.
+    pub written_key_bytes: u64,
+    /// Their values.
+    pub written_value_bytes: u64,
     /// Items removed for lack of space.
     pub evicted: u64,
     /// Items removed because their time had come.
@@ -96,6 +101,19 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Gets and writes, done or refused: what makes a tenant active.
+    fn asked(&self) -> u64 {
+        self.gets + self.sets + self.refused_memory
+    }
+
+    /// Counts an item that a client wrote.
+    #[inline]
+    fn note_write(&mut self, draft: &Draft<'_>) {
+        self.sets += 1;
+        self.written_key_bytes += draft.key.len() as u64;
+        self.written_value_bytes += draft.value_bytes() as u64;
+    }
+
     /// Adds another shard's counts.
     pub fn add(&mut self, other: &Self) {
         self.gets += other.gets;
@@ -103,6 +121,8 @@ impl Counters {
         self.gets_expired += other.gets_expired;
         self.gets_flushed += other.gets_flushed;
         self.sets += other.sets;
+        self.written_key_bytes += other.written_key_bytes;
+        self.written_value_bytes += other.written_value_bytes;
         self.evicted += other.evicted;
         self.expired += other.expired;
         self.refused_memory += other.refused_memory;
@@ -171,7 +191,8 @@ pub struct Shard {
     evictions: Evictions,
     /// The program's policy, if it supplied one.
     seat: Option<Seat>,
-    ghosts: Option<Ghosts>,
+    /// In a box of their own: most of ten thousand tenants have none.
+    ghosts: Option<Box<Ghosts>>,
     /// Memory that the ghosts lack; evictions make room for it.
     ghost_units_missing: u64,
     /// Units of values outside of the log.
@@ -186,6 +207,8 @@ pub struct Shard {
     /// Units held in all.
     units: u64,
     counters: Counters,
+    /// [`Counters::asked`] at the last report.
+    reported: u64,
     watches: Watches,
     sweep: Sweep,
     sampler: Sampler,
@@ -238,6 +261,7 @@ impl Shard {
             next_token: 1,
             units: 0,
             counters: Counters::default(),
+            reported: 0,
             watches: Watches::default(),
             sweep: Sweep::default(),
             sampler,
@@ -288,8 +312,9 @@ impl Shard {
     /// Removes a key. Whether it was there.
     pub fn delete(&mut self, key: &Key<'_>, now: UnixMs) -> bool {
         let found = self.lookup(key, now);
-        if let Some((slot, place)) = found {
-            self.remove(key, slot, place, now);
+        match found {
+            Some((slot, place)) => self.remove(key, slot, place, now),
+            None => self.forget_below(key),
         }
         found.is_some()
     }
@@ -312,6 +337,8 @@ impl Shard {
             },
             now,
         )?;
+        // What lies below has no token.
+        self.forget_below(key);
         Ok(rewritten.map(|()| token))
     }
 
@@ -394,6 +421,16 @@ impl Shard {
     /// Memory held, in bytes.
     pub fn usage_bytes(&self) -> u64 {
         self.units * tidemark_types::UNIT_BYTES
+    }
+
+    /// A report of what was counted until now is being made.
+    pub(crate) fn note_reported(&mut self) {
+        self.reported = self.counters.asked();
+    }
+
+    /// Whether there was a get or a write that no report tells of.
+    pub(crate) fn is_asked_since_report(&self) -> bool {
+        self.counters.asked() != self.reported
     }
 
     /// How the shard stands.

@@ -1,7 +1,7 @@
-//! Who decides for a shard, a built-in policy or the program's own; and whom the program has told of what leaves.
+//! The policy that decides for a shard, built-in or custom, and the program's events about items that leave.
 //!
-//! Invariant: code of the program is called with plain values and keys, never in the middle of a change, and no panic of it
-//! comes out of [`Own`]. So the shard is whole whatever that code does.
+//! Invariant: code of the program is called with plain values and keys, never in the middle of a change, and no panic
+//! of it comes out of [`Own`]. The shard is therefore whole whatever that code does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,10 +61,10 @@ impl Shard {
         of_policy || self.shared.remembers()
     }
 
-    /// Whether evictions begin only as late as they can, which is worth half a segment of memory where little survives. Not
-    /// where uses fill segments too (`approx-lru`: a get would have to walk as much at once), nor where there is a small
-    /// queue: S3-FIFO then needs 3 % more memory at Zipf 0.8, and 2 % more at 1.0, for the same hits (`genie-fig7`; items
-    /// stay on probation for longer, and half as many again are promoted).
+    /// Whether evictions begin only as late as they can, which is worth half a segment of memory if little survives.
+    /// They do not if uses fill segments too (`approx-lru`: a get would have to walk as much at once). They do not with
+    /// a small queue either: S3-FIFO would need more memory for the same hits, since items stay on probation for longer
+    /// (`genie-fig7`).
     pub(super) fn evicts_late(&self) -> bool {
         let uses_fill = matches!(self.shared.policy(), Policy::ApproxLru(share) if share != LogShare::WHOLE);
         !uses_fill && !self.has_probation()
@@ -96,14 +96,14 @@ impl Shard {
         }
     }
 
-    /// Where an item goes whose key is not in the cache.
+    /// The queue of a new item whose key was not in the cache.
     #[inline]
     pub(super) fn queue_for(&mut self, key: &Key<'_>, draft: &Draft<'_>) -> Queue {
         let is_ghost = match &mut self.ghosts {
             Some(ghosts) => ghosts.take(&self.shared.pool.arena, key.hash),
             None => false,
         };
-        // What is built in pays for one look at a field.
+        // A built-in policy pays for one look at a field.
         if self.seat.is_some()
             && let Some(queue) = self.own_queue(key, draft, is_ghost)
         {
@@ -124,7 +124,7 @@ impl Shard {
         answer.map_err(|cause| self.go_on_without(cause)).ok()
     }
 
-    /// What becomes of a live item of the victim that is at `place`.
+    /// The decision about a live item of the victim that is at `place`.
     #[inline]
     pub(super) fn verdict(&mut self, place: u64, queue: Queue, uses: u8, now: UnixMs) -> Verdict {
         if self.seat.is_some()
@@ -179,7 +179,7 @@ impl Shard {
     #[cold]
     fn go_on_without(&self, cause: Cause) {
         let fault = self.seat.as_ref().and_then(|seat| seat.own.take_out(cause));
-        if let (Some(fault), Some(replaced)) = (fault, &self.shared.hooks.replaced) {
+        if let (Some(fault), Some(replaced)) = (fault, self.shared.replaced()) {
             replaced(fault);
         }
     }
@@ -187,7 +187,7 @@ impl Shard {
     /// Tells who listens that an item is leaving.
     #[inline]
     pub(super) fn tell_left(&self, place: u64, why: Left) {
-        if self.shared.hooks.left.is_some() {
+        if self.shared.listener().is_some() {
             self.tell_listener(place, why);
         }
     }
@@ -195,14 +195,14 @@ impl Shard {
     #[cold]
     fn tell_listener(&self, place: u64, why: Left) {
         let item = self.item(place);
-        if let Some(listener) = &self.shared.hooks.left {
+        if let Some(listener) = self.shared.listener() {
             listener.left(item.key(), Value::of(item, self.arena()).len(), why);
         }
     }
 
     /// Tells who listens that so many items are leaving at once.
     pub(super) fn tell_emptied(&self, items: u64, why: Left) {
-        if let Some(listener) = self.shared.hooks.left.as_ref().filter(|_| items > 0) {
+        if let Some(listener) = self.shared.listener().filter(|_| items > 0) {
             listener.emptied(items, why);
         }
     }

@@ -1,8 +1,8 @@
 //! Sending a reply from where the value lies.
 //!
-//! A large value is not copied into a reply: it is *pinned*, the lock is released, and the system copies it from its place
-//! while other commands go on. What is pinned does not move, change or go until the pin ends; meanwhile it may be deleted
-//! or overwritten, and is then freed at the pin's end.
+//! A large value is not copied into a reply. It is *pinned*, the lock is released, and the system copies it from its
+//! place while other commands go on. A pinned value does not move, change or go until the pin ends. Meanwhile it may be
+//! deleted or overwritten, and is then freed at the pin's end.
 
 use super::{Key, Shard, Value};
 use crate::segment::{SegmentId, State};
@@ -16,7 +16,7 @@ pub(super) struct OutsidePin {
     pub(super) doomed: bool,
 }
 
-/// What a pin holds in place.
+/// The memory that a pin holds in place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PinnedPlace {
     Segment(SegmentId),
@@ -25,7 +25,7 @@ pub(crate) enum PinnedPlace {
 }
 
 impl Shard {
-    /// Pins the value of a key that was just looked up. The parts are where it lies, in order. `None` if it can not stay
+    /// Pins the value of a key that was just looked up. The parts are where it lies, in order. `None` if it cannot stay
     /// there.
     pub(crate) fn pin(&mut self, key: &Key<'_>) -> Option<(PinnedPlace, Vec<*const [u8]>)> {
         let (_, place) = self.find(key)?;

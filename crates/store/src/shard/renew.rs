@@ -1,9 +1,9 @@
-//! Copying what is used to the newest end of the log, for the policy that wants it ([`ApproxLru`]). A program's own policy
-//! is told here of what is used.
+//! Copying used items to the newest end of the log, for the policy that wants it ([`ApproxLru`]). A custom policy is
+//! told here of used items.
 //!
-//! Invariants: a copy is the item, not another one: its token, its expiry and its uses stay, nothing is counted as written
-//! and nothing recorded; its old place is dead at once. A copy takes only room that is at hand, so that a get neither fails
-//! for it nor waits for a whole eviction: where there is none, the item stays where it is.
+//! Invariants: a copy is the item, not another one. Its token, its expiry and its uses stay, nothing is counted as
+//! written and nothing recorded, and its old place is dead at once. A copy takes only room that is at hand, so that a
+//! get neither fails for it nor waits for a whole eviction. Without room, the item stays where it is.
 
 use tidemark_types::{LogShare, Policy, UnixMs};
 
@@ -26,7 +26,7 @@ impl Shard {
             return place;
         }
         let bytes = self.item(place).bytes();
-        // Evictions run ahead of copies as they do of writes. Where they did not, the next write makes room; until then
+        // Evictions run ahead of copies as they do of writes. If they did not, the next write makes room. Until then
         // nothing goes, and nothing need be copied.
         let Some(new_place) = self.append_at_hand(Queue::Main, bytes, now) else {
             return place;
@@ -36,7 +36,7 @@ impl Shard {
         new_place
     }
 
-    /// Whether more than the share of the log is newer than what is at `place`.
+    /// Whether more than the share of the log is newer than the item at `place`.
     fn is_to_be_copied(&self, share: LogShare, place: u64) -> bool {
         let segment = &self.segments[SegmentId(self.shared.pool.owner(place))];
         if segment.state == State::Open && segment.queue == Queue::Main {
@@ -52,9 +52,9 @@ impl Shard {
                 let first_kept = queue.get(policy.copied_of(queue.len(), behind));
                 first_kept.is_none_or(|&id| segment.queued < self.segments[id].queued)
             }
-            // What another policy put into the small queue goes before all that is in the main one.
+            // Items that another policy put into the small queue go before all that are in the main one.
             (State::Open | State::Sealed, _) => policy.copies(self.segments.len() - 1),
-            // What is being emptied goes even if the log can grow again.
+            // A segment that is being emptied goes even if the log can grow again.
             (State::Victim | State::Detached, _) => policy.copies(log - 1),
         }
     }
@@ -80,9 +80,9 @@ impl Shard {
         let item = item_at(&self.shared.pool.arena, place);
         let (bytes, expiry, outside) = (item.bytes(), item.expiry(), item.outside_count());
         let (from, to) = (self.arena().at(place, bytes), self.arena().at(new_place, bytes));
-        // SAFETY: both ranges lie in segments of this shard, which is exclusively borrowed: the source is a complete item,
-        // the target free room, so that they do not overlap. Of the item only its header is changed, which no reply is sent
-        // from.
+        // SAFETY: both ranges lie in segments of this shard, which is exclusively borrowed. The source is a complete
+        // item, the target free room, so that they do not overlap. Only the header of the item is changed, which no
+        // reply is sent from.
         unsafe {
             std::ptr::copy_nonoverlapping(from, to, bytes);
             item.kill();

@@ -1,7 +1,7 @@
-//! What of a shard's work is recorded for sampled keys.
+//! The records of a shard's work for sampled keys.
 //!
-//! Invariant: every get that is counted makes one record if its key is sampled, and so does every write, delete and change
-//! of an expiry that was done. Evictions make none: they depend on the memory there is, and gets tell of them.
+//! Invariant: every counted get makes one record if its key is sampled. So does every write, delete and change of an
+//! expiry that was done. Evictions make none: they depend on the available memory, and gets tell of them.
 
 use tidemark_types::{Sample, SampleKind, Samples, SamplingThreshold, UNIT_BYTES, UnixMs};
 
@@ -31,8 +31,8 @@ impl Shard {
         self.sampler.takes(key.hash.order())
     }
 
-    /// Records a get of a sampled key that is about to be done. It looks the key up by itself, so that the gets of all other
-    /// keys need not wait with what they found: 30 instructions less for each.
+    /// Records a get of a sampled key that is about to be done. It looks the key up by itself, so that the gets of all
+    /// other keys need not keep their findings for it.
     #[cold]
     pub(super) fn sample_get(&mut self, key: &Key<'_>, now: UnixMs) {
         match self.lookup(key, now) {

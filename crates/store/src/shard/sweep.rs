@@ -25,11 +25,11 @@ const PUT_OFF_MAX: Duration = Duration::from_secs(3600);
 /// How far a shard is swept.
 #[derive(Debug)]
 pub(super) struct Sweep {
-    /// Where the sweep that is under way goes on, as a fraction of 2^64.
+    /// The position at which the sweep that is under way goes on, as a fraction of 2^64.
     position: Option<u64>,
     /// No item expires before.
     soonest: UnixMs,
-    /// The same of what the sweep under way has passed, and of what was written since it began.
+    /// The same for the items that the sweep under way has passed, and for those written since it began.
     soonest_behind: UnixMs,
     /// When the next sweep may begin.
     next: UnixMs,
@@ -56,7 +56,7 @@ impl Sweep {
         self.soonest_behind = self.soonest_behind.min(expiry);
     }
 
-    /// Where to look next, if there is something to look for.
+    /// The position to look at next, if there is something to look for.
     fn begin(&mut self, now: UnixMs) -> Option<u64> {
         let is_put_off = now < self.next && self.next.since(now) <= PUT_OFF_MAX;
         if self.position.is_none() && self.soonest <= now && !is_put_off {
@@ -145,7 +145,7 @@ mod tests {
             .unwrap();
     }
 
-    /// What a keeper does at a visit.
+    /// The work of a keeper at a visit.
     fn visit(store: &Arc<TenantStore>, now: UnixMs) {
         for shard in 0..store.shards() {
             while store.upkeep(shard, now) == Upkeep::More {}

@@ -96,7 +96,8 @@ impl Shard {
         if self.shared.excess() == 0 || self.units <= self.shared.share() {
             return false;
         }
-        if self.shared.grant() == 0 || self.items() == 0 {
+        // What lies below takes what is evicted item by item only.
+        if (self.shared.grant() == 0 && !self.has_below()) || self.items() == 0 {
             // What replies are being sent from, and what is being written, stays until then.
             let before = self.units;
             self.empty(Left::Evicted);

@@ -1,7 +1,8 @@
 //! Keys that somebody watches, to learn at some later time whether they have changed.
 //!
-//! Everything that changes an item's value, expiry or existence for a client says so by [`Shard::changed`], whatever front
-//! the client used: there is no other signal. An item that was evicted, expired or flushed is told by its absence.
+//! Everything that changes an item's value, expiry or existence for a client says so by [`Shard::changed`], whatever
+//! front the client used. There is no other signal. The absence of an item tells that it was evicted, expired or
+//! flushed.
 //!
 //! Invariant: a hash has an entry exactly while there are watches of it.
 
@@ -55,7 +56,7 @@ impl Shard {
         }
     }
 
-    /// Whether a watched key is not what it was.
+    /// Whether a watched key has changed.
     pub fn has_changed(&mut self, key: &Key<'_>, watch: &Watch, now: UnixMs) -> bool {
         let is_there = self.peek(key, now).is_some();
         let changed = self.watches.keys.get(&watch.hash).map(|watched| watched.changed);
@@ -81,6 +82,7 @@ impl Shard {
         if !self.watches.keys.is_empty() {
             self.watches.note(key.hash);
         }
+        self.forget_below(key);
     }
 
     /// How many keys are watched.
@@ -122,7 +124,7 @@ mod tests {
         (undriven::tenant(&pool, 1, Policy::default(), 1, 8 * MIB), pool)
     }
 
-    /// What is done to key `k`, which holds `v` and expires, and whether it is a change.
+    /// An operation on key `k`, which holds `v` and expires, and whether it is a change.
     type Deed = (&'static str, bool, fn(&mut ShardGuard<'_>, &Key<'_>));
 
     const DEEDS: &[Deed] = &[
@@ -197,7 +199,7 @@ mod tests {
             let watch = shard.watch(&key, NOW);
             deed(&mut shard, &key);
             assert_eq!(shard.has_changed(&key, &watch, NOW), *is_change, "{name}");
-            // Who comes later sees only what comes later.
+            // A later watcher sees only later changes.
             let later = shard.watch(&key, NOW);
             assert!(!shard.has_changed(&key, &later, NOW), "{name}, later");
             [watch, later].iter().for_each(|watch| shard.unwatch(watch));

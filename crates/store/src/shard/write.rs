@@ -16,16 +16,16 @@ const HUGE_FROM_UNITS: u64 = (128 << 20) / UNIT_BYTES;
 /// Segments that a shard is divided into, up to twice as many, while they are smaller than a huge page. Fewer would be
 /// coarse.
 const SEGMENTS_GOAL: u64 = 64;
-/// Index buckets moved at each change while the index is being resized: growing must end before the next growth is due, 1.7
-/// insertions per bucket later if it grew by a quarter, 0.4 if by a sixteenth; three are enough, four leave room for a
-/// burst.
+/// Index buckets moved at each change while the index is being resized. Growing must end before the next growth is due:
+/// 1.7 insertions per bucket later if it grew by a quarter, 0.4 if by a sixteenth. Three are enough, four leave room
+/// for a burst.
 const INDEX_STEP: u32 = 4;
-/// What is left of a grant below a whole segment is used for smaller ones, of which there are so many at most.
+/// The part of a grant below a whole segment is used for smaller ones, at most so many.
 const LEFTOVERS_MAX: usize = 4;
 /// Memory is nearly used up when one in so many parts of the grant is left.
 const NEARLY_FULL_PART: u64 = 16;
 
-/// Copying so many bytes takes about 20 us, as long as a lock may be held; and above about this size whole units waste less
+/// Copying so many bytes takes about 20 us, as long as a lock may be held. Above about this size whole units waste less
 /// than the ends of segments that the next value does not fit into.
 const INLINE_VALUE_MAX: usize = 256 << 10;
 /// A segment that ended with so large a part of it free is gone on with later.
@@ -33,8 +33,8 @@ const UNFILLED_FRACTION: usize = 8;
 /// Such segments remembered at most: each is a few per cent of a shard at worst, and mostly there are none.
 const UNFILLED_MAX: usize = 8;
 
-/// A new item finds the index full at most once after it was grown for it; more attempts mean that memory is short, or that
-/// many keys belong near its own.
+/// A new item finds the index full at most once after it was grown for it. More attempts mean that memory is short, or
+/// that many keys belong near its own.
 const APPEND_ATTEMPTS: u32 = 3;
 
 /// A write that was not done. Nothing was changed.
@@ -43,6 +43,15 @@ pub enum Refused {
     /// The tenant's grant has no room, even with everything evicted that can be.
     #[error("out of memory storing object")]
     Memory,
+}
+
+/// The origin of a written item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A client wrote it.
+    Client,
+    /// It lay below, and is unchanged.
+    Below,
 }
 
 impl Shard {
@@ -70,7 +79,7 @@ impl Shard {
         if let Some((_, place)) = old
             && self.overwrite(place, &draft)
         {
-            self.counters.sets += 1;
+            self.counters.note_write(&draft);
             self.changed(key);
             if self.is_sampled(key) {
                 self.sample_item(SampleKind::Overwrite, key, place, now);
@@ -78,9 +87,9 @@ impl Shard {
             return Ok(());
         }
         if value.len() > self.inline_value_max() {
-            return self.put_large(key, value, attributes, now);
+            return self.put_large(key, value, attributes, Origin::Client, now);
         }
-        self.append(key, old, &draft, now)
+        self.append(key, old, &draft, Origin::Client, now)
     }
 
     /// Writes over the old item if the new one fits into its place.
@@ -103,8 +112,9 @@ impl Shard {
         segment.live_bytes -= (old_bytes - new_bytes) as u32;
         let note = segment.state == State::Sealed && segment.is_mostly_dead();
         let address = self.arena().at(place, old_bytes);
-        // SAFETY: [place, place + old_bytes) is the old item, in a segment of this shard, which is exclusively borrowed; the
-        // draft's key and value come from outside of the arena, and its bytes are no more than the old ones.
+        // SAFETY: [place, place + old_bytes) is the old item, in a segment of this shard, which is exclusively
+        // borrowed. The draft's key and value come from outside of the arena, and its bytes are no more than the old
+        // ones.
         unsafe {
             draft.write(address);
             if new_bytes < old_bytes {
@@ -124,6 +134,7 @@ impl Shard {
         key: &Key<'_>,
         old: Option<(Slot, u64)>,
         draft: &Draft<'_>,
+        origin: Origin,
         now: UnixMs,
     ) -> Result<(), Refused> {
         let changes = self.index.changes();
@@ -135,7 +146,7 @@ impl Shard {
         let mut attempts_left = APPEND_ATTEMPTS;
         loop {
             attempts_left -= 1;
-            // Room in the index is made first: between `reserve` and the entry nothing may be evicted, because the item
+            // Room in the index is made first. Between `reserve` and the entry nothing may be evicted, because the item
             // would be in a segment without being counted in it.
             if old.is_none() && self.index.wants_growth() {
                 // Without memory for it the index fills further for now.
@@ -153,23 +164,17 @@ impl Shard {
                 self.find(key)
             };
             let entered = match self.enter(key, old_now, draft, place) {
-                // Moving all entries of a large index for one of them takes milliseconds. Where items are evicted anyhow,
-                // one more goes instead; where there is memory for all of them, none does.
+                // Moving all entries of a large index for one of them takes milliseconds. If items are evicted anyhow,
+                // one more goes instead. If there is memory for all of them, none does.
                 Err(Full::Neighbourhood) if attempts_left == 0 || (self.index.is_large() && self.is_used_up()) => {
                     self.crowd_out(key, draft, place)
                 }
                 entered => entered,
             };
             if entered == Ok(()) {
-                self.counters.sets += 1;
-                self.changed(key);
-                if self.is_sampled(key) {
-                    let kind = if old.is_some() {
-                        SampleKind::Overwrite
-                    } else {
-                        SampleKind::Fill
-                    };
-                    self.sample_item(kind, key, place, now);
+                if origin == Origin::Client {
+                    self.counters.note_write(draft);
+                    self.note_written(key, old.is_some(), place, now);
                 }
                 self.tend_index();
                 self.pace(queue, bytes, now);
@@ -191,6 +196,20 @@ impl Shard {
             }
         }
         Err(Refused::Memory)
+    }
+
+    /// Tells of an item that a client wrote.
+    #[inline]
+    fn note_written(&mut self, key: &Key<'_>, was_there: bool, place: u64, now: UnixMs) {
+        self.changed(key);
+        if self.is_sampled(key) {
+            let kind = if was_there {
+                SampleKind::Overwrite
+            } else {
+                SampleKind::Fill
+            };
+            self.sample_item(kind, key, place, now);
+        }
     }
 
     /// Makes a written item the key's, in the place of `old`.
@@ -222,8 +241,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Changes what is remembered of a key's item besides its value. Whether the key was there; an expiry that has come
-    /// removes it.
+    /// Changes the attributes of a key's item. Whether the key was there; an expiry that has come removes it.
     pub(crate) fn set_attributes(
         &mut self,
         key: &Key<'_>,
@@ -246,7 +264,7 @@ impl Shard {
         } else if self.rewrite(key, attributes, now)?.is_none() {
             return Ok(false);
         }
-        // That a client was told to fetch the value anew is nothing that others can see.
+        // Others cannot see that a client was told to fetch the value anew.
         if attributes
             != (Attributes {
                 won: attributes.won,
@@ -382,7 +400,7 @@ impl Shard {
             return true;
         }
         let order = self.segment_order(bytes);
-        // Before what was made free ahead of need: that is there for the time after it.
+        // It comes before memory that was freed ahead of need: that is there for the time after it.
         if self.uses_the_rest(order) && self.open_smaller(queue, bytes, now) {
             if let Some(id) = self.open[queue as usize] {
                 self.segments.set_leftover(id, true);
@@ -393,14 +411,14 @@ impl Shard {
             self.open_in(queue, run, now);
             return true;
         }
-        // If it is not the grant that is too small, what is free of the pool lies in smaller pieces, between those of
-        // others: they are as good, and nothing needs to be evicted.
+        // If the grant is large enough, the pool's free memory lies in smaller pieces, between those of others. They
+        // are as good, and nothing needs to be evicted.
         self.shared.room() >= 1 << order && self.open_smaller(queue, bytes, now)
     }
 
-    /// Whether what is left of the grant, less than `2^order` units, is to be a segment: not of a shard so large that it is
-    /// next to nothing, and not where there are some such segments already. When a small one is evicted, there is room for no
-    /// more than a small one.
+    /// Whether the rest of the grant, less than `2^order` units, is to be a segment. It is not in a shard so large that
+    /// the rest is next to nothing, nor if there are some such segments already. When a small one is evicted, there is
+    /// room for no more than a small one.
     fn uses_the_rest(&self, order: u8) -> bool {
         let units = self.shared.room().saturating_sub(self.ghost_units_missing);
         (1..1 << order).contains(&units) && order < BLOCK_ORDER && self.segments.leftovers() < LEFTOVERS_MAX
@@ -439,7 +457,8 @@ impl Shard {
         let fits = |id: &SegmentId| {
             segments.get(*id).is_some_and(|segment| {
                 segment.state == State::Sealed && segment.queue == queue && segment.room_bytes() >= bytes
-                    // What a flush killed is told by its segment's number, so nothing may be added to an older one.
+                    // Items that a flush killed are told by their segment's number, so nothing may be added to an older
+                    // one.
                     && segment.sequence >= oldest_allowed
             })
         };
@@ -487,9 +506,9 @@ impl Shard {
         self.unfilled.push(id);
     }
 
-    /// While the shard fills for the first time, the small queue's oldest segments become main ones without copying. Later,
-    /// when it grows, what is added stays on probation, however long that becomes: keys that are missed by then are mostly
-    /// ones that never come again, and the main queue, which turns over slowly, would be full of them for minutes.
+    /// While the shard fills for the first time, the small queue's oldest segments become main ones without copying.
+    /// Later, when it grows, new items stay on probation, however long that becomes. Keys that are missed by then
+    /// mostly never come again. The main queue, which turns over slowly, would be full of them for minutes.
     fn promote_segments(&mut self) {
         while self.small_is_over() {
             let Some(id) = self.queues[Queue::Small as usize].pop_front() else {
@@ -545,7 +564,7 @@ impl Shard {
         None
     }
 
-    /// Takes a run within the grant, or in the place of what was evicted for it.
+    /// Takes a run within the grant, or in the place of a run that was evicted for it.
     pub(super) fn take_run(&mut self, order: u8) -> Option<Run> {
         let run = self.shared.take(order).or_else(|| {
             let has_freed = self.evictions.freed_units() >= 1 << order;
@@ -583,7 +602,7 @@ impl Shard {
     /// Begins to grow the index, evicting for its memory if it must.
     fn grow_index(&mut self, now: UnixMs) -> bool {
         self.evictions.forget_freed();
-        // A wide stride that used up what is free would be taken back at once.
+        // A wide stride that used up the free memory would be taken back at once.
         let wide_units = self.index.units() / 4;
         let stride = if self.shared.room() < 2 * (wide_units << self.shared.shard_bits) {
             Stride::Fine
@@ -614,7 +633,7 @@ impl Shard {
         true
     }
 
-    /// How far the index is resized: where memory is nearly used up, what its buckets take is taken from items.
+    /// How far the index is resized: if memory is nearly used up, its buckets take memory from items.
     fn index_stride(&self) -> Stride {
         if self.shrinks_to_little() {
             Stride::Deep
@@ -657,8 +676,11 @@ impl Shard {
 
     /// Evicts an item that no entry names any more.
     fn evict_unindexed(&mut self, place: u64) {
-        // Of a flush all that it removed was told at once.
+        // A flush told of all that it removed at once.
         if !(self.flush_pending && self.is_flushed(place, self.item(place))) {
+            let item = self.item(place);
+            let hash = self.shared.hasher.hash(item.db(), item.key());
+            self.demote(place, hash);
             self.counters.evicted += 1;
             self.tell_left(place, Left::Evicted);
         }

@@ -11,8 +11,8 @@ use crate::item::Attributes;
 use crate::shard::{Key, PinnedPlace, Refused};
 
 const UNIT: usize = UNIT_BYTES as usize;
-/// What is being written in pieces may hold this part of a tenant's grant, or one value twice as much: until it is committed
-/// nothing of it can be evicted.
+/// The divisor of a tenant's grant that values being written in pieces may hold, or one value twice as much. Nothing of
+/// such a value can be evicted until it is committed.
 const WRITTEN_GRANT_PART: u64 = 4;
 
 /// Room for a value that is being written without a lock. Nothing of it is visible before [`Reservation::commit`]; dropped
@@ -31,7 +31,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Of no room yet: [`Self::extend`] takes it.
+    /// The reservation has no room yet: [`Self::extend`] takes it.
     pub(super) fn new(guard: &ShardGuard<'_>, value_bytes: usize) -> Self {
         Self {
             tenant: Arc::clone(guard.tenant()),
@@ -48,7 +48,7 @@ impl Reservation {
         let (bytes, tenant) = (value_bytes as u64, guard.tenant());
         let grant = tenant.grant_bytes();
         let most = grant / WRITTEN_GRANT_PART;
-        // One value may take twice that, or be what the first grant is made for.
+        // One value may take twice that, or be the reason for the first grant.
         let is_fit = |counted: u64| counted == 0 && (grant == 0 || bytes <= 2 * most);
         let fits = |counted: u64| (is_fit(counted) || counted + bytes <= most).then_some(counted + bytes);
         let written = &tenant.written_bytes;
@@ -78,19 +78,20 @@ impl Reservation {
         self.written_bytes
     }
 
-    /// The room, in parts in order, as long as the value together, or as what of it there is room for.
+    /// The room, in parts in order, as long as the value together, or as far as there is room for it.
     pub fn parts(&mut self) -> impl Iterator<Item = &mut [u8]> {
         let (arena, value_bytes) = (&self.tenant.shared.pool.arena, self.value_bytes);
         self.units.iter().enumerate().map(move |(i, unit)| {
             let bytes = UNIT.min(value_bytes - i * UNIT);
             let address = arena.at(u64::from(*unit) << UNIT_SHIFT, bytes);
             // SAFETY: the unit was taken for this reservation, is its own until that ends, and is in no index, so that
-            // nobody else reads it; `&mut self` makes this the only reference. Memory of the arena is always initialised.
+            // nobody else reads it. `&mut self` makes this the only reference. Memory of the arena is always
+            // initialised.
             unsafe { std::slice::from_raw_parts_mut(address, bytes) }
         })
     }
 
-    /// Writes what is next of the value, for which it takes room as far as there is none yet. Locks the shard meanwhile.
+    /// Writes the next part of the value, and takes room for it as far as there is none yet. Locks the shard meanwhile.
     ///
     /// # Panics
     /// If that is more than is missing of the value.
@@ -173,8 +174,8 @@ pub struct PinnedValue {
     pub(super) bytes: u64,
 }
 
-// SAFETY: the parts point into the pool, which the tenant keeps alive, at memory that is neither changed nor freed before
-// `drop` ends the pin under the shard's lock; reading it from any thread is sound.
+// SAFETY: the parts point into the pool, which the tenant keeps alive. Their memory is neither changed nor freed before
+// `drop` ends the pin under the shard's lock. Reading it from any thread is sound.
 unsafe impl Send for PinnedValue {}
 
 // SAFETY: as above; a shared reference only reads.

@@ -1,11 +1,13 @@
 //! One tenant's part of the store: its shards, its grant, its keys.
 //!
-//! This file has the shards and their locks; [`held`] what stays in place without a lock, [`report`] what is told of all,
-//! [`own`] what a program that embeds the cache decides itself.
+//! This file has the shards and their locks. [`held`] has the values that stay in place without a lock, and [`report`]
+//! the reports on all shards. [`withdraw`] takes a grant back as a whole. [`own`] has the decisions of a program that
+//! embeds the cache.
 
 mod held;
 mod own;
 mod report;
+mod withdraw;
 
 use std::fmt;
 use std::mem::offset_of;
@@ -29,8 +31,9 @@ pub use report::TenantReport;
 
 /// The most shards that a tenant can have.
 pub const SHARDS_MAX: usize = 64;
-/// Bytes of a tenant's values that replies may be sent from without copying at a time, at most: they can not be evicted
-/// meanwhile, whatever becomes of the grant. Beyond it values are copied into buffers that are bounded elsewhere.
+/// The limit of a tenant's values, in bytes, that replies may be sent from without copying at a time. They cannot be
+/// evicted meanwhile, whatever becomes of the grant. Beyond it values are copied into buffers that are bounded
+/// elsewhere.
 const PINNED_BYTES_MAX: u64 = 64 << 20;
 /// Those of a tenant of a small grant.
 const PINNED_BYTES_MIN: u64 = 16 << 20;
@@ -49,7 +52,7 @@ pub struct TenantConfig {
     pub policy: Policy,
     /// Places keys.
     pub hasher: Hasher,
-    /// Who looks after the shards: shard `i` is the `(i + first)`-th one's, counted around.
+    /// The keepers of the shards: shard `i` has the `(i + first)`-th one, counted around.
     pub keepers: Arc<[Arc<KeeperInbox>]>,
     /// Number of the first shard's keeper.
     pub first_keeper: usize,
@@ -91,10 +94,10 @@ impl fmt::Debug for UsageChanged {
 
 /// A shard with its lock. Cells do not share cache lines.
 ///
-/// A processor takes a load for one of what was just stored where the lowest twelve bits of the two addresses are the same
-/// (4K aliasing), and lets it wait. Where such a store gave a lock back and the load begins the next operation, operations
-/// that find everything in the processor's caches took half as long again. So locks, and what is read on the way to them
-/// ([`TenantStore`], [`TenantShared`]), lie in different parts of 128 bytes, wherever they are in memory.
+/// A processor lets a load wait for a recent store if the lowest twelve bits of the two addresses are the same (4K
+/// aliasing). The store may be the release of a lock, and the load the beginning of the next operation. Operations then
+/// no longer overlap. Locks, and the fields read on the way to them ([`TenantStore`], [`TenantShared`]), therefore lie
+/// in different parts of 128 bytes, wherever they are in memory.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Cell {
@@ -108,7 +111,7 @@ struct Cell {
     is_nudged: AtomicBool,
 }
 
-/// Where a cell's lock ends, and what is read on the way to it begins, in bytes of 128.
+/// The end of a cell's lock, and the beginning of the fields that are read on the way to it, in bytes of 128.
 const LOCK_END: usize = 32;
 const _: () = {
     assert!(offset_of!(Cell, shard) < LOCK_END);
@@ -128,7 +131,7 @@ impl TenantStore {
     /// The same, for a program that wants to be told of things.
     ///
     /// # Panics
-    /// As [`Self::new`].
+    /// If [`Self::new`] would.
     pub fn with_hooks(pool: &Pool, config: TenantConfig, hooks: Hooks) -> Arc<Self> {
         assert!(
             config.shards.is_power_of_two() && config.shards <= SHARDS_MAX,
@@ -185,16 +188,16 @@ impl TenantStore {
         }
     }
 
-    /// Loads ahead what every command reads of its shard, of all shards: for who knows that so many commands come, and has
-    /// something else to do until then. Where there are more shards than commands, most would be loaded for nothing, and none
-    /// is.
+    /// Loads ahead the part of all shards that every command reads. It is for a caller that knows that so many commands
+    /// come, and has something else to do until then. If there are more shards than commands, most would be loaded for
+    /// nothing, and none is.
     #[inline]
     pub fn prefetch_shards(&self, commands: usize) {
         prefetch_value::<TenantShared>(&self.shared);
         self.cells_for(commands).iter().for_each(prefetch_value);
     }
 
-    /// The same for what [`Self::prefetch`] reads first, which [`Self::prefetch_shards`] loads the way to.
+    /// The same for the lines that [`Self::prefetch`] reads first; [`Self::prefetch_shards`] loads the way to them.
     #[inline]
     pub fn prefetch_views(&self, commands: usize) {
         for cell in self.cells_for(commands) {
@@ -202,7 +205,7 @@ impl TenantStore {
         }
     }
 
-    /// The same for what it reads next, which [`Self::prefetch_views`] loads the way to.
+    /// The same for the lines that it reads next; [`Self::prefetch_views`] loads the way to them.
     #[inline]
     pub fn prefetch_tables(&self, commands: usize) {
         for cell in self.cells_for(commands) {
@@ -256,9 +259,9 @@ impl TenantStore {
         reservation.commit(key, attributes, now)
     }
 
-    /// Begins to write a value of so many bytes piece by piece ([`Reservation::write`]), each of which takes its own room
-    /// only, so that no step of it takes long. `None` for one that is short enough for [`ShardGuard::put`], and where as
-    /// much as may be is being written so already.
+    /// Begins to write a value of so many bytes piece by piece ([`Reservation::write`]). Each piece takes its own room
+    /// only, so that no step takes long. `None` for a value that is short enough for [`ShardGuard::put`], and if the
+    /// limit of values being written so is reached.
     pub fn begin(self: &Arc<Self>, hash: KeyHash, value_bytes: usize) -> Option<Reservation> {
         let guard = self.lock(self.shard_of(hash));
         if value_bytes <= guard.inline_value_max() {
@@ -308,6 +311,14 @@ impl TenantStore {
     pub fn flush(self: &Arc<Self>, db: Option<u8>, now: UnixMs) {
         if self.cells.get().is_some() {
             self.lock_all().iter_mut().for_each(|shard| shard.flush(db, now));
+        } else {
+            self.flush_below(db);
+        }
+    }
+
+    fn flush_below(&self, db: Option<u8>) {
+        if let Some(below) = self.shared.below() {
+            below.flush(db);
         }
     }
 
@@ -326,14 +337,24 @@ impl TenantStore {
     /// Flushes database 0 if that is due. Not while one of the shards is locked by the caller.
     #[inline]
     pub fn flush_if_due(self: &Arc<Self>, now: UnixMs) {
+        if self.is_flush_due(now) {
+            self.flush_due(now);
+        }
+    }
+
+    /// Commands that come meanwhile wait for it: later writes stay.
+    #[cold]
+    fn flush_due(self: &Arc<Self>, now: UnixMs) {
+        let has_shards = self.cells.get().is_some();
+        let mut guards = if has_shards { self.lock_all() } else { Vec::new() };
         let due = self.flush_at.load(Ordering::Relaxed);
-        if due <= now.0
+        let is_mine = due <= now.0
             && self
                 .flush_at
                 .compare_exchange(due, NEVER, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        {
-            self.flush(Some(0), now);
+                .is_ok();
+        if is_mine {
+            guards.iter_mut().for_each(|shard| shard.flush(Some(0), now));
         }
     }
 
@@ -343,24 +364,26 @@ impl TenantStore {
     }
 
     /// Follows a plan: its policy, its sampling and its grant.
+    ///
+    /// Nothing is lost that was written since the last report: the plan could not know of it.
     pub fn follow(self: &Arc<Self>, plan: &TenantPlan) {
         self.set_policy(plan.policy);
         self.set_sampling(plan.sampling_threshold);
         let cap = plan.cap_bytes.unwrap_or(u64::MAX);
-        // A plan has no grant for a tenant that held nothing when it was made. What was written since then stays; the next
-        // snapshot tells of it. It has none either for one that shall give back what it holds.
-        let is_reclaimed = plan.state == TenantState::Reclaimed;
-        let wrote_meanwhile = plan.grant_bytes == 0 && self.usage_bytes() > 0 && !is_reclaimed;
-        let grant = if wrote_meanwhile {
-            self.grant_bytes()
-        } else {
-            plan.grant_bytes
-        };
-        self.set_grant(grant.min(cap), plan.first_grant_bytes.min(cap));
+        self.shared.set_least(cap);
+        let first_grant_bytes = plan.first_grant_bytes.min(cap);
+        if plan.grant_bytes > 0 {
+            self.set_grant(plan.grant_bytes.min(cap), first_grant_bytes);
+            return;
+        }
+        if plan.state == TenantState::Reclaimed {
+            self.reclaim();
+        }
+        self.withdraw_grant(cap, first_grant_bytes);
     }
 
-    /// Sets the memory that the tenant may hold, and what it may take by itself at a first write while that is zero. What it
-    /// holds too much is given back by its keepers.
+    /// Sets the memory that the tenant may hold, and the memory that it may take by itself at a first write while that
+    /// is zero. Its keepers give the excess back.
     pub fn set_grant(self: &Arc<Self>, grant_bytes: u64, first_grant_bytes: u64) {
         self.shared.set_grant(grant_bytes, first_grant_bytes);
         if self.shared.excess() > 0 {
@@ -407,7 +430,7 @@ impl TenantStore {
     /// Does a piece of upkeep of a shard. For keepers.
     pub(crate) fn upkeep(self: &Arc<Self>, shard: usize, now: UnixMs) -> Upkeep {
         self.flush_if_due(now);
-        // What is done before the next nudge is seen below, since that nudge finds this one answered.
+        // Work that comes before the next nudge is seen below, since that nudge finds this one answered.
         self.cells()[shard].is_nudged.swap(false, Ordering::AcqRel);
         let mut guard = self.lock(shard);
         let before = guard.units();
@@ -527,8 +550,15 @@ impl<'a> ShardGuard<'a> {
         extended.map(|()| Some(reservation))
     }
 
-    /// Changes what is remembered of a key's item besides its value. Whether the key was there; an expiry that has come
-    /// removes it.
+    /// Takes an item back that lay below memory, unless the key has one. It is no write: nothing is counted or recorded.
+    ///
+    /// # Errors
+    /// It does not fit into the tenant's grant.
+    pub fn restore(&mut self, key: &Key<'_>, value: &[u8], attributes: Attributes, now: UnixMs) -> Result<(), Refused> {
+        self.relieved_uncounted(now, |shard| shard.restore(key, value, attributes, now))
+    }
+
+    /// Changes the attributes of a key's item. Whether the key was there; an expiry that has come removes it.
     ///
     /// # Errors
     /// The item needs a new place, for something to be added, and there is none.
@@ -539,7 +569,7 @@ impl<'a> ShardGuard<'a> {
     /// Sets or removes a key's expiry. Whether the key was there; a time that has come removes it.
     ///
     /// # Errors
-    /// As for [`Self::set_attributes`].
+    /// The errors of [`Self::set_attributes`].
     pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<UnixMs>, now: UnixMs) -> Result<bool, Refused> {
         let Some(attributes) = self.peek(key, now).map(|found| found.attributes()) else {
             return Ok(false);
@@ -625,6 +655,7 @@ impl<'a> ShardGuard<'a> {
         if self.number == 0 {
             // One record tells of the whole tenant's.
             self.shard.sample_flush(db, now);
+            self.tenant.flush_below(db);
         }
         match db {
             Some(db) => {

@@ -1,4 +1,4 @@
-//! What a program that embeds the cache decides itself for a tenant.
+//! The decisions that a program that embeds the cache takes for a tenant.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ impl TenantStore {
     /// [`Policy::Own`](tidemark_types::Policy::Own); one that was supplied before is dropped.
     ///
     /// # Errors
-    /// It panics when it is asked what is asked once, or answers what is not possible. Then nothing has changed.
+    /// It panics in a call that is made once, or gives an impossible answer. Then nothing has changed.
     pub fn supply_eviction(self: &Arc<Self>, policy: Arc<dyn EvictionPolicy>) -> Result<(), Fault> {
         let own = Arc::new(Own::new(policy)?);
         let mut guards = self.lock_all();

@@ -1,15 +1,17 @@
-//! What a tenant's shards say of themselves, put together.
+//! The reports of a tenant's shards, put together.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tidemark_types::{Sample, SamplingThreshold, TenantCounters, TenantId, TenantSnapshot, UnixMs};
+use tidemark_types::{
+    LoadShape, Sample, SamplingThreshold, TenantCounters, TenantId, TenantSnapshot, UnixMs, VisitSamples,
+};
 
 use super::TenantStore;
 use crate::sample::merged;
 use crate::shard::Counters;
 
-/// How a tenant's shards stand, and what has happened in them.
+/// The state of a tenant's shards, and their events.
 #[derive(Debug)]
 pub struct TenantReport {
     /// Without connections and traffic, which the store knows nothing of.
@@ -19,14 +21,15 @@ pub struct TenantReport {
 }
 
 impl TenantStore {
-    /// How the shards stand, and what has happened in them. The samples are handed over: the next report goes on from here,
-    /// with the threshold that was set last.
+    /// The state of the shards, and their events. The samples are handed over: the next report goes on from here, with
+    /// the threshold that was set last.
     pub fn report(self: &Arc<Self>, id: TenantId, now: UnixMs) -> TenantReport {
         let mut counters = Counters::default();
         let mut recorded = Vec::new();
         let shards = 0..self.cells.get().map_or(0, |cells| cells.len());
         let snapshots = shards.map(|shard| {
             let mut guard = self.lock(shard);
+            guard.shard.note_reported();
             counters.add(&guard.counters());
             recorded.push(guard.shard.take_samples());
             guard.snapshot(now)
@@ -48,17 +51,23 @@ impl TenantStore {
                     expired: counters.expired,
                     refused_memory: counters.refused_memory,
                     cpu_ns: self.upkeep_cpu_ns.load(Ordering::Relaxed),
+                    shape: LoadShape {
+                        written_key_bytes: counters.written_key_bytes,
+                        written_value_bytes: counters.written_value_bytes,
+                        ..LoadShape::default()
+                    },
                     ..TenantCounters::default()
                 },
                 samples: merged(recorded, self.sampling_threshold()),
                 shards,
                 commands: Vec::new(),
+                visits: VisitSamples::default(),
             },
             sample_buffer_bytes: (held * size_of::<Sample>()) as u64,
         }
     }
 
-    /// The sampling threshold that was set last, or what a full buffer has lowered it to since.
+    /// The sampling threshold that was set last, or the lower one that a full buffer has set since.
     pub fn sampling_threshold(&self) -> SamplingThreshold {
         self.shared.sampling_threshold()
     }

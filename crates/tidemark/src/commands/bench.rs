@@ -12,7 +12,7 @@ use tidemark_types::TenantName;
 use crate::failure::{Failure, FailureKind};
 use crate::output::{note, print};
 
-/// Where a secret may come from besides a file.
+/// The environment variable that may hold a secret, besides a file.
 const SECRET_VARIABLE: &str = "TIDEMARK_SECRET";
 
 const NOTES: &str = "\
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// Store every key before measuring
     #[arg(long)]
     preload: bool,
-    /// Store what was missed
+    /// Store missed keys
     #[arg(long)]
     look_aside: bool,
     /// Check every byte of every value
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     verify: bool,
 }
 
-// What is asked for. (No documentation comment: clap would take it for the command's.)
+// The load. (It is no documentation comment: clap would take it for the command's.)
 #[derive(Debug, clap::Args)]
 struct LoadArgs {
     /// How many keys there are, per tenant
@@ -90,7 +90,7 @@ struct LoadArgs {
     /// The share of gets, 0 to 1; the rest are sets
     #[arg(long, default_value_t = 0.9, value_name = "R")]
     reads: f64,
-    /// What all randomness follows from
+    /// The seed of all randomness
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
 }
@@ -221,7 +221,7 @@ fn message(progress: &Progress) -> String {
     format!("{part}, {per_second:.0}/s{errors}")
 }
 
-/// What people should know of besides the figures.
+/// The remarks for people besides the figures.
 fn remarks(report: &Report) -> Vec<String> {
     let mut remarks = Vec::new();
     let bench::Mistakes {

@@ -1,5 +1,5 @@
-//! `tidemark bill TENANT --month YYYY-MM`: what a tenant owes, as formulas with their numbers, and what a fixed instance would
-//! have cost. It reads the ledger's file and the prices that are kept in it.
+//! `tidemark bill TENANT --month YYYY-MM`: the amount that a tenant owes, as formulas with their numbers, and the cost
+//! of a fixed instance. It reads the ledger's file and the prices that are kept in it.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -121,10 +121,10 @@ pub(super) fn kept_prices(ledger: &LedgerReader) -> anyhow::Result<Tariff> {
     Ok(together.ok_or_else(|| Failure::new(FailureKind::NotFound, none))?)
 }
 
-/// What a tenant used in a month.
+/// The use of a tenant in a month.
 #[derive(Default)]
 struct Month {
-    /// By prices.
+    /// The use by prices.
     used: BTreeMap<String, Used>,
     peak: Peak,
     measured_cpu_ns: u128,

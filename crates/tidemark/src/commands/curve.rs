@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// How the trace is written, where its name does not tell
     #[arg(long, value_name = "F")]
     format: Option<Format>,
-    /// What is evicted: lru, fifo, clock, s3fifo or approx-lru:SHARE
+    /// The eviction policy: lru, fifo, clock, s3fifo or approx-lru:SHARE
     #[arg(long, default_value_t, value_name = "P")]
     policy: Eviction,
     /// Follow every object, whatever memory that takes (about 100 bytes each)
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Objects followed at most; traces of no more are measured exactly
     #[arg(long, default_value_t = DEFAULT_SAMPLES, value_name = "N")]
     samples: usize,
-    /// What decides which objects are sampled
+    /// The seed that decides which objects are sampled
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Cache sizes [default: 1, 2, 5, 10, 20, 40, 60, 80 % of the distinct bytes]
@@ -128,7 +128,7 @@ fn message(progress: Progress) -> String {
     format!("{} requests", progress.requests)
 }
 
-/// What the figures are of, for people.
+/// The subject of the figures, for people.
 fn summary(report: &Report) -> String {
     let mut text = format!(
         "{} requests for {} objects of {} in all; {}",

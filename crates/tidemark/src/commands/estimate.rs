@@ -1,5 +1,5 @@
-//! `tidemark estimate --trace FILE`: what a load would cost here: memory by the trace's miss-ratio curve, CPU time by what
-//! commands took on this server.
+//! `tidemark estimate --trace FILE`: the cost of a load here. Memory follows from the trace's miss-ratio curve, CPU
+//! time from the commands on this server.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
         return Err(Failure::usage("--rate must be above 0").into());
     }
     let client = args.client.client(data)?;
-    // Where both figures are given, no server is needed.
+    // If both figures are given, no server is needed.
     let needs_server = args.prices.is_none() || args.cpu_per_operation.is_none();
     let ledger = needs_server.then(|| super::usage::open(client.folder())).transpose()?;
     let tariff = tariff(args, ledger.as_ref())?;

@@ -1,8 +1,12 @@
 //! The commands; one file each.
 
+mod agent;
+mod backup;
 mod bench;
 mod bill;
+mod calibrate;
 mod curve;
+mod demo;
 mod estimate;
 mod functions;
 mod plan;
@@ -10,6 +14,7 @@ mod replay;
 mod serve;
 mod server;
 mod tenant;
+mod top;
 mod usage;
 
 use std::path::PathBuf;
@@ -48,12 +53,24 @@ enum Command {
     /// Start the server
     #[command(before_help = serve::EXAMPLES)]
     Serve(serve::Args),
+    /// Serve functions of this node, coherently with other nodes
+    #[command(before_help = agent::EXAMPLES)]
+    Agent(Box<agent::Args>),
     /// Show or change the running server
     #[command(before_help = server::EXAMPLES)]
     Server(server::Args),
     /// Create, show, change and remove tenants
     #[command(before_help = tenant::EXAMPLES)]
     Tenant(tenant::Args),
+    /// Follow tenants as they are now: memory, hit ratio, CPU, money, the last move
+    #[command(before_help = top::EXAMPLES)]
+    Top(top::Args),
+    /// Write the server's settings and usage to a file, while it runs or not
+    #[command(before_help = backup::EXAMPLES)]
+    Backup(backup::Args),
+    /// Put a backup back
+    #[command(before_help = backup::RESTORE_EXAMPLES)]
+    Restore(backup::RestoreArgs),
     /// Show who used how much
     #[command(before_help = usage::EXAMPLES)]
     Usage(usage::Args),
@@ -69,13 +86,19 @@ enum Command {
     /// Replay traces against a server and count hits
     #[command(before_help = REPLAY_EXAMPLES)]
     Replay(replay::Args),
+    /// Measure loads on this machine, and train the model of CPU time on them
+    #[command(before_help = CALIBRATE_EXAMPLES)]
+    Calibrate(calibrate::Args),
     /// Measure how a trace's miss ratio falls with the cache's size
     #[command(before_help = CURVE_EXAMPLES)]
     Curve(curve::Args),
     /// Size memory and flash for traces: least cost for a latency, or least latency for a cost
     #[command(before_help = PLAN_EXAMPLES)]
     Plan(plan::Args),
-    /// Plan a cache in the memory of cloud functions
+    /// See a part of Tidemark at work on this machine
+    #[command(before_help = demo::EXAMPLES)]
+    Demo(demo::Args),
+    /// Plan, make and look at a cache in the memory of cloud functions
     #[command(before_help = functions::EXAMPLES)]
     Functions(functions::Args),
 }
@@ -96,25 +119,36 @@ Examples:
   tidemark curve trace.oracleGeneral.zst
   tidemark curve trace.oracleGeneral.zst --policy s3fifo --svg curve.svg --png curve.png";
 
+const CALIBRATE_EXAMPLES: &str = "\
+Examples:
+  tidemark calibrate
+  tidemark calibrate cpu-model.toml --minutes 30 --svg residuals.svg
+  tidemark serve --cpu-model cpu-model.toml         model CPU time by what came of it";
+
 const PLAN_EXAMPLES: &str = "\
 Examples:
   tidemark plan --trace orders.oracleGeneral.zst --latency 300us
   tidemark plan --trace shop=orders.i64be.xz --trace blog=pages.lis --spending 12 --profile elasticache-tiered
   tidemark plan --trace orders.i64be.xz --latency 300us --price dram=13.8,flash=0.36 --svg plan.svg";
 
-/// Commands of later versions. They are known by name, so that whoever types one is told.
-const LATER: [&str; 7] = ["token", "top", "doctor", "demo", "calibrate", "completions", "man"];
+/// Commands of later versions. They are known by name, so that a user that types one is told.
+const LATER: [&str; 4] = ["token", "doctor", "completions", "man"];
 
 /// Reads the command line and does what it says.
 pub(crate) fn run() -> anyhow::Result<()> {
     let cli = Cli::try_parse().or_else(|error| refuse(&error))?;
     let data = cli.data.as_deref();
     match (&cli.command, data) {
+        (Command::Agent(args), _) => agent::run(args, data, cli.json),
         (Command::Server(args), _) => server::run(args, data, cli.json),
         (Command::Tenant(args), _) => tenant::run(args, data, cli.json),
+        (Command::Top(args), _) => top::run(args, data, cli.json),
+        (Command::Backup(args), _) => backup::run(args, data, cli.json),
+        (Command::Restore(args), _) => backup::run_restore(args, data, cli.json),
         (Command::Usage(args), _) => usage::run(args, data, cli.json),
         (Command::Bill(args), _) => bill::run(args, data, cli.json),
         (Command::Estimate(args), _) => estimate::run(args, data, cli.json),
+        (Command::Functions(args), _) => functions::run(args, data, cli.json),
         (_, Some(folder)) => {
             let folder = folder.display();
             Err(Failure::usage(format!(
@@ -125,13 +159,14 @@ pub(crate) fn run() -> anyhow::Result<()> {
         (Command::Serve(args), _) => serve::run(args, cli.json),
         (Command::Bench(args), _) => bench::run(args, cli.json),
         (Command::Replay(args), _) => replay::run(args, cli.json),
+        (Command::Calibrate(args), _) => calibrate::run(args, cli.json),
         (Command::Curve(args), _) => curve::run(args, cli.json),
-        (Command::Functions(args), _) => functions::run(args, cli.json),
+        (Command::Demo(args), _) => demo::run(args, cli.json),
         (Command::Plan(args), _) => plan::run(args, cli.json),
     }
 }
 
-/// What is wrong with the command line: told in clap's way, and its exit codes (0 for help, 2 for mistakes) are ours.
+/// The fault of the command line, told in clap's way; the exit codes (0 for help, 2 for mistakes) are ours.
 fn refuse(error: &clap::Error) -> anyhow::Result<Cli> {
     let first = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let later = first.filter(|name| error.kind() == ErrorKind::InvalidSubcommand && LATER.contains(&name.as_str()));

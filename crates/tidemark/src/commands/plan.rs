@@ -52,7 +52,7 @@ pub(crate) struct Args {
         value_name = "[NAME=]T"
     )]
     latency: Vec<String>,
-    /// What may be spent on all tenants, in the prices' unit
+    /// The amount that may be spent on all tenants, in the prices' unit
     #[arg(long, value_name = "AMOUNT")]
     spending: Option<f64>,
     /// Prices of a GiB of memory and of flash
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// Bytes per object, where the trace does not say it
     #[arg(long, default_value = "1KiB", value_name = "SIZE")]
     value_size: Size,
-    /// Bytes that each object takes beside its value: its key and what the cache keeps of it
+    /// Bytes that each object takes beside its value: its key and the cache's overhead
     #[arg(long, default_value = "40", value_name = "SIZE")]
     overhead: Size,
     /// Memory that an object on flash takes for its index, in bytes
@@ -83,7 +83,7 @@ pub(crate) struct Args {
     /// Objects followed of each trace at most; traces of no more are measured exactly
     #[arg(long, default_value_t = DEFAULT_SAMPLES, value_name = "N")]
     samples: usize,
-    /// What decides which objects are sampled
+    /// The seed that decides which objects are sampled
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Draw the frontier as SVG
@@ -119,8 +119,9 @@ impl Profile {
         }
     }
 
-    /// Of a GiB. Hardware is sold by the GB: contract prices of 64 GB modules and of 30 TB drives, first quarter of 2026. The
-    /// cloud's are those of a node with data tiering less those of one without (r6gd.xlarge, r6g.xlarge), September 2026.
+    /// Prices of a GiB. Hardware is sold by the GB: contract prices of 64 GB modules and of 30 TB drives, first quarter
+    /// of 2026. The cloud's are those of a node with data tiering less those of one without (r6gd.xlarge, r6g.xlarge),
+    /// September 2026.
     fn prices(self) -> Prices {
         let gb = PRICED_BYTES / 1e9;
         match self {
@@ -230,7 +231,7 @@ pub(crate) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     missed(&report)
 }
 
-/// A goal that no sizes reach: what is missing.
+/// A goal that no sizes reach: the shortfall.
 fn missed(report: &Report) -> anyhow::Result<()> {
     let missed = report.tenants.iter().filter_map(|tenant| {
         let short_us = tenant.shortfall_us.filter(|short_us| *short_us > 0.0)?;

@@ -62,7 +62,7 @@ struct Named {
 impl FromStr for Named {
     type Err = std::convert::Infallible;
 
-    /// What stands before a `=` and can not be a tenant's name belongs to the file's.
+    /// Text before a `=` that cannot be a tenant's name belongs to the file's.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let split = text
             .split_once('=')

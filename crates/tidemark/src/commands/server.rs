@@ -27,7 +27,7 @@ Examples:
 
 const PATH: &str = "/api/v1/server";
 
-const FIELDS: [Field; 15] = [
+const FIELDS: [Field; 18] = [
     ("version", "/version", Form::Plain),
     ("uptime", "/uptime_seconds", Form::Seconds),
     ("workers", "/workers", Form::Plain),
@@ -40,12 +40,15 @@ const FIELDS: [Field; 15] = [
     ("other", "/other_bytes", Form::Bytes),
     ("resident", "/rss_bytes", Form::Bytes),
     ("connections", "/connections", Form::Plain),
+    ("network, bytes/s", "/network_bytes_per_second", Form::Count),
+    ("  of its limit", "/network_occupancy", Form::Ratio),
     ("cpu time", "/cpu_seconds_total", Form::Seconds),
+    ("vCPUs are cores of", "/cpu_model/reference", Form::Plain),
     ("rounds", "/rounds_total", Form::Plain),
     ("round period", "/round_period_us", Form::Microseconds),
 ];
 
-/// Where the memory is the node's.
+/// The fields if the memory is the node's.
 const NODE_FIELDS: [Field; 5] = [
     ("node", "/node/folder", Form::Plain),
     ("node memory", "/node/memory_bytes", Form::Bytes),

@@ -1,24 +1,27 @@
-//! `tidemark tenant create | show | list | set | remove | rotate`.
+//! `tidemark tenant create | show | top | list | set | remove | rotate`.
 
+mod rotate;
 mod s3_key;
 mod settings;
 mod show;
+mod top;
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use hyper::Method;
 use serde_json::Value;
-use tidemark_types::{Permissions, TenantName};
+use tidemark_types::TenantName;
 
-use crate::client::{Body, Client, ClientArgs};
+use crate::client::{Client, ClientArgs};
 use crate::failure::Failure;
 use crate::output::{note, print};
 use s3_key::S3KeyArgs;
 use settings::SettingArgs;
 use show::ShowArgs;
+use top::TopArgs;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -49,13 +52,15 @@ Examples:
   tidemark tenant set shop --cap 64MiB
   tidemark tenant set shop --floor none --policy fifo
   tidemark tenant set shop --ops-limit 50000 --bytes-limit 100MiB --max-connections 200
+  tidemark tenant set shop --spending-limit 20 --at-limit throttle
   tidemark tenant set shop --weight 3       three times the share of a tenant of weight 1";
 const REMOVE_EXAMPLES: &str = "Examples:\n  tidemark tenant remove shop\n  tidemark tenant remove shop --yes";
 const ROTATE_EXAMPLES: &str = "\
 Examples:
   tidemark tenant rotate shop                           a second secret; both work
   tidemark tenant rotate shop --finish                  the older one ends
-  tidemark tenant rotate shop --permissions read        a secret that can only read";
+  tidemark tenant rotate shop --secret reader --permissions read
+                                                        one beside it that can only read, and is rotated by itself";
 
 const TENANTS: &str = "/api/v1/tenants";
 
@@ -74,6 +79,9 @@ enum Command {
     Create {
         /// Letters, digits, `-`, `_` and `.`
         name: TenantName,
+        /// A file with a secret of your own, 22 random characters at least; `-` for standard input
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
         #[command(flatten)]
         settings: SettingArgs,
     },
@@ -84,6 +92,14 @@ enum Command {
         name: TenantName,
         #[command(flatten)]
         what: ShowArgs,
+    },
+    /// Show what costs most of a tenant's load: keys, prefixes of keys, and commands
+    #[command(before_help = top::EXAMPLES)]
+    Top {
+        /// The tenant
+        name: TenantName,
+        #[command(flatten)]
+        what: TopArgs,
     },
     /// Show all tenants
     #[command(before_help = LIST_EXAMPLES)]
@@ -104,7 +120,7 @@ enum Command {
     Remove {
         /// The tenant
         name: TenantName,
-        /// Do not ask
+        /// Do not ask; needed where there is no terminal
         #[arg(long)]
         yes: bool,
     },
@@ -113,12 +129,8 @@ enum Command {
     Rotate {
         /// The tenant
         name: TenantName,
-        /// What the new secret allows: read, write, flush, admin, separated by commas [default: as the newest one]
-        #[arg(long, value_name = "LIST", conflicts_with = "finish")]
-        permissions: Option<Permissions>,
-        /// End the older of two secrets instead
-        #[arg(long)]
-        finish: bool,
+        #[command(flatten)]
+        what: rotate::RotateArgs,
     },
     /// Show a tenant's key for the S3 address, with its secret; make one if there is none
     #[command(before_help = s3_key::EXAMPLES)]
@@ -133,8 +145,13 @@ enum Command {
 pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Result<()> {
     let client = args.client.client(data)?;
     match &args.command {
-        Command::Create { name, settings } => create(&client, name, settings, json),
+        Command::Create {
+            name,
+            secret_file,
+            settings,
+        } => create(&client, name, secret_file.as_deref(), settings, json),
         Command::Show { name, what } => what.run(&client, name.as_str(), &path(name), json),
+        Command::Top { name, what } => what.run(&client, &path(name), json),
         Command::List => show::all(&client.get(TENANTS)?, json),
         Command::Set { name, settings } => {
             let body = settings.body()?;
@@ -144,11 +161,7 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
             show::one(&client.call(Method::PATCH, &path(name), Some(body))?, json)
         }
         Command::Remove { name, yes } => remove(&client, name, *yes),
-        Command::Rotate {
-            name,
-            permissions,
-            finish,
-        } => rotate(&client, name, *permissions, *finish, json),
+        Command::Rotate { name, what } => what.run(&client, name, json),
         Command::S3Key { name, what } => what.run(&client, name, json),
     }
 }
@@ -158,34 +171,24 @@ fn path(name: &TenantName) -> String {
     format!("{TENANTS}/{name}")
 }
 
-fn create(client: &Client, name: &TenantName, settings: &SettingArgs, json: bool) -> anyhow::Result<()> {
-    let mut body = settings.body()?;
-    body.json.insert("name".into(), name.as_str().into());
-    let created = client.call(Method::POST, TENANTS, Some(body))?;
-    show_secret(client, name, &created, json)
-}
-
-fn rotate(
+fn create(
     client: &Client,
     name: &TenantName,
-    permissions: Option<Permissions>,
-    finish: bool,
+    secret_file: Option<&Path>,
+    settings: &SettingArgs,
     json: bool,
 ) -> anyhow::Result<()> {
-    let body = if finish {
-        Body::of([("finish", true.into())])
-    } else {
-        Body::of([(
-            "permissions",
-            permissions.map(|permissions| permissions.to_string()).into(),
-        )])
-    };
-    let rotated = client.call(Method::POST, &format!("{}/rotate", path(name)), Some(body))?;
-    if finish && !json {
-        note(&format!("only the newest secret of {name} works now"));
+    let mut body = settings.body()?;
+    body.json.insert("name".into(), name.as_str().into());
+    if let Some(file) = secret_file {
+        body.json.insert("secret".into(), rotate::read_secret(file)?.into());
+    }
+    let created = client.call(Method::POST, TENANTS, Some(body))?;
+    if secret_file.is_some() && !json {
+        note(&format!("tenant {name} is made, with the secret in the file"));
         return Ok(());
     }
-    show_secret(client, name, &rotated, json)
+    show_secret(client, name, &created, json)
 }
 
 /// The secret as data; how to use it as messages.
@@ -232,9 +235,15 @@ fn first_steps(name: &TenantName, secret: &str, server: &Value) -> Vec<String> {
 }
 
 fn remove(client: &Client, name: &TenantName, is_sure: bool) -> anyhow::Result<()> {
-    if !is_sure && io::stdin().is_terminal() && !confirm(client, name)? {
-        note("nothing is removed");
-        return Ok(());
+    if !is_sure {
+        if !io::stdin().is_terminal() {
+            let message = format!("tenant {name} is not removed: without a terminal to ask on, say so with --yes");
+            return Err(Failure::usage(message).into());
+        }
+        if !confirm(client, name)? {
+            note("nothing is removed");
+            return Ok(());
+        }
     }
     client.call(Method::DELETE, &path(name), None)?;
     note(&format!("tenant {name} is removed, and its memory is back"));

@@ -1,4 +1,4 @@
-//! `tidemark usage`: who used how much, from the ledger; and whether the ledger is as it was written.
+//! `tidemark usage`: the use of tenants, from the ledger; and whether the ledger is as it was written.
 //!
 //! It reads the ledger's file, so that it also works while no server runs.
 
@@ -31,7 +31,7 @@ const VERIFY_EXAMPLES: &str = "Examples:\n  tidemark usage verify\n  tidemark us
 pub(super) struct Args {
     #[command(flatten)]
     client: ClientArgs,
-    /// One tenant; without it all of them, and what is no tenant's
+    /// One tenant; without it all of them, and use that is no tenant's
     tenant: Option<String>,
     /// From so long ago (`7d`), or from a moment in UTC (`2026-08-01`, `2026-08-01T12:00:00Z`)
     #[arg(long, value_name = "T", default_value = "24h")]
@@ -166,7 +166,7 @@ fn write_row(out: &mut impl Write, row: &Row, format: Format, is_first: bool) ->
     }
 }
 
-/// What is summed up: a tenant, or what is no tenant's.
+/// The subject of a sum: a tenant, or use that is no tenant's.
 type Line = (Kind, String);
 
 fn show(ledger: &LedgerReader, query: &Query) -> anyhow::Result<()> {

@@ -1,34 +1,50 @@
 //! The second stage: texts to values, each refused by the place where it was written.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use tidemark_control::{
-    DEFAULT_LEASE_PERIOD, DEFAULT_LEDGER_PERIOD, DEFAULT_LEDGER_RETENTION, Idling, MAX_IDLE_AFTER, MAX_LEASE_PERIOD,
-    MAX_LEDGER_PERIOD, MAX_LEDGER_RETENTION, MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_LEASE_PERIOD,
-    MIN_LEDGER_PERIOD, MIN_LEDGER_RETENTION, MIN_POOL_BYTES,
+    DEFAULT_CPU_MODEL_INTERVAL, DEFAULT_LEASE_PERIOD, DEFAULT_LEDGER_PERIOD, DEFAULT_LEDGER_RETENTION, Idling,
+    MAX_CPU_MODEL_INTERVAL, MAX_IDLE_AFTER, MAX_LEASE_PERIOD, MAX_LEDGER_PERIOD, MAX_LEDGER_RETENTION,
+    MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_LEASE_PERIOD, MIN_LEDGER_PERIOD, MIN_LEDGER_RETENTION, MIN_POOL_BYTES,
 };
 use tidemark_gateway::config::{DEFAULT_FRESHNESS, DEFAULT_WORKERS};
 use tidemark_gateway::{Freshness, Origins};
-use tidemark_types::{Size, format_duration, parse_duration};
+use tidemark_meter::top::DEFAULT_DELIMITER;
+use tidemark_push::{Target, TargetError};
+use tidemark_types::{BitRate, Size, TenantName, format_duration, parse_duration};
 
 use super::{Availability, OPTIONS, OptionError, OptionSpec, Source, Written};
 
 /// More threads than this would wait for each other's locks more than they would serve.
 const MAX_WORKERS: usize = 256;
-/// Of `sockaddr_un`'s 108 bytes one is the zero at the end (unix(7)).
+/// Less flash than this has no room for a few tenants' segments beside the journal.
+const FLASH_BYTES_MIN: u64 = 16 << 20;
+/// The reach of places in the index of flash.
+const FLASH_BYTES_MAX: u64 = 1 << 40;
+/// One of `sockaddr_un`'s 108 bytes is the zero at the end (unix(7)).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// What the server is started with.
+/// As often as metrics are mostly scraped.
+const DEFAULT_OTLP_PERIOD: Duration = Duration::from_secs(10);
+/// Each export asks the control plane for all tenants.
+const OTLP_PERIOD_MIN: Duration = Duration::from_secs(1);
+const OTLP_PERIOD_MAX: Duration = Duration::from_secs(3600);
+
+/// The options that the server is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServeOptions {
     /// `None`: as much as the node leases.
     pub(crate) memory_bytes: Option<u64>,
-    pub(crate) memcached: Option<SocketAddr>,
-    pub(crate) redis: Option<SocketAddr>,
+    pub(crate) memcached: Listening,
+    pub(crate) redis: Listening,
+    /// The networks that may connect to tenants' listeners, beside this machine.
+    pub(crate) allow: Vec<IpNet>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) data: PathBuf,
     pub(crate) workers: usize,
@@ -38,11 +54,78 @@ pub(crate) struct ServeOptions {
     /// The folder in which instances share the node's memory.
     pub(crate) node_memory: Option<PathBuf>,
     pub(crate) lease_period: Duration,
+    pub(crate) flash: Option<FlashOptions>,
     pub(crate) s3: Option<S3Options>,
-    /// What a row of the ledger is for, and how long it is kept.
+    /// The time that a row of the ledger covers, and the time for which it is kept.
     pub(crate) ledger_period: Duration,
     pub(crate) ledger_retention: Duration,
+    pub(crate) network_limit: Option<BitRate>,
+    /// The delimiter that ends a prefix of keys.
+    pub(crate) key_delimiter: u8,
     pub(crate) prices: Option<PathBuf>,
+    /// The file of the model of CPU time.
+    pub(crate) cpu_model: Option<PathBuf>,
+    pub(crate) cpu_model_interval: Duration,
+    pub(crate) webhook: Option<WebhookOptions>,
+    /// The receiver of metrics, and the interval.
+    pub(crate) otlp: Option<Target>,
+    pub(crate) otlp_period: Duration,
+}
+
+/// The receiver of alerts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WebhookOptions {
+    pub(crate) target: Target,
+    pub(crate) secret_file: Option<PathBuf>,
+    pub(crate) is_local: bool,
+}
+
+/// The flash below memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FlashOptions {
+    /// A file or a block device.
+    pub(crate) path: PathBuf,
+    pub(crate) size_bytes: u64,
+}
+
+/// The addresses for clients of one protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listening {
+    /// The address at which they log in, or are in the open tenant.
+    pub(crate) general: Option<SocketAddr>,
+    /// The addresses at which they are a tenant's without a login.
+    pub(crate) of_tenants: Vec<(SocketAddr, TenantName)>,
+}
+
+impl Listening {
+    fn is_off(&self) -> bool {
+        self.general.is_none() && self.of_tenants.is_empty()
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.general
+            .into_iter()
+            .chain(self.of_tenants.iter().map(|(address, _)| *address))
+    }
+}
+
+impl fmt::Display for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_off() {
+            return f.write_str("off");
+        }
+        let of_tenants = self
+            .of_tenants
+            .iter()
+            .map(|(address, tenant)| format!("{address}={tenant}"));
+        let all: Vec<String> = self
+            .general
+            .map(|general| general.to_string())
+            .into_iter()
+            .chain(of_tenants)
+            .collect();
+        f.write_str(&all.join(","))
+    }
 }
 
 /// The S3 address.
@@ -53,9 +136,11 @@ pub(crate) struct S3Options {
     pub(crate) freshness: Freshness,
     pub(crate) workers: usize,
     pub(crate) read_only: bool,
+    /// Describes the functions that large objects are kept in.
+    pub(crate) functions: Option<PathBuf>,
 }
 
-/// What the defaults and limits depend on.
+/// The facts that the defaults and limits depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
@@ -75,7 +160,7 @@ impl Machine {
 }
 
 impl ServeOptions {
-    /// Checks what was written.
+    /// Checks the options as written.
     pub(crate) fn check(written: &Written, machine: &Machine) -> Result<Self, OptionError> {
         for option in OPTIONS
             .iter()
@@ -97,8 +182,9 @@ impl ServeOptions {
         let memory_bytes = read(written, "memory", |text| memory(text, machine))?;
         let options = Self {
             memory_bytes: memory_bytes.filter(|_| node_memory.is_none() || !is_default),
-            memcached: read(written, "memcached", address)?.flatten(),
-            redis: read(written, "redis", address)?.flatten(),
+            memcached: read(written, "memcached", listening)?.unwrap_or_default(),
+            redis: read(written, "redis", listening)?.unwrap_or_default(),
+            allow: read(written, "allow", networks)?.unwrap_or_default(),
             admin: read(written, "admin", address)?.flatten(),
             data: match read(written, "data", folder)? {
                 Some(folder) => folder,
@@ -113,9 +199,18 @@ impl ServeOptions {
             },
             node_memory,
             lease_period: read(written, "lease_period", lease_period)?.unwrap_or(DEFAULT_LEASE_PERIOD),
+            flash: FlashOptions::check(written)?,
             s3: S3Options::check(written)?,
             ledger_period: read(written, "ledger_period", ledger_period)?.unwrap_or(DEFAULT_LEDGER_PERIOD),
-            prices: read(written, "prices", prices)?,
+            network_limit: read(written, "network_limit", network_limit)?,
+            key_delimiter: read(written, "key_delimiter", key_delimiter)?.unwrap_or(DEFAULT_DELIMITER),
+            prices: read(written, "prices", file)?,
+            cpu_model: read(written, "cpu_model", file_or_off)?.flatten(),
+            cpu_model_interval: read(written, "cpu_model_interval", cpu_model_interval)?
+                .unwrap_or(DEFAULT_CPU_MODEL_INTERVAL),
+            webhook: WebhookOptions::check(written)?,
+            otlp: read(written, "otlp", target)?,
+            otlp_period: read(written, "otlp_period", otlp_period)?.unwrap_or(DEFAULT_OTLP_PERIOD),
             ledger_retention: read(written, "ledger_retention", ledger_retention)?.unwrap_or(DEFAULT_LEDGER_RETENTION),
         };
         options.check_addresses(written)?;
@@ -123,24 +218,38 @@ impl ServeOptions {
     }
 
     fn check_addresses(&self, written: &Written) -> Result<(), OptionError> {
-        if self.memcached.is_none() && self.redis.is_none() && self.s3.is_none() {
+        if self.memcached.is_off() && self.redis.is_off() && self.s3.is_none() {
             return Err(OptionError(
                 "--memcached, --redis and --s3 are all off: there is nothing to serve".into(),
             ));
         }
-        let named = [
-            ("memcached", self.memcached),
-            ("redis", self.redis),
-            ("admin", self.admin),
-            ("s3", self.s3.as_ref().map(|s3| s3.address)),
-        ];
+        let mut named: Vec<(&str, SocketAddr)> = Vec::new();
+        for (key, listening) in [("memcached", &self.memcached), ("redis", &self.redis)] {
+            self.check_tenants(key, listening, written)?;
+            named.extend(listening.addresses().map(|address| (key, address)));
+        }
+        named.extend(self.admin.map(|address| ("admin", address)));
+        named.extend(self.s3.as_ref().map(|s3| ("s3", s3.address)));
         for (i, (key, address)) in named.iter().enumerate() {
-            let same = named[..i]
-                .iter()
-                .find(|(_, other)| address.is_some_and(|a| a.port() != 0) && other == address);
-            if let (Some((other, _)), Some(place)) = (same, written.place(key)) {
+            let is_same = |other: &&(&str, SocketAddr)| address.port() != 0 && other.1 == *address;
+            if let (Some((other, _)), Some(place)) = (named[..i].iter().find(is_same), written.place(key)) {
                 return Err(OptionError(format!("{place}: --{other} has the same address")));
             }
+        }
+        Ok(())
+    }
+
+    /// Nobody needs a secret at a tenant's listener: elsewhere than on this machine it must be said who may connect.
+    fn check_tenants(&self, key: &str, listening: &Listening, written: &Written) -> Result<(), OptionError> {
+        let mut elsewhere = listening
+            .of_tenants
+            .iter()
+            .filter(|(address, _)| !address.ip().is_loopback());
+        if let (Some((address, tenant)), true) = (elsewhere.next(), self.allow.is_empty()) {
+            let place = written.place(key).unwrap_or_default();
+            return Err(OptionError(format!(
+                "{place}: whoever reaches {address} would be {tenant}: say who may connect, such as --allow 10.1.0.0/16"
+            )));
         }
         Ok(())
     }
@@ -151,13 +260,15 @@ impl ServeOptions {
         OPTIONS.iter().filter(is_changed).collect()
     }
 
-    /// The value in force, as it could be written again; `None` for what this version does not have.
+    /// The value in force, as it could be written again; `None` for an option that this version does not have.
     pub(crate) fn text(&self, key: &str) -> Option<String> {
         let address = |address: Option<SocketAddr>| address.map_or_else(|| "off".into(), |address| address.to_string());
         Some(match key {
             "memory" => Size(self.memory_bytes?).to_string(),
-            "memcached" => address(self.memcached),
-            "redis" => address(self.redis),
+            "memcached" => self.memcached.to_string(),
+            "redis" => self.redis.to_string(),
+            "allow" if self.allow.is_empty() => return None,
+            "allow" => self.allow.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
             "admin" => address(self.admin),
             "data" => self.data.display().to_string(),
             "workers" => self.workers.to_string(),
@@ -167,16 +278,85 @@ impl ServeOptions {
             "idle_after" => format_duration(self.idling.idle_after),
             "node_memory" => self.node_memory.as_ref()?.display().to_string(),
             "lease_period" => format_duration(self.lease_period),
+            "flash" => self.flash.as_ref()?.path.display().to_string(),
+            "flash_size" => Size(self.flash.as_ref()?.size_bytes).to_string(),
             "s3" => address(self.s3.as_ref().map(|s3| s3.address)),
             "origin" => self.s3.as_ref()?.origins.to_string(),
             "freshness" => self.s3.as_ref()?.freshness.to_string(),
             "s3_workers" => self.s3.as_ref()?.workers.to_string(),
+            "functions" => self.s3.as_ref()?.functions.as_ref()?.display().to_string(),
             "s3_read_only" => self.s3.as_ref()?.read_only.to_string(),
             "ledger_period" => format_duration(self.ledger_period),
+            "network_limit" => self.network_limit?.to_string(),
+            "key_delimiter" => char::from(self.key_delimiter).to_string(),
+            "webhook" => self.webhook.as_ref()?.target.to_string(),
+            "webhook_secret_file" => self.webhook.as_ref()?.secret_file.as_ref()?.display().to_string(),
+            "webhook_local" => self
+                .webhook
+                .as_ref()
+                .is_some_and(|webhook| webhook.is_local)
+                .to_string(),
+            "cpu_model" => self
+                .cpu_model
+                .as_ref()
+                .map_or_else(|| "off".into(), |file| file.display().to_string()),
+            "cpu_model_interval" => format_duration(self.cpu_model_interval),
+            "otlp" => self.otlp.as_ref()?.to_string(),
+            "otlp_period" => format_duration(self.otlp_period),
             "prices" => self.prices.as_ref()?.display().to_string(),
             "ledger_retention" => format_duration(self.ledger_retention),
             _ => return None,
         })
+    }
+}
+
+impl FlashOptions {
+    /// `None`: there is none.
+    fn check(written: &Written) -> Result<Option<Self>, OptionError> {
+        let path = read(written, "flash", flash_path)?;
+        let size_bytes = read(written, "flash_size", flash_size)?;
+        let place = |key| written.place(key).unwrap_or_default();
+        match (path, size_bytes) {
+            (None, None) => Ok(None),
+            (Some(path), Some(size_bytes)) => Ok(Some(Self { path, size_bytes })),
+            (Some(_), None) => Err(OptionError(format!(
+                "{}: say how much of it to use: --flash-size SIZE",
+                place("flash")
+            ))),
+            (None, Some(_)) => Err(OptionError(format!(
+                "{}: say where it is: --flash FILE",
+                place("flash_size")
+            ))),
+        }
+    }
+}
+
+impl WebhookOptions {
+    /// `None`: there is none.
+    fn check(written: &Written) -> Result<Option<Self>, OptionError> {
+        let target = read(written, "webhook", target)?;
+        let secret_file = read(written, "webhook_secret_file", file)?;
+        let is_local = read(written, "webhook_local", switch)?.unwrap_or_default();
+        if let Some(target) = target {
+            return Ok(Some(Self {
+                target,
+                secret_file,
+                is_local,
+            }));
+        }
+        let lonely = [
+            ("webhook_secret_file", secret_file.is_some()),
+            ("webhook_local", is_local),
+        ];
+        match lonely.into_iter().find(|(_, is_set)| *is_set) {
+            Some((key, _)) => {
+                let place = written.place(key).unwrap_or_default();
+                Err(OptionError(format!(
+                    "{place}: say where alerts are sent: --webhook URL"
+                )))
+            }
+            None => Ok(None),
+        }
     }
 }
 
@@ -188,6 +368,13 @@ impl S3Options {
         let origins = read(written, "origin", |text| Origins::parse(text, freshness))?;
         let workers = read(written, "s3_workers", workers)?.unwrap_or(DEFAULT_WORKERS);
         let read_only = read(written, "s3_read_only", switch)?.unwrap_or_default();
+        let functions = read(written, "functions", file)?;
+        // Written to be off, it is off.
+        let is_said = written.get("s3").is_some_and(|entry| entry.source != Source::Default);
+        if let (None, Some(_), false) = (&address, &functions, is_said) {
+            let place = written.place("functions").unwrap_or_default();
+            return Err(OptionError(format!("{place}: say where S3 clients connect: --s3 ADDR")));
+        }
         match (address, origins, written.place("s3"), written.place("origin")) {
             (None, None, ..) => Ok(None),
             (Some(address), Some(origins), ..) => Ok(Some(Self {
@@ -196,6 +383,7 @@ impl S3Options {
                 freshness,
                 workers,
                 read_only,
+                functions,
             })),
             (Some(_), None, place, _) => {
                 let place = place.unwrap_or_default();
@@ -203,8 +391,7 @@ impl S3Options {
                     "{place}: say whose objects: --origin s3://BUCKET?endpoint=URL"
                 )))
             }
-            // Written to be off, it is off.
-            (None, Some(_), ..) if written.get("s3").is_some_and(|entry| entry.source != Source::Default) => Ok(None),
+            (None, Some(_), ..) if is_said => Ok(None),
             (None, Some(_), _, place) => {
                 let place = place.unwrap_or_default();
                 Err(OptionError(format!("{place}: say where S3 clients connect: --s3 ADDR")))
@@ -236,6 +423,25 @@ fn size(text: &str) -> Result<u64, String> {
         .map_err(|error: tidemark_types::UnitError| error.to_string())
 }
 
+fn flash_path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() {
+        return Err("a file or a block device is needed".into());
+    }
+    std::path::absolute(Path::new(text)).map_err(|error| error.to_string())
+}
+
+fn flash_size(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if !(FLASH_BYTES_MIN..=FLASH_BYTES_MAX).contains(&bytes) {
+        return Err(format!(
+            "allowed are {} to {}",
+            Size(FLASH_BYTES_MIN),
+            Size(FLASH_BYTES_MAX)
+        ));
+    }
+    Ok(bytes)
+}
+
 fn first_grant(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     if bytes < MIN_FIRST_GRANT_BYTES {
@@ -259,8 +465,31 @@ fn ledger_period(text: &str) -> Result<Duration, String> {
     time_within(text, MIN_LEDGER_PERIOD..=MAX_LEDGER_PERIOD)
 }
 
+fn target(text: &str) -> Result<Target, String> {
+    text.parse().map_err(|error: TargetError| error.to_string())
+}
+
+fn otlp_period(text: &str) -> Result<Duration, String> {
+    time_within(text, OTLP_PERIOD_MIN..=OTLP_PERIOD_MAX)
+}
+
+fn network_limit(text: &str) -> Result<BitRate, String> {
+    text.parse::<BitRate>().map_err(|error| error.to_string())
+}
+
+fn key_delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte @ b' '..=b'~'] => Ok(*byte),
+        _ => Err("allowed is one printable character of ASCII".into()),
+    }
+}
+
 fn ledger_retention(text: &str) -> Result<Duration, String> {
     time_within(text, MIN_LEDGER_RETENTION..=MAX_LEDGER_RETENTION)
+}
+
+fn cpu_model_interval(text: &str) -> Result<Duration, String> {
+    time_within(text, DEFAULT_CPU_MODEL_INTERVAL..=MAX_CPU_MODEL_INTERVAL)
 }
 
 fn time_within(text: &str, allowed: RangeInclusive<Duration>) -> Result<Duration, String> {
@@ -282,7 +511,7 @@ fn memory(text: &str, machine: &Machine) -> Result<u64, String> {
     }
     if bytes > machine.memory_bytes {
         return Err(format!(
-            "more than this machine has ({} MiB)",
+            "more than this machine or its control group has ({} MiB)",
             machine.memory_bytes >> 20
         ));
     }
@@ -298,6 +527,37 @@ fn address(text: &str) -> Result<Option<SocketAddr>, String> {
         .map_err(|_| "write IP:PORT, such as 127.0.0.1:6379 or [::1]:6379, or off".to_owned())
 }
 
+fn listening(text: &str) -> Result<Listening, String> {
+    let mut listening = Listening::default();
+    for part in text.split(',') {
+        match part.split_once('=') {
+            Some((at, tenant)) => {
+                let at = address(at)?.ok_or_else(|| format!("`{part}`: off is no tenant's"))?;
+                let tenant = tenant
+                    .parse::<TenantName>()
+                    .map_err(|error| format!("`{tenant}`: {error}"))?;
+                listening.of_tenants.push((at, tenant));
+            }
+            None if listening.general.is_some() => {
+                return Err(format!(
+                    "`{part}` is a second address of no tenant: write {part}=TENANT"
+                ));
+            }
+            None => listening.general = address(part)?,
+        }
+    }
+    Ok(listening)
+}
+
+fn networks(text: &str) -> Result<Vec<IpNet>, String> {
+    let network = |part: &str| {
+        let address = || part.parse::<IpAddr>().map(IpNet::from);
+        let problem = |_| format!("`{part}` is no network: write ADDRESS/BITS, such as 10.1.0.0/16 or fd00::/8");
+        part.parse::<IpNet>().or_else(|_| address()).map_err(problem)
+    };
+    text.split(',').map(network).collect()
+}
+
 fn folder(text: &str) -> Result<PathBuf, String> {
     with_room_for_socket(any_folder(text)?)
 }
@@ -310,11 +570,19 @@ fn any_folder(text: &str) -> Result<PathBuf, String> {
 }
 
 /// The file is read when the server starts.
-fn prices(text: &str) -> Result<PathBuf, String> {
+fn file(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() {
         return Err("a file is needed".into());
     }
     std::path::absolute(Path::new(text)).map_err(|error| error.to_string())
+}
+
+/// `Some(None)` for `off`.
+fn file_or_off(text: &str) -> Result<Option<PathBuf>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    file(text).map(Some)
 }
 
 fn with_room_for_socket(folder: PathBuf) -> Result<PathBuf, String> {

@@ -40,8 +40,11 @@ fn text_of(key: &str, value: &Value, path: &Path) -> Result<String, OptionError>
         Value::String(text) => Ok(text.clone()),
         Value::Integer(number) => Ok(number.to_string()),
         Value::Boolean(switch) => Ok(switch.to_string()),
-        // Of the options known here, only those of later versions take lists; they are refused by name later.
-        Value::Array(values) => Ok(values.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
+        // An option that is no list refuses the comma.
+        Value::Array(values) => {
+            let texts: Result<Vec<_>, _> = values.iter().map(|value| text_of(key, value, path)).collect();
+            Ok(texts?.join(","))
+        }
         Value::Float(_) | Value::Datetime(_) | Value::Table(_) => {
             let kind = value.type_str();
             Err(OptionError(format!(

@@ -1,26 +1,28 @@
 //! The server's options, in two stages: as somebody wrote them ([`Written`]), then checked ([`ServeOptions`]).
 //!
-//! Each option is a row of [`OPTIONS`]; its flag, its environment variable, its key in the configuration file, its help
+//! Each option is a row of [`OPTIONS`]. Its flag, its environment variable, its key in the configuration file, its help
 //! and its default all follow from the row. A flag wins over the environment, that over the file, that over the
 //! default.
 
 mod check;
 mod file;
 mod nearest;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-pub(crate) use check::{Machine, S3Options, ServeOptions, default_data_folder};
+pub(crate) use check::{Listening, Machine, S3Options, ServeOptions, WebhookOptions, default_data_folder};
+pub(crate) use variables::check as check_variables;
 
 /// One option.
 #[derive(Debug)]
 pub(crate) struct OptionSpec {
     /// The key in the file; flag and environment variable are made of it.
     pub(crate) key: &'static str,
-    /// What stands for its value in the help; empty for a switch.
+    /// The placeholder for its value in the help; empty for a switch.
     pub(crate) value_name: &'static str,
     pub(crate) help: &'static str,
     /// `None`: it is worked out from the machine.
@@ -31,10 +33,10 @@ pub(crate) struct OptionSpec {
 /// Whether an option has an effect, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Availability {
-    /// Also while the server runs, by SIGHUP.
+    /// The option can change while the server runs, by SIGHUP.
     Live,
     AtStart,
-    /// In a later version. It is known, so that whoever writes it is told.
+    /// The option comes in a later version. It is known, so that a user that writes it is told.
     Later,
 }
 
@@ -57,7 +59,7 @@ const fn option(
 use Availability::{AtStart, Later, Live};
 
 /// Every option of `tidemark serve` that can also be in the file.
-pub(crate) const OPTIONS: [OptionSpec; 24] = [
+pub(crate) const OPTIONS: [OptionSpec; 37] = [
     option(
         "memory",
         "SIZE",
@@ -67,24 +69,31 @@ pub(crate) const OPTIONS: [OptionSpec; 24] = [
     ),
     option(
         "memcached",
-        "ADDR|off",
+        "ADDR[=TENANT]|off",
         Some("127.0.0.1:11211"),
         AtStart,
-        "Where memcached clients connect",
+        "Address for memcached clients; at ADDR=TENANT they are that tenant's without a login. Repeat it for several",
     ),
     option(
         "redis",
-        "ADDR|off",
+        "ADDR[=TENANT]|off",
         Some("127.0.0.1:6379"),
         AtStart,
-        "Where Redis clients connect",
+        "Address for Redis clients; as --memcached",
+    ),
+    option(
+        "allow",
+        "NET",
+        None,
+        AtStart,
+        "Network that may connect to tenants' listeners beside this machine, such as 10.1.0.0/16. Repeat it for several",
     ),
     option(
         "admin",
         "ADDR|off",
         Some("127.0.0.1:7070"),
         AtStart,
-        "Where the admin API listens beside its Unix socket",
+        "Address of the admin API beside its Unix socket",
     ),
     option(
         "open_metrics",
@@ -137,11 +146,25 @@ pub(crate) const OPTIONS: [OptionSpec; 24] = [
         "Time between two looks at the other instances' leases",
     ),
     option(
+        "flash",
+        "FILE|DEVICE",
+        None,
+        AtStart,
+        "Keep on this file or block device what memory evicts; it needs a size",
+    ),
+    option(
+        "flash_size",
+        "SIZE",
+        None,
+        AtStart,
+        "How much of it to use: a file is made as long",
+    ),
+    option(
         "s3",
         "ADDR|off",
         Some("off"),
         AtStart,
-        "Where S3 clients connect; it needs an origin",
+        "Address for S3 clients; it needs an origin",
     ),
     option(
         "origin",
@@ -166,11 +189,18 @@ pub(crate) const OPTIONS: [OptionSpec; 24] = [
         "Refuse everything but reading at the S3 address",
     ),
     option(
+        "functions",
+        "FILE",
+        None,
+        AtStart,
+        "Keep large objects in the memory of cloud functions, which this file describes",
+    ),
+    option(
         "ledger_period",
         "T",
         Some("1m"),
         AtStart,
-        "What a row of the ledger is for: the time in which a tenant used so much",
+        "Time that a row of the ledger covers: the tenant's use in it",
     ),
     option(
         "ledger_retention",
@@ -178,6 +208,69 @@ pub(crate) const OPTIONS: [OptionSpec; 24] = [
         Some("400d"),
         AtStart,
         "How long rows of the ledger are kept; then only their sums are",
+    ),
+    option(
+        "cpu_model",
+        "FILE|off",
+        Some("off"),
+        AtStart,
+        "Model CPU time by this file beside measuring it; see docs/bills.md",
+    ),
+    option(
+        "cpu_model_interval",
+        "T",
+        Some("1s"),
+        AtStart,
+        "How long the model takes together, at least",
+    ),
+    option(
+        "network_limit",
+        "RATE",
+        None,
+        AtStart,
+        "What the network carries, such as 10Gbit: how much of it tenants use is then shown",
+    ),
+    option(
+        "key_delimiter",
+        "CHAR",
+        Some(":"),
+        AtStart,
+        "What ends a prefix of keys, in what costs most: `tidemark tenant top`",
+    ),
+    option(
+        "webhook",
+        "URL",
+        None,
+        AtStart,
+        "Address to which alerts about spending limits are sent, as CloudEvents; see docs/bills.md",
+    ),
+    option(
+        "webhook_secret_file",
+        "FILE",
+        None,
+        AtStart,
+        "The secret by which alerts are signed (Standard Webhooks)",
+    ),
+    option(
+        "webhook_local",
+        "",
+        Some("false"),
+        AtStart,
+        "Let the webhook be at an address of this machine",
+    ),
+    option(
+        "otlp",
+        "URL",
+        None,
+        AtStart,
+        "Send metrics to an OpenTelemetry collector, such as http://127.0.0.1:4318",
+    ),
+    option(
+        "otlp_period",
+        "T",
+        Some("10s"),
+        AtStart,
+        "Time between two such exports",
     ),
     option("tls_cert", "FILE", None, Later, ""),
     option("tls_key", "FILE", None, Later, ""),
@@ -193,6 +286,11 @@ pub(crate) const OPTIONS: [OptionSpec; 24] = [
 ];
 
 impl OptionSpec {
+    /// Whether it may be written several times; its text is then a list with commas.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self.key, "memcached" | "redis" | "allow")
+    }
+
     /// `--tls-cert`
     pub(crate) fn flag(&self) -> String {
         format!("--{}", self.key.replace('_', "-"))
@@ -204,7 +302,7 @@ impl OptionSpec {
     }
 }
 
-/// Where a value was written.
+/// The place at which a value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Flag,
@@ -224,7 +322,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written(BTreeMap<&'static str, Entry>);
 
-/// Options that can not be followed: says where it was written, what, and what would be right.
+/// Options that cannot be followed: the message has the place, the value, and the right form.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OptionError(String);
 
@@ -236,7 +334,7 @@ impl fmt::Display for OptionError {
 
 impl std::error::Error for OptionError {}
 
-/// What flags and environment say; the file is read anew with each [`Sources::load`].
+/// The values of flags and environment; the file is read anew with each [`Sources::load`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     /// Flags by their option's key.
@@ -254,7 +352,6 @@ impl Sources {
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, OptionError> {
         let mut environment = BTreeMap::new();
-        // Other variables that begin alike are nobody's mistake: a cluster sets some for a service of this name.
         for option in &OPTIONS {
             // An empty one is how some tools write "not set".
             let Some(value) = variable(&option.variable()).filter(|value| !value.is_empty()) else {
@@ -308,13 +405,13 @@ impl Written {
         self.0.get(key)
     }
 
-    /// Where a value was written, and which one.
+    /// The place at which a value was written, and the value.
     pub(crate) fn place(&self, key: &str) -> Option<String> {
         let option = OPTIONS.iter().find(|option| option.key == key)?;
         Some(self.get(key)?.place(option))
     }
 
-    /// Where a value is from, without it.
+    /// The place that a value is from, without the value.
     pub(crate) fn origin(&self, option: &OptionSpec) -> String {
         match self.get(option.key).map(|entry| &entry.source) {
             Some(Source::Flag) => option.flag(),
@@ -326,7 +423,7 @@ impl Written {
 }
 
 impl Entry {
-    /// `--memory 3XB`, `TIDEMARK_MEMORY=3XB`, `memory = 3XB in FILE`: what to look for and where.
+    /// `--memory 3XB`, `TIDEMARK_MEMORY=3XB`, `memory = 3XB in FILE`: the text to look for and its place.
     fn place(&self, option: &OptionSpec) -> String {
         let Self { text, source } = self;
         match source {

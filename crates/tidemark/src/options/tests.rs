@@ -1,4 +1,4 @@
-//! Which source wins, what is refused and how it is named, and that the example is right.
+//! The order of sources, refusals and their words, and that the example is right.
 
 use std::fs;
 use std::path::Path;
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tidemark_control::Idling;
 use tidemark_gateway::Origins;
-use tidemark_types::{GIB, MIB};
+use tidemark_types::{BitRate, GIB, MIB};
 
+use super::check::FlashOptions;
 use super::*;
 
 fn machine() -> Machine {
@@ -41,13 +42,58 @@ fn load(
     Ok((written, options))
 }
 
+fn general(address: &str) -> Listening {
+    Listening {
+        general: Some(address.parse().unwrap()),
+        of_tenants: Vec::new(),
+    }
+}
+
+#[test]
+fn listeners_may_belong_to_tenants() {
+    for (flags, expected) in [
+        (
+            vec![("memcached", "127.0.0.1:1,127.0.0.1:2=shop")],
+            Ok("127.0.0.1:1,127.0.0.1:2=shop"),
+        ),
+        (vec![("memcached", "[::1]:2=shop")], Ok("[::1]:2=shop")),
+        (
+            vec![("memcached", "10.0.0.1:2=shop"), ("allow", "10.0.0.0/8,::1")],
+            Ok("10.0.0.1:2=shop"),
+        ),
+        (vec![("memcached", "10.0.0.1:2=shop")], Err("say who may connect")),
+        (
+            vec![("memcached", "127.0.0.1:1,127.0.0.1:2")],
+            Err("second address of no tenant"),
+        ),
+        (vec![("memcached", "127.0.0.1:1=a b")], Err("a b")),
+        (vec![("memcached", "off=shop")], Err("off is no tenant's")),
+        (
+            vec![("memcached", "127.0.0.1:6379=shop")],
+            Err("--memcached has the same address"),
+        ),
+        (vec![("allow", "10.0.0.0/64")], Err("`10.0.0.0/64` is no network")),
+    ] {
+        match (load(None, &[], &flags), expected) {
+            (Ok((_, options)), Ok(text)) => assert_eq!(options.text("memcached").as_deref(), Some(text), "{flags:?}"),
+            (Err(OptionError(message)), Err(part)) => assert!(message.contains(part), "{flags:?}: {message}"),
+            (found, _) => panic!("{flags:?}: {found:?}"),
+        }
+    }
+    let lists = load(Some("redis = ['127.0.0.1:1', '127.0.0.1:2=shop']"), &[], &[])
+        .unwrap()
+        .1;
+    assert_eq!(lists.text("redis").as_deref(), Some("127.0.0.1:1,127.0.0.1:2=shop"));
+}
+
 #[test]
 fn nothing_configured_is_the_documented_default() {
     let options = load(None, &[], &[]).unwrap().1;
     let expected = ServeOptions {
         memory_bytes: Some(GIB),
-        memcached: Some("127.0.0.1:11211".parse().unwrap()),
-        redis: Some("127.0.0.1:6379".parse().unwrap()),
+        memcached: general("127.0.0.1:11211"),
+        redis: general("127.0.0.1:6379"),
+        allow: Vec::new(),
         admin: Some("127.0.0.1:7070".parse().unwrap()),
         data: "/home/user/.local/share/tidemark".into(),
         workers: 4,
@@ -59,10 +105,18 @@ fn nothing_configured_is_the_documented_default() {
         },
         node_memory: None,
         lease_period: Duration::from_secs(1),
+        flash: None,
         s3: None,
         ledger_period: Duration::from_secs(60),
+        network_limit: None,
+        key_delimiter: b':',
         ledger_retention: Duration::from_secs(400 * 86_400),
         prices: None,
+        cpu_model: None,
+        cpu_model_interval: Duration::from_secs(1),
+        webhook: None,
+        otlp: None,
+        otlp_period: Duration::from_secs(10),
     };
     assert_eq!(options, expected);
 }
@@ -90,13 +144,16 @@ fn flags_win_over_the_environment_over_the_file_over_defaults() {
 #[test]
 fn every_option_can_come_from_every_source() {
     let file = "memory = 33554432\nmemcached = 'off'\nredis = '[::1]:0'\nadmin = 'off'\ndata = '/d'\nworkers = 3\npin = true\nopen_metrics = true\n\
+                allow = '10.0.0.0/8'\n\
                 first_grant = '5MiB'\nidle_after = '1h'\nnode_memory = '/n'\nlease_period = '2s'\n\
-                s3 = '127.0.0.1:9'\norigin = 's3://b'\nfreshness = '1s'\ns3_workers = 4\ns3_read_only = true\n\
-                ledger_period = '5s'\nledger_retention = '90d'";
+                s3 = '127.0.0.1:9'\norigin = 's3://b'\nfreshness = '1s'\ns3_workers = 4\ns3_read_only = true\nfunctions = '/f'\n\
+                ledger_period = '5s'\nkey_delimiter = '/'\nledger_retention = '90d'\ncpu_model = '/m'\ncpu_model_interval = '2s'\nflash = '/f'\nflash_size = '1GiB'\nnetwork_limit = '10Gbit'\n\
+                webhook = 'http://w/'\nwebhook_secret_file = '/s'\nwebhook_local = true\notlp = 'http://o/'\notlp_period = '5s'";
     let values = [
         ("memory", "32MiB"),
         ("memcached", "off"),
         ("redis", "[::1]:0"),
+        ("allow", "10.0.0.0/8"),
         ("admin", "off"),
         ("data", "/d"),
         ("workers", "3"),
@@ -108,8 +165,19 @@ fn every_option_can_come_from_every_source() {
         ("origin", "s3://b"),
         ("freshness", "1s"),
         ("s3_workers", "4"),
+        ("functions", "/f"),
         ("ledger_period", "5s"),
+        ("key_delimiter", "/"),
+        ("network_limit", "10Gbit"),
         ("ledger_retention", "90d"),
+        ("cpu_model", "/m"),
+        ("cpu_model_interval", "2s"),
+        ("flash", "/f"),
+        ("flash_size", "1GiB"),
+        ("webhook", "http://w/"),
+        ("webhook_secret_file", "/s"),
+        ("otlp", "http://o/"),
+        ("otlp_period", "5s"),
     ];
     let names: Vec<String> = OPTIONS.iter().map(OptionSpec::variable).collect();
     let mut variables: Vec<(&str, &str)> = values
@@ -128,14 +196,17 @@ fn every_option_can_come_from_every_source() {
     variables.push(("TIDEMARK_PIN", "true"));
     variables.push(("TIDEMARK_S3_READ_ONLY", "true"));
     variables.push(("TIDEMARK_OPEN_METRICS", "true"));
+    variables.push(("TIDEMARK_WEBHOOK_LOCAL", "true"));
     let mut flags = values.to_vec();
     flags.push(("pin", "true"));
     flags.push(("s3_read_only", "true"));
     flags.push(("open_metrics", "true"));
+    flags.push(("webhook_local", "true"));
     let expected = ServeOptions {
         memory_bytes: Some(32 * MIB),
-        memcached: None,
-        redis: Some("[::1]:0".parse().unwrap()),
+        memcached: Listening::default(),
+        redis: general("[::1]:0"),
+        allow: vec!["10.0.0.0/8".parse().unwrap()],
         admin: None,
         data: "/d".into(),
         workers: 3,
@@ -147,16 +218,32 @@ fn every_option_can_come_from_every_source() {
         },
         node_memory: Some("/n".into()),
         lease_period: Duration::from_secs(2),
+        flash: Some(FlashOptions {
+            path: "/f".into(),
+            size_bytes: 1 << 30,
+        }),
         s3: Some(S3Options {
             address: "127.0.0.1:9".parse().unwrap(),
             origins: Origins::parse("s3://b", "1s".parse().unwrap()).unwrap(),
             freshness: "1s".parse().unwrap(),
             workers: 4,
             read_only: true,
+            functions: Some("/f".into()),
         }),
         ledger_period: Duration::from_secs(5),
+        network_limit: Some(BitRate(10_000_000_000)),
+        key_delimiter: b'/',
         ledger_retention: Duration::from_secs(90 * 86_400),
         prices: None,
+        cpu_model: Some("/m".into()),
+        cpu_model_interval: Duration::from_secs(2),
+        webhook: Some(WebhookOptions {
+            target: "http://w/".parse().unwrap(),
+            secret_file: Some("/s".into()),
+            is_local: true,
+        }),
+        otlp: Some("http://o/".parse().unwrap()),
+        otlp_period: Duration::from_secs(5),
     };
     assert_eq!(load(Some(file), &[], &[]).unwrap().1, expected);
     assert_eq!(load(None, &variables, &[]).unwrap().1, expected);
@@ -272,7 +359,7 @@ fn what_is_wrong_is_named_with_its_place() {
             Some("tls = ['redis']"),
             None,
             None,
-            vec!["tls = \"redis\" in ", "not available in this version"],
+            vec!["tls = redis in ", "not available in this version"],
         ),
         (
             None,

@@ -40,6 +40,30 @@ fn a_tenant_s_life_on_the_command_line() {
             .len(),
         2
     );
+    let refused = server.run(&["tenant", "rotate", "shop"]);
+    assert_eq!(refused.status.code(), Some(DENIED));
+    assert!(
+        stderr(&refused).contains("the older one may be in use"),
+        "{}",
+        stderr(&refused)
+    );
+    let own = server.folder.path().join("own");
+    std::fs::write(&own, "q0E8l5n1p2m3k4j5h6g7f8\n").unwrap();
+    let own = own.to_str().unwrap();
+    let rotated = server.run(&["tenant", "rotate", "shop", "--secret", "ci", "--secret-file", own]);
+    assert!(
+        stderr(&rotated).contains("`ci` of shop is the one in the file"),
+        "{}",
+        stderr(&rotated)
+    );
+    let shown = stdout(&server.run(&["tenant", "show", "shop"]));
+    assert!(shown.contains("secret            ci\n"), "{shown}");
+    assert!(
+        server
+            .run(&["tenant", "rotate", "shop", "--secret", "ci", "--end"])
+            .status
+            .success()
+    );
     assert!(stderr(&server.run(&["tenant", "rotate", "shop", "--finish"])).contains("only the newest"));
     assert_eq!(
         server.json(&["tenant", "show", "shop"])["secrets"]
@@ -57,7 +81,10 @@ fn a_tenant_s_life_on_the_command_line() {
         shown.contains("floor             2.0 MiB"),
         "it survives a restart: {shown}"
     );
-    let removed = server.run(&["tenant", "remove", "shop"]);
+    let unasked = server.run(&["tenant", "remove", "shop"]);
+    assert_eq!(unasked.status.code(), Some(USAGE));
+    assert!(stderr(&unasked).contains("--yes"), "{}", stderr(&unasked));
+    let removed = server.run(&["tenant", "remove", "shop", "--yes"]);
     assert!(
         removed.status.success() && stdout(&removed).is_empty(),
         "{}",
@@ -105,7 +132,7 @@ fn limits_are_set_kept_over_a_restart_and_refuse() {
         answer[..refused.len()].escape_ascii().to_string(),
         refused.escape_ascii().to_string()
     );
-    // What is shown is at most a round old.
+    // The shown figures are at most a round old.
     let begun = std::time::Instant::now();
     let shown = loop {
         let shown = server.json(&["tenant", "show", "default"]);
@@ -227,7 +254,7 @@ fn exit_codes_tell_kinds_of_failures_apart() {
         (vec!["tenant", "create", "shop"], FAILED, vec!["`shop` exists already"]),
         (vec!["tenant", "show", "nobody"], NOT_FOUND, vec!["no tenant `nobody`"]),
         (
-            vec!["tenant", "remove", "nobody"],
+            vec!["tenant", "remove", "nobody", "--yes"],
             NOT_FOUND,
             vec!["no tenant `nobody`"],
         ),
@@ -284,7 +311,10 @@ fn exit_codes_tell_kinds_of_failures_apart() {
         (
             vec!["tenant", "set", "shop", "--spending-limit", "5"],
             USAGE,
-            vec!["--spending-limit 5: not available in this version"],
+            vec![
+                "--spending-limit 5: a spending limit has no effect without prices",
+                "--prices FILE",
+            ],
         ),
         (
             vec!["tenant", "set", "shop", "--ops-limit", "0"],
@@ -347,7 +377,11 @@ fn exit_codes_tell_kinds_of_failures_apart() {
         FAILED,
         &["no server runs on", nowhere, "tidemark serve --data"],
     );
-    check_fails(&["top"], USAGE, &["`tidemark top` is not available in this version"]);
+    check_fails(
+        &["doctor"],
+        USAGE,
+        &["`tidemark doctor` is not available in this version"],
+    );
     assert_eq!(run(&["tenant", "create", "a b"]).status.code(), Some(USAGE));
     assert_eq!(run(&["--no-such-flag"]).status.code(), Some(USAGE));
     assert_eq!(run(&["--version"]).status.code(), Some(0));
@@ -369,7 +403,7 @@ fn the_server_is_resized_live_and_by_reload() {
         server.json(&["server", "set", "--memory", "none"])["pool_bytes"],
         64 << 20
     );
-    // The environment wins over the file: only what the file decides is changed by it.
+    // The environment wins over the file: only options that the file decides are changed by it.
     for (text, expected) in [
         ("workers = 2", "needs a restart"),
         ("workers = 1\nmemroy = 5", "did you mean `memory`?"),

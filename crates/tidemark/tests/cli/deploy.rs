@@ -15,7 +15,7 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
 }
 
 /// `GET /metrics` with the token.
-fn scrape(server: &Server) -> String {
+pub(super) fn scrape(server: &Server) -> String {
     let token = std::fs::read_to_string(Path::new(&server.data()).join("admin.token")).unwrap();
     let mut socket = TcpStream::connect(address(server, "admin=")).unwrap();
     let token = token.trim();
@@ -29,30 +29,66 @@ fn scrape(server: &Server) -> String {
     answer
 }
 
-fn address<'a>(server: &'a Server, key: &str) -> &'a str {
+pub(super) fn address<'a>(server: &'a Server, key: &str) -> &'a str {
     let words = server.ready.split(' ');
     words.filter_map(|word| word.strip_prefix(key)).next().unwrap()
 }
 
-#[test]
-fn boards_and_alerts_ask_for_metrics_that_there_are() {
-    let server = Server::start(&[]);
+/// A server of which there is every metric: with prices, a goal and a spending limit.
+pub(super) fn limited_server() -> Server {
+    limited_server_with(&[])
+}
+
+/// The same with more options.
+pub(super) fn limited_server_with(more: &[&str]) -> Server {
+    let prices = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../prices.example.toml");
+    let webhook = ["--webhook", "http://127.0.0.1:9/"];
+    let server = Server::start(&[&["--prices", prices.to_str().unwrap()], &webhook[..], more].concat());
     assert!(
         server
-            .run(&["tenant", "set", "default", "--hit-ratio", "0.9"])
+            .run(&[
+                "tenant",
+                "set",
+                "default",
+                "--hit-ratio",
+                "0.9",
+                "--spending-limit",
+                "9"
+            ])
             .status
             .success()
     );
-    let mut socket = TcpStream::connect(address(&server, "memcached=")).unwrap();
-    socket.write_all(b"set key 0 0 5\r\nvalue\r\nget none\r\n").unwrap();
-    socket.read_exact(&mut [0; 8 + 5]).unwrap();
-    // Of a goal that nothing is known of yet there is no sample.
+    server
+}
+
+/// A connection that reads and writes.
+pub(super) struct Client(TcpStream);
+
+impl Client {
+    pub(super) fn new(server: &Server) -> Self {
+        Self(TcpStream::connect(address(server, "memcached=")).unwrap())
+    }
+
+    pub(super) fn ask(&mut self) {
+        self.0.write_all(b"set key 0 0 5\r\nvalue\r\nget none\r\n").unwrap();
+        self.0.read_exact(&mut [0; 8 + 5]).unwrap();
+    }
+}
+
+#[test]
+fn boards_and_alerts_ask_for_metrics_that_there_are() {
+    let server = limited_server();
+    Client::new(&server).ask();
+    // A goal of which nothing is known yet has no sample.
     let deadline = std::time::Instant::now() + PATIENCE;
     let there = loop {
         let answer = scrape(&server);
         let samples = answer.lines().filter(|line| !line.starts_with('#'));
         let there: BTreeSet<String> = samples.flat_map(metrics_in).collect();
-        if there.contains("tidemark_tenant_goal_met") || std::time::Instant::now() > deadline {
+        let is_whole = ["tidemark_tenant_goal_met", "tidemark_tenant_spent_ratio"]
+            .iter()
+            .all(|metric| there.contains(*metric));
+        if is_whole || std::time::Instant::now() > deadline {
             break there;
         }
         std::thread::sleep(Duration::from_millis(50));

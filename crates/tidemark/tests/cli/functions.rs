@@ -1,6 +1,12 @@
-//! `tidemark functions plan`.
+//! `tidemark functions plan` and `probe`.
 
-use crate::{USAGE, run, stderr, stdout};
+use std::io::Read as _;
+use std::process::Stdio;
+use std::time::Instant;
+
+use tidemark_functions::emulator::{self, Emulator};
+
+use crate::{PATIENCE, USAGE, run, stderr, stdout, tidemark};
 
 #[test]
 fn the_papers_figures_are_the_defaults() {
@@ -18,6 +24,23 @@ fn the_papers_figures_are_the_defaults() {
         "{report}"
     );
     assert!((0.93..0.94).contains(&number("/availability")), "{report}");
+}
+
+/// The golden values of the InfiniCache paper, to the digits printed there. It does not print its distributions' parameters;
+/// these means give both ends of its range.
+#[test]
+fn the_golden_values_are_printed() {
+    let shown = stdout(&run(&["functions", "plan"]));
+    assert!(shown.contains("18.8 times as often"), "{shown}");
+    for (mean, loss, availability) in [("2.28", "0.0039", "99.76"), ("7.203", "0.11", "93.36")] {
+        let json = run(&["--json", "functions", "plan", "--reclaim", &format!("poisson:{mean}")]);
+        let report: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
+        let percent = |key: &str, digits: usize| format!("{:.digits$}", 100.0 * report[key].as_f64().unwrap());
+        assert_eq!(percent("loss_ratio", loss.len() - 2), loss);
+        assert_eq!(percent("availability", 2), availability);
+        let cross_over = report["cost"][0]["cross_over_requests"].as_f64().unwrap();
+        assert_eq!(format!("{:.0}", cross_over / 1000.0), "312", "{report}");
+    }
 }
 
 #[test]
@@ -38,4 +61,56 @@ fn what_can_not_be_is_refused() {
         );
         assert!(stderr(&refused).contains(says), "{flag} {value}: {}", stderr(&refused));
     }
+}
+
+/// Functions that are processes of this program, and the file that describes them.
+#[test]
+fn a_probe_counts_the_functions_that_are_taken_away() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let guard = runtime.enter();
+    let emulator = Emulator::start(emulator::Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        program: env!("CARGO_BIN_EXE_tidemark").into(),
+        arguments: vec!["functions".into(), "program".into()],
+        unit_ms: 1,
+        freezes: true,
+    });
+    let emulator = emulator.unwrap();
+    drop(guard);
+    let names: Vec<String> = (0..3).map(|number| format!("probed-{number}")).collect();
+    assert!(names.iter().all(|name| emulator.create(name, 128)));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("functions.toml");
+    let text = format!(
+        "endpoint = \"http://{}\"\nname = \"probed\"\ncount = 3\ncodes = \"2+1\"\nmemory = \"128MiB\"\n",
+        emulator.address()
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut child = tidemark()
+        .args(["--json", "functions", "probe", &file.display().to_string()])
+        .args(["--every", "200ms", "--intervals", "30"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    let until_there = |invocations: u64| {
+        while emulator.bill().invocations < invocations || emulator.instances() < names.len() {
+            assert!(began.elapsed() < PATIENCE, "the functions are not asked");
+            std::thread::yield_now();
+        }
+    };
+    until_there(3);
+    for taken in [&names[..1], &names[1..], &names[..]] {
+        assert!(taken.iter().all(|name| emulator.reclaim(name) == 1));
+        until_there(emulator.bill().invocations + 3);
+    }
+    let mut json = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut json).unwrap();
+    assert!(child.wait().unwrap().success());
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let rows = report["intervals"].as_array().unwrap();
+    let sum = |row: &serde_json::Value| row["reclaimed"].as_u64().unwrap() * row["intervals"].as_u64().unwrap();
+    assert_eq!(rows.iter().map(sum).sum::<u64>(), 6, "{report}");
+    assert_eq!(report["invocations"], 31 * 3, "{report}");
+    assert!(report["best"]["availability"].as_f64().unwrap() < 1.0, "{report}");
 }

@@ -1,4 +1,5 @@
-//! A goal for the mean latency: what answers take is measured on a real server with a client that fetches what it misses.
+//! A goal for the mean latency: the time of answers is measured on a real server with a client that fetches missed
+//! values.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,7 +14,7 @@ use super::*;
 const BATCH: usize = 32;
 /// Gets of one key at once: a few milliseconds of work.
 const OFTEN: usize = 3_000;
-/// What it takes to fetch what was missed.
+/// The time to fetch a missed value.
 const FETCH: Duration = Duration::from_millis(20);
 
 /// A look-aside client of the memcached protocol.

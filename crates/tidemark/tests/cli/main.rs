@@ -3,14 +3,24 @@
 #![cfg(feature = "cli")]
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
+mod backup;
+mod calibrate;
 mod commands;
 mod curve;
 mod deploy;
+mod flash;
 mod functions;
 mod latency;
+mod listeners;
 mod node;
+mod otlp;
 mod plan;
+mod prometheus;
+mod removal;
+mod screen;
+mod spending;
 mod start;
+mod top;
 mod usage;
 
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -96,7 +106,7 @@ struct Server {
     child: Running,
     stdout: BufReader<ChildStdout>,
     stderr: BufReader<ChildStderr>,
-    /// What was read of standard error so far.
+    /// The part of standard error that was read so far.
     log: String,
     ready: String,
     folder: TempDir,
@@ -159,7 +169,7 @@ impl Server {
         send(&self.child, signal);
     }
 
-    /// Asks it to end and gives its exit code and what it said on standard error.
+    /// Asks it to end and gives its exit code and its standard error.
     fn stop(mut self) -> (Option<i32>, String, TempDir) {
         self.signal(Signal::TERM);
         self.stderr.read_to_string(&mut self.log).unwrap();

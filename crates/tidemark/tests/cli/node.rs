@@ -1,4 +1,4 @@
-//! Real processes that share a node's memory: what they hold, as the system sees it, while they come, go, stand still and
+//! Real processes that share a node's memory: their memory, as the system sees it, while they come, go, stand still and
 //! are killed.
 
 use std::fs::{self, File};
@@ -119,7 +119,7 @@ impl Instance {
     }
 
     fn lease_mib(&self) -> u64 {
-        // Until the thread has looked for the first time, the pool is what it began with.
+        // Until the thread has looked for the first time, the pool has its first size.
         let server = self.server();
         server
             .pointer("/node/lease_bytes")
@@ -133,7 +133,7 @@ impl Instance {
         self.node()["problem"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// What this one sees of another's lease.
+    /// The view that this one has of another's lease.
     fn sees(&self, other: &Instance) -> Value {
         let node = self.node();
         let leases = node["leases"].as_array().unwrap();
@@ -155,7 +155,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) -> Duration {
     begun.elapsed()
 }
 
-/// What a process's pool has of physical memory: of its mappings, those that are left out of core dumps.
+/// The physical memory of a process's pool: that of the mappings left out of core dumps.
 fn pool_resident_bytes(process: u32) -> Option<u64> {
     let smaps = fs::read_to_string(format!("/proc/{process}/smaps")).ok()?;
     let (mut sum, mut resident) = (0, 0);
@@ -194,8 +194,9 @@ impl Sampler {
                         .map(|process| pool_resident_bytes(*process).unwrap_or(0));
                     held.collect::<Vec<_>>()
                 };
-                // They are read one after the other while memory moves. If each only grew or only shrank in so short a time, the
-                // lesser of its two readings is at most what it held at one moment between them, the same moment for all.
+                // They are read one after the other while memory moves. If each only grew or only shrank in so short a
+                // time, the lesser of its two readings is a lower bound. It holds for one moment between them, the same
+                // for all.
                 let held: Vec<u64> = look().into_iter().zip(look()).map(|(a, b)| a.min(b)).collect();
                 if begun.elapsed() < Duration::from_millis(50) {
                     let sum: u64 = held.iter().sum();
@@ -226,7 +227,7 @@ impl Sampler {
     }
 }
 
-/// A client that asks for random keys and writes what is missed, until it is told to end or the server does.
+/// A client that asks for random keys and writes missed ones, until it is told to end or the server does.
 struct Load {
     /// Between two batches, in milliseconds; without any, clients and workers want more cores than there are.
     pause_ms: Arc<AtomicU64>,
@@ -242,7 +243,7 @@ impl Load {
         let address = instance.memcached;
         let thread = std::thread::spawn(move || {
             let socket = TcpStream::connect(address).unwrap();
-            // What is asked for after writes that are not answered would wait for their acknowledgement.
+            // A request after unanswered writes would wait for their acknowledgement.
             socket.set_nodelay(true).unwrap();
             let mut client = BufReader::new(socket);
             let mut random = 1_u64;
@@ -342,7 +343,7 @@ fn memory_of_two_instances_moves_to_where_it_is_worth_most_and_the_sum_holds() {
         second.server()["usage_bytes"].as_u64().unwrap() > NODE_MIB * MIB * 6 / 10
     });
 
-    // It stands still: nobody takes what it holds.
+    // It stands still: nobody takes its memory.
     second.signal(Signal::STOP);
     first_load.set_pause(0);
     wait_until("it is seen to stand still", || {
@@ -392,7 +393,7 @@ fn goals_hold_across_two_instances_and_the_higher_priority_comes_first() {
     wait_until("the busy one is full", || {
         busy.server()["usage_bytes"].as_u64().unwrap() > 95 * MIB
     });
-    // Asked far less often: by what memory is worth the other one would keep it.
+    // Asked far less often: by the worth of memory the other one would keep it.
     let calm = node.start();
     let calm_load = Load::start(&calm, keys(60), 5);
     aims(&busy, "3");
@@ -515,8 +516,8 @@ fn in_a_folder_that_may_not_be_written_any_more_leases_go_on_and_nobody_joins() 
     let programs = tempfile::tempdir().unwrap();
     let program = programs.path().join("tidemark");
     if is_superuser {
-        // By another process: one that a test beside this forks meanwhile would inherit the file open for writing, and a
-        // program that somebody may write to can not be started.
+        // The copy is another process's. A process that a test beside this forks meanwhile would inherit the file open
+        // for writing. A program that somebody may write to cannot be started.
         let copied = Command::new("cp")
             .arg(env!("CARGO_BIN_EXE_tidemark"))
             .arg(&program)
@@ -575,7 +576,7 @@ impl Disk {
         (said == "mounted\n").then_some(disk)
     }
 
-    /// Where this process finds it.
+    /// The path at which this process finds it.
     fn path(&self) -> String {
         format!("/proc/{}/root{}", self.holder.id(), self.folder.path().display())
     }
@@ -628,7 +629,7 @@ fn on_a_full_disk_leases_go_on_and_nobody_joins() {
     let (first, second) = (start(), start());
     wait_until("both are there", || first.node()["instances"] == 2);
     disk.fill();
-    // What is stated changes all the time now.
+    // The statements change all the time now.
     let load = Load::start(&first, keys(300), 0);
     wait_until("most is the first one's", || first.lease_mib() > NODE_MIB * 2 / 3);
     wait_until("and used by it", || {
@@ -649,7 +650,7 @@ fn on_a_full_disk_leases_go_on_and_nobody_joins() {
     drop(load);
 }
 
-/// One more instance does not start, because it can not state a lease.
+/// One more instance does not start, because it cannot state a lease.
 fn check_refused(command: &mut Command, options: &[String], reason: &str) {
     let data = tempfile::tempdir().unwrap();
     open_to(data.path(), 0o777);

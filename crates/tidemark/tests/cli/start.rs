@@ -1,4 +1,4 @@
-//! How the server starts, what it says then, and when it does not.
+//! How the server starts, its output then, and when it does not.
 
 use super::*;
 
@@ -18,10 +18,11 @@ fn the_ready_line_names_addresses_and_folder() {
     assert_eq!(format!("redis={}", shown["redis"].as_str().unwrap()), words[2]);
     let (code, log, folder) = server.stop();
     assert_eq!(code, Some(0));
-    assert_eq!(log.matches("admin token (shown this once").count(), 1, "{log}");
+    assert_eq!(log.matches("there is an admin token now").count(), 1, "{log}");
+    let token = std::fs::read_to_string(Path::new(&data(&folder)).join("admin.token")).unwrap();
+    assert!(!log.contains(token.trim()), "a log is no place for a token: {log}");
     assert!(
-        log.lines()
-            .all(|line| line.starts_with('{') || line.starts_with("admin token")),
+        log.lines().all(|line| line.starts_with('{')),
         "JSON lines where nobody reads them: {log}"
     );
     assert!(!Path::new(&data(&folder)).join("admin.sock").exists());
@@ -49,7 +50,7 @@ fn options_are_checked_and_printed_without_a_server() {
         printed.contains("memory = \"2GiB\"  # --memory") && printed.contains("workers = 3  # TIDEMARK_WORKERS"),
         "{printed}"
     );
-    // What is printed is a configuration that says the same.
+    // The output is a configuration that says the same.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.toml");
     std::fs::write(&file, &printed).unwrap();
@@ -69,6 +70,17 @@ fn options_are_checked_and_printed_without_a_server() {
         &["`memroy`", path, "did you mean `memory`?"],
     );
     check_fails(&["serve", "--memory", "3XB"], USAGE, &["--memory 3XB"]);
+    let mistyped = tidemark()
+        .args(["serve", "--check-config"])
+        .env("TIDEMARK_MEMROY", "2GiB")
+        .output()
+        .unwrap();
+    assert_eq!(mistyped.status.code(), Some(USAGE));
+    assert!(
+        stderr(&mistyped).contains("did you mean TIDEMARK_MEMORY?"),
+        "{}",
+        stderr(&mistyped)
+    );
     check_fails(
         &["serve", "--tls-cert", "x"],
         USAGE,
@@ -167,7 +179,7 @@ fn a_cause_is_said_once_and_the_token_when_it_is_made() {
         let message = stderr(&run(&arguments));
         assert!(message.contains("is taken"), "{message}");
         assert_eq!(
-            message.contains("admin token (shown this once"),
+            message.contains("there is an admin token now"),
             is_made,
             "{flag}: {message}"
         );
@@ -198,7 +210,7 @@ fn a_start_says_what_an_operator_should_know() {
     let notes = ["others may look into the data folder", "there is no open tenant"];
     let said = |log: &str| notes.map(|part| log.contains(part));
     let server = Server::start_in(folder, &[]);
-    assert!(server.run(&["tenant", "remove", "default"]).status.success());
+    assert!(server.run(&["tenant", "remove", "default", "--yes"]).status.success());
     let (_, log, folder) = server.stop();
     assert_eq!(said(&log), [false, false], "{log}");
 

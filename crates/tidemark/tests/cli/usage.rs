@@ -1,5 +1,5 @@
-//! Metering on the command line: what clients did, what the ledger says of it, and what happens to the ledger when the server
-//! is killed.
+//! Metering on the command line: the clients' use, the ledger's record of it, and the ledger after the server is
+//! killed.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// Sends requests and reads replies until as many bytes have come as are expected. Returns what was sent and received.
+/// Sends requests and reads replies until as many bytes have come as are expected. Returns the sent and received bytes.
 fn exchange(server: &Server, key: &str, requests: &[u8], reply_bytes: usize) -> (u64, u64) {
     let address = server.ready.split(' ').find_map(|word| word.strip_prefix(key)).unwrap();
     let mut socket = TcpStream::connect(address).unwrap();
@@ -27,7 +27,7 @@ fn sum(rows: &[Value], kind: &str, field: &str) -> f64 {
     of_kind.map(|row| row[field].as_f64().unwrap()).sum()
 }
 
-/// Waits until the ledger has rows of what happened so far.
+/// Waits until the ledger has rows of the use so far.
 fn rows_with(server: &Server, kind: &str, field: &str, least: f64) -> Vec<Value> {
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
@@ -93,6 +93,63 @@ fn what_clients_did_is_in_the_ledger_to_the_byte() {
     assert_eq!(event["specversion"], "1.0");
     assert_eq!(rows_of(&server, &["usage", "nobody"]), 0);
     server.stop();
+}
+
+/// A model that reckons 1000 ns for each command.
+const MODEL: &str = "format = 1\nreference = \"a machine\"\nmachine = \"this one\"\nfactor = 2.0\noutput_ns = [1000.0, 1000.0]\n\
+    [accuracy]\nloads = 150\nheld_out = 30\nr_squared = 0.97\nmean_error = 0.04\n\
+    [[inputs]]\nname = \"rate\"\nleast = 0.0\nmost = 1.0\nmean = 0.0\ndeviation = 1.0\n\
+    [[layers]]\nneurons = [[0.0, 6.9077553]]\n";
+
+#[test]
+fn modelled_cpu_time_is_shown_beside_the_measured_one_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model.toml");
+    std::fs::write(&model, MODEL).unwrap();
+    let model_text = model.to_str().unwrap();
+    let prices = with_prices(&folder, &PRICES.replace("\"measured\"", "\"modelled\""));
+    let server = Server::start(&["--ledger-period", "1s", "--cpu-model", model_text, "--prices", &prices]);
+    let requests = format!("set key 0 0 5\r\nvalue\r\n{}", "get key\r\n".repeat(1999));
+    let reply_bytes = "STORED\r\n".len() + "VALUE key 0 5\r\nvalue\r\nEND\r\n".len() * 1999;
+    exchange(&server, "memcached=", requests.as_bytes(), reply_bytes);
+
+    let rows = rows_with(&server, "use", "operations", 2000.0);
+    let near = |seconds: f64| (seconds - 0.002).abs() < 1e-8;
+    assert!(near(sum(&rows, "use", "cpu_model_seconds")), "{rows:?}");
+    let measured = sum(&rows, "use", "cpu_seconds");
+    assert!(measured > 0.0 && !near(measured), "{measured}");
+    let shown = server.json(&["tenant", "show", "default"]);
+    assert!(near(shown["cpu_model_seconds_total"].as_f64().unwrap()), "{shown}");
+    assert!(
+        shown["vcpus"].as_f64().unwrap() > 0.0 && shown["cores"].as_f64().is_some(),
+        "{shown}"
+    );
+    let shape = &shown["shape_total"];
+    assert_eq!(
+        (&shape["written_key_bytes"], &shape["written_value_bytes"]),
+        (&3.into(), &5.into())
+    );
+    let [visits, arrivals] = ["visits", "arrivals"].map(|key| shape[key].as_u64().unwrap());
+    assert!(1 <= arrivals && arrivals <= visits && visits <= 2000, "{shape}");
+    let node = server.json(&["server", "show"]);
+    assert_eq!(node["cpu_model"]["reference"], "a machine", "{node}");
+    assert_eq!(node["cpu_model"]["factor"], 2.0);
+    let month = &rows[0]["from"].as_str().unwrap()[..7].to_owned();
+    let text = stdout(&server.run(&["bill", "default", "--month", month]));
+    for part in [
+        "0.002 s modelled; the modelled one is billed",
+        "need not add up to what",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    server.stop();
+
+    std::fs::write(&model, MODEL.replace("factor = 2.0", "factor = -2.0")).unwrap();
+    check_fails(
+        &["serve", "--cpu-model", model_text, "--check-config"],
+        USAGE,
+        &["--cpu-model", "line 4: `factor` is -2", "0.01 to 100"],
+    );
 }
 
 fn rows_of(server: &Server, arguments: &[&str]) -> usize {
@@ -267,7 +324,7 @@ fn a_bill_is_the_ledger_s_sums_times_the_prices() {
         USAGE,
         &["--month May", "2026-08"],
     );
-    // A version that rows name can not come to mean something else.
+    // A version that rows name cannot come to mean something else.
     let other = with_prices(&files, &PRICES.replace("0.006", "0.007"));
     check_fails(
         &[
@@ -393,4 +450,52 @@ fn an_estimate_follows_from_a_trace_and_the_prices() {
         USAGE,
         &["--hit-ratio 2"],
     );
+}
+
+#[test]
+fn how_full_the_network_is_is_shown_of_tenants_and_server() {
+    let server = Server::start(&["--network-limit", "8Mbit"]);
+    let limited = server.run(&["tenant", "set", "default", "--bytes-limit", "4MB"]);
+    assert_eq!(limited.status.code(), Some(0), "{}", stderr(&limited));
+    let moved_bytes = {
+        let sets = "set key 0 0 1000\r\n".to_owned() + &"v".repeat(1000) + "\r\n";
+        let (sent, received) = exchange(
+            &server,
+            "memcached=",
+            sets.repeat(500).as_bytes(),
+            "STORED\r\n".len() * 500,
+        );
+        (sent + received) as f64
+    };
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let tenant = server.json(&["tenant", "show", "default"]);
+        let of_server = server.json(&["server", "show"]);
+        let per_second = |answer: &Value| answer["network_bytes_per_second"].as_f64().unwrap();
+        let total = |field: &str| tenant[field].as_f64().unwrap();
+        let is_whole = total("network_in_bytes_total") + total("network_out_bytes_total") >= moved_bytes;
+        if is_whole && per_second(&of_server) > 0.0 {
+            for (answer, limit) in [(&tenant, 4e6), (&of_server, 1e6)] {
+                let (rate, occupancy) = (per_second(answer), answer["network_occupancy"].as_f64().unwrap());
+                assert!((occupancy - rate / limit).abs() < 1e-12, "{answer}");
+                // All of it came in one to ten seconds.
+                assert!(
+                    rate <= moved_bytes && rate >= moved_bytes / 10.0 * 0.99,
+                    "{rate} {moved_bytes}"
+                );
+            }
+            assert_eq!(of_server["network_limit_bytes_per_second"], 1_000_000);
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{tenant}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let metrics = deploy::scrape(&server);
+    for metric in [
+        "tidemark_network_occupancy ",
+        "tidemark_tenant_network_occupancy{tenant=\"default\"} ",
+    ] {
+        assert!(metrics.contains(metric), "{metric} is not in {metrics}");
+    }
+    assert!(Server::start(&[]).json(&["server", "show"])["network_occupancy"].is_null());
 }

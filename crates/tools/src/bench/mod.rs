@@ -1,8 +1,8 @@
-//! `tidemark bench`: a generated load on a running server, and what came of it.
+//! `tidemark bench`: a generated load on a running server, and its result.
 //!
-//! Closed loop: each connection keeps its pipeline full and sends the next request when a reply came. Open loop (a rate):
-//! requests are due at fixed times, whatever the server does, and latency counts from when a request was due, so that a
-//! server that stalls shows it in every request that it delayed ("coordinated omission" is avoided).
+//! Closed loop: each connection keeps its pipeline full and sends the next request when a reply came. Open loop (a
+//! rate): requests are due at fixed times, whatever the server does. Latency counts from when a request was due, so
+//! that a stalled server shows it in every request that it delayed. This avoids "coordinated omission".
 //!
 //! Invariant: every request is counted once, as answered well or as an error; nothing is allocated per request. Times are
 //! nanoseconds since the phase began inside, microseconds in reports.
@@ -41,17 +41,17 @@ pub const MAX_RATE: f64 = 1e9;
 /// How often progress is told.
 const OBSERVED_EVERY: Duration = Duration::from_secs(1);
 
-/// What is measured.
+/// The measurement that is to be made.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The server.
     pub address: SocketAddr,
     /// How it is spoken to.
     pub protocol: Protocol,
-    /// Who the connections are, in turn; `None` is a connection that does not log in.
+    /// The logins of the connections, in rotation; `None` is a connection that does not log in.
     pub logins: Vec<Option<Login>>,
-    /// Whether the connections of each login ask for keys of their own, behind those of the login before: for logins of one
-    /// tenant, which then asks for as many keys as so many tenants would.
+    /// Whether the connections of each login ask for keys of their own, behind those of the login before. This is for
+    /// logins of one tenant, which then asks for as many keys as that many tenants would.
     pub keys_apart: bool,
     /// Connections of all tenants and threads together.
     pub connections: usize,
@@ -59,14 +59,14 @@ pub struct Options {
     pub pipeline: usize,
     /// Threads that share the connections.
     pub threads: usize,
-    /// What is asked for.
+    /// The requests.
     pub workload: Workload,
     /// Requests per second of all connections together, in open loop; closed loop where there is none.
     pub rate: Option<f64>,
     /// How many requests of an open loop are due together, on one connection: 1 for evenly spaced ones.
     pub burst: usize,
-    /// Whether an open loop sleeps until the next request is due, for others on the same core; else it is awake for the last
-    /// two milliseconds, and sends in time.
+    /// Whether an open loop sleeps until the next request is due, for others on the same core. Otherwise it is awake
+    /// for the last two milliseconds, and sends in time.
     pub sleeps: bool,
     /// How long is measured, in seconds.
     pub seconds: f64,
@@ -83,17 +83,17 @@ pub struct Options {
 pub struct Progress {
     /// Whether the keys are still being stored.
     pub preloading: bool,
-    /// Since this part of the run began.
+    /// The time since this part of the run began.
     pub elapsed: Duration,
     /// Requests answered in this part.
     pub requests: u64,
-    /// Of those, errors.
+    /// The number of those that were answered with an error.
     pub errors: u64,
     /// How much of this part is done, 0 to 1.
     pub done_ratio: f64,
 }
 
-/// What threads tell each other and the observer.
+/// The state that threads share with each other and the observer.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     requests: AtomicU64,
@@ -104,8 +104,8 @@ pub(crate) struct Shared {
 /// Runs the load and measures it; `observe` is told once a second how far it is.
 ///
 /// # Errors
-/// The options make no sense, the server can not be reached, refuses a login or every request, closes a connection, or
-/// does not speak the protocol.
+/// The options make no sense, or the server cannot be reached. Other errors: it refuses a login or every request,
+/// closes a connection, or does not speak the protocol.
 pub fn run(options: &Options, observe: &mut dyn FnMut(&Progress)) -> Result<Report, Error> {
     Load::open(options, observe)?.measure(observe)
 }
@@ -122,7 +122,7 @@ impl Load {
     /// Opens the connections, and stores the keys if that is asked for.
     ///
     /// # Errors
-    /// As of [`run`].
+    /// The errors of [`run`].
     pub fn open(options: &Options, observe: &mut dyn FnMut(&Progress)) -> Result<Self, Error> {
         check(options)?;
         raise_descriptor_limit(options.connections);
@@ -150,7 +150,7 @@ impl Load {
     /// Runs the load for as long as its options say.
     ///
     /// # Errors
-    /// As of [`run`].
+    /// The errors of [`run`].
     pub fn measure(&mut self, observe: &mut dyn FnMut(&Progress)) -> Result<Report, Error> {
         let options = &self.options;
         let length_ns = Duration::from_secs_f64(options.seconds);
@@ -309,8 +309,8 @@ fn check(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Allows this process as many descriptors as it may have, if the connections need them. Where that is not enough, opening
-/// a connection says so.
+/// Allows this process as many descriptors as it may have, if the connections need them. If that is not enough, opening
+/// a connection fails.
 fn raise_descriptor_limit(connections: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     /// Standard streams, the poll of each thread, files that are read.

@@ -1,4 +1,4 @@
-//! What a run of [`super::run`] came to.
+//! The result of a run of [`super::run`].
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::tally::Tally;
 pub struct Report {
     /// Requests that were answered, or given up at the end.
     pub requests: u64,
-    /// Of those, answered with an error, wrongly or not at all.
+    /// The number of operations that were answered with an error, wrongly or not at all.
     pub errors: u64,
     /// Requests per second from the first request to the last reply.
     pub ops_per_second: f64,
@@ -22,7 +22,7 @@ pub struct Report {
     /// The errors by kind.
     #[serde(skip)]
     pub mistakes: Mistakes,
-    /// What was wrong the first time.
+    /// A description of the first mistake.
     #[serde(skip)]
     pub first_mistake: Option<String>,
     /// Requests of an open loop that were due but could not be sent because all connections were waiting. Their lateness

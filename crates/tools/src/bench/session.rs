@@ -1,4 +1,4 @@
-//! One connection under load: what is in flight on it, and what its replies mean.
+//! One connection under load: its requests in flight, and the meaning of its replies.
 
 use std::collections::VecDeque;
 
@@ -7,8 +7,8 @@ use crate::Error;
 use crate::client::{Connection, Part, Reply};
 use crate::load::{KeyText, Lifetimes, Operation, Rng, ValueSize, Values};
 
-/// Requests that were written but not sent yet are at most this much, or one value: a connection whose server does not
-/// read is left alone.
+/// The limit of requests that were written but not sent yet, or one value. A connection whose server does not read is
+/// left alone.
 const MAX_UNSENT_BYTES: usize = 256 << 10;
 
 /// A connection and its requests.
@@ -62,7 +62,7 @@ pub(super) struct Speller {
     pub(super) values: Values,
     pub(super) value_size: ValueSize,
     pub(super) lifetimes: Lifetimes,
-    /// What lifetimes are drawn with.
+    /// The source of random lifetimes.
     pub(super) rng: Rng,
     pub(super) verify: bool,
     pub(super) look_aside: bool,
@@ -155,7 +155,7 @@ impl Session {
         })
     }
 
-    /// Gives up on what is in flight at the end.
+    /// Gives up on requests in flight at the end.
     pub(super) fn abandon(&mut self, tally: &mut Tally, now_ns: u64) {
         for request in self.in_flight.drain(..) {
             tally.requests += 1;

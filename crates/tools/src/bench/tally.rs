@@ -1,4 +1,4 @@
-//! What is counted while a load runs.
+//! The counts of a running load.
 
 use hdrhistogram::Histogram;
 
@@ -17,7 +17,7 @@ pub(crate) struct Tally {
     pub(crate) gets: u64,
     pub(crate) hits: u64,
     pub(crate) mistakes: Mistakes,
-    /// What was wrong the first time, for people.
+    /// A description of the first mistake, for people.
     pub(crate) first_mistake: Option<String>,
     /// Requests that were due and could not even be sent before the end.
     pub(crate) unsent: u64,
@@ -61,7 +61,7 @@ impl Tally {
         }
     }
 
-    /// Remembers what was wrong if nothing was before.
+    /// Remembers the mistake if there was none before.
     pub(crate) fn mistake(&mut self, describe: impl FnOnce() -> String) {
         self.first_mistake.get_or_insert_with(describe);
     }
@@ -90,7 +90,7 @@ impl Tally {
         Some(histogram.value_at_quantile(quantile))
     }
 
-    /// Puts what is still in a run into the histogram.
+    /// Puts the rest of a run into the histogram.
     pub(crate) fn end_run(&mut self) {
         if let Some(histogram) = &mut self.latency_ns
             && self.run_length > 0

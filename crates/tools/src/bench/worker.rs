@@ -21,7 +21,7 @@ const EVENTS_PER_TURN: usize = 256;
 const MAX_SLEEP: Duration = Duration::from_millis(50);
 /// The poll sleeps in whole milliseconds and wakes late; a request that is due sooner than this is waited for awake.
 const AWAKE_NS: u64 = 2_000_000;
-/// How long after the end a request that was due before it is still sent: the loop comes round within less, and a server
+/// A request that was due before the end is still sent for so long after it. The loop comes round within less. A server
 /// that keeps all connections waiting for longer does not keep the rate.
 const SEND_LATE_NS: u64 = 20_000_000;
 /// How long replies are waited for after the end.
@@ -42,7 +42,7 @@ pub(super) struct Worker {
     in_flight: usize,
     /// Most requests in flight on all connections.
     capacity: usize,
-    /// Where the next request of an open loop looks for room first.
+    /// The connection at which the next request of an open loop begins to look for room.
     cursor: usize,
     /// Whether the time until a request is due is slept through.
     sleeps: bool,
@@ -140,7 +140,7 @@ impl Worker {
                 _ => {}
             }
             for event in &events {
-                // Also when there is only room to send: what could not be sent before is sent below.
+                // This holds also when there is only room to send: earlier unsent bytes are sent below.
                 let Token(index) = event.token();
                 if event.is_readable() || event.is_read_closed() {
                     self.receive(index, event.is_read_closed())?;
@@ -175,8 +175,8 @@ impl Worker {
         }
     }
 
-    /// Writes the requests that a connection makes by itself: keys that were missed, then, unless requests follow a
-    /// schedule, as many as there is room for.
+    /// Writes the requests that a connection makes by itself. Keys that were missed come first. Unless requests follow
+    /// a schedule, as many follow as there is room for.
     fn fill(&mut self, index: usize, phase: &mut Phase) {
         let now_ns = self.now_ns();
         let session = &mut self.sessions[index];
@@ -198,7 +198,7 @@ impl Worker {
         self.in_flight += session.in_flight.len() - before;
     }
 
-    /// Sends what is due in an open loop, as far as the connections have room for it, each in turn.
+    /// Sends the due requests of an open loop, as far as the connections have room for it, each in turn.
     fn dispatch(&mut self, phase: &mut Phase, now_ns: u64) -> Result<(), Error> {
         let Phase::Measure {
             schedule: Some(schedule),

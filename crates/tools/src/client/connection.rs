@@ -16,7 +16,7 @@ use crate::Error;
 
 /// How long connecting and logging in may take each: long enough for a loaded machine, short enough for a person.
 pub(super) const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// What was sent is dropped from the front of the buffer when it is this much.
+/// Sent bytes are dropped from the front of the buffer when they are this many.
 const COMPACT_BYTES: usize = 256 << 10;
 /// How much of a reply an error quotes.
 const QUOTE_CHARS: usize = 80;
@@ -35,7 +35,7 @@ pub struct Connection {
     carry: Vec<u8>,
 }
 
-/// What [`Connection::receive`] found.
+/// The outcome of [`Connection::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// Nothing new.
@@ -137,7 +137,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives into `scratch`, behind what was left over the last time. The bytes belong to [`Self::replies`].
+    /// Receives into `scratch`, behind the rest of the last time. The bytes belong to [`Self::replies`].
     ///
     /// # Errors
     /// The connection failed or was closed.
@@ -165,7 +165,7 @@ impl Connection {
     /// Hands each reply in `input`, as [`Self::receive`] left it, to `take`; keeps an incomplete line for the next time.
     ///
     /// # Errors
-    /// What came is not the protocol, or `take` failed.
+    /// The input is not the protocol, or `take` failed.
     #[inline]
     pub fn replies(&mut self, input: &[u8], mut take: impl FnMut(Reply<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let mut rest = input;

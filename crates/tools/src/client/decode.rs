@@ -8,7 +8,7 @@ use super::Protocol;
 /// The longest line: memcached's keys have 250 bytes; error texts quote a command.
 const MAX_LINE_BYTES: usize = 2 << 10;
 
-/// What a server says to one request; a value comes as one or more of them, the last one marked.
+/// One part of the server's answer to one request. A value comes as one or more parts, the last one marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
     /// A part of a value.
@@ -30,7 +30,7 @@ pub struct Part<'a> {
     pub key: Option<&'a [u8]>,
     /// Bytes of the whole value.
     pub size_bytes: usize,
-    /// Where in the value this part begins.
+    /// The offset of this part in the value.
     pub offset: usize,
     /// The part; may be empty.
     pub bytes: &'a [u8],
@@ -38,7 +38,7 @@ pub struct Part<'a> {
     pub last: bool,
 }
 
-/// What the beginning of the input is.
+/// The kind of the beginning of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// Too little: more bytes have to be appended to the same input.
@@ -77,12 +77,12 @@ enum Head<'a> {
 }
 
 impl Decoder {
-    /// At the beginning of a connection's replies.
+    /// A decoder at the beginning of a connection's replies.
     pub fn new(protocol: Protocol) -> Self {
         Self { protocol, value: None }
     }
 
-    /// Takes what the input begins with.
+    /// Takes the beginning of the input.
     #[inline]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Decoded<'a> {
         if let Some(value) = self.value {
@@ -162,7 +162,7 @@ impl Decoder {
         Decoded::Reply(tail.len(), Reply::Value(part(&[], true)))
     }
 
-    /// What follows a value.
+    /// The bytes that follow a value.
     #[inline]
     fn tail(&self) -> &'static [u8] {
         match self.protocol {
@@ -254,7 +254,7 @@ fn line(input: &[u8]) -> Result<Option<&[u8]>, ()> {
 /// Decimal digits of a number that a value's size may be.
 #[inline]
 fn number(digits: &[u8]) -> Option<usize> {
-    // Ten digits can not overflow; flags have up to ten.
+    // Ten digits cannot overflow; flags have up to ten.
     if digits.is_empty() || digits.len() > 10 {
         return None;
     }

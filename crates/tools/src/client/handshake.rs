@@ -1,7 +1,7 @@
 //! Logging a connection in, before it carries a load.
 //!
-//! Invariant: a connection that comes out of here is the tenant's. memcached's login is a `set`, which a server that does
-//! not take logins stores like any other: so its key is asked for afterwards.
+//! Invariant: a connection that comes out of here is the tenant's. The login of memcached is a `set`, and a server that
+//! takes no logins stores it like any other. The key is therefore asked for afterwards.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -50,7 +50,7 @@ pub(super) fn log_in(
     if peer.ask(&get)? != Answer::Value {
         return Ok(());
     }
-    // What the server answers changes nothing: the value is the login, and should not stay.
+    // The server's answer changes nothing: the value is the login, and should not stay.
     peer.ask(format!("delete {LOGIN_KEY}\r\n").as_bytes())?;
     Err(Error::LoginNotTaken {
         address,
@@ -59,8 +59,8 @@ pub(super) fn log_in(
 }
 
 impl Protocol {
-    /// The request with which a connection becomes a tenant's: RESP's `AUTH name secret`, or memcached's ASCII
-    /// authentication, a `set` whose value is `name secret` (`doc/protocol.txt`, "Authentication").
+    /// The request that makes a connection a tenant's. For RESP it is `AUTH name secret`. For memcached it is ASCII
+    /// authentication, a `set` with the value `name secret` (`doc/protocol.txt`, "Authentication").
     pub(super) fn login_request(self, tenant: &TenantName, secret: &str) -> Vec<u8> {
         let name = tenant.as_str();
         match self {

@@ -1,4 +1,4 @@
-//! Who a connection is.
+//! The identity of a connection.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ impl Secrets {
     /// Reads a single secret, or lines of `name secret`; empty lines are passed over.
     ///
     /// # Errors
-    /// A line of more than two words, or a single secret among others. What is wrong is said without quoting a secret.
+    /// A line has more than two words, or a single secret stands among others. The message quotes no secret.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         let mut secrets = Self::default();

@@ -1,8 +1,9 @@
 //! A load client: memcached's text protocol and RESP2, as much of them as a load needs (get, set, login).
 //!
-//! Built to cost little beside the server that it measures: requests are written into one buffer per connection and sent
-//! at once, replies are parsed where they were received, nothing is allocated per operation. Invariant: a reply is taken
-//! exactly as the protocol says or the connection is given up; it is never guessed where the next one begins.
+//! The client costs little beside the server that it measures. Requests are written into one buffer per connection and
+//! sent at once. Replies are parsed where they were received, and nothing is allocated per operation. Invariant: a
+//! reply is taken exactly as the protocol says, or the connection is given up. The client never guesses where the next
+//! reply begins.
 
 mod connection;
 mod decode;
@@ -43,7 +44,7 @@ impl Protocol {
         }
     }
 
-    /// Where a server of this protocol listens if nothing else is said.
+    /// The address on which a server of this protocol listens by default.
     pub fn default_address(self) -> &'static str {
         match self {
             Self::Memcached => "127.0.0.1:11211",

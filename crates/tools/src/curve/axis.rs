@@ -1,4 +1,4 @@
-//! Axes with round numbers: where values are drawn, and what is written beside them.
+//! Axes with round numbers: the places of values, and the labels beside them.
 
 /// An axis of sizes: logarithmic, because caches differ by factors.
 #[derive(Clone, Copy, Debug)]
@@ -10,9 +10,9 @@ pub(super) struct Sizes {
 /// A mark on an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tick {
-    /// Where, 0 to 1 along the axis.
+    /// The place along the axis, 0 to 1.
     pub(super) at: f64,
-    /// What is written there.
+    /// The text at the mark.
     pub(super) label: String,
 }
 
@@ -30,7 +30,7 @@ impl Sizes {
         }
     }
 
-    /// Where a size is, 0 to 1 within the axis.
+    /// The place of a size within the axis, 0 to 1.
     pub(super) fn at(&self, bytes: f64) -> f64 {
         (bytes / self.first).ln() / (self.last / self.first).ln()
     }
@@ -95,7 +95,7 @@ impl Ratios {
         }
     }
 
-    /// Where a ratio is, 0 to 1 within the axis.
+    /// The place of a ratio within the axis, 0 to 1.
     pub(super) fn at(&self, ratio: f64) -> f64 {
         ratio / self.last
     }

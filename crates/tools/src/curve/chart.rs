@@ -1,4 +1,4 @@
-//! What a curve looks like: miss ratio over size, with the points that were asked for and, of sampled ones, the error.
+//! The picture of a curve: miss ratio over size, with the requested points and, for sampled ones, the error.
 
 use tidemark_curve::{Curve, Point};
 
@@ -24,7 +24,7 @@ pub struct Chart<'a> {
     /// LRU's curve, where it is to be compared with that.
     other: Option<&'a Curve>,
     title: String,
-    /// What was measured, and how.
+    /// The measurement and its method.
     what: String,
     sizes: Sizes,
     ratios: Ratios,
@@ -46,8 +46,8 @@ impl<'a> Chart<'a> {
         Self::with(report, other, trace, what)
     }
 
-    /// The chart of what is estimated of a running cache: all of its curve is known, and the report's points are only marks
-    /// on it.
+    /// The chart of a running cache's estimate: all of its curve is known, and the report's points are only marks on
+    /// it.
     pub fn live(tenant: &str, report: &'a Report) -> Self {
         let gets = grouped(report.requests);
         let what = format!("{gets} gets, estimated from a sample");
@@ -135,7 +135,8 @@ impl<'a> Chart<'a> {
         points
     }
 
-    /// What is drawn of the curve: a policy's only between its points, of which alone anything is known.
+    /// The part of the curve that is drawn. A policy's curve is drawn only between its points, since nothing is known
+    /// outside them.
     fn drawn(&self) -> Vec<Point> {
         if self.compares() {
             self.report
@@ -194,7 +195,7 @@ impl<'a> Chart<'a> {
         ));
     }
 
-    /// Title, what was measured, and which line is which.
+    /// Title, measurement, and which line is which.
     fn draw_heads(&self, shapes: &mut Vec<Shape>) {
         let other = self.compares().then_some(("lru", Ink::Other));
         let lines = std::iter::once((self.report.policy.as_str(), Ink::Curve)).chain(other);

@@ -1,13 +1,15 @@
 //! `tidemark curve`: the miss-ratio curve of a trace.
 //!
-//! The trace is read once for an LRU curve at given sizes. Sizes that follow from the trace, policies other than LRU, and
-//! sizes smaller than the largest object need to know the whole trace first: then it is read twice. Invariant: memory is
-//! bounded by the sampling (and, for simulated caches, by what they hold), not by the trace's length.
+//! The trace is read once for an LRU curve at given sizes. It is read twice when the whole trace must be known first.
+//! This holds for sizes that follow from the trace, policies other than LRU, and sizes smaller than the largest object.
+//! Invariant: memory is bounded by the sampling (and, for simulated caches, by their content), not by the trace's
+//! length.
 
 mod axis;
 mod chart;
 pub(crate) mod picture;
 mod png;
+mod scatter;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -22,6 +24,7 @@ pub use chart::Chart;
 pub(crate) use chart::grouped;
 pub use picture::Picture;
 pub use png::png;
+pub use scatter::Scatter;
 
 /// Keys that are sampled if nothing else is asked for: traces of up to a million objects are measured exactly, in at
 /// most 150 MiB.
@@ -36,7 +39,7 @@ const DEFAULT_PERCENTS: [u64; 8] = [1, 2, 5, 10, 20, 40, 60, 80];
 const OBSERVED_EVERY: Duration = Duration::from_millis(100);
 const REQUESTS_BETWEEN_LOOKS: u64 = 1 << 14;
 
-/// What is measured.
+/// The measurement that is to be made.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The trace's file.
@@ -52,7 +55,7 @@ pub struct Options {
     pub sizes: Vec<u64>,
     /// The size of objects whose trace does not say it, in bytes.
     pub value_size_bytes: u64,
-    /// What each object takes beside its size, in bytes.
+    /// The bytes of each object beside its size.
     pub overhead_bytes: u64,
 }
 
@@ -61,9 +64,9 @@ pub struct Options {
 pub struct Report {
     /// Requests of the trace.
     pub requests: u64,
-    /// In ascending order of size; none for an empty trace.
+    /// The points in ascending order of size; none for an empty trace.
     pub points: Vec<PointReport>,
-    /// What decided which object goes.
+    /// The name of the policy that decided which object goes.
     pub policy: String,
     /// Objects of the trace; an estimate, as all else, if it was sampled.
     pub objects: u64,
@@ -76,12 +79,12 @@ pub struct Report {
     /// The whole curve.
     #[serde(skip)]
     pub curve: Curve,
-    /// That of LRU beside it.
+    /// The curve of LRU beside it.
     #[serde(skip)]
     pub lru: Curve,
 }
 
-/// A size and what is missed in it.
+/// A size and its misses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PointReport {
     /// The size in bytes.
@@ -113,7 +116,7 @@ pub struct Progress {
 /// Reads the trace and makes its curve; `observe` is told ten times a second how far it is.
 ///
 /// # Errors
-/// The options make no sense, or the trace can not be read to its end.
+/// The options make no sense, or the trace cannot be read to its end.
 pub fn run(options: &Options, observe: &mut dyn FnMut(Progress)) -> Result<Report, Error> {
     check(options)?;
     let is_lru = options.eviction == Eviction::Lru;
@@ -144,8 +147,8 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Progress)) -> Result<Repor
     Ok(report(options, &profile, &sizes, caches.curve(), profile.curve()))
 }
 
-/// LRU's curve. Where nothing is sampled it is made exact at the sizes, also at those smaller than the largest object:
-/// what passes a cache by is no matter of distances, so those caches are simulated.
+/// The curve of LRU. Without sampling it is exact at the sizes, also at those smaller than the largest object. Objects
+/// that bypass a cache are no matter of distances, so those caches are simulated.
 fn lru(reader: &mut Reader, profile: &mut Profile, sizes: &[u64]) -> Result<Curve, Error> {
     let options = reader.options;
     let largest = profile.largest_bytes();

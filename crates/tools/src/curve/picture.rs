@@ -1,6 +1,6 @@
 //! A picture as a list of shapes, and the same as SVG.
 //!
-//! The SVG has no ground; text and grid follow what the reader prefers, light or dark. Lengths are pixels.
+//! The SVG has no ground; text and grid follow the reader's preference, light or dark. Lengths are pixels.
 
 use std::fmt::Write as _;
 
@@ -35,7 +35,7 @@ pub(crate) enum Shape {
     },
 }
 
-/// Colours by what they are for.
+/// Colours by their use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ink {
     Curve,
@@ -202,7 +202,7 @@ pub(crate) fn words(at: At, text: String, align: Align) -> Shape {
     }
 }
 
-/// A chart's title, what it is about, and which line is which, above the plot that begins at `plot`. A line other than the
+/// A chart's title, its subject, and which line is which, above the plot that begins at `plot`. A line other than the
 /// curve is dashed.
 pub(crate) fn heads<'a>(
     shapes: &mut Vec<Shape>,

@@ -100,7 +100,7 @@ fn write(text: &str, at: At, align: Align, font: Font, map: &mut Pixmap) {
         Align::Middle => length / 2,
         Align::End => length,
     };
-    // Of a letter's height, about three quarters are above the baseline.
+    // About three quarters of a letter's height are above the baseline.
     let top = (at.y * f64::from(SCALE)) as i64 - height.val() as i64 * 3 / 4;
     let mut left = (at.x * f64::from(SCALE)) as i64 - before as i64;
     for sign in text.chars() {

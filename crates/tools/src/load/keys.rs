@@ -111,8 +111,8 @@ impl Keys {
     }
 }
 
-/// A fixed bijection of the numbers below a count: a mixing bijection of the next power of two, applied again while its
-/// result is outside (fewer than two applications in the mean).
+/// A fixed bijection of the numbers below a count. A mixing bijection of the next power of two is applied again while
+/// its result is outside, fewer than twice in the mean.
 #[derive(Clone, Debug)]
 struct Permutation {
     count: u64,

@@ -1,8 +1,8 @@
-//! Workloads made from a seed: which key next, how it is spelt, and what is stored under it.
+//! Workloads made from a seed: the next key, its text, and its value.
 //!
-//! Invariant: everything is a function of its parameters and the seed. What is stored under a key (size and bytes)
-//! depends on the key alone, so that any client can tell whether a value that it reads is the right one. Memory is
-//! constant, whatever the number of keys.
+//! Invariant: everything is a function of its parameters and the seed. The value of a key (size and bytes) depends on
+//! the key alone. Any client can therefore tell whether a value that it reads is the right one. Memory is constant,
+//! whatever the number of keys.
 
 mod keys;
 mod requests;
@@ -19,10 +19,10 @@ pub use text::KeyText;
 pub use values::{MAX_VALUE_BYTES, ValueSize, Values};
 pub use zipf::Zipf;
 
-/// A workload that can not be made: what is wrong with its parameters.
+/// A workload that cannot be made: the fault of its parameters.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WorkloadError {
-    /// The number of keys is zero or above what the generators were checked for.
+    /// The number of keys is zero or above the number that the generators were checked for.
     #[error("--keys {0}: allowed are 1 to {max}", max = keys::MAX_KEYS)]
     KeyCount(u64),
     /// The parameter of the distribution makes no sense.
@@ -30,9 +30,9 @@ pub enum WorkloadError {
     Parameter {
         /// The parameter, as the flag that sets it.
         flag: &'static str,
-        /// What was given.
+        /// The value that the caller gave.
         given: f64,
-        /// What is allowed.
+        /// The values that are allowed.
         allowed: &'static str,
     },
     /// The keys would not be different or not be keys.
@@ -53,7 +53,7 @@ pub enum WorkloadError {
         max = MAX_VALUE_BYTES
     )]
     ValueSize {
-        /// What was given.
+        /// The value that the caller gave.
         given: String,
     },
 }

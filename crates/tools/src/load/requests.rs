@@ -1,13 +1,13 @@
-//! What a client asks for: gets and sets of a number of keys, drawn independently of each other.
+//! The requests of a client: gets and sets of a number of keys, drawn independently of each other.
 //!
-//! A part of the gets can be for keys that are never asked for again (the compulsory misses of real applications), and
-//! what is stored can have lifetimes, drawn anew for every set.
+//! A part of the gets can be for keys that are never asked for again (the compulsory misses of real applications).
+//! Stored values can have lifetimes, drawn anew for every set.
 
 use std::time::Duration;
 
 use super::{Distribution, KeyText, Keys, Order, Rng, ValueSize, WorkloadError};
 
-/// What is asked for.
+/// The requests that a client makes.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// How many keys there are, per tenant.
@@ -22,17 +22,17 @@ pub struct Workload {
     pub value_size: ValueSize,
     /// The share of gets, 0 to 1; the rest are sets.
     pub reads_ratio: f64,
-    /// Of the gets, the share that is for a key beyond `keys` that is never asked for again, 0 to 1.
+    /// The share of gets for a key beyond `keys` that is never asked for again, 0 to 1.
     pub fresh_ratio: f64,
-    /// How long what is stored lives.
+    /// The lifetimes of stored values.
     pub lifetimes: Lifetimes,
-    /// What all randomness follows from.
+    /// The seed of all randomness.
     pub seed: u64,
 }
 
 impl Workload {
-    /// Gets of keys of so many bytes with values of so many, the popular ones anywhere among the others; nothing is fresh,
-    /// and what is stored is for good.
+    /// Gets only, with keys and values of one size each, in bytes. Popular keys are spread among the others, no key is
+    /// fresh, and values do not expire.
     pub fn gets(keys: u64, distribution: Distribution, key_size_bytes: usize, value_size_bytes: usize) -> Self {
         Self {
             keys,
@@ -56,7 +56,7 @@ impl Workload {
         KeyText::new(self.key_size_bytes, count)
     }
 
-    /// What key and value take together, in bytes.
+    /// The bytes of key and value together.
     pub fn payload_bytes(&self, key: u64) -> u64 {
         (self.key_size_bytes + self.value_size.of(key)) as u64
     }
@@ -65,7 +65,7 @@ impl Workload {
 /// Keys that are asked for once have numbers below this: enough for a million of them a second for a week.
 const KEY_NUMBERS: u64 = 1 << 40;
 
-/// How long what is stored lives: shares of all sets with their lifetimes; the other sets are for good.
+/// The lifetimes of stored values: shares of all sets with their lifetimes. Other sets do not expire.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lifetimes(Vec<(f64, Duration)>);
 
@@ -93,8 +93,8 @@ impl Lifetimes {
         }
     }
 
-    /// What is left of them at a moment long after the first set. Long ones are met more often by their length, and of each
-    /// any part is left, as likely as any other.
+    /// The remaining lifetimes at a moment long after the first set. Long lifetimes are met more often, in proportion
+    /// to their length. Any part of a lifetime is left with equal probability.
     #[must_use]
     pub fn remaining(&self) -> Self {
         /// As many different ones of each.
@@ -131,7 +131,7 @@ impl Lifetimes {
     }
 }
 
-/// What is to be done with a key.
+/// The operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Ask for it.

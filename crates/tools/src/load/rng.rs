@@ -57,13 +57,13 @@ pub(crate) fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// As [`Rng::unit`], of given bits.
+/// The same as [`Rng::unit`], of given bits.
 #[inline]
 pub(crate) fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
 }
 
-/// As [`Rng::below`], of given bits.
+/// The same as [`Rng::below`], of given bits.
 #[inline]
 pub(crate) fn scale(bits: u64, bound: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64

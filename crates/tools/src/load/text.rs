@@ -6,16 +6,16 @@ use super::WorkloadError;
 const MAX_KEY_BYTES: usize = 250;
 /// The digits of the largest 64-bit number; longer keys begin with [`FILLER`].
 const MAX_DIGITS: usize = 20;
-/// What long keys begin with.
+/// The byte that fills the front of long keys.
 const FILLER: u8 = b'k';
 
-/// Writes key numbers as texts of one length: decimal with leading zeros, hexadecimal where decimal digits would not
-/// suffice, after a fixed prefix where the length is above 20. Different numbers have different texts.
+/// Writes key numbers as texts of one length. They are decimal with leading zeros, or hexadecimal if decimal digits do
+/// not suffice. Texts above a length of 20 begin with a fixed prefix. Different numbers have different texts.
 #[derive(Clone, Debug)]
 pub struct KeyText {
     text: Vec<u8>,
     radix: u64,
-    /// Where the digits that the last number wrote begin.
+    /// The index of the first digit that the last number wrote.
     written_from: usize,
     digits_from: usize,
 }

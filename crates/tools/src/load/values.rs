@@ -1,4 +1,4 @@
-//! What is stored under a key: how many bytes, and which.
+//! The values stored under keys: their sizes and their bytes.
 
 use std::str::FromStr;
 
@@ -7,13 +7,13 @@ use tidemark_types::Size;
 use super::rng::{mix, scale, unit};
 use super::{Rng, WorkloadError};
 
-/// The largest value: what a server stores at most under a key if it is not told otherwise.
+/// The largest value: a server's default limit.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
 /// Values begin with as much of their key's hash as fits.
 const HASH_BYTES: usize = 8;
-/// The bytes behind the hash are cut from a ring of this many random bytes: more than the usual value, small enough for
-/// a core's second-level cache.
+/// The bytes behind the hash are cut from a ring of this many random bytes. The ring is larger than the usual value,
+/// and fits a core's second-level cache.
 const RING_BYTES: usize = 64 << 10;
 
 /// How large values are. The size depends on the key alone, so that a reader knows what to expect.
@@ -21,9 +21,9 @@ const RING_BYTES: usize = 64 << 10;
 pub enum ValueSize {
     /// All the same, in bytes.
     Fixed(usize),
-    /// From one size to another, both included, all equally likely, in bytes.
+    /// Sizes from one to another, both included, all equally likely, in bytes.
     Range(usize, usize),
-    /// Of one size, but for one key in so many, whose value has another one; in bytes.
+    /// All values have one size, but one key in so many has a value of another size; in bytes.
     Outliers {
         /// The usual size.
         bytes: usize,
@@ -32,7 +32,7 @@ pub enum ValueSize {
         /// One key in so many.
         one_in: u64,
     },
-    /// The values of Facebook's general-purpose pool ETC: two in five have fewer than 15 bytes, the others follow a
+    /// The values of Facebook's general-purpose pool ETC. Two in five have fewer than 15 bytes; the others follow a
     /// generalized Pareto law with a mean of 344 (Atikoglu et al., SIGMETRICS 2012).
     Etc,
 }
@@ -161,7 +161,7 @@ impl Values {
         }
     }
 
-    /// Whether `part` is what the value of `key` holds from byte `offset` on.
+    /// Whether `part` is the part of the value of `key` from byte `offset` on.
     #[inline]
     pub fn matches(&self, key: u64, offset: usize, part: &[u8]) -> bool {
         let hash = mix(key).to_le_bytes();

@@ -5,9 +5,9 @@ use super::{Rng, WorkloadError};
 /// Ranks with probabilities proportional to `1 / (rank + 1)^alpha`, drawn by rejection-inversion: W. Hörmann and
 /// G. Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", ACM TOMACS 6.3 (1996).
 ///
-/// The integral `H(x) = (x^(1-alpha) - 1) / (1-alpha)` of the density's hat is inverted at a random point; the integer
-/// nearest to the result is taken unless it lies in the small part by which the hat exceeds the histogram. Fewer than one
-/// draw in ten is rejected for any parameters.
+/// The integral `H(x) = (x^(1-alpha) - 1) / (1-alpha)` of the density's hat is inverted at a random point. The nearest
+/// integer is taken, unless it lies in the small part by which the hat exceeds the histogram. Fewer than one draw in
+/// ten is rejected for any parameters.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     last: u64,
@@ -157,7 +157,7 @@ mod tests {
                 "{ranks} ranks, alpha {alpha}: {head:?}, expected {expected}"
             );
         }
-        // The mean of ln(rank) is what a fit of the exponent uses; its variance is found from the same sums.
+        // A fit of the exponent uses the mean of ln(rank); its variance is found from the same sums.
         let moment = |power: i32| -> f64 {
             let logs = (1..=ranks).map(|rank| (rank as f64).ln().powi(power));
             logs.zip(weights()).map(|(log, weight)| log * weight / total).sum()
@@ -185,7 +185,7 @@ mod tests {
         let zipf = Zipf::new(100_000_000, 0.9).unwrap();
         let mut rng = Rng::new(1);
         let tail = (0..100_000).filter(|_| zipf.draw(&mut rng) >= 50_000_000).count();
-        // The sum to n is n^0.1 / 0.1 + zeta(0.9), zeta(0.9) = -9.430: its upper half is 4.227 of 53.67, 7.876 %; five
+        // The sum to n is n^0.1 / 0.1 + zeta(0.9), zeta(0.9) = -9.430. Its upper half is 4.227 of 53.67, 7.876 %. Five
         // standard deviations are 426.
         assert!((7_450..8_302).contains(&tail), "{tail}");
     }

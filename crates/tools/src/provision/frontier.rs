@@ -46,7 +46,7 @@ pub(super) fn frontier(elastic: &[Tenant], proportional: &[Tenant], prices: Pric
     (0..STEPS).map(step).collect()
 }
 
-/// Hulls say which tenant gets what latency; what that costs is by its curve.
+/// Hulls say which tenant gets what latency; its curve gives the cost.
 fn cheapest(tenants: &[Tenant], prices: Prices, latency_us: f64) -> Split {
     let one = |tenant: &Tenant, latency_us: f64| {
         // The very best latency is missed by rounding at most.

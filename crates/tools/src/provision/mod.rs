@@ -1,9 +1,9 @@
-//! `tidemark plan`: how much memory and flash the tenants of some traces need, and what that costs.
+//! `tidemark plan`: how much memory and flash the tenants of some traces need, and the cost.
 //!
-//! The curve of each trace is that of LRU, which both tiers together approximate; sizes follow from it by
-//! [`tidemark_plan::tiers`]. Beside the plan stand the cheapest sizes of the proportional rule, which ties so much flash to each byte of
-//! memory, and the frontier: the least cost of each mean latency, by both. Invariant: what is reported is by the curves as they
-//! are; their hulls only say how money is split between tenants.
+//! The curve of each trace is that of LRU, which both tiers together approximate. Sizes follow from it by
+//! [`tidemark_plan::tiers`]. Beside the plan stand the cheapest sizes of the proportional rule, which ties so much
+//! flash to each byte of memory. The frontier gives the least cost of each mean latency, by both. Invariant: reported
+//! values follow the curves as they are; their hulls only say how money is split between tenants.
 
 mod chart;
 mod frontier;
@@ -31,7 +31,7 @@ pub const MAX_TRACES: usize = 256;
 /// Prices are of a gibibyte.
 pub const PRICED_BYTES: f64 = (1_u64 << 30) as f64;
 
-/// What is asked for.
+/// The request for a plan.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The traces, each a tenant.
@@ -42,7 +42,7 @@ pub struct Options {
     pub sampling: Sampling,
     /// The size of objects whose trace does not say it, in bytes.
     pub value_size_bytes: u64,
-    /// What each object takes beside its size, in bytes.
+    /// The bytes of each object beside its size.
     pub overhead_bytes: u64,
     /// How long the tiers take.
     pub latencies: Latencies,
@@ -65,7 +65,7 @@ pub struct Source {
     pub latency_us: Option<f64>,
 }
 
-/// What the plan is for.
+/// The goal of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
@@ -78,19 +78,19 @@ pub enum Goal {
 /// The plan; serialised, it is what `tidemark plan --json` prints.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What it is for.
+    /// The goal of the plan.
     pub goal: Goal,
     /// A gibibyte's price in memory and on flash.
     pub price_per_gib: PriceReport,
     /// How long the tiers take, in microseconds.
     pub latencies_us: LatencyReport,
-    /// In the order in which they were given.
+    /// The tenants in the order in which they were given.
     pub tenants: Vec<TenantReport>,
-    /// Of all tenants, by this plan.
+    /// The sum over all tenants, by this plan.
     pub total: Split,
-    /// Of all tenants, with so much flash for each byte of memory; `null` where that does not reach the goal.
+    /// The sum over all tenants, with so much flash for each byte of memory; `null` if that does not reach the goal.
     pub proportional: Option<Split>,
-    /// What is saved against it, over its cost; `null` where there is nothing to compare.
+    /// The saving against it, over its cost; `null` if there is nothing to compare.
     pub saved_ratio: Option<f64>,
     /// The least cost for each of these mean latencies, ascending.
     pub frontier: Vec<Step>,
@@ -99,9 +99,9 @@ pub struct Report {
 /// Prices as they are reported.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PriceReport {
-    /// Of memory.
+    /// The price of memory.
     pub dram: f64,
-    /// Of flash, without its index.
+    /// The price of flash, without its index.
     pub flash: f64,
 }
 
@@ -123,11 +123,11 @@ pub struct TenantReport {
     pub tenant: String,
     /// Requests of its trace.
     pub requests: u64,
-    /// Its objects, and their mean size with what each takes beside it.
+    /// Its objects, and their mean size with the overhead of each.
     pub objects: u64,
     /// The mean size of an object, in bytes.
     pub object_bytes: f64,
-    /// What it gets.
+    /// The memory and flash that it gets.
     #[serde(flatten)]
     pub split: Split,
     /// Requests that memory answers, over all.
@@ -140,12 +140,12 @@ pub struct TenantReport {
     pub shortfall_us: Option<f64>,
 }
 
-/// Sizes, what they cost, and how long requests take with them.
+/// Sizes, their cost, and how long requests take with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Split {
     /// Memory for items, in bytes.
     pub memory_bytes: f64,
-    /// Memory for the index of what is on flash, in bytes.
+    /// Memory for the index of flash, in bytes.
     pub index_bytes: f64,
     /// Flash, in bytes.
     pub flash_bytes: f64,
@@ -158,7 +158,7 @@ pub struct Split {
 /// Reads the traces and makes the plan; `observe` is told how far each trace is.
 ///
 /// # Errors
-/// The options make no sense, or a trace can not be read. A latency that no sizes reach is no error: the plan has the best there is, and says
+/// The options make no sense, or a trace cannot be read. A latency that no sizes reach is no error: the plan has the best there is, and says
 /// what is missing.
 pub fn run(options: &Options, observe: &mut dyn FnMut(usize, Progress)) -> Result<Report, Error> {
     check(options)?;
@@ -192,7 +192,7 @@ pub struct Load {
     pub tenant: String,
     /// Its own latency goal in microseconds, instead of the common one.
     pub latency_goal_us: Option<f64>,
-    /// Its requests: what its latency counts beside others'.
+    /// Its requests: the weight of its latency beside others'.
     pub requests: u64,
     /// Its objects.
     pub objects: u64,
@@ -202,7 +202,7 @@ pub struct Load {
     pub curve: Curve,
 }
 
-/// The plan for these loads. Of the options, prices, latencies and the goal count.
+/// The plan for these loads. Only the prices, latencies and the goal of the options count.
 pub fn plan(loads: &[Load], options: &Options) -> Report {
     let prices = Prices {
         memory: options.price_per_gib.memory / PRICED_BYTES,
@@ -231,7 +231,7 @@ pub fn plan(loads: &[Load], options: &Options) -> Report {
     let (tied_sizes, tied_missing) = self::sizes(&proportional, prices, options.goal, &goals);
     let total = split_of_all(&elastic, &sizes, prices);
     let tied = split_of_all(&proportional, &tied_sizes, prices);
-    // Where both miss a goal, their costs are of different latencies.
+    // If either misses a goal, their costs are of different latencies.
     let is_compared = missing.iter().chain(&tied_missing).all(|missing| *missing == 0.0);
     let saved = is_compared && matches!(options.goal, Goal::LatencyUs(_)) && tied.cost > 0.0;
     let reports = loads.iter().zip(&elastic).zip(sizes.iter().zip(&missing)).zip(&goals);

@@ -5,7 +5,8 @@ use tempfile::NamedTempFile;
 use super::*;
 use crate::curve::DEFAULT_SAMPLES;
 
-/// A hot part of ten keys and a cold one of ninety, both in rounds: the curve has two cliffs, at 10 and at 100 objects.
+/// A hot part of ten keys and a cold part of ninety, both in rounds. The curve has two cliffs, at 10 and at 100
+/// objects.
 fn trace() -> NamedTempFile {
     let mut file = tempfile::Builder::new().suffix(".decimal").tempfile().unwrap();
     for n in 0..20_000_u64 {

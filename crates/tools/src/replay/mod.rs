@@ -1,14 +1,14 @@
 //! `tidemark replay`: traces against a running server, as the applications behind them would use it.
 //!
-//! Each trace has a connection, a thread and a tenant of its own. Its requests are made in the trace's order: get, and on a
-//! miss set (look-aside). Invariant: the hit ratio is that of a client that makes one request after the other, though up
-//! to [`WINDOW`] gets are in flight at once:
+//! Each trace has a connection, a thread and a tenant of its own. Its requests are made in the trace's order: get, and
+//! on a miss set (look-aside). Invariant: the hit ratio is that of a client that makes one request after the other. It
+//! holds although up to [`WINDOW`] gets are in flight at once:
 //!
 //! - a set is on its way before any later get;
-//! - a key whose get is in flight is asked for again only if it was there a moment ago, so that both will hit; should such
-//!   a get miss nevertheless, it is asked again behind the set, and only that answer counts.
+//! - a key whose get is in flight is asked for again only if it was there a moment ago, so that both will hit. If such
+//!   a get misses nevertheless, it is asked again behind the set, and only that answer counts.
 //!
-//! What is left of the overlap is that an object may be evicted up to [`WINDOW`] requests late.
+//! One effect of the overlap remains: an object may be evicted up to [`WINDOW`] requests late.
 
 mod player;
 mod recent;
@@ -34,7 +34,7 @@ pub const MAX_TRACES: usize = 64;
 /// How often progress is told.
 const OBSERVED_EVERY: Duration = Duration::from_secs(1);
 
-/// What is replayed where.
+/// The traces and the server that they are replayed against.
 pub struct Options {
     /// The server.
     pub address: SocketAddr,
@@ -59,16 +59,16 @@ pub struct Source {
 /// The result; serialised, it is what `tidemark replay --json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// In the order in which the traces were given.
+    /// The reports in the order in which the traces were given.
     pub traces: Vec<TraceReport>,
 }
 
-/// What one trace came to.
+/// The result of one trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceReport {
     /// The trace, as it was named.
     pub trace: String,
-    /// Whose it was.
+    /// The tenant that the trace was replayed for.
     pub tenant: String,
     /// Requests of the trace: each is one get.
     pub requests: u64,
@@ -96,8 +96,8 @@ pub struct Progress {
 /// Replays all traces at once; `observe` is told once a second how far each is.
 ///
 /// # Errors
-/// The options make no sense, a trace can not be read to its end, the server can not be reached, refuses a login or a get,
-/// closes a connection, or returns a value that was not stored.
+/// The options make no sense, a trace cannot be read to its end, or the server cannot be reached. Other errors: it
+/// refuses a login or a get, closes a connection, or returns a value that was not stored.
 pub fn run(options: Options, observe: &mut dyn FnMut(&[Progress])) -> Result<Report, Error> {
     check(&options)?;
     let positions: Vec<Position> = options.sources.iter().map(|source| source.trace.position()).collect();

@@ -13,9 +13,8 @@ use crate::client::{Connection, Login, Part, Protocol, Received, Reply, quote};
 use crate::load::{MAX_VALUE_BYTES, Values};
 use crate::trace::{Request, Trace};
 
-/// Gets in flight at once. More would hide the way to the server better, but let evictions come later than they would one
-/// by one. This many give a first-in-first-out cache 0.4 points of hit ratio too much at 200 objects, 0.07 at 1,000
-/// (`orm-busy`) and nothing that can be seen above.
+/// Gets in flight at once. More of them would hide the way to the server better, but let evictions come later than they
+/// would one by one. That raises the hit ratio of small caches above the true one.
 pub const WINDOW: usize = 16;
 /// Received at once.
 const SCRATCH_BYTES: usize = 256 << 10;
@@ -26,7 +25,7 @@ const MAX_SLEEP: Duration = Duration::from_millis(50);
 /// How long the server may say nothing while it was asked something.
 const MAX_SILENCE: Duration = Duration::from_secs(30);
 
-/// What a player's thread tells the others.
+/// The state that a player's thread shares with the others.
 pub(super) struct Shared<'a> {
     pub(super) requests: AtomicU64,
     pub(super) hits: AtomicU64,
@@ -64,10 +63,10 @@ struct Requests {
     ended: bool,
 }
 
-/// The connection and what was asked on it.
+/// The connection and its requests.
 struct Channel {
     connection: Connection,
-    /// In the order in which replies will come.
+    /// The gets in the order in which replies will come.
     in_flight: VecDeque<InFlight>,
     /// The keys of the gets among them, in the same order.
     asked: VecDeque<u64>,
@@ -88,7 +87,7 @@ enum InFlight {
 #[derive(Clone, Copy)]
 struct Get {
     key: u64,
-    /// What is stored should it be missed, in bytes.
+    /// The size of the value to store after a miss, in bytes.
     size_bytes: usize,
     /// Whether an earlier get of the key was in flight when this one was made: its miss does not count.
     early: bool,
@@ -101,7 +100,7 @@ struct Counts {
     refused: u64,
 }
 
-/// What may be done with the next request.
+/// The action that is possible with the next request.
 enum Next {
     Now(Request),
     /// Not before this much time has passed.
@@ -192,7 +191,7 @@ impl Player {
         Ok(MAX_SLEEP)
     }
 
-    /// Takes the replies that are there, sets what was missed. Returns whether there were any.
+    /// Takes the replies that are there, and sets missed keys. Returns whether there were any.
     fn listen(&mut self, to_the_end: bool) -> Result<bool, Error> {
         let mut any = false;
         while let Received::Bytes { length, more } = self.channel.connection.receive(&mut self.scratch)? {
@@ -327,7 +326,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What follows a miss: the set, or, if a set of the key may just have been written, the same question again.
+    /// Follows up a miss with the set. If a set of the key may just have been written, the same get is sent again.
     fn follow(&mut self, get: Get) {
         if get.early {
             return self.ask(Get { early: false, ..get });
@@ -351,7 +350,7 @@ impl Counts {
     }
 }
 
-/// Whether a part of a value is what was stored under the key, in whatever size.
+/// Whether a part of a value is of the one stored under the key, in whatever size.
 fn check(address: SocketAddr, key: u64, part: Part<'_>, values: &Values) -> Result<(), Error> {
     let mut text = itoa::Buffer::new();
     let other_key = part.key.is_some_and(|named| named != text.format(key).as_bytes());

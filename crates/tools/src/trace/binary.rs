@@ -24,7 +24,7 @@ pub(super) fn i32be(source: &mut Source) -> Result<Option<Request>, TraceError> 
     Ok(record.map(|bytes| Request::of_key(u64::from(u32::from_be_bytes(bytes)))))
 }
 
-/// As [`i32be`].
+/// The same as [`i32be`].
 pub(super) fn i64be(source: &mut Source) -> Result<Option<Request>, TraceError> {
     let record = source.record()?;
     Ok(record.map(|bytes| Request::of_key(u64::from_be_bytes(bytes))))

@@ -1,7 +1,7 @@
 //! The IBM Docker registry traces: CSV, plain or in a tar archive.
 //!
-//! The archive is read by hand because only a stream of whole files is needed: headers of 512 bytes, names, sizes and
-//! types at fixed places (POSIX.1-1988 ustar), contents padded to 512.
+//! The archive is read by hand because only a stream of whole files is needed. Headers have 512 bytes, with names,
+//! sizes and types at fixed places (POSIX.1-1988 ustar). Contents are padded to 512.
 
 use super::source::Source;
 use super::text::number;
@@ -102,7 +102,7 @@ impl Ibm {
     }
 }
 
-/// What was expected, and what was found instead.
+/// The expected and the actual text.
 type Unexpected<'a> = (&'static str, &'a [u8]);
 
 fn parse(line: &[u8], places: [usize; 3]) -> Result<Request, Unexpected<'_>> {
@@ -181,7 +181,7 @@ fn seconds(text: &[u8]) -> Option<f64> {
 }
 
 /// Days from 1970-01-01 to a date of the Gregorian calendar. The year is counted from March, so that the leap day comes
-/// last; `153 m + 2` over 5 is the number of days before the m-th month from March.
+/// last. `153 m + 2` over 5 is the number of days before the m-th month from March.
 fn days_since_1970(year: u64, month: u64, day: u64) -> i64 {
     let (year, month) = if month > 2 {
         (year, month - 3)

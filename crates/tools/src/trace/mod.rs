@@ -1,8 +1,8 @@
-//! Traces: what real applications asked their caches for, read as a stream of [`Request`]s.
+//! Traces: the requests of real applications to their caches, read as a stream of [`Request`]s.
 //!
-//! Invariant: memory is bounded whatever the file holds (one decompressor window, one buffer, one line), and a request
-//! is either exactly what the file says or an error that names where in the file it went wrong. Sizes are bytes, times
-//! are seconds of trace time.
+//! Invariant: memory is bounded whatever the file holds (one decompressor window, one buffer, one line). A request is
+//! either exactly the file's, or an error that names where in the file it went wrong. Sizes are bytes, times are
+//! seconds of trace time.
 
 mod binary;
 mod csv;
@@ -33,8 +33,9 @@ pub struct Request {
 /// How a trace is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// libCacheSim's binary form: records of 24 bytes, little-endian: `u32` time in seconds, `u64` object, `u32` size in
-    /// bytes, `i64` index of the next access (<https://github.com/1a1a11a/libCacheSim>, `oracleGeneralBin`).
+    /// libCacheSim's binary form: records of 24 bytes, little-endian. The fields are `u32` time in seconds, `u64`
+    /// object, `u32` size in bytes, `i64` index of the next access (<https://github.com/1a1a11a/libCacheSim>,
+    /// `oracleGeneralBin`).
     OracleGeneral,
     /// Big-endian 32-bit keys (the cache2k project's `.trace` files).
     I32Be,
@@ -44,8 +45,8 @@ pub enum Format {
     Decimal,
     /// The ARC paper's form: lines `start count 0 line`, each standing for `count` keys from `start` on.
     Lis,
-    /// The IBM Docker registry traces: CSV with a header, of which `http.request.uri`, `http.response.written` (bytes)
-    /// and `timestamp` matter; plain or as the only files of a tar archive.
+    /// The IBM Docker registry traces: CSV with a header, plain or as the only files of a tar archive. The columns
+    /// `http.request.uri`, `http.response.written` (bytes) and `timestamp` matter.
     IbmCsv,
 }
 
@@ -132,7 +133,7 @@ pub enum TraceError {
     /// `--format` names no format.
     #[error("`{given}` is not a trace format: allowed are {}", format_names())]
     UnknownFormat {
-        /// What was given.
+        /// The name that was given.
         given: String,
     },
     /// The file's name says nothing about the format.
@@ -144,7 +145,7 @@ pub enum TraceError {
         /// The file.
         trace: String,
     },
-    /// The file can not be opened.
+    /// The file cannot be opened.
     #[error("{trace}: {source}")]
     Open {
         /// The file.
@@ -152,7 +153,7 @@ pub enum TraceError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The file can not be read on, or what it holds can not be decompressed.
+    /// The file cannot be read on, or its content cannot be decompressed.
     #[error("{trace}: byte {offset} after decompression: {source}")]
     Read {
         /// The file.
@@ -167,33 +168,33 @@ pub enum TraceError {
     Truncated {
         /// The file.
         trace: String,
-        /// Where the record begins.
+        /// The offset of the record's first byte.
         offset: u64,
         /// Bytes that are there.
         found: usize,
         /// Bytes that a record has.
         expected: usize,
     },
-    /// A line is not what the format says.
+    /// A line is not of the format.
     #[error("{trace}: line {line}: expected {expected}, found `{found}`")]
     Line {
         /// The file.
         trace: String,
         /// The line's number, from 1.
         line: u64,
-        /// What should be there.
+        /// The expected text.
         expected: &'static str,
-        /// What is there (its beginning, if it is long).
+        /// The actual text (its beginning, if it is long).
         found: String,
     },
-    /// An archive is not what it should be.
+    /// An archive is not of the format.
     #[error("{trace}: byte {offset}: expected {expected}")]
     Archive {
         /// The file.
         trace: String,
-        /// Where.
+        /// The offset in the file, in bytes.
         offset: u64,
-        /// What should be there.
+        /// The expected content.
         expected: &'static str,
     },
 }
@@ -239,7 +240,7 @@ impl Trace {
     /// first bytes. A `.trace` file whose beginning is lines of digits is read as `decimal` unless `format` is given.
     ///
     /// # Errors
-    /// The file can not be opened or decompressed, its format is not known, or its header is not that of the format.
+    /// The file cannot be opened or decompressed, its format is not known, or its header is not that of the format.
     pub fn open(path: &Path, format: Option<Format>) -> Result<Self, TraceError> {
         let name = path.display().to_string();
         let guessed = match format {
@@ -269,7 +270,7 @@ impl Trace {
     /// Reads a trace from anything that is not a file; `name` is what errors call it.
     ///
     /// # Errors
-    /// It can not be decompressed, or its header is not that of the format.
+    /// It cannot be decompressed, or its header is not that of the format.
     pub fn from_reader(name: &str, reader: impl Read + Send + 'static, format: Format) -> Result<Self, TraceError> {
         let source = Source::decompress(name.to_owned(), reader)?;
         let position = Position {
@@ -296,7 +297,7 @@ impl Trace {
         })
     }
 
-    /// What errors call the trace: the path as it was given.
+    /// The name of the trace in errors: the path as it was given.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -339,7 +340,7 @@ impl Request {
     }
 }
 
-/// Counts what is read through it.
+/// Counts the bytes that are read through it.
 struct Counted<R> {
     inner: R,
     count: Arc<AtomicU64>,

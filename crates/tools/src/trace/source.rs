@@ -1,4 +1,4 @@
-//! Decompressed bytes with a position: what every format reads from.
+//! Decompressed bytes with a position: the source of every format.
 //!
 //! Invariant: at most [`BUFFER_BYTES`] and one line of [`MAX_LINE_BYTES`] are held, besides the decompressor's window,
 //! which is bounded too.
@@ -13,9 +13,9 @@ const BUFFER_BYTES: usize = 64 << 10;
 const MAX_LINE_BYTES: usize = 16 << 10;
 /// Enough to see the compression (6 bytes), a tar archive's mark (at 257) and whether a file is text.
 const PEEK_BYTES: usize = 512;
-/// What an xz decoder may use: its largest preset needs 65 MiB.
+/// The memory limit of an xz decoder: its largest preset needs 65 MiB.
 const XZ_MEMORY_BYTES: u64 = 256 << 20;
-/// Of what is wrong with a line, errors quote this much.
+/// Errors quote this much of a faulty line.
 const QUOTE_CHARS: usize = 60;
 
 const XZ_MAGIC: &[u8] = &[0xFD, b'7', b'z', b'X', b'Z', 0];

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// What is known of a trace beforehand.
+/// The known facts of a trace.
 #[derive(Debug, PartialEq)]
 struct Counts {
     requests: u64,

@@ -325,8 +325,8 @@ fn an_open_loop_sends_what_is_due_and_no_more() {
     }
 }
 
-/// One request in flight, 100 a second, and a server that stands still from the 20th on until a second has passed: one
-/// request was really waited for, but about eighty were due meanwhile, and their latencies have to say so.
+/// One request is in flight, 100 a second, and the server stands still from the 20th on until a second has passed. Only
+/// one request was really waited for. About eighty were due meanwhile, and their latencies have to say so.
 #[test]
 fn a_stall_shows_in_all_requests_that_were_due() {
     let fake = start(Protocol::Redis, Fault::StallAt(20));
@@ -347,7 +347,7 @@ fn a_stall_shows_in_all_requests_that_were_due() {
     assert!(latency.p99 > 700_000.0 && latency.p999 > 750_000.0, "{report:?}");
 }
 
-/// As above, but nobody opens the gate: what was due could not be sent, and is not forgotten.
+/// As above, but nobody opens the gate: due requests could not be sent, and are not forgotten.
 #[test]
 fn what_is_never_answered_counts() {
     let fake = start(Protocol::Redis, Fault::StallAt(0));

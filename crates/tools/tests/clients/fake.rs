@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use tidemark_tools::client::Protocol;
 
-/// What is wrong with the server.
+/// The server's fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Fault {
     #[default]
@@ -27,7 +27,7 @@ pub(crate) enum Fault {
     RefuseAbove(usize),
     /// Everything is refused.
     RefuseAll,
-    /// What is sent is no protocol.
+    /// The reply is no protocol.
     Garbage,
     /// The connection is closed instead of answering this request (from 0, of all connections).
     CloseAt(u64),
@@ -57,7 +57,7 @@ struct Shared {
     gate: Condvar,
 }
 
-/// What one tenant stored, and everything it asked for in order.
+/// The items that one tenant stored, and all its requests in order.
 #[derive(Clone, Default)]
 pub(crate) struct Cache {
     values: HashMap<Vec<u8>, Vec<u8>>,
@@ -101,7 +101,7 @@ impl Setup {
 }
 
 impl Fake {
-    /// What a tenant has; the open one is `default`.
+    /// The cache of a tenant; the open one is `default`.
     pub(crate) fn cache(&self, tenant: &str) -> Cache {
         self.shared
             .caches

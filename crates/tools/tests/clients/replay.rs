@@ -39,8 +39,8 @@ fn draw(distribution: Distribution, count: u64, requests: usize, seed: u64) -> V
     (0..requests).map(|_| keys.draw(&mut rng)).collect()
 }
 
-/// With room for everything, each key is missed exactly once and set exactly once, however often it comes while the
-/// first answer is on its way.
+/// With room for everything, each key is missed exactly once and set exactly once. It does not matter how often it
+/// comes while the first answer is on its way.
 #[test]
 fn each_key_is_missed_once_where_nothing_is_evicted() {
     for protocol in Protocol::ALL {
@@ -115,8 +115,9 @@ fn the_hit_ratio_is_that_of_one_request_after_the_other() {
     }
 }
 
-/// Each key three times in a row, in a circle of 50, with room for 40: the first of the three misses, one request after the
-/// other. All three are asked at once, because the key was there a moment ago; the answers have to be the same.
+/// Each key comes three times in a row, in a circle of 50, with room for 40. The first of the three misses when
+/// requests come one after the other. All three are asked at once, because the key was there a moment ago. The answers
+/// have to be the same.
 #[test]
 fn a_get_that_was_made_too_early_does_not_count() {
     let keys: Vec<u64> = (0..3000).map(|n| n / 3 % 50).collect();

@@ -28,7 +28,7 @@ fn miniatures(policy: Policy, requests: &Requests, sizes: &[u64], threshold: Thr
     caches.curve()
 }
 
-/// The differences of a curve from the truth at sizes, each with what the curve takes for its error.
+/// The differences of a curve from the truth at sizes, each with the error that the curve states.
 fn errors(curve: &Curve, truth: &Curve, sizes: &[u64]) -> Vec<(f64, f64)> {
     let error = |size: &u64| {
         let point = curve.at(*size);

@@ -40,6 +40,8 @@ pub trait Protocol {
 
 /// A coherence protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Coherence {
     /// Directory at the home; writes invalidate.
     Invalidate,

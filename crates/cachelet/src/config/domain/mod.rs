@@ -6,7 +6,7 @@ mod hierarchical;
 use crate::types::{CacheletId, Key};
 use crate::view::View;
 
-/// Who talks to whom in a domain.
+/// The paths of messages in a domain.
 pub trait Organization {
     /// Whom a cachelet asks for a key that it does not have.
     fn asked(&self, view: &View, reader: CacheletId, key: &Key) -> CacheletId;
@@ -16,8 +16,10 @@ pub trait Organization {
     fn followers(&self, view: &View, noted: CacheletId) -> Vec<CacheletId>;
 }
 
-/// Who talks to whom in a domain.
+/// The paths of messages in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Domain {
     /// The home talks to every holder.
     Flat,

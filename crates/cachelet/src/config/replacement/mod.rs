@@ -17,7 +17,7 @@ pub struct Rank {
     pub position: u64,
 }
 
-/// What is known of a copy when its rank is decided.
+/// The facts about a copy when its rank is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Use {
     /// Its size.
@@ -36,12 +36,14 @@ pub trait Policy {
 
 /// A replacement policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Replacement {
     /// The oldest copy goes.
     Fifo,
     /// The copy that was not used for longest goes.
     Lru,
-    /// Of the copies with the lowest priority, by size and burstiness, the one not used for longest goes.
+    /// The copy that was not used for longest goes, among those with the lowest priority by size and burstiness.
     PriorityLru,
 }
 

@@ -1,5 +1,5 @@
-//! Priority-LRU: large copies are kept longer than small ones, since they cost more to fetch again, and copies that are
-//! used in bursts longer than others of their size.
+//! Priority-LRU: large copies are kept longer than small ones, since they cost more to fetch again. Copies that are
+//! used in bursts are kept longer than others of their size.
 
 use super::{Policy, Use};
 

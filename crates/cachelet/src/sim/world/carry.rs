@@ -1,10 +1,10 @@
-//! What cachelets ask for, carried out: messages, calls to the store, and answers to functions.
+//! The actions of cachelets, carried out: messages, calls to the store, and answers to functions.
 
-use super::{COORDINATION_US, Fate, Occurrence, Started, World};
+use super::{COORDINATION_US, Ended, Fate, Occurrence, Started, World};
 use crate::message::{Event, Message, Output, ReadOutcome, Source, StoreReply, StoreRequest, WriteOutcome};
 use crate::sim::history::Deed;
 use crate::sim::network::{message_bytes, reply_bytes, request_bytes};
-use crate::types::{CacheletId, CallId, Epoch, Key, OperationId};
+use crate::types::{CacheletId, CallId, Epoch, Key, OperationId, Version};
 
 impl World {
     /// Gives an event to a node; while it is paused, it waits.
@@ -47,8 +47,16 @@ impl World {
         match output {
             Output::Send { to, message } => self.send(place, to, &message),
             Output::Store { call, key, request } => self.call(place, call, key, request),
-            Output::ReadDone { operation, outcome } => self.read_done(place, operation, outcome),
-            Output::WriteDone { operation, outcome } => self.write_done(place, operation, outcome),
+            Output::ReadDone {
+                operation,
+                outcome,
+                version,
+            } => self.read_done(place, operation, outcome, version),
+            Output::WriteDone {
+                operation,
+                outcome,
+                version,
+            } => self.write_done(place, operation, outcome, version),
             Output::Drained(epoch) => self.report(place, id, epoch, false),
             Output::Recovered(epoch) => self.report(place, id, epoch, true),
             Output::Expelled => self.schedule(0, Occurrence::Expelled(place)),
@@ -147,7 +155,7 @@ impl World {
         self.schedule(in_us, Occurrence::Deliver(place, id, event));
     }
 
-    fn read_done(&mut self, place: usize, operation: OperationId, outcome: ReadOutcome) {
+    fn read_done(&mut self, place: usize, operation: OperationId, outcome: ReadOutcome, version: Option<Version>) {
         let Some(started) = self.end(place, operation) else {
             return;
         };
@@ -162,23 +170,33 @@ impl World {
             Source::Store => 3,
         };
         self.tally.reads[index] += 1;
+        if let Some(ended) = self.finished.last_mut() {
+            ended.source = Some(source);
+            ended.version = version;
+            ended.size_bytes = value.as_ref().map_or(0, |value| value.size_bytes);
+        }
         let record = &mut self.records[started.record];
         record.deed = Deed::Read(value.map_or(0, |value| value.identity()));
         record.to_us = Some(self.now_us);
         self.is_counted[started.record] = true;
     }
 
-    fn write_done(&mut self, place: usize, operation: OperationId, outcome: WriteOutcome) {
+    fn write_done(&mut self, place: usize, operation: OperationId, outcome: WriteOutcome, version: Option<Version>) {
         let Some(started) = self.end(place, operation) else {
             return;
         };
         match outcome {
             WriteOutcome::Applied => {
                 self.tally.writes += 1;
+                if let Some(ended) = self.finished.last_mut() {
+                    ended.source = Some(Source::Store);
+                    ended.version = version;
+                    ended.size_bytes = started.size_bytes;
+                }
                 self.records[started.record].to_us = Some(self.now_us);
             }
             WriteOutcome::Unknown => self.tally.failed += 1,
-            WriteOutcome::Unavailable => {
+            WriteOutcome::Unavailable | WriteOutcome::Denied(_) => {
                 self.tally.failed += 1;
                 self.is_counted[started.record] = false;
             }
@@ -190,7 +208,17 @@ impl World {
         self.nodes[place].started.remove(&operation);
         let took_us = self.now_us - started.from_us;
         self.tally.operation_us += took_us;
-        self.finished.push((operation, took_us));
+        let record = &self.records[started.record];
+        self.finished.push(Ended {
+            operation,
+            node: place,
+            key: record.key.clone(),
+            is_write: matches!(record.deed, Deed::Write(_)),
+            size_bytes: 0,
+            version: None,
+            source: None,
+            took_us,
+        });
         Some(started)
     }
 }

@@ -12,16 +12,16 @@ use super::rng::Rng;
 use super::store::Store;
 use crate::config::{Config, Promise};
 use crate::membership::Document;
-use crate::message::{Event, StoreRequest};
+use crate::message::{Event, Source, StoreRequest};
 use crate::protocol::{Cachelet, Settings};
-use crate::types::{CacheletId, CallId, Epoch, Key, OperationId, Value};
+use crate::types::{CacheletId, CallId, Epoch, Key, OperationId, Value, Version};
 use crate::view::{Trial, View};
 
 /// How often nodes ask for their leases, and the engine looks at them.
 const KEEPALIVE_US: u64 = 300_000;
 const LOOK_US: u64 = 50_000;
 
-/// From a node to the coordination engine, one way.
+/// The time from a node to the coordination engine, one way.
 const COORDINATION_US: u64 = 1_500;
 
 /// Faults, in millionths of the messages or calls that they may befall.
@@ -45,7 +45,7 @@ pub struct Faults {
     pub timeout_us: u64,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Reads by where the answer came from: own copy, own copy validated, home, store.
@@ -62,6 +62,27 @@ pub struct Tally {
     pub message_bytes: u64,
     /// Calls to the store.
     pub store_calls: u64,
+}
+
+/// An operation that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Which.
+    pub operation: OperationId,
+    /// At which node.
+    pub node: usize,
+    /// The key.
+    pub key: Key,
+    /// Whether it was a write.
+    pub is_write: bool,
+    /// The value's size; zero where there is no object, and of what failed.
+    pub size_bytes: u64,
+    /// The version, if the store has it.
+    pub version: Option<Version>,
+    /// The source of a read's answer; `None` if it failed.
+    pub source: Option<Source>,
+    /// How long it took.
+    pub took_us: u64,
 }
 
 #[derive(Debug)]
@@ -104,7 +125,7 @@ enum Occurrence {
     Expelled(usize),
 }
 
-/// What becomes of a store call.
+/// The fate of a store call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Answered,
@@ -143,6 +164,7 @@ impl Ord for Due {
 struct Started {
     record: usize,
     from_us: u64,
+    size_bytes: u64,
 }
 
 /// A world.
@@ -169,7 +191,7 @@ pub struct World {
     /// Which records are of operations that were answered, or never will be.
     is_counted: Vec<bool>,
     tally: Tally,
-    finished: Vec<(OperationId, u64)>,
+    finished: Vec<Ended>,
     #[cfg(test)]
     bug: Option<crate::protocol::bug::Bug>,
 }
@@ -250,7 +272,7 @@ impl World {
         self.now_us
     }
 
-    /// What was counted.
+    /// The counts.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.tally
@@ -273,12 +295,12 @@ impl World {
         &self.coordinator.document.view
     }
 
-    /// Operations that ended since the last call, with the time that they took.
-    pub fn take_finished(&mut self) -> Vec<(OperationId, u64)> {
+    /// Operations that ended since the last call.
+    pub fn take_finished(&mut self) -> Vec<Ended> {
         std::mem::take(&mut self.finished)
     }
 
-    /// What functions saw: answered reads, and writes but those that were surely not done.
+    /// The observations of functions: answered reads, and writes but those that were surely not done.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         let counted = self.records.iter().zip(&self.is_counted);
@@ -286,6 +308,14 @@ impl World {
             .filter(|(_, counts)| **counts)
             .map(|(record, _)| record.clone())
             .collect()
+    }
+
+    /// Forgets what functions saw so far: nobody will check it.
+    pub fn forget_records(&mut self) {
+        if self.started.is_empty() {
+            self.records.clear();
+            self.is_counted.clear();
+        }
     }
 
     /// Operations that were never answered.
@@ -348,12 +378,12 @@ impl World {
         node.clock_rate = rate;
     }
 
-    /// A node does nothing until then; what comes meanwhile waits.
+    /// A node does nothing until then; messages that come meanwhile wait.
     pub fn pause(&mut self, node: usize, for_us: u64) {
         self.nodes[node].paused_until_us = self.now_us + for_us;
     }
 
-    /// A node's process ends. What it sent to the store is on its way.
+    /// A node's process ends. Its calls to the store are on their way.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].is_alive = false;
         self.forget_operations(node);
@@ -427,7 +457,7 @@ impl World {
 
     /// A function of a node reads.
     pub fn read(&mut self, node: usize, key: &Key) -> OperationId {
-        let operation = self.start(node, key, Deed::Read(0));
+        let operation = self.start(node, key, Deed::Read(0), 0);
         let key = key.clone();
         self.invoke(node, Event::Read { operation, key }, operation);
         operation
@@ -435,7 +465,7 @@ impl World {
 
     /// A function of a node writes.
     pub fn write(&mut self, node: usize, key: &Key, value: Value) -> OperationId {
-        let operation = self.start(node, key, Deed::Write(value.identity()));
+        let operation = self.start(node, key, Deed::Write(value.identity()), value.size_bytes);
         let event = Event::Write {
             operation,
             key: key.clone(),
@@ -456,12 +486,13 @@ impl World {
         }
     }
 
-    fn start(&mut self, node: usize, key: &Key, deed: Deed) -> OperationId {
+    fn start(&mut self, node: usize, key: &Key, deed: Deed, size_bytes: u64) -> OperationId {
         self.operations += 1;
         let operation = OperationId(self.operations);
         let started = Started {
             record: self.records.len(),
             from_us: self.now_us,
+            size_bytes,
         };
         self.records.push(Record {
             key: key.clone(),
@@ -522,7 +553,7 @@ impl World {
     fn occur(&mut self, what: Occurrence) {
         match what {
             Occurrence::Deliver(place, id, event) => {
-                // What a function asked while its node was paused, the next incarnation answers.
+                // The next incarnation answers requests that a function made while its node was paused.
                 let is_asked = matches!(event, Event::Read { .. } | Event::Write { .. });
                 if self.nodes[place].cachelet.id() == id || is_asked {
                     self.deliver(place, event);

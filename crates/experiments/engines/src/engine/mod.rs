@@ -1,7 +1,7 @@
 //! The caches compared, behind one seam: look a key up, set it, say whether it is held.
 //!
-//! Invariant: each library is used in the form in which it was found to be the fastest here (its file says which), and does
-//! the same work: a hit reads one byte of the value, a miss copies key and value into the cache.
+//! Invariant: each library is used in its fastest form here (its file says which). All do the same work: a hit reads
+//! one byte of the value, a miss copies key and value into the cache.
 
 mod foyer;
 mod moka;
@@ -26,7 +26,7 @@ pub(crate) use tidemark::Tidemark;
 pub(crate) const KEY_BYTES: usize = 16;
 /// Bytes of a value.
 pub(crate) const VALUE_BYTES: usize = 100;
-/// Bytes of payload of an item: what a capacity is counted in.
+/// Bytes of payload of an item: the unit of a capacity.
 pub(crate) const PAYLOAD_BYTES: u64 = (KEY_BYTES + VALUE_BYTES) as u64;
 /// Which byte of a value a hit reads: one in its middle.
 const MARK_AT: usize = VALUE_BYTES / 2;
@@ -70,12 +70,12 @@ fn one_by_one(engine: &mut impl Engine, keys: &[KeyBytes]) -> Tally {
     tally
 }
 
-/// What came of a pass.
+/// The result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Keys found.
     pub(crate) hits: u64,
-    /// Of those, with another value than theirs.
+    /// The number of hits with another value than theirs.
     pub(crate) wrong: u64,
     /// Keys that could not be set.
     pub(crate) refused: u64,
@@ -117,8 +117,8 @@ fn weight<K: AsRef<[u8]>, V: AsRef<[u8]>>(key: &K, value: &V) -> usize {
     key.as_ref().len() + value.as_ref().len()
 }
 
-/// Into how many parts a library that lets its users choose divides a cache: several threads get as many as both such
-/// libraries take by default on two cores.
+/// The number of parts that a cache is divided into by a library that lets its users choose. Several threads get the
+/// default of such libraries on two cores.
 fn parts(threads: usize) -> usize {
     if threads == 1 { 1 } else { 8 }
 }
@@ -151,7 +151,7 @@ impl Kind {
     pub(crate) const TIDEMARK: Self = Self::Tidemark(Policy::S3Fifo);
     /// Those that it is compared with: they, too, hold keys and values of any length.
     pub(crate) const OTHERS: [Self; 4] = [Self::Segcache, Self::QuickCache, Self::Foyer, Self::Moka];
-    /// All, with what is measured for information only.
+    /// All, with those that are measured for information only.
     pub(crate) const ALL: [Self; 9] = [
         Self::TIDEMARK,
         Self::Tidemark(Policy::Clock),

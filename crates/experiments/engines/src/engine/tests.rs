@@ -1,4 +1,4 @@
-//! Every cache does what the measurement takes for granted.
+//! Every cache behaves as the measurement assumes.
 
 use super::*;
 

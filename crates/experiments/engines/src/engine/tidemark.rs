@@ -18,7 +18,7 @@ pub(super) const FORM: &str = "keys and values `&[u8]`, one shard for one thread
 const CLOCK_EVERY: u32 = 64;
 /// A keeper looks after the shard so often: less than a millisecond apart under load.
 const KEEPER_EVERY: u32 = 1024;
-/// What upkeep may take at once, as in the server.
+/// The time that upkeep may take at once, as in the server.
 const KEEPER_SLICE: Duration = Duration::from_micros(16);
 /// Memory of a shard where several threads meet, as in the server.
 const SHARD_BYTES: u64 = 64 * MIB;
@@ -68,7 +68,7 @@ impl Tidemark {
         })
     }
 
-    /// What happens beside operations: called with how many came.
+    /// Does the work beside operations; called with the number of operations.
     #[inline]
     fn turn(&mut self, operations: u32) {
         let before = self.operations;

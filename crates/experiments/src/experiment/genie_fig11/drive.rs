@@ -1,7 +1,7 @@
 //! Drives two tenants of one server with the same loads, and writes down how they stand.
 //!
-//! Both have the same goal; one evicts as it likes, the other by Genie's rule. They are asked side by side by one thread, on
-//! connections of their own, so that what disturbs one disturbs the other.
+//! Both have the same goal; one evicts as it likes, the other by Genie's rule. They are asked side by side by one
+//! thread, on connections of their own, so that a disturbance hits both.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,11 +18,11 @@ use tidemark_tools::bench::{self, Options, Report};
 use tidemark_tools::client::{Login, Protocol};
 use tidemark_tools::load::{Lifetimes, MAX_VALUE_BYTES, Workload};
 
-/// The tenants, with what they are created with beside the goal.
+/// The tenants, with their options beside the goal.
 pub(super) const TENANTS: [(&str, &[&str]); 2] = [("own", &[]), ("genie", &["--policy", "genie"])];
 /// More than both need together.
 const MEMORY_BYTES: u64 = 4 * GIB;
-/// As many for each tenant.
+/// The connections of each tenant.
 const CONNECTIONS: usize = 16;
 /// Requests that are due together: fewer system calls, so that one core can make the load.
 const BURST: usize = 10;
@@ -30,29 +30,29 @@ const BURST: usize = 10;
 const PIPELINE: usize = 64;
 /// How often is looked how the tenants stand.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A load of which more can not be sent is not the load that was meant.
+/// A load of which more cannot be sent is not the load that was meant.
 const UNSENT_RATIO_MAX: f64 = 0.01;
 /// How long is tried whether the machine makes a load.
 const TRIAL_SECONDS: f64 = 3.0;
-/// What is tried next is this part of what could be done.
+/// The next trial is this part of the load that was possible.
 const NEXT_TRIAL: f64 = 0.8;
 const TRIALS: usize = 8;
 /// A measurement follows the storing of keys; this one is none.
 const STORED_SECONDS: f64 = 0.01;
 
-/// What came of loads that followed each other.
+/// The outcome of loads that followed each other.
 pub(super) struct Driven {
-    /// In the order of [`TENANTS`].
+    /// The courses, in the order of [`TENANTS`].
     pub(super) courses: [Course; 2],
     pub(super) stages: Vec<Stage>,
 }
 
-/// What is known of one load beside the courses.
+/// The facts of one load beside the courses.
 pub(super) struct Stage {
-    /// In seconds of the courses.
+    /// The beginning, in seconds of the courses.
     pub(super) from: f64,
     pub(super) to: f64,
-    /// What the tenants said of their goals at the end, in the order of [`TENANTS`].
+    /// The states that the tenants reported of their goals at the end, in the order of [`TENANTS`].
     pub(super) states: [String; 2],
     /// How the first one, which chooses, evicts at the end.
     pub(super) policy: Policy,
@@ -146,7 +146,7 @@ impl<'c> Scene<'c> {
         if let Some(lifetimes) = &demand.stored_before {
             self.store_all(demand, lifetimes, &options)?;
         }
-        // What a tenant does about its goal is an answer to the load, too.
+        // Setting a tenant's goal is a part of the answer to the load, so time counts from before it.
         let from = began.elapsed().as_secs_f64();
         let goal = demand.goal.to_string();
         for (name, _) in TENANTS {
@@ -167,7 +167,7 @@ impl<'c> Scene<'c> {
         })
     }
 
-    /// Stores every key of both tenants, while they have no goal: what is free is theirs.
+    /// Stores every key of both tenants, while they have no goal: free memory is theirs.
     fn store_all(&self, demand: &Demand, lifetimes: &Lifetimes, options: &Options) -> Result<(), Error> {
         self.context.tell(&format!("{}: storing every key", demand.name));
         for (name, _) in TENANTS {
@@ -192,7 +192,7 @@ impl<'c> Scene<'c> {
         Ok(())
     }
 
-    /// What a tenant says of itself.
+    /// A field of the tenant's own report.
     fn said(&self, tenant: usize, field: &str) -> Result<String, Error> {
         let show = ["tenant", "show", TENANTS[tenant].0, "--json"];
         let shown = tidemark_json(&self.context.stage, &self.server, &show)?;
@@ -241,7 +241,7 @@ fn unsent_ratio(report: &Report, due: f64) -> f64 {
     report.unsent as f64 / due
 }
 
-/// Whether the load was what it should have been.
+/// Whether the load was as it should have been.
 fn check(demand: &Demand, report: &Report, due: f64) -> Result<(), Error> {
     let unfit = |reason: String| {
         Err(Error::Unfit {

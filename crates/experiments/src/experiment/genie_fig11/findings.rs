@@ -1,4 +1,4 @@
-//! What the loads came to: targets, figures and pictures.
+//! The results of the loads: targets, figures and pictures.
 
 use super::loads::Scale;
 use super::{Found, Outcome};
@@ -7,7 +7,7 @@ use crate::experiment::chart::{Chart, Marks, Panel};
 use crate::experiment::report::{COURSE, Point, Series, Target, add_point};
 use crate::experiment::{Spread, markdown};
 
-/// In the order of the tenants.
+/// The names, in the order of the tenants.
 const NAMES: [&str; 2] = ["Tidemark", "policy genie"];
 const ORACLE: &str = "oracle";
 const GOAL: &str = "goal";
@@ -17,7 +17,7 @@ const DIP_MAX: f64 = 0.03;
 const DISTANCE_MAX: f64 = 0.08;
 /// How long a change of load may wait for the first change of the grant, in seconds.
 const FIRST_GRANT_MAX: f64 = 5.0;
-/// Of the memory that `genie` needs: on skewed loads, on uniform ones, and in the mean of all.
+/// The limits, as parts of the memory that `genie` needs: on skewed loads, on uniform ones, and in the mean of all.
 const SKEWED_MAX: f64 = 0.75;
 const UNIFORM_MAX: f64 = 1.05;
 const MEAN_MAX: f64 = 0.85;
@@ -26,7 +26,7 @@ const LABEL_SECONDS: f64 = 60.0;
 
 const MIB: f64 = 1_048_576.0;
 
-/// Collects what is found.
+/// Collects the findings.
 #[derive(Default)]
 pub(super) struct Findings {
     targets: Vec<Target>,
@@ -34,7 +34,7 @@ pub(super) struct Findings {
     panels: Vec<Panel>,
     /// Memory over that of `genie`.
     ratios: Vec<f64>,
-    /// What the tenants said of their goals.
+    /// The states that the tenants reported of their goals.
     states: Vec<String>,
 }
 
@@ -219,10 +219,10 @@ impl Findings {
 const END_RATIO: &str = "hit ratio at the end";
 const END_MEMORY: &str = "memory at the end";
 
-/// Of what became of a tenant.
+/// A figure of a tenant's outcome.
 type Figure = fn(&Judgement) -> f64;
 
-/// Seconds and values, by what they are of.
+/// Seconds and values, by their subject.
 type Courses = [(&'static str, Vec<(f64, f64)>)];
 
 fn panel(title: &str, unit: &str, courses: &Courses) -> Panel {

@@ -1,4 +1,4 @@
-//! The five loads: what is asked for, with which goal.
+//! The five loads: requests and goals.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use tidemark_tools::load::{Distribution, Lifetimes, Workload, WorkloadError};
 /// A load with its goal.
 #[derive(Clone, Debug)]
 pub(super) struct Demand {
-    /// What it is called.
+    /// The name of the load.
     pub(super) name: &'static str,
     pub(super) workload: Workload,
     /// The hit ratio to reach.
     pub(super) goal: f64,
     /// Whether some keys are much more popular than others.
     pub(super) is_skewed: bool,
-    /// How long what is there at the beginning lasts, every key stored once, as after days of such a load; what minutes
-    /// would have to find out otherwise is which of the rare keys were never asked for yet. `None` begins with what there
-    /// is.
+    /// The lifetimes of the items of the beginning, every key stored once, as after days of such a load. Without them,
+    /// a run of minutes would measure which of the rare keys were never asked for yet. `None` begins with the present
+    /// items.
     pub(super) stored_before: Option<Lifetimes>,
     /// How long it lasts at least.
     pub(super) seconds: f64,
-    /// What can say the lifetimes that it has.
+    /// The protocol that can state the load's lifetimes.
     pub(super) protocol: Protocol,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn demands(scale: Scale, seed: u64) -> Result<Vec<Vec<Demand>>, Workl
     ])
 }
 
-/// Twitter's cluster 24: nothing but gets are listed, so that what is stored follows misses.
+/// Twitter's cluster 24: nothing but gets are listed, so that sets follow misses.
 fn cluster24(scale: Scale, seed: u64) -> Result<Demand, WorkloadError> {
     let lifetimes = [
         (0.71, 14 * DAY),

@@ -41,14 +41,14 @@ the other core.",
     run,
 };
 
-/// What the default policy is until another one does better: how long a load is to last goes by its oracle.
+/// The default policy until another one does better. The duration of a load goes by its oracle.
 const FIRST_POLICY: Policy = Policy::S3Fifo;
 /// The simulation of a load is in balance after so many requests per key.
 const BALANCED_REQUESTS_PER_KEY: u64 = 128;
 /// How long is judged at least.
 const JUDGED_SECONDS: f64 = 60.0;
 
-/// A load with what its oracle says.
+/// A load with its oracle's answer.
 struct Prepared {
     demand: Demand,
     question: Question,
@@ -59,16 +59,16 @@ struct Prepared {
     seconds: f64,
 }
 
-/// What became of a load.
+/// The outcome of a load.
 struct Found {
     demand: Demand,
     reach: Reach,
     settling_seconds: f64,
     times: StageTimes,
-    /// In the order of [`drive::TENANTS`].
+    /// The judgements, in the order of [`drive::TENANTS`].
     judgements: [Judgement; 2],
     states: [String; 2],
-    /// That of the tenant that chooses it, at the end.
+    /// The policy of the tenant that chooses it, at the end.
     policy: Policy,
 }
 
@@ -123,7 +123,7 @@ fn prepare(context: &Context, demand: Demand, scale: Scale, gets_per_second: f64
 /// Asks the oracle about a load with the question's policy.
 fn ask(context: &Context, demand: Demand, mut question: Question) -> Result<Prepared, Error> {
     context.tell(&format!("{}: asking the oracle, {}", demand.name, question.policy));
-    // What an item takes depends little on how many there are: enough of them are stored, not all.
+    // The size of an item depends little on the number of items. Enough of them are stored, not all.
     let probed_bytes = question.everything_bytes() / 4;
     question.overhead_bytes = overhead_bytes(&question.load, question.policy, probed_bytes)?;
     let reach = question.least(demand.goal)?;
@@ -137,7 +137,7 @@ fn ask(context: &Context, demand: Demand, mut question: Question) -> Result<Prep
 }
 
 impl Question {
-    /// The oracle's answer; where the goal can not be reached, that with all memory.
+    /// The oracle's answer; where the goal cannot be reached, that with all memory.
     fn timed(&self, reach: &Reach) -> Oracle {
         match *reach {
             Reach::With(oracle) => oracle,
@@ -160,8 +160,8 @@ fn judge(context: &Context, prepared: Vec<Prepared>, driven: &Driven) -> Result<
                 };
                 load = ask(context, load.demand, question)?;
             }
-            // A load that is too short to settle in, as in a quick run, or where another policy needs longer than the first one
-            // was given, is judged over its second half.
+            // A load that is too short to settle in is judged over its second half. A quick run is, and so is one whose
+            // policy needs longer than the first.
             let lasts = stage.to - stage.from;
             let settles = Some(load.settling_seconds).filter(|seconds| *seconds < lasts);
             let times = StageTimes {

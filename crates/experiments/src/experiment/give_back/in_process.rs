@@ -12,14 +12,14 @@ use crate::Error;
 use crate::experiment::Cores;
 use tidemark_tools::load::KeyText;
 
-/// What a worker does between two turns.
+/// The work of a worker between two turns.
 const SLICE: Duration = Duration::from_micros(10);
 /// As many as a server with one worker gives a tenant of this size.
 const SHARDS: usize = 1;
 /// Longer than giving any memory back takes, in nanoseconds.
 const LONGEST_NS: u64 = 1_000_000_000;
 
-/// Of the slices of upkeep, and of as many in which nothing is done for as long, in microseconds.
+/// The slices of upkeep, and as many in which nothing is done for as long, in microseconds.
 pub(super) fn slices(load: Load, held_bytes: u64, cores: Cores) -> Result<[Slices; 2], Error> {
     // The pool's thread gives the memory to the system on the other core: it would be waited for here.
     let started = cores.on_server_core(|| Pool::start(2 * held_bytes, None));
@@ -48,7 +48,7 @@ pub(super) fn slices(load: Load, held_bytes: u64, cores: Cores) -> Result<[Slice
         let began = Instant::now();
         keeper.run(now, SLICE);
         upkeep.saturating_record(nanoseconds(began));
-        // Side by side, so that what the machine does to one it does to the other.
+        // They run side by side, so that the machine disturbs both alike.
         let began = Instant::now();
         while began.elapsed() < SLICE {
             std::hint::spin_loop();

@@ -1,4 +1,4 @@
-//! Giving memory back: how long it takes until the system has it, how long a turn is for it, and what others feel.
+//! Giving memory back: how long it takes until the system has it, how long a turn is for it, and the effect on others.
 
 mod in_process;
 mod over_the_wire;
@@ -27,7 +27,7 @@ nothing after each; the worst one in a hundred is what is judged, because the lo
     run,
 };
 
-/// What is given back, and in which time.
+/// The memory that is given back, and the time for it.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     name: &'static str,
@@ -63,13 +63,13 @@ impl Load {
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     rounds: usize,
-    /// What the tenant holds at first.
+    /// The memory that the tenant holds at first.
     held_bytes: u64,
 }
 
-/// What it keeps.
+/// The memory that it keeps.
 const KEPT_BYTES: u64 = 16 * MIB;
-/// What a turn may take for it, in microseconds.
+/// The time that a turn may take for it, in microseconds.
 const SLICE_US_MAX: f64 = 20.0;
 /// How much the other tenant's slowest one in a hundred may grow.
 const LATENCY_MAX: f64 = 1.25;
@@ -83,16 +83,16 @@ struct Latency {
     server_us: f64,
 }
 
-/// What was found in one round.
+/// The result of one round.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// Until the tenant held what it might.
+    /// The time until the tenant held its grant.
     usage_seconds: f64,
     /// Until the system had the memory.
     resident_seconds: f64,
     /// The other tenant's, before and meanwhile.
     latency: [Latency; 2],
-    /// Of the slices in this process, and of those of nothing.
+    /// The slices in this process, and the empty ones.
     slices: [Slices; 2],
 }
 

@@ -22,13 +22,13 @@ const OTHER_RATE: f64 = 50_000.0;
 const OTHER_CONNECTIONS: usize = 16;
 /// How often is looked whether the memory is back: the server says it between two of the other tenant's requests.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The lowest priority that there is: the operator shares the load's core, and is not to be what the load waits for.
+/// The lowest priority that there is: the operator shares the load's core, and must not hold the load up.
 const OPERATOR_NICENESS: i32 = 19;
 /// Memory that is not back by then does not come back.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Of what was given back and was backed by memory, so much must have left the process: it has other memory, too.
+/// The least part of the returned resident memory that must have left the process, which has other memory, too.
 const RESIDENT_PART: f64 = 0.9;
-/// Of what the tenant may hold it is filled so far at least.
+/// The least part of its cap to which the tenant is filled.
 const FULL_PART: f64 = 0.95;
 
 /// A server with both tenants.
@@ -56,13 +56,13 @@ impl Scene {
         })
     }
 
-    /// Seconds until the tenant holds what it may, until the system has the memory, and the other one's 99th percentiles
+    /// Seconds until the tenant holds its grant, until the system has the memory, and the other one's 99th percentiles
     /// before and meanwhile.
     pub(super) fn round(&self) -> Result<(f64, f64, [Latency; 2]), Error> {
         let redis = self.server.address(Protocol::Redis)?;
         let mut info = Info::open(redis, HOLDER, &self.secrets[0])?;
         self.set_cap(self.held_bytes)?;
-        // What the cap allows is granted when the tenant wants it: until then it evicts of what is stored.
+        // The cap is granted when the tenant needs it. Until then it evicts stored items.
         let full_bytes = (self.held_bytes as f64 * FULL_PART) as u64;
         let missing = || {
             bench::run(&self.filling()?, &mut |_| {})?;
@@ -81,7 +81,7 @@ impl Scene {
         )?;
         let before = self.measure(redis, &other)?;
         let resident_before = self.resident_bytes()?;
-        // What lies at the ends of segments was never written.
+        // The ends of segments were never written.
         let given_bytes = held_bytes.min(resident_before).saturating_sub(KEPT_BYTES);
         let resident_after = resident_before.saturating_sub((given_bytes as f64 * RESIDENT_PART) as u64);
         let give_back = || {

@@ -1,4 +1,4 @@
-//! Instructions of the whole server, counted by valgrind's callgrind: they hardly depend on what else the machine does.
+//! Instructions of the whole server, counted by valgrind's callgrind: they hardly depend on the machine's other work.
 //!
 //! Under valgrind a server is some fifty times slower. The control plane's time is slowed with it, though less, so that its
 //! share of an operation is larger here than it is in use.
@@ -9,11 +9,11 @@ use std::process::Command;
 use crate::Error;
 use crate::experiment::process::Process;
 
-/// What runs a program and counts.
+/// The program that runs another one and counts.
 pub(super) const PROGRAM: &str = "valgrind";
-/// What tells it to write down what it counted.
+/// The program that tells it to write down its counts.
 const MESSENGER: &str = "vgdb";
-/// What its files are called, in the process's folder.
+/// The name of its files, in the process's folder.
 const FILE: &str = "counts";
 
 /// The arguments of [`PROGRAM`] before those of the program itself.
@@ -35,7 +35,7 @@ impl Counter {
     /// The instructions since the last call, or since the start.
     ///
     /// # Errors
-    /// The process does not run under [`PROGRAM`], or what it wrote can not be read.
+    /// The process does not run under [`PROGRAM`], or its file cannot be read.
     pub(super) fn since_last(&mut self, process: &Process) -> Result<u64, Error> {
         let failed = |reason: String| Error::Program {
             program: MESSENGER.into(),

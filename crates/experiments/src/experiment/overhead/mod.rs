@@ -1,4 +1,4 @@
-//! What elasticity costs: the same server with and without it, by turns (`docs/experiments/overhead.md`).
+//! The cost of elasticity: the same server with and without it, alternating (`docs/experiments/overhead.md`).
 
 mod instructions;
 mod switched;
@@ -69,12 +69,12 @@ const LATENCY_LIMIT: f64 = 1.1;
 #[derive(Clone, Copy, Debug)]
 struct Case {
     tenants: usize,
-    /// What CPU time over that without may be, at most: twice the target.
+    /// The limit of the CPU time over that without: twice the target.
     cpu_limit: f64,
-    /// And instructions: the target itself.
+    /// The limit of the instructions over those without: the target itself.
     instructions_limit: f64,
-    /// Of sixty the interval reaches some two hundredths up where a machine's seconds differ by a tenth: the narrower the limit,
-    /// the more.
+    /// The number of pairs. The interval of sixty reaches some two hundredths up if a machine's seconds differ by a
+    /// tenth. A narrower limit needs more.
     pairs: usize,
 }
 
@@ -126,7 +126,7 @@ fn cells(tenants: usize, limit: f64) -> [Cell; 2] {
     [closed, open]
 }
 
-/// What was measured with elasticity on, and without it.
+/// The measurement with elasticity on, and without it.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     cpu_ns: [f64; 2],
@@ -375,8 +375,8 @@ fn parse_ready(line: &str) -> Option<(&str, Vec<(&str, &str)>)> {
     Some((address, tenants))
 }
 
-/// Where the median of what the values were drawn from lies with 95 % certainty: the values at the ranks n/2 -+ 0.98 sqrt(n)
-/// of the sorted ones (Conover, Practical Nonparametric Statistics, 3.2). `None` of too few values.
+/// The 95 % confidence interval of the median: the values at the ranks n/2 -+ 0.98 sqrt(n) of the sorted ones (Conover,
+/// Practical Nonparametric Statistics, 3.2). It is `None` with too few values.
 fn median_interval(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);

@@ -1,11 +1,11 @@
 //! A server whose elasticity can be switched off and on: the ordinary server and control plane, with a switch between them.
 //!
-//! Off, nothing is sampled and no round is made. To the control plane the time in which it was off does not exist: its clock
-//! stands still, what was counted meanwhile is taken from all later counters, and what had been sampled before is handed
-//! over afterwards. So it goes on where it was, as if it had never been off.
+//! Off, nothing is sampled and no round is made. The time in which it was off does not exist for the control plane. Its
+//! clock stands still, and counts of that time are taken from all later counters. Earlier samples are handed over
+//! afterwards. It goes on as if it had never been off.
 //!
-//! Where the server itself is slowed down, as under valgrind, the control plane's time can be slowed with it, so that a round
-//! and a second have as many requests as they have in use.
+//! If the server itself is slowed down, as under valgrind, the control plane's time can be slowed with it. A round and
+//! a second then have as many requests as they have in use.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,8 +20,8 @@ use tidemark_control::{
 };
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
-    Clock, DataPlane, HitRatio, Plan, SamplingThreshold, Served, Snapshot, SystemClock, TenantCounters, TenantId,
-    TenantPlan, TenantState, UnixMs,
+    Clock, DataPlane, HitRatio, LoadShape, Plan, SamplingThreshold, Served, Snapshot, SystemClock, TenantCounters,
+    TenantId, TenantPlan, TenantState, UnixMs,
 };
 
 use crate::Error;
@@ -31,7 +31,7 @@ pub(super) const ON: Signal = Signal::USR1;
 /// Switches it off.
 pub(super) const OFF: Signal = Signal::USR2;
 
-/// What the server is.
+/// The shape of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// How many tenants it has, each with the goal.
@@ -55,10 +55,13 @@ pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Resul
     let config = Config {
         memcached: None,
         redis: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        of_tenants: Vec::new(),
+        allowed: Vec::new(),
         workers: 1,
         pin: false,
         pool_bytes: shape.pool_bytes,
         limits: Limits::default(),
+        flash: None,
     };
     let failed = |reason: String| Error::Program {
         program: "the switched server".into(),
@@ -128,11 +131,11 @@ struct State {
     pool_bytes: u64,
     /// The newest plan of each tenant.
     plans: BTreeMap<TenantId, TenantPlan>,
-    /// What each tenant had counted when it was last looked at.
+    /// The counters of each tenant when it was last looked at.
     counted: BTreeMap<TenantId, TenantCounters>,
-    /// Of that, what it counted while the switch was off.
+    /// The part of them that it counted while the switch was off.
     hidden: BTreeMap<TenantId, TenantCounters>,
-    /// What happened between the last round and switching off.
+    /// The snapshot from the last round to switching off.
     rest: Option<Snapshot>,
 }
 
@@ -205,7 +208,7 @@ impl Switch {
         });
     }
 
-    /// A snapshot without what is hidden.
+    /// A snapshot without the hidden counts.
     fn look(&self, state: &mut State) -> Snapshot {
         let mut snapshot = self.behind.snapshot();
         for tenant in &mut snapshot.tenants {
@@ -283,6 +286,8 @@ fn each(a: TenantCounters, b: TenantCounters, of: fn(u64, u64) -> u64) -> Tenant
         evicted: of(a.evicted, b.evicted),
         expired: of(a.expired, b.expired),
         refused_memory: of(a.refused_memory, b.refused_memory),
+        function_invocations: of(a.function_invocations, b.function_invocations),
+        function_mib_ms: of(a.function_mib_ms, b.function_mib_ms),
         network_in_bytes: of(a.network_in_bytes, b.network_in_bytes),
         network_out_bytes: of(a.network_out_bytes, b.network_out_bytes),
         served: Served {
@@ -293,5 +298,13 @@ fn each(a: TenantCounters, b: TenantCounters, of: fn(u64, u64) -> u64) -> Tenant
         refused: a.refused,
         operations: of(a.operations, b.operations),
         cpu_ns: of(a.cpu_ns, b.cpu_ns),
+        shape: LoadShape {
+            visits: of(a.shape.visits, b.shape.visits),
+            arrivals: of(a.shape.arrivals, b.shape.arrivals),
+            written_key_bytes: of(a.shape.written_key_bytes, b.shape.written_key_bytes),
+            written_value_bytes: of(a.shape.written_value_bytes, b.shape.written_value_bytes),
+        },
+        // There is none.
+        flash: None,
     }
 }

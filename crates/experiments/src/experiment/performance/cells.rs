@@ -1,4 +1,4 @@
-//! What is measured at which loads, and what follows from the figures.
+//! The measurements and their loads, and the findings that follow from the figures.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(super) const GROUPS: [Group; 6] = [
 ];
 /// The load of the main table.
 pub(super) const MAIN: Group = Group::new(64, 1);
-/// About what a server takes for an item beside key and value: Redis, the most of the three.
+/// About the memory of a server for an item beside key and value: Redis, the most of the three.
 const ITEM_OVERHEAD_BYTES: u64 = 160;
 
 impl Group {
@@ -46,7 +46,7 @@ impl Group {
         }
     }
 
-    /// About what a server takes for it.
+    /// About the memory of a server for it.
     pub(super) fn memory_bytes(self) -> u64 {
         self.keys * ((KEY_BYTES + self.value_bytes) as u64 + ITEM_OVERHEAD_BYTES)
     }
@@ -93,7 +93,7 @@ impl Mix {
     }
 }
 
-/// Who is measured.
+/// The server that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Who {
     TidemarkMemcached,
@@ -156,9 +156,9 @@ pub(super) const PAIRS: [Pair; 2] = [
 pub(super) enum Loop {
     /// The next one when a reply came.
     Closed,
-    /// At a rate, the same for all servers.
+    /// An open loop at a rate that is the same for all servers.
     Open,
-    /// At half of the peak of the pair's other server, for the latency.
+    /// An open loop at half of the peak of the pair's other server, for the latency.
     Half,
 }
 
@@ -175,7 +175,7 @@ pub(super) struct Cell {
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) scale: String,
-    /// In the order of the rounds.
+    /// The samples, in the order of the rounds.
     pub(super) samples: BTreeMap<(Cell, Who), Vec<Sample>>,
     /// The rates of open loops.
     pub(super) rates: BTreeMap<(Cell, Who), f64>,
@@ -184,7 +184,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// What one figure came to over the rounds.
+    /// The spread of one figure over the rounds.
     pub(super) fn spread(&self, cell: Cell, who: Who, of: impl Fn(&Sample) -> f64) -> Option<Spread> {
         Spread::of(self.samples.get(&(cell, who))?.iter().map(of))
     }
@@ -247,7 +247,7 @@ impl Findings {
         targets
     }
 
-    /// With the limit of the pair.
+    /// The cells of closed loops, with the limit of the pair.
     fn closed_cells(&self, pair: &Pair) -> impl Iterator<Item = (Cell, f64)> {
         let limits = pair.limits;
         self.groups().flat_map(move |group| {
@@ -342,7 +342,7 @@ impl Findings {
     }
 }
 
-/// Where latencies are compared.
+/// The load at which latencies are compared.
 pub(super) const LATENCY: Cell = Cell {
     group: MAIN,
     mix: Mix::NineToOne,

@@ -1,4 +1,4 @@
-//! `make bench`: what an operation costs Tidemark, memcached and Redis, each over its own protocol, and what it costs a
+//! `make bench`: the cost of an operation to Tidemark, memcached and Redis, each over its own protocol, and to a
 //! responder that stores nothing.
 //!
 //! Written to `performance.json` beside the build, and as tables into `docs/performance.md` ([`tables`]), whose prose stays as it is.
@@ -55,7 +55,7 @@ impl Performance {
     /// Writes `performance.svg`, the tables of `performance.md` and `performance.json` into their folders.
     ///
     /// # Errors
-    /// A file can not be read or written, or the page lacks a table's place.
+    /// A file cannot be read or written, or the page lacks a table's place.
     pub fn write(&self, folders: &Folders) -> Result<(), Error> {
         write_json(&folders.json, &self.report)?;
         super::write_file(&folders.pages.join(format!("{NAME}.svg")), &self.findings.chart().svg())?;

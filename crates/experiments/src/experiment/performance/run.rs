@@ -10,13 +10,13 @@ use crate::Error;
 use tidemark_tools::client::Protocol;
 use tidemark_tools::load::Distribution;
 
-/// The rate of open loops, of what the slowest server reaches in closed loop.
+/// The rate of open loops, as a part of the slowest server's in closed loop.
 const OPEN_SHARE: f64 = 0.7;
-/// The rate at which latencies are compared, of what the other server reaches.
+/// The rate at which latencies are compared, as a part of the other server's.
 const HALF: f64 = 0.5;
-/// What a server may hold, of what it is expected to: nothing shall be evicted.
+/// The memory limit of a server over the expected use: nothing shall be evicted.
 const ROOM: u64 = 2;
-/// Of the memory that is available, what the three servers that store something may be expected to take.
+/// The part of the available memory that the three servers that store something may be expected to take.
 const MEMORY_SHARE: f64 = 0.8;
 /// Rare latencies need more requests than times do, and more rounds.
 const LATENCY_SECONDS: f64 = 1.0;
@@ -88,7 +88,7 @@ struct Lineup<'a> {
     group: Group,
     /// Tidemark, memcached, Redis, and the floors.
     servers: [Server; 5],
-    /// In the order of [`Who::ALL`].
+    /// The endpoints, in the order of [`Who::ALL`].
     endpoints: Vec<Endpoint<'static>>,
 }
 
@@ -264,7 +264,7 @@ impl Who {
         self as usize
     }
 
-    /// Its place in [`Lineup::servers`], and what it speaks.
+    /// Its place in [`Lineup::servers`], and its protocol.
     fn server(self) -> (usize, Protocol) {
         match self {
             Self::TidemarkMemcached => (0, Protocol::Memcached),

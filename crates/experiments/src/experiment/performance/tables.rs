@@ -9,8 +9,8 @@ use crate::Error;
 /// The least and the most that was found, in ns.
 type Range = (f64, f64);
 
-/// memcached 1.6.45 at the load of the main table and at each of [`PIPELINES`], on an equal machine at another time, and
-/// what a responder that stores nothing cost then.
+/// memcached 1.6.45 at the load of the main table and at each of [`PIPELINES`], on an equal machine at another time.
+/// The cost of a responder that stores nothing at that time stands beside it.
 const MEMCACHED_1_6_45: [Range; 3] = [(8800.0, 9700.0), (1380.0, 1720.0), (1360.0, 1390.0)];
 const FLOOR_THEN: [Range; 3] = [(6600.0, 7000.0), (720.0, 1000.0), (370.0, 550.0)];
 
@@ -60,7 +60,7 @@ fn cell(mix: Mix, pipeline: usize, how: Loop) -> Cell {
     }
 }
 
-/// How many targets are met, by what they are about.
+/// The number of met targets, by their subject.
 fn summary(report: &Report) -> String {
     let kinds = [
         ("CPU per operation, of memcached's", "over memcached"),
@@ -118,7 +118,7 @@ fn ratios(findings: &Findings, pair: &Pair) -> String {
     table(&rows)
 }
 
-/// What a SET costs of what a GET costs.
+/// The cost of a SET over that of a GET.
 fn sets(findings: &Findings) -> String {
     let mut rows = vec![header(&format!("SET over GET, at most {SET_LIMIT}"))];
     for pair in &PAIRS {
@@ -288,7 +288,7 @@ fn text(found: Option<Spread>) -> String {
     found.map_or_else(|| "-".into(), |found| spread(&found))
 }
 
-/// In bold where the limit is missed.
+/// The figure, in bold if the limit is missed.
 fn judged(found: Option<Spread>, limit: f64) -> String {
     match found {
         Some(found) if found.median > limit => format!("**{}**", spread(&found)),

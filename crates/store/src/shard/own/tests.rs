@@ -14,7 +14,7 @@ const NOW: UnixMs = UnixMs(1_700_000_000_000);
 const VALUE: [u8; 200] = [7; 200];
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A tenant whose own policy decides, and what was told of it.
+/// A tenant with a custom policy, and the events that were told of it.
 struct Cache {
     store: Arc<TenantStore>,
     keeper: Keeper,
@@ -55,6 +55,7 @@ impl Cache {
         let told = Arc::new(Told::default());
         let reported = Arc::clone(&told);
         let hooks = Hooks {
+            below: None,
             left: Some(Arc::clone(&told) as _),
             replaced: Some(Arc::new(move |fault| reported.faults.lock().push(fault))),
         };
@@ -146,7 +147,7 @@ fn what_the_program_keeps_stays() {
 /// An item's key, value bytes, uses, age, idle time and time until it expires.
 type Asked = (Vec<u8>, usize, u8, Duration, Duration, Option<Duration>);
 
-/// What it was asked about.
+/// The calls to the policy.
 #[derive(Default)]
 struct Asks {
     residents: Mutex<Vec<Asked>>,
@@ -358,7 +359,7 @@ fn every_item_that_leaves_is_told_of() {
     );
     assert!(counters.evicted > 10_000 && counters.expired > 100, "{counters:?}");
     assert!(left.iter().all(|(_, bytes, _)| *bytes == 200));
-    // What was not told of is there.
+    // An item that was not told of is there.
     left.iter().for_each(|(key, _, _)| {
         assert!(names.remove(std::str::from_utf8(key).unwrap()), "told twice");
     });
@@ -413,7 +414,7 @@ fn keys_that_were_refused_are_remembered_if_they_shall_be() {
     assert!(known.is_stored && known.is_full && !known.was_seen);
     assert!(!remember("new"), "nobody wants it");
     cache.store.set_remembering(true);
-    // Where memory is used up, what is written next makes room for it.
+    // If memory is used up, the next write makes room.
     while !remember("new") {
         cache.flood(1);
     }

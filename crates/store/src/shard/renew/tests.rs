@@ -9,7 +9,7 @@ const NOW: UnixMs = UnixMs(1_700_000_000_000);
 const VALUE: [u8; 200] = [7; 200];
 /// Items of 215 bytes that fit into a segment of a small shard, one unit.
 const SEGMENT_ITEMS: usize = 304;
-/// Such segments in a mebibyte, less what the index takes.
+/// Such segments in a mebibyte, less the index.
 const SEGMENTS: usize = 15;
 
 fn approx_lru(thousandths: u16) -> Policy {
@@ -50,7 +50,7 @@ impl Cache {
         self.store.lock(0).peek(&key, NOW).is_some()
     }
 
-    /// A get, and a put of what was missed. Whether it was a hit.
+    /// A get, and a put if it missed. Whether it was a hit.
     fn request(&self, number: u64) -> bool {
         let hit = self.get(number);
         if !hit {
@@ -98,7 +98,7 @@ fn with_the_whole_log_as_its_share_it_is_fifo() {
     assert_eq!(fifo.dead_ratio(), approx.dead_ratio());
 }
 
-/// Of the present keys, how many were used less recently than a key that is gone.
+/// The number of present keys that were used less recently than a key that is gone.
 fn out_of_order(policy: Policy) -> usize {
     let cache = Cache::new(policy, MIB);
     let mut last_use = HashMap::new();
@@ -179,7 +179,7 @@ fn while_there_is_room_nothing_is_copied() {
         assert!((0..4000).all(|number| cache.get(number)));
     }
     assert_eq!((cache.store.usage_bytes(), cache.dead_ratio()), (usage, 0.0));
-    // The log is no longer than what the tenant may hold.
+    // The log is no longer than the tenant's grant.
     cache.store.set_grant(usage, 0);
     assert!((0..2000).all(|number| cache.holds(number) == cache.get(number)));
     assert!(cache.dead_ratio() > 0.0);
@@ -191,7 +191,7 @@ fn reads_alone_move_the_log_on() {
     let cache = Cache::new(approx_lru(500), MIB);
     (0..6000).for_each(|number| cache.put(number));
     let before = cache.counters().evicted;
-    // Of every segment of the older half, half is copied; for three segments of copies, three have to go.
+    // Half of every segment of the older half is copied; for three segments of copies, three have to go.
     let hits = (0..6000).step_by(2).filter(|number| cache.get(*number)).count();
     assert!(hits > (SEGMENTS - 2) / 2 * SEGMENT_ITEMS, "{hits} hits");
     let evicted = (cache.counters().evicted - before) as usize;
@@ -241,7 +241,7 @@ fn what_is_being_emptied_is_copied_whatever_room_there_is() {
 fn where_there_is_no_room_a_hit_is_a_hit() {
     let cache = Cache::new(approx_lru(500), MIB);
     let mut pins = Vec::new();
-    // What replies are being sent from can not be evicted.
+    // Values that replies are being sent from cannot be evicted.
     for number in 0_u64.. {
         let name = format!("{number:08}");
         let key = cache.store.key(0, name.as_bytes());

@@ -95,8 +95,8 @@ fn evictions_run_ahead_also_of_values_that_what_is_left_has_no_room_for() {
     assert!(were_left);
 }
 
-/// What lies idle is half of the open segment, and what is emptied ahead of need: late, that is a fifth of one. And no
-/// write empties much at once for that.
+/// The idle memory is half of the open segment, and the part that is emptied ahead of need: late, that is a fifth of
+/// one. No write empties much at once for that.
 #[test]
 fn where_one_queue_is_written_to_little_lies_empty_ahead_of_need() {
     const GRANT_BYTES: u64 = 64 * UNIT_BYTES;
@@ -152,7 +152,7 @@ fn no_write_walks_a_whole_segment() {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            // Twice what there is room for, some oftener than others.
+            // Twice as many items as there is room for, some oftener than others.
             let number = ((state >> 40) as f64 / (1 << 24) as f64).powi(2) * 8_000.0;
             let name = format!("{number:08.0}");
             let key = store.key(0, name.as_bytes());

@@ -10,7 +10,7 @@ use crate::options::{Availability, OPTIONS, OptionSpec};
 /// The command line as it was written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Args {
-    /// By the option's key.
+    /// The flags by the option's key.
     pub(super) flags: BTreeMap<&'static str, String>,
     pub(super) config: Option<PathBuf>,
     pub(super) check_config: bool,
@@ -26,6 +26,8 @@ fn argument(option: &'static OptionSpec) -> Arg {
         .hide(option.availability == Availability::Later);
     if option.value_name.is_empty() {
         argument.action(ArgAction::SetTrue)
+    } else if option.is_list() {
+        argument.value_name(option.value_name).action(ArgAction::Append)
     } else {
         argument.value_name(option.value_name)
     }
@@ -61,6 +63,9 @@ impl clap::FromArgMatches for Args {
         let given = |option: &'static OptionSpec| {
             let text = if option.value_name.is_empty() {
                 matches.get_flag(option.key).then(|| "true".to_owned())
+            } else if option.is_list() {
+                let texts = matches.get_many::<String>(option.key);
+                texts.map(|texts| texts.map(String::as_str).collect::<Vec<_>>().join(","))
             } else {
                 matches.get_one::<String>(option.key).cloned()
             };

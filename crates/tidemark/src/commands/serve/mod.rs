@@ -1,57 +1,71 @@
 //! `tidemark serve`: options, then the running server from its start to its end.
 
 mod args;
-mod machine;
-mod panics;
+mod cpu_model;
+mod flash;
+mod functions;
+mod least;
+pub(super) mod machine;
+pub(super) mod panics;
 mod prices;
 mod s3;
+mod spending;
 
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin};
+use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin, Reports, Scraper, TOKEN_FILE_NAME};
 use tidemark_control::{
     Control, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Joined, Ledger, Listeners, Mailbox, Metering, NodeError,
-    NodeLease, StateFile,
+    NodeLease, StateFile, TenantAddress,
 };
 use tidemark_gateway::Gateway;
-use tidemark_server::{Server, StartError};
-use tidemark_types::{Clock, SystemClock};
+use tidemark_plane::Flash;
+use tidemark_push::start_otlp;
+use tidemark_server::{Protocol, Server, StartError, TenantListener};
+use tidemark_types::{Clock, SystemClock, TenantName};
 
 use crate::failure::Failure;
-use crate::options::{Availability, Machine, OPTIONS, ServeOptions, Sources, Written};
+use crate::options::{Availability, Listening, Machine, OPTIONS, ServeOptions, Sources, Written, check_variables};
 use crate::output::{note, print};
 use crate::{log, port_holder};
 
 pub(super) use args::Args;
+pub(super) use s3::Agency;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   tidemark serve                                      memcached on 11211, Redis on 6379, 1 GiB
   tidemark serve --memory 8GiB --data /var/lib/tidemark
   tidemark serve --node-memory /run/tidemark          share the bytes in /run/tidemark/memory with other instances
+  tidemark serve --flash /var/lib/tidemark/flash --flash-size 20GiB
   tidemark serve --config tidemark.toml --check-config
   tidemark serve --s3 127.0.0.1:9000 --origin 's3://photos?endpoint=https://s3.example.com'
   tidemark serve --redis 0.0.0.0:6379                 clients elsewhere must log in";
 
 /// How long commands under way may take after SIGTERM. Container engines kill after ten seconds by default.
 const DRAIN_LIMIT: Duration = Duration::from_secs(8);
-/// Of that, for what is under way at the S3 address.
+/// The part of it for requests under way at the S3 address.
 const GATEWAY_DRAIN_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let usage = |error: crate::options::OptionError| Failure::usage(error.to_string());
     let sources =
         Sources::new(args.flags.clone(), args.config.clone(), |name| std::env::var_os(name)).map_err(usage)?;
+    check_variables(std::env::vars_os().map(|(name, _)| name)).map_err(usage)?;
     let machine = machine::this();
     let written = sources.load().map_err(usage)?;
     let options = ServeOptions::check(&written, &machine).map_err(usage)?;
     prices::check(options.prices.as_deref(), written.place("prices").as_deref())?;
+    cpu_model::read(options.cpu_model.as_deref(), written.place("cpu_model").as_deref())?;
+    spending::webhook(options.webhook.as_ref())?;
+    functions::check(&options, &written)?;
     if args.print_config {
         return Ok(print(&configuration(&options, &written, json))?);
     }
@@ -67,9 +81,9 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
         Joined::join(folder, most_bytes, options.lease_period)
     });
     let joined = joined.transpose().map_err(|error| explain_node(&error, &written))?;
-    let running = Running::start(&options, &written, &machine, joined)?;
+    let running = Running::start(&options, &written, &machine, joined, None)?;
     running.say_ready(&options)?;
-    running.wait(options, &sources, &machine)
+    running.wait(options, &sources, &machine, || ())
 }
 
 /// The options in force as a file that would say the same, or as JSON.
@@ -97,10 +111,11 @@ fn configuration(options: &ServeOptions, written: &Written, json: bool) -> Strin
 }
 
 /// Everything that runs.
-struct Running {
+pub(super) struct Running {
     server: Server,
     control: Control,
     admin: Admin,
+    flash: Option<Arc<Flash>>,
     gateway: Option<Gateway>,
     ledger: Ledger,
     lease: Option<NodeLease>,
@@ -108,15 +123,19 @@ struct Running {
     signals: Signals,
     /// From now on a signal ends the process at once.
     is_ending: Arc<AtomicBool>,
+    /// The address at which other agents reach this one, if it is an agent.
+    peer: Option<SocketAddr>,
 }
 
 impl Running {
-    fn start(
+    pub(super) fn start(
         options: &ServeOptions,
         written: &Written,
         machine: &Machine,
         joined: Option<Joined>,
+        agency: Option<&Agency>,
     ) -> anyhow::Result<Self> {
+        let alerts = spending::alerts(options.webhook.as_ref())?;
         let is_ending = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&is_ending))?;
@@ -125,42 +144,61 @@ impl Running {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         // First the folder: its lock keeps a second server from replacing the first one's socket.
         let state = StateFile::open(&options.data, clock.now())?;
+        let (place, counted) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
+        let reports = Reports {
+            functions: functions::report(&place),
+            gateway: functions::gateway_report(&counted),
+        };
         let admin = BoundAdmin::bind(&AdminConfig {
             address: options.admin,
             folder: options.data.clone(),
             open_metrics: options.open_metrics,
+            reports: reports.clone(),
         });
         let admin = admin.map_err(|error| explain_admin(error, written))?;
         // At once: should the start fail below, the next one finds the token made.
         if let Some(token) = admin.new_token() {
-            let file = options.data.join("admin.token");
-            note(&format!(
-                "admin token (shown this once; it is also in {}): {token}",
-                file.display()
-            ));
+            let file = options.data.join(TOKEN_FILE_NAME);
+            let file = file.display();
+            // If this is no terminal, it is a log, which is kept and which others read.
+            if io::stderr().is_terminal() {
+                note(&format!("admin token (shown this once; it is also in {file}): {token}"));
+            } else {
+                tracing::info!(%file, "there is an admin token now");
+            }
         }
         let mailbox = Mailbox::default();
         let memory_bytes = options.memory_bytes.unwrap_or(machine.memory_bytes);
         let first_lease = joined.as_ref().map(Joined::first_lease);
         let config = tidemark_server::Config {
-            memcached: options.memcached,
-            redis: options.redis,
+            memcached: options.memcached.general,
+            redis: options.redis.general,
+            of_tenants: of_tenants(options),
+            allowed: options.allow.clone(),
             workers: options.workers,
             pin: options.pin,
             pool_bytes: first_lease.map_or(memory_bytes, |lease| lease.bytes),
             limits: tidemark_server::Limits::default(),
+            flash: flash::open(options, &state)?,
         };
+        let flash = config.flash.clone();
         let server = Server::start(&config, mailbox.waker()).map_err(|error| explain_server(error, written))?;
         let listeners = Listeners {
             memcached: server.memcached_addr(),
             redis: server.redis_addr(),
+            of_tenants: server.of_tenants().iter().map(tenant_address).collect(),
             admin: admin.address(),
         };
         let ledger = Ledger::start(&options.data, options.ledger_retention, clock.now())?;
         let metering = Metering {
             tariff: prices::adopt(options.prices.as_deref(), &options.data)?,
             period: options.ledger_period,
+            network_limit: options.network_limit,
+            key_delimiter: options.key_delimiter,
             ledger: Some(ledger.sender()),
+            model: cpu_model::read(options.cpu_model.as_deref(), written.place("cpu_model").as_deref())?,
+            model_interval: options.cpu_model_interval,
+            alerts,
             ..Metering::new(machine::name())
         };
         let config = ControlConfig {
@@ -168,37 +206,50 @@ impl Running {
             idling: options.idling,
             hit_cost: DEFAULT_HIT_COST,
             step_back: tidemark_server::step_back,
-            listeners,
+            listeners: listeners.clone(),
             lease: first_lease,
+            flash_bytes: flash.as_ref().map_or(0, |flash| flash.size_bytes()),
             ..ControlConfig::new(memory_bytes, machine.memory_bytes, options.workers)
         };
         let control = Control::start(mailbox, state, server.data_plane(), clock, config)?;
+        spending::count_before(control.handle(), &options.data, ledger.found())?;
         let lease = joined.map(|joined| joined.start(control.handle())).transpose()?;
-        let admin = admin.serve(&control.handle())?;
+        let beside = agency.map(|agency| &agency.beside);
+        if let Some(otlp) = spending::collector(options) {
+            let (scraper, handle) = (Scraper::new(&reports, beside), control.handle());
+            start_otlp(&otlp, move || scraper.ask(&handle))?;
+        }
+        let admin = admin.serve(&control.handle(), beside)?;
         let gateway = options
             .s3
             .as_ref()
-            .map(|s3| s3::start(s3, &options.data, server.neighbour()));
+            .map(|s3| s3::start(s3, &options.data, server.neighbour(), agency, &place));
         let gateway = gateway.transpose().map_err(|error| explain_gateway(error, written))?;
+        if let Some(gateway) = &gateway {
+            let _ = counted.set(gateway.counted());
+        }
         Ok(Self {
             server,
             control,
             admin,
+            flash,
             gateway,
             ledger,
             lease,
             listeners,
             signals,
             is_ending,
+            peer: agency.map(|agency| agency.peer),
         })
     }
 
-    /// The one line on standard output, and what an operator should know.
-    fn say_ready(&self, options: &ServeOptions) -> anyhow::Result<()> {
+    /// The one line on standard output, and the notes for an operator.
+    pub(super) fn say_ready(&self, options: &ServeOptions) -> anyhow::Result<()> {
         let Listeners {
             memcached,
             redis,
             admin,
+            ..
         } = self.listeners;
         let text =
             |address: Option<SocketAddr>| address.map_or_else(|| "off".to_owned(), |address| address.to_string());
@@ -213,26 +264,43 @@ impl Running {
                 "clients from other machines must log in, but no tenant has a secret yet: see `tidemark tenant create`"
             );
         }
-        if !tenants.iter().any(|tenant| tenant.open) {
+        if self.peer.is_none() && !tenants.iter().any(|tenant| tenant.open) {
             tracing::warn!(
                 "there is no open tenant: clients on this machine must log in, too; `tidemark tenant create default` makes one"
             );
         }
         let data = options.data.display();
         print(&format!(
-            "ready memcached={} redis={} admin={} s3={} data={data}",
-            text(memcached),
-            text(redis),
+            "ready memcached={} redis={} admin={} s3={}{} data={data}",
+            self.addresses(Protocol::Memcached, memcached),
+            self.addresses(Protocol::Redis, redis),
             text(admin),
-            text(s3)
+            text(s3),
+            self.peer.map_or_else(String::new, |peer| format!(" peer={peer}"))
         ))?;
         let server = self.control.handle().server().wait()?;
         tracing::info!(memory_bytes = server.pool_bytes, workers = options.workers, "serving");
         Ok(())
     }
 
+    /// Every address of a protocol as `--memcached` and `--redis` have them.
+    fn addresses(&self, protocol: Protocol, general: Option<SocketAddr>) -> Listening {
+        let of_tenants = self.server.of_tenants().iter().filter(|of| of.protocol == protocol);
+        Listening {
+            general,
+            of_tenants: of_tenants.map(|of| (of.address, of.tenant.clone())).collect(),
+        }
+    }
+
     /// Serves until a signal says to end.
-    fn wait(mut self, mut options: ServeOptions, sources: &Sources, machine: &Machine) -> anyhow::Result<()> {
+    /// Then `leave` is called before anything ends.
+    pub(super) fn wait(
+        mut self,
+        mut options: ServeOptions,
+        sources: &Sources,
+        machine: &Machine,
+        leave: impl FnOnce(),
+    ) -> anyhow::Result<()> {
         let handle = self.control.handle();
         for signal in self.signals.forever() {
             if signal != SIGHUP {
@@ -244,10 +312,16 @@ impl Running {
             }
         }
         self.is_ending.store(true, Ordering::SeqCst);
+        leave();
         self.drain()
     }
 
-    /// Ends in order: not ready any more, no new connections, what is in flight finished, then the rest.
+    /// Ends in order: not ready any more, no new connections, commands in flight finished, then the rest. The control
+    /// plane's.
+    pub(super) fn handle(&self) -> ControlHandle {
+        self.control.handle()
+    }
+
     fn drain(self) -> anyhow::Result<()> {
         tracing::info!("draining");
         self.control.handle().set_draining();
@@ -256,10 +330,13 @@ impl Running {
         }
         self.server.drain(DRAIN_LIMIT);
         let stopped = self.control.stop();
+        if let Some(flash) = &self.flash {
+            flash::close(flash);
+        }
         // Behind the last entries.
         self.ledger.stop();
         self.admin.stop();
-        // Last: what others take of it now is with the system already.
+        // Last: memory that others take of it now is with the system already.
         if let Some(lease) = self.lease {
             lease.stop();
         }
@@ -269,8 +346,32 @@ impl Running {
     }
 }
 
-/// Reads the configuration again. What can change while the server runs does; the rest is named. Returns what is in
-/// force.
+fn of_tenants(options: &ServeOptions) -> Vec<TenantListener> {
+    let of = |protocol: Protocol, listening: &Listening| {
+        let listener = move |(address, tenant): &(SocketAddr, TenantName)| TenantListener {
+            protocol,
+            address: *address,
+            tenant: tenant.clone(),
+        };
+        listening.of_tenants.iter().map(listener).collect::<Vec<_>>()
+    };
+    [
+        of(Protocol::Memcached, &options.memcached),
+        of(Protocol::Redis, &options.redis),
+    ]
+    .concat()
+}
+
+fn tenant_address(listener: &TenantListener) -> TenantAddress {
+    TenantAddress {
+        protocol: listener.protocol.name(),
+        address: listener.address,
+        tenant: listener.tenant.to_string(),
+    }
+}
+
+/// Reads the configuration again. Settings that can change while the server runs do; the rest is named. Returns the
+/// configuration in force.
 fn reload(
     handle: &ControlHandle,
     lease: Option<&NodeLease>,
@@ -356,10 +457,10 @@ fn explain_node(error: &NodeError, written: &Written) -> Failure {
     Failure::failed(format!("{place}: {error}"))
 }
 
-/// An address that can not be had: where it was written, and who has it.
-fn explain_bind(key: &str, address: SocketAddr, source: &std::io::Error, written: &Written) -> Failure {
+/// An address that cannot be had: the place where it was written, and the process that has it.
+fn explain_bind(key: &str, address: SocketAddr, source: &io::Error, written: &Written) -> Failure {
     let place = written.place(key).unwrap_or_else(|| format!("--{key} {address}"));
-    if source.kind() != std::io::ErrorKind::AddrInUse {
+    if source.kind() != io::ErrorKind::AddrInUse {
         return Failure::failed(format!("{place}: {source}"));
     }
     let port = address.port();

@@ -1,10 +1,10 @@
-//! What a panic ends: the process, but for one of the control plane's own code, which ends that alone.
+//! A panic ends the process. A panic of the control plane's own code is the exception, which ends that alone.
 //!
-//! A store that was left in the middle of a change must not be used any more, and a worker that is gone would leave its
+//! A store that was left in the middle of a change must not be used any more. A worker that is gone would leave its
 //! connections hanging, while a process that is gone is started again.
 
-/// From now on.
-pub(super) fn end_the_process() {
+/// Makes a panic from now on end the process.
+pub(in crate::commands) fn end_the_process() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -24,7 +24,7 @@ mod tests {
     use tidemark_control::{Control, ControlConfig, ControlError, Mailbox, MemoryState, SettingsPatch};
     use tidemark_types::{Clock, DataPlane, MIB, Plan, Snapshot, SystemClock, UnixMs};
 
-    /// What the test asks of itself when it runs as a process of its own.
+    /// The variable by which the test asks itself to run as a process of its own.
     const ASKED: &str = "TIDEMARK_TEST_PANIC";
     const MISTAKE: &str = "somebody's mistake";
 

@@ -17,7 +17,7 @@ pub(super) fn check(file: Option<&Path>, place: Option<&str>) -> Result<(), Fail
     })
 }
 
-/// A prices file's text, and what it says.
+/// A prices file's text, and its tariff.
 fn read(file: &Path) -> Result<(String, Tariff), String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     let tariff = parse(&text).map_err(|error| error.to_string())?;
@@ -45,7 +45,7 @@ pub(super) fn adopt(file: Option<&Path>, data: &Path) -> anyhow::Result<Option<A
     Ok(Some(Arc::new(tariff)))
 }
 
-/// Whether what a version says was changed. Its end may be: it is what the next version's beginning makes it.
+/// Whether the content of a version was changed. Its end may be: it follows from the next version's beginning.
 fn is_other(before: &Prices, now: &Prices) -> bool {
     (before.from, before.units) != (now.from, now.units)
 }

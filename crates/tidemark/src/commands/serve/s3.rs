@@ -1,12 +1,21 @@
 //! The S3 address, over the server's tenants.
 
+use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use hyper::body::Bytes;
+use tidemark_admin::Beside;
+use tidemark_gateway::coherent::Coherent;
 use tidemark_gateway::config::credentials_of;
-use tidemark_gateway::{Config, Gateway, StartError, StoreMemory, TenantMemory, Tenants};
+use tidemark_gateway::memory::Bill;
+use tidemark_gateway::{Config, Gateway, LargePlace, StartError, StoreMemory, TenantMemory, Tenants};
 use tidemark_server::Neighbour;
+use tidemark_types::TenantId;
 
+use super::functions::FunctionPlace;
+use crate::functions_file::FunctionsFile;
 use crate::options::S3Options;
 
 /// The server's tenants, as the gateway asks for them.
@@ -16,17 +25,87 @@ impl Tenants for ServerTenants {
     fn tenant(&self, name: &str) -> Option<Arc<dyn TenantMemory>> {
         let tenant = self.0.tenant(name)?;
         let (touched, moved) = (tenant.clone(), tenant.clone());
+        let (all, name, id) = (self.0.clone(), name.to_owned(), tenant.id());
         Some(Arc::new(StoreMemory::new(
             tenant.id(),
             Arc::clone(tenant.store()),
             Arc::new(move |()| touched.touch()),
             Arc::new(move |(in_bytes, out_bytes)| moved.count_network(in_bytes, out_bytes)),
+            // By its name: a bill that is still to come does not keep a tenant that is removed.
+            Arc::new(move |(invocations, mib_ms)| {
+                if let Some(tenant) = all.tenant(&name).filter(|tenant| tenant.id() == id) {
+                    tenant.count_functions(invocations, mib_ms);
+                }
+            }),
         )))
     }
 }
 
-/// Starts it.
-pub(super) fn start(options: &S3Options, folder: &Path, tenants: Neighbour) -> Result<Gateway, StartError> {
+/// The number of an application by its name.
+pub(in crate::commands) type NumberOf = Arc<dyn Fn(&str) -> Option<TenantId> + Send + Sync>;
+
+/// The parts that an agent adds to a server.
+#[derive(Clone)]
+pub(in crate::commands) struct Agency {
+    /// Reads and writes of objects.
+    pub(in crate::commands) objects: Arc<dyn Coherent>,
+    /// The number that an application has on all nodes.
+    pub(in crate::commands) number: NumberOf,
+    /// Its paths of the admin API.
+    pub(in crate::commands) beside: Beside,
+    /// The address at which other agents reach it.
+    pub(in crate::commands) peer: SocketAddr,
+}
+
+/// Tenants of this node's server, with the numbers that they have on all nodes.
+struct SharedTenants(ServerTenants, Agency);
+
+impl Tenants for SharedTenants {
+    fn tenant(&self, name: &str) -> Option<Arc<dyn TenantMemory>> {
+        let number = (self.1.number)(name)?;
+        let memory = self.0.tenant(name)?;
+        Some(Arc::new(Numbered { number, memory }))
+    }
+}
+
+struct Numbered {
+    number: TenantId,
+    memory: Arc<dyn TenantMemory>,
+}
+
+impl TenantMemory for Numbered {
+    fn id(&self) -> TenantId {
+        self.number
+    }
+
+    fn read(&self, key: &[u8], block_bytes: usize, range: Range<usize>) -> Option<Bytes> {
+        self.memory.read(key, block_bytes, range)
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        self.memory.has(key)
+    }
+
+    fn write(&self, key: &[u8], block: &[u8]) -> bool {
+        self.memory.write(key, block)
+    }
+
+    fn count(&self, in_bytes: u64, out_bytes: u64) {
+        self.memory.count(in_bytes, out_bytes);
+    }
+
+    fn bill(&self) -> Bill {
+        self.memory.bill()
+    }
+}
+
+pub(super) fn start(
+    options: &S3Options,
+    folder: &Path,
+    tenants: Neighbour,
+    agency: Option<&Agency>,
+    place: &OnceLock<Arc<FunctionPlace>>,
+) -> Result<Gateway, StartError> {
     let credentials = credentials_of(|name| std::env::var(name).ok());
     if credentials.is_none() {
         tracing::warn!(
@@ -41,5 +120,19 @@ pub(super) fn start(options: &S3Options, folder: &Path, tenants: Neighbour) -> R
         read_only: options.read_only,
         folder: folder.into(),
     };
-    Gateway::start(&config, Arc::new(ServerTenants(tenants)))
+    let tenants: Arc<dyn Tenants> = match agency {
+        Some(agency) => Arc::new(SharedTenants(ServerTenants(tenants), agency.clone())),
+        None => Arc::new(ServerTenants(tenants)),
+    };
+    let large = || -> Result<Option<Arc<dyn LargePlace>>, String> {
+        let Some(file) = &options.functions else {
+            return Ok(None);
+        };
+        let read = FunctionsFile::read(file);
+        let read = read.map_err(|problem| format!("{}: {problem}", file.display()))?;
+        let started = Arc::new(FunctionPlace::start(&read, folder)?);
+        Ok(Some(Arc::clone(place.get_or_init(|| started)) as _))
+    };
+    let coherent = agency.map(|agency| Arc::clone(&agency.objects));
+    Gateway::start_with(&config, tenants, coherent, large)
 }

@@ -1,17 +1,20 @@
 //! `tidemark tenant s3-key`: a tenant's access key, derived from the server's key, and which buckets it opens.
 
 use anyhow::Context as _;
+use hyper::Method;
 use serde_json::{Value, json};
-use tidemark_gateway::access::{AccessTable, Entry, Grant, ServerKey, access_key};
+use tidemark_gateway::access::{AccessTable, Entry, Grant, Placing, ServerKey, access_key};
 use tidemark_types::{TenantId, TenantName};
 
-use crate::client::Client;
+use crate::client::{Body, Client};
+use crate::failure::Failure;
 use crate::output::{note, print};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   tidemark tenant s3-key shop
   tidemark tenant s3-key shop --allow photos --allow logs/shop/ --allow shared:read
+  tidemark tenant s3-key shop --place functions
   tidemark tenant s3-key shop --rotate, then, when every client has the new key: tidemark tenant s3-key shop --finish";
 
 #[derive(Debug, clap::Args)]
@@ -19,6 +22,9 @@ pub(super) struct S3KeyArgs {
     /// A bucket, or the keys in it that begin so, that the tenant may use, instead of all; `:read` behind it for reading only
     #[arg(long, value_name = "BUCKET[/PREFIX][:read]")]
     allow: Vec<Grant>,
+    /// The place of the tenant's objects: auto (the cheapest), memory, functions or origin
+    #[arg(long, value_name = "PLACE")]
+    place: Option<Placing>,
     /// Make a new key; the one before it still works
     #[arg(long, conflicts_with = "finish")]
     rotate: bool,
@@ -28,7 +34,31 @@ pub(super) struct S3KeyArgs {
 }
 
 impl S3KeyArgs {
+    /// On an agent, keys are the same on all nodes, and the agent has them changed. `None`: it is a server.
+    fn of_agent(&self, client: &Client, name: &TenantName) -> anyhow::Result<Option<Value>> {
+        if client.get("/api/v1/agent").is_err() {
+            return Ok(None);
+        }
+        let path = format!("/api/v1/agent/apps/{name}/key");
+        if self.place.is_some() {
+            return Err(Failure::usage("--place: an agent keeps objects in memory").into());
+        }
+        if !self.rotate && !self.finish && self.allow.is_empty() {
+            return client.get(&path).map(Some);
+        }
+        let allow: Vec<String> = self.allow.iter().map(ToString::to_string).collect();
+        let body = Body::of([
+            ("rotate", json!(self.rotate)),
+            ("finish", json!(self.finish)),
+            ("allow", json!(allow)),
+        ]);
+        client.call(Method::POST, &path, Some(body)).map(Some)
+    }
+
     pub(super) fn run(&self, client: &Client, name: &TenantName, json: bool) -> anyhow::Result<()> {
+        if let Some(shown) = self.of_agent(client, name)? {
+            return show_key(&shown, json);
+        }
         let tenant = client.get(&super::path(name))?;
         let id = tenant
             .get("id")
@@ -51,6 +81,9 @@ impl S3KeyArgs {
         if !self.allow.is_empty() {
             entry.allow(self.allow.clone())?;
         }
+        if let Some(place) = self.place {
+            entry.place = place;
+        }
         if before.as_ref() != Some(&entry) {
             table.set(name.as_str(), entry.clone());
             table.write(folder)?;
@@ -59,17 +92,36 @@ impl S3KeyArgs {
     }
 }
 
+/// The key that an agent says.
+fn show_key(shown: &Value, json: bool) -> anyhow::Result<()> {
+    if json {
+        return Ok(print(&shown.to_string())?);
+    }
+    let text = |field: &str| shown[field].as_str().unwrap_or_default();
+    let allowed = shown["allow"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    let allowed: Vec<_> = allowed.collect();
+    explain(text("access_key"), text("secret_key"), &allowed.join(", "))
+}
+
 /// The key as data; how to use it as messages.
 fn show(name: &TenantName, secret: &str, entry: &Entry, json: bool) -> anyhow::Result<()> {
     let id = access_key(name.as_str(), entry.generation);
     let grants: Vec<String> = entry.grants.iter().map(ToString::to_string).collect();
     if json {
-        let shown = json!({"name": name.as_str(), "access_key": id, "secret_key": secret, "allow": grants});
+        let shown = json!({"name": name.as_str(), "access_key": id, "secret_key": secret, "allow": grants, "place": entry.place});
         return Ok(print(&shown.to_string())?);
     }
+    explain(&id, secret, &grants.join(", "))?;
+    Ok(print(&format!("place       {}", entry.place))?)
+}
+
+fn explain(id: &str, secret: &str, allowed: &str) -> anyhow::Result<()> {
     print(&format!(
-        "access key  {id}\nsecret key  {secret}\nallowed     {}",
-        grants.join(", ")
+        "access key  {id}\nsecret key  {secret}\nallowed     {allowed}"
     ))?;
     note("\nTo use it:");
     note(&format!(

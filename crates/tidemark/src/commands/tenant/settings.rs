@@ -28,10 +28,10 @@ enum Kind {
     Name(&'static str),
     /// A whole number, at this place in the body.
     Count(&'static str),
+    /// A staleness, at this place in the body: `none` is one, and `default` clears it.
+    Staleness(&'static str),
     /// The policy's name.
     Policy,
-    /// In a later version. It is known, so that whoever writes it is told.
-    Later,
 }
 
 const fn flag(name: &'static str, value_name: &'static str, kind: Kind, help: &'static str) -> SettingFlag {
@@ -43,7 +43,7 @@ const fn flag(name: &'static str, value_name: &'static str, kind: Kind, help: &'
     }
 }
 
-const FLAGS: [SettingFlag; 14] = [
+const FLAGS: [SettingFlag; 18] = [
     flag(
         "hit-ratio",
         "R",
@@ -72,19 +72,19 @@ const FLAGS: [SettingFlag; 14] = [
         "latency",
         "T",
         Kind::Time("goals.latency_us"),
-        "What a get shall take on average, misses included, such as 700us, with the least memory that does it",
+        "Mean time of a get to reach with the least memory, misses included, such as 700us",
     ),
     flag(
         "miss-cost",
         "T",
         Kind::Time("goals.miss_cost_us"),
-        "What a miss takes until the value is there [default: as measured from a miss to the write that follows]",
+        "Time of a miss until the value is there [default: as measured from a miss to the write that follows]",
     ),
     flag(
         "priority",
         "N",
         Kind::Count("goals.priority"),
-        "Whose goal is served first where not all can be met: 0 to 9, the highest first [default: 5]",
+        "Priority of its goal if not all can be met: 0 to 9, the highest first [default: 5]",
     ),
     flag(
         "weight",
@@ -116,11 +116,45 @@ const FLAGS: [SettingFlag; 14] = [
         Kind::Count("limits.connections"),
         "Connections open at a time at most",
     ),
-    flag("spending-limit", "AMOUNT", Kind::Later, ""),
-    flag("at-limit", "ACTION", Kind::Later, ""),
+    flag(
+        "spending-limit",
+        "AMOUNT",
+        Kind::Name("limits.spending_per_month"),
+        "Amount that the tenant may spend in a month (UTC), in the currency of the prices, such as 12.50",
+    ),
+    flag(
+        "at-limit",
+        "ACTION",
+        Kind::Name("limits.at_spending_limit"),
+        "Action at the spending limit: alert, throttle, reject-writes or evict-only [default: alert]",
+    ),
+    flag(
+        "flash-floor",
+        "SIZE",
+        Kind::Size("flash.floor_bytes"),
+        "Flash that is guaranteed",
+    ),
+    flag(
+        "flash-cap",
+        "SIZE",
+        Kind::Size("flash.cap_bytes"),
+        "Flash that is never exceeded, at least 4MiB",
+    ),
+    flag(
+        "flash-write-limit",
+        "SIZE",
+        Kind::Size("flash.write_bytes_per_second"),
+        "Bytes written to flash in a second at most, at least 512KiB: what memory evicts beyond is gone, unused items first",
+    ),
+    flag(
+        "staleness",
+        "KIND",
+        Kind::Staleness("flash.staleness"),
+        "What a crash may undo on flash: strict (nothing, but every write waits for the device), bounded:T (deletes and overwrites of the last T) or none (all that was not written yet) [default: bounded:100ms]",
+    ),
 ];
 
-/// What was given, in the order of the table.
+/// The given settings, in the order of the table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SettingArgs(Vec<(&'static SettingFlag, String)>);
 
@@ -132,7 +166,6 @@ impl SettingArgs {
             let place = format!("--{} {text}", flag.name);
             let wrong = |problem: String| Failure::usage(format!("{place}: {problem}"));
             match flag.kind {
-                Kind::Later => return Err(wrong("not available in this version".into())),
                 Kind::Size(path) | Kind::Ratio(path) | Kind::Time(path) | Kind::Count(path) | Kind::Name(path) => {
                     let parsed = match (text.as_str(), flag.kind) {
                         ("none", _) => Ok(Value::Null),
@@ -143,6 +176,11 @@ impl SettingArgs {
                         (size, _) => size_value(size),
                     };
                     let value = parsed.map_err(wrong)?;
+                    insert(&mut body.json, path, value);
+                    body.places.push((path, place));
+                }
+                Kind::Staleness(path) => {
+                    let value = if text == "default" { Value::Null } else { json!(text) };
                     insert(&mut body.json, path, value);
                     body.places.push((path, place));
                 }
@@ -190,13 +228,11 @@ fn time_value(text: &str) -> Result<Value, String> {
 impl clap::Args for SettingArgs {
     fn augment_args(command: Command) -> Command {
         FLAGS.iter().fold(command, |command, flag| {
-            let is_later = matches!(flag.kind, Kind::Later);
             command.arg(
                 Arg::new(flag.name)
                     .long(flag.name)
                     .value_name(flag.value_name)
-                    .help(flag.help)
-                    .hide(is_later),
+                    .help(flag.help),
             )
         })
     }
@@ -238,6 +274,14 @@ mod tests {
             (vec![], json!({})),
             (vec![("cap", "64MiB")], json!({"goals": {"cap_bytes": 64 << 20}})),
             (
+                vec![("flash-floor", "1GiB"), ("flash-cap", "none"), ("staleness", "none")],
+                json!({"flash": {"floor_bytes": 1 << 30, "cap_bytes": null, "staleness": "none"}}),
+            ),
+            (
+                vec![("flash-write-limit", "1MiB"), ("staleness", "default")],
+                json!({"flash": {"write_bytes_per_second": 1 << 20, "staleness": null}}),
+            ),
+            (
                 vec![("floor", "0"), ("cap", "none")],
                 json!({"goals": {"floor_bytes": 0, "cap_bytes": null}}),
             ),
@@ -260,6 +304,14 @@ mod tests {
                     "limits": {"ops_per_second": 500, "bytes_per_second": 1 << 20, "connections": null},
                 }),
             ),
+            (
+                vec![("spending-limit", "12.50"), ("at-limit", "throttle")],
+                json!({"limits": {"spending_per_month": "12.50", "at_spending_limit": "throttle"}}),
+            ),
+            (
+                vec![("spending-limit", "none")],
+                json!({"limits": {"spending_per_month": null}}),
+            ),
             (vec![("policy", "clock")], json!({"policy": "clock"})),
             (vec![("policy", "none")], json!({"policy": null})),
         ] {
@@ -268,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_and_later_flags_are_named() {
+    fn wrong_flags_are_named() {
         for (flag, text, part) in [
             ("cap", "much", "64MiB"),
             ("hit-ratio", "0", "0.001 to 0.9999"),
@@ -285,10 +337,6 @@ mod tests {
             let error = args(&[(flag, text)]).body().unwrap_err().to_string();
             assert!(error.starts_with(&format!("--{flag} {text}: ")), "{error}");
             assert!(error.contains(part), "{error}");
-        }
-        for flag in FLAGS.iter().filter(|flag| matches!(flag.kind, Kind::Later)) {
-            let error = args(&[(flag.name, "1")]).body().unwrap_err().to_string();
-            assert_eq!(error, format!("--{} 1: not available in this version", flag.name));
         }
     }
 }

@@ -25,14 +25,10 @@ const COLUMNS: [Field; 11] = [
     ("goal is", "/goal_state", Form::Plain),
 ];
 
-const FIELDS: [Field; 43] = [
+const FIELDS: [Field; 41] = [
     ("name", "/name", Form::Plain),
     ("state", "/state", Form::Plain),
     ("open on loopback", "/open", Form::Plain),
-    ("secret", "/secrets/0/created_at", Form::Plain),
-    ("  permissions", "/secrets/0/permissions", Form::Plain),
-    ("newer secret", "/secrets/1/created_at", Form::Plain),
-    ("  permissions", "/secrets/1/permissions", Form::Plain),
     ("policy", "/policy", Form::Plain),
     ("  in force", "/policy_in_force", Form::Plain),
     ("shards", "/shards", Form::Plain),
@@ -65,11 +61,78 @@ const FIELDS: [Field; 43] = [
     ("  refused", "/refused_total/connections", Form::Plain),
     ("operations/s max", "/limits/ops_per_second", Form::Plain),
     ("  refused", "/refused_total/ops_per_second", Form::Plain),
+    ("bytes/s", "/network_bytes_per_second", Form::Count),
     ("bytes/s max", "/limits/bytes_per_second", Form::Bytes),
+    ("  used", "/network_occupancy", Form::Ratio),
     ("  refused", "/refused_total/bytes_per_second", Form::Plain),
     ("failed logins", "/refused_total/failed_logins", Form::Plain),
     ("weight", "/goals/weight", Form::Plain),
 ];
+
+/// The name, the date and the permissions of one of a tenant's secrets.
+macro_rules! secret {
+    ($($number:literal)*) => {
+        [$([
+            ("secret", concat!("/secrets/", $number, "/name"), Form::Plain),
+            ("  made at", concat!("/secrets/", $number, "/created_at"), Form::Plain),
+            ("  permissions", concat!("/secrets/", $number, "/permissions"), Form::Plain),
+        ]),*]
+    };
+}
+
+/// Before `policy`, of each secret there is.
+const SECRET_FIELDS: [[Field; 3]; 16] = secret!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+
+/// The fields behind `items`, if there is flash.
+const FLASH_FIELDS: [Field; 10] = [
+    ("flash floor", "/flash/floor_bytes", Form::Bytes),
+    ("flash cap", "/flash/cap_bytes", Form::Bytes),
+    ("flash grant", "/flash_grant_bytes", Form::Bytes),
+    ("  used", "/flash_usage_bytes", Form::Bytes),
+    ("  items", "/flash_items", Form::Plain),
+    ("  hits", "/flash_hits_total", Form::Plain),
+    ("  written", "/flash_written_bytes_total", Form::Bytes),
+    ("  bytes/s max", "/flash/write_bytes_per_second", Form::Bytes),
+    ("  after a crash", "/flash/staleness", Form::Plain),
+    ("  takes memory", "/flash_memory_bytes", Form::Bytes),
+];
+
+/// Before `connections`, where CPU time is measured.
+const CPU_FIELDS: [Field; 3] = [
+    ("cpu time", "/cpu_seconds_total", Form::Seconds),
+    ("  modelled", "/cpu_model_seconds_total", Form::Seconds),
+    ("vCPU (10 s)", "/vcpus", Form::Plain),
+];
+
+/// Before `failed logins`, where spending is limited or known.
+const SPENDING_FIELDS: [Field; 6] = [
+    ("spent this month", "/spending/spent", Form::Plain),
+    ("  at most", "/limits/spending_per_month", Form::Plain),
+    ("  of that", "/spending/spent_ratio", Form::Ratio),
+    ("  at the limit", "/limits/at_spending_limit", Form::Plain),
+    ("  in force", "/spending/restraint", Form::Plain),
+    ("  refused", "/refused_total/spending_limit", Form::Plain),
+];
+
+/// The fields that say something of this tenant.
+fn fields(tenant: &Value) -> Vec<Field> {
+    let secrets = array(tenant, "/secrets").len().min(SECRET_FIELDS.len());
+    let has = |pointer| tenant.pointer(pointer).is_some_and(|value| !value.is_null());
+    let mut fields = Vec::new();
+    for field in FIELDS {
+        match field.0 {
+            "policy" => fields.extend(SECRET_FIELDS[..secrets].iter().flatten()),
+            "gets" if has("/flash_grant_bytes") => fields.extend(FLASH_FIELDS),
+            "connections" if has("/cpu_seconds_total") => fields.extend(CPU_FIELDS),
+            "failed logins" if has("/limits/spending_per_month") || has("/spending/spent") => {
+                fields.extend(SPENDING_FIELDS);
+            }
+            _ => {}
+        }
+        fields.push(field);
+    }
+    fields
+}
 
 const MOVES: [Field; 6] = [
     ("at", "/at", Form::Plain),
@@ -96,7 +159,7 @@ const CURVE: [Field; 6] = [
     ("standard error", "/standard_error", Form::Ratio),
 ];
 
-/// What of a tenant is shown.
+/// The parts of a tenant that are shown.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ShowArgs {
     /// When its memory changed, why, and the hit ratios predicted and measured
@@ -180,7 +243,7 @@ fn report(answer: &Value) -> Option<Report> {
 
 /// One tenant.
 pub(super) fn one(tenant: &Value, json: bool) -> anyhow::Result<()> {
-    print_as(tenant, json, || list(tenant, &FIELDS))
+    print_as(tenant, json, || list(tenant, &fields(tenant)))
 }
 
 /// All tenants.
@@ -211,12 +274,12 @@ fn with_hit_ratios(points: &[Value]) -> Vec<Value> {
     points.iter().map(with_hit_ratio).collect()
 }
 
-fn print_as(answer: &Value, json: bool, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+pub(super) fn print_as(answer: &Value, json: bool, text: impl FnOnce() -> String) -> anyhow::Result<()> {
     Ok(print(&if json { answer.to_string() } else { text() })?)
 }
 
 /// The array at a place of the answer; empty if there is none.
-fn array<'a>(answer: &'a Value, place: &str) -> &'a [Value] {
+pub(super) fn array<'a>(answer: &'a Value, place: &str) -> &'a [Value] {
     let array = answer.pointer(place).and_then(Value::as_array);
     array.map_or(&[], Vec::as_slice)
 }

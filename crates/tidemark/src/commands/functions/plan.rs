@@ -1,8 +1,7 @@
-//! `tidemark functions plan`: what a cache in the memory of cloud functions would lose and cost.
+//! `tidemark functions plan`: the losses and the cost of a cache in the memory of cloud functions.
 
 use std::time::Duration;
 
-use clap::Subcommand;
 use serde_json::{Value, json};
 use tidemark_functions::Code;
 use tidemark_functions::availability::{Pool, Reclaim, availability};
@@ -12,32 +11,10 @@ use tidemark_types::{Size, parse_duration};
 use crate::failure::Failure;
 use crate::output::{note, print, table};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  tidemark functions plan
-  tidemark functions plan --functions 200 --memory 3GiB --code 10+2 --requests 5000
-  tidemark functions plan --reclaim zipf:1.8 --backup-every never --json";
-
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Work out availability and cost, and from how many requests on a node of memory is cheaper
-    ///
-    /// The defaults are those of the InfiniCache paper (FAST 2020). Costs are shown at its prices, which count durations in
-    /// units of 100 ms, and at today's, in units of 1 ms. Availability is without backup.
-    #[command(before_help = EXAMPLES)]
-    Plan(PlanArgs),
-}
-
-#[derive(Debug, clap::Args)]
-struct PlanArgs {
+pub(super) struct PlanArgs {
     /// Functions in the pool
     #[arg(long, value_name = "N", default_value_t = 400)]
     functions: u32,
@@ -96,8 +73,7 @@ fn period_or_never(text: &str) -> Result<Period, String> {
     period(text).map(|period| Period(Some(period)))
 }
 
-pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
-    let Command::Plan(args) = &args.command;
+pub(super) fn run(args: &PlanArgs, json: bool) -> anyhow::Result<()> {
     if !args.node_price.is_finite() || args.node_price < 0.0 {
         return Err(Failure::usage("--node-price: write an amount of dollars, such as 10.368").into());
     }
@@ -142,8 +118,16 @@ impl PlanArgs {
             "loss_ratio_approximate": approximate,
             "availability": availability(exact, intervals),
             "availability_approximate": availability(approximate, intervals),
+            "least_over_next_loss": self.least_over_next(&pool),
             "cost": costs,
         }))
+    }
+
+    /// How many times as probable it is that just enough chunks of an object are lost to lose it, as that one more is, if as
+    /// many functions are reclaimed as it has chunks (the paper's p3 / p4 for 10+2): Equation 3 leaves the rest out.
+    fn least_over_next(&self, pool: &Pool) -> Option<f64> {
+        let (least, chunks) = (self.code.losing(), self.code.chunks());
+        (least < chunks).then(|| pool.lost_chunks(least, chunks) / pool.lost_chunks(least + 1, chunks))
     }
 
     fn in_use(&self) -> Use {
@@ -177,6 +161,12 @@ fn tables(report: &Value) -> String {
         row("loss between two warm-ups", "loss_ratio", "loss_ratio_approximate"),
         row("availability in an hour", "availability", "availability_approximate"),
     ]);
+    let ratio = report["least_over_next_loss"].as_f64().map_or_else(String::new, |ratio| {
+        format!(
+            "If as many functions are reclaimed as an object has chunks, it loses just enough chunks to be lost {ratio:.1} times as \
+             often as one more.\n\n"
+        )
+    });
     let mut rows = vec![words(&[
         "PRICES",
         "SERVING",
@@ -192,5 +182,5 @@ fn tables(report: &Value) -> String {
         row.push(format!("{:.0} requests an hour", number(cost, "cross_over_requests")));
         rows.push(row);
     }
-    format!("{first}\n\n{}", table(&rows))
+    format!("{first}\n\n{ratio}{}", table(&rows))
 }

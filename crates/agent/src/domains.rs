@@ -1,0 +1,221 @@
+//! The applications that an agent serves, and its cachelets for each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tidemark_cachelet::config::Config;
+use tidemark_cachelet::config::scope::{Groups as _, Instance};
+use tidemark_cachelet::message::Event;
+use tidemark_cachelet::view::View;
+
+use crate::host::{Host, Shell};
+use crate::layout::AppRecord;
+use crate::tuning::Counting;
+
+/// Applications that an agent serves.
+pub const APPS_MAX: usize = 1_024;
+/// Cachelets of an application on one node.
+pub const HOSTS_PER_APP_MAX: usize = 256;
+
+/// An application on this node.
+#[derive(Debug)]
+pub struct Domain {
+    /// Its name.
+    pub app: Arc<str>,
+    /// Counts its operations on this node, while somebody asks for that.
+    pub counting: Counting,
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    record: AppRecord,
+    hosts: BTreeMap<String, Arc<Host>>,
+    /// Cachelets that are to leave the domain.
+    leaving: Vec<Arc<Host>>,
+    /// The limit of each cachelet's copies.
+    budgets: BTreeMap<String, u64>,
+    default_budget_bytes: u64,
+    is_ending: bool,
+}
+
+impl Domain {
+    /// An application, whose instances are not known yet: they share one cachelet.
+    #[must_use]
+    pub fn new(app: &str, record: AppRecord, default_budget_bytes: u64) -> Self {
+        Self {
+            app: app.into(),
+            counting: Counting::default(),
+            inner: RwLock::new(Inner {
+                record,
+                hosts: BTreeMap::new(),
+                leaving: Vec::new(),
+                budgets: BTreeMap::new(),
+                default_budget_bytes,
+                is_ending: false,
+            }),
+        }
+    }
+
+    /// The record of the application.
+    pub fn record(&self) -> AppRecord {
+        self.inner.read().record.clone()
+    }
+
+    /// The configuration that is wanted.
+    pub fn config(&self) -> Config {
+        self.inner.read().record.config
+    }
+
+    /// Something else is wanted of it.
+    pub fn set_record(&self, record: AppRecord) {
+        self.inner.write().record = record;
+    }
+
+    /// Its cachelets, and those that are leaving.
+    pub fn hosts(&self) -> Vec<Arc<Host>> {
+        let inner = self.inner.read();
+        inner.hosts.values().chain(&inner.leaving).cloned().collect()
+    }
+
+    /// Its cachelets that are to stay.
+    pub fn staying(&self) -> Vec<Arc<Host>> {
+        self.inner.read().hosts.values().cloned().collect()
+    }
+
+    /// Whether a cachelet is to leave the domain.
+    pub fn is_leaving(&self, host: &Arc<Host>) -> bool {
+        self.inner
+            .read()
+            .leaving
+            .iter()
+            .any(|leaving| Arc::ptr_eq(leaving, host))
+    }
+
+    /// The cachelet that serves an instance; that of the application where it is not known.
+    pub fn host_of(&self, instance: Option<&Instance>) -> Option<Arc<Host>> {
+        let inner = self.inner.read();
+        let label = label_of(&inner.record.config, &self.app, instance);
+        let found = inner.hosts.get(&label).or_else(|| inner.hosts.get(&*self.app));
+        found.or_else(|| inner.hosts.values().next()).cloned()
+    }
+
+    /// Has one cachelet for each group of instances, and one for those that are not known. Whether anything changed.
+    pub fn arrange(&self, shell: &Arc<Shell>, instances: &[Instance], view: &View) -> bool {
+        let mut inner = self.inner.write();
+        if inner.is_ending {
+            return false;
+        }
+        let config = inner.record.config;
+        let mut wanted: Vec<String> = instances
+            .iter()
+            .map(|instance| label_of(&config, &self.app, Some(instance)))
+            .collect();
+        if wanted.is_empty() {
+            wanted.push(label_of(&config, &self.app, None));
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted.truncate(HOSTS_PER_APP_MAX);
+        let mut changed = false;
+        let gone: Vec<_> = inner
+            .hosts
+            .keys()
+            .filter(|label| !wanted.contains(label))
+            .cloned()
+            .collect();
+        for label in gone {
+            if let Some(host) = inner.hosts.remove(&label) {
+                inner.leaving.push(host);
+                changed = true;
+            }
+        }
+        for label in wanted {
+            if !inner.hosts.contains_key(&label) {
+                let budget_bytes = inner.budget_of(&label);
+                let host = Host::new(shell, &self.app, &label, view.clone(), budget_bytes);
+                inner.hosts.insert(label, host);
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// All cachelets are to leave: the agent ends.
+    pub fn leave(&self) {
+        let mut inner = self.inner.write();
+        inner.is_ending = true;
+        let hosts = std::mem::take(&mut inner.hosts);
+        inner.leaving.extend(hosts.into_values());
+    }
+
+    /// A cachelet that was leaving has left.
+    pub fn forget(&self, host: &Arc<Host>) {
+        self.inner.write().leaving.retain(|leaving| !Arc::ptr_eq(leaving, host));
+    }
+
+    /// Sets the limits of copies, by cachelet. Cachelets with a smaller limit give memory back before this returns.
+    pub fn set_budgets(&self, budgets: BTreeMap<String, u64>) {
+        let changed: Vec<_> = {
+            let mut inner = self.inner.write();
+            inner.budgets = budgets;
+            let hosts = inner
+                .hosts
+                .iter()
+                .map(|(label, host)| (Arc::clone(host), inner.budget_of(label)));
+            hosts.collect()
+        };
+        for (host, bytes) in changed {
+            if host.bytes().1 != bytes {
+                host.step(Event::Budget(bytes));
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn budget_of(&self, label: &str) -> u64 {
+        self.budgets.get(label).copied().unwrap_or(self.default_budget_bytes)
+    }
+}
+
+/// The label of the cachelet that serves an instance.
+#[must_use]
+pub fn label_of(config: &Config, app: &str, instance: Option<&Instance>) -> String {
+    instance.map_or_else(|| app.to_owned(), |instance| config.scope.label(instance))
+}
+
+/// The applications of an agent, by their names.
+#[derive(Debug, Default)]
+pub struct Domains {
+    all: RwLock<BTreeMap<String, Arc<Domain>>>,
+}
+
+impl Domains {
+    /// An application.
+    pub fn get(&self, app: &str) -> Option<Arc<Domain>> {
+        self.all.read().get(app).cloned()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Arc<Domain>> {
+        self.all.read().values().cloned().collect()
+    }
+
+    /// Serves an application from now on. `None`: there are too many.
+    pub fn add(&self, app: &str, make: impl FnOnce() -> Domain) -> Option<Arc<Domain>> {
+        let mut all = self.all.write();
+        if all.len() >= APPS_MAX && !all.contains_key(app) {
+            return None;
+        }
+        Some(Arc::clone(
+            all.entry(app.to_owned()).or_insert_with(|| Arc::new(make())),
+        ))
+    }
+
+    /// All cachelets.
+    pub fn hosts(&self) -> Vec<Arc<Host>> {
+        self.all().iter().flat_map(|domain| domain.hosts()).collect()
+    }
+}

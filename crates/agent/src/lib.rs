@@ -1,0 +1,32 @@
+//! The node agent: cachelets that serve the functions of a node, kept coherent with those of other nodes.
+//!
+//! The decisions are the core's (`tidemark-cachelet`), which has no I/O; this crate is the shell around it: sockets to other
+//! agents ([`peers`]), the coordination engine ([`etcd`], [`coordinator`]), clocks and leases ([`clock`]), calls to the origin
+//! ([`host`]), the instances on the node ([`instances`]), the S3 address's requests ([`objects`]) and choosing ([`tuning`]).
+//!
+//! Promise: a read is never staler than the application was promised, whatever fails. A read that cannot be answered
+//! fails. Without the coordination engine, reads are answered by the origin and writes fail, once the lease has ended.
+
+#![forbid(unsafe_code)]
+
+mod agent;
+pub mod api;
+pub mod budgets;
+pub mod clock;
+pub mod coordinator;
+pub mod counters;
+pub mod decider;
+pub mod dimensions;
+pub mod domains;
+pub mod etcd;
+pub mod host;
+pub mod instances;
+pub mod layout;
+pub mod mirror;
+pub mod objects;
+pub mod peers;
+pub mod show;
+pub mod tuning;
+
+pub use agent::{Agent, AgentConfig, AgentError};
+pub use tidemark_cachelet::choose::Kind;

@@ -1,0 +1,101 @@
+//! How much processor time choosing may take: a share of what the agent takes in all. Counting and pricing go on only while the
+//! share is not used up, so that they take the more the busier the agent is, and never more than that.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The limit of choosing in the agent's processor time, in percent.
+const PERCENT: u64 = 1;
+/// The same as a share.
+pub const SHARE: f64 = PERCENT as f64 / 100.0;
+/// The time that it may take before it is earned, in nanoseconds: the first decision need not wait.
+const FIRST_NS: u64 = 20_000_000;
+/// One operation in so many is timed while it is counted: reading a clock costs about as much as counting.
+pub(super) const TIMED_EVERY: u64 = 16;
+
+/// The time that choosing has taken so far.
+#[derive(Debug, Default)]
+pub struct Allowance {
+    spent_ns: AtomicU64,
+}
+
+impl Allowance {
+    /// Whether so much more is within the share, in nanoseconds.
+    pub fn covers(&self, more_ns: u64) -> bool {
+        is_covered(self.spent_ns(), more_ns, process_ns())
+    }
+
+    /// Does something and counts the processor time that it took.
+    pub fn spend<T>(&self, work: impl FnOnce() -> T) -> T {
+        let from_ns = thread_ns();
+        let done = work();
+        self.add(thread_ns().saturating_sub(from_ns));
+        done
+    }
+
+    /// Counts processor time, in nanoseconds.
+    pub fn add(&self, ns: u64) {
+        self.spent_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// The time of choosing, in nanoseconds.
+    pub fn spent_ns(&self) -> u64 {
+        self.spent_ns.load(Ordering::Relaxed)
+    }
+
+    /// The part of choosing in the agent's time.
+    pub fn ratio(&self) -> f64 {
+        self.spent_ns() as f64 / process_ns().max(1) as f64
+    }
+}
+
+fn is_covered(spent_ns: u64, more_ns: u64, process_ns: u64) -> bool {
+    let earned_ns = (process_ns as f64 * SHARE) as u64;
+    spent_ns + more_ns <= FIRST_NS.max(earned_ns)
+}
+
+fn process_ns() -> u64 {
+    ns_of(ClockId::ProcessCPUTime)
+}
+
+/// Processor time of the calling thread, in nanoseconds.
+pub(super) fn thread_ns() -> u64 {
+    ns_of(ClockId::ThreadCPUTime)
+}
+
+fn ns_of(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_kept() {
+        let second = 1_000_000_000;
+        for (spent_ns, more_ns, process_ns, expected) in [
+            (0, FIRST_NS, 0, true),
+            (0, FIRST_NS + 1, 0, false),
+            (FIRST_NS, 0, second, true),
+            (FIRST_NS, 1, second, false),
+            (FIRST_NS, second / 10, 12 * second, true),
+            (FIRST_NS, second / 10, 11 * second, false),
+        ] {
+            assert_eq!(
+                is_covered(spent_ns, more_ns, process_ns),
+                expected,
+                "{spent_ns} + {more_ns} of {process_ns}"
+            );
+        }
+    }
+
+    #[test]
+    fn work_is_counted() {
+        let allowance = Allowance::default();
+        let sum = allowance.spend(|| (0..200_000_u64).fold(0, |sum, value| tidemark_cachelet::types::mix(sum ^ value)));
+        assert!(sum != 0 && allowance.spent_ns() > 0 && allowance.ratio() > 0.0);
+    }
+}

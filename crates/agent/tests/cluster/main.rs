@@ -1,0 +1,12 @@
+//! Agents with a real etcd and an origin whose faults the tests choose.
+
+#![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
+
+mod budgets;
+mod chooses;
+mod etcd;
+mod faults;
+mod life;
+mod nodes;
+mod origin;
+mod relay;

@@ -1,0 +1,177 @@
+//! The part that prices miss: a linear model of the logarithm of measured by expected time, over the values of the
+//! dimensions in several contexts. It is LinUCB (Li et al., WWW'10) on a residual. Older observations count less.
+//!
+//! The weights drift as a random walk and are followed by a Kalman filter (Kalman, 1960). An observation costs the
+//! square of the number of features. The covariance stays positive, also if a feature is not seen for long.
+
+use super::price::Features;
+use crate::config::{Admission, Coherence, Config, Domain, Replacement, Scope, WritePolicy};
+
+/// Values of dimensions, and one feature that all configurations share.
+const VALUES: usize = 1 + 3 + 2 + 3 + 5 + 2 + 2;
+
+/// A constant, the size, the sharers, and the writes.
+const CONTEXTS: usize = 4;
+
+const FEATURES: usize = VALUES * CONTEXTS;
+
+/// Prior variance of each weight: so unsure is the model of unseen values.
+const PRIOR: f64 = 0.5;
+
+/// Variance of one observation: a single measurement says little.
+const NOISE: f64 = 1.0;
+
+/// The growth of a weight's variance with each observation, because loads change; never beyond the prior's sum.
+const DRIFT: f64 = 0.002;
+
+/// How much of the uncertainty is taken off: little, because prices are known without trying.
+const OPTIMISM: f64 = 0.02;
+
+/// The model corrects a price by at most this factor's logarithm.
+const MOST: f64 = 0.7;
+
+/// The model.
+#[derive(Clone, Debug)]
+pub struct Residual {
+    covariance: Vec<f64>,
+    weights: Vec<f64>,
+}
+
+impl Default for Residual {
+    fn default() -> Self {
+        let mut covariance = vec![0.0; FEATURES * FEATURES];
+        for index in 0..FEATURES {
+            covariance[index * FEATURES + index] = PRIOR;
+        }
+        Self {
+            covariance,
+            weights: vec![0.0; FEATURES],
+        }
+    }
+}
+
+impl Residual {
+    /// An operation took `measured_us` where `expected_us` were expected.
+    pub fn observe(&mut self, config: &Config, context: &Features, measured_us: f64, expected_us: f64) {
+        if measured_us <= 0.0 || expected_us <= 0.0 {
+            return;
+        }
+        let target = (measured_us / expected_us).ln().clamp(-3.0, 3.0);
+        let features = features(config, context);
+        let product = self.times(&features);
+        let variance = NOISE + dot(&features, &product);
+        let error = target - dot(&features, &self.weights);
+        for (weight, gain) in self.weights.iter_mut().zip(&product) {
+            *weight += gain * error / variance;
+        }
+        let mut trace = 0.0;
+        for (row, (cells, of_row)) in self.covariance.chunks_mut(FEATURES).zip(&product).enumerate() {
+            for (cell, of_column) in cells.iter_mut().zip(&product) {
+                *cell -= of_row * of_column / variance;
+            }
+            trace += cells[row];
+        }
+        if trace + DRIFT * FEATURES as f64 <= PRIOR * FEATURES as f64 {
+            for index in 0..FEATURES {
+                self.covariance[index * FEATURES + index] += DRIFT;
+            }
+        }
+    }
+
+    /// The factor by which a price is to be corrected.
+    #[must_use]
+    pub fn factor(&self, config: &Config, context: &Features) -> f64 {
+        let features = features(config, context);
+        let variance = dot(&features, &self.times(&features)).max(0.0);
+        let correction = dot(&features, &self.weights) - OPTIMISM * variance.sqrt();
+        correction.clamp(-MOST, MOST).exp()
+    }
+
+    fn times(&self, vector: &[f64]) -> Vec<f64> {
+        self.covariance.chunks(FEATURES).map(|row| dot(row, vector)).collect()
+    }
+}
+
+fn dot(one: &[f64], other: &[f64]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+fn features(config: &Config, context: &Features) -> Vec<f64> {
+    let contexts = [
+        1.0,
+        (context.size_bytes + 1.0).log2() / 30.0,
+        context.sharers.max(1.0).log2() / 6.0,
+        context.write_ratio,
+    ];
+    let mut at = 1;
+    let mut places = vec![0];
+    let mut place = |value: usize, count: usize| {
+        places.push(at + value);
+        at += count;
+    };
+    place(config.scope as usize, Scope::ALL.len());
+    place(config.write as usize, WritePolicy::ALL.len());
+    place(config.replacement as usize, Replacement::ALL.len());
+    place(config.coherence as usize, Coherence::ALL.len());
+    place(config.domain as usize, Domain::ALL.len());
+    place(config.admission as usize, Admission::ALL.len());
+    let mut features = vec![0.0; FEATURES];
+    for place in places {
+        for (index, value) in contexts.iter().enumerate() {
+            features[place * CONTEXTS + index] = *value;
+        }
+    }
+    features
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How far measured times are from expected ones, for every context: the model is to find it.
+    fn check(truth: f64, rounds: usize) {
+        let mut model = Residual::default();
+        let config = Config::CONCORD;
+        let mut contexts = (0_u32..).map(|round| Features {
+            size_bytes: f64::from(1 << (10 + round % 12)),
+            sharers: f64::from(1 + round % 7),
+            write_ratio: f64::from(round % 10) / 10.0,
+            changed_ratio: 0.1,
+            elements: 100.0,
+            per_second: 1_000.0,
+            clusters: 1.0,
+        });
+        for context in contexts.by_ref().take(rounds) {
+            model.observe(&config, &context, 1_000.0 * truth, 1_000.0);
+        }
+        for context in contexts.take(50) {
+            let found = model.factor(&config, &context);
+            assert!((found / truth - 1.0).abs() < 0.1, "{truth}, {rounds} rounds: {found}");
+        }
+    }
+
+    #[test]
+    fn a_constant_error_is_found_and_stays_found() {
+        for truth in [0.6, 1.0, 1.5] {
+            for rounds in [200, 5_000] {
+                check(truth, rounds);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_never_seen_is_hardly_corrected() {
+        let model = Residual::default();
+        let context = Features {
+            size_bytes: 1_024.0,
+            sharers: 2.0,
+            write_ratio: 0.5,
+            changed_ratio: 0.1,
+            elements: 100.0,
+            per_second: 1_000.0,
+            clusters: 1.0,
+        };
+        let factor = model.factor(&Config::CONCORD, &context);
+        assert!((0.9..=1.0).contains(&factor), "{factor}");
+    }
+}

@@ -1,0 +1,338 @@
+//! Choosing as UniCache does (AIOps'24, section 4): one expert per dimension that learns with SARSA, and a moderator.
+//!
+//! An expert's state is the dimension's value and what characterises the load, in coarse steps; its action is a value; its reward
+//! is by how much the response time went down. The paper states no more than that: step sizes, the load's steps and the
+//! moderator's weights are ours. The moderator takes suggestions in the order of their expected reward times the expert's weight,
+//! leaves out what would negate one that it took or breaks the promise, and takes the cost of the transition off.
+
+use std::collections::BTreeMap;
+
+use super::price::{Features, Load, Rates};
+use super::{Chooser, Counters, Pins, Ranked, Reason, Switch, Why, allowed};
+use crate::config::{Admission, Coherence, Config, Domain, Promise, Replacement, Scope, WritePolicy};
+use crate::types::mix;
+use crate::view::Trial;
+
+/// How much a new reward counts.
+const STEP: f64 = 0.3;
+/// How much what follows counts.
+const FOLLOWING: f64 = 0.5;
+/// How often something is tried that is not thought best, in millionths; it falls with experience down to the last value.
+const TRIES: [u64; 2] = [200_000, 20_000];
+/// Intervals in which the first falls to the last.
+const TRYING_INTERVALS: u64 = 400;
+/// A suggestion must promise this reward beyond the transition's cost.
+const LEAST_REWARD: f64 = 0.02;
+/// The cost of a transition, as a reward.
+const TRANSITION: f64 = 0.05;
+/// How much an expert's weight follows how its suggestions turned out.
+const WEIGHT_STEP: f64 = 0.1;
+/// Operations that an interval must have to say anything.
+const LEAST_OPERATIONS: f64 = 20.0;
+/// Dimensions that have an expert.
+const EXPERTS: usize = 6;
+
+/// State of an expert: the load in coarse steps, and the dimension's value.
+type Place = (u64, usize);
+
+/// One dimension's expert.
+#[derive(Clone, Debug)]
+struct Expert {
+    /// Learned rewards of (state, action).
+    values: BTreeMap<(Place, usize), f64>,
+    weight: f64,
+    /// State and action of the interval before.
+    last: Option<(Place, usize)>,
+}
+
+/// States and actions that an expert remembers: all that there are, with room.
+const REMEMBERED: usize = 65_536;
+
+impl Expert {
+    fn value(&self, place: Place, action: usize) -> f64 {
+        self.values.get(&(place, action)).copied().unwrap_or(0.0)
+    }
+
+    /// The SARSA update: reward and the value of what follows pull the value of what was done.
+    fn learn(&mut self, reward: f64, place: Place, action: usize) {
+        let following = self.value(place, action);
+        let Some(last) = self.last.replace((place, action)) else {
+            return;
+        };
+        if self.values.len() >= REMEMBERED && !self.values.contains_key(&last) {
+            return;
+        }
+        let value = self.values.entry(last).or_insert(0.0);
+        *value += STEP * (reward + FOLLOWING * following - *value);
+        // Whoever changed something is judged by what came of it.
+        if last.0.1 != last.1 {
+            let direction = if reward > 0.0 { 1.0 } else { -1.0 };
+            self.weight = (self.weight * (1.0 + WEIGHT_STEP * direction)).clamp(0.1, 10.0);
+        }
+    }
+}
+
+/// A value of a dimension that an expert suggests.
+struct Suggestion {
+    expert: usize,
+    action: usize,
+    reward: f64,
+    is_try: bool,
+}
+
+/// Six experts and a moderator.
+#[derive(Clone, Debug)]
+pub struct Sarsa {
+    promise: Promise,
+    pins: Pins,
+    config: Config,
+    experts: [Expert; EXPERTS],
+    before_us: Option<f64>,
+    intervals: u64,
+    chance: u64,
+}
+
+impl Sarsa {
+    /// A chooser for a domain with a configuration. Its trials follow from the seed.
+    #[must_use]
+    pub fn new(promise: Promise, config: Config, seed: u64) -> Self {
+        let expert = || Expert {
+            values: BTreeMap::new(),
+            weight: 1.0,
+            last: None,
+        };
+        Self {
+            promise,
+            pins: Pins::default(),
+            config,
+            experts: std::array::from_fn(|_| expert()),
+            before_us: None,
+            intervals: 0,
+            chance: mix(seed),
+        }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.chance = mix(self.chance);
+        self.chance % limit.max(1)
+    }
+
+    fn tries(&self) -> u64 {
+        let [first, last] = TRIES;
+        let fallen = (first - last) * self.intervals.min(TRYING_INTERVALS) / TRYING_INTERVALS;
+        first - fallen
+    }
+
+    fn suggest(&mut self, state: u64) -> Vec<Suggestion> {
+        let mut suggestions = Vec::new();
+        for expert in 0..EXPERTS {
+            let (now, count) = (value_of(&self.config, expert), count_of(expert));
+            let is_try = self.below(1_000_000) < self.tries() / EXPERTS as u64;
+            let action = if is_try {
+                self.below(count as u64) as usize
+            } else {
+                let of = |action: &usize| self.experts[expert].value((state, now), *action);
+                let best = (0..count).max_by(|one, other| of(one).total_cmp(&of(other)));
+                best.filter(|best| of(best) > of(&now)).unwrap_or(now)
+            };
+            let known = &self.experts[expert];
+            let gain = known.value((state, now), action) - known.value((state, now), now);
+            if action != now {
+                suggestions.push(Suggestion {
+                    expert,
+                    action,
+                    reward: gain * known.weight - TRANSITION,
+                    is_try,
+                });
+            }
+        }
+        suggestions.sort_by(|one, other| other.reward.total_cmp(&one.reward));
+        suggestions
+    }
+
+    /// The configuration after the suggestions that go together.
+    fn moderate(&self, suggestions: &[Suggestion]) -> Config {
+        let all = allowed(self.promise, self.pins, self.config);
+        let taken = suggestions
+            .iter()
+            .filter(|suggestion| suggestion.is_try || suggestion.reward >= LEAST_REWARD);
+        taken.fold(self.config, |config, suggestion| {
+            let changed = with_value(&config, suggestion.expert, suggestion.action);
+            if all.contains(&changed) { changed } else { config }
+        })
+    }
+}
+
+/// The load in coarse steps: size, sharers, writes, reads of what changed.
+fn state_of(load: &Features) -> u64 {
+    let size = ((load.size_bytes + 1.0).log2() / 4.0) as u64;
+    let sharers = load.sharers.max(1.0).log2() as u64;
+    let writes = (load.write_ratio * 4.0).ceil() as u64;
+    let changed = (load.changed_ratio * 4.0).ceil() as u64;
+    ((size * 16 + sharers.min(15)) * 8 + writes.min(7)) * 8 + changed.min(7)
+}
+
+fn count_of(expert: usize) -> usize {
+    [
+        Scope::ALL.len(),
+        WritePolicy::ALL.len(),
+        Replacement::ALL.len(),
+        Coherence::ALL.len(),
+        Domain::ALL.len(),
+        Admission::ALL.len(),
+    ][expert]
+}
+
+fn value_of(config: &Config, expert: usize) -> usize {
+    [
+        config.scope as usize,
+        config.write as usize,
+        config.replacement as usize,
+        config.coherence as usize,
+        config.domain as usize,
+        config.admission as usize,
+    ][expert]
+}
+
+fn with_value(config: &Config, expert: usize, value: usize) -> Config {
+    let mut changed = *config;
+    match expert {
+        0 => changed.scope = Scope::ALL[value],
+        1 => changed.write = WritePolicy::ALL[value],
+        2 => changed.replacement = Replacement::ALL[value],
+        3 => changed.coherence = Coherence::ALL[value],
+        4 => changed.domain = Domain::ALL[value],
+        _ => changed.admission = Admission::ALL[value],
+    }
+    changed
+}
+
+impl Chooser for Sarsa {
+    fn observe(&mut self, _now_us: u64, counters: &Counters) -> Option<Switch> {
+        let load = Load::of(counters);
+        if load.operations < LEAST_OPERATIONS {
+            return None;
+        }
+        self.intervals += 1;
+        let (state, mean_us) = (state_of(&load.features()), counters.mean_us().max(1.0));
+        let reward = self.before_us.replace(mean_us).map_or(0.0, |before_us| {
+            ((before_us - mean_us) / before_us.max(mean_us)).clamp(-1.0, 1.0)
+        });
+        let suggestions = self.suggest(state);
+        let config = self.moderate(&suggestions);
+        for (number, expert) in self.experts.iter_mut().enumerate() {
+            let place = (state, value_of(&self.config, number));
+            expert.learn(reward, place, value_of(&config, number));
+        }
+        if config == self.config {
+            return None;
+        }
+        let expected: f64 = suggestions.iter().map(|suggestion| suggestion.reward.max(0.0)).sum();
+        self.config = config;
+        Some(Switch {
+            config,
+            trial: None,
+            why: Why {
+                reason: Reason::Learned,
+                from_us: mean_us,
+                to_us: mean_us * (1.0 - expected.min(1.0)),
+                switch_us: 0.0,
+                figures: vec![("reward", expected)],
+            },
+        })
+    }
+
+    fn adopted(&mut self, _now_us: u64, config: Config, _trial: Option<Trial>) {
+        if config != self.config {
+            self.config = config;
+            self.experts.iter_mut().for_each(|expert| expert.last = None);
+        }
+    }
+
+    fn pin(&mut self, pins: Pins) {
+        self.pins = pins;
+        let pinned = pins.applied(self.config);
+        if pinned.is_valid(self.promise) {
+            self.config = pinned;
+        }
+    }
+
+    /// It learns from what operations took, and prices nothing.
+    fn set_rates(&mut self, _rates: Rates) {}
+
+    fn ranking(&self) -> Vec<Ranked> {
+        let expected_us = self.before_us.unwrap_or_default();
+        vec![Ranked {
+            config: self.config,
+            expected_us,
+            weight: 1.0,
+        }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choose::{Access, Meter};
+    use crate::message::Source;
+    use crate::types::Key;
+
+    /// The counters of an interval in which each operation took so long.
+    fn counters(took_us: u64) -> Counters {
+        let mut meter = Meter::new(0, 1 << 20);
+        for number in 0..100_u64 {
+            let access = Access {
+                key: &Key::new(&format!("k{}", number % 10)),
+                size_bytes: 1_000,
+                is_write: false,
+                version: None,
+                source: Source::Copy,
+                function: 0,
+                instance: 0,
+                took_us,
+            };
+            meter.note(number, &access);
+        }
+        Counters {
+            interval_us: 1_000_000,
+            reports: vec![meter.take(10)],
+        }
+    }
+
+    #[test]
+    fn it_learns_which_protocol_is_faster_and_keeps_the_promise() {
+        let promise = Promise::default();
+        let start = Config {
+            coherence: Coherence::SequenceAtStore,
+            ..Config::CONCORD
+        };
+        let mut sarsa = Sarsa::new(promise, start, 5);
+        let (mut config, mut fast) = (start, 0);
+        for interval in 0..4_000 {
+            let is_fast = config.coherence == Coherence::Invalidate && config.admission == Admission::Keep;
+            fast += u32::from(is_fast && interval >= 3_000);
+            if let Some(switch) = sarsa.observe(0, &counters(if is_fast { 100 } else { 10_000 })) {
+                assert!(switch.config.is_valid(promise), "{switch:?}");
+                config = switch.config;
+                sarsa.adopted(0, config, None);
+            }
+        }
+        assert!(fast > 700, "{fast} of the last 1,000 intervals");
+    }
+
+    #[test]
+    fn what_is_pinned_is_never_changed() {
+        let mut sarsa = Sarsa::new(Promise::default(), Config::CONCORD, 1);
+        let pins = Pins {
+            coherence: Some(Coherence::Update),
+            ..Pins::default()
+        };
+        sarsa.pin(pins);
+        sarsa.adopted(0, pins.applied(Config::CONCORD), None);
+        for interval in 0..2_000 {
+            if let Some(switch) = sarsa.observe(0, &counters(100 + interval % 7)) {
+                assert_eq!(switch.config.coherence, Coherence::Update);
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Putting a backup back.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use tidemark_types::{UnixMs, utc};
+
+use super::manifest::{self, MANIFEST_BYTES_MAX, MANIFEST_NAME};
+use super::take::describe;
+use super::{Backup, BackupFile, COMPANIONS, FLASH_IDENTITY_NAME, READY_NAME};
+use crate::error::ControlError;
+use crate::state::{STATE_FILE_NAME, StateFile, lock};
+
+/// A restore whose files are not all there yet.
+const PARTIAL_NAME: &str = "restore.partial";
+
+/// Replaces the files of the data folder `folder` by those of the backup `archive`; a missing folder is made. An
+/// existing state is replaced only if `replace` says so, and is kept in `replaced-TIME` in the folder. No server may
+/// run on the folder meanwhile.
+///
+/// # Errors
+/// [`ControlError::Backup`] if the archive is not as it was written, [`ControlError::InUse`] while a server runs on the
+/// folder. [`ControlError::File`] if there is a state already, or a file cannot be read or written. Nothing is changed
+/// then.
+pub fn restore(archive: &Path, folder: &Path, replace: bool, now: UnixMs) -> Result<Backup, ControlError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| ControlError::file("create the data folder", folder, &error))?;
+    let locked = lock(folder)?;
+    complete(folder, now)?;
+    let state = folder.join(STATE_FILE_NAME);
+    if !replace && fs::symlink_metadata(&state).is_ok() {
+        let taken = io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is one already: --replace puts it aside",
+        );
+        return Err(ControlError::file("restore", &state, &taken));
+    }
+    let partial = folder.join(PARTIAL_NAME);
+    let unpacked = unpack_and_check(archive, &partial, now);
+    let published = unpacked.and_then(|backup| {
+        let publish = || -> io::Result<()> {
+            File::open(&partial)?.sync_all()?;
+            fs::rename(&partial, folder.join(READY_NAME))?;
+            File::open(folder)?.sync_all()
+        };
+        publish().map_err(|error| ControlError::file("restore", folder, &error))?;
+        Ok(backup)
+    });
+    if published.is_err() {
+        // The next one replaces its remains.
+        let _ = fs::remove_dir_all(&partial);
+    }
+    let backup = published?;
+    complete(folder, now)?;
+    drop(locked);
+    Ok(backup)
+}
+
+/// Moves the files of a restore to their places, if there is one. The caller holds the folder's lock.
+///
+/// # Errors
+/// [`ControlError::File`]; the next call goes on from there.
+pub(crate) fn complete(folder: &Path, now: UnixMs) -> Result<(), ControlError> {
+    let ready = folder.join(READY_NAME);
+    let failed = |error: &io::Error| ControlError::file("complete the restore in", &ready, error);
+    let entries = match fs::read_dir(&ready) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|error| failed(&error))?,
+    };
+    let aside = folder.join(format!("replaced-{}", utc::basic(now)));
+    for entry in entries {
+        let name = entry.map_err(|error| failed(&error))?.file_name();
+        let put = || -> io::Result<()> {
+            // A log that stayed beside another database would be read as that one's.
+            for companion in [""].iter().chain(&COMPANIONS) {
+                let mut old = name.clone();
+                old.push(companion);
+                put_aside(&folder.join(&old), &aside, &aside.join(&old))?;
+            }
+            fs::rename(ready.join(&name), folder.join(&name))
+        };
+        put().map_err(|error| failed(&error))?;
+    }
+    let finish = || -> io::Result<()> {
+        put_aside(
+            &folder.join(FLASH_IDENTITY_NAME),
+            &aside,
+            &aside.join(FLASH_IDENTITY_NAME),
+        )?;
+        File::open(folder)?.sync_all()?;
+        fs::remove_dir(&ready)?;
+        File::open(folder)?.sync_all()
+    };
+    finish().map_err(|error| failed(&error))
+}
+
+fn put_aside(old: &Path, aside: &Path, to: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(old).is_err() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(aside)?;
+    fs::rename(old, to)
+}
+
+/// Unpacks into the new folder `partial`, and opens what will be the state as a server would.
+fn unpack_and_check(archive: &Path, partial: &Path, now: UnixMs) -> Result<Backup, ControlError> {
+    match fs::remove_dir_all(partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(ControlError::file("replace", partial, &error));
+        }
+        _ => {}
+    }
+    DirBuilder::new()
+        .mode(0o700)
+        .create(partial)
+        .map_err(|error| ControlError::file("create", partial, &error))?;
+    let backup = unpack(archive, partial)?;
+    let check = partial.join("check");
+    let copy = || -> io::Result<()> {
+        DirBuilder::new().mode(0o700).create(&check)?;
+        fs::copy(partial.join(STATE_FILE_NAME), check.join(STATE_FILE_NAME)).map(drop)
+    };
+    copy().map_err(|error| ControlError::file("check", archive, &error))?;
+    drop(StateFile::open(&check, now)?);
+    fs::remove_dir_all(&check).map_err(|error| ControlError::file("remove", &check, &error))?;
+    Ok(backup)
+}
+
+fn unpack(archive: &Path, partial: &Path) -> Result<Backup, ControlError> {
+    let damaged = |detail: String| ControlError::Backup {
+        path: archive.into(),
+        detail,
+    };
+    let unreadable = |error: &io::Error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => {
+            ControlError::file("read", archive, error)
+        }
+        _ => damaged(format!("it is no backup of Tidemark: {error}")),
+    };
+    let file = File::open(archive).map_err(|error| unreadable(&error))?;
+    let mut reader = tar::Archive::new(io::BufReader::new(file));
+    let mut members = reader.entries().map_err(|error| unreadable(&error))?;
+    let first = members
+        .next()
+        .ok_or_else(|| damaged("it is no backup of Tidemark: it is empty".into()))?;
+    let mut first = first.map_err(|error| unreadable(&error))?;
+    if first.path().ok().as_deref() != Some(Path::new(MANIFEST_NAME)) {
+        return Err(damaged(
+            "it is no backup of Tidemark: its first member is no MANIFEST".into(),
+        ));
+    }
+    let mut text = String::new();
+    Read::by_ref(&mut first)
+        .take(MANIFEST_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(|error| unreadable(&error))?;
+    let backup = manifest::read(&text).map_err(|detail| damaged(format!("its manifest: {detail}")))?;
+    if !backup.files.iter().any(|file| file.name == STATE_FILE_NAME) {
+        return Err(damaged(format!("there is no {STATE_FILE_NAME} in it")));
+    }
+    let mut expected = backup.files.iter();
+    for member in members {
+        let mut member = member.map_err(|error| unreadable(&error))?;
+        let file = expected
+            .next()
+            .ok_or_else(|| damaged("it has more members than its manifest".into()))?;
+        if member.path().ok().as_deref() != Some(Path::new(&file.name)) {
+            return Err(damaged(format!("`{}` is not where its manifest says", file.name)));
+        }
+        let to = partial.join(&file.name);
+        write_member(&mut member, &to).map_err(|error| ControlError::file("write", &to, &error))?;
+        check_member(file, &to).map_err(damaged)?;
+    }
+    match expected.next() {
+        Some(missing) => Err(damaged(format!("`{}` is missing", missing.name))),
+        None => Ok(backup),
+    }
+}
+
+fn write_member(member: &mut impl Read, to: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+    io::copy(member, &mut file)?;
+    file.sync_all()
+}
+
+fn check_member(expected: &BackupFile, path: &Path) -> Result<(), String> {
+    let found = describe(&expected.name, path).map_err(|error| error.to_string())?;
+    if found.bytes != expected.bytes {
+        let BackupFile { name, bytes, .. } = expected;
+        return Err(format!(
+            "`{name}` has {} bytes where its manifest says {bytes}",
+            found.bytes
+        ));
+    }
+    if found.hash != expected.hash {
+        return Err(format!("`{}` is not as it was written", expected.name));
+    }
+    Ok(())
+}

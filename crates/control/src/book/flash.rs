@@ -1,0 +1,72 @@
+//! Each tenant's part of flash.
+
+use tidemark_types::{MIB, TenantId, TenantSnapshot};
+
+use super::{Book, Tenant};
+use crate::flash::{FlashHolder, shares};
+
+impl Book {
+    /// How much flash there is.
+    pub(crate) fn set_flash_bytes(&mut self, flash_bytes: u64) {
+        self.flash_bytes = flash_bytes;
+    }
+
+    /// Notes who has something on flash.
+    pub(super) fn note_flash(&mut self, report: &TenantSnapshot) {
+        if report.counters.flash.is_some_and(|flash| flash.usage_bytes > 0) {
+            self.on_flash.insert(report.id);
+        } else {
+            self.on_flash.remove(&report.id);
+        }
+    }
+
+    /// Shares flash among those that hold memory or have something on flash. Others have none until they hold memory.
+    pub(super) fn share_flash(&mut self) {
+        if self.flash_bytes == 0 {
+            return;
+        }
+        let ids: Vec<TenantId> = self.holders.union(&self.on_flash).copied().collect();
+        let tenants = ids.iter().filter_map(|id| self.tenants.get(id));
+        let holders: Vec<FlashHolder> = tenants.map(|tenant| tenant.flash_holder(self.flash_bytes)).collect();
+        let decided: Vec<(TenantId, u64)> = ids.into_iter().zip(shares(self.flash_bytes, &holders)).collect();
+        let left = self
+            .shared_flash
+            .iter()
+            .filter(|id| !self.holders.contains(id) && !self.on_flash.contains(id));
+        let left: Vec<(TenantId, u64)> = left.map(|id| (*id, 0)).collect();
+        self.shared_flash = decided.iter().map(|(id, _)| *id).collect();
+        for (id, bytes) in decided.into_iter().chain(left) {
+            if let Some(tenant) = self.tenants.get_mut(&id)
+                && tenant.flash_grant_bytes != Some(bytes)
+            {
+                tenant.flash_grant_bytes = Some(bytes);
+                self.changed.insert(id);
+            }
+        }
+    }
+}
+
+impl Tenant {
+    fn flash_holder(&self, flash_bytes: u64) -> FlashHolder {
+        let settings = &self.record.settings;
+        let floor_bytes = settings.flash.floor_bytes.unwrap_or(0);
+        let mut most_bytes = settings.flash.cap_bytes.unwrap_or(u64::MAX).min(flash_bytes);
+        if self.grant_bytes == 0 {
+            // One without memory writes nothing: it keeps what it has.
+            let flash = self.seen.as_deref().and_then(|seen| seen.counters.flash);
+            let usage_bytes = flash.map_or(0, |flash| flash.usage_bytes);
+            most_bytes = most_bytes.min(usage_bytes.next_multiple_of(MIB));
+        }
+        if self.restraint.is_at_floor {
+            most_bytes = most_bytes.min(floor_bytes.next_multiple_of(MIB));
+        }
+        if self.is_removing {
+            most_bytes = 0;
+        }
+        FlashHolder {
+            floor_bytes,
+            most_bytes,
+            weight: settings.weight.unwrap_or_default().get() as f64,
+        }
+    }
+}

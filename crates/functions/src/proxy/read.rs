@@ -1,0 +1,258 @@
+//! Reading a stripe, or a range of it, from its chunks.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::stats::add;
+use super::{Functions, Got, Inner, Job, Reading};
+use crate::chunk::{ChunkKey, ContentId, chunk_hash};
+use crate::codec::{chunk_bytes, touched};
+use crate::engine::BoxFuture;
+use crate::pool::Stripe;
+
+/// A read that takes longer is given up: the origin is asked.
+const READ_PATIENCE: Duration = Duration::from_secs(20);
+/// Before anything is measured, a chunk counts as late after this.
+const FIRST_LATE: Duration = Duration::from_millis(500);
+/// A chunk is late after this at the least, and at the most.
+const LATE_MIN: Duration = Duration::from_millis(10);
+const LATE_MAX: Duration = Duration::from_secs(3);
+
+/// When a chunk counts as late: learnt as TCP learns when to send again (RFC 6298).
+#[derive(Debug, Default)]
+pub(crate) struct Latency(Mutex<Option<(f64, f64)>>);
+
+impl Latency {
+    fn learn(&self, took: Duration) {
+        let took = took.as_secs_f64();
+        let mut learnt = self.0.lock();
+        *learnt = Some(match *learnt {
+            None => (took, took / 2.0),
+            Some((mean, deviation)) => (
+                mean + (took - mean) / 8.0,
+                deviation + ((took - mean).abs() - deviation) / 4.0,
+            ),
+        });
+    }
+
+    fn late_after(&self) -> Duration {
+        let learnt = *self.0.lock();
+        let late = learnt.map_or(FIRST_LATE, |(mean, deviation)| {
+            Duration::from_secs_f64(mean + 4.0 * deviation)
+        });
+        late.clamp(LATE_MIN, LATE_MAX)
+    }
+}
+
+type Ask = BoxFuture<(usize, Got)>;
+
+/// A read under way.
+struct Gather<'a> {
+    inner: &'a Inner,
+    content: ContentId,
+    number: u32,
+    stripe: &'a Stripe,
+    have: Vec<Option<Bytes>>,
+    asked: Vec<bool>,
+    asks: FuturesUnordered<Ask>,
+}
+
+impl Gather<'_> {
+    fn key(&self, index: usize) -> ChunkKey {
+        ChunkKey::new(self.content, self.number, index as u8, self.stripe.code)
+    }
+
+    fn ask(&mut self, index: usize) {
+        if std::mem::replace(&mut self.asked[index], true) || !self.stripe.has(index) {
+            return;
+        }
+        let (reply, answer) = oneshot::channel();
+        let key = self.key(index);
+        if self.inner.ask(self.stripe.homes[index], Job::Get { key, reply }) {
+            self.asks.push(Box::pin(
+                async move { (index, answer.await.unwrap_or(Got::Unreachable)) },
+            ));
+        }
+    }
+
+    fn ask_all(&mut self) {
+        (0..self.have.len()).for_each(|index| self.ask(index));
+    }
+
+    /// Takes an answer. Whether the chunk came.
+    fn take(&mut self, index: usize, got: Got) -> bool {
+        let Got::Value(bytes) = got else {
+            return false;
+        };
+        let expected_bytes = chunk_bytes(self.stripe.code, self.stripe.bytes as usize);
+        if bytes.len() != expected_bytes || chunk_hash(&bytes) != self.stripe.hashes[index] {
+            add(&self.inner.counts.corrupt_chunks, 1);
+            tracing::warn!(chunk = index, "a function returned other bytes than were stored");
+            self.inner.pool.lock().lose(&self.key(index));
+            return false;
+        }
+        self.have[index] = Some(bytes);
+        true
+    }
+
+    fn has_all(&self, wanted: &Range<usize>) -> bool {
+        self.have[wanted.clone()].iter().all(Option::is_some)
+    }
+
+    fn is_enough(&self) -> bool {
+        self.have.iter().flatten().count() >= self.stripe.code.data() as usize
+    }
+
+    /// Whether so many chunks may still come that they are enough.
+    fn can_be_enough(&self) -> bool {
+        let there = self.have.iter().flatten().count() + self.asks.len();
+        there >= self.stripe.code.data() as usize
+    }
+
+    /// Gets these data chunks, or enough others.
+    async fn gather(&mut self, wanted: &Range<usize>, reading: Reading, latency: &Latency) -> bool {
+        let began = Instant::now();
+        let is_whole = reading == Reading::FirstD || wanted.clone().any(|index| !self.stripe.has(index));
+        if is_whole {
+            self.ask_all();
+        } else {
+            wanted.clone().for_each(|index| self.ask(index));
+        }
+        let mut is_hedged = is_whole;
+        let late = tokio::time::sleep(latency.late_after());
+        let mut late = std::pin::pin!(late);
+        while !self.has_all(wanted) && !self.is_enough() {
+            tokio::select! {
+                answer = self.asks.next() => match answer {
+                    Some((index, got)) => {
+                        if self.take(index, got) {
+                            latency.learn(began.elapsed());
+                        } else {
+                            self.ask_all();
+                            if !self.can_be_enough() {
+                                return false;
+                            }
+                        }
+                    }
+                    None => return false,
+                },
+                () = &mut late, if !is_hedged => {
+                    is_hedged = true;
+                    add(&self.inner.counts.hedged, 1);
+                    self.ask_all();
+                }
+            }
+        }
+        true
+    }
+}
+
+impl Functions {
+    /// Bytes of a range of a stripe, in pieces. `None`: they are not there, or not in time.
+    pub async fn get(&self, content: ContentId, stripe: u32, range: Range<usize>) -> Option<Vec<Bytes>> {
+        let permit = Arc::clone(&self.inner.reads).acquire_owned().await.ok()?;
+        let placed = self.inner.pool.lock().look(&content, stripe);
+        let read = async {
+            let placed = placed?;
+            let pieces = Inner::read(&self.inner, content, stripe, &placed, range.clone()).await?;
+            Some((pieces, placed))
+        };
+        let read = tokio::time::timeout(READ_PATIENCE, read).await.ok().flatten();
+        drop(permit);
+        let counts = &self.inner.counts;
+        let Some((pieces, placed)) = read else {
+            add(&counts.misses, 1);
+            return None;
+        };
+        add(&counts.hits, 1);
+        add(&counts.read_bytes, range.len() as u64);
+        let is_damaged = self
+            .inner
+            .pool
+            .lock()
+            .look(&content, stripe)
+            .is_some_and(|now| now.lost != 0);
+        if placed.lost != 0 || is_damaged {
+            Inner::repair_later(&self.inner, content, stripe);
+        }
+        Some(pieces)
+    }
+
+    /// Whether a stripe should be there.
+    pub fn has(&self, content: &ContentId, stripe: u32) -> bool {
+        self.inner.pool.lock().look(content, stripe).is_some()
+    }
+}
+
+impl Inner {
+    async fn read(
+        this: &Arc<Self>,
+        content: ContentId,
+        number: u32,
+        stripe: &Stripe,
+        range: Range<usize>,
+    ) -> Option<Vec<Bytes>> {
+        if range.is_empty() || range.end > stripe.bytes as usize {
+            return None;
+        }
+        let wanted = touched(stripe.code, stripe.bytes as usize, &range);
+        let mut have = Self::gathered(this, content, number, stripe, &wanted).await?;
+        let missing: Vec<usize> = wanted.clone().filter(|&index| have[index].is_none()).collect();
+        if !missing.is_empty() {
+            add(&this.counts.decoded, 1);
+            let (codec, code, chunks, lost) = (Arc::clone(&this.codec), stripe.code, have.clone(), missing.clone());
+            // Chunks that are only needed for computing are moved there.
+            for index in (0..have.len()).filter(|index| !wanted.contains(index)) {
+                have[index] = None;
+            }
+            let computed = tokio::task::spawn_blocking(move || codec.rebuild(code, chunks, &lost))
+                .await
+                .ok()?
+                .ok()?;
+            for (index, chunk) in missing.into_iter().zip(computed) {
+                // Computed from checked chunks, but that costs little.
+                if chunk_hash(&chunk) != stripe.hashes[index] {
+                    add(&this.counts.corrupt_chunks, 1);
+                    return None;
+                }
+                have[index] = Some(chunk);
+            }
+        }
+        let each = chunk_bytes(stripe.code, stripe.bytes as usize);
+        let piece = |index: usize| {
+            let start = index * each;
+            let within = range.start.max(start) - start..range.end.min(start + each) - start;
+            have[index].as_ref().map(|chunk| chunk.slice(within))
+        };
+        wanted.map(piece).collect()
+    }
+
+    /// Chunks of a stripe: all those that are wanted, or enough to compute them.
+    pub(crate) async fn gathered(
+        this: &Arc<Self>,
+        content: ContentId,
+        number: u32,
+        stripe: &Stripe,
+        wanted: &Range<usize>,
+    ) -> Option<Vec<Option<Bytes>>> {
+        let chunks = stripe.code.chunks() as usize;
+        let mut gather = Gather {
+            inner: this,
+            content,
+            number,
+            stripe,
+            have: vec![None; chunks],
+            asked: vec![false; chunks],
+            asks: FuturesUnordered::new(),
+        };
+        let is_there = gather.gather(wanted, this.config.reading, &this.counts.latency).await;
+        is_there.then_some(gather.have)
+    }
+}

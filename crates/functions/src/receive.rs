@@ -1,0 +1,29 @@
+//! Frames from a connection, for the proxy and for the functions' program.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::tcp::OwnedReadHalf;
+
+use crate::wire::{FRAME_BYTES_MAX, Frame};
+
+/// Reads one frame, and its body.
+///
+/// # Errors
+/// The connection broke, or brought bytes that are no frame.
+pub(crate) async fn read_frame(from: &mut OwnedReadHalf) -> io::Result<(Frame, Bytes)> {
+    let length = from.read_u32().await? as usize;
+    if length > FRAME_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut bytes = BytesMut::with_capacity(length);
+    let mut limited = from.take(length as u64);
+    while bytes.len() < length {
+        if limited.read_buf(&mut bytes).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let (frame, at) = Frame::read(&bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok((frame, bytes.split_off(at).freeze()))
+}

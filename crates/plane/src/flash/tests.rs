@@ -1,0 +1,95 @@
+//! Memory and flash together, driven as a front does, without sockets.
+
+use std::sync::Arc;
+
+use tidemark_flash::device::SimDevice;
+use tidemark_store::{Attributes, Hasher, KeeperInbox, Pool, TenantStore};
+use tidemark_types::{DataPlane, MIB, ManualClock, Plan, TenantId, UnixMs};
+
+use crate::tests::{Counting, tenant};
+use crate::{Flash, Plane, PlaneParts, Tier};
+
+const NOW: UnixMs = UnixMs(1_000);
+const MEMORY_BYTES: u64 = 8 * MIB;
+const FLASH_BYTES: u64 = 96 * MIB;
+const KEYS: u64 = 40_000;
+/// A write drops what has its tag on flash unread, which one key in some thousands is taken for.
+const FOUND_MIN: u64 = KEYS - KEYS / 500;
+
+struct Node {
+    _plane: Plane<Counting>,
+    store: Arc<TenantStore>,
+    tier: Arc<Tier>,
+}
+
+fn node() -> Node {
+    let device = Arc::new(SimDevice::new(FLASH_BYTES, 1));
+    let flash = Flash::open(device, [7; 16], &[]).unwrap();
+    let parts = PlaneParts {
+        pool: Pool::without_thread(MEMORY_BYTES, Some(2 * MEMORY_BYTES)).unwrap(),
+        hasher: Hasher::with_seed(flash.store().hash_seed()),
+        keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
+        alarm: Arc::new(|| {}),
+        clock: Arc::new(ManualClock::new(NOW)),
+        flash: Some(flash),
+    };
+    let plane = Plane::new(parts, Counting);
+    let mut plan = tenant(1, "a", 1);
+    plan.grant_bytes = MEMORY_BYTES;
+    plan.id = TenantId(1);
+    plane.apply(&Plan {
+        sequence: 1,
+        pool_bytes: MEMORY_BYTES,
+        tenants: vec![plan],
+    });
+    let tenant = plane.tenant(b"a").unwrap();
+    Node {
+        store: Arc::clone(&tenant.store),
+        tier: Arc::clone(tenant.tier.as_ref().unwrap()),
+        _plane: plane,
+    }
+}
+
+fn name(n: u64) -> Vec<u8> {
+    format!("key-{n}").into_bytes()
+}
+
+fn value(n: u64, version: u64) -> Vec<u8> {
+    format!("{n}.{version} ").repeat(40 + n as usize % 60).into_bytes()
+}
+
+impl Node {
+    fn set(&self, n: u64, version: u64) {
+        let name = name(n);
+        let key = self.store.key(0, &name);
+        self.store
+            .put(&key, &value(n, version), Attributes::default(), NOW)
+            .unwrap();
+    }
+
+    fn get(&self, n: u64) -> Option<Vec<u8>> {
+        let name = name(n);
+        let key = self.store.key(0, &name);
+        let mut shard = self.tier.fetch(&self.store, &key, NOW);
+        shard.get(&key, NOW).map(|found| found.value().to_vec())
+    }
+
+    fn found(&self, version: impl Fn(u64) -> u64) -> u64 {
+        let is_there = |n: &u64| {
+            let found = self.get(*n);
+            assert!(found.is_none() || found == Some(value(*n, version(*n))), "key {n}");
+            found.is_some()
+        };
+        (0..KEYS).filter(is_there).count() as u64
+    }
+}
+
+#[test]
+fn what_is_rewritten_again_and_again_stays() {
+    let node = node();
+    for version in 1..=6 {
+        (0..KEYS).for_each(|n| node.set(n, version));
+        let found = node.found(|_| version);
+        assert!(found >= FOUND_MIN, "{found} of {KEYS} of version {version}");
+    }
+}

@@ -1,0 +1,60 @@
+//! Whether a command of a window has to wait for its key to come from flash.
+
+use std::sync::Arc;
+
+use tidemark_store::Key;
+
+use super::{Executor, Member};
+use crate::access::{Access, access_to};
+use crate::session::Session;
+use crate::step::Step;
+use crate::suspend::seek;
+use crate::tenant::Tenant;
+
+impl<'a> Executor<'_, 'a> {
+    /// Asks for a step's key, if the step depends on the item. Whether that has to be waited for.
+    #[cold]
+    pub(super) fn seeks<'t>(
+        &mut self,
+        step: &Step<'a>,
+        tenant: &'t Arc<Tenant>,
+        session: &Session,
+        access: &mut Option<Access<'t>>,
+    ) -> bool {
+        let wanted = &mut self.visits[step.member].wanted;
+        if step.is_blind() || wanted.sought() > 0 {
+            return false;
+        }
+        let key = Key {
+            db: step.db(session),
+            bytes: step.key(),
+            hash: step.hash,
+        };
+        let access = access_to(access, &tenant.store);
+        access.flush_if_due(self.now);
+        wanted.note_sought();
+        let wish = seek(tenant, access.shard_of(step.hash), &key, self.now);
+        wish.is_some_and(|wish| wanted.push(wish))
+    }
+
+    /// Asks for the key of a step behind one that waits for flash: a pipeline's reads are under way together.
+    #[inline]
+    pub(super) fn seeks_ahead<'t>(&mut self, step: &Step<'a>, group: &'t [Member], access: &mut Option<Access<'t>>) {
+        let session = &group[step.member].1.session;
+        if let Some(tenant) = session.tenant.as_ref().filter(|tenant| tenant.tier.is_some())
+            && self.visits[step.member].wanted.may_add()
+        {
+            let key = Key {
+                db: step.db(session),
+                bytes: step.key(),
+                hash: step.hash,
+            };
+            let shard = access_to(access, &tenant.store).shard_of(step.hash);
+            if !step.is_blind()
+                && let Some(wish) = seek(tenant, shard, &key, self.now)
+            {
+                self.visits[step.member].wanted.push(wish);
+            }
+        }
+    }
+}

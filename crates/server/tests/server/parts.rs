@@ -1,0 +1,153 @@
+//! Commands that are done in parts: the view of others meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tidemark_types::{MIB, TenantPlan};
+
+use crate::harness::{Client, Harness, Setup, StopAtEnd, open_tenant};
+
+/// As much as a transaction may have is one step.
+const STEP_PAIRS: usize = 1024;
+/// Connections that are looked at in a turn.
+const TURN_CLIENTS: usize = 128;
+
+fn server(workers: usize) -> Harness {
+    let tenants = vec![TenantPlan {
+        grant_bytes: 128 * MIB,
+        shards: 4,
+        ..open_tenant()
+    }];
+    Harness::start(Setup {
+        workers,
+        tenants,
+        ..Setup::default()
+    })
+}
+
+fn array<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
+    let words: Vec<&str> = words.into_iter().collect();
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words {
+        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    request.into_bytes()
+}
+
+/// `verb key0 VALUE key1 VALUE ...`
+fn pairs(verb: &str, count: usize, value: &str) -> Vec<u8> {
+    let keys: Vec<String> = (0..count).map(|number| format!("key{number}")).collect();
+    let pairs = keys.iter().flat_map(|key| [key.as_str(), value]);
+    array([verb].into_iter().chain(pairs))
+}
+
+/// Looks at the first and the last key while `write` is done again and again; how often they were not of one write.
+fn torn(harness: &Harness, last: usize, mut write: impl FnMut(&str)) -> usize {
+    let is_over = AtomicBool::new(false);
+    let last = format!("key{last}");
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&is_over);
+        let looker = scope.spawn(|| {
+            let mut client = Client::connect(harness.redis);
+            let request = array(["MGET", "key0", &last]);
+            let mut torn = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                client.send(&request);
+                let (reply, _) = client.receive_until(|bytes| bytes.ends_with(b"END\r\n"));
+                let text = String::from_utf8(reply).unwrap();
+                let values: Vec<&str> = text.lines().filter(|line| line.ends_with("END")).collect();
+                torn += usize::from(values[0] != values[values.len() - 1]);
+            }
+            torn
+        });
+        for value in ["1-END", "2-END", "3-END", "4-END"].into_iter().cycle().take(24) {
+            write(value);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        looker.join().unwrap()
+    })
+}
+
+#[test]
+fn a_long_mset_lets_others_in_between_and_one_as_long_as_a_transaction_does_not() {
+    for (count, is_one_step) in [(STEP_PAIRS, true), (50 * STEP_PAIRS, false)] {
+        let harness = server(1 + usize::from(is_one_step));
+        let mut client = Client::connect(harness.redis);
+        client.ask(&pairs("MSET", count, "0-END"), b"+OK\r\n");
+        let torn = torn(&harness, count - 1, |value| {
+            client.ask(&pairs("MSET", count, value), b"+OK\r\n");
+        });
+        assert_eq!(torn == 0, is_one_step, "{count} pairs: {torn}");
+        client.ask(&array(["DBSIZE"]), format!(":{count}\r\n").as_bytes());
+    }
+}
+
+#[test]
+fn a_step_ends_with_its_bytes_too() {
+    let harness = server(1);
+    let mut client = Client::connect(harness.redis);
+    let long = "x".repeat(MIB as usize / 8);
+    client.ask(&pairs("MSET", 20, &long), b"+OK\r\n");
+    client.ask(&array(["DBSIZE"]), b":20\r\n");
+    // One that is longer than a step is one.
+    let longest = "y".repeat(MIB as usize);
+    client.ask(&pairs("MSETNX", 1, &longest), b":0\r\n");
+    client.ask(&pairs("MSET", 2, &longest), b"+OK\r\n");
+    client.ask(
+        &pairs("MSETNX", 20, &long),
+        b"-ERR the list of pairs is above the limit of 1048576 bytes\r\n",
+    );
+    client.ask(
+        &pairs("MSETNX", STEP_PAIRS + 1, "v"),
+        b"-ERR the list of pairs is above the limit of 1024 pairs\r\n",
+    );
+    client.ask(&array(["FLUSHALL"]), b"+OK\r\n");
+    client.ask(&pairs("MSETNX", STEP_PAIRS, "v"), b":1\r\n");
+    client.ask(&pairs("MSETNX", STEP_PAIRS, "v"), b":0\r\n");
+}
+
+#[test]
+fn many_connections_are_listed_and_killed_in_parts() {
+    const CONNECTIONS: usize = 5 * TURN_CLIENTS;
+    let harness = server(1);
+    let mut client = Client::connect(harness.redis);
+    let mut others: Vec<Client> = (0..CONNECTIONS).map(|_| Client::connect(harness.redis)).collect();
+    for other in &mut others {
+        other.ask(b"PING\r\n", b"+PONG\r\n");
+    }
+    client.send(&array(["CLIENT", "LIST"]));
+    client.send(b"PING\r\n");
+    let (reply, _) = client.receive_until(|bytes| bytes.ends_with(b"+PONG\r\n"));
+    let text = String::from_utf8(reply).unwrap();
+    let (header, list) = text.split_once("\r\n").unwrap();
+    let list = list.strip_suffix("\r\n+PONG\r\n").unwrap();
+    assert_eq!(header, format!("${}", list.len()));
+    let id = |line: &str| -> u64 {
+        line.strip_prefix("id=")
+            .unwrap()
+            .split(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    let ids: Vec<u64> = list.lines().map(id).collect();
+    assert_eq!(ids.len(), 1 + CONNECTIONS);
+    assert!(ids.is_sorted());
+    // One step is no longer than a part.
+    client.ask(b"MULTI\r\n", b"+OK\r\n");
+    client.ask(&array(["CLIENT", "LIST"]), b"+QUEUED\r\n");
+    client.ask(
+        b"EXEC\r\n",
+        b"*1\r\n-ERR a transaction looks at no more than 128 connections\r\n",
+    );
+    let last = ids[ids.len() - 1].to_string();
+    client.ask(&array(["CLIENT", "KILL", "ID", &last]), b":1\r\n");
+    let kill = array(["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    client.ask(&kill, format!(":{}\r\n", CONNECTIONS - 1).as_bytes());
+    for other in &mut others {
+        other.expect_end(b"");
+    }
+    client.ask(b"MULTI\r\n", b"+OK\r\n");
+    client.ask(&array(["CLIENT", "KILL", "TYPE", "normal"]), b"+QUEUED\r\n");
+    client.ask(b"EXEC\r\n", b"*1\r\n:0\r\n");
+}

@@ -1,0 +1,162 @@
+//! `tidemark agent`: cachelets beside serverless functions, and the operators' commands.
+
+mod run;
+mod show;
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use hyper::Method;
+use serde_json::{Map, Value, json};
+use tidemark_agent::Kind;
+
+use crate::client::{Body, ClientArgs};
+use crate::failure::Failure;
+use crate::output::print;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  tidemark agent --origin 's3://photos?endpoint=https://s3.example.com' --etcd 10.0.0.1:2379 --peer 10.0.0.7:7071 --domain shop
+  tidemark agent show shop                      which configuration, why, and what it does
+  tidemark agent pin shop coherence=update      fix a dimension on all nodes; `coherence=` gives it free";
+
+const SHOW_EXAMPLES: &str =
+    "Examples:\n  tidemark agent show\n  tidemark agent show shop\n  tidemark agent show shop --json";
+const PIN_EXAMPLES: &str = "\
+Examples:
+  tidemark agent pin shop coherence=update write=through
+  tidemark agent pin shop coherence=             whoever chooses may change it again";
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// The flags of the agent itself.
+#[derive(Debug, clap::Args)]
+pub(super) struct RunArgs {
+    /// The origins of the objects: s3://BUCKET?endpoint=URL, several with commas between them
+    #[arg(long, value_name = "URL", required = true)]
+    origin: Option<String>,
+    /// The addresses of etcd, several with commas between them
+    #[arg(long, value_name = "ADDR", required = true)]
+    etcd: Option<String>,
+    /// The address on which other agents connect
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7071")]
+    peer: std::net::SocketAddr,
+    /// The address at which other agents reach this one, if it is not that of --peer
+    #[arg(long, value_name = "ADDR")]
+    advertise: Option<std::net::SocketAddr>,
+    /// The file with the secret that all agents share, instead of one in etcd
+    #[arg(long, value_name = "FILE")]
+    peer_secret_file: Option<PathBuf>,
+    /// The number of the cluster of nodes that this one is in, for hierarchical domains
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    cluster: u32,
+    /// The node's name [default: the machine's]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// An application that is served from the start; it is created if it is not there
+    #[arg(long, value_name = "APP")]
+    domain: Vec<String>,
+    /// The limit of the copies of an application whose instances are not known
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    budget: tidemark_types::Size,
+    /// How configurations are chosen: hedge (prices of all of them), sarsa or principles (as UniCache does), or off
+    #[arg(long, value_name = "NAME", default_value = "off", value_parser = chooser)]
+    chooser: Chooser,
+    /// Where the host's control groups are: copies live in what instances do not use of their memory
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
+    cgroup_root: PathBuf,
+    /// The address for S3 clients
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
+    s3: String,
+    /// Threads of the S3 address
+    #[arg(long, value_name = "N")]
+    s3_workers: Option<String>,
+    /// The admin address, or off
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// Memory for blocks of large objects
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Threads of the server
+    #[arg(long, value_name = "N")]
+    workers: Option<String>,
+    /// The data folder [env: TIDEMARK_DATA]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Options of `tidemark serve` in TOML
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Who chooses; nobody if it is off.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chooser(Option<Kind>);
+
+fn chooser(text: &str) -> Result<Chooser, String> {
+    if text == "off" {
+        return Ok(Chooser(None));
+    }
+    let known = Kind::ALL.into_iter().find(|kind| kind.to_string() == text);
+    let all = Kind::ALL.map(|kind| kind.to_string());
+    known
+        .map(|kind| Chooser(Some(kind)))
+        .ok_or_else(|| format!("allowed are {}, off", all.join(", ")))
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the applications, or one of them
+    #[command(before_help = SHOW_EXAMPLES)]
+    Show {
+        /// The application
+        app: Option<String>,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+    /// Fix dimensions of an application's configuration
+    #[command(before_help = PIN_EXAMPLES)]
+    Pin {
+        /// The application
+        app: String,
+        /// A dimension and its value; without a value it is given free
+        #[arg(value_name = "DIMENSION=VALUE", required = true)]
+        dimensions: Vec<String>,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+}
+
+pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Result<()> {
+    match &args.command {
+        None => run::run(&args.run, data),
+        Some(Command::Show { app, client }) => show::run(&client.client(data)?, app.as_deref(), json),
+        Some(Command::Pin {
+            app,
+            dimensions,
+            client,
+        }) => {
+            let mut pin = Map::new();
+            for written in dimensions {
+                let (dimension, value) = written
+                    .split_once('=')
+                    .ok_or_else(|| Failure::usage(format!("{written}: write DIMENSION=VALUE")))?;
+                let value = Some(value).filter(|value| !value.is_empty());
+                pin.insert(dimension.to_owned(), json!(value));
+            }
+            let body = Body::of([("pin", Value::Object(pin))]);
+            let path = format!("{}/apps/{app}", show::PATH);
+            let answer = client.client(data)?.call(Method::PATCH, &path, Some(body))?;
+            if json {
+                return Ok(print(&answer.to_string())?);
+            }
+            Ok(print(&show::configuration(&answer))?)
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The model of CPU time, read from its file.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use tidemark_meter::model::{Model, parse};
+
+use crate::failure::Failure;
+
+/// A model file is a few kilobytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads a model. A mistake is named with `place`, where the file was named, and its line.
+pub(super) fn read(file: Option<&Path>, place: Option<&str>) -> Result<Option<Arc<Model>>, Failure> {
+    let Some(file) = file else { return Ok(None) };
+    let model = text_of(file).and_then(|text| parse(&text).map_err(|error| error.to_string()));
+    let model = model.map_err(|problem| {
+        let place = place.map_or_else(|| file.display().to_string(), str::to_owned);
+        Failure::usage(format!("{place}: {problem}"))
+    })?;
+    Ok(Some(Arc::new(model)))
+}
+
+fn text_of(file: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    let file = File::open(file).map_err(|error| error.to_string())?;
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    let bytes = read.map_err(|error| error.to_string())?;
+    if bytes as u64 > FILE_BYTES_MAX {
+        return Err(format!("it is longer than {FILE_BYTES_MAX} bytes, which no model is"));
+    }
+    Ok(text)
+}

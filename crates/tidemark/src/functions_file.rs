@@ -1,0 +1,355 @@
+//! The file that describes a pool of functions: `--functions FILE` of `serve`, and of the commands that manage the pool.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tidemark_functions::Code;
+use tidemark_functions::codec::CodeTable;
+use tidemark_functions::engine::{EngineError, LambdaApi, Sign};
+use tidemark_functions::proxy::{Config, Reading};
+use tidemark_gateway::config::credentials_of;
+use tidemark_gateway::{Call, sign_call};
+use tidemark_types::{Clock, Size, SystemClock, parse_duration};
+
+/// Functions of a pool: chunks say where they are in 16 bits, and AWS allows 1,000 at once unless asked.
+const FUNCTIONS_MAX: u64 = 4_000;
+/// The memory of a function's program, with the data that is on its way.
+const PROGRAM_BYTES: u64 = 64 << 20;
+/// The percentage of the rest that is for chunks: memory is not filled to the last byte.
+const ROOM_PERCENT: u64 = 90;
+/// AWS's limits of a function's memory.
+const MEMORY_MIB: std::ops::RangeInclusive<u64> = 128..=10_240;
+/// The keys there are.
+const KEYS: [&str; 17] = [
+    "endpoint",
+    "region",
+    "name",
+    "count",
+    "least_in_use",
+    "memory",
+    "listen",
+    "advertise",
+    "least_object",
+    "memory_price",
+    "codes",
+    "reads",
+    "billing_unit",
+    "warm_every",
+    "backup_every",
+    "refill",
+    "role",
+];
+
+/// A pool of functions as its file describes it.
+#[derive(Clone, Debug)]
+pub(crate) struct FunctionsFile {
+    /// Lambda's API; AWS's own if none is given.
+    pub(crate) endpoint: String,
+    pub(crate) region: String,
+    /// Functions are `NAME-0`, `NAME-1` and so on.
+    pub(crate) name: String,
+    pub(crate) count: usize,
+    pub(crate) least_in_use: usize,
+    pub(crate) memory_mib: u64,
+    pub(crate) listen: SocketAddr,
+    pub(crate) advertise: Option<String>,
+    /// Smaller objects are kept in tenants' memory.
+    pub(crate) least_object: Least,
+    /// The price of a GiB of tenants' memory for an hour, in dollars.
+    pub(crate) memory_price: f64,
+    pub(crate) codes: CodeTable,
+    pub(crate) reading: Reading,
+    pub(crate) unit_ms: u32,
+    pub(crate) warm_every: Option<Duration>,
+    pub(crate) backup_every: Option<Duration>,
+    pub(crate) refill_at_once: bool,
+    /// The role that functions are made with.
+    pub(crate) role: String,
+}
+
+impl FunctionsFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or says something that cannot be.
+    pub(crate) fn read(file: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
+        Self::parse(&text)
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let table: Value = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        let keys = Keys(&table);
+        keys.are_known()?;
+        let region = keys.text("region")?.unwrap_or("us-east-1").to_owned();
+        let count = keys.number("count", 1..=FUNCTIONS_MAX)?.unwrap_or(24) as usize;
+        let memory = keys.with("memory", size)?.unwrap_or(1536 << 20);
+        let memory_mib = memory >> 20;
+        if !MEMORY_MIB.contains(&memory_mib) {
+            return Err("memory: allowed are 128MiB to 10240MiB".into());
+        }
+        let codes = keys.with("codes", codes)?;
+        let codes = codes.map_or_else(|| crate::functions_file::codes("0=10+2,1GiB=20+4"), Ok)?;
+        let first = codes.rows()[0].1;
+        if first.chunks() as usize > count {
+            return Err(format!("count: {first} needs at least {} functions", first.chunks()));
+        }
+        Ok(Self {
+            endpoint: match keys.text("endpoint")? {
+                Some(endpoint) => endpoint.to_owned(),
+                None => format!("https://lambda.{region}.amazonaws.com"),
+            },
+            region,
+            name: keys.with("name", name)?.unwrap_or_else(|| "tidemark".into()),
+            count,
+            least_in_use: keys.number("least_in_use", 1..=FUNCTIONS_MAX)?.unwrap_or(12) as usize,
+            memory_mib,
+            listen: keys
+                .with("listen", address)?
+                .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
+            advertise: keys.text("advertise")?.map(str::to_owned),
+            least_object: keys.with("least_object", least)?.unwrap_or(Least::Cheapest),
+            memory_price: keys.with("memory_price", price)?.unwrap_or(MEMORY_PRICE),
+            codes,
+            reading: keys.with("reads", reading)?.unwrap_or(Reading::DataFirst),
+            unit_ms: keys.with("billing_unit", unit)?.unwrap_or(1),
+            warm_every: keys
+                .with("warm_every", period)?
+                .unwrap_or(Some(Duration::from_secs(60))),
+            backup_every: keys
+                .with("backup_every", period)?
+                .unwrap_or(Some(Duration::from_secs(300))),
+            refill_at_once: keys.with("refill", refill)?.unwrap_or(true),
+            role: keys.text("role")?.unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// The functions' names.
+    pub(crate) fn names(&self) -> Vec<String> {
+        (0..self.count)
+            .map(|number| format!("{}-{number}", self.name))
+            .collect()
+    }
+
+    /// Bytes of chunks that a function holds.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        (self.memory_mib << 20).saturating_sub(PROGRAM_BYTES) / 100 * ROOM_PERCENT
+    }
+
+    /// The configuration of the proxy, with its catalogue in a folder.
+    pub(crate) fn config(&self, folder: &Path) -> Config {
+        let memory_bytes = self.memory_mib << 20;
+        Config {
+            names: self.names(),
+            room_bytes: self.room_bytes(),
+            memory_bytes,
+            least_functions: self.least_in_use,
+            listen: self.listen,
+            advertise: self.advertise.clone(),
+            unit_ms: self.unit_ms,
+            codes: self.codes.clone(),
+            reading: self.reading,
+            warm_every: self.warm_every,
+            backup_every: self.backup_every,
+            refill_at_once: self.refill_at_once,
+            folder: Some(folder.into()),
+        }
+    }
+
+    /// Lambda's API, with the credentials of the environment.
+    ///
+    /// # Errors
+    /// The endpoint cannot be read.
+    pub(crate) fn api(&self) -> Result<LambdaApi, EngineError> {
+        let credentials = credentials_of(|name| std::env::var(name).ok());
+        let sign: Sign = Arc::new(move |request| {
+            let Some(credentials) = &credentials else { return };
+            let call = Call {
+                service: "lambda",
+                region: request.region,
+                method: request.method.as_str(),
+                path: request.path,
+                body: request.body,
+            };
+            sign_call(credentials, call, request.headers, SystemClock.now());
+        });
+        LambdaApi::new(&self.endpoint, &self.region, sign)
+    }
+}
+
+/// A table's values by their keys.
+struct Keys<'a>(&'a Value);
+
+impl<'a> Keys<'a> {
+    fn are_known(&self) -> Result<(), String> {
+        let keys = self.0.as_object().into_iter().flat_map(|table| table.keys());
+        match keys.into_iter().find(|key| !KEYS.contains(&key.as_str())) {
+            Some(key) => Err(format!("{key} is not known: allowed are {}", KEYS.join(", "))),
+            None => Ok(()),
+        }
+    }
+
+    fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
+        let text = |value: &'a Value| value.as_str().ok_or_else(|| format!("{key}: write a text in quotes"));
+        self.0.get(key).map(text).transpose()
+    }
+
+    fn with<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+        let read = |text| parse(text).map_err(|problem| format!("{key}: {problem}"));
+        self.text(key)?.map(read).transpose()
+    }
+
+    fn number(&self, key: &str, allowed: std::ops::RangeInclusive<u64>) -> Result<Option<u64>, String> {
+        let Some(value) = self.0.get(key) else { return Ok(None) };
+        let number = value.as_u64().filter(|number| allowed.contains(number));
+        let wrong = || format!("{key}: write a number from {} to {}", allowed.start(), allowed.end());
+        number.map(Some).ok_or_else(wrong)
+    }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map(|Size(bytes)| bytes)
+        .map_err(|error: tidemark_types::UnitError| error.to_string())
+}
+
+/// From which size on objects are kept in functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Least {
+    /// From where that is cheaper than memory, for each tenant.
+    Cheapest,
+    /// From so many bytes on.
+    Bytes(u64),
+}
+
+/// The paper's node: $10.368 an hour for 635.61 GB.
+const MEMORY_PRICE: f64 = 10.368 / 635.61;
+
+fn least(text: &str) -> Result<Least, String> {
+    if text == "cheapest" {
+        return Ok(Least::Cheapest);
+    }
+    size(text)
+        .map(|bytes| Least::Bytes(bytes.max(1)))
+        .map_err(|problem| format!("{problem}, or \"cheapest\""))
+}
+
+fn price(text: &str) -> Result<f64, String> {
+    let price: Option<f64> = text
+        .parse()
+        .ok()
+        .filter(|price: &f64| price.is_finite() && *price > 0.0);
+    price.ok_or_else(|| "write an amount of dollars, such as \"0.0163\"".into())
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "write ADDRESS:PORT, such as 10.0.0.5:9010".to_owned())
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    let is_right = !text.is_empty() && text.len() <= 50 && text.chars().all(is_plain);
+    is_right
+        .then(|| text.to_owned())
+        .ok_or_else(|| "write at most 50 letters, digits, - and _".into())
+}
+
+fn codes(text: &str) -> Result<CodeTable, String> {
+    let row = |row: &str| {
+        let (from, code) = row.split_once('=').unwrap_or(("0", row));
+        let code: Code = code
+            .trim()
+            .parse()
+            .map_err(|error: tidemark_functions::CodeError| error.to_string())?;
+        // A set of lost chunks is a word of 64 bits.
+        if code.chunks() > 64 {
+            return Err("at most 64 chunks together".to_owned());
+        }
+        let from = if from.trim() == "0" { 0 } else { size(from.trim())? };
+        Ok((from, code))
+    };
+    let rows = text.split(',').map(row).collect::<Result<Vec<_>, String>>()?;
+    CodeTable::new(rows).map_err(|error| error.to_string())
+}
+
+fn reading(text: &str) -> Result<Reading, String> {
+    match text {
+        "data-first" => Ok(Reading::DataFirst),
+        "first-d" => Ok(Reading::FirstD),
+        _ => Err("write data-first or first-d".into()),
+    }
+}
+
+fn refill(text: &str) -> Result<bool, String> {
+    match text {
+        "at-once" => Ok(true),
+        "on-read" => Ok(false),
+        _ => Err("write at-once or on-read".into()),
+    }
+}
+
+fn unit(text: &str) -> Result<u32, String> {
+    let unit = parse_duration(text).map_err(|error| error.to_string())?.as_millis();
+    u32::try_from(unit)
+        .ok()
+        .filter(|ms| (1..=1000).contains(ms))
+        .ok_or_else(|| "allowed are 1ms to 1s".into())
+}
+
+fn period(text: &str) -> Result<Option<Duration>, String> {
+    if text == "never" {
+        return Ok(None);
+    }
+    let period = parse_duration(text).map_err(|error| error.to_string())?;
+    let is_right = period >= Duration::from_secs(1) && period <= Duration::from_secs(3600);
+    is_right
+        .then_some(Some(period))
+        .ok_or_else(|| "allowed are 1s to 1h, and never".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read() {
+        let file = FunctionsFile::parse(
+            "endpoint = 'http://127.0.0.1:1'\nname = 'pool'\ncount = 30\nmemory = '256MiB'\ncodes = '0=4+2,64MiB=10+2'\n\
+             reads = 'first-d'\nbilling_unit = '100ms'\nwarm_every = 'never'\nbackup_every = '10m'\nrefill = 'on-read'\nleast_object = '1MiB'",
+        );
+        let file = file.unwrap();
+        assert_eq!((file.names().len(), file.names()[29].as_str()), (30, "pool-29"));
+        assert_eq!((file.memory_mib, file.unit_ms, file.warm_every), (256, 100, None));
+        assert_eq!(file.least_object, Least::Bytes(1 << 20));
+        assert_eq!(file.backup_every, Some(Duration::from_secs(600)));
+        assert_eq!(file.codes.of(64 << 20, 30).unwrap().to_string(), "10+2");
+        let config = file.config(Path::new("/d"));
+        assert_eq!(config.room_bytes, (192 << 20) / 100 * 90);
+        let nothing = FunctionsFile::parse("").unwrap();
+        assert_eq!(nothing.endpoint, "https://lambda.us-east-1.amazonaws.com");
+        assert_eq!((nothing.count, nothing.least_object), (24, Least::Cheapest));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, part) in [
+            ("colour = 'blue'", "colour is not known"),
+            ("count = 'many'", "count: write a number"),
+            ("count = 5", "10+2 needs at least 12"),
+            ("memory = '1MiB'", "memory: allowed are"),
+            ("codes = '1MiB=4+2'", "codes: "),
+            ("codes = '60+9'", "codes: at most 64"),
+            ("reads = 'fast'", "reads: write"),
+            ("warm_every = '1ms'", "warm_every: allowed"),
+            ("name = 'a b'", "name: write"),
+            ("billing_unit = '0ms'", "billing_unit: "),
+        ] {
+            let error = FunctionsFile::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}
