@@ -14,6 +14,7 @@ pub mod access;
 pub mod coherent;
 pub mod config;
 mod deletion;
+mod early;
 mod fill;
 mod forward;
 mod front;

@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tidemark_types::{UnixMs, utc};
 
 use crate::config::Origin;
+use crate::early::EarlyAnswers;
 use crate::reply::{ErrorCode, Reply};
 use crate::sign::{Credentials, Scope, Unsigned, authorization, encode};
 
@@ -131,7 +132,7 @@ impl Progress {
 /// Sends requests to origins.
 #[derive(Clone, Debug)]
 pub(crate) struct OriginClient {
-    client: Client<HttpsConnector<HttpConnector>, OutBody>,
+    client: Client<HttpsConnector<EarlyAnswers>, OutBody>,
     credentials: Option<Credentials>,
 }
 
@@ -149,7 +150,7 @@ impl OriginClient {
             .with_native_roots()?
             .https_or_http()
             .enable_http1()
-            .wrap_connector(connector);
+            .wrap_connector(EarlyAnswers(connector));
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_PATIENCE)
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)

@@ -1,12 +1,7 @@
 //! The state file, `DIR/state.sqlite`: the data that outlives the process.
 //!
-//! ```text
-//! tenants   id (never used twice), name, version, floor_bytes, cap_bytes, policy, created_at_ms,
-//!           hit_ratio_millionths, remembered_grant_bytes, weight, ops_per_second, bytes_per_second, connections
-//! secrets   tenant_id, slot (in the order of creation), hash (32 bytes), permissions (bits), created_at_ms, name
-//! server    name, value
-//! checksum  value: of all rows of the tables above, of `sqlite_sequence` and of `sqlite_schema` (32 bytes)
-//! ```
+//! Its tables are `tenants` (settings, and what is remembered of an idle one), `secrets` (hashes), `server` (settings)
+//! and `checksum` (of all rows and of the schema); `open.rs` has their columns.
 //!
 //! Invariants: each change is one transaction and durable when its call returns (write-ahead log, `synchronous = FULL`,
 //! the log emptied after each). One process at a time works on a folder. A file that is not exactly what this version

@@ -33,6 +33,7 @@ pub(super) const SCHEMA_VERSION: i64 = 7;
 /// How every SQLite file begins (SQLite file format, 1.3.1).
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
+/// Secrets are kept as SHA-256; `slot` is the order in which they were made.
 const SCHEMA: &str = "
     CREATE TABLE tenants (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
