@@ -68,6 +68,8 @@ pub struct AgentConfig {
     pub budget_bytes: u64,
     /// How configurations are chosen; `None` leaves them as they are.
     pub chooser: Option<Kind>,
+    /// The limit of choosing in the agent's processor time, in percent; [`crate::tuning::PERCENT`] is usual.
+    pub choosing_percent: u64,
     /// Where the host's control groups are.
     pub cgroup_root: PathBuf,
 }
@@ -164,7 +166,7 @@ impl Agent {
             cluster: config.cluster,
         };
         let (domains, instances, seen) = (Arc::default(), Arc::default(), Arc::default());
-        let tuning = Arc::new(Tuning::new(config.chooser, node.clone()));
+        let tuning = Arc::new(Tuning::new(config.chooser, config.choosing_percent, node.clone()));
         let (changed, apps_changed) = watch::channel(0);
         let agent = Self {
             handle: handle.clone(),

@@ -31,7 +31,7 @@ pub fn node(agent: &Agent, now_us: u64) -> Value {
         "chooser": agent.tuning.kind.map(|kind| kind.to_string()),
         "choosing_cpu_seconds_total": agent.tuning.allowance.spent_ns() as f64 / 1e9,
         "choosing_cpu_ratio": agent.tuning.allowance.ratio(),
-        "choosing_cpu_ratio_allowed": crate::tuning::SHARE,
+        "choosing_cpu_ratio_allowed": agent.tuning.allowance.share(),
     })
 }
 

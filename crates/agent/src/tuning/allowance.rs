@@ -5,25 +5,44 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The limit of choosing in the agent's processor time, in percent.
-const PERCENT: u64 = 1;
-/// The same as a share.
-pub const SHARE: f64 = PERCENT as f64 / 100.0;
+/// The usual limit of choosing in the agent's processor time, in percent.
+pub const PERCENT: u64 = 1;
 /// The time that it may take before it is earned, in nanoseconds: the first decision need not wait.
 const FIRST_NS: u64 = 20_000_000;
 /// One operation in so many is timed while it is counted: reading a clock costs about as much as counting.
 pub(super) const TIMED_EVERY: u64 = 16;
 
 /// The time that choosing has taken so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Allowance {
     spent_ns: AtomicU64,
+    percent: u64,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self::of(PERCENT)
+    }
 }
 
 impl Allowance {
+    /// With nothing taken yet of so many percent of the agent's time.
+    #[must_use]
+    pub fn of(percent: u64) -> Self {
+        Self {
+            spent_ns: AtomicU64::new(0),
+            percent,
+        }
+    }
+
+    /// The limit as a share.
+    pub fn share(&self) -> f64 {
+        self.percent as f64 / 100.0
+    }
+
     /// Whether so much more is within the share, in nanoseconds.
     pub fn covers(&self, more_ns: u64) -> bool {
-        is_covered(self.spent_ns(), more_ns, process_ns())
+        is_covered(self.spent_ns(), more_ns, (process_ns() as f64 * self.share()) as u64)
     }
 
     /// Does something and counts the processor time that it took.
@@ -50,8 +69,7 @@ impl Allowance {
     }
 }
 
-fn is_covered(spent_ns: u64, more_ns: u64, process_ns: u64) -> bool {
-    let earned_ns = (process_ns as f64 * SHARE) as u64;
+fn is_covered(spent_ns: u64, more_ns: u64, earned_ns: u64) -> bool {
     spent_ns + more_ns <= FIRST_NS.max(earned_ns)
 }
 
@@ -76,20 +94,21 @@ mod tests {
     #[test]
     fn the_share_is_kept() {
         let second = 1_000_000_000;
-        for (spent_ns, more_ns, process_ns, expected) in [
+        for (spent_ns, more_ns, earned_ns, expected) in [
             (0, FIRST_NS, 0, true),
             (0, FIRST_NS + 1, 0, false),
-            (FIRST_NS, 0, second, true),
-            (FIRST_NS, 1, second, false),
-            (FIRST_NS, second / 10, 12 * second, true),
-            (FIRST_NS, second / 10, 11 * second, false),
+            (FIRST_NS, 0, second / 100, true),
+            (FIRST_NS, 1, second / 100, false),
+            (FIRST_NS, second / 10, second * 12 / 100, true),
+            (FIRST_NS, second / 10, second * 11 / 100, false),
         ] {
             assert_eq!(
-                is_covered(spent_ns, more_ns, process_ns),
+                is_covered(spent_ns, more_ns, earned_ns),
                 expected,
-                "{spent_ns} + {more_ns} of {process_ns}"
+                "{spent_ns} + {more_ns} of {earned_ns}"
             );
         }
+        assert_eq!((Allowance::default().share(), Allowance::of(50).share()), (0.01, 0.5));
     }
 
     #[test]

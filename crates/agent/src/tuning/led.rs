@@ -13,7 +13,7 @@ use tidemark_cachelet::config::{Config, Promise};
 use tidemark_cachelet::view::Trial;
 
 use super::told::{Counted, Pace, rates};
-use super::tuned::{Characteristics, Expected, RANKED_MAX, Switched, Tuned};
+use super::tuned::{Expected, RANKED_MAX, Switched, Tuned};
 
 /// How long is counted for one decision.
 pub(super) const INTERVAL_US: u64 = 1_000_000;
@@ -243,14 +243,7 @@ impl Led {
             gained_seconds: self.gain.gained_us / 1e6,
             took_seconds: self.gain.took_us / 1e6,
             mean_us,
-            load: Characteristics {
-                size_bytes: load.size_bytes,
-                sharers: load.sharers,
-                write_ratio: load.write_ratio,
-                changed_ratio: load.changed_ratio,
-                elements: load.elements,
-                per_second: load.per_second,
-            },
+            load,
             ranking: best.collect(),
             ..std::mem::take(&mut self.tuned)
         };

@@ -27,10 +27,10 @@ use crate::etcd::Etcd;
 use crate::host::Shell;
 use crate::layout::{AppRecord, tuned_key};
 
-pub use allowance::{Allowance, SHARE};
+pub use allowance::{Allowance, PERCENT};
 pub use counting::{Counting, NodeFigures};
 pub use told::{Ask, Counted, Pace, StorePace, Told};
-pub use tuned::{Characteristics, Expected, RANKED_MAX, SWITCHES_MAX, Switched, Tuned};
+pub use tuned::{Expected, RANKED_MAX, SWITCHES_MAX, Switched, Tuned};
 
 use led::{InForce, Led};
 
@@ -54,12 +54,12 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// With nothing taken yet.
+    /// With nothing taken yet of so many percent of the agent's processor time.
     #[must_use]
-    pub fn new(kind: Option<Kind>, node: Node) -> Self {
+    pub fn new(kind: Option<Kind>, percent: u64, node: Node) -> Self {
         let (answers, heard) = mpsc::channel(ANSWERS_MAX);
         Self {
-            allowance: Allowance::default(),
+            allowance: Allowance::of(percent),
             kind,
             node,
             answers,

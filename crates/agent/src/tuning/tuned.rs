@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
+use tidemark_cachelet::choose::price::Features;
 use tidemark_cachelet::config::Config;
 
 /// Switches that are remembered.
@@ -27,7 +28,8 @@ pub struct Tuned {
     /// The mean time of an operation in the last interval, in microseconds.
     pub mean_us: f64,
     /// The characteristics of the load.
-    pub load: Characteristics,
+    #[serde(default)]
+    pub load: Features,
     /// Switches since the application was made.
     pub switches_total: u64,
     /// The last ones, the newest first.
@@ -36,23 +38,6 @@ pub struct Tuned {
     pub ranking: Vec<Expected>,
     /// The share of the choosing agent's processor time that choosing took.
     pub cpu_ratio: f64,
-}
-
-/// The metrics of UniCache's table 1, as far as they decide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Characteristics {
-    /// Mean size of the values that were used.
-    pub size_bytes: f64,
-    /// Mean number of nodes that use a key.
-    pub sharers: f64,
-    /// Writes per operation.
-    pub write_ratio: f64,
-    /// Reads per operation that found what another node had written.
-    pub changed_ratio: f64,
-    /// Keys.
-    pub elements: f64,
-    /// Operations in a second.
-    pub per_second: f64,
 }
 
 /// A switch.

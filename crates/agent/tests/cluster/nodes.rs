@@ -74,6 +74,8 @@ impl Nodes {
             workers: 1,
             budget_bytes: 64 << 20,
             chooser: self.chooser,
+            // How soon something is chosen must not follow from how busy this machine is.
+            choosing_percent: 100,
             cgroup_root: self.cgroups.path().to_owned(),
         };
         let agent = Agent::start(&config).unwrap();

@@ -53,11 +53,21 @@ impl Default for Tuning {
 /// By this factor the price of the present configuration must move for the load to count as another one.
 const CHANGED_FACTOR: f64 = 1.5;
 
+/// An interval with so many operations says enough by itself. One with less counts as less, and one with less than half of it
+/// does not tell that the load is another one.
+const SURE_OPERATIONS: f64 = 200.0;
+
+/// The past never counts for more than this against an interval.
+const SLOWEST_DISCOUNT: f64 = 0.85;
+
 /// By this factor an operation must take longer than before a switch for the switch to be taken back.
 const WORSE_FACTOR: f64 = 1.1;
 
 /// An interval after a switch says nothing about it: copies are validated in it.
 const SETTLING_INTERVALS: u32 = 1;
+
+/// Configurations whose prices differ by less than this ratio are alike: prices are not as exact as that.
+const ALIKE_RATIO: f64 = 0.01;
 
 /// A trial's partition has at most this share of all operations.
 const TRIAL_SHARE: f64 = 0.25;
@@ -142,17 +152,16 @@ impl Hedge {
 
     /// Prices all arms and mixes the prices into their losses.
     fn price(&mut self, load: &Load, context: &Features) {
-        let now_us = load.price_us(&self.config, &self.rates) * self.residual.factor(&self.config, context);
-        let before_us = self.loss_of(&self.config);
-        let has_changed = before_us
-            .is_none_or(|before_us| now_us > before_us * CHANGED_FACTOR || before_us > now_us * CHANGED_FACTOR);
-        let discount = if self.has_seen && !has_changed {
-            self.tuning.discount
-        } else {
+        let price = |config: &Config| load.price_us(config, &self.rates) * self.residual.factor(config, context);
+        let prices_us: Vec<f64> = self.arms.iter().map(|arm| price(&arm.config)).collect();
+        let weight = load.operations / SURE_OPERATIONS;
+        let has_changed = !self.has_seen || (weight >= 0.5 && self.is_another_load(&prices_us));
+        let discount = if has_changed {
             0.0
+        } else {
+            self.tuning.discount.max(1.0 - weight).min(SLOWEST_DISCOUNT)
         };
-        for arm in &mut self.arms {
-            let price_us = load.price_us(&arm.config, &self.rates) * self.residual.factor(&arm.config, context);
+        for (arm, price_us) in self.arms.iter_mut().zip(prices_us) {
             arm.loss_us = discount * arm.loss_us + (1.0 - discount) * price_us;
             arm.barred = arm.barred.saturating_sub(1);
         }
@@ -160,6 +169,18 @@ impl Hedge {
             self.since_switch = self.since_switch.max(self.tuning.dwell_intervals);
         }
         self.has_seen = true;
+    }
+
+    /// Whether the present configuration, or the best one, has quite another price than before.
+    fn is_another_load(&self, prices_us: &[f64]) -> bool {
+        let is_other = |(before_us, now_us): (f64, f64)| {
+            now_us > before_us * CHANGED_FACTOR || before_us > now_us * CHANGED_FACTOR
+        };
+        let pairs = || self.arms.iter().zip(prices_us);
+        let present = pairs().find(|(arm, _)| arm.config == self.config);
+        let best = pairs().min_by(|one, other| one.1.total_cmp(other.1));
+        let both = present.into_iter().chain(best);
+        both.map(|(arm, price_us)| (arm.loss_us, *price_us)).any(is_other)
     }
 
     fn loss_of(&self, config: &Config) -> Option<f64> {
@@ -172,12 +193,14 @@ impl Hedge {
             .arms
             .iter()
             .filter(|arm| arm.barred == 0 || arm.config == self.config);
+        let least_us = open.clone().map(|arm| arm.loss_us).min_by(f64::total_cmp)?;
         // A dimension that makes no difference stays as it is.
         let changes = |arm: &Arm| arm.config.differences(&self.config);
-        open.min_by(|one, other| {
-            let by_loss = one.loss_us.total_cmp(&other.loss_us);
-            by_loss.then_with(|| changes(one).cmp(&changes(other)))
-        })
+        open.filter(|arm| arm.loss_us <= least_us * (1.0 + ALIKE_RATIO))
+            .min_by(|one, other| {
+                let by_changes = changes(one).cmp(&changes(other));
+                by_changes.then_with(|| one.loss_us.total_cmp(&other.loss_us))
+            })
     }
 
     fn bar(&mut self, config: &Config) {
@@ -273,13 +296,8 @@ impl Hedge {
     /// Goes on with a trial.
     fn try_on(&mut self, mut test: Test, counters: &Counters) -> Option<Switch> {
         test.intervals += 1;
-        let Some(trial) = test
-            .trial
-            .filter(|_| test.intervals < self.tuning.trial_intervals + SETTLING_INTERVALS)
-        else {
-            return self.end_trial(&test);
-        };
-        if test.intervals >= SETTLING_INTERVALS {
+        let trial = test.trial?;
+        if test.intervals > SETTLING_INTERVALS {
             let (tried, rest) = (
                 counters.times(|number| number == trial.partition),
                 counters.times(|number| number != trial.partition),
@@ -288,6 +306,9 @@ impl Hedge {
             for (sum, value) in test.times.iter_mut().zip(new) {
                 *sum += value as f64;
             }
+        }
+        if test.intervals >= self.tuning.trial_intervals + SETTLING_INTERVALS {
+            return self.end_trial(&test);
         }
         self.phase = Phase::Trying(test);
         None
@@ -369,8 +390,12 @@ impl Chooser for Hedge {
         let context = load.features();
         let expected_us = load.price_us(&self.config, &self.rates);
         if self.since_switch >= SETTLING_INTERVALS && matches!(self.phase, Phase::Steady) {
-            self.residual
-                .observe(&self.config, &context, counters.mean_us(), expected_us);
+            self.residual.observe(
+                &self.config,
+                &context,
+                counters.mean_us() + self.rates.hop_us,
+                expected_us + self.rates.hop_us,
+            );
         }
         self.price(&load, &context);
         self.since_switch = self.since_switch.saturating_add(1);

@@ -116,6 +116,8 @@ impl Load {
 
 /// The features of a load: the metrics of table 1 of UniCache, as far as they decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
 pub struct Features {
     /// Mean size of the values that were used.
     pub size_bytes: f64,

@@ -15,20 +15,32 @@ const CONTEXTS: usize = 4;
 
 const FEATURES: usize = VALUES * CONTEXTS;
 
-/// Prior variance of each weight: so unsure is the model of unseen values.
+/// Prior variance of each weight that all configurations share.
 const PRIOR: f64 = 0.5;
+
+/// The same of those that belong to a dimension's value.
+const PRIOR_OF_VALUE: f64 = 0.02;
 
 /// Variance of one observation: a single measurement says little.
 const NOISE: f64 = 1.0;
 
-/// The growth of a weight's variance with each observation, because loads change; never beyond the prior's sum.
-const DRIFT: f64 = 0.002;
+/// The growth of a weight's variance with each observation, of its prior one, because loads change; never beyond the priors'
+/// sum.
+const DRIFT: f64 = 0.004;
 
 /// How much of the uncertainty is taken off: little, because prices are known without trying.
-const OPTIMISM: f64 = 0.02;
+const OPTIMISM: f64 = 0.002;
 
 /// The model corrects a price by at most this factor's logarithm.
 const MOST: f64 = 0.7;
+
+/// The sum of all prior variances.
+const FIRST_TRACE: f64 = PRIOR * CONTEXTS as f64 + PRIOR_OF_VALUE * (FEATURES - CONTEXTS) as f64;
+
+/// An error is taken for one of all configurations until they are seen to differ.
+fn prior(index: usize) -> f64 {
+    if index < CONTEXTS { PRIOR } else { PRIOR_OF_VALUE }
+}
 
 /// The model.
 #[derive(Clone, Debug)]
@@ -41,7 +53,7 @@ impl Default for Residual {
     fn default() -> Self {
         let mut covariance = vec![0.0; FEATURES * FEATURES];
         for index in 0..FEATURES {
-            covariance[index * FEATURES + index] = PRIOR;
+            covariance[index * FEATURES + index] = prior(index);
         }
         Self {
             covariance,
@@ -71,9 +83,10 @@ impl Residual {
             }
             trace += cells[row];
         }
-        if trace + DRIFT * FEATURES as f64 <= PRIOR * FEATURES as f64 {
+        if trace < FIRST_TRACE {
+            let share = (FIRST_TRACE - trace).min(DRIFT * FIRST_TRACE) / FIRST_TRACE;
             for index in 0..FEATURES {
-                self.covariance[index * FEATURES + index] += DRIFT;
+                self.covariance[index * FEATURES + index] += share * prior(index);
             }
         }
     }

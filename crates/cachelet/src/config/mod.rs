@@ -115,6 +115,13 @@ impl Config {
         lossless && store_is_current && linearizable && reaches && replicates
     }
 
+    /// Whether every read goes to the store, which has all acknowledged writes.
+    #[must_use]
+    pub fn reads_at_store(&self) -> bool {
+        let is_current = self.write == WritePolicy::Through;
+        self.coherence == Coherence::SequenceAtStore || (is_current && self.admission == Admission::Bypass)
+    }
+
     /// In how many dimensions it differs from another one.
     #[must_use]
     pub fn differences(&self, other: &Self) -> usize {

@@ -128,6 +128,8 @@ impl Cachelet {
         if self.is_active(turn.now_us) && !(home_is_slow && self.store_is_current()) {
             match config.coherence.check() {
                 Check::Store => self.ask_store(turn, request, true),
+                // Nobody keeps the value, and the store has every acknowledged one: a home would only be a detour.
+                _ if config.reads_at_store() && !is_of_follower => self.ask_store(turn, request, true),
                 Check::Home | Check::Copy if is_of_follower => {
                     self.ask_cachelet(turn, request, self.view.home(&key), &config);
                 }

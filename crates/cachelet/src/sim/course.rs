@@ -5,7 +5,7 @@ use super::network::Costs;
 use super::rng::Rng;
 use super::world::World;
 use crate::choose::price::{Features, Load as Priced};
-use crate::choose::{Access, Chooser, Counters, Meter, Pins, Switch};
+use crate::choose::{Access, Chooser, Counters, Meter, Pins, Rates, Switch};
 use crate::config::{Config, Promise, Scope};
 use crate::message::Source;
 use crate::types::{Key, Value};
@@ -162,6 +162,8 @@ pub struct Interval {
     pub took_us: u64,
     /// The characteristics of the load.
     pub features: Features,
+    /// The price of that configuration for what was counted, with the simulator's costs, in microseconds.
+    pub price_us: f64,
 }
 
 impl Interval {
@@ -297,12 +299,14 @@ impl Running<'_> {
         let counters = self.counters();
         self.choose(now_us, &counters);
         self.world.forget_records();
+        let (config, priced) = (self.world.view().config, Priced::of(&counters));
         Interval {
             load,
-            config: self.world.view().config,
+            config,
             count: ended.len() as u64,
             took_us: ended.iter().map(|one| one.took_us).sum(),
-            features: Priced::of(&counters).features(),
+            features: priced.features(),
+            price_us: priced.price_us(&config, &Rates::default()),
         }
     }
 
@@ -335,7 +339,7 @@ impl Running<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::choose::{Kind, Rates};
+    use crate::choose::Kind;
 
     #[test]
     fn the_same_operations_come_whatever_is_chosen() {
@@ -357,5 +361,86 @@ mod tests {
             );
             assert!(count(&fixed).abs_diff(count(&intervals)) < 20, "{kind:?}");
         }
+    }
+
+    /// How far the price of what an operation takes may be off.
+    const PRICE_ERROR_RATIO: f64 = 0.15;
+    /// The same, in microseconds, where operations take hardly any time.
+    const PRICE_ERROR_US: f64 = 100.0;
+
+    #[test]
+    fn prices_are_what_operations_take() {
+        let mut wrong = Vec::new();
+        for load in Load::ALL {
+            let course = Course {
+                seed: 5,
+                nodes: NODES,
+                phases: vec![load],
+                intervals: 9,
+            };
+            for config in configs() {
+                let settled = &course.fixed(config)[3..];
+                let mean = |of: fn(&Interval) -> f64| settled.iter().map(of).sum::<f64>() / settled.len() as f64;
+                let (took_us, price_us) = (mean(Interval::mean_us), mean(|interval| interval.price_us));
+                if (price_us - took_us).abs() > PRICE_ERROR_RATIO * took_us + PRICE_ERROR_US {
+                    wrong.push(format!(
+                        "{}: {price_us:.0} us, not {took_us:.0}: {config:?}",
+                        load.name()
+                    ));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    /// How much longer operations may take than with what is best in each interval.
+    const MOST_REGRET: f64 = 0.04;
+    /// The same in the last intervals of a phase, when everything has been learned.
+    const MOST_REGRET_AT_END: f64 = 0.02;
+
+    fn follows(phases: [Load; 3]) {
+        let course = Course {
+            seed: 2,
+            nodes: NODES,
+            phases: phases.to_vec(),
+            intervals: 30,
+        };
+        let means = |intervals: &[Interval]| intervals.iter().map(Interval::mean_us).collect::<Vec<_>>();
+        // All of these values fit or are used once, so that the order of replacement makes no difference.
+        let arms = configs()
+            .into_iter()
+            .filter(|config| config.replacement == Config::CONCORD.replacement);
+        let fixed: Vec<_> = arms.map(|config| means(&course.fixed(config))).collect();
+        let mut hedge = Kind::Hedge.make(Promise::default(), Config::CONCORD, Rates::default());
+        let (intervals, switches) = course.chosen(Config::CONCORD, hedge.as_mut());
+        let chosen = means(&intervals);
+        let sum = |means: &[f64]| means.iter().sum::<f64>();
+        let oracle: Vec<f64> = (0..chosen.len())
+            .map(|at| fixed.iter().map(|means| means[at]).fold(f64::INFINITY, f64::min))
+            .collect();
+        let best_fixed = fixed.iter().map(|means| sum(means)).fold(f64::INFINITY, f64::min);
+        let regret = sum(&chosen) / sum(&oracle) - 1.0;
+        println!(
+            "{phases:?}: regret {regret:.4}, of the best fixed {:.4}",
+            sum(&chosen) / best_fixed
+        );
+        assert!(sum(&chosen) < best_fixed, "{phases:?} gains nothing: {switches:#?}");
+        assert!(regret < MOST_REGRET, "{phases:?}: {regret}: {switches:#?}");
+        for phase in 1..=phases.len() {
+            let end = phase * 30 - 10..phase * 30;
+            let (own, best) = (sum(&chosen[end.clone()]), sum(&oracle[end]));
+            // A microsecond on the average is nothing.
+            assert!(
+                own <= best * (1.0 + MOST_REGRET_AT_END) + 10.0,
+                "{phases:?}: {own} us at the end of phase {phase}, and {best} with the best: {switches:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_chooser_follows_three_loads_and_gains() {
+        follows([Load::NoReuse, Load::ReadOnlySmall, Load::NoReuse]);
+        follows([Load::ReadOnlySmall, Load::PingPong, Load::NoReuse]);
+        follows([Load::NoReuse, Load::PingPong, Load::ReadOnlySmall]);
     }
 }

@@ -46,6 +46,7 @@ pub(super) fn run(args: &RunArgs, data: Option<&Path>) -> anyhow::Result<()> {
         workers: DEFAULT_WORKERS,
         budget_bytes: args.budget.0,
         chooser: args.chooser.0,
+        choosing_percent: tidemark_agent::tuning::PERCENT,
         cgroup_root: args.cgroup_root.clone(),
     };
     let mut private = std::fs::DirBuilder::new();
