@@ -13,6 +13,7 @@ mod node;
 mod regrant;
 mod seen;
 mod tenant;
+mod tiers;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -37,10 +38,12 @@ use crate::shards::shards_for;
 use crate::sizing::OwnSizing;
 use crate::state::TenantRecord;
 use crate::thread::FirstLease;
+use crate::tiers::TierPrices;
 use crate::utility::OwnUtility;
 use crate::want::Want;
 use needs::{Need, Needs};
 use regrant::Cause;
+use tiers::TiersState;
 
 /// A tenant that was emptied keeps its grant this long, because the next write often follows the flush.
 const EMPTY_LINGERS: Duration = Duration::from_secs(2);
@@ -92,6 +95,10 @@ pub(crate) struct Book {
     on_flash: BTreeSet<TenantId>,
     /// Those that had a part of flash at the last decision.
     shared_flash: BTreeSet<TenantId>,
+    /// The prices of memory and flash.
+    tier_prices: TierPrices,
+    /// When memory and flash were sized together last.
+    tiers_at: UnixMs,
     /// Those that have a spending limit.
     limited: BTreeSet<TenantId>,
     /// Those that the next plan must mention.
@@ -133,6 +140,8 @@ pub(crate) struct Tenant {
     /// The hit ratio that is expected of the size that the goal asked for last.
     predicted: Option<f64>,
     needs: Needs,
+    /// Memory and flash, where they are sized together.
+    pub(crate) tiers: TiersState,
     sizing: OwnSizing,
     utility: OwnUtility,
     pub(crate) moves: Moves,
@@ -205,6 +214,8 @@ impl Book {
             flash_bytes: 0,
             on_flash: BTreeSet::new(),
             shared_flash: BTreeSet::new(),
+            tier_prices: TierPrices::default(),
+            tiers_at: UnixMs(0),
             limited: BTreeSet::new(),
             changed: BTreeSet::new(),
             operated: BTreeSet::new(),
@@ -243,6 +254,7 @@ impl Book {
             policy: record.settings.policy.unwrap_or_default().first(),
             predicted: None,
             needs: Needs::default(),
+            tiers: TiersState::default(),
             sizing: OwnSizing::default(),
             utility: OwnUtility::default(),
             moves: Moves::default(),
@@ -504,6 +516,7 @@ impl Book {
 
     /// Sets the grants of all holders.
     fn decide(&mut self, now: UnixMs, between: Between<'_>) {
+        self.size_tiers(now, between);
         let ids: Vec<TenantId> = self.holders.iter().copied().collect();
         let mut needs: Vec<Need> = Vec::with_capacity(ids.len());
         for id in &ids {

@@ -131,6 +131,11 @@ impl Controller {
             metered.observe(&snapshot, self.clock.wall(), |id| self.book.name_of(id));
         }
         self.judge_spending();
+        let prices = self
+            .metered
+            .as_ref()
+            .and_then(|metered| metered.tier_prices(self.clock.wall()));
+        self.book.set_tier_prices(prices.unwrap_or_default());
         self.publish();
         self.remember();
         for id in snapshot.removed {

@@ -35,13 +35,13 @@ const CONTEST_CERTAIN: f64 = 3.0;
 const DEMAND_GAIN_PER_MIB: f64 = 0.0001;
 /// A tenant's gain from memory changes slowly. A thousand tenants' curves are not computed anew in every round, nor all
 /// in the same one.
-const RETURNS_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const RETURNS_EVERY: Duration = Duration::from_secs(5);
 /// The interval at which the hit ratio of a load without a sizer is looked at.
 const WATCHED_EVERY: Duration = Duration::from_secs(10);
 /// The weight of the last seconds in the policy's efficiency.
 const EFFICIENCY_WEIGHT: f64 = 0.2;
 /// A curve of fewer gets says nothing.
-const RETURNS_GETS_MIN: u64 = 2_000;
+pub(crate) const RETURNS_GETS_MIN: u64 = 2_000;
 /// A miss takes this many times as long as a hit, if nobody set it and nothing was measured.
 const MISS_PER_HIT: f64 = 200.0;
 /// A measured miss takes at least this many times as long as a hit: the clients' work beside the cache takes time too.
@@ -52,7 +52,7 @@ const SET_MISS_PER_HIT_MIN: f64 = 1.01;
 /// allows, because a mean of measured times is not known better.
 const LATENCY_RATIO_MOVES: f64 = 0.15;
 /// If a curve gains less hit ratio by an e-fold of memory, a hit ratio does not tell a size.
-const LEARNT_SLOPE_MIN: f64 = 0.02;
+pub(crate) const LEARNT_SLOPE_MIN: f64 = 0.02;
 
 /// A tenant's load and its needs.
 #[derive(Debug)]
@@ -232,7 +232,7 @@ impl Elastic {
     /// The load by which a goal for this mean latency goes: [`Self::waited_for`], with a limit. If hits alone take more
     /// than half of the latency, the server's time is short. All available memory would not mend that, and is not asked
     /// for.
-    fn answers_within(&self, load: &Load, latency: Duration) -> Load {
+    pub(crate) fn answers_within(&self, load: &Load, latency: Duration) -> Load {
         let most_us = (micros(latency) / 2.0).max(load.hit_cost_us);
         with_hits_of(load, self.waited_for(load).hit_cost_us.min(most_us))
     }
@@ -291,7 +291,7 @@ impl Elastic {
 
     /// The curve as it was when the turn began, or was first asked for in it: reckoning a thousand anew takes a round's
     /// time.
-    fn curve_of_turn(&mut self, now: UnixMs) -> Arc<Curve> {
+    pub(crate) fn curve_of_turn(&mut self, now: UnixMs) -> Arc<Curve> {
         let turn = turn_of(self.id, now);
         if let Some(known) = self.known.as_ref().filter(|known| known.turn == turn) {
             return Arc::clone(&known.curve);
@@ -303,6 +303,11 @@ impl Elastic {
             returns: None,
         });
         curve
+    }
+
+    /// Since when the load is the one that it is now.
+    pub(crate) fn known_since(&self) -> UnixMs {
+        self.known_since.at
     }
 
     /// Learns the efficiency of the tenant's policy, beside an LRU cache, from a hit ratio.
@@ -483,7 +488,7 @@ fn with_hits_of(load: &Load, hit_cost_us: f64) -> Load {
     }
 }
 
-fn micros(time: Duration) -> f64 {
+pub(crate) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 

@@ -127,6 +127,7 @@ pub(crate) struct Estimator {
     databases: u16,
     contest: Option<Contest>,
     hit_cost: HitCost,
+    flash_wait: HitCost,
     miss_cost: MissCost,
 }
 
@@ -151,6 +152,7 @@ impl Estimator {
             databases: 0,
             contest: None,
             hit_cost: HitCost::default(),
+            flash_wait: HitCost::default(),
             miss_cost: MissCost::default(),
         }
     }
@@ -161,6 +163,9 @@ impl Estimator {
         self.gets = report.counters.gets;
         self.overhead = overhead(report.usage_bytes, &report.shards);
         self.hit_cost.observe(now, report.counters.served);
+        if let Some(flash) = report.counters.flash {
+            self.flash_wait.observe(now, flash.waited);
+        }
         self.fade(now, gets);
         if report.samples.threshold == SamplingThreshold::OFF {
             return;
@@ -352,6 +357,11 @@ impl Estimator {
     /// The time of a hit from the client's side, as far as it was measured.
     pub(crate) fn hit_cost(&self) -> Option<Duration> {
         self.hit_cost.mean()
+    }
+
+    /// The time that a command waits for an item on flash, as far as it was measured.
+    pub(crate) fn flash_wait(&self) -> Option<Duration> {
+        self.flash_wait.mean()
     }
 
     /// The time of a miss from the client's side, as far as it was seen.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidemark_plan::{Count, Measured};
-use tidemark_types::UnixMs;
+use tidemark_types::{TenantCounters, UnixMs};
 
 /// How far back a hit ratio looks.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -18,6 +18,7 @@ struct Sample {
     at: UnixMs,
     gets: u64,
     hits: u64,
+    flash_hits: u64,
     usage_bytes: u64,
 }
 
@@ -32,11 +33,12 @@ impl HitWindow {
     }
 
     /// Notes the counters, and the memory in use, as they were at `at`. The first call gives their value before the window.
-    pub(crate) fn note(&mut self, at: UnixMs, gets: u64, hits: u64, usage_bytes: u64) {
+    pub(crate) fn note(&mut self, at: UnixMs, counters: &TenantCounters, usage_bytes: u64) {
         let sample = Sample {
             at,
-            gets,
-            hits,
+            gets: counters.gets,
+            hits: counters.hits,
+            flash_hits: counters.flash.map_or(0, |flash| flash.hits),
             usage_bytes,
         };
         let length = self.0.len();
@@ -87,6 +89,24 @@ impl HitWindow {
         Some((newest.at, count(newest).since(count(before))?))
     }
 
+    /// As [`Self::lately`], where a hit on flash counts as `worth` of one, 0 to 1.
+    pub(crate) fn lately_worth(&self, now: UnixMs, worth: f64) -> Option<(UnixMs, Measured)> {
+        let (before, newest) = self.ends(now)?;
+        let hits = newest.hits.saturating_sub(before.hits);
+        let on_flash = newest.flash_hits.saturating_sub(before.flash_hits).min(hits);
+        let count = Count {
+            at: newest.at,
+            gets: newest.gets.checked_sub(before.gets)?,
+            hits: (hits as f64 - (1.0 - worth) * on_flash as f64) as u64,
+        };
+        let nothing = Count {
+            at: before.at,
+            gets: 0,
+            hits: 0,
+        };
+        Some((newest.at, count.since(nothing)?))
+    }
+
     /// The hit ratio, and the memory that was in use for these gets, in the mean; `None` where they are fewer than `gets_min`.
     pub(crate) fn measured(&self, now: UnixMs, gets_min: u64) -> Option<(f64, u64)> {
         let (before, newest) = self.ends(now)?;
@@ -108,7 +128,17 @@ impl HitWindow {
 
 #[cfg(test)]
 mod tests {
+    use tidemark_types::FlashUse;
+
     use super::*;
+
+    fn counts(gets: u64, hits: u64) -> TenantCounters {
+        TenantCounters {
+            gets,
+            hits,
+            ..TenantCounters::default()
+        }
+    }
 
     fn at(ms: u64) -> UnixMs {
         UnixMs(1_000_000 + ms)
@@ -117,14 +147,18 @@ mod tests {
     #[test]
     fn the_ratio_covers_the_last_ten_seconds() {
         let mut window = HitWindow::default();
-        window.note(at(0), 0, 0, 40);
+        window.note(at(0), &counts(0, 0), 40);
         assert_eq!(window.ratio(at(0)), None);
-        window.note(at(1000), 100, 50, 60);
+        window.note(at(1000), &counts(100, 50), 60);
         assert_eq!(window.ratio(at(1000)), Some(0.5));
         assert_eq!(window.measured(at(1000), 100), Some((0.5, 50)));
         assert_eq!(window.measured(at(1000), 101), None);
         for second in 2..=12 {
-            window.note(at(second * 1000), 100 * second, 50 + 100 * (second - 1), 10 * second);
+            window.note(
+                at(second * 1000),
+                &counts(100 * second, 50 + 100 * (second - 1)),
+                10 * second,
+            );
         }
         assert_eq!(window.ratio(at(12_000)), Some(1.0));
         assert_eq!(window.measured(at(12_000), 1000), Some((1.0, 70)));
@@ -139,11 +173,11 @@ mod tests {
     #[test]
     fn memory_counts_by_the_gets_that_it_served() {
         let mut window = HitWindow::default();
-        window.note(at(0), 0, 0, 500);
+        window.note(at(0), &counts(0, 0), 500);
         // Long ago, and nothing since then.
-        window.note(at(3_600_000), 0, 0, 20);
-        window.note(at(3_601_000), 1000, 800, 20);
-        window.note(at(3_602_000), 4000, 3200, 60);
+        window.note(at(3_600_000), &counts(0, 0), 20);
+        window.note(at(3_601_000), &counts(1000, 800), 20);
+        window.note(at(3_602_000), &counts(4000, 3200), 60);
         assert_eq!(window.measured(at(3_602_000), 1), Some((0.8, 35)));
     }
 
@@ -151,7 +185,7 @@ mod tests {
     fn many_rounds_per_second_keep_few_samples() {
         let mut window = HitWindow::default();
         for round in 0..10_000 {
-            window.note(at(round * 10), round, round / 2, 0);
+            window.note(at(round * 10), &counts(round, round / 2), 0);
         }
         assert!(window.0.len() <= MAX_SAMPLES, "{}", window.0.len());
         let ratio = window.ratio(at(100_000)).unwrap();
@@ -161,8 +195,29 @@ mod tests {
     #[test]
     fn a_clock_that_went_back_gives_no_nonsense() {
         let mut window = HitWindow::default();
-        window.note(at(50_000), 10, 10, 0);
-        window.note(at(0), 20, 15, 0);
+        window.note(at(50_000), &counts(10, 10), 0);
+        window.note(at(0), &counts(20, 15), 0);
         assert_eq!(window.ratio(at(0)), Some(0.5));
+    }
+
+    #[test]
+    fn a_hit_on_flash_counts_for_what_it_is_worth() {
+        let flash = |gets, hits, on_flash| TenantCounters {
+            flash: Some(FlashUse {
+                hits: on_flash,
+                ..FlashUse::default()
+            }),
+            ..counts(gets, hits)
+        };
+        let mut window = HitWindow::default();
+        window.note(at(0), &flash(0, 0, 0), 0);
+        window.note(at(5000), &flash(1000, 800, 400), 0);
+        for (worth, expected) in [(1.0, 0.8), (0.5, 0.6), (0.0, 0.4)] {
+            let (_, measured) = window.lately_worth(at(5000), worth).unwrap();
+            assert!((measured.hit_ratio - expected).abs() < 1e-9, "{worth}: {measured:?}");
+        }
+        // Commands that are no gets find items on flash, too.
+        window.note(at(6000), &flash(2000, 900, 9000), 0);
+        assert_eq!(window.lately_worth(at(6000), 0.0).unwrap().1.hit_ratio, 0.0);
     }
 }

@@ -54,6 +54,7 @@ mod state;
 mod steady;
 mod stepped;
 mod thread;
+mod tiers;
 mod utility;
 mod view;
 mod want;

@@ -18,6 +18,7 @@ use tidemark_types::{BitRate, Plan, Snapshot, TenantId, UnixMs};
 use crate::process;
 use crate::rate_window::RateWindow;
 use crate::spending::{AlertSink, Limited, Spending, Spent};
+use crate::tiers::TierPrices;
 use crate::view::{AlertsView, CpuModelView, Priced, TopView};
 
 /// An entry of the ledger is for this long, unless something else is configured.
@@ -126,6 +127,11 @@ impl Metered {
             read_at_ms: None,
             lost: None,
         }
+    }
+
+    /// The prices of memory and flash that are in force, if there are both.
+    pub(crate) fn tier_prices(&self, wall: UnixMs) -> Option<TierPrices> {
+        TierPrices::of(self.config.tariff.as_ref()?.at(wall)?)
     }
 
     /// A round's snapshot.

@@ -298,8 +298,14 @@ pub struct LatencyView {
     pub mean_us: Option<u64>,
     /// A hit: the measured time in the server, or the time on an idle one if that is more.
     pub hit_us: Option<u64>,
+    /// A hit on flash: that, and the measured time of a read; `None`: there is no flash.
+    pub flash_hit_us: Option<u64>,
     /// A miss, until the value is there: set, measured, or assumed.
     pub miss_us: Option<u64>,
+    /// The least mean that there could be, of a tenant with a goal for it, as far as it is known.
+    pub best_us: Option<u64>,
+    /// By how much such a goal is missed.
+    pub shortfall_us: Option<u64>,
 }
 
 /// When and why a tenant's grant was moved last.

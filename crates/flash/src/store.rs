@@ -302,6 +302,14 @@ impl Store {
         }
     }
 
+    /// Waits until nothing is written or read for its own sake.
+    ///
+    /// # Errors
+    /// The device was given up.
+    pub fn settle_writes(&self) -> Result<(), GivenUp> {
+        self.settle(&mut self.shared.volume.lock(), |_| true)
+    }
+
     /// Writes all that is in memory and says on the device that it was left clean.
     ///
     /// # Errors

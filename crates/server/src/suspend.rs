@@ -6,7 +6,7 @@
 //! wanted at a time. A command of more keys goes on with the next ones when these have come.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidemark_flash::{Barrier, Read};
 use tidemark_store::{Key, ShardGuard};
@@ -50,6 +50,8 @@ pub(crate) struct Parked {
     /// Wishes that have not come true.
     pub(crate) left: usize,
     pub(crate) since: UnixMs,
+    /// The moment from which the time is taken that its reads need; `None`: it waits for no read.
+    pub(crate) reading_since: Option<Instant>,
 }
 
 /// The reads that the commands of a connection want in one visit. At most one of them waits: the one that the visit

@@ -151,6 +151,13 @@ pub struct FlashUse {
     pub written_bytes: u64,
     /// Items that memory evicted and that were not taken, for the write budget or for want of a free segment.
     pub refused: u64,
+    /// Bytes of items there that memory holds, too.
+    pub shadow_bytes: u64,
+    /// Commands that waited for items to be read, and how long they did. The counts never fall; where no server is, there are
+    /// none.
+    pub waited: Served,
+    /// The device failed and is not used any more.
+    pub is_given_up: bool,
 }
 
 /// Requests whose time in the server was measured: from when their connection was ready until the system was given their

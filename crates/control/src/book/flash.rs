@@ -49,8 +49,13 @@ impl Book {
 impl Tenant {
     fn flash_holder(&self, flash_bytes: u64) -> FlashHolder {
         let settings = &self.record.settings;
-        let floor_bytes = settings.flash.floor_bytes.unwrap_or(0);
+        let mut floor_bytes = settings.flash.floor_bytes.unwrap_or(0);
         let mut most_bytes = settings.flash.cap_bytes.unwrap_or(u64::MAX).min(flash_bytes);
+        if let Some(plan) = self.tiers.plan {
+            // Sized with its memory, and no more than that: the rest is others'.
+            floor_bytes = floor_bytes.max(plan.flash_bytes);
+            most_bytes = most_bytes.min(floor_bytes);
+        }
         if self.grant_bytes == 0 {
             // One without memory writes nothing: it keeps what it has.
             let flash = self.seen.as_deref().and_then(|seen| seen.counters.flash);
@@ -58,7 +63,8 @@ impl Tenant {
             most_bytes = most_bytes.min(usage_bytes.next_multiple_of(MIB));
         }
         if self.restraint.is_at_floor {
-            most_bytes = most_bytes.min(floor_bytes.next_multiple_of(MIB));
+            let promised_bytes = settings.flash.floor_bytes.unwrap_or(0);
+            most_bytes = most_bytes.min(promised_bytes.next_multiple_of(MIB));
         }
         if self.is_removing {
             most_bytes = 0;

@@ -19,6 +19,7 @@ use crate::goal::{CurveReport, GoalReport, stands};
 use crate::grant::{GoalNeed, grantable_bytes};
 use crate::pace::Between;
 use crate::sizing::{HitCurve, OwnSizing, SizeReading};
+use crate::tiers::Tiers;
 use crate::utility::OwnUtility;
 
 /// The part of the pool that all estimators together may take: a hundredth.
@@ -49,6 +50,11 @@ impl Needs {
     /// The tenant's load, if it has an estimator.
     pub(super) fn elastic(&self) -> Option<&Elastic> {
         self.elastic.as_deref()
+    }
+
+    /// The same to change it.
+    pub(super) fn elastic_mut(&mut self) -> Option<&mut Elastic> {
+        self.elastic.as_deref_mut()
     }
 
     /// The threshold of sampling. An unknown tenant is sampled in full, so that nothing of its beginning is missed.
@@ -126,7 +132,7 @@ impl Book {
             }
         }
         self.estimated.insert(id);
-        let (bytes, reach_bytes) = (self.bytes_each(), self.reach_bytes());
+        let (bytes, reach_bytes) = (self.bytes_each(), self.curve_reach_bytes());
         if let Some(tenant) = self.tenants.get_mut(&id) {
             let limits = tenant.limits(bytes, reach_bytes);
             tenant.needs = Needs {
@@ -153,11 +159,17 @@ impl Book {
         self.estimated.remove(&id);
         if let Some(tenant) = self.tenants.get_mut(&id) {
             tenant.needs = Needs::default();
+            tenant.tiers.plan = None;
         }
     }
 
+    /// What memory and flash may come to hold: curves reach over both.
+    fn curve_reach_bytes(&self) -> u64 {
+        self.reach_bytes().saturating_add(self.flash_bytes)
+    }
+
     fn estimators_max(&self) -> usize {
-        let least_bytes = estimator::least_bytes(self.reach_bytes());
+        let least_bytes = estimator::least_bytes(self.curve_reach_bytes());
         usize::try_from(self.pool_bytes / POOL_SHARE / least_bytes).unwrap_or(usize::MAX)
     }
 
@@ -185,13 +197,15 @@ impl Book {
         }
         let allowed = (gets_per_second * RECORDS_PER_GET).clamp(RECORDS_MIN, RECORDS_MAX);
         let most = level(allowed, rates);
-        let reach_bytes = self.reach_bytes();
+        let (reach_bytes, flash_bytes) = (self.reach_bytes(), self.flash_bytes);
+        let curve_reach_bytes = self.curve_reach_bytes();
         for id in self.estimated.clone() {
             let Some(tenant) = self.tenants.get_mut(&id) else {
                 continue;
             };
-            let most_bytes = tenant.cap_bytes().unwrap_or(u64::MAX).min(reach_bytes);
-            let limits = tenant.limits(bytes, reach_bytes);
+            let flash_cap_bytes = tenant.record.settings.flash.cap_bytes.unwrap_or(u64::MAX);
+            let most_bytes = tenant.cap_bytes().unwrap_or(u64::MAX).min(reach_bytes) + flash_cap_bytes.min(flash_bytes);
+            let limits = tenant.limits(bytes, curve_reach_bytes);
             let Some(elastic) = tenant.needs.elastic.as_deref_mut() else {
                 continue;
             };
@@ -311,7 +325,9 @@ impl Book {
         let tenant = self.tenants.get_mut(&id)?;
         let seen = tenant.seen.as_deref()?;
         let is_full = seen.usage_bytes >= tenant.grant_bytes - tenant.grant_bytes / FULL_DIVISOR;
-        let measured = seen.hits.ratio(now).filter(|_| is_full);
+        // By hits in memory: what flash answers is no merit of the memory.
+        let measured = seen.hits.lately_worth(now, 0.0).filter(|_| is_full);
+        let measured = measured.map(|(_, measured)| measured.hit_ratio);
         let measured = measured.map(|hit_ratio| (hit_ratio, seen.usage_bytes));
         tenant.needs.elastic.as_deref_mut()?.returns(now, measured)
     }
@@ -396,6 +412,9 @@ impl Tenant {
     }
 
     fn need(&mut self, now: UnixMs, there_is: Room, hit_cost: Duration) -> Option<GoalNeed> {
+        if let Some(need) = self.need_of_tiers() {
+            return Some(need);
+        }
         let load = self.load(now, hit_cost)?;
         let cap_bytes = self.cap_bytes().unwrap_or(u64::MAX);
         let elastic = self.needs.elastic.as_deref_mut()?;
@@ -445,12 +464,37 @@ impl Tenant {
             state,
             reading,
             demand_bytes,
-            goal_bytes: elastic.and_then(Elastic::progress).and_then(|progress| progress.bytes),
+            goal_bytes: match self.tiers.plan {
+                Some(plan) => plan.reach.claims().then_some(plan.memory_bytes),
+                None => elastic.and_then(Elastic::progress).and_then(|progress| progress.bytes),
+            },
         }
+    }
+
+    /// Reads how the tenant stands with a goal for both tiers: hits on flash count for what they are worth.
+    fn read_goal_of(&mut self, plan: &Tiers, now: UnixMs) {
+        let seen = self.seen.as_deref();
+        let Some((at, measured)) = seen.and_then(|seen| seen.hits.lately_worth(now, plan.worth())) else {
+            return;
+        };
+        self.reading = Some(GoalReading::of(
+            at,
+            &Outlook {
+                goal: plan.goal_ratio(),
+                measured,
+                reach: plan.reach,
+                prospect: Some(plan.prospect),
+                is_left_short: plan.is_short,
+            },
+        ));
     }
 
     /// Reads how the tenant stands with its goal, if it was asked something since the last reading.
     pub(super) fn read_goal(&mut self, now: UnixMs, is_left_short: bool) {
+        if let Some(plan) = self.tiers.plan {
+            self.read_goal_of(&plan, now);
+            return;
+        }
         let progress = self.needs.elastic.as_deref().and_then(Elastic::progress);
         let goal = match progress {
             Some(progress) => Some(progress.goal),

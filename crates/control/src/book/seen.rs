@@ -9,11 +9,9 @@ impl Seen {
     pub(super) fn take_over(&mut self, now: UnixMs, report: &TenantSnapshot) {
         if self.hits.is_empty() {
             // So that the window knows the counters before its first gets.
-            self.hits
-                .note(now, self.counters.gets, self.counters.hits, self.usage_bytes);
+            self.hits.note(now, &self.counters, self.usage_bytes);
         }
-        self.hits
-            .note(now, report.counters.gets, report.counters.hits, report.usage_bytes);
+        self.hits.note(now, &report.counters, report.usage_bytes);
 
         let grown_bytes = report.usage_bytes.saturating_sub(self.usage_bytes);
         let evicted = report.counters.evicted.saturating_sub(self.counters.evicted);

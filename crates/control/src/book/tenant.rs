@@ -41,6 +41,9 @@ impl Tenant {
 
     /// Whether its goal is missed noticeably because others come first.
     pub(super) fn is_left_short(&self, now: UnixMs, holder: &Holder<'_>, grant: &Grant) -> bool {
+        if let Some(plan) = self.tiers.plan {
+            return plan.is_short || grant.is_short;
+        }
         let Some((goal, returns)) = self.goal_in_force().zip(holder.returns).filter(|_| grant.is_short) else {
             return false;
         };

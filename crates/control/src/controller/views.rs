@@ -7,6 +7,7 @@ use crate::goal::state_name;
 use crate::moves::Move;
 use crate::settings::{FlashSettings, TenantSettings};
 use crate::state::StoredSecret;
+use crate::tiers::worth;
 use crate::view::CurvePointView;
 use crate::view::CurveView;
 use crate::view::FlashView;
@@ -24,7 +25,6 @@ use crate::view::TenantView;
 use std::time::Duration;
 use tidemark_meter::price::Money;
 use tidemark_meter::spending::Standing;
-use tidemark_plan::Load;
 use tidemark_plan::Utility;
 use tidemark_types::CommandCount;
 use tidemark_types::HitRatio;
@@ -102,7 +102,7 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
         best_hit_ratio: goal.reading.and_then(|reading| reading.best_hit_ratio),
         goal_age_seconds: goal.reading.map(|reading| now.since(reading.at).as_secs_f64()),
         goal_standard_error: goal.reading.map(|reading| reading.standard_error),
-        latency: latency_view(tenant.waited_for(now, hit_cost), hit_ratio),
+        latency: latency_view(tenant, now, hit_cost, &goal),
         limits: limits_view(&record.settings),
         spending: None,
         policy: record.settings.policy.unwrap_or_default().to_string(),
@@ -146,13 +146,32 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
     }
 }
 
-fn latency_view(answers: Option<Load>, hit_ratio: Option<f64>) -> LatencyView {
+fn latency_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration, goal: &GoalReport) -> LatencyView {
+    let answers = tenant.waited_for(now, hit_cost);
+    let wait_us = tenant.flash_wait_us();
+    let hits = &tenant.seen.as_deref().map(|seen| &seen.hits);
+    let counted = answers.and_then(|answers| {
+        let worth = wait_us.map_or(1.0, |wait_us| worth(&answers, wait_us));
+        hits.and_then(|hits| hits.lately_worth(now, worth))
+    });
+    let at = |ratio: Option<f64>| {
+        answers
+            .zip(ratio)
+            .map(|(answers, ratio)| answers.mean_cost_us(ratio) as u64)
+    };
+    let is_goal = tenant.record.settings.latency.is_some();
+    let reading = goal.reading.filter(|_| is_goal);
+    let spread_us = answers.map(|answers| answers.miss_cost_us - answers.hit_cost_us);
+    let shortfall = reading.and_then(|reading| reading.shortfall_ratio);
     LatencyView {
-        mean_us: answers
-            .zip(hit_ratio)
-            .map(|(answers, ratio)| answers.mean_cost_us(ratio) as u64),
+        mean_us: at(counted.map(|(_, measured)| measured.hit_ratio)),
         hit_us: answers.map(|answers| answers.hit_cost_us as u64),
+        flash_hit_us: answers
+            .zip(wait_us)
+            .map(|(answers, wait_us)| (answers.hit_cost_us + wait_us) as u64),
         miss_us: answers.map(|answers| answers.miss_cost_us as u64),
+        best_us: at(reading.and_then(|reading| reading.best_hit_ratio)),
+        shortfall_us: spread_us.zip(shortfall).map(|(spread, ratio)| (spread * ratio) as u64),
     }
 }
 

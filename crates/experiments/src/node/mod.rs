@@ -14,12 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidemark_control::{
-    Answer, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Mailbox, MemoryState, SettingsPatch, Stepped, TenantView,
+    Answer, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Mailbox, MemoryState, Metering, SettingsPatch, Stepped,
+    TenantView,
 };
-use tidemark_plane::{Front, Plane, PlaneParts, Tenant};
+use tidemark_flash::device::SimDevice;
+use tidemark_plane::{Flash, Front, Plane, PlaneParts, Tenant};
 use tidemark_store::{Counters, Hasher, Keeper, KeeperInbox, Pool, TenantStore};
 use tidemark_tools::load::{Operation, Workload};
-use tidemark_types::{Clock, ManualClock, ShardSnapshot, Snapshot, TenantPlan, TenantSnapshot, UnixMs};
+use tidemark_types::{Clock, FlashUse, ManualClock, ShardSnapshot, Snapshot, TenantPlan, TenantSnapshot, UnixMs};
 
 use crate::Error;
 use crate::elastic::{Course, Moment};
@@ -31,6 +33,10 @@ pub use meanwhile::Visits;
 const TICK: Duration = Duration::from_millis(10);
 /// Pieces of upkeep between two ticks: a worker has time for so many of its slices of 10 us, and others to spare.
 const PIECES_PER_TICK: usize = 640;
+/// The identity of the node's tenants on flash.
+const FLASH_IDENTITY: [u8; 16] = *b"a virtual node\0\0";
+/// The time that a read of the virtual flash takes, in microseconds.
+pub const FLASH_WAIT_US: u64 = 100;
 /// When a virtual node's time begins: any time does, as long as it is always the same.
 const EPOCH: UnixMs = UnixMs(1_700_000_000_000);
 
@@ -52,6 +58,23 @@ pub struct Costs {
     pub miss_us: f64,
 }
 
+/// The parts of a node.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// Memory for tenants.
+    pub pool_bytes: u64,
+    /// As many keepers as there would be workers.
+    pub workers: usize,
+    /// The seed of the keys' hashes, unless there is flash, which has its own.
+    pub seed: u64,
+    /// What the control plane is told that a hit takes.
+    pub hit_cost: Duration,
+    /// Flash below the memory, on a device in memory; zero: there is none.
+    pub flash_bytes: u64,
+    /// How use is metered, with prices.
+    pub metering: Option<Metering>,
+}
+
 /// A tenant as it stands.
 #[derive(Clone, Debug)]
 pub struct Standing {
@@ -59,6 +82,8 @@ pub struct Standing {
     pub moment: Moment,
     /// Items in the cache.
     pub items: u64,
+    /// Its part of flash; `None`: there is none.
+    pub flash: Option<FlashUse>,
     /// Its shards.
     pub shards: Vec<ShardSnapshot>,
 }
@@ -114,6 +139,27 @@ impl Node {
     /// # Errors
     /// The errors of [`Self::new`].
     pub fn with_hit_cost(pool_bytes: u64, workers: usize, seed: u64, hit_cost: Duration) -> Result<Self, Error> {
+        Self::of(Parts {
+            pool_bytes,
+            workers,
+            seed,
+            hit_cost,
+            flash_bytes: 0,
+            metering: None,
+        })
+    }
+
+    /// A node of these parts.
+    ///
+    /// # Errors
+    /// The errors of [`Self::new`], or the device's.
+    pub fn of(parts: Parts) -> Result<Self, Error> {
+        let Parts {
+            pool_bytes,
+            workers,
+            hit_cost,
+            ..
+        } = parts;
         let clock = Arc::new(ManualClock::new(EPOCH));
         let mailbox = Mailbox::default();
         // The node looks for work after every tick.
@@ -122,17 +168,28 @@ impl Node {
         // There is no thread: its work is done when it is asked for, in the same order every time. A quarter more of
         // addresses, so that large segments find room beside small ones.
         let pool = Pool::without_thread(pool_bytes, Some(pool_bytes + pool_bytes / 4)).map_err(Error::Memory)?;
-        let parts = PlaneParts {
+        let flash = match parts.flash_bytes {
+            0 => None,
+            bytes => {
+                let device = Arc::new(SimDevice::new(bytes, parts.seed));
+                let opened = Flash::open(device, FLASH_IDENTITY, &[]);
+                Some(opened.map_err(|error| Error::Usage(error.to_string()))?)
+            }
+        };
+        let flash_bytes = flash.as_ref().map_or(0, |flash| flash.size_bytes());
+        let plane_parts = PlaneParts {
             pool,
-            hasher: Hasher::with_seed(seed),
+            hasher: Hasher::with_seed(flash.as_ref().map_or(parts.seed, |flash| flash.store().hash_seed())),
             keepers: inboxes.into(),
             alarm: mailbox.waker(),
             clock: Arc::clone(&clock) as _,
-            flash: None,
+            flash,
         };
-        let plane = Arc::new(Plane::new(parts, VirtualFront::default()));
+        let plane = Arc::new(Plane::new(plane_parts, VirtualFront::default()));
         let config = ControlConfig {
             hit_cost,
+            flash_bytes,
+            metering: parts.metering,
             ..ControlConfig::new(pool_bytes, pool_bytes, workers)
         };
         let state = MemoryState::default();
@@ -280,7 +337,8 @@ impl Node {
     /// # Errors
     /// There is none of that name.
     pub fn standing(&self, name: &str) -> Result<Standing, Error> {
-        let store = &self.tenant(name)?.store;
+        let tenant = self.tenant(name)?;
+        let store = &tenant.store;
         let now = self.now();
         let (mut counters, mut shards) = (Counters::default(), Vec::new());
         let items = store.sum(|shard| {
@@ -295,7 +353,13 @@ impl Node {
             grant_bytes: store.grant_bytes(),
             usage_bytes: store.usage_bytes(),
         };
-        Ok(Standing { moment, items, shards })
+        let flash = tenant.tier.as_ref().map(|tier| tier.used());
+        Ok(Standing {
+            moment,
+            items,
+            flash,
+            shards,
+        })
     }
 
     /// Records of sampled keys that the control plane was given so far.
@@ -318,6 +382,10 @@ impl Node {
         let now = self.clock.now();
         for (_, client) in &mut self.clients {
             client.run(now, TICK);
+        }
+        if let Some(flash) = self.plane.flash() {
+            // One that was given up has nothing to write.
+            let _ = flash.store().settle_writes();
         }
         for keeper in &mut self.keepers {
             // A slice of no time is one piece: how fast this machine is changes nothing.

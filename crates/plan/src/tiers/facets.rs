@@ -52,6 +52,16 @@ impl Facets {
         self.gains.last().copied().unwrap_or(1.0)
     }
 
+    /// The gain of the last byte.
+    pub(super) fn gain_below(&self, bytes: f64) -> f64 {
+        let right = self.corners.partition_point(|corner| corner.0 < bytes);
+        right
+            .checked_sub(1)
+            .and_then(|index| self.gains.get(index))
+            .copied()
+            .unwrap_or(0.0)
+    }
+
     /// The gain of one more byte.
     fn gain_at(&self, bytes: f64) -> f64 {
         let right = self.corners.partition_point(|corner| corner.0 <= bytes);

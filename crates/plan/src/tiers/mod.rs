@@ -16,6 +16,7 @@
 //! Invariant: pure functions of their arguments. Sizes are bytes as `f64`; money is in the unit of the prices.
 
 mod answer;
+mod change;
 mod exact;
 mod facets;
 mod pools;
@@ -25,6 +26,7 @@ use tidemark_curve::Curve;
 
 use facets::Facets;
 
+pub use change::{Change, Verdict};
 pub use exact::{Unreachable, least_cost, least_latency};
 pub use pools::{Goal, Plan, Pools, Target, solve};
 
@@ -90,7 +92,8 @@ pub struct Tenant {
     pub latencies: Latencies,
     /// Memory for the index of one byte on flash: the index's bytes of an object over the object's bytes on flash.
     pub index_ratio: f64,
-    /// The part of its flash whose items memory holds as well, 0 to less than 1.
+    /// The part of its flash whose items memory holds as well, less than 1. It is negative where a byte of flash holds more than a
+    /// byte of memory does.
     pub overlap_ratio: f64,
     /// How much its latency counts beside others': its requests, times what one of them counts.
     pub weight: f64,

@@ -4,13 +4,15 @@ use super::answer::{Offer, Want};
 use super::search::{self, Answer};
 use super::{Prices, Shape, Sizes, Tenant};
 
-/// The limits of all tenants together, in bytes; infinity means no limit. The index of flash counts as memory.
+/// The limits of all tenants together, in bytes; infinity means no limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pools {
     /// Memory.
     pub memory_bytes: f64,
     /// Flash.
     pub flash_bytes: f64,
+    /// Whether the index of flash is taken from the memory; else it lies beside. It costs the same.
+    pub holds_index: bool,
 }
 
 /// The target of the plan.
@@ -50,6 +52,7 @@ impl Pools {
     pub const ANY: Self = Self {
         memory_bytes: f64::INFINITY,
         flash_bytes: f64::INFINITY,
+        holds_index: true,
     };
 }
 
@@ -207,10 +210,15 @@ impl Market<'_> {
             flash_worth: 0.0,
         };
         let memory = money * self.prices.memory + memory_price;
+        let index_price = if self.pools.holds_index {
+            memory
+        } else {
+            money * self.prices.memory
+        };
         for (index, tenant) in self.tenants.iter().enumerate() {
             let offer = Offer {
                 memory,
-                flash: money * self.prices.flash + flash_price + tenant.index_ratio * memory,
+                flash: money * self.prices.flash + flash_price + tenant.index_ratio * index_price,
                 latency: latency * tenant.weight / self.weight,
             };
             let goal = self.goals.get(index).copied().flatten();
@@ -223,7 +231,11 @@ impl Market<'_> {
             total.cost += tenant.cost(sizes, self.prices);
             total.latency_us += latency_us * tenant.weight / self.weight;
             total.penalties += goal.map_or(0.0, |goal| goal.penalty * (latency_us - goal.latency_us).max(0.0));
-            total.memory_bytes += tenant.memory_bytes(sizes);
+            total.memory_bytes += if self.pools.holds_index {
+                tenant.memory_bytes(sizes)
+            } else {
+                sizes.memory_bytes
+            };
             total.flash_bytes += sizes.flash_bytes;
             total.sizes.push(sizes);
         }

@@ -19,7 +19,7 @@ fn curve(points: &[(u64, f64)]) -> Curve {
 fn tenants() -> impl Strategy<Value = Tenant> {
     let points = vec((1_u64..200, 0.0_f64..0.95), 1..8);
     let times = (0.0_f64..50.0, 20.0_f64..200.0, 200.0_f64..2000.0);
-    let rest = (0.0_f64..0.1, prop_oneof![Just(0.0), 0.0_f64..0.5], 0.5_f64..5.0);
+    let rest = (0.0_f64..0.1, prop_oneof![Just(0.0), -0.3_f64..0.5], 0.5_f64..5.0);
     let range = || {
         prop_oneof![
             Just(Range::ANY),
@@ -49,9 +49,10 @@ fn prices() -> impl Strategy<Value = Prices> {
 
 fn pools(tenants: usize) -> impl Strategy<Value = Pools> {
     let limit = || prop_oneof![1 => Just(f64::INFINITY), 3 => 25.0_f64..120.0];
-    (limit(), limit()).prop_map(move |(memory, flash)| Pools {
+    (limit(), limit(), any::<bool>()).prop_map(move |(memory, flash, holds_index)| Pools {
         memory_bytes: memory * tenants as f64,
         flash_bytes: flash * tenants as f64,
+        holds_index,
     })
 }
 
@@ -103,7 +104,8 @@ fn program(tenants: &[Tenant], prices: Prices, pools: Pools, target: Target<'_>)
         }
         latency += (tenant.weight / weights) * own;
         cost += prices.memory * memory + prices.flash_with_index(tenant.index_ratio) * flash;
-        memory_sum += memory + tenant.index_ratio * flash;
+        let index_ratio = if pools.holds_index { tenant.index_ratio } else { 0.0 };
+        memory_sum += memory + index_ratio * flash;
         flash_sum += flash;
     }
     for (sum, limit) in [(memory_sum, pools.memory_bytes), (flash_sum, pools.flash_bytes)] {
@@ -136,7 +138,14 @@ fn value(tenants: &[Tenant], prices: Prices, pools: Pools, target: Target<'_>, s
     let weights: f64 = tenants.iter().map(|tenant| tenant.weight).sum();
     let cost = sum(&|tenant, sizes| tenant.cost(sizes, prices));
     let latency = sum(&|tenant, sizes| tenant.weight / weights * tenant.hull_latency_us(sizes));
-    let mut beyond = (sum(&|tenant, sizes| tenant.memory_bytes(sizes)) - pools.memory_bytes)
+    let held = |tenant: &Tenant, sizes: Sizes| {
+        if pools.holds_index {
+            tenant.memory_bytes(sizes)
+        } else {
+            sizes.memory_bytes
+        }
+    };
+    let mut beyond = (sum(&held) - pools.memory_bytes)
         .max(sum(&|_, sizes| sizes.flash_bytes) - pools.flash_bytes)
         .max(0.0);
     for (tenant, sizes) in each() {

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidemark_flash::{
@@ -19,7 +19,7 @@ use tidemark_flash::{
     TenantUuid, VALUE_BYTES_MAX,
 };
 use tidemark_store::{Attributes, Below, Key, KeyHash, Leaving, ShardGuard, TenantStore, Value};
-use tidemark_types::{FlashPlan, FlashUse, TenantId, UnixMs};
+use tidemark_types::{FlashPlan, FlashUse, Served, TenantId, UnixMs};
 
 /// Reads for one key at most: each is of another record with the same tag, or of one that memory has evicted again meanwhile.
 const FETCHES_MAX: usize = 16;
@@ -37,6 +37,9 @@ pub struct Tier {
     flash: Arc<Flash>,
     number: TenantNumber,
     is_strict: AtomicBool,
+    /// Commands that waited for reads, and how long, in microseconds.
+    waits: AtomicU64,
+    waited_us: AtomicU64,
 }
 
 impl fmt::Debug for Flash {
@@ -129,6 +132,8 @@ impl Flash {
             flash: Arc::clone(self),
             number,
             is_strict: AtomicBool::new(false),
+            waits: AtomicU64::new(0),
+            waited_us: AtomicU64::new(0),
         }
     }
 
@@ -207,7 +212,19 @@ impl Tier {
             hits: stats.hits,
             written_bytes: stats.written_bytes,
             refused: stats.refused_budget + stats.refused_room,
+            shadow_bytes: stats.shadow_bytes,
+            waited: Served {
+                requests: self.waits.load(Ordering::Relaxed),
+                us: self.waited_us.load(Ordering::Relaxed),
+            },
+            is_given_up: self.flash.store.is_given_up(),
         }
+    }
+
+    /// A command waited so long until its items were read.
+    pub fn note_wait(&self, us: u64) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.waited_us.fetch_add(us, Ordering::Relaxed);
     }
 
     /// Items of a database that are on flash and not in memory.

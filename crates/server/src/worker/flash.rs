@@ -120,9 +120,13 @@ impl Worker {
                     number: self.parkings,
                     left: 0,
                     since: now,
+                    reading_since: None,
                 }
             });
             parked.left += 1;
+            if matches!(wish, Wish::Read(_)) {
+                parked.reading_since.get_or_insert_with(Instant::now);
+            }
             let waiter = Waiter {
                 place: *place,
                 client: connection.session.client.id,
@@ -224,7 +228,11 @@ impl Worker {
                 return;
             }
         }
-        connection.parked = None;
+        let reading_since = connection.parked.take().and_then(|parked| parked.reading_since);
+        let tenant = connection.session.tenant.as_ref();
+        if let Some((since, tier)) = reading_since.zip(tenant.and_then(|tenant| tenant.tier.as_ref())) {
+            tier.note_wait(since.elapsed().as_micros() as u64);
+        }
         connection.has_leftover = true;
         // Whether the system takes them is not known: it was not asked.
         connection.is_writable |= std::mem::take(&mut connection.is_withheld);

@@ -84,7 +84,7 @@ macro_rules! secret {
 const SECRET_FIELDS: [[Field; 3]; 16] = secret!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 
 /// The fields behind `items`, if there is flash.
-const FLASH_FIELDS: [Field; 10] = [
+const FLASH_FIELDS: [Field; 13] = [
     ("flash floor", "/flash/floor_bytes", Form::Bytes),
     ("flash cap", "/flash/cap_bytes", Form::Bytes),
     ("flash grant", "/flash_grant_bytes", Form::Bytes),
@@ -95,6 +95,9 @@ const FLASH_FIELDS: [Field; 10] = [
     ("  bytes/s max", "/flash/write_bytes_per_second", Form::Bytes),
     ("  after a crash", "/flash/staleness", Form::Plain),
     ("  takes memory", "/flash_memory_bytes", Form::Bytes),
+    ("  of a hit, us", "/latency/flash_hit_us", Form::Plain),
+    ("latency at best, us", "/latency/best_us", Form::Plain),
+    ("  missed by, us", "/latency/shortfall_us", Form::Plain),
 ];
 
 /// Before `connections`, where CPU time is measured.

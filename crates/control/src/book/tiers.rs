@@ -1,0 +1,286 @@
+//! Memory and flash of tenants with a goal for their latency, sized together.
+//!
+//! Every few seconds the program is solved for all of them at once, by a price for each pool. Sizes change where the goal is
+//! missed with those in force, or where others save more than the way to them costs. A tenant of which too little is
+//! known, or to which flash is of no use, is sized by the rule for memory alone.
+
+use std::time::Duration;
+
+use tidemark_plan::tiers::{self, Change, Pools, Sizes, Target, solve};
+use tidemark_plan::{Prospect, Reach, reach};
+use tidemark_types::{TenantId, UNIT_BYTES, UnixMs};
+
+use super::{Book, Tenant};
+use crate::elastic::{Elastic, RETURNS_EVERY, RETURNS_GETS_MIN, micros};
+use crate::grant::{GoalNeed, grantable_bytes};
+use crate::moves::MEASURED_GETS;
+use crate::pace::Between;
+use crate::settings::{DEFAULT_PRIORITY, MIN_CAP_BYTES, MIN_FLASH_CAP_BYTES};
+use crate::tiers::{
+    AIM, Bounds, FLASH_WAIT_US, LASTS_HOURS, Learnt, Measured, TierPrices, Tiers, goal, grants, sizes_of,
+};
+
+/// A load of which less is known may turn out to have more keys that come again.
+const YOUNG_FOR: Duration = Duration::from_secs(60);
+/// A goal that others leave this part short is met: it could not be measured better.
+const SHORT_MIN: f64 = 0.03;
+
+/// The plan for a tenant on both tiers, and what was learnt for it.
+#[derive(Debug, Default)]
+pub(crate) struct TiersState {
+    pub(super) learnt: Learnt,
+    pub(crate) plan: Option<Tiers>,
+}
+
+/// A tenant with its part in the program.
+struct Party {
+    id: TenantId,
+    tenant: tiers::Tenant,
+    /// The latency that it asks for.
+    goal_us: f64,
+    goal: tiers::Goal,
+    /// Without a plan yet.
+    plan: Tiers,
+    object_bytes: f64,
+    /// The sizes in force.
+    now: Sizes,
+}
+
+impl Book {
+    /// Changes the prices of memory and flash.
+    pub(crate) fn set_tier_prices(&mut self, prices: TierPrices) {
+        if self.tier_prices != prices {
+            self.tier_prices = prices;
+            self.tiers_at = UnixMs(0);
+        }
+    }
+
+    /// Sizes memory and flash of those whose goals reach over both.
+    pub(super) fn size_tiers(&mut self, now: UnixMs, between: Between<'_>) {
+        let is_due = now.since(self.tiers_at) >= RETURNS_EVERY || !self.operated.is_empty();
+        if self.flash_bytes == 0 || !is_due {
+            return;
+        }
+        self.tiers_at = now;
+        let ids: Vec<TenantId> = self.holders.iter().copied().collect();
+        let mut parties = Vec::new();
+        for id in ids {
+            let party = self.party(id, now);
+            if party.is_none()
+                && let Some(tenant) = self.tenants.get_mut(&id)
+            {
+                tenant.tiers.plan = None;
+            }
+            parties.extend(party);
+            between();
+        }
+        if parties.is_empty() {
+            return;
+        }
+        let pools = self.pools_for(&parties);
+        let goals: Vec<Option<tiers::Goal>> = parties.iter().map(|party| Some(party.goal)).collect();
+        let tenants: Vec<tiers::Tenant> = parties.iter().map(|party| party.tenant.clone()).collect();
+        let plan = solve(&tenants, self.tier_prices.held, pools, Target::Each(&goals));
+        between();
+        for (party, sizes) in parties.iter().zip(plan.sizes) {
+            let plan = self.settle(party, sizes);
+            if let Some(tenant) = self.tenants.get_mut(&party.id) {
+                tenant.tiers.plan = Some(plan);
+            }
+            between();
+        }
+    }
+
+    /// What is there for these tenants together: others keep what they are guaranteed.
+    fn pools_for(&self, parties: &[Party]) -> Pools {
+        let (mut memory, mut flash) = (grantable_bytes(self.reach_bytes()), self.flash_bytes);
+        let others = self
+            .tenants
+            .iter()
+            .filter(|(id, tenant)| !tenant.is_removing && !parties.iter().any(|party| party.id == **id));
+        for (_, tenant) in others {
+            let settings = &tenant.record.settings;
+            memory = memory.saturating_sub(settings.floor_bytes.unwrap_or(0));
+            flash = flash.saturating_sub(settings.flash.floor_bytes.unwrap_or(0));
+        }
+        // Each has segments that hold nothing yet.
+        let spare = grants(Sizes {
+            flash_bytes: 1.0,
+            ..Sizes::default()
+        });
+        Pools {
+            memory_bytes: memory as f64,
+            flash_bytes: flash.saturating_sub(spare.1 * parties.len() as u64) as f64,
+            holds_index: false,
+        }
+    }
+
+    fn party(&mut self, id: TenantId, now: UnixMs) -> Option<Party> {
+        let (available, flash_bytes, hit_cost) = (grantable_bytes(self.reach_bytes()), self.flash_bytes, self.hit_cost);
+        let (floors, prices) = (self.floors_bytes, self.tier_prices);
+        let flash_floors = self.flash_floors_bytes();
+        let tenant = self.tenants.get_mut(&id)?;
+        let settings = tenant.record.settings;
+        let latency = settings.latency.filter(|_| tenant.aims_at_tiers())?;
+        let flash = tenant
+            .seen
+            .as_deref()?
+            .counters
+            .flash
+            .filter(|flash| !flash.is_given_up)?;
+        let bounds = tenant.bounds(
+            available.saturating_sub(floors),
+            flash_bytes.saturating_sub(flash_floors),
+        );
+        if bounds.flash_most < MIN_FLASH_CAP_BYTES {
+            return None;
+        }
+        let load = tenant.load(now, hit_cost)?;
+        let before = tenant.tiers.plan;
+        let seen = tenant.seen.as_deref()?;
+        let elastic = tenant.needs.elastic_mut()?;
+        if elastic.estimator().curve_gets() < RETURNS_GETS_MIN {
+            return None;
+        }
+        let curve = elastic.curve_of_turn(now);
+        let measured = Measured {
+            curve: &curve,
+            memory_per_byte: elastic.bytes_per_curve_byte(),
+            usage_bytes: seen.usage_bytes,
+            items: seen.items,
+            flash,
+            hits: seen.hits.measured(now, MEASURED_GETS),
+            load: elastic.answers_within(&load, latency),
+            flash_wait_us: elastic.estimator().flash_wait().map(micros),
+        };
+        tenant.tiers.learnt.note(&measured);
+        let program = measured.tenant(tenant.tiers.learnt, bounds)?;
+        let goal_us = micros(latency);
+        let mut plan = Tiers {
+            memory_bytes: before.map_or(tenant.grant_bytes, |plan| plan.memory_bytes),
+            flash_bytes: before.map_or(tenant.flash_grant_bytes.unwrap_or(0), |plan| plan.flash_bytes),
+            goal_us,
+            latency_us: 0.0,
+            hit_ratio: 0.0,
+            cost: 0.0,
+            load: measured.load,
+            wait_us: measured.wait_us(),
+            prospect: Prospect {
+                hit_ratio: measured.load.hit_ratio_for(program.best_latency_us()),
+                standard_error: curve
+                    .at((tenant.grant_bytes as f64 / measured.memory_per_byte) as u64)
+                    .standard_error,
+                is_final: now.since(elastic.known_since()) >= YOUNG_FOR,
+            },
+            reach: Reach::Unknown,
+            is_short: false,
+        };
+        plan.reach = reach(
+            before.map(|plan| plan.reach).unwrap_or_default(),
+            plan.goal_ratio(),
+            Some(plan.prospect),
+        );
+        let above = i32::from(settings.priority.unwrap_or(DEFAULT_PRIORITY)) - i32::from(DEFAULT_PRIORITY);
+        Some(Party {
+            id,
+            goal: goal(&program, goal_us * AIM, prices, above, plan.reach),
+            goal_us,
+            object_bytes: measured.object_bytes(),
+            now: sizes_of(plan.memory_bytes, plan.flash_bytes),
+            plan,
+            tenant: program,
+        })
+    }
+
+    /// The sizes that a tenant has from now on, where the program has found these.
+    fn settle(&self, party: &Party, next: Sizes) -> Tiers {
+        let change = Change {
+            tenant: &party.tenant,
+            prices: self.tier_prices.held,
+            written: self.tier_prices.written,
+            latency_us: party.goal_us,
+            requests_per_hour: party.tenant.weight * 3600.0,
+            object_bytes: party.object_bytes,
+            hours: LASTS_HOURS,
+            now: party.now,
+            next,
+        };
+        let verdict = change.verdict();
+        // Others' goals may need what it has.
+        let is_over = |now: f64, most: f64| now > most;
+        let tiers::Shape::Free { memory, flash } = party.tenant.shape else {
+            return party.plan;
+        };
+        let is_beyond = is_over(party.now.memory_bytes, memory.most) || is_over(party.now.flash_bytes, flash.most);
+        let sizes = if verdict.is_change() || is_beyond {
+            next
+        } else {
+            party.now
+        };
+        let (memory_bytes, flash_bytes) = grants(sizes);
+        let latency_us = party.tenant.latency_us(sizes);
+        Tiers {
+            memory_bytes,
+            flash_bytes,
+            latency_us,
+            hit_ratio: 1.0 - party.tenant.miss_ratios(sizes).1,
+            cost: party.tenant.cost(sizes, self.tier_prices.held),
+            is_short: party.plan.reach.claims() && latency_us > party.goal_us * (1.0 + SHORT_MIN),
+            ..party.plan
+        }
+    }
+
+    /// The floors of flash of all tenants together.
+    fn flash_floors_bytes(&self) -> u64 {
+        let floors = self.tenants.values().filter(|tenant| !tenant.is_removing);
+        floors
+            .filter_map(|tenant| tenant.record.settings.flash.floor_bytes)
+            .sum()
+    }
+}
+
+impl Tenant {
+    /// Whether its goal is one for both tiers.
+    fn aims_at_tiers(&self) -> bool {
+        let settings = &self.record.settings;
+        settings.hit_ratio.is_none() && !self.sizing.is_some() && !self.is_removing && self.grant_bytes > 0
+    }
+
+    /// What it may have, where others are guaranteed the rest of this: what is nobody's, its own floors not included.
+    fn bounds(&self, memory_free: u64, flash_free: u64) -> Bounds {
+        let settings = &self.record.settings;
+        let flash_floor = settings.flash.floor_bytes.unwrap_or(0);
+        let memory_most = memory_free.saturating_add(settings.floor_bytes.unwrap_or(0));
+        Bounds {
+            memory_least: MIN_CAP_BYTES.max(u64::from(self.shards) * UNIT_BYTES),
+            memory_most: memory_most.min(self.cap_bytes().unwrap_or(u64::MAX)),
+            flash_least: flash_floor,
+            flash_most: flash_free
+                .saturating_add(flash_floor)
+                .min(settings.flash.cap_bytes.unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// How long a command waits for flash, as far as it has any.
+    pub(crate) fn flash_wait_us(&self) -> Option<f64> {
+        self.seen.as_deref()?.counters.flash?;
+        let waits = self
+            .needs
+            .elastic()
+            .and_then(|elastic| elastic.estimator().flash_wait());
+        Some(waits.map_or(FLASH_WAIT_US, micros))
+    }
+
+    /// The need of its goal for memory, where that is planned with flash.
+    pub(super) fn need_of_tiers(&mut self) -> Option<GoalNeed> {
+        let plan = self.tiers.plan?;
+        if let Some(elastic) = self.needs.elastic_mut() {
+            Elastic::drop_goal(elastic);
+        }
+        self.predicted = Some(plan.hit_ratio);
+        Some(GoalNeed {
+            bytes: plan.memory_bytes,
+            reach: plan.reach,
+        })
+    }
+}

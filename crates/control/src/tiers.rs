@@ -1,0 +1,299 @@
+//! What a tenant with a goal for its latency pays for memory and flash, what it takes from each, and what was measured of both.
+//!
+//! The program itself is `tidemark_plan::tiers`; this is its input and what is kept of its output. Values in, values out.
+
+use tidemark_curve::{Curve, Point};
+use tidemark_meter::Resource;
+use tidemark_meter::price::{METERS, Prices};
+use tidemark_plan::tiers::{self, Latencies, Range, Shape, Sizes};
+use tidemark_plan::{Load, Prospect, Reach, efficiency_seen};
+use tidemark_types::{FlashUse, HitRatio, MIB, UNIT_BYTES};
+
+use crate::elastic::LEARNT_SLOPE_MIN;
+
+/// What a command waits for flash, until that was measured.
+pub(crate) const FLASH_WAIT_US: f64 = 100.0;
+/// Memory for the index of one object on flash.
+const INDEX_BYTES: f64 = 10.4;
+/// Segments that a tenant's flash has beside those that are found full: one that is filled, one that is written, and one that is
+/// kept ready.
+const SPARE_BYTES: u64 = 3 * MIB;
+/// Bytes of items as the curve counts them for each byte of flash, until that was learnt: heads, ends of segments, and what is
+/// dead there take the rest.
+const HELD_AT_FIRST: f64 = 0.8;
+/// What is learnt of that is no less and no more.
+const HELD: (f64, f64) = (0.15, 1.3);
+/// The weight of the last seconds in it.
+const HELD_WEIGHT: f64 = 0.2;
+/// With less flash in use it is not learnt, and what its index takes is not known.
+const LEARNT_BYTES_MIN: u64 = 8 * MIB;
+/// Flash is as full as it gets with so much of its grant left: see [`SPARE_BYTES`].
+const FULL_WITHIN_BYTES: u64 = 4 * MIB;
+/// At most this part of flash counts as held by memory, too: more is on its way out.
+const OVERLAP_MAX: f64 = 0.9;
+/// A goal is aimed at a little below, because sizes are rounded and curves tremble.
+pub(crate) const AIM: f64 = 0.98;
+/// Load is expected to stay as it is for so many hours: a day has its course.
+pub(crate) const LASTS_HOURS: f64 = 1.0;
+/// Each step of priority makes a missed microsecond so many times as dear.
+const PRIORITY_FACTOR: f64 = 8.0;
+/// A goal that is out of reach yields to those that are not.
+const OUT_OF_REACH_FACTOR: f64 = 1.0 / 1024.0;
+
+/// What hardware is written off in, in hours: five years.
+const LIFE_HOURS: f64 = 5.0 * 365.0 * 24.0;
+/// How often flash can be written in that time: once a day, which is what drives for reading endure.
+const LIFE_WRITES: f64 = 5.0 * 365.0;
+/// Prices of a GiB of memory and of flash to buy, in dollars of early 2026. Where a server has no prices, only their ratio counts.
+const BOUGHT: (f64, f64) = (14.82, 0.392);
+
+/// Prices of memory and flash.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct TierPrices {
+    /// A byte for an hour.
+    pub(crate) held: tiers::Prices,
+    /// A byte that is written to flash.
+    pub(crate) written: f64,
+    /// Whether they are the operator's.
+    pub(crate) is_stated: bool,
+}
+
+impl Default for TierPrices {
+    fn default() -> Self {
+        let gib = (1_u64 << 30) as f64;
+        Self {
+            held: tiers::Prices {
+                memory: BOUGHT.0 / gib / LIFE_HOURS,
+                flash: BOUGHT.1 / gib / LIFE_HOURS,
+            },
+            written: BOUGHT.1 / gib / LIFE_WRITES,
+            is_stated: false,
+        }
+    }
+}
+
+impl TierPrices {
+    /// Those of a prices file, if it has both.
+    pub(crate) fn of(prices: &Prices) -> Option<Self> {
+        let of = |resource: Resource| {
+            let (meter, price) = METERS
+                .iter()
+                .zip(&prices.units)
+                .find(|(meter, _)| meter.resource == resource)?;
+            Some(price.as_f64() / meter.unit_amount as f64)
+        };
+        // Of a byte for a second.
+        let memory = of(Resource::MemoryByteSeconds).filter(|price| *price > 0.0)?;
+        let flash = of(Resource::FlashByteSeconds).filter(|price| *price > 0.0)?;
+        Some(Self {
+            held: tiers::Prices {
+                memory: memory * 3600.0,
+                flash: flash * 3600.0,
+            },
+            written: of(Resource::FlashWrittenBytes).unwrap_or(0.0),
+            is_stated: true,
+        })
+    }
+}
+
+/// What was measured of a tenant on both tiers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured<'a> {
+    /// The curve of an LRU cache of bare items.
+    pub(crate) curve: &'a Curve,
+    /// Memory for each byte of the curve.
+    pub(crate) memory_per_byte: f64,
+    /// Memory in use, and the items in it.
+    pub(crate) usage_bytes: u64,
+    pub(crate) items: u64,
+    pub(crate) flash: FlashUse,
+    /// Its hit ratio, over both, with so much memory in use; `None` while too few gets came.
+    pub(crate) hits: Option<(f64, u64)>,
+    /// Its gets, and what hits in memory and misses take.
+    pub(crate) load: Load,
+    /// What a command waits for flash.
+    pub(crate) flash_wait_us: Option<f64>,
+}
+
+/// The sizes that a tenant may have, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) memory_least: u64,
+    pub(crate) memory_most: u64,
+    pub(crate) flash_least: u64,
+    pub(crate) flash_most: u64,
+}
+
+/// What flash gives, as far as it was learnt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Learnt {
+    /// Bytes of the curve for each byte of flash that memory does not hold as well.
+    held: f64,
+}
+
+impl Default for Learnt {
+    fn default() -> Self {
+        Self { held: HELD_AT_FIRST }
+    }
+}
+
+impl Learnt {
+    /// Takes the hit ratio into account that was measured while flash was full.
+    pub(crate) fn note(&mut self, measured: &Measured<'_>) {
+        let flash = measured.flash;
+        let is_full = flash.usage_bytes >= LEARNT_BYTES_MIN
+            && flash.usage_bytes.saturating_add(FULL_WITHIN_BYTES) >= flash.grant_bytes;
+        let Some((hit_ratio, usage_bytes)) = measured.hits.filter(|_| is_full) else {
+            return;
+        };
+        // Only to see whether the curve is steep enough there to tell a size.
+        if efficiency_seen(measured.curve, 1.0, hit_ratio, usage_bytes, LEARNT_SLOPE_MIN).is_none() {
+            return;
+        }
+        let Some(reached) = measured.curve.bytes_for(hit_ratio) else {
+            return;
+        };
+        let in_memory = usage_bytes as f64 / measured.memory_per_byte;
+        let distinct = flash.usage_bytes.saturating_sub(flash.shadow_bytes).max(MIB) as f64;
+        let seen = ((reached as f64 - in_memory) / distinct).clamp(HELD.0, HELD.1);
+        self.held += (seen - self.held) * HELD_WEIGHT;
+    }
+}
+
+impl Measured<'_> {
+    /// What a hit on flash takes more than one in memory.
+    pub(crate) fn wait_us(&self) -> f64 {
+        self.flash_wait_us.unwrap_or(FLASH_WAIT_US)
+    }
+
+    /// What a miss takes more than a hit on flash. `None`: flash is no faster than the origin, and is of no use.
+    fn origin_us(&self) -> Option<f64> {
+        let origin_us = self.load.miss_cost_us - self.load.hit_cost_us - self.wait_us();
+        (origin_us > 0.0).then_some(origin_us)
+    }
+
+    /// An item's bytes.
+    pub(crate) fn object_bytes(&self) -> f64 {
+        let bytes = self.usage_bytes as f64 / self.memory_per_byte / self.items.max(1) as f64;
+        bytes.max(1.0)
+    }
+
+    /// The part of flash that memory holds, too.
+    fn overlap(&self) -> f64 {
+        let flash = self.flash;
+        (flash.shadow_bytes as f64 / flash.usage_bytes.max(1) as f64).clamp(0.0, OVERLAP_MAX)
+    }
+
+    /// The tenant as the program sees it, in bytes of memory and of flash as they are granted.
+    pub(crate) fn tenant(&self, learnt: Learnt, bounds: Bounds) -> Option<tiers::Tenant> {
+        let origin_us = self.origin_us()?;
+        let scale = self.memory_per_byte;
+        let points = self.curve.points().iter().map(|point| Point {
+            bytes: (point.bytes as f64 * scale) as u64,
+            ..*point
+        });
+        let latencies = Latencies {
+            memory_us: self.load.hit_cost_us,
+            flash_us: self.wait_us(),
+            origin_us,
+        };
+        let mut tenant = tiers::Tenant::new(Curve::through(points), latencies);
+        tenant.overlap_ratio = 1.0 - scale * learnt.held * (1.0 - self.overlap());
+        tenant.index_ratio = if self.flash.usage_bytes >= LEARNT_BYTES_MIN {
+            INDEX_BYTES * self.flash.items as f64 / self.flash.usage_bytes as f64
+        } else {
+            INDEX_BYTES * learnt.held / self.object_bytes()
+        };
+        tenant.weight = self.load.gets_per_second.max(f64::MIN_POSITIVE);
+        let range = |least: u64, most: u64| Range {
+            least: least.min(most) as f64,
+            most: most as f64,
+        };
+        tenant.shape = Shape::Free {
+            memory: range(bounds.memory_least, bounds.memory_most),
+            flash: range(
+                bounds.flash_least.saturating_sub(SPARE_BYTES),
+                bounds.flash_most.saturating_sub(SPARE_BYTES),
+            ),
+        };
+        Some(tenant)
+    }
+}
+
+/// The goal for a latency of a tenant with this priority, as the program weighs it against others.
+pub(crate) fn goal(
+    tenant: &tiers::Tenant,
+    latency_us: f64,
+    prices: TierPrices,
+    priority_above: i32,
+    reach: Reach,
+) -> tiers::Goal {
+    let firm = tenant.firm(latency_us, prices.held);
+    let of_reach = if reach == Reach::Out { OUT_OF_REACH_FACTOR } else { 1.0 };
+    tiers::Goal {
+        penalty: firm.penalty * PRIORITY_FACTOR.powi(priority_above) * of_reach,
+        ..firm
+    }
+}
+
+/// The grants that give these sizes.
+pub(crate) fn grants(sizes: Sizes) -> (u64, u64) {
+    let memory_bytes = (sizes.memory_bytes.max(0.0) as u64).next_multiple_of(UNIT_BYTES);
+    let flash_bytes = (sizes.flash_bytes.max(0.0) as u64).next_multiple_of(MIB);
+    let spare_bytes = if flash_bytes > 0 { SPARE_BYTES } else { 0 };
+    (memory_bytes, flash_bytes + spare_bytes)
+}
+
+/// The sizes that such grants give.
+pub(crate) fn sizes_of(memory_bytes: u64, flash_bytes: u64) -> Sizes {
+    Sizes {
+        memory_bytes: memory_bytes as f64,
+        flash_bytes: flash_bytes.saturating_sub(SPARE_BYTES) as f64,
+    }
+}
+
+/// What is planned for a tenant on both tiers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Tiers {
+    /// Memory and flash in force, in bytes as they are granted.
+    pub(crate) memory_bytes: u64,
+    pub(crate) flash_bytes: u64,
+    /// The mean latency that is asked for, and what is expected of these sizes.
+    pub(crate) goal_us: f64,
+    pub(crate) latency_us: f64,
+    /// The hit ratio over both tiers that is expected.
+    pub(crate) hit_ratio: f64,
+    /// What the sizes cost in an hour.
+    pub(crate) cost: f64,
+    /// What hits in memory and misses take.
+    pub(crate) load: Load,
+    /// What a hit on flash takes more.
+    pub(crate) wait_us: f64,
+    /// What all memory and flash that there is for it would give, and whether that is enough.
+    pub(crate) prospect: Prospect,
+    pub(crate) reach: Reach,
+    /// Others come first, and leave noticeably less than the goal needs.
+    pub(crate) is_short: bool,
+}
+
+impl Tiers {
+    /// What a hit on flash is worth beside one in memory.
+    pub(crate) fn worth(&self) -> f64 {
+        worth(&self.load, self.wait_us)
+    }
+
+    /// The goal as a hit ratio in which hits on flash count for what they are worth.
+    pub(crate) fn goal_ratio(&self) -> f64 {
+        let ratio = self.load.hit_ratio_for(self.goal_us);
+        ratio.clamp(HitRatio::LEAST.get(), HitRatio::MOST.get())
+    }
+}
+
+/// See [`Tiers::worth`].
+pub(crate) fn worth(load: &Load, wait_us: f64) -> f64 {
+    (1.0 - wait_us / (load.miss_cost_us - load.hit_cost_us)).clamp(0.0, 1.0)
+}
+
+#[cfg(test)]
+#[path = "tiers_tests.rs"]
+mod tests;

@@ -1,0 +1,157 @@
+//! The program's input, what is learnt of flash, and what goals are weighed by.
+
+use tidemark_plan::tiers::{Pools, Target, solve};
+
+use super::*;
+
+const BOUNDS: Bounds = Bounds {
+    memory_least: MIB,
+    memory_most: 256 * MIB,
+    flash_least: 0,
+    flash_most: 1024 * MIB,
+};
+
+/// Misses fall by half with each doubling, from half of them at 64 MiB on.
+fn curve() -> Curve {
+    let points = (0..6_u32).map(|step| Point {
+        bytes: (16 * MIB) << step,
+        miss_ratio: 0.8 * 0.6_f64.powi(step as i32),
+        standard_error: 0.001,
+    });
+    Curve::through(points)
+}
+
+fn measured(curve: &Curve) -> Measured<'_> {
+    Measured {
+        curve,
+        memory_per_byte: 1.2,
+        usage_bytes: 48 * MIB,
+        items: 48 * 1024,
+        flash: FlashUse {
+            grant_bytes: 128 * MIB,
+            usage_bytes: 126 * MIB,
+            items: 120 * 1024,
+            shadow_bytes: 12 * MIB,
+            ..FlashUse::default()
+        },
+        hits: None,
+        load: Load {
+            gets_per_second: 1000.0,
+            hit_cost_us: 50.0,
+            miss_cost_us: 1050.0,
+        },
+        flash_wait_us: Some(120.0),
+    }
+}
+
+#[test]
+fn times_and_index_are_what_was_measured() {
+    let curve = curve();
+    let tenant = measured(&curve).tenant(Learnt::default(), BOUNDS).unwrap();
+    assert_eq!(
+        tenant.latencies,
+        Latencies {
+            memory_us: 50.0,
+            flash_us: 120.0,
+            origin_us: 880.0,
+        }
+    );
+    let per_byte = 10.4 * 120.0 / (126.0 * 1024.0);
+    assert!((tenant.index_ratio - per_byte).abs() < 1e-9, "{}", tenant.index_ratio);
+    // A miss that is as fast as flash makes flash useless.
+    let fast = Measured {
+        flash_wait_us: Some(1000.0),
+        ..measured(&curve)
+    };
+    assert!(fast.tenant(Learnt::default(), BOUNDS).is_none());
+}
+
+#[test]
+fn flash_is_learnt_by_the_hits_that_it_gives_while_it_is_full() {
+    let curve = curve();
+    let seen = |used: u64, hits: f64| Measured {
+        hits: Some((hits, 48 * MIB)),
+        flash: FlashUse {
+            usage_bytes: used * MIB,
+            ..measured(&curve).flash
+        },
+        ..measured(&curve)
+    };
+    // Memory holds 40 MiB of the curve, and 114 MiB of flash that memory does not hold give 57 more: half a byte each.
+    let hits = 1.0 - curve.at(97 * MIB).miss_ratio;
+    let mut learnt = Learnt::default();
+    for _ in 0..60 {
+        learnt.note(&seen(126, hits));
+    }
+    assert!((learnt.held - 0.5).abs() < 0.01, "{learnt:?}");
+    let before = learnt;
+    learnt.note(&seen(60, hits));
+    assert_eq!(learnt, before, "flash is being filled");
+    learnt.note(&Measured {
+        hits: None,
+        ..seen(126, hits)
+    });
+    assert_eq!(learnt, before, "nobody asks");
+    // Flash that holds less is worth less.
+    let sizes = |learnt: Learnt| {
+        let tenant = measured(&curve).tenant(learnt, BOUNDS).unwrap();
+        let goal = goal(&tenant, 400.0, TierPrices::default(), 0, Reach::Within);
+        solve(
+            &[tenant],
+            TierPrices::default().held,
+            Pools::ANY,
+            Target::Each(&[Some(goal)]),
+        )
+        .sizes[0]
+    };
+    let (rich, poor) = (sizes(Learnt { held: 1.0 }), sizes(Learnt { held: 0.5 }));
+    assert!(poor.flash_bytes > 1.5 * rich.flash_bytes, "{rich:?} {poor:?}");
+}
+
+#[test]
+fn grants_have_room_for_segments_that_hold_nothing_yet() {
+    for (sizes, expected) in [
+        (Sizes::default(), (0, 0)),
+        (
+            Sizes {
+                memory_bytes: 1.0,
+                flash_bytes: 0.0,
+            },
+            (UNIT_BYTES, 0),
+        ),
+        (
+            Sizes {
+                memory_bytes: 3e6,
+                flash_bytes: 1.5 * MIB as f64,
+            },
+            (46 * UNIT_BYTES, 5 * MIB),
+        ),
+    ] {
+        assert_eq!(grants(sizes), expected, "{sizes:?}");
+        let back = sizes_of(expected.0, expected.1);
+        assert!(back.memory_bytes >= sizes.memory_bytes && back.flash_bytes >= sizes.flash_bytes);
+    }
+}
+
+#[test]
+fn a_goal_out_of_reach_yields_and_a_higher_priority_comes_first() {
+    let curve = curve();
+    let tenant = measured(&curve).tenant(Learnt::default(), BOUNDS).unwrap();
+    let penalty = |above, reach| goal(&tenant, 200.0, TierPrices::default(), above, reach).penalty;
+    let plain = penalty(0, Reach::Within);
+    assert!((penalty(1, Reach::Open) / plain - 8.0).abs() < 1e-9);
+    assert!(penalty(3, Reach::Out) < plain, "whatever the priorities");
+}
+
+#[test]
+fn hits_on_flash_count_for_what_they_are_worth() {
+    let load = Load {
+        gets_per_second: 1.0,
+        hit_cost_us: 50.0,
+        miss_cost_us: 1050.0,
+    };
+    // 40 % of 50 us, 40 % of 150 us and 20 % of 1,050 us.
+    let ratio = 0.4 + 0.4 * worth(&load, 100.0);
+    assert!((load.mean_cost_us(ratio) - 290.0).abs() < 1e-9);
+    assert_eq!(worth(&load, 5000.0), 0.0);
+}
