@@ -32,6 +32,8 @@ mod priority;
 mod quiet;
 #[cfg(test)]
 mod rogue;
+#[cfg(test)]
+mod roomy;
 mod sample;
 mod segment;
 mod shard;

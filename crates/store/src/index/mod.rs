@@ -16,13 +16,17 @@
 //! live item of the shard.
 
 mod bucket;
+mod resize;
+mod room;
 mod view;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::arena::{Arena, LINE_BYTES, UNIT_SHIFT};
 use crate::pool::Run;
 use bucket::{count, displacement, matching, which};
+pub(crate) use resize::Stride;
+use resize::{Dense, Resize};
 pub(crate) use view::IndexView;
 use view::{ChunkTable, offset_in_chunk, scale};
 
@@ -55,33 +59,6 @@ const LARGE_FROM: u64 = 4096;
 /// Runs handed back at a time: each takes the pool's lock, and a large table that becomes half as large has hundreds.
 const SURPLUS_RUNS: usize = 8;
 
-/// How far a resize goes. Every resize moves all entries, so that wide ones are cheaper for what they add or free; but what
-/// they add takes memory from items, and where there is no more of it, as many items go as fit into the new buckets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stride {
-    /// Memory is free.
-    Wide,
-    /// What buckets take, items lose.
-    Fine,
-    /// Most items are about to go: it shrinks by much at a time. It grows as where memory is short.
-    Coarse,
-    /// Nearly all items are about to go: it shrinks by more yet, so that those are not moved again and again before. It grows
-    /// as where memory is short.
-    Deep,
-}
-
-impl Stride {
-    /// Below this fill the index shrinks, to that one; in hundredths.
-    fn shrinking(self) -> (u64, u64) {
-        match self {
-            Self::Wide => (60, 75),
-            Self::Fine => (75, 80),
-            Self::Coarse => (35, 70),
-            Self::Deep => (15, 70),
-        }
-    }
-}
-
 /// Where an entry is. Valid as long as [`Index::changes`] stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
@@ -94,7 +71,8 @@ pub(crate) struct Slot {
 pub(crate) enum Full {
     /// There is no room for one more until the index has grown.
     Index,
-    /// Its own bucket and all to which it could spill are full. At a fill of 0.87 that is so at one in some ten thousand.
+    /// Its own bucket and all to which it could spill are full, and no entry in them can go further. For that, hundreds more
+    /// keys must belong near it than there is room for.
     Neighbourhood,
 }
 
@@ -108,6 +86,8 @@ pub(crate) struct Index {
     frontier: u64,
     /// While resizing: the old numbering's next bucket to be moved, and the direction.
     resize: Option<Resize>,
+    /// A shrink that was not done, since a part of the table has no room for it.
+    dense: Option<Dense>,
     /// Buckets that exist: the larger numbering plus some behind it for the last one's spill.
     buckets: u64,
     entries: u64,
@@ -123,14 +103,6 @@ pub(crate) struct Index {
     )]
     tables: Vec<Box<ChunkTable>>,
     chunks: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Resize {
-    /// Buckets `0..next` still have the old numbering (`below`).
-    Growing { next: u64 },
-    /// Buckets `next..` still have the old numbering (`above`).
-    Shrinking { next: u64 },
 }
 
 impl Index {
@@ -165,7 +137,7 @@ impl Index {
         }
         let home = self.home(position);
         let mut bucket = home;
-        while bucket < self.buckets {
+        loop {
             let entries = self.bucket(arena, bucket);
             // Tag and displacement together: 22 bits that must match before an item is looked at.
             let wanted = u32::from(tag) << (TAG_SHIFT - DISPLACEMENT_SHIFT) | (bucket - home) as u32;
@@ -183,8 +155,10 @@ impl Index {
                 return None;
             }
             bucket += 1;
+            if bucket >= self.buckets || bucket - home > DISPLACEMENT_MAX {
+                return None;
+            }
         }
-        None
     }
 
     /// Adds an entry. The key must not be in the index.
@@ -211,17 +185,17 @@ impl Index {
             let entries = self.bucket_mut(arena, bucket);
             let next = count(entries);
             if let Some(free) = entries.get_mut(next) {
-                let displacement = bucket - home;
-                *free = u64::from(tag) << TAG_SHIFT
-                    | displacement << DISPLACEMENT_SHIFT
-                    | u64::from(uses) << USES_SHIFT
-                    | place;
+                *free = entry_of(tag, bucket - home, place, uses);
                 self.entries += 1;
                 self.changes += 1;
                 return Ok(());
             }
         }
-        Err(Full::Neighbourhood)
+        let at = self.make_way(arena, home).ok_or(Full::Neighbourhood)?;
+        self.bucket_mut(arena, at.bucket)[at.slot] = entry_of(tag, at.bucket - home, place, uses);
+        self.entries += 1;
+        self.changes += 1;
+        Ok(())
     }
 
     /// The entry that is used least in a position's own bucket, with its place.
@@ -290,135 +264,6 @@ impl Index {
         let entry = &mut self.bucket_mut(arena, at.bucket)[at.slot];
         let kept = *entry & !(PLACE_MASK | u64::from(USES_MAX) << USES_SHIFT);
         *entry = kept | u64::from(uses) << USES_SHIFT | place;
-    }
-
-    /// Whether the index should grow before more is inserted: it is seven eighths full and not growing already.
-    #[inline]
-    pub(crate) fn wants_growth(&self) -> bool {
-        // 0.87 of eight slots are 6.96 per bucket.
-        self.resize.is_none() && self.entries * 100 >= self.above * 696
-    }
-
-    /// Whether the index is so empty that it should shrink.
-    #[inline]
-    pub(crate) fn wants_shrinking(&self, stride: Stride) -> bool {
-        let (least, _) = stride.shrinking();
-        self.resize.is_none() && self.above > DOUBLING_BELOW && self.entries * 100 < self.above * SLOTS as u64 * least
-    }
-
-    /// Whether moving all entries takes too long to be done for one of them.
-    #[inline]
-    pub(crate) fn is_large(&self) -> bool {
-        self.buckets > LARGE_FROM
-    }
-
-    /// Whether a resize is under way.
-    #[inline]
-    pub(crate) fn is_resizing(&self) -> bool {
-        self.resize.is_some()
-    }
-
-    /// Whether [`Self::step`] has work: a resize, or memory to hand back after one.
-    #[inline]
-    pub(crate) fn has_work(&self) -> bool {
-        self.resize.is_some() || self.has_surplus
-    }
-
-    /// Chunks (units) that must be added before [`Self::start_growing`].
-    pub(crate) fn chunks_to_grow(&self, stride: Stride) -> usize {
-        let needed = total_buckets(self.grown(stride)).div_ceil(CHUNK_BUCKETS) as usize;
-        needed.saturating_sub(self.chunks)
-    }
-
-    /// Adds memory. The run must be clean or zeroed by the caller.
-    pub(crate) fn add_run(&mut self, run: Run, view: &IndexView) {
-        let more = run.units() as usize;
-        let capacity = self.tables.last().map_or(0, |table| table.units.len());
-        if self.chunks + more > capacity {
-            let units = (0..(self.chunks + more).next_power_of_two()).map(|i| {
-                let old = self.tables.last().and_then(|table| table.units.get(i));
-                AtomicU32::new(old.map_or(0, |unit| unit.load(Ordering::Relaxed)))
-            });
-            let table = Box::new(ChunkTable { units: units.collect() });
-            self.tables.push(table);
-        }
-        if let Some(table) = self.tables.last() {
-            for (i, unit) in (run.start..).take(more).enumerate() {
-                table.units[self.chunks + i].store(unit, Ordering::Relaxed);
-            }
-            view.publish(table);
-        }
-        self.chunks += more;
-        self.runs.push(run);
-        // It grows: what is left of an earlier size is needed again.
-        self.has_surplus = false;
-    }
-
-    /// Begins to grow: doubling while small, by a stride later. All chunks needed must have been added.
-    pub(crate) fn start_growing(&mut self, stride: Stride, view: &IndexView) {
-        debug_assert!(self.resize.is_none() && self.chunks_to_grow(stride) == 0);
-        let old = self.above;
-        self.above = self.grown(stride);
-        self.below = old;
-        self.buckets = total_buckets(self.above);
-        if old == 0 {
-            self.below = self.above;
-        } else {
-            self.frontier = u64::MAX;
-            self.resize = Some(Resize::Growing { next: old });
-        }
-        self.publish(view);
-    }
-
-    /// Begins to shrink.
-    pub(crate) fn start_shrinking(&mut self, stride: Stride, view: &IndexView) {
-        debug_assert!(self.resize.is_none());
-        let (_, fill) = stride.shrinking();
-        self.below = (self.entries * 100).div_ceil(SLOTS as u64 * fill).max(DOUBLING_BELOW);
-        self.frontier = 0;
-        self.resize = Some(Resize::Shrinking { next: 0 });
-        self.publish(view);
-    }
-
-    /// Moves up to `buckets` buckets to the new numbering. `position_of` gives an item's position from its place (it reads
-    /// the key). Returns some of the runs that are no longer needed, from a resize's end on, and puts the places of entries
-    /// into `lost` for which there is no room near their new own bucket ([`Full::Neighbourhood`]): those are in the index no
-    /// more.
-    pub(crate) fn step(
-        &mut self,
-        arena: &Arena,
-        view: &IndexView,
-        buckets: u32,
-        lost: &mut Vec<u64>,
-        mut position_of: impl FnMut(u64) -> u64,
-    ) -> Vec<Run> {
-        let Some(resize) = self.resize else {
-            return self.surplus_runs();
-        };
-        self.prefetch_next(arena, resize, buckets);
-        for _ in 0..buckets {
-            match self.resize {
-                Some(Resize::Growing { next: 0 }) => {
-                    self.below = self.above;
-                    self.resize = None;
-                }
-                Some(Resize::Growing { next }) => self.move_bucket(arena, next - 1, lost, &mut position_of),
-                Some(Resize::Shrinking { next }) if next == self.above => {
-                    self.above = self.below;
-                    self.frontier = 0;
-                    self.resize = None;
-                    self.cut(arena);
-                }
-                Some(Resize::Shrinking { next }) => self.move_bucket(arena, next, lost, &mut position_of),
-                None => break,
-            }
-        }
-        self.publish(view);
-        if self.resize.is_some() {
-            Vec::new()
-        } else {
-            self.surplus_runs()
-        }
     }
 
     /// Empties the index and hands back its memory.
@@ -511,70 +356,8 @@ impl Index {
         (behind != u64::MAX).then_some(behind)
     }
 
-    fn grown(&self, stride: Stride) -> u64 {
-        match (self.above, stride) {
-            (0, _) => BUCKETS_MIN,
-            (small, _) if small < DOUBLING_BELOW => small * 2,
-            (large, Stride::Wide) => large + large / 4,
-            (large, Stride::Fine | Stride::Coarse | Stride::Deep) => large + large / 16,
-        }
-    }
-
-    /// Forgets the buckets that a smaller numbering does not need. What the last one spilled follows it without a gap.
-    fn cut(&mut self, arena: &Arena) {
-        let spill = (total_buckets(self.above)..self.buckets).take_while(|&bucket| self.bucket(arena, bucket)[0] != 0);
-        self.buckets = total_buckets(self.above) + spill.count() as u64;
-    }
-
-    /// Some of the runs that no bucket lies in.
-    fn surplus_runs(&mut self) -> Vec<Run> {
-        let runs: Vec<Run> = std::iter::from_fn(|| self.surplus_run()).take(SURPLUS_RUNS).collect();
-        self.has_surplus = runs.len() == SURPLUS_RUNS;
-        runs
-    }
-
-    /// The last run, if no bucket lies in it.
-    fn surplus_run(&mut self) -> Option<Run> {
-        let needed = self.buckets.div_ceil(CHUNK_BUCKETS) as usize;
-        let last = self.runs.last()?.units() as usize;
-        if self.chunks - last < needed {
-            return None;
-        }
-        self.chunks -= last;
-        self.runs.pop()
-    }
-
     fn publish(&self, view: &IndexView) {
         view.renumber(self.below, self.above, self.frontier);
-    }
-
-    /// Gives all entries of one bucket of the old numbering their place in the new one, and moves the frontier past it.
-    fn move_bucket(&mut self, arena: &Arena, own: u64, lost: &mut Vec<u64>, position_of: &mut impl FnMut(u64) -> u64) {
-        // Taken out one by one, because each removal may move others of the same bucket.
-        let mut moved: Vec<u64> = Vec::with_capacity(SLOTS * 2);
-        while let Some((slot, entry)) = self.first_of(arena, own) {
-            moved.push(entry);
-            self.remove(arena, slot);
-        }
-        match &mut self.resize {
-            Some(Resize::Growing { next }) => {
-                *next = own;
-                self.frontier = first_position(own, self.below).unwrap_or(u64::MAX);
-            }
-            Some(Resize::Shrinking { next }) => {
-                *next = own + 1;
-                self.frontier = first_position(own + 1, self.above).unwrap_or(u64::MAX);
-            }
-            None => {}
-        }
-        for entry in moved {
-            let place = entry & PLACE_MASK;
-            let uses = ((entry >> USES_SHIFT) & u64::from(USES_MAX)) as u8;
-            let inserted = self.place(arena, position_of(place), (entry >> TAG_SHIFT) as u16, place, uses);
-            if inserted.is_err() {
-                lost.push(place);
-            }
-        }
     }
 
     /// Calls `f` with every entry whose own bucket this is.
@@ -598,19 +381,6 @@ impl Index {
             first.get_or_insert((slot, entry));
         });
         first
-    }
-
-    /// Loads the items of the buckets that this step will move: their keys are read for their positions.
-    fn prefetch_next(&self, arena: &Arena, resize: Resize, buckets: u32) {
-        let range = match resize {
-            Resize::Growing { next } => next.saturating_sub(u64::from(buckets))..next,
-            Resize::Shrinking { next } => next..(next + u64::from(buckets)).min(self.above),
-        };
-        for bucket in range {
-            for &entry in self.bucket(arena, bucket) {
-                arena.prefetch(entry & PLACE_MASK);
-            }
-        }
     }
 
     /// Takes an entry out of its bucket, keeping the rest dense. Whether the bucket was full.
@@ -657,14 +427,15 @@ impl Index {
     }
 }
 
+/// An entry, of a displacement and with uses that fit.
+#[inline]
+fn entry_of(tag: u16, displacement: u64, place: u64, uses: u8) -> u64 {
+    u64::from(tag) << TAG_SHIFT | displacement << DISPLACEMENT_SHIFT | u64::from(uses) << USES_SHIFT | place
+}
+
 /// The least position whose bucket among `buckets` is `bucket`; `None` if there is none below 2^64.
 fn first_position(bucket: u64, buckets: u64) -> Option<u64> {
     u64::try_from((u128::from(bucket) << 64).div_ceil(u128::from(buckets.max(1)))).ok()
-}
-
-/// Buckets for a numbering, with those behind the last one that take its spill.
-fn total_buckets(buckets: u64) -> u64 {
-    buckets + (buckets / 8).clamp(4, DISPLACEMENT_MAX)
 }
 
 #[cfg(test)]

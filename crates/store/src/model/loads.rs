@@ -207,9 +207,9 @@ fn a_crowd_of_keys_costs_nothing_where_there_is_memory() {
     }
 }
 
-/// With this seed, keys come that find 64 buckets in a row full, long before the index or the memory is.
+/// With this seed, keys come that find 64 buckets in a row full, while there is no memory for the index to grow.
 #[test]
-fn a_crowd_of_keys_costs_an_item_and_no_write() {
+fn a_crowd_of_keys_costs_neither_an_item_nor_a_write() {
     let model = Model::new(Load {
         seed: 45,
         grant_bytes: 256 * MIB,
@@ -229,5 +229,5 @@ fn a_crowd_of_keys_costs_an_item_and_no_write() {
     }
     tenant.lock(0).audit();
     let evicted = tenant.lock(0).counters().evicted;
-    assert!((1..20).contains(&evicted), "{evicted}");
+    assert_eq!(evicted, 0);
 }

@@ -88,6 +88,7 @@ impl Shard {
         if worked {
             return if self.units == 0 { Upkeep::Empty } else { Upkeep::More };
         }
+        self.index.look_again();
         self.release_if_empty(now)
     }
 

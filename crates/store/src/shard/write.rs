@@ -187,10 +187,14 @@ impl Shard {
             }
             if self.index.is_resizing() {
                 self.step_index(u32::MAX);
-            } else if !self.grow_index(now) {
-                if entered == Err(Full::Index) {
-                    break;
+            } else if self.grow_index(now) {
+                if entered == Err(Full::Neighbourhood) {
+                    // There is room near it only when the whole index has grown.
+                    self.step_index(u32::MAX);
                 }
+            } else if entered == Err(Full::Index) {
+                break;
+            } else {
                 // There is no memory to make room for a crowd: one of it goes.
                 attempts_left = 1;
             }
@@ -654,13 +658,13 @@ impl Shard {
         } else if self.index.wants_shrinking(Stride::Fine) {
             let stride = self.index_stride();
             if self.index.wants_shrinking(stride) {
-                self.index.start_shrinking(stride, &self.view);
+                self.index.start_shrinking(&self.shared.pool.arena, stride, &self.view);
             }
         }
     }
 
-    /// Moves a resize of the index on, or gives back memory that one left over. It may evict whatever item, so that no place
-    /// that was found before is valid after it.
+    /// Moves a resize of the index on, or gives back memory that one left over. Entries move, so that nothing that was found
+    /// before is valid after it. An item is evicted only if hundreds of others have nearly its hash.
     pub(super) fn step_index(&mut self, buckets: u32) {
         let shared = &self.shared;
         let mut lost = Vec::new();
