@@ -19,6 +19,7 @@
 mod arena;
 mod buddy;
 mod ghost;
+mod grave;
 mod hash;
 mod index;
 mod item;

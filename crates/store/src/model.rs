@@ -484,8 +484,9 @@ impl Model {
             self.tenant.lock(shard).audit();
         }
         let sum = self.tenant.sum(|shard| shard.usage_bytes());
-        assert_eq!(self.tenant.usage_bytes(), sum);
-        assert_eq!(self.pool.stats().usage_bytes, sum);
+        let held = self.tenant.usage_bytes();
+        assert_eq!(held, sum + self.tenant.buried_bytes());
+        assert_eq!(self.pool.stats().usage_bytes, held);
         for (pin, value) in &self.pins {
             assert!(pin.parts().flatten().eq(value.iter()), "a pinned value changed");
         }

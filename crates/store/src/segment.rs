@@ -21,8 +21,6 @@ pub(crate) enum State {
     Sealed,
     /// Out of its queue, being emptied.
     Victim,
-    /// Forgotten but for the replies that are being sent from it.
-    Detached,
 }
 
 /// The record of one of a shard's segments.
@@ -189,6 +187,16 @@ impl Segments {
     /// Those that are.
     pub(crate) fn leftovers(&self) -> usize {
         self.leftovers
+    }
+
+    /// All of them, and empty places between them.
+    pub(crate) fn into_slots(self) -> std::vec::IntoIter<Option<Segment>> {
+        self.slots.into_iter()
+    }
+
+    /// Numbers that were ever in use are below this.
+    pub(crate) fn end(&self) -> u32 {
+        self.slots.len() as u32
     }
 
     /// Segments that exist.

@@ -1,11 +1,14 @@
 //! The state that the shards of one tenant share: the grant, the usage, the policy, and the threshold of sampling.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use tidemark_types::{Fault, LogShare, Policy, SamplingThreshold, UNIT_BYTES};
 
+use crate::grave::{Grave, Part};
 use crate::hash::{Hasher, KeyHash};
 use crate::item::Attributes;
 use crate::pool::{PoolCore, Run};
@@ -69,6 +72,10 @@ pub struct Hooks {
     pub replaced: Option<Arc<dyn Fn(Fault) + Send + Sync>>,
 }
 
+/// Parts of memory put aside that a write takes back at a time, until it has found room.
+const DUG_AT_ONCE: u32 = 4;
+/// The same for a caller that waits for all of it: others may want the lock in between.
+const DUG_UNDER_A_LOCK: u32 = 64;
 /// Units that a shard needs for its first item: its index and a segment.
 const UNITS_TO_BEGIN: u64 = 2;
 
@@ -85,7 +92,9 @@ impl Hooks {
 pub(crate) struct TenantShared {
     grant: AtomicU64,
     used: AtomicU64,
-    /// The most that was ever used.
+    /// Held by items that were removed all at once, beside what is used.
+    buried: AtomicU64,
+    /// The most that was ever held.
     peak: AtomicU64,
     /// The units that may be granted here at the first write while the grant is zero.
     first_grant: AtomicU64,
@@ -103,6 +112,8 @@ pub(crate) struct TenantShared {
     /// Whether refused keys are remembered as ghosts.
     remembers: AtomicBool,
     alarm: Alarm,
+    graves: Mutex<VecDeque<Grave>>,
+    graves_left: AtomicUsize,
     /// `None` if there are none, which is the usual case.
     hooks: Option<Box<Hooks>>,
 }
@@ -125,6 +136,7 @@ impl TenantShared {
             policy,
             grant: zero(),
             used: zero(),
+            buried: zero(),
             peak: zero(),
             first_grant: zero(),
             least: zero(),
@@ -132,6 +144,8 @@ impl TenantShared {
             samples: AtomicU32::new(0),
             remembers: AtomicBool::new(false),
             alarm,
+            graves: Mutex::default(),
+            graves_left: AtomicUsize::new(0),
             hooks: hooks.is_any().then(|| Box::new(hooks)),
         }
     }
@@ -226,8 +240,59 @@ impl TenantShared {
         }
     }
 
+    /// Units held by items and what belongs to them.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Units held in all, with those that wait to be given back.
+    pub(crate) fn held(&self) -> u64 {
+        self.used() + self.buried.load(Ordering::Relaxed)
+    }
+
+    /// Whether memory waits to be given back.
+    pub(crate) fn has_buried(&self) -> bool {
+        self.graves_left.load(Ordering::Relaxed) > 0
+    }
+
+    /// Puts memory aside that was used until now, so many units.
+    pub(crate) fn bury(&self, grave: Grave, units: u64) {
+        if units == 0 {
+            return;
+        }
+        let mut graves = self.graves.lock();
+        graves.push_back(grave);
+        self.graves_left.store(graves.len(), Ordering::Relaxed);
+        // In this order, so that nobody takes it for free in between.
+        self.buried.fetch_add(units, Ordering::Release);
+        self.used.fetch_sub(units, Ordering::Release);
+    }
+
+    /// Gives up to so many parts of that back. Whether there was any.
+    pub(crate) fn dig(&self, parts: u32) -> bool {
+        if !self.has_buried() {
+            return false;
+        }
+        let mut graves = self.graves.lock();
+        let had_some = !graves.is_empty();
+        for _ in 0..parts {
+            let Some(grave) = graves.front_mut() else { break };
+            match grave.next() {
+                Part::Run(run) => {
+                    self.pool.put(run);
+                    self.buried.fetch_sub(run.units(), Ordering::Release);
+                }
+                Part::Nothing => {}
+                Part::End => drop(graves.pop_front()),
+            }
+        }
+        self.graves_left.store(graves.len(), Ordering::Relaxed);
+        had_some
+    }
+
+    /// Gives all of it back, for a caller that holds no lock.
+    pub(crate) fn dig_all(&self) {
+        while self.dig(DUG_UNDER_A_LOCK) {}
     }
 
     pub(crate) fn peak(&self) -> u64 {
@@ -251,6 +316,18 @@ impl TenantShared {
 
     /// Takes a run within the grant: a whole block where one is asked for and ready, else a smaller run.
     pub(crate) fn take(&self, order: u8) -> Option<Run> {
+        loop {
+            let run = self.take_free(order);
+            // What was removed all at once makes room for what is written afterwards, before any of that has to go.
+            let helps = run.is_none() && self.room() >= 1 << order;
+            if !(helps && self.dig(DUG_AT_ONCE)) {
+                return run;
+            }
+        }
+    }
+
+    /// The same without digging for it.
+    fn take_free(&self, order: u8) -> Option<Run> {
         if order >= crate::arena::BLOCK_ORDER {
             if let Some(run) = self.charged(1 << order, || self.pool.take_block()) {
                 return Some(run);
@@ -260,7 +337,7 @@ impl TenantShared {
             return if self.room() < 1 << order {
                 None
             } else {
-                self.take(crate::arena::BLOCK_ORDER - 1)
+                self.take_free(crate::arena::BLOCK_ORDER - 1)
             };
         }
         self.charged(1 << order, || self.pool.take(order))
@@ -295,7 +372,8 @@ impl TenantShared {
             self.grant_first();
         }
         let most = self.allowed();
-        let within = |used: u64| (used + units <= most).then_some(used + units);
+        let buried = || self.buried.load(Ordering::Acquire);
+        let within = |used: u64| (used + buried() + units <= most).then_some(used + units);
         self.counted(units, within, take)
     }
 
@@ -308,13 +386,14 @@ impl TenantShared {
     ) -> Option<Run> {
         let before = self
             .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, allowed)
+            .fetch_update(Ordering::Acquire, Ordering::Acquire, allowed)
             .ok()?;
         let run = take();
         if run.is_none() {
             self.used.fetch_sub(units, Ordering::Relaxed);
         } else {
-            self.peak.fetch_max(before + units, Ordering::Relaxed);
+            let buried = self.buried.load(Ordering::Relaxed);
+            self.peak.fetch_max(before + units + buried, Ordering::Relaxed);
         }
         run
     }
@@ -322,7 +401,8 @@ impl TenantShared {
     /// A first write must not wait for a round. The grant that the plan foresaw for it is made here, as far as memory
     /// is free, and the control plane is told.
     fn grant_first(&self) {
-        let possible = self.first_grant.load(Ordering::Relaxed).min(self.pool.free_units());
+        let free = self.pool.free_units() + self.buried.load(Ordering::Relaxed);
+        let possible = self.first_grant.load(Ordering::Relaxed).min(free);
         if possible > 0
             && self
                 .grant
@@ -331,6 +411,12 @@ impl TenantShared {
         {
             (self.alarm)();
         }
+    }
+}
+
+impl Drop for TenantShared {
+    fn drop(&mut self) {
+        self.dig_all();
     }
 }
 
@@ -365,7 +451,6 @@ fn numbered_policy(number: u16) -> Policy {
 mod tests {
     use super::*;
     use crate::pool::Pool;
-    use std::sync::atomic::AtomicUsize;
     use tidemark_types::MIB;
 
     fn shared(pool: &Pool) -> (TenantShared, Arc<AtomicUsize>) {

@@ -222,7 +222,8 @@ pub fn client_list<'a>(args: Args<'a>) -> Result<ClientList, ErrorReply<'a>> {
         4 if args.is(2, "TYPE") => client_type(args.arg(3)).map(ClientList::Type),
         4.. if args.is(2, "ID") => args
             .from(3)
-            .map(|id| integer(id).ok().and_then(|id| u64::try_from(id).ok()))
+            // Any number will do, as in Redis: nobody has a negative one.
+            .map(|id| integer(id).ok().map(i64::cast_unsigned))
             .collect::<Option<_>>()
             .map(ClientList::Ids)
             .ok_or(error::BAD_CLIENT_ID),

@@ -373,6 +373,7 @@ fn listing_clients() {
             ("CLIENT LIST TYPE normal", "Type(Normal)"),
             ("CLIENT LIST TYPE SLAVE", "Type(Replica)"),
             ("CLIENT LIST ID 1 2", "Ids([1, 2])"),
+            ("CLIENT LIST ID -1 2", "Ids([18446744073709551615, 2])"),
             ("CLIENT LIST FOO", "ERR syntax error"),
             ("CLIENT LIST TYPE", "ERR syntax error"),
             ("CLIENT LIST ID", "ERR syntax error"),

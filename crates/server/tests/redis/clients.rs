@@ -222,6 +222,9 @@ fn nobody_sees_or_kills_another_tenant_s_connections() {
     assert_eq!(ours.text("CLIENT LIST").lines().count(), 1);
     assert_eq!(field_of(&mut theirs, their_id, "user"), "shop");
     assert_eq!(ours.text(&format!("CLIENT LIST ID {their_id}")), "");
+    assert_eq!(ours.text("CLIENT LIST ID -1"), "");
+    assert_eq!(ours.text(&format!("CLIENT LIST ID -1 {our_id}")).lines().count(), 1);
+    assert_eq!(ours.ask("CLIENT LIST ID x"), "-ERR Invalid client ID\r\n");
     for (command, reply) in [
         (format!("CLIENT KILL ID {their_id}"), ":0\r\n"),
         ("CLIENT KILL USER shop".to_owned(), "-ERR No such user 'shop'\r\n"),

@@ -36,3 +36,5 @@ mod tenants;
 mod throttle;
 #[cfg(test)]
 mod transcript;
+#[cfg(test)]
+mod waiting;

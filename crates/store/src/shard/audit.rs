@@ -20,10 +20,7 @@ impl Shard {
         let mut per_db: HashMap<u8, (u64, u64)> = HashMap::new();
         let mut queue_units = [0; 2];
         for (id, segment) in self.segments.iter() {
-            if segment.state == State::Detached {
-                assert!(segment.pins > 0);
-                continue;
-            }
+            assert_eq!(segment.pins > 0, self.pinned.contains(&id), "{id:?} {segment:?}");
             queue_units[segment.queue as usize] += segment.held_units();
             self.audit_place(id);
             let (mut live, mut outside) = (0, 0);
@@ -64,9 +61,12 @@ impl Shard {
 
     fn audit_units(&self) {
         let segments: u64 = self.segments.iter().map(|(_, segment)| segment.run.units()).sum();
+        let detached: u64 = self.detached.values().map(|segment| segment.run.units()).sum();
+        assert!(self.detached.values().all(|segment| segment.pins > 0));
         let spare = self.spare.map_or(0, |run| run.units());
         let ghosts = self.ghosts.as_ref().map_or(0, |ghosts| ghosts.units());
-        let held = segments + spare + ghosts + self.index.units() + self.outside.len() as u64 + self.reserved_units;
+        let held =
+            segments + detached + spare + ghosts + self.index.units() + self.outside.len() as u64 + self.reserved_units;
         assert_eq!(self.units, held, "units held");
     }
 
@@ -81,7 +81,7 @@ impl Shard {
         let expected = match segment.state {
             State::Open => (0, true),
             State::Sealed => (1, false),
-            State::Victim | State::Detached => (0, false),
+            State::Victim => (0, false),
         };
         assert_eq!((queued, open), expected, "{id:?} {segment:?}");
         let other = segment.queue.other();

@@ -6,13 +6,15 @@
 //! something.
 //!
 //! Invariants: every index entry names a live item in a segment of this shard; every item that is not dead has an entry;
-//! the units held are those of the runs in `segments`, `spare`, `index`, `ghosts` and of the values outside of the log,
-//! and are charged to the tenant.
+//! the units held are those of the runs in `segments`, `detached`, `spare`, `index`, `ghosts` and of the values outside of
+//! the log, and are charged to the tenant.
 
 #[cfg(test)]
 mod audit;
 mod below;
 mod evict;
+#[cfg(test)]
+mod flushed;
 mod ghosts;
 mod large;
 mod own;
@@ -37,7 +39,7 @@ use crate::item::{Attributes, Draft, HEADER_BYTES, Item};
 use crate::policy::Queue;
 use crate::pool::Run;
 use crate::sample::Sampler;
-use crate::segment::{SegmentId, Segments, State};
+use crate::segment::{Segment, SegmentId, Segments, State};
 use crate::shared::{Left, TenantShared};
 
 pub use ghosts::Prospect;
@@ -51,6 +53,7 @@ pub use write::Refused;
 use evict::Evictions;
 use pin::OutsidePin;
 use sweep::Sweep;
+use upkeep::Purge;
 use watch::Watches;
 
 /// Databases of a tenant (RESP's SELECT); memcached uses the first.
@@ -199,6 +202,10 @@ pub struct Shard {
     outside: HashSet<u32>,
     /// Of those that replies are being sent from, by a value's first unit.
     outside_pins: HashMap<u32, OutsidePin>,
+    /// Segments that replies are being sent from.
+    pinned: Vec<SegmentId>,
+    /// Those of them whose items are gone, by their first unit.
+    detached: HashMap<u32, Segment>,
     /// How many units are held for values that are being written: whoever writes one knows which.
     reserved_units: u64,
     next_sequence: u64,
@@ -216,6 +223,7 @@ pub struct Shard {
     databases: Vec<Database>,
     /// Whether items of segments before a database's `flushed_before` may still exist.
     flush_pending: bool,
+    purge: Purge,
     /// Flushes of single databases.
     flushes: u64,
     /// The latest expiry time of any item since the shard was last empty.
@@ -255,6 +263,8 @@ impl Shard {
             ghost_units_missing: 0,
             outside: HashSet::new(),
             outside_pins: HashMap::new(),
+            pinned: Vec::new(),
+            detached: HashMap::new(),
             reserved_units: 0,
             next_sequence: 1,
             next_queued: 1,
@@ -267,6 +277,7 @@ impl Shard {
             sampler,
             databases: Vec::new(),
             flush_pending: false,
+            purge: Purge::default(),
             flushes: 0,
             last_expiry: UnixMs(0),
             empty_since: None,

@@ -19,7 +19,8 @@ pub(super) struct OutsidePin {
 /// The memory that a pin holds in place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PinnedPlace {
-    Segment(SegmentId),
+    /// A segment of the log, and its first unit. By that it is known when its number has become another one's.
+    Segment(SegmentId, u32),
     /// A value outside of the log, by its first unit.
     Outside(u32),
 }
@@ -36,7 +37,8 @@ impl Shard {
                     // Its items are about to move.
                     return None;
                 }
-                (PinnedPlace::Segment(id), vec![std::ptr::from_ref(value)])
+                let first = self.segments[id].run.start;
+                (PinnedPlace::Segment(id, first), vec![std::ptr::from_ref(value)])
             }
             Value::Pieces(pieces) => {
                 let parts = pieces.parts().map(std::ptr::from_ref).collect();
@@ -44,7 +46,13 @@ impl Shard {
             }
         };
         match pinned {
-            PinnedPlace::Segment(id) => self.segments[id].pins += 1,
+            PinnedPlace::Segment(id, _) => {
+                let segment = &mut self.segments[id];
+                segment.pins += 1;
+                if segment.pins == 1 {
+                    self.pinned.push(id);
+                }
+            }
             PinnedPlace::Outside(first) => {
                 let units = self.item(place).outside();
                 self.outside_pins
@@ -63,26 +71,42 @@ impl Shard {
     /// Ends a pin.
     pub(crate) fn unpin(&mut self, place: PinnedPlace) {
         match place {
-            PinnedPlace::Segment(id) => self.unpin_segment(id),
+            PinnedPlace::Segment(id, first) => self.unpin_segment(id, first),
             PinnedPlace::Outside(first) => self.unpin_outside(first),
         }
     }
 
-    fn unpin_segment(&mut self, id: SegmentId) {
-        let segment = &mut self.segments[id];
-        segment.pins -= 1;
-        if segment.pins > 0 || segment.live_bytes > 0 {
-            return;
-        }
-        match segment.state {
-            State::Sealed => self.free_sealed(id),
-            State::Open => self.restart_open(id),
-            State::Detached => {
-                let run = self.segments.remove(id).run;
+    fn unpin_segment(&mut self, id: SegmentId, first: u32) {
+        if let Some(segment) = self.detached.get_mut(&first) {
+            segment.pins -= 1;
+            if segment.pins == 0 {
+                let run = segment.run;
+                self.detached.remove(&first);
                 self.put_run(run);
             }
-            // A victim is never pinned; its walk frees it.
-            State::Victim => {}
+            return;
+        }
+        let segment = &mut self.segments[id];
+        segment.pins -= 1;
+        if segment.pins > 0 {
+            return;
+        }
+        let (state, live) = (segment.state, segment.live_bytes);
+        // Few are pinned at a time.
+        self.pinned.retain(|&pinned| pinned != id);
+        match state {
+            State::Sealed if live == 0 => self.free_sealed(id),
+            State::Open if live == 0 => self.restart_open(id),
+            // Others live in it. A victim is never pinned; its walk frees it.
+            _ => {}
+        }
+    }
+
+    /// Takes the segments out that replies are being sent from: they keep their memory until then, and nothing else.
+    pub(super) fn detach_pinned(&mut self) {
+        for id in std::mem::take(&mut self.pinned) {
+            let segment = self.segments.remove(id);
+            self.detached.insert(segment.run.start, segment);
         }
     }
 

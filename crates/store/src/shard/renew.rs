@@ -55,7 +55,7 @@ impl Shard {
             // Items that another policy put into the small queue go before all that are in the main one.
             (State::Open | State::Sealed, _) => policy.copies(self.segments.len() - 1),
             // A segment that is being emptied goes even if the log can grow again.
-            (State::Victim | State::Detached, _) => policy.copies(log - 1),
+            (State::Victim, _) => policy.copies(log - 1),
         }
     }
 

@@ -1,13 +1,14 @@
 //! What no command waits for: giving memory back, removing what has expired or was flushed, cleaning segments.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{BinaryHeap, HashSet};
 use std::time::Duration;
 
 use tidemark_types::UnixMs;
 
 use super::sweep::Sweep;
 use super::{Database, Shard};
+use crate::grave::Grave;
 use crate::policy::Queue;
 use crate::segment::{Segment, SegmentId, Segments, State};
 use crate::shared::Left;
@@ -21,6 +22,10 @@ const SLIGHT_SHRINK_PART: u64 = 6;
 const DEEP_SHRINK_PARTS: u64 = 4;
 /// Index buckets moved per piece of upkeep.
 const INDEX_PIECE: u32 = 16;
+/// Parts of memory that was put aside which are given back in a piece: each may take the pool's lock.
+const GRAVE_PIECE: u32 = 16;
+/// Segments that are looked at in a piece for those that a flush of a single database has left.
+const PURGE_LOOKS: u32 = 64;
 /// Times of expiry remembered beyond two for each segment, so that a small shard does not make its list again and again.
 const EXPIRIES_KEPT: usize = 64;
 
@@ -35,19 +40,33 @@ pub(crate) enum Upkeep {
     Empty,
 }
 
+/// How far the segments are looked through for what flushes of single databases have left.
+#[derive(Debug, Default)]
+pub(super) struct Purge {
+    /// The number of the next one.
+    next: u32,
+    /// One of those passed has such items, and could not be cleaned.
+    left_some: bool,
+}
+
 impl Shard {
-    /// Removes everything at once and gives the memory back.
+    /// Removes everything at once. The memory is put aside, however much it is, and comes back in pieces
+    /// ([`TenantShared::dig`]).
     pub(crate) fn clear(&mut self) {
-        let runs = self.index.clear(&self.view);
-        runs.into_iter().for_each(|run| self.put_run(run));
         self.reset_evictions();
-        self.drop_ghosts();
-        self.release_spare();
-        self.detach_segments();
-        self.clear_outside();
+        let mut runs = self.index.clear(&self.view);
+        runs.extend(self.ghosts.take().into_iter().flat_map(|ghosts| ghosts.into_runs()));
+        runs.extend(self.spare.take());
+        let segments = self.take_segments();
+        let outside = self.take_outside();
+        let detached: u64 = self.detached.values().map(|segment| segment.run.units()).sum();
+        let kept = detached + self.outside.len() as u64 + self.reserved_units;
+        let buried = std::mem::replace(&mut self.units, kept) - kept;
+        self.shared.bury(Grave::new(runs, segments, outside), buried);
         self.databases = Vec::new();
-        self.expiries.clear();
+        self.expiries = BinaryHeap::new();
         self.flush_pending = false;
+        self.purge = Purge::default();
         self.last_expiry = UnixMs(0);
         self.sweep = Sweep::default();
         self.empty_since = None;
@@ -68,6 +87,7 @@ impl Shard {
         self.seal(Queue::Main);
         self.flushes += 1;
         self.flush_pending = true;
+        self.purge = Purge::default();
         self.databases[db as usize] = Database {
             flushed_before: self.next_sequence,
             ..Database::default()
@@ -76,6 +96,9 @@ impl Shard {
 
     /// Does a piece of what there is to do, of a few microseconds.
     pub(crate) fn upkeep(&mut self, now: UnixMs) -> Upkeep {
+        if self.shared.dig(GRAVE_PIECE) {
+            return Upkeep::More;
+        }
         if self.units == 0 {
             return Upkeep::Empty;
         }
@@ -86,7 +109,7 @@ impl Shard {
             || self.sweep(now)
             || self.resize_index();
         if worked {
-            return if self.units == 0 { Upkeep::Empty } else { Upkeep::More };
+            return self.more_or_empty();
         }
         self.index.look_again();
         self.release_if_empty(now)
@@ -167,27 +190,33 @@ impl Shard {
         self.expiries = sealed.filter_map(entry).collect();
     }
 
-    /// Removes what flushes of single databases have left.
+    /// Removes the next part of what flushes of single databases have left.
     fn purge(&mut self, now: UnixMs) -> bool {
         if !self.flush_pending {
             return false;
         }
         let before = self.databases.iter().map(|db| db.flushed_before).max().unwrap_or(0);
-        let old: Vec<SegmentId> = self
-            .segments
-            .iter()
-            .filter(|(_, s)| s.sequence < before)
-            .map(|(id, _)| id)
-            .collect();
-        let next = old
-            .iter()
-            .find(|&&id| self.segments[id].state == State::Sealed && self.segments[id].pins == 0);
-        if let Some(&id) = next {
-            // Where another victim is under way, this goes on with that one first.
-            self.begin_cleaning(id);
-            return self.clean_step(now);
+        let end = self.segments.end();
+        for number in (self.purge.next..end).take(PURGE_LOOKS as usize) {
+            let id = SegmentId(number);
+            if let Some(segment) = self.segments.get(id)
+                && segment.sequence < before
+            {
+                if segment.state == State::Sealed && segment.pins == 0 {
+                    // Where another victim is under way, this goes on with that one first.
+                    self.begin_cleaning(id);
+                    return self.clean_step(now);
+                }
+                self.purge.left_some = true;
+            }
+            self.purge.next = number + 1;
         }
-        self.flush_pending = !old.is_empty();
+        if self.purge.next < end {
+            return true;
+        }
+        // What cannot be cleaned now is looked at again at the next visit.
+        self.flush_pending = self.purge.left_some;
+        self.purge = Purge::default();
         false
     }
 
@@ -224,46 +253,41 @@ impl Shard {
             return Upkeep::Later;
         }
         self.clear();
-        if self.units == 0 { Upkeep::Empty } else { Upkeep::Later }
+        self.more_or_empty()
     }
 
-    /// Forgets all segments; those that replies are being sent from keep their memory until then.
-    fn detach_segments(&mut self) {
+    /// There may be memory to give back that was put aside just now.
+    fn more_or_empty(&self) -> Upkeep {
+        if self.units == 0 && !self.shared.has_buried() {
+            Upkeep::Empty
+        } else {
+            Upkeep::More
+        }
+    }
+
+    /// Forgets all segments, which are the caller's but for those that replies are being sent from.
+    fn take_segments(&mut self) -> Segments {
         self.queues = Default::default();
         self.open = [None; 2];
         self.unfilled = Vec::new();
         self.queue_units = [0; 2];
-        let mut pinned = Vec::new();
-        let all: Vec<SegmentId> = self.segments.iter().map(|(id, _)| id).collect();
-        for id in all {
-            let segment = &mut self.segments[id];
-            if segment.pins > 0 {
-                segment.state = State::Detached;
-                segment.live_bytes = 0;
-                segment.outside_units = 0;
-                pinned.push(id);
-            } else {
-                let run = self.segments.remove(id).run;
-                self.put_run(run);
-            }
-        }
-        if pinned.is_empty() {
-            self.segments = Segments::default();
-        }
+        self.detach_pinned();
+        std::mem::take(&mut self.segments)
     }
 
-    /// Frees the values outside of the log; those that replies are being sent from keep their memory until then.
-    fn clear_outside(&mut self) {
+    /// Forgets the values outside of the log. Their units are the caller's but for those that replies are being sent from.
+    fn take_outside(&mut self) -> HashSet<u32> {
         let mut kept = HashSet::new();
         for pin in self.outside_pins.values_mut() {
             pin.doomed = true;
             kept.extend(pin.units.iter().copied());
         }
-        for start in std::mem::replace(&mut self.outside, kept) {
-            if !self.outside.contains(&start) {
-                self.put_unit(start);
-            }
-        }
+        let mut outside = std::mem::take(&mut self.outside);
+        kept.iter().for_each(|start| {
+            outside.remove(start);
+        });
+        self.outside = kept;
+        outside
     }
 }
 

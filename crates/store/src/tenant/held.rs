@@ -184,7 +184,7 @@ unsafe impl Sync for PinnedValue {}
 impl PinnedValue {
     /// Whether more is kept in memory by this than the value: a whole segment of the log.
     pub fn holds_segment(&self) -> bool {
-        matches!(self.place, PinnedPlace::Segment(_))
+        matches!(self.place, PinnedPlace::Segment(..))
     }
 
     /// The value's parts in order.

@@ -305,9 +305,11 @@ impl TenantStore {
             let empty = |guard: &mut ShardGuard<'_>| guard.shard.empty(Left::Removed);
             self.lock_all().iter_mut().for_each(empty);
         }
+        self.shared.dig_all();
     }
 
-    /// Removes everything of one database, or of all, for a client, at once as others see it.
+    /// Removes everything of one database, or of all, for a client, at once as others see it. The memory comes back in
+    /// pieces, by the keepers or as it is needed.
     pub fn flush(self: &Arc<Self>, db: Option<u8>, now: UnixMs) {
         if self.cells.get().is_some() {
             self.lock_all().iter_mut().for_each(|shard| shard.flush(db, now));
@@ -408,7 +410,13 @@ impl TenantStore {
 
     /// The memory that the tenant holds, in bytes.
     pub fn usage_bytes(&self) -> u64 {
-        self.shared.used() * UNIT_BYTES
+        self.shared.held() * UNIT_BYTES
+    }
+
+    /// The part of it that waits to be given back, in bytes.
+    #[cfg(test)]
+    pub(crate) fn buried_bytes(&self) -> u64 {
+        (self.shared.held() - self.shared.used()) * UNIT_BYTES
     }
 
     /// The most memory that the tenant ever held, in bytes.
@@ -433,9 +441,9 @@ impl TenantStore {
         // Work that comes before the next nudge is seen below, since that nudge finds this one answered.
         self.cells()[shard].is_nudged.swap(false, Ordering::AcqRel);
         let mut guard = self.lock(shard);
-        let before = guard.units();
+        let before = self.shared.held();
         let state = guard.shard.upkeep(now);
-        if guard.units() != before {
+        if self.shared.held() != before {
             (self.usage_changed.0)();
         }
         if state == Upkeep::Empty {
@@ -658,12 +666,10 @@ impl<'a> ShardGuard<'a> {
             self.tenant.flush_below(db);
         }
         match db {
-            Some(db) => {
-                self.shard.flush(db);
-                self.tenant.nudge_one(self.number);
-            }
+            Some(db) => self.shard.flush(db),
             None => self.shard.empty(Left::Removed),
         }
+        self.tenant.nudge_one(self.number);
     }
 
     /// Pins the value of a key that was just found under this lock, so that it can be read after the lock is released.

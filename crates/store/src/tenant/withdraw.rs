@@ -25,6 +25,8 @@ impl TenantStore {
                 return;
             }
             guard.shard.empty(Left::Evicted);
+            drop(guard);
+            self.nudge_one(shard);
         }
     }
 
@@ -53,7 +55,7 @@ impl TenantStore {
         self.shared
             .set_grant(kept_bytes / UNIT_BYTES * UNIT_BYTES, first_grant_bytes);
         drop(guards);
-        if self.shared.excess() > 0 {
+        if self.shared.excess() > 0 || self.shared.has_buried() {
             self.nudge();
         }
     }
