@@ -114,6 +114,8 @@ pub(crate) struct Book {
     decided_at: UnixMs,
     /// Moves that nobody was told of yet.
     fresh_moves: Vec<(TenantId, Move)>,
+    /// The same of flash.
+    fresh_flash_moves: Vec<(TenantId, Move)>,
     /// Moves whose outcome became known since then.
     measured_moves: Vec<(TenantId, Move)>,
     /// Programs' code that failed, which nobody was told of yet.
@@ -145,6 +147,8 @@ pub(crate) struct Tenant {
     sizing: OwnSizing,
     utility: OwnUtility,
     pub(crate) moves: Moves,
+    /// The moves of its part of flash.
+    pub(crate) flash_moves: Moves,
     pub(crate) is_removing: bool,
     /// The reports of the data plane, for a tenant that was ever touched.
     pub(crate) seen: Option<Box<Seen>>,
@@ -225,6 +229,7 @@ impl Book {
             began_at: UnixMs(0),
             decided_at: UnixMs(0),
             fresh_moves: Vec::new(),
+            fresh_flash_moves: Vec::new(),
             measured_moves: Vec::new(),
             fresh_faults: Vec::new(),
             to_remember: BTreeMap::new(),
@@ -258,6 +263,7 @@ impl Book {
             sizing: OwnSizing::default(),
             utility: OwnUtility::default(),
             moves: Moves::default(),
+            flash_moves: Moves::default(),
             is_removing: false,
             seen: None,
             restraint: Restraint::default(),
@@ -437,6 +443,7 @@ impl Book {
         if let Some(change) = tenant.moves.observe(now, &report.counters) {
             self.measured_moves.push((report.id, change));
         }
+        tenant.flash_moves.observe(now, &report.counters);
         if tenant.is_removing {
             return;
         }
@@ -481,8 +488,9 @@ impl Book {
         if !must_decide {
             return None;
         }
+        let operated = self.operated.clone();
         self.decide(now, between);
-        self.share_flash();
+        self.share_flash(&operated);
         if self.changed.is_empty() && self.planned_pool_bytes == Some(self.pool_bytes) {
             return None;
         }

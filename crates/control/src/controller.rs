@@ -31,7 +31,7 @@ use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
 use crate::utility::{OwnUtility, UtilityFunction};
 use crate::view::{CurveView, MoveView, NodeView, ServerView, TenantView};
-use views::{curve_view, move_view, operations_view, spending_view, tenant_view};
+use views::{curve_view, move_view, move_views, operations_view, spending_view, tenant_view};
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
 /// second.
@@ -163,6 +163,10 @@ impl Controller {
         };
         let limits = self.book.limited();
         let judged = metered.judge(&limits, self.clock.wall(), |id| self.book.name_of(id));
+        let wall = self.clock.wall();
+        for (id, limit, _) in &limits {
+            self.book.set_budget(*id, metered.hourly(*id, limit, wall));
+        }
         for (id, restraint) in judged {
             if self.book.restrain(id, restraint) {
                 let tenant = self.book.name_of(id);
@@ -224,6 +228,16 @@ impl Controller {
                 reason = change.reason.name(),
                 predicted_hit_ratio = change.predicted_hit_ratio,
                 "grant moved"
+            );
+        });
+        self.book.tell_flash_moves(|tenant, change| {
+            tracing::info!(
+                tenant = tenant.as_str(),
+                from_bytes = change.from_bytes,
+                to_bytes = change.to_bytes,
+                reason = change.reason.name(),
+                predicted_hit_ratio = change.predicted_hit_ratio,
+                "grant of flash moved"
             );
         });
         self.book.tell_measured(|tenant, change| {
@@ -486,7 +500,7 @@ impl Controller {
     pub(crate) fn moves(&mut self, name: &str) -> Result<Vec<MoveView>, ControlError> {
         self.refresh();
         let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
-        Ok(tenant.moves.newest_first().map(move_view).collect())
+        Ok(move_views(tenant))
     }
 
     pub(crate) fn curve(&mut self, name: &str) -> Result<CurveView, ControlError> {

@@ -647,6 +647,7 @@ fn moves_are_shown_newest_first() {
         reason,
         predicted_hit_ratio: None,
         measured_hit_ratio,
+        tier: None,
     };
     assert_eq!(
         scene.controller.moves("shop").unwrap(),

@@ -280,6 +280,20 @@ impl Metered {
         restraints
     }
 
+    /// What a tenant's limit leaves for an hour of memory and flash in the rest of the month: the part that they had of
+    /// what it spent so far.
+    pub(crate) fn hourly(&self, id: TenantId, limit: &SpendingLimit, wall: UnixMs) -> Option<f64> {
+        let (standing, _) = self.standing(id, wall)?;
+        let (spent, held) = (standing.spent.as_f64(), standing.held.as_f64());
+        let part = if spent > 0.0 {
+            (held / spent).clamp(0.0, 1.0)
+        } else {
+            1.0
+        };
+        let left_hours = standing.left.as_secs_f64().max(1.0) / 3600.0;
+        Some((limit.amount.as_f64() - spent).max(0.0) * part / left_hours)
+    }
+
     /// How a tenant stands in this month, and the currency.
     pub(crate) fn standing(&self, id: TenantId, wall: UnixMs) -> Option<(Standing, &str)> {
         let open = self.meter.open_entry(id, self.moment(wall));

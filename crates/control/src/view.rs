@@ -228,6 +228,9 @@ pub struct MoveView {
     pub reason: &'static str,
     pub predicted_hit_ratio: Option<f64>,
     pub measured_hit_ratio: Option<f64>,
+    /// `flash`; absent: memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<&'static str>,
 }
 
 /// A tenant's miss-ratio curve. While nothing is known of it there are no points.

@@ -1,9 +1,12 @@
 //! Each tenant's part of flash.
 
+use std::collections::BTreeSet;
+
 use tidemark_types::{MIB, TenantId, TenantSnapshot};
 
 use super::{Book, Tenant};
 use crate::flash::{FlashHolder, shares};
+use crate::moves::{Move, Prediction, Reason};
 
 impl Book {
     /// How much flash there is.
@@ -21,7 +24,7 @@ impl Book {
     }
 
     /// Shares flash among those that hold memory or have something on flash. Others have none until they hold memory.
-    pub(super) fn share_flash(&mut self) {
+    pub(super) fn share_flash(&mut self, operated: &BTreeSet<TenantId>) {
         if self.flash_bytes == 0 {
             return;
         }
@@ -36,17 +39,68 @@ impl Book {
         let left: Vec<(TenantId, u64)> = left.map(|id| (*id, 0)).collect();
         self.shared_flash = decided.iter().map(|(id, _)| *id).collect();
         for (id, bytes) in decided.into_iter().chain(left) {
-            if let Some(tenant) = self.tenants.get_mut(&id)
-                && tenant.flash_grant_bytes != Some(bytes)
-            {
-                tenant.flash_grant_bytes = Some(bytes);
-                self.changed.insert(id);
-            }
+            self.regrant_flash(id, bytes, operated.contains(&id));
         }
+    }
+
+    /// Gives a tenant another part of flash from the next plan on.
+    fn regrant_flash(&mut self, id: TenantId, bytes: u64, is_operated: bool) {
+        let (at, keeping) = (self.now, self.keeping());
+        let Some(tenant) = self.tenants.get_mut(&id) else {
+            return;
+        };
+        let before = tenant.flash_grant_bytes.replace(bytes);
+        if before == Some(bytes) {
+            return;
+        }
+        self.changed.insert(id);
+        let from_bytes = before.unwrap_or(0);
+        if from_bytes == bytes {
+            return;
+        }
+        let change = Move {
+            at,
+            from_bytes,
+            to_bytes: bytes,
+            reason: tenant.flash_reason(from_bytes, bytes, is_operated),
+            predicted_hit_ratio: None,
+            measured_hit_ratio: None,
+        };
+        let predicted = tenant.tiers.plan.map(|plan| Prediction::plainly(plan.hit_ratio));
+        let counters = tenant.seen.as_ref().map(|seen| seen.counters).unwrap_or_default();
+        let noted = tenant.flash_moves.note(change, predicted, &counters, keeping);
+        let step = Move {
+            predicted_hit_ratio: noted.predicted_hit_ratio,
+            ..change
+        };
+        self.fresh_flash_moves.push((id, step));
     }
 }
 
 impl Tenant {
+    /// Why its part of flash is another one.
+    fn flash_reason(&self, from_bytes: u64, bytes: u64, is_operated: bool) -> Reason {
+        let settings = &self.record.settings.flash;
+        let grows = bytes > from_bytes;
+        if self.is_removing {
+            Reason::Leave
+        } else if self.grant_bytes == 0 {
+            Reason::Idle
+        } else if grows && from_bytes == 0 {
+            Reason::Join
+        } else if !grows && (self.restraint.is_at_floor || settings.cap_bytes.is_some_and(|cap| from_bytes > cap)) {
+            Reason::Cap
+        } else if is_operated {
+            Reason::Operator
+        } else if self.tiers.plan.is_some() {
+            Reason::Goal
+        } else if grows && settings.floor_bytes.is_some_and(|floor| from_bytes < floor) {
+            Reason::Floor
+        } else {
+            Reason::Surplus
+        }
+    }
+
     fn flash_holder(&self, flash_bytes: u64) -> FlashHolder {
         let settings = &self.record.settings;
         let mut floor_bytes = settings.flash.floor_bytes.unwrap_or(0);

@@ -23,6 +23,15 @@ impl Book {
         }
     }
 
+    /// How moves are kept.
+    pub(super) fn keeping(&self) -> Keeping {
+        Keeping {
+            most: kept_of_each(self.tenants.len()),
+            // One round may be quiet, or late.
+            steps_within: (self.round_period * 2).max(STEPS_WITHIN_MIN),
+        }
+    }
+
     /// Enters a grant that the data plane knows of. Returns whether it is another one than before.
     pub(super) fn note_grant(
         &mut self,
@@ -31,11 +40,7 @@ impl Book {
         reason: Reason,
         predicted: Option<Prediction>,
     ) -> bool {
-        let keeping = Keeping {
-            most: kept_of_each(self.tenants.len()),
-            // One round may be quiet, or late.
-            steps_within: (self.round_period * 2).max(STEPS_WITHIN_MIN),
-        };
+        let keeping = self.keeping();
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant_bytes != bytes) else {
             return false;
         };
@@ -128,6 +133,15 @@ impl Book {
     /// Tells of each step of a move since the last call.
     pub(crate) fn tell_moves(&mut self, mut tell: impl FnMut(&TenantName, &Move)) {
         for (id, change) in self.fresh_moves.drain(..) {
+            if let Some(tenant) = self.tenants.get(&id) {
+                tell(&tenant.record.name, &change);
+            }
+        }
+    }
+
+    /// Tells of each step of a move of flash since the last call.
+    pub(crate) fn tell_flash_moves(&mut self, mut tell: impl FnMut(&TenantName, &Move)) {
+        for (id, change) in self.fresh_flash_moves.drain(..) {
             if let Some(tenant) = self.tenants.get(&id) {
                 tell(&tenant.record.name, &change);
             }

@@ -30,6 +30,17 @@ const SHORT_MIN: f64 = 0.03;
 pub(crate) struct TiersState {
     pub(super) learnt: Learnt,
     pub(crate) plan: Option<Tiers>,
+    /// Money for an hour of memory and flash, of a tenant with a spending limit.
+    budget: Option<f64>,
+}
+
+/// What a tenant asks of both tiers.
+#[derive(Clone, Copy, Debug)]
+enum Aim {
+    /// This mean latency at the least cost.
+    Latency(Duration),
+    /// The least latency for so much money an hour.
+    Spending(f64),
 }
 
 /// A tenant with its part in the program.
@@ -52,6 +63,13 @@ impl Book {
         if self.tier_prices != prices {
             self.tier_prices = prices;
             self.tiers_at = UnixMs(0);
+        }
+    }
+
+    /// Says how much money a tenant has for an hour of memory and flash; `None`: that is not known, or not limited.
+    pub(crate) fn set_budget(&mut self, id: TenantId, budget: Option<f64>) {
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            tenant.tiers.budget = budget;
         }
     }
 
@@ -121,7 +139,7 @@ impl Book {
         let flash_floors = self.flash_floors_bytes();
         let tenant = self.tenants.get_mut(&id)?;
         let settings = tenant.record.settings;
-        let latency = settings.latency.filter(|_| tenant.aims_at_tiers())?;
+        let aim = tenant.aim(prices)?;
         let flash = tenant
             .seen
             .as_deref()?
@@ -150,12 +168,22 @@ impl Book {
             items: seen.items,
             flash,
             hits: seen.hits.measured(now, MEASURED_GETS),
-            load: elastic.answers_within(&load, latency),
+            load: match aim {
+                Aim::Latency(latency) => elastic.answers_within(&load, latency),
+                Aim::Spending(_) => elastic.waited_for(&load),
+            },
             flash_wait_us: elastic.estimator().flash_wait().map(micros),
         };
         tenant.tiers.learnt.note(&measured);
         let program = measured.tenant(tenant.tiers.learnt, bounds)?;
-        let goal_us = micros(latency);
+        let (goal_us, aim_us) = match aim {
+            Aim::Latency(latency) => (micros(latency), micros(latency) * AIM),
+            Aim::Spending(money) => {
+                let one = std::slice::from_ref(&program);
+                let best = solve(one, prices.held, Pools::ANY, Target::Spending(money)).sizes[0];
+                (program.hull_latency_us(best), program.hull_latency_us(best))
+            }
+        };
         let mut plan = Tiers {
             memory_bytes: before.map_or(tenant.grant_bytes, |plan| plan.memory_bytes),
             flash_bytes: before.map_or(tenant.flash_grant_bytes.unwrap_or(0), |plan| plan.flash_bytes),
@@ -183,7 +211,7 @@ impl Book {
         let above = i32::from(settings.priority.unwrap_or(DEFAULT_PRIORITY)) - i32::from(DEFAULT_PRIORITY);
         Some(Party {
             id,
-            goal: goal(&program, goal_us * AIM, prices, above, plan.reach),
+            goal: goal(&program, aim_us, prices, above, plan.reach),
             goal_us,
             object_bytes: measured.object_bytes(),
             now: sizes_of(plan.memory_bytes, plan.flash_bytes),
@@ -240,10 +268,18 @@ impl Book {
 }
 
 impl Tenant {
-    /// Whether its goal is one for both tiers.
-    fn aims_at_tiers(&self) -> bool {
+    /// What it asks of both tiers, if it asks for that. A budget without prices says nothing.
+    fn aim(&self, prices: TierPrices) -> Option<Aim> {
         let settings = &self.record.settings;
-        settings.hit_ratio.is_none() && !self.sizing.is_some() && !self.is_removing && self.grant_bytes > 0
+        if settings.hit_ratio.is_some() || self.sizing.is_some() || self.is_removing || self.grant_bytes == 0 {
+            return None;
+        }
+        let limited = self
+            .tiers
+            .budget
+            .filter(|_| settings.spending.is_some() && prices.is_stated);
+        let latency = settings.latency.map(Aim::Latency);
+        latency.or(limited.map(Aim::Spending))
     }
 
     /// What it may have, where others are guaranteed the rest of this: what is nobody's, its own floors not included.

@@ -42,7 +42,24 @@ pub(super) fn move_view(change: &Move) -> MoveView {
         reason: change.reason.name(),
         predicted_hit_ratio: change.predicted_hit_ratio,
         measured_hit_ratio: change.measured_hit_ratio,
+        tier: None,
     }
+}
+
+/// A tenant's moves of memory and of flash, newest first.
+pub(super) fn move_views(tenant: &Tenant) -> Vec<MoveView> {
+    let memory = tenant.moves.newest_first().map(|change| (change.at, move_view(change)));
+    let on_flash = |change: &Move| MoveView {
+        tier: Some("flash"),
+        ..move_view(change)
+    };
+    let flash = tenant
+        .flash_moves
+        .newest_first()
+        .map(|change| (change.at, on_flash(change)));
+    let mut both: Vec<(UnixMs, MoveView)> = memory.chain(flash).collect();
+    both.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    both.into_iter().map(|(_, view)| view).collect()
 }
 
 /// A tenant's curve; without a report, the fields that are known without one.

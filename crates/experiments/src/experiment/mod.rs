@@ -14,6 +14,7 @@ mod cachelib_goals;
 mod cachelib_study;
 mod chart;
 mod cores;
+mod elcached_fig3;
 mod floor;
 mod genie_fig11;
 mod genie_fig12;
@@ -70,11 +71,12 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 12] = [
+pub const ALL: [&Experiment; 13] = [
     &cachelet_regret::EXPERIMENT,
     &cachelib_study::EXPERIMENT,
     &cachelib_full_size::STATIC,
     &cachelib_full_size::DYNAMIC,
+    &elcached_fig3::EXPERIMENT,
     &genie_fig7::EXPERIMENT,
     &genie_fig11::EXPERIMENT,
     &genie_fig12::EXPERIMENT,

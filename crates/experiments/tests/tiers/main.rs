@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_control::{Change, FlashPatch, Metering, SettingsPatch};
+use tidemark_control::{Change, FlashPatch, Metering, SettingsPatch, Spent};
 use tidemark_experiments::node::{FLASH_WAIT_US, Load, Node, Parts, Standing};
 use tidemark_meter::price::{CpuFigure, METERS, Money, Prices, Tariff};
 use tidemark_tools::load::{Distribution, Workload};
@@ -136,6 +136,38 @@ fn two_tenants_have_their_own_latencies_from_the_same_tiers() {
     );
     let (fast, slow) = (sizes(&mut node, "fast"), sizes(&mut node, "slow"));
     assert!(fast.0 + fast.1 > slow.0 + slow.1, "{fast:?} {slow:?}");
+}
+
+#[test]
+fn a_spending_limit_buys_the_least_latency_and_moves_say_why() {
+    let run = |amount: &str| {
+        let mut node = node(prices("0.38", "0.01"));
+        let limited = SettingsPatch {
+            latency: Change::Keep,
+            spending: Change::Set(Money::parse(amount).unwrap()),
+            ..goal(300)
+        };
+        node.create("shop", limited).unwrap();
+        node.load("shop", &load(10_000.0)).unwrap();
+        // Nothing was spent before.
+        node.command(|control| control.adopt_spent(Spent::default())).unwrap();
+        node.run(Duration::from_secs(90));
+        let measured = measure(&mut node, "shop", 20);
+        let (memory, flash) = sizes(&mut node, "shop");
+        let moves = node.command(|control| control.moves("shop")).unwrap();
+        let cost = memory as f64 / 1024.0 * 0.38 + flash as f64 / 1024.0 * 0.01;
+        (measured, cost, moves)
+    };
+    // The virtual month has some 410 hours left.
+    let (poor_us, poor, moves) = run("2");
+    let (rich_us, rich, _) = run("5");
+    assert!(rich_us < poor_us * 0.95, "{poor_us} for {poor}, {rich_us} for {rich}");
+    assert!(poor < rich, "{poor} {rich}");
+    let of_flash = |reason| {
+        let mut moves = moves.iter().filter(|change| change.tier == Some("flash"));
+        moves.any(|change| change.reason == reason)
+    };
+    assert!(of_flash("join") && of_flash("goal"), "{moves:?}");
 }
 
 #[test]

@@ -255,7 +255,11 @@ pub(super) fn all(answer: &Value, json: bool) -> anyhow::Result<()> {
 }
 
 fn moves(answer: &Value, json: bool) -> anyhow::Result<()> {
-    print_as(answer, json, || columns(array(answer, ""), &MOVES))
+    let moves = array(answer, "");
+    let has_flash = moves.iter().any(|change| change.get("tier").is_some());
+    let tier = has_flash.then_some(("tier", "/tier", Form::Plain));
+    let shown: Vec<Field> = MOVES.into_iter().chain(tier).collect();
+    print_as(answer, json, || columns(moves, &shown))
 }
 
 fn curve(answer: &Value, json: bool) -> anyhow::Result<()> {
