@@ -40,6 +40,12 @@ impl ApiError {
         }
     }
 
+    /// The same about a field of the request.
+    pub(crate) fn field(mut self, field: &str) -> Self {
+        self.field = Some(field.to_owned());
+        self
+    }
+
     pub(crate) fn no_such_path(path: &str) -> Self {
         let path: String = path.chars().take(200).collect();
         Self::new(

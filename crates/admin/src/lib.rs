@@ -1,8 +1,8 @@
 //! The admin API: HTTP and JSON over the control plane's answers.
 //!
 //! It listens on a Unix socket in the data folder (mode 0600: a user that may open it may command). If asked, it also
-//! listens on a TCP address. Every call there but the health checks needs the token from `DIR/admin.token`, and must
-//! call the server by a name of its own. One thread runs it all; it also says in the log when the control plane stands
+//! listens on a TCP address. Every call there but the health checks needs the token from `DIR/admin.token`, or one with a
+//! role that opens it, and must call the server by a name of its own. One thread runs it all; it also says in the log when the control plane stands
 //! still.
 //!
 //! Invariants: handlers read a request, ask the control plane, and write its answer; they decide nothing. Connections,
@@ -21,6 +21,7 @@ mod report;
 mod routes;
 mod scraper;
 mod token;
+mod tokens;
 mod unique;
 mod usage;
 mod watch;
@@ -33,6 +34,7 @@ pub use listen::{Admin, BoundAdmin, longest_socket_path};
 pub use report::{Report, Reports};
 pub use scraper::Scraper;
 pub use token::TOKEN_FILE_NAME;
+pub use tokens::{Role, RoleError, TOKENS_FILE_NAME};
 
 /// The answers of another part of the program beside the control plane.
 #[derive(Clone)]

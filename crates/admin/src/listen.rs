@@ -25,6 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::places::{Access, Place, Places};
 use crate::routes::{Guard, keep_place, router};
 use crate::token::Token;
+use crate::tokens::Tokens;
 use crate::{AdminConfig, AdminError, Beside, Reports, watch};
 
 const SOCKET_NAME: &str = "admin.sock";
@@ -53,6 +54,7 @@ pub struct BoundAdmin {
     socket: SocketFile,
     token: Token,
     is_new_token: bool,
+    tokens: Tokens,
     open_metrics: bool,
     reports: Reports,
     folder: PathBuf,
@@ -82,6 +84,7 @@ impl BoundAdmin {
             source,
         })?;
         let socket = SocketFile(path);
+        let tokens = Tokens::load(&config.folder)?;
         // Last: a start that fails before has made no token that nobody was shown.
         let (token, is_new_token) = Token::load_or_create(&config.folder)?;
         Ok(Self {
@@ -90,6 +93,7 @@ impl BoundAdmin {
             socket,
             token,
             is_new_token,
+            tokens,
             open_metrics: config.open_metrics,
             reports: config.reports.clone(),
             folder: config.folder.clone(),
@@ -125,14 +129,23 @@ impl BoundAdmin {
             .build();
         let runtime = runtime.map_err(failed("an event queue"))?;
         let (stop, stopped) = tokio::sync::watch::channel(());
+        let tokens = Arc::new(self.tokens);
         let guard = Guard {
             token: self.token,
+            tokens: Arc::clone(&tokens),
             is_loopback: self.tcp.as_ref().is_some_and(|(_, address)| address.ip().is_loopback()),
             open_metrics: self.open_metrics,
         };
         let routers = (
-            router(control.clone(), &self.folder, Some(guard), &self.reports, beside),
-            router(control.clone(), &self.folder, None, &self.reports, beside),
+            router(
+                control.clone(),
+                &self.folder,
+                Some(guard),
+                &tokens,
+                &self.reports,
+                beside,
+            ),
+            router(control.clone(), &self.folder, None, &tokens, &self.reports, beside),
         );
         let (tcp, unix) = {
             let _guard = runtime.enter();

@@ -12,7 +12,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
+use axum::routing::{any, delete, get, post};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tidemark_control::{ControlHandle, CurveView, MoveView, Rotation, ServerView, TenantView, TopView};
@@ -26,6 +26,7 @@ use crate::places::{Access, Place};
 use crate::report::{Report, Reports};
 use crate::scraper::Scraper;
 use crate::token::Token;
+use crate::tokens::{self, TokenRecord, Tokens};
 use crate::usage::{self, UsagePage, UsageParameters};
 
 /// Paths that belong to capabilities of later versions. They are known, so that a client gets the right answer.
@@ -37,8 +38,10 @@ const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 /// The callers that a listener admits.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
-    /// The token that each call must carry.
+    /// The token that opens everything.
     pub(crate) token: Token,
+    /// Those that open less.
+    pub(crate) tokens: Arc<Tokens>,
     /// Whether it listens on loopback only, where the server has no other name.
     pub(crate) is_loopback: bool,
     /// Whether scrapers need no token.
@@ -54,11 +57,13 @@ pub(crate) fn router(
     control: ControlHandle,
     folder: &FsPath,
     guard: Option<Guard>,
+    tokens: &Arc<Tokens>,
     reports: &Reports,
     beside: Option<&Beside>,
 ) -> Router {
     let folder: Arc<FsPath> = folder.into();
     let shown = reports.functions.clone();
+    let [listed, made, ended] = std::array::from_fn(|_| Arc::clone(tokens));
     let scraper = Arc::new(Scraper::new(reports, beside));
     let mut router = Router::new()
         .route("/healthz", get(healthz))
@@ -75,6 +80,14 @@ pub(crate) fn router(
         .route("/api/v1/tenants/{name}/curve", get(curve))
         .route("/api/v1/tenants/{name}/top", get(top))
         .route("/api/v1/functions", get(move || async move { report(&shown) }))
+        .route(
+            tokens::PATH,
+            get(move || async move { list_tokens(&listed) }).post(move |body| create_token(made, body)),
+        )
+        .route(
+            "/api/v1/tokens/{name}",
+            delete(move |name| async move { remove_token(&ended, name) }),
+        )
         .route("/api/v1/usage", get(move |query| usage(query, folder)));
     if let Some(beside) = beside {
         router = router.nest_service(beside.path, beside.router.clone());
@@ -93,18 +106,29 @@ pub(crate) fn router(
 
 async fn check_token(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let header = request.headers().get(header::AUTHORIZATION);
-    let is_allowed = header.is_some_and(|value| guard.token.is_in(value.as_bytes()));
-    let are_names_known = is_allowed && !guard.is_loopback;
+    let is_admin = header.is_some_and(|value| guard.token.is_in(value.as_bytes()));
+    let role = header
+        .filter(|_| !is_admin)
+        .and_then(|value| guard.tokens.role(value.as_bytes()));
+    let are_names_known = (is_admin || role.is_some()) && !guard.is_loopback;
     let judged = origin::check(request.version(), request.uri(), request.headers(), are_names_known);
     if let Err(foreign) = judged {
         return ApiError::new(StatusCode::FORBIDDEN, "foreign", foreign.message()).into_response();
     }
     let path = request.uri().path();
-    if is_allowed || OPEN.contains(&path) || (guard.open_metrics && path == METRICS) {
-        return next.run(request).await;
+    let is_open = OPEN.contains(&path) || (guard.open_metrics && path == METRICS);
+    match role {
+        _ if is_admin || is_open => next.run(request).await,
+        Some(role) if role.opens(request.method(), path, METRICS) => next.run(request).await,
+        Some(role) => {
+            let message = format!("the token's role is {role}, which does not open this");
+            ApiError::new(StatusCode::FORBIDDEN, "forbidden", message).into_response()
+        }
+        None => {
+            let message = "this needs the token from admin.token in the data folder, as `Authorization: Bearer TOKEN`";
+            ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", message).into_response()
+        }
     }
-    let message = "this needs the token from admin.token in the data folder, as `Authorization: Bearer TOKEN`";
-    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", message).into_response()
 }
 
 /// Notes when a connection is busy; one that is for health checks only answers nothing else.
@@ -231,6 +255,23 @@ async fn usage(query: UsageParameters, folder: Arc<FsPath>) -> Result<Json<Usage
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     })?;
     Ok(Json(page?))
+}
+
+fn list_tokens(tokens: &Tokens) -> Json<Value> {
+    let tokens: Vec<TokenRecord> = tokens.list();
+    Json(json!({ "tokens": tokens }))
+}
+
+async fn create_token(tokens: Arc<Tokens>, body: Body) -> Result<Response> {
+    let new = body::new_token(body::read_needed_object(body).await?)?;
+    let token = tokens.create(&new.name, new.role)?;
+    let created = json!({ "name": new.name, "role": new.role.name(), "token": token.expose() });
+    Ok((StatusCode::CREATED, Json(created)).into_response())
+}
+
+fn remove_token(tokens: &Tokens, name: Name) -> Result<StatusCode> {
+    tokens.remove(&text(name)?)?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn later(uri: Uri) -> ApiError {

@@ -14,7 +14,6 @@ use crate::AdminError;
 
 /// The admin token's file in the data folder.
 pub const TOKEN_FILE_NAME: &str = "admin.token";
-const NEW_FILE_NAME: &str = "admin.token.new";
 /// 256 bits.
 const TOKEN_BYTES: usize = 32;
 /// Fewer characters than half of a token's are no token; somebody who writes their own may use as many as these.
@@ -32,7 +31,7 @@ impl Token {
         let path = folder.join(TOKEN_FILE_NAME);
         match File::open(&path) {
             Ok(file) => Ok((Self::load(&path, file)?, false)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((Self::create(folder, &path)?, true)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((Self::create(&path)?, true)),
             Err(source) => Err(failed("read", &path, source)),
         }
     }
@@ -60,28 +59,14 @@ impl Token {
         }
     }
 
-    fn create(folder: &Path, path: &Path) -> Result<Self, AdminError> {
+    fn create(path: &Path) -> Result<Self, AdminError> {
         let mut bytes = [0_u8; TOKEN_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| AdminError::System {
             what: "random numbers",
             detail: error.to_string(),
         })?;
         let token = URL_SAFE_NO_PAD.encode(bytes);
-        // Whole or not there, also when the machine stops meanwhile.
-        let new_path = folder.join(NEW_FILE_NAME);
-        let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&new_path)?;
-            writeln!(file, "{token}")?;
-            file.sync_all()?;
-            fs::rename(&new_path, path)?;
-            File::open(folder)?.sync_all()
-        };
-        write().map_err(|source| failed("write", path, source))?;
+        write_private(path, &token).map_err(|source| failed("write", path, source))?;
         Ok(Self(token))
     }
 
@@ -92,12 +77,32 @@ impl Token {
 
     /// Whether an `Authorization` header carries this token. Takes the same time for every wrong token of one length.
     pub(crate) fn is_in(&self, authorization: &[u8]) -> bool {
-        let scheme_end = authorization
-            .iter()
-            .position(|byte| *byte == b' ')
-            .unwrap_or(authorization.len());
-        let (scheme, rest) = authorization.split_at(scheme_end);
-        scheme.eq_ignore_ascii_case(b"bearer") && bool::from(rest.trim_ascii().ct_eq(self.0.as_bytes()))
+        bearer(authorization).is_some_and(|text| bool::from(text.ct_eq(self.0.as_bytes())))
+    }
+}
+
+/// The token in an `Authorization` header; `None` of another scheme.
+pub(crate) fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+    let scheme_end = authorization.iter().position(|byte| *byte == b' ');
+    let (scheme, rest) = authorization.split_at(scheme_end.unwrap_or(authorization.len()));
+    scheme.eq_ignore_ascii_case(b"bearer").then(|| rest.trim_ascii())
+}
+
+/// Writes a line or more to a file that only its owner reads: whole or not at all, also when the machine stops meanwhile.
+pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let new_path = path.with_added_extension("new");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new_path)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()?;
+    fs::rename(&new_path, path)?;
+    match path.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
     }
 }
 

@@ -31,7 +31,7 @@ use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
 use crate::utility::{OwnUtility, UtilityFunction};
 use crate::view::{CurveView, MoveView, NodeView, ServerView, TenantView};
-use views::{curve_view, move_view, move_views, operations_view, spending_view, tenant_view};
+use views::{curve_view, durations_view, move_view, move_views, operations_view, spending_view, tenant_view};
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
 /// second.
@@ -663,6 +663,8 @@ impl Controller {
             network_limit_bytes_per_second: network_limit,
             network_occupancy: network.and_then(|per_second| occupancy(per_second, network_limit)),
             rss_bytes: process::rss_bytes(),
+            process: process::view(),
+            request_duration: pool.served.as_ref().map(durations_view),
             cpu_seconds_total: process::cpu_seconds(),
             unattributed_cpu_seconds_total: nobody.map(|(unattributed, _)| unattributed),
             unexplained_cpu_seconds_total: nobody.map(|(_, unexplained)| unexplained),

@@ -86,14 +86,15 @@ pub use sizing::{HitCurve, ResizeStrategy, SizeReading};
 pub use spending::{AlertCounts, AlertSink, Spent};
 #[cfg(feature = "sqlite")]
 pub use state::StateFile;
-pub use state::{MemoryState, ServerSettings, State, StoredSecret, TenantRecord};
+pub use state::{MemoryState, PoolSetting, ServerSettings, State, StoredSecret, TenantRecord};
 pub use stepped::Stepped;
 pub use thread::{Control, ControlConfig, FirstLease, Listeners, Mailbox};
 pub use tidemark_plan::{Load, Reach, Utility, UtilityError};
 pub use utility::UtilityFunction;
 pub use view::{
-    AlertsView, CpuModelView, CurvePointView, CurveView, FlashView, GoalsView, LastMoveView, LatencyView, LeaseView,
-    LimitsView, MoveView, NodeView, OperationsView, RefusedView, SecretView, ServerView, ShapeView, SpendingView,
-    TenantAddress, TenantView, TopCommandView, TopKeyView, TopView, UsedView,
+    AlertsView, CpuModelView, CurvePointView, CurveView, DurationBucketView, DurationsView, FlashView, GoalsView,
+    LastMoveView, LatencyView, LeaseView, LimitsView, MoveView, MovesView, NodeView, OperationsView, ProcessView,
+    RefusedView, SecretView, ServerView, ShapeView, SpendingView, TenantAddress, TenantView, TopCommandView,
+    TopKeyView, TopView, UsedView,
 };
 pub use watch::{Watch, Watcher};

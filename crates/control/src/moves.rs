@@ -47,6 +47,20 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
+    /// Every reason, in the order of its numbers.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Goal,
+        Self::Floor,
+        Self::Surplus,
+        Self::Lend,
+        Self::Recall,
+        Self::Idle,
+        Self::Join,
+        Self::Leave,
+        Self::Cap,
+        Self::Operator,
+    ];
+
     /// The name in the API and the log.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -127,6 +141,8 @@ impl Move {
 pub(crate) struct Moves {
     /// Oldest first.
     kept: VecDeque<Move>,
+    /// How many there were, kept or not, by the number of their reason.
+    counts: [u32; Reason::ALL.len()],
     /// When the newest one's last step was.
     stepped_at: UnixMs,
     /// The offset of the prediction for its first step.
@@ -196,6 +212,8 @@ impl Moves {
         }
         self.offset = prediction.and_then(|prediction| prediction.offset);
         let predicted_hit_ratio = predicted_as_from(None);
+        let count = &mut self.counts[change.reason as usize];
+        *count = count.saturating_add(1);
         self.kept.push_back(Move {
             predicted_hit_ratio,
             ..change
@@ -226,6 +244,12 @@ impl Moves {
         // Both counts are far below 2^53, where a float still tells neighbours apart.
         last.measured_hit_ratio = Some(counters.hits.saturating_sub(from.hits) as f64 / gets as f64);
         Some(*last)
+    }
+
+    /// How many there were since the server began, of each reason that there were any of.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (Reason, u32)> {
+        let all = Reason::ALL.into_iter().zip(self.counts);
+        all.filter(|(_, count)| *count > 0)
     }
 
     /// All that are kept, newest first.
@@ -282,6 +306,7 @@ mod tests {
         let mut moves = Moves::default();
         assert_eq!(moves.observe(UnixMs(5), &counters(10, 5)), None);
         assert_eq!((moves.kept.capacity(), moves.newest_first().count()), (0, 0));
+        assert_eq!(moves.counts().count(), 0);
     }
 
     #[test]
@@ -305,6 +330,8 @@ mod tests {
             };
             assert_eq!(newest(&moves), expected, "{next:?}");
             assert_eq!(moves.newest_first().count(), if is_own { 2 } else { 1 });
+            let counted: u32 = moves.counts().map(|(_, count)| count).sum();
+            assert_eq!(counted, if is_own { 2 } else { 1 });
         }
         // However many there are: each minute has one.
         let mut moves = Moves::default();
@@ -328,6 +355,11 @@ mod tests {
                 &counters(0, 0),
             );
         }
+        assert_eq!(
+            moves.counts().collect::<Vec<_>>(),
+            [(Reason::Surplus, 2500)],
+            "kept or not"
+        );
         let kept: Vec<u64> = moves.newest_first().map(|change| change.from_bytes).collect();
         assert_eq!((kept.len(), kept[0], kept[MAX_MOVES - 1]), (MAX_MOVES, 2499, 1500));
         let keeping = Keeping { most: 16, ..KEEPING };
@@ -427,21 +459,11 @@ mod tests {
 
     #[test]
     fn reasons_have_the_names_of_the_api() {
-        let all = [
-            Reason::Goal,
-            Reason::Floor,
-            Reason::Surplus,
-            Reason::Lend,
-            Reason::Recall,
-            Reason::Idle,
-            Reason::Join,
-            Reason::Leave,
-            Reason::Cap,
-            Reason::Operator,
-        ];
         assert_eq!(
-            all.map(Reason::name).join(", "),
+            Reason::ALL.map(Reason::name).join(", "),
             "goal, floor, surplus, lend, recall, idle, join, leave, cap, operator"
         );
+        let numbers = Reason::ALL.map(|reason| reason as usize);
+        assert_eq!(numbers, std::array::from_fn(|number| number));
     }
 }

@@ -1,9 +1,48 @@
 //! The system's figures for this process.
 
 use std::io;
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::view::ProcessView;
+
+/// Where `/proc/self/stat` has the threads, the time of the beginning and the address space, counted from the first field behind
+/// the program's name (proc_pid_stat(5)).
+const THREADS: usize = 17;
+const STARTED: usize = 19;
+const VIRTUAL: usize = 20;
+
+/// The process as the system shows it.
+pub(crate) fn view() -> ProcessView {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // A program may have any name, also one with parentheses.
+    let behind_name = stat.rsplit_once(") ").map_or("", |(_, behind)| behind);
+    let fields: Vec<&str> = behind_name.split_ascii_whitespace().collect();
+    let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
+    ProcessView {
+        started_at_seconds: number(STARTED).map(started_at_seconds),
+        virtual_bytes: number(VIRTUAL),
+        threads: number(THREADS),
+        // Since Linux 6.2 the folder's size is its number of files; to list a hundred thousand would take long.
+        open_files: std::fs::metadata("/proc/self/fd")
+            .ok()
+            .map(|folder| folder.len())
+            .filter(|files| *files > 0),
+        open_files_max: getrlimit(Resource::Nofile).current,
+    }
+}
+
+/// When the process began, in seconds since 1970, computed once: a clock that is set meanwhile is no new beginning.
+fn started_at_seconds(ticks_since_boot: u64) -> f64 {
+    static COMPUTED: OnceLock<f64> = OnceLock::new();
+    *COMPUTED.get_or_init(|| {
+        let booted = cpu_time(ClockId::Realtime).saturating_sub(cpu_time(ClockId::Boottime));
+        booted.as_secs_f64() + ticks_since_boot as f64 / rustix::param::clock_ticks_per_second() as f64
+    })
+}
 
 /// Physical memory of the process in bytes; `None` where the system has no `/proc`.
 pub(crate) fn rss_bytes() -> Option<u64> {
@@ -59,6 +98,21 @@ mod tests {
         while cpu_seconds() <= before {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
+    }
+
+    #[test]
+    fn the_process_is_seen() {
+        let now = || cpu_time(ClockId::Realtime).as_secs_f64();
+        let seen = view();
+        let started = seen.started_at_seconds.unwrap();
+        assert!(started < now() && now() - started < 86_400.0, "{started}");
+        assert_eq!(view().started_at_seconds, Some(started));
+        assert!(seen.virtual_bytes.unwrap() >= rss_bytes().unwrap());
+        assert!(seen.threads.unwrap() >= 1);
+        let held: Vec<_> = (0..100).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+        let files = view().open_files;
+        assert!(files.is_none_or(|files| files >= held.len() as u64), "{files:?}");
+        assert!(seen.open_files_max > Some(0));
     }
 
     #[test]

@@ -119,7 +119,11 @@ fn everything_is_read_back_as_it_was_written() {
         round_period: Some(Duration::from_millis(100)),
     };
     file.set_server(&server).unwrap();
+    let folder_of_state = folder.path().join("new/folder");
+    assert_eq!(StateFile::peek_server(&folder_of_state).unwrap(), Some(server), "in use");
     drop(file);
+    assert_eq!(StateFile::peek_server(&folder_of_state).unwrap(), Some(server), "closed");
+    assert_eq!(StateFile::peek_server(folder.path()).unwrap(), None, "not there");
 
     let file = open(&folder.path().join("new/folder"));
     let tenants = file.tenants().unwrap();

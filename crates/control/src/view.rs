@@ -13,7 +13,7 @@ pub(crate) use top::Priced;
 pub use top::{TopCommandView, TopKeyView, TopView, UsedView};
 
 /// The server.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "the fields are the API's, which documents them")]
 pub struct ServerView {
     pub version: &'static str,
@@ -32,6 +32,9 @@ pub struct ServerView {
     /// The part of it that is used; `None`: it was not said.
     pub network_occupancy: Option<f64>,
     pub rss_bytes: Option<u64>,
+    pub process: ProcessView,
+    /// How long requests of all tenants were in the server; `None`: no server is in front.
+    pub request_duration: Option<DurationsView>,
     pub cpu_seconds_total: f64,
     pub unattributed_cpu_seconds_total: Option<f64>,
     pub unexplained_cpu_seconds_total: Option<f64>,
@@ -62,6 +65,36 @@ pub struct CpuModelView {
     pub mean_error: f64,
     pub held_out_loads: u32,
     pub loads: u32,
+}
+
+/// The process, as the system shows it. `None`: the system does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct ProcessView {
+    /// Seconds since 1970.
+    pub started_at_seconds: Option<f64>,
+    pub virtual_bytes: Option<u64>,
+    pub threads: Option<u64>,
+    pub open_files: Option<u64>,
+    pub open_files_max: Option<u64>,
+}
+
+/// How long requests were in the server since it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct DurationsView {
+    pub sum_us: u64,
+    pub count: u64,
+    pub buckets: Vec<DurationBucketView>,
+}
+
+/// Requests that took less than a time, and are in no bucket before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct DurationBucketView {
+    /// `None`: all longer ones.
+    pub below_us: Option<u64>,
+    pub count: u64,
 }
 
 /// The outcomes of alerts.
@@ -162,6 +195,9 @@ pub struct TenantView {
     pub gets_total: u64,
     pub hits_total: u64,
     pub sets_total: u64,
+    /// Items that left memory for want of space, and because their time had come.
+    pub evictions_total: u64,
+    pub expirations_total: u64,
     pub hit_ratio: Option<f64>,
     pub cpu_seconds_total: Option<f64>,
     pub cpu_model_seconds_total: Option<f64>,
@@ -179,6 +215,8 @@ pub struct TenantView {
     pub connections: u64,
     pub shape_total: ShapeView,
     pub refused_total: RefusedView,
+    /// How often its grant was moved since the server began, by reason.
+    pub moves_total: Vec<MovesView>,
     /// The counts of each command that was ever executed, since the server began.
     pub operations_total: Vec<OperationsView>,
 }
@@ -190,6 +228,14 @@ pub struct OperationsView {
     pub protocol: &'static str,
     pub command: &'static str,
     pub count: u64,
+}
+
+/// How often a grant was moved for a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct MovesView {
+    pub reason: &'static str,
+    pub count: u32,
 }
 
 /// How requests came, and what they wrote: what the model of CPU time needs beside the counts of commands.

@@ -31,6 +31,7 @@ mod ready;
 mod receive;
 mod redis;
 mod scripts;
+mod served;
 mod server;
 mod session;
 mod shared;

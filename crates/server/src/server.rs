@@ -125,7 +125,7 @@ impl Server {
         let tell = move |caller: Caller| to_tell[caller.worker].tell_of_memory(caller.place, caller.client);
         let memory = Memory::new(connection_bytes_max(config), Box::new(tell));
         let reply_bytes_max = memory.most_bytes() / REPLY_MEMORY_DIVISOR;
-        let tenants = Tenants::new(parts, Arc::clone(&memory), wake_workers);
+        let tenants = Tenants::new(parts, Arc::clone(&memory), wake_workers, mailboxes.len());
         let shared = Arc::new(Shared {
             tenants: Arc::new(tenants),
             clients: Clients::default(),

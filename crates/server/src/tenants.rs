@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use tidemark_plane::{Flash, Front, Plane, PlaneParts};
 use tidemark_store::{Alarm, Pool};
-use tidemark_types::{DataPlane, Plan, Refused, Secret, Served, Snapshot, TenantPlan, TenantSnapshot, UnixMs};
+use tidemark_types::{
+    DataPlane, Plan, Refused, Secret, Served, ServedTimes, Snapshot, TenantPlan, TenantSnapshot, UnixMs,
+};
 
 use crate::counts::Count;
 use crate::cpu::CpuTotals;
 use crate::logins::FailureLog;
 use crate::memory::Memory;
+use crate::served::WorkerTimes;
 use crate::tenant::{Attached, NO_SECRET, Tenant, known_as};
 
 /// Every tenant of the server.
@@ -36,10 +39,12 @@ pub(crate) struct Sockets {
     /// Logins that failed since the start, whatever name they gave.
     failed_logins: AtomicU64,
     pub(crate) cpu: CpuTotals,
+    /// Of each worker, by its number.
+    pub(crate) served: Box<[WorkerTimes]>,
 }
 
 impl Tenants {
-    pub(crate) fn new(parts: PlaneParts, memory: Arc<Memory>, wake_workers: Alarm) -> Self {
+    pub(crate) fn new(parts: PlaneParts, memory: Arc<Memory>, wake_workers: Alarm, workers: usize) -> Self {
         let sockets = Sockets {
             memory,
             open: RwLock::default(),
@@ -49,6 +54,7 @@ impl Tenants {
             connections: AtomicU64::new(0),
             failed_logins: AtomicU64::new(0),
             cpu: CpuTotals::default(),
+            served: (0..workers).map(|_| WorkerTimes::default()).collect(),
         };
         Self {
             plane: Plane::new(parts, sockets),
@@ -197,6 +203,8 @@ impl Front for Sockets {
             self.base_bytes.load(Ordering::Relaxed) + self.buffer_bytes.load(Ordering::Relaxed);
         snapshot.pool.connections = self.connections.load(Ordering::Relaxed);
         snapshot.pool.failed_logins = self.failed_logins.load(Ordering::Relaxed);
+        let served = self.served.iter().map(WorkerTimes::report);
+        snapshot.pool.served = Some(served.fold(ServedTimes::default(), ServedTimes::with));
         snapshot.cpu = Some(self.cpu.report());
     }
 }

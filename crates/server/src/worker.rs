@@ -429,9 +429,11 @@ impl Worker {
             if connection.executed > 0
                 && let Some(tenant) = &connection.session.tenant
             {
-                tenant
-                    .counts
-                    .note_served(self.took_us(&connection), u64::from(connection.executed));
+                let (took_us, requests) = (self.took_us(&connection), u64::from(connection.executed));
+                tenant.counts.note_served(took_us, requests);
+                if let Some(times) = self.shared.tenants.sockets().served.get(self.number) {
+                    times.record(took_us, requests);
+                }
             }
             if connection.session.failed_logins.is_waiting() && !connection.is_held {
                 connection.is_held = true;

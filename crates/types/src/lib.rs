@@ -33,8 +33,8 @@ pub use ratio::{HitRatio, HitRatioError};
 pub use sample::{Sample, SampleKind, Samples, SamplingThreshold};
 pub use secret::{PermissionError, Permissions, Secret, SecretHash};
 pub use snapshot::{
-    CommandCount, FlashUse, LoadShape, PlaneCpu, PoolSnapshot, Refused, Served, ShardSnapshot, Snapshot,
-    TenantCounters, TenantSnapshot,
+    CommandCount, FlashUse, LoadShape, PlaneCpu, PoolSnapshot, Refused, SERVED_UP_TO_US, Served, ServedTimes,
+    ShardSnapshot, Snapshot, TenantCounters, TenantSnapshot,
 };
 pub use time::{Clock, ManualClock, SystemClock, UnixMs};
 pub use units::{BitRate, Size, UnitError, format_duration, parse_duration};

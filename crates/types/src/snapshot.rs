@@ -44,6 +44,42 @@ pub struct PoolSnapshot {
     pub connections: u64,
     /// Logins that failed since the start, whatever name they gave.
     pub failed_logins: u64,
+    /// How long all requests were in the server; `None` where no server is.
+    pub served: Option<ServedTimes>,
+}
+
+/// The longest times of the buckets of [`ServedTimes`] but for the last one, in microseconds: twice the one before up to four
+/// milliseconds, where goals are, and coarser above.
+pub const SERVED_UP_TO_US: [u64; 14] = [
+    15, 31, 63, 127, 255, 511, 1_023, 2_047, 4_095, 16_383, 65_535, 262_143, 1_048_575, 16_777_215,
+];
+
+/// How long requests were in the server, of all tenants since the start, in whole microseconds: from when their connection was
+/// ready until the system was given their replies. The counts never fall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServedTimes {
+    /// Requests by their times: each bucket has those up to its limit that are in none before it, the last one all longer ones.
+    pub requests: [u64; ServedTimes::BUCKETS],
+    /// Their times together, in microseconds.
+    pub us: u64,
+}
+
+impl ServedTimes {
+    /// One more than there are limits.
+    pub const BUCKETS: usize = SERVED_UP_TO_US.len() + 1;
+
+    /// The bucket of a time.
+    pub fn bucket(us: u64) -> usize {
+        SERVED_UP_TO_US.partition_point(|most| *most < us)
+    }
+
+    /// Both together.
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            requests: std::array::from_fn(|bucket| self.requests[bucket] + other.requests[bucket]),
+            us: self.us + other.us,
+        }
+    }
 }
 
 /// One tenant's state.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
+mod access;
 mod metrics;
 
 use std::io::{Read, Write};
@@ -594,121 +595,6 @@ fn bodies_that_are_no_json_or_too_long() {
     }
     assert_eq!(scene.get("/healthz").status, 200);
     scene.stop();
-}
-
-#[test]
-fn over_tcp_the_token_is_needed() {
-    let scene = start();
-    let token = format!("Authorization: Bearer {}\r\n", scene.token);
-    let wrong = format!("Authorization: Bearer {}x\r\n", scene.token);
-    for (path, headers, status) in [
-        ("/api/v1/server", token.as_str(), 200),
-        ("/api/v1/server", wrong.as_str(), 401),
-        ("/api/v1/server", "", 401),
-        ("/api/v1/server", "Authorization: \u{ff}\r\n", 401),
-        ("/api/v1/nothing", "", 401),
-        ("/api/v1/nothing", token.as_str(), 404),
-        ("/api/v1/events", "", 401),
-        ("/healthz", "", 200),
-        ("/readyz", "", 200),
-        ("/metrics", "", 401),
-        ("/metrics", token.as_str(), 200),
-    ] {
-        let reply = scene.over_tcp(path, headers);
-        assert_eq!(reply.status, status, "{path} {headers}");
-        assert_eq!(reply.status == 401, reply.head.contains("www-authenticate: bearer"));
-    }
-    scene.stop();
-}
-
-#[test]
-fn no_page_of_a_stranger_reads_anything() {
-    let scene = start();
-    let token = format!("Authorization: Bearer {}\r\n", scene.token);
-    for path in [
-        "/healthz",
-        "/readyz",
-        "/metrics",
-        "/api/v1/server",
-        "/api/v1/tenants",
-        "/nothing",
-    ] {
-        for (host, more) in [
-            ("evil.example", ""),
-            ("evil.example:7070", token.as_str()),
-            ("localhost", "Origin: http://evil.example\r\n"),
-            ("localhost", "Origin: null\r\n"),
-        ] {
-            let mut stream = scene.tcp();
-            let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n");
-            stream.write_all(head.as_bytes()).unwrap();
-            let reply = Reply::read(stream);
-            assert_eq!((reply.status, reply.code()), (403, "foreign"), "{path} {host} {more}");
-        }
-    }
-    let own = format!("{token}Origin: http://localhost\r\n");
-    assert_eq!(scene.over_tcp("/api/v1/server", &own).status, 200);
-    scene.stop();
-}
-
-#[test]
-fn idle_connections_delay_no_health_check() {
-    let scene = start();
-    // Each has been answered and is kept alive; some have sent the beginning of a request, some nothing.
-    let idle: Vec<TcpStream> = (0..200)
-        .map(|number| {
-            let mut stream = scene.tcp();
-            let (sent, answer) = match number % 3 {
-                0 => ("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200 OK"),
-                1 => ("GET /healthz HTTP/1.1\r\nHost: loc", ""),
-                _ => ("", ""),
-            };
-            stream.write_all(sent.as_bytes()).unwrap();
-            let mut answered = vec![0; answer.len()];
-            stream.read_exact(&mut answered).unwrap();
-            assert_eq!(answered, answer.as_bytes());
-            stream
-        })
-        .collect();
-    let began = Instant::now();
-    for _ in 0..20 {
-        assert_eq!(scene.over_tcp("/healthz", "").status, 200);
-    }
-    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
-    drop(idle);
-    scene.stop();
-}
-
-#[test]
-fn busy_connections_leave_room_for_health_checks() {
-    let scene = start();
-    scene.data_plane.withhold_removed(true);
-    let token = format!("Authorization: Bearer {}\r\n", scene.token);
-    // Removals that wait for memory which does not come back.
-    let busy: Vec<TcpStream> = (0..64)
-        .map(|number| {
-            let name = format!("t{number}");
-            scene.create(&name);
-            let mut stream = scene.tcp();
-            let path = format!("/api/v1/tenants/{name}");
-            stream.write_all(&request("DELETE", &path, &token, b"")).unwrap();
-            let state = || scene.get(&path).body["state"].clone();
-            wait_for("its removal", || (state() == json!("removing")).then_some(()));
-            stream
-        })
-        .collect();
-    for path in ["/healthz", "/readyz"] {
-        assert_eq!(scene.over_tcp(path, "").status, 200);
-    }
-    let refused = scene.over_tcp("/api/v1/server", &token);
-    assert_eq!((refused.status, refused.code()), (503, "unavailable"));
-    drop(busy);
-    wait_for("room", || {
-        (scene.over_tcp("/api/v1/server", &token).status == 200).then_some(())
-    });
-    let Scene { control, admin, .. } = scene;
-    control.stop().unwrap();
-    admin.stop();
 }
 
 #[test]

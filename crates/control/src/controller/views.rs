@@ -4,18 +4,21 @@ use crate::book::Tenant;
 use crate::goal::CurveReport;
 use crate::goal::GoalReport;
 use crate::goal::state_name;
-use crate::moves::Move;
+use crate::moves::{Move, Reason};
 use crate::settings::{FlashSettings, TenantSettings};
 use crate::state::StoredSecret;
 use crate::tiers::worth;
 use crate::view::CurvePointView;
 use crate::view::CurveView;
+use crate::view::DurationBucketView;
+use crate::view::DurationsView;
 use crate::view::FlashView;
 use crate::view::GoalsView;
 use crate::view::LastMoveView;
 use crate::view::LatencyView;
 use crate::view::LimitsView;
 use crate::view::MoveView;
+use crate::view::MovesView;
 use crate::view::OperationsView;
 use crate::view::RefusedView;
 use crate::view::SecretView;
@@ -30,6 +33,8 @@ use tidemark_types::CommandCount;
 use tidemark_types::HitRatio;
 use tidemark_types::Policy;
 use tidemark_types::Refused;
+use tidemark_types::SERVED_UP_TO_US;
+use tidemark_types::ServedTimes;
 use tidemark_types::UnixMs;
 use tidemark_types::Weight;
 use tidemark_types::utc::{rfc3339, rfc3339_ms};
@@ -141,6 +146,8 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
         gets_total: counters.gets,
         hits_total: counters.hits,
         sets_total: counters.sets,
+        evictions_total: counters.evicted,
+        expirations_total: counters.expired,
         hit_ratio,
         cpu_seconds_total: None,
         cpu_model_seconds_total: None,
@@ -159,7 +166,28 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
             written_value_bytes: counters.shape.written_value_bytes,
         },
         refused_total: refused_view(&counters.refused),
+        moves_total: tenant.moves.counts().map(moves_view).collect(),
         operations_total: Vec::new(),
+    }
+}
+
+fn moves_view((reason, count): (Reason, u32)) -> MovesView {
+    MovesView {
+        reason: reason.name(),
+        count,
+    }
+}
+
+/// The times of requests. A whole microsecond is all of it: what took up to 15 took less than 16.
+pub(super) fn durations_view(served: &ServedTimes) -> DurationsView {
+    let below = SERVED_UP_TO_US.iter().map(|most| Some(most + 1)).chain([None]);
+    let buckets = below.zip(served.requests);
+    DurationsView {
+        sum_us: served.us,
+        count: served.requests.iter().sum(),
+        buckets: buckets
+            .map(|(below_us, count)| DurationBucketView { below_us, count })
+            .collect(),
     }
 }
 

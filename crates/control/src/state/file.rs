@@ -35,6 +35,20 @@ impl StateFile {
         open::open(folder, now)
     }
 
+    /// The server's settings in the state file of `folder`, which a server may run on; `None` where there is no such file.
+    /// Nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Self::open`]'s, but that the file may be in use.
+    pub fn peek_server(folder: &Path) -> Result<Option<ServerSettings>, ControlError> {
+        let path = folder.join(open::FILE_NAME);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let connection = open::connect_to_read(&path)?;
+        rows::server(&connection, &path).map(Some)
+    }
+
     /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -81,7 +95,7 @@ impl State for StateFile {
     }
 
     fn server(&self) -> Result<ServerSettings, ControlError> {
-        rows::server(self)
+        rows::server(&self.connection, &self.path)
     }
 
     fn add_tenant(

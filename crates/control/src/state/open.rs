@@ -211,6 +211,18 @@ fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
     Ok(connection)
 }
 
+/// A file that a server may have open, to be read only. The table of the server's settings is the same in every schema.
+pub(super) fn connect_to_read(path: &Path) -> Result<Connection, ControlError> {
+    check_magic(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(|error| explain("open", path, &error))?;
+    connection
+        .busy_timeout(BUSY_PATIENCE)
+        .map_err(|error| explain("open", path, &error))?;
+    check_identity(&connection, path)?;
+    Ok(connection)
+}
+
 /// The owner of the file, and the schema that it has: this version's or one that can be brought to it.
 fn check_identity(connection: &Connection, path: &Path) -> Result<i64, ControlError> {
     let number = |pragma| -> Result<i64, ControlError> {

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 use rusqlite::types::Value;
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use tidemark_meter::price::Money;
 use tidemark_meter::spending::AtLimit;
 use tidemark_plan::Utility;
@@ -45,11 +46,11 @@ impl From<BadRow> for ReadError {
     }
 }
 
-fn explain(file: &StateFile, error: ReadError) -> ControlError {
+fn explain(path: &Path, error: ReadError) -> ControlError {
     match error {
-        ReadError::Sqlite(error) => open::explain("read", &file.path, &error),
+        ReadError::Sqlite(error) => open::explain("read", path, &error),
         ReadError::Row(BadRow(detail)) => ControlError::Damaged {
-            path: file.path.clone(),
+            path: path.into(),
             detail,
         },
     }
@@ -74,12 +75,12 @@ pub(super) fn tenants(file: &StateFile) -> Result<Vec<TenantRecord>, ControlErro
         }
         Ok(tenants)
     };
-    read().map_err(|error| explain(file, error))
+    read().map_err(|error| explain(&file.path, error))
 }
 
-pub(super) fn server(file: &StateFile) -> Result<ServerSettings, ControlError> {
+pub(super) fn server(connection: &Connection, path: &Path) -> Result<ServerSettings, ControlError> {
     let read = || -> Result<ServerSettings, ReadError> {
-        let mut statement = file.connection.prepare("SELECT name, value FROM server")?;
+        let mut statement = connection.prepare("SELECT name, value FROM server")?;
         let mut rows = statement.query([])?;
         let mut values: BTreeMap<String, u64> = BTreeMap::new();
         while let Some(row) = rows.next()? {
@@ -111,7 +112,7 @@ pub(super) fn server(file: &StateFile) -> Result<ServerSettings, ControlError> {
             Some((name, _)) => Err(BadRow(format!("the server setting `{name}` is not known")).into()),
         }
     };
-    read().map_err(|error| explain(file, error))
+    read().map_err(|error| explain(path, error))
 }
 
 /// A column's text as a value, where there is any.

@@ -2,11 +2,14 @@
 //!
 //! The text is OpenMetrics (<https://prometheus.io/docs/specs/om/open_metrics_spec/>), the request
 //! `ExportMetricsServiceRequest` in JSON (OTLP 1.5: integers of 64 bits are texts, enumerations are numbers, names are in
-//! lowerCamelCase). Counters become sums that are cumulative and monotonic, all else gauges.
+//! lowerCamelCase). Counters become sums that are cumulative and monotonic, histograms
+//! histograms, all else gauges.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+
+use super::histogram::{Histogram, SUFFIXES};
 
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`.
 const CUMULATIVE: u8 = 2;
@@ -27,7 +30,9 @@ pub(super) struct Resource {
 struct Family<'t> {
     help: &'t str,
     is_counter: bool,
+    is_histogram: bool,
     points: Vec<Value>,
+    histograms: Vec<Histogram>,
 }
 
 /// The request of all metrics in a text, as they were at `now_ns`.
@@ -35,8 +40,8 @@ pub(super) fn request(text: &str, resource: &Resource, now_ns: u64) -> Value {
     let families = families(text, resource.began_ns, now_ns);
     let metrics: Vec<Value> = families
         .into_iter()
-        .filter(|(_, family)| !family.points.is_empty())
-        .map(|(name, family)| metric(name, family))
+        .filter(|(_, family)| !family.points.is_empty() || !family.histograms.is_empty())
+        .map(|(name, family)| metric(name, family, resource.began_ns, now_ns))
         .collect();
     let attributes = [
         ("service.name", "tidemark"),
@@ -49,9 +54,14 @@ pub(super) fn request(text: &str, resource: &Resource, now_ns: u64) -> Value {
     }]})
 }
 
-fn metric(name: &str, family: Family<'_>) -> Value {
+fn metric(name: &str, family: Family<'_>, began_ns: u64, now_ns: u64) -> Value {
     let (help, points) = (unescaped(family.help), family.points);
-    if family.is_counter {
+    if family.is_histogram {
+        let histograms = family.histograms.into_iter();
+        let points: Vec<Value> = histograms.map(|one| one.point(began_ns, now_ns)).collect();
+        let histogram = json!({"dataPoints": points, "aggregationTemporality": CUMULATIVE});
+        json!({"name": name, "description": help, "histogram": histogram})
+    } else if family.is_counter {
         let sum = json!({"dataPoints": points, "aggregationTemporality": CUMULATIVE, "isMonotonic": true});
         json!({"name": name, "description": help, "sum": sum})
     } else {
@@ -75,10 +85,22 @@ fn families(text: &str, began_ns: u64, now_ns: u64) -> BTreeMap<&str, Family<'_>
             let name = name.strip_suffix("_total").unwrap_or(name);
             match what {
                 Some("HELP") => families.entry(name).or_default().help = rest,
-                Some("TYPE") => families.entry(name).or_default().is_counter = rest == "counter",
+                Some("TYPE") => {
+                    let family = families.entry(name).or_default();
+                    (family.is_counter, family.is_histogram) = (rest == "counter", rest == "histogram");
+                }
                 _ => {}
             }
         } else if let Some((name, labels, value)) = sample(line) {
+            let of_histogram = SUFFIXES
+                .iter()
+                .find_map(|suffix| Some((name.strip_suffix(suffix)?, *suffix)));
+            if let Some((name, suffix)) = of_histogram
+                && let Some(family) = families.get_mut(name).filter(|family| family.is_histogram)
+            {
+                Histogram::enter(&mut family.histograms, suffix, labels, value);
+                continue;
+            }
             let family = name.strip_suffix("_total").unwrap_or(name);
             let family = families.entry(family).or_default();
             let mut point = json!({"timeUnixNano": now_ns.to_string(), "attributes": labels});
@@ -169,6 +191,9 @@ mod tests {
                     tidemark_gets_total{tenant=\"a\\\"}\\n\",direction=\"in\"} 7\n\
                     # TYPE tidemark_pool gauge\ntidemark_pool 0.5\n\
                     # TYPE tidemark_empty gauge\n\
+                    # TYPE times histogram\ntimes_sum{of=\"a\"} 1.5\ntimes_count{of=\"a\"} 6\n\
+                    times_bucket{of=\"a\",le=\"6.4e-5\"} 2\ntimes_bucket{of=\"a\",le=\"1.0\"} 5\n\
+                    times_bucket{of=\"a\",le=\"+Inf\"} 6\n\
                     # TYPE other_total counter\nother_total 18446744073709551615 123\n# EOF\n";
         let request = request(text, &resource(), 9);
         let of_resource = &request["resourceMetrics"][0];
@@ -189,6 +214,10 @@ mod tests {
                         {"key": "direction", "value": {"stringValue": "in"}}]}]}},
             {"name": "tidemark_pool", "description": "",
                 "gauge": {"dataPoints": [{"timeUnixNano": "9", "attributes": [], "asDouble": 0.5}]}},
+            {"name": "times", "description": "", "histogram": {"aggregationTemporality": 2, "dataPoints": [
+                {"timeUnixNano": "9", "startTimeUnixNano": "5", "count": "6", "sum": 1.5, "bucketCounts": ["2", "3", "1"],
+                    "explicitBounds": [6.4e-5, 1.0],
+                    "attributes": [{"key": "of", "value": {"stringValue": "a"}}]}]}},
         ]);
         assert_eq!(metrics, &expected);
     }

@@ -4,6 +4,7 @@
 //! next export says it all. After failures the time to the next one grows, up to [`PAUSE_MAX`].
 
 mod encode;
+mod histogram;
 
 use std::io;
 use std::time::{Duration, Instant};

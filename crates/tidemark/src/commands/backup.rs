@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tidemark_admin::TOKEN_FILE_NAME;
+use tidemark_admin::{TOKEN_FILE_NAME, TOKENS_FILE_NAME};
 use tidemark_control::backup::{Backup, restore, take};
 use tidemark_gateway::access::{ACCESS_FILE, KEY_FILE};
 use tidemark_types::{Clock as _, SystemClock, utc};
@@ -24,7 +24,7 @@ Examples:
   tidemark restore tidemark.tar --replace        what is there is kept in `replaced-TIME` in the data folder";
 
 /// The files of a data folder beside its databases.
-const OTHERS: [&str; 3] = [TOKEN_FILE_NAME, KEY_FILE, ACCESS_FILE];
+const OTHERS: [&str; 4] = [TOKEN_FILE_NAME, TOKENS_FILE_NAME, KEY_FILE, ACCESS_FILE];
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -14,6 +14,7 @@ mod replay;
 mod serve;
 mod server;
 mod tenant;
+mod token;
 mod top;
 mod usage;
 
@@ -62,6 +63,9 @@ enum Command {
     /// Create, show, change and remove tenants
     #[command(before_help = tenant::EXAMPLES)]
     Tenant(tenant::Args),
+    /// Make and end tokens for programs that call the admin API
+    #[command(before_help = token::EXAMPLES)]
+    Token(token::Args),
     /// Follow tenants as they are now: memory, hit ratio, CPU, money, the last move
     #[command(before_help = top::EXAMPLES)]
     Top(top::Args),
@@ -132,7 +136,7 @@ Examples:
   tidemark plan --trace orders.i64be.xz --latency 300us --price dram=13.8,flash=0.36 --svg plan.svg";
 
 /// Commands of later versions. They are known by name, so that a user that types one is told.
-const LATER: [&str; 4] = ["token", "doctor", "completions", "man"];
+const LATER: [&str; 3] = ["doctor", "completions", "man"];
 
 /// Reads the command line and does what it says.
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -142,6 +146,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         (Command::Agent(args), _) => agent::run(args, data, cli.json),
         (Command::Server(args), _) => server::run(args, data, cli.json),
         (Command::Tenant(args), _) => tenant::run(args, data, cli.json),
+        (Command::Token(args), _) => token::run(args, data, cli.json),
         (Command::Top(args), _) => top::run(args, data, cli.json),
         (Command::Backup(args), _) => backup::run(args, data, cli.json),
         (Command::Restore(args), _) => backup::run_restore(args, data, cli.json),

@@ -21,6 +21,7 @@ use crate::output::{note, print};
 use s3_key::S3KeyArgs;
 use settings::SettingArgs;
 use show::ShowArgs;
+pub(super) use show::{array, print_as};
 use top::TopArgs;
 
 pub(super) const EXAMPLES: &str = "\

@@ -34,7 +34,7 @@ pub(super) fn address<'a>(server: &'a Server, key: &str) -> &'a str {
     words.filter_map(|word| word.strip_prefix(key)).next().unwrap()
 }
 
-/// A server of which there is every metric: with prices, a goal and a spending limit.
+/// A server of which there is every metric: with prices, a goal, a floor, a cap and a spending limit.
 pub(super) fn limited_server() -> Server {
     limited_server_with(&[])
 }
@@ -52,6 +52,10 @@ pub(super) fn limited_server_with(more: &[&str]) -> Server {
                 "default",
                 "--hit-ratio",
                 "0.9",
+                "--floor",
+                "2MiB",
+                "--cap",
+                "512MiB",
                 "--spending-limit",
                 "9"
             ])

@@ -17,7 +17,10 @@ struct Prometheus {
 impl Prometheus {
     /// With the example configuration, but for this server's address and token, and without its patience.
     fn scraping(server: &Server, folder: &Path) -> Self {
-        let token = Path::new(&server.data()).join("admin.token");
+        let made = server.run(&["token", "create", "--role", "scraper"]);
+        assert!(made.status.success(), "{}", stderr(&made));
+        let token = folder.join("token");
+        std::fs::write(&token, &made.stdout).unwrap();
         let rules = format!("{DEPLOY}/prometheus/tidemark.rules.yml");
         let mut config = std::fs::read_to_string(format!("{DEPLOY}/prometheus/prometheus.example.yml")).unwrap();
         for (text, here) in [

@@ -39,6 +39,38 @@ fn the_ready_line_names_addresses_and_folder() {
 }
 
 #[test]
+fn what_was_set_while_it_ran_is_printed_with_the_configuration() {
+    let server = Server::start(&["--memory", "64MiB"]);
+    let set = server.run(&["server", "set", "--memory", "32MiB", "--round-period", "500ms"]);
+    assert!(set.status.success(), "{}", stderr(&set));
+    let data = server.data();
+    let printed = |memory: &str, more: &[&str]| {
+        stdout(&run(&[
+            &["serve", "--print-config", "--data", &data, "--memory", memory],
+            more,
+        ]
+        .concat()))
+    };
+    let text = printed("64MiB", &[]);
+    for line in [
+        "memory = \"64MiB\"  # --memory",
+        "# memory is 32MiB in this data folder, by `tidemark server set`",
+        "# round_period is 500ms in this data folder, by `tidemark server set`",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    let (_, _, _folder) = server.stop();
+    let json: serde_json::Value = serde_json::from_str(&printed("64MiB", &["--json"])).unwrap();
+    assert_eq!(
+        json["set_while_running"],
+        serde_json::json!({"memory": "32MiB", "round_period": "500ms"})
+    );
+    // A later configuration of another size makes the earlier setting void.
+    let text = printed("128MiB", &[]);
+    assert!(!text.contains("# memory is") && text.contains("# round_period is"), "{text}");
+}
+
+#[test]
 fn options_are_checked_and_printed_without_a_server() {
     let output = tidemark()
         .args(["serve", "--print-config", "--memory", "2GiB"])

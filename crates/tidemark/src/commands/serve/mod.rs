@@ -8,6 +8,7 @@ mod least;
 pub(super) mod machine;
 pub(super) mod panics;
 mod prices;
+mod printed;
 mod s3;
 mod spending;
 
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin, Reports, Scraper, TOKEN_FILE_NAME};
@@ -32,7 +33,7 @@ use tidemark_server::{Protocol, Server, StartError, TenantListener};
 use tidemark_types::{Clock, SystemClock, TenantName};
 
 use crate::failure::Failure;
-use crate::options::{Availability, Listening, Machine, OPTIONS, ServeOptions, Sources, Written, check_variables};
+use crate::options::{Availability, Listening, Machine, ServeOptions, Sources, Written, check_variables};
 use crate::output::{note, print};
 use crate::{log, port_holder};
 
@@ -67,7 +68,7 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     spending::webhook(options.webhook.as_ref())?;
     functions::check(&options, &written)?;
     if args.print_config {
-        return Ok(print(&configuration(&options, &written, json))?);
+        return Ok(print(&printed::configuration(&options, &written, json))?);
     }
     if args.check_config {
         note("the configuration is good");
@@ -84,30 +85,6 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let running = Running::start(&options, &written, &machine, joined, None)?;
     running.say_ready(&options)?;
     running.wait(options, &sources, &machine, || ())
-}
-
-/// The options in force as a file that would say the same, or as JSON.
-fn configuration(options: &ServeOptions, written: &Written, json: bool) -> String {
-    let known = OPTIONS
-        .iter()
-        .filter_map(|option| Some((option, options.text(option.key)?)));
-    if json {
-        // A number and a truth value are JSON as they stand; every other text is a string.
-        let value = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
-        let object: Map<String, Value> = known
-            .map(|(option, text)| (option.key.to_owned(), value(text)))
-            .collect();
-        return Value::Object(object).to_string();
-    }
-    let line = |(option, text): (&crate::options::OptionSpec, String)| {
-        let value = if option.value_name == "N" || option.value_name.is_empty() {
-            text
-        } else {
-            toml::Value::String(text).to_string()
-        };
-        format!("{} = {value}  # {}", option.key, written.origin(option))
-    };
-    known.map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Everything that runs.

@@ -281,12 +281,12 @@ fn with_hit_ratios(points: &[Value]) -> Vec<Value> {
     points.iter().map(with_hit_ratio).collect()
 }
 
-pub(super) fn print_as(answer: &Value, json: bool, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+pub(in super::super) fn print_as(answer: &Value, json: bool, text: impl FnOnce() -> String) -> anyhow::Result<()> {
     Ok(print(&if json { answer.to_string() } else { text() })?)
 }
 
 /// The array at a place of the answer; empty if there is none.
-pub(super) fn array<'a>(answer: &'a Value, place: &str) -> &'a [Value] {
+pub(in super::super) fn array<'a>(answer: &'a Value, place: &str) -> &'a [Value] {
     let array = answer.pointer(place).and_then(Value::as_array);
     array.map_or(&[], Vec::as_slice)
 }
