@@ -33,6 +33,10 @@ pub(crate) struct Transaction {
     pub(crate) changes_db: bool,
     /// INFO was queued.
     pub(crate) asks_for_process: bool,
+    /// A script was queued: the whole is run where scripts are.
+    pub(crate) has_script: bool,
+    /// A command was queued that can not be executed there.
+    pub(crate) needs_session: bool,
     watched: Watched,
 }
 

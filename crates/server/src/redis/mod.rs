@@ -240,6 +240,8 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
     true
 }
 
+pub(crate) use scripts::may_call;
+
 /// A command that a script calls, as it would be sent.
 pub(crate) fn as_command(args: &[&[u8]]) -> Vec<u8> {
     transactions::array_of(args.iter().copied())

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use tidemark_protocol::resp::command::{CommandId, counted_keys};
+use parking_lot::Mutex;
+use tidemark_protocol::resp::command::{CommandId, Flags, Row, counted_keys};
 use tidemark_protocol::resp::{ErrorReply, error};
 
 use super::answer::{Done, Failure, no_room, reply};
@@ -13,7 +14,8 @@ use crate::progress::Progress;
 use crate::scripts::{Caller, Handle, Job, Kind};
 use crate::session::{Exec, Session};
 use crate::suspend::Wish;
-use crate::transaction::ENTRY_BYTES;
+use crate::tenant::Tenant;
+use crate::transaction::{ENTRY_BYTES, Transaction};
 
 pub(super) const HANDLERS: Family = &[
     (CommandId::Eval, Handler::Session(eval)),
@@ -25,6 +27,31 @@ pub(super) const HANDLERS: Family = &[
     (CommandId::ScriptFlush, Handler::Session(flush)),
     (CommandId::ScriptKill, Handler::Session(kill)),
 ];
+
+/// Whether a command runs a script, or makes one known.
+pub(super) fn is_script(id: CommandId) -> bool {
+    use CommandId::{Eval, EvalRo, EvalSha, EvalShaRo, ScriptLoad};
+    matches!(id, Eval | EvalSha | EvalRo | EvalShaRo | ScriptLoad)
+}
+
+/// Whether a script may call a command: one of which its keys are known, or that needs none.
+pub(crate) fn may_call(row: &Row) -> bool {
+    let is_keyless = matches!(row.id, CommandId::Ping | CommandId::Echo | CommandId::Time);
+    !row.flags.has(Flags::NOSCRIPT) && (row.keys.first > 0 || is_keyless)
+}
+
+/// Has a transaction with scripts run, and its connection wait for it.
+pub(super) fn submit_transaction<'a>(
+    transaction: Box<Transaction>,
+    session: &Session,
+    exec: &mut Exec<'_>,
+) -> Done<'a> {
+    let tenant = session.tenant.as_ref().ok_or(error::NO_AUTH)?;
+    let bytes = transaction.memory_bytes();
+    let kind = Kind::Transaction(Mutex::new(transaction));
+    let job = Job::new(caller(tenant, session), false, Arc::default(), kind);
+    start(Handle { job, bytes }, exec)
+}
 
 /// EVAL, EVALSHA, EVAL_RO and EVALSHA_RO.
 fn eval<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
@@ -84,20 +111,27 @@ fn submit<'a>(
         let text = "ERR the memory for connections is used up: send a shorter script, or try again later";
         return Err(Failure::Own(Cow::Borrowed(text)));
     }
-    let caller = Caller {
+    let is_read_only = matches!(call.row.id, CommandId::EvalRo | CommandId::EvalShaRo);
+    let job = Job::new(caller(tenant, session), is_read_only, text, kind);
+    start(Handle { job, bytes }, exec)
+}
+
+fn caller(tenant: &Arc<Tenant>, session: &Session) -> Caller {
+    Caller {
         tenant: Arc::clone(tenant),
         client: Arc::clone(&session.client),
         db: session.db,
         version: session.version,
         permissions: session.permissions,
-    };
-    let is_read_only = matches!(call.row.id, CommandId::EvalRo | CommandId::EvalShaRo);
-    let job = Job::new(caller, is_read_only, text, kind);
-    if exec.shared.scripts.submit(&job).is_err() {
+    }
+}
+
+fn start<'a>(handle: Handle, exec: &mut Exec<'_>) -> Done<'a> {
+    if exec.shared.scripts.submit(&handle.job).is_err() {
         let text = format!("BUSY {SCRIPTS_WAITING} scripts of the tenant wait already: try again later");
         return Err(Failure::Own(Cow::Owned(text)));
     }
-    wait(Handle { job, bytes }, exec)
+    wait(handle, exec)
 }
 
 /// Waits for a script.
@@ -108,7 +142,7 @@ fn wait<'a>(handle: Handle, exec: &mut Exec<'_>) -> Done<'a> {
 }
 
 /// Answers for a script that was waited for, if it has ended.
-fn go_on<'a>(progress: Progress, exec: &mut Exec<'_>) -> Done<'a> {
+pub(super) fn go_on<'a>(progress: Progress, exec: &mut Exec<'_>) -> Done<'a> {
     let bytes = match progress {
         Progress::Script(handle) => match handle.job.reply() {
             Some(bytes) => bytes,

@@ -15,6 +15,7 @@ use super::answer::{Done, Failure, drop_unwanted, fail, reply, too_large_reply};
 use super::check_size;
 use super::client::DESCRIBED_CLIENT_BYTES;
 use super::dispatch::{Call, Family, Handler, needs_every_shard, perform_within};
+use super::scripts;
 use super::strings::AROUND_VALUE_BYTES;
 use crate::access::Access;
 use crate::counts::{Count, Stage};
@@ -34,6 +35,10 @@ pub(super) const HANDLERS: Family = &[
 
 /// Redis's words for commands that a transaction cannot have.
 const NOT_IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
+
+/// The answer to a command that needs more than its keys in a transaction with a script, or to that script.
+const NOT_WITH_SCRIPT: &str =
+    "ERR a transaction with a script can have only commands that a script may call, and other scripts";
 
 /// Whether the connection is between MULTI and EXEC.
 pub(super) fn is_open(session: &Session) -> bool {
@@ -68,12 +73,8 @@ pub(super) fn forget(session: &mut Session) -> Option<Box<Transaction>> {
 
 /// Queues a command. `raw` is how it was sent.
 pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
-    use CommandId::{Auth, Eval, EvalRo, EvalSha, EvalShaRo, Hello, ScriptLoad};
-    // The tenant whose shards are locked cannot become another one in between, and nothing waits for a script meanwhile.
-    if matches!(
-        call.row.id,
-        Auth | Hello | Eval | EvalSha | EvalRo | EvalShaRo | ScriptLoad
-    ) {
+    // The tenant whose shards are locked cannot become another one in between.
+    if matches!(call.row.id, CommandId::Auth | CommandId::Hello) {
         return Err(Failure::Own(Cow::Borrowed(NOT_IN_TRANSACTION)));
     }
     let (Some(transaction), Some(tenant)) = (&mut session.transaction, &session.tenant) else {
@@ -82,6 +83,11 @@ pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec:
     if transaction.is_broken {
         // It will never be executed, so it need not be kept.
         return Ok(());
+    }
+    let is_script = scripts::is_script(call.row.id);
+    let needs_session = !is_script && !scripts::may_call(call.row);
+    if (is_script || transaction.has_script) && (needs_session || transaction.needs_session) {
+        return Err(Failure::Own(Cow::Borrowed(NOT_WITH_SCRIPT)));
     }
     let keys = || call.row.key_places(call.args).map(|place| call.args.arg(place));
     let key_bytes = keys().map(<[u8]>::len).sum();
@@ -98,6 +104,8 @@ pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec:
     for key in keys() {
         transaction.need(tenant.store.shard_of(tenant.store.key(session.db, key).hash));
     }
+    transaction.has_script |= is_script;
+    transaction.needs_session |= needs_session;
     transaction.changes_db |= call.row.id == CommandId::Select;
     transaction.asks_for_process |= call.row.id == CommandId::Info;
     transaction.queue(command, key_bytes);
@@ -198,8 +206,19 @@ fn unwatch<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
 /// EXEC. Replies that the client did not want have been dropped as they were appended: it may change its mind in
 /// between.
 fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
+    if let Some(progress) = exec.visit.progress.take() {
+        // Of a transaction with a script, which waits for it.
+        return scripts::go_on(*progress, exec);
+    }
     if !is_open(session) {
         return Err(error::EXEC_WITHOUT_MULTI.into());
+    }
+    let has_script = session
+        .transaction
+        .as_ref()
+        .is_some_and(|transaction| transaction.has_script && !transaction.is_broken);
+    if let Some(transaction) = has_script.then(|| forget(session)).flatten() {
+        return scripts::submit_transaction(transaction, session, exec);
     }
     // It is there while it is open.
     let Some(transaction) = session.transaction.take() else {

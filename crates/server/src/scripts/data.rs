@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tidemark_protocol::resp::command::{CommandId, Flags, Row, resolve};
-use tidemark_protocol::resp::{ArgList, ErrorReply, Limits, Reply, Version, parse};
+use tidemark_protocol::resp::{ArgList, Args, ErrorReply, Limits, Reply, Version, parse};
 use tidemark_scripts::Host;
 use tidemark_store::{Attributes, Hasher, KeeperInbox, Key, Pool, Refused, TenantConfig, TenantStore, Watch};
 use tidemark_types::{Policy, UnixMs};
@@ -26,6 +26,7 @@ use crate::session::{Exec, Session, Visit};
 use crate::shared::Shared;
 use crate::step::admit_data;
 use crate::suspend::seek;
+use crate::transaction::Transaction;
 
 /// A thread's store for the copies of one script at a time.
 #[derive(Default)]
@@ -76,6 +77,16 @@ struct Copied {
     written: Written,
 }
 
+/// What became of what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Committed {
+    Done,
+    /// What was read has changed: it is to be run again.
+    Changed,
+    /// A key that the transaction watches has changed: it is not to be run.
+    Unwatched,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Written {
     Nothing,
@@ -83,10 +94,18 @@ enum Written {
     Value,
 }
 
-/// The keys of one run of a script.
+/// The value and the attributes of a copy; `None` of a key that there is not.
+type Value = Option<(Vec<u8>, Attributes)>;
+
+/// The copies that were written before a script of a transaction began.
+pub(super) struct Before<'j>(Vec<(&'j [u8], Written, Value)>);
+
+/// The keys of one run of a script, or of a transaction with scripts.
 pub(super) struct Data<'j> {
     job: &'j Job,
     declared: HashSet<&'j [u8]>,
+    /// The keys of the script that runs, if others were declared by other commands.
+    only: Option<HashSet<Box<[u8]>>>,
     is_read_only: bool,
     store: Option<Arc<TenantStore>>,
     /// The tenant's shards: one at a time, or those of all declared keys.
@@ -122,6 +141,7 @@ impl<'j> Data<'j> {
         access.flush_if_due(now);
         Self {
             declared: keys.iter().map(|key| &**key).collect(),
+            only: None,
             is_read_only,
             fault: store.is_none().then_some(NO_MEMORY),
             store,
@@ -138,10 +158,11 @@ impl<'j> Data<'j> {
         }
     }
 
-    /// Locks the shards of all declared keys until the end.
-    pub(super) fn lock(&mut self) {
+    /// Locks the shards of all declared keys until the end, and those that a transaction watches.
+    pub(super) fn lock(&mut self, transaction: Option<&Transaction>) {
         let shards = self.shards(self.declared.iter().copied());
-        self.access.hold(shards);
+        let watched = transaction.map_or_else(ShardSet::default, Transaction::watched_shards);
+        self.access.hold(shards.with(watched));
     }
 
     /// Why the script's result does not count, if it does not: an error's text.
@@ -156,16 +177,88 @@ impl<'j> Data<'j> {
         }
     }
 
-    /// Writes what the script wrote, as one step. `false`: what it read has changed, and nothing is written.
-    pub(super) fn commit(&mut self) -> bool {
+    /// Begins a script of a transaction: until [`Self::end_script`] only these keys are known.
+    pub(super) fn begin_script(&mut self, keys: &[Box<[u8]>], is_read_only: bool) -> Before<'j> {
+        self.only = Some(keys.iter().cloned().collect());
+        self.is_read_only = is_read_only;
+        self.session.version = Version::Resp2;
+        let written = self
+            .copied
+            .iter()
+            .filter(|(_, copied)| copied.written > Written::Nothing);
+        let written: Vec<(&'j [u8], Written)> = written.map(|(key, copied)| (*key, copied.written)).collect();
+        let of_script = written.into_iter().filter(|(key, _)| self.knows(key));
+        Before(
+            of_script
+                .map(|(key, written)| (key, written, self.value(key)))
+                .collect(),
+        )
+    }
+
+    /// Ends it. If it has failed, its keys are as they were before it.
+    pub(super) fn end_script(&mut self, before: &Before<'j>, has_failed: bool) {
+        if has_failed {
+            let touched: Vec<&'j [u8]> = self.copied.keys().copied().filter(|key| self.knows(key)).collect();
+            for key in touched {
+                let saved = before.0.iter().find(|(saved, ..)| *saved == key);
+                let (written, value) = match saved {
+                    Some((_, written, value)) => (*written, value.clone()),
+                    // If it has changed since it was copied, the whole is run again.
+                    None => (Written::Nothing, self.fetch(key, false)),
+                };
+                if let Some(copied) = self.copied.get_mut(key) {
+                    copied.written = written;
+                }
+                self.store_copy(key, value);
+            }
+        }
+        self.only = None;
+        self.is_read_only = false;
+    }
+
+    fn knows(&self, key: &[u8]) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(key))
+    }
+
+    /// A copy as it is now.
+    fn value(&self, bytes: &[u8]) -> Value {
+        let scratch = self.store.as_ref()?;
+        let of_copy = scratch.key(self.job.db, bytes);
+        let mut copies = Access::each(scratch);
+        let found = copies.shard_of(of_copy.hash).peek(&of_copy, self.now)?;
+        Some((found.value().to_vec(), found.attributes()))
+    }
+
+    /// A command of a transaction that is no script. Its reply is appended.
+    pub(super) fn perform_queued(&mut self, row: &'static Row, args: Args<'_>, reply: &mut Vec<u8>) {
+        self.session.version = self.job.version;
+        match self.admit(row, args) {
+            Ok(()) => self.perform(row, args, reply),
+            Err(text) => reply.extend_from_slice(&super::thread::error_reply(&text)),
+        }
+    }
+
+    /// Counts a script of a transaction.
+    pub(super) fn count(&mut self, id: CommandId) {
+        self.counts.command(id);
+        self.counts.add(Count::Commands, 1);
+    }
+
+    /// Writes what was written, as one step. [`Committed::Changed`]: what was read has changed, and nothing is written.
+    pub(super) fn commit(&mut self, transaction: Option<&Transaction>) -> Committed {
         self.now = Shared::now();
         self.access.pause();
         if !self.access.keeps_locks() {
             let shards = self.shards(self.copied.keys().copied());
-            self.access.hold(shards);
+            let watched = transaction.map_or_else(ShardSet::default, Transaction::watched_shards);
+            self.access.hold(shards.with(watched));
+        }
+        let now = self.now;
+        if transaction.is_some_and(|transaction| transaction.has_changed(&mut self.access, now)) {
+            return Committed::Unwatched;
         }
         if self.has_changed() {
-            return false;
+            return Committed::Changed;
         }
         if self.write().is_err() {
             // An item may go at any time; a part of what was written may not stay.
@@ -174,7 +267,7 @@ impl<'j> Data<'j> {
         }
         self.counts.hand_over(&self.job.tenant.counts);
         self.job.tenant.touch();
-        true
+        Committed::Done
     }
 
     fn shards<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> ShardSet {
@@ -245,7 +338,6 @@ impl<'j> Data<'j> {
 
     /// Copies a key that the script names for the first time.
     fn copy(&mut self, bytes: &'j [u8], reads: bool) {
-        let Some(scratch) = self.store.clone() else { return };
         let key = self.key(bytes);
         let now = self.now;
         let is_locked = self.access.keeps_locks();
@@ -254,31 +346,52 @@ impl<'j> Data<'j> {
             self.fault = Some(ON_FLASH);
         }
         let watch = (!is_locked).then(|| shard.watch(&key, now));
+        let copy = self.fetch(bytes, reads);
+        let written = Written::Nothing;
+        self.copied.insert(bytes, Copied { watch, written });
+        if copy.is_some() {
+            self.store_copy(bytes, copy);
+        }
+    }
+
+    /// A key as the tenant has it.
+    fn fetch(&mut self, bytes: &'j [u8], reads: bool) -> Value {
+        let (key, now) = (self.key(bytes), self.now);
+        let shard = self.access.shard_of(key.hash);
         let found = if reads {
             shard.get(&key, now)
         } else {
             shard.access(&key, now)
         };
-        let copy = found.map(|found| (found.value().to_vec(), found.attributes()));
+        let value = found.map(|found| (found.value().to_vec(), found.attributes()));
         self.access.pause();
-        let written = Written::Nothing;
-        self.copied.insert(bytes, Copied { watch, written });
-        if let Some((value, attributes)) = copy {
-            let of_copy = scratch.key(self.job.db, bytes);
-            let attributes = Attributes {
-                token: None,
-                ..attributes
-            };
-            if scratch.put(&of_copy, &value, attributes, now).is_err() {
-                self.fault = Some(TOO_MUCH);
+        value
+    }
+
+    /// Makes a copy what it is to be.
+    fn store_copy(&mut self, bytes: &[u8], value: Value) {
+        let Some(scratch) = &self.store else { return };
+        let of_copy = scratch.key(self.job.db, bytes);
+        match value {
+            Some((value, attributes)) => {
+                let attributes = Attributes {
+                    token: None,
+                    ..attributes
+                };
+                if scratch.put(&of_copy, &value, attributes, self.now).is_err() {
+                    self.fault = Some(TOO_MUCH);
+                }
+            }
+            None => {
+                let mut copies = Access::each(scratch);
+                copies.shard_of(of_copy.hash).delete(&of_copy, self.now);
             }
         }
     }
 
     /// Checks a command that the script calls, and copies its keys.
-    fn admit(&mut self, row: &'static Row, args: tidemark_protocol::resp::Args<'_>) -> Result<(), String> {
-        let is_keyless = matches!(row.id, CommandId::Ping | CommandId::Echo | CommandId::Time);
-        if row.flags.has(Flags::NOSCRIPT) || (row.keys.first == 0 && !is_keyless) {
+    fn admit(&mut self, row: &'static Row, args: Args<'_>) -> Result<(), String> {
+        if !redis::may_call(row) {
             return Err("ERR This Redis command is not allowed from script".to_owned());
         }
         if !self.job.permissions.allows(row.permissions) {
@@ -306,7 +419,8 @@ impl<'j> Data<'j> {
         }
         for place in row.key_places(args) {
             let bytes = args.arg(place);
-            let Some(declared) = self.declared.get(bytes).copied() else {
+            let declared = self.declared.get(bytes).copied();
+            let Some(declared) = declared.filter(|key| self.knows(key)) else {
                 let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(128)]).into_owned();
                 return Err(format!(
                     "ERR Script attempted to access a key that is not in KEYS: '{shown}'"
@@ -323,7 +437,7 @@ impl<'j> Data<'j> {
     }
 
     /// Executes a command on the copies.
-    fn perform(&mut self, row: &'static Row, args: tidemark_protocol::resp::Args<'_>, reply: &mut Vec<u8>) {
+    fn perform(&mut self, row: &'static Row, args: Args<'_>, reply: &mut Vec<u8>) {
         let Some(scratch) = &self.store else { return };
         let mut access = Access::each(scratch);
         access.hold(ShardSet::ALL);

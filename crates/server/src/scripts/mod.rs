@@ -11,6 +11,7 @@ mod data;
 mod known;
 mod run;
 mod thread;
+mod transaction;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -27,6 +28,7 @@ use crate::clients::Client;
 use crate::limits::{SCRIPT_LANES_KEPT, SCRIPTS_WAITING};
 use crate::shared::Shared;
 use crate::tenant::Tenant;
+use crate::transaction::Transaction;
 use crate::worker::Mailbox;
 
 pub(crate) use known::Known;
@@ -60,6 +62,8 @@ pub(crate) enum Kind {
     Load,
     /// It is run.
     Run { keys: Vec<Box<[u8]>>, args: Vec<Box<[u8]>> },
+    /// A transaction with scripts in it is run, of which the job has no text. Only the thread that runs it locks it.
+    Transaction(Mutex<Box<Transaction>>),
 }
 
 /// How far a job is.

@@ -7,13 +7,13 @@
 use tidemark_scripts::{Broken, Engine, Script, Stopped, Watchman};
 
 use super::Job;
-use super::data::{Data, Scratch};
+use super::data::{Committed, Data, Scratch};
 use super::thread::error_reply;
 use crate::limits::LOCKED_SCRIPT_STEPS;
 use crate::shared::Shared;
 
 /// Times that a script is run without a lock.
-const TRIES: usize = 3;
+pub(super) const TRIES: usize = 3;
 
 /// The limits of a script.
 pub(super) struct Bounds {
@@ -29,7 +29,7 @@ pub(super) enum Outcome {
 }
 
 /// The answer to a script whose keys others write all the time, and that is too long to be run under their locks.
-const TRY_AGAIN: &str = "TRYAGAIN others changed the script's keys each time while it ran";
+pub(super) const TRY_AGAIN: &str = "TRYAGAIN others changed the script's keys each time while it ran";
 
 /// Runs a script.
 ///
@@ -49,7 +49,7 @@ pub(super) fn run(
         let steps_max = if is_last { LOCKED_SCRIPT_STEPS } else { bounds.steps_max };
         let mut data = Data::new(job, script.keys, is_read_only, scratch, shared);
         if is_last {
-            data.lock();
+            data.lock(None);
         }
         let run = engine.run(script, job.version, &mut data, steps_max, bounds.watchman.clone())?;
         match run.stopped {
@@ -64,7 +64,7 @@ pub(super) fn run(
         if run.has_failed {
             data.forget_writes();
         }
-        if data.commit() {
+        if data.commit(None) == Committed::Done {
             // A refused write was not done at all.
             let refused = data.fault().map(error_reply);
             return Ok(Outcome::Reply(refused.unwrap_or(run.reply)));

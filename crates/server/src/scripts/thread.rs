@@ -12,6 +12,7 @@ use tidemark_types::TenantId;
 
 use super::data::Scratch;
 use super::run::{self, Bounds, Outcome};
+use super::transaction::{self, Stage};
 use super::{Job, Kind};
 use crate::counts::Count;
 use crate::limits::{QUICK_SCRIPT_STEPS, QUICK_SCRIPT_TIME, SCRIPT_ENGINES, SCRIPT_STEPS, SCRIPT_TIME};
@@ -62,11 +63,28 @@ impl Tools {
         if job.is_abandoned.load(Ordering::Relaxed) {
             return Some(Vec::new());
         }
-        let name = name_of(&job.text);
         let mut engine = match self.engine(job.tenant.id) {
             Ok(engine) => engine,
             Err(error) => return Some(broken(&error.to_string())),
         };
+        if let Kind::Transaction(transaction) = &job.kind {
+            let mut transaction = transaction.lock();
+            let bounds = bounds(job, is_slow);
+            let mut stage = Stage {
+                engine: &mut engine,
+                scratch: &mut self.scratch,
+                bounds: &bounds,
+                shared,
+            };
+            let outcome = transaction::run(job, &transaction, &mut stage);
+            let reply = self.end(job, engine, outcome, is_slow);
+            if reply.is_some() {
+                // Here no shard is locked, which it may be where the job ends.
+                transaction.unwatch();
+            }
+            return reply;
+        }
+        let name = name_of(&job.text);
         if let Err(error) = engine.check(&name, &job.text) {
             self.put_back(job.tenant.id, engine);
             return Some(error_reply(&error));
@@ -88,6 +106,17 @@ impl Tools {
             args,
         };
         let outcome = run::run(&script, job, &mut engine, &mut self.scratch, &bounds, shared);
+        self.end(job, engine, outcome, is_slow)
+    }
+
+    /// The reply, if this is the end. An engine that is of no use any more goes.
+    fn end(
+        &mut self,
+        job: &Job,
+        engine: Engine,
+        outcome: Result<Outcome, tidemark_scripts::Broken>,
+        is_slow: bool,
+    ) -> Option<Vec<u8>> {
         match outcome {
             Ok(outcome) => {
                 self.put_back(job.tenant.id, engine);

@@ -19,6 +19,8 @@ mod samples;
 #[cfg(test)]
 mod scan;
 #[cfg(test)]
+mod script_transactions;
+#[cfg(test)]
 mod scripts;
 #[cfg(test)]
 mod throttle;
