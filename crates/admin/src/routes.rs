@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, delete, get, post};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tidemark_control::{ControlHandle, CurveView, MoveView, Rotation, ServerView, TenantView, TopView};
+use tidemark_control::{ControlHandle, CurveView, MoveView, PreviewView, Rotation, ServerView, TenantView, TopView};
 
 use crate::Beside;
 use crate::answer::ApiError;
@@ -76,6 +76,7 @@ pub(crate) fn router(
             get(tenant).patch(set_tenant).delete(remove_tenant),
         )
         .route("/api/v1/tenants/{name}/rotate", post(rotate))
+        .route("/api/v1/tenants/{name}/preview", post(preview))
         .route("/api/v1/tenants/{name}/moves", get(moves))
         .route("/api/v1/tenants/{name}/curve", get(curve))
         .route("/api/v1/tenants/{name}/top", get(top))
@@ -232,6 +233,11 @@ async fn rotate(State(control): State<ControlHandle>, name: Name, body: Body) ->
     let secret = control.rotate(&name, rotation).await?;
     let secret = secret.as_ref().filter(|_| !is_given).map(|secret| secret.expose());
     Ok(Json(json!({ "name": name, "secret": secret })).into_response())
+}
+
+async fn preview(State(control): State<ControlHandle>, name: Name, body: Body) -> Result<Json<PreviewView>> {
+    let patch = body::settings_patch(body::read_object(body).await?.unwrap_or_else(Map::new))?;
+    Ok(Json(control.preview(text(name)?, patch).await?))
 }
 
 async fn moves(State(control): State<ControlHandle>, name: Name) -> Result<Json<Vec<MoveView>>> {

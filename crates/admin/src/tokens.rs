@@ -60,7 +60,8 @@ impl Role {
         match self {
             Self::Scraper => is_reading && path == metrics,
             _ if path.starts_with(PATH) => false,
-            Self::Viewer => is_reading,
+            // A preview is asked for with a body, and changes nothing.
+            Self::Viewer => is_reading || (*method == Method::POST && path.ends_with("/preview")),
             Self::Operator => true,
         }
     }
@@ -221,6 +222,8 @@ mod tests {
             (Method::POST, "/metrics", [false, false, true]),
             (Method::GET, "/api/v1/tenants", [false, true, true]),
             (Method::PATCH, "/api/v1/tenants/shop", [false, false, true]),
+            (Method::POST, "/api/v1/tenants/shop/preview", [false, true, true]),
+            (Method::DELETE, "/api/v1/tenants/preview", [false, false, true]),
             (Method::DELETE, "/api/v1/tenants/shop", [false, false, true]),
             (Method::GET, "/api/v1/tokens", [false, false, false]),
             (Method::POST, "/api/v1/tokens", [false, false, false]),

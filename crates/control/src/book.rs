@@ -10,8 +10,10 @@ mod flash;
 mod limited;
 mod needs;
 mod node;
+mod preview;
 mod regrant;
 mod seen;
+mod sides;
 mod tenant;
 mod tiers;
 
@@ -42,7 +44,9 @@ use crate::tiers::TierPrices;
 use crate::utility::OwnUtility;
 use crate::want::Want;
 use needs::{Need, Needs};
-use regrant::Cause;
+pub(crate) use preview::Previewed;
+use regrant::{Cause, Given};
+use sides::{Change, other_sides};
 use tiers::TiersState;
 
 /// A tenant that was emptied keeps its grant this long, because the next write often follows the flush.
@@ -307,7 +311,7 @@ impl Book {
 
     /// Begins a tenant's removal; it ends with the snapshot that says that its memory is back.
     pub(crate) fn start_removing(&mut self, id: TenantId) {
-        self.regrant(id, 0, Reason::Leave, None);
+        self.regrant(id, Given::freely(0, Reason::Leave), None);
         if let Some(tenant) = self.tenants.get_mut(&id) {
             if !tenant.is_removing {
                 self.floors_bytes -= tenant.record.settings.floor_bytes.unwrap_or(0);
@@ -389,6 +393,11 @@ impl Book {
         Some(self.tenants.get(&id)?.record.name.to_string())
     }
 
+    /// The name of the tenant on the other side of a move, if there is one still.
+    pub(crate) fn name_of_other(&self, change: &Move) -> Option<String> {
+        self.name_of(change.other?)
+    }
+
     /// Every tenant by name.
     pub(crate) fn tenants(&self) -> impl Iterator<Item = &Tenant> {
         self.names.values().filter_map(|id| self.tenants.get(id))
@@ -453,7 +462,7 @@ impl Book {
         };
         // A first grant is the data plane's own; every other one is the last plan's.
         if tenant.grant_bytes == 0 {
-            self.note_grant(report.id, report.grant_bytes, Reason::Join, None);
+            self.note_grant(report.id, Given::freely(report.grant_bytes, Reason::Join), None);
         }
         self.note_activity(now, report, &before);
         // One that holds nothing is not worth an estimator; gets before its first write are counted then.
@@ -567,15 +576,29 @@ impl Book {
         } else {
             pool
         };
-        for (((id, holder), cap), grant) in ids.into_iter().zip(&holders).zip(caps).zip(decided) {
+        let change = |((id, holder), grant): ((&TenantId, &Holder<'_>), &Grant)| Change {
+            id: *id,
+            from_bytes: holder.grant_bytes,
+            to_bytes: grant.bytes,
+        };
+        let changes: Vec<Change> = ids.iter().zip(&holders).zip(&decided).map(change).collect();
+        let others = other_sides(&changes);
+        let holders_of_ids = ids.iter().zip(&holders).zip(caps);
+        for (((&id, holder), cap), (grant, other)) in holders_of_ids.zip(decided.iter().zip(others)) {
             let cause = Cause {
                 makes_room: holder.cap_bytes != cap,
                 is_operated: operated.contains(&id),
                 is_borrower: self.tenants.get(&id).is_some_and(|tenant| tenant.lent_bytes > 0),
                 pool,
+                other,
             };
-            self.adopt(id, holder, &grant, cause, elapsed);
+            self.adopt(id, holder, grant, cause, elapsed);
             between();
+        }
+        for (id, need) in ids.into_iter().zip(needs) {
+            if let Some(tenant) = self.tenants.get_mut(&id) {
+                tenant.needs.decided = Some(need);
+            }
         }
     }
 
@@ -604,7 +627,12 @@ impl Book {
             Reason::Goal if is_whole => tenant.predicted.map(Prediction::plainly),
             _ => tenant.hit_ratio_soon(self.now, holder, grant.bytes),
         };
-        self.regrant(id, grant.bytes, reason, predicted);
+        let given = Given {
+            bytes: grant.bytes,
+            reason,
+            other: cause.other,
+        };
+        self.regrant(id, given, predicted);
     }
 }
 

@@ -360,7 +360,9 @@ fn moves_are_told_once_and_with_what_came_of_them() {
         Some(0.75)
     );
     let prediction = Some(Prediction::plainly(0.5));
-    scene.book.regrant(TenantId(0), 64 * MIB, Reason::Goal, prediction);
+    scene
+        .book
+        .regrant(TenantId(0), Given::freely(64 * MIB, Reason::Goal), prediction);
     let newest = *scene.book.find("t0").unwrap().moves.newest_first().next().unwrap();
     assert_eq!(
         (newest.reason, newest.predicted_hit_ratio, newest.to_bytes),

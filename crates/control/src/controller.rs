@@ -30,8 +30,10 @@ use crate::state::{PoolSetting, ServerSettings, State, StoredSecret, TenantRecor
 use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
 use crate::utility::{OwnUtility, UtilityFunction};
-use crate::view::{CurveView, MoveView, NodeView, ServerView, TenantView};
-use views::{curve_view, durations_view, move_view, move_views, operations_view, spending_view, tenant_view};
+use crate::view::{CurveView, MoveView, NodeView, PreviewView, ServerView, TenantView};
+use views::{
+    curve_view, durations_view, move_view, move_views, operations_view, previewed_view, spending_view, tenant_view,
+};
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
 /// second.
@@ -220,7 +222,7 @@ impl Controller {
         }
         let watch = &self.config.watch;
         self.book.tell_moves(|tenant, change| {
-            watch.tell(|watcher| watcher.moved(tenant, &move_view(change)));
+            watch.tell(|watcher| watcher.moved(tenant, &move_view(change, None)));
             tracing::info!(
                 tenant = tenant.as_str(),
                 from_bytes = change.from_bytes,
@@ -389,6 +391,19 @@ impl Controller {
         self.tenant(name)
     }
 
+    /// What the next plans would come to if the settings were changed like this.
+    pub(crate) fn preview(&mut self, name: &str, patch: SettingsPatch) -> Result<PreviewView, ControlError> {
+        let now = self.refresh();
+        let record = &self.existing(name)?.record;
+        let (id, settings) = (record.id, patch.of(record.settings));
+        self.check_settings(Some(id), &settings)?;
+        let tenants = self.book.preview(id, &settings, now);
+        Ok(PreviewView {
+            pool_bytes: self.book.pool_bytes(),
+            tenants: tenants.into_iter().map(previewed_view).collect(),
+        })
+    }
+
     pub(crate) fn set_sizing(
         &mut self,
         name: &str,
@@ -500,7 +515,7 @@ impl Controller {
     pub(crate) fn moves(&mut self, name: &str) -> Result<Vec<MoveView>, ControlError> {
         self.refresh();
         let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
-        Ok(move_views(tenant))
+        Ok(move_views(tenant, |change| self.book.name_of_other(change)))
     }
 
     pub(crate) fn curve(&mut self, name: &str) -> Result<CurveView, ControlError> {

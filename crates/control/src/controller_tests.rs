@@ -645,6 +645,7 @@ fn moves_are_shown_newest_first() {
         from_bytes,
         to_bytes,
         reason,
+        other: None,
         predicted_hit_ratio: None,
         measured_hit_ratio,
         tier: None,

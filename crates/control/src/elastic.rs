@@ -240,8 +240,7 @@ impl Elastic {
     /// The hit ratio that these settings come to: the one that is asked for or that of the latency, whichever is stricter.
     pub(crate) fn goal_ratio(&mut self, settings: &TenantSettings, load: &Load) -> Option<HitRatio> {
         self.latency_ratio = settings.latency.and_then(|latency| {
-            let ratio = self.answers_within(load, latency).hit_ratio_for(micros(latency));
-            let ratio = HitRatio::new(ratio.clamp(HitRatio::LEAST.get(), HitRatio::MOST.get())).ok()?;
+            let ratio = self.ratio_within(load, latency)?;
             let settled = self.latency_ratio.filter(|before| {
                 let moved = (before.ratio.get() - ratio.get()).abs();
                 before.latency == latency
@@ -254,10 +253,19 @@ impl Elastic {
                 ratio,
             }))
         });
-        [settings.hit_ratio, self.latency_ratio.map(|latency| latency.ratio)]
-            .into_iter()
-            .flatten()
-            .max_by(|a, b| a.get().total_cmp(&b.get()))
+        stricter(settings.hit_ratio, self.latency_ratio.map(|latency| latency.ratio))
+    }
+
+    /// The same of settings that are not in force.
+    pub(crate) fn goal_ratio_under(&self, settings: &TenantSettings, load: &Load) -> Option<HitRatio> {
+        let latency = settings.latency.and_then(|latency| self.ratio_within(load, latency));
+        stricter(settings.hit_ratio, latency)
+    }
+
+    /// The hit ratio that this mean latency needs.
+    fn ratio_within(&self, load: &Load, latency: Duration) -> Option<HitRatio> {
+        let ratio = self.answers_within(load, latency).hit_ratio_for(micros(latency));
+        HitRatio::new(ratio.clamp(HitRatio::LEAST.get(), HitRatio::MOST.get())).ok()
     }
 
     /// The tenant's gain from memory, in units; `None` while nothing is known. `measured` is the hit ratio of the last
@@ -486,6 +494,14 @@ fn with_hits_of(load: &Load, hit_cost_us: f64) -> Load {
         miss_cost_us: load.miss_cost_us.max(hit_cost_us * SET_MISS_PER_HIT_MIN),
         ..*load
     }
+}
+
+/// The stricter of two goals.
+fn stricter(one: Option<HitRatio>, other: Option<HitRatio>) -> Option<HitRatio> {
+    [one, other]
+        .into_iter()
+        .flatten()
+        .max_by(|a, b| a.get().total_cmp(&b.get()))
 }
 
 pub(crate) fn micros(time: Duration) -> f64 {

@@ -163,19 +163,47 @@ pub(crate) fn grantable_bytes(pool_bytes: u64) -> u64 {
     pool_bytes.saturating_sub(reserve_bytes(pool_bytes)) / UNIT_BYTES * UNIT_BYTES
 }
 
+/// The shares of the pool that grants move towards, in bytes and in the order of the holders: where they would come to if
+/// nothing else changed.
+pub(crate) fn targets(pool_bytes: u64, holders: &[Holder<'_>]) -> Vec<u64> {
+    let shared = Shared::of(grantable_bytes(pool_bytes) / UNIT_BYTES, holders);
+    shared.targets.iter().map(|share| share.size * UNIT_BYTES).collect()
+}
+
+/// The holders in units, and their shares.
+struct Shared<'a> {
+    sides: Vec<Side>,
+    claimants: Vec<Claimant<'a>>,
+    targets: Vec<Share>,
+}
+
+impl<'a> Shared<'a> {
+    fn of(available: u64, holders: &[Holder<'a>]) -> Self {
+        let mut sides: Vec<Side> = holders.iter().map(|holder| Side::of(holder, available)).collect();
+        leave_something(&mut sides, holders, available);
+        let claimants: Vec<Claimant<'_>> = holders
+            .iter()
+            .zip(&sides)
+            .map(|(holder, side)| side.claimant(holder))
+            .collect();
+        let targets = shares(available, &claimants);
+        debug_assert_eq!(check(available, &claimants, &targets), Ok(()), "{claimants:?}");
+        Self {
+            sides,
+            claimants,
+            targets,
+        }
+    }
+}
+
 /// The grants, in the order of the holders.
 pub fn grants(problem: &Problem<'_>) -> Vec<Grant> {
     let available = grantable_bytes(problem.pool_bytes) / UNIT_BYTES;
-    let holders = problem.holders;
-    let mut sides: Vec<Side> = holders.iter().map(|holder| Side::of(holder, available)).collect();
-    leave_something(&mut sides, holders, available);
-    let mut claimants: Vec<Claimant<'_>> = holders
-        .iter()
-        .zip(&sides)
-        .map(|(holder, side)| side.claimant(holder))
-        .collect();
-    let targets = shares(available, &claimants);
-    debug_assert_eq!(check(available, &claimants, &targets), Ok(()), "{claimants:?}");
+    let Shared {
+        mut sides,
+        mut claimants,
+        targets,
+    } = Shared::of(available, problem.holders);
     for (side, share) in sides.iter_mut().zip(&targets) {
         side.claim = side.claim.min(share.claim).max(side.floor.min(share.claim));
     }

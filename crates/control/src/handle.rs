@@ -24,7 +24,7 @@ use crate::sizing::ResizeStrategy;
 use crate::spending::Spent;
 use crate::thread::Message;
 use crate::utility::UtilityFunction;
-use crate::view::{CurveView, MoveView, NodeView, ServerView, TenantView, TopView};
+use crate::view::{CurveView, MoveView, NodeView, PreviewView, ServerView, TenantView, TopView};
 
 /// A round that is this much older than it should be means that the control thread hangs.
 const STALE_AFTER_ROUNDS: u32 = 3;
@@ -115,6 +115,12 @@ impl ControlHandle {
     pub fn set_tenant(&self, name: impl Into<String>, patch: SettingsPatch) -> Answer<TenantView> {
         let name = name.into();
         self.ask(move |controller| controller.set_tenant(&name, patch))
+    }
+
+    /// What everybody's memory would come to if a tenant's settings were changed like this. Nothing is changed.
+    pub fn preview(&self, name: impl Into<String>, patch: SettingsPatch) -> Answer<PreviewView> {
+        let name = name.into();
+        self.ask(move |controller| controller.preview(&name, patch))
     }
 
     /// Has a program's strategy decide how much memory a tenant wants; `None`: the built-in one again.

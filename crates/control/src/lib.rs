@@ -93,8 +93,8 @@ pub use tidemark_plan::{Load, Reach, Utility, UtilityError};
 pub use utility::UtilityFunction;
 pub use view::{
     AlertsView, CpuModelView, CurvePointView, CurveView, DurationBucketView, DurationsView, FlashView, GoalsView,
-    LastMoveView, LatencyView, LeaseView, LimitsView, MoveView, MovesView, NodeView, OperationsView, ProcessView,
-    RefusedView, SecretView, ServerView, ShapeView, SpendingView, TenantAddress, TenantView, TopCommandView,
-    TopKeyView, TopView, UsedView,
+    LastMoveView, LatencyView, LeaseView, LimitsView, MoveView, MovesView, NodeView, OperationsView, PreviewView,
+    PreviewedView, ProcessView, RefusedView, SecretView, ServerView, ShapeView, SpendingView, TenantAddress,
+    TenantView, TopCommandView, TopKeyView, TopView, UsedView,
 };
 pub use watch::{Watch, Watcher};

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tidemark_types::{TenantCounters, UnixMs};
+use tidemark_types::{TenantCounters, TenantId, UnixMs};
 
 /// The most moves that are kept of a tenant: a day's, if it moves every minute and a half.
 pub(crate) const MAX_MOVES: usize = 1000;
@@ -86,6 +86,8 @@ pub(crate) struct Move {
     pub(crate) from_bytes: u64,
     pub(crate) to_bytes: u64,
     pub(crate) reason: Reason,
+    /// The tenant that most of it came from or went to, of several steps in the first that had one; `None`: free memory.
+    pub(crate) other: Option<TenantId>,
     /// The hit ratio that was expected of it; `None` where nothing was.
     pub(crate) predicted_hit_ratio: Option<f64>,
     /// The hit ratio of the gets behind it, as soon as it is known.
@@ -196,6 +198,7 @@ impl Moves {
         match self.kept.back_mut() {
             Some(last) if change.continues(last, change.at.since(stepped_at), keeping) => {
                 last.to_bytes = change.to_bytes;
+                last.other = last.other.or(change.other);
                 last.predicted_hit_ratio = predicted_as_from(first);
                 self.offset = first.or(prediction.and_then(|prediction| prediction.offset));
                 // The measurement is of a part of the way.
@@ -275,6 +278,7 @@ mod tests {
             from_bytes,
             to_bytes,
             reason,
+            other: None,
             predicted_hit_ratio: None,
             measured_hit_ratio: None,
         }
@@ -333,6 +337,13 @@ mod tests {
             let counted: u32 = moves.counts().map(|(_, count)| count).sum();
             assert_eq!(counted, if is_own { 2 } else { 1 });
         }
+        // The other side is that of the first step that had one.
+        let mut moves = Moves::default();
+        for (at, other) in [(0, None), (1, Some(TenantId(7))), (2, Some(TenantId(8)))] {
+            let step = change(at * 1000, at * MIB, (at + 1) * MIB, Reason::Surplus);
+            note(&mut moves, Move { other, ..step }, &counters(0, 0));
+        }
+        assert_eq!(newest(&moves).other, Some(TenantId(7)));
         // However many there are: each minute has one.
         let mut moves = Moves::default();
         for step in 0..600 {

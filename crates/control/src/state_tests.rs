@@ -120,9 +120,17 @@ fn everything_is_read_back_as_it_was_written() {
     };
     file.set_server(&server).unwrap();
     let folder_of_state = folder.path().join("new/folder");
-    assert_eq!(StateFile::peek_server(&folder_of_state).unwrap(), Some(server), "in use");
+    assert_eq!(
+        StateFile::peek_server(&folder_of_state).unwrap(),
+        Some(server),
+        "in use"
+    );
     drop(file);
-    assert_eq!(StateFile::peek_server(&folder_of_state).unwrap(), Some(server), "closed");
+    assert_eq!(
+        StateFile::peek_server(&folder_of_state).unwrap(),
+        Some(server),
+        "closed"
+    );
     assert_eq!(StateFile::peek_server(folder.path()).unwrap(), None, "not there");
 
     let file = open(&folder.path().join("new/folder"));

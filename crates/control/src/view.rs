@@ -272,11 +272,36 @@ pub struct MoveView {
     pub from_bytes: u64,
     pub to_bytes: u64,
     pub reason: &'static str,
+    /// The tenant that most of it came from or went to; `None`: free memory, or a tenant that is gone.
+    pub other: Option<String>,
     pub predicted_hit_ratio: Option<f64>,
     pub measured_hit_ratio: Option<f64>,
     /// `flash`; absent: memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<&'static str>,
+}
+
+/// What everybody's memory would come to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct PreviewView {
+    pub pool_bytes: u64,
+    /// Every tenant that holds memory or asks for some, by name.
+    pub tenants: Vec<PreviewedView>,
+}
+
+/// A tenant's memory now, and where it would come to with the settings as they are and with the changed ones.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
+pub struct PreviewedView {
+    pub name: String,
+    pub grant_bytes: u64,
+    /// Of the last 10 s.
+    pub hit_ratio: Option<f64>,
+    pub unchanged_bytes: u64,
+    pub unchanged_hit_ratio: Option<f64>,
+    pub changed_bytes: u64,
+    pub changed_hit_ratio: Option<f64>,
 }
 
 /// A tenant's miss-ratio curve. While nothing is known of it there are no points.
@@ -349,12 +374,16 @@ pub struct LatencyView {
     pub hit_us: Option<u64>,
     /// A hit on flash: that, and the measured time of a read; `None`: there is no flash.
     pub flash_hit_us: Option<u64>,
-    /// A miss, until the value is there: set, measured, or assumed.
+    /// A miss, until the value is there.
     pub miss_us: Option<u64>,
     /// The least mean that there could be, of a tenant with a goal for it, as far as it is known.
     pub best_us: Option<u64>,
     /// By how much such a goal is missed.
     pub shortfall_us: Option<u64>,
+    /// Where the time of a hit comes from, and that of a miss: `set`, `measured` or `assumed`.
+    pub hit_is: Option<&'static str>,
+    /// See [`Self::hit_is`].
+    pub miss_is: Option<&'static str>,
 }
 
 /// When and why a tenant's grant was moved last.

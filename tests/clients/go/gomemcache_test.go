@@ -45,6 +45,44 @@ func memcachedOf(t *testing.T) *memcache.Client {
 	return connectMemcached(t, made.Name, made.Secret)
 }
 
+// As an application is configured that knows no logins: an address, and no more.
+func TestATenantsListenerNeedsNoLogin(t *testing.T) {
+	tidemark(t, "tenant", "create", "listener", "--cap", "32MiB")
+	t.Cleanup(func() { tidemark(t, "tenant", "remove", "listener", "--yes") })
+	client := memcache.New(os.Getenv("TEST_LISTENER"))
+	client.Timeout = 10 * time.Second
+	t.Cleanup(func() { client.Close() })
+	no(t, client.Set(&memcache.Item{Key: "k", Value: []byte("v"), Expiration: 60}))
+	item, err := client.Get("k")
+	no(t, err)
+	if string(item.Value) != "v" {
+		t.Fatalf("%q", item.Value)
+	}
+	no(t, client.Add(&memcache.Item{Key: "n", Value: []byte("1")}))
+	if err := client.Add(&memcache.Item{Key: "n", Value: []byte("2")}); err != memcache.ErrNotStored {
+		t.Fatal(err)
+	}
+	number, err := client.Increment("n", 4)
+	no(t, err)
+	if number != 5 {
+		t.Fatal(number)
+	}
+	found, err := client.GetMulti([]string{"k", "n", "none"})
+	no(t, err)
+	if len(found) != 2 {
+		t.Fatal(found)
+	}
+	no(t, client.Delete("k"))
+	if _, err := client.Get("k"); err != memcache.ErrCacheMiss {
+		t.Fatal(err)
+	}
+	// The keys are the tenant's: who logs in as it sees them, others do not.
+	others := memcachedOf(t)
+	if _, err := others.Get("n"); err != memcache.ErrCacheMiss {
+		t.Fatal(err)
+	}
+}
+
 func TestMemcacheCommands(t *testing.T) {
 	client := memcachedOf(t)
 	value := func(key, expected string) error {

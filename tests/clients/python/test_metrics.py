@@ -45,10 +45,17 @@ def test_what_a_tenant_did_is_scraped(tenant):
         deadline = time.monotonic() + PATIENCE_SECONDS
         while (found := scrape()).get(key("gets_total")) != 100:
             assert time.monotonic() < deadline, "its gets never came"
-    expected = {"hits_total": 1, "items": 100, "goal_met": 0}
+    expected = {"hits_total": 1, "items": 100, "goal_met": 0, "sets_total": 100, "evictions_total": 0}
+    expected |= {"expirations_total": 0, "cap_bytes": 32 * harness.MIB, "goal_hit_ratio": 0.9}
     assert {name: found[key(name)] for name in expected} == expected
     assert found[key("grant_bytes")] >= found[key("usage_bytes")] >= 100_000
     assert found[key("network_bytes_total", direction="in")] > 100_000
     assert found[key("refused_total", reason="ops_per_second")] == 0
     assert found["tidemark_pool_bytes", frozenset()] == pytest.approx(256 * harness.MIB, rel=0.01)
     assert found["tidemark_connections", frozenset()] >= 1
+    assert found[key("moves_total", reason="join")] >= 1
+    assert found["tidemark_request_duration_seconds_count", frozenset()] >= 101
+    assert found["tidemark_request_duration_seconds_sum", frozenset()] > 0
+    assert found["process_resident_memory_bytes", frozenset()] > harness.MIB
+    assert found["process_start_time_seconds", frozenset()] < time.time()
+    assert any(name == "tidemark_build_info" for name, _ in found)

@@ -408,7 +408,7 @@ mod tests {
             "process_resident_memory_bytes 9",
             "process_start_time_seconds 12.5",
             "# TYPE tidemark_request_duration_seconds histogram",
-            "tidemark_request_duration_seconds_bucket{le=\"6.4e-5\"} 2",
+            "tidemark_request_duration_seconds_bucket{le=\"0.000064\"} 2",
             "tidemark_request_duration_seconds_bucket{le=\"1.048576\"} 5",
             "tidemark_request_duration_seconds_bucket{le=\"+Inf\"} 5",
             "tidemark_request_duration_seconds_sum 1.5",

@@ -327,6 +327,14 @@ fn mistakes_are_answered_by_code_and_field() {
     let tenants = "/api/v1/tenants";
     let shop = "/api/v1/tenants/shop";
     for (method, path, body, status, code, field) in [
+        (
+            "POST",
+            "/api/v1/tenants/shop/preview",
+            json!({"goals": {"cap_bytes": 5}}),
+            400,
+            "invalid",
+            "goals.cap_bytes",
+        ),
         ("POST", tenants, json!({}), 400, "invalid", "name"),
         ("POST", tenants, json!({"name": "a b"}), 400, "invalid", "name"),
         (
@@ -533,12 +541,27 @@ fn a_tenant_s_moves_and_its_curve() {
             "from_bytes": from,
             "to_bytes": to,
             "reason": reason,
+            "other": null,
             "predicted_hit_ratio": null,
             "measured_hit_ratio": null,
         });
         expected["at"] = change["at"].clone();
         assert_eq!(*change, expected);
     }
+    let patch = json!({"goals": {"cap_bytes": 64 * MIB}});
+    let preview = scene.call("POST", "/api/v1/tenants/shop/preview", &patch);
+    assert_eq!((preview.status, &preview.body["pool_bytes"]), (200, &json!(GIB)));
+    let shop = &preview.body["tenants"][0];
+    assert_eq!(
+        (&shop["name"], &shop["grant_bytes"], &shop["changed_bytes"]),
+        (&json!("shop"), &granted, &json!(64 * MIB))
+    );
+    assert!(shop["unchanged_bytes"].as_u64() > Some(64 * MIB), "{shop}");
+    assert_eq!(shop["changed_hit_ratio"], Value::Null, "it was asked nothing");
+    assert_eq!(
+        scene.get("/api/v1/tenants/shop").body["goals"]["cap_bytes"],
+        Value::Null
+    );
     // It was asked nothing yet.
     let curve = json!({
         "requests": null,

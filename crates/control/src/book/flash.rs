@@ -63,6 +63,7 @@ impl Book {
             from_bytes,
             to_bytes: bytes,
             reason: tenant.flash_reason(from_bytes, bytes, is_operated),
+            other: None,
             predicted_hit_ratio: None,
             measured_hit_ratio: None,
         };

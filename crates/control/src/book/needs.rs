@@ -18,6 +18,7 @@ use crate::estimator::{self, Limits};
 use crate::goal::{CurveReport, GoalReport, stands};
 use crate::grant::{GoalNeed, grantable_bytes};
 use crate::pace::Between;
+use crate::settings::TenantSettings;
 use crate::sizing::{HitCurve, OwnSizing, SizeReading};
 use crate::tiers::Tiers;
 use crate::utility::OwnUtility;
@@ -44,6 +45,8 @@ pub(super) struct Needs {
     is_left_out: bool,
     /// Its gain from memory, as last computed for the node's other instances.
     pub(super) brings: Brings,
+    /// The facts of the last decision.
+    pub(super) decided: Option<Need>,
 }
 
 impl Needs {
@@ -80,11 +83,11 @@ pub(super) struct Need {
 
 /// The memory that one tenant could have.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+pub(super) struct Room {
     /// All that can be granted.
     available_bytes: u64,
     /// The same without what other tenants are guaranteed.
-    for_goal_bytes: u64,
+    pub(super) for_goal_bytes: u64,
 }
 
 impl Book {
@@ -260,15 +263,20 @@ impl Book {
         }
     }
 
-    fn goal_need(&mut self, id: TenantId, now: UnixMs) -> Option<GoalNeed> {
-        let (available_bytes, hit_cost) = (grantable_bytes(self.reach_bytes()), self.hit_cost);
-        let floors_bytes = self.floors_bytes;
-        let tenant = self.tenants.get_mut(&id)?;
-        let others_floors_bytes = floors_bytes.saturating_sub(tenant.record.settings.floor_bytes.unwrap_or(0));
-        let there_is = Room {
+    /// The memory that a tenant could have.
+    pub(super) fn room_for(&self, tenant: &Tenant) -> Room {
+        let available_bytes = grantable_bytes(self.reach_bytes());
+        let own_floor_bytes = tenant.record.settings.floor_bytes.unwrap_or(0);
+        Room {
             available_bytes,
-            for_goal_bytes: available_bytes.saturating_sub(others_floors_bytes),
-        };
+            for_goal_bytes: available_bytes.saturating_sub(self.floors_bytes.saturating_sub(own_floor_bytes)),
+        }
+    }
+
+    fn goal_need(&mut self, id: TenantId, now: UnixMs) -> Option<GoalNeed> {
+        let there_is = self.room_for(self.tenants.get(&id)?);
+        let (available_bytes, hit_cost) = (there_is.available_bytes, self.hit_cost);
+        let tenant = self.tenants.get_mut(&id)?;
         if tenant.follow_policy(now) {
             self.changed.insert(id);
         }
@@ -401,14 +409,32 @@ impl Tenant {
 
     /// The rate of its gets, and the cost of answers, as far as they are known.
     pub(super) fn load(&self, now: UnixMs, hit_cost: Duration) -> Option<Load> {
+        self.load_under(&self.record.settings, now, hit_cost)
+    }
+
+    /// The same if its settings were these.
+    pub(super) fn load_under(&self, settings: &TenantSettings, now: UnixMs, hit_cost: Duration) -> Option<Load> {
         let elastic = self.needs.elastic.as_deref()?;
-        Some(elastic.load(now, self.record.settings.miss_cost, hit_cost))
+        Some(elastic.load(now, settings.miss_cost, hit_cost))
     }
 
     /// [`Self::load`] as a client that waits for the answers sees it.
     pub(crate) fn waited_for(&self, now: UnixMs, hit_cost: Duration) -> Option<Load> {
         let elastic = self.needs.elastic.as_deref()?;
         Some(elastic.waited_for(&self.load(now, hit_cost)?))
+    }
+
+    /// Where the times of a hit and of a miss come from; `None` of a tenant of which nothing is known.
+    pub(crate) fn sources(&self, hit_cost: Duration) -> Option<(&'static str, &'static str)> {
+        let estimator = self.needs.elastic.as_deref()?.estimator();
+        let told = |is_measured| if is_measured { "measured" } else { "assumed" };
+        // A hit takes no less than is assumed of an idle server.
+        let is_hit_measured = estimator.hit_cost().is_some_and(|measured| measured > hit_cost);
+        let miss = match self.record.settings.miss_cost {
+            Some(_) => "set",
+            None => told(estimator.miss_cost().is_some()),
+        };
+        Some((told(is_hit_measured), miss))
     }
 
     fn need(&mut self, now: UnixMs, there_is: Room, hit_cost: Duration) -> Option<GoalNeed> {

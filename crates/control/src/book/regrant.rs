@@ -17,8 +17,8 @@ const STEPS_WITHIN_MIN: Duration = Duration::from_secs(2);
 impl Book {
     /// Gives a tenant another grant from the next plan on. `predicted` is the hit ratio that is expected of it, where one
     /// is. Every grant is changed by this, so that every change has its reason.
-    pub(crate) fn regrant(&mut self, id: TenantId, bytes: u64, reason: Reason, predicted: Option<Prediction>) {
-        if self.note_grant(id, bytes, reason, predicted) {
+    pub(crate) fn regrant(&mut self, id: TenantId, given: Given, predicted: Option<Prediction>) {
+        if self.note_grant(id, given, predicted) {
             self.changed.insert(id);
         }
     }
@@ -33,13 +33,8 @@ impl Book {
     }
 
     /// Enters a grant that the data plane knows of. Returns whether it is another one than before.
-    pub(super) fn note_grant(
-        &mut self,
-        id: TenantId,
-        bytes: u64,
-        reason: Reason,
-        predicted: Option<Prediction>,
-    ) -> bool {
+    pub(super) fn note_grant(&mut self, id: TenantId, given: Given, predicted: Option<Prediction>) -> bool {
+        let Given { bytes, reason, other } = given;
         let keeping = self.keeping();
         let Some(tenant) = self.tenants.get_mut(&id).filter(|tenant| tenant.grant_bytes != bytes) else {
             return false;
@@ -49,6 +44,7 @@ impl Book {
             from_bytes: tenant.grant_bytes,
             to_bytes: bytes,
             reason,
+            other,
             predicted_hit_ratio: None,
             measured_hit_ratio: None,
         };
@@ -68,7 +64,7 @@ impl Book {
     pub(super) fn retire(&mut self, id: TenantId) {
         self.empty_since.remove(&id);
         self.holders.remove(&id);
-        self.regrant(id, 0, Reason::Idle, None);
+        self.regrant(id, Given::freely(0, Reason::Idle), None);
         // Also one that never had a grant is to be known as idle.
         self.changed.insert(id);
         self.stop_estimating(id);
@@ -163,6 +159,26 @@ impl Book {
     }
 }
 
+/// A grant that a tenant is given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given {
+    pub(crate) bytes: u64,
+    pub(crate) reason: Reason,
+    /// The tenant that most of the difference comes from or goes to; `None`: free memory.
+    pub(crate) other: Option<TenantId>,
+}
+
+impl Given {
+    /// From free memory, or to it.
+    pub(crate) fn freely(bytes: u64, reason: Reason) -> Self {
+        Self {
+            bytes,
+            reason,
+            other: None,
+        }
+    }
+}
+
 /// The cause of a change of grants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cause {
@@ -174,6 +190,8 @@ pub(super) struct Cause {
     pub(super) is_borrower: bool,
     /// The pool, compared with its former size.
     pub(super) pool: Ordering,
+    /// The tenant on the other side of it, if that is not free memory.
+    pub(super) other: Option<TenantId>,
 }
 
 impl Cause {

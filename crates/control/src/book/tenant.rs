@@ -9,7 +9,7 @@ use super::{INFLOW_SECONDS, JUDGED_PER_MINUTE, SHORTFALL_MIN, Tenant};
 use crate::grant::{Grant, Holder};
 use crate::idle::Sleeper;
 use crate::moves::{MEASURED_GETS, Prediction};
-use crate::settings::{DEFAULT_PRIORITY, MIN_CAP_BYTES};
+use crate::settings::{DEFAULT_PRIORITY, MIN_CAP_BYTES, TenantSettings};
 
 impl Tenant {
     /// As one that may have to make room for others; `None` while it is not idle.
@@ -56,27 +56,35 @@ impl Tenant {
 
     /// The tenant as the grant rule sees it. Begins a new count of events until the next decision.
     pub(super) fn holder(&mut self, now: UnixMs, hit_cost: Duration) -> Holder<'static> {
-        let settings = self.record.settings;
+        let holder = self.holder_under(&self.record.settings, now, hit_cost);
+        if let Some(seen) = &mut self.seen {
+            (seen.was_short, seen.inflow_bytes) = (false, 0);
+        }
+        holder
+    }
+
+    /// The same if its settings were these. Nothing is begun.
+    pub(super) fn holder_under(&self, settings: &TenantSettings, now: UnixMs, hit_cost: Duration) -> Holder<'static> {
         let mut holder = Holder {
             priority: settings.priority.unwrap_or(DEFAULT_PRIORITY),
             weight: settings.weight.unwrap_or_default().get() as f64,
             utility: settings.utility.unwrap_or_default(),
             credit_bytes: self.credit.bytes(),
             floor_bytes: settings.floor_bytes.unwrap_or(0),
-            cap_bytes: self.cap_bytes(),
+            cap_bytes: self.cap_under(settings),
             grant_bytes: self.grant_bytes,
             shards: self.shards,
             ..Holder::default()
         };
-        if let Some(load) = self.load(now, hit_cost) {
+        if let Some(load) = self.load_under(settings, now, hit_cost) {
             holder.load = load;
         }
-        if let Some(seen) = &mut self.seen {
+        if let Some(seen) = self.seen.as_deref() {
             let is_at_grant = seen.usage_bytes >= self.grant_bytes - self.grant_bytes / FULL_DIVISOR;
             holder.usage_bytes = seen.usage_bytes;
             holder.wants_more = seen.want.is_there(now);
-            holder.is_full = std::mem::take(&mut seen.was_short) || is_at_grant;
-            holder.inflow_bytes = std::mem::take(&mut seen.inflow_bytes);
+            holder.is_full = seen.was_short || is_at_grant;
+            holder.inflow_bytes = seen.inflow_bytes;
             // Nothing came since for a tenant without a report.
             let silence = now.since(seen.inflow_at).as_secs_f64() / INFLOW_SECONDS;
             holder.inflow_bytes_per_minute = (seen.inflow_bytes_per_second * (-silence).exp() * 60.0) as u64;
@@ -86,7 +94,10 @@ impl Tenant {
 
     /// Memory that it never exceeds: its cap, or its floor while it is at its spending limit.
     pub(crate) fn cap_bytes(&self) -> Option<u64> {
-        let settings = &self.record.settings;
+        self.cap_under(&self.record.settings)
+    }
+
+    fn cap_under(&self, settings: &TenantSettings) -> Option<u64> {
         // Without any it could not even be read.
         let at_floor = || settings.floor_bytes.unwrap_or(0).max(MIN_CAP_BYTES);
         least(settings.cap_bytes, self.restraint.is_at_floor.then(at_floor))

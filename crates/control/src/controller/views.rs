@@ -1,6 +1,6 @@
 //! The views of a tenant for operators, made of the control plane's knowledge.
 
-use crate::book::Tenant;
+use crate::book::{Previewed, Tenant};
 use crate::goal::CurveReport;
 use crate::goal::GoalReport;
 use crate::goal::state_name;
@@ -20,6 +20,7 @@ use crate::view::LimitsView;
 use crate::view::MoveView;
 use crate::view::MovesView;
 use crate::view::OperationsView;
+use crate::view::PreviewedView;
 use crate::view::RefusedView;
 use crate::view::SecretView;
 use crate::view::ShapeView;
@@ -39,12 +40,26 @@ use tidemark_types::UnixMs;
 use tidemark_types::Weight;
 use tidemark_types::utc::{rfc3339, rfc3339_ms};
 
-pub(super) fn move_view(change: &Move) -> MoveView {
+pub(super) fn previewed_view(previewed: Previewed) -> PreviewedView {
+    PreviewedView {
+        name: previewed.name,
+        grant_bytes: previewed.now.bytes,
+        hit_ratio: previewed.now.hit_ratio,
+        unchanged_bytes: previewed.unchanged.bytes,
+        unchanged_hit_ratio: previewed.unchanged.hit_ratio,
+        changed_bytes: previewed.changed.bytes,
+        changed_hit_ratio: previewed.changed.hit_ratio,
+    }
+}
+
+/// A move, and the name of the tenant on its other side.
+pub(super) fn move_view(change: &Move, other: Option<String>) -> MoveView {
     MoveView {
         at: rfc3339_ms(change.at),
         from_bytes: change.from_bytes,
         to_bytes: change.to_bytes,
         reason: change.reason.name(),
+        other,
         predicted_hit_ratio: change.predicted_hit_ratio,
         measured_hit_ratio: change.measured_hit_ratio,
         tier: None,
@@ -52,11 +67,12 @@ pub(super) fn move_view(change: &Move) -> MoveView {
 }
 
 /// A tenant's moves of memory and of flash, newest first.
-pub(super) fn move_views(tenant: &Tenant) -> Vec<MoveView> {
-    let memory = tenant.moves.newest_first().map(|change| (change.at, move_view(change)));
+pub(super) fn move_views(tenant: &Tenant, other: impl Fn(&Move) -> Option<String>) -> Vec<MoveView> {
+    let memory = tenant.moves.newest_first();
+    let memory = memory.map(|change| (change.at, move_view(change, other(change))));
     let on_flash = |change: &Move| MoveView {
         tier: Some("flash"),
-        ..move_view(change)
+        ..move_view(change, None)
     };
     let flash = tenant
         .flash_moves
@@ -208,6 +224,7 @@ fn latency_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration, goal: &GoalRep
     let reading = goal.reading.filter(|_| is_goal);
     let spread_us = answers.map(|answers| answers.miss_cost_us - answers.hit_cost_us);
     let shortfall = reading.and_then(|reading| reading.shortfall_ratio);
+    let sources = tenant.sources(hit_cost);
     LatencyView {
         mean_us: at(counted.map(|(_, measured)| measured.hit_ratio)),
         hit_us: answers.map(|answers| answers.hit_cost_us as u64),
@@ -217,6 +234,8 @@ fn latency_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration, goal: &GoalRep
         miss_us: answers.map(|answers| answers.miss_cost_us as u64),
         best_us: at(reading.and_then(|reading| reading.best_hit_ratio)),
         shortfall_us: spread_us.zip(shortfall).map(|(spread, ratio)| (spread * ratio) as u64),
+        hit_is: sources.map(|(hit, _)| hit),
+        miss_is: sources.map(|(_, miss)| miss),
     }
 }
 

@@ -51,6 +51,8 @@ const SET_EXAMPLES: &str = "\
 Examples:
   tidemark tenant set shop --hit-ratio 0.9
   tidemark tenant set shop --cap 64MiB
+  tidemark tenant set shop --hit-ratio 0.95 --dry-run
+                                            what it would give and take, and the hit ratios to expect
   tidemark tenant set shop --floor none --policy fifo
   tidemark tenant set shop --ops-limit 50000 --bytes-limit 100MiB --max-connections 200
   tidemark tenant set shop --spending-limit 20 --at-limit throttle
@@ -112,6 +114,9 @@ enum Command {
         name: TenantName,
         #[command(flatten)]
         settings: SettingArgs,
+        /// Change nothing, and show what everybody's memory and hit ratio would come to
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Remove a tenant with all its items
     ///
@@ -154,10 +159,18 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
         Command::Show { name, what } => what.run(&client, name.as_str(), &path(name), json),
         Command::Top { name, what } => what.run(&client, &path(name), json),
         Command::List => show::all(&client.get(TENANTS)?, json),
-        Command::Set { name, settings } => {
+        Command::Set {
+            name,
+            settings,
+            dry_run,
+        } => {
             let body = settings.body()?;
             if body.json.is_empty() {
                 return Err(Failure::usage("nothing to set: see `tidemark tenant set --help`").into());
+            }
+            if *dry_run {
+                let path = format!("{}/preview", path(name));
+                return show::preview(&client.call(Method::POST, &path, Some(body))?, json);
             }
             show::one(&client.call(Method::PATCH, &path(name), Some(body))?, json)
         }

@@ -24,7 +24,7 @@ fn a_tenant_s_life_on_the_command_line() {
     let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0][..4], ["NAME", "STATE", "POLICY", "FLOOR"]);
     assert_eq!(lines[1][..3], ["default", "idle", "adaptive"]);
-    assert_eq!(lines[2][..6], ["shop", "idle", "clock", "-", "16.0", "MiB"]);
+    assert_eq!(lines[2][..6], ["shop", "idle", "clock", "none", "16.0", "MiB"]);
 
     let set = server.json(&["tenant", "set", "shop", "--cap", "none", "--floor", "2MiB"]);
     assert_eq!(
@@ -197,9 +197,22 @@ fn a_goal_is_set_and_what_became_of_the_memory_is_shown() {
     );
     let table = stdout(&server.run(&["tenant", "show", "default", "--moves"]));
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["AT", "FROM", "TO", "REASON", "PREDICTED", "MEASURED"]);
+    assert_eq!(
+        lines[0],
+        ["AT", "FROM", "TO", "OTHER", "SIDE", "REASON", "PREDICTED", "MEASURED"]
+    );
     let last = lines.last().unwrap();
-    assert_eq!(last[1..6], ["0", "B", "2.0", "MiB", "join"], "{table}");
+    assert_eq!(
+        last[1..9],
+        ["0", "B", "2.0", "MiB", "from", "free", "memory", "join"],
+        "{table}"
+    );
+    let preview = server.run(&["tenant", "set", "default", "--cap", "4MiB", "--dry-run"]);
+    let table = stdout(&preview);
+    assert!(table.starts_with("NAME") && table.contains("\ndefault "), "{table}");
+    assert!(stderr(&preview).contains("nothing is changed"), "{}", stderr(&preview));
+    let shown = server.json(&["tenant", "show", "default"]);
+    assert!(shown["goals"]["cap_bytes"].is_null(), "{shown}");
 
     let curve = server.json(&["tenant", "show", "default", "--curve"]);
     assert!(

@@ -15,6 +15,10 @@ fn points(export: &Value) -> BTreeMap<String, f64> {
     let scopes = of_resource.iter().flat_map(|of| of["scopeMetrics"].as_array().unwrap());
     for metric in scopes.flat_map(|scope| scope["metrics"].as_array().unwrap()) {
         let name = metric["name"].as_str().unwrap();
+        if let Some(histogram) = metric.get("histogram") {
+            points.extend(of_histogram(name, histogram));
+            continue;
+        }
         let (kind, suffix) = match metric.get("sum") {
             Some(sum) => {
                 assert_eq!(
@@ -54,6 +58,28 @@ fn points(export: &Value) -> BTreeMap<String, f64> {
     points
 }
 
+/// A histogram without labels, as scrapers get it: each bucket with all before it.
+fn of_histogram(name: &str, histogram: &Value) -> Vec<(String, f64)> {
+    assert_eq!(histogram["aggregationTemporality"], 2);
+    let point = &histogram["dataPoints"][0];
+    let whole = |value: &Value| value.as_str().unwrap().parse::<f64>().unwrap();
+    let bounds = point["explicitBounds"].as_array().unwrap().iter();
+    let bounds = bounds.map(|bound| bound.as_f64().unwrap().to_string());
+    let mut up_to = 0.0;
+    let buckets = bounds
+        .chain(["+Inf".to_owned()])
+        .zip(point["bucketCounts"].as_array().unwrap());
+    let buckets = buckets.map(|(bound, count)| {
+        up_to += whole(count);
+        (format!("{name}_bucket{{le=\"{bound}\"}}"), up_to)
+    });
+    let mut points: Vec<(String, f64)> = buckets.collect();
+    assert_eq!(points.len(), point["explicitBounds"].as_array().unwrap().len() + 1);
+    points.push((format!("{name}_count"), whole(&point["count"])));
+    points.push((format!("{name}_sum"), point["sum"].as_f64().unwrap()));
+    points
+}
+
 #[test]
 fn a_collector_gets_every_metric_that_scrapers_get() {
     // It is down at first, and then closes without an answer.
@@ -82,7 +108,8 @@ fn a_collector_gets_every_metric_that_scrapers_get() {
         );
         let exported = points(&export);
         let answer = scrape(&server);
-        let samples = answer.lines().filter(|line| line.starts_with("tidemark_"));
+        let of_metrics = |line: &&str| ["tidemark_", "process_"].iter().any(|prefix| line.starts_with(prefix));
+        let samples = answer.lines().filter(of_metrics);
         let scraped: BTreeMap<&str, f64> = samples
             .map(|line| line.rsplit_once(' ').unwrap())
             .map(|(name, value)| (name, value.parse().unwrap()))

@@ -67,7 +67,10 @@ fn what_was_set_while_it_ran_is_printed_with_the_configuration() {
     );
     // A later configuration of another size makes the earlier setting void.
     let text = printed("128MiB", &[]);
-    assert!(!text.contains("# memory is") && text.contains("# round_period is"), "{text}");
+    assert!(
+        !text.contains("# memory is") && text.contains("# round_period is"),
+        "{text}"
+    );
 }
 
 #[test]

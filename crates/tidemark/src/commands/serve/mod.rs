@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin, Reports, Scraper, TOKEN_FILE_NAME};

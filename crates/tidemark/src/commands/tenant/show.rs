@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tidemark_control::{DEFAULT_PRIORITY, Utility};
 use tidemark_curve::{Curve, Point};
 use tidemark_tools::curve::{Chart, PointReport, Report};
+use tidemark_types::Weight;
 
 use super::super::curve::draw;
 use crate::client::Client;
@@ -137,10 +139,11 @@ fn fields(tenant: &Value) -> Vec<Field> {
     fields
 }
 
-const MOVES: [Field; 6] = [
+const MOVES: [Field; 7] = [
     ("at", "/at", Form::Plain),
     ("from", "/from_bytes", Form::Bytes),
     ("to", "/to_bytes", Form::Bytes),
+    ("other side", "/side", Form::Plain),
     ("reason", "/reason", Form::Plain),
     ("predicted", "/predicted_hit_ratio", Form::Ratio),
     ("measured", "/measured_hit_ratio", Form::Ratio),
@@ -246,20 +249,99 @@ fn report(answer: &Value) -> Option<Report> {
 
 /// One tenant.
 pub(super) fn one(tenant: &Value, json: bool) -> anyhow::Result<()> {
-    print_as(tenant, json, || list(tenant, &fields(tenant)))
+    print_as(tenant, json, || list(&told(tenant), &fields(tenant)))
 }
 
 /// All tenants.
 pub(super) fn all(answer: &Value, json: bool) -> anyhow::Result<()> {
-    print_as(answer, json, || columns(array(answer, "/tenants"), &COLUMNS))
+    let tenants = || array(answer, "/tenants").iter().map(told).collect::<Vec<_>>();
+    print_as(answer, json, || columns(&tenants(), &COLUMNS))
 }
 
 fn moves(answer: &Value, json: bool) -> anyhow::Result<()> {
-    let moves = array(answer, "");
+    let moves = with_sides(array(answer, ""));
     let has_flash = moves.iter().any(|change| change.get("tier").is_some());
     let tier = has_flash.then_some(("tier", "/tier", Form::Plain));
     let shown: Vec<Field> = MOVES.into_iter().chain(tier).collect();
-    print_as(answer, json, || columns(moves, &shown))
+    print_as(answer, json, || columns(&moves, &shown))
+}
+
+/// Settings that are null in the API because nobody has set them. `-` is left for what is not known.
+const UNSET: [&str; 13] = [
+    "/goals/hit_ratio",
+    "/goals/latency_us",
+    "/goals/miss_cost_us",
+    "/goals/floor_bytes",
+    "/goals/cap_bytes",
+    "/limits/connections",
+    "/limits/ops_per_second",
+    "/limits/bytes_per_second",
+    "/limits/spending_per_month",
+    "/limits/at_spending_limit",
+    "/flash/floor_bytes",
+    "/flash/cap_bytes",
+    "/flash/write_bytes_per_second",
+];
+
+/// A tenant for people: settings that nobody made as the values that hold, and times with where they come from.
+fn told(tenant: &Value) -> Value {
+    let mut told = tenant.clone();
+    let defaults = [
+        ("/goals/priority", DEFAULT_PRIORITY.to_string()),
+        ("/goals/weight", Weight::default().get().to_string()),
+        ("/goals/utility", Utility::default().name().to_owned()),
+    ];
+    let defaults = defaults.map(|(place, value)| (place, format!("{value} (default)")));
+    let unset = UNSET.map(|place| (place, "none".to_owned()));
+    for (place, text) in defaults.into_iter().chain(unset) {
+        if let Some(value) = told.pointer_mut(place).filter(|value| value.is_null()) {
+            *value = text.into();
+        }
+    }
+    for (place, source) in [
+        ("/latency/hit_us", "/latency/hit_is"),
+        ("/latency/miss_us", "/latency/miss_is"),
+    ] {
+        let source = tenant.pointer(source).and_then(Value::as_str);
+        if let (Some(source), Some(value)) = (source, told.pointer_mut(place).filter(|value| !value.is_null())) {
+            *value = format!("{value} ({source})").into();
+        }
+    }
+    told
+}
+
+/// Moves with the text about their other side: `from blog`.
+fn with_sides(moves: &[Value]) -> Vec<Value> {
+    let with_side = |change: &Value| {
+        let grew = change["to_bytes"].as_u64() > change["from_bytes"].as_u64();
+        let other = change["other"].as_str().unwrap_or("free memory");
+        let mut change = change.clone();
+        // Whose flash it was is not kept.
+        if change.get("tier").is_some() {
+            return change;
+        }
+        change["side"] = format!("{} {other}", if grew { "from" } else { "to" }).into();
+        change
+    };
+    moves.iter().map(with_side).collect()
+}
+
+const PREVIEW: [Field; 7] = [
+    ("name", "/name", Form::Plain),
+    ("now", "/grant_bytes", Form::Bytes),
+    ("hit ratio", "/hit_ratio", Form::Ratio),
+    ("as it is", "/unchanged_bytes", Form::Bytes),
+    ("predicted", "/unchanged_hit_ratio", Form::Ratio),
+    ("changed", "/changed_bytes", Form::Bytes),
+    ("predicted", "/changed_hit_ratio", Form::Ratio),
+];
+
+/// What everybody's memory would come to.
+pub(super) fn preview(answer: &Value, json: bool) -> anyhow::Result<()> {
+    if !json {
+        note("nothing is changed; where memory would come to, with the settings as they are and changed:");
+    }
+    print_as(answer, json, || columns(array(answer, "/tenants"), &PREVIEW))
 }
 
 fn curve(answer: &Value, json: bool) -> anyhow::Result<()> {
@@ -299,12 +381,15 @@ mod tests {
     fn moves_and_curves_are_tables() {
         let moves = json!([
             {"at": "2026-08-01T12:00:00.250Z", "from_bytes": 20 << 20, "to_bytes": 64 << 20, "reason": "goal",
-             "predicted_hit_ratio": 0.9, "measured_hit_ratio": null},
+             "other": "blog", "predicted_hit_ratio": 0.9, "measured_hit_ratio": null},
+            {"at": "2026-08-01T11:00:00.000Z", "from_bytes": 64 << 20, "to_bytes": 20 << 20, "reason": "surplus",
+             "other": null, "predicted_hit_ratio": null, "measured_hit_ratio": 0.5},
         ]);
         assert_eq!(
-            columns(array(&moves, ""), &MOVES),
-            "AT                        FROM      TO        REASON  PREDICTED  MEASURED\n\
-             2026-08-01T12:00:00.250Z  20.0 MiB  64.0 MiB  goal    90.00 %    -"
+            columns(&with_sides(array(&moves, "")), &MOVES),
+            "AT                        FROM      TO        OTHER SIDE      REASON   PREDICTED  MEASURED\n\
+             2026-08-01T12:00:00.250Z  20.0 MiB  64.0 MiB  from blog       goal     90.00 %    -\n\
+             2026-08-01T11:00:00.000Z  64.0 MiB  20.0 MiB  to free memory  surplus  -          50.00 %"
         );
         let curve = json!({"points": [{"bytes": 1 << 20, "miss_ratio": 0.25}]});
         assert_eq!(
@@ -312,6 +397,29 @@ mod tests {
             "BYTES    SIZE     MISS RATIO  HIT RATIO\n1048576  1.0 MiB  25.00 %     75.00 %"
         );
         assert!(array(&json!({}), "/points").is_empty());
+    }
+
+    #[test]
+    fn what_nobody_set_is_told_as_what_holds() {
+        let goals =
+            json!({"priority": null, "weight": null, "utility": "max-min", "cap_bytes": null, "floor_bytes": 1 << 20});
+        let latency =
+            json!({"mean_us": null, "hit_us": 50, "hit_is": "assumed", "miss_us": 900, "miss_is": "measured"});
+        let tenant = json!({"goals": goals, "latency": latency, "hit_ratio": null});
+        let shown = told(&tenant);
+        for (place, form, text) in [
+            ("/goals/priority", Form::Plain, "5 (default)"),
+            ("/goals/weight", Form::Plain, "1 (default)"),
+            ("/goals/utility", Form::Plain, "max-min"),
+            ("/goals/cap_bytes", Form::Bytes, "none"),
+            ("/goals/floor_bytes", Form::Bytes, "1.0 MiB"),
+            ("/latency/hit_us", Form::Plain, "50 (assumed)"),
+            ("/latency/miss_us", Form::Plain, "900 (measured)"),
+            ("/latency/mean_us", Form::Plain, "-"),
+            ("/hit_ratio", Form::Ratio, "-"),
+        ] {
+            assert_eq!(form.text(shown.pointer(place)), text, "{place}");
+        }
     }
 
     #[test]
