@@ -10,6 +10,7 @@
 pub mod elastic;
 mod error;
 pub mod experiment;
+pub mod functions;
 pub mod node;
 pub mod study;
 

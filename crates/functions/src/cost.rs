@@ -1,5 +1,7 @@
 //! The cost of a pool of functions in an hour (the paper's Equations 4 to 6). Money is in dollars.
 
+use std::time::Duration;
+
 use crate::Code;
 
 /// The cloud's charges.
@@ -13,6 +15,13 @@ pub struct Prices {
     pub unit_ms: f64,
     /// The price of the node of memory that it is compared with, for an hour.
     pub node_hour: f64,
+}
+
+/// The time that is paid for an invocation that took so long, in ms: whole units, and one at least.
+pub fn billed_ms(took: Duration, unit_ms: u64) -> u64 {
+    let unit_ms = unit_ms.max(1);
+    let units = took.as_nanos().div_ceil(u128::from(unit_ms) * 1_000_000).max(1);
+    u64::try_from(units).unwrap_or(u64::MAX).saturating_mul(unit_ms)
 }
 
 /// How a pool is used.
@@ -147,6 +156,26 @@ mod tests {
             assert!(
                 (cost - expected).abs() < 1e-15,
                 "{duration_ms} ms in units of {unit_ms}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_unit_that_was_begun_is_paid_whole() {
+        for (took_us, unit_ms, billed) in [
+            (0, 100, 100),
+            (1, 100, 100),
+            (100_000, 100, 100),
+            (100_001, 100, 200),
+            (196_000, 100, 200),
+            (400, 1, 1),
+            (1_001, 1, 2),
+            (7_000, 0, 7),
+        ] {
+            assert_eq!(
+                billed_ms(Duration::from_micros(took_us), unit_ms),
+                billed,
+                "{took_us} us"
             );
         }
     }

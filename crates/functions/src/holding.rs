@@ -8,6 +8,12 @@ use crate::clock_order::ClockOrder;
 /// The memory of a chunk beside its bytes: its key twice, its hash, slots of maps.
 const CHUNK_OVERHEAD_BYTES: u64 = 256;
 
+/// Bytes that an instance may hold where the pool counts on `room_bytes` of its memory: half of the rest more, for what chunks need
+/// beside their bytes, and for chunks that the pool has forgotten and that are not deleted yet.
+pub fn held_bytes(room_bytes: u64, memory_bytes: u64) -> u64 {
+    room_bytes + memory_bytes.saturating_sub(room_bytes) / 2
+}
+
 /// Chunks with bytes of some kind.
 #[derive(Clone, Debug)]
 pub struct Holding<B> {
@@ -126,6 +132,13 @@ mod tests {
         let bytes = vec![stripe as u8; bytes];
         let hash = chunk_hash(&bytes);
         holding.put(key(stripe), bytes, hash)
+    }
+
+    #[test]
+    fn a_function_holds_more_than_the_pool_counts_on() {
+        assert_eq!(held_bytes(900, 1000), 950);
+        assert_eq!(held_bytes(900, 900), 900);
+        assert_eq!(held_bytes(900, 0), 900);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod clock_order;
 pub mod cost;
 pub mod event;
 pub mod holding;
+pub mod late;
 pub mod lifetime;
 pub mod link;
 pub mod place;

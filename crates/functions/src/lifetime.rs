@@ -10,7 +10,10 @@
 //! ```
 //!
 //! A *cycle* is billed together: one unit, or [`LINGER_MS`] where units are shorter. An invocation ends just before a
-//! cycle does; a second request within a cycle makes it expect more, and run for one cycle more.
+//! cycle does; a request for a second object within a cycle makes it expect more, and run for one cycle more. (In the paper
+//! a function has one chunk of an object; here it has one of each stripe, and they are asked for one after another.)
+
+use crate::chunk::ContentId;
 
 /// An invocation with shorter units still waits so long for the next request: a new invocation would cost as much.
 pub const LINGER_MS: u64 = 20;
@@ -42,9 +45,10 @@ pub struct Lifetime {
     started_ms: u64,
     deadline_ms: u64,
     ends_ms: u64,
-    /// The cycle of the last request, and how many there were in it.
+    /// The cycle of the last request, for how many objects there were some in it, and the last one.
     cycle: u64,
-    requests: u32,
+    objects: u32,
+    object: Option<ContentId>,
     /// The time from request to reply, about.
     serve_ms: u64,
 }
@@ -58,7 +62,8 @@ impl Default for Lifetime {
             deadline_ms: 0,
             ends_ms: 0,
             cycle: 0,
-            requests: 0,
+            objects: 0,
+            object: None,
             serve_ms: LINGER_MS,
         }
     }
@@ -71,17 +76,20 @@ impl Lifetime {
         self.cycle_ms = u64::from(unit_ms).max(LINGER_MS);
         self.started_ms = now_ms;
         self.deadline_ms = deadline_ms.saturating_sub(DEADLINE_MARGIN_MS);
-        (self.cycle, self.requests) = (0, 0);
+        (self.cycle, self.objects, self.object) = (0, 0, None);
         self.ends_ms = self.end_of(0);
     }
 
-    /// A request comes.
-    pub fn begin(&mut self, now_ms: u64) {
+    /// A request for a part of an object comes; or one that says nothing about what follows.
+    pub fn begin(&mut self, now_ms: u64, object: Option<ContentId>) {
         let cycle = now_ms.saturating_sub(self.started_ms) / self.cycle_ms;
         if cycle != self.cycle {
-            (self.cycle, self.requests) = (cycle, 0);
+            (self.cycle, self.objects, self.object) = (cycle, 0, None);
         }
-        self.requests += 1;
+        if object.is_some() && object != self.object {
+            self.objects += 1;
+            self.object = object;
+        }
         self.hold();
     }
 
@@ -90,7 +98,7 @@ impl Lifetime {
         self.serve_ms = (self.serve_ms * (SERVE_SHARE_DIVISOR - 1) + took_ms) / SERVE_SHARE_DIVISOR;
         self.release(now_ms);
         let cycle = now_ms.saturating_sub(self.started_ms) / self.cycle_ms;
-        let expects_more = u64::from(self.requests > 1 || cycle > self.cycle);
+        let expects_more = u64::from(self.objects > 1);
         self.ends_ms = self.ends_ms.max(self.end_of(cycle + expects_more));
     }
 
@@ -142,6 +150,12 @@ impl Lifetime {
         u32::try_from(ends_ms.saturating_sub(now_ms)).unwrap_or(u32::MAX)
     }
 
+    /// The lease that a reply with a body carries. It is read when the body has arrived, which takes about as long as the last ones
+    /// took: what is promised for later than that would move the end beyond the cycle, and be billed.
+    pub fn reply_lease_ms(&self, now_ms: u64) -> u32 {
+        self.lease_ms(now_ms + 2 * self.serve_ms)
+    }
+
     /// When to look again whether it ends.
     pub fn wakes_ms(&self) -> u64 {
         match self.state {
@@ -165,6 +179,9 @@ impl Lifetime {
 mod tests {
     use super::*;
 
+    const ONE: Option<ContentId> = Some([1; 16]);
+    const OTHER: Option<ContentId> = Some([2; 16]);
+
     fn invoked(unit_ms: u32) -> Lifetime {
         let mut lifetime = Lifetime::default();
         lifetime.invoked(1000, unit_ms, 1_000_000);
@@ -185,23 +202,55 @@ mod tests {
     #[test]
     fn a_second_request_in_a_cycle_adds_one() {
         let mut lifetime = invoked(100);
-        lifetime.begin(1010);
+        lifetime.begin(1010, ONE);
         assert_eq!(lifetime.state(), State::Serving(1));
         lifetime.served(1020, 10);
         assert_eq!(lifetime.wakes_ms(), 1096, "one request: the current cycle");
-        lifetime.begin(1030);
+        lifetime.begin(1030, OTHER);
         lifetime.served(1040, 10);
         assert_eq!(lifetime.wakes_ms(), 1196, "two: one more");
-        lifetime.begin(1150);
+        lifetime.begin(1150, ONE);
         lifetime.served(1160, 10);
         assert_eq!(lifetime.wakes_ms(), 1196, "the first of the next cycle");
     }
 
     #[test]
+    fn chunks_of_one_object_are_one_request() {
+        let mut lifetime = invoked(100);
+        for (at_ms, object) in [(1010, ONE), (1020, ONE), (1030, None), (1080, ONE)] {
+            lifetime.begin(at_ms, object);
+            lifetime.served(at_ms + 5, 5);
+        }
+        assert_eq!(lifetime.wakes_ms(), 1096);
+        lifetime.begin(1094, ONE);
+        lifetime.served(1105, 11);
+        assert_eq!(lifetime.wakes_ms(), 1196, "the cycle that it came into, and no other");
+    }
+
+    #[test]
+    fn a_lease_does_not_move_the_end_of_a_cycle() {
+        let mut lifetime = invoked(100);
+        for at_ms in [1010, 1025, 1040, 1055] {
+            lifetime.begin(at_ms, ONE);
+            let lease_ms = lifetime.reply_lease_ms(at_ms);
+            lifetime.served(at_ms + 10, 10);
+            lifetime.promised(at_ms + 10, lease_ms);
+            assert_eq!(lifetime.wakes_ms(), 1096, "at {at_ms}");
+        }
+        let lease_ms = lifetime.reply_lease_ms(1060);
+        assert!(lease_ms > 0);
+        lifetime.promised(1090, lease_ms);
+        assert!(
+            lifetime.wakes_ms() >= 1090 + u64::from(lease_ms),
+            "but what was said holds"
+        );
+    }
+
+    #[test]
     fn it_does_not_end_while_it_serves() {
         let mut lifetime = invoked(100);
-        lifetime.begin(1090);
-        lifetime.begin(1091);
+        lifetime.begin(1090, ONE);
+        lifetime.begin(1091, OTHER);
         assert!(!lifetime.ends(1500));
         lifetime.served(1500, 410);
         assert_eq!(lifetime.state(), State::Serving(1));
@@ -210,7 +259,7 @@ mod tests {
         assert!(!lifetime.ends(1511) && lifetime.ends(1696));
         let mut late = Lifetime::default();
         late.invoked(0, 100, 2_000);
-        late.begin(10);
+        late.begin(10, ONE);
         assert!(!late.ends(1_499) && late.ends(1_500), "but before the cloud ends it");
     }
 
@@ -218,7 +267,7 @@ mod tests {
     fn what_is_done_beside_requests_holds_it() {
         let mut lifetime = invoked(100);
         lifetime.hold();
-        lifetime.begin(1010);
+        lifetime.begin(1010, ONE);
         lifetime.served(1020, 10);
         assert!(
             !lifetime.ends(5_000) && lifetime.wakes_ms() > 100_000,

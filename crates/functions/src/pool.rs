@@ -337,7 +337,8 @@ impl Pool {
         let Some(entry) = self.entries.get(content) else {
             return false;
         };
-        let stripes: Vec<u32> = entry.stripes.keys().copied().collect();
+        let mut stripes: Vec<u32> = entry.stripes.keys().copied().collect();
+        stripes.sort_unstable();
         stripes.iter().for_each(|&stripe| self.forget_stripe(*content, stripe));
         self.entries.remove(content);
         self.order.remove(content);
@@ -411,8 +412,7 @@ impl Pool {
         for (key, hash) in &there {
             self.stored(function, key, *hash);
         }
-        let wanted: Vec<ChunkKey> = self.functions[usize::from(function)].chunks.iter().copied().collect();
-        for key in wanted {
+        for key in self.wanted(function) {
             let Some(right) = self
                 .placed_mut(&key)
                 .map(|stripe| stripe.hashes[usize::from(key.index)])
@@ -432,14 +432,21 @@ impl Pool {
             }
         }
         let function_chunks = &self.functions[usize::from(function)].chunks;
-        let unknown: Vec<ChunkKey> = there
-            .keys()
+        let unknown: Vec<ChunkKey> = held
+            .iter()
+            .map(|chunk| chunk.key)
             .filter(|key| !function_chunks.contains(key))
-            .copied()
             .collect();
         result.unknown += unknown.len();
         unknown.into_iter().for_each(|key| self.discard(function, key));
         result
+    }
+
+    /// The chunks that a function should hold, in an order that equal pools share.
+    fn wanted(&self, function: u16) -> Vec<ChunkKey> {
+        let mut keys: Vec<ChunkKey> = self.functions[usize::from(function)].chunks.iter().copied().collect();
+        keys.sort_unstable();
+        keys
     }
 
     fn discard(&mut self, function: u16, key: ChunkKey) {
@@ -451,7 +458,7 @@ impl Pool {
 
     /// The stripes of which a function should hold a chunk that is lost.
     pub fn homeless(&mut self, function: u16, most: usize) -> Vec<(ContentId, u32)> {
-        let keys: Vec<ChunkKey> = self.functions[usize::from(function)].chunks.iter().copied().collect();
+        let keys = self.wanted(function);
         let is_lost = |key: &ChunkKey| {
             self.placed_mut(key)
                 .is_some_and(|stripe| !stripe.has(usize::from(key.index)))

@@ -202,8 +202,15 @@ impl Instance {
         if let Frame::Get { key, .. } = &frame {
             self.note(|sending| sending.used(*key));
         }
-        self.lifetime.lock().begin(began);
-        let lease_ms = self.lifetime.lock().lease_ms(began);
+        let object = match &frame {
+            Frame::Get { key, .. } | Frame::Put { key, .. } => Some(key.content),
+            _ => None,
+        };
+        let lease_ms = {
+            let mut lifetime = self.lifetime.lock();
+            lifetime.begin(began, object);
+            lifetime.reply_lease_ms(began)
+        };
         let answered = match frame {
             Frame::Get { id, key } => {
                 let found = self.holding.lock().get(&key);

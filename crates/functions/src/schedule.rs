@@ -11,9 +11,27 @@ pub fn turn(member: u16, round: u64) -> u32 {
     (base + jitter) % LOOKS
 }
 
+/// Whether a function that ran so long ago, or never, is to be kept warm in its turn. One that ran within half a period is not:
+/// what it was invoked for has kept it. So at most seven quarters of a period lie between two invocations.
+pub fn is_cold(idle_ms: Option<u64>, every_ms: u64) -> bool {
+    idle_ms.is_none_or(|idle_ms| idle_ms >= every_ms / 2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_ran_lately_is_warm() {
+        for (idle_ms, cold) in [
+            (None, true),
+            (Some(0), false),
+            (Some(29_999), false),
+            (Some(30_000), true),
+        ] {
+            assert_eq!(is_cold(idle_ms, 60_000), cold, "{idle_ms:?}");
+        }
+    }
 
     #[test]
     fn functions_come_at_different_times() {

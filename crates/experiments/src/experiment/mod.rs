@@ -21,6 +21,7 @@ mod genie_fig12;
 mod genie_fig14;
 mod genie_fig7;
 mod give_back;
+mod infinicache_trace;
 mod info;
 mod look_aside;
 mod machine;
@@ -82,6 +83,7 @@ pub const ALL: [&Experiment; 13] = [
     &genie_fig12::EXPERIMENT,
     &genie_fig14::EXPERIMENT,
     &give_back::EXPERIMENT,
+    &infinicache_trace::EXPERIMENT,
     &neighbour::EXPERIMENT,
     &overhead::EXPERIMENT,
     &replay_hit_ratio::EXPERIMENT,

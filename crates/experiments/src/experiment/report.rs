@@ -120,11 +120,13 @@ impl Target {
 
 /// The meaning of the points' `x` in a course. It has too many points for a table, and is drawn and kept for programs.
 pub(super) const COURSE: &str = "seconds";
+/// The same of long ones.
+pub(super) const HOURS: &str = "hours";
 
 impl Series {
     /// Whether this is one value after the other in time.
     pub(super) fn is_course(&self) -> bool {
-        self.x == COURSE
+        self.x == COURSE || self.x == HOURS
     }
 
     /// The drawn part of it: its name, and at each place the median with its quartiles if there were rounds.

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use crate::cost::billed_ms;
 use instance::{Instance, Outcome};
 
 /// Functions that there can be.
@@ -257,8 +258,7 @@ impl Inner {
         }
         let began = Instant::now();
         let answered = tokio::time::timeout(timeout, instance.run(request, event, timeout)).await;
-        let took_ms = began.elapsed().as_secs_f64() * 1000.0;
-        self.charge(name, took_ms, memory_mib);
+        self.charge(name, began.elapsed(), memory_mib);
         match answered {
             Ok(Some(Outcome::Response(body))) => Ok(body),
             Ok(Some(Outcome::Error(body))) => Err(Failure::Function(String::from_utf8_lossy(&body).into_owned())),
@@ -270,9 +270,8 @@ impl Inner {
         }
     }
 
-    fn charge(&self, name: &str, took_ms: f64, memory_mib: u64) {
-        let units = (took_ms / self.config.unit_ms.max(1) as f64).ceil().max(1.0) as u64;
-        let billed_ms = units * self.config.unit_ms.max(1);
+    fn charge(&self, name: &str, took: Duration, memory_mib: u64) {
+        let billed_ms = billed_ms(took, self.config.unit_ms);
         if let Some(function) = self.functions.lock().get_mut(name) {
             function.bill.invocations += 1;
             function.bill.billed_ms += billed_ms;

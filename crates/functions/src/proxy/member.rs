@@ -18,24 +18,26 @@ use super::{Got, Inner, Job, unix_ms};
 use crate::chunk::Announced;
 use crate::engine::EngineError;
 use crate::event::{Invocation, Returned, Work, token_text};
+use crate::holding::held_bytes;
 use crate::link::{Link, Run, Step};
+use crate::schedule::is_cold;
 use crate::token::{Claim, sign};
 use crate::wire::{Frame, Hello};
 
 /// Requests under way on a connection: their bodies may all be in memory.
-const SENT_MAX: usize = 16;
+pub const SENT_MAX: usize = 16;
 /// Frames that wait to be sent.
 const OUTGOING: usize = 64;
 /// How often a request is sent.
-const ATTEMPTS: u8 = 2;
+pub const ATTEMPTS: u8 = 2;
 /// How long a token is good: as long as a function may run.
 const TOKEN_MS: u64 = 15 * 60 * 1000;
 /// Deletions that are sent together.
-const TRASH_AT_ONCE: usize = 32;
+pub const TRASH_AT_ONCE: usize = 32;
 /// Chunks that a function may announce: more than fit its memory.
 const ANNOUNCED_MAX: usize = 4 << 20;
 /// Stripes of a function whose lost chunks are computed at once when the loss is found.
-const REFILLS_MAX: usize = 4096;
+pub const REFILLS_MAX: usize = 4096;
 
 /// A request, and how often it was sent.
 pub(super) struct Pending {
@@ -65,6 +67,8 @@ pub(crate) struct Member {
     /// The chunks that it announced so far, until it has announced all.
     listing: Option<Vec<Announced>>,
     is_warming: bool,
+    /// When an invocation returned last.
+    returned_ms: Option<u64>,
     pub(super) instances: Instances,
     pub(super) backup: Backup,
     /// The time that backups took of the running invocation.
@@ -85,6 +89,7 @@ impl Member {
             writer: None,
             listing: None,
             is_warming: false,
+            returned_ms: None,
             instances: Instances::default(),
             backup: Backup::default(),
             backing_ms: Arc::default(),
@@ -196,7 +201,7 @@ impl Member {
             token,
             ends_ms,
             unit_ms: self.inner.config.unit_ms,
-            memory_bytes: self.inner.config.room_bytes,
+            memory_bytes: held_bytes(self.inner.config.room_bytes, self.inner.config.memory_bytes),
         };
         Some((name, serde_json::to_vec(&event).ok()?))
     }
@@ -223,9 +228,12 @@ impl Member {
         });
     }
 
-    /// Invokes it for a moment, unless it runs.
+    /// Invokes it for a moment, unless it runs or ran lately.
     fn warm(&mut self) {
+        let idle_ms = self.returned_ms.map(|at| self.inner.now_ms().saturating_sub(at));
+        let every = self.inner.config.warm_every.unwrap_or_default();
         if self.is_warming
+            || !is_cold(idle_ms, u64::try_from(every.as_millis()).unwrap_or(u64::MAX))
             || self.link.state().0 != Run::Sleeping
             || self.link.is_in_flight()
             || self.link.has_peer()
@@ -413,6 +421,7 @@ impl Member {
     fn note(&mut self, event: Event) {
         match event {
             Event::Returned(epoch, Ok(_)) => {
+                self.returned_ms = Some(self.inner.now_ms());
                 self.link.returned(epoch);
             }
             Event::Returned(epoch, Err(error)) => {
@@ -507,9 +516,9 @@ pub(super) async fn call(
 ) -> Result<Returned, EngineError> {
     let began = Instant::now();
     let answer = inner.engine.invoke(name, event).await;
-    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let took = began.elapsed();
     let backing_ms = backing_ms.load(Ordering::Relaxed);
-    inner.counts.invoked(work, took_ms, backing_ms, inner.config.unit_ms);
+    inner.counts.invoked(work, took, backing_ms, inner.config.unit_ms);
     let answer = answer?;
     serde_json::from_slice(&answer).map_err(|error| EngineError::Function(error.to_string()))
 }

@@ -32,17 +32,19 @@ use crate::reclaimed::Observed;
 use catalogue::Catalogue;
 pub use catalogue::CatalogueError;
 use member::Member;
+pub use member::{ATTEMPTS, REFILLS_MAX, SENT_MAX, TRASH_AT_ONCE};
 use stats::Counts;
 pub use stats::{Expected, FunctionState, Spent, Status, Totals};
+pub use write::REPAIR_TRIES;
 
 /// Requests that wait for one function. More are refused, and other chunks are asked for.
 const MEMBER_QUEUE: usize = 256;
 /// Stripes that are read at once: of 4 MiB each, with as much for computed chunks.
-const READS_MAX: usize = 64;
+pub const READS_MAX: usize = 64;
 /// Stripes that are written at once.
-const WRITES_MAX: usize = 16;
+pub const WRITES_MAX: usize = 16;
 /// Lost chunks are computed for so many stripes at once: reads go first.
-const REPAIRS_MAX: usize = 4;
+pub const REPAIRS_MAX: usize = 4;
 
 /// How a stripe is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]

@@ -15,39 +15,22 @@ use super::{Functions, Got, Inner, Job, Reading};
 use crate::chunk::{ChunkKey, ContentId, chunk_hash};
 use crate::codec::{chunk_bytes, touched};
 use crate::engine::BoxFuture;
+use crate::late::Late;
 use crate::pool::Stripe;
 
 /// A read that takes longer is given up: the origin is asked.
 const READ_PATIENCE: Duration = Duration::from_secs(20);
-/// Before anything is measured, a chunk counts as late after this.
-const FIRST_LATE: Duration = Duration::from_millis(500);
-/// A chunk is late after this at the least, and at the most.
-const LATE_MIN: Duration = Duration::from_millis(10);
-const LATE_MAX: Duration = Duration::from_secs(3);
-
-/// When a chunk counts as late: learnt as TCP learns when to send again (RFC 6298).
+/// When a chunk counts as late, for all reads.
 #[derive(Debug, Default)]
-pub(crate) struct Latency(Mutex<Option<(f64, f64)>>);
+pub(crate) struct Latency(Mutex<Late>);
 
 impl Latency {
     fn learn(&self, took: Duration) {
-        let took = took.as_secs_f64();
-        let mut learnt = self.0.lock();
-        *learnt = Some(match *learnt {
-            None => (took, took / 2.0),
-            Some((mean, deviation)) => (
-                mean + (took - mean) / 8.0,
-                deviation + ((took - mean).abs() - deviation) / 4.0,
-            ),
-        });
+        self.0.lock().learn(took);
     }
 
     fn late_after(&self) -> Duration {
-        let learnt = *self.0.lock();
-        let late = learnt.map_or(FIRST_LATE, |(mean, deviation)| {
-            Duration::from_secs_f64(mean + 4.0 * deviation)
-        });
-        late.clamp(LATE_MIN, LATE_MAX)
+        self.0.lock().after()
     }
 }
 

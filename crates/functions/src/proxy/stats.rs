@@ -1,12 +1,13 @@
 //! The counts, and the cost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::{Functions, Inner};
 use crate::availability::{Pool, Reclaim, availability};
-use crate::cost::Prices;
+use crate::cost::{Prices, billed_ms};
 use crate::event::Work;
 use crate::link::{Check, Run};
 
@@ -94,8 +95,8 @@ impl Counts {
     /// Counts an invocation that took so long. The cloud measures a little less: the way there and back is in it.
     ///
     /// `backing_ms` of it went into a backup beside what it was invoked for.
-    pub(crate) fn invoked(&self, work: Work, took_ms: u64, backing_ms: u64, unit_ms: u32) {
-        let billed_ms = took_ms.max(1).next_multiple_of(u64::from(unit_ms.max(1)));
+    pub(crate) fn invoked(&self, work: Work, took: Duration, backing_ms: u64, unit_ms: u32) {
+        let billed_ms = billed_ms(took, unit_ms.into());
         let (invocations, ms) = match work {
             Work::Serve => (&self.serving_invocations, &self.serving_ms),
             Work::Warm => (&self.warm_invocations, &self.warm_ms),

@@ -17,7 +17,7 @@ use crate::codec::{StripeCodec, encode};
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often the lost chunks of a stripe are looked for, and computed, one time after another.
-const REPAIR_TRIES: usize = 3;
+pub const REPAIR_TRIES: usize = 3;
 
 impl Functions {
     /// Stores a stripe of an object of so many bytes, and says whether it can be read now. A stored stripe is not
