@@ -1,6 +1,6 @@
 //! Points as a model is trained on them: split by load, inputs standardised, CPU time as its logarithm.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidemark_meter::model::{Input, InputRange};
 use tidemark_tools::load::Rng;
@@ -15,7 +15,7 @@ pub(crate) const LOADS_MIN: usize = 60;
 const VALIDATED_IN: usize = 6;
 /// The inputs of every model here. A server does not know the skew of every tenant, so that the model for bills does
 /// not take it.
-pub(crate) const INPUTS: [Input; 9] = [
+pub(crate) const INPUTS: [Input; 10] = [
     Input::KeyBytes,
     Input::ValueBytes,
     Input::ReadShare,
@@ -25,9 +25,24 @@ pub(crate) const INPUTS: [Input; 9] = [
     Input::HitRatio,
     Input::RespShare,
     Input::Connections,
+    Input::Items,
 ];
 /// The deviation below which all loads count as having the same value of an input.
 const DEVIATION_MIN: f64 = 1e-6;
+
+/// One point for each load and rate, of all passes the one with the least CPU time per command: whatever else a machine does adds to
+/// a command's time and takes nothing from it.
+pub(crate) fn least(points: &[Point]) -> Vec<Point> {
+    let mut least: BTreeMap<(u32, u64), &Point> = BTreeMap::new();
+    for point in points {
+        let place = (point.spec.number, point.rate_ratio.to_bits());
+        let known = least.entry(place).or_insert(point);
+        if point.ns_per_operation() < known.ns_per_operation() {
+            *known = point;
+        }
+    }
+    least.into_values().cloned().collect()
+}
 
 /// A point as numbers.
 #[derive(Clone, Debug)]

@@ -4,12 +4,10 @@ use serde::{Deserialize, Serialize};
 use tidemark_tools::client::Protocol;
 use tidemark_tools::load::Rng;
 
-/// Keys of a load: more bytes than the caches of a core hold, and stored within a tenth of a second.
-const KEYS: u64 = 30_000;
 /// Shorter keys than this cannot name keys that are asked for once, so that nothing misses in their loads.
 const MISSING_KEY_BYTES: usize = 10;
 /// The bases of the sequence, one for each characteristic.
-const BASES: [u32; 8] = [2, 3, 5, 7, 11, 13, 17, 19];
+const BASES: [u32; 9] = [2, 3, 5, 7, 11, 13, 17, 19, 23];
 
 /// A characteristic's range.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +43,8 @@ const SKEW: Range = Range::new(0.0, 0.99, false);
 const PIPELINE: Range = Range::new(1.0, 50.0, true);
 const HIT_RATIO: Range = Range::new(0.5, 1.0, false);
 const CONNECTIONS: Range = Range::new(1.0, 32.0, true);
+/// From what a core's caches hold to far beyond, and stored within half a second.
+const KEYS: Range = Range::new(10_000.0, 200_000.0, true);
 
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,6 +67,8 @@ pub struct LoadSpec {
     pub pipeline: usize,
     /// Connections.
     pub connections: usize,
+    /// Keys that are stored.
+    pub keys: u64,
 }
 
 impl LoadSpec {
@@ -78,15 +80,10 @@ impl LoadSpec {
             Protocol::Memcached
         }
     }
-
-    /// Keys that are stored.
-    pub fn keys(&self) -> u64 {
-        KEYS
-    }
 }
 
 /// Characteristics that are also measured half a range beyond what is trained on, each by itself.
-pub const BEYOND: [&str; 7] = [
+pub const BEYOND: [&str; 8] = [
     "key_bytes",
     "value_bytes",
     "read_share",
@@ -94,6 +91,7 @@ pub const BEYOND: [&str; 7] = [
     "hit_ratio",
     "pipeline",
     "connections",
+    "items",
 ];
 
 /// The loads of a calibration.
@@ -138,6 +136,7 @@ fn spec(number: u32, shifts: &[f64; BASES.len()]) -> LoadSpec {
         hit_ratio: hit_ratio(key_bytes, short(HIT_RATIO.at(part(5)))),
         pipeline: PIPELINE.at(part(6)).round() as usize,
         connections: CONNECTIONS.at(part(7)).round() as usize,
+        keys: KEYS.at(part(8)).round() as u64,
     }
 }
 
@@ -166,6 +165,7 @@ fn beyond(number: u32, name: &str) -> LoadSpec {
         hit_ratio: short(hit_ratio),
         pipeline: PIPELINE.at(0.5) as usize,
         connections: CONNECTIONS.at(0.5) as usize,
+        keys: KEYS.at(0.5) as u64,
     };
     match name {
         "key_bytes" => LoadSpec {
@@ -192,8 +192,12 @@ fn beyond(number: u32, name: &str) -> LoadSpec {
             pipeline: above(PIPELINE) as usize,
             ..middle
         },
-        _ => LoadSpec {
+        "connections" => LoadSpec {
             connections: above(CONNECTIONS) as usize,
+            ..middle
+        },
+        _ => LoadSpec {
+            keys: above(KEYS) as u64,
             ..middle
         },
     }
@@ -237,6 +241,7 @@ mod tests {
                     (spec.hit_ratio, HIT_RATIO),
                     (spec.pipeline as f64, PIPELINE),
                     (spec.connections as f64, CONNECTIONS),
+                    (spec.keys as f64, KEYS),
                 ];
                 let is_inside = |(value, range): &(f64, Range)| (range.least..=range.most).contains(value);
                 assert!(inside.iter().all(is_inside), "{spec:?}");
@@ -272,6 +277,7 @@ mod tests {
                 (spec.hit_ratio, HIT_RATIO),
                 (spec.pipeline as f64, PIPELINE),
                 (spec.connections as f64, CONNECTIONS),
+                (spec.keys as f64, KEYS),
             ]
         };
         for (place, spec) in design.beyond.iter().enumerate() {

@@ -59,8 +59,10 @@ impl Journal {
             file,
             points,
         };
-        let of = |load: u32| journal.points.iter().filter(|point| point.spec.number == load).count();
-        let is_whole = |point: &&Point| of(point.spec.number) == POINTS;
+        let is_whole = |point: &&Point| {
+            let same = |other: &&Point| (other.spec.number, other.pass) == (point.spec.number, point.pass);
+            journal.points.iter().filter(same).count() == POINTS
+        };
         let whole: Vec<Point> = journal.points.iter().filter(is_whole).cloned().collect();
         if wrong.is_some() || whole.len() < journal.points.len() {
             journal.points = whole;
@@ -74,9 +76,10 @@ impl Journal {
         &self.points
     }
 
-    /// Whether a load was measured.
-    pub fn has(&self, load: u32) -> bool {
-        self.points.iter().any(|point| point.spec.number == load)
+    /// Whether a load was measured in a pass.
+    pub fn has(&self, load: u32, pass: u32) -> bool {
+        let is_it = |point: &Point| (point.spec.number, point.pass) == (load, pass);
+        self.points.iter().any(is_it)
     }
 
     /// Keeps a load's measurements: all of them or none.
@@ -129,6 +132,7 @@ mod tests {
     fn points(design: &Design, load: usize) -> Vec<Point> {
         let point = |number: usize| Point {
             spec: design.loads[load],
+            pass: 0,
             rate_ratio: number as f64,
             seconds: 1.0,
             operations: 1000,
@@ -156,11 +160,23 @@ mod tests {
             std::fs::write(&path, &text[..length]).unwrap();
             let mut journal = Journal::open(&path, &design).unwrap();
             assert_eq!(journal.points(), first);
-            assert!(journal.has(0) && !journal.has(1));
+            assert!(journal.has(0, 0) && !journal.has(1, 0));
             journal.add(&points(&design, 1)).unwrap();
             drop(journal);
             assert_eq!(Journal::open(&path, &design).unwrap().points().len(), 2 * POINTS);
         }
+        // A second pass that was interrupted takes nothing from the first.
+        let mut second = points(&design, 0);
+        second.iter_mut().for_each(|point| point.pass = 1);
+        let mut journal = Journal::open(&path, &design).unwrap();
+        journal.add(&second[1..]).unwrap();
+        assert!(journal.has(0, 1));
+        drop(journal);
+        let mut journal = Journal::open(&path, &design).unwrap();
+        assert!(journal.has(0, 0) && !journal.has(0, 1));
+        journal.add(&second).unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(&path, &design).unwrap().points().len(), 3 * POINTS);
         let error = Journal::open(&path, &Design::new(3, 2)).unwrap_err().to_string();
         assert!(error.contains("line 1") && error.contains("--seed"), "{error}");
         let middle = String::from_utf8(std::fs::read(&path).unwrap())

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use tidemark_meter::model::{Input, Load, Work};
+use tidemark_meter::model::{Input, Load, Present, Work};
 use tidemark_tools::bench::{self, Options, Workload};
 use tidemark_tools::client::Protocol;
 use tidemark_tools::load::{Distribution, Lifetimes, Order, ValueSize};
@@ -17,7 +17,7 @@ const RATES: [f64; 3] = [0.1, 0.35, 0.7];
 /// Measurements of a load.
 pub(crate) const POINTS: usize = RATES.len() + 1;
 /// The part of a load's time that storing its keys, opening connections and the server's readings take.
-const PREPARATION_SECONDS: f64 = 0.3;
+const PREPARATION_SECONDS: f64 = 0.4;
 const READING_SECONDS: f64 = 0.12;
 /// A measurement that the server knows nothing of is made again.
 const ATTEMPTS: usize = 3;
@@ -31,6 +31,8 @@ pub struct Reading {
     pub work: Work,
     /// CPU time that it was charged.
     pub cpu_ns: u64,
+    /// Items that it has now.
+    pub items: u64,
 }
 
 /// A server that is measured, with one tenant that needs no login.
@@ -50,6 +52,9 @@ pub trait Subject {
 pub struct Point {
     /// The load.
     pub spec: LoadSpec,
+    /// The pass over all loads in which it was measured, from 0 on.
+    #[serde(default)]
+    pub pass: u32,
     /// The rate, as a part of the load's peak.
     pub rate_ratio: f64,
     /// How long it was measured.
@@ -81,17 +86,17 @@ impl Point {
     }
 }
 
-/// How long each measurement of a load may take if all loads are to take so many minutes.
+/// How long each measurement may take if so many loads, those that are measured again included, are to take so many minutes.
 pub fn seconds_of(minutes: f64, loads: usize) -> f64 {
     let each = minutes * 60.0 / loads as f64 - PREPARATION_SECONDS;
     (each / POINTS as f64 - READING_SECONDS).max(SECONDS_MIN)
 }
 
-/// Measures a load at its peak and at parts of it, each for so long.
+/// Measures a load at its peak and at parts of it, each for so long. `pass` is the number of the pass over all loads.
 ///
 /// # Errors
 /// The server does not answer, or refuses the load.
-pub fn measure(spec: &LoadSpec, seconds: f64, subject: &mut dyn Subject) -> Result<Vec<Point>, Error> {
+pub fn measure(spec: &LoadSpec, pass: u32, seconds: f64, subject: &mut dyn Subject) -> Result<Vec<Point>, Error> {
     let closed = options(spec, subject.address(spec.protocol()), seconds);
     let mut load = bench::Load::open(&closed, &mut |_| {})?;
     let mut before = subject.reading()?;
@@ -108,6 +113,7 @@ pub fn measure(spec: &LoadSpec, seconds: f64, subject: &mut dyn Subject) -> Resu
         let mut load = bench::Load::open(&open, &mut |_| {})?;
         points.push(point(spec, ratio, &mut before, subject, &mut load)?);
     }
+    points.iter_mut().for_each(|point| point.pass = pass);
     Ok(points)
 }
 
@@ -130,11 +136,16 @@ fn point(
         if work.operations == 0 || cpu_ns == 0 {
             continue;
         }
-        let seen = work.load(&after.work, seconds, spec.connections as u64);
+        let present = Present {
+            connections: spec.connections as u64,
+            items: after.items,
+        };
+        let seen = work.load(&after.work, seconds, present);
         let seen = seen.with(Input::Skew, Some(spec.skew));
         let known = |input: Input| Some((input.name().to_owned(), seen.get(input)?));
         return Ok(Point {
             spec: *spec,
+            pass: 0,
             rate_ratio,
             seconds,
             operations: work.operations,
@@ -161,7 +172,7 @@ fn options(spec: &LoadSpec, address: SocketAddr, seconds: f64) -> Options {
         pipeline: spec.pipeline,
         threads: 1,
         workload: Workload {
-            keys: spec.keys(),
+            keys: spec.keys,
             distribution,
             order: Order::Scrambled,
             key_size_bytes: spec.key_bytes,

@@ -71,7 +71,7 @@ pub use ledger::{
 };
 pub use metering::{
     DEFAULT_CPU_MODEL_INTERVAL, DEFAULT_LEDGER_PERIOD, LedgerMessage, MAX_CPU_MODEL_INTERVAL, MAX_LEDGER_PERIOD,
-    MIN_LEDGER_PERIOD, Metering,
+    MIN_CPU_MODEL_INTERVAL, MIN_LEDGER_PERIOD, Metering,
 };
 pub use node::{FolderError, Joined, NodeError, NodeLease};
 pub use secret::{SecretName, SecretNameError, SecretText};

@@ -29,6 +29,8 @@ pub const MIN_LEDGER_PERIOD: Duration = Duration::from_secs(1);
 pub const MAX_LEDGER_PERIOD: Duration = Duration::from_secs(3600);
 /// An estimate of the model is of this long, unless something else is configured: a round.
 pub const DEFAULT_CPU_MODEL_INTERVAL: Duration = Duration::from_secs(1);
+/// A shorter one would estimate single commands. Below a round, workers estimate.
+pub const MIN_CPU_MODEL_INTERVAL: Duration = Duration::from_micros(1);
 /// A longer one would mix loads that have little to do with each other.
 pub const MAX_CPU_MODEL_INTERVAL: Duration = Duration::from_secs(60);
 /// The system's figures for threads are read at most this often: it takes some microseconds a thread.
@@ -49,7 +51,8 @@ pub struct Metering {
     pub ledger: Option<SyncSender<LedgerMessage>>,
     /// The model of CPU time; `None`: there is none.
     pub model: Option<Arc<Model>>,
-    /// An estimate of it is of this long at least: [`DEFAULT_CPU_MODEL_INTERVAL`] to [`MAX_CPU_MODEL_INTERVAL`].
+    /// An estimate of it is of this long at least: [`MIN_CPU_MODEL_INTERVAL`] to [`MAX_CPU_MODEL_INTERVAL`]. One below
+    /// [`DEFAULT_CPU_MODEL_INTERVAL`] is for the data plane, whose estimates are in its snapshots.
     pub model_interval: Duration,
     /// The receiver of alerts about spending limits; `None`: they are only logged.
     pub alerts: Option<AlertSink>,

@@ -221,12 +221,13 @@ pub struct TenantView {
     pub operations_total: Vec<OperationsView>,
 }
 
-/// How often a command was executed.
+/// How often a command was executed with an outcome: `ok`, `miss` or `error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "the fields are the API's, which documents them")]
 pub struct OperationsView {
     pub protocol: &'static str,
     pub command: &'static str,
+    pub outcome: &'static str,
     pub count: u64,
 }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tidemark_types::{CommandCount, PlaneCpu, Refused, Snapshot, TenantCounters, TenantId, TenantSnapshot, UnixMs};
 
-use crate::model::{Model, Tally, Work};
-use crate::row::{Entry, Kind, Subject};
+use crate::model::{Model, Present, Tally, Work};
+use crate::row::{Entry, Kind, Subject, label_of};
 use crate::top::{Top, Tops};
 use crate::usage::{Resource, Usage};
 
@@ -84,6 +84,8 @@ struct Open {
     commands_now: Vec<CommandCount>,
     /// Modelled CPU time, once there was a command.
     tally: Option<Box<Tally>>,
+    /// The same where the data plane estimates it, at shorter intervals than there are snapshots.
+    estimated_ns: Option<u64>,
     grant_bytes: u64,
     held: Held,
     flash_grant_bytes: u64,
@@ -286,12 +288,15 @@ impl Meter {
     /// Modelled CPU time of a tenant since the process began, in nanoseconds; `None` where there is no model.
     pub fn model_ns(&self, id: TenantId) -> Option<u64> {
         let model = self.config.model.as_deref()?;
-        let tally = self.tenants.get(&id).and_then(|open| open.tally.as_deref());
-        Some(tally.map_or(0, |tally| {
+        let Some(open) = self.tenants.get(&id) else {
+            return Some(0);
+        };
+        let tallied = open.tally.as_deref().map(|tally| {
             let mut tally = *tally;
             tally.estimate(model);
             tally.ns()
-        }))
+        });
+        Some(open.estimated_ns.or(tallied).unwrap_or(0))
     }
 
     /// The heaviest parts of a tenant's load; `None` for one that was not sampled of late.
@@ -351,6 +356,7 @@ impl Meter {
                 commands_before: Vec::new(),
                 commands_now: Vec::new(),
                 tally: None,
+                estimated_ns: None,
                 grant_bytes: 0,
                 held: Held::since(at),
                 flash_grant_bytes: 0,
@@ -432,17 +438,23 @@ impl Open {
     }
 
     /// A snapshot at the later of two moments (in milliseconds) says what the tenant did since the earlier one.
-    fn model(&mut self, model: &Model, interval: Duration, report: &TenantSnapshot, between_ms: (u64, u64)) {
+    fn model(&mut self, model: &Model, interval: Duration, report: &TenantSnapshot, (before_ms, now_ms): (u64, u64)) {
+        self.estimated_ns = report.counters.cpu_model_ns;
+        if self.estimated_ns.is_some() {
+            return;
+        }
         if self.tally.is_none() && report.counters.operations == 0 {
             return;
         }
         let tally = self.tally.get_or_insert_default();
-        tally.observe(model, Work::of(report), report.connections, between_ms);
-        tally.estimate_after(model, interval.as_millis() as u64);
+        let between_us = (before_ms * 1000, now_ms * 1000);
+        tally.observe(model, Work::of(report), Present::of(report), between_us);
+        tally.estimate_after(model, interval);
     }
 
     fn model_ns(&self) -> u64 {
-        self.tally.as_ref().map_or(0, |tally| tally.ns())
+        let tallied = || self.tally.as_ref().map_or(0, |tally| tally.ns());
+        self.estimated_ns.unwrap_or_else(tallied)
     }
 
     /// The use since the last entry.
@@ -498,17 +510,20 @@ fn usage_of(counters: &TenantCounters) -> Usage {
         .with(Resource::Refused, ops + bytes + connections + logins + replies)
 }
 
-/// How much more often each command was executed.
+/// How much more often each command was executed, by outcome.
 fn commands_since(now: &[CommandCount], before: &[CommandCount]) -> Vec<(String, u64)> {
     let known = |count: &CommandCount| {
-        let same = |other: &&CommandCount| (other.protocol, other.command) == (count.protocol, count.command);
+        let kind = |count: &CommandCount| (count.protocol, count.command, count.outcome);
+        let same = |other: &&CommandCount| kind(other) == kind(count);
         before.iter().find(same).map_or(0, |other| other.count)
     };
     let mut grown: Vec<(String, u64)> = now
         .iter()
         .map(|count| {
-            let name = format!("{}/{}", count.protocol, count.command);
-            (name, count.count.saturating_sub(known(count)))
+            (
+                label_of(count.protocol, count.command, count.outcome),
+                count.count.saturating_sub(known(count)),
+            )
         })
         .filter(|(_, count)| *count > 0)
         .collect();

@@ -6,6 +6,7 @@ use std::fmt;
 
 use tidemark_types::UnixMs;
 
+use crate::row::command_of;
 use crate::usage::Resource;
 
 /// An amount of money, in trillionths of the currency's unit.
@@ -283,8 +284,9 @@ impl Tariff {
         self.prices.iter().find(|prices| prices.version == version)
     }
 
-    /// Whether operations of this name, as in rows, are free.
-    pub fn is_free(&self, command: &str) -> bool {
+    /// Whether operations of this label, as in rows, are free.
+    pub fn is_free(&self, label: &str) -> bool {
+        let command = command_of(label);
         self.free.iter().any(|free| free.commands().contains(&command))
     }
 }

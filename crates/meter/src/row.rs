@@ -1,6 +1,6 @@
 //! Entries and rows of the ledger.
 
-use tidemark_types::{TenantId, UnixMs};
+use tidemark_types::{Outcome, TenantId, UnixMs};
 
 use crate::chain::Hash;
 use crate::usage::{Resource, Usage};
@@ -55,6 +55,20 @@ impl Kind {
     }
 }
 
+/// The label of a command with an outcome in entries.
+pub(crate) fn label_of(protocol: &str, command: &str, outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Ok => format!("{protocol}/{command}"),
+        other => format!("{protocol}/{command}/{}", other.name()),
+    }
+}
+
+/// The command of a label, whatever came of it.
+pub(crate) fn command_of(label: &str) -> &str {
+    let mut slashes = label.match_indices('/').map(|(place, _)| place);
+    slashes.nth(1).map_or(label, |second| &label[..second])
+}
+
 /// The tenant that an entry is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
@@ -83,7 +97,8 @@ pub struct Entry {
     pub usage: Usage,
     /// Whether a model gave the modelled CPU time; else that is not known.
     pub is_modelled: bool,
-    /// How often each command was executed, as `redis/get`, in the order of names.
+    /// How often each command was executed, as `redis/get`, those that missed or failed as `redis/get/miss`, in the order of
+    /// names.
     pub commands: Vec<(String, u64)>,
     /// For people: why a gap is one, how far a clock jumped.
     pub note: String,
@@ -145,4 +160,22 @@ pub struct Row {
     pub entry: Entry,
     /// The hash of the row before and this one.
     pub hash: Hash,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_says_command_and_outcome() {
+        for (command, outcome, expected) in [
+            ("get", Outcome::Ok, "redis/get"),
+            ("get", Outcome::Miss, "redis/get/miss"),
+            ("client|list", Outcome::Error, "redis/client|list/error"),
+        ] {
+            let label = label_of("redis", command, outcome);
+            assert_eq!(label, expected);
+            assert_eq!(command_of(&label), format!("redis/{command}"));
+        }
+    }
 }

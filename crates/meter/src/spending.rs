@@ -13,7 +13,7 @@ use tidemark_types::{TenantId, UnixMs, utc};
 
 use crate::bill::{Used, bill, cost};
 use crate::price::{Free, METERS, Money, Prices, Tariff};
-use crate::row::Entry;
+use crate::row::{Entry, command_of};
 use crate::usage::{Resource, Totals};
 
 /// Parts of a limit, in hundredths, each of which is told once a month.
@@ -265,8 +265,9 @@ impl Sums {
     }
 }
 
-/// The command, if prices may declare it free.
-fn freeable(command: &str) -> Option<&'static str> {
+/// The command of a label, if prices may declare it free.
+fn freeable(label: &str) -> Option<&'static str> {
+    let command = command_of(label);
     let mut all = Free::ALL.into_iter().flat_map(|free| free.commands().iter().copied());
     all.find(|name| *name == command)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidemark_protocol::resp::command::{COMMANDS, CommandId, Row};
-use tidemark_types::{CommandCount, UnixMs};
+use tidemark_types::{CommandCount, Outcome, UnixMs};
 
 use crate::durations::Durations;
 
@@ -98,8 +98,54 @@ pub(crate) struct TenantCounts {
     commands: OnceLock<Box<CommandCounts>>,
     /// Made at the first memcached command.
     verbs: OnceLock<Box<[AtomicU64; VERBS_MAX]>>,
+    /// Commands of both protocols that missed or failed: few are of most tenants.
+    others: Mutex<Vec<Others>>,
     /// Made at the first request.
     durations: OnceLock<Box<Durations>>,
+}
+
+/// How often a command had another outcome than that it did what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Others {
+    /// The command's number in RESP, or behind [`COMMANDS_MAX`] its place in [`crate::memcached::VERBS`].
+    place: usize,
+    missed: u64,
+    failed: u64,
+}
+
+impl Others {
+    /// Adds to the command's counts in a list, which is as long as there are commands at most.
+    fn add_to(self, list: &mut Vec<Self>) {
+        match list.iter_mut().find(|known| known.place == self.place) {
+            Some(known) => {
+                known.missed += self.missed;
+                known.failed += self.failed;
+            }
+            None => list.push(self),
+        }
+    }
+
+    /// The protocol and the name of the command.
+    fn command(&self) -> (&'static str, &'static str) {
+        let verb = self.place.checked_sub(COMMANDS_MAX);
+        let verb = verb.map(|verb| {
+            (
+                "memcached",
+                crate::memcached::VERBS.get(verb).copied().unwrap_or_default(),
+            )
+        });
+        verb.unwrap_or_else(|| {
+            let row = rows().find(|row| row.id as usize == self.place);
+            ("redis", row.map_or("", |row| row.name))
+        })
+    }
+}
+
+/// Every command and subcommand of RESP.
+fn rows() -> impl Iterator<Item = &'static Row> {
+    COMMANDS
+        .iter()
+        .flat_map(|row| std::iter::once(row).chain(row.subcommands))
 }
 
 impl Default for TenantCounts {
@@ -109,6 +155,7 @@ impl Default for TenantCounts {
             reset_at: OnceLock::new(),
             commands: OnceLock::new(),
             verbs: OnceLock::new(),
+            others: Mutex::default(),
             durations: OnceLock::new(),
         }
     }
@@ -154,24 +201,44 @@ impl TenantCounts {
         self.commands.get_or_init(Box::default)
     }
 
-    /// How often each command was executed since the tenant was created in this process, of those that were.
+    /// How often each command was executed since the tenant was created in this process, by outcome, of those that were.
     pub(crate) fn executed(&self) -> Vec<CommandCount> {
         let count = |protocol, command, count: &AtomicU64| CommandCount {
             protocol,
             command,
+            outcome: Outcome::Ok,
             count: count.load(Ordering::Relaxed),
         };
         let verbs = self.verbs.get().into_iter().flat_map(|verbs| {
             let named = crate::memcached::VERBS.iter().zip(verbs.iter());
             named.map(|(name, calls)| count("memcached", name, calls))
         });
-        let commands = self.commands.get().into_iter().flat_map(|commands| {
-            let rows = COMMANDS
-                .iter()
-                .flat_map(|row| std::iter::once(row).chain(row.subcommands));
-            rows.map(|row| count("redis", row.name, &commands.executed[row.id as usize]))
+        let commands = self
+            .commands
+            .get()
+            .into_iter()
+            .flat_map(|commands| rows().map(|row| count("redis", row.name, &commands.done[row.id as usize])));
+        let others = self.others.lock().clone();
+        let others = others.iter().flat_map(|others| {
+            let (protocol, command) = others.command();
+            [(Outcome::Miss, others.missed), (Outcome::Error, others.failed)].map(|(outcome, count)| CommandCount {
+                protocol,
+                command,
+                outcome,
+                count,
+            })
         });
-        verbs.chain(commands).filter(|count| count.count > 0).collect()
+        let all = verbs.chain(commands).chain(others);
+        all.filter(|count| count.count > 0).collect()
+    }
+
+    /// Commands of RESP since the tenant was created in this process.
+    pub(crate) fn resp_operations(&self) -> u64 {
+        let done = self.commands.get().map_or(&[][..], |commands| &commands.done[..]);
+        let done: u64 = done.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        let others = self.others.lock();
+        let others = others.iter().filter(|others| others.place < COMMANDS_MAX);
+        done + others.map(|others| others.missed + others.failed).sum::<u64>()
     }
 
     /// How long requests took.
@@ -207,8 +274,8 @@ impl TenantCounts {
 pub(crate) struct CommandCounts {
     /// The calls since the tenant last reset its statistics.
     calls: [AtomicU64; COMMANDS_MAX],
-    /// Since it was created in this process: bills are not reset.
-    executed: [AtomicU64; COMMANDS_MAX],
+    /// Those that did what they were asked, since it was created in this process: bills are not reset.
+    done: [AtomicU64; COMMANDS_MAX],
     errors: Mutex<Errors>,
     rates: Mutex<RateSample>,
 }
@@ -217,7 +284,7 @@ impl Default for CommandCounts {
     fn default() -> Self {
         Self {
             calls: std::array::from_fn(|_| AtomicU64::new(0)),
-            executed: std::array::from_fn(|_| AtomicU64::new(0)),
+            done: std::array::from_fn(|_| AtomicU64::new(0)),
             errors: Mutex::default(),
             rates: Mutex::default(),
         }
@@ -311,6 +378,14 @@ impl RateSample {
     }
 }
 
+/// What was found, missed and answered with an error before a command, to tell what came of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    found: u32,
+    missed: u32,
+    failed: u32,
+}
+
 /// Counts of one connection's turn.
 #[derive(Debug)]
 pub(crate) struct TurnCounts {
@@ -321,6 +396,10 @@ pub(crate) struct TurnCounts {
     commands_touched: u128,
     verbs: [u32; VERBS_MAX],
     verbs_touched: u32,
+    others: Vec<Others>,
+    /// Lookups of commands; they only grow, and begin anew after the last number.
+    found: u32,
+    missed: u32,
 }
 
 impl Default for TurnCounts {
@@ -332,6 +411,9 @@ impl Default for TurnCounts {
             commands_touched: 0,
             verbs: [0; VERBS_MAX],
             verbs_touched: 0,
+            others: Vec::new(),
+            found: 0,
+            missed: 0,
         }
     }
 }
@@ -345,29 +427,74 @@ impl TurnCounts {
         self.touched |= 1 << count as u32;
     }
 
-    /// Counts a RESP command.
+    /// A command begins.
     #[inline]
-    pub(crate) fn command(&mut self, id: CommandId) {
-        self.commands[id as usize] += 1;
-        self.commands_touched |= 1 << id as u32;
+    pub(crate) fn before(&self) -> Before {
+        let count = |count: Count| self.counts[count as usize];
+        Before {
+            found: self.found,
+            missed: self.missed,
+            failed: count(Count::Errors) + count(Count::NoMemory) + count(Count::TooLarge),
+        }
     }
 
-    /// Counts a command of memcached, by its place in [`crate::memcached::VERBS`].
+    /// Counts a RESP command that was executed since `before`.
     #[inline]
-    pub(crate) fn verb(&mut self, verb: usize) {
-        self.verbs[verb] += 1;
-        self.verbs_touched |= 1 << verb;
+    pub(crate) fn command(&mut self, id: CommandId, before: Before) {
+        match self.outcome(before) {
+            Outcome::Ok => {
+                self.commands[id as usize] += 1;
+                self.commands_touched |= 1 << id as u32;
+            }
+            other => self.note_other(id as usize, other),
+        }
+    }
+
+    /// Counts a command of memcached that was executed since `before`, by its place in [`crate::memcached::VERBS`].
+    #[inline]
+    pub(crate) fn verb(&mut self, verb: usize, before: Before) {
+        match self.outcome(before) {
+            Outcome::Ok => {
+                self.verbs[verb] += 1;
+                self.verbs_touched |= 1 << verb;
+            }
+            other => self.note_other(COMMANDS_MAX + verb, other),
+        }
+    }
+
+    #[inline]
+    fn outcome(&self, before: Before) -> Outcome {
+        let now = self.before();
+        if now.failed != before.failed {
+            Outcome::Error
+        } else if now.missed != before.missed && now.found == before.found {
+            Outcome::Miss
+        } else {
+            Outcome::Ok
+        }
+    }
+
+    fn note_other(&mut self, place: usize, outcome: Outcome) {
+        let others = Others {
+            place,
+            missed: u64::from(outcome == Outcome::Miss),
+            failed: u64::from(outcome == Outcome::Error),
+        };
+        others.add_to(&mut self.others);
     }
 
     /// Counts a lookup.
     #[inline]
     pub(crate) fn hit_or_miss(&mut self, hit: bool, hits: Count, misses: Count) {
+        let sum = if hit { &mut self.found } else { &mut self.missed };
+        *sum = sum.wrapping_add(1);
         self.add(if hit { hits } else { misses }, 1);
     }
 
     /// Forgets everything.
     pub(crate) fn discard(&mut self) {
-        if self.touched != 0 || self.commands_touched != 0 || self.verbs_touched != 0 {
+        let is_clean = self.touched == 0 && self.commands_touched == 0 && self.verbs_touched == 0;
+        if !is_clean || !self.others.is_empty() {
             *self = Self::default();
         }
     }
@@ -385,7 +512,7 @@ impl TurnCounts {
             let calls = u64::from(std::mem::take(&mut self.commands[command]));
             let commands = tenant.commands();
             commands.calls[command].fetch_add(calls, Ordering::Relaxed);
-            commands.executed[command].fetch_add(calls, Ordering::Relaxed);
+            commands.done[command].fetch_add(calls, Ordering::Relaxed);
         }
         while self.verbs_touched != 0 {
             let verb = self.verbs_touched.trailing_zeros() as usize;
@@ -394,6 +521,16 @@ impl TurnCounts {
                 .verbs
                 .get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
             verbs[verb].fetch_add(u64::from(std::mem::take(&mut self.verbs[verb])), Ordering::Relaxed);
+        }
+        if !self.others.is_empty() {
+            let mut known = tenant.others.lock();
+            for others in self.others.drain(..) {
+                if others.place < COMMANDS_MAX {
+                    let calls = &tenant.commands().calls[others.place];
+                    calls.fetch_add(others.missed + others.failed, Ordering::Relaxed);
+                }
+                others.add_to(&mut known);
+            }
         }
     }
 }
@@ -410,9 +547,10 @@ mod tests {
         turn.hit_or_miss(true, Count::GetHits, Count::GetMisses);
         turn.hit_or_miss(false, Count::GetHits, Count::GetMisses);
         turn.add(Count::Connections, 1);
-        turn.command(CommandId::Set);
-        turn.command(CommandId::FlushAll);
-        turn.command(CommandId::Set);
+        let before = turn.before();
+        turn.command(CommandId::Set, before);
+        turn.command(CommandId::FlushAll, before);
+        turn.command(CommandId::Set, before);
         turn.hand_over(&tenant);
         turn.hand_over(&tenant);
         let counts = [
@@ -425,6 +563,7 @@ mod tests {
         assert_eq!(counts.map(|count| tenant.get(count)), [3, 1, 1, 1, 0]);
         let calls = [CommandId::Get, CommandId::Set, CommandId::FlushAll];
         assert_eq!(calls.map(|id| tenant.commands().calls(id)), [0, 2, 1]);
+        assert_eq!(tenant.resp_operations(), 3);
         tenant.reset();
         assert_eq!(
             (tenant.get(Count::Commands), tenant.commands().calls(CommandId::Set)),
@@ -435,13 +574,65 @@ mod tests {
         turn.hand_over(&tenant);
         assert_eq!((tenant.get(Count::Commands), tenant.total(Count::Commands)), (2, 5));
         turn.add(Count::Commands, 7);
-        turn.command(CommandId::Get);
+        let before = turn.before();
+        turn.command(CommandId::Get, before);
         turn.discard();
         turn.hand_over(&tenant);
         assert_eq!(
             (tenant.get(Count::Commands), tenant.commands().calls(CommandId::Get)),
             (2, 0)
         );
+    }
+
+    #[test]
+    fn a_command_has_one_outcome() {
+        let tenant = TenantCounts::default();
+        let mut turn = TurnCounts::default();
+        // Lookups that found something, and those that did not, and errors of each command.
+        for (command, found, missed, failed) in [
+            (CommandId::Get, 1, 0, 0),
+            (CommandId::Get, 0, 1, 0),
+            (CommandId::Get, 0, 1, 0),
+            (CommandId::Del, 2, 1, 0),
+            (CommandId::Del, 0, 3, 0),
+            (CommandId::Set, 0, 0, 0),
+            (CommandId::Set, 0, 1, 1),
+        ] {
+            let before = turn.before();
+            (0..found).for_each(|_| turn.hit_or_miss(true, Count::GetHits, Count::GetMisses));
+            (0..missed).for_each(|_| turn.hit_or_miss(false, Count::GetHits, Count::GetMisses));
+            turn.add(Count::Errors, failed);
+            turn.command(command, before);
+        }
+        for failed in [0, 1] {
+            let before = turn.before();
+            turn.add(Count::NoMemory, failed);
+            turn.verb(1, before);
+        }
+        turn.hand_over(&tenant);
+        turn.hand_over(&tenant);
+        let counted: Vec<_> = tenant
+            .executed()
+            .iter()
+            .map(|count| (count.protocol, count.command, count.outcome, count.count))
+            .collect();
+        let verb = crate::memcached::VERBS[1];
+        assert_eq!(
+            counted,
+            [
+                ("memcached", verb, Outcome::Ok, 1),
+                ("redis", "get", Outcome::Ok, 1),
+                ("redis", "set", Outcome::Ok, 1),
+                ("redis", "del", Outcome::Ok, 1),
+                ("redis", "get", Outcome::Miss, 2),
+                ("redis", "del", Outcome::Miss, 1),
+                ("redis", "set", Outcome::Error, 1),
+                ("memcached", verb, Outcome::Error, 1),
+            ]
+        );
+        assert_eq!(tenant.resp_operations(), 7);
+        let calls = [CommandId::Get, CommandId::Set, CommandId::Del];
+        assert_eq!(calls.map(|id| tenant.commands().calls(id)), [3, 2, 2]);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use tidemark_store::TenantStore;
 use tidemark_types::PlaneCpu;
 
 use crate::counts::Count;
+use crate::estimates::Estimating;
 use crate::shared::Shared;
-use crate::tenant::Tenant;
+use crate::tenant::{Tenant, estimate};
 
 /// Work after which the clock is read: its reading is then less than a thousandth of it.
 const READ_AFTER: Duration = Duration::from_micros(400);
@@ -51,6 +52,8 @@ struct Place {
     ns: u64,
     visits: u64,
     arrivals: u64,
+    /// Whether the tenant is among those that are to be estimated.
+    is_listed: bool,
     /// Since when the connection of the last visit had been ready.
     ready_us: u64,
 }
@@ -65,20 +68,23 @@ pub(crate) struct CpuShares {
     /// Those with something in them.
     stamped: Vec<usize>,
     upkeep: Vec<(Arc<TenantStore>, u64)>,
+    /// The tenants served since the last estimates, with their lanes; `None` where workers estimate nothing.
+    unestimated: Option<Vec<(usize, Arc<Tenant>)>>,
     served_ns: u64,
     upkeep_ns: u64,
     nobody_ns: u64,
 }
 
 impl CpuShares {
-    /// The shares from the thread's beginning on.
-    pub(crate) fn new(now: Instant) -> Self {
+    /// The shares from the thread's beginning on. `estimates` says whether there is a model that workers ask.
+    pub(crate) fn new(now: Instant, estimates: bool) -> Self {
         Self {
             read: Duration::ZERO,
             read_at: now,
             places: Vec::new(),
             stamped: Vec::new(),
             upkeep: Vec::new(),
+            unestimated: estimates.then(Vec::new),
             served_ns: 0,
             upkeep_ns: 0,
             nobody_ns: 0,
@@ -99,12 +105,17 @@ impl CpuShares {
                 // Lanes are given to others only just after a reading.
                 return self.note_nobody(u64::from(work_ns));
             }
-            (place.visits, place.arrivals) = (0, 0);
+            (place.visits, place.arrivals, place.is_listed) = (0, 0, false);
             place.tenant = Some(Arc::clone(tenant));
         }
         if let Some(ready_us) = ready_us {
             place.visits += 1;
             place.arrivals += u64::from(std::mem::replace(&mut place.ready_us, ready_us) != ready_us);
+        }
+        if let Some(unestimated) = &mut self.unestimated
+            && !std::mem::replace(&mut place.is_listed, true)
+        {
+            unestimated.push((lane, Arc::clone(tenant)));
         }
         if place.ns == 0 && work_ns > 0 {
             self.stamped.push(lane);
@@ -170,8 +181,25 @@ impl CpuShares {
             .fetch_add(used_ns - attributed_ns, Ordering::Relaxed);
     }
 
+    /// Estimates by the model what the served tenants did.
+    pub(crate) fn estimate(&mut self, estimating: &Estimating, now_us: u64) {
+        for (lane, tenant) in self.unestimated.iter_mut().flat_map(|list| list.drain(..)) {
+            let place = &mut self.places[lane];
+            place.is_listed = false;
+            if place.tenant.as_ref().is_some_and(|known| Arc::ptr_eq(known, &tenant)) {
+                tenant.counts.add(Count::Visits, std::mem::take(&mut place.visits));
+                tenant.counts.add(Count::Arrivals, std::mem::take(&mut place.arrivals));
+            }
+            estimate(&tenant, estimating, now_us);
+        }
+    }
+
     /// Lets go of tenants of which nothing is stamped: lanes may be given to others.
     pub(crate) fn tidy(&mut self) {
+        // What they did is estimated with the next snapshot.
+        for (lane, _) in self.unestimated.iter_mut().flat_map(|list| list.drain(..)) {
+            self.places[lane].is_listed = false;
+        }
         for place in self.places.iter_mut().filter(|place| place.ns == 0) {
             place.tenant = None;
         }

@@ -17,6 +17,7 @@ mod counts;
 mod cpu;
 mod durations;
 mod entrance;
+mod estimates;
 mod kept;
 mod limits;
 mod logins;
@@ -46,6 +47,7 @@ mod turn;
 mod worker;
 
 pub use entrance::TenantListener;
+pub use estimates::Estimating;
 pub use limits::Limits;
 pub use neighbour::{Neighbour, NeighbourTenant};
 pub use server::{Config, Server, StartError};

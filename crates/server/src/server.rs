@@ -17,6 +17,7 @@ use tidemark_types::{DataPlane, Plan, Snapshot, SystemClock};
 
 use crate::clients::Clients;
 use crate::entrance::{Allowed, Entrance, TenantListener};
+use crate::estimates::Estimating;
 use crate::limits::{
     BUFFER_BYTES_PER_WORKER, BUFFER_POOL_FRACTION, COMMAND_REPLY_BYTES, Limits, REPLY_MEMORY_DIVISOR,
     RESERVED_DESCRIPTORS,
@@ -54,6 +55,8 @@ pub struct Config {
     pub limits: Limits,
     /// The flash tier below the memory.
     pub flash: Option<Arc<Flash>>,
+    /// How workers model CPU time, at an interval that is shorter than a round; `None` if they do not.
+    pub estimating: Option<Estimating>,
 }
 
 /// Why a server could not be started.
@@ -125,14 +128,16 @@ impl Server {
         let tell = move |caller: Caller| to_tell[caller.worker].tell_of_memory(caller.place, caller.client);
         let memory = Memory::new(connection_bytes_max(config), Box::new(tell));
         let reply_bytes_max = memory.most_bytes() / REPLY_MEMORY_DIVISOR;
-        let tenants = Tenants::new(parts, Arc::clone(&memory), wake_workers, mailboxes.len());
+        let started = Instant::now();
+        let estimating = config.estimating.clone().map(|estimating| (estimating, started));
+        let tenants = Tenants::new(parts, Arc::clone(&memory), wake_workers, mailboxes.len(), estimating);
         let shared = Arc::new(Shared {
             tenants: Arc::new(tenants),
             clients: Clients::default(),
             memory,
             scripts: Scripts::default(),
             mailboxes,
-            started: Instant::now(),
+            started,
             started_at: Shared::now(),
             run_id: run_id()?,
             memcached: memcached.as_ref().map(|(_, address)| *address),

@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tidemark_meter::model::{Present, Tally, Work};
 use tidemark_plane::{Limited, Throttled, TooManyConnections};
-use tidemark_types::{Permissions, Secret, SecretHash, TenantPlan, VisitSamples};
+use tidemark_store::Counters;
+use tidemark_types::{LoadShape, Permissions, Secret, SecretHash, TenantPlan, VisitSamples};
 
 use crate::counts::{Count, TenantCounts};
+use crate::estimates::Estimating;
 use crate::memory::Account;
 use crate::scripts::Known;
 
@@ -28,6 +31,8 @@ pub(crate) struct Attached {
     access: RwLock<Access>,
     /// The samples of visits since the last snapshot; most tenants have none.
     samples: Mutex<Option<Box<VisitSamples>>>,
+    /// Modelled CPU time, where workers estimate it; most tenants of most servers have none.
+    tally: Mutex<Option<Box<Tally>>>,
     /// The scripts that it can call by their names; most tenants have none.
     pub(crate) scripts: Mutex<Option<Box<Known>>>,
 }
@@ -65,6 +70,40 @@ pub(crate) fn refused_as(refused: &Throttled) -> Count {
     }
 }
 
+/// Estimates what a tenant did until `now_us` if it is time to; another worker that is at it does as well.
+pub(crate) fn estimate(tenant: &Tenant, estimating: &Estimating, now_us: u64) {
+    let Some(mut tally) = tenant.tally.try_lock() else {
+        return;
+    };
+    let tally = tally.get_or_insert_default();
+    estimating.estimate_after(tally, now_us, || {
+        let stored = tenant.store.counters();
+        let present = Present {
+            connections: tenant.connections.load(Ordering::Relaxed),
+            items: stored.items,
+        };
+        (work_of(tenant, &stored.counters), present)
+    });
+}
+
+/// All that a tenant did.
+fn work_of(tenant: &Tenant, stored: &Counters) -> Work {
+    let counts = &tenant.counts;
+    Work {
+        operations: counts.total(Count::Commands),
+        resp_operations: counts.resp_operations(),
+        gets: stored.gets,
+        hits: stored.hits,
+        sets: stored.sets,
+        shape: LoadShape {
+            visits: counts.total(Count::Visits),
+            arrivals: counts.total(Count::Arrivals),
+            written_key_bytes: stored.written_key_bytes,
+            written_value_bytes: stored.written_value_bytes,
+        },
+    }
+}
+
 /// Counts a connection that is refused, and says what it is told.
 pub(crate) fn refuse_connection(tenant: &Tenant) -> TooManyConnections {
     tenant.counts.add(Count::RefusedConnections, 1);
@@ -88,6 +127,7 @@ impl Attached {
             visits_waited: AtomicU64::new(0),
             access: RwLock::default(),
             samples: Mutex::default(),
+            tally: Mutex::default(),
             scripts: Mutex::default(),
         }
     }
@@ -103,6 +143,17 @@ impl Attached {
             .lock()
             .take()
             .map_or_else(VisitSamples::default, |samples| *samples)
+    }
+
+    /// Modelled CPU time of all work until `now_us`, in nanoseconds.
+    pub(crate) fn modelled_ns(&self, estimating: &Estimating, now_us: u64, work: Work, present: Present) -> u64 {
+        let mut tally = self.tally.lock();
+        if tally.is_none() && work.operations == 0 {
+            return 0;
+        }
+        let tally = tally.get_or_insert_default();
+        estimating.estimate(tally, now_us, work, present);
+        tally.ns()
     }
 
     /// Notes for how many visits to others a connection waited that was ready.

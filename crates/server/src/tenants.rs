@@ -3,8 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
+use tidemark_meter::model::{Present, Work};
 use tidemark_plane::{Flash, Front, Plane, PlaneParts};
 use tidemark_store::{Alarm, Pool};
 use tidemark_types::{
@@ -13,6 +15,7 @@ use tidemark_types::{
 
 use crate::counts::Count;
 use crate::cpu::CpuTotals;
+use crate::estimates::Estimating;
 use crate::logins::FailureLog;
 use crate::memory::Memory;
 use crate::served::WorkerTimes;
@@ -41,10 +44,19 @@ pub(crate) struct Sockets {
     pub(crate) cpu: CpuTotals,
     /// Of each worker, by its number.
     pub(crate) served: Box<[WorkerTimes]>,
+    /// How workers model CPU time, and since when their time counts; `None` if they do not.
+    estimating: Option<(Estimating, Instant)>,
 }
 
 impl Tenants {
-    pub(crate) fn new(parts: PlaneParts, memory: Arc<Memory>, wake_workers: Alarm, workers: usize) -> Self {
+    /// `estimating` is how workers model CPU time, and the moment since which their time counts.
+    pub(crate) fn new(
+        parts: PlaneParts,
+        memory: Arc<Memory>,
+        wake_workers: Alarm,
+        workers: usize,
+        estimating: Option<(Estimating, Instant)>,
+    ) -> Self {
         let sockets = Sockets {
             memory,
             open: RwLock::default(),
@@ -55,6 +67,7 @@ impl Tenants {
             failed_logins: AtomicU64::new(0),
             cpu: CpuTotals::default(),
             served: (0..workers).map(|_| WorkerTimes::default()).collect(),
+            estimating,
         };
         Self {
             plane: Plane::new(parts, sockets),
@@ -70,6 +83,11 @@ impl Tenants {
     /// The flash tier below the memory of all tenants.
     pub(crate) fn flash(&self) -> Option<&Arc<Flash>> {
         self.plane.flash()
+    }
+
+    /// How workers model CPU time, if they do.
+    pub(crate) fn estimating(&self) -> Option<&Estimating> {
+        self.sockets().estimating.as_ref().map(|(estimating, _)| estimating)
     }
 
     /// The data that connections add.
@@ -195,6 +213,11 @@ impl Front for Sockets {
         // Keepers' CPU time is in it already.
         counters.cpu_ns += total(Count::CpuNanos);
         snapshot.commands = tenant.counts.executed();
+        if let Some((estimating, started)) = &self.estimating {
+            let now_us = started.elapsed().as_micros() as u64;
+            let ns = tenant.modelled_ns(estimating, now_us, Work::of(snapshot), Present::of(snapshot));
+            snapshot.counters.cpu_model_ns = Some(ns);
+        }
         snapshot.visits = tenant.take_samples();
     }
 

@@ -27,6 +27,7 @@ use crate::clients::Arrival;
 use crate::connection::{Connection, Reason};
 use crate::cpu::CpuShares;
 use crate::entrance::Entrance;
+use crate::estimates::NextEstimate;
 use crate::limits::{
     GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, POLL_EVERY_UNEVEN, SWEEP_EVERY, TURN_CONNECTIONS,
 };
@@ -68,6 +69,8 @@ pub(crate) struct Worker {
     visits: u64,
     on_core: OnCore,
     cpu: CpuShares,
+    /// When modelled CPU time is estimated next, where workers do that.
+    next_estimate: Option<NextEstimate>,
     /// The time until which the worker's work is stamped: later work belongs to the next stamp.
     stamped_at: Instant,
     /// The time since which the ready connections have been so, as far as is known; in microseconds since the server's
@@ -106,6 +109,8 @@ impl Worker {
         } else {
             Some(Acceptor::new(listeners)?)
         };
+        let estimating = parts.shared.tenants.estimating();
+        let next_estimate = estimating.map(|estimating| NextEstimate::new(estimating.interval));
         Ok(Self {
             number: parts.number,
             poll,
@@ -122,7 +127,8 @@ impl Worker {
             looked_at: Instant::now(),
             visits: 0,
             on_core: OnCore::default(),
-            cpu: CpuShares::new(Instant::now()),
+            cpu: CpuShares::new(Instant::now(), next_estimate.is_some()),
+            next_estimate,
             stamped_at: Instant::now(),
             ready_since_us: 0,
             next_sweep: UnixMs(0),
@@ -145,6 +151,7 @@ impl Worker {
                 .keeper
                 .run_metered(now, KEEPER_SLICE, |store, took| cpu.keep(store, took));
             let swept = self.sweep(now);
+            self.estimate();
             if self.is_drained() {
                 self.read_cpu();
                 return;
@@ -200,6 +207,17 @@ impl Worker {
         self.stamped_at = Instant::now();
         let ns = self.stamped_at.saturating_duration_since(began).as_nanos() as u64;
         self.cpu.note_nobody(ns);
+    }
+
+    /// At the end of a turn in which the interval of the model has passed: estimates what was served.
+    fn estimate(&mut self) {
+        let now_us = self.since_start_us(self.stamped_at);
+        if let Some(next) = &mut self.next_estimate
+            && next.is_now(now_us)
+            && let Some(estimating) = self.shared.tenants.estimating()
+        {
+            self.cpu.estimate(estimating, now_us);
+        }
     }
 
     /// Reads the thread's CPU clock and shares the elapsed part.

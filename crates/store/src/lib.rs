@@ -52,4 +52,6 @@ pub use pool::{Pool, PoolStats};
 pub use priority::{return_freed_allocations, return_large_allocations, step_back, thread_cpu_time};
 pub use shard::{Counters, DATABASES, Found, Key, Prospect, Refused, Shard, Value, Watch};
 pub use shared::{Alarm, Below, Hooks, Leaving, Left, Listener};
-pub use tenant::{PinnedValue, Reservation, SHARDS_MAX, ShardGuard, TenantConfig, TenantReport, TenantStore};
+pub use tenant::{
+    PinnedValue, Reservation, SHARDS_MAX, ShardGuard, StoreCounts, TenantConfig, TenantReport, TenantStore,
+};

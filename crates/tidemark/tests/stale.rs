@@ -155,6 +155,7 @@ impl Scene {
             pool_bytes: POOL_BYTES,
             limits: Limits::default(),
             flash: None,
+            estimating: None,
         };
         let server = Server::start(&config, mailbox.waker()).unwrap();
         let gate = Arc::new(Gate {

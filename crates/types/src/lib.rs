@@ -33,7 +33,7 @@ pub use ratio::{HitRatio, HitRatioError};
 pub use sample::{Sample, SampleKind, Samples, SamplingThreshold};
 pub use secret::{PermissionError, Permissions, Secret, SecretHash};
 pub use snapshot::{
-    CommandCount, FlashUse, LoadShape, PlaneCpu, PoolSnapshot, Refused, SERVED_UP_TO_US, Served, ServedTimes,
+    CommandCount, FlashUse, LoadShape, Outcome, PlaneCpu, PoolSnapshot, Refused, SERVED_UP_TO_US, Served, ServedTimes,
     ShardSnapshot, Snapshot, TenantCounters, TenantSnapshot,
 };
 pub use time::{Clock, ManualClock, SystemClock, UnixMs};

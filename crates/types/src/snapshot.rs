@@ -108,15 +108,40 @@ pub struct TenantSnapshot {
     pub visits: VisitSamples,
 }
 
-/// How often a command was executed. The count never falls.
+/// How often a command was executed with an outcome. The count never falls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandCount {
     /// `memcached` or `redis`.
     pub protocol: &'static str,
     /// The command in lower case; a subcommand's as `client|list`.
     pub command: &'static str,
+    /// What came of it.
+    pub outcome: Outcome,
     /// How often.
     pub count: u64,
+}
+
+/// What came of a command that was executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// It did what it was asked.
+    #[default]
+    Ok,
+    /// None of the keys that it looked up was there.
+    Miss,
+    /// It was answered with an error.
+    Error,
+}
+
+impl Outcome {
+    /// The name in the API, in metrics and in the ledger.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Miss => "miss",
+            Self::Error => "error",
+        }
+    }
 }
 
 /// Counts since the tenant was created in this process; they never fall.
@@ -146,6 +171,8 @@ pub struct TenantCounters {
     pub operations: u64,
     /// CPU time of the threads that served it or looked after its shards, in nanoseconds; zero where it is not measured.
     pub cpu_ns: u64,
+    /// The same by a model; `None` where the data plane has none, and the meter estimates it.
+    pub cpu_model_ns: Option<u64>,
     /// How its requests came, and what they wrote.
     pub shape: LoadShape,
     /// Invocations of cloud functions that it pays for.

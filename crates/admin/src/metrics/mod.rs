@@ -104,7 +104,7 @@ impl Steady {
 struct Scrape {
     server: ServerView,
     series: Vec<Series>,
-    operations: Vec<Happened<2>>,
+    operations: Vec<Happened<3>>,
     moves: Vec<Happened<1>>,
 }
 
@@ -249,7 +249,7 @@ impl Scrape {
         let metric = Metric("tenant_moves", "Moves of the tenant's grant, by their reason");
         write(encoder, metric, MetricType::Counter, moves)?;
         let operations = self.operations.iter().map(Happened::sample);
-        let metric = Metric("tenant_operations", "Commands executed");
+        let metric = Metric("tenant_operations", "Commands executed, by outcome: ok, miss or error");
         write(encoder, metric, MetricType::Counter, operations)
     }
 }

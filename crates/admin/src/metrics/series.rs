@@ -220,11 +220,15 @@ impl Series {
 
 /// The commands of the first tenants each by itself. The others have none: their sum would fall when one of them
 /// leaves.
-pub(super) fn operations(tenants: &[TenantView], labels_max: usize) -> Vec<Happened<2>> {
+pub(super) fn operations(tenants: &[TenantView], labels_max: usize) -> Vec<Happened<3>> {
     let of = |tenant: &TenantView| {
         let counts = tenant.operations_total.iter().map(|count| Happened {
             tenant: tenant.name.clone(),
-            labels: [("command", count.command), ("protocol", count.protocol)],
+            labels: [
+                ("command", count.command),
+                ("protocol", count.protocol),
+                ("outcome", count.outcome),
+            ],
             count: count.count,
         });
         counts.collect::<Vec<_>>()

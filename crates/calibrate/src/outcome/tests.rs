@@ -32,6 +32,7 @@ fn points_of(spec: &LoadSpec, noise: f64, rng: &mut Rng) -> Vec<Point> {
             ("hit_ratio", spec.hit_ratio),
             ("resp_share", f64::from(u8::from(spec.is_resp))),
             ("connections", spec.connections as f64),
+            ("items", spec.keys as f64),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
@@ -39,6 +40,7 @@ fn points_of(spec: &LoadSpec, noise: f64, rng: &mut Rng) -> Vec<Point> {
         let off = 1.0 + noise * (rng.unit() * 2.0 - 1.0);
         Point {
             spec: *spec,
+            pass: 0,
             rate_ratio,
             seconds: 1.0,
             operations,
@@ -95,6 +97,27 @@ fn a_machine_that_is_understood_is_learned_and_the_same_points_give_the_same_mod
     let point = &points[17];
     let off = model.ns_per_operation(&point.load()) / point.ns_per_operation() - 1.0;
     assert!(off.abs() < 0.3, "{off}");
+}
+
+#[test]
+fn a_neighbour_in_one_pass_changes_nothing() {
+    let design = Design::new(90, 4);
+    let once = points(&design, 0.0);
+    // In each pass something else slowed other measurements down.
+    let pass = |number: u32| {
+        let slowed = once.iter().enumerate().map(move |(place, point)| Point {
+            pass: number,
+            cpu_ns: point.cpu_ns * if place as u32 % 3 == number { 2 } else { 1 },
+            ..point.clone()
+        });
+        slowed.collect::<Vec<_>>()
+    };
+    let twice = [pass(0), pass(1)].concat();
+    let taken = least(&twice);
+    assert_eq!(taken.len(), once.len());
+    let outcome = |points: &[Point]| evaluate(points, &design, "machine", 4).unwrap();
+    assert_eq!(outcome(&twice).model, outcome(&least(&once)).model);
+    assert_ne!(outcome(&pass(0)).model, outcome(&least(&once)).model);
 }
 
 #[test]

@@ -243,6 +243,7 @@ pub(super) fn operations_view(commands: &[CommandCount]) -> Vec<OperationsView> 
     let view = |count: &CommandCount| OperationsView {
         protocol: count.protocol,
         command: count.command,
+        outcome: count.outcome.name(),
         count: count.count,
     };
     commands.iter().map(view).collect()

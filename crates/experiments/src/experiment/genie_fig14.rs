@@ -609,6 +609,7 @@ mod tests {
             cpu_ns: 1.0,
             ops_per_second,
             p50_us: 1.0,
+            p75_us: 1.0,
             p99_us: 1.0,
             receives: 1.0,
             unsent_ratio: 0.0,

@@ -52,6 +52,7 @@ pub(super) struct Sample {
     pub(super) cpu_ns: f64,
     pub(super) ops_per_second: f64,
     pub(super) p50_us: f64,
+    pub(super) p75_us: f64,
     pub(super) p99_us: f64,
     /// How often the load received something, per operation.
     pub(super) receives: f64,
@@ -147,6 +148,7 @@ impl<'a> Endpoint<'a> {
             cpu_ns,
             ops_per_second: report.ops_per_second,
             p50_us: latency.p50,
+            p75_us: latency.p75,
             p99_us: latency.p99,
             receives: report.receives as f64 / report.requests as f64,
             unsent_ratio: report.unsent as f64 / due,

@@ -16,9 +16,13 @@ mod chart;
 mod cores;
 mod elcached_fig3;
 mod floor;
+mod genie_fig10;
 mod genie_fig11;
 mod genie_fig12;
 mod genie_fig14;
+mod genie_fig17;
+mod genie_fig1b;
+mod genie_fig20;
 mod genie_fig7;
 mod give_back;
 mod infinicache_trace;
@@ -27,6 +31,7 @@ mod look_aside;
 mod machine;
 mod markdown;
 mod measure;
+mod metered;
 mod neighbour;
 mod others;
 mod overhead;
@@ -72,16 +77,20 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 13] = [
+pub const ALL: [&Experiment; 17] = [
     &cachelet_regret::EXPERIMENT,
     &cachelib_study::EXPERIMENT,
     &cachelib_full_size::STATIC,
     &cachelib_full_size::DYNAMIC,
     &elcached_fig3::EXPERIMENT,
+    &genie_fig1b::EXPERIMENT,
     &genie_fig7::EXPERIMENT,
+    &genie_fig10::EXPERIMENT,
     &genie_fig11::EXPERIMENT,
     &genie_fig12::EXPERIMENT,
     &genie_fig14::EXPERIMENT,
+    &genie_fig17::EXPERIMENT,
+    &genie_fig20::EXPERIMENT,
     &give_back::EXPERIMENT,
     &infinicache_trace::EXPERIMENT,
     &neighbour::EXPERIMENT,

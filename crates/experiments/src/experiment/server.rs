@@ -91,7 +91,7 @@ impl Server {
     /// Starts it and waits until it listens.
     pub(super) fn start(stage: &Stage, kind: Kind, limits: Limits) -> Result<Self, Error> {
         match kind {
-            Kind::Tidemark => Self::start_tidemark(stage, limits),
+            Kind::Tidemark => Self::start_tidemark(stage, limits.memory_bytes, &[]),
             Kind::Memcached => Self::start_on_free_port(stage, Protocol::Memcached, limits),
             Kind::Redis => Self::start_on_free_port(stage, Protocol::Redis, limits),
             Kind::Floor { protocol, value_bytes } => Self::start_floor(stage, protocol, value_bytes),
@@ -107,15 +107,16 @@ impl Server {
         address.ok_or_else(|| self.process.failure("it does not speak the protocol"))
     }
 
-    fn start_tidemark(stage: &Stage, limits: Limits) -> Result<Self, Error> {
+    /// Starts Tidemark with further options.
+    pub(super) fn start_tidemark(stage: &Stage, memory_bytes: u64, options: &[&str]) -> Result<Self, Error> {
         let mut process = Process::start(
             &stage.programs.tidemark,
             (&stage.children, &stage.cores),
             |command, folder| {
-                let memory = Size(limits.memory_bytes).to_string();
+                let memory = Size(memory_bytes).to_string();
                 command.args(["serve", "--workers", "1", "--memory", &memory]);
                 command.args(["--memcached", "127.0.0.1:0", "--redis", "127.0.0.1:0", "--admin", "off"]);
-                command.arg("--data").arg(data_folder(folder));
+                command.args(options).arg("--data").arg(data_folder(folder));
             },
         )?;
         let ready = process.line()?;

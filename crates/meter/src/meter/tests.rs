@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use tidemark_types::{FlashUse, Samples, SamplingThreshold, TenantSnapshot, VisitSamples};
+use tidemark_types::{FlashUse, Outcome, Samples, SamplingThreshold, TenantSnapshot, VisitSamples};
 
 use super::*;
 use crate::usage::Totals;
@@ -60,6 +60,7 @@ fn snapshot(grant_bytes: u64, gets: u64) -> Snapshot {
             commands: vec![CommandCount {
                 protocol: "redis",
                 command: "get",
+                outcome: Outcome::Ok,
                 count: gets,
             }],
             visits: VisitSamples::default(),
@@ -306,6 +307,53 @@ fn modelled_cpu_time_is_beside_the_measured_one() {
     let entries = meter.entries(at(HOUR + 180_000));
     near(entries[0].cpu_model_ns().unwrap(), 1000);
     near(meter.model_ns(SHOP).unwrap(), 201_000);
+}
+
+#[test]
+fn commands_are_by_outcome() {
+    let mut meter = meter(60);
+    let count = |command, outcome, count| CommandCount {
+        protocol: "redis",
+        command,
+        outcome,
+        count,
+    };
+    let of = |commands: Vec<CommandCount>| {
+        let mut snapshot = snapshot(MIB, 9);
+        snapshot.tenants[0].commands = commands;
+        snapshot
+    };
+    meter.observe(&of(vec![count("get", Outcome::Miss, 2)]), at(HOUR), name);
+    let later = vec![
+        count("get", Outcome::Ok, 4),
+        count("get", Outcome::Miss, 3),
+        count("set", Outcome::Error, 1),
+    ];
+    meter.observe(&of(later), at(HOUR + 1000), name);
+    let entries = meter.entries(at(HOUR + 60_000));
+    let expected = [("redis/get", 4), ("redis/get/miss", 3), ("redis/set/error", 1)];
+    assert_eq!(
+        entries[0].commands,
+        expected.map(|(label, count)| (label.to_owned(), count))
+    );
+}
+
+#[test]
+fn the_data_plane_s_own_estimates_are_taken_as_they_are() {
+    let mut meter = modelling(60);
+    let of = |gets, ns| {
+        let mut snapshot = snapshot(MIB, gets);
+        snapshot.tenants[0].counters.cpu_model_ns = Some(ns);
+        snapshot
+    };
+    meter.observe(&of(5, 700), at(HOUR), name);
+    meter.observe(&of(9, 1_900), at(HOUR + 1000), name);
+    assert_eq!(meter.model_ns(SHOP), Some(1_900));
+    assert!(meter.tenants[&SHOP].tally.is_none());
+    let entries = meter.entries(at(HOUR + 60_000));
+    assert_eq!(entries[0].cpu_model_ns(), Some(1_900));
+    meter.observe(&of(10, 2_000), at(HOUR + 61_000), name);
+    assert_eq!(meter.entries(at(HOUR + 120_000))[0].cpu_model_ns(), Some(100));
 }
 
 #[test]

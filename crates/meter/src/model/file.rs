@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Accuracy, Input, InputRange, Layer, Model, NEURONS_MAX, Network};
+use super::{Accuracy, Input, InputRange, Layer, Model, NEURONS_MAX, Network, OUTPUT_MAX_NS};
 
 /// The form of files that this version reads and writes.
 const FORMAT: u32 = 1;
@@ -13,8 +13,6 @@ const FORMAT: u32 = 1;
 const NAME_MAX: usize = 128;
 /// A machine's core is this many times as fast as the reference machine's at most, or as slow.
 const FACTOR_MAX: f64 = 100.0;
-/// A command takes at most a minute of a core.
-const OUTPUT_MAX_NS: f64 = 60e9;
 
 /// A model file that cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

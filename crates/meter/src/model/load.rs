@@ -25,11 +25,13 @@ pub enum Input {
     RespShare,
     /// Open connections.
     Connections,
+    /// Items that are stored: what of them is looked up is the less in the processor's caches the more there are.
+    Items,
 }
 
 impl Input {
     /// All of them, in the order in which a [`Load`] holds them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::KeyBytes,
         Self::ValueBytes,
         Self::ReadShare,
@@ -40,6 +42,7 @@ impl Input {
         Self::HitRatio,
         Self::RespShare,
         Self::Connections,
+        Self::Items,
     ];
 
     /// The name in model files.
@@ -55,6 +58,7 @@ impl Input {
             Self::HitRatio => "hit_ratio",
             Self::RespShare => "resp_share",
             Self::Connections => "connections",
+            Self::Items => "items",
         }
     }
 
@@ -63,11 +67,16 @@ impl Input {
         Self::ALL.into_iter().find(|input| input.name() == name)
     }
 
+    /// Whether it counts bytes, which all cost about the same.
+    pub(super) const fn is_bytes(self) -> bool {
+        matches!(self, Self::KeyBytes | Self::ValueBytes)
+    }
+
     /// A value on the scale on which its effect is about even: of what spans decades, the logarithm; shares and the skew as they
     /// are. Value bytes stay as they are too, because what is copied costs in proportion to them.
     pub fn scaled(self, value: f64) -> f64 {
         match self {
-            Self::Rate | Self::Pipeline | Self::Burst | Self::Connections => value.max(0.0).ln_1p(),
+            Self::Rate | Self::Pipeline | Self::Burst | Self::Connections | Self::Items => value.max(0.0).ln_1p(),
             Self::KeyBytes | Self::ValueBytes | Self::ReadShare | Self::Skew | Self::HitRatio | Self::RespShare => {
                 value
             }
@@ -90,6 +99,25 @@ impl Load {
     pub fn with(mut self, input: Input, value: Option<f64>) -> Self {
         self.0[input as usize] = value.filter(|value| value.is_finite());
         self
+    }
+}
+
+/// What a tenant has at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Present {
+    /// Open connections.
+    pub connections: u64,
+    /// Stored items.
+    pub items: u64,
+}
+
+impl Present {
+    /// What a tenant had at a snapshot.
+    pub fn of(report: &TenantSnapshot) -> Self {
+        Self {
+            connections: report.connections,
+            items: report.items,
+        }
     }
 }
 
@@ -148,7 +176,7 @@ impl Work {
 
     /// The load over a time. A tenant that wrote nothing in it reads earlier values: `all` is everything since the
     /// beginning.
-    pub fn load(&self, all: &Self, seconds: f64, connections: u64) -> Load {
+    pub fn load(&self, all: &Self, seconds: f64, present: Present) -> Load {
         let ratio = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
         let mean = |bytes: fn(&LoadShape) -> u64| {
             let of = |work: &Self| ratio(bytes(&work.shape), work.sets);
@@ -168,6 +196,7 @@ impl Work {
                 Input::RespShare,
                 ratio(self.resp_operations.min(self.operations), self.operations),
             )
-            .with(Input::Connections, Some(connections as f64))
+            .with(Input::Connections, Some(present.connections as f64))
+            .with(Input::Items, Some(present.items as f64))
     }
 }

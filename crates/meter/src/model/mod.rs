@@ -3,7 +3,8 @@
 //! The threads' real CPU time (`cpu_ns`) depends on neighbours and on the machine; the model's figure does not. A load
 //! is a row of [`Input`]s, which a small multilayer perceptron turns into nanoseconds per command, as section IV of
 //! Genie (TKDE 2025) does. An input beyond the trained range counts as the end of that range, so that no load makes it
-//! say anything absurd.
+//! say anything absurd. Bytes of keys and values are the exception: each is parsed, copied and sent, so that beyond their range the
+//! estimate goes on in a straight line.
 //!
 //! Invariant: an estimate is a finite number of nanoseconds above zero, whatever the load, and costs no allocation.
 
@@ -15,13 +16,15 @@ mod tally;
 
 #[cfg(feature = "files")]
 pub use file::{ModelError, parse, write};
-pub use load::{Input, Load, Work};
+pub use load::{Input, Load, Present, Work};
 pub use network::{Layer, NEURONS_MAX, Network, ShapeError};
-pub(crate) use tally::Tally;
+pub use tally::Tally;
 
 /// How far an estimate may lie beyond what was measured for the training, as a factor: one and a half, as far as inputs are
 /// still told apart.
 const OUTPUT_MARGIN: f64 = 1.5;
+/// A command takes at most a minute of a core, however long its value is.
+const OUTPUT_MAX_NS: f64 = 60e9;
 
 /// An input of a model, and what of it the model was trained on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,6 +85,29 @@ pub struct Model {
 impl Model {
     /// Nanoseconds of a core of the reference machine that a command of this load takes.
     pub fn ns_per_operation(&self, load: &Load) -> f64 {
+        let within_ns = self.within(load);
+        let beyond_ns: f64 = self
+            .inputs
+            .iter()
+            .map(|range| self.beyond(load, range, within_ns))
+            .sum();
+        (within_ns + beyond_ns).min(OUTPUT_MAX_NS)
+    }
+
+    /// The line through the middle and the end of a range of bytes, beyond its end: what is added there, in nanoseconds. It never
+    /// falls.
+    fn beyond(&self, load: &Load, range: &InputRange, end_ns: f64) -> f64 {
+        let beyond = load.get(range.input).map_or(0.0, |value| value - range.most);
+        let half = (range.most - range.least) / 2.0;
+        if !range.input.is_bytes() || beyond <= 0.0 || half <= 0.0 {
+            return 0.0;
+        }
+        let middle_ns = self.within(&load.with(range.input, Some(range.most - half)));
+        (end_ns - middle_ns).max(0.0) / half * beyond
+    }
+
+    /// The estimate with each input in its range.
+    fn within(&self, load: &Load) -> f64 {
         let mut standard = [0.0_f32; NEURONS_MAX];
         for (place, range) in standard.iter_mut().zip(&self.inputs) {
             *place = range.standard(load.get(range.input));

@@ -1,52 +1,59 @@
 //! The modelled CPU time of one tenant, added up.
 
-use super::{Model, Work};
+use std::time::Duration;
 
-/// The work of a tenant, and the part of it that is estimated.
+use super::{Model, Present, Work};
+
+/// The work of a tenant, and the part of it that is estimated. Moments are microseconds of any clock that does not go back.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     /// Until the last estimate.
     estimated: Work,
-    estimated_ms: u64,
-    /// Until the last snapshot that had the tenant.
+    estimated_us: u64,
+    /// Until the last time that the tenant was seen.
     seen: Work,
-    seen_ms: u64,
-    connections: u64,
+    seen_us: u64,
+    present: Present,
     /// All that was estimated, in nanoseconds; the part of one that remains is in a later sum.
     ns: f64,
 }
 
 impl Tally {
-    /// A snapshot at `now_ms` has the tenant, after one at `before_ms`. If that one did not have it, it did nothing
-    /// until then.
-    pub(crate) fn observe(&mut self, model: &Model, work: Work, connections: u64, (before_ms, now_ms): (u64, u64)) {
-        if self.seen_ms < before_ms {
+    /// At `now_us` the tenant has done so much in all. If it was not seen since `before_us`, it did nothing until then.
+    pub fn observe(&mut self, model: &Model, work: Work, present: Present, (before_us, now_us): (u64, u64)) {
+        if self.seen_us < before_us {
             self.estimate(model);
-            (self.estimated_ms, self.seen_ms) = (before_ms, before_ms);
+            (self.estimated_us, self.seen_us) = (before_us, before_us);
         }
-        (self.seen, self.seen_ms, self.connections) = (work, now_ms, connections);
+        (self.seen, self.seen_us, self.present) = (work, now_us, present);
     }
 
-    /// Estimates if about so much time has passed since the last estimate: rounds do not come to the millisecond.
-    pub(crate) fn estimate_after(&mut self, model: &Model, interval_ms: u64) {
-        if self.seen_ms.saturating_sub(self.estimated_ms) >= interval_ms - interval_ms / 10 {
+    /// Whether about so much time has passed since the last estimate: rounds and turns do not come to the microsecond.
+    pub fn is_due(&self, now_us: u64, interval: Duration) -> bool {
+        let interval_us = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
+        now_us.saturating_sub(self.estimated_us) >= interval_us - interval_us / 10
+    }
+
+    /// Estimates if about so much time has passed since the last estimate.
+    pub fn estimate_after(&mut self, model: &Model, interval: Duration) {
+        if self.is_due(self.seen_us, interval) {
             self.estimate(model);
         }
     }
 
     /// Estimates what is not yet.
-    pub(crate) fn estimate(&mut self, model: &Model) {
+    pub fn estimate(&mut self, model: &Model) {
         let work = self.seen.since(&self.estimated);
-        let passed_ms = self.seen_ms.saturating_sub(self.estimated_ms).max(1);
+        let passed_us = self.seen_us.saturating_sub(self.estimated_us).max(1);
         if work.operations > 0 {
-            let load = work.load(&self.seen, passed_ms as f64 / 1000.0, self.connections);
+            let load = work.load(&self.seen, passed_us as f64 / 1e6, self.present);
             self.ns += model.ns_per_operation(&load) * work.operations as f64;
         }
-        (self.estimated, self.estimated_ms) = (self.seen, self.seen_ms);
+        (self.estimated, self.estimated_us) = (self.seen, self.seen_us);
     }
 
     /// All that was estimated, in nanoseconds.
-    pub(crate) fn ns(&self) -> u64 {
+    pub fn ns(&self) -> u64 {
         self.ns as u64
     }
 }

@@ -1,6 +1,10 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
+
+const SECOND_US: u64 = 1_000_000;
 
 /// A model that takes rate and pipeline: 1000 ns a command, half of it where ten come at a time.
 pub(crate) fn model() -> Model {
@@ -47,6 +51,36 @@ fn a_model_says_what_its_network_was_made_for() {
 }
 
 #[test]
+fn bytes_beyond_the_range_cost_what_they_do_in_it() {
+    let mut model = model();
+    let range = |least: f64, most: f64| InputRange {
+        input: Input::ValueBytes,
+        least,
+        most,
+        mean: 0.0,
+        deviation: 1.0,
+    };
+    // Twice as much for each thousand bytes.
+    let network = |slope: f32| Network::new(1, vec![Layer::new(&[vec![slope, 1000.0_f32.ln()]]).unwrap()]).unwrap();
+    model.inputs = vec![range(0.0, 1000.0)];
+    model.network = network(2.0_f32.ln() / 1000.0);
+    let at = |model: &Model, bytes: f64| model.ns_per_operation(&Load::default().with(Input::ValueBytes, Some(bytes)));
+    let near = |is: f64, expected: f64| assert!((is / expected - 1.0).abs() < 1e-4, "{is} {expected}");
+    near(at(&model, 1000.0), 2000.0);
+    // The upper half of the range costs 2000 less the root of two thousands.
+    let half = 2000.0 - 1000.0 * 2.0_f64.sqrt();
+    near(at(&model, 1500.0), 2000.0 + half);
+    near(at(&model, 101_000.0), 2000.0 + 200.0 * half);
+    near(at(&model, f64::MAX), OUTPUT_MAX_NS);
+    near(at(&model, -5.0), 1000.0);
+    // Where more bytes seem to cost less, more of them cost nothing; a range without a middle says nothing.
+    model.network = network(-(2.0_f32.ln()) / 1000.0);
+    near(at(&model, 5000.0), 500.0);
+    model.inputs = vec![range(1000.0, 1000.0)];
+    near(at(&model, 5000.0), 500.0);
+}
+
+#[test]
 fn work_is_a_load_over_its_time() {
     let shape = |visits, arrivals, written_key_bytes, written_value_bytes| tidemark_types::LoadShape {
         visits,
@@ -70,7 +104,11 @@ fn work_is_a_load_over_its_time() {
         sets: 50,
         shape: shape(600, 200, 500, 5_000),
     };
-    let load = all.since(&before).load(&all, 2.0, 7);
+    let present = Present {
+        connections: 7,
+        items: 900,
+    };
+    let load = all.since(&before).load(&all, 2.0, present);
     for (input, expected) in [
         // The size of the keys that were written before it.
         (Input::KeyBytes, Some(10.0)),
@@ -83,10 +121,11 @@ fn work_is_a_load_over_its_time() {
         (Input::HitRatio, Some(0.9)),
         (Input::RespShare, Some(0.25)),
         (Input::Connections, Some(7.0)),
+        (Input::Items, Some(900.0)),
     ] {
         assert_eq!(load.get(input), expected, "{input:?}");
     }
-    let idle = Work::default().load(&Work::default(), 1.0, 0);
+    let idle = Work::default().load(&Work::default(), 1.0, Present::default());
     assert_eq!((idle.get(Input::HitRatio), idle.get(Input::Pipeline)), (None, None));
 }
 
@@ -100,8 +139,13 @@ fn an_estimate_allocates_nothing() {
                 operations: second * 100,
                 ..Work::default()
             };
-            tally.observe(&model, work, 1, (second * 1000 - 1000, second * 1000));
-            tally.estimate_after(&model, 1000);
+            tally.observe(
+                &model,
+                work,
+                Present::default(),
+                (second * SECOND_US - SECOND_US, second * SECOND_US),
+            );
+            tally.estimate_after(&model, Duration::from_secs(1));
         }
     });
     assert_eq!(allocated.count_total, 0, "{allocated:?}");
@@ -179,24 +223,25 @@ fn a_tally_is_the_same_however_often_it_is_estimated() {
         },
         ..Work::default()
     };
-    let total = |interval_ms: u64| {
+    let total = |interval: Duration| {
         let mut tally = Tally::default();
         for second in 1..=20_u64 {
             // Silent from 5 to 10.
             if (5..10).contains(&second) {
                 continue;
             }
-            tally.observe(&model, work(second * 100), 1, (second * 1000 - 1000, second * 1000));
-            tally.estimate_after(&model, interval_ms);
+            let between_us = (second * SECOND_US - SECOND_US, second * SECOND_US);
+            tally.observe(&model, work(second * 100), Present::default(), between_us);
+            tally.estimate_after(&model, interval);
         }
         tally.estimate(&model);
         tally.ns()
     };
-    let once = total(u64::MAX);
+    let once = total(Duration::MAX);
     let expected = 2000.0 * model.ns_per_operation(&load(1.0));
     assert!((once as f64 - expected).abs() <= 1.0, "{once} {expected}");
-    for interval_ms in [0, 1000, 3000] {
-        assert!(total(interval_ms).abs_diff(once) <= 1, "{interval_ms}");
+    for seconds in [0, 1, 3] {
+        assert!(total(Duration::from_secs(seconds)).abs_diff(once) <= 1, "{seconds}");
     }
 }
 
@@ -212,8 +257,13 @@ fn a_silence_is_not_part_of_what_follows() {
         ..Work::default()
     };
     let mut tally = Tally::default();
-    tally.observe(&rate_model, work(999), 1, (0, 1000));
-    tally.observe(&rate_model, work(1998), 1, (60_000, 61_000));
+    tally.observe(&rate_model, work(999), Present::default(), (0, SECOND_US));
+    tally.observe(
+        &rate_model,
+        work(1998),
+        Present::default(),
+        (60 * SECOND_US, 61 * SECOND_US),
+    );
     tally.estimate(&rate_model);
     // 999 commands a second, each time.
     assert!(

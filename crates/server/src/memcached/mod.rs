@@ -10,6 +10,8 @@ mod text;
 
 pub(crate) use text::send_value;
 
+use std::sync::Arc;
+
 use tidemark_plane::Throttled;
 use tidemark_protocol::memcached::{
     self as mc, Command, Failure, FlushAll, KeyBuffer, Limits, Meta, MetaKey, MetaMode, Parsed, Part, Verb, Verbosity,
@@ -217,7 +219,7 @@ fn plain_key<'a>(meta: &Meta<'a>) -> Option<&'a [u8]> {
 /// Executes a command of a window.
 pub(crate) fn execute_step(command: &Command<'_>, hash: KeyHash, access: &mut Access<'_>, exec: &mut Exec<'_>) {
     access.flush_if_due(exec.now);
-    exec.counts.verb(verb(command));
+    let before = exec.counts.before();
     let key = |bytes| Key { db: DB, bytes, hash };
     match command {
         Command::Get(get) => {
@@ -236,6 +238,7 @@ pub(crate) fn execute_step(command: &Command<'_>, hash: KeyHash, access: &mut Ac
         // `step_key` gave no key for these.
         _ => {}
     }
+    exec.counts.verb(verb(command), before);
 }
 
 /// Executes a command by itself. Whether it is finished: else it is to be executed again when the replies are sent.
@@ -278,9 +281,23 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
         }
     }
     // The rest of one whose beginning was answered is not another one.
-    if session.keys_answered == 0 {
-        exec.counts.verb(verb(command));
+    let is_new = session.keys_answered == 0;
+    let before = exec.counts.before();
+    let is_finished = perform(command, &tenant, access, session, exec);
+    if is_new {
+        exec.counts.verb(verb(command), before);
     }
+    is_finished
+}
+
+/// Executes a command that is allowed. Whether it is finished.
+fn perform(
+    command: &Command<'_>,
+    tenant: &Arc<Tenant>,
+    access: &mut Access<'_>,
+    session: &mut Session,
+    exec: &mut Exec<'_>,
+) -> bool {
     match command {
         Command::Get(get) => {
             if is_dropped(command, session) {
@@ -306,7 +323,7 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
             if !exec.may_answer(DESCRIPTION_BYTES) {
                 return false;
             }
-            stats::answer(wanted, &tenant, exec);
+            stats::answer(wanted, tenant, exec);
         }
         Command::MetaDebug(key) => meta::debug(*key, access, exec),
         Command::MetaNoop => exec.out.bytes.extend_from_slice(reply::META_NOOP),

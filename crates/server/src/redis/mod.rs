@@ -161,6 +161,7 @@ pub(crate) fn execute_step(
     exec: &mut Exec<'_>,
 ) {
     access.flush_if_due(exec.now);
+    let (before, is_counted) = (exec.counts.before(), exec.visit.is_counted());
     let key = |bytes| Key {
         db: session.db,
         bytes,
@@ -168,25 +169,25 @@ pub(crate) fn execute_step(
     };
     match *step {
         Step::Get { key: bytes } => {
-            if !exec.visit.is_counted() {
-                exec.counts.command(CommandId::Get);
-            }
             // Else it waits for memory.
             if let Ok(false) = strings::fetch(&key(bytes), access.shard_of(hash), session, exec) {
                 Reply::new(&mut exec.out.bytes, session.version).null();
             }
+            if !is_counted {
+                exec.counts.command(CommandId::Get, before);
+            }
         }
         Step::Set { key: bytes, value } => {
-            exec.counts.command(CommandId::Set);
             strings::set(&key(bytes), value, access, session, exec);
+            exec.counts.command(CommandId::Set, before);
         }
         Step::Store { key: bytes, value, how } => {
-            if !exec.visit.is_counted() {
-                exec.counts.command(how.row.id);
-            }
             let mark = exec.out.bytes.len();
             if let Err(failure) = strings::store(&key(bytes), value, &how, access, session, exec) {
                 fail(&failure, Some(how.row), Stage::Execution, mark, session, exec);
+            }
+            if !is_counted {
+                exec.counts.command(how.row.id, before);
             }
         }
     }
@@ -200,6 +201,7 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
         return true;
     }
     let mark = exec.out.bytes.len();
+    let before = exec.counts.before();
     match admit(args, raw, session, exec) {
         Ok(Some(call)) => {
             session.client.note_command(call.row.id);
@@ -224,7 +226,7 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
                 client::invalidate(call, session, exec);
             }
             if session.tenant.is_some() {
-                exec.counts.command(call.row.id);
+                exec.counts.command(call.row.id, before);
             }
         }
         Ok(None) => {

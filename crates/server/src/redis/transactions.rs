@@ -367,13 +367,14 @@ fn execute_one(
         Err(error) => return fail(&error.into(), None, Stage::Execution, mark, session, exec),
     };
     let call = Call { args, row };
+    let before = exec.counts.before();
     let done = check_size(call)
         .map_err(Failure::from)
         .and_then(|_| perform_within(call, session, access, exec));
-    exec.counts.command(row.id);
     if let Err(failure) = done {
         fail(&failure, Some(row), Stage::Execution, mark, session, exec);
     }
+    exec.counts.command(row.id, before);
     drop_unwanted(mark, session, exec);
 }
 

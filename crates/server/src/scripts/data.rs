@@ -446,6 +446,7 @@ impl<'j> Data<'j> {
         // The reply is bounded by what a script may hold.
         visit.promise(usize::MAX, true);
         let room = Room::default();
+        let before = self.counts.before();
         let mut exec = Exec {
             now: self.now,
             shared: self.shared,
@@ -460,7 +461,7 @@ impl<'j> Data<'j> {
             self.fault = Some(TOO_MUCH);
         }
         drop(access);
-        self.counts.command(row.id);
+        self.counts.command(row.id, before);
         self.counts.add(Count::Commands, 1);
         self.output.move_to(reply);
     }

@@ -92,6 +92,7 @@ impl Harness {
                 ..Limits::default()
             },
             flash: None,
+            estimating: None,
         };
         let server = Server::start(&config, Arc::new(|| {})).unwrap();
         let plane = server.data_plane();

@@ -153,6 +153,7 @@ impl Harness {
             pool_bytes: setup.pool_bytes,
             limits: setup.limits,
             flash: None,
+            estimating: None,
         };
         let alarms = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&alarms);

@@ -27,7 +27,7 @@ use crate::pool::Pool;
 use crate::shard::{Key, Refused, Shard, Upkeep};
 use crate::shared::{Alarm, Hooks, Left, TenantShared};
 pub use held::{PinnedValue, Reservation};
-pub use report::TenantReport;
+pub use report::{StoreCounts, TenantReport};
 
 /// The most shards that a tenant can have.
 pub const SHARDS_MAX: usize = 64;

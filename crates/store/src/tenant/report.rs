@@ -20,6 +20,15 @@ pub struct TenantReport {
     pub sample_buffer_bytes: u64,
 }
 
+/// What was counted in all shards of a tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreCounts {
+    /// Counts that only grow.
+    pub counters: Counters,
+    /// Items now, expired ones that were not met yet included.
+    pub items: u64,
+}
+
 impl TenantStore {
     /// The state of the shards, and their events. The samples are handed over: the next report goes on from here, with
     /// the threshold that was set last.
@@ -65,6 +74,17 @@ impl TenantStore {
             },
             sample_buffer_bytes: (held * size_of::<Sample>()) as u64,
         }
+    }
+
+    /// The counts of all shards together. They are locked one after the other.
+    pub fn counters(self: &Arc<Self>) -> StoreCounts {
+        let mut all = StoreCounts::default();
+        for shard in 0..self.cells.get().map_or(0, |cells| cells.len()) {
+            let guard = self.lock(shard);
+            all.counters.add(&guard.counters());
+            all.items += guard.items();
+        }
+        all
     }
 
     /// The sampling threshold that was set last, or the lower one that a full buffer has set since.

@@ -11,7 +11,8 @@ use ipnet::IpNet;
 use tidemark_control::{
     DEFAULT_CPU_MODEL_INTERVAL, DEFAULT_LEASE_PERIOD, DEFAULT_LEDGER_PERIOD, DEFAULT_LEDGER_RETENTION, Idling,
     MAX_CPU_MODEL_INTERVAL, MAX_IDLE_AFTER, MAX_LEASE_PERIOD, MAX_LEDGER_PERIOD, MAX_LEDGER_RETENTION,
-    MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_LEASE_PERIOD, MIN_LEDGER_PERIOD, MIN_LEDGER_RETENTION, MIN_POOL_BYTES,
+    MIN_CPU_MODEL_INTERVAL, MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER, MIN_LEASE_PERIOD, MIN_LEDGER_PERIOD,
+    MIN_LEDGER_RETENTION, MIN_POOL_BYTES,
 };
 use tidemark_gateway::config::{DEFAULT_FRESHNESS, DEFAULT_WORKERS};
 use tidemark_gateway::{Freshness, Origins};
@@ -30,6 +31,8 @@ const FLASH_BYTES_MAX: u64 = 1 << 40;
 /// One of `sockaddr_un`'s 108 bytes is the zero at the end (unix(7)).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
+/// The value of `cpu_model` that is no file.
+const OFF: &str = "off";
 /// As often as metrics are mostly scraped.
 const DEFAULT_OTLP_PERIOD: Duration = Duration::from_secs(10);
 /// Each export asks the control plane for all tenants.
@@ -63,13 +66,20 @@ pub(crate) struct ServeOptions {
     /// The delimiter that ends a prefix of keys.
     pub(crate) key_delimiter: u8,
     pub(crate) prices: Option<PathBuf>,
-    /// The file of the model of CPU time.
-    pub(crate) cpu_model: Option<PathBuf>,
+    pub(crate) cpu_model: CpuModel,
     pub(crate) cpu_model_interval: Duration,
     pub(crate) webhook: Option<WebhookOptions>,
     /// The receiver of metrics, and the interval.
     pub(crate) otlp: Option<Target>,
     pub(crate) otlp_period: Duration,
+}
+
+/// The model of CPU time that is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CpuModel {
+    /// A file that `tidemark calibrate` wrote.
+    File(PathBuf),
+    Off,
 }
 
 /// The receiver of alerts.
@@ -205,7 +215,7 @@ impl ServeOptions {
             network_limit: read(written, "network_limit", network_limit)?,
             key_delimiter: read(written, "key_delimiter", key_delimiter)?.unwrap_or(DEFAULT_DELIMITER),
             prices: read(written, "prices", file)?,
-            cpu_model: read(written, "cpu_model", file_or_off)?.flatten(),
+            cpu_model: read(written, "cpu_model", cpu_model)?.unwrap_or(CpuModel::Off),
             cpu_model_interval: read(written, "cpu_model_interval", cpu_model_interval)?
                 .unwrap_or(DEFAULT_CPU_MODEL_INTERVAL),
             webhook: WebhookOptions::check(written)?,
@@ -296,10 +306,10 @@ impl ServeOptions {
                 .as_ref()
                 .is_some_and(|webhook| webhook.is_local)
                 .to_string(),
-            "cpu_model" => self
-                .cpu_model
-                .as_ref()
-                .map_or_else(|| "off".into(), |file| file.display().to_string()),
+            "cpu_model" => match &self.cpu_model {
+                CpuModel::File(file) => file.display().to_string(),
+                CpuModel::Off => OFF.to_owned(),
+            },
             "cpu_model_interval" => format_duration(self.cpu_model_interval),
             "otlp" => self.otlp.as_ref()?.to_string(),
             "otlp_period" => format_duration(self.otlp_period),
@@ -488,8 +498,15 @@ fn ledger_retention(text: &str) -> Result<Duration, String> {
     time_within(text, MIN_LEDGER_RETENTION..=MAX_LEDGER_RETENTION)
 }
 
+fn cpu_model(text: &str) -> Result<CpuModel, String> {
+    match text {
+        OFF => Ok(CpuModel::Off),
+        _ => file(text).map(CpuModel::File),
+    }
+}
+
 fn cpu_model_interval(text: &str) -> Result<Duration, String> {
-    time_within(text, DEFAULT_CPU_MODEL_INTERVAL..=MAX_CPU_MODEL_INTERVAL)
+    time_within(text, MIN_CPU_MODEL_INTERVAL..=MAX_CPU_MODEL_INTERVAL)
 }
 
 fn time_within(text: &str, allowed: RangeInclusive<Duration>) -> Result<Duration, String> {
@@ -578,13 +595,6 @@ fn file(text: &str) -> Result<PathBuf, String> {
 }
 
 /// `Some(None)` for `off`.
-fn file_or_off(text: &str) -> Result<Option<PathBuf>, String> {
-    if text == "off" {
-        return Ok(None);
-    }
-    file(text).map(Some)
-}
-
 fn with_room_for_socket(folder: PathBuf) -> Result<PathBuf, String> {
     if tidemark_admin::longest_socket_path(&folder).as_os_str().len() <= MAX_SOCKET_PATH_BYTES {
         return Ok(folder);

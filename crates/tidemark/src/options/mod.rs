@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-pub(crate) use check::{Listening, Machine, S3Options, ServeOptions, WebhookOptions, default_data_folder};
+pub(crate) use check::{CpuModel, Listening, Machine, S3Options, ServeOptions, WebhookOptions, default_data_folder};
 pub(crate) use variables::check as check_variables;
 
 /// One option.

@@ -112,7 +112,7 @@ fn nothing_configured_is_the_documented_default() {
         key_delimiter: b':',
         ledger_retention: Duration::from_secs(400 * 86_400),
         prices: None,
-        cpu_model: None,
+        cpu_model: CpuModel::Off,
         cpu_model_interval: Duration::from_secs(1),
         webhook: None,
         otlp: None,
@@ -235,7 +235,7 @@ fn every_option_can_come_from_every_source() {
         key_delimiter: b'/',
         ledger_retention: Duration::from_secs(90 * 86_400),
         prices: None,
-        cpu_model: Some("/m".into()),
+        cpu_model: CpuModel::File("/m".into()),
         cpu_model_interval: Duration::from_secs(2),
         webhook: Some(WebhookOptions {
             target: "http://w/".parse().unwrap(),

@@ -26,12 +26,14 @@ fn points(spec: &LoadSpec) -> Vec<Point> {
             ("hit_ratio", spec.hit_ratio),
             ("resp_share", f64::from(u8::from(spec.is_resp))),
             ("connections", spec.connections as f64),
+            ("items", spec.keys as f64),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
         let ns = 500.0 + 8_000.0 / spec.pipeline as f64 + spec.value_bytes as f64 / 4.0 + spec.key_bytes as f64;
         Point {
             spec: *spec,
+            pass: 0,
             rate_ratio,
             seconds: 1.0,
             operations: rate as u64,
@@ -70,6 +72,8 @@ fn what_is_missing_is_measured_and_a_server_models_by_it() {
         "5",
         "--minutes",
         "0.5",
+        "--passes",
+        "1",
         "--machine",
         "A machine",
         "--svg",
@@ -94,7 +98,7 @@ fn what_is_missing_is_measured_and_a_server_models_by_it() {
     assert!(journal.starts_with(&measured_before()));
     let new: Vec<Point> = journal
         .lines()
-        .skip(96 * 4)
+        .skip(97 * 4)
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(new.len(), 4);

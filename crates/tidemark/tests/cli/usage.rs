@@ -65,8 +65,10 @@ fn what_clients_did_is_in_the_ledger_to_the_byte() {
         assert_eq!(sum(&rows, "use", field), expected as f64, "{field}");
     }
     let command = |name: &str| -> u64 { rows.iter().filter_map(|row| row["commands"][name].as_u64()).sum() };
-    let commands = ["memcached/get", "memcached/set", "redis/get"].map(command);
-    assert_eq!(commands, [1000, 300, 700]);
+    // By what came of them: half of memcached's gets were for a key that is not there.
+    let commands = ["memcached/get", "memcached/get/miss", "memcached/set", "redis/get"].map(command);
+    assert_eq!(commands, [500, 500, 300, 700]);
+    assert_eq!(command("memcached/get/error") + command("redis/get/miss"), 0);
     assert!(sum(&rows, "use", "memory_byte_seconds") > 0.0);
 
     // As the API and the metrics say it.
@@ -74,6 +76,12 @@ fn what_clients_did_is_in_the_ledger_to_the_byte() {
     let cpu = shown["cpu_seconds_total"].as_f64().unwrap();
     assert!(cpu > 0.0 && cpu < 10.0, "{cpu}");
     assert!(shown["vcpus"].as_f64().is_some() && shown["memory_byte_seconds_total"].as_u64().unwrap() > 0);
+    let outcomes = shown["operations_total"].as_array().unwrap().iter().map(|one| {
+        let text = |key: &str| one[key].as_str().unwrap().to_owned();
+        (text("command"), text("outcome"), one["count"].as_u64().unwrap())
+    });
+    let miss = ("get".to_owned(), "miss".to_owned(), 500);
+    assert_eq!(outcomes.filter(|one| *one == miss).count(), 1, "{shown}");
     let node = server.json(&["server", "show"]);
     assert!(node["unattributed_cpu_seconds_total"].as_f64().unwrap() > 0.0, "{node}");
     assert!(node["unexplained_cpu_seconds_total"].as_f64().is_some(), "{node}");
@@ -149,6 +157,43 @@ fn modelled_cpu_time_is_shown_beside_the_measured_one_everywhere() {
         &["serve", "--cpu-model", model_text, "--check-config"],
         USAGE,
         &["--cpu-model", "line 4: `factor` is -2", "0.01 to 100"],
+    );
+}
+
+#[test]
+fn workers_estimate_at_intervals_below_a_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model.toml");
+    std::fs::write(&model, MODEL).unwrap();
+    let server = Server::start(&[
+        "--ledger-period",
+        "1s",
+        "--cpu-model",
+        model.to_str().unwrap(),
+        "--cpu-model-interval",
+        "100us",
+    ]);
+    let near = |seconds: f64, commands: f64| (seconds - commands / 1e6).abs() < 1e-8;
+    let requests = format!("set key 0 0 5\r\nvalue\r\n{}", "get key\r\n".repeat(4999));
+    let reply_bytes = "STORED\r\n".len() + "VALUE key 0 5\r\nvalue\r\nEND\r\n".len() * 4999;
+    exchange(&server, "memcached=", requests.as_bytes(), reply_bytes);
+    let rows = rows_with(&server, "use", "operations", 5000.0);
+    assert!(near(sum(&rows, "use", "cpu_model_seconds"), 5000.0), "{rows:?}");
+    // What comes after a silence, and is one command, is estimated as well.
+    let resp = "*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
+    exchange(&server, "redis=", resp.as_bytes(), "$5\r\nvalue\r\n".len());
+    let rows = rows_with(&server, "use", "operations", 5001.0);
+    assert!(near(sum(&rows, "use", "cpu_model_seconds"), 5001.0), "{rows:?}");
+    let shown = server.json(&["tenant", "show", "default"]);
+    assert!(
+        near(shown["cpu_model_seconds_total"].as_f64().unwrap(), 5001.0),
+        "{shown}"
+    );
+    server.stop();
+    check_fails(
+        &["serve", "--cpu-model-interval", "900ns", "--check-config"],
+        USAGE,
+        &["--cpu-model-interval", "1us to 1m"],
     );
 }
 

@@ -42,6 +42,9 @@ pub struct Report {
 pub struct Latency {
     /// Half of the requests took at most this.
     pub p50: f64,
+    /// Three in four. It is not in reports.
+    #[serde(skip)]
+    pub p75: f64,
     /// All but one in a hundred.
     pub p99: f64,
     /// All but one in a thousand.
@@ -76,10 +79,8 @@ impl Report {
     pub(super) fn new(tally: &Tally, preload: &Tally, server_cpu_ns: Option<u64>) -> Self {
         let requests = tally.requests as f64;
         let us = |quantile| Some(round(tally.latency_ns(quantile)? as f64 / 1e3, 1e3));
-        let latency_us = us(0.5)
-            .zip(us(0.99))
-            .zip(us(0.999))
-            .map(|((p50, p99), p999)| Latency { p50, p99, p999 });
+        let latency_us = us(0.5).zip(us(0.75)).zip(us(0.99).zip(us(0.999)));
+        let latency_us = latency_us.map(|((p50, p75), (p99, p999))| Latency { p50, p75, p99, p999 });
         let seconds = tally.last_ns as f64 / 1e9;
         Self {
             requests: tally.requests,

@@ -62,6 +62,7 @@ pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Resul
         pool_bytes: shape.pool_bytes,
         limits: Limits::default(),
         flash: None,
+        estimating: None,
     };
     let failed = |reason: String| Error::Program {
         program: "the switched server".into(),
@@ -298,6 +299,7 @@ fn each(a: TenantCounters, b: TenantCounters, of: fn(u64, u64) -> u64) -> Tenant
         refused: a.refused,
         operations: of(a.operations, b.operations),
         cpu_ns: of(a.cpu_ns, b.cpu_ns),
+        cpu_model_ns: None,
         shape: LoadShape {
             visits: of(a.shape.visits, b.shape.visits),
             arrivals: of(a.shape.arrivals, b.shape.arrivals),

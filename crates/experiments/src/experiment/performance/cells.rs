@@ -379,6 +379,7 @@ pub(super) mod tests {
             cpu_ns,
             ops_per_second: 1e9 / cpu_ns,
             p50_us: 50.0,
+            p75_us: cpu_ns / 100.0,
             p99_us: cpu_ns / 100.0,
             receives: 0.5,
             unsent_ratio: 0.0,

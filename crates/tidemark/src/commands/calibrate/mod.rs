@@ -41,6 +41,9 @@ pub(super) struct Args {
     /// How many loads are measured; 30 of them judge the model
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u32).range(90..=2000))]
     loads: u32,
+    /// How often each load is measured, at other times; the least CPU time counts, since a neighbour only adds to it
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=9))]
+    passes: u32,
     /// The seed of loads, split and training
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -99,33 +102,34 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures the loads that are not in the journal.
+/// Measures the loads that are not in the journal, pass by pass.
 fn measure_all(args: &Args, design: &Design, journal: &mut Journal) -> anyhow::Result<()> {
-    let missing: Vec<_> = design.all().filter(|spec| !journal.has(spec.number)).copied().collect();
+    let visits = (0..args.passes).flat_map(|pass| design.all().map(move |spec| (pass, *spec)));
+    let all = args.passes as usize * design.all().count();
+    let missing: Vec<_> = visits.filter(|(pass, spec)| !journal.has(spec.number, *pass)).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let all = design.all().count();
     let seconds = seconds_of(args.minutes, all);
     let mut server = server::Measured::start()?;
     let lines = Lines::new(&["calibrate".into()]);
     let began = Instant::now();
-    for (number, spec) in missing.iter().enumerate() {
+    for (number, (pass, spec)) in missing.iter().enumerate() {
         let done = all - missing.len() + number;
         let left = began.elapsed().div_f64(number.max(1) as f64) * (missing.len() - number) as u32;
         let message = if number == 0 {
-            format!("load {} of {all}", done + 1)
+            format!("measurement {} of {all}", done + 1)
         } else {
             let left = Duration::from_secs(left.as_secs());
             format!(
-                "load {} of {all}, {} left",
+                "measurement {} of {all}, {} left",
                 done + 1,
                 tidemark_types::format_duration(left)
             )
         };
         lines.set(0, done as f64 / all as f64, message);
         server.clear(spec.protocol())?;
-        let points = measure(spec, seconds, &mut server)?;
+        let points = measure(spec, *pass, seconds, &mut server)?;
         journal.add(&points)?;
     }
     Ok(())

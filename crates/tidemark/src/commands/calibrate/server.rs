@@ -54,6 +54,8 @@ impl Measured {
             "127.0.0.1:0",
             "--redis",
             "127.0.0.1:0",
+            "--cpu-model",
+            "off",
         ];
         let server = Server::start(folder.path(), &options.map(OsStr::new))?;
         Ok(Self {
@@ -137,5 +139,6 @@ fn reading(answer: &Value) -> Option<Reading> {
             },
         },
         cpu_ns: (cpu_seconds * 1e9) as u64,
+        items: number(answer, "/items")?,
     })
 }

@@ -4,23 +4,36 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tidemark_control::DEFAULT_CPU_MODEL_INTERVAL;
 use tidemark_meter::model::{Model, parse};
+use tidemark_server::Estimating;
 
 use crate::failure::Failure;
+use crate::options::CpuModel;
 
 /// A model file is a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads a model. A mistake is named with `place`, where the file was named, and its line.
-pub(super) fn read(file: Option<&Path>, place: Option<&str>) -> Result<Option<Arc<Model>>, Failure> {
-    let Some(file) = file else { return Ok(None) };
+pub(super) fn read(choice: &CpuModel, place: Option<&str>) -> Result<Option<Arc<Model>>, Failure> {
+    let CpuModel::File(file) = choice else { return Ok(None) };
     let model = text_of(file).and_then(|text| parse(&text).map_err(|error| error.to_string()));
     let model = model.map_err(|problem| {
         let place = place.map_or_else(|| file.display().to_string(), str::to_owned);
         Failure::usage(format!("{place}: {problem}"))
     })?;
     Ok(Some(Arc::new(model)))
+}
+
+/// How workers estimate: below a round there are more estimates than snapshots.
+pub(super) fn estimating(model: Option<&Arc<Model>>, interval: Duration) -> Option<Estimating> {
+    let model = model.filter(|_| interval < DEFAULT_CPU_MODEL_INTERVAL)?;
+    Some(Estimating {
+        model: Arc::clone(model),
+        interval,
+    })
 }
 
 fn text_of(file: &Path) -> Result<String, String> {

@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
     let written = sources.load().map_err(usage)?;
     let options = ServeOptions::check(&written, &machine).map_err(usage)?;
     prices::check(options.prices.as_deref(), written.place("prices").as_deref())?;
-    cpu_model::read(options.cpu_model.as_deref(), written.place("cpu_model").as_deref())?;
+    cpu_model::read(&options.cpu_model, written.place("cpu_model").as_deref())?;
     spending::webhook(options.webhook.as_ref())?;
     functions::check(&options, &written)?;
     if args.print_config {
@@ -146,6 +146,7 @@ impl Running {
         let mailbox = Mailbox::default();
         let memory_bytes = options.memory_bytes.unwrap_or(machine.memory_bytes);
         let first_lease = joined.as_ref().map(Joined::first_lease);
+        let model = cpu_model::read(&options.cpu_model, written.place("cpu_model").as_deref())?;
         let config = tidemark_server::Config {
             memcached: options.memcached.general,
             redis: options.redis.general,
@@ -156,6 +157,7 @@ impl Running {
             pool_bytes: first_lease.map_or(memory_bytes, |lease| lease.bytes),
             limits: tidemark_server::Limits::default(),
             flash: flash::open(options, &state)?,
+            estimating: cpu_model::estimating(model.as_ref(), options.cpu_model_interval),
         };
         let flash = config.flash.clone();
         let server = Server::start(&config, mailbox.waker()).map_err(|error| explain_server(error, written))?;
@@ -172,7 +174,7 @@ impl Running {
             network_limit: options.network_limit,
             key_delimiter: options.key_delimiter,
             ledger: Some(ledger.sender()),
-            model: cpu_model::read(options.cpu_model.as_deref(), written.place("cpu_model").as_deref())?,
+            model,
             model_interval: options.cpu_model_interval,
             alerts,
             ..Metering::new(machine::name())
