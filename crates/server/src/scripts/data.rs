@@ -239,8 +239,12 @@ impl<'j> Data<'j> {
     }
 
     /// Counts a script of a transaction.
-    pub(super) fn count(&mut self, id: CommandId) {
-        self.counts.command(id);
+    pub(super) fn count(&mut self, id: CommandId, has_failed: bool) {
+        let before = self.counts.before();
+        if has_failed {
+            self.counts.add(Count::Errors, 1);
+        }
+        self.counts.command(id, before);
         self.counts.add(Count::Commands, 1);
     }
 

@@ -113,10 +113,12 @@ fn execute(
         };
         match script_of(job, row, args) {
             Some(Ok(text)) => {
+                let mark = reply.len();
                 let ended = execute_script(job, &Called { row, args, text }, data, steps, stage, reply)?;
                 if ended.is_some() {
                     return Ok(ended);
                 }
+                data.count(row.id, reply.get(mark) == Some(&b'-'));
             }
             Some(Err(text)) => reply.extend_from_slice(&error_reply(&text)),
             None => data.perform_queued(row, args, reply),
@@ -162,7 +164,6 @@ fn execute_script(
     reply: &mut Vec<u8>,
 ) -> Result<Option<Ended>, Broken> {
     let Called { row, args, text } = called;
-    data.count(row.id);
     let name = name_of(text);
     if let Err(error) = stage.engine.check(&name, text) {
         reply.extend_from_slice(&error_reply(&error));
