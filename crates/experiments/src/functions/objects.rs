@@ -293,7 +293,7 @@ impl World<'_> {
         };
         match gather.goal {
             For::Request(request) => self.read(request, &gather, is_enough),
-            For::Repair(tries) => self.rebuilt(tries, gather, is_enough),
+            For::Repair(tries) => self.rebuilt(tries, &gather, is_enough),
         }
     }
 
@@ -466,7 +466,7 @@ impl World<'_> {
         }
     }
 
-    fn rebuilt(&mut self, tries: usize, gather: Gather, is_there: bool) {
+    fn rebuilt(&mut self, tries: usize, gather: &Gather, is_there: bool) {
         let (content, number) = (gather.content, gather.number);
         let now = self.pool.look(&content, number).filter(|_| is_there);
         let Some(stripe) = now else {

@@ -226,13 +226,13 @@ impl<'a> World<'a> {
             } => self.copies(member, epoch, key, chunk),
             Event::BackupEnds { member, epoch } => self.ends_backup(member, epoch, true),
             Event::Late { gather } => self.is_late(gather),
-            of_member => self.happens_to_member(of_member),
+            ref of_member => self.happens_to_member(of_member),
         }
     }
 
     /// After each, the member looks what it can do, as the product's task does.
-    fn happens_to_member(&mut self, event: Event) {
-        let member = match event {
+    fn happens_to_member(&mut self, event: &Event) {
+        let member = match *event {
             Event::Hello { member, epoch, id } => {
                 self.hello(member, epoch, id);
                 member
