@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 mod backup;
+mod cachelets;
 mod calibrate;
 mod commands;
 mod curve;

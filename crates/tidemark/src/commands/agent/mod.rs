@@ -67,7 +67,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     budget: tidemark_types::Size,
     /// How configurations are chosen: hedge (prices of all of them), sarsa or principles (as UniCache does), or off
-    #[arg(long, value_name = "NAME", default_value = "off", value_parser = chooser)]
+    #[arg(long, value_name = "NAME", default_value = "hedge", value_parser = chooser)]
     chooser: Chooser,
     /// Where the host's control groups are: copies live in what instances do not use of their memory
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]

@@ -1,17 +1,18 @@
-//! An object store in memory, as slow as a distant one: the least of S3 that the gateway needs.
+//! An object store in memory, as slow as a distant one: the least of S3 that the gateway and cachelets need.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
-use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderValue, IF_MATCH, RANGE};
+use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, RANGE};
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tidemark_functions::chunk::chunk_hash;
 
@@ -29,30 +30,62 @@ pub(super) struct Slowness {
     pub(super) bytes_per_second: u64,
 }
 
+/// An object.
+#[derive(Clone, Debug)]
+struct Stored {
+    bytes: Bytes,
+    etag: String,
+    /// What the writer wants to have back.
+    meta: HeaderMap,
+}
+
+impl Stored {
+    fn new(bytes: Bytes, meta: HeaderMap, number: usize) -> Self {
+        // Every write gives another tag, also one of the same bytes.
+        let etag = format!("\"{:016x}-{number}\"", chunk_hash(&bytes));
+        Self { bytes, etag, meta }
+    }
+}
+
 /// See the module.
 pub(super) struct Origin {
-    objects: Mutex<HashMap<String, Bytes>>,
+    objects: Mutex<HashMap<String, Stored>>,
+    writes: AtomicUsize,
     slowness: Slowness,
 }
 
 impl Origin {
     /// Starts one on the runtime that this is called in; where it listens.
     pub(super) async fn start(slowness: Slowness) -> std::io::Result<SocketAddr> {
+        Ok(Self::serve(slowness).await?.1)
+    }
+
+    /// The same; also the store, into which objects can be put.
+    pub(super) async fn serve(slowness: Slowness) -> std::io::Result<(Arc<Self>, SocketAddr)> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let origin = Arc::new(Self {
             objects: Mutex::default(),
+            writes: AtomicUsize::new(0),
             slowness,
         });
+        let served = Arc::clone(&origin);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let origin = Arc::clone(&origin);
+                let origin = Arc::clone(&served);
                 let service = service_fn(move |request| Arc::clone(&origin).answer(request));
                 let connection = hyper::server::conn::http1::Builder::new();
                 tokio::spawn(connection.serve_connection(TokioIo::new(stream), service));
             }
         });
-        Ok(address)
+        Ok((origin, address))
+    }
+
+    /// Puts an object at once.
+    pub(super) fn put(&self, place: &str, bytes: Bytes) {
+        let stored = Stored::new(bytes, HeaderMap::new(), self.writes.fetch_add(1, Ordering::Relaxed));
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        objects.insert(place.to_owned(), stored);
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<OutBody>, Infallible> {
@@ -66,16 +99,25 @@ impl Origin {
     }
 
     async fn write(&self, place: String, request: Request<Incoming>) -> Response<OutBody> {
-        let Ok(body) = request.into_body().collect().await else {
+        let (parts, body) = request.into_parts();
+        let Ok(body) = body.collect().await else {
             return bare(StatusCode::BAD_REQUEST);
         };
-        let bytes = body.to_bytes();
+        let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = objects.get(&place).map(|stored| stored.etag.as_str());
+        let is_other = text(IF_MATCH).is_some_and(|wanted| Some(wanted) != known);
+        if is_other || (text(IF_NONE_MATCH).is_some() && known.is_some()) {
+            return bare(StatusCode::PRECONDITION_FAILED);
+        }
+        let is_meta = |name: &HeaderName| name.as_str().starts_with("x-amz-meta-");
+        let meta = parts.headers.iter().filter(|(name, _)| is_meta(name));
+        let meta = meta.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let number = self.writes.fetch_add(1, Ordering::Relaxed);
+        let stored = Stored::new(body.to_bytes(), meta, number);
         let mut answer = bare(StatusCode::OK);
-        set(&mut answer, ETAG, etag(&bytes));
-        self.objects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(place, bytes);
+        set(&mut answer, ETAG, stored.etag.clone());
+        objects.insert(place, stored);
         answer
     }
 
@@ -86,7 +128,7 @@ impl Origin {
             .unwrap_or_else(PoisonError::into_inner)
             .get(place)
             .cloned();
-        let Some(bytes) = found else {
+        let Some(Stored { bytes, etag, meta }) = found else {
             return bare(StatusCode::NOT_FOUND);
         };
         let text = |name| {
@@ -95,7 +137,11 @@ impl Origin {
                 .get(name)
                 .and_then(|value: &HeaderValue| value.to_str().ok())
         };
-        let etag = etag(&bytes);
+        if text(IF_NONE_MATCH).is_some_and(|known| known == etag) {
+            let mut answer = bare(StatusCode::NOT_MODIFIED);
+            set(&mut answer, ETAG, etag);
+            return answer;
+        }
         if text(IF_MATCH).is_some_and(|wanted| wanted != etag) {
             return bare(StatusCode::PRECONDITION_FAILED);
         }
@@ -115,6 +161,7 @@ impl Origin {
             }
             None => (bare(StatusCode::OK), bytes),
         };
+        answer.headers_mut().extend(meta);
         set(&mut answer, ETAG, etag);
         set(&mut answer, CONTENT_LENGTH, part.len().to_string());
         if *request.method() == Method::GET {
@@ -138,17 +185,13 @@ impl Origin {
     }
 }
 
-fn etag(bytes: &Bytes) -> String {
-    format!("\"{:016x}\"", chunk_hash(bytes))
-}
-
 fn bare(status: StatusCode) -> Response<OutBody> {
     let mut answer = Response::new(Full::new(Bytes::new()).boxed_unsync());
     *answer.status_mut() = status;
     answer
 }
 
-fn set(answer: &mut Response<OutBody>, name: hyper::header::HeaderName, text: String) {
+fn set(answer: &mut Response<OutBody>, name: HeaderName, text: String) {
     if let Ok(value) = HeaderValue::try_from(text) {
         answer.headers_mut().insert(name, value);
     }

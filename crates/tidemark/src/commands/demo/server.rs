@@ -5,6 +5,7 @@ use std::fs::{DirBuilder, File};
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -57,19 +58,33 @@ pub(in crate::commands) struct Server {
 impl Server {
     /// Starts one with these options, of the listeners only those that they name; returns when it is ready.
     pub(in crate::commands) fn start(data: &Path, options: &[&OsStr]) -> anyhow::Result<Self> {
-        let log = data.join("server.log");
         let mut command = program(data)?;
         command
             .args(["serve", "--admin", "off", "--data"])
             .arg(data)
-            .args(options)
-            .stdout(Stdio::piped())
-            .stderr(File::create(&log)?);
+            .args(options);
         for listener in ["--memcached", "--redis"] {
             if !options.iter().any(|option| *option == listener) {
                 command.args([listener, "off"]);
             }
         }
+        Self::ready(data, command)
+    }
+
+    /// Starts an agent with these options; returns when it is ready. The terminal's Ctrl-C does not reach it.
+    pub(in crate::commands) fn agent(data: &Path, options: &[&OsStr]) -> anyhow::Result<Self> {
+        let mut command = program(data)?;
+        command
+            .process_group(0)
+            .args(["agent", "--data"])
+            .arg(data)
+            .args(options);
+        Self::ready(data, command)
+    }
+
+    fn ready(data: &Path, mut command: Command) -> anyhow::Result<Self> {
+        let log = data.join("server.log");
+        command.stdout(Stdio::piped()).stderr(File::create(&log)?);
         let mut child = command.spawn().context("the server does not start")?;
         let output = child.stdout.take().context("the server has no output")?;
         let mut ready = String::new();
@@ -95,6 +110,11 @@ impl Server {
     /// Makes a tenant, and a key with which it uses the S3 address.
     pub(in crate::commands) fn tenant(&self, name: &str) -> anyhow::Result<Credentials> {
         self.call(&["tenant", "create", name])?;
+        self.key(name)
+    }
+
+    /// A key with which a tenant uses the S3 address.
+    pub(in crate::commands) fn key(&self, name: &str) -> anyhow::Result<Credentials> {
         let key = self.call(&["tenant", "s3-key", name])?;
         let text = |field: &str| key.get(field).and_then(Value::as_str).map(str::to_owned);
         let (access_key, secret_key) = text("access_key").zip(text("secret_key")).context("no key was made")?;
@@ -103,6 +123,11 @@ impl Server {
             secret_key,
             session_token: None,
         })
+    }
+
+    /// An agent's view of an application.
+    pub(in crate::commands) fn app(&self, name: &str) -> anyhow::Result<Value> {
+        self.call(&["agent", "show", name])
     }
 
     /// The report on its functions.
