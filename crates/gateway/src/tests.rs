@@ -21,6 +21,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 
 use crate::access::{AccessTable, Entry, Placing, ServerKey};
+use crate::early::EarlyAnswers;
 use crate::memory::Bill;
 use crate::object::BLOCK_BYTES;
 use crate::sign::{Scope, Unsigned, authorization, payload_hash, query_pairs};
@@ -81,7 +82,7 @@ struct Bench {
     origin: Arc<Origin>,
     gateway: Option<Gateway>,
     address: SocketAddr,
-    client: HttpClient<HttpConnector, Full<Bytes>>,
+    client: HttpClient<EarlyAnswers, Full<Bytes>>,
     memories: Vec<Arc<PlainMemory>>,
     keys: Vec<Credentials>,
     _folder: tempfile::TempDir,
@@ -156,7 +157,8 @@ fn bench_with(freshness: &str, read_only: bool, large: Option<Arc<dyn crate::Lar
     Bench {
         address: gateway.address(),
         gateway: Some(gateway),
-        client: HttpClient::builder(TokioExecutor::new()).build_http(),
+        // The S3 address refuses early, too, and closes.
+        client: HttpClient::builder(TokioExecutor::new()).build(EarlyAnswers(HttpConnector::new())),
         runtime,
         origin,
         memories,
@@ -267,7 +269,7 @@ impl Bench {
     }
 }
 
-async fn got(client: HttpClient<HttpConnector, Full<Bytes>>, request: Request<Full<Bytes>>) -> Got {
+async fn got(client: HttpClient<EarlyAnswers, Full<Bytes>>, request: Request<Full<Bytes>>) -> Got {
     let (parts, body) = client.request(request).await.unwrap().into_parts();
     Got {
         status: parts.status,
