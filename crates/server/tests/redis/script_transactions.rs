@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::harness::{Client, Harness, wait_until};
+use crate::harness::{Client, Harness, array, wait_until};
 
 /// Queues commands, each a list of words, and executes them.
 fn transaction(client: &mut Client, commands: &[&[&str]]) -> String {
@@ -220,4 +220,15 @@ fn nobody_sees_the_half_of_it() {
         );
         assert!(done > ROUNDS as u64, "{done}");
     });
+}
+
+#[test]
+fn who_wants_no_replies_gets_none_of_a_transaction_with_a_script() {
+    let harness = Harness::start();
+    let client = &mut harness.connect();
+    for command in ["CLIENT REPLY OFF", "MULTI", "EVAL return(1) 0", "EXEC"] {
+        client.send(&array(&command.split(' ').collect::<Vec<_>>()));
+    }
+    assert_eq!(client.ask("CLIENT REPLY ON"), "+OK\r\n");
+    assert_eq!(client.ask("GET k"), "$-1\r\n");
 }
