@@ -229,13 +229,30 @@ impl<'j> Data<'j> {
         Some((found.value().to_vec(), found.attributes()))
     }
 
-    /// A command of a transaction that is no script. Its reply is appended.
+    /// A command of a transaction that is no script. Its reply is appended. One that fails has written nothing.
     pub(super) fn perform_queued(&mut self, row: &'static Row, args: Args<'_>, reply: &mut Vec<u8>) {
         self.session.version = self.job.version;
+        let mark = reply.len();
+        let before: Vec<Written> = row
+            .key_places(args)
+            .map(|place| self.written(args.arg(place)))
+            .collect();
         match self.admit(row, args) {
             Ok(()) => self.perform(row, args, reply),
             Err(text) => reply.extend_from_slice(&super::thread::error_reply(&text)),
         }
+        if reply.get(mark) == Some(&b'-') {
+            for (place, written) in row.key_places(args).zip(before) {
+                if let Some(copied) = self.copied.get_mut(args.arg(place)) {
+                    copied.written = written;
+                }
+            }
+        }
+    }
+
+    /// The changes to a key until now.
+    fn written(&self, key: &[u8]) -> Written {
+        self.copied.get(key).map_or(Written::Nothing, |copied| copied.written)
     }
 
     /// Counts a script of a transaction.

@@ -232,3 +232,29 @@ fn who_wants_no_replies_gets_none_of_a_transaction_with_a_script() {
     assert_eq!(client.ask("CLIENT REPLY ON"), "+OK\r\n");
     assert_eq!(client.ask("GET k"), "$-1\r\n");
 }
+
+#[test]
+fn a_write_that_fails_beside_a_script_changes_nothing() {
+    let harness = Harness::start();
+    let (client, other) = (&mut harness.connect(), &mut harness.connect());
+    let not_a_number = "-ERR value is not an integer or out of range\r\n";
+    for (commands, reply, of_other) in [
+        (
+            &[&["INCR", "k"][..], &["EVAL", "return 1", "0"]][..],
+            format!("*2\r\n{not_a_number}:1\r\n"),
+            "*1\r\n+PONG\r\n",
+        ),
+        // What was written before stays so.
+        (
+            &[&["APPEND", "k", "d"], &["INCR", "k"], &["EVAL", "return 1", "0"]],
+            format!("*3\r\n:4\r\n{not_a_number}:1\r\n"),
+            "*-1\r\n",
+        ),
+    ] {
+        client.ask("SET k abc");
+        other.ask("WATCH k");
+        assert_eq!(transaction(client, commands), reply);
+        assert_eq!(transaction(other, &[&["PING"]]), of_other, "{commands:?}");
+    }
+    assert_eq!(client.ask("GET k"), "$4\r\nabcd\r\n");
+}
