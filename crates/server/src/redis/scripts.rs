@@ -66,7 +66,7 @@ fn eval<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
         let known = known.as_mut().and_then(|known| known.find(call.args.arg(1)));
         known.ok_or(error::NO_SCRIPT)?
     } else {
-        text_of(call)?
+        Arc::from(script_text(call.args.arg(1))?)
     };
     let kind = Kind::Run {
         keys: keys_at.clone().map(|place| call.args.arg(place).into()).collect(),
@@ -86,8 +86,14 @@ fn load<'a>(call: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
     submit(text, Kind::Load, call.args.arg(2).len(), call, session, exec)
 }
 
-fn text_of(call: Call<'_>) -> Result<Arc<[u8]>, Failure<'static>> {
-    Ok(Arc::from(script_text(call.args.arg(1))?))
+/// Checks the script that a command has with it, before the command is queued.
+pub(super) fn check_script(call: Call<'_>) -> Done<'static> {
+    let text = match call.row.id {
+        CommandId::Eval | CommandId::EvalRo => call.args.arg(1),
+        CommandId::ScriptLoad => call.args.arg(2),
+        _ => return Ok(()),
+    };
+    script_text(text).map(drop)
 }
 
 fn script_text(text: &[u8]) -> Result<&[u8], Failure<'static>> {

@@ -89,6 +89,7 @@ pub(super) fn queue<'a>(call: Call<'a>, raw: &[u8], session: &mut Session, exec:
     if (is_script || transaction.has_script) && (needs_session || transaction.needs_session) {
         return Err(Failure::Own(Cow::Borrowed(NOT_WITH_SCRIPT)));
     }
+    scripts::check_script(call)?;
     let keys = || call.row.key_places(call.args).map(|place| call.args.arg(place));
     let key_bytes = keys().map(<[u8]>::len).sum();
     let command = as_array(call.args, raw);

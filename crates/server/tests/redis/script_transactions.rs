@@ -258,3 +258,29 @@ fn a_write_that_fails_beside_a_script_changes_nothing() {
     }
     assert_eq!(client.ask("GET k"), "$4\r\nabcd\r\n");
 }
+
+#[test]
+fn a_script_that_is_too_long_is_not_queued() {
+    let harness = Harness::start();
+    let client = &mut harness.connect();
+    let text = |bytes: usize| format!("return 1{}", " ".repeat(bytes - 8));
+    let (longest, longer) = (&*text(256 << 10), &*text((256 << 10) + 1));
+    for (command, rest) in [
+        (&["EVAL"][..], &["0"][..]),
+        (&["EVAL_RO"], &["0"]),
+        (&["SCRIPT", "LOAD"], &[]),
+    ] {
+        let with = |text| [command, &[text], rest].concat();
+        assert!(
+            transaction(client, &[&with(longest)]).starts_with("*1\r\n"),
+            "{command:?}"
+        );
+        client.ask("MULTI");
+        let reply = String::from_utf8(client.call(&with(longer))).unwrap();
+        assert_eq!(
+            reply, "-ERR a script is above the limit of 262144 bytes\r\n",
+            "{command:?}"
+        );
+        assert!(client.ask("EXEC").starts_with("-EXECABORT"), "{command:?}");
+    }
+}
