@@ -17,7 +17,7 @@ pub enum Stopped {
 
 impl Stopped {
     /// The reply's text, its code first.
-    pub(crate) fn text(self, steps_max: u64) -> String {
+    pub fn text(self, steps_max: u64) -> String {
         match self {
             Self::Steps => format!("ERR the script is above the limit of {steps_max} steps"),
             Self::Time => "ERR the script is above the limit of its time".to_owned(),

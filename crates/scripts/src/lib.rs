@@ -25,7 +25,7 @@ mod strings;
 pub use bounds::Watchman;
 pub use engine::{Engine, Run, Script};
 pub use fault::{Broken, Stopped};
-pub use limits::{CALL_ARGUMENTS_MAX, MEMORY_BYTES, RESULT_BYTES_MAX};
+pub use limits::{CALL_ARGUMENTS_MAX, MEMORY_BYTES, RESULT_BYTES_MAX, STEPS_PER_LOOK};
 
 use std::fmt::Write as _;
 

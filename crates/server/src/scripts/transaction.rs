@@ -2,13 +2,14 @@
 //!
 //! All of its commands are executed on copies of the keys that they name, as a script's are ([`super::run`]), and what they wrote
 //! is done at the end. A command or a script that fails has done nothing, and those behind it go on, as in Redis. All scripts
-//! together have the steps and the time of one; if they come to an end, nothing was done.
+//! together have the steps and the time of one; if they come to an end, nothing was done. Steps are counted every
+//! [`STEPS_PER_LOOK`], so each script takes as many at least: else any number of short ones could be run under locks.
 
 use std::sync::Arc;
 
 use tidemark_protocol::resp::command::{CommandId, Row, counted_keys, resolve};
 use tidemark_protocol::resp::{ArgList, Args, Limits, Reply, error, parse};
-use tidemark_scripts::{Broken, Engine, Script, Stopped, name_of};
+use tidemark_scripts::{Broken, Engine, STEPS_PER_LOOK, Script, Stopped, name_of};
 
 use super::Job;
 use super::data::{Committed, Data, Scratch};
@@ -107,11 +108,17 @@ fn execute(
 ) -> Result<Option<Ended>, Broken> {
     let mut list = ArgList::new();
     for command in transaction.queued() {
+        if let Some(stopped) = (stage.bounds.watchman)() {
+            return Ok(Some(ended(stopped, stopped_reply(stopped, stage))));
+        }
         let Some((row, args)) = parsed(command, &mut list) else {
             reply.extend_from_slice(&error_reply(&error::SYNTAX.to_string()));
             continue;
         };
         match script_of(job, row, args) {
+            Some(Ok(_)) if *steps == 0 => {
+                return Ok(Some(Ended::TooLong(stopped_reply(Stopped::Steps, stage))));
+            }
             Some(Ok(text)) => {
                 let mark = reply.len();
                 let ended = execute_script(job, &Called { row, args, text }, data, steps, stage, reply)?;
@@ -132,6 +139,19 @@ fn execute(
         }
     }
     Ok(None)
+}
+
+/// The end of an attempt that is stopped, with this reply.
+fn ended(stopped: Stopped, reply: Vec<u8>) -> Ended {
+    match stopped {
+        Stopped::Killed => Ended::With(reply),
+        Stopped::Steps | Stopped::Time => Ended::TooLong(reply),
+    }
+}
+
+/// The reply of an attempt that is stopped between two commands.
+fn stopped_reply(stopped: Stopped, stage: &Stage<'_>) -> Vec<u8> {
+    error_reply(&stopped.text(stage.bounds.steps_max))
 }
 
 /// A script that a transaction calls, or makes known.
@@ -194,11 +214,10 @@ fn execute_script(
     let before = data.begin_script(&keys, is_read_only);
     let watchman = stage.bounds.watchman.clone();
     let run = stage.engine.run(&script, job.version, data, *steps, watchman)?;
-    *steps = steps.saturating_sub(run.steps);
+    *steps = steps.saturating_sub(run.steps.max(u64::from(STEPS_PER_LOOK)));
     data.end_script(&before, run.has_failed);
     match run.stopped {
-        Some(Stopped::Killed) => Ok(Some(Ended::With(run.reply))),
-        Some(Stopped::Steps | Stopped::Time) => Ok(Some(Ended::TooLong(run.reply))),
+        Some(stopped) => Ok(Some(ended(stopped, run.reply))),
         None => {
             reply.extend_from_slice(&run.reply);
             Ok(None)

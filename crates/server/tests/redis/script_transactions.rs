@@ -284,3 +284,27 @@ fn a_script_that_is_too_long_is_not_queued() {
         assert!(client.ask("EXEC").starts_with("-EXECABORT"), "{command:?}");
     }
 }
+
+#[test]
+fn many_short_scripts_are_not_run_while_their_keys_are_locked() {
+    let harness = Harness::start();
+    let (harness, is_done) = (&harness, &AtomicBool::new(false));
+    thread::scope(|scope| {
+        // Others write their key each time while they run.
+        scope.spawn(move || {
+            let mut writer = harness.connect();
+            while !is_done.load(Ordering::Relaxed) {
+                writer.ask("SET k 1");
+            }
+        });
+        let client = &mut harness.connect();
+        let scripts = [&["EVAL", GET, "1", "k"][..]; 256];
+        let is_refused = (0..100).any(|_| transaction(client, &scripts).starts_with("-TRYAGAIN"));
+        is_done.store(true, Ordering::Relaxed);
+        assert!(is_refused);
+    });
+    // Where nobody is in the way there may be as many as a transaction has.
+    let client = &mut harness.connect();
+    let found = transaction(client, &[&["EVAL", "return 7", "0"][..]; 1024]);
+    assert_eq!(found, format!("*1024\r\n{}", ":7\r\n".repeat(1024)));
+}
