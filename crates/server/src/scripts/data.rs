@@ -239,7 +239,10 @@ impl<'j> Data<'j> {
             .collect();
         match self.admit(row, args) {
             Ok(()) => self.perform(row, args, reply),
-            Err(text) => reply.extend_from_slice(&super::thread::error_reply(&text)),
+            Err(text) => {
+                self.count(row.id, true);
+                reply.extend_from_slice(&super::thread::error_reply(&text));
+            }
         }
         if reply.get(mark) == Some(&b'-') {
             for (place, written) in row.key_places(args).zip(before) {
@@ -255,7 +258,7 @@ impl<'j> Data<'j> {
         self.copied.get(key).map_or(Written::Nothing, |copied| copied.written)
     }
 
-    /// Counts a script of a transaction.
+    /// Counts a script of a transaction, or a command that is refused.
     pub(super) fn count(&mut self, id: CommandId, has_failed: bool) {
         let before = self.counts.before();
         if has_failed {
@@ -482,9 +485,14 @@ impl<'j> Data<'j> {
             self.fault = Some(TOO_MUCH);
         }
         drop(access);
+        let mark = reply.len();
+        self.output.move_to(reply);
+        if reply.get(mark) == Some(&b'-') {
+            // The session is nobody's, so the handler has counted no error.
+            self.counts.add(Count::Errors, 1);
+        }
         self.counts.command(row.id, before);
         self.counts.add(Count::Commands, 1);
-        self.output.move_to(reply);
     }
 }
 
@@ -509,7 +517,13 @@ impl Host for Data<'_> {
                 Err("ERR Wrong number of args calling Redis command from script".to_owned())
             }
             Err(error) => Err(error.to_string()),
-            Ok(row) => self.admit(row, args).map(|()| row),
+            Ok(row) => {
+                let admitted = self.admit(row, args);
+                if admitted.is_err() {
+                    self.count(row.id, true);
+                }
+                admitted.map(|()| row)
+            }
         };
         let row = match (refused, self.copied.len() > TRANSACTION_COMMANDS) {
             (Ok(row), false) => row,

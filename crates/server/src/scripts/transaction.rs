@@ -127,7 +127,10 @@ fn execute(
                 }
                 data.count(row.id, reply.get(mark) == Some(&b'-'));
             }
-            Some(Err(text)) => reply.extend_from_slice(&error_reply(&text)),
+            Some(Err(text)) => {
+                data.count(row.id, true);
+                reply.extend_from_slice(&error_reply(&text));
+            }
             None => data.perform_queued(row, args, reply),
         }
         if let Some(fault) = data.fault() {

@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 use socket2::{Domain, Socket, Type};
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
-    DataPlane, FlashPlan, MIB, Permissions, Plan, Policy, PoolSnapshot, Sample, SamplingThreshold, Secret, SecretHash,
-    TenantId, TenantLimits, TenantPlan, TenantState, Weight,
+    CommandCount, DataPlane, FlashPlan, MIB, Permissions, Plan, Policy, PoolSnapshot, Sample, SamplingThreshold,
+    Secret, SecretHash, TenantId, TenantLimits, TenantPlan, TenantState, Weight,
 };
 
 /// How long a test waits for something that must come. Much longer than it takes, since the machine may be busy.
@@ -145,6 +145,12 @@ impl Harness {
     /// The most visits to others that a connection of a tenant waited for since this was asked last.
     pub(crate) fn take_visits_waited(&self, tenant: &str) -> Option<u64> {
         self.server.as_ref()?.take_visits_waited(tenant)
+    }
+
+    /// How often each command was executed, by outcome.
+    pub(crate) fn executed(&self) -> Vec<CommandCount> {
+        let tenants = self.plane.snapshot().tenants;
+        tenants.into_iter().flat_map(|tenant| tenant.commands).collect()
     }
 
     /// The records of sampled keys since the last call.

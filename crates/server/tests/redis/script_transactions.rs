@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use tidemark_types::{CommandCount, Outcome};
+
 use crate::harness::{Client, Harness, array, wait_until};
 
 /// Queues commands, each a list of words, and executes them.
@@ -307,4 +309,23 @@ fn many_short_scripts_are_not_run_while_their_keys_are_locked() {
     let client = &mut harness.connect();
     let found = transaction(client, &[&["EVAL", "return 7", "0"][..]; 1024]);
     assert_eq!(found, format!("*1024\r\n{}", ":7\r\n".repeat(1024)));
+}
+
+#[test]
+fn what_fails_in_and_beside_scripts_is_counted_as_an_error() {
+    let harness = Harness::start();
+    let client = &mut harness.connect();
+    client.ask("SET k abc");
+    let calls = "redis.pcall('incr', KEYS[1]) redis.pcall('get', 'undeclared') redis.pcall('strlen', KEYS[1]) return 1";
+    assert_eq!(client.call(&["EVAL", calls, "1", "k"]), b":1\r\n");
+    let unknown = ["EVALSHA", "0000000000000000000000000000000000000000", "0"];
+    transaction(client, &[&["INCR", "k"], &unknown, &["STRLEN", "k"]]);
+    let executed = harness.executed();
+    for (command, done, failed) in [("incr", 0, 2), ("get", 0, 1), ("evalsha", 0, 1), ("strlen", 2, 0)] {
+        let counts = [Outcome::Ok, Outcome::Error].map(|outcome| {
+            let is_it = |count: &&CommandCount| (count.command, count.outcome) == (command, outcome);
+            executed.iter().find(is_it).map_or(0, |count| count.count)
+        });
+        assert_eq!(counts, [done, failed], "{command}");
+    }
 }
