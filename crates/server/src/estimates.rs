@@ -69,7 +69,7 @@ impl NextEstimate {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::cell::Cell;
 
     use tidemark_meter::model::{Accuracy, Input, InputRange, Layer, Network};
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     /// A model that takes the rate alone. By a slope of -1 each of twice as many commands in a time takes half, by none it takes a second.
-    fn by_rate(slope: f32) -> Arc<Model> {
+    pub(crate) fn by_rate(slope: f32) -> Arc<Model> {
         let rate = InputRange {
             input: Input::Rate,
             least: 0.0,

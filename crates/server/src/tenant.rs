@@ -76,14 +76,17 @@ pub(crate) fn estimate(tenant: &Tenant, estimating: &Estimating, now_us: u64) {
         return;
     };
     let tally = tally.get_or_insert_default();
-    estimating.estimate_after(tally, now_us, || {
-        let stored = tenant.store.counters();
-        let present = Present {
-            connections: tenant.connections.load(Ordering::Relaxed),
-            items: stored.items,
-        };
-        (work_of(tenant, &stored.counters), present)
-    });
+    estimating.estimate_after(tally, now_us, || work_until_now(tenant));
+}
+
+/// All that a tenant did, and what it has.
+pub(crate) fn work_until_now(tenant: &Tenant) -> (Work, Present) {
+    let stored = tenant.store.counters();
+    let present = Present {
+        connections: tenant.connections.load(Ordering::Relaxed),
+        items: stored.items,
+    };
+    (work_of(tenant, &stored.counters), present)
 }
 
 /// All that a tenant did.
@@ -145,12 +148,14 @@ impl Attached {
             .map_or_else(VisitSamples::default, |samples| *samples)
     }
 
-    /// Modelled CPU time of all work until `now_us`, in nanoseconds.
-    pub(crate) fn modelled_ns(&self, estimating: &Estimating, now_us: u64, work: Work, present: Present) -> u64 {
+    /// Modelled CPU time of all work until now, in nanoseconds. `until_now` says the moment in microseconds and the work. It is
+    /// asked when no worker is estimating: one that estimated behind it would have its work estimated twice.
+    pub(crate) fn modelled_ns(&self, estimating: &Estimating, until_now: impl FnOnce() -> (u64, Work, Present)) -> u64 {
         let mut tally = self.tally.lock();
-        if tally.is_none() && work.operations == 0 {
+        if tally.is_none() && self.counts.total(Count::Commands) == 0 {
             return 0;
         }
+        let (now_us, work, present) = until_now();
         let tally = tally.get_or_insert_default();
         estimating.estimate(tally, now_us, work, present);
         tally.ns()
@@ -199,5 +204,38 @@ impl Attached {
     /// Memory that the tenant never exceeds.
     pub(crate) fn cap_bytes(&self) -> Option<u64> {
         self.access.read().cap_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::estimates::tests::by_rate;
+    use crate::memory::Memory;
+
+    #[test]
+    fn work_is_asked_for_when_nobody_else_estimates() {
+        let attached = Attached::new(Memory::new(0, Box::new(|_| {})).account(1));
+        let estimating = Estimating {
+            model: by_rate(0.0),
+            interval: Duration::from_micros(100),
+        };
+        let asked = |operations: u64| {
+            let mut was_locked = None;
+            attached.modelled_ns(&estimating, || {
+                was_locked = Some(attached.tally.try_lock().is_none());
+                let work = Work {
+                    operations,
+                    ..Work::default()
+                };
+                (1_000_000 + operations, work, Present::default())
+            });
+            was_locked
+        };
+        assert_eq!(asked(0), None, "nothing was done");
+        attached.counts.add(Count::Commands, 1);
+        assert_eq!([asked(1), asked(2)], [Some(true); 2]);
     }
 }

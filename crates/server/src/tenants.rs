@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
-use tidemark_meter::model::{Present, Work};
 use tidemark_plane::{Flash, Front, Plane, PlaneParts};
 use tidemark_store::{Alarm, Pool};
 use tidemark_types::{
@@ -19,7 +18,7 @@ use crate::estimates::Estimating;
 use crate::logins::FailureLog;
 use crate::memory::Memory;
 use crate::served::WorkerTimes;
-use crate::tenant::{Attached, NO_SECRET, Tenant, known_as};
+use crate::tenant::{Attached, NO_SECRET, Tenant, known_as, work_until_now};
 
 /// Every tenant of the server.
 pub(crate) struct Tenants {
@@ -214,8 +213,11 @@ impl Front for Sockets {
         counters.cpu_ns += total(Count::CpuNanos);
         snapshot.commands = tenant.counts.executed();
         if let Some((estimating, started)) = &self.estimating {
-            let now_us = started.elapsed().as_micros() as u64;
-            let ns = tenant.modelled_ns(estimating, now_us, Work::of(snapshot), Present::of(snapshot));
+            let ns = tenant.modelled_ns(estimating, || {
+                let now_us = started.elapsed().as_micros() as u64;
+                let (work, present) = work_until_now(tenant);
+                (now_us, work, present)
+            });
             snapshot.counters.cpu_model_ns = Some(ns);
         }
         snapshot.visits = tenant.take_samples();
