@@ -88,6 +88,9 @@ pub(crate) const COMMANDS_MAX: usize = 128;
 /// Room for every command of memcached, by its place in [`crate::memcached::VERBS`].
 pub(crate) const VERBS_MAX: usize = 16;
 
+/// Places of commands: their numbers in RESP, and behind them those of memcached.
+const PLACES: usize = COMMANDS_MAX + VERBS_MAX;
+
 /// A tenant's counts, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct TenantCounts {
@@ -98,8 +101,9 @@ pub(crate) struct TenantCounts {
     commands: OnceLock<Box<CommandCounts>>,
     /// Made at the first memcached command.
     verbs: OnceLock<Box<[AtomicU64; VERBS_MAX]>>,
-    /// Commands of both protocols that missed or failed: few are of most tenants.
-    others: Mutex<Vec<Others>>,
+    /// Commands of both protocols that missed, and those that failed, by their place: made at the first one.
+    missed: OnceLock<Box<[AtomicU64; PLACES]>>,
+    failed: OnceLock<Box<[AtomicU64; PLACES]>>,
     /// Made at the first request.
     durations: OnceLock<Box<Durations>>,
 }
@@ -124,21 +128,13 @@ impl Others {
             None => list.push(self),
         }
     }
+}
 
-    /// The protocol and the name of the command.
-    fn command(&self) -> (&'static str, &'static str) {
-        let verb = self.place.checked_sub(COMMANDS_MAX);
-        let verb = verb.map(|verb| {
-            (
-                "memcached",
-                crate::memcached::VERBS.get(verb).copied().unwrap_or_default(),
-            )
-        });
-        verb.unwrap_or_else(|| {
-            let row = rows().find(|row| row.id as usize == self.place);
-            ("redis", row.map_or("", |row| row.name))
-        })
-    }
+/// The protocol, the name and the place of every command.
+fn places() -> impl Iterator<Item = (&'static str, &'static str, usize)> {
+    let redis = rows().map(|row| ("redis", row.name, row.id as usize));
+    let verbs = crate::memcached::VERBS.iter().enumerate();
+    redis.chain(verbs.map(|(verb, name)| ("memcached", *name, COMMANDS_MAX + verb)))
 }
 
 /// Every command and subcommand of RESP.
@@ -155,7 +151,8 @@ impl Default for TenantCounts {
             reset_at: OnceLock::new(),
             commands: OnceLock::new(),
             verbs: OnceLock::new(),
-            others: Mutex::default(),
+            missed: OnceLock::new(),
+            failed: OnceLock::new(),
             durations: OnceLock::new(),
         }
     }
@@ -203,12 +200,13 @@ impl TenantCounts {
 
     /// How often each command was executed since the tenant was created in this process, by outcome, of those that were.
     pub(crate) fn executed(&self) -> Vec<CommandCount> {
-        let count = |protocol, command, count: &AtomicU64| CommandCount {
+        let count_of = |protocol, command, outcome, count: &AtomicU64| CommandCount {
             protocol,
             command,
-            outcome: Outcome::Ok,
+            outcome,
             count: count.load(Ordering::Relaxed),
         };
+        let count = |protocol, command, calls| count_of(protocol, command, Outcome::Ok, calls);
         let verbs = self.verbs.get().into_iter().flat_map(|verbs| {
             let named = crate::memcached::VERBS.iter().zip(verbs.iter());
             named.map(|(name, calls)| count("memcached", name, calls))
@@ -218,14 +216,10 @@ impl TenantCounts {
             .get()
             .into_iter()
             .flat_map(|commands| rows().map(|row| count("redis", row.name, &commands.done[row.id as usize])));
-        let others = self.others.lock().clone();
-        let others = others.iter().flat_map(|others| {
-            let (protocol, command) = others.command();
-            [(Outcome::Miss, others.missed), (Outcome::Error, others.failed)].map(|(outcome, count)| CommandCount {
-                protocol,
-                command,
-                outcome,
-                count,
+        let others = [(Outcome::Miss, self.missed.get()), (Outcome::Error, self.failed.get())];
+        let others = others.into_iter().flat_map(|(outcome, counts)| {
+            counts.into_iter().flat_map(move |counts| {
+                places().map(move |(protocol, command, place)| count_of(protocol, command, outcome, &counts[place]))
             })
         });
         let all = verbs.chain(commands).chain(others);
@@ -236,9 +230,9 @@ impl TenantCounts {
     pub(crate) fn resp_operations(&self) -> u64 {
         let done = self.commands.get().map_or(&[][..], |commands| &commands.done[..]);
         let done: u64 = done.iter().map(|count| count.load(Ordering::Relaxed)).sum();
-        let others = self.others.lock();
-        let others = others.iter().filter(|others| others.place < COMMANDS_MAX);
-        done + others.map(|others| others.missed + others.failed).sum::<u64>()
+        let others = [&self.missed, &self.failed].into_iter().filter_map(OnceLock::get);
+        let others = others.flat_map(|counts| &counts[..COMMANDS_MAX]);
+        done + others.map(|count| count.load(Ordering::Relaxed)).sum::<u64>()
     }
 
     /// How long requests took.
@@ -522,14 +516,16 @@ impl TurnCounts {
                 .get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
             verbs[verb].fetch_add(u64::from(std::mem::take(&mut self.verbs[verb])), Ordering::Relaxed);
         }
-        if !self.others.is_empty() {
-            let mut known = tenant.others.lock();
-            for others in self.others.drain(..) {
-                if others.place < COMMANDS_MAX {
-                    let calls = &tenant.commands().calls[others.place];
-                    calls.fetch_add(others.missed + others.failed, Ordering::Relaxed);
+        for others in self.others.drain(..) {
+            if others.place < COMMANDS_MAX {
+                let calls = &tenant.commands().calls[others.place];
+                calls.fetch_add(others.missed + others.failed, Ordering::Relaxed);
+            }
+            for (counts, by) in [(&tenant.missed, others.missed), (&tenant.failed, others.failed)] {
+                if by > 0 {
+                    let counts = counts.get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
+                    counts[others.place].fetch_add(by, Ordering::Relaxed);
                 }
-                others.add_to(&mut known);
             }
         }
     }
