@@ -76,6 +76,8 @@ pub struct Hooks {
 const DUG_AT_ONCE: u32 = 4;
 /// The same for a caller that waits for all of it: others may want the lock in between.
 const DUG_UNDER_A_LOCK: u32 = 64;
+/// Times that what is held is read while others change it.
+const HELD_READS: u32 = 4;
 /// Units that a shard needs for its first item: its index and a segment.
 const UNITS_TO_BEGIN: u64 = 2;
 
@@ -245,9 +247,19 @@ impl TenantShared {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Units held in all, with those that wait to be given back.
+    /// Units held in all, with those that wait to be given back. What is buried in between would be counted twice, so both are
+    /// read again where it was.
     pub(crate) fn held(&self) -> u64 {
-        self.used() + self.buried.load(Ordering::Relaxed)
+        let mut used = self.used.load(Ordering::Acquire);
+        for _ in 0..HELD_READS {
+            let held = used + self.buried.load(Ordering::Acquire);
+            let again = self.used.load(Ordering::Acquire);
+            if again == used {
+                return held;
+            }
+            used = again;
+        }
+        used + self.buried.load(Ordering::Acquire)
     }
 
     /// Whether memory waits to be given back.
@@ -350,7 +362,10 @@ impl TenantShared {
         let order = order.min(crate::arena::BLOCK_ORDER - 1);
         let units = 1 << order;
         let most = self.allowed();
-        let allowed = |used: u64| (used > most || used + units <= most).then_some(used + units);
+        let allowed = |used: u64| {
+            let is_allowed = used > most || used + units <= most;
+            is_allowed.then(|| used + units + self.buried.load(Ordering::Acquire))
+        };
         self.counted(units, allowed, || self.pool.take_back(order))
     }
 
@@ -373,27 +388,31 @@ impl TenantShared {
         }
         let most = self.allowed();
         let buried = || self.buried.load(Ordering::Acquire);
-        let within = |used: u64| (used + buried() + units <= most).then_some(used + units);
+        let within = |used: u64| Some(used + buried() + units).filter(|held| *held <= most);
         self.counted(units, within, take)
     }
 
-    /// Takes a run if the use allows it, which `allowed` says, with the use it comes to.
+    /// Takes a run if the use allows it, which `allowed` says, with what is held then. The peak is of that: what is buried by the
+    /// time that the run is there may be a part of what was used.
     fn counted(
         &self,
         units: u64,
-        allowed: impl FnMut(u64) -> Option<u64>,
+        mut allowed: impl FnMut(u64) -> Option<u64>,
         take: impl FnOnce() -> Option<Run>,
     ) -> Option<Run> {
-        let before = self
-            .used
-            .fetch_update(Ordering::Acquire, Ordering::Acquire, allowed)
+        let mut held = 0;
+        let charge = |used| {
+            held = allowed(used)?;
+            Some(used + units)
+        };
+        self.used
+            .fetch_update(Ordering::Acquire, Ordering::Acquire, charge)
             .ok()?;
         let run = take();
         if run.is_none() {
             self.used.fetch_sub(units, Ordering::Relaxed);
         } else {
-            let buried = self.buried.load(Ordering::Relaxed);
-            self.peak.fetch_max(before + units + buried, Ordering::Relaxed);
+            self.peak.fetch_max(held, Ordering::Relaxed);
         }
         run
     }
@@ -449,8 +468,11 @@ fn numbered_policy(number: u16) -> Policy {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::pool::Pool;
+    use crate::segment::Segments;
     use tidemark_types::MIB;
 
     fn shared(pool: &Pool) -> (TenantShared, Arc<AtomicUsize>) {
@@ -529,6 +551,20 @@ mod tests {
         assert!(tenant.take(4).is_some());
         assert_eq!(tenant.take(0), None, "the pool is full");
         assert_eq!(tenant.used(), 16);
+    }
+
+    #[test]
+    fn what_is_buried_while_a_run_is_taken_is_held_once() {
+        let pool = Pool::without_thread(4 * MIB, Some(8 * MIB)).unwrap();
+        let (tenant, _) = shared(&pool);
+        tenant.set_grant(4 * MIB, 0);
+        let runs: Vec<Run> = (0..2).map(|_| tenant.take(4).unwrap()).collect();
+        let run = tenant.charged(16, || {
+            tenant.bury(Grave::new(runs, Segments::default(), HashSet::new()), 32);
+            pool.core().take(4)
+        });
+        assert!(run.is_some());
+        assert_eq!((tenant.used(), tenant.held(), tenant.peak()), (16, 48, 48));
     }
 
     #[test]
