@@ -74,6 +74,9 @@ pub struct Hooks {
 
 /// Parts of memory put aside that a write takes back at a time, until it has found room.
 const DUG_AT_ONCE: u32 = 4;
+/// Times that one write does so while it takes a run: a whole grave may take milliseconds, and a shard is locked meanwhile. It
+/// suffices for a whole block of runs of one unit each.
+const DIGS_PER_TAKE: u32 = 16;
 /// The same for a caller that waits for all of it: others may want the lock in between.
 const DUG_UNDER_A_LOCK: u32 = 64;
 /// Times that what is held is read while others change it.
@@ -328,7 +331,7 @@ impl TenantShared {
 
     /// Takes a run within the grant: a whole block where one is asked for and ready, else a smaller run.
     pub(crate) fn take(&self, order: u8) -> Option<Run> {
-        loop {
+        for _ in 0..DIGS_PER_TAKE {
             let run = self.take_free(order);
             // What was removed all at once makes room for what is written afterwards, before any of that has to go.
             let helps = run.is_none() && self.room() >= 1 << order;
@@ -336,6 +339,7 @@ impl TenantShared {
                 return run;
             }
         }
+        self.take_free(order)
     }
 
     /// The same without digging for it.
@@ -565,6 +569,24 @@ mod tests {
         });
         assert!(run.is_some());
         assert_eq!((tenant.used(), tenant.held(), tenant.peak()), (16, 48, 48));
+    }
+
+    #[test]
+    fn one_write_digs_a_part_of_a_grave() {
+        let pool = Pool::without_thread(16 * MIB, Some(16 * MIB)).unwrap();
+        let (tenant, _) = shared(&pool);
+        tenant.set_grant(16 * MIB, 0);
+        let runs: Vec<Run> = (0..256).map(|_| tenant.take(0).unwrap()).collect();
+        tenant.bury(Grave::new(runs, Segments::default(), HashSet::new()), 256);
+        // Under a lowered grant none of it makes room before nearly all of it is given back.
+        tenant.set_grant(UNIT_BYTES, 0);
+        let digs = u64::from(DUG_AT_ONCE * DIGS_PER_TAKE);
+        for writes in 1..4 {
+            assert_eq!(tenant.take(0), None);
+            assert_eq!(tenant.held(), 256 - writes * digs);
+        }
+        assert!(tenant.take(0).is_some());
+        assert_eq!((tenant.held(), tenant.has_buried()), (1, true));
     }
 
     #[test]
