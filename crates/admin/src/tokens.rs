@@ -28,6 +28,8 @@ const MAX_TOKENS: usize = 64;
 const MAX_NAME_BYTES: usize = 64;
 /// The paths at which tokens are made and removed, which no role opens.
 pub(crate) const PATH: &str = "/api/v1/tokens";
+/// The paths of a node's agent, which shows the secret keys of applications, too.
+const AGENT: &str = "/api/v1/agent";
 
 /// The calls that a token opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +37,7 @@ pub(crate) const PATH: &str = "/api/v1/tokens";
 pub enum Role {
     /// `/metrics`.
     Scraper,
-    /// Everything that changes nothing.
+    /// Everything that changes nothing and shows no secret.
     Viewer,
     /// Everything.
     Operator,
@@ -60,11 +62,21 @@ impl Role {
         match self {
             Self::Scraper => is_reading && path == metrics,
             _ if path.starts_with(PATH) => false,
+            Self::Viewer if !is_without_secrets(path) => false,
             // A preview is asked for with a body, and changes nothing.
             Self::Viewer => is_reading || (*method == Method::POST && path.ends_with("/preview")),
             Self::Operator => true,
         }
     }
+}
+
+/// Whether nothing that this path answers is a secret. Of the agent's paths only those that are known to have none.
+fn is_without_secrets(path: &str) -> bool {
+    let Some(below) = path.strip_prefix(AGENT) else {
+        return true;
+    };
+    let is_app = |name: &str| !name.is_empty() && !name.contains('/');
+    matches!(below, "" | "/" | "/apps" | "/instances") || below.strip_prefix("/apps/").is_some_and(is_app)
 }
 
 impl fmt::Display for Role {
@@ -225,6 +237,21 @@ mod tests {
             (Method::POST, "/api/v1/tenants/shop/preview", [false, true, true]),
             (Method::DELETE, "/api/v1/tenants/preview", [false, false, true]),
             (Method::DELETE, "/api/v1/tenants/shop", [false, false, true]),
+            (Method::GET, "/api/v1/agent", [false, true, true]),
+            (Method::GET, "/api/v1/agent/", [false, true, true]),
+            (Method::GET, "/api/v1/agent/apps", [false, true, true]),
+            (Method::GET, "/api/v1/agent/apps/key", [false, true, true]),
+            (Method::GET, "/api/v1/agent/instances", [false, true, true]),
+            (Method::POST, "/api/v1/agent/instances", [false, false, true]),
+            (Method::GET, "/api/v1/agent/apps/shop/key", [false, false, true]),
+            (Method::HEAD, "/api/v1/agent/apps/shop/key", [false, false, true]),
+            (Method::GET, "/api/v1/agent/apps/preview/key/", [false, false, true]),
+            (Method::GET, "/api/v1/agent/apps//key", [false, false, true]),
+            (
+                Method::POST,
+                "/api/v1/agent/apps/shop/key/preview",
+                [false, false, true],
+            ),
             (Method::GET, "/api/v1/tokens", [false, false, false]),
             (Method::POST, "/api/v1/tokens", [false, false, false]),
             (Method::DELETE, "/api/v1/tokens/a", [false, false, false]),

@@ -46,7 +46,8 @@ enum Command {
     /// Make a token and print it, once
     #[command(before_help = CREATE_EXAMPLES)]
     Create {
-        /// What it opens: `scraper` only /metrics, `viewer` all that changes nothing, `operator` all but tokens
+        /// What it opens: `scraper` only /metrics, `viewer` all that changes nothing but tokens and the keys of applications,
+        /// `operator` all but tokens
         #[arg(long)]
         role: Role,
         /// What to know it by: letters, digits, `-`, `_` and `.` [default: its role]
