@@ -14,7 +14,9 @@ const STEPS: u32 = 48;
 /// A tenant that has a part in flash.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FlashHolder {
-    /// Its guarantee.
+    /// What it is promised, by the operator.
+    pub(crate) promised_bytes: u64,
+    /// Its guarantee: that, or what is planned for it.
     pub(crate) floor_bytes: u64,
     /// The most that it may have, or can make use of.
     pub(crate) most_bytes: u64,
@@ -24,14 +26,23 @@ pub(crate) struct FlashHolder {
 
 impl FlashHolder {
     fn floor(&self) -> u64 {
-        let floor = self.floor_bytes.div_ceil(SEGMENT_BYTES).saturating_mul(SEGMENT_BYTES);
-        floor.min(self.most_bytes)
+        whole(self.floor_bytes).min(self.most_bytes)
+    }
+
+    /// The part of that which does not yield to what is planned for others.
+    fn promised(&self) -> u64 {
+        whole(self.promised_bytes).min(self.floor())
     }
 
     /// Its part where a weight of one has so much.
     fn at(&self, level: f64) -> u64 {
         ((level * self.weight) as u64).clamp(self.floor(), self.most_bytes.max(self.floor()))
     }
+}
+
+/// So much in whole segments.
+fn whole(bytes: u64) -> u64 {
+    bytes.div_ceil(SEGMENT_BYTES).saturating_mul(SEGMENT_BYTES)
 }
 
 /// The part of each of these tenants in so much flash, in whole segments.
@@ -53,13 +64,21 @@ pub(crate) fn shares(total_bytes: u64, holders: &[FlashHolder]) -> Vec<u64> {
             high = middle;
         }
     }
-    // Floors alone may be too much, where flash became smaller than it was when they were promised.
+    // Floors alone may be too much: where more is planned than there is, and where flash became smaller than it was when
+    // they were promised.
     let floors = sum(0.0);
+    let promised = holders
+        .iter()
+        .fold(0_u64, |sum, holder| sum.saturating_add(holder.promised()));
+    let part = |bytes: u64, of: u64, all: u64| (u128::from(bytes) * u128::from(of) / u128::from(all.max(1))) as u64;
     let share = |holder: &FlashHolder| {
         if floors <= total_bytes {
             holder.at(low)
+        } else if promised <= total_bytes {
+            let planned = holder.floor() - holder.promised();
+            holder.promised() + part(planned, total_bytes - promised, floors - promised)
         } else {
-            (u128::from(holder.floor()) * u128::from(total_bytes) / u128::from(floors)) as u64
+            part(holder.promised(), total_bytes, promised)
         }
     };
     holders
@@ -75,6 +94,7 @@ mod tests {
     #[test]
     fn flash_is_shared_by_weight_between_floor_and_cap() {
         let holder = |floor, most, weight| FlashHolder {
+            promised_bytes: floor * MIB,
             floor_bytes: floor * MIB,
             most_bytes: most * MIB,
             weight,
@@ -102,6 +122,29 @@ mod tests {
                 "{holders:?}: {shares:?}"
             );
             assert!(shares.iter().sum::<u64>() <= total, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_planned_yields_and_what_is_promised_does_not() {
+        let holder = |promised, planned| FlashHolder {
+            promised_bytes: promised * MIB,
+            floor_bytes: planned * MIB,
+            most_bytes: 200 * MIB,
+            weight: 1.0,
+        };
+        for (holders, expected) in [
+            (vec![holder(0, 80), holder(0, 46), holder(20, 20)], vec![50, 29, 20]),
+            (vec![holder(30, 90), holder(40, 40)], vec![60, 40]),
+            (vec![holder(90, 90), holder(60, 60), holder(0, 50)], vec![60, 40, 0]),
+        ] {
+            let shares: Vec<u64> = shares(100 * MIB, &holders)
+                .into_iter()
+                .map(|bytes| bytes / MIB)
+                .collect();
+            let is_near = |(share, expected): (&u64, &u64)| share.abs_diff(*expected) <= 1;
+            assert!(shares.iter().zip(&expected).all(is_near), "{holders:?}: {shares:?}");
+            assert!(shares.iter().sum::<u64>() <= 100, "{shares:?}");
         }
     }
 }

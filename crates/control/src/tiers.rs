@@ -5,7 +5,7 @@
 use tidemark_curve::{Curve, Point};
 use tidemark_meter::Resource;
 use tidemark_meter::price::{METERS, Prices};
-use tidemark_plan::tiers::{self, Latencies, Range, Shape, Sizes};
+use tidemark_plan::tiers::{self, Latencies, Pools, Range, Shape, Sizes};
 use tidemark_plan::{Load, Prospect, Reach, efficiency_seen};
 use tidemark_types::{FlashUse, HitRatio, MIB, UNIT_BYTES};
 
@@ -250,6 +250,16 @@ pub(crate) fn sizes_of(memory_bytes: u64, flash_bytes: u64) -> Sizes {
         memory_bytes: memory_bytes as f64,
         flash_bytes: flash_bytes.saturating_sub(SPARE_BYTES) as f64,
     }
+}
+
+/// The sizes for which each has settled; where these are more together than there is, all the sizes that the program found.
+/// What rounding to whole grants adds is not counted.
+pub(crate) fn within(pools: Pools, settled: Vec<Sizes>, found: Vec<Sizes>) -> Vec<Sizes> {
+    let count = settled.len() as f64;
+    let sum = |of: fn(&Sizes) -> f64| settled.iter().map(of).sum::<f64>();
+    let is_within = sum(|sizes| sizes.memory_bytes) <= pools.memory_bytes + count * UNIT_BYTES as f64
+        && sum(|sizes| sizes.flash_bytes) <= pools.flash_bytes + count * MIB as f64;
+    if is_within { settled } else { found }
 }
 
 /// What is planned for a tenant on both tiers.

@@ -1,6 +1,6 @@
 //! The program's input, what is learnt of flash, and what goals are weighed by.
 
-use tidemark_plan::tiers::{Pools, Target, solve};
+use tidemark_plan::tiers::{Target, solve};
 
 use super::*;
 
@@ -130,6 +130,31 @@ fn grants_have_room_for_segments_that_hold_nothing_yet() {
         assert_eq!(grants(sizes), expected, "{sizes:?}");
         let back = sizes_of(expected.0, expected.1);
         assert!(back.memory_bytes >= sizes.memory_bytes && back.flash_bytes >= sizes.flash_bytes);
+    }
+}
+
+#[test]
+fn sizes_that_are_kept_yield_where_all_together_are_more_than_there_is() {
+    let sizes = |memory: u64, flash: u64| Sizes {
+        memory_bytes: (memory * MIB) as f64,
+        flash_bytes: (flash * MIB) as f64,
+    };
+    let pools = Pools {
+        memory_bytes: (64 * MIB) as f64,
+        flash_bytes: (100 * MIB) as f64,
+        holds_index: false,
+    };
+    let found = vec![sizes(30, 54), sizes(30, 46)];
+    for (kept, is_kept) in [
+        (sizes(30, 54), true),
+        // Rounded up.
+        (sizes(31, 55), true),
+        (sizes(30, 80), false),
+        (sizes(50, 54), false),
+    ] {
+        let settled = vec![kept, found[1]];
+        let expected = if is_kept { settled.clone() } else { found.clone() };
+        assert_eq!(within(pools, settled, found.clone()), expected, "{kept:?}");
     }
 }
 

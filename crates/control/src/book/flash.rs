@@ -104,7 +104,8 @@ impl Tenant {
 
     fn flash_holder(&self, flash_bytes: u64) -> FlashHolder {
         let settings = &self.record.settings;
-        let mut floor_bytes = settings.flash.floor_bytes.unwrap_or(0);
+        let promised_bytes = settings.flash.floor_bytes.unwrap_or(0);
+        let mut floor_bytes = promised_bytes;
         let mut most_bytes = settings.flash.cap_bytes.unwrap_or(u64::MAX).min(flash_bytes);
         if let Some(plan) = self.tiers.plan {
             // Sized with its memory, and no more than that: the rest is others'.
@@ -118,13 +119,13 @@ impl Tenant {
             most_bytes = most_bytes.min(usage_bytes.next_multiple_of(MIB));
         }
         if self.restraint.is_at_floor {
-            let promised_bytes = settings.flash.floor_bytes.unwrap_or(0);
             most_bytes = most_bytes.min(promised_bytes.next_multiple_of(MIB));
         }
         if self.is_removing {
             most_bytes = 0;
         }
         FlashHolder {
+            promised_bytes,
             floor_bytes,
             most_bytes,
             weight: settings.weight.unwrap_or_default().get() as f64,

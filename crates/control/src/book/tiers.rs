@@ -17,7 +17,7 @@ use crate::moves::MEASURED_GETS;
 use crate::pace::Between;
 use crate::settings::{DEFAULT_PRIORITY, MIN_CAP_BYTES, MIN_FLASH_CAP_BYTES};
 use crate::tiers::{
-    AIM, Bounds, FLASH_WAIT_US, LASTS_HOURS, Learnt, Measured, TierPrices, Tiers, goal, grants, sizes_of,
+    AIM, Bounds, FLASH_WAIT_US, LASTS_HOURS, Learnt, Measured, TierPrices, Tiers, goal, grants, sizes_of, within,
 };
 
 /// A load of which less is known may turn out to have more keys that come again.
@@ -100,8 +100,10 @@ impl Book {
         let tenants: Vec<tiers::Tenant> = parties.iter().map(|party| party.tenant.clone()).collect();
         let plan = solve(&tenants, self.tier_prices.held, pools, Target::Each(&goals));
         between();
-        for (party, sizes) in parties.iter().zip(plan.sizes) {
-            let plan = self.settle(party, sizes);
+        let settled = parties.iter().zip(&plan.sizes);
+        let settled = settled.map(|(party, next)| self.settle(party, *next)).collect();
+        for (party, sizes) in parties.iter().zip(within(pools, settled, plan.sizes)) {
+            let plan = self.plan_with(party, sizes);
             if let Some(tenant) = self.tenants.get_mut(&party.id) {
                 tenant.tiers.plan = Some(plan);
             }
@@ -221,7 +223,7 @@ impl Book {
     }
 
     /// The sizes that a tenant has from now on, where the program has found these.
-    fn settle(&self, party: &Party, next: Sizes) -> Tiers {
+    fn settle(&self, party: &Party, next: Sizes) -> Sizes {
         let change = Change {
             tenant: &party.tenant,
             prices: self.tier_prices.held,
@@ -237,14 +239,18 @@ impl Book {
         // Others' goals may need what it has.
         let is_over = |now: f64, most: f64| now > most;
         let tiers::Shape::Free { memory, flash } = party.tenant.shape else {
-            return party.plan;
+            return party.now;
         };
         let is_beyond = is_over(party.now.memory_bytes, memory.most) || is_over(party.now.flash_bytes, flash.most);
-        let sizes = if verdict.is_change() || is_beyond {
+        if verdict.is_change() || is_beyond {
             next
         } else {
             party.now
-        };
+        }
+    }
+
+    /// The plan for a tenant with these sizes.
+    fn plan_with(&self, party: &Party, sizes: Sizes) -> Tiers {
         let (memory_bytes, flash_bytes) = grants(sizes);
         let latency_us = party.tenant.latency_us(sizes);
         Tiers {
