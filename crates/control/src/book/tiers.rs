@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use tidemark_meter::spending::AtLimit;
 use tidemark_plan::tiers::{self, Change, Pools, Sizes, Target, solve};
 use tidemark_plan::{Prospect, Reach, reach};
 use tidemark_types::{TenantId, UNIT_BYTES, UnixMs};
@@ -273,6 +274,14 @@ impl Book {
     }
 }
 
+/// Whether a tenant whose money ends may have less memory for that.
+fn takes_memory(action: AtLimit) -> bool {
+    match action {
+        AtLimit::Alert | AtLimit::RejectWrites => false,
+        AtLimit::Throttle | AtLimit::EvictOnly => true,
+    }
+}
+
 impl Tenant {
     /// What it asks of both tiers, if it asks for that. A budget without prices says nothing.
     fn aim(&self, prices: TierPrices) -> Option<Aim> {
@@ -280,10 +289,12 @@ impl Tenant {
         if settings.hit_ratio.is_some() || self.sizing.is_some() || self.is_removing || self.grant_bytes == 0 {
             return None;
         }
-        let limited = self
-            .tiers
-            .budget
-            .filter(|_| settings.spending.is_some() && prices.is_stated);
+        let limited = self.tiers.budget.filter(|_| {
+            prices.is_stated
+                && settings
+                    .spending_limit()
+                    .is_some_and(|limit| takes_memory(limit.at_limit))
+        });
         let latency = settings.latency.map(Aim::Latency);
         latency.or(limited.map(Aim::Spending))
     }
@@ -294,7 +305,9 @@ impl Tenant {
         let flash_floor = settings.flash.floor_bytes.unwrap_or(0);
         let memory_most = memory_free.saturating_add(settings.floor_bytes.unwrap_or(0));
         Bounds {
-            memory_least: MIN_CAP_BYTES.max(u64::from(self.shards) * UNIT_BYTES),
+            memory_least: MIN_CAP_BYTES
+                .max(u64::from(self.shards) * UNIT_BYTES)
+                .max(settings.floor_bytes.unwrap_or(0)),
             memory_most: memory_most.min(self.cap_bytes().unwrap_or(u64::MAX)),
             flash_least: flash_floor,
             flash_most: flash_free
@@ -326,3 +339,7 @@ impl Tenant {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "tiers_tests.rs"]
+mod tests;

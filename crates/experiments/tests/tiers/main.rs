@@ -8,6 +8,7 @@ use std::time::Duration;
 use tidemark_control::{Change, FlashPatch, Metering, SettingsPatch, Spent};
 use tidemark_experiments::node::{FLASH_WAIT_US, Load, Node, Parts, Standing};
 use tidemark_meter::price::{CpuFigure, METERS, Money, Prices, Tariff};
+use tidemark_meter::spending::AtLimit;
 use tidemark_tools::load::{Distribution, Workload};
 use tidemark_types::{MIB, UnixMs};
 
@@ -145,6 +146,7 @@ fn a_spending_limit_buys_the_least_latency_and_moves_say_why() {
         let limited = SettingsPatch {
             latency: Change::Keep,
             spending: Change::Set(Money::parse(amount).unwrap()),
+            at_limit: Change::Set(AtLimit::EvictOnly),
             ..goal(300)
         };
         node.create("shop", limited).unwrap();

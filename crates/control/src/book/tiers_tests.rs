@@ -1,0 +1,76 @@
+//! What tenants ask of both tiers, and what they may have.
+
+use tidemark_meter::price::Money;
+use tidemark_types::{GIB, MIB};
+
+use super::*;
+use crate::settings::{FlashSettings, TenantSettings};
+use crate::state::TenantRecord;
+
+const SHOP: TenantId = TenantId(1);
+
+fn book(settings: TenantSettings) -> Book {
+    let record = TenantRecord {
+        id: SHOP,
+        name: "shop".parse().unwrap(),
+        version: 1,
+        settings,
+        secrets: Vec::new(),
+        created_at: UnixMs(0),
+        remembered_grant_bytes: None,
+    };
+    let mut book = Book::new(GIB, 2, vec![record]);
+    book.set_flash_bytes(GIB);
+    book
+}
+
+fn with_floors() -> TenantSettings {
+    TenantSettings {
+        floor_bytes: Some(40 * MIB),
+        flash: FlashSettings {
+            floor_bytes: Some(64 * MIB),
+            ..FlashSettings::default()
+        },
+        ..TenantSettings::default()
+    }
+}
+
+#[test]
+fn no_plan_takes_what_is_guaranteed() {
+    let book = book(with_floors());
+    let bounds = book.tenants[&SHOP].bounds(GIB, GIB);
+    assert_eq!((bounds.memory_least, bounds.flash_least), (40 * MIB, 64 * MIB));
+    assert_eq!(
+        (bounds.memory_most, bounds.flash_most),
+        (GIB + 40 * MIB, GIB + 64 * MIB)
+    );
+}
+
+#[test]
+fn money_is_planned_with_only_where_its_end_may_take_memory() {
+    let prices = TierPrices {
+        is_stated: true,
+        ..TierPrices::default()
+    };
+    for (at_limit, is_planned) in [
+        (None, false),
+        (Some(AtLimit::Alert), false),
+        (Some(AtLimit::RejectWrites), false),
+        (Some(AtLimit::Throttle), true),
+        (Some(AtLimit::EvictOnly), true),
+    ] {
+        let mut book = book(TenantSettings {
+            spending: Money::parse("5"),
+            at_limit,
+            ..TenantSettings::default()
+        });
+        book.set_budget(SHOP, Some(1.0));
+        let tenant = book.tenants.get_mut(&SHOP).unwrap();
+        tenant.grant_bytes = MIB;
+        assert_eq!(tenant.aim(prices).is_some(), is_planned, "{at_limit:?}");
+        assert!(
+            tenant.aim(TierPrices::default()).is_none(),
+            "{at_limit:?}: without prices"
+        );
+    }
+}
