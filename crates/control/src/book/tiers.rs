@@ -303,6 +303,9 @@ impl Tenant {
     fn bounds(&self, memory_free: u64, flash_free: u64) -> Bounds {
         let settings = &self.record.settings;
         let flash_floor = settings.flash.floor_bytes.unwrap_or(0);
+        let flash_most = flash_free
+            .saturating_add(flash_floor)
+            .min(settings.flash.cap_bytes.unwrap_or(u64::MAX));
         let memory_most = memory_free.saturating_add(settings.floor_bytes.unwrap_or(0));
         Bounds {
             memory_least: MIN_CAP_BYTES
@@ -310,9 +313,11 @@ impl Tenant {
                 .max(settings.floor_bytes.unwrap_or(0)),
             memory_most: memory_most.min(self.cap_bytes().unwrap_or(u64::MAX)),
             flash_least: flash_floor,
-            flash_most: flash_free
-                .saturating_add(flash_floor)
-                .min(settings.flash.cap_bytes.unwrap_or(u64::MAX)),
+            flash_most: if self.restraint.is_at_floor {
+                flash_floor
+            } else {
+                flash_most
+            },
         }
     }
 

@@ -47,6 +47,16 @@ fn no_plan_takes_what_is_guaranteed() {
 }
 
 #[test]
+fn one_that_is_held_at_its_floors_is_planned_with_them() {
+    let mut book = book(with_floors());
+    let tenant = book.tenants.get_mut(&SHOP).unwrap();
+    tenant.restraint.is_at_floor = true;
+    let bounds = tenant.bounds(GIB, GIB);
+    assert_eq!((bounds.memory_least, bounds.memory_most), (40 * MIB, 40 * MIB));
+    assert_eq!((bounds.flash_least, bounds.flash_most), (64 * MIB, 64 * MIB));
+}
+
+#[test]
 fn money_is_planned_with_only_where_its_end_may_take_memory() {
     let prices = TierPrices {
         is_stated: true,
