@@ -32,6 +32,7 @@ fn change<'a>(tenant: &'a Tenant, latency_us: f64, requests_per_hour: f64, now: 
         latency_us,
         requests_per_hour,
         object_bytes: 1000.0,
+        budget: None,
         hours: 1.0,
         now,
         next: least_cost(tenant, prices, latency_us).unwrap(),
@@ -86,6 +87,39 @@ fn a_saving_is_weighed_against_the_bytes_that_move() {
     // A byte that is written twice as dear, and nothing else.
     let dear = Change { written: 2e-9, ..busy };
     assert!((dear.charge() - busy.charge() - demoted_bytes * 1e-9).abs() < 1e-12);
+}
+
+#[test]
+fn sizes_beyond_the_money_are_not_kept() {
+    let tenant = tenant(1.0);
+    let best = change(&tenant, 400.0, 1e4, Sizes::default()).next;
+    // So few requests that the way does not pay.
+    let rich = Sizes {
+        memory_bytes: best.memory_bytes + 200e6,
+        ..best
+    };
+    let kept = change(&tenant, 400.0, 1e4, rich);
+    assert!(!kept.verdict().is_change(), "{:?}", kept.verdict());
+    let cost = tenant.cost(rich, kept.prices);
+    for (budget, verdict) in [
+        (cost, kept.verdict()),
+        (cost / 1.02, kept.verdict()),
+        (cost / 1.04, Verdict::TooDear),
+        (cost / 2.0, Verdict::TooDear),
+    ] {
+        let limited = Change {
+            budget: Some(budget),
+            ..kept
+        };
+        assert_eq!(limited.verdict(), verdict, "{budget} of {cost}");
+    }
+    // Floors may cost more than there is: nothing is cheaper.
+    let least = Change {
+        next: rich,
+        budget: Some(cost / 2.0),
+        ..kept
+    };
+    assert!(!least.verdict().is_change(), "{:?}", least.verdict());
 }
 
 #[test]

@@ -51,6 +51,8 @@ struct Party {
     /// The latency that it asks for.
     goal_us: f64,
     goal: tiers::Goal,
+    /// Its money for an hour, where it asks for no more than that buys.
+    budget: Option<f64>,
     /// Without a plan yet.
     plan: Tiers,
     object_bytes: f64,
@@ -216,6 +218,10 @@ impl Book {
             id,
             goal: goal(&program, aim_us, prices, above, plan.reach),
             goal_us,
+            budget: match aim {
+                Aim::Latency(_) => None,
+                Aim::Spending(money) => Some(money),
+            },
             object_bytes: measured.object_bytes(),
             now: sizes_of(plan.memory_bytes, plan.flash_bytes),
             plan,
@@ -232,6 +238,7 @@ impl Book {
             latency_us: party.goal_us,
             requests_per_hour: party.tenant.weight * 3600.0,
             object_bytes: party.object_bytes,
+            budget: party.budget,
             hours: LASTS_HOURS,
             now: party.now,
             next,

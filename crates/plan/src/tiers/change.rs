@@ -11,6 +11,8 @@ use super::{Prices, Sizes, Tenant};
 const MISSED: f64 = 0.02;
 /// Less than this part of the cost is not worth a change: curves are not known better.
 const SAVED_MIN: f64 = 0.03;
+/// Sizes are too dear beyond this part of the money for them.
+const OVERSPENT: f64 = 0.03;
 
 /// A tenant's present sizes and others that would do.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,8 @@ pub struct Change<'a> {
     pub requests_per_hour: f64,
     /// An object's bytes.
     pub object_bytes: f64,
+    /// The money for an hour, of a tenant that has no more.
+    pub budget: Option<f64>,
     /// For how many hours the load is expected to stay as it is.
     pub hours: f64,
     /// The sizes in force.
@@ -40,6 +44,8 @@ pub struct Change<'a> {
 pub enum Verdict {
     /// The present sizes miss the goal, and the others come nearer to it.
     Missed,
+    /// The present sizes cost noticeably more than the money there is, and the others cost less.
+    TooDear,
     /// It saves so much money beyond its charge.
     Saves(f64),
     /// It does not pay: it saves the first amount, and is charged the second.
@@ -65,6 +71,10 @@ impl Change<'_> {
         let (now_us, next_us) = (self.tenant.latency_us(self.now), self.tenant.latency_us(self.next));
         if now_us > self.latency_us * (1.0 + MISSED) && next_us < now_us {
             return Verdict::Missed;
+        }
+        let is_too_dear = |budget: f64| cost(self.now) > budget * self.hours * (1.0 + OVERSPENT);
+        if self.budget.is_some_and(is_too_dear) && cost(self.next) < cost(self.now) {
+            return Verdict::TooDear;
         }
         let (saved, charge) = (cost(self.now) - cost(self.next), self.charge());
         if saved > charge && saved > SAVED_MIN * cost(self.now) {
