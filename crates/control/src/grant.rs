@@ -23,14 +23,14 @@ const TRANSFER_PER_INFLOW: u64 = 4;
 /// So that it can write on until the next round, a tenant keeps a 16th of its usage beyond it. While it wants more, it
 /// keeps its writes of so many seconds if that is more. That counts only up to a quarter of its usage or a large
 /// segment, whichever is more.
-const HEADROOM_DIVISOR: u64 = 16;
+pub(crate) const HEADROOM_DIVISOR: u64 = 16;
 const HEADROOM_SECONDS: u64 = 3;
 const HEADROOM_MAX_DIVISOR: u64 = 4;
 /// On the way to its share, a tenant holds on to the memory for so many seconds' writes. Others have the rest until
 /// then.
 const AHEAD_SECONDS: u64 = 10;
 /// The least such headroom.
-const MIN_HEADROOM_UNITS: u64 = 4;
+pub(crate) const MIN_HEADROOM_UNITS: u64 = 4;
 /// A tenant that fills towards its goal takes this part of its usage ahead, or so much of its recent writes if that is
 /// more. That is enough until the next round, and others keep the part that it could not fill yet.
 const GOAL_HEADROOM_DIVISOR: u64 = 4;

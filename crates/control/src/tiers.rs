@@ -10,6 +10,7 @@ use tidemark_plan::{Load, Prospect, Reach, efficiency_seen};
 use tidemark_types::{FlashUse, HitRatio, MIB, UNIT_BYTES};
 
 use crate::elastic::LEARNT_SLOPE_MIN;
+use crate::grant::{HEADROOM_DIVISOR, MIN_HEADROOM_UNITS};
 
 /// What a command waits for flash, until that was measured.
 pub(crate) const FLASH_WAIT_US: f64 = 100.0;
@@ -250,6 +251,16 @@ pub(crate) fn sizes_of(memory_bytes: u64, flash_bytes: u64) -> Sizes {
         memory_bytes: memory_bytes as f64,
         flash_bytes: flash_bytes.saturating_sub(SPARE_BYTES) as f64,
     }
+}
+
+/// Memory and flash from which the first plan starts: what is granted, but little more than is used. What is lent beyond that
+/// holds nothing, and no plan has to give a reason for it to go.
+pub(crate) fn begun(granted: (u64, u64), used: (u64, u64)) -> (u64, u64) {
+    let headroom_bytes = (used.0 / HEADROOM_DIVISOR).max(MIN_HEADROOM_UNITS * UNIT_BYTES);
+    (
+        granted.0.min(used.0.saturating_add(headroom_bytes)),
+        granted.1.min(used.1.saturating_add(SPARE_BYTES)),
+    )
 }
 
 /// The sizes for which each has settled; where these are more together than there is, all the sizes that the program found.

@@ -134,6 +134,20 @@ fn grants_have_room_for_segments_that_hold_nothing_yet() {
 }
 
 #[test]
+fn a_first_plan_starts_from_what_is_used() {
+    for (granted, used, expected) in [
+        ((64, 1024), (32, 100), (34, 103)),
+        ((33, 101), (32, 100), (33, 101)),
+        ((64, 1024), (0, 0), (0, 3)),
+        ((16, 0), (32, 0), (16, 0)),
+    ] {
+        let mib = |(memory, flash): (u64, u64)| (memory * MIB, flash * MIB);
+        let (memory, flash) = begun(mib(granted), mib(used));
+        assert_eq!((memory / MIB, flash / MIB), expected, "{granted:?} {used:?}");
+    }
+}
+
+#[test]
 fn sizes_that_are_kept_yield_where_all_together_are_more_than_there_is() {
     let sizes = |memory: u64, flash: u64| Sizes {
         memory_bytes: (memory * MIB) as f64,

@@ -90,6 +90,41 @@ fn a_saving_is_weighed_against_the_bytes_that_move() {
 }
 
 #[test]
+fn bytes_that_hold_nothing_cost_nothing_on_the_way() {
+    let tenant = tenant(1.0);
+    let all = Sizes {
+        memory_bytes: 600e6,
+        flash_bytes: tenant.reached_bytes() - 600e6,
+    };
+    let full = change(&tenant, 400.0, 1e6, all);
+    for beyond in [1e9, 1e12] {
+        let lent = Change {
+            now: Sizes {
+                flash_bytes: all.flash_bytes + beyond,
+                ..all
+            },
+            ..full
+        };
+        assert!((lent.charge() - full.charge()).abs() < 1e-9, "{beyond}");
+        let memory = Sizes {
+            memory_bytes: tenant.reached_bytes(),
+            flash_bytes: 0.0,
+        };
+        let (one, other) = (
+            Change { now: memory, ..full },
+            Change {
+                now: Sizes {
+                    memory_bytes: memory.memory_bytes + beyond,
+                    ..memory
+                },
+                ..full
+            },
+        );
+        assert!((one.charge() - other.charge()).abs() < 1e-9, "{beyond}");
+    }
+}
+
+#[test]
 fn sizes_beyond_the_money_are_not_kept() {
     let tenant = tenant(1.0);
     let best = change(&tenant, 400.0, 1e4, Sizes::default()).next;

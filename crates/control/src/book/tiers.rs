@@ -18,7 +18,7 @@ use crate::moves::MEASURED_GETS;
 use crate::pace::Between;
 use crate::settings::{DEFAULT_PRIORITY, MIN_CAP_BYTES, MIN_FLASH_CAP_BYTES};
 use crate::tiers::{
-    AIM, Bounds, FLASH_WAIT_US, LASTS_HOURS, Learnt, Measured, TierPrices, Tiers, goal, grants, sizes_of, within,
+    AIM, Bounds, FLASH_WAIT_US, LASTS_HOURS, Learnt, Measured, TierPrices, Tiers, begun, goal, grants, sizes_of, within,
 };
 
 /// A load of which less is known may turn out to have more keys that come again.
@@ -189,9 +189,16 @@ impl Book {
                 (program.hull_latency_us(best), program.hull_latency_us(best))
             }
         };
+        let (memory_bytes, flash_bytes) = before.map_or_else(
+            || {
+                let granted = (tenant.grant_bytes, tenant.flash_grant_bytes.unwrap_or(0));
+                begun(granted, (seen.usage_bytes, flash.usage_bytes))
+            },
+            |plan| (plan.memory_bytes, plan.flash_bytes),
+        );
         let mut plan = Tiers {
-            memory_bytes: before.map_or(tenant.grant_bytes, |plan| plan.memory_bytes),
-            flash_bytes: before.map_or(tenant.flash_grant_bytes.unwrap_or(0), |plan| plan.flash_bytes),
+            memory_bytes,
+            flash_bytes,
             goal_us,
             latency_us: 0.0,
             hit_ratio: 0.0,

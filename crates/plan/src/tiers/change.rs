@@ -2,7 +2,7 @@
 //!
 //! A change is charged the bytes that it moves. Memory that is given up is written to flash. Memory that is gained is
 //! filled from flash, by requests that each wait for a read. What neither tier held before, or does not hold any more
-//! and may be wanted again, is filled from the origin. A request's microsecond costs what a goal makes it cost: the
+//! and may be wanted again, is filled from the origin. What is beyond the bytes that the load reaches holds nothing. A request's microsecond costs what a goal makes it cost: the
 //! money for which the plan would give or take a microsecond, over the requests of an hour.
 
 use super::{Prices, Sizes, Tenant};
@@ -87,9 +87,10 @@ impl Change<'_> {
     /// The money that the way costs.
     pub fn charge(&self) -> f64 {
         let (now, next) = (self.now, self.next);
-        let reach = |sizes: Sizes| self.tenant.reach(sizes);
-        let demoted_bytes = (now.memory_bytes - next.memory_bytes).max(0.0);
-        let promoted_bytes = (next.memory_bytes - now.memory_bytes).max(0.0);
+        let held = |bytes: f64| bytes.min(self.tenant.reached_bytes());
+        let reach = |sizes: Sizes| held(self.tenant.reach(sizes));
+        let demoted_bytes = (held(now.memory_bytes) - held(next.memory_bytes)).max(0.0);
+        let promoted_bytes = (held(next.memory_bytes) - held(now.memory_bytes)).max(0.0);
         let refilled_bytes = (reach(next) - reach(now)).abs();
         let times = self.tenant.latencies;
         let waited_us = (promoted_bytes * times.flash_us + refilled_bytes * times.origin_us) / self.object_bytes;
