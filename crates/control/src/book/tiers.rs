@@ -4,6 +4,7 @@
 //! missed with those in force, or where others save more than the way to them costs. A tenant of which too little is
 //! known, or to which flash is of no use, is sized by the rule for memory alone.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use tidemark_meter::spending::AtLimit;
@@ -84,9 +85,10 @@ impl Book {
         }
         self.tiers_at = now;
         let ids: Vec<TenantId> = self.holders.iter().copied().collect();
+        let flash_floors_bytes = self.flash_floors_bytes();
         let mut parties = Vec::new();
         for id in ids {
-            let party = self.party(id, now);
+            let party = self.party(id, flash_floors_bytes, now);
             if party.is_none()
                 && let Some(tenant) = self.tenants.get_mut(&id)
             {
@@ -117,10 +119,11 @@ impl Book {
     /// What is there for these tenants together: others keep what they are guaranteed.
     fn pools_for(&self, parties: &[Party]) -> Pools {
         let (mut memory, mut flash) = (grantable_bytes(self.reach_bytes()), self.flash_bytes);
+        let ids: HashSet<TenantId> = parties.iter().map(|party| party.id).collect();
         let others = self
             .tenants
             .iter()
-            .filter(|(id, tenant)| !tenant.is_removing && !parties.iter().any(|party| party.id == **id));
+            .filter(|(id, tenant)| !tenant.is_removing && !ids.contains(id));
         for (_, tenant) in others {
             let settings = &tenant.record.settings;
             memory = memory.saturating_sub(settings.floor_bytes.unwrap_or(0));
@@ -138,13 +141,12 @@ impl Book {
         }
     }
 
-    fn party(&mut self, id: TenantId, now: UnixMs) -> Option<Party> {
+    fn party(&mut self, id: TenantId, flash_floors_bytes: u64, now: UnixMs) -> Option<Party> {
+        let aim = self.tenants.get(&id)?.aim(self.tier_prices)?;
         let (available, flash_bytes, hit_cost) = (grantable_bytes(self.reach_bytes()), self.flash_bytes, self.hit_cost);
         let (floors, prices) = (self.floors_bytes, self.tier_prices);
-        let flash_floors = self.flash_floors_bytes();
         let tenant = self.tenants.get_mut(&id)?;
         let settings = tenant.record.settings;
-        let aim = tenant.aim(prices)?;
         let flash = tenant
             .seen
             .as_deref()?
@@ -153,7 +155,7 @@ impl Book {
             .filter(|flash| !flash.is_given_up)?;
         let bounds = tenant.bounds(
             available.saturating_sub(floors),
-            flash_bytes.saturating_sub(flash_floors),
+            flash_bytes.saturating_sub(flash_floors_bytes),
         );
         if bounds.flash_most < MIN_FLASH_CAP_BYTES {
             return None;
