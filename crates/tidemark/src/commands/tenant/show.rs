@@ -254,7 +254,7 @@ pub(super) fn one(tenant: &Value, json: bool) -> anyhow::Result<()> {
 
 /// All tenants.
 pub(super) fn all(answer: &Value, json: bool) -> anyhow::Result<()> {
-    let tenants = || array(answer, "/tenants").iter().map(told).collect::<Vec<_>>();
+    let tenants = || array(answer, "/tenants").iter().map(told_in_a_row).collect::<Vec<_>>();
     print_as(answer, json, || columns(&tenants(), &COLUMNS))
 }
 
@@ -306,6 +306,20 @@ fn told(tenant: &Value) -> Value {
         if let (Some(source), Some(value)) = (source, told.pointer_mut(place).filter(|value| !value.is_null())) {
             *value = format!("{value} ({source})").into();
         }
+    }
+    told
+}
+
+/// The same with whichever goal there is in one place.
+fn told_in_a_row(tenant: &Value) -> Value {
+    let mut told = told(tenant);
+    let goal = |place| tenant.pointer(place).filter(|value| !value.is_null());
+    if let (None, Some(latency_us), Some(shown)) = (
+        goal("/goals/hit_ratio"),
+        goal("/goals/latency_us"),
+        told.pointer_mut("/goals/hit_ratio"),
+    ) {
+        *shown = format!("{latency_us} us").into();
     }
     told
 }
@@ -419,6 +433,19 @@ mod tests {
             ("/hit_ratio", Form::Ratio, "-"),
         ] {
             assert_eq!(form.text(shown.pointer(place)), text, "{place}");
+        }
+    }
+
+    #[test]
+    fn a_list_has_whichever_goal_a_tenant_has() {
+        for (goals, text) in [
+            (json!({"hit_ratio": null, "latency_us": null}), "none"),
+            (json!({"hit_ratio": 0.9, "latency_us": null}), "90.00 %"),
+            (json!({"hit_ratio": null, "latency_us": 700}), "700 us"),
+        ] {
+            let row = told_in_a_row(&json!({"goals": goals}));
+            let (_, place, form) = COLUMNS.iter().find(|(name, ..)| *name == "goal").unwrap();
+            assert_eq!(form.text(row.pointer(place)), text, "{row}");
         }
     }
 
