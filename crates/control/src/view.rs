@@ -301,7 +301,8 @@ pub struct PreviewedView {
     pub hit_ratio: Option<f64>,
     pub unchanged_bytes: u64,
     pub unchanged_hit_ratio: Option<f64>,
-    pub changed_bytes: u64,
+    /// `None`: unknown, of a tenant whose memory and flash are sized together.
+    pub changed_bytes: Option<u64>,
     pub changed_hit_ratio: Option<f64>,
 }
 

@@ -1,7 +1,8 @@
 //! What a plan would give everybody if a tenant's settings were others. Nothing is changed by asking.
 //!
 //! It says where grants would come to, not the way there, and goes by the facts of the last decision: a load that changes
-//! meanwhile changes it, too.
+//! meanwhile changes it, too. It does not solve the program for memory and flash together: what other settings come to there,
+//! it does not say.
 
 use tidemark_plan::{Reach, Returns};
 use tidemark_types::{TenantId, UNIT_BYTES, UnixMs};
@@ -25,7 +26,8 @@ pub(crate) struct Previewed {
     pub(crate) name: String,
     pub(crate) now: Outcome,
     pub(crate) unchanged: Outcome,
-    pub(crate) changed: Outcome,
+    /// `None`: unknown, since memory and flash are sized together and the others change that.
+    pub(crate) changed: Option<Outcome>,
 }
 
 impl Book {
@@ -45,7 +47,9 @@ impl Book {
         let (unchanged, changed) = (come_to(None), come_to(Some(settings)));
         let mut all: Vec<Previewed> = holders()
             .zip(unchanged.into_iter().zip(changed))
-            .map(|((_, tenant), (unchanged, changed))| {
+            .map(|((holder, tenant), (unchanged, changed))| {
+                let is_known =
+                    holder != id || tenant.tiers.plan.is_none() || !settings.changes_tiers(&tenant.record.settings);
                 let outcome = |bytes| Outcome {
                     bytes,
                     hit_ratio: tenant.hit_ratio_with(bytes, now),
@@ -57,7 +61,7 @@ impl Book {
                         hit_ratio: tenant.seen.as_deref().and_then(|seen| seen.hits.ratio(now)),
                     },
                     unchanged: outcome(unchanged),
-                    changed: outcome(changed),
+                    changed: is_known.then(|| outcome(changed)),
                 }
             })
             .collect();

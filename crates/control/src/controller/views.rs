@@ -47,8 +47,8 @@ pub(super) fn previewed_view(previewed: Previewed) -> PreviewedView {
         hit_ratio: previewed.now.hit_ratio,
         unchanged_bytes: previewed.unchanged.bytes,
         unchanged_hit_ratio: previewed.unchanged.hit_ratio,
-        changed_bytes: previewed.changed.bytes,
-        changed_hit_ratio: previewed.changed.hit_ratio,
+        changed_bytes: previewed.changed.map(|changed| changed.bytes),
+        changed_hit_ratio: previewed.changed.and_then(|changed| changed.hit_ratio),
     }
 }
 

@@ -114,7 +114,8 @@ enum Command {
         name: TenantName,
         #[command(flatten)]
         settings: SettingArgs,
-        /// Change nothing, and show what everybody's memory and hit ratio would come to
+        /// Change nothing, and show what everybody's memory and hit ratio would come to (`-`: unknown, where memory and flash are
+        /// sized together)
         #[arg(long)]
         dry_run: bool,
     },

@@ -355,7 +355,13 @@ pub(super) fn preview(answer: &Value, json: bool) -> anyhow::Result<()> {
     if !json {
         note("nothing is changed; where memory would come to, with the settings as they are and changed:");
     }
-    print_as(answer, json, || columns(array(answer, "/tenants"), &PREVIEW))
+    let tenants = array(answer, "/tenants");
+    if !json && tenants.iter().any(|tenant| tenant["changed_bytes"].is_null()) {
+        note(
+            "`-` under `changed`: its memory and flash are sized together, and what that comes to is not known before",
+        );
+    }
+    print_as(answer, json, || columns(tenants, &PREVIEW))
 }
 
 fn curve(answer: &Value, json: bool) -> anyhow::Result<()> {
