@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tidemark_meter::spending::AtLimit;
-use tidemark_plan::tiers::{self, Change, Pools, Sizes, Target, solve};
+use tidemark_plan::tiers::{self, Change, Pools, Range, Sizes, Target, solve};
 use tidemark_plan::{Prospect, Reach, reach};
 use tidemark_types::{TenantId, UNIT_BYTES, UnixMs};
 
@@ -253,13 +253,10 @@ impl Book {
             next,
         };
         let verdict = change.verdict();
-        // Others' goals may need what it has.
-        let is_over = |now: f64, most: f64| now > most;
         let tiers::Shape::Free { memory, flash } = party.tenant.shape else {
             return party.now;
         };
-        let is_beyond = is_over(party.now.memory_bytes, memory.most) || is_over(party.now.flash_bytes, flash.most);
-        if verdict.is_change() || is_beyond {
+        if verdict.is_change() || is_outside(party.now, memory, flash) {
             next
         } else {
             party.now
@@ -288,6 +285,12 @@ impl Book {
             .filter_map(|tenant| tenant.record.settings.flash.floor_bytes)
             .sum()
     }
+}
+
+/// Whether a tenant may not have these sizes any longer: others' goals may need them, or its own floors were raised.
+fn is_outside(sizes: Sizes, memory: Range, flash: Range) -> bool {
+    let is_in = |size: f64, range: Range| (range.least..=range.most).contains(&size);
+    !is_in(sizes.memory_bytes, memory) || !is_in(sizes.flash_bytes, flash)
 }
 
 /// Whether a tenant whose money ends may have less memory for that.

@@ -47,6 +47,26 @@ fn no_plan_takes_what_is_guaranteed() {
 }
 
 #[test]
+fn sizes_below_a_floor_that_was_raised_are_not_kept() {
+    let range = |least, most| Range { least, most };
+    for (memory_bytes, flash_bytes, is_out) in [
+        (40.0, 64.0, false),
+        (100.0, 200.0, false),
+        (39.0, 64.0, true),
+        (40.0, 63.0, true),
+        (101.0, 64.0, true),
+        (40.0, 201.0, true),
+    ] {
+        let sizes = Sizes {
+            memory_bytes,
+            flash_bytes,
+        };
+        let found = is_outside(sizes, range(40.0, 100.0), range(64.0, 200.0));
+        assert_eq!(found, is_out, "{sizes:?}");
+    }
+}
+
+#[test]
 fn one_that_is_held_at_its_floors_is_planned_with_them() {
     let mut book = book(with_floors());
     let tenant = book.tenants.get_mut(&SHOP).unwrap();
