@@ -391,7 +391,7 @@ impl Controller {
         self.tenant(name)
     }
 
-    /// What the next plans would come to if the settings were changed like this.
+    /// The outcome of the next plans if the settings were changed like this.
     pub(crate) fn preview(&mut self, name: &str, patch: SettingsPatch) -> Result<PreviewView, ControlError> {
         let now = self.refresh();
         let record = &self.existing(name)?.record;

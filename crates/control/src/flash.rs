@@ -14,7 +14,7 @@ const STEPS: u32 = 48;
 /// A tenant that has a part in flash.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FlashHolder {
-    /// What it is promised, by the operator.
+    /// The operator's promise to it.
     pub(crate) promised_bytes: u64,
     /// Its guarantee: that, or what is planned for it.
     pub(crate) floor_bytes: u64,

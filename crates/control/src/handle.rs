@@ -117,7 +117,7 @@ impl ControlHandle {
         self.ask(move |controller| controller.set_tenant(&name, patch))
     }
 
-    /// What everybody's memory would come to if a tenant's settings were changed like this. Nothing is changed.
+    /// Everybody's memory if a tenant's settings were changed like this. Nothing is changed.
     pub fn preview(&self, name: impl Into<String>, patch: SettingsPatch) -> Answer<PreviewView> {
         let name = name.into();
         self.ask(move |controller| controller.preview(&name, patch))

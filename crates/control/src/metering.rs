@@ -283,7 +283,7 @@ impl Metered {
         restraints
     }
 
-    /// What a tenant's limit leaves for an hour of memory and flash in the rest of the month: the part that they had of
+    /// The money that a tenant's limit leaves for an hour of memory and flash in the rest of the month: the part that they had of
     /// what it spent so far.
     pub(crate) fn hourly(&self, id: TenantId, limit: &SpendingLimit, wall: UnixMs) -> Option<f64> {
         let (standing, _) = self.standing(id, wall)?;

@@ -1,4 +1,4 @@
-//! What a tenant with a goal for its latency pays for memory and flash, what it takes from each, and what was measured of both.
+//! Prices, sizes and measurements of memory and flash for a tenant with a goal for its latency.
 //!
 //! The program itself is `tidemark_plan::tiers`; this is its input and what is kept of its output. Values in, values out.
 
@@ -12,7 +12,7 @@ use tidemark_types::{FlashUse, HitRatio, MIB, UNIT_BYTES};
 use crate::elastic::LEARNT_SLOPE_MIN;
 use crate::grant::{HEADROOM_DIVISOR, MIN_HEADROOM_UNITS};
 
-/// What a command waits for flash, until that was measured.
+/// The wait of a command for flash, until that was measured.
 pub(crate) const FLASH_WAIT_US: f64 = 100.0;
 /// Memory for the index of one object on flash.
 const INDEX_BYTES: f64 = 10.4;
@@ -22,7 +22,7 @@ const SPARE_BYTES: u64 = 3 * MIB;
 /// Bytes of items as the curve counts them for each byte of flash, until that was learnt: heads, ends of segments, and what is
 /// dead there take the rest.
 const HELD_AT_FIRST: f64 = 0.8;
-/// What is learnt of that is no less and no more.
+/// Bounds of what is learnt of that.
 const HELD: (f64, f64) = (0.15, 1.3);
 /// The weight of the last seconds in it.
 const HELD_WEIGHT: f64 = 0.2;
@@ -41,7 +41,7 @@ const PRIORITY_FACTOR: f64 = 8.0;
 /// A goal that is out of reach yields to those that are not.
 const OUT_OF_REACH_FACTOR: f64 = 1.0 / 1024.0;
 
-/// What hardware is written off in, in hours: five years.
+/// Hours in which hardware is written off: five years.
 const LIFE_HOURS: f64 = 5.0 * 365.0 * 24.0;
 /// How often flash can be written in that time: once a day, which is what drives for reading endure.
 const LIFE_WRITES: f64 = 5.0 * 365.0;
@@ -83,7 +83,7 @@ impl TierPrices {
                 .find(|(meter, _)| meter.resource == resource)?;
             Some(price.as_f64() / meter.unit_amount as f64)
         };
-        // Of a byte for a second.
+        // That of a byte for a second.
         let memory = of(Resource::MemoryByteSeconds).filter(|price| *price > 0.0)?;
         let flash = of(Resource::FlashByteSeconds).filter(|price| *price > 0.0)?;
         Some(Self {
@@ -97,7 +97,7 @@ impl TierPrices {
     }
 }
 
-/// What was measured of a tenant on both tiers.
+/// The measurements of a tenant on both tiers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured<'a> {
     /// The curve of an LRU cache of bare items.
@@ -112,7 +112,7 @@ pub(crate) struct Measured<'a> {
     pub(crate) hits: Option<(f64, u64)>,
     /// Its gets, and what hits in memory and misses take.
     pub(crate) load: Load,
-    /// What a command waits for flash.
+    /// The wait of a command for flash.
     pub(crate) flash_wait_us: Option<f64>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Bounds {
     pub(crate) flash_most: u64,
 }
 
-/// What flash gives, as far as it was learnt.
+/// The yield of flash, as far as it was learnt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Learnt {
     /// Bytes of the curve for each byte of flash that memory does not hold as well.
@@ -162,12 +162,12 @@ impl Learnt {
 }
 
 impl Measured<'_> {
-    /// What a hit on flash takes more than one in memory.
+    /// The time of a hit on flash beyond that of one in memory.
     pub(crate) fn wait_us(&self) -> f64 {
         self.flash_wait_us.unwrap_or(FLASH_WAIT_US)
     }
 
-    /// What a miss takes more than a hit on flash. `None`: flash is no faster than the origin, and is of no use.
+    /// The time of a miss beyond that of a hit on flash. `None`: flash is no faster than the origin, and is of no use.
     fn origin_us(&self) -> Option<f64> {
         let origin_us = self.load.miss_cost_us - self.load.hit_cost_us - self.wait_us();
         (origin_us > 0.0).then_some(origin_us)
@@ -264,7 +264,7 @@ pub(crate) fn begun(granted: (u64, u64), used: (u64, u64)) -> (u64, u64) {
 }
 
 /// The sizes for which each has settled; where these are more together than there is, all the sizes that the program found.
-/// What rounding to whole grants adds is not counted.
+/// An excess from rounding to whole grants is not counted.
 pub(crate) fn within(pools: Pools, settled: Vec<Sizes>, found: Vec<Sizes>) -> Vec<Sizes> {
     let count = settled.len() as f64;
     let sum = |of: fn(&Sizes) -> f64| settled.iter().map(of).sum::<f64>();
@@ -273,7 +273,7 @@ pub(crate) fn within(pools: Pools, settled: Vec<Sizes>, found: Vec<Sizes>) -> Ve
     if is_within { settled } else { found }
 }
 
-/// What is planned for a tenant on both tiers.
+/// The plan for a tenant on both tiers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tiers {
     /// Memory and flash in force, in bytes as they are granted.
@@ -284,13 +284,13 @@ pub(crate) struct Tiers {
     pub(crate) latency_us: f64,
     /// The hit ratio over both tiers that is expected.
     pub(crate) hit_ratio: f64,
-    /// What the sizes cost in an hour.
+    /// The cost of the sizes in an hour.
     pub(crate) cost: f64,
-    /// What hits in memory and misses take.
+    /// The times of hits in memory and of misses.
     pub(crate) load: Load,
-    /// What a hit on flash takes more.
+    /// The time that a hit on flash takes more.
     pub(crate) wait_us: f64,
-    /// What all memory and flash that there is for it would give, and whether that is enough.
+    /// The latency that all memory and flash for it would give, and whether that is enough.
     pub(crate) prospect: Prospect,
     pub(crate) reach: Reach,
     /// Others come first, and leave noticeably less than the goal needs.
@@ -298,7 +298,7 @@ pub(crate) struct Tiers {
 }
 
 impl Tiers {
-    /// What a hit on flash is worth beside one in memory.
+    /// The worth of a hit on flash beside one in memory.
     pub(crate) fn worth(&self) -> f64 {
         worth(&self.load, self.wait_us)
     }

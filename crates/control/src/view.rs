@@ -282,7 +282,7 @@ pub struct MoveView {
     pub tier: Option<&'static str>,
 }
 
-/// What everybody's memory would come to.
+/// Everybody's memory after it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the fields are the API's, which documents them")]
 pub struct PreviewView {
@@ -297,7 +297,7 @@ pub struct PreviewView {
 pub struct PreviewedView {
     pub name: String,
     pub grant_bytes: u64,
-    /// Of the last 10 s.
+    /// In the last 10 s.
     pub hit_ratio: Option<f64>,
     pub unchanged_bytes: u64,
     pub unchanged_hit_ratio: Option<f64>,
@@ -382,7 +382,7 @@ pub struct LatencyView {
     pub best_us: Option<u64>,
     /// By how much such a goal is missed.
     pub shortfall_us: Option<u64>,
-    /// Where the time of a hit comes from, and that of a miss: `set`, `measured` or `assumed`.
+    /// The sources of the times of a hit and of a miss: `set`, `measured` or `assumed`.
     pub hit_is: Option<&'static str>,
     /// See [`Self::hit_is`].
     pub miss_is: Option<&'static str>,

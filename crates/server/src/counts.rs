@@ -372,7 +372,7 @@ impl RateSample {
     }
 }
 
-/// What was found, missed and answered with an error before a command, to tell what came of it.
+/// Counts of keys found, keys missed and errors before a command, to tell its outcome.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     found: u32,

@@ -196,7 +196,7 @@ impl CpuShares {
 
     /// Lets go of tenants of which nothing is stamped: lanes may be given to others.
     pub(crate) fn tidy(&mut self) {
-        // What they did is estimated with the next snapshot.
+        // Their work is estimated with the next snapshot.
         for (lane, _) in self.unestimated.iter_mut().flat_map(|list| list.drain(..)) {
             self.places[lane].is_listed = false;
         }

@@ -41,7 +41,7 @@ pub(crate) struct Sockets {
     /// Logins that failed since the start, whatever name they gave.
     failed_logins: AtomicU64,
     pub(crate) cpu: CpuTotals,
-    /// Of each worker, by its number.
+    /// For each worker, by its number.
     pub(crate) served: Box<[WorkerTimes]>,
     /// How workers model CPU time, and since when their time counts; `None` if they do not.
     estimating: Option<(Estimating, Instant)>,

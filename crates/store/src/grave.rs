@@ -11,10 +11,10 @@ use std::vec;
 use crate::pool::Run;
 use crate::segment::{Segment, Segments};
 
-/// What is left of one shard's items.
+/// The remains of one shard's items.
 #[derive(Debug)]
 pub(crate) struct Grave {
-    /// Of the index and the ghosts.
+    /// The units of the index and the ghosts.
     runs: Vec<Run>,
     segments: vec::IntoIter<Option<Segment>>,
     /// Units of values outside of the log.

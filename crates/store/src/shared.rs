@@ -333,7 +333,7 @@ impl TenantShared {
     pub(crate) fn take(&self, order: u8) -> Option<Run> {
         for _ in 0..DIGS_PER_TAKE {
             let run = self.take_free(order);
-            // What was removed all at once makes room for what is written afterwards, before any of that has to go.
+            // Memory that was removed all at once makes room for what is written afterwards, before any of that has to go.
             let helps = run.is_none() && self.room() >= 1 << order;
             if !(helps && self.dig(DUG_AT_ONCE)) {
                 return run;
@@ -573,7 +573,7 @@ mod tests {
 
     #[test]
     fn one_write_digs_a_part_of_a_grave() {
-        let pool = Pool::without_thread(16 * MIB, Some(16 * MIB)).unwrap();
+        let pool = Pool::without_thread(20 * MIB, Some(32 * MIB)).unwrap();
         let (tenant, _) = shared(&pool);
         tenant.set_grant(16 * MIB, 0);
         let runs: Vec<Run> = (0..256).map(|_| tenant.take(0).unwrap()).collect();

@@ -115,13 +115,13 @@ pub struct CommandCount {
     pub protocol: &'static str,
     /// The command in lower case; a subcommand's as `client|list`.
     pub command: &'static str,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// How often.
     pub count: u64,
 }
 
-/// What came of a command that was executed.
+/// The outcome of a command that was executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// It did what it was asked.

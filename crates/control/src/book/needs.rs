@@ -166,7 +166,7 @@ impl Book {
         }
     }
 
-    /// What memory and flash may come to hold: curves reach over both.
+    /// The bytes that memory and flash may come to hold: curves reach over both.
     fn curve_reach_bytes(&self) -> u64 {
         self.reach_bytes().saturating_add(self.flash_bytes)
     }
@@ -424,7 +424,7 @@ impl Tenant {
         Some(elastic.waited_for(&self.load(now, hit_cost)?))
     }
 
-    /// Where the times of a hit and of a miss come from; `None` of a tenant of which nothing is known.
+    /// The sources of the times of a hit and of a miss; `None` of a tenant of which nothing is known.
     pub(crate) fn sources(&self, hit_cost: Duration) -> Option<(&'static str, &'static str)> {
         let estimator = self.needs.elastic.as_deref()?.estimator();
         let told = |is_measured| if is_measured { "measured" } else { "assumed" };

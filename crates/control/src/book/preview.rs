@@ -1,4 +1,4 @@
-//! What a plan would give everybody if a tenant's settings were others. Nothing is changed by asking.
+//! The memory that a plan would give everybody if a tenant's settings were others. Nothing is changed by asking.
 //!
 //! It says where grants would come to, not the way there, and goes by the facts of the last decision: a load that changes
 //! meanwhile changes it, too. It does not solve the program for memory and flash together: what other settings come to there,

@@ -1,4 +1,4 @@
-//! Who gave and who took when grants move together: pure values in, pure values out.
+//! Givers and takers when grants move together: pure values in, pure values out.
 
 use tidemark_types::TenantId;
 
@@ -10,7 +10,7 @@ pub(super) struct Change {
     pub(super) to_bytes: u64,
 }
 
-/// Of each change, in their order, the tenant on its other side: from which most of it came, or to which most of it went. `None`
+/// For each change, in their order, the tenant on its other side: from which most of it came, or to which most of it went. `None`
 /// where that is free memory, or where nothing changes. Those that give most give to those that gain most.
 pub(super) fn other_sides(changes: &[Change]) -> Vec<Option<TenantId>> {
     let moved = |change: &Change| change.from_bytes.abs_diff(change.to_bytes);

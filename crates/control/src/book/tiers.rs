@@ -36,7 +36,7 @@ pub(crate) struct TiersState {
     budget: Option<f64>,
 }
 
-/// What a tenant asks of both tiers.
+/// A tenant's demand on both tiers.
 #[derive(Clone, Copy, Debug)]
 enum Aim {
     /// This mean latency at the least cost.
@@ -116,7 +116,7 @@ impl Book {
         }
     }
 
-    /// What is there for these tenants together: others keep what they are guaranteed.
+    /// The pools for these tenants together: others keep what they are guaranteed.
     fn pools_for(&self, parties: &[Party]) -> Pools {
         let (mut memory, mut flash) = (grantable_bytes(self.reach_bytes()), self.flash_bytes);
         let ids: HashSet<TenantId> = parties.iter().map(|party| party.id).collect();
@@ -302,7 +302,7 @@ fn takes_memory(action: AtLimit) -> bool {
 }
 
 impl Tenant {
-    /// What it asks of both tiers, if it asks for that. A budget without prices says nothing.
+    /// Its demand on both tiers, if it has one. A budget without prices says nothing.
     fn aim(&self, prices: TierPrices) -> Option<Aim> {
         let settings = &self.record.settings;
         if settings.hit_ratio.is_some() || self.sizing.is_some() || self.is_removing || self.grant_bytes == 0 {
@@ -318,7 +318,7 @@ impl Tenant {
         latency.or(limited.map(Aim::Spending))
     }
 
-    /// What it may have, where others are guaranteed the rest of this: what is nobody's, its own floors not included.
+    /// Its least and most, where others are guaranteed the rest of this: what is nobody's, its own floors not included.
     fn bounds(&self, memory_free: u64, flash_free: u64) -> Bounds {
         let settings = &self.record.settings;
         let flash_floor = settings.flash.floor_bytes.unwrap_or(0);

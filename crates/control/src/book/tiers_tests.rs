@@ -1,4 +1,4 @@
-//! What tenants ask of both tiers, and what they may have.
+//! The demands of tenants on both tiers, and their bounds.
 
 use tidemark_meter::price::Money;
 use tidemark_types::{GIB, MIB};

@@ -43,7 +43,7 @@ const OFF_MAX: f64 = 0.1;
 
 struct Stage {
     name: &'static str,
-    /// Of the higher rate.
+    /// For the higher rate.
     rate_ratio: f64,
     data: Data,
     distribution: Distribution,
@@ -115,7 +115,7 @@ struct Scale {
     closed_seconds: f64,
 }
 
-/// What was found of one stage: a value for each round.
+/// The findings of one stage: a value for each round.
 #[derive(Clone, Debug, Default)]
 struct Found {
     measured: Vec<f64>,

@@ -56,7 +56,7 @@ const PIPELINE: usize = 10;
 const IN_FLIGHT: usize = 64;
 const CONNECTIONS: usize = 16;
 const GOAL: &str = "0.9";
-/// What the largest instance has.
+/// The size of the largest instance.
 const MEMORY_BYTES: u64 = 1024 * MIB;
 /// The paper's means of what is saved.
 const CPU_SAVED: f64 = 0.583;
@@ -73,7 +73,7 @@ struct Scale {
     less: u64,
 }
 
-/// What a load used.
+/// The use of a load.
 #[derive(Clone, Copy, Debug)]
 struct Used {
     cores: f64,
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(saved(24 * MIB, &used(0.25, 64)), (0.0, 0.75));
         assert_eq!(saved(700 * MIB, &used(0.25, 256)), (0.75, 0.75));
         assert_eq!(saved(700 * MIB, &used(2.0, 256)), (0.0, 0.0));
-        // What takes more than the instance has saves less than nothing, which counts.
+        // A use of more than the instance has saves less than nothing, which counts.
         assert!(saved(24 * MIB, &used(0.01, 96)).1 < 0.0);
         let found = [(24 * MIB, used(0.25, 64)), (700 * MIB, used(0.25, 256))];
         let targets = targets(&found);

@@ -54,7 +54,7 @@ fn rate_ratio(hour: usize) -> f64 {
     1.0 - (1.0 - MEAN) * (1.0 - (TAU * from_peak).cos())
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Default)]
 struct Day {
     /// Cores of the process in each hour.

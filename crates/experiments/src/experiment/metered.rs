@@ -15,7 +15,7 @@ const ROUNDS: u64 = 2;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether one has come.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Who connects without a login is this tenant.
+/// A connection without a login is this tenant's.
 const TENANT: &str = "default";
 
 /// See the module.
@@ -24,7 +24,7 @@ pub(super) struct Metered<'a> {
     server: Server,
 }
 
-/// What the tenant used until now.
+/// The use of the tenant until now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Used {
     /// CPU time that it was charged, in seconds.
@@ -86,7 +86,7 @@ impl<'a> Metered<'a> {
             .ok_or_else(unknown)
     }
 
-    /// What the tenant used, all that it did until now included.
+    /// The use of the tenant, all that it did until now included.
     pub(super) fn reading(&self) -> Result<Used, Error> {
         let rounds = || Ok::<_, Error>(self.ask(&["server", "show", "--json"])?["rounds_total"].as_u64());
         let (before, until) = (rounds()?, Instant::now() + PATIENCE);

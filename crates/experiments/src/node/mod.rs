@@ -67,7 +67,7 @@ pub struct Parts {
     pub workers: usize,
     /// The seed of the keys' hashes, unless there is flash, which has its own.
     pub seed: u64,
-    /// What the control plane is told that a hit takes.
+    /// The time of a hit that the control plane is told.
     pub hit_cost: Duration,
     /// Flash below the memory, on a device in memory; zero: there is none.
     pub flash_bytes: u64,

@@ -102,7 +102,7 @@ impl Load {
     }
 }
 
-/// What a tenant has at the moment.
+/// The holdings of a tenant at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Present {
     /// Open connections.
@@ -112,7 +112,7 @@ pub struct Present {
 }
 
 impl Present {
-    /// What a tenant had at a snapshot.
+    /// The holdings of a tenant at a snapshot.
     pub fn of(report: &TenantSnapshot) -> Self {
         Self {
             connections: report.connections,

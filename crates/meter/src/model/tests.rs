@@ -73,7 +73,7 @@ fn bytes_beyond_the_range_cost_what_they_do_in_it() {
     near(at(&model, 101_000.0), 2000.0 + 200.0 * half);
     near(at(&model, f64::MAX), OUTPUT_MAX_NS);
     near(at(&model, -5.0), 1000.0);
-    // Where more bytes seem to cost less, more of them cost nothing; a range without a middle says nothing.
+    // If more bytes seem to cost less, more of them cost nothing; a range without a middle says nothing.
     model.network = network(-(2.0_f32.ln()) / 1000.0);
     near(at(&model, 5000.0), 500.0);
     model.inputs = vec![range(1000.0, 1000.0)];

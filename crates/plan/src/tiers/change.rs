@@ -2,8 +2,9 @@
 //!
 //! A change is charged the bytes that it moves. Memory that is given up is written to flash. Memory that is gained is
 //! filled from flash, by requests that each wait for a read. What neither tier held before, or does not hold any more
-//! and may be wanted again, is filled from the origin. What is beyond the bytes that the load reaches holds nothing. A request's microsecond costs what a goal makes it cost: the
-//! money for which the plan would give or take a microsecond, over the requests of an hour.
+//! and may be wanted again, is filled from the origin. Bytes beyond those that the load reaches hold nothing. A request's
+//! microsecond costs what a goal makes it cost: the money for which the plan would give or take a microsecond, over the
+//! requests of an hour.
 
 use super::{Prices, Sizes, Tenant};
 
@@ -50,9 +51,9 @@ pub enum Verdict {
     Saves(f64),
     /// It does not pay: it saves the first amount, and is charged the second.
     Keep {
-        /// What the other sizes save.
+        /// The saving of the other sizes.
         saved: f64,
-        /// What the way to them costs.
+        /// The cost of the way to them.
         charge: f64,
     },
 }

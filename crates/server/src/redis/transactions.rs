@@ -208,7 +208,7 @@ fn unwatch<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
 /// between.
 fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<'a> {
     if let Some(progress) = exec.visit.progress.take() {
-        // Of a transaction with a script, which waits for it. Nothing in it changes which replies the client wants.
+        // A reply of a transaction with a script, which waits for it. Nothing in it changes which replies the client wants.
         let mark = exec.out.bytes.len();
         let done = scripts::go_on(*progress, exec);
         drop_unwanted(mark, session, exec);

@@ -77,11 +77,11 @@ struct Copied {
     written: Written,
 }
 
-/// What became of what was written.
+/// The outcome of the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Committed {
     Done,
-    /// What was read has changed: it is to be run again.
+    /// A value that was read has changed: it is to be run again.
     Changed,
     /// A key that the transaction watches has changed: it is not to be run.
     Unwatched,

@@ -19,7 +19,7 @@ use crate::limits::LOCKED_SCRIPT_STEPS;
 use crate::shared::Shared;
 use crate::transaction::Transaction;
 
-/// What a run needs of its thread.
+/// The parts of its thread that a run needs.
 pub(super) struct Stage<'a> {
     pub(super) engine: &'a mut Engine,
     pub(super) scratch: &'a mut Scratch,

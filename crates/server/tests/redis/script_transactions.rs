@@ -246,7 +246,7 @@ fn a_write_that_fails_beside_a_script_changes_nothing() {
             format!("*2\r\n{not_a_number}:1\r\n"),
             "*1\r\n+PONG\r\n",
         ),
-        // What was written before stays so.
+        // Earlier writes stay so.
         (
             &[&["APPEND", "k", "d"], &["INCR", "k"], &["EVAL", "return 1", "0"]],
             format!("*3\r\n:4\r\n{not_a_number}:1\r\n"),
@@ -305,7 +305,7 @@ fn many_short_scripts_are_not_run_while_their_keys_are_locked() {
         is_done.store(true, Ordering::Relaxed);
         assert!(is_refused);
     });
-    // Where nobody is in the way there may be as many as a transaction has.
+    // If nobody is in the way there may be as many as a transaction has.
     let client = &mut harness.connect();
     let found = transaction(client, &[&["EVAL", "return 7", "0"][..]; 1024]);
     assert_eq!(found, format!("*1024\r\n{}", ":7\r\n".repeat(1024)));

@@ -1,4 +1,4 @@
-//! What waits: a command that is parked, and replies that nobody reads. Order is kept, others are served meanwhile, and a
+//! Waiting: a command that is parked, and replies that nobody reads. Order is kept, others are served meanwhile, and a
 //! connection that ends takes with it what it has waited for.
 
 use tidemark_types::MIB;
@@ -95,13 +95,13 @@ fn replies_that_wait_keep_their_order_and_delay_nobody() {
     let (mut slow, gone) = (deaf(&harness), deaf(&harness));
     wait_until("replies wait", || harness.buffer_bytes() > MIB / 4);
     for _ in 0..100 {
-        // What comes behind them is not done yet.
+        // Commands behind them are not done yet.
         other.ask(b"get n\r\n", &found("n", b"0"));
     }
     drop(gone);
     let reply = found("l", value.as_bytes());
     (0..REPLIES).for_each(|_| slow.read_exactly(&reply));
-    // Of the one that has gone nothing was done.
+    // Nothing was done for the one that has gone.
     slow.expect(b"1\r\n");
     other.ask(b"get n\r\n", &found("n", b"1"));
     wait_until("nothing is held", || harness.buffer_bytes() == 0);

@@ -30,7 +30,7 @@ const EMPTIER_PART: u64 = 16;
 pub(crate) enum Stride {
     /// Memory is free.
     Wide,
-    /// What buckets take, items lose.
+    /// Memory is short: buckets take it from items.
     Fine,
     /// Most items are about to go: it shrinks by much at a time. It grows as where memory is short.
     Coarse,

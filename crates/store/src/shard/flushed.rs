@@ -69,7 +69,7 @@ fn a_flush_gives_nothing_back_by_itself_and_upkeep_little_at_a_time() {
             audit(&store);
         }
         assert!(pieces >= 3, "{pieces} pieces");
-        // Of the pinned values a segment and five units are left.
+        // A segment and five units of the pinned values are left.
         assert!(last <= longest + 5 * UNIT_BYTES, "{last} bytes of {before}");
         (0..20_000).for_each(|name| put(&store, 0, name, &[8; 1000]));
     }

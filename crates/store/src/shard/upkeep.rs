@@ -203,7 +203,7 @@ impl Shard {
                 && segment.sequence < before
             {
                 if segment.state == State::Sealed && segment.pins == 0 {
-                    // Where another victim is under way, this goes on with that one first.
+                    // If another victim is under way, this goes on with that one first.
                     self.begin_cleaning(id);
                     return self.clean_step(now);
                 }
@@ -214,7 +214,7 @@ impl Shard {
         if self.purge.next < end {
             return true;
         }
-        // What cannot be cleaned now is looked at again at the next visit.
+        // Segments that cannot be cleaned now are looked at again at the next visit.
         self.flush_pending = self.purge.left_some;
         self.purge = Purge::default();
         false

@@ -20,7 +20,7 @@ pub struct TenantReport {
     pub sample_buffer_bytes: u64,
 }
 
-/// What was counted in all shards of a tenant.
+/// The counts of all shards of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounts {
     /// Counts that only grow.

@@ -46,11 +46,11 @@ enum Command {
     /// Make a token and print it, once
     #[command(before_help = CREATE_EXAMPLES)]
     Create {
-        /// What it opens: `scraper` only /metrics, `viewer` all that changes nothing but tokens and the keys of applications,
+        /// The calls that it opens: `scraper` only /metrics, `viewer` all that changes nothing but tokens and the keys of applications,
         /// `operator` all but tokens
         #[arg(long)]
         role: Role,
-        /// What to know it by: letters, digits, `-`, `_` and `.` [default: its role]
+        /// Its name: letters, digits, `-`, `_` and `.` [default: its role]
         #[arg(long)]
         name: Option<String>,
     },

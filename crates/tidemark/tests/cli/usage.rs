@@ -179,7 +179,7 @@ fn workers_estimate_at_intervals_below_a_round() {
     exchange(&server, "memcached=", requests.as_bytes(), reply_bytes);
     let rows = rows_with(&server, "use", "operations", 5000.0);
     assert!(near(sum(&rows, "use", "cpu_model_seconds"), 5000.0), "{rows:?}");
-    // What comes after a silence, and is one command, is estimated as well.
+    // One command after a silence is estimated as well.
     let resp = "*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
     exchange(&server, "redis=", resp.as_bytes(), "$5\r\nvalue\r\n".len());
     let rows = rows_with(&server, "use", "operations", 5001.0);

@@ -94,7 +94,7 @@ fn no_entry_is_lost_when_a_part_is_emptied_and_the_rest_is_full() {
     assert!(turned > 10, "{turned} shrinks turned around");
 }
 
-/// What is dense for a while is not large for ever.
+/// A part that is dense for a while does not keep the table large for ever.
 #[test]
 fn a_table_that_is_even_again_shrinks() {
     let mut f = Fixture::new();

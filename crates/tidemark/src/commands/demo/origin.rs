@@ -35,7 +35,7 @@ pub(super) struct Slowness {
 struct Stored {
     bytes: Bytes,
     etag: String,
-    /// What the writer wants to have back.
+    /// The fields that the writer wants to have back.
     meta: HeaderMap,
 }
 

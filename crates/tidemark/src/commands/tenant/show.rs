@@ -330,7 +330,7 @@ fn with_sides(moves: &[Value]) -> Vec<Value> {
         let grew = change["to_bytes"].as_u64() > change["from_bytes"].as_u64();
         let other = change["other"].as_str().unwrap_or("free memory");
         let mut change = change.clone();
-        // Whose flash it was is not kept.
+        // The tenant that had the flash is not kept.
         if change.get("tier").is_some() {
             return change;
         }
@@ -350,7 +350,7 @@ const PREVIEW: [Field; 7] = [
     ("predicted", "/changed_hit_ratio", Form::Ratio),
 ];
 
-/// What everybody's memory would come to.
+/// Everybody's memory after it.
 pub(super) fn preview(answer: &Value, json: bool) -> anyhow::Result<()> {
     if !json {
         note("nothing is changed; where memory would come to, with the settings as they are and changed:");

@@ -64,7 +64,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What the functions do.
+/// The work of the functions.
 #[derive(Clone, Copy, Debug)]
 enum Load {
     /// All read the same texts.

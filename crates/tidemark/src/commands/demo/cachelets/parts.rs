@@ -1,4 +1,4 @@
-//! What the demonstration starts beside the agents: etcd, and an instance of the function per node.
+//! The parts that the demonstration starts beside the agents: etcd, and an instance of the function per node.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
