@@ -1,6 +1,7 @@
 //! Carries a command out: check, write to the state file, enter in the book, publish the plan, in this order. An
 //! acknowledged command is therefore both durable and in force, and a failed one has changed nothing.
 
+mod history;
 mod lease;
 mod secrets;
 mod top;
@@ -30,10 +31,8 @@ use crate::state::{PoolSetting, ServerSettings, State, StoredSecret, TenantRecor
 use crate::steady::SteadyClock;
 use crate::thread::ControlConfig;
 use crate::utility::{OwnUtility, UtilityFunction};
-use crate::view::{CurveView, MoveView, NodeView, PreviewView, ServerView, TenantView};
-use views::{
-    curve_view, durations_view, move_view, move_views, operations_view, previewed_view, spending_view, tenant_view,
-};
+use crate::view::{NodeView, PreviewView, ServerView, TenantView};
+use views::{durations_view, move_view, operations_view, previewed_view, spending_view, tenant_view};
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
 /// second.
@@ -510,23 +509,6 @@ impl Controller {
             view.operations_total = operations_view(seen.map_or(&[], |seen| &seen.commands));
         }
         view
-    }
-
-    pub(crate) fn moves(&mut self, name: &str) -> Result<Vec<MoveView>, ControlError> {
-        self.refresh();
-        let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
-        Ok(move_views(tenant, |change| self.book.name_of_other(change)))
-    }
-
-    pub(crate) fn curve(&mut self, name: &str) -> Result<CurveView, ControlError> {
-        let now = self.refresh();
-        let tenant = self.book.find(name).ok_or_else(|| not_found(name))?;
-        Ok(curve_view(
-            tenant.curve(now).as_ref(),
-            tenant.grant_bytes,
-            &tenant.goal(now),
-            tenant.policy,
-        ))
     }
 
     fn existing(&self, name: &str) -> Result<&Tenant, ControlError> {

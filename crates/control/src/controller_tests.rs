@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidemark_types::{GIB, MIB, ManualClock, Policy, PolicyChoice, TenantState};
 use tokio::sync::oneshot;
 
+use super::views::curve_view;
 use super::*;
 use crate::fake::FakeDataPlane;
 use crate::goal::{CurveReport, GoalReport, state_name};
@@ -13,7 +14,7 @@ use crate::grant::grantable_bytes;
 use crate::handle::NewSecret;
 use crate::settings::DEFAULT_IDLE_AFTER;
 use crate::state::StateFile;
-use crate::view::CurvePointView;
+use crate::view::{CurvePointView, CurveView, MoveView};
 use tidemark_types::HitRatio;
 
 struct Scene {

@@ -13,12 +13,10 @@ use crate::shared::Left;
 
 /// A shard of this many units (128 MiB) uses segments of one huge page each.
 const HUGE_FROM_UNITS: u64 = (128 << 20) / UNIT_BYTES;
-/// Segments that a shard is divided into, up to twice as many, while they are smaller than a huge page. Fewer would be
-/// coarse.
+/// Segments that a shard is divided into, up to twice as many, while they are smaller than a huge page: no coarser.
 const SEGMENTS_GOAL: u64 = 64;
 /// Index buckets moved at each change while the index is being resized. Growing must end before the next growth is due:
-/// 1.7 insertions per bucket later if it grew by a quarter, 0.4 if by a sixteenth. Three are enough, four leave room
-/// for a burst.
+/// 1.7 insertions per bucket later if it grew by a quarter, 0.4 if by a sixteenth. Three are enough, four for bursts.
 const INDEX_STEP: u32 = 4;
 /// The part of a grant below a whole segment is used for smaller ones, at most so many.
 const LEFTOVERS_MAX: usize = 4;
