@@ -237,7 +237,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Where it listens for other agents.
+    /// The address at which it listens for other agents.
     pub fn listens_at(&self) -> SocketAddr {
         self.bound
     }

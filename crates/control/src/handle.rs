@@ -44,7 +44,7 @@ pub struct ControlHandle {
 pub enum Rotation {
     /// Adds a secret.
     Add(NewSecret),
-    /// Of the secrets of a name, only the newest lives on.
+    /// Only the newest of the secrets of a name lives on.
     Finish(SecretName),
     /// All secrets of a name end.
     End(SecretName),
@@ -55,11 +55,11 @@ pub enum Rotation {
 pub struct NewSecret {
     /// Which one of the tenant's it is.
     pub name: SecretName,
-    /// What it allows; `None`: as the newest of its name. Of the name that a tenant is made with, and of a new one: all.
+    /// Its permissions; `None`: as the newest of its name. The name that a tenant is made with, and a new one, allow all.
     pub permissions: Option<Permissions>,
     /// Its text; `None`: one is made.
     pub text: Option<SecretText>,
-    /// Of two secrets of the name the older one ends, which may be in use.
+    /// The older one of two secrets of the name ends, which may be in use.
     pub is_forced: bool,
 }
 

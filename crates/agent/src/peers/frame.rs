@@ -118,7 +118,7 @@ pub(super) fn length(head: &[u8; HEAD_BYTES]) -> Option<usize> {
     (length <= BODY_BYTES_MAX).then_some(length)
 }
 
-/// What a frame brings.
+/// The content of a frame.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub enum Packet {
     /// A message of one cachelet to another one.
@@ -127,10 +127,10 @@ pub enum Packet {
         to: CacheletId,
         /// From whom.
         from: CacheletId,
-        /// What it says.
+        /// Its text.
         message: Message,
     },
-    /// What one agent tells another one.
+    /// A message from one agent to another one.
     Told(Told),
 }
 

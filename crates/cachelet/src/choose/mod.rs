@@ -45,7 +45,7 @@ pub trait Chooser {
     fn ranking(&self) -> Vec<Ranked>;
 }
 
-/// What the experts try follows from it.
+/// The experts' trials follow from it.
 const SARSA_SEED: u64 = 1;
 
 /// The choosers.

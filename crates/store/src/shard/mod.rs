@@ -348,7 +348,7 @@ impl Shard {
             },
             now,
         )?;
-        // What lies below has no token.
+        // Items below have no token.
         self.forget_below(key);
         Ok(rewritten.map(|()| token))
     }

@@ -120,7 +120,7 @@ impl Shard {
         if self.shared.excess() == 0 || self.units <= self.shared.share() {
             return false;
         }
-        // What lies below takes what is evicted item by item only.
+        // The tier below takes evicted items one by one only.
         if (self.shared.grant() == 0 && !self.has_below()) || self.items() == 0 {
             // What replies are being sent from, and what is being written, stays until then.
             let before = self.units;

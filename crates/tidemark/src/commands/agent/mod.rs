@@ -95,7 +95,7 @@ pub(super) struct RunArgs {
     config: Option<PathBuf>,
 }
 
-/// Who chooses; nobody if it is off.
+/// The chooser; none if it is off.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chooser(Option<Kind>);
 
