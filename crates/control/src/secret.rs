@@ -13,9 +13,11 @@ use crate::error::{ControlError, Refusal, RefusalKind};
 /// 256 bits: no slow hash is needed and nobody guesses it.
 const SECRET_BYTES: usize = 32;
 
-/// Characters of a secret that its owner has made.
-const GIVEN_BYTES: std::ops::RangeInclusive<usize> = 22..=256;
-/// Different ones among them: 22 random characters, of sixteen at least, have fewer in less than one of a million cases.
+/// The longest secret that its owner has made, in characters.
+const GIVEN_BYTES_MAX: usize = 256;
+/// The fewest bits that it may have.
+const GIVEN_BITS_MIN: u32 = 128;
+/// The fewest different characters in it: random ones of 128 bits have fewer in less than one of a million cases.
 const DIFFERENT_BYTES_MIN: usize = 8;
 
 /// Which of a tenant's secrets one is: up to 32 lower-case letters, digits, `-` and `_`. Each name is rotated by itself.
@@ -92,17 +94,15 @@ impl SecretText {
         Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// One that its owner has made: a printable text without spaces of 22 characters at least, which are 128 bits in base64.
+    /// One that its owner has made: a printable text without spaces, of so many characters that it has 128 bits if they are
+    /// random: 22 of base64, 32 hexadecimal digits.
     ///
     /// # Errors
     /// It is none.
     pub fn given(text: &str) -> Result<Self, Refusal> {
         let wrong = |what: &str| Err(Refusal::new(RefusalKind::Invalid, what).field("secret"));
-        if !GIVEN_BYTES.contains(&text.len()) {
-            let (least, most) = (GIVEN_BYTES.start(), GIVEN_BYTES.end());
-            return wrong(&format!(
-                "a secret has {least} to {most} characters: {least} random ones are 128 bits"
-            ));
+        if text.len() > GIVEN_BYTES_MAX {
+            return wrong(&format!("a secret has at most {GIVEN_BYTES_MAX} characters"));
         }
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return wrong("a secret has printable ASCII characters only, and no spaces");
@@ -112,6 +112,13 @@ impl SecretText {
         different.dedup();
         if different.len() < DIFFERENT_BYTES_MIN {
             return wrong("a secret must be random: this one repeats a few characters");
+        }
+        let bits = bits(text);
+        if bits < GIVEN_BITS_MIN {
+            return wrong(&format!(
+                "a secret has at least {GIVEN_BITS_MIN} bits, and this one has {bits} at most: 22 random letters of both cases and \
+                 digits are enough, or 32 hexadecimal digits"
+            ));
         }
         Ok(Self(text.to_owned()))
     }
@@ -125,6 +132,24 @@ impl SecretText {
     pub fn hash(&self) -> SecretHash {
         SecretHash(Sha256::digest(self.0.as_bytes()).into())
     }
+}
+
+/// The bits of a text if its characters were drawn at random from the fewest kinds that it has. Not more than its length allows:
+/// nobody can tell from a text how it was made.
+fn bits(text: &str) -> u32 {
+    let has = |is_of: fn(&u8) -> bool| text.as_bytes().iter().any(is_of);
+    let all = |is_of: fn(&u8) -> bool| text.as_bytes().iter().all(is_of);
+    let kinds: u32 = if all(u8::is_ascii_digit) {
+        10
+    } else if all(u8::is_ascii_hexdigit) && !(has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase)) {
+        16
+    } else if has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase) {
+        64
+    } else {
+        // One case, digits, `-` and `_`.
+        38
+    };
+    (text.len() as f64 * f64::from(kinds).log2()) as u32
 }
 
 impl fmt::Debug for SecretText {
@@ -143,12 +168,20 @@ mod tests {
             ("q0E8l5n1p2m3k4j5h6g7f8", true),
             ("0123456789abcdef0123456789abcdef", true),
             ("q0E8l5n1p2m3k4j5h6g7f", false),
+            // 88 and 124 bits of hexadecimal digits; then digits, and letters of one case.
+            ("0123456789abcdef012345", false),
+            ("0123456789ABCDEF0123456789ABCDE", false),
+            ("012345678901234567890123456789012345678", true),
+            ("01234567890123456789012345678901234567", false),
+            ("qwertzuiopasdfghjklyxcvb", false),
+            ("qwertzuiopasdfghjklyxcvbn", true),
             ("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
             ("q0E8l5n1p2m3k4j5h6g7f8 with spaces", false),
             ("q0E8l5n1p2m3k4j5h6g7f8\u{e9}", false),
         ] {
             assert_eq!(SecretText::given(text).is_ok(), is_right, "{text}");
         }
+        assert!(SecretText::given(&"q0E8l5n1".repeat(32)).is_ok());
         assert!(SecretText::given(&"q0E8l5n1".repeat(33)).is_err());
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use mlua::Error;
 
 use crate::fault::Stopped;
-use crate::limits::STEPS_PER_LOOK;
+use crate::limits::{LOOKS_MIN, STEPS_PER_LOOK};
 
 /// Looks at a run every few hundred steps, and says whether it has to end.
 pub type Watchman = Rc<dyn Fn() -> Option<Stopped>>;
@@ -17,16 +17,19 @@ pub(crate) struct Bounds {
     steps: Cell<u64>,
     looked_at: Cell<u64>,
     steps_max: Cell<u64>,
+    steps_per_look: Cell<u32>,
     stopped: Cell<Option<Stopped>>,
     watchman: RefCell<Option<Watchman>>,
 }
 
 impl Bounds {
-    /// Begins a run.
+    /// Begins a run. A short one is looked at more often: it may be short because others wait for it.
     pub(crate) fn begin(&self, steps_max: u64, watchman: Watchman) {
         self.steps.set(0);
         self.looked_at.set(0);
         self.steps_max.set(steps_max);
+        let part = u32::try_from(steps_max / LOOKS_MIN).unwrap_or(u32::MAX);
+        self.steps_per_look.set(part.clamp(1, STEPS_PER_LOOK));
         self.stopped.set(None);
         *self.watchman.borrow_mut() = Some(watchman);
     }
@@ -35,6 +38,11 @@ impl Bounds {
     pub(crate) fn end(&self) -> (u64, Option<Stopped>) {
         *self.watchman.borrow_mut() = None;
         (self.steps.get(), self.stopped.take())
+    }
+
+    /// Steps between two looks at the run.
+    pub(crate) fn steps_per_look(&self) -> u32 {
+        self.steps_per_look.get()
     }
 
     /// Whether the run has to end, and nothing may go on that catches an error.
@@ -53,7 +61,7 @@ impl Bounds {
         }
         let taken = self.steps.get().saturating_add(steps);
         self.steps.set(taken);
-        if taken - self.looked_at.get() < u64::from(STEPS_PER_LOOK) {
+        if taken - self.looked_at.get() < u64::from(self.steps_per_look.get()) {
             return Ok(());
         }
         self.looked_at.set(taken);

@@ -4,11 +4,22 @@ use mlua::{Error, Lua, MultiValue, Table, Value};
 use tidemark_protocol::number::parse_canonical_i64;
 
 use crate::Host;
+use crate::bounds::Bounds;
 use crate::fault::words;
 use crate::limits::CALL_ARGUMENTS_MAX;
 
+/// Bytes of a command and its reply that count as a step: each is copied several times.
+const BYTES_PER_STEP: usize = 64;
+
 /// Calls a command. The value is an error's table where the second result says so.
-pub(crate) fn call(lua: &Lua, args: &MultiValue, nulls: Nulls, host: &mut dyn Host) -> mlua::Result<(Value, bool)> {
+/// It takes steps by the bytes that are copied for it.
+pub(crate) fn call(
+    lua: &Lua,
+    args: &MultiValue,
+    nulls: Nulls,
+    host: &mut dyn Host,
+    bounds: &Bounds,
+) -> mlua::Result<(Value, bool)> {
     let refused = |text: &str| Ok((error_table(lua, text.as_bytes())?, true));
     if args.is_empty() {
         return refused("ERR Please specify at least one argument for this redis.call() call");
@@ -28,6 +39,8 @@ pub(crate) fn call(lua: &Lua, args: &MultiValue, nulls: Nulls, host: &mut dyn Ho
     let slices: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
     let mut reply = Vec::new();
     host.call(&slices, &mut reply);
+    let copied = slices.iter().map(|slice| slice.len()).sum::<usize>() + reply.len();
+    bounds.take(1 + (copied / BYTES_PER_STEP) as u64)?;
     let mut rest = &reply[..];
     let value = to_lua(lua, &mut rest, nulls)?;
     Ok((value, reply.first() == Some(&b'-')))

@@ -12,7 +12,7 @@ use crate::bounds::{Bounds, Watchman};
 use crate::call::{self, Nulls};
 use crate::fault::{Broken, SCRIPT_SOURCE, Stopped, one_line, words};
 use crate::globals;
-use crate::limits::{COMPILED_MAX, KEPT_BYTES, MEMORY_BYTES, STEPS_PER_LOOK};
+use crate::limits::{COMPILED_MAX, KEPT_BYTES, MEMORY_BYTES};
 use crate::result;
 use crate::shebang;
 
@@ -89,6 +89,11 @@ impl Engine {
         self.compile(name, text).map(drop)
     }
 
+    /// Whether a script is compiled already.
+    pub fn has_compiled(&self, name: &str) -> bool {
+        self.compiled.contains_key(name)
+    }
+
     /// Whether a script says of itself that it writes nothing. One that cannot be compiled says nothing.
     pub fn is_read_only(&mut self, name: &str, text: &[u8]) -> bool {
         self.compile(name, text).is_ok_and(|compiled| compiled.no_writes)
@@ -150,7 +155,7 @@ impl Engine {
         lua.scope(|scope| {
             let invoke = scope.create_function(|lua, args: MultiValue| {
                 let mut host = host.try_borrow_mut().map_err(|_| busy())?;
-                call::call(lua, &args, nulls.get(), &mut **host)
+                call::call(lua, &args, nulls.get(), &mut **host, &self.bounds)
             })?;
             let log = scope.create_function(|_, args: MultiValue| {
                 let mut host = host.try_borrow_mut().map_err(|_| busy())?;
@@ -174,10 +179,11 @@ impl Engine {
 
     /// Has the hook look at the run every few steps.
     fn watch(&self) -> mlua::Result<()> {
-        let every = HookTriggers::new().every_nth_instruction(STEPS_PER_LOOK);
+        let steps = self.bounds.steps_per_look();
+        let every = HookTriggers::new().every_nth_instruction(steps);
         let bounds = Rc::clone(&self.bounds);
         self.lua.set_global_hook(every, move |_, _| {
-            bounds.take(u64::from(STEPS_PER_LOOK))?;
+            bounds.take(u64::from(steps))?;
             Ok(VmState::Continue)
         })
     }

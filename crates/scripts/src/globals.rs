@@ -6,7 +6,7 @@ use mlua::{Error, Function, Lua, StdLib, Table, Value, Variadic};
 
 use crate::bounds::Bounds;
 use crate::libraries::{bit, json, msgpack, pack};
-use crate::{name_of, strings};
+use crate::{compile_steps, name_of, strings};
 
 /// Bytes of a text that are hashed in a step.
 const BYTES_PER_STEP: usize = 16;
@@ -106,7 +106,7 @@ pub(crate) fn maker(lua: &Lua, bounds: &Rc<Bounds>) -> mlua::Result<Function> {
     redis.raw_set("REDIS_VERSION_NUM", 0x0007_0204)?;
     lua.load(MAKER)
         .set_name("=globals")
-        .call((base, libraries, redis, lua.create_function(load_text)?, is_over))
+        .call((base, libraries, redis, bounded_load(lua, bounds)?, is_over))
 }
 
 /// Copies the tables, so that what a script does to them ends with it. `_G` can be read and, as in Redis, not added to.
@@ -232,8 +232,17 @@ fn bounded_insert(lua: &Lua, table: &Table) -> mlua::Result<Function> {
     })
 }
 
+/// `loadstring`, which takes as long as its text.
+fn bounded_load(lua: &Lua, bounds: &Rc<Bounds>) -> mlua::Result<Function> {
+    let bounds = Rc::clone(bounds);
+    lua.create_function(move |lua, (text, env): (mlua::LuaString, Table)| {
+        bounds.take(compile_steps(&text.as_bytes()))?;
+        load_text(lua, &text, env)
+    })
+}
+
 /// A text as a function of the same globals. Byte code is refused: it can do anything to the process.
-fn load_text(lua: &Lua, (text, env): (mlua::LuaString, Table)) -> mlua::Result<(Value, Value)> {
+fn load_text(lua: &Lua, text: &mlua::LuaString, env: Table) -> mlua::Result<(Value, Value)> {
     let bytes = text.as_bytes();
     let chunk = lua
         .load(&bytes[..])

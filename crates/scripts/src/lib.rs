@@ -40,6 +40,11 @@ pub trait Host {
     fn log(&mut self, level: u8, message: &[u8]);
 }
 
+/// Steps that compiling a text counts as: each byte takes about as long as a step.
+pub fn compile_steps(text: &[u8]) -> u64 {
+    text.len() as u64
+}
+
 /// By which a script is called: the SHA-1 of its text in hexadecimal digits.
 pub fn name_of(text: &[u8]) -> String {
     let mut name = String::with_capacity(40);

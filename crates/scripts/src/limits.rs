@@ -14,8 +14,10 @@ pub(crate) const DATA_DEPTH_MAX: usize = 128;
 pub(crate) const CAPTURES_MAX: usize = 32;
 /// Calls within calls of a pattern's matching: each is one on the thread's stack.
 pub(crate) const PATTERN_DEPTH_MAX: usize = 200;
-/// Steps after which a run's bounds are looked at. A step may copy all of the script's memory, so they are few.
+/// Steps after which a run's bounds are looked at, at most. A step may copy all of the script's memory, so they are few.
 pub const STEPS_PER_LOOK: u32 = 250;
+/// Looks at a run of the most steps that it may take, at least.
+pub(crate) const LOOKS_MIN: u64 = 100;
 /// The memory that an engine may hold between two runs beyond that of its beginning, in bytes.
 pub(crate) const KEPT_BYTES: usize = 1 << 20;
 /// Compiled scripts that an engine keeps.

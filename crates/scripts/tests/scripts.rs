@@ -58,6 +58,19 @@ fn run_in(engine: &mut Engine, host: &mut Map, text: &str, version: Version) -> 
     engine.run(&script, version, host, STEPS_MAX, unwatched()).unwrap()
 }
 
+/// A run without keys and arguments within bounds of its own.
+fn run_within(engine: &mut Engine, text: &str, steps_max: u64, watchman: Watchman) -> Run {
+    let script = Script {
+        name: &name_of(text.as_bytes()),
+        text: text.as_bytes(),
+        keys: &[],
+        args: &[],
+    };
+    engine
+        .run(&script, Version::Resp2, &mut Map::default(), steps_max, watchman)
+        .unwrap()
+}
+
 fn run(text: &str) -> String {
     let run = run_in(&mut Engine::new().unwrap(), &mut Map::default(), text, Version::Resp2);
     String::from_utf8_lossy(&run.reply).into_owned()
@@ -222,21 +235,26 @@ fn whatever_a_script_catches_it_ends() {
         "while true do pcall(coroutine.wrap(function() while true do pcall(function() while true do end end) end end)) end",
     ] {
         let mut engine = Engine::new().unwrap();
-        let script = Script {
-            name: &name_of(text.as_bytes()),
-            text: text.as_bytes(),
-            keys: &[],
-            args: &[],
-        };
-        let run = engine
-            .run(&script, Version::Resp2, &mut Map::default(), 100_000, unwatched())
-            .unwrap();
+        let run = run_within(&mut engine, text, 100_000, unwatched());
         assert_eq!(run.stopped, Some(Stopped::Steps), "{text}");
         assert_eq!(run.reply, b"-ERR the script is above the limit of 100000 steps\r\n");
         // The engine goes on with the next one.
         let next = run_in(&mut engine, &mut Map::default(), "return 1", Version::Resp2);
         assert_eq!(next.reply, b":1\r\n", "{text}");
     }
+}
+
+#[test]
+fn compiling_takes_steps() {
+    let steps = |last: &str| {
+        let text = format!("local text = string.rep('do end ', 20000) {last}");
+        let run = run_in(&mut Engine::new().unwrap(), &mut Map::default(), &text, Version::Resp2);
+        (String::from_utf8(run.reply).unwrap(), run.steps)
+    };
+    let (length, without) = steps("return #text");
+    let (kind, with) = steps("return type(loadstring(text))");
+    assert_eq!((&*length, &*kind), (":140000\r\n", "$8\r\nfunction\r\n"));
+    assert!(with >= without + 140_000, "{with} of {without}");
 }
 
 #[test]
@@ -249,22 +267,8 @@ fn a_watchman_ends_a_script() {
         ),
     ] {
         let text = "while true do pcall(error) end";
-        let script = Script {
-            name: &name_of(text.as_bytes()),
-            text: text.as_bytes(),
-            keys: &[],
-            args: &[],
-        };
-        let mut engine = Engine::new().unwrap();
-        let run = engine
-            .run(
-                &script,
-                Version::Resp2,
-                &mut Map::default(),
-                STEPS_MAX,
-                Rc::new(move || Some(stopped)),
-            )
-            .unwrap();
+        let watchman = Rc::new(move || Some(stopped));
+        let run = run_within(&mut Engine::new().unwrap(), text, STEPS_MAX, watchman);
         assert_eq!((run.stopped, run.reply), (Some(stopped), reply.as_bytes().to_vec()));
         assert!(run.steps < 1_000);
     }
@@ -376,16 +380,8 @@ fn patterns_are_lua_s() {
 #[test]
 fn a_pattern_that_never_comes_to_an_end_is_ended() {
     let text = "return string.rep('a', 100000):find(string.rep('a*', 30) .. 'b')";
-    let script = Script {
-        name: &name_of(text.as_bytes()),
-        text: text.as_bytes(),
-        keys: &[],
-        args: &[],
-    };
     let mut engine = Engine::new().unwrap();
-    let run = engine
-        .run(&script, Version::Resp2, &mut Map::default(), 1_000_000, unwatched())
-        .unwrap();
+    let run = run_within(&mut engine, text, 1_000_000, unwatched());
     assert_eq!(run.stopped, Some(Stopped::Steps));
 }
 

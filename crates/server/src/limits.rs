@@ -144,6 +144,8 @@ pub(crate) const SCRIPT_STEPS: u64 = 50_000_000;
 pub(crate) const SCRIPT_TIME: Duration = Duration::from_secs(1);
 /// Steps that it takes while its keys' shards are locked, after it met others' writes each time: some tens of microseconds.
 pub(crate) const LOCKED_SCRIPT_STEPS: u64 = 2_000;
+/// CPU time that it takes then. Looked at every few steps, of which one may copy megabytes.
+pub(crate) const LOCKED_SCRIPT_TIME: Duration = Duration::from_millis(1);
 /// Lua engines that a thread for scripts keeps, each for one tenant.
 pub(crate) const SCRIPT_ENGINES: usize = 16;
 /// Memory for the copies that a script works on, of each such thread: what a script may write, many times, since a copy that is

@@ -24,8 +24,8 @@ pub(crate) fn start() -> anyhow::Result<()> {
         .with_env_filter(filter)
         .with_writer(io::stderr);
     if io::stderr().is_terminal() {
-        let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        log.with_ansi(has_colour).with_target(false).init();
+        // The library is built without colours, and asked for them it panics or complains.
+        log.with_ansi(false).with_target(false).init();
     } else {
         log.json().flatten_event(true).init();
     }

@@ -229,14 +229,9 @@ impl<'j> Data<'j> {
         Some((found.value().to_vec(), found.attributes()))
     }
 
-    /// A command of a transaction that is no script. Its reply is appended. One that fails has written nothing.
+    /// A command of a transaction that is no script. Its reply is appended.
     pub(super) fn perform_queued(&mut self, row: &'static Row, args: Args<'_>, reply: &mut Vec<u8>) {
         self.session.version = self.job.version;
-        let mark = reply.len();
-        let before: Vec<Written> = row
-            .key_places(args)
-            .map(|place| self.written(args.arg(place)))
-            .collect();
         match self.admit(row, args) {
             Ok(()) => self.perform(row, args, reply),
             Err(text) => {
@@ -244,18 +239,6 @@ impl<'j> Data<'j> {
                 reply.extend_from_slice(&super::thread::error_reply(&text));
             }
         }
-        if reply.get(mark) == Some(&b'-') {
-            for (place, written) in row.key_places(args).zip(before) {
-                if let Some(copied) = self.copied.get_mut(args.arg(place)) {
-                    copied.written = written;
-                }
-            }
-        }
-    }
-
-    /// The changes to a key until now.
-    fn written(&self, key: &[u8]) -> Written {
-        self.copied.get(key).map_or(Written::Nothing, |copied| copied.written)
     }
 
     /// Counts a script of a transaction, or a command that is refused.
@@ -453,14 +436,11 @@ impl<'j> Data<'j> {
             if !self.copied.contains_key(declared) {
                 self.copy(declared, row.permissions.allows(tidemark_types::Permissions::READ));
             }
-            if let Some(copied) = self.copied.get_mut(declared).filter(|_| writes) {
-                copied.written = copied.written.max(written_by(row.id));
-            }
         }
         Ok(())
     }
 
-    /// Executes a command on the copies.
+    /// Executes a command on the copies. One that fails has written nothing.
     fn perform(&mut self, row: &'static Row, args: Args<'_>, reply: &mut Vec<u8>) {
         let Some(scratch) = &self.store else { return };
         let mut access = Access::each(scratch);
@@ -490,6 +470,12 @@ impl<'j> Data<'j> {
         if reply.get(mark) == Some(&b'-') {
             // The session is nobody's, so the handler has counted no error.
             self.counts.add(Count::Errors, 1);
+        } else if row.flags.has(Flags::WRITE) {
+            for place in row.key_places(args) {
+                if let Some(copied) = self.copied.get_mut(args.arg(place)) {
+                    copied.written = copied.written.max(written_by(row.id));
+                }
+            }
         }
         self.counts.command(row.id, before);
         self.counts.add(Count::Commands, 1);

@@ -2,23 +2,38 @@
 //!
 //! A script reads its tenant's keys and writes into copies of them ([`super::data`]). When it has ended, the shards of
 //! the keys that it read are locked. If all of them are unchanged, its writes are done. If not, none is, and it is run
-//! again. After [`TRIES`] times it is run once more while the shards of its keys are locked, for a few steps only.
+//! again. After [`TRIES`] times it is run once more while the shards of its keys are locked, for a few steps and a short time only.
+
+use std::rc::Rc;
 
 use tidemark_scripts::{Broken, Engine, Script, Stopped, Watchman};
+use tidemark_store::thread_cpu_time;
 
 use super::Job;
 use super::data::{Committed, Data, Scratch};
 use super::thread::error_reply;
-use crate::limits::LOCKED_SCRIPT_STEPS;
+use crate::limits::{LOCKED_SCRIPT_STEPS, LOCKED_SCRIPT_TIME};
 use crate::shared::Shared;
 
 /// Times that a script is run without a lock.
 pub(super) const TRIES: usize = 3;
 
 /// The limits of a script.
+#[derive(Clone)]
 pub(super) struct Bounds {
     pub(super) steps_max: u64,
     pub(super) watchman: Watchman,
+}
+
+impl Bounds {
+    /// Those from now on, while shards are locked: others wait meanwhile.
+    pub(super) fn locked(&self) -> Self {
+        let (watchman, until) = (self.watchman.clone(), thread_cpu_time() + LOCKED_SCRIPT_TIME);
+        Self {
+            steps_max: LOCKED_SCRIPT_STEPS,
+            watchman: Rc::new(move || watchman().or((thread_cpu_time() >= until).then_some(Stopped::Time))),
+        }
+    }
 }
 
 /// The outcome of a script.
@@ -46,12 +61,14 @@ pub(super) fn run(
     let is_read_only = job.is_read_only || engine.is_read_only(script.name, script.text);
     for attempt in 0..=TRIES {
         let is_last = attempt == TRIES;
-        let steps_max = if is_last { LOCKED_SCRIPT_STEPS } else { bounds.steps_max };
         let mut data = Data::new(job, script.keys, is_read_only, scratch, shared);
-        if is_last {
+        let bounds = if is_last {
             data.lock(None);
-        }
-        let run = engine.run(script, job.version, &mut data, steps_max, bounds.watchman.clone())?;
+            bounds.locked()
+        } else {
+            bounds.clone()
+        };
+        let run = engine.run(script, job.version, &mut data, bounds.steps_max, bounds.watchman)?;
         match run.stopped {
             Some(Stopped::Killed) => return Ok(Outcome::Reply(run.reply)),
             Some(_) if is_last => return Ok(Outcome::Reply(error_reply(TRY_AGAIN))),

@@ -69,11 +69,10 @@ impl Tools {
         };
         if let Kind::Transaction(transaction) = &job.kind {
             let mut transaction = transaction.lock();
-            let bounds = bounds(job, is_slow);
             let mut stage = Stage {
                 engine: &mut engine,
                 scratch: &mut self.scratch,
-                bounds: &bounds,
+                bounds: bounds(job, is_slow),
                 shared,
             };
             let outcome = transaction::run(job, &transaction, &mut stage);

@@ -3,19 +3,19 @@
 //! All of its commands are executed on copies of the keys that they name, as a script's are ([`super::run`]), and what they wrote
 //! is done at the end. A command or a script that fails has done nothing, and those behind it go on, as in Redis. All scripts
 //! together have the steps and the time of one; if they come to an end, nothing was done. Steps are counted every
-//! [`STEPS_PER_LOOK`], so each script takes as many at least: else any number of short ones could be run under locks.
+//! [`STEPS_PER_LOOK`], so each script takes as many at least: else any number of short ones could be run under locks. To compile one
+//! that this thread has not compiled before takes a step for each byte.
 
 use std::sync::Arc;
 
 use tidemark_protocol::resp::command::{CommandId, Row, counted_keys, resolve};
 use tidemark_protocol::resp::{ArgList, Args, Limits, Reply, error, parse};
-use tidemark_scripts::{Broken, Engine, STEPS_PER_LOOK, Script, Stopped, name_of};
+use tidemark_scripts::{Broken, Engine, STEPS_PER_LOOK, Script, Stopped, compile_steps, name_of};
 
 use super::Job;
 use super::data::{Committed, Data, Scratch};
 use super::run::{Bounds, Outcome, TRIES, TRY_AGAIN};
 use super::thread::error_reply;
-use crate::limits::LOCKED_SCRIPT_STEPS;
 use crate::shared::Shared;
 use crate::transaction::Transaction;
 
@@ -23,7 +23,7 @@ use crate::transaction::Transaction;
 pub(super) struct Stage<'a> {
     pub(super) engine: &'a mut Engine,
     pub(super) scratch: &'a mut Scratch,
-    pub(super) bounds: &'a Bounds,
+    pub(super) bounds: Bounds,
     pub(super) shared: &'a Shared,
 }
 
@@ -43,15 +43,12 @@ pub(super) fn run(job: &Job, transaction: &Transaction, stage: &mut Stage<'_>) -
     let keys = keys_of(transaction);
     for attempt in 0..=TRIES {
         let is_last = attempt == TRIES;
-        let mut steps = if is_last {
-            LOCKED_SCRIPT_STEPS
-        } else {
-            stage.bounds.steps_max
-        };
         let mut data = Data::new(job, &keys, false, stage.scratch, stage.shared);
         if is_last {
             data.lock(Some(transaction));
+            stage.bounds = stage.bounds.locked();
         }
+        let mut steps = stage.bounds.steps_max;
         let mut reply = Vec::new();
         Reply::new(&mut reply, job.version).array(transaction.queued().len());
         let ended = execute(job, transaction, &mut data, &mut steps, stage, &mut reply)?;
@@ -188,6 +185,12 @@ fn execute_script(
 ) -> Result<Option<Ended>, Broken> {
     let Called { row, args, text } = called;
     let name = name_of(text);
+    if !stage.engine.has_compiled(&name) {
+        match steps.checked_sub(compile_steps(text)) {
+            Some(left) => *steps = left,
+            None => return Ok(Some(Ended::TooLong(stopped_reply(Stopped::Steps, stage)))),
+        }
+    }
     if let Err(error) = stage.engine.check(&name, text) {
         reply.extend_from_slice(&error_reply(&error));
         return Ok(None);

@@ -153,6 +153,13 @@ impl Harness {
         tenants.into_iter().flat_map(|tenant| tenant.commands).collect()
     }
 
+    /// CPU time that is a tenant's, in nanoseconds; zero if the tenant was not used since somebody asked last.
+    pub(crate) fn cpu_ns(&self, tenant: TenantId) -> u64 {
+        let tenants = self.plane.snapshot().tenants;
+        let of_it = tenants.iter().filter(|one| one.id == tenant);
+        of_it.map(|one| one.counters.cpu_ns).sum()
+    }
+
     /// The records of sampled keys since the last call.
     pub(crate) fn sampled(&self) -> Vec<Sample> {
         let tenants = self.plane.snapshot().tenants;

@@ -6,6 +6,7 @@ use std::thread;
 use tidemark_types::{CommandCount, Outcome};
 
 use crate::harness::{Client, Harness, array, wait_until};
+use crate::scripts::is_refused_beside_writers;
 
 /// Queues commands, each a list of words, and executes them.
 fn transaction(client: &mut Client, commands: &[&[&str]]) -> String {
@@ -290,25 +291,28 @@ fn a_script_that_is_too_long_is_not_queued() {
 #[test]
 fn many_short_scripts_are_not_run_while_their_keys_are_locked() {
     let harness = Harness::start();
-    let (harness, is_done) = (&harness, &AtomicBool::new(false));
-    thread::scope(|scope| {
-        // Others write their key each time while they run.
-        scope.spawn(move || {
-            let mut writer = harness.connect();
-            while !is_done.load(Ordering::Relaxed) {
-                writer.ask("SET k 1");
-            }
-        });
-        let client = &mut harness.connect();
-        let scripts = [&["EVAL", GET, "1", "k"][..]; 256];
-        let is_refused = (0..100).any(|_| transaction(client, &scripts).starts_with("-TRYAGAIN"));
-        is_done.store(true, Ordering::Relaxed);
-        assert!(is_refused);
-    });
+    let scripts = [&["EVAL", GET, "1", "k"][..]; 256];
+    let call = |client: &mut Client| transaction(client, &scripts);
+    assert!(is_refused_beside_writers(&harness, "1", call));
     // If nobody is in the way there may be as many as a transaction has.
     let client = &mut harness.connect();
     let found = transaction(client, &[&["EVAL", "return 7", "0"][..]; 1024]);
     assert_eq!(found, format!("*1024\r\n{}", ":7\r\n".repeat(1024)));
+}
+
+#[test]
+fn long_texts_are_not_compiled_while_keys_are_locked() {
+    // It is compiled anew each time, since nothing comes of it.
+    let wrong = format!("{} this is no Lua", "do end ".repeat(10_000));
+    let commands = [&["EVAL", GET, "1", "k"][..], &["EVAL", &wrong, "0"]];
+    let harness = Harness::start();
+    let mut call = |client: &mut Client| transaction(client, &commands);
+    assert!(is_refused_beside_writers(&harness, "1", &mut call));
+    let found = call(&mut harness.connect());
+    assert!(
+        found.starts_with("*2\r\n$1\r\n1\r\n-ERR Error compiling script"),
+        "{found}"
+    );
 }
 
 #[test]

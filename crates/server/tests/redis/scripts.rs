@@ -1,6 +1,9 @@
 //! Scripts: those of common libraries as their sources send them, what is refused, and what hostile ones do to others.
 
-use tidemark_types::Permissions;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tidemark_types::{Permissions, TenantId};
 
 use crate::harness::{Client, Harness, array, open_tenant, tenant, wait_until};
 
@@ -167,6 +170,70 @@ fn a_script_reads_its_own_writes_and_is_written_as_a_whole() {
 }
 
 #[test]
+fn a_command_that_is_not_offered_is_an_error_that_a_script_may_catch() {
+    let harness = Harness::start();
+    let client = &mut harness.connect();
+    // The commands of Redisson's locks, of queues, and of other rate limiters.
+    for (command, arguments) in [
+        ("hexists", "'f'"),
+        ("hincrby", "'f', 1"),
+        ("hset", "'f', 1"),
+        ("hget", "'f'"),
+        ("hdel", "'f'"),
+        ("publish", "'m'"),
+        ("spublish", "'m'"),
+        ("zadd", "1, 'm'"),
+        ("zremrangebyscore", "0, 1"),
+        ("lpush", "'v'"),
+        ("sadd", "'m'"),
+    ] {
+        let error = format!("ERR the command '{command}' is not offered by Tidemark");
+        let called = format!("redis.call('set', KEYS[1], 1) return redis.call('{command}', KEYS[1], {arguments})");
+        let reply = eval(client, &called, &["k"], &[]);
+        assert!(reply.starts_with(&format!("-{error}")), "{reply}");
+        assert_eq!(client.ask("EXISTS k"), ":0\r\n", "{command}");
+        let caught = format!(
+            "local found = redis.pcall('{command}', KEYS[1], {arguments}) redis.call('set', KEYS[1], 'went on') return found.err"
+        );
+        let reply = eval(client, &caught, &["k"], &[]);
+        assert!(reply.starts_with('$') && reply.contains(&error), "{reply}");
+        assert_eq!(client.ask("GETDEL k"), "$7\r\nwent on\r\n", "{command}");
+    }
+}
+
+#[test]
+fn a_write_that_failed_and_was_caught_changes_nothing() {
+    let harness = Harness::start();
+    let (client, other) = (&mut harness.connect(), &mut harness.connect());
+    for (script, reply, of_other) in [
+        (
+            "redis.pcall('incr', KEYS[1]) return redis.call('get', KEYS[1])",
+            "$3\r\nabc\r\n",
+            "*1\r\n+PONG\r\n",
+        ),
+        (
+            "return redis.pcall('getex', KEYS[1], 'ex', 'soon') ~= false",
+            ":1\r\n",
+            "*1\r\n+PONG\r\n",
+        ),
+        // What it wrote before stays so.
+        (
+            "redis.call('append', KEYS[1], 'd') redis.pcall('incr', KEYS[1]) return redis.call('get', KEYS[1])",
+            "$4\r\nabcd\r\n",
+            "*-1\r\n",
+        ),
+    ] {
+        client.ask("SET k abc");
+        other.ask("WATCH k");
+        assert_eq!(eval(client, script, &["k"], &[]), reply);
+        other.ask("MULTI");
+        other.ask("PING");
+        assert_eq!(other.ask("EXEC"), of_other, "{script}");
+    }
+    assert_eq!(client.ask("GET k"), "$4\r\nabcd\r\n");
+}
+
+#[test]
 fn a_script_has_what_it_declares_and_what_its_secret_permits() {
     let reader = ("reader", Permissions::READ);
     let harness = Harness::with(1, vec![open_tenant(), tenant(2, "shop", &[reader])]);
@@ -303,7 +370,7 @@ fn scripts_are_known_by_their_names_to_their_tenant_alone() {
 fn increments_of_scripts_and_of_commands_are_all_counted() {
     const EACH: usize = 300;
     let harness = Harness::start();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for number in 0..4 {
             let mut client = harness.connect();
             scope.spawn(move || {
@@ -325,6 +392,42 @@ fn increments_of_scripts_and_of_commands_are_all_counted() {
         }
     });
     assert_eq!(harness.connect().ask("GET n"), format!("$4\r\n{}\r\n", 4 * EACH));
+}
+
+/// Whether a call is ever refused because others write the key `k` each time while it is under way.
+pub(crate) fn is_refused_beside_writers(
+    harness: &Harness,
+    value: &str,
+    mut call: impl FnMut(&mut Client) -> String,
+) -> bool {
+    let is_done = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut writer = harness.connect();
+            while !is_done.load(Ordering::Relaxed) {
+                writer.call(&["SET", "k", value]);
+            }
+        });
+        let client = &mut harness.connect();
+        let is_refused = (0..100).any(|_| call(client).starts_with("-TRYAGAIN"));
+        is_done.store(true, Ordering::Relaxed);
+        is_refused
+    })
+}
+
+#[test]
+fn a_script_that_copies_much_is_not_run_while_its_keys_are_locked() {
+    let value = &"x".repeat(256 << 10);
+    for script in [
+        "for i = 1, 20 do redis.call('get', KEYS[1]) end return 7",
+        "redis.call('strlen', KEYS[1]) local text for i = 1, 200 do text = ARGV[1] .. i end return 7",
+    ] {
+        let harness = Harness::start();
+        let mut call = |client: &mut Client| eval(client, script, &["k"], &[value]);
+        assert!(is_refused_beside_writers(&harness, value, &mut call), "{script}");
+        // If nobody is in the way, it ends.
+        assert_eq!(call(&mut harness.connect()), ":7\r\n");
+    }
 }
 
 #[test]
@@ -377,6 +480,22 @@ fn others_are_unhurt_by_hostile_scripts() {
         assert_eq!(client.ask("EXISTS k"), ":0\r\n");
         assert_eq!(eval(&mut client, "return 7", &[], &[]), ":7\r\n");
     }
+}
+
+#[test]
+fn a_script_s_time_is_its_tenant_s() {
+    let all = ("s", Permissions::ALL);
+    let harness = Harness::with(1, vec![open_tenant(), tenant(2, "shop", &[all])]);
+    let (client, shop) = (&mut harness.connect(), &mut harness.connect());
+    shop.ask("AUTH shop s");
+    // So many steps take milliseconds, on a slow thread too.
+    let reply = eval(shop, "for i = 1, 2000000 do end return 1", &[], &[]);
+    assert_eq!(reply, ":1\r\n");
+    let of_shop = harness.cpu_ns(TenantId(2));
+    assert_eq!(client.ask("PING"), "+PONG\r\n");
+    let of_others = harness.cpu_ns(TenantId(1));
+    assert!(of_shop > 2_000_000, "{of_shop} ns");
+    assert!(of_others < of_shop / 2, "{of_others} of {of_shop} ns");
 }
 
 #[test]

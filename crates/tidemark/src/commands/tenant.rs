@@ -82,7 +82,7 @@ enum Command {
     Create {
         /// Letters, digits, `-`, `_` and `.`
         name: TenantName,
-        /// A file with a secret of your own, 22 random characters at least; `-` for standard input
+        /// A file with a secret of your own, of 128 random bits at least; `-` for standard input
         #[arg(long, value_name = "FILE")]
         secret_file: Option<PathBuf>,
         #[command(flatten)]

@@ -19,6 +19,7 @@ mod plan;
 mod prometheus;
 mod removal;
 mod screen;
+mod secrets;
 mod spending;
 mod start;
 mod top;

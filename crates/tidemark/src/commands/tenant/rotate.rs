@@ -28,7 +28,7 @@ pub(super) struct RotateArgs {
     /// than `default`, as the newest one of it]
     #[arg(long, value_name = "LIST", conflicts_with_all = ["finish", "end"])]
     permissions: Option<Permissions>,
-    /// A file with a secret of your own, 22 random characters at least; `-` for standard input
+    /// A file with a secret of your own, of 128 random bits at least; `-` for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["finish", "end"])]
     secret_file: Option<PathBuf>,
     /// If there are two already: end the older one, which may be in use
