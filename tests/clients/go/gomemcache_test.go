@@ -220,18 +220,3 @@ func TestMemcacheErrors(t *testing.T) {
 		t.Fatalf("a wrong secret: %v", err)
 	}
 }
-
-// As an application is configured that knows no logins: an address, and no more.
-func TestTenantsListenerNeedsNoLogin(t *testing.T) {
-	tidemark(t, "tenant", "create", "listener", "--cap", "32MiB")
-	t.Cleanup(func() { tidemark(t, "tenant", "remove", "listener", "--yes") })
-	client := memcache.New(os.Getenv("TEST_LISTENER"))
-	client.Timeout = 10 * time.Second
-	t.Cleanup(func() { client.Close() })
-	no(t, client.Set(&memcache.Item{Key: "k", Value: []byte("v")}))
-	item, err := client.Get("k")
-	no(t, err)
-	if string(item.Value) != "v" {
-		t.Fatalf("%q", item.Value)
-	}
-}

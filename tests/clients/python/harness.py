@@ -30,6 +30,9 @@ class Address:
         host, _, port = os.environ[variable].rpartition(":")
         return cls(host, int(port))
 
+    def __str__(self):
+        return f"{self.host}:{self.port}"
+
 
 @dataclass(frozen=True)
 class Tenant:
