@@ -2,7 +2,7 @@
 # how it works.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint ci soak deb bench experiments experiment
+.PHONY: help run test lint ci soak deb container bench experiments experiment
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -24,6 +24,9 @@ soak: ## Run hostile clients against a server for ten minutes, and a million sch
 
 deb: ## Build a Debian package, and try it in a folder
 	@scripts/deb
+
+container: ## Try the container file by buildah, with stand-ins for the images that it begins with
+	@scripts/container
 
 bench: ## Compare with memcached and Redis; writes docs/performance.md
 	@scripts/bench
