@@ -1,4 +1,4 @@
-//! Measuring a load: at its peak, and at parts of it.
+//! Measuring a load: at parts of its peak.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,10 +12,11 @@ use tidemark_tools::load::{Distribution, Lifetimes, Order, ValueSize};
 
 use crate::{Error, LoadSpec};
 
-/// Rates at which each load is measured, as parts of its peak, beside the peak itself.
-const RATES: [f64; 3] = [0.1, 0.35, 0.7];
+/// Rates at which each load is measured, as parts of its peak. The peak itself is found in closed loop, which is no measurement: the
+/// load generator sleeps there until the reply comes, so that the server pays for waking it, which a client elsewhere does not ask of it.
+const RATES: [f64; 4] = [0.1, 0.35, 0.7, 0.9];
 /// Measurements of a load.
-pub(crate) const POINTS: usize = RATES.len() + 1;
+pub(crate) const POINTS: usize = RATES.len();
 /// The part of a load's time that storing its keys, opening connections and the server's readings take.
 const PREPARATION_SECONDS: f64 = 0.4;
 const READING_SECONDS: f64 = 0.12;
@@ -89,10 +90,11 @@ impl Point {
 /// How long each measurement may take if so many loads, those that are measured again included, are to take so many minutes.
 pub fn seconds_of(minutes: f64, loads: usize) -> f64 {
     let each = minutes * 60.0 / loads as f64 - PREPARATION_SECONDS;
-    (each / POINTS as f64 - READING_SECONDS).max(SECONDS_MIN)
+    // Its peak is looked for as long.
+    (each / (POINTS + 1) as f64 - READING_SECONDS).max(SECONDS_MIN)
 }
 
-/// Measures a load at its peak and at parts of it, each for so long. `pass` is the number of the pass over all loads.
+/// Finds the peak of a load and measures it at parts of that, each for so long. `pass` is the number of the pass over all loads.
 ///
 /// # Errors
 /// The server does not answer, or refuses the load.
@@ -100,10 +102,9 @@ pub fn measure(spec: &LoadSpec, pass: u32, seconds: f64, subject: &mut dyn Subje
     let closed = options(spec, subject.address(spec.protocol()), seconds);
     let mut load = bench::Load::open(&closed, &mut |_| {})?;
     let mut before = subject.reading()?;
-    let peak = point(spec, 1.0, &mut before, subject, &mut load)?;
+    let peak_rate = point(spec, 1.0, &mut before, subject, &mut load)?.rate();
     drop(load);
-    let peak_rate = peak.rate();
-    let mut points = vec![peak];
+    let mut points = Vec::with_capacity(POINTS);
     for ratio in RATES {
         let open = Options {
             rate: Some(peak_rate * ratio),
@@ -184,7 +185,8 @@ fn options(spec: &LoadSpec, address: SocketAddr, seconds: f64) -> Options {
         },
         rate: None,
         burst: spec.pipeline,
-        sleeps: true,
+        // A load generator that sleeps has to be woken, and the server would pay for that.
+        sleeps: false,
         seconds,
         preload: true,
         look_aside: false,

@@ -28,6 +28,7 @@ use tidemark_types::{
     UNIT_BYTES, UnixMs,
 };
 
+use crate::config::FirstLease;
 use crate::credit::Credit;
 use crate::grant::{Grant, Holder, Problem, grantable_bytes, grants};
 use crate::hit_window::HitWindow;
@@ -39,11 +40,11 @@ use crate::settings::{DEFAULT_HIT_COST, DEFAULT_ROUND_PERIOD, Idling};
 use crate::shards::shards_for;
 use crate::sizing::OwnSizing;
 use crate::state::TenantRecord;
-use crate::thread::FirstLease;
 use crate::tiers::TierPrices;
 use crate::utility::OwnUtility;
 use crate::want::Want;
 use needs::{Need, Needs};
+pub(crate) use node::WORTH_PIECES_MAX;
 pub(crate) use preview::Previewed;
 use regrant::{Cause, Given};
 use sides::{Change, other_sides};

@@ -13,25 +13,27 @@ use std::time::Duration;
 use tidemark_meter::price::Tariff;
 use tidemark_types::{Clock, DataPlane, Permissions, TenantId, UnixMs};
 
+use crate::answer::Reply;
 use crate::book::{Book, Tenant};
+use crate::config::ControlConfig;
 use crate::confine::call_out;
 use crate::error::{ControlError, Refusal, RefusalKind};
-use crate::handle::{Reply, Rotation, Shared};
 use crate::metering::Metered;
 use crate::pace::Rests;
 use crate::process;
-use crate::secret::{SecretName, SecretText};
+use crate::secret::{Rotation, SecretName, SecretText};
 use crate::settings::{
     Change, DEFAULT_ROUND_PERIOD, Idling, MAX_TENANTS, ServerPatch, SettingsPatch, TenantSettings, check_flash_floors,
     check_floors, check_idling, check_name, check_pool, check_round_period, check_spending, check_tenant,
 };
+use crate::shared::Shared;
 use crate::sizing::{OwnSizing, ResizeStrategy};
 use crate::spending::Spent;
 use crate::state::{PoolSetting, ServerSettings, State, StoredSecret, TenantRecord};
 use crate::steady::SteadyClock;
-use crate::thread::ControlConfig;
 use crate::utility::{OwnUtility, UtilityFunction};
 use crate::view::{NodeView, PreviewView, ServerView, TenantView};
+pub(crate) use lease::LeaseReading;
 use views::{durations_view, move_view, operations_view, previewed_view, spending_view, tenant_view};
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a

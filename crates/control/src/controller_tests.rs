@@ -1,17 +1,20 @@
 //! Commands and rounds in virtual time, with a real state file and a fake data plane.
 
+use std::future::Future as _;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use tidemark_types::{GIB, MIB, ManualClock, Policy, PolicyChoice, TenantState};
-use tokio::sync::oneshot;
 
 use super::views::curve_view;
 use super::*;
+use crate::answer::{Answer, answer};
 use crate::fake::FakeDataPlane;
 use crate::goal::{CurveReport, GoalReport, state_name};
 use crate::grant::grantable_bytes;
-use crate::handle::NewSecret;
+use crate::secret::NewSecret;
 use crate::settings::DEFAULT_IDLE_AFTER;
 use crate::state::StateFile;
 use crate::view::{CurvePointView, CurveView, MoveView};
@@ -381,6 +384,14 @@ fn a_secret_of_ones_own_is_taken_once_and_names_are_bounded() {
     assert_eq!(refused, (RefusalKind::OverLimit, Some("secret_name".into())));
 }
 
+/// The result of a command, if it is there.
+fn now<T>(answer: &mut Answer<T>) -> Option<Result<T, ControlError>> {
+    match Pin::new(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => Some(result),
+        Poll::Pending => None,
+    }
+}
+
 #[test]
 fn a_removal_is_answered_when_the_memory_is_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -389,10 +400,10 @@ fn a_removal_is_answered_when_the_memory_is_back() {
     scene.data_plane.set_demand("shop", GIB);
     scene.seconds(1);
     scene.data_plane.withhold_removed(true);
-    let (sender, mut receiver) = oneshot::channel();
-    scene.controller.remove_tenant("shop".into(), Reply::of(sender));
+    let (reply, mut removed) = answer();
+    scene.controller.remove_tenant("shop".into(), reply);
     scene.seconds(1);
-    assert!(receiver.try_recv().is_err(), "not before the memory is back");
+    assert!(now(&mut removed).is_none(), "not before the memory is back");
     assert_eq!(scene.controller.tenant("shop").unwrap().state, "removing");
     assert_eq!(
         refusal(scene.controller.create_tenant("shop", SettingsPatch::default())).0,
@@ -407,7 +418,7 @@ fn a_removal_is_answered_when_the_memory_is_back() {
 
     scene.data_plane.withhold_removed(false);
     scene.seconds(1);
-    receiver.try_recv().unwrap().unwrap();
+    now(&mut removed).unwrap().unwrap();
     assert_eq!(refusal(scene.controller.tenant("shop")).0, RefusalKind::NotFound);
     scene.create("shop", SettingsPatch::default());
     drop(scene);
@@ -420,12 +431,12 @@ fn a_removal_whose_memory_stays_away_says_so_after_ten_seconds() {
     let mut scene = Scene::new(folder.path());
     scene.create("shop", SettingsPatch::default());
     scene.data_plane.withhold_removed(true);
-    let (sender, mut receiver) = oneshot::channel();
-    scene.controller.remove_tenant("shop".into(), Reply::of(sender));
+    let (reply, mut removed) = answer();
+    scene.controller.remove_tenant("shop".into(), reply);
     scene.seconds(9);
-    assert!(receiver.try_recv().is_err());
+    assert!(now(&mut removed).is_none());
     scene.seconds(1);
-    let answer = receiver.try_recv().unwrap();
+    let answer = now(&mut removed).unwrap();
     assert!(
         matches!(answer, Err(ControlError::MemoryNotBack { seconds: 10, .. })),
         "{answer:?}"
@@ -436,10 +447,10 @@ fn a_removal_whose_memory_stays_away_says_so_after_ten_seconds() {
 fn the_open_tenant_can_be_removed_for_good_and_made_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut scene = Scene::new(folder.path());
-    let (sender, mut receiver) = oneshot::channel();
-    scene.controller.remove_tenant("default".into(), Reply::of(sender));
+    let (reply, mut removed) = answer();
+    scene.controller.remove_tenant("default".into(), reply);
     scene.seconds(1);
-    receiver.try_recv().unwrap().unwrap();
+    now(&mut removed).unwrap().unwrap();
     drop(scene);
     let mut scene = Scene::new(folder.path());
     assert!(scene.controller.tenants().is_empty());

@@ -126,7 +126,7 @@ pub enum RefusalKind {
     Invalid,
     /// A field that no version knows.
     UnknownField,
-    /// A setting whose capability this version does not have.
+    /// A setting that would have no effect on this server as it was started.
     NotAvailable,
     /// There is no such tenant.
     NotFound,

@@ -1,28 +1,22 @@
-//! The door of other threads to the control plane: a handle that sends commands, and answers that can be awaited or
-//! waited for.
+//! The door of other threads to the control plane: a handle that sends commands.
 
-use std::future::Future;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::Duration;
 
 use serde::Serialize;
 use tidemark_meter::price::Tariff;
-use tidemark_types::{Clock, Permissions, UnixMs};
-use tokio::sync::oneshot;
+use tidemark_types::Clock;
 
-use crate::controller::Controller;
+use crate::answer::{Answer, Reply, answer};
+use crate::controller::{Controller, LeaseReading};
 use crate::error::ControlError;
-use crate::node::LeaseReading;
-use crate::secret::{SecretName, SecretText};
+use crate::mailbox::{Command, Message};
+use crate::secret::{Rotation, SecretText};
 use crate::settings::{Idling, ServerPatch, SettingsPatch};
+use crate::shared::Shared;
 use crate::sizing::ResizeStrategy;
 use crate::spending::Spent;
-use crate::thread::Message;
 use crate::utility::UtilityFunction;
 use crate::view::{CurveView, MoveView, NodeView, PreviewView, ServerView, TenantView, TopView};
 
@@ -37,30 +31,6 @@ pub struct ControlHandle {
     pub(crate) sender: SyncSender<Message>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) clock: Arc<dyn Clock>,
-}
-
-/// The kinds of a rotation.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Rotation {
-    /// Adds a secret.
-    Add(NewSecret),
-    /// Only the newest of the secrets of a name lives on.
-    Finish(SecretName),
-    /// All secrets of a name end.
-    End(SecretName),
-}
-
-/// A secret that is added.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct NewSecret {
-    /// Which one of the tenant's it is.
-    pub name: SecretName,
-    /// Its permissions; `None`: as the newest of its name. The name that a tenant is made with, and a new one, allow all.
-    pub permissions: Option<Permissions>,
-    /// Its text; `None`: one is made.
-    pub text: Option<SecretText>,
-    /// The older one of two secrets of the name ends, which may be in use.
-    pub is_forced: bool,
 }
 
 /// Whether the server accepts work, and whether its control plane still plans.
@@ -222,17 +192,17 @@ impl ControlHandle {
 
     /// Says from now on that the server is not ready, so that load balancers turn away before it stops.
     pub fn set_draining(&self) {
-        self.shared.draining.store(true, Ordering::Relaxed);
+        self.shared.set_draining();
     }
 
     /// Whether the server is ready. Needs no answer of the control thread, which may hang.
     pub fn readiness(&self) -> Readiness {
         let age = self.clock.now().since(self.shared.last_round());
-        let period = Duration::from_millis(self.shared.period_ms.load(Ordering::Relaxed));
+        let period = self.shared.period();
         let is_late = age > (period * STALE_AFTER_ROUNDS).max(STALE_AFTER_AT_LEAST);
-        let is_stale = is_late || self.shared.has_ended.load(Ordering::Relaxed);
+        let is_stale = is_late || self.shared.has_ended();
         Readiness {
-            ready: !self.shared.draining.load(Ordering::Relaxed),
+            ready: !self.shared.is_draining(),
             control: if is_stale { "stale" } else { "ok" },
             age_seconds: age.as_secs(),
         }
@@ -246,116 +216,11 @@ impl ControlHandle {
     }
 
     fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Answer<T> {
-        let (sender, receiver) = oneshot::channel();
-        match self.sender.try_send(Message::Command(command(Reply::of(sender)))) {
+        let (reply, result) = answer();
+        match self.sender.try_send(Message::Command(command(reply))) {
             // Disconnected: the reply was dropped with the command, and the answer says so.
-            Ok(()) | Err(TrySendError::Disconnected(_)) => Answer(Some(receiver)),
-            Err(TrySendError::Full(_)) => Answer(None),
+            Ok(()) | Err(TrySendError::Disconnected(_)) => result,
+            Err(TrySendError::Full(_)) => Answer::busy(),
         }
-    }
-}
-
-/// The message of a handle: work for the control thread.
-pub(crate) type Command = Box<dyn FnOnce(&mut Controller) + Send>;
-
-/// The receiver of a command's result.
-pub(crate) struct Reply<T>(oneshot::Sender<Result<T, ControlError>>);
-
-impl<T> Reply<T> {
-    pub(crate) fn of(sender: oneshot::Sender<Result<T, ControlError>>) -> Self {
-        Self(sender)
-    }
-
-    pub(crate) fn send(self, result: Result<T, ControlError>) {
-        // Nobody waits any more: the command was carried out all the same.
-        let _ = self.0.send(result);
-    }
-}
-
-/// The result of a command, to come: `.await` it, or block a thread with [`Answer::wait`].
-#[must_use = "a command may fail"]
-pub struct Answer<T>(Option<oneshot::Receiver<Result<T, ControlError>>>);
-
-/// A thread that waits for an answer.
-struct Parked(Thread);
-
-impl Wake for Parked {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-impl<T> Answer<T> {
-    /// Blocks until the result is there. Not for a thread that runs an async runtime.
-    ///
-    /// # Errors
-    /// The command's own; [`ControlError::Stopped`] and [`ControlError::Busy`] when it was never carried out.
-    pub fn wait(self) -> Result<T, ControlError> {
-        // Not the channel's own way to wait: that panics on a thread of an event loop, which may well want to wait here.
-        let waker = Waker::from(Arc::new(Parked(std::thread::current())));
-        let (mut context, mut answer) = (Context::from_waker(&waker), pin!(self));
-        loop {
-            match answer.as_mut().poll(&mut context) {
-                Poll::Ready(result) => return result,
-                Poll::Pending => std::thread::park(),
-            }
-        }
-    }
-}
-
-impl<T> Future for Answer<T> {
-    type Output = Result<T, ControlError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(receiver) = &mut self.0 else {
-            return Poll::Ready(Err(ControlError::Busy));
-        };
-        Pin::new(receiver)
-            .poll(context)
-            .map(|result| result.unwrap_or(Err(ControlError::Stopped)))
-    }
-}
-
-/// The state that handles read without asking the control thread.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    last_round_ms: AtomicU64,
-    rounds: AtomicU64,
-    period_ms: AtomicU64,
-    draining: AtomicBool,
-    /// The thread has ended, by a panic.
-    has_ended: AtomicBool,
-}
-
-impl Shared {
-    pub(crate) fn new(now: UnixMs) -> Self {
-        Self {
-            last_round_ms: AtomicU64::new(now.0),
-            rounds: AtomicU64::new(0),
-            period_ms: AtomicU64::new(0),
-            draining: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
-        }
-    }
-
-    pub(crate) fn note_round(&self, now: UnixMs, period: Duration) {
-        self.last_round_ms.store(now.0, Ordering::Relaxed);
-        self.rounds.fetch_add(1, Ordering::Relaxed);
-        self.period_ms
-            .store(u64::try_from(period.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    /// There will be no round any more.
-    pub(crate) fn note_end(&self) {
-        self.has_ended.store(true, Ordering::Relaxed);
-    }
-
-    /// When the last round was.
-    pub(crate) fn last_round(&self) -> UnixMs {
-        UnixMs(self.last_round_ms.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn rounds(&self) -> u64 {
-        self.rounds.load(Ordering::Relaxed)
     }
 }

@@ -20,8 +20,10 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "sqlite")]
+mod answer;
 pub mod backup;
 mod book;
+mod config;
 mod confine;
 mod controller;
 mod credit;
@@ -38,6 +40,7 @@ mod hit_window;
 mod idle;
 #[cfg(feature = "sqlite")]
 mod ledger;
+mod mailbox;
 mod metering;
 mod miss_cost;
 mod moves;
@@ -48,6 +51,7 @@ mod rate_window;
 mod secret;
 mod settings;
 mod shards;
+mod shared;
 mod sizing;
 mod spending;
 mod state;
@@ -60,21 +64,24 @@ mod view;
 mod want;
 mod watch;
 
+pub use answer::Answer;
+pub use config::{ControlConfig, FirstLease, Listeners};
 pub use confine::is_confined;
 pub use error::{ControlError, Refusal, RefusalKind};
 pub use grant::{GoalNeed, Grant, Holder, Problem, grants, reserve_bytes};
-pub use handle::{Answer, ControlHandle, NewSecret, Readiness, Rotation};
+pub use handle::{ControlHandle, Readiness};
 #[cfg(feature = "sqlite")]
 pub use ledger::{
     Carried, DEFAULT_LEDGER_RETENTION, LEDGER_FILE_NAME, LEDGER_ROWS_MAX, Ledger, LedgerReader, MAX_LEDGER_RETENTION,
     MIN_LEDGER_RETENTION, Query, Verified,
 };
+pub use mailbox::Mailbox;
 pub use metering::{
     DEFAULT_CPU_MODEL_INTERVAL, DEFAULT_LEDGER_PERIOD, LedgerMessage, MAX_CPU_MODEL_INTERVAL, MAX_LEDGER_PERIOD,
     MIN_CPU_MODEL_INTERVAL, MIN_LEDGER_PERIOD, Metering,
 };
 pub use node::{FolderError, Joined, NodeError, NodeLease};
-pub use secret::{SecretName, SecretNameError, SecretText};
+pub use secret::{NewSecret, Rotation, SecretName, SecretNameError, SecretText};
 pub use settings::{
     Change, DEFAULT_FIRST_GRANT_BYTES, DEFAULT_HIT_COST, DEFAULT_IDLE_AFTER, DEFAULT_LEASE_PERIOD, DEFAULT_PRIORITY,
     DEFAULT_ROUND_PERIOD, FlashPatch, FlashSettings, Idling, MAX_COST, MAX_IDLE_AFTER, MAX_LEASE_PERIOD, MAX_PRIORITY,
@@ -88,7 +95,7 @@ pub use spending::{AlertCounts, AlertSink, Spent};
 pub use state::StateFile;
 pub use state::{MemoryState, PoolSetting, ServerSettings, State, StoredSecret, TenantRecord};
 pub use stepped::Stepped;
-pub use thread::{Control, ControlConfig, FirstLease, Listeners, Mailbox};
+pub use thread::Control;
 pub use tidemark_plan::{Load, Reach, Utility, UtilityError};
 pub use utility::UtilityFunction;
 pub use view::{

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
-use tidemark_types::SecretHash;
+use tidemark_types::{Permissions, SecretHash};
 
 use crate::error::{ControlError, Refusal, RefusalKind};
 
@@ -156,6 +156,30 @@ impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretText(..)")
     }
+}
+
+/// The kinds of a rotation.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Rotation {
+    /// Adds a secret.
+    Add(NewSecret),
+    /// Only the newest of the secrets of a name lives on.
+    Finish(SecretName),
+    /// All secrets of a name end.
+    End(SecretName),
+}
+
+/// A secret that is added.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct NewSecret {
+    /// Which one of the tenant's it is.
+    pub name: SecretName,
+    /// Its permissions; `None`: as the newest of its name. The name that a tenant is made with, and a new one, allow all.
+    pub permissions: Option<Permissions>,
+    /// Its text; `None`: one is made.
+    pub text: Option<SecretText>,
+    /// The older one of two secrets of the name ends, which may be in use.
+    pub is_forced: bool,
 }
 
 #[cfg(test)]

@@ -319,39 +319,32 @@ pub struct Setting {
     pub section: &'static str,
     /// The field's name.
     pub name: &'static str,
-    /// Whether this version has the capability behind it.
-    pub available: bool,
 }
 
-const fn setting(section: &'static str, name: &'static str, available: bool) -> Setting {
-    Setting {
-        section,
-        name,
-        available,
-    }
+const fn setting(section: &'static str, name: &'static str) -> Setting {
+    Setting { section, name }
 }
 
-/// Every setting of a tenant. Those that are not available are known by name. A client that sends one is then told that
-/// it has no effect yet, instead of believing that it has.
+/// Every setting of a tenant.
 pub const SETTINGS: [Setting; 18] = [
-    setting("goals", "floor_bytes", true),
-    setting("goals", "cap_bytes", true),
-    setting("goals", "hit_ratio", true),
-    setting("goals", "latency_us", true),
-    setting("goals", "miss_cost_us", true),
-    setting("goals", "priority", true),
-    setting("goals", "weight", true),
-    setting("goals", "utility", true),
-    setting("limits", "ops_per_second", true),
-    setting("limits", "bytes_per_second", true),
-    setting("limits", "connections", true),
-    setting("limits", "spending_per_month", true),
-    setting("limits", "at_spending_limit", true),
-    setting("flash", "floor_bytes", true),
-    setting("flash", "cap_bytes", true),
-    setting("flash", "write_bytes_per_second", true),
-    setting("flash", "staleness", true),
-    setting("", "policy", true),
+    setting("goals", "floor_bytes"),
+    setting("goals", "cap_bytes"),
+    setting("goals", "hit_ratio"),
+    setting("goals", "latency_us"),
+    setting("goals", "miss_cost_us"),
+    setting("goals", "priority"),
+    setting("goals", "weight"),
+    setting("goals", "utility"),
+    setting("limits", "ops_per_second"),
+    setting("limits", "bytes_per_second"),
+    setting("limits", "connections"),
+    setting("limits", "spending_per_month"),
+    setting("limits", "at_spending_limit"),
+    setting("flash", "floor_bytes"),
+    setting("flash", "cap_bytes"),
+    setting("flash", "write_bytes_per_second"),
+    setting("flash", "staleness"),
+    setting("", "policy"),
 ];
 
 /// Checks one tenant's settings by themselves.

@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use tidemark_types::{Clock, DataPlane};
 
+use crate::answer::Answer;
+use crate::config::ControlConfig;
 use crate::controller::Controller;
 use crate::error::ControlError;
-use crate::handle::{Answer, ControlHandle, Shared};
+use crate::handle::ControlHandle;
+use crate::mailbox::{Mailbox, Message};
 use crate::pace::Rests;
+use crate::shared::Shared;
 use crate::state::State;
 use crate::steady::SteadyClock;
-use crate::thread::{ControlConfig, Mailbox, Message};
 
 /// See the module.
 pub struct Stepped {

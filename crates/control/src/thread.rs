@@ -1,29 +1,21 @@
-//! Gives the control plane its thread, its time and its mailbox.
+//! Gives the control plane its thread and its time.
 
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tidemark_types::{Clock, DataPlane};
 
+use crate::config::ControlConfig;
 use crate::confine::confine;
 use crate::error::ControlError;
-use crate::handle::{Command, ControlHandle};
-use crate::metering::Metering;
+use crate::handle::ControlHandle;
+use crate::mailbox::{Mailbox, Message};
 use crate::process;
-use crate::settings::{DEFAULT_HIT_COST, Idling};
 use crate::state::State;
 use crate::stepped::Stepped;
-use crate::view::TenantAddress;
-use crate::watch::Watch;
 
-/// The limit of waiting commands. Each is answered within some milliseconds, with thousands of tenants within tenths of
-/// a second, so more means that the thread hangs.
-const MAX_WAITING: usize = 1024;
 /// Rounds are at least this far apart, however often the data plane wakes: a hundred of them per second are not felt.
 const MIN_ROUND_GAP: Duration = Duration::from_millis(10);
 /// With thousands of tenants at work a round takes milliseconds: woken rounds then take at most a twentieth of the
@@ -36,116 +28,6 @@ const REMOVAL_ROUND_GAP: Duration = Duration::from_millis(20);
 const REMOVAL_WAIT_DIVISOR: u32 = 8;
 /// The longest of these gaps, so that the limit of the wait is kept.
 const REMOVAL_ROUND_PERIOD: Duration = Duration::from_secs(1);
-
-/// How the control plane is set up.
-#[derive(Clone, Debug)]
-pub struct ControlConfig {
-    /// The configured memory.
-    pub pool_bytes: u64,
-    /// The largest pool that this machine can back.
-    pub pool_limit_bytes: u64,
-    /// The flash below the memory of all tenants; zero: there is none.
-    pub flash_bytes: u64,
-    /// How many workers the data plane has.
-    pub workers: usize,
-    /// How tenants come and go.
-    pub idling: Idling,
-    /// The least time of a hit from the client's side. Beside it, the time of misses says how much a hit is worth.
-    pub hit_cost: Duration,
-    /// The addresses on which the server listens, for the API.
-    pub listeners: Listeners,
-    /// The receivers of events.
-    pub watch: Watch,
-    /// The call that makes the control thread yield to those that serve clients: planning can wait, a client cannot.
-    /// The default lowers its priority. A client on the same core may still wait for a slice of some milliseconds then,
-    /// if the thread's work is in one piece.
-    pub step_back: fn() -> io::Result<()>,
-    /// The first lease, if the pool follows a lease on the node's memory; `pool_bytes` is then the limit. `None`: the
-    /// pool is the server's own.
-    pub lease: Option<FirstLease>,
-    /// How use is metered; `None`: it is not, and its fields in the API are null.
-    pub metering: Option<Metering>,
-}
-
-/// The first lease of a pool that follows one. In bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirstLease {
-    /// The lease.
-    pub bytes: u64,
-    /// The size that it could reach.
-    pub reach_bytes: u64,
-}
-
-impl ControlConfig {
-    /// A pool of so many bytes, which may be made as large as `pool_limit_bytes`, for so many workers; nothing listens.
-    pub fn new(pool_bytes: u64, pool_limit_bytes: u64, workers: usize) -> Self {
-        Self {
-            pool_bytes,
-            pool_limit_bytes,
-            flash_bytes: 0,
-            workers,
-            idling: Idling::default(),
-            hit_cost: DEFAULT_HIT_COST,
-            listeners: Listeners::default(),
-            watch: Watch::default(),
-            step_back: process::lower_priority,
-            lease: None,
-            metering: None,
-        }
-    }
-}
-
-/// The addresses on which the server listens; `None` is off.
-#[derive(Clone, Debug, Default)]
-pub struct Listeners {
-    /// The memcached protocol.
-    pub memcached: Option<SocketAddr>,
-    /// The Redis protocol.
-    pub redis: Option<SocketAddr>,
-    /// The addresses for clients of single tenants.
-    pub of_tenants: Vec<TenantAddress>,
-    /// The admin API.
-    pub admin: Option<SocketAddr>,
-}
-
-pub(crate) enum Message {
-    Wake,
-    Command(Command),
-    Stop,
-}
-
-/// The place at which commands and wakes arrive. It is made before the data plane, which wakes through it, and before
-/// the control plane, which reads it.
-pub struct Mailbox {
-    pub(crate) sender: SyncSender<Message>,
-    pub(crate) receiver: Receiver<Message>,
-    pub(crate) woken: Arc<AtomicBool>,
-}
-
-impl Default for Mailbox {
-    fn default() -> Self {
-        let (sender, receiver) = sync_channel(MAX_WAITING);
-        Self {
-            sender,
-            receiver,
-            woken: Arc::default(),
-        }
-    }
-}
-
-impl Mailbox {
-    /// The waker that the data plane calls when something cannot wait for the next round. It never blocks, and all
-    /// calls until that round are one.
-    pub fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let (sender, woken) = (self.sender.clone(), Arc::clone(&self.woken));
-        Arc::new(move || {
-            if !woken.swap(true, Ordering::AcqRel) {
-                // A full mailbox wakes the thread as well, and it looks at the flag after each message.
-                let _ = sender.try_send(Message::Wake);
-            }
-        })
-    }
-}
 
 /// The running control plane.
 pub struct Control {

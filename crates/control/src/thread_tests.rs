@@ -1,11 +1,13 @@
 //! The thread: that a wake is a round, that commands are answered, and that it ends.
 
+use std::sync::mpsc::sync_channel;
+
 use tidemark_types::{GIB, MIB, SystemClock, TenantId, TenantName};
 
 use super::*;
 use crate::fake::FakeDataPlane;
-use crate::handle::Shared;
 use crate::settings::{Change, ServerPatch, SettingsPatch, TenantSettings};
+use crate::shared::Shared;
 use crate::state::{MemoryState, ServerSettings, StateFile, StoredSecret, TenantRecord};
 
 /// Far longer than any step takes, so that only a hang is one.

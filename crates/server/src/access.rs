@@ -23,6 +23,16 @@ enum Held<'t> {
     Several(ShardSet, Vec<ShardGuard<'t>>),
 }
 
+#[cold]
+fn release(held: &mut Option<ShardGuard<'_>>) {
+    *held = None;
+}
+
+#[cold]
+fn lock(store: &Arc<TenantStore>, shard: usize) -> ShardGuard<'_> {
+    store.lock(shard)
+}
+
 /// Some of a tenant's shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShardSet(u64);
@@ -114,7 +124,8 @@ impl<'t> Access<'t> {
     }
 
     /// A shard, locked.
-    #[inline]
+    // Each command asks for its shard, and most of a window's are the one that is held: only that is inlined.
+    #[inline(always)]
     pub(crate) fn shard(&mut self, number: usize) -> &mut ShardGuard<'t> {
         match &mut self.held {
             Held::Several(shards, guards) => {
@@ -124,9 +135,9 @@ impl<'t> Access<'t> {
             Held::One(held) => {
                 if held.as_ref().is_some_and(|guard| guard.number() != number) {
                     // Released first: two locks at a time, in any order, could wait for each other.
-                    *held = None;
+                    release(held);
                 }
-                held.get_or_insert_with(|| self.store.lock(number))
+                held.get_or_insert_with(|| lock(self.store, number))
             }
         }
     }

@@ -373,7 +373,7 @@ impl RateSample {
 }
 
 /// Counts of keys found, keys missed and errors before a command, to tell its outcome.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Before {
     found: u32,
     missed: u32,
@@ -432,10 +432,37 @@ impl TurnCounts {
         }
     }
 
+    /// A command that is done in pieces was left unfinished: the counts of its pieces so far, for [`Self::goes_on`].
+    pub(crate) fn so_far(&self, before: Before) -> Before {
+        let now = self.before();
+        Before {
+            found: now.found.wrapping_sub(before.found),
+            missed: now.missed.wrapping_sub(before.missed),
+            failed: now.failed.wrapping_sub(before.failed),
+        }
+    }
+
+    /// A command's next piece begins; `so_far` are the counts of those before, none for its first. The outcome is that of all.
+    #[inline]
+    pub(crate) fn goes_on(&self, so_far: Before) -> Before {
+        let now = self.before();
+        Before {
+            found: now.found.wrapping_sub(so_far.found),
+            missed: now.missed.wrapping_sub(so_far.missed),
+            failed: now.failed.wrapping_sub(so_far.failed),
+        }
+    }
+
     /// Counts a RESP command that was executed since `before`.
     #[inline]
     pub(crate) fn command(&mut self, id: CommandId, before: Before) {
-        match self.outcome(before) {
+        self.note(id, self.outcome(before));
+    }
+
+    /// Counts a RESP command whose outcome is known.
+    #[inline]
+    pub(crate) fn note(&mut self, id: CommandId, outcome: Outcome) {
+        match outcome {
             Outcome::Ok => {
                 self.commands[id as usize] += 1;
                 self.commands_touched |= 1 << id as u32;
@@ -629,6 +656,34 @@ mod tests {
         assert_eq!(tenant.resp_operations(), 7);
         let calls = [CommandId::Get, CommandId::Set, CommandId::Del];
         assert_eq!(calls.map(|id| tenant.commands().calls(id)), [3, 2, 2]);
+    }
+
+    #[test]
+    fn the_outcome_of_a_command_in_pieces_is_that_of_all() {
+        let tenant = TenantCounts::default();
+        let mut turn = TurnCounts::default();
+        let look = |turn: &mut TurnCounts, hit| turn.hit_or_miss(hit, Count::GetHits, Count::GetMisses);
+        // Whether each piece finds its key; another connection's command finds, and misses, one between them.
+        for pieces in [[true, false], [false, true], [false, false]] {
+            let mut so_far = Before::default();
+            for hit in pieces {
+                let before = turn.goes_on(so_far);
+                look(&mut turn, hit);
+                so_far = turn.so_far(before);
+                for other in [true, false] {
+                    look(&mut turn, other);
+                }
+            }
+            let before = turn.goes_on(so_far);
+            turn.command(CommandId::MGet, before);
+        }
+        turn.hand_over(&tenant);
+        let counted = tenant.executed();
+        let counted: Vec<_> = counted
+            .iter()
+            .map(|count| (count.command, count.outcome, count.count))
+            .collect();
+        assert_eq!(counted, [("mget", Outcome::Ok, 2), ("mget", Outcome::Miss, 1)]);
     }
 
     #[test]

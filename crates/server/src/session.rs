@@ -9,7 +9,7 @@ use tidemark_protocol::resp::Version;
 use tidemark_types::{Permissions, Secret, TenantName, UnixMs};
 
 use crate::clients::Client;
-use crate::counts::{Count, TurnCounts};
+use crate::counts::{Before, Count, TurnCounts};
 use crate::entrance::Entrance;
 use crate::limits::{OWN_REPLY_BYTES, PIN_BYTES, REPLY_BYTES};
 use crate::logins::FailedLogins;
@@ -95,6 +95,8 @@ pub(crate) struct Session {
     pub(crate) failed_logins: FailedLogins,
     /// The number of answered keys of a long `get` whose replies are sent in parts.
     pub(crate) keys_answered: usize,
+    /// The lookups and errors of an unfinished command's pieces so far.
+    pub(crate) so_far: Before,
     /// memcached's line of keys that is in the middle of being executed.
     pub(crate) open_get: Option<OpenGet>,
     /// Close when the replies so far are sent.
@@ -132,6 +134,7 @@ impl Session {
             has_begun: false,
             failed_logins: FailedLogins::default(),
             keys_answered: 0,
+            so_far: Before::default(),
             open_get: None,
             is_ending: false,
             transaction: None,

@@ -1,11 +1,10 @@
 //! The settings of a tenant and of the server in a body.
 
 use serde_json::{Map, Value};
-use tidemark_control::{Refusal, RefusalKind, SETTINGS, ServerPatch, Setting, SettingsPatch};
+use tidemark_control::{Refusal, RefusalKind, SETTINGS, ServerPatch, SettingsPatch};
 
 use super::values::{
-    at_limit, bytes, duration_us, hit_ratio, money, not_available, policy, priority, staleness, unknown_field, utility,
-    weight, wrong,
+    at_limit, bytes, duration_us, hit_ratio, money, policy, priority, staleness, unknown_field, utility, weight, wrong,
 };
 
 /// `{"goals","limits","flash","policy"}`: what is there is set, null clears.
@@ -28,10 +27,7 @@ pub(super) fn settings(object: Map<String, Value>, also_allowed: &[&str]) -> Res
             }
             // A section that is null is one whose fields are all null.
             Value::Null if section => {
-                for setting in SETTINGS
-                    .iter()
-                    .filter(|setting| setting.section == key && setting.available)
-                {
+                for setting in SETTINGS.iter().filter(|setting| setting.section == key) {
                     change(&mut patch, &key, setting.name, &Value::Null)?;
                 }
             }
@@ -58,21 +54,6 @@ fn change(patch: &mut SettingsPatch, section: &str, name: &str, value: &Value) -
     } else {
         format!("{section}.{name}")
     };
-    let known = |setting: &&Setting| setting.section == section && setting.name == name;
-    let Some(setting) = SETTINGS.iter().find(known) else {
-        let allowed = SETTINGS
-            .iter()
-            .filter(|setting| setting.section == section && setting.available);
-        return Err(unknown_field(&path, allowed.map(|setting| &setting.name)));
-    };
-    if !setting.available {
-        // Null is the default anyway.
-        return if value.is_null() {
-            Ok(())
-        } else {
-            Err(not_available(&path))
-        };
-    }
     match path.as_str() {
         "goals.hit_ratio" => patch.hit_ratio = hit_ratio(&path, value)?,
         "goals.latency_us" => patch.latency = duration_us(&path, value)?,
@@ -91,7 +72,11 @@ fn change(patch: &mut SettingsPatch, section: &str, name: &str, value: &Value) -
         "flash.cap_bytes" => patch.flash.cap_bytes = bytes(&path, value)?,
         "flash.write_bytes_per_second" => patch.flash.write_bytes_per_second = bytes(&path, value)?,
         "flash.staleness" => patch.flash.staleness = staleness(&path, value)?,
-        _ => patch.policy = policy(&path, value)?,
+        "policy" => patch.policy = policy(&path, value)?,
+        _ => {
+            let allowed = SETTINGS.iter().filter(|setting| setting.section == section);
+            return Err(unknown_field(&path, allowed.map(|setting| &setting.name)));
+        }
     }
     Ok(())
 }
@@ -347,9 +332,18 @@ mod tests {
             let refusal = settings_patch(object(body.clone())).unwrap_err();
             assert_eq!((refusal.kind, refusal.field.as_deref()), (kind, Some(field)), "{body}");
         }
-        for setting in SETTINGS.iter().filter(|setting| !setting.available) {
-            let refusal = settings_patch(object(json!({setting.section: {setting.name: 1}}))).unwrap_err();
-            assert_eq!(refusal.kind, RefusalKind::NotAvailable, "{}", setting.name);
+    }
+
+    #[test]
+    fn every_setting_of_the_table_can_be_cleared_by_its_name() {
+        for setting in SETTINGS {
+            let body = if setting.section.is_empty() {
+                json!({ setting.name: null })
+            } else {
+                json!({ setting.section: { setting.name: null } })
+            };
+            let patch = settings_patch(object(body)).unwrap();
+            assert_ne!(patch, SettingsPatch::default(), "{}.{}", setting.section, setting.name);
         }
     }
 

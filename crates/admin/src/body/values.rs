@@ -136,8 +136,3 @@ pub(super) fn unknown_field<'a>(path: &str, allowed: impl IntoIterator<Item = &'
         .field(path)
         .allowed(allowed.into_iter().copied())
 }
-
-pub(super) fn not_available(path: &str) -> Refusal {
-    let message = format!("`{path}` is not available in this version: it would have no effect");
-    Refusal::new(RefusalKind::NotAvailable, message).field(path)
-}

@@ -18,7 +18,6 @@ use tidemark_types::{MIB, TenantId, UNIT_BYTES, UnixMs};
 use super::{Book, Tenant};
 use crate::elastic::Elastic;
 use crate::grant::pool_for;
-use crate::node::WORTH_PIECES_MAX;
 use crate::settings::{DEFAULT_PRIORITY, MAX_PRIORITY};
 
 /// The memory that a tenant that wants more may fill until the next leases: as much as it holds, or so much if that is
@@ -35,6 +34,9 @@ const WORKED_OUT_MAX: usize = 64;
 const SILENCE_FACTOR: f64 = 0.8;
 /// The gain from more memory without a curve, as a part of the present memory's gain: hulls are concave.
 const UNKNOWN_GAIN_FACTOR: f64 = 0.5;
+
+/// Pieces of worth in a lease: of more, others would decide nothing else.
+pub(crate) const WORTH_PIECES_MAX: usize = 32;
 
 /// The gain of a tenant from memory, from its first byte on.
 #[derive(Debug, Default)]

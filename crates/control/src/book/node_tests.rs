@@ -6,10 +6,10 @@ use tidemark_types::{
 };
 
 use super::*;
+use crate::config::FirstLease;
 use crate::grant::grantable_bytes;
 use crate::settings::TenantSettings;
 use crate::state::TenantRecord;
-use crate::thread::FirstLease;
 
 const POOL: u64 = 256 * MIB;
 const REACH: u64 = 1024 * MIB;

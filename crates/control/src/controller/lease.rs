@@ -1,9 +1,22 @@
 //! Commands and reports of the lease's keeper, if the pool follows a lease on the node's memory.
 
+use tidemark_plan::node::Demand;
+
 use super::Controller;
 use crate::grant::pool_for;
-use crate::node::LeaseReading;
 use crate::view::NodeView;
+
+/// The state of the pool and its demand.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct LeaseReading {
+    /// The limit of the pool: the one that it was told or still has, whichever is larger.
+    pub(crate) limit_bytes: u64,
+    /// The most of it that is backed by memory.
+    pub(crate) resident_bytes: u64,
+    /// All floors as they are set.
+    pub(crate) floors_set_bytes: u64,
+    pub(crate) demand: Demand,
+}
 
 impl Controller {
     /// Changes the memory that the server is set to: at once, or, where the pool follows a lease, the most that it will be.

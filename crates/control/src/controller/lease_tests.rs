@@ -6,13 +6,13 @@ use std::time::Duration;
 use tidemark_types::{Clock as _, GIB, MIB, ManualClock, UnixMs};
 
 use super::*;
+use crate::config::{ControlConfig, FirstLease};
 use crate::error::{ControlError, RefusalKind};
 use crate::fake::FakeDataPlane;
-use crate::handle::Shared;
 use crate::settings::{Change, ServerPatch, SettingsPatch};
+use crate::shared::Shared;
 use crate::state::MemoryState;
 use crate::steady::SteadyClock;
-use crate::thread::{ControlConfig, FirstLease};
 
 struct Scene {
     clock: Arc<ManualClock>,

@@ -3,8 +3,7 @@
 use tidemark_types::Permissions;
 
 use crate::error::{Refusal, RefusalKind};
-use crate::handle::NewSecret;
-use crate::secret::SecretName;
+use crate::secret::{NewSecret, SecretName};
 use crate::state::{MAX_SECRET_NAMES, MAX_SECRETS, TenantRecord};
 
 /// Makes room for a new secret. Returns what it allows.

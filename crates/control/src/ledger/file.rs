@@ -1,11 +1,4 @@
-//! The ledger's file: its schema, adding rows, dropping old ones.
-//!
-//! ```text
-//! rows      sequence, kind, tenant_id, tenant, from_ms, to_ms, node, price_version, is_modelled, an integer for each resource,
-//!           commands (`redis/get=5 redis/set=2`), note, hash (32 bytes)
-//! carried   what was dropped: kind, tenant_id, tenant, month, price_version, is_modelled, commands, a sum for each resource (decimal text)
-//! prices    version, text (the prices file as it was)
-//! ```
+//! The ledger's file: adding rows, dropping old ones.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -13,15 +6,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params, params_from_iter, types::Value};
-use tidemark_meter::{Chain, Entry, Hash, Kind, Resource, Row};
+use rusqlite::{Connection, OpenFlags, Transaction, params, params_from_iter, types::Value};
+use tidemark_meter::{Chain, Entry, Hash, Kind, Row};
 use tidemark_types::{UnixMs, utc};
 
 use super::read::{self, Carried};
+use super::schema::{FIRST_COLUMNS, LAST_COLUMNS, LEDGER_FILE_NAME, explain, resource_columns};
 use crate::error::ControlError;
 
-/// The ledger's name in the data folder.
-pub const LEDGER_FILE_NAME: &str = "ledger.sqlite";
 /// "Tidl": tells ledgers from other databases (SQLite file format, 1.3.17).
 const APPLICATION_ID: i64 = 0x5469_646c;
 const SCHEMA_VERSION: i64 = 1;
@@ -29,17 +21,6 @@ const SCHEMA_VERSION: i64 = 1;
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 /// Old rows are dropped at most this often: each time adds a row.
 const TRIM_EVERY: Duration = Duration::from_secs(86_400);
-
-/// The columns before the resources, and behind them.
-pub(super) const FIRST_COLUMNS: &str =
-    "sequence, kind, tenant_id, tenant, from_ms, to_ms, node, price_version, is_modelled";
-pub(super) const LAST_COLUMNS: &str = "commands, note, hash";
-
-/// The names of the resources, separated by commas, each with this behind it.
-pub(super) fn resource_columns(suffix: &str) -> String {
-    let column = |resource: Resource| format!("{}{suffix}", resource.name());
-    Resource::ALL.map(column).join(", ")
-}
 
 /// An open ledger.
 #[derive(Debug)]
@@ -152,17 +133,6 @@ fn make_private(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
-    }
-}
-
-/// SQLite's errors by whose fault they are.
-pub(super) fn explain(doing: &'static str, path: &Path, error: &rusqlite::Error) -> ControlError {
-    let (path, detail) = (path.to_path_buf(), error.to_string());
-    match error.sqlite_error_code() {
-        None | Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) => {
-            ControlError::Damaged { path, detail }
-        }
-        _ => ControlError::File { doing, path, detail },
     }
 }
 

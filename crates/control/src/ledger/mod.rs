@@ -10,6 +10,7 @@
 
 mod file;
 mod read;
+mod schema;
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -24,8 +25,8 @@ use crate::error::ControlError;
 use crate::metering::LedgerMessage;
 use file::LedgerFile;
 
-pub use file::LEDGER_FILE_NAME;
 pub use read::{Carried, LedgerReader, Query, Verified};
+pub use schema::LEDGER_FILE_NAME;
 
 /// Batches that wait for the writer: it takes each within milliseconds, so more means that the disk hangs.
 const BATCHES_MAX: usize = 64;

@@ -9,7 +9,7 @@ use tidemark_meter::spending::Account;
 use tidemark_meter::{Break, Chain, Entry, Hash, Kind, Resource, Row, Subject, Totals, Usage, Verifier};
 use tidemark_types::{TenantId, UnixMs, utc};
 
-use super::file::{FIRST_COLUMNS, LAST_COLUMNS, LEDGER_FILE_NAME, explain, resource_columns};
+use super::schema::{FIRST_COLUMNS, LAST_COLUMNS, LEDGER_FILE_NAME, explain, resource_columns};
 use crate::error::ControlError;
 
 /// Rows to read.

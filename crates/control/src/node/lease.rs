@@ -26,13 +26,13 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 use tidemark_plan::node::{Demand, GoalDemand, Worth};
 
+use crate::book::WORTH_PIECES_MAX;
+
 const HEAD: &str = "tidemark lease 1";
 /// The last line's first word.
 const END: &str = "end ";
 /// A longer file is no lease: the longest that is written has about 3 KiB.
 pub(crate) const LEASE_FILE_BYTES_MAX: usize = 16 << 10;
-/// Pieces of worth in a lease: of more, others would decide nothing else.
-pub(crate) const WORTH_PIECES_MAX: usize = 32;
 /// Classes of goals in a lease; those beyond are stated with the last one.
 pub(crate) const GOAL_CLASSES_MAX: usize = 32;
 

@@ -16,15 +16,14 @@ use std::time::{Duration, Instant};
 use tidemark_plan::node::Demand;
 use tidemark_types::MIB;
 
+use crate::config::FirstLease;
+use crate::controller::LeaseReading;
 use crate::error::ControlError;
 use crate::handle::ControlHandle;
 use crate::process;
 use crate::settings::MIN_POOL_BYTES;
-use crate::thread::FirstLease;
 use crate::view::NodeView;
 pub use folder::FolderError;
-pub(crate) use lease::WORTH_PIECES_MAX;
-pub(crate) use steward::LeaseReading;
 use steward::{HURRY, LeasedPool, Steward};
 
 /// An instance that starts waits so long for the others to give it the least that it works with: a few of their periods.

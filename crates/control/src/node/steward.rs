@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tidemark_plan::node::{Demand, Member, Node, Step, Tenure, step};
+use tidemark_plan::node::{Member, Node, Step, Tenure, step};
 
 use super::folder::{self, Folder, FolderError, Peer};
 use super::lease::Lease;
+use crate::controller::LeaseReading;
 use crate::error::ControlError;
 use crate::settings::{MAX_LEASE_PERIOD, MIN_POOL_BYTES};
 use crate::view::{LeaseView, NodeView};
@@ -24,18 +25,6 @@ pub(super) const HURRY: Duration = Duration::from_millis(100);
 const STALLED_AFTER_PERIODS: u32 = 5;
 /// A short silence may be a busy machine's.
 const STALLED_AFTER_MIN: Duration = Duration::from_secs(3);
-
-/// The state of the pool and its demand.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct LeaseReading {
-    /// The limit of the pool: the one that it was told or still has, whichever is larger.
-    pub(crate) limit_bytes: u64,
-    /// The most of it that is backed by memory.
-    pub(crate) resident_bytes: u64,
-    /// All floors as they are set.
-    pub(crate) floors_set_bytes: u64,
-    pub(crate) demand: Demand,
-}
 
 /// The pool that follows a lease.
 pub(crate) trait LeasedPool {

@@ -5,7 +5,7 @@ use std::fs;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
-use tidemark_plan::node::{GoalDemand, Worth};
+use tidemark_plan::node::{Demand, GoalDemand, Worth};
 use tidemark_types::MIB;
 
 use super::*;

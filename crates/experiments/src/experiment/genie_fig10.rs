@@ -18,7 +18,7 @@ The five stages of Genie's Fig. 10, in each of which one thing differs from the 
 rate; twice the rate; 16+64 bytes; Zipf 0.99; 50 % reads. The paper has 8 Mi items and 6 and 12 million requests a second on eight
 cores with DPDK. Here one worker has one core, the load the other one, over loopback TCP: the items are 1/128 of the paper's, and the
 higher rate is six tenths of what server and load reach together in the last stage. Open loop, memcached's protocol, 16
-connections, 10 requests at a time. The model is the one that `TIDEMARK_CPU_MODEL` names.
+connections, 10 requests at a time. The model is the built-in one; `TIDEMARK_CPU_MODEL` names a file of another.
 
 The measured figure is the CPU time that the tenant is charged, the modelled one what the model says of its load; both are the
 server's own, read before and after. What is judged is the modelled one against the measured one in each stage, and whether each

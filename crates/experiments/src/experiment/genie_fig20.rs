@@ -18,7 +18,7 @@ One tenant's load, on servers that estimate its vCPUs at intervals of 1 s to 1 u
 95 % reads, uniform and Zipf 0.99, memcached's protocol, 64 connections, 10 requests at a time, closed loop; each server has one worker,
 all of them the same core, and they take turns. The paper sees no loss down to 100 us, and 7 to 10 % at 1 us. An estimate is made
 at the end of a worker's turn, so that there are never more of them than turns. What is judged is CPU time per operation over that
-of the server without the model, of the same round. The model is the one that `TIDEMARK_CPU_MODEL` names.",
+of the server without the model, of the same round. The model is the built-in one; `TIDEMARK_CPU_MODEL` names a file of another.",
     run,
 };
 

@@ -50,12 +50,9 @@ impl<'a> Metered<'a> {
         Ok(Self { context, server })
     }
 
-    /// The same, with a model of CPU time: the file that `TIDEMARK_CPU_MODEL` names.
+    /// The same, with a model of CPU time: the file that `TIDEMARK_CPU_MODEL` names, else the server's own.
     pub(super) fn start_modelling(context: &'a Context, memory_bytes: u64, options: &[&str]) -> Result<Self, Error> {
-        let Some(model) = std::env::var("TIDEMARK_CPU_MODEL").ok() else {
-            let help = "there is no model of CPU time: let TIDEMARK_CPU_MODEL name a file of `tidemark calibrate`";
-            return Err(Error::Usage(help.into()));
-        };
+        let model = std::env::var("TIDEMARK_CPU_MODEL").unwrap_or_else(|_| "built-in".into());
         Self::start(context, memory_bytes, &[&["--cpu-model", &model], options].concat())
     }
 

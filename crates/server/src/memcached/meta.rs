@@ -262,14 +262,12 @@ fn note_cas(meta: &Meta<'_>, refused: Option<Outcome>, exec: &mut Exec<'_>) {
     if meta.flags.compare_cas().is_none() {
         return;
     }
-    exec.counts.add(
-        match refused {
-            None => Count::CasHits,
-            Some(Outcome::NotFound) => Count::CasMisses,
-            Some(_) => Count::CasBad,
-        },
-        1,
-    );
+    match refused {
+        None | Some(Outcome::NotFound) => exec
+            .counts
+            .hit_or_miss(refused.is_none(), Count::CasHits, Count::CasMisses),
+        Some(_) => exec.counts.add(Count::CasBad, 1),
+    }
 }
 
 /// Writes `ms`'s value, joined to the old one if the mode says so, under the lock under which that was looked at. Returns
@@ -313,7 +311,7 @@ pub(super) fn delete(meta: &Meta<'_>, key: &Key<'_>, access: &mut Access<'_>, ex
     exec.counts.add(Count::Metas, 1);
     let shard = access.shard_of(key.hash);
     let Some(old) = shard.peek(key, exec.now).map(|found| found.attributes()) else {
-        exec.counts.add(Count::DeleteMisses, 1);
+        exec.counts.hit_or_miss(false, Count::DeleteHits, Count::DeleteMisses);
         return compose::meta_outcome(&mut exec.out.bytes, meta, Outcome::NotFound);
     };
     if meta.flags.compare_cas().is_some_and(|wanted| old.token != Some(wanted)) {

@@ -280,12 +280,14 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
             return false;
         }
     }
-    // The rest of one whose beginning was answered is not another one.
-    let is_new = session.keys_answered == 0;
-    let before = exec.counts.before();
+    // The rest of one whose beginning was answered, or whose line goes on, is not another one.
+    let before = exec.counts.goes_on(std::mem::take(&mut session.so_far));
     let is_finished = perform(command, &tenant, access, session, exec);
-    if is_new {
+    let is_followed = matches!(command, Command::Get(get) if get.part.is_followed());
+    if is_finished && !is_followed {
         exec.counts.verb(verb(command), before);
+    } else {
+        session.so_far = exec.counts.so_far(before);
     }
     is_finished
 }

@@ -218,7 +218,7 @@ fn compare_and_put(
     exec: &mut Exec<'_>,
 ) -> &'static [u8] {
     let Some(found) = access.shard_of(key.hash).peek(key, exec.now) else {
-        exec.counts.add(Count::CasMisses, 1);
+        exec.counts.hit_or_miss(false, Count::CasHits, Count::CasMisses);
         return reply::NOT_FOUND;
     };
     // An item without a token was written since the last time that anybody asked for one.
@@ -302,8 +302,10 @@ pub(super) fn note_counted(counted: &Counted, direction: Direction, exec: &mut E
         Direction::Decrement => (Count::DecrementHits, Count::DecrementMisses),
     };
     match counted {
-        Counted::Missing => exec.counts.add(misses, 1),
-        Counted::To(_) => exec.counts.add(hits, 1),
+        Counted::Missing | Counted::To(_) => {
+            let is_there = matches!(counted, Counted::To(_));
+            exec.counts.hit_or_miss(is_there, hits, misses);
+        }
         Counted::NoMemory => exec.counts.add(Count::NoMemory, 1),
         Counted::NotANumber => {}
     }

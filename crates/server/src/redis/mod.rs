@@ -32,6 +32,7 @@ use tidemark_protocol::http;
 use tidemark_protocol::resp::command::{CommandId, Flags, Row, lookup, resolve};
 use tidemark_protocol::resp::{ArgList, Args, ErrorReply, Limits, Reply, error, glob};
 use tidemark_store::{KEY_BYTES_MAX, Key, KeyHash};
+use tidemark_types::Outcome;
 
 use crate::access::Access;
 use crate::counts::{Count, Stage};
@@ -161,7 +162,7 @@ pub(crate) fn execute_step(
     exec: &mut Exec<'_>,
 ) {
     access.flush_if_due(exec.now);
-    let (before, is_counted) = (exec.counts.before(), exec.visit.is_counted());
+    let is_counted = exec.visit.is_counted();
     let key = |bytes| Key {
         db: session.db,
         bytes,
@@ -169,20 +170,26 @@ pub(crate) fn execute_step(
     };
     match *step {
         Step::Get { key: bytes } => {
-            // Else it waits for memory.
-            if let Ok(false) = strings::fetch(&key(bytes), access.shard_of(hash), session, exec) {
+            // A value that waits for memory was found.
+            let is_missing = matches!(
+                strings::fetch(&key(bytes), access.shard_of(hash), session, exec),
+                Ok(false)
+            );
+            if is_missing {
                 Reply::new(&mut exec.out.bytes, session.version).null();
             }
             if !is_counted {
-                exec.counts.command(CommandId::Get, before);
+                let outcome = if is_missing { Outcome::Miss } else { Outcome::Ok };
+                exec.counts.note(CommandId::Get, outcome);
             }
         }
         Step::Set { key: bytes, value } => {
+            let before = exec.counts.before();
             strings::set(&key(bytes), value, access, session, exec);
             exec.counts.command(CommandId::Set, before);
         }
         Step::Store { key: bytes, value, how } => {
-            let mark = exec.out.bytes.len();
+            let (before, mark) = (exec.counts.before(), exec.out.bytes.len());
             if let Err(failure) = strings::store(&key(bytes), value, &how, access, session, exec) {
                 fail(&failure, Some(how.row), Stage::Execution, mark, session, exec);
             }
@@ -201,7 +208,7 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
         return true;
     }
     let mark = exec.out.bytes.len();
-    let before = exec.counts.before();
+    let before = exec.counts.goes_on(std::mem::take(&mut session.so_far));
     match admit(args, raw, session, exec) {
         Ok(Some(call)) => {
             session.client.note_command(call.row.id);
@@ -216,6 +223,7 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
             match done {
                 Err(Failure::Later) => {
                     drop_unwanted(mark, session, exec);
+                    session.so_far = exec.counts.so_far(before);
                     return false;
                 }
                 Ok(()) if call.row.id == CommandId::Exec => {}

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidemark_types::{MIB, TenantPlan};
+use tidemark_types::{CommandCount, MIB, Outcome, TenantPlan};
 
-use crate::harness::{Client, Harness, Setup, StopAtEnd, open_tenant};
+use crate::harness::{Client, Harness, Setup, StopAtEnd, found, open_tenant, set};
 
 /// As much as a transaction may have is one step.
 const STEP_PAIRS: usize = 1024;
@@ -150,4 +150,46 @@ fn many_connections_are_listed_and_killed_in_parts() {
     client.ask(b"MULTI\r\n", b"+OK\r\n");
     client.ask(&array(["CLIENT", "KILL", "TYPE", "normal"]), b"+QUEUED\r\n");
     client.ask(b"EXEC\r\n", b"*1\r\n:0\r\n");
+}
+
+#[test]
+fn a_command_in_parts_counts_once_with_the_outcome_of_all() {
+    /// A line of so many keys is parsed, and answered, in many parts.
+    const KEYS: usize = 30_000;
+
+    let harness = server(1);
+    let mut client = harness.connect();
+    client.ask(&set("first", b"1"), b"STORED\r\n");
+    let line = |first: &str| {
+        let keys: Vec<String> = (0..KEYS).map(|number| format!("none{number}")).collect();
+        format!("get {first} {}\r\n", keys.join(" "))
+    };
+    client.ask(line("first").as_bytes(), &found("first", b"1"));
+    client.ask(line("none").as_bytes(), b"END\r\n");
+    client.ask(b"incr none 1\r\n", b"NOT_FOUND\r\n");
+    client.ask(b"md none\r\n", b"NF\r\n");
+    let mut redis = Client::connect(harness.redis);
+    for (first, is_found) in [("first", true), ("none", false)] {
+        let names: Vec<String> = (0..KEYS).map(|number| format!("none{number}")).collect();
+        redis.send(&array(
+            ["MGET", first].into_iter().chain(names.iter().map(String::as_str)),
+        ));
+        let value = if is_found { "$1\r\n1\r\n" } else { "$-1\r\n" };
+        redis.read_exactly(format!("*{}\r\n{value}{}", KEYS + 1, "$-1\r\n".repeat(KEYS)).as_bytes());
+    }
+    let counts = harness.tenant(1).unwrap().commands;
+    let of = |protocol, command, outcome| {
+        let is_it =
+            |count: &&CommandCount| (count.protocol, count.command, count.outcome) == (protocol, command, outcome);
+        counts.iter().find(is_it).map_or(0, |count| count.count)
+    };
+    for (protocol, command, expected) in [
+        ("memcached", "get", [1, 1, 0]),
+        ("memcached", "arithmetic", [0, 1, 0]),
+        ("memcached", "md", [0, 1, 0]),
+        ("redis", "mget", [1, 1, 0]),
+    ] {
+        let counted = [Outcome::Ok, Outcome::Miss, Outcome::Error].map(|outcome| of(protocol, command, outcome));
+        assert_eq!(counted, expected, "{protocol} {command}: ok, miss, error");
+    }
 }

@@ -31,8 +31,9 @@ const FLASH_BYTES_MAX: u64 = 1 << 40;
 /// One of `sockaddr_un`'s 108 bytes is the zero at the end (unix(7)).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// The value of `cpu_model` that is no file.
+/// The values of `cpu_model` that are no file.
 const OFF: &str = "off";
+const BUILT_IN: &str = "built-in";
 /// As often as metrics are mostly scraped.
 const DEFAULT_OTLP_PERIOD: Duration = Duration::from_secs(10);
 /// Each export asks the control plane for all tenants.
@@ -77,6 +78,8 @@ pub(crate) struct ServeOptions {
 /// The model of CPU time that is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CpuModel {
+    /// The one that comes with the program.
+    BuiltIn,
     /// A file that `tidemark calibrate` wrote.
     File(PathBuf),
     Off,
@@ -215,7 +218,7 @@ impl ServeOptions {
             network_limit: read(written, "network_limit", network_limit)?,
             key_delimiter: read(written, "key_delimiter", key_delimiter)?.unwrap_or(DEFAULT_DELIMITER),
             prices: read(written, "prices", file)?,
-            cpu_model: read(written, "cpu_model", cpu_model)?.unwrap_or(CpuModel::Off),
+            cpu_model: read(written, "cpu_model", cpu_model)?.unwrap_or(CpuModel::BuiltIn),
             cpu_model_interval: read(written, "cpu_model_interval", cpu_model_interval)?
                 .unwrap_or(DEFAULT_CPU_MODEL_INTERVAL),
             webhook: WebhookOptions::check(written)?,
@@ -308,6 +311,7 @@ impl ServeOptions {
                 .to_string(),
             "cpu_model" => match &self.cpu_model {
                 CpuModel::File(file) => file.display().to_string(),
+                CpuModel::BuiltIn => BUILT_IN.to_owned(),
                 CpuModel::Off => OFF.to_owned(),
             },
             "cpu_model_interval" => format_duration(self.cpu_model_interval),
@@ -501,6 +505,7 @@ fn ledger_retention(text: &str) -> Result<Duration, String> {
 fn cpu_model(text: &str) -> Result<CpuModel, String> {
     match text {
         OFF => Ok(CpuModel::Off),
+        BUILT_IN => Ok(CpuModel::BuiltIn),
         _ => file(text).map(CpuModel::File),
     }
 }

@@ -211,10 +211,10 @@ pub(crate) const OPTIONS: [OptionSpec; 37] = [
     ),
     option(
         "cpu_model",
-        "FILE|off",
-        Some("off"),
+        "FILE|built-in|off",
+        Some("built-in"),
         AtStart,
-        "Model CPU time by this file beside measuring it; see docs/bills.md",
+        "Model CPU time beside measuring it: by this file, or by the model that comes with the program; see docs/bills.md",
     ),
     option(
         "cpu_model_interval",

@@ -112,7 +112,7 @@ fn nothing_configured_is_the_documented_default() {
         key_delimiter: b':',
         ledger_retention: Duration::from_secs(400 * 86_400),
         prices: None,
-        cpu_model: CpuModel::Off,
+        cpu_model: CpuModel::BuiltIn,
         cpu_model_interval: Duration::from_secs(1),
         webhook: None,
         otlp: None,

@@ -41,7 +41,7 @@ fn points(spec: &LoadSpec) -> Vec<Point> {
             inputs,
         }
     };
-    [(1.0, 4.0), (0.1, 1.0), (0.35, 1.5), (0.7, 3.0)].map(point).to_vec()
+    [(0.1, 1.0), (0.35, 1.5), (0.7, 3.0), (0.9, 4.0)].map(point).to_vec()
 }
 
 /// Measurements of all loads but the last one.

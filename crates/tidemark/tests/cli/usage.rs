@@ -161,6 +161,27 @@ fn modelled_cpu_time_is_shown_beside_the_measured_one_everywhere() {
 }
 
 #[test]
+fn the_built_in_model_is_in_force_unless_it_is_off() {
+    let requests = format!("set key 0 0 5\r\nvalue\r\n{}", "get key\r\n".repeat(1999));
+    let reply_bytes = "STORED\r\n".len() + "VALUE key 0 5\r\nvalue\r\nEND\r\n".len() * 1999;
+    for (options, is_modelled) in [(&[][..], true), (&["--cpu-model", "off"], false)] {
+        let server = Server::start(&[&["--ledger-period", "1s"], options].concat());
+        exchange(&server, "memcached=", requests.as_bytes(), reply_bytes);
+        let rows = rows_with(&server, "use", "operations", 2000.0);
+        let shown = server.json(&["server", "show"]);
+        assert_eq!(shown["cpu_model"]["reference"].is_string(), is_modelled, "{shown}");
+        if is_modelled {
+            // A command takes between a tenth of a microsecond and a tenth of a millisecond on any machine.
+            let ns_per_command = sum(&rows, "use", "cpu_model_seconds") * 1e9 / 2000.0;
+            assert!((100.0..100_000.0).contains(&ns_per_command), "{ns_per_command} ns");
+        } else {
+            assert!(rows.iter().all(|row| row["cpu_model_seconds"].is_null()), "{rows:?}");
+        }
+        server.stop();
+    }
+}
+
+#[test]
 fn workers_estimate_at_intervals_below_a_round() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model.toml");

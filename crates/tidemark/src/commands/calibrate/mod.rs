@@ -25,8 +25,8 @@ const TIMED_ESTIMATES: u32 = 100_000;
 const BAND_RATIO: f64 = 0.2;
 
 const NOTES: &str = "\
-Each load runs at its peak and at three parts of it against a server that is started for it. The machine should have nothing \
-else to do. What was measured is kept beside the model (FILE.points), so that an interrupted calibration goes on where it was, \
+Each load's peak is found, and it is measured at four parts of that, against a server that is started for it. The machine should \
+have nothing else to do. What was measured is kept beside the model (FILE.points), so that an interrupted calibration goes on where it was, \
 and the same measurements give the same model.";
 
 #[derive(Debug, clap::Args)]

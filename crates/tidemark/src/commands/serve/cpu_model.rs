@@ -1,4 +1,4 @@
-//! The model of CPU time, read from its file.
+//! The model of CPU time: the one that comes with the program, or one that is read from its file.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -13,17 +13,21 @@ use tidemark_server::Estimating;
 use crate::failure::Failure;
 use crate::options::CpuModel;
 
+/// A model for a common machine, as `tidemark calibrate` wrote it there.
+const BUILT_IN: &str = include_str!("cpu_model.toml");
+
 /// A model file is a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads a model. A mistake is named with `place`, where the file was named, and its line.
 pub(super) fn read(choice: &CpuModel, place: Option<&str>) -> Result<Option<Arc<Model>>, Failure> {
-    let CpuModel::File(file) = choice else { return Ok(None) };
-    let model = text_of(file).and_then(|text| parse(&text).map_err(|error| error.to_string()));
-    let model = model.map_err(|problem| {
-        let place = place.map_or_else(|| file.display().to_string(), str::to_owned);
-        Failure::usage(format!("{place}: {problem}"))
-    })?;
+    let (text, name) = match choice {
+        CpuModel::Off => return Ok(None),
+        CpuModel::BuiltIn => (Ok(BUILT_IN.to_owned()), "the built-in model".to_owned()),
+        CpuModel::File(file) => (text_of(file), file.display().to_string()),
+    };
+    let model = text.and_then(|text| parse(&text).map_err(|error| error.to_string()));
+    let model = model.map_err(|problem| Failure::usage(format!("{}: {problem}", place.unwrap_or(&name))))?;
     Ok(Some(Arc::new(model)))
 }
 
