@@ -2,13 +2,14 @@
 //!
 //! The decisions are the core's (`tidemark-cachelet`), which has no I/O; this crate is the shell around it: sockets to other
 //! agents ([`peers`]), the coordination engine ([`etcd`], [`coordinator`]), clocks and leases ([`clock`]), calls to the origin
-//! ([`host`]), the instances on the node ([`instances`]), the S3 address's requests ([`objects`]) and choosing ([`tuning`]).
+//! ([`host`]), the instances on the node ([`instances`], [`adapters`]), the S3 address's requests ([`objects`]) and choosing ([`tuning`]).
 //!
 //! Promise: a read is never staler than the application was promised, whatever fails. A read that cannot be answered
 //! fails. Without the coordination engine, reads are answered by the origin and writes fail, once the lease has ended.
 
 #![forbid(unsafe_code)]
 
+pub mod adapters;
 mod agent;
 pub mod api;
 pub mod budgets;
@@ -22,6 +23,7 @@ pub mod etcd;
 pub mod host;
 pub mod instances;
 pub mod layout;
+mod lines;
 pub mod mirror;
 pub mod objects;
 pub mod peers;

@@ -241,8 +241,8 @@ fn chosen(text: &mut String, agent: &Agent, apps: &[(String, Counts, (u64, u64))
 
 type OfTuned = fn(&Tuned) -> f64;
 
-/// The outcome of choosing; the metrics of UniCache's table 1, as far as they decide.
-const CHOSEN: [(&str, &str, &str, OfTuned); 8] = [
+/// The outcome of choosing; the metrics of UniCache's table 1.
+const CHOSEN: [(&str, &str, &str, OfTuned); 15] = [
     (
         "switches_total",
         "counter",
@@ -276,7 +276,7 @@ const CHOSEN: [(&str, &str, &str, OfTuned); 8] = [
         "Reads per operation that found what another node had written.",
         |tuned| tuned.load.changed_ratio,
     ),
-    ("load_elements", "gauge", "Keys that were used.", |tuned| {
+    ("load_elements", "gauge", "Copies of a node, on the average.", |tuned| {
         tuned.load.elements
     }),
     (
@@ -284,6 +284,45 @@ const CHOSEN: [(&str, &str, &str, OfTuned); 8] = [
         "gauge",
         "Operations of sampled keys in a second.",
         |tuned| tuned.load.per_second,
+    ),
+    (
+        "load_write_run",
+        "gauge",
+        "Writes for each read that found what another node had written.",
+        |tuned| tuned.load.write_run(),
+    ),
+    ("load_clusters", "gauge", "Clusters of the domain.", |tuned| {
+        tuned.load.clusters
+    }),
+    (
+        "load_instances_ratio",
+        "gauge",
+        "Reads per operation that another instance of the node had made current.",
+        |tuned| tuned.load.instances_ratio,
+    ),
+    (
+        "load_functions_ratio",
+        "gauge",
+        "Reads per operation that another function of the node had made current.",
+        |tuned| tuned.load.functions_ratio,
+    ),
+    (
+        "load_size_spread",
+        "gauge",
+        "The standard deviation of keys' sizes by their mean.",
+        |tuned| tuned.load.size_spread,
+    ),
+    (
+        "load_popularity_spread",
+        "gauge",
+        "The standard deviation of keys' operations by their mean.",
+        |tuned| tuned.load.popularity_spread,
+    ),
+    (
+        "load_small_reuse_ratio",
+        "gauge",
+        "Reads per operation on values up to the mean size that found what was read before.",
+        |tuned| tuned.load.small_reuse_ratio,
     ),
 ];
 

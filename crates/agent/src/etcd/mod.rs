@@ -7,7 +7,7 @@ mod wire;
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Uri};
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 pub use wire::{Event, Pair};
 
+use crate::lines::{Lines, NoLine};
 use wire::{encoded, number, pairs};
 
 /// A call that has no answer by then has failed.
@@ -202,8 +203,7 @@ impl Etcd {
         }});
         let body = self.send("watch", &body).await?;
         Ok(Watch {
-            body,
-            buffer: BytesMut::new(),
+            lines: Lines::of(body, ANSWER_BYTES_MAX),
         })
     }
 
@@ -263,8 +263,7 @@ fn header(answer: &Value) -> Header {
 /// A running watch.
 #[derive(Debug)]
 pub struct Watch {
-    body: Incoming,
-    buffer: BytesMut,
+    lines: Lines,
 }
 
 impl Watch {
@@ -273,27 +272,15 @@ impl Watch {
     /// # Errors
     /// The watch is over: missed changes have to be read by [`Etcd::range`].
     pub async fn next(&mut self) -> Result<(Header, Vec<Event>), EtcdError> {
-        loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line = self.buffer.split_to(end + 1);
-                if line.trim_ascii().is_empty() {
-                    continue;
-                }
-                let answer: Value = serde_json::from_slice(&line).map_err(|_| EtcdError::Unreadable)?;
-                let result = &answer["result"];
-                if !result.is_object() || result["canceled"].as_bool().unwrap_or_default() {
-                    return Err(EtcdError::Refused(answer.to_string()));
-                }
-                return Ok((header(result), wire::events(&result["events"])?));
-            }
-            if self.buffer.len() > ANSWER_BYTES_MAX {
-                return Err(EtcdError::Unreadable);
-            }
-            let gone = || EtcdError::Unreachable("the watch broke off".into());
-            let frame = self.body.frame().await.ok_or_else(gone)?.map_err(|_| gone())?;
-            if let Ok(piece) = frame.into_data() {
-                self.buffer.extend_from_slice(&piece);
-            }
+        let line = self.lines.next().await.map_err(|why| match why {
+            NoLine::TooLong => EtcdError::Unreadable,
+            NoLine::Ended | NoLine::Broken => EtcdError::Unreachable("the watch broke off".into()),
+        })?;
+        let answer: Value = serde_json::from_slice(&line).map_err(|_| EtcdError::Unreadable)?;
+        let result = &answer["result"];
+        if !result.is_object() || result["canceled"].as_bool().unwrap_or_default() {
+            return Err(EtcdError::Refused(answer.to_string()));
         }
+        Ok((header(result), wire::events(&result["events"])?))
     }
 }

@@ -104,16 +104,28 @@ fn a_short_silence_of_etcd_is_not_noticed() {
 fn a_silence_of_etcd_that_outlasts_the_lease_is_overcome() {
     let nodes = Nodes::start(2);
     assert!(is_applied(&nodes.write(0, "k", "one")));
+    let incarnations = || [0, 1].map(|place| nodes.shown(place)["cachelets"][0]["id"].clone());
+    let before = incarnations();
     nodes.etcd.pause(true);
+    let paused = Instant::now();
     for place in 0..2 {
         wait_for("the lease to end", || {
             nodes.shown(place)["cachelets"][0]["is_leased"] == false
         });
     }
-    // etcd, too, must see that the leases have ended.
-    std::thread::sleep(Duration::from_secs(2));
+    // Nobody renews a lease while etcd stands still: by its own clock, too, each has ended then.
+    wait_for("the leases to end at etcd", || {
+        paused.elapsed() > Duration::from_secs(tidemark_agent::decider::LEASE_SECONDS)
+    });
     nodes.etcd.pause(false);
     // Only the new incarnations are members: one that is over would never drain.
+    nodes.settle(2);
+    wait_for("new incarnations", || {
+        incarnations()
+            .iter()
+            .zip(&before)
+            .all(|(after, before)| after != before)
+    });
     nodes.settle(2);
     assert!(is_applied(&nodes.write(1, "k", "two")));
     assert_eq!(nodes.read(0, "k").unwrap().as_deref(), Some("two"));

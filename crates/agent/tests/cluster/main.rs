@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
+mod adapters;
 mod budgets;
 mod chooses;
 mod etcd;
@@ -10,3 +11,4 @@ mod life;
 mod nodes;
 mod origin;
 mod relay;
+mod scope;

@@ -150,7 +150,7 @@ fn content_of(text: &str) -> Bytes {
     [&[1, 0, 0, 0, 0, 0], text.as_bytes()].concat().into()
 }
 
-fn text_of(content: &Bytes) -> String {
+pub(crate) fn text_of(content: &Bytes) -> String {
     let header_bytes = u32::from_be_bytes(content[2..6].try_into().unwrap()) as usize;
     String::from_utf8_lossy(&content[6 + header_bytes..]).into_owned()
 }

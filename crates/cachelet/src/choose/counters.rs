@@ -17,6 +17,9 @@ pub const SAMPLED_KEYS: usize = 512;
 /// Groups of instances that a node keeps apart for each scope; further ones share the last place.
 const GROUPS: usize = 64;
 
+/// Replacement policies, each of which has its ghosts.
+const POLICIES: usize = Replacement::ALL.len();
+
 /// Keys that were not used for so many intervals are forgotten.
 const IDLE_INTERVALS: u32 = 8;
 
@@ -48,7 +51,7 @@ pub struct Reuse {
     /// Reads of values that the group had read or written last: a copy would be current.
     pub repeated: u32,
     /// Those among them for which the copy would still be there, per replacement policy.
-    pub resident: [u32; 3],
+    pub resident: [u32; POLICIES],
     /// Reads of values that somebody else had written meanwhile.
     pub changed: u32,
     /// First reads of the group.
@@ -188,7 +191,7 @@ pub struct Meter {
     shift: u32,
     keys: BTreeMap<Key, Tracked>,
     /// Per scope and group, one ghost per policy.
-    ghosts: [BTreeMap<u64, [Ghost; 3]>; 3],
+    ghosts: [BTreeMap<u64, [Ghost; POLICIES]>; 3],
     budget_bytes: u64,
     report: Report,
 }
@@ -289,7 +292,7 @@ impl Meter {
             let budget_bytes = places / count as u64;
             let ghosts = ghosts.entry(group).or_insert_with(|| Replacement::ALL.map(Ghost::new));
             let bytes = access.size_bytes + crate::protocol::COPY_OVERHEAD_BYTES;
-            let mut was_there = [false; 3];
+            let mut was_there = [false; POLICIES];
             for (there, ghost) in was_there.iter_mut().zip(ghosts) {
                 *there = ghost.touch(access.key, bytes, budget_bytes, now_us);
             }
@@ -315,7 +318,7 @@ fn mark(tracked: &mut Tracked, access: &Access<'_>, is_new: bool) -> u64 {
     }
 }
 
-fn count_read(reuse: &mut Reuse, is_same: Option<bool>, was_there: [bool; 3]) {
+fn count_read(reuse: &mut Reuse, is_same: Option<bool>, was_there: [bool; POLICIES]) {
     match is_same {
         None => reuse.first += 1,
         Some(false) => reuse.changed += 1,

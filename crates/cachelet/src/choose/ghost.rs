@@ -42,7 +42,7 @@ impl Ghost {
             self.used_bytes += size_bytes;
         }
         while self.used_bytes > budget_bytes {
-            let Some(victim) = self.order.next().cloned() else {
+            let Some(victim) = self.order.evict(self.policy) else {
                 break;
             };
             self.forget(&victim);

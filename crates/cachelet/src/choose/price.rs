@@ -54,6 +54,8 @@ pub struct Load {
     interval_us: f64,
     members: f64,
     clusters: f64,
+    /// Copies of all nodes.
+    copies: f64,
     /// Operations of the sampled keys.
     pub operations: f64,
 }
@@ -73,22 +75,26 @@ impl Load {
             interval_us: counters.interval_us as f64,
             members: counters.reports.len().max(1) as f64,
             clusters: clusters.len().max(1) as f64,
+            copies: counters.reports.iter().map(|report| report.copies).sum::<u64>() as f64,
             operations: operations as f64,
         }
     }
 
-    /// The features for learning: mean size, sharers of a key, writes per operation, operations per second.
+    /// The features of it.
     #[must_use]
     pub fn features(&self) -> Features {
         let mut sums = Features::default();
         for key in &self.keys {
-            let weight: f64 = key.rows.iter().map(|(_, row)| f64::from(row.reads + row.writes)).sum();
+            let weight = key.uses();
             let writes: f64 = key.rows.iter().map(|(_, row)| f64::from(row.writes)).sum();
             let changed: f64 = key.rows.iter().map(|(_, row)| f64::from(row.reuse[2].changed)).sum();
+            let [by_instance, by_function, by_application] = [0, 1, 2].map(|scope| key.repeated(scope));
             sums.size_bytes += weight * key.size_bytes();
             sums.sharers += weight * key.rows.len() as f64;
             sums.write_ratio += writes;
             sums.changed_ratio += changed;
+            sums.instances_ratio += (by_application - by_instance).max(0.0);
+            sums.functions_ratio += (by_application - by_function).max(0.0);
         }
         let operations = self.operations.max(1.0);
         Features {
@@ -96,10 +102,38 @@ impl Load {
             sharers: sums.sharers / operations,
             write_ratio: sums.write_ratio / operations,
             changed_ratio: sums.changed_ratio / operations,
-            elements: self.keys.len() as f64,
+            elements: self.copies / self.members,
             per_second: self.operations * 1e6 / self.interval_us.max(1.0),
             clusters: self.clusters,
+            instances_ratio: sums.instances_ratio / operations,
+            functions_ratio: sums.functions_ratio / operations,
+            size_spread: self.spread(KeyCounters::size_bytes),
+            popularity_spread: self.spread(KeyCounters::uses),
+            small_reuse_ratio: self.small_reuse_ratio(),
         }
+    }
+
+    fn mean(&self, of: impl Fn(&KeyCounters) -> f64) -> f64 {
+        self.keys.iter().map(of).sum::<f64>() / self.keys.len().max(1) as f64
+    }
+
+    /// The standard deviation over keys, by the mean.
+    fn spread(&self, of: fn(&KeyCounters) -> f64) -> f64 {
+        let mean = self.mean(of);
+        let variance = self.mean(|key| (of(key) - mean).powi(2));
+        variance.sqrt() / mean.max(1e-9)
+    }
+
+    /// How often the values that go first by priority, which are the smaller ones, are read again.
+    fn small_reuse_ratio(&self) -> f64 {
+        let mean_bytes = self.mean(KeyCounters::size_bytes);
+        let small = self.keys.iter().filter(|key| key.size_bytes() <= mean_bytes);
+        let (mut repeated, mut uses) = (0.0, 0.0);
+        for key in small {
+            repeated += key.repeated(2);
+            uses += key.uses();
+        }
+        repeated / f64::max(uses, 1.0)
     }
 
     /// The mean time of an operation under a configuration.
@@ -114,7 +148,7 @@ impl Load {
     }
 }
 
-/// The features of a load: the metrics of table 1 of UniCache, as far as they decide.
+/// The features of a load: the metrics of table 1 of UniCache, but for the tolerance of faults, which is the tenant's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -127,12 +161,34 @@ pub struct Features {
     pub write_ratio: f64,
     /// Reads per operation that found what another node had written.
     pub changed_ratio: f64,
-    /// Keys.
+    /// Copies of a node, on the average.
     pub elements: f64,
     /// Operations in a second.
     pub per_second: f64,
     /// Clusters of the domain.
     pub clusters: f64,
+    /// Reads per operation that another instance of the node had made current before.
+    pub instances_ratio: f64,
+    /// Reads per operation that another function of the node had made current before.
+    pub functions_ratio: f64,
+    /// How unlike the sizes of keys are: their standard deviation by their mean.
+    pub size_spread: f64,
+    /// How unlike the numbers of operations on keys are.
+    pub popularity_spread: f64,
+    /// Reads per operation on values up to the mean size that found what was read before.
+    pub small_reuse_ratio: f64,
+}
+
+impl Features {
+    /// Writes for each read that found what another node had written; zero if there are no writes or no such reads.
+    #[must_use]
+    pub fn write_run(&self) -> f64 {
+        if self.changed_ratio > 0.0 {
+            self.write_ratio / self.changed_ratio
+        } else {
+            0.0
+        }
+    }
 }
 
 /// The mean time of an operation under a configuration.
@@ -142,6 +198,18 @@ pub fn price_us(counters: &Counters, config: &Config, rates: &Rates) -> f64 {
 }
 
 impl KeyCounters {
+    fn uses(&self) -> f64 {
+        self.rows.iter().map(|(_, row)| f64::from(row.reads + row.writes)).sum()
+    }
+
+    /// Reads of values that were current in a scope, by its place.
+    fn repeated(&self, scope: usize) -> f64 {
+        self.rows
+            .iter()
+            .map(|(_, row)| f64::from(row.reuse[scope].repeated))
+            .sum()
+    }
+
     fn size_bytes(&self) -> f64 {
         self.rows.iter().map(|(_, row)| row.size_bytes).max().unwrap_or(0) as f64
     }

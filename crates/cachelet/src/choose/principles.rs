@@ -2,7 +2,8 @@
 //!
 //! 1. Large values with many sharers and some writes: sequence numbers. Otherwise, where others read between two writes: updates.
 //!    Otherwise: invalidation.
-//! 2. Many elements: FIFO. Values of unlike sizes of which few are used again: by priority. Otherwise: LRU.
+//! 2. Many elements: FIFO. Otherwise, unlike sizes or popularities where those of low priority are rarely used again: by priority.
+//!    Otherwise: LRU.
 //! 3. Few sharers in all, or in each cluster: flat. Otherwise: hierarchical.
 //! 4. Without durability: write-back, and nothing is replicated. With it, what a second cachelet holds stays as it is.
 
@@ -26,6 +27,10 @@ pub struct Thresholds {
     pub many_elements: f64,
     /// From here on, sharers per cluster are many enough for leaders.
     pub many_per_cluster: f64,
+    /// From here on, sizes or popularities are unlike.
+    pub unlike_spread: f64,
+    /// Up to here, values of low priority are rarely used again.
+    pub rare_reuse_ratio: f64,
 }
 
 impl Default for Thresholds {
@@ -38,18 +43,22 @@ impl Default for Thresholds {
             short_run_reads: 0.5,
             many_elements: 5_000.0,
             many_per_cluster: 16.0,
+            unlike_spread: 1.0,
+            rare_reuse_ratio: 0.5,
         }
     }
 }
 
 /// Values that each threshold is fitted to.
-const CANDIDATES: [[f64; 5]; 6] = [
+const CANDIDATES: [[f64; 5]; 8] = [
     [65_536.0, 524_288.0, 1_048_576.0, 4_194_304.0, 16_777_216.0],
     [2.0, 4.0, 8.0, 16.0, 32.0],
     [0.01, 0.05, 0.1, 0.2, 0.5],
     [0.25, 0.5, 1.0, 2.0, 4.0],
     [100.0, 500.0, 1_000.0, 5_000.0, 10_000.0],
     [2.0, 4.0, 8.0, 16.0, 32.0],
+    [0.25, 0.5, 1.0, 2.0, 4.0],
+    [0.0, 0.1, 0.25, 0.5, 0.75],
 ];
 
 /// A load of the grid: what characterises it, and what an operation took under each configuration that was tried.
@@ -112,7 +121,7 @@ impl Thresholds {
         cases.iter().map(of).sum::<f64>() / cases.len().max(1) as f64
     }
 
-    fn fields(&mut self) -> [&mut f64; 6] {
+    fn fields(&mut self) -> [&mut f64; 8] {
         [
             &mut self.large_bytes,
             &mut self.many_sharers,
@@ -120,6 +129,8 @@ impl Thresholds {
             &mut self.short_run_reads,
             &mut self.many_elements,
             &mut self.many_per_cluster,
+            &mut self.unlike_spread,
+            &mut self.rare_reuse_ratio,
         ]
     }
 
@@ -134,8 +145,11 @@ impl Thresholds {
         } else {
             Coherence::Invalidate
         };
+        let is_unlike = load.size_spread.max(load.popularity_spread) >= self.unlike_spread;
         let replacement = if load.elements >= self.many_elements {
             Replacement::Fifo
+        } else if is_unlike && load.small_reuse_ratio <= self.rare_reuse_ratio {
+            Replacement::PriorityLru
         } else {
             Replacement::Lru
         };
@@ -244,6 +258,9 @@ impl Chooser for Principles {
                     ("writes", features.write_ratio),
                     ("changed", features.changed_ratio),
                     ("elements", features.elements),
+                    ("size spread", features.size_spread),
+                    ("popularity spread", features.popularity_spread),
+                    ("small reuse", features.small_reuse_ratio),
                 ],
             },
         })
@@ -280,7 +297,45 @@ mod tests {
             elements: 100.0,
             per_second: 100.0,
             clusters: 2.0,
+            ..Features::default()
         }
+    }
+
+    #[test]
+    fn the_second_principle_names_the_order_in_which_copies_go() {
+        let check = |elements: f64, spread: f64, small_reuse_ratio: f64, expected| {
+            for is_of_size in [true, false] {
+                let mut features = load(1e3, 2.0, 0.0, 0.0);
+                features.elements = elements;
+                features.small_reuse_ratio = small_reuse_ratio;
+                if is_of_size {
+                    features.size_spread = spread;
+                } else {
+                    features.popularity_spread = spread;
+                }
+                let (config, _) = Thresholds::default().choose(&features, Config::CONCORD, Promise::default());
+                assert_eq!(config.replacement, expected, "{features:?}");
+            }
+        };
+        check(10_000.0, 3.0, 0.0, Replacement::Fifo);
+        check(10.0, 3.0, 0.1, Replacement::PriorityLru);
+        check(10.0, 3.0, 0.9, Replacement::Lru);
+        check(10.0, 0.1, 0.1, Replacement::Lru);
+    }
+
+    #[test]
+    fn the_third_principle_counts_sharers_and_the_fourth_asks_for_durability() {
+        for (sharers, expected) in [(5.0, Domain::Flat), (40.0, Domain::Hierarchical)] {
+            let features = load(1e3, sharers, 0.2, 0.5);
+            let (config, number) = Thresholds::default().choose(&features, Config::CONCORD, Promise::default());
+            assert_eq!((config.domain, number), (expected, 1));
+        }
+        let promise = Promise {
+            durability: Durability::None,
+            ..Promise::default()
+        };
+        let (config, number) = Thresholds::default().choose(&load(1e3, 2.0, 0.0, 0.0), Config::CONCORD, promise);
+        assert_eq!((config.write, number), (WritePolicy::Back, 4));
     }
 
     #[test]

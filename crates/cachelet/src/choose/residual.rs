@@ -8,7 +8,7 @@ use super::price::Features;
 use crate::config::{Admission, Coherence, Config, Domain, Replacement, Scope, WritePolicy};
 
 /// Values of dimensions, and one feature that all configurations share.
-const VALUES: usize = 1 + 3 + 2 + 3 + 5 + 2 + 2;
+const VALUES: usize = 1 + 3 + 2 + 4 + 5 + 2 + 2;
 
 /// A constant, the size, the sharers, and the writes.
 const CONTEXTS: usize = 4;
@@ -153,6 +153,7 @@ mod tests {
             elements: 100.0,
             per_second: 1_000.0,
             clusters: 1.0,
+            ..Features::default()
         });
         for context in contexts.by_ref().take(rounds) {
             model.observe(&config, &context, 1_000.0 * truth, 1_000.0);
@@ -183,6 +184,7 @@ mod tests {
             elements: 100.0,
             per_second: 1_000.0,
             clusters: 1.0,
+            ..Features::default()
         };
         let factor = model.factor(&Config::CONCORD, &context);
         assert!((0.9..=1.0).contains(&factor), "{factor}");

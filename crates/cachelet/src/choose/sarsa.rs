@@ -321,6 +321,54 @@ mod tests {
     }
 
     #[test]
+    fn the_moderator_ranks_and_leaves_out_what_negates_a_higher_choice() {
+        let suggestion = |expert, action, reward| Suggestion {
+            expert,
+            action,
+            reward,
+            is_try: false,
+        };
+        let sarsa = Sarsa::new(Promise::default(), Config::CONCORD, 1);
+        let check = |suggestions: &[Suggestion], coherence, domain| {
+            let config = sarsa.moderate(suggestions);
+            assert_eq!((config.coherence, config.domain), (coherence, domain));
+        };
+        // Leaders and validation at the store do not go together.
+        let leaders = || suggestion(4, Domain::Hierarchical as usize, 0.5);
+        let at_store = || suggestion(3, Coherence::SequenceAtStore as usize, 0.4);
+        check(&[leaders(), at_store()], Coherence::Invalidate, Domain::Hierarchical);
+        check(&[at_store(), leaders()], Coherence::SequenceAtStore, Domain::Flat);
+        check(
+            &[leaders(), suggestion(3, Coherence::Update as usize, 0.3)],
+            Coherence::Update,
+            Domain::Hierarchical,
+        );
+        let too_little = suggestion(3, Coherence::Update as usize, LEAST_REWARD / 2.0);
+        check(&[too_little], Coherence::Invalidate, Domain::Flat);
+    }
+
+    #[test]
+    fn a_suggestion_is_weighed_and_pays_for_the_transition() {
+        let mut sarsa = Sarsa::new(Promise::default(), Config::CONCORD, 1);
+        sarsa.intervals = TRYING_INTERVALS;
+        let place = (7, Coherence::Invalidate as usize);
+        let known = ((place, Coherence::Update as usize), 0.06);
+        sarsa.experts[3].values.extend([known]);
+        let mut reward = |weight: f64| {
+            sarsa.experts[3].weight = weight;
+            let suggestions = (0..100)
+                .map(|_| sarsa.suggest(7))
+                .find(|all| all.iter().all(|one| !one.is_try));
+            let suggestions = suggestions.unwrap();
+            assert_eq!(suggestions.len(), 1);
+            assert_eq!(suggestions[0].action, Coherence::Update as usize);
+            suggestions[0].reward
+        };
+        assert!((reward(1.0) - (0.06 - TRANSITION)).abs() < 1e-9);
+        assert!((reward(2.0) - (0.12 - TRANSITION)).abs() < 1e-9);
+    }
+
+    #[test]
     fn what_is_pinned_is_never_changed() {
         let mut sarsa = Sarsa::new(Promise::default(), Config::CONCORD, 1);
         let pins = Pins {

@@ -178,3 +178,125 @@ fn a_switch_that_makes_things_worse_is_taken_back() {
     assert_eq!(later[0].why.reason, Reason::RolledBack, "{later:?}");
     assert_eq!(later[0].config, Config::BASELINE_STORE);
 }
+
+#[test]
+fn features_say_who_shares_and_how_unlike_keys_are() {
+    let mut meter = Meter::new(0, 64 << 20);
+    let version = Version::Tag("1".into());
+    let read = |meter: &mut Meter, key: &str, size_bytes: u64, (function, instance): (u64, u64)| {
+        let access = Access {
+            key: &Key::new(key),
+            size_bytes,
+            is_write: false,
+            version: Some(&version),
+            source: Source::Copy,
+            function,
+            instance,
+            took_us: 1_000,
+        };
+        meter.note(0, &access);
+    };
+    // Of three reads after the first one, one is by the same instance, and two are by the same function.
+    for who in [(1, 1), (1, 1), (1, 2), (2, 3)] {
+        read(&mut meter, "a", 100, who);
+    }
+    let counters = |report| Counters {
+        interval_us: 1_000_000,
+        reports: vec![report],
+    };
+    let alike = price::Load::of(&counters(meter.take(1))).features();
+    assert_eq!((alike.instances_ratio, alike.functions_ratio), (0.5, 0.25));
+    assert_eq!((alike.size_spread, alike.popularity_spread), (0.0, 0.0));
+    assert_eq!((alike.elements, alike.per_second), (1.0, 4.0));
+    assert_eq!(alike.small_reuse_ratio, 0.75);
+    // Sizes of 100 and 300 bytes: a deviation of 100 around 200. Uses of 3 and 1: one around two.
+    read(&mut meter, "small", 100, (1, 1));
+    for _ in 0..3 {
+        read(&mut meter, "large", 300, (1, 1));
+    }
+    let unlike = price::Load::of(&counters(meter.take(1))).features();
+    assert!((unlike.size_spread - 0.5).abs() < 1e-9, "{unlike:?}");
+    assert!((unlike.popularity_spread - 0.5).abs() < 1e-9, "{unlike:?}");
+    assert_eq!(unlike.small_reuse_ratio, 0.0, "the small value was read once");
+}
+
+/// A domain whose configuration is a little worse than the best one; operations take what they cost by price.
+struct LittleWorse {
+    script: Script,
+    intervals: u64,
+    hedge: Hedge,
+    start: Config,
+}
+
+impl LittleWorse {
+    fn new() -> Self {
+        let (promise, rates) = (Promise::default(), Rates::default());
+        let mut script = Script::new(8);
+        let mut counters = Counters::default();
+        for interval in 0..3 {
+            Self::go(&mut script, interval);
+            counters = script.counters();
+        }
+        let load = price::Load::of(&counters);
+        let all = allowed(promise, Pins::default(), Config::CONCORD);
+        let price_us = |config: &Config| load.price_us(config, &rates);
+        let best_us = all.iter().map(price_us).fold(f64::INFINITY, f64::min);
+        let is_little_worse = |config: &&Config| (0.86..0.96).contains(&(best_us / price_us(config)));
+        let start = *all.iter().find(is_little_worse).unwrap();
+        let hedge = Hedge::new(promise, start, rates, hedge::Tuning::default());
+        Self {
+            script,
+            intervals: 3,
+            hedge,
+            start,
+        }
+    }
+
+    /// Values that nobody reads twice: to ask the home first is a detour.
+    fn go(script: &mut Script, interval: u64) {
+        (0..400).for_each(|step| script.go(step as usize % 8, interval * 400 + step, 1_000, false));
+    }
+
+    /// An interval in which operations of a partition take `percent` of what they cost elsewhere.
+    fn interval(&mut self, slowed: Option<(u8, u64)>) -> Option<Switch> {
+        Self::go(&mut self.script, self.intervals);
+        self.intervals += 1;
+        let mut counters = self.script.counters();
+        let price_us = price_us(&counters, &self.start, &Rates::default()) as u64;
+        for report in &mut counters.reports {
+            for (number, times) in (0_u8..).zip(&mut report.times) {
+                let percent = slowed
+                    .filter(|(partition, _)| *partition == number)
+                    .map_or(100, |(_, percent)| percent);
+                times.us = times.count * price_us * percent / 100;
+            }
+        }
+        let switch = self.hedge.observe(self.script.now_us, &counters);
+        if let Some(switch) = &switch {
+            self.hedge.adopted(self.script.now_us, switch.config, switch.trial);
+        }
+        switch
+    }
+}
+
+#[test]
+fn a_small_gain_is_tried_on_a_partition_first() {
+    for (percent, expected) in [(80, Reason::TrialKept), (130, Reason::TrialFailed)] {
+        let mut domain = LittleWorse::new();
+        let begun = domain.interval(None).unwrap();
+        assert_eq!(begun.why.reason, Reason::Trial, "{begun:?}");
+        let trial = begun.trial.unwrap();
+        assert_eq!(begun.config, domain.start, "all other keys stay as they are");
+        assert_ne!(trial.config, domain.start);
+        let slowed = Some((trial.partition, percent));
+        let ended = (0..10).find_map(|_| domain.interval(slowed)).unwrap();
+        assert_eq!((ended.why.reason, ended.trial), (expected, None), "{ended:?}");
+        let is_kept = expected == Reason::TrialKept;
+        let wanted = if is_kept { trial.config } else { domain.start };
+        assert_eq!(ended.config, wanted);
+        // One that failed is not tried again soon.
+        let later: Vec<_> = (0..12).filter_map(|_| domain.interval(None)).collect();
+        let is_tried = |switch: &Switch| switch.trial.is_some_and(|again| again.config == trial.config);
+        assert!(is_kept || !later.iter().any(is_tried), "{later:?}");
+    }
+}

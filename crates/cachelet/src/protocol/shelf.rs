@@ -166,7 +166,7 @@ impl Shelf {
 
     fn shrink(&mut self) {
         while self.used_bytes > self.budget_bytes {
-            let Some(victim) = self.order.next().cloned() else {
+            let Some(victim) = self.order.evict(self.policy) else {
                 return;
             };
             self.remove(&victim);

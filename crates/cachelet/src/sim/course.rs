@@ -8,7 +8,7 @@ use crate::choose::price::{Features, Load as Priced};
 use crate::choose::{Access, Chooser, Counters, Meter, Pins, Rates, Switch};
 use crate::config::{Config, Promise, Scope};
 use crate::message::Source;
-use crate::types::{Key, Value};
+use crate::types::{Key, Value, mix};
 
 /// Nodes that are there from the beginning.
 pub const NODES: u32 = 6;
@@ -40,6 +40,45 @@ pub enum Load {
     NoReuse,
     /// One of the paper's grid.
     Cell(Cell),
+    /// One of its grid of orders in which copies go.
+    Local(Local),
+}
+
+/// Twice as many bytes as a node keeps, read by one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// Values.
+    pub elements: u64,
+    /// The exponent of the distribution of sizes, in tenths: zero is uniform, ten is Zipf's.
+    pub size_tenths: u32,
+    /// The same of how often values are read.
+    pub popularity_tenths: u32,
+}
+
+impl Local {
+    /// The size of a value: sizes follow from another order than popularity.
+    fn size_bytes(self, key: u64) -> u64 {
+        let alpha = f64::from(self.size_tenths) / 10.0;
+        let weight = |place: u64| (place as f64 + 1.0).powf(-alpha);
+        // The mean over all places, to a few percent.
+        let mean = (0..64).map(|part| weight(part * self.elements / 64)).sum::<f64>() / 64.0;
+        let mean_bytes = (2 * BUDGET_BYTES / self.elements) as f64;
+        let bytes = mean_bytes * weight(mix(key) % self.elements) / mean;
+        // No value takes more than a quarter of what a node keeps.
+        (bytes as u64).clamp(16, BUDGET_BYTES / 4)
+    }
+
+    /// A value that is read, from a number between zero and one.
+    fn key(self, chance: f64) -> u64 {
+        let (elements, alpha) = (self.elements as f64, f64::from(self.popularity_tenths) / 10.0);
+        // The inverse of the distribution function for places that are no whole numbers.
+        let place = if alpha < 1.0 {
+            elements * chance.powf(1.0 / (1.0 - alpha))
+        } else {
+            elements.powf(chance) - 1.0
+        };
+        (place as u64).min(self.elements - 1)
+    }
 }
 
 /// A load of the paper's grid: a few values, shared by some nodes.
@@ -79,7 +118,7 @@ impl Load {
             Self::Scan => "scan",
             Self::Burst => "burst of instances",
             Self::NoReuse => "no reuse",
-            Self::Cell(_) => "grid",
+            Self::Cell(_) | Self::Local(_) => "grid",
         }
     }
 
@@ -89,13 +128,13 @@ impl Load {
             Self::ReadOnlySmall | Self::Burst => 400,
             Self::PingPong => 120,
             Self::LargeShared => 20,
-            Self::Scan | Self::NoReuse => 240,
+            Self::Scan | Self::NoReuse | Self::Local(_) => 240,
             Self::Cell(cell) if cell.size_bytes > 256 << 10 => 12,
             Self::Cell(_) => 80,
         }
     }
 
-    fn size_bytes(self) -> u64 {
+    fn size_bytes(self, key: u64) -> u64 {
         match self {
             Self::ReadOnlySmall => 1 << 10,
             Self::PingPong => 4 << 10,
@@ -103,6 +142,7 @@ impl Load {
             Self::Scan => 16 << 10,
             Self::Burst | Self::NoReuse => 8 << 10,
             Self::Cell(cell) => cell.size_bytes,
+            Self::Local(local) => local.size_bytes(key),
         }
     }
 
@@ -121,6 +161,7 @@ impl Load {
             Self::Scan => (number % 4_000, node, false),
             Self::Burst => (rng.below(50), node, chance < 2),
             Self::NoReuse => (number, node, false),
+            Self::Local(local) => (local.key(rng.unit()), node, false),
             Self::Cell(cell) => {
                 let (key, turn) = (number % CELL_KEYS, number / CELL_KEYS / cell.run.max(1));
                 (key, (key + turn) % u64::from(cell.sharers), chance < cell.write_percent)
@@ -253,9 +294,10 @@ impl Running<'_> {
             Load::Burst => (0..50).collect(),
             Load::NoReuse => (0..operations).collect(),
             Load::Cell(_) => (0..CELL_KEYS).collect(),
+            Load::Local(local) => (0..local.elements).collect(),
         };
         for key in keys {
-            let value = Value::simulated(key + 1, load.size_bytes());
+            let value = Value::simulated(key + 1, load.size_bytes(key));
             self.world.put_object(&key_of(phase, key), value);
         }
         if load == Load::Burst {
@@ -274,7 +316,7 @@ impl Running<'_> {
             let operation = load.operation(number, &mut self.rng, self.meters.len() as u64);
             let (key, node) = (key_of(phase, operation.key), operation.node as usize);
             if operation.is_write {
-                let value = Value::simulated(1_000_000 + number, load.size_bytes());
+                let value = Value::simulated(1_000_000 + number, load.size_bytes(operation.key));
                 self.world.write(node, &key, value);
             } else {
                 self.world.read(node, &key);

@@ -4,7 +4,7 @@
 use tidemark_cachelet::choose::principles::{Case, Principles, Thresholds};
 use tidemark_cachelet::choose::{Chooser, Kind, Rates, Switch};
 use tidemark_cachelet::config::{Config, Promise};
-use tidemark_cachelet::sim::course::{Cell, Course, Interval, Load, NODES, configs};
+use tidemark_cachelet::sim::course::{Cell, Course, Interval, Load, Local, NODES, configs};
 
 use super::chart::{Chart, Marks, Panel};
 use super::others::Others;
@@ -164,9 +164,43 @@ fn choose(course: &Course, kind: Kind) -> Vec<Passed> {
     all
 }
 
+/// The grid's loads of one node, each under the configurations that principle 2 tells apart.
+fn local_grid(context: &Context) -> Vec<Case> {
+    let tried: Vec<Config> = configs()
+        .into_iter()
+        .filter(|config| {
+            let replacement = config.replacement;
+            *config
+                == Config {
+                    replacement,
+                    ..Config::CONCORD
+                }
+        })
+        .collect();
+    let elements: &[u64] = if context.quick {
+        &[100]
+    } else {
+        &[20, 100, 1_000, 10_000]
+    };
+    let mut cases = Vec::new();
+    for elements in elements {
+        for size_tenths in [0, 10] {
+            for popularity_tenths in [0, 5, 10] {
+                let load = Load::Local(Local {
+                    elements: *elements,
+                    size_tenths,
+                    popularity_tenths,
+                });
+                cases.push(case(context.seed, 1, load, &tried));
+            }
+        }
+    }
+    cases
+}
+
 /// The grid's cells, each under the configurations that principles 1 and 3 tell apart.
 fn grid(context: &Context) -> Vec<Case> {
-    let mut cases = Vec::new();
+    let mut cases = local_grid(context);
     let (sizes, sharers): (&[u64], &[u32]) = if context.quick {
         (&[1 << 10, 1 << 20], &[2])
     } else {
@@ -188,7 +222,7 @@ fn grid(context: &Context) -> Vec<Case> {
                         write_percent,
                         run,
                     };
-                    cases.push(case(context.seed, cell, &tried));
+                    cases.push(case(context.seed, *sharers, Load::Cell(cell), &tried));
                 }
             }
         }
@@ -196,16 +230,22 @@ fn grid(context: &Context) -> Vec<Case> {
     cases
 }
 
-fn case(seed: u64, cell: Cell, tried: &[Config]) -> Case {
+fn case(seed: u64, nodes: u32, load: Load, tried: &[Config]) -> Case {
+    // A cache of many values has to be filled first.
+    let (intervals, settling) = if matches!(load, Load::Local(_)) {
+        (40, 20)
+    } else {
+        (6, 2)
+    };
     let course = Course {
         seed,
-        nodes: cell.sharers,
-        phases: vec![Load::Cell(cell)],
-        intervals: 6,
+        nodes,
+        phases: vec![load],
+        intervals,
     };
     let passed: Vec<_> = tried.iter().map(|config| (*config, course.fixed(*config))).collect();
     let settled_us = |intervals: &[Interval]| {
-        let settled = means(&intervals[2..]);
+        let settled = means(&intervals[settling..]);
         settled.iter().sum::<f64>() / settled.len() as f64
     };
     Case {

@@ -42,6 +42,7 @@ mod report;
 mod server;
 mod statistics;
 mod syscalls;
+mod unicache_fig3;
 
 use std::fs;
 use std::io::Write as _;
@@ -77,7 +78,7 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 18] = [
+pub const ALL: [&Experiment; 19] = [
     &cachelet_regret::EXPERIMENT,
     &cachelib_study::EXPERIMENT,
     &cachelib_full_size::STATIC,
@@ -96,6 +97,7 @@ pub const ALL: [&Experiment; 18] = [
     &neighbour::EXPERIMENT,
     &overhead::EXPERIMENT,
     &replay_hit_ratio::EXPERIMENT,
+    &unicache_fig3::EXPERIMENT,
 ];
 
 /// The input of an experiment.

@@ -3,6 +3,7 @@
 #![cfg(feature = "cli")]
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
+mod agent;
 mod backup;
 mod cachelets;
 mod calibrate;

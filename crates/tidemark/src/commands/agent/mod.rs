@@ -57,7 +57,7 @@ pub(super) struct RunArgs {
     /// The number of the cluster of nodes that this one is in, for hierarchical domains
     #[arg(long, value_name = "N", default_value_t = 0)]
     cluster: u32,
-    /// The node's name [default: the machine's]
+    /// The node's name, in Kubernetes as well [default: the machine's]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// An application that is served from the start; it is created if it is not there
@@ -72,6 +72,21 @@ pub(super) struct RunArgs {
     /// Where the host's control groups are: copies live in what instances do not use of their memory
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
     cgroup_root: PathBuf,
+    /// The API server of Kubernetes whose pods on this node are instances: https://HOST:PORT, or http:// for `kubectl proxy`
+    #[arg(long, value_name = "URL")]
+    kubernetes: Option<String>,
+    /// The file with the token for it [default: that of the agent's own pod, if it has one]
+    #[arg(long, value_name = "FILE", requires = "kubernetes")]
+    kubernetes_token: Option<PathBuf>,
+    /// The certificates that sign the API server's, in PEM [default: those of the agent's own pod, or the system's]
+    #[arg(long, value_name = "FILE", requires = "kubernetes")]
+    kubernetes_ca: Option<PathBuf>,
+    /// A trace of instances or invocations that is played in place of a platform: CSV, also of Azure Functions
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// How many seconds of the trace pass in a second
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed, requires = "trace")]
+    trace_speed: f64,
     /// The address for S3 clients
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
     s3: String,
@@ -93,6 +108,14 @@ pub(super) struct RunArgs {
     /// Options of `tidemark serve` in TOML
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+}
+
+/// Speeds at which times stay times.
+const SPEEDS: std::ops::RangeInclusive<f64> = 0.001..=1e6;
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse().ok().filter(|speed| SPEEDS.contains(speed));
+    speed.ok_or_else(|| "write a number from 0.001 to 1000000".to_owned())
 }
 
 /// The chooser; none if it is off.

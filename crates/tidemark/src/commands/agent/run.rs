@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tidemark_admin::Beside;
+use tidemark_agent::adapters::{self, Kubernetes, KubernetesConfig, Trace};
 use tidemark_agent::{Agent, AgentConfig};
 use tidemark_control::{ControlHandle, SettingsPatch};
 use tidemark_gateway::access::{AccessTable, ServerKey};
@@ -21,6 +22,8 @@ use crate::failure::Failure;
 use crate::log;
 use crate::options::{ServeOptions, Sources};
 
+/// Where a pod finds the token and the certificates for its API server.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How long cachelets may take to leave their domains after a signal.
 const LEAVE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -49,6 +52,7 @@ pub(super) fn run(args: &RunArgs, data: Option<&Path>) -> anyhow::Result<()> {
         choosing_percent: tidemark_agent::tuning::PERCENT,
         cgroup_root: args.cgroup_root.clone(),
     };
+    let instances = InstanceSources::of(args, &config)?;
     let mut private = std::fs::DirBuilder::new();
     let made = private.recursive(true).mode(0o700).create(&options.data);
     made.with_context(|| options.data.display().to_string())?;
@@ -57,10 +61,50 @@ pub(super) fn run(args: &RunArgs, data: Option<&Path>) -> anyhow::Result<()> {
     write_access(&agent, &options.data)?;
     let running = Running::start(&options, &written, &machine, None, Some(&agency(&agent, key)))?;
     follow(&agent, running.handle(), &options.data)?;
+    instances.start(&agent);
     running.say_ready(&options)?;
     let ended = running.wait(options, &sources, &machine, || agent.leave(LEAVE_LIMIT));
     drop(agent);
     ended
+}
+
+/// The sources of events about instances, beside the local API.
+struct InstanceSources {
+    kubernetes: Option<Kubernetes>,
+    trace: Option<Trace>,
+}
+
+impl InstanceSources {
+    fn of(args: &RunArgs, config: &AgentConfig) -> Result<Self, Failure> {
+        let own = |file: &str| Some(Path::new(SERVICE_ACCOUNT).join(file)).filter(|file| file.is_file());
+        let kubernetes = args.kubernetes.as_ref().map(|url| {
+            let followed = Kubernetes::new(&KubernetesConfig {
+                url: url.clone(),
+                token_file: args.kubernetes_token.clone().or_else(|| own("token")),
+                ca_file: args.kubernetes_ca.clone().or_else(|| own("ca.crt")),
+                node: config.node.clone(),
+                cgroup_root: config.cgroup_root.clone(),
+            });
+            followed.map_err(|error| Failure::usage(format!("--kubernetes: {error}")))
+        });
+        let trace = args.trace.as_ref().map(|file| {
+            let read = Trace::read(file, &config.node, args.trace_speed);
+            read.map_err(|error| Failure::usage(format!("--trace {}: {error}", file.display())))
+        });
+        Ok(Self {
+            kubernetes: kubernetes.transpose()?,
+            trace: trace.transpose()?,
+        })
+    }
+
+    fn start(self, agent: &Arc<Agent>) {
+        if let Some(kubernetes) = self.kubernetes {
+            agent.handle().spawn(kubernetes.run(adapters::feed(agent)));
+        }
+        if let Some(trace) = self.trace {
+            agent.handle().spawn(trace.play(adapters::feed(agent)));
+        }
+    }
 }
 
 /// The flags of `tidemark serve` that say the same.
