@@ -149,6 +149,18 @@ for (const version of ['ioredis', 'ioredis-5']) {
       const { consumedPoints, msBeforeNext } = await limiter.get('user');
       assert.equal(consumedPoints, 12);
       assert.ok(msBeforeNext > 0 && msBeforeNext <= 60_000);
+      assert.equal((await limiter.penalty('user', 2)).consumedPoints, 14);
+      assert.equal((await limiter.reward('user', 12)).consumedPoints, 2);
+      await limiter.block('user', 30);
+      const blocked = await limiter.consume('user').catch((refused) => refused);
+      assert.ok(blocked.remainingPoints === 0 && blocked.msBeforeNext <= 30_000, JSON.stringify(blocked));
+      assert.equal(await limiter.delete('user'), true);
+      assert.equal((await limiter.consume('user')).remainingPoints, 4);
+      // Without a duration it is another script, and the counter does not expire.
+      const forever = new RateLimiterRedis({ storeClient: client, points: 2, duration: 0, keyPrefix: 'forever' });
+      assert.equal((await forever.consume('user', 2)).remainingPoints, 0);
+      assert.equal(await client.ttl('forever:user'), -1);
+      assert.equal((await forever.consume('user').catch((refused) => refused)).consumedPoints, 3);
     });
 
     withClient('keys and values are binary, of all sizes', async (client) => {
