@@ -86,7 +86,7 @@ const COUNTS: usize = Count::FunctionMibMs as usize + 1;
 pub(crate) const COMMANDS_MAX: usize = 128;
 
 /// Room for every command of memcached, by its place in [`crate::memcached::VERBS`].
-pub(crate) const VERBS_MAX: usize = 16;
+pub(crate) const VERBS_MAX: usize = 17;
 
 /// Places of commands: their numbers in RESP, and behind them those of memcached.
 const PLACES: usize = COMMANDS_MAX + VERBS_MAX;

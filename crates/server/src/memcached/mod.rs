@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use tidemark_plane::Throttled;
 use tidemark_protocol::memcached::{
-    self as mc, Command, Failure, FlushAll, KeyBuffer, Limits, Meta, MetaKey, MetaMode, Parsed, Part, Verb, Verbosity,
-    compose, expires, text as reply,
+    self as mc, Command, Direction, Failure, FlushAll, KeyBuffer, Limits, Meta, MetaKey, MetaMode, Parsed, Part, Verb,
+    Verbosity, compose, expires, text as reply,
 };
 use tidemark_store::{Key, KeyHash};
 use tidemark_types::{Permissions, UnixMs};
@@ -42,7 +42,8 @@ pub(crate) const VERBS: [&str; VERBS_MAX] = [
     "append",
     "prepend",
     "cas",
-    "arithmetic",
+    "incr",
+    "decr",
     "touch",
     "delete",
     "flush_all",
@@ -66,20 +67,23 @@ pub(crate) fn verb(command: &Command<'_>) -> usize {
             Verb::Prepend => 5,
             Verb::Cas(_) => 6,
         },
-        Command::Arithmetic(_) => 7,
-        Command::Touch(_) => 8,
-        Command::Delete(_) => 9,
-        Command::FlushAll(_) => 10,
-        Command::MetaGet(_) => 11,
-        Command::MetaSet(_) => 12,
-        Command::MetaDelete(_) => 13,
-        Command::MetaArithmetic(_) => 14,
+        Command::Arithmetic(arithmetic) => match arithmetic.direction {
+            Direction::Increment => 7,
+            Direction::Decrement => 8,
+        },
+        Command::Touch(_) => 9,
+        Command::Delete(_) => 10,
+        Command::FlushAll(_) => 11,
+        Command::MetaGet(_) => 12,
+        Command::MetaSet(_) => 13,
+        Command::MetaDelete(_) => 14,
+        Command::MetaArithmetic(_) => 15,
         Command::Version
         | Command::Verbosity(_)
         | Command::Stats(_)
         | Command::Quit
         | Command::MetaDebug(_)
-        | Command::MetaNoop => 15,
+        | Command::MetaNoop => 16,
     }
 }
 

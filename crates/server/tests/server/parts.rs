@@ -185,7 +185,8 @@ fn a_command_in_parts_counts_once_with_the_outcome_of_all() {
     };
     for (protocol, command, expected) in [
         ("memcached", "get", [1, 1, 0]),
-        ("memcached", "arithmetic", [0, 1, 0]),
+        ("memcached", "incr", [0, 1, 0]),
+        ("memcached", "decr", [0, 0, 0]),
         ("memcached", "md", [0, 1, 0]),
         ("redis", "mget", [1, 1, 0]),
     ] {
