@@ -383,6 +383,17 @@ impl Book {
             .sum()
     }
 
+    /// Flash that tenants may hold, and that they hold.
+    pub(crate) fn flash_held(&self) -> (u64, u64) {
+        let of = |tenant: &Tenant| tenant.seen.as_ref()?.counters.flash;
+        self.tenants
+            .values()
+            .filter_map(of)
+            .fold((0, 0), |(granted, used), flash| {
+                (granted + flash.grant_bytes, used + flash.usage_bytes)
+            })
+    }
+
     /// A tenant by its name, also one that is being removed.
     pub(crate) fn find(&self, name: &str) -> Option<&Tenant> {
         let name: TenantName = name.parse().ok()?;

@@ -648,6 +648,8 @@ impl Controller {
         let nobody = self.metered.as_ref().map(Metered::nobody_seconds);
         let network = self.metered.as_ref().map(Metered::network_per_second);
         let network_limit = self.metered.as_ref().and_then(Metered::network_limit);
+        let has_flash = self.config.flash_bytes > 0;
+        let flash = has_flash.then(|| self.book.flash_held());
         ServerView {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: self.clock.now().since(self.started_at).as_secs(),
@@ -656,6 +658,9 @@ impl Controller {
             granted_bytes: self.book.granted_bytes(),
             usage_bytes: pool.usage_bytes,
             other_bytes: pool.other_bytes,
+            flash_bytes: has_flash.then_some(self.config.flash_bytes),
+            flash_granted_bytes: flash.map(|(granted, _)| granted),
+            flash_usage_bytes: flash.map(|(_, used)| used),
             connections: pool.connections,
             failed_logins_total: pool.failed_logins,
             network_bytes_per_second: network,

@@ -38,7 +38,7 @@ impl HitWindow {
             at,
             gets: counters.gets,
             hits: counters.hits,
-            flash_hits: counters.flash.map_or(0, |flash| flash.hits),
+            flash_hits: counters.flash.map_or(0, |flash| flash.get_hits),
             usage_bytes,
         };
         let length = self.0.len();
@@ -204,7 +204,9 @@ mod tests {
     fn a_hit_on_flash_counts_for_what_it_is_worth() {
         let flash = |gets, hits, on_flash| TenantCounters {
             flash: Some(FlashUse {
-                hits: on_flash,
+                // Other commands found items there, too.
+                hits: 3 * on_flash,
+                get_hits: on_flash,
                 ..FlashUse::default()
             }),
             ..counts(gets, hits)

@@ -23,6 +23,10 @@ pub struct ServerView {
     pub granted_bytes: u64,
     pub usage_bytes: u64,
     pub other_bytes: u64,
+    /// The same of flash: what there is, what tenants may hold of it, and what they hold; `None`: there is none.
+    pub flash_bytes: Option<u64>,
+    pub flash_granted_bytes: Option<u64>,
+    pub flash_usage_bytes: Option<u64>,
     pub connections: u64,
     pub failed_logins_total: u64,
     /// All tenants' requests and replies, of the last 10 s.
@@ -217,6 +221,8 @@ pub struct TenantView {
     pub refused_total: RefusedView,
     /// How often its grant was moved since the server began, by reason.
     pub moves_total: Vec<MovesView>,
+    /// The same of its flash.
+    pub flash_moves_total: Vec<MovesView>,
     /// The counts of each command that was ever executed, since the server began.
     pub operations_total: Vec<OperationsView>,
 }
@@ -256,6 +262,7 @@ pub struct RefusedView {
     pub ops_per_second: u64,
     pub bytes_per_second: u64,
     pub spending_limit: u64,
+    pub flash_waits: u64,
     pub connections: u64,
     pub failed_logins: u64,
     pub reply_size: u64,

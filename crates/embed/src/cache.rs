@@ -241,7 +241,7 @@ impl Builder {
         };
         let device = FileDevice::open(path, *bytes)?;
         let identity = random_identity().map_err(Error::System)?;
-        Ok(Some(Flash::open(Arc::new(device), identity, &[])?))
+        Ok(Some(Flash::open(Arc::new(device), identity, &[], None)?))
     }
 
     fn plane(&self, pool: Pool, mailbox: &Mailbox, inbox: &Arc<KeeperInbox>) -> Result<Arc<LocalPlane>, Error> {

@@ -8,6 +8,7 @@ use tidemark_control::{
     Answer, Change, ControlHandle, CurveView, MoveView, ResizeStrategy, SettingsPatch, TenantView, UtilityFunction,
 };
 use tidemark_flash::OnFlash;
+use tidemark_plane::Purpose;
 use tidemark_store::{
     Attributes, Counters, EvictionPolicy, Key, PinnedValue, Prospect, Reservation as Room, ShardGuard, Value as Stored,
 };
@@ -86,7 +87,7 @@ impl Tenant {
     pub fn get(&self, key: &[u8]) -> Option<Value> {
         let (key, now) = (self.key(key).ok()?, self.cache.now());
         let mut copy = Vec::new();
-        let found = find(&mut self.lock_there(&key, now), &key, now, &mut copy);
+        let found = find(&mut self.lock_there(&key, Purpose::Get, now), &key, now, &mut copy);
         self.local.touch_store();
         found.map(|found| found.value(copy))
     }
@@ -100,7 +101,7 @@ impl Tenant {
         let (now, mut copy) = (self.cache.now(), Vec::new());
         let mut shard = self.lock(&key);
         if let Some(tier) = &self.local.tier
-            && tier.seek(&mut shard, &key, now).is_some()
+            && tier.seek(&mut shard, &key, Purpose::Get, now).is_some()
         {
             return Err(OnFlash);
         }
@@ -114,7 +115,7 @@ impl Tenant {
     pub fn get_into(&self, key: &[u8], buffer: &mut Vec<u8>) -> bool {
         let Ok(key) = self.key(key) else { return false };
         let now = self.cache.now();
-        let found = find(&mut self.lock_there(&key, now), &key, now, buffer);
+        let found = find(&mut self.lock_there(&key, Purpose::Get, now), &key, now, buffer);
         self.local.touch_store();
         if let Some(Found::Pinned(pinned)) = &found {
             pinned.parts().for_each(|part| buffer.extend_from_slice(part));
@@ -133,7 +134,7 @@ impl Tenant {
         let (key, now) = (self.key(key).ok()?, self.cache.now());
         // Dropped after the lock, also if `read` panics.
         let _touch = Touch(&self.local);
-        let mut shard = self.lock_there(&key, now);
+        let mut shard = self.lock_there(&key, Purpose::Other, now);
         let found = shard.get(&key, now)?.value();
         if let Stored::Whole(_) = found {
             return Some(read(&ValueRef::locked(found)));
@@ -176,7 +177,7 @@ impl Tenant {
     pub fn contains(&self, key: &[u8]) -> bool {
         let Ok(key) = self.key(key) else { return false };
         let now = self.cache.now();
-        self.lock_there(&key, now).peek(&key, now).is_some()
+        self.lock_there(&key, Purpose::Other, now).peek(&key, now).is_some()
     }
 
     /// Stores a value under a key, in the place of an older one.
@@ -215,7 +216,7 @@ impl Tenant {
     pub fn remove(&self, key: &[u8]) -> bool {
         let Ok(key) = self.key(key) else { return false };
         let now = self.cache.now();
-        let was_there = self.lock_there(&key, now).delete(&key, now);
+        let was_there = self.lock_there(&key, Purpose::Other, now).delete(&key, now);
         self.local.touch_store();
         was_there
     }
@@ -421,9 +422,9 @@ impl Tenant {
     }
 
     /// The key's shard, when what there is of the key is in memory.
-    fn lock_there(&self, key: &Key<'_>, now: UnixMs) -> ShardGuard<'_> {
+    fn lock_there(&self, key: &Key<'_>, purpose: Purpose, now: UnixMs) -> ShardGuard<'_> {
         match &self.local.tier {
-            Some(tier) => tier.fetch(&self.local.store, key, now),
+            Some(tier) => tier.fetch(&self.local.store, key, purpose, now),
             None => self.lock(key),
         }
     }

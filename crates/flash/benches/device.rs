@@ -85,7 +85,7 @@ fn store(device: &Arc<dyn Device>) {
         grant_segments: 900,
         write_bytes_per_second: 0,
     }];
-    let Ok(store) = Store::open(Arc::clone(device), &settings) else {
+    let Ok(store) = Store::open(Arc::clone(device), &settings, None) else {
         println!("the file can not be opened as a volume");
         return;
     };

@@ -6,7 +6,7 @@
 //! record can be declared dead.
 
 /// Entries in a bucket.
-const BUCKET_ENTRIES: usize = 8;
+pub(crate) const BUCKET_ENTRIES: usize = 8;
 /// The part of all entries that is in use at most, in percent: beyond, inserts move others ever longer.
 const FILL_PERCENT: u64 = 92;
 /// Moves for an insert at most, before an entry is given up.
@@ -117,6 +117,40 @@ impl Table {
             turn: 0,
             moves: 0,
         }
+    }
+
+    /// A table of these buckets, without shadows: of what memory held nothing is left. `None` if one of its entries names no
+    /// place among these, or if it has no buckets.
+    pub(crate) fn restored(mut buckets: Vec<[u64; BUCKET_ENTRIES]>, places: std::ops::Range<u64>) -> Option<Self> {
+        let mut entries = 0;
+        for word in buckets.as_flattened_mut().iter_mut().filter(|word| **word != 0) {
+            let entry = IndexEntry(*word);
+            if !places.contains(&entry.place()) {
+                return None;
+            }
+            *word = entry.with_shadow(false).0;
+            entries += 1;
+        }
+        (!buckets.is_empty()).then_some(Self {
+            buckets,
+            entries,
+            turn: 0,
+            moves: 0,
+        })
+    }
+
+    /// All of its buckets.
+    pub(crate) fn content(&self) -> &[[u64; BUCKET_ENTRIES]] {
+        &self.buckets
+    }
+
+    /// All entries.
+    pub(crate) fn each(&self) -> impl Iterator<Item = IndexEntry> + '_ {
+        self.buckets
+            .as_flattened()
+            .iter()
+            .filter(|word| **word != 0)
+            .map(|word| IndexEntry(*word))
     }
 
     pub(crate) fn entries(&self) -> u64 {

@@ -15,16 +15,18 @@ mod format;
 mod index;
 mod journal;
 mod recover;
+mod snapshot;
 mod store;
 mod volume;
 
 pub use buffer::Buffer;
 pub use format::{BLOCK_BYTES, KEY_BYTES_MAX, SEGMENT_BYTES, TenantUuid, UNIT_BYTES, VALUE_BYTES_MAX, record_bytes};
 pub use journal::Barrier;
-pub use recover::{OpenError, format, open};
-pub use store::{GivenUp, OnFlash, Store, random_identity};
+pub use recover::{OpenError, Opening, format, open};
+pub use store::{CloseError, GivenUp, OnFlash, Store, random_identity};
 pub use volume::{
-    Borrowed, Found, Io, IoKind, Item, Lookup, Place, Read, Refused, Settings, Staleness, Stats, TenantNumber, Volume,
+    Borrowed, Found, Io, IoKind, Item, Listing, Lookup, MARK_BITS, Next, Place, RECORD_BITS, Read, Refused, SLOT_BITS,
+    SegmentRead, Settings, Staleness, Stats, TenantNumber, Volume,
 };
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ impl Run {
         let settings = settings(seed);
         let mut random = [0; 24];
         random[..8].copy_from_slice(&seed.to_le_bytes());
-        let volume = recover::open(&device, &settings, random).unwrap();
+        let volume = recover::open(&device, &settings, random, None).unwrap().0;
         Self {
             seed,
             random: Random(seed),
@@ -323,8 +323,8 @@ impl Run {
     fn reopen(&mut self) {
         let mut random = [9; 24];
         random[..8].copy_from_slice(&self.now_ms.to_le_bytes());
-        let once = recover::open(&self.device, &self.settings, random).unwrap();
-        self.volume = recover::open(&self.device, &self.settings, random).unwrap();
+        let once = recover::open(&self.device, &self.settings, random, None).unwrap().0;
+        self.volume = recover::open(&self.device, &self.settings, random, None).unwrap().0;
         let records = |volume: &Volume| {
             (0..TENANTS)
                 .map(|n| volume.stats(TenantNumber(n)).records)

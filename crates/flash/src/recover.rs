@@ -1,12 +1,13 @@
 //! Opening a device: its volume, or a new one.
 //!
-//! The superblock says whose it is. The journal says which segments and records are gone. The footers of all other
-//! sealed segments give the index; of several records with one hash the one in the latest segment counts. Invariants: a
-//! device that is not empty and not ours is never written to, and opening twice gives the same. If the journal is
-//! damaged, nothing of before counts.
+//! The superblock says whose it is. The journal says which segments and records are gone. After a clean end the snapshot
+//! of the index is taken over. Otherwise the footers of all other sealed segments give the index; of several records with one
+//! hash the one in the latest segment counts. Invariants: a device that is not empty and not ours is never written to, and
+//! opening twice gives the same. If the journal is damaged, nothing of before counts.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::path::Path;
 
 use crate::buffer::Buffer;
 use crate::device::Device;
@@ -14,8 +15,9 @@ use crate::format::{
     BLOCK_BYTES, Entry, FooterEntry, JournalBlock, NoSuperblock, SEGMENT_BYTES, SegmentHeader, Superblock, TenantUuid,
     UNIT_BYTES, VERSION, decode_footer, decode_tail, footer_bytes,
 };
-use crate::index::IndexEntry;
+use crate::index::{IndexEntry, Table};
 use crate::journal::{self, BLOCKS_MIN, Journal};
+use crate::snapshot::{self, Image};
 use crate::volume::{SUPERBLOCKS, Settings, Slot, State, TenantNumber, Volume, data_offset};
 
 /// Segments of a volume, at least: some to fill, some to read, some to free.
@@ -57,13 +59,37 @@ pub enum OpenError {
     },
 }
 
+/// The source of the index of a volume that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// The snapshot of the last, clean end.
+    Snapshot,
+    /// The footers of all sealed segments.
+    Footers,
+}
+
+impl std::fmt::Display for Opening {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Snapshot => "snapshot",
+            Self::Footers => "footers",
+        })
+    }
+}
+
 /// Opens the volume on a device, or makes one on an empty device, with these tenants; segments of others are freed.
-/// `random` is used where an identity is needed.
+/// `random` is used where an identity is needed. The index comes from the snapshot in the file, if it is that of the device's
+/// last end.
 ///
 /// # Errors
 /// See [`OpenError`].
-pub fn open(device: &dyn Device, tenants: &[Settings], random: [u8; 24]) -> Result<Volume, OpenError> {
-    let superblock = match read_superblock(device)? {
+pub fn open(
+    device: &dyn Device,
+    tenants: &[Settings],
+    random: [u8; 24],
+    index: Option<&Path>,
+) -> Result<(Volume, Opening), OpenError> {
+    let mut superblock = match read_superblock(device)? {
         Some(superblock) => superblock,
         None => format_with(device, random)?,
     };
@@ -83,9 +109,30 @@ pub fn open(device: &dyn Device, tenants: &[Settings], random: [u8; 24]) -> Resu
             ..superblock
         };
         write_empty(device, &fresh)?;
-        return open(device, tenants, random);
+        return open(device, tenants, random, None);
     };
-    Recovery::new(device, superblock, blocks).run(tenants)
+    let image = index.and_then(|path| snapshot::load(path, &superblock));
+    mark_in_use(device, &mut superblock)?;
+    let opening = if image.is_some() {
+        Opening::Snapshot
+    } else {
+        Opening::Footers
+    };
+    let volume = Recovery::new(device, superblock, blocks).run(tenants, image);
+    Ok((volume, opening))
+}
+
+/// Says on the device that it is in use, before anything else is written to it: no snapshot counts from now on. Both copies say
+/// so, since one of them may be damaged later.
+fn mark_in_use(device: &dyn Device, superblock: &mut Superblock) -> io::Result<()> {
+    superblock.is_clean = false;
+    for _ in 0..SUPERBLOCKS {
+        superblock.generation += 1;
+        let bytes = Buffer::copied(&superblock.encode());
+        device.write(superblock.generation % SUPERBLOCKS * BLOCK_BYTES as u64, bytes.as_ref())?;
+        device.flush()?;
+    }
+    Ok(())
 }
 
 /// Makes a new volume on a device, whatever is on it.
@@ -233,12 +280,69 @@ impl<'a> Recovery<'a> {
         recovery
     }
 
-    fn run(mut self, settings: &[Settings]) -> Result<Volume, OpenError> {
+    fn run(mut self, settings: &[Settings], image: Option<Image>) -> Volume {
         let numbers: HashMap<TenantUuid, TenantNumber> = settings
             .iter()
             .zip(0..)
             .map(|(settings, number)| (settings.uuid, TenantNumber(number)))
             .collect();
+        let mut volume = match image {
+            Some(image) => self.adopt(settings, &numbers, image),
+            None => self.scan(settings, &numbers),
+        };
+        volume.retire_strangers(&self.freed);
+        for (settings, number) in settings.iter().zip(0..) {
+            volume.discard(TenantNumber(number), settings.grant_segments, 0);
+        }
+        volume
+    }
+
+    /// The volume with these slots, and nothing in its index.
+    fn volume(&mut self, slots: Vec<Slot>, next_sequence: u64, settings: &[Settings]) -> Volume {
+        let journal = Journal::new(self.superblock.journal_blocks, std::mem::take(&mut self.journal));
+        let flushes: Vec<Entry> = journal.entries().copied().collect();
+        let mut volume = Volume::with(self.superblock, slots, journal, next_sequence);
+        for settings in settings {
+            volume.add_tenant(settings);
+        }
+        for entry in flushes {
+            volume.note_flushed(&entry);
+        }
+        volume
+    }
+
+    /// The volume as it was left.
+    fn adopt(&mut self, settings: &[Settings], numbers: &HashMap<TenantUuid, TenantNumber>, image: Image) -> Volume {
+        let owners: Vec<Option<TenantNumber>> = image
+            .tenants
+            .iter()
+            .map(|tenant| numbers.get(&tenant.uuid).copied())
+            .collect();
+        let slots = image.slots.iter().map(|slot| {
+            let owner = owners.get(slot.owner as usize).copied().flatten();
+            Slot {
+                state: if owner.is_some() { State::Sealed } else { State::Free },
+                tenant: owner.unwrap_or(TenantNumber(u32::MAX)),
+                sequence: slot.sequence,
+                previous: None,
+                live_bytes: owner.map_or(0, |_| slot.live_bytes),
+                kills: owner.map_or(0, |_| slot.kills),
+                is_unswept: false,
+                opened: 0,
+            }
+        });
+        let slots = slots.collect();
+        let mut volume = self.volume(slots, image.next_sequence, settings);
+        for (owner, tenant) in owners.into_iter().zip(image.tenants) {
+            if let Some(number) = owner {
+                volume.adopt(number, tenant.tables, tenant.entered);
+            }
+        }
+        volume
+    }
+
+    /// The volume of what the footers of its segments say.
+    fn scan(&mut self, settings: &[Settings], numbers: &HashMap<TenantUuid, TenantNumber>) -> Volume {
         let mut slots = Vec::new();
         let mut sealed = Vec::new();
         for number in 0..self.superblock.segments {
@@ -258,6 +362,7 @@ impl<'a> Recovery<'a> {
                 live_bytes: 0,
                 kills: 0,
                 is_unswept: false,
+                opened: 0,
             });
             sealed.extend(found.filter(|_| is_kept));
         }
@@ -267,15 +372,7 @@ impl<'a> Recovery<'a> {
             .flat_map(|segment| &segment.entries)
             .map(|entry| entry.sequence);
         self.last_sequence = of_records.fold(self.last_sequence, u64::max);
-        let journal = Journal::new(self.superblock.journal_blocks, self.journal);
-        let flushes: Vec<Entry> = journal.entries().copied().collect();
-        let mut volume = Volume::with(self.superblock, slots, journal, self.last_sequence + SEQUENCE_GAP);
-        for settings in settings {
-            volume.add_tenant(settings);
-        }
-        for entry in flushes {
-            volume.note_flushed(&entry);
-        }
+        let mut volume = self.volume(slots, self.last_sequence + SEQUENCE_GAP, settings);
         volume.load(
             &sealed
                 .iter()
@@ -283,12 +380,7 @@ impl<'a> Recovery<'a> {
                 .collect::<Vec<_>>(),
             &self.killed,
         );
-        volume.retire_strangers(&self.freed);
-        for (settings, number) in settings.iter().zip(0..) {
-            volume.discard(TenantNumber(number), settings.grant_segments, 0);
-        }
-        volume.write_clean(false);
-        Ok(volume)
+        volume
     }
 
     /// The sealed segment in a slot, if there is an intact one.
@@ -313,6 +405,29 @@ impl<'a> Recovery<'a> {
 }
 
 impl Volume {
+    /// Takes a tenant's tables of an earlier run over, as far as its segments are there.
+    fn adopt(&mut self, number: TenantNumber, tables: Vec<Table>, entered: (u64, u64)) {
+        let mut queue: Vec<u32> = (0..)
+            .zip(&self.slots)
+            .filter_map(|(slot, content)| (content.tenant == number).then_some(slot))
+            .collect();
+        queue.sort_by_key(|slot| self.slots[*slot as usize].sequence);
+        let (slots, first) = (&self.slots, self.data_offset());
+        let is_there = |entry: IndexEntry| {
+            let slot = (entry.place() * UNIT_BYTES as u64 - first) / SEGMENT_BYTES as u64;
+            slots[slot as usize].tenant == number
+        };
+        self.deaths += queue
+            .iter()
+            .map(|slot| u64::from(slots[*slot as usize].kills))
+            .sum::<u64>();
+        if let Some(tenant) = self.tenants.get_mut(number.0 as usize).and_then(Option::as_mut) {
+            tenant.adopt(tables, entered);
+            tenant.retain(is_there);
+            tenant.queue = queue.into();
+        }
+    }
+
     /// Fills the index from footers, oldest segment first.
     fn load(&mut self, sealed: &[(u32, &[FooterEntry])], killed: &HashSet<(u32, u16, u64)>) {
         let mut seen: HashSet<(TenantNumber, u64)> = HashSet::new();

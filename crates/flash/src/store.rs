@@ -2,6 +2,7 @@
 //!
 //! Invariant: the volume's lock is never held while the device is waited for.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,9 +12,11 @@ use parking_lot::{Condvar, Mutex};
 use crate::buffer::Buffer;
 use crate::device::{self, Device, Done, Queue, Request};
 use crate::journal::Barrier;
-use crate::recover::{self, OpenError};
+use crate::recover::{self, OpenError, Opening};
+use crate::snapshot;
 use crate::volume::{
-    Borrowed, Found, IoKind, Item, Lookup, Place, Read, Refused, Settings, Staleness, Stats, TenantNumber, Volume,
+    Borrowed, Found, IoKind, Item, Listing, Lookup, Next, Place, Read, Refused, SegmentRead, Settings, Staleness,
+    Stats, TenantNumber, Volume,
 };
 
 /// Time between two looks at due work, while something waits.
@@ -31,6 +34,9 @@ pub struct Store {
     shared: Arc<Shared>,
     writer: Mutex<Option<JoinHandle<()>>>,
     queue_name: &'static str,
+    /// The file for the snapshot of the index.
+    index: Option<PathBuf>,
+    opening: Opening,
 }
 
 struct Shared {
@@ -49,6 +55,17 @@ struct Shared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the flash device failed and is not used any more")]
 pub struct GivenUp;
+
+/// Why a store was not closed as it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseError {
+    /// The device was given up.
+    #[error(transparent)]
+    GivenUp(#[from] GivenUp),
+    /// All is on the device. The next start reads footers, since there is no snapshot of the index.
+    #[error("the snapshot of the index was not written: {0}")]
+    Index(std::io::Error),
+}
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -73,13 +90,14 @@ fn now_ms() -> u64 {
 
 impl Store {
     /// Opens the volume on a device, or makes one on an empty device. Tenants have the numbers 0, 1, ... in their order.
+    /// [`Self::close`] writes a snapshot of the index into the file, and opening uses it if the device is as it was left.
     ///
     /// # Errors
     /// The device is not ours, fails, or the system gives no random bytes or no thread.
-    pub fn open(device: Arc<dyn Device>, tenants: &[Settings]) -> Result<Self, OpenError> {
+    pub fn open(device: Arc<dyn Device>, tenants: &[Settings], index: Option<&Path>) -> Result<Self, OpenError> {
         let mut random = [0; 24];
         getrandom::fill(&mut random).map_err(|error| std::io::Error::other(error.to_string()))?;
-        let volume = recover::open(&*device, tenants, random)?;
+        let (volume, opening) = recover::open(&*device, tenants, random, index)?;
         let shared = Arc::new(Shared {
             volume: Mutex::new(volume),
             device,
@@ -99,12 +117,19 @@ impl Store {
             shared,
             writer: Mutex::new(Some(thread)),
             queue_name,
+            index: index.map(Path::to_owned),
+            opening,
         })
     }
 
     /// How the device is written: `io_uring` or `threads`.
     pub fn queue_name(&self) -> &'static str {
         self.queue_name
+    }
+
+    /// The source of the index when the store was opened.
+    pub fn opening(&self) -> Opening {
+        self.opening
     }
 
     /// The seed of the hash that keys must be given with.
@@ -150,6 +175,28 @@ impl Store {
     pub fn finish(&self, read: Read, bytes: Result<&[u8], ()>) -> Lookup {
         // A segment that cannot be read is quarantined, which is written to the journal.
         self.change(|volume, now_ms| volume.finish(read, bytes, now_ms))
+    }
+
+    /// The mark of a walk that begins now: see [`Self::segment_from`].
+    pub fn mark(&self, tenant: TenantNumber) -> u32 {
+        self.shared.volume.lock().mark(tenant)
+    }
+
+    /// The first of a tenant's segments at this slot or behind it: of all, or of those that were opened, or got records, after
+    /// a mark.
+    pub fn segment_from(&self, tenant: TenantNumber, slot: u32, since: Option<u32>) -> Next {
+        self.shared.volume.lock().segment_from(tenant, slot, since)
+    }
+
+    /// Shows the keys of some records of a segment that are alive in a database.
+    pub fn list(&self, listing: &Listing, records: std::ops::Range<usize>, db: u8, visit: impl FnMut(&[u8])) {
+        let alive = self.shared.volume.lock().alive(listing, records, db);
+        listing.show(&alive, now_ms(), visit);
+    }
+
+    /// A segment of a walk could not be read, or was another one.
+    pub fn lose(&self, read: &SegmentRead) {
+        self.change(|volume, now_ms| volume.lose(read, now_ms));
     }
 
     /// The device, for reads of one's own.
@@ -310,16 +357,46 @@ impl Store {
         self.settle(&mut self.shared.volume.lock(), |_| true)
     }
 
-    /// Writes all that is in memory and says on the device that it was left clean.
+    /// Writes all that is in memory and the snapshot of the index, and says on the device that it was left clean. From then on
+    /// nothing is found and nothing is taken.
     ///
     /// # Errors
-    /// The device was given up.
-    pub fn close(&self) -> Result<(), GivenUp> {
+    /// See [`CloseError`].
+    pub fn close(&self) -> Result<(), CloseError> {
         let mut volume = self.shared.volume.lock();
-        volume.seal_all(now_ms());
-        self.settle(&mut volume, Volume::is_committed)?;
-        volume.write_clean(true);
-        self.settle(&mut volume, |_| true)
+        loop {
+            volume.seal_all(now_ms());
+            self.settle(&mut volume, Volume::is_committed)?;
+            // Items of a segment that was being freed may have been copied meanwhile.
+            if !volume.has_open() {
+                break;
+            }
+        }
+        let written = self
+            .index
+            .as_deref()
+            .map_or(Ok(()), |path| snapshot::save(&volume, path));
+        volume.write_clean();
+        self.settle(&mut volume, |_| true)?;
+        drop(volume);
+        self.stop();
+        self.shared.volume.lock().is_given_up = true;
+        written.map_err(CloseError::Index)
+    }
+
+    /// Ends the writer.
+    fn stop(&self) {
+        let volume = self.shared.volume.lock();
+        // Under the lock: the writer looks at it before it waits.
+        self.shared
+            .is_stopping
+            .store(true, std::sync::atomic::Ordering::Release);
+        drop(volume);
+        self.shared.work.notify_all();
+        if let Some(thread) = self.writer.lock().take() {
+            // A writer that panicked has nothing to say here.
+            let _ = thread.join();
+        }
     }
 
     /// Waits until nothing is under way and this holds.
@@ -363,14 +440,7 @@ pub struct OnFlash;
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.shared
-            .is_stopping
-            .store(true, std::sync::atomic::Ordering::Release);
-        self.shared.work.notify_all();
-        if let Some(thread) = self.writer.lock().take() {
-            // A writer that panicked has nothing to say here.
-            let _ = thread.join();
-        }
+        self.stop();
     }
 }
 

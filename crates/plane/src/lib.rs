@@ -19,7 +19,7 @@ mod throttle;
 mod tests;
 
 pub use bucket::Moment;
-pub use flash::{Flash, Tier};
+pub use flash::{Flash, Purpose, Tier};
 pub use front::Front;
 pub use plane::{Plane, PlaneParts};
 pub use tenant::Tenant;

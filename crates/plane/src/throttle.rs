@@ -51,6 +51,8 @@ pub enum Limited {
     Bytes,
     /// The amount that the tenant may spend in a month.
     Spending,
+    /// Commands that wait for flash at a time.
+    Flash,
 }
 
 /// A command that is above a limit.
@@ -60,6 +62,17 @@ pub struct Throttled {
     pub limit: Limited,
     per_second: u64,
     retry_after: Duration,
+}
+
+impl Throttled {
+    /// A command would have to wait for flash, and as many as may do so already.
+    pub fn for_flash() -> Self {
+        Self {
+            limit: Limited::Flash,
+            per_second: 0,
+            retry_after: Duration::ZERO,
+        }
+    }
 }
 
 /// A connection above as many as a tenant may have.
@@ -72,6 +85,9 @@ pub struct TooManyConnections(
 impl fmt::Display for Throttled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.limit {
+            Limited::Flash => {
+                return f.write_str("as many of the tenant's commands as may wait for flash do so: try again");
+            }
             Limited::Operations => "operations",
             Limited::Bytes => "bytes",
             Limited::Spending => {

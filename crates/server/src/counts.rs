@@ -56,6 +56,8 @@ pub(crate) enum Count {
     RefusedBytes,
     /// Commands that would have added data, while the tenant is at its spending limit.
     RefusedSpending,
+    /// Commands that would have had to wait for flash, while as many as may do so did.
+    RefusedFlash,
     /// Connections above as many as there may be.
     RefusedConnections,
     /// Logins with the tenant's name that failed.

@@ -51,6 +51,11 @@ const INCOMPLETE_COMMAND: Duration = Duration::from_secs(60);
 /// Time for a login where one is needed.
 const LOGIN_TIME: Duration = Duration::from_secs(5);
 
+/// Commands of a tenant that wait for flash at a time, over all its connections. A device answers as many within a tenth of a second.
+const SUSPENDED_COMMANDS: u64 = 4096;
+/// Bytes that they read together: a read is begun when fewer are wanted.
+pub(crate) const SUSPENDED_READ_BYTES: u64 = 64 << 20;
+
 /// How much clients may take. They are looked at once a second, so a connection lives up to a second longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -64,6 +69,8 @@ pub struct Limits {
     pub failed_login: Duration,
     /// Bytes that all connections may hold beyond their own parts, at least: with a large pool it is more.
     pub buffer_bytes: u64,
+    /// Commands of a tenant that wait for flash at a time: another one is refused.
+    pub suspended_commands: u64,
 }
 
 impl Default for Limits {
@@ -74,6 +81,7 @@ impl Default for Limits {
             login: LOGIN_TIME,
             failed_login: FAILED_LOGIN,
             buffer_bytes: BUFFER_BYTES_MIN,
+            suspended_commands: SUSPENDED_COMMANDS,
         }
     }
 }
@@ -162,6 +170,14 @@ pub(crate) const SCANNED_KEYS: usize = 10_000;
 /// Index buckets that SCAN and KEYS read under one lock. With eight items each, and one load that misses the caches for
 /// each, they take half of the 20 us that a lock may be held.
 pub(crate) const SCANNED_BUCKETS: usize = 8;
+/// Keys that one SCAN looks at on flash, about, if its COUNT is less: a whole segment was read for them.
+pub(crate) const FLASH_SCANNED_KEYS: u64 = 512;
+/// Records on flash that a walk looks at in a turn: about a hundred microseconds of checksums if they have a kilobyte.
+pub(crate) const FLASH_TURN_RECORDS: usize = 512;
+/// The cost of a segment that was read, in records: some 30 segments are read for one SCAN at most.
+pub(crate) const FLASH_SEGMENT_COST: u64 = 512;
+/// The limit of RANDOMKEY's search on flash in the same unit: some 60 segments. Beyond, it answers a key that is in memory.
+pub(crate) const FLASH_RANDOM_COST: u64 = 32_768;
 /// The limit of the reply to one command, values sent from their place included. A few bytes of MGET or of a
 /// transaction can ask for the same megabyte again and again. See [`REPLY_MEMORY_DIVISOR`].
 pub(crate) const COMMAND_REPLY_BYTES: usize = 64 << 20;

@@ -5,9 +5,11 @@
 //! admitted nor counted a second time. No lock is held in between. A command that only waits for memory goes the same
 //! way, without progress.
 
+use std::collections::HashSet;
+
 use tidemark_protocol::resp::glob::Pattern;
 
-use crate::redis::Place;
+use crate::redis::{Below, Place};
 use crate::scripts::Handle;
 
 /// How far a command is.
@@ -44,8 +46,12 @@ pub(crate) struct Walk {
     pub(crate) found: Found,
     /// Keys that were looked at.
     pub(crate) seen: u64,
-    /// The cost of that so far, in empty buckets of the index.
+    /// The cost of that so far, in empty buckets of the index, and in records on flash.
     pub(crate) cost: u64,
+    /// The keys that were found, if each is to be found once.
+    pub(crate) names: Option<HashSet<Box<[u8]>>>,
+    /// How far it is on flash, if there is flash.
+    pub(crate) below: Option<Box<Below>>,
 }
 
 /// Connections that were looked at, and the outcome.
@@ -83,7 +89,12 @@ impl Progress {
         match self {
             Self::Walk(walk) => {
                 let pattern = walk.pattern.as_ref().map_or(0, Pattern::memory_bytes);
-                walk.found.bytes.capacity() + pattern
+                let below = walk.below.as_ref().map_or(0, |below| below.memory_bytes());
+                // A name has about as many bytes as it takes in the reply.
+                let names = walk.names.as_ref().map_or(0, |names| {
+                    names.capacity() * size_of::<Box<[u8]>>() + walk.found.bytes.len()
+                });
+                walk.found.bytes.capacity() + pattern + below + names
             }
             Self::Clients(seen) => seen.text.capacity(),
             Self::Reply { bytes, .. } => bytes.capacity(),

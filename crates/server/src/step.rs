@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidemark_plane::{Moment, Throttle, Throttled};
+use tidemark_plane::{Moment, Purpose, Throttle, Throttled};
 use tidemark_protocol::memcached as mc;
 use tidemark_store::{Key, KeyHash, Reservation, TenantStore};
 use tidemark_types::UnixMs;
@@ -67,6 +67,15 @@ impl<'a> Step<'a> {
         match &self.command {
             StepCommand::Memcached(command) => memcached::is_blind(command),
             StepCommand::Redis(step) => step.is_blind(),
+        }
+    }
+
+    /// Whether it is a get.
+    pub(crate) fn purpose(&self) -> Purpose {
+        match &self.command {
+            StepCommand::Memcached(command) => memcached::purpose(command),
+            StepCommand::Redis(redis::Step::Get { .. }) => Purpose::Get,
+            StepCommand::Redis(_) => Purpose::Other,
         }
     }
 

@@ -6,14 +6,18 @@
 //! wanted at a time. A command of more keys goes on with the next ones when these have come.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tidemark_flash::{Barrier, Read};
+use parking_lot::Mutex;
+use tidemark_flash::{Barrier, Buffer, Listing, Read, SegmentRead};
+use tidemark_plane::Purpose;
 use tidemark_store::{Key, ShardGuard};
 use tidemark_types::UnixMs;
 
 use crate::access::Access;
 use crate::connection::Connection;
+use crate::limits::{Limits, SUSPENDED_READ_BYTES};
 use crate::progress::Progress;
 use crate::scripts::Job;
 use crate::session::Exec;
@@ -35,15 +39,126 @@ pub(crate) const FLASH_DEADLINE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) enum Wish {
     /// Waits until this was read.
-    Read(Read),
+    Read(Read, Purpose),
     /// Waits until this survives a crash.
     Durable(Barrier),
     /// That this script has ended.
     Script(Arc<Job>),
+    /// That this segment was read.
+    Segment(Arc<Segment>),
+}
+
+/// A segment that a walk over the keys on flash waits for.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) read: SegmentRead,
+    came: Mutex<Came>,
+}
+
+/// The outcome of reading a segment.
+#[derive(Debug, Default)]
+pub(crate) enum Came {
+    /// There is none yet.
+    #[default]
+    Not,
+    Well(Listing),
+    /// It could not be read, or is another one by now.
+    Badly,
+}
+
+impl Segment {
+    pub(crate) fn new(read: SegmentRead) -> Self {
+        Self {
+            read,
+            came: Mutex::default(),
+        }
+    }
+
+    /// Takes the bytes that were read, or the failure. Whether they are the segment.
+    pub(crate) fn end(&self, bytes: Option<Buffer>) -> bool {
+        let listing = bytes.and_then(|bytes| Listing::of(&self.read, bytes));
+        let is_good = listing.is_some();
+        *self.came.lock() = listing.map_or(Came::Badly, Came::Well);
+        is_good
+    }
+
+    /// The outcome so far.
+    pub(crate) fn take(&self) -> Came {
+        std::mem::take(&mut self.came.lock())
+    }
+}
+
+impl Wish {
+    /// Bytes that have to be read for it.
+    pub(crate) fn read_bytes(&self) -> usize {
+        match self {
+            Self::Read(read, _) => read.bytes,
+            Self::Segment(segment) => segment.read.bytes(),
+            Self::Durable(_) | Self::Script(_) => 0,
+        }
+    }
+}
+
+/// The commands of a tenant that wait for flash, over all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Suspended {
+    commands: AtomicU64,
+    read_bytes: AtomicU64,
+}
+
+impl Suspended {
+    /// Whether no other one may wait. Workers look at the same time: it may be a group of connections more for each.
+    pub(crate) fn is_full(&self, limits: &Limits) -> bool {
+        self.commands.load(Ordering::Relaxed) >= limits.suspended_commands
+            || self.read_bytes.load(Ordering::Relaxed) >= SUSPENDED_READ_BYTES
+    }
+}
+
+/// A part of the commands and bytes that a tenant may have waiting, until it is dropped. Reads keep theirs also if nobody waits
+/// for them any more.
+pub(crate) struct Share {
+    pub(crate) tenant: Arc<Tenant>,
+    commands: u64,
+    read_bytes: u64,
+}
+
+impl Share {
+    pub(crate) fn of_command(tenant: &Arc<Tenant>) -> Self {
+        Self::take(tenant, 1, 0)
+    }
+
+    pub(crate) fn of_read(tenant: &Arc<Tenant>, bytes: usize) -> Self {
+        Self::take(tenant, 0, bytes as u64)
+    }
+
+    fn take(tenant: &Arc<Tenant>, commands: u64, read_bytes: u64) -> Self {
+        let of = &tenant.suspended;
+        of.commands.fetch_add(commands, Ordering::Relaxed);
+        of.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+        Self {
+            tenant: Arc::clone(tenant),
+            commands,
+            read_bytes,
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let of = &self.tenant.suspended;
+        of.commands.fetch_sub(self.commands, Ordering::Relaxed);
+        of.read_bytes.fetch_sub(self.read_bytes, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Share({} commands, {} bytes)", self.commands, self.read_bytes)
+    }
 }
 
 /// A connection whose first command waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Parked {
     /// Tells this time from others.
     pub(crate) number: u64,
@@ -52,6 +167,8 @@ pub(crate) struct Parked {
     pub(crate) since: UnixMs,
     /// The moment from which the time is taken that its reads need; `None`: it waits for no read.
     pub(crate) reading_since: Option<Instant>,
+    /// Its part of the tenant's commands that wait for flash, if it does.
+    pub(crate) share: Option<Share>,
 }
 
 /// The reads that the commands of a connection want in one visit. At most one of them waits: the one that the visit
@@ -95,9 +212,7 @@ impl Wanted {
 
     /// Has the command wait for something.
     pub(crate) fn push(&mut self, wish: Wish) -> bool {
-        if let Wish::Read(read) = &wish {
-            self.bytes += read.bytes;
-        }
+        self.bytes += wish.read_bytes();
         self.wishes.push(wish);
         true
     }
@@ -122,6 +237,12 @@ impl Wanted {
         self.kept.unwrap_or(if is_first { self.before } else { 0 })
     }
 
+    /// Nothing is waited for after all.
+    pub(crate) fn forget(&mut self) {
+        self.wishes.clear();
+        self.bytes = 0;
+    }
+
     /// The reads that are waited for.
     pub(crate) fn take(&mut self) -> std::vec::Drain<'_, Wish> {
         self.wishes.drain(..)
@@ -129,8 +250,15 @@ impl Wanted {
 }
 
 /// Asks for a key, whose shard this is.
-pub(crate) fn seek(tenant: &Tenant, shard: &mut ShardGuard<'_>, key: &Key<'_>, now: UnixMs) -> Option<Wish> {
-    tenant.tier.as_ref()?.seek(shard, key, now).map(Wish::Read)
+pub(crate) fn seek(
+    tenant: &Tenant,
+    shard: &mut ShardGuard<'_>,
+    key: &Key<'_>,
+    purpose: Purpose,
+    now: UnixMs,
+) -> Option<Wish> {
+    let read = tenant.tier.as_ref()?.seek(shard, key, purpose, now)?;
+    Some(Wish::Read(read, purpose))
 }
 
 /// The barrier that the replies of a visit have to wait for, of a tenant whose writes are acknowledged only when they survive a crash. Replies
@@ -154,22 +282,41 @@ impl Exec<'_> {
         self.visit.wanted.push(Wish::Durable(barrier))
     }
 
+    /// Whether a command that has to wait for flash may not, because as many of the tenant's do as may. Then it waits for nothing.
+    pub(crate) fn is_kept_from_flash(&mut self, tenant: &Tenant) -> bool {
+        // One that has waited goes on: it is one of those that are counted.
+        let is_full = !self.visit.is_resumed() && tenant.suspended.is_full(&self.shared.limits);
+        if is_full {
+            self.visit.wanted.forget();
+        }
+        is_full
+    }
+
     /// Asks for those of a command's keys that were not sought yet. Whether some have to be waited for.
-    pub(crate) fn seeks<'k>(&mut self, tenant: &Tenant, db: u8, keys: impl Iterator<Item = &'k [u8]>) -> bool {
-        self.seek_all(tenant, keys.map(|key| (db, key)))
+    pub(crate) fn seeks<'k>(
+        &mut self,
+        tenant: &Tenant,
+        (db, purpose): (u8, Purpose),
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> bool {
+        self.seek_all(tenant, keys.map(|key| (db, key, purpose)))
     }
 
     /// The same of keys in several databases. They are the same ones, in the same order, each time.
-    pub(crate) fn seek_all<'k>(&mut self, tenant: &Tenant, keys: impl Iterator<Item = (u8, &'k [u8])>) -> bool {
+    pub(crate) fn seek_all<'k>(
+        &mut self,
+        tenant: &Tenant,
+        keys: impl Iterator<Item = (u8, &'k [u8], Purpose)>,
+    ) -> bool {
         let mut access = Access::each(&tenant.store);
         let wanted = &mut self.visit.wanted;
-        for (db, bytes) in keys.skip(wanted.sought) {
+        for (db, bytes, purpose) in keys.skip(wanted.sought) {
             if wanted.is_full() {
                 break;
             }
             wanted.sought += 1;
             let key = access.store().key(db, bytes);
-            if let Some(wish) = seek(tenant, access.shard_of(key.hash), &key, self.now) {
+            if let Some(wish) = seek(tenant, access.shard_of(key.hash), &key, purpose, self.now) {
                 wanted.push(wish);
             }
         }

@@ -15,6 +15,7 @@ use crate::counts::{Count, TenantCounts};
 use crate::estimates::Estimating;
 use crate::memory::Account;
 use crate::scripts::Known;
+use crate::suspend::Suspended;
 
 /// A tenant, with the data that this front attaches to it.
 pub(crate) type Tenant = tidemark_plane::Tenant<Attached>;
@@ -35,6 +36,8 @@ pub(crate) struct Attached {
     tally: Mutex<Option<Box<Tally>>>,
     /// The scripts that it can call by their names; most tenants have none.
     pub(crate) scripts: Mutex<Option<Box<Known>>>,
+    /// Its commands that wait for flash.
+    pub(crate) suspended: Suspended,
 }
 
 /// A secret that nobody has: no text is known to have this hash.
@@ -67,6 +70,7 @@ pub(crate) fn refused_as(refused: &Throttled) -> Count {
         Limited::Operations => Count::RefusedOps,
         Limited::Bytes => Count::RefusedBytes,
         Limited::Spending => Count::RefusedSpending,
+        Limited::Flash => Count::RefusedFlash,
     }
 }
 
@@ -132,6 +136,7 @@ impl Attached {
             samples: Mutex::default(),
             tally: Mutex::default(),
             scripts: Mutex::default(),
+            suspended: Suspended::default(),
         }
     }
 

@@ -197,6 +197,7 @@ impl Front for Sockets {
             ops: total(Count::RefusedOps),
             bytes: total(Count::RefusedBytes),
             spending: total(Count::RefusedSpending),
+            flash: total(Count::RefusedFlash),
             connections: total(Count::RefusedConnections),
             logins: total(Count::FailedLogins),
             replies: total(Count::RefusedReplies),

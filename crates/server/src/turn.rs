@@ -14,7 +14,7 @@ mod skip;
 
 use std::time::Instant;
 
-use tidemark_plane::Moment;
+use tidemark_plane::{Moment, Throttled};
 use tidemark_protocol::{memcached as mc, resp};
 use tidemark_store::Reservation;
 use tidemark_types::UnixMs;
@@ -506,6 +506,12 @@ impl<'a> Executor<'_, 'a> {
                 continue;
             }
             if tenant.tier.is_some() && !is_begun && self.seeks(step, tenant, session, &mut access) {
+                if !is_resumed && tenant.suspended.is_full(&self.shared.limits) {
+                    self.visits[step.member].wanted.forget();
+                    self.refuse_step(step, (session, &connection.room), &Throttled::for_flash());
+                    self.visits[step.member].pass();
+                    continue;
+                }
                 if is_limited && !is_resumed {
                     tenant.throttle.charge(step.bytes as u64, self.moment());
                 }

@@ -210,6 +210,8 @@ pub struct FlashUse {
     pub items: u64,
     /// Lookups that found an item there. This and the following fields never fall.
     pub hits: u64,
+    /// Those of gets: hits for the hit ratio, too.
+    pub get_hits: u64,
     /// Bytes of segments that were written.
     pub written_bytes: u64,
     /// Items that memory evicted and that were not taken, for the write budget or for want of a free segment.
@@ -242,6 +244,8 @@ pub struct Refused {
     pub bytes: u64,
     /// Commands that would have added data, of a tenant that has reached its spending limit.
     pub spending: u64,
+    /// Commands that would have had to wait for flash beside as many as may.
+    pub flash: u64,
     /// Connections above those that may be open at a time.
     pub connections: u64,
     /// Logins with the tenant's name that failed.

@@ -45,13 +45,18 @@ impl Metrics {
     /// A number is beyond the format's range.
     pub(crate) fn text(&mut self, server: &ServerView, mut tenants: Vec<TenantView>) -> Result<String, fmt::Error> {
         tenants.sort_unstable_by_key(|tenant| tenant.id);
-        let (operations, moves) = (operations(&tenants, LABELS_MAX), moves(&tenants, LABELS_MAX));
+        let operations = operations(&tenants, LABELS_MAX);
+        let (moves, flash_moves) = (
+            moves(&tenants, LABELS_MAX, |tenant| &tenant.moves_total),
+            moves(&tenants, LABELS_MAX, |tenant| &tenant.flash_moves_total),
+        );
         let series = tenants.into_iter().map(Series::from).collect();
         written(Scrape {
             server: server.clone(),
             series: self.capped(series, LABELS_MAX),
             operations,
             moves,
+            flash_moves,
         })
     }
 
@@ -106,6 +111,7 @@ struct Scrape {
     series: Vec<Series>,
     operations: Vec<Happened<3>>,
     moves: Vec<Happened<1>>,
+    flash_moves: Vec<Happened<1>>,
 }
 
 impl Scrape {
@@ -245,9 +251,11 @@ impl Scrape {
             let samples = samples.filter_map(|tenant| Some((tenant.labels(), of(tenant)?)));
             write(encoder, metric, kind, samples)?;
         }
-        let moves = self.moves.iter().map(Happened::sample);
-        let metric = Metric("tenant_moves", "Moves of the tenant's grant, by their reason");
-        write(encoder, metric, MetricType::Counter, moves)?;
+        let of_memory = Metric("tenant_moves", "Moves of the tenant's grant, by their reason");
+        let of_flash = Metric("flash_moves", "Moves of the tenant's part of flash, by their reason");
+        for (metric, moves) in [(of_memory, &self.moves), (of_flash, &self.flash_moves)] {
+            write(encoder, metric, MetricType::Counter, moves.iter().map(Happened::sample))?;
+        }
         let operations = self.operations.iter().map(Happened::sample);
         let metric = Metric("tenant_operations", "Commands executed, by outcome: ok, miss or error");
         write(encoder, metric, MetricType::Counter, operations)
@@ -380,6 +388,11 @@ mod tests {
                     labels: [("reason", "surplus")],
                     count: 8,
                 }],
+                flash_moves: vec![Happened {
+                    tenant: "a".into(),
+                    labels: [("reason", "goal")],
+                    count: 9,
+                }],
             })
             .unwrap()
         };
@@ -415,6 +428,7 @@ mod tests {
             "tidemark_request_duration_seconds_count 5",
             "tidemark_failed_logins_total 6",
             "tidemark_tenant_moves_total{tenant=\"a\",reason=\"surplus\"} 8",
+            "tidemark_flash_moves_total{tenant=\"a\",reason=\"goal\"} 9",
             "tidemark_tenant_floor_bytes{tenant=\"c\"} 11",
             "tidemark_tenant_cap_bytes{tenant=\"c\"} 12",
             "tidemark_tenant_goal_hit_ratio{tenant=\"c\"} 0.875",

@@ -1,12 +1,12 @@
 //! The figures of tenants that metrics are made of, of one tenant or of several together.
 
 use prometheus_client::metrics::MetricType;
-use tidemark_control::TenantView;
+use tidemark_control::{MovesView, TenantView};
 
 use super::text::{Labels, Metric, Number};
 
 /// The counts of a tenant: a metric, and the label that tells it from others of the same metric.
-pub(super) const COUNTED: [(Metric, Option<(&str, &str)>); 16] = [
+pub(super) const COUNTED: [(Metric, Option<(&str, &str)>); 17] = [
     (GETS, None),
     (HITS, None),
     (SETS, None),
@@ -17,6 +17,7 @@ pub(super) const COUNTED: [(Metric, Option<(&str, &str)>); 16] = [
     (REFUSED, Some(("reason", "ops_per_second"))),
     (REFUSED, Some(("reason", "bytes_per_second"))),
     (REFUSED, Some(("reason", "spending_limit"))),
+    (REFUSED, Some(("reason", "flash_waits"))),
     (REFUSED, Some(("reason", "connections"))),
     (REFUSED, Some(("reason", "failed_logins"))),
     (REFUSED, Some(("reason", "reply_size"))),
@@ -158,6 +159,7 @@ impl From<TenantView> for Series {
                 refused.ops_per_second,
                 refused.bytes_per_second,
                 refused.spending_limit,
+                refused.flash_waits,
                 refused.connections,
                 refused.failed_logins,
                 refused.reply_size,
@@ -236,10 +238,14 @@ pub(super) fn operations(tenants: &[TenantView], labels_max: usize) -> Vec<Happe
     tenants.iter().take(labels_max).flat_map(of).collect()
 }
 
-/// The moves of their grants, in the same way.
-pub(super) fn moves(tenants: &[TenantView], labels_max: usize) -> Vec<Happened<1>> {
+/// The moves of their grants of memory or of flash, in the same way.
+pub(super) fn moves(
+    tenants: &[TenantView],
+    labels_max: usize,
+    counts: impl Fn(&TenantView) -> &[MovesView],
+) -> Vec<Happened<1>> {
     let of = |tenant: &TenantView| {
-        let counts = tenant.moves_total.iter().map(|count| Happened {
+        let counts = counts(tenant).iter().map(|count| Happened {
             tenant: tenant.name.clone(),
             labels: [("reason", count.reason)],
             count: u64::from(count.count),

@@ -31,6 +31,12 @@ pub(super) fn write_server(server: &ServerView, encoder: &mut DescriptorEncoder<
             Some(server.granted_bytes.into()),
         ),
         (
+            "flash_size_bytes",
+            "Flash for all tenants",
+            Gauge,
+            server.flash_bytes.map(Number::Whole),
+        ),
+        (
             "connections",
             "Connections now open",
             Gauge,

@@ -204,7 +204,8 @@ fn a_tenant_s_life() {
     assert_eq!(
         shown["refused_total"],
         json!({
-            "ops_per_second": 0, "bytes_per_second": 0, "spending_limit": 0, "connections": 0, "failed_logins": 0,
+            "ops_per_second": 0, "bytes_per_second": 0, "spending_limit": 0, "flash_waits": 0, "connections": 0,
+            "failed_logins": 0,
             "reply_size": 0, "stalled_connections": 0, "incomplete_commands": 0, "connection_memory": 0
         })
     );

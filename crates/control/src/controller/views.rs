@@ -183,6 +183,7 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
         },
         refused_total: refused_view(&counters.refused),
         moves_total: tenant.moves.counts().map(moves_view).collect(),
+        flash_moves_total: tenant.flash_moves.counts().map(moves_view).collect(),
         operations_total: Vec::new(),
     }
 }
@@ -290,6 +291,7 @@ fn refused_view(refused: &Refused) -> RefusedView {
         ops_per_second: refused.ops,
         bytes_per_second: refused.bytes,
         spending_limit: refused.spending,
+        flash_waits: refused.flash,
         connections: refused.connections,
         failed_logins: refused.logins,
         reply_size: refused.replies,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_flash::Buffer;
-use tidemark_plane::Tier;
+use tidemark_plane::{Purpose, Tier};
 use tidemark_store::{Attributes, Key, TenantStore};
 use tidemark_tools::load::{KeyText, Lifetimes, Operation, Requests, Rng, ValueSize, Workload, WorkloadError};
 use tidemark_types::UnixMs;
@@ -121,13 +121,13 @@ impl Client {
 
 /// Brings a key's item from flash into memory. Whether the device was read for it.
 fn bring(tier: &Tier, store: &Arc<TenantStore>, key: &Key<'_>, now: UnixMs) -> bool {
-    let mut wanted = tier.seek(&mut store.lock(store.shard_of(key.hash)), key, now);
+    let mut wanted = tier.seek(&mut store.lock(store.shard_of(key.hash)), key, Purpose::Get, now);
     let waits = wanted.is_some();
     while let Some(read) = wanted {
         let mut buffer = Buffer::zeroed(read.bytes);
         let result = tier.flash().store().device().read(read.offset, buffer.as_mut());
         let bytes = result.map(|()| buffer.as_ref()).map_err(|_| ());
-        wanted = tier.land(store, read, bytes, now);
+        wanted = tier.land(store, (read, Purpose::Get), bytes, now);
     }
     if waits {
         tier.note_wait(FLASH_WAIT_US);

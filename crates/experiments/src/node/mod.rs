@@ -172,7 +172,7 @@ impl Node {
             0 => None,
             bytes => {
                 let device = Arc::new(SimDevice::new(bytes, parts.seed));
-                let opened = Flash::open(device, FLASH_IDENTITY, &[]);
+                let opened = Flash::open(device, FLASH_IDENTITY, &[], None);
                 Some(opened.map_err(|error| Error::Usage(error.to_string()))?)
             }
         };

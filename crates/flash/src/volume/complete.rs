@@ -89,6 +89,9 @@ impl Volume {
     /// Begins due requests. To be called whenever something was changed, and every millisecond while anything waits for
     /// the journal.
     pub fn tick(&mut self, now_ms: u64) {
+        if self.superblock.is_clean {
+            return;
+        }
         self.relieve_journal();
         self.sweep_some();
         let is_due = self.journal.is_pressing()
@@ -104,7 +107,7 @@ impl Volume {
 
     /// Makes durable all that is known, as soon as the device has done it.
     pub fn commit(&mut self, now_ms: u64) {
-        if self.journal.is_committing() || self.is_given_up {
+        if self.journal.is_committing() || self.is_given_up || self.superblock.is_clean {
             return;
         }
         let (slots, tenants) = (&self.slots, &self.tenants);
@@ -172,9 +175,14 @@ impl Volume {
         !self.journal.is_committing() && self.journal.waiting_since_ms().is_none() && self.unflushed.is_empty()
     }
 
-    /// Says on the device that it was left clean, or that it is in use.
-    pub fn write_clean(&mut self, is_clean: bool) {
-        self.superblock.is_clean = is_clean;
+    /// Whether a segment is being filled.
+    pub fn has_open(&self) -> bool {
+        self.tenants.iter().flatten().any(|tenant| tenant.open.is_some())
+    }
+
+    /// Says on the device that it was left clean. Nothing is written after it.
+    pub fn write_clean(&mut self) {
+        self.superblock.is_clean = true;
         self.superblock.generation += 1;
         let bytes = Arc::new(Buffer::copied(&self.superblock.encode()));
         let at = self.superblock.generation % SUPERBLOCKS * BLOCK_BYTES as u64;

@@ -13,6 +13,7 @@ mod parts;
 mod reclaim;
 mod sweep;
 mod tenant;
+mod walk;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -31,6 +32,7 @@ pub(crate) use parts::{Open, Slot, State};
 pub(crate) use reclaim::Outcome;
 pub(crate) use tenant::Tenant;
 pub use tenant::{Settings, Staleness, Stats, TenantNumber};
+pub use walk::{Listing, MARK_BITS, Next, RECORD_BITS, SLOT_BITS, SegmentRead};
 
 /// Blocks before the journal: two copies of the superblock.
 pub(crate) const SUPERBLOCKS: u64 = 2;
@@ -52,6 +54,8 @@ pub struct Volume {
     pub(crate) journal: Journal,
     /// Orders records and segments.
     pub(crate) next_sequence: u64,
+    /// Numbers segments as they are opened.
+    next_opened: u32,
     pub(crate) requests: VecDeque<Io>,
     pub(crate) under_way: HashMap<u64, complete::UnderWay>,
     pub(crate) next_io: u64,
@@ -80,6 +84,7 @@ impl Volume {
             tenants: Vec::new(),
             journal,
             next_sequence,
+            next_opened: 1,
             requests: VecDeque::new(),
             under_way: HashMap::new(),
             next_io: 0,
@@ -295,12 +300,13 @@ impl Volume {
         if item.key.len() > KEY_BYTES_MAX || item.value.len() > VALUE_BYTES_MAX {
             return Err(Refused::TooLong);
         }
-        let is_given_up = self.is_given_up;
+        // On a device that was left clean nothing is written any more.
+        let is_over = self.is_given_up || self.superblock.is_clean;
         let sequence = self.next_sequence;
         let record = item.record(sequence);
         let tenant = self
             .tenant_mut(number)
-            .filter(|tenant| tenant.grant > 0 && !is_given_up)
+            .filter(|tenant| tenant.grant > 0 && !is_over)
             .ok_or(Refused::NoFlash)?;
         if !tenant.budget.takes(record.bytes() as u64, is_used, now_ms) {
             tenant.stats.refused_budget += 1;
@@ -487,6 +493,7 @@ impl Volume {
         let slot = self.free.pop_front().ok_or(Refused::NoRoom)?;
         let sequence = self.next_sequence;
         self.next_sequence += 1;
+        let opened = self.take_opened();
         let volume = self.superblock.uuid;
         let Some(tenant) = self.tenant_mut(number) else {
             return Err(Refused::NoFlash);
@@ -514,6 +521,7 @@ impl Volume {
             live_bytes: 0,
             kills: 0,
             is_unswept: false,
+            opened,
         };
         Ok(())
     }

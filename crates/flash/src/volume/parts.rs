@@ -124,6 +124,8 @@ pub(crate) struct Slot {
     /// It is gone, and its tenant's index may still have entries of it: they count for nothing, and it is not used again before
     /// they are out.
     pub(crate) is_unswept: bool,
+    /// The number of its segment, in the order in which they were opened; zero for those of an earlier run.
+    pub(crate) opened: u32,
 }
 
 /// The content of a slot.

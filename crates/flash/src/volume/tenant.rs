@@ -306,6 +306,27 @@ impl Tenant {
         }
     }
 
+    /// Its tables, the newest one first.
+    pub(crate) fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// Records that were ever entered, and their bytes.
+    pub(crate) fn entered(&self) -> (u64, u64) {
+        (self.entered_records, self.entered_bytes)
+    }
+
+    /// Takes the tables of an earlier run over.
+    pub(crate) fn adopt(&mut self, tables: Vec<Table>, entered: (u64, u64)) {
+        self.forget_all();
+        for entry in tables.iter().flat_map(Table::each) {
+            self.alone[entry.db_class()] += 1;
+        }
+        self.tables_made += tables.len() as u64;
+        self.tables = tables;
+        (self.entered_records, self.entered_bytes) = entered;
+    }
+
     /// Forgets all entries.
     pub(super) fn forget_all(&mut self) {
         self.tables.clear();

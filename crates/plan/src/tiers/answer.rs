@@ -1,6 +1,6 @@
 //! One tenant's best sizes when memory, flash and latency have prices.
 
-use super::search::{self, Answer};
+use super::search::{self, Answer, Near};
 use super::{Shape, Sizes, Tenant};
 
 /// Prices at which a tenant decides.
@@ -25,8 +25,8 @@ pub(super) struct Want {
 
 impl Tenant {
     /// The sizes that cost least at these prices, latency included. A want counts its penalty above the latency that is
-    /// wanted, and nothing below.
-    pub(super) fn best(&self, offer: Offer, want: Option<Want>) -> Sizes {
+    /// wanted, and nothing below. `near` remembers the worth of latency at which it is met.
+    pub(super) fn best(&self, offer: Offer, want: Option<Want>, near: &Near) -> Sizes {
         let Some(want) = want else {
             return self.best_at(offer);
         };
@@ -46,7 +46,7 @@ impl Tenant {
         if most.excess > 0.0 {
             return most.sizes;
         }
-        search::price(want.penalty / 1024.0, |price| goal(price.min(want.penalty)))
+        search::price(want.penalty / 1024.0, near, |price| goal(price.min(want.penalty)))
             .1
             .sizes
     }

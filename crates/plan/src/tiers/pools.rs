@@ -1,7 +1,7 @@
 //! Many tenants that share pools, money or a mean latency: a price for each makes them independent of each other.
 
 use super::answer::{Offer, Want};
-use super::search::{self, Answer};
+use super::search::{self, Answer, Near};
 use super::{Prices, Shape, Sizes, Tenant};
 
 /// The limits of all tenants together, in bytes; infinity means no limit.
@@ -91,6 +91,9 @@ pub fn solve(tenants: &[Tenant], prices: Prices, pools: Pools, target: Target<'_
             Target::Mean(_) | Target::Spending(_) => &[],
         },
         weight: weight.max(f64::MIN_POSITIVE),
+        memory: Near::default(),
+        flash: Near::default(),
+        of_goals: vec![Near::default(); tenants.len()],
     };
     let first_latency = market.first_latency_price();
     let total = match target {
@@ -104,7 +107,7 @@ pub fn solve(tenants: &[Tenant], prices: Prices, pools: Pools, target: Target<'_
                     total,
                 }
             };
-            search::price(first_latency, at).1.total
+            search::price(first_latency, &Near::default(), at).1.total
         }
         Target::Spending(amount) => {
             let at = |price: f64| {
@@ -115,7 +118,7 @@ pub fn solve(tenants: &[Tenant], prices: Prices, pools: Pools, target: Target<'_
                     total,
                 }
             };
-            search::price(1.0 / first_latency, at).1.total
+            search::price(1.0 / first_latency, &Near::default(), at).1.total
         }
     };
     Plan {
@@ -133,6 +136,10 @@ struct Market<'a> {
     goals: &'a [Option<Goal>],
     /// The weight of all tenants.
     weight: f64,
+    /// The prices that were found last: of the pools, and of latency to each tenant.
+    memory: Near,
+    flash: Near,
+    of_goals: Vec<Near>,
 }
 
 /// The sizes of all tenants at some prices.
@@ -172,7 +179,7 @@ impl Market<'_> {
                 total,
             }
         };
-        let (price, answer) = search::price(self.first_price(money, latency), at);
+        let (price, answer) = search::price(self.first_price(money, latency), &self.memory, at);
         Total {
             memory_worth: price,
             ..answer.total
@@ -191,7 +198,7 @@ impl Market<'_> {
                 total,
             }
         };
-        let (price, answer) = search::price(self.first_price(money, latency), at);
+        let (price, answer) = search::price(self.first_price(money, latency), &self.flash, at);
         Total {
             flash_worth: price,
             ..answer.total
@@ -226,7 +233,7 @@ impl Market<'_> {
                 latency_us: goal.latency_us,
                 penalty: goal.penalty,
             });
-            let sizes = tenant.best(offer, want);
+            let sizes = tenant.best(offer, want, &self.of_goals[index]);
             let latency_us = tenant.hull_latency_us(sizes);
             total.cost += tenant.cost(sizes, self.prices);
             total.latency_us += latency_us * tenant.weight / self.weight;

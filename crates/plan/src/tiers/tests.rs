@@ -321,3 +321,75 @@ fn a_latency_that_no_size_has_is_short_by_what_is_missing() {
         "{sizes:?}"
     );
 }
+
+/// CPU time of this thread so far, in nanoseconds.
+fn cpu_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// A tenant whose hits grow with the logarithm of its memory, in sixteen facets.
+fn logarithmic(number: u32) -> Tenant {
+    let bytes = (64 << 20) as f64 * 1.03_f64.powi(number as i32);
+    let points: Vec<(u64, f64)> = (1..=16)
+        .map(|n| {
+            let share = f64::from(n) / 16.0;
+            (
+                (bytes * share) as u64,
+                1.0 - 0.95 * (1.0 + 99.0 * share).ln() / 100.0_f64.ln(),
+            )
+        })
+        .collect();
+    let latencies = Latencies {
+        memory_us: 50.0,
+        flash_us: 100.0,
+        origin_us: 1000.0 + f64::from(number * 37 % 128),
+    };
+    let mut tenant = Tenant::new(curve(&points), latencies);
+    tenant.index_ratio = 0.01;
+    tenant.overlap_ratio = 0.1;
+    tenant.weight = 1.0 + f64::from(number * 53 % 128);
+    tenant
+}
+
+#[test]
+fn a_hundred_and_twenty_eight_tenants_take_at_most_fifty_ms_of_cpu_time() {
+    let tenants: Vec<Tenant> = (0..128).map(logarithmic).collect();
+    let prices = Prices {
+        memory: 38e-9,
+        flash: 1e-9,
+    };
+    let goal = |tenant: &Tenant| {
+        let best = tenant.best_latency_us();
+        Some(tenant.firm(best + 0.2 * (tenant.latency_us(Sizes::default()) - best), prices))
+    };
+    let goals: Vec<Option<Goal>> = tenants.iter().map(goal).collect();
+    let free = solve(&tenants, prices, Pools::ANY, Target::Each(&goals));
+    let all = |of: fn(&Sizes) -> f64| free.sizes.iter().map(of).sum::<f64>();
+    // Both pools are too small for what would cost least.
+    let pools = Pools {
+        memory_bytes: 0.8 * all(|sizes| sizes.memory_bytes),
+        flash_bytes: 0.9 * all(|sizes| sizes.flash_bytes),
+        holds_index: false,
+    };
+    let spending = 0.5
+        * tenants
+            .iter()
+            .zip(&free.sizes)
+            .map(|(tenant, sizes)| tenant.cost(*sizes, prices))
+            .sum::<f64>();
+    for (name, pools, target) in [
+        ("goals in two pools", pools, Target::Each(&goals)),
+        ("money", Pools::ANY, Target::Spending(spending)),
+    ] {
+        // The least of some runs: the machine may be busy with other things, which caches feel.
+        let took_ns = (0..5).map(|_| {
+            let begin = cpu_ns();
+            let plan = solve(&tenants, prices, pools, target);
+            assert_eq!(plan.sizes.len(), 128);
+            cpu_ns() - begin
+        });
+        let took_ns = took_ns.min().unwrap();
+        assert!(took_ns <= 50_000_000, "{name}: {took_ns} ns");
+    }
+}

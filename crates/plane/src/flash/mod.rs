@@ -10,12 +10,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidemark_flash::{
-    Barrier, Borrowed, Buffer, Found, Lookup, Read, SEGMENT_BYTES, Settings, Staleness, Store, TenantNumber,
+    Barrier, Borrowed, Buffer, Found, Lookup, Next, Read, SEGMENT_BYTES, Settings, Staleness, Store, TenantNumber,
     TenantUuid, VALUE_BYTES_MAX,
 };
 use tidemark_store::{Attributes, Below, Key, KeyHash, Leaving, ShardGuard, TenantStore, Value};
@@ -32,12 +33,22 @@ pub struct Flash {
     numbers: Mutex<HashMap<TenantId, TenantNumber>>,
 }
 
+/// The reason for which a key is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A get, which counts for the hit ratio.
+    Get,
+    /// Any other command.
+    Other,
+}
+
 /// A tenant's part of the flash.
 pub struct Tier {
     flash: Arc<Flash>,
     number: TenantNumber,
     is_strict: AtomicBool,
     /// Commands that waited for reads, and how long, in microseconds.
+    get_hits: AtomicU64,
     waits: AtomicU64,
     waited_us: AtomicU64,
 }
@@ -90,7 +101,8 @@ fn staleness(staleness: tidemark_types::Staleness) -> Staleness {
 }
 
 impl Flash {
-    /// Opens the volume on a device for these tenants. Items of others are removed.
+    /// Opens the volume on a device for these tenants. Items of others are removed. The file is for a snapshot of the index: see
+    /// [`Store::open`].
     ///
     /// # Errors
     /// The device is not ours, or fails.
@@ -98,10 +110,11 @@ impl Flash {
         device: Arc<dyn tidemark_flash::device::Device>,
         identity: [u8; 16],
         tenants: &[TenantId],
+        index: Option<&Path>,
     ) -> Result<Arc<Self>, tidemark_flash::OpenError> {
         let segments = usize::try_from(device.size_bytes()).unwrap_or(usize::MAX) / SEGMENT_BYTES;
         let known: Vec<Settings> = tenants.iter().map(|id| settings(&identity, *id, segments)).collect();
-        let store = Store::open(device, &known)?;
+        let store = Store::open(device, &known, index)?;
         let numbers = tenants.iter().copied().zip((0..).map(TenantNumber)).collect();
         Ok(Arc::new(Self {
             store,
@@ -132,6 +145,7 @@ impl Flash {
             flash: Arc::clone(self),
             number,
             is_strict: AtomicBool::new(false),
+            get_hits: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             waited_us: AtomicU64::new(0),
         }
@@ -210,6 +224,7 @@ impl Tier {
             memory_bytes: stats.memory_bytes,
             items: stats.records,
             hits: stats.hits,
+            get_hits: self.get_hits.load(Ordering::Relaxed),
             written_bytes: stats.written_bytes,
             refused: stats.refused_budget + stats.refused_room,
             shadow_bytes: stats.shadow_bytes,
@@ -232,6 +247,16 @@ impl Tier {
         self.flash.store.items_in(self.number, db)
     }
 
+    /// The mark of a walk over the keys on flash that begins now.
+    pub fn mark(&self) -> u32 {
+        self.flash.store.mark(self.number)
+    }
+
+    /// The next segment of such a walk: see [`Store::segment_from`].
+    pub fn segment_from(&self, slot: u32, since: Option<u32>) -> Next {
+        self.flash.store.segment_from(self.number, slot, since)
+    }
+
     /// The last thing of this tenant that is to survive a crash.
     pub fn barrier(&self) -> Barrier {
         self.flash.store.barrier(self.number)
@@ -246,27 +271,39 @@ impl Tier {
     /// Sees to it that a key's item is in memory, as far as that takes no reading. Otherwise it says which bytes to
     /// read.
     #[inline]
-    pub fn seek(&self, shard: &mut ShardGuard<'_>, key: &Key<'_>, now: UnixMs) -> Option<Read> {
+    pub fn seek(&self, shard: &mut ShardGuard<'_>, key: &Key<'_>, purpose: Purpose, now: UnixMs) -> Option<Read> {
         if shard.peek(key, now).is_some() {
             return None;
         }
         let lookup = self.flash.store.lookup(self.number, key.hash.0, key.db, key.bytes);
-        self.go_on(shard, lookup, now)
+        self.go_on(shard, lookup, purpose, now)
     }
 
     /// Takes the bytes that were read, or the failure. Something else may have to be read then.
-    pub fn land(&self, store: &Arc<TenantStore>, read: Read, bytes: Result<&[u8], ()>, now: UnixMs) -> Option<Read> {
+    pub fn land(
+        &self,
+        store: &Arc<TenantStore>,
+        (read, purpose): (Read, Purpose),
+        bytes: Result<&[u8], ()>,
+        now: UnixMs,
+    ) -> Option<Read> {
         let mut shard = store.lock(store.shard_of(KeyHash(read.hash())));
         let lookup = self.flash.store.finish(read, bytes);
-        self.go_on(&mut shard, lookup, now)
+        self.go_on(&mut shard, lookup, purpose, now)
     }
 
     /// A key's shard, when what there is of the key is in memory. Waits for the device where it has to be asked.
-    pub fn fetch<'s>(&self, store: &'s Arc<TenantStore>, key: &Key<'_>, now: UnixMs) -> ShardGuard<'s> {
+    pub fn fetch<'s>(
+        &self,
+        store: &'s Arc<TenantStore>,
+        key: &Key<'_>,
+        purpose: Purpose,
+        now: UnixMs,
+    ) -> ShardGuard<'s> {
         let lock = || store.lock(store.shard_of(key.hash));
         for _ in 0..FETCHES_MAX {
             let mut shard = lock();
-            let Some(mut read) = self.seek(&mut shard, key, now) else {
+            let Some(mut read) = self.seek(&mut shard, key, purpose, now) else {
                 return shard;
             };
             drop(shard);
@@ -274,7 +311,7 @@ impl Tier {
                 let mut buffer = Buffer::zeroed(read.bytes);
                 let result = self.flash.store.device().read(read.offset, buffer.as_mut());
                 let bytes = result.map(|()| buffer.as_ref()).map_err(|_| ());
-                match self.land(store, read, bytes, now) {
+                match self.land(store, (read, purpose), bytes, now) {
                     Some(next) => read = next,
                     None => break,
                 }
@@ -283,19 +320,21 @@ impl Tier {
         lock()
     }
 
-    fn go_on(&self, shard: &mut ShardGuard<'_>, lookup: Lookup, now: UnixMs) -> Option<Read> {
+    fn go_on(&self, shard: &mut ShardGuard<'_>, lookup: Lookup, purpose: Purpose, now: UnixMs) -> Option<Read> {
         match lookup {
             Lookup::Absent => None,
             Lookup::Read(read) => Some(read),
             Lookup::Found(found) => {
-                self.restore(shard, &found, now);
+                if self.restore(shard, &found, now) && purpose == Purpose::Get {
+                    self.get_hits.fetch_add(1, Ordering::Relaxed);
+                }
                 None
             }
         }
     }
 
-    /// Brings an item into memory. If that has no room for it, it stays on flash and is not found.
-    fn restore(&self, shard: &mut ShardGuard<'_>, found: &Found, now: UnixMs) {
+    /// Brings an item into memory. If that has no room for it (`false`), it stays on flash and is not found.
+    fn restore(&self, shard: &mut ShardGuard<'_>, found: &Found, now: UnixMs) -> bool {
         let item = &found.item;
         let attributes = Attributes {
             expiry: (item.expires_ms != 0).then_some(UnixMs(item.expires_ms)),
@@ -304,9 +343,11 @@ impl Tier {
             ..Attributes::default()
         };
         let key = shard.tenant().key(item.db, &item.key);
-        if shard.restore(&key, &item.value, attributes, now).is_ok() {
+        let is_done = shard.restore(&key, &item.value, attributes, now).is_ok();
+        if is_done {
             self.flash.store.promote(self.number, key.hash.0, found.place);
         }
+        is_done
     }
 }
 

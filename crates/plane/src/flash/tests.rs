@@ -7,7 +7,7 @@ use tidemark_store::{Attributes, Hasher, KeeperInbox, Pool, TenantStore};
 use tidemark_types::{DataPlane, MIB, ManualClock, Plan, TenantId, UnixMs};
 
 use crate::tests::{Counting, tenant};
-use crate::{Flash, Plane, PlaneParts, Tier};
+use crate::{Flash, Plane, PlaneParts, Purpose, Tier};
 
 const NOW: UnixMs = UnixMs(1_000);
 const MEMORY_BYTES: u64 = 8 * MIB;
@@ -24,7 +24,7 @@ struct Node {
 
 fn node() -> Node {
     let device = Arc::new(SimDevice::new(FLASH_BYTES, 1));
-    let flash = Flash::open(device, [7; 16], &[]).unwrap();
+    let flash = Flash::open(device, [7; 16], &[], None).unwrap();
     let parts = PlaneParts {
         pool: Pool::without_thread(MEMORY_BYTES, Some(2 * MEMORY_BYTES)).unwrap(),
         hasher: Hasher::with_seed(flash.store().hash_seed()),
@@ -70,7 +70,7 @@ impl Node {
     fn get(&self, n: u64) -> Option<Vec<u8>> {
         let name = name(n);
         let key = self.store.key(0, &name);
-        let mut shard = self.tier.fetch(&self.store, &key, NOW);
+        let mut shard = self.tier.fetch(&self.store, &key, Purpose::Get, NOW);
         shard.get(&key, NOW).map(|found| found.value().to_vec())
     }
 
@@ -92,4 +92,29 @@ fn what_is_rewritten_again_and_again_stays() {
         let found = node.found(|_| version);
         assert!(found >= FOUND_MIN, "{found} of {KEYS} of version {version}");
     }
+}
+
+#[test]
+fn hits_of_gets_are_told_from_others() {
+    let node = node();
+    (0..KEYS).for_each(|n| node.set(n, 1));
+    // The oldest are on flash.
+    let ask = |n: u64, purpose| {
+        let name = name(n);
+        let key = node.store.key(0, &name);
+        drop(node.tier.fetch(&node.store, &key, purpose, NOW));
+    };
+    let hits = || (node.tier.used().hits, node.tier.used().get_hits);
+    (0..100).for_each(|n| ask(n, Purpose::Other));
+    let (all, of_gets) = hits();
+    assert!((95..=100).contains(&all) && of_gets == 0, "{all} {of_gets}");
+    // In memory now: flash is not asked again.
+    (0..100).for_each(|n| ask(n, Purpose::Get));
+    assert_eq!(hits(), (all, 0));
+    (100..200).for_each(|n| ask(n, Purpose::Get));
+    let (both, of_gets) = hits();
+    assert!(
+        (95..=100).contains(&of_gets) && both == all + of_gets,
+        "{both} {of_gets}"
+    );
 }

@@ -12,7 +12,7 @@ pub(crate) use text::send_value;
 
 use std::sync::Arc;
 
-use tidemark_plane::Throttled;
+use tidemark_plane::{Purpose, Throttled};
 use tidemark_protocol::memcached::{
     self as mc, Command, Direction, Failure, FlushAll, KeyBuffer, Limits, Meta, MetaKey, MetaMode, Parsed, Part, Verb,
     Verbosity, compose, expires, text as reply,
@@ -186,13 +186,24 @@ pub(crate) fn only_key<'a>(command: &Command<'a>) -> &'a [u8] {
     }
 }
 
+/// Whether a command is a get.
+pub(crate) fn purpose(command: &Command<'_>) -> Purpose {
+    match command {
+        Command::Get(_) | Command::MetaGet(_) => Purpose::Get,
+        _ => Purpose::Other,
+    }
+}
+
 /// Asks for the keys on flash of a command that is executed by itself. Whether that has to be waited for.
 fn seeks(command: &Command<'_>, tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> bool {
     let mut buffer = KeyBuffer::new();
     match command {
         Command::Get(get) if matches!(get.part, Part::Bad { .. }) || is_dropped(command, session) => false,
-        Command::Get(get) => exec.seeks(tenant, DB, get.keys.into_iter()),
-        command => meta_key(command).is_some_and(|key| exec.seeks(tenant, DB, std::iter::once(key.bytes(&mut buffer)))),
+        Command::Get(get) => exec.seeks(tenant, (DB, Purpose::Get), get.keys.into_iter()),
+        command => meta_key(command).is_some_and(|key| {
+            let key = std::iter::once(key.bytes(&mut buffer));
+            exec.seeks(tenant, (DB, purpose(command)), key)
+        }),
     }
 }
 
@@ -281,6 +292,11 @@ pub(crate) fn execute(command: &Command<'_>, session: &mut Session, exec: &mut E
     if tenant.tier.is_some() {
         access.pause();
         if seeks(command, &tenant, session, exec) {
+            if exec.is_kept_from_flash(&tenant) {
+                refuse(command, &Throttled::for_flash(), exec);
+                drop_line(command, session);
+                return true;
+            }
             return false;
         }
     }

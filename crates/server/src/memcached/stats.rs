@@ -123,6 +123,7 @@ fn general(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
         ("refused_ops", Count::RefusedOps),
         ("refused_bytes", Count::RefusedBytes),
         ("refused_spending", Count::RefusedSpending),
+        ("refused_flash_waits", Count::RefusedFlash),
         ("failed_logins", Count::FailedLogins),
     ] {
         lines.add(name, count(of));

@@ -300,6 +300,7 @@ fn stats(report: &mut Report<'_>) {
         ("tidemark_refused_ops", report.count(Count::RefusedOps)),
         ("tidemark_refused_bytes", report.count(Count::RefusedBytes)),
         ("tidemark_refused_spending", report.count(Count::RefusedSpending)),
+        ("tidemark_refused_flash_waits", report.count(Count::RefusedFlash)),
         ("tidemark_failed_logins", report.count(Count::FailedLogins)),
     ]);
 }

@@ -7,8 +7,9 @@ use tidemark_protocol::resp::{error, options};
 use tidemark_store::{Attributes, Key, ShardGuard};
 
 use super::answer::{Done, Failure, reply};
+use super::below;
 use super::dispatch::{Call, Family, Handler};
-use super::scan::first_key_from;
+use super::scan::{first_key_from, tier_of};
 use crate::access::Access;
 use crate::counts::Count;
 use crate::limits::TURN_KEYS;
@@ -125,7 +126,23 @@ fn random_key<'a>(_: Call<'a>, session: &Session, access: &mut Access<'_>, exec:
     let random = RandomState::new().build_hasher().finish();
     let mut items = Vec::new();
     access.for_each_shard(|shard| items.push(shard.items_in(session.db)));
-    let mut rest = random % items.iter().sum::<u64>().max(1);
+    let in_memory: u64 = items.iter().sum();
+    // A transaction does not wait for flash.
+    if let Some(tier) = tier_of(session).filter(|_| !access.keeps_locks()) {
+        let is_on_flash = match exec.visit.progress.as_deref() {
+            Some(Progress::Walk(_)) => true,
+            Some(_) => false,
+            None => {
+                let on_flash = tier.items_in(session.db);
+                random.rotate_left(32) % (in_memory + on_flash).max(1) < on_flash
+            }
+        };
+        if is_on_flash && let Some(found) = below::random_key(random, tier, session, access, exec)? {
+            exec.out.bytes.extend_from_slice(&found);
+            return Ok(());
+        }
+    }
+    let mut rest = random % in_memory.max(1);
     let picked = items.iter().position(|items| {
         let is_here = rest < *items;
         rest = rest.saturating_sub(*items);

@@ -9,6 +9,7 @@
 //! later turn ([`Failure::Later`]) has remembered its progress ([`crate::progress`]), and its answers so far stay.
 
 mod answer;
+mod below;
 mod client;
 mod config;
 mod connection;
@@ -27,7 +28,7 @@ mod transactions;
 
 use std::borrow::Cow;
 
-use tidemark_plane::{Limited, Throttled};
+use tidemark_plane::{Limited, Purpose, Throttled};
 use tidemark_protocol::http;
 use tidemark_protocol::resp::command::{CommandId, Flags, Row, lookup, resolve};
 use tidemark_protocol::resp::{ArgList, Args, ErrorReply, Limits, Reply, error, glob};
@@ -42,6 +43,7 @@ use crate::session::{Exec, Session};
 use crate::step::Condition;
 use crate::tenant::refused_as;
 
+pub(crate) use below::Below;
 pub(crate) use scan::Place;
 
 use answer::{Failure, drop_unwanted, fail, no_room};
@@ -216,7 +218,7 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
             let is_made = matches!(exec.visit.progress.as_deref(), Some(Progress::Reply { .. }));
             let done = match check_size(call) {
                 Ok(bytes) if !is_made && !exec.may_answer(bytes) => Err(no_room(exec)),
-                Ok(_) if seeks(call, session, exec) => Err(Failure::Later),
+                Ok(_) if seeks(call, session, exec) => Err(suspended(call, session, exec)),
                 Ok(_) => perform(call, session, exec),
                 Err(error) => Err(error.into()),
             };
@@ -276,16 +278,50 @@ pub(crate) fn perform_for_script(
 fn seeks(call: Call<'_>, session: &Session, exec: &mut Exec<'_>) -> bool {
     match &session.tenant {
         Some(tenant) if tenant.tier.is_some() => match call.row.id {
-            // It writes whatever there is.
+            // They write whatever there is.
             CommandId::MSet => false,
+            CommandId::Set if call.args.len() == 3 => false,
             CommandId::Exec => transactions::seeks(tenant, session, exec),
             _ => {
                 let keys = call.row.key_places(call.args).map(|place| call.args.arg(place));
-                exec.seeks(tenant, session.db, keys)
+                exec.seeks(tenant, (session.db, purpose(call.row.id)), keys)
             }
         },
         _ => false,
     }
+}
+
+/// Whether a command is a get.
+fn purpose(id: CommandId) -> Purpose {
+    use CommandId as Id;
+    match id {
+        Id::Get | Id::MGet | Id::GetEx | Id::GetDel => Purpose::Get,
+        _ => Purpose::Other,
+    }
+}
+
+/// A command has to wait for flash, or is refused because too many do.
+#[cold]
+fn suspended(call: Call<'_>, session: &mut Session, exec: &mut Exec<'_>) -> Failure<'static> {
+    let is_refused = session
+        .tenant
+        .as_ref()
+        .is_some_and(|tenant| exec.is_kept_from_flash(tenant));
+    if !is_refused {
+        return Failure::Later;
+    }
+    if call.row.id == CommandId::Exec {
+        // Nothing of it is done.
+        transactions::forget(session);
+    }
+    refused_for_flash(exec)
+}
+
+/// As many of the tenant's commands as may wait for flash do so.
+fn refused_for_flash(exec: &mut Exec<'_>) -> Failure<'static> {
+    let refused = Throttled::for_flash();
+    exec.counts.add(refused_as(&refused), 1);
+    throttled(&refused)
 }
 
 /// How many bytes a command may answer that do not depend on the tenant's items.
@@ -426,6 +462,7 @@ fn throttled(refused: &Throttled) -> Failure<'static> {
     let code = match refused.limit {
         Limited::Spending => "OOM",
         Limited::Operations | Limited::Bytes => "THROTTLED",
+        Limited::Flash => "TRYAGAIN",
     };
     Failure::Own(Cow::Owned(format!("{code} {refused}")))
 }

@@ -6,7 +6,9 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::HashSet;
 
+use tidemark_plane::Tier;
 use tidemark_protocol::resp::command::CommandId;
 use tidemark_protocol::resp::glob::{PATTERN_BYTES_MAX, Pattern};
 use tidemark_protocol::resp::options::{self, ScanType};
@@ -15,6 +17,7 @@ use tidemark_store::{PLACE_BITS, Shard};
 use tidemark_types::UnixMs;
 
 use super::answer::{Done, Failure, no_room, reply, too_large_reply};
+use super::below;
 use super::dispatch::{Call, Family, Handler};
 use crate::access::Access;
 use crate::limits::{KEYS_ANSWERED, REPLY_BYTES, SCANNED_BUCKETS, SCANNED_KEYS, TURN_COMPARED_BYTES};
@@ -51,7 +54,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// The place that a cursor means, in a store of this many shards. A number that no cursor can be lies behind all keys.
-    fn of_cursor(cursor: u64, shards: usize) -> Self {
+    pub(super) fn of_cursor(cursor: u64, shards: usize) -> Self {
         if cursor >> PLACE_BITS > 0 {
             return Self {
                 shard: shards,
@@ -70,7 +73,7 @@ impl Place {
 
     /// The cursor that means this place; zero for one behind all keys. Keys' positions are whole multiples of a cursor's
     /// unit, so a place between two of them is the same as the later one.
-    fn cursor(self, shards: usize) -> u64 {
+    pub(super) fn cursor(self, shards: usize) -> u64 {
         let bits = shards.trailing_zeros();
         let unit = 1_u128 << (u64::BITS - PLACE_BITS + bits);
         let cursor = ((self.shard as u128) << (PLACE_BITS - bits)) + u128::from(self.position).div_ceil(unit);
@@ -159,20 +162,32 @@ impl Found {
 }
 
 /// Up to where a walk goes.
-struct Bounds {
+pub(super) struct Bounds {
     /// Keys that are looked at.
-    keys: u64,
+    pub(super) keys: u64,
     /// The cost, in empty buckets.
-    cost: u64,
+    pub(super) cost: u64,
     /// Keys that are found.
-    found: usize,
+    pub(super) found: usize,
     /// Bytes that they take in the reply.
-    bytes: usize,
+    pub(super) bytes: usize,
+}
+
+impl Bounds {
+    /// Those of one SCAN that is to look at so many keys.
+    pub(super) fn of_scan(keys: u64) -> Self {
+        Self {
+            keys,
+            cost: SCAN_COST.max(keys),
+            found: usize::MAX,
+            bytes: REPLY_BYTES,
+        }
+    }
 }
 
 impl Walk {
     /// A walk that has not begun.
-    fn new(place: Place, pattern: Option<&[u8]>) -> Result<Self, ErrorReply<'static>> {
+    pub(super) fn new(place: Place, pattern: Option<&[u8]>) -> Result<Self, ErrorReply<'static>> {
         let pattern = match pattern {
             None | Some(b"*") => None,
             Some(pattern) => {
@@ -186,11 +201,21 @@ impl Walk {
             found: Found::default(),
             seen: 0,
             cost: 0,
+            names: None,
+            below: None,
         })
     }
 
+    /// Adds a key that matches, if it is not beyond the bounds and not there yet.
+    pub(super) fn add(&mut self, key: &[u8], bounds: &Bounds) {
+        let is_new = |names: &mut HashSet<Box<[u8]>>| names.insert(key.into());
+        if self.found.count <= bounds.found && self.names.as_mut().is_none_or(is_new) {
+            self.found.add(key);
+        }
+    }
+
     /// Goes on within the bounds, and unless it is part of a transaction, for a turn's share. `None` if it reached the end.
-    fn go_on(&mut self, bounds: &Bounds, db: u8, access: &mut Access<'_>, now: UnixMs) -> Option<Place> {
+    pub(super) fn go_on(&mut self, bounds: &Bounds, db: u8, access: &mut Access<'_>, now: UnixMs) -> Option<Place> {
         let turn_cost = if access.keeps_locks() { u64::MAX } else { TURN_COST };
         let compared_max = if access.keeps_locks() {
             u64::MAX
@@ -206,7 +231,8 @@ impl Walk {
                 compared.set(compared.get() + pattern.steps(key.len()));
                 pattern.matches(key)
             });
-            if is_found && count.get() <= bounds.found {
+            let is_new = |names: &mut HashSet<Box<[u8]>>| names.insert(key.into());
+            if is_found && count.get() <= bounds.found && self.names.as_mut().is_none_or(is_new) {
                 self.found.add(key);
                 count.set(self.found.count);
                 bytes.set(self.found.bytes.len());
@@ -231,7 +257,7 @@ impl Walk {
     }
 
     /// Whether it has come to its bounds.
-    fn is_bound(&self, bounds: &Bounds) -> bool {
+    pub(super) fn is_bound(&self, bounds: &Bounds) -> bool {
         self.seen >= bounds.keys
             || self.cost >= bounds.cost
             || self.found.count > bounds.found
@@ -258,6 +284,9 @@ pub(super) fn send_rest<'a>(bytes: Vec<u8>, sent: usize, is_within: bool, exec: 
 
 fn scan<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
     let options = options::scan(call.args)?;
+    if let Some(tier) = tier_of(session) {
+        return below::scan(&options, tier, session, access, exec);
+    }
     let shards = access.store().shards();
     let mut walk = match exec.visit.progress.take().map(|progress| *progress) {
         Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, access.keeps_locks(), exec),
@@ -265,12 +294,7 @@ fn scan<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
         _ => Walk::new(Place::of_cursor(options.cursor, shards), options.pattern)?,
     };
     let wanted = options.count.min(SCANNED_KEYS as u64);
-    let bounds = Bounds {
-        keys: wanted,
-        cost: SCAN_COST.max(wanted),
-        found: usize::MAX,
-        bytes: REPLY_BYTES,
-    };
+    let bounds = Bounds::of_scan(wanted);
     let next = match options.types {
         ScanType::Strings => walk.go_on(&bounds, session.db, access, exec.now),
         // There are no keys of another type: the walk is over.
@@ -287,7 +311,27 @@ fn scan<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
     send_rest(walk.found.bytes, 0, access.keeps_locks(), exec)
 }
 
+/// The tenant's flash, if it has some.
+pub(super) fn tier_of(session: &Session) -> Option<&Tier> {
+    session.tenant.as_ref()?.tier.as_deref()
+}
+
+/// Whether KEYS may answer what a walk has found.
+pub(super) fn check_keys(walk: &Walk, exec: &mut Exec<'_>) -> Result<(), Failure<'static>> {
+    if walk.found.count > KEYS_ANSWERED {
+        let text = format!("ERR KEYS answers at most {KEYS_ANSWERED} keys, and more match: use SCAN");
+        return Err(Failure::Own(Cow::Owned(text)));
+    }
+    if walk.found.bytes.len() >= exec.reply_bytes_max() {
+        return Err(too_large_reply(exec));
+    }
+    Ok(())
+}
+
 fn keys<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &mut Exec<'_>) -> Done<'a> {
+    if let Some(tier) = tier_of(session) {
+        return below::keys(call.args.arg(1), tier, session, access, exec);
+    }
     let mut walk = match exec.visit.progress.take().map(|progress| *progress) {
         Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, access.keeps_locks(), exec),
         Some(Progress::Walk(walk)) => walk,
@@ -301,13 +345,7 @@ fn keys<'a>(call: Call<'a>, session: &Session, access: &mut Access<'_>, exec: &m
         bytes: exec.reply_bytes_max(),
     };
     let next = walk.go_on(&bounds, session.db, access, exec.now);
-    if walk.found.count > KEYS_ANSWERED {
-        let text = format!("ERR KEYS answers at most {KEYS_ANSWERED} keys, and more match: use SCAN");
-        return Err(Failure::Own(Cow::Owned(text)));
-    }
-    if walk.found.bytes.len() >= exec.reply_bytes_max() {
-        return Err(too_large_reply(exec));
-    }
+    check_keys(&walk, exec)?;
     if next.is_some() {
         if is_within {
             let text = "ERR KEYS looks at too many keys for a transaction: use SCAN";

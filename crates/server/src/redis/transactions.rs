@@ -6,17 +6,18 @@
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
+use tidemark_plane::Purpose;
 use tidemark_protocol::number::append_u64;
 use tidemark_protocol::resp::command::{CommandId, Row, resolve};
 use tidemark_protocol::resp::{ArgList, Args, Limits, Parsed, error, options, parse};
 use tidemark_store::{DATABASES, KEY_BYTES_MAX};
 
 use super::answer::{Done, Failure, drop_unwanted, fail, reply, too_large_reply};
-use super::check_size;
 use super::client::DESCRIBED_CLIENT_BYTES;
 use super::dispatch::{Call, Family, Handler, needs_every_shard, perform_within};
 use super::scripts;
 use super::strings::AROUND_VALUE_BYTES;
+use super::{check_size, purpose};
 use crate::access::Access;
 use crate::counts::{Count, Stage};
 use crate::limits::{OWN_REPLY_BYTES, TRANSACTION_KEY_BYTES, TURN_CLIENTS, WATCHED_KEYS};
@@ -287,8 +288,10 @@ pub(super) fn seeks(tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> 
     else {
         return false;
     };
-    let watched = transaction.watched().map(|(db, key)| (db, Box::from(key)));
-    let mut keys: Vec<(u8, Box<[u8]>)> = watched.collect();
+    let watched = transaction
+        .watched()
+        .map(|(db, key)| (db, Box::from(key), Purpose::Other));
+    let mut keys: Vec<(u8, Box<[u8]>, Purpose)> = watched.collect();
     let mut db = session.db;
     let mut list = ArgList::new();
     for command in transaction.queued() {
@@ -296,9 +299,10 @@ pub(super) fn seeks(tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> 
         let args = list.args(command);
         let Ok(row) = resolve(args) else { continue };
         db = selected(row.id, args).unwrap_or(db);
-        keys.extend(row.key_places(args).map(|place| (db, args.arg(place).into())));
+        let purpose = purpose(row.id);
+        keys.extend(row.key_places(args).map(|place| (db, args.arg(place).into(), purpose)));
     }
-    exec.seek_all(tenant, keys.iter().map(|(db, key)| (*db, &**key)))
+    exec.seek_all(tenant, keys.iter().map(|(db, key, purpose)| (*db, &**key, *purpose)))
 }
 
 /// The database that a command selects, if it does.

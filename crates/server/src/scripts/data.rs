@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use tidemark_plane::Purpose;
 use tidemark_protocol::resp::command::{CommandId, Flags, Row, resolve};
 use tidemark_protocol::resp::{ArgList, Args, ErrorReply, Limits, Reply, Version, parse};
 use tidemark_scripts::Host;
@@ -349,7 +350,8 @@ impl<'j> Data<'j> {
         let now = self.now;
         let is_locked = self.access.keeps_locks();
         let shard = self.access.shard_of(key.hash);
-        if seek(&self.job.tenant, shard, &key, now).is_some() {
+        let purpose = if reads { Purpose::Get } else { Purpose::Other };
+        if seek(&self.job.tenant, shard, &key, purpose, now).is_some() {
             self.fault = Some(ON_FLASH);
         }
         let watch = (!is_locked).then(|| shard.watch(&key, now));

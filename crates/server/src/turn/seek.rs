@@ -33,7 +33,7 @@ impl<'a> Executor<'_, 'a> {
         let access = access_to(access, &tenant.store);
         access.flush_if_due(self.now);
         wanted.note_sought();
-        let wish = seek(tenant, access.shard_of(step.hash), &key, self.now);
+        let wish = seek(tenant, access.shard_of(step.hash), &key, step.purpose(), self.now);
         wish.is_some_and(|wish| wanted.push(wish))
     }
 
@@ -51,7 +51,7 @@ impl<'a> Executor<'_, 'a> {
             };
             let shard = access_to(access, &tenant.store).shard_of(step.hash);
             if !step.is_blind()
-                && let Some(wish) = seek(tenant, shard, &key, self.now)
+                && let Some(wish) = seek(tenant, shard, &key, step.purpose(), self.now)
             {
                 self.visits[step.member].wanted.push(wish);
             }

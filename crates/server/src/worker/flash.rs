@@ -14,11 +14,11 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use tidemark_flash::device::{Done, Queue, Request, evented};
 use tidemark_flash::{Barrier, Buffer, Read};
-use tidemark_plane::Flash;
+use tidemark_plane::{Flash, Purpose};
 use tidemark_types::UnixMs;
 
 use super::{Member, Worker};
-use crate::suspend::{FLASH_DEADLINE, Parked, READ_BYTES_MAX, READS_MAX, Wish};
+use crate::suspend::{FLASH_DEADLINE, Parked, READ_BYTES_MAX, READS_MAX, Segment, Share, Wish};
 use crate::tenant::Tenant;
 
 /// A worker's reads.
@@ -26,9 +26,9 @@ pub(super) struct Reads {
     flash: Arc<Flash>,
     queue: Box<dyn Queue>,
     event: Arc<OwnedFd>,
-    under_way: HashMap<u64, (Waiter, Read)>,
+    under_way: HashMap<u64, (Waiter, Wanted)>,
     under_way_bytes: usize,
-    waiting: VecDeque<(Waiter, Read)>,
+    waiting: VecDeque<(Waiter, Wanted)>,
     durable: Vec<(Waiter, Barrier)>,
     next: u64,
     done: Vec<Done>,
@@ -36,13 +36,54 @@ pub(super) struct Reads {
     has_ended: bool,
 }
 
+/// The bytes that a command waits for.
+enum Wanted {
+    /// The bytes that decide about a key.
+    Item(Read, Purpose),
+    /// A segment of a walk over all keys.
+    Segment(Arc<Segment>),
+}
+
+impl Wanted {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Item(read, _) => read.bytes,
+            Self::Segment(segment) => segment.read.bytes(),
+        }
+    }
+
+    fn offset(&self) -> u64 {
+        match self {
+            Self::Item(read, _) => read.offset,
+            Self::Segment(segment) => segment.read.offset,
+        }
+    }
+
+    /// Takes what was read, or the failure. Something else may have to be read then.
+    fn end(self, tenant: &Tenant, bytes: Option<Buffer>, now: UnixMs) -> Option<Self> {
+        let tier = tenant.tier.as_ref()?;
+        match self {
+            Self::Item(read, purpose) => {
+                let bytes = bytes.as_ref().map(Buffer::as_ref).ok_or(());
+                let again = tier.land(&tenant.store, (read, purpose), bytes, now)?;
+                Some(Self::Item(again, purpose))
+            }
+            Self::Segment(segment) => {
+                if !segment.end(bytes) {
+                    tier.flash().store().lose(&segment.read);
+                }
+                None
+            }
+        }
+    }
+}
+
 /// The command that waits.
-#[derive(Clone)]
 struct Waiter {
     place: usize,
     client: u64,
     parking: u64,
-    tenant: Arc<Tenant>,
+    share: Share,
 }
 
 impl Reads {
@@ -79,15 +120,15 @@ impl Reads {
         let mut has_begun = false;
         while let Some((_, read)) = self.waiting.front()
             && self.under_way.len() < READS_MAX
-            && (self.under_way.is_empty() || self.under_way_bytes + read.bytes <= READ_BYTES_MAX)
+            && (self.under_way.is_empty() || self.under_way_bytes + read.bytes() <= READ_BYTES_MAX)
             && let Some((waiter, read)) = self.waiting.pop_front()
         {
             let request = Request::Read {
-                offset: read.offset,
-                buffer: Buffer::zeroed(read.bytes),
+                offset: read.offset(),
+                buffer: Buffer::zeroed(read.bytes()),
             };
             self.queue.submit(self.next, request);
-            self.under_way_bytes += read.bytes;
+            self.under_way_bytes += read.bytes();
             self.under_way.insert(self.next, (waiter, read));
             self.next += 1;
             has_begun = true;
@@ -121,21 +162,29 @@ impl Worker {
                     left: 0,
                     since: now,
                     reading_since: None,
+                    share: None,
                 }
             });
             parked.left += 1;
-            if matches!(wish, Wish::Read(_)) {
+            if matches!(wish, Wish::Read(..)) {
                 parked.reading_since.get_or_insert_with(Instant::now);
+            }
+            let read_bytes = wish.read_bytes();
+            if read_bytes > 0 {
+                parked.share.get_or_insert_with(|| Share::of_command(tenant));
             }
             let waiter = Waiter {
                 place: *place,
                 client: connection.session.client.id,
                 parking: parked.number,
-                tenant: Arc::clone(tenant),
+                share: Share::of_read(tenant, read_bytes),
             };
             match (wish, &mut self.reads) {
                 (Wish::Script(job), _) => job.wait(&self.mailbox, waiter.place, waiter.client, waiter.parking),
-                (Wish::Read(read), Some(reads)) => reads.waiting.push_back((waiter, read)),
+                (Wish::Read(read, purpose), Some(reads)) => {
+                    reads.waiting.push_back((waiter, Wanted::Item(read, purpose)));
+                }
+                (Wish::Segment(segment), Some(reads)) => reads.waiting.push_back((waiter, Wanted::Segment(segment))),
                 (Wish::Durable(barrier), Some(reads)) => reads.durable.push((waiter, barrier)),
                 // There is no flash to wait for.
                 (_, None) => parked.left -= 1,
@@ -162,17 +211,10 @@ impl Worker {
                 let Some((waiter, read)) = reads.under_way.remove(&token) else {
                     continue;
                 };
-                reads.under_way_bytes -= read.bytes;
+                reads.under_way_bytes -= read.bytes();
                 let began = Instant::now();
-                let bytes = match (&result, &buffer) {
-                    (Ok(()), Some(buffer)) => Ok(buffer.as_ref()),
-                    _ => Err(()),
-                };
-                let tenant = &waiter.tenant;
-                let again = match &tenant.tier {
-                    Some(tier) => tier.land(&tenant.store, read, bytes, now),
-                    None => None,
-                };
+                let tenant = &waiter.share.tenant;
+                let again = read.end(tenant, buffer.filter(|_| result.is_ok()), now);
                 self.cpu.keep(&tenant.store, began.elapsed());
                 match again {
                     Some(read) => reads.waiting.push_back((waiter, read)),
@@ -195,7 +237,7 @@ impl Worker {
         }
         reads.begin();
         for waiter in landed {
-            waiter.tenant.touch();
+            waiter.share.tenant.touch();
             self.unpark(waiter.place, waiter.client, waiter.parking);
         }
     }

@@ -17,6 +17,7 @@ const SHORT: Limits = Limits {
     login: Duration::from_secs(2),
     failed_login: Duration::from_millis(5),
     buffer_bytes: 64 << 20,
+    suspended_commands: 4096,
 };
 
 fn server(limits: Limits, grant_bytes: u64) -> Harness {

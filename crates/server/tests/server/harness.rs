@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use socket2::{Domain, Socket, Type};
+use tidemark_plane::Flash;
 use tidemark_server::{Config, Limits, Server};
 use tidemark_types::{
     DataPlane, FlashPlan, MIB, Permissions, Plan, Policy, PoolSnapshot, SamplingThreshold, Secret, SecretHash,
@@ -55,6 +56,7 @@ pub(crate) struct Setup {
     pub(crate) pool_bytes: u64,
     pub(crate) limits: Limits,
     pub(crate) tenants: Vec<TenantPlan>,
+    pub(crate) flash: Option<Arc<Flash>>,
 }
 
 impl Default for Setup {
@@ -64,6 +66,7 @@ impl Default for Setup {
             pool_bytes: 256 * MIB,
             limits: quick_to_refuse(),
             tenants: vec![open_tenant()],
+            flash: None,
         }
     }
 }
@@ -152,7 +155,7 @@ impl Harness {
             pin: false,
             pool_bytes: setup.pool_bytes,
             limits: setup.limits,
-            flash: None,
+            flash: setup.flash,
             estimating: None,
         };
         let alarms = Arc::new(AtomicU64::new(0));

@@ -49,6 +49,7 @@ fn server() -> Harness {
             capped(3, "b"),
             capped(4, "c"),
         ],
+        flash: None,
         limits: Limits {
             stalled: Duration::from_secs(3),
             incomplete_command: Duration::from_secs(3),
@@ -383,6 +384,7 @@ fn those_that_hold_memory_and_wait_for_each_others_do_not_hang() {
         workers: WORKERS,
         tenants,
         limits,
+        flash: None,
     });
     let value = vec![b'v'; 1_000_000];
     let keys: Vec<String> = (0..VALUES).map(|number| format!("key{number}")).collect();

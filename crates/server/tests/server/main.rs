@@ -9,6 +9,8 @@ mod descriptors;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod flash;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod hostile;

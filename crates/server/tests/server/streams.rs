@@ -60,6 +60,7 @@ fn one_worker() -> Harness {
         pool_bytes: 256 * MIB,
         limits: Limits::default(),
         tenants,
+        flash: None,
     })
 }
 

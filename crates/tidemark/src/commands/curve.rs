@@ -90,6 +90,7 @@ pub(crate) fn run(args: &Args, json: bool) -> anyhow::Result<()> {
 fn options(args: &Args) -> Options {
     let keys = if args.exact { Sampling::EXACT.keys } else { args.samples };
     Options {
+        by_class: false,
         path: args.trace.clone(),
         format: args.format,
         eviction: args.policy,

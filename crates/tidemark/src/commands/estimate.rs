@@ -137,6 +137,7 @@ fn read_trace(args: &Args) -> anyhow::Result<(f64, Report)> {
         None => rate_of(args)?,
     };
     let options = Options {
+        by_class: false,
         path: args.trace.clone(),
         format: args.format,
         eviction: Eviction::Lru,

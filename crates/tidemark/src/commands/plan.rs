@@ -80,6 +80,9 @@ pub(crate) struct Args {
     /// Memory that an object on flash takes for its index, in bytes
     #[arg(long, default_value_t = INDEX_BYTES_PER_OBJECT, value_name = "BYTES")]
     index_bytes: f64,
+    /// Take curves of a cache with slab classes (memcached's), composed of one for each class, instead of one for all sizes
+    #[arg(long)]
+    classes: bool,
     /// Objects followed of each trace at most; traces of no more are measured exactly
     #[arg(long, default_value_t = DEFAULT_SAMPLES, value_name = "N")]
     samples: usize,
@@ -300,6 +303,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         latencies: args.latencies.0,
         price_per_gib: args.price.map_or_else(|| args.profile.prices(), |list| list.0),
         index_bytes_per_object: args.index_bytes,
+        by_class: args.classes,
         goal,
     })
 }

@@ -48,6 +48,13 @@ const FIELDS: [Field; 18] = [
     ("round period", "/round_period_us", Form::Microseconds),
 ];
 
+/// The fields if there is flash below memory.
+const FLASH_FIELDS: [Field; 3] = [
+    ("flash", "/flash_bytes", Form::Bytes),
+    ("  granted", "/flash_granted_bytes", Form::Bytes),
+    ("  used", "/flash_usage_bytes", Form::Bytes),
+];
+
 /// The fields if the memory is the node's.
 const NODE_FIELDS: [Field; 5] = [
     ("node", "/node/folder", Form::Plain),
@@ -94,9 +101,10 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
     let text = if json {
         server.to_string()
     } else {
-        let is_shared = server.pointer("/node").is_some_and(|node| !node.is_null());
-        let node: &[Field] = if is_shared { &NODE_FIELDS } else { &[] };
-        list(&server, &[&FIELDS, node].concat())
+        let has = |place: &str| server.pointer(place).is_some_and(|part| !part.is_null());
+        let flash: &[Field] = if has("/flash_bytes") { &FLASH_FIELDS } else { &[] };
+        let node: &[Field] = if has("/node") { &NODE_FIELDS } else { &[] };
+        list(&server, &[&FIELDS, flash, node].concat())
     };
     Ok(print(&text)?)
 }

@@ -1,5 +1,6 @@
 //! Flash below memory: real clients' bytes against the real server, whose memory is far too small for their items.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::net::TcpStream;
 
@@ -222,12 +223,116 @@ fn every_command_finds_what_memory_evicted() {
         };
         assert_eq!(lines, answer, "{request}");
     }
+    memcached.write(b"me old-1\r\n");
+    assert!(memcached.line().starts_with("ME old-1 "));
     let found = client.count(0..KEYS, 1);
     assert!(found >= FOUND_MIN, "{found} of {KEYS}");
     assert_eq!(client.one("FLUSHALL"), ok());
     assert_eq!(client.count(0..KEYS, 1), 0);
     let (code, log, _) = server.stop();
     assert_eq!(code, Some(0), "{log}");
+}
+
+/// The keys that a walk of SCAN meets, with `between` done after each call.
+fn scan(client: &mut Client, options: &str, mut between: impl FnMut(&mut Client)) -> Vec<String> {
+    let (mut cursor, mut keys) = ("0".to_owned(), Vec::new());
+    loop {
+        let Reply::Array(parts) = client.one(&format!("SCAN {cursor}{options}")) else {
+            panic!("SCAN {cursor}{options}");
+        };
+        let [Reply::Bulk(Some(next)), Reply::Array(found)] = &parts[..] else {
+            panic!("{parts:?}");
+        };
+        keys.extend(found.iter().map(text));
+        assert!(next.parse::<u64>().unwrap() < 1 << 53, "{next}");
+        if next == "0" {
+            return keys;
+        }
+        cursor.clone_from(next);
+        between(client);
+    }
+}
+
+fn text(reply: &Reply) -> String {
+    match reply {
+        Reply::Bulk(Some(text)) => text.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn walks_meet_keys_that_lie_on_flash_only() {
+    let server = start(tempfile::tempdir().unwrap());
+    let mut client = Client::connect(&server, "redis");
+    client.fill(0..KEYS, 1);
+    let Reply::Number(all) = client.one("DBSIZE") else {
+        panic!()
+    };
+    assert!(all as usize >= FOUND_MIN, "{all}");
+    let met: HashSet<String> = scan(&mut client, "", |_| ()).into_iter().collect();
+    assert_eq!(met.len(), all as usize, "nothing else happens");
+    // Others read and write meanwhile, so that keys come from flash and go there.
+    let (mut other, mut next) = (Client::connect(&server, "redis"), 0);
+    let met: HashSet<String> = scan(&mut client, " COUNT 100", |_| {
+        other.count(next % KEYS..next % KEYS + BATCH, 1);
+        next += 7 * BATCH;
+        other.one(&format!("SET other-{next} {}", "x".repeat(2000)));
+    })
+    .into_iter()
+    .collect();
+    let missed: Vec<usize> = (0..KEYS).filter(|n| !met.contains(&key(*n))).collect();
+    let there = missed
+        .iter()
+        .filter(|n| client.one(&format!("GET {}", key(**n))) != NONE);
+    assert_eq!(there.count(), 0, "there all the time, and not met");
+    // Each once, and all that match.
+    let Reply::Array(found) = client.one("KEYS key-123*") else {
+        panic!()
+    };
+    let found: Vec<String> = found.iter().map(text).collect();
+    let mut expected: Vec<String> = (0..KEYS).map(key).filter(|key| key.starts_with("key-123")).collect();
+    expected.retain(|key| client.one(&format!("GET {key}")) != NONE);
+    assert!(expected.len() > 100, "{expected:?}");
+    let sorted = |mut keys: Vec<String>| {
+        keys.sort_unstable();
+        keys
+    };
+    assert_eq!(sorted(found), sorted(expected));
+    let matching = scan(&mut client, " MATCH key-1234?", |_| ());
+    assert!(matching.len() >= 9 && matching.iter().all(|key| key.starts_with("key-1234")));
+    let Reply::Line(refused) = client.one("KEYS *") else {
+        panic!()
+    };
+    assert!(refused.starts_with("-ERR") && refused.contains("SCAN"), "{refused}");
+    // Memory has the newest fourth of them.
+    let random: Vec<String> = (0..50).map(|_| text(&client.one("RANDOMKEY"))).collect();
+    assert!(
+        random
+            .iter()
+            .all(|key| client.one(&format!("EXISTS {key}")) == Reply::Number(1))
+    );
+    let is_old = |key: &&String| {
+        key.strip_prefix("key-")
+            .is_some_and(|n| n.parse::<usize>().unwrap() < KEYS / 4)
+    };
+    assert!(random.iter().any(|key| is_old(&key)), "{random:?}");
+    // A transaction does not wait for flash, and says so.
+    for (command, answer) in [("MULTI", "+OK"), ("SCAN 0", "+QUEUED"), ("KEYS *", "+QUEUED")] {
+        assert_eq!(client.one(command), Reply::Line(answer.to_owned()));
+    }
+    let Reply::Array(replies) = client.one("EXEC") else {
+        panic!()
+    };
+    for reply in replies {
+        assert!(
+            matches!(&reply, Reply::Line(error) if error.contains("flash")),
+            "{reply:?}"
+        );
+    }
+    assert_eq!(client.one("SELECT 3"), ok());
+    assert_eq!(scan(&mut client, "", |_| ()), Vec::<String>::new());
+    assert_eq!(client.one("RANDOMKEY"), NONE);
+    server.stop();
 }
 
 #[test]
@@ -252,6 +357,17 @@ fn what_is_on_flash_survives_restarts_and_kills_and_nothing_stale_does() {
             server.stop().2
         };
         server = start(folder);
+        // A snapshot of the index lies there in each case; after a kill it is an older one.
+        server.wait_for_log("flash is open");
+        assert_eq!(
+            (
+                server.log.contains("\"index\":\"snapshot\""),
+                server.log.contains("\"index\":\"footers\"")
+            ),
+            (!is_killed, is_killed),
+            "{}",
+            server.log
+        );
         let mut client = Client::connect(&server, "redis");
         assert_eq!(client.count(0..BATCH, version), 0, "deleted");
         // Items in memory are lost, and after a kill also those that were not written yet.

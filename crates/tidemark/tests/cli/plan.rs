@@ -86,6 +86,26 @@ fn plans_are_tables_json_and_pictures() {
 }
 
 #[test]
+fn curves_of_slab_classes_count_whole_chunks() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    let reach = |more: &[&str]| {
+        let mut arguments = vec!["plan", "--trace", &trace, "--latency", "60us", "--json"];
+        arguments.extend(more);
+        let output = run(&arguments);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_eq!(report["by_class"], !more.is_empty());
+        let bytes = |name: &str| report["total"][name].as_f64().unwrap();
+        bytes("memory_bytes") + bytes("flash_bytes")
+    };
+    // 1,024 bytes and 40 beside them are in chunks of 1,184.
+    let (whole, classes) = (reach(&[]), reach(&["--classes"]));
+    let ratio = classes / whole;
+    assert!((ratio - 1184.0 / 1064.0).abs() < 0.02, "{whole} {classes} {ratio}");
+}
+
+#[test]
 fn a_latency_that_no_sizes_have_is_told_with_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let trace = trace(folder.path());

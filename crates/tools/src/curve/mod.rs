@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tidemark_curve::{Curve, Eviction, Miniatures, Point, Profile, Sampling, Threshold};
+use tidemark_curve::{Classes, Curve, Eviction, Miniatures, Point, Profile, Sampling, Threshold};
 
 use crate::Error;
 use crate::trace::{Format, Request, Trace};
@@ -57,6 +57,8 @@ pub struct Options {
     pub value_size_bytes: u64,
     /// The bytes of each object beside its size.
     pub overhead_bytes: u64,
+    /// LRU's curve is that of a cache with slab classes, composed of theirs.
+    pub by_class: bool,
 }
 
 /// The result; serialised, it is what `tidemark curve --json` prints.
@@ -138,6 +140,14 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Progress)) -> Result<Repor
         return Ok(report(options, &profile, &[], profile.curve(), profile.curve()));
     }
     let threshold = profile.threshold();
+    if is_lru && options.by_class {
+        reader.passes = 2.0;
+        check_file(options)?;
+        let mut classes = Classes::new(options.sampling);
+        reader.pass(|key, bytes| classes.request(key, bytes))?;
+        let composed = classes.curve();
+        return Ok(report(options, &profile, &sizes, composed.clone(), composed));
+    }
     if is_lru {
         let lru = lru(&mut reader, &mut profile, &sizes)?;
         return Ok(report(options, &profile, &sizes, lru.clone(), lru));

@@ -15,6 +15,7 @@ fn trace(keys: impl IntoIterator<Item = u64>) -> NamedTempFile {
 
 fn options(file: &NamedTempFile) -> Options {
     Options {
+        by_class: false,
         path: file.path().to_owned(),
         format: None,
         eviction: Eviction::Lru,

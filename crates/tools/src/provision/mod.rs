@@ -50,6 +50,8 @@ pub struct Options {
     pub price_per_gib: Prices,
     /// Memory that an object on flash takes for its index, in bytes.
     pub index_bytes_per_object: f64,
+    /// The memory is that of a cache with slab classes, instead of one log.
+    pub by_class: bool,
     /// The goal of all tenants together.
     pub goal: Goal,
 }
@@ -84,6 +86,8 @@ pub struct Report {
     pub price_per_gib: PriceReport,
     /// How long the tiers take, in microseconds.
     pub latencies_us: LatencyReport,
+    /// Whether curves are composed of slab classes.
+    pub by_class: bool,
     /// The tenants in the order in which they were given.
     pub tenants: Vec<TenantReport>,
     /// The sum over all tenants, by this plan.
@@ -246,6 +250,7 @@ pub fn plan(loads: &[Load], options: &Options) -> Report {
             flash: options.latencies.flash_us,
             origin: options.latencies.origin_us,
         },
+        by_class: options.by_class,
         tenants: reports
             .map(|(((load, tenant), (sizes, missing)), goal)| {
                 let (memory_misses, misses) = tenant.miss_ratios(*sizes);
@@ -332,6 +337,7 @@ fn curve_options(options: &Options, source: &Source) -> curve::Options {
         sizes: Vec::new(),
         value_size_bytes: options.value_size_bytes,
         overhead_bytes: options.overhead_bytes,
+        by_class: options.by_class,
     }
 }
 

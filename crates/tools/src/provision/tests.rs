@@ -22,6 +22,7 @@ fn trace() -> NamedTempFile {
 
 fn options(file: &NamedTempFile, goal: Goal) -> Options {
     Options {
+        by_class: false,
         traces: vec![Source {
             tenant: "a".into(),
             path: file.path().to_owned(),

@@ -9,13 +9,15 @@ use std::sync::Arc;
 use tidemark_control::backup::FLASH_IDENTITY_NAME;
 use tidemark_control::{State as _, StateFile};
 use tidemark_flash::device::FileDevice;
-use tidemark_flash::random_identity;
+use tidemark_flash::{CloseError, random_identity};
 use tidemark_plane::Flash;
 
 use crate::failure::Failure;
 use crate::options::ServeOptions;
 
 const IDENTITY_BYTES: usize = 16;
+/// The snapshot of the index, in the data folder.
+const INDEX_NAME: &str = "flash.index";
 
 /// Opens the volume that the options name, for the tenants of the state file.
 pub(super) fn open(options: &ServeOptions, state: &StateFile) -> anyhow::Result<Option<Arc<Flash>>> {
@@ -28,7 +30,9 @@ pub(super) fn open(options: &ServeOptions, state: &StateFile) -> anyhow::Result<
     let tenants = state.tenants()?;
     let ids: Vec<_> = tenants.iter().map(|tenant| tenant.id).collect();
     let is_direct = device.is_direct();
-    let flash = Flash::open(Arc::new(device), identity, &ids).map_err(|error| failed(error.to_string()))?;
+    let index_file = options.data.join(INDEX_NAME);
+    let flash = Flash::open(Arc::new(device), identity, &ids, Some(&index_file));
+    let flash = flash.map_err(|error| failed(error.to_string()))?;
     let give_up = move || {
         tracing::error!("the flash device failed and is not used any more: what it held is a miss");
         // Deletes cannot be written to it: whatever is on it, nothing of it may ever be found again.
@@ -42,6 +46,7 @@ pub(super) fn open(options: &ServeOptions, state: &StateFile) -> anyhow::Result<
         bytes = flash.size_bytes(),
         queue = flash.store().queue_name(),
         is_direct,
+        index = %flash.store().opening(),
         "flash is open"
     );
     Ok(Some(flash))
@@ -51,6 +56,7 @@ pub(super) fn open(options: &ServeOptions, state: &StateFile) -> anyhow::Result<
 pub(super) fn close(flash: &Flash) {
     match flash.store().close() {
         Ok(()) => tracing::info!("flash is closed"),
+        Err(error @ CloseError::Index(_)) => tracing::warn!(%error, "the next start reads all footers"),
         Err(error) => tracing::error!(%error, "closing flash"),
     }
 }

@@ -27,6 +27,12 @@ const COLUMNS: [Field; 11] = [
     ("goal is", "/goal_state", Form::Plain),
 ];
 
+/// The columns behind them, where there is flash.
+const FLASH_COLUMNS: [Field; 2] = [
+    ("flash grant", "/flash_grant_bytes", Form::Bytes),
+    ("flash used", "/flash_usage_bytes", Form::Bytes),
+];
+
 const FIELDS: [Field; 41] = [
     ("name", "/name", Form::Plain),
     ("state", "/state", Form::Plain),
@@ -254,8 +260,13 @@ pub(super) fn one(tenant: &Value, json: bool) -> anyhow::Result<()> {
 
 /// All tenants.
 pub(super) fn all(answer: &Value, json: bool) -> anyhow::Result<()> {
-    let tenants = || array(answer, "/tenants").iter().map(told_in_a_row).collect::<Vec<_>>();
-    print_as(answer, json, || columns(&tenants(), &COLUMNS))
+    let tenants = array(answer, "/tenants");
+    let has_flash = tenants
+        .iter()
+        .any(|tenant| tenant.get("flash_grant_bytes").is_some_and(Value::is_number));
+    let flash: &[Field] = if has_flash { &FLASH_COLUMNS } else { &[] };
+    let told = || tenants.iter().map(told_in_a_row).collect::<Vec<_>>();
+    print_as(answer, json, || columns(&told(), &[&COLUMNS, flash].concat()))
 }
 
 fn moves(answer: &Value, json: bool) -> anyhow::Result<()> {

@@ -67,7 +67,7 @@ mod tests {
 
     fn view() -> View {
         let row = |name: &str| {
-            let cells = [name, "1.0 MiB", "0 B", "50.00 %", "-", "0.125", "9.5", "surplus"];
+            let cells = [name, "1.0 MiB", "0 B", "-", "50.00 %", "-", "0.125", "9.5", "surplus"];
             cells.map(str::to_owned).to_vec()
         };
         View {

@@ -16,6 +16,8 @@ pub(super) enum Column {
     Grant,
     /// Memory that it holds
     Used,
+    /// Flash that it holds
+    Flash,
     /// The hit ratio of the last 10 s
     Hits,
     /// Its goal for it
@@ -53,10 +55,11 @@ enum Rank {
 }
 
 impl Column {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Tenant,
         Self::Grant,
         Self::Used,
+        Self::Flash,
         Self::Hits,
         Self::Goal,
         Self::Vcpu,
@@ -75,6 +78,7 @@ impl Column {
             Self::Tenant => "TENANT",
             Self::Grant => "GRANT",
             Self::Used => "USED",
+            Self::Flash => "FLASH",
             Self::Hits => "HIT RATIO",
             Self::Goal => "GOAL",
             Self::Vcpu => "VCPU",
@@ -89,6 +93,7 @@ impl Column {
             Self::Tenant => ("/name", Form::Plain),
             Self::Grant => ("/grant_bytes", Form::Bytes),
             Self::Used => ("/usage_bytes", Form::Bytes),
+            Self::Flash => ("/flash_usage_bytes", Form::Bytes),
             Self::Hits => ("/hit_ratio", Form::Ratio),
             Self::Goal => ("/goals/hit_ratio", Form::Ratio),
             Self::Vcpu => ("/vcpus", Form::Cores),
@@ -153,8 +158,11 @@ fn summary(server: &Value, tenants: &[Value]) -> String {
     let currency = tenants
         .iter()
         .find_map(|tenant| tenant.pointer("/spending/currency")?.as_str());
+    let flash = server["flash_bytes"].as_f64().map_or(String::new(), |all| {
+        format!(", {} of {} flash used", bytes("flash_usage_bytes"), bytes_text(all))
+    });
     format!(
-        "tidemark {}: {} of {} granted to {} tenants, {} used, {} connections{}",
+        "tidemark {}: {} of {} granted to {} tenants, {} used{flash}, {} connections{}",
         server["version"].as_str().unwrap_or("-"),
         bytes("granted_bytes"),
         bytes("pool_bytes"),
@@ -187,7 +195,9 @@ mod tests {
         vec![
             tenant("a", 1 << 20, json!(0.5), spent("9.5")),
             tenant("b", 3 << 20, json!(null), json!(null)),
-            tenant("c", 2 << 20, json!(0.75), spent("10.25")),
+            json!({"flash_usage_bytes": 5 << 20, "name": "c", "grant_bytes": 2 << 20, "usage_bytes": 0, "hit_ratio": 0.75,
+                "vcpus": 0.125, "goals": {"hit_ratio": null}, "spending": spent("10.25"),
+                "last_move": {"reason": "surplus"}}),
         ]
     }
 
@@ -227,18 +237,18 @@ mod tests {
     #[test]
     fn a_table_has_every_column_and_a_summary() {
         let server = json!({"version": "1.2.3", "pool_bytes": 1 << 30, "granted_bytes": 6 << 20, "usage_bytes": 0,
-            "connections": 2});
+            "flash_bytes": 2_u64 << 30, "flash_usage_bytes": 5 << 20, "connections": 2});
         let sorting = Sorting {
             column: Column::Spent,
             is_reversed: false,
         };
         assert_eq!(
             table_of(&View::new(&server, &tenants(), sorting)),
-            "tidemark 1.2.3: 6.0 MiB of 1.0 GiB granted to 3 tenants, 0 B used, 2 connections, spent in EUR this month\n\
-             TENANT  GRANT    USED  HIT RATIO  GOAL  VCPU   SPENT  LAST MOVE\n\
-             c       2.0 MiB  0 B   75.00 %    -     0.125  10.25  surplus\n\
-             a       1.0 MiB  0 B   50.00 %    -     0.125  9.5    surplus\n\
-             b       3.0 MiB  0 B   -          -     0.125  -      surplus"
+            "tidemark 1.2.3: 6.0 MiB of 1.0 GiB granted to 3 tenants, 0 B used, 5.0 MiB of 2.0 GiB flash used, 2 connections, spent in EUR this month\n\
+             TENANT  GRANT    USED  FLASH    HIT RATIO  GOAL  VCPU   SPENT  LAST MOVE\n\
+             c       2.0 MiB  0 B   5.0 MiB  75.00 %    -     0.125  10.25  surplus\n\
+             a       1.0 MiB  0 B   -        50.00 %    -     0.125  9.5    surplus\n\
+             b       3.0 MiB  0 B   -        -          -     0.125  -      surplus"
         );
     }
 }

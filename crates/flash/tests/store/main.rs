@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
+mod restart;
+mod walk;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -26,7 +29,7 @@ fn device(path: &Path) -> Arc<dyn Device> {
 }
 
 fn open(path: &Path, staleness: Staleness) -> Store {
-    Store::open(device(path), &settings(staleness)).unwrap()
+    Store::open(device(path), &settings(staleness), None).unwrap()
 }
 
 fn hash(n: u64) -> u64 {
@@ -166,7 +169,7 @@ fn what_is_not_ours_is_left_as_it_is() {
     let mut other = vec![0; SIZE_BYTES as usize];
     other[..5].copy_from_slice(b"hello");
     std::fs::write(&path, &other).unwrap();
-    let refused = Store::open(device(&path), &settings(Staleness::None)).unwrap_err();
+    let refused = Store::open(device(&path), &settings(Staleness::None), None).unwrap_err();
     assert!(matches!(refused, OpenError::Foreign), "{refused}");
     assert_eq!(std::fs::read(&path).unwrap(), other);
 
@@ -180,7 +183,7 @@ fn what_is_not_ours_is_left_as_it_is() {
     store.close().unwrap();
     drop(store);
     let small: Arc<dyn Device> = Arc::new(FileDevice::open(&path, SIZE_BYTES / 2).unwrap());
-    let refused = Store::open(small, &settings(Staleness::None)).unwrap_err();
+    let refused = Store::open(small, &settings(Staleness::None), None).unwrap_err();
     assert!(matches!(refused, OpenError::TooSmall { .. }), "{refused}");
     let refused = FileDevice::open(folder.path(), SIZE_BYTES).unwrap_err();
     assert!(
@@ -265,7 +268,7 @@ fn queues_read_what_they_wrote() {
 #[test]
 fn a_device_that_goes_away_is_told_and_misses() {
     let simulated = Arc::new(SimDevice::new(SIZE_BYTES, 2));
-    let store = Store::open(simulated.clone(), &settings(Staleness::Strict)).unwrap();
+    let store = Store::open(simulated.clone(), &settings(Staleness::Strict), None).unwrap();
     for n in 0..6000 {
         let _ = store.put(TENANT, hash(n), &item(n, 1));
     }

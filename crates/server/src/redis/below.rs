@@ -1,0 +1,440 @@
+//! SCAN, KEYS and RANDOMKEY of a tenant with flash: walks over flash and over memory.
+//!
+//! Keys move between both meanwhile, so that no order of two walks meets them all: one that is evicted behind a walk
+//! over flash and before one over memory is missed. So there are three stages: all segments on flash, then memory, then the
+//! segments that got records since the walk began. A key that is there all the time is met, unless it is evicted and
+//! written again between the second stage and the third. Keys that both have are met twice. The cursor has all of a walk's
+//! state, in 53 bits as without flash:
+//!
+//! ```text
+//! 52..51   50..34   33..14   13..0
+//! stage    mark     slot     record         of flash
+//! 1        mark     place in memory
+//! ```
+//!
+//! A segment is read whole, and a command waits for it as for a key ([`crate::suspend`]). No lock is held meanwhile.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use tidemark_flash::{Listing, MARK_BITS, Next, RECORD_BITS, SLOT_BITS};
+use tidemark_plane::Tier;
+use tidemark_protocol::resp::ErrorReply;
+use tidemark_protocol::resp::glob::Pattern;
+use tidemark_protocol::resp::options::{Scan, ScanType};
+use tidemark_store::PLACE_BITS;
+
+use super::answer::{Done, Failure, reply};
+use super::refused_for_flash;
+use super::scan::{Bounds, Place, check_keys, later, send_rest};
+use crate::access::Access;
+use crate::limits::{
+    FLASH_RANDOM_COST, FLASH_SCANNED_KEYS, FLASH_SEGMENT_COST, FLASH_TURN_RECORDS, KEYS_ANSWERED, SCANNED_KEYS,
+    TURN_COMPARED_BYTES,
+};
+use crate::progress::{Progress, Walk};
+use crate::session::{Exec, Session};
+use crate::suspend::{Came, Segment, Wish};
+use crate::tenant::Tenant;
+
+/// Bits of a cursor for a place in memory. A place is rounded down to that, so that a few keys may be met again.
+const MEMORY_BITS: u32 = SLOT_BITS + RECORD_BITS;
+/// Where the stage begins in a cursor.
+const STAGE_SHIFT: u32 = MEMORY_BITS + MARK_BITS;
+const _: () = assert!(STAGE_SHIFT + 2 == PLACE_BITS);
+/// Records that are looked at before what they cost is asked.
+const PIECE: usize = 16;
+
+const WITHIN: &str = "ERR SCAN and KEYS of a tenant with flash wait for it, which a transaction cannot";
+const LATE: &str = "ERR flash did not answer in time: use SCAN";
+
+/// The part of a walk that a tenant with flash has.
+#[derive(Debug)]
+pub(crate) struct Below {
+    stage: Stage,
+    /// Segments that got records since the walk began come after it.
+    mark: u32,
+    slot: u32,
+    record: usize,
+    /// The segment that is read.
+    waiting: Option<Arc<Segment>>,
+    /// The segment that the walk is in.
+    listing: Option<Listing>,
+    /// Chooses the record to begin at.
+    random: Option<u64>,
+    /// A search that began somewhere has begun anew at the first segment.
+    is_anew: bool,
+}
+
+/// The stages of a walk, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Flash,
+    Memory,
+    Since,
+}
+
+/// How a walk went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Went {
+    /// A turn's share is done, or something is waited for.
+    On,
+    /// It is at its bounds.
+    Bound,
+    /// It is over.
+    End,
+    /// Flash took too long.
+    Late,
+}
+
+impl Below {
+    fn new(mark: u32) -> Self {
+        Self {
+            stage: Stage::Flash,
+            mark,
+            slot: 0,
+            record: 0,
+            waiting: None,
+            listing: None,
+            random: None,
+            is_anew: false,
+        }
+    }
+
+    /// The walk of a cursor that was given out, or one that begins. Numbers that no cursor can be lie behind all keys.
+    fn of_cursor(cursor: u64, shards: usize, mark: impl FnOnce() -> u32) -> (Self, Place) {
+        if cursor == 0 {
+            return (Self::new(mark()), Place::of_cursor(0, shards));
+        }
+        let part = |from: u32, bits: u32| cursor >> from & ((1 << bits) - 1);
+        let mut below = Self::new(part(MEMORY_BITS, MARK_BITS) as u32);
+        let place = Place::of_cursor(part(0, MEMORY_BITS) << (PLACE_BITS - MEMORY_BITS), shards);
+        below.stage = match cursor >> STAGE_SHIFT {
+            0 => Stage::Flash,
+            1 => Stage::Memory,
+            _ => Stage::Since,
+        };
+        if below.stage != Stage::Memory {
+            below.slot = part(RECORD_BITS, SLOT_BITS) as u32;
+            below.record = part(0, RECORD_BITS) as usize;
+        }
+        if cursor >> STAGE_SHIFT > 2 {
+            below.slot = u32::MAX;
+        }
+        (below, place)
+    }
+
+    /// The cursor to go on from.
+    fn cursor(&self, place: Place, shards: usize) -> u64 {
+        let rest = match self.stage {
+            Stage::Memory => place.cursor(shards) >> (PLACE_BITS - MEMORY_BITS),
+            Stage::Flash | Stage::Since => u64::from(self.slot) << RECORD_BITS | self.record as u64,
+        };
+        (self.stage as u64) << STAGE_SHIFT | u64::from(self.mark) << MEMORY_BITS | rest
+    }
+
+    fn pass_to(&mut self, slot: u32) {
+        (self.slot, self.record) = (slot, 0);
+    }
+
+    /// The memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.listing.as_ref().map_or(0, Listing::memory_bytes)
+    }
+
+    /// Sees to it that the walk is in a segment: `None` if it is.
+    fn enter(&mut self, tier: &Tier, exec: &mut Exec<'_>) -> Option<Went> {
+        if let Some(waiting) = self.waiting.take() {
+            match waiting.take() {
+                Came::Not => return Some(Went::Late),
+                Came::Well(listing) => self.listing = Some(listing),
+                Came::Badly => self.pass_to(self.slot + 1),
+            }
+        }
+        if self.listing.is_none() {
+            let since = (self.stage == Stage::Since).then_some(self.mark);
+            match tier.segment_from(self.slot, since) {
+                Next::End => return Some(Went::End),
+                Next::Here(listing) => {
+                    if listing.slot() != self.slot {
+                        self.pass_to(listing.slot());
+                    }
+                    self.listing = Some(listing);
+                }
+                Next::Read(read) => {
+                    if read.slot() != self.slot {
+                        self.pass_to(read.slot());
+                    }
+                    let segment = Arc::new(Segment::new(read));
+                    self.waiting = Some(Arc::clone(&segment));
+                    exec.visit.wanted.push(Wish::Segment(segment));
+                    return Some(Went::On);
+                }
+            }
+        }
+        if let (Some(random), Some(listing)) = (self.random.take(), &self.listing) {
+            self.record = (random % listing.records().max(1) as u64) as usize;
+        }
+        None
+    }
+}
+
+/// Goes on over flash, for a turn's share of records.
+fn go_below(walk: &mut Walk, below: &mut Below, bounds: &Bounds, db: u8, tier: &Tier, exec: &mut Exec<'_>) -> Went {
+    if let Some(went) = below.enter(tier, exec) {
+        return went;
+    }
+    let Some(listing) = below.listing.take() else {
+        return Went::On;
+    };
+    let store = tier.flash().store();
+    let end = listing.records().min(below.record + FLASH_TURN_RECORDS);
+    let mut compared = 0;
+    while below.record < end && !walk.is_bound(bounds) && compared < TURN_COMPARED_BYTES {
+        let to = end.min(below.record + PIECE);
+        store.list(&listing, below.record..to, db, |key| {
+            walk.seen += 1;
+            compared += walk.pattern.as_ref().map_or(0, |pattern| pattern.steps(key.len()));
+            if walk
+                .pattern
+                .as_ref()
+                .is_none_or(|pattern: &Pattern| pattern.matches(key))
+            {
+                walk.add(key, bounds);
+            }
+        });
+        walk.cost += (to - below.record) as u64;
+        below.record = to;
+    }
+    if below.record >= listing.records() {
+        walk.cost += FLASH_SEGMENT_COST;
+        below.pass_to(below.slot + 1);
+    } else {
+        below.listing = Some(listing);
+    }
+    if walk.is_bound(bounds) { Went::Bound } else { Went::On }
+}
+
+/// Goes on in whatever stage the walk is. It is over after the last one.
+fn go_on(
+    walk: &mut Walk,
+    bounds: &Bounds,
+    tier: &Tier,
+    session: &Session,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) -> Went {
+    let Some(mut below) = walk.below.take() else {
+        return Went::End;
+    };
+    access.pause();
+    let went = match below.stage {
+        Stage::Memory => match walk.go_on(bounds, session.db, access, exec.now) {
+            // A place that is behind all others when it is rounded is the end, too.
+            Some(place) if place.cursor(access.store().shards()) > 0 => Went::On,
+            _ => Went::End,
+        },
+        Stage::Flash | Stage::Since => go_below(walk, &mut below, bounds, session.db, tier, exec),
+    };
+    let next = match (went, below.stage) {
+        (Went::End, Stage::Flash) => Some(Stage::Memory),
+        (Went::End, Stage::Memory) => Some(Stage::Since),
+        _ => None,
+    };
+    if let Some(stage) = next {
+        below.stage = stage;
+        below.pass_to(0);
+    }
+    walk.below = Some(below);
+    match went {
+        Went::End if next.is_none() => Went::End,
+        Went::On | Went::End if walk.is_bound(bounds) => Went::Bound,
+        Went::End => Went::On,
+        went => went,
+    }
+}
+
+/// Whether a walk may begin, which will have to wait for flash.
+fn check_begin(session: &Session, exec: &mut Exec<'_>) -> Result<(), Failure<'static>> {
+    let is_full = |tenant: &Arc<Tenant>| tenant.suspended.is_full(&exec.shared.limits);
+    if exec.visit.progress.is_none() && session.tenant.as_ref().is_some_and(is_full) {
+        return Err(refused_for_flash(exec));
+    }
+    Ok(())
+}
+
+/// SCAN.
+pub(super) fn scan<'a>(
+    options: &Scan<'_>,
+    tier: &Tier,
+    session: &Session,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) -> Done<'a> {
+    if access.keeps_locks() {
+        return Err(Failure::Own(Cow::Borrowed(WITHIN)));
+    }
+    check_begin(session, exec)?;
+    let shards = access.store().shards();
+    let mut walk = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, false, exec),
+        Some(Progress::Walk(walk)) => walk,
+        _ => {
+            let (below, place) = Below::of_cursor(options.cursor, shards, || tier.mark());
+            begun(place, options.pattern, below)?
+        }
+    };
+    let wanted = options.count.clamp(FLASH_SCANNED_KEYS, SCANNED_KEYS as u64);
+    let bounds = Bounds::of_scan(wanted);
+    let went = match options.types {
+        ScanType::Strings => go_on(&mut walk, &bounds, tier, session, access, exec),
+        // There are no keys of another type: the walk is over.
+        ScanType::Nothing => Went::End,
+    };
+    let cursor = match (went, &walk.below) {
+        (Went::On, _) => return later(Progress::Walk(walk), exec),
+        (Went::Bound | Went::Late, Some(below)) => below.cursor(walk.place, shards),
+        _ => 0,
+    };
+    let mut reply = reply(session, exec);
+    reply.array(2);
+    reply.bulk(itoa::Buffer::new().format(cursor).as_bytes());
+    reply.array(walk.found.count);
+    send_rest(walk.found.bytes, 0, false, exec)
+}
+
+/// KEYS: each key once.
+pub(super) fn keys<'a>(
+    pattern: &[u8],
+    tier: &Tier,
+    session: &Session,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) -> Done<'a> {
+    if access.keeps_locks() {
+        return Err(Failure::Own(Cow::Borrowed(WITHIN)));
+    }
+    check_begin(session, exec)?;
+    let mut walk = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, false, exec),
+        Some(Progress::Walk(walk)) => walk,
+        _ => {
+            let (below, place) = Below::of_cursor(0, access.store().shards(), || tier.mark());
+            let mut walk = begun(place, Some(pattern), below)?;
+            walk.names = Some(HashSet::new());
+            walk
+        }
+    };
+    let bounds = Bounds {
+        keys: u64::MAX,
+        cost: u64::MAX,
+        found: KEYS_ANSWERED,
+        bytes: exec.reply_bytes_max(),
+    };
+    let went = go_on(&mut walk, &bounds, tier, session, access, exec);
+    check_keys(&walk, exec)?;
+    match went {
+        Went::On => return later(Progress::Walk(walk), exec),
+        Went::Late => return Err(Failure::Own(Cow::Borrowed(LATE))),
+        Went::Bound | Went::End => {}
+    }
+    reply(session, exec).array(walk.found.count);
+    send_rest(walk.found.bytes, 0, false, exec)
+}
+
+/// A key on flash at random, as it stands in a reply. `None`: none was met.
+pub(super) fn random_key(
+    random: u64,
+    tier: &Tier,
+    session: &Session,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) -> Result<Option<Vec<u8>>, Failure<'static>> {
+    check_begin(session, exec)?;
+    let mut walk = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Walk(walk)) => walk,
+        _ => {
+            let (mut below, place) = Below::of_cursor(0, access.store().shards(), || tier.mark());
+            below.slot = ((random >> 32) % tier.flash().store().segments().max(1) as u64) as u32;
+            below.random = Some(random);
+            begun(place, None, below)?
+        }
+    };
+    let bounds = Bounds {
+        keys: u64::MAX,
+        cost: FLASH_RANDOM_COST,
+        found: 0,
+        bytes: usize::MAX,
+    };
+    access.pause();
+    let Some(mut below) = walk.below.take() else {
+        return Ok(None);
+    };
+    let went = go_below(&mut walk, &mut below, &bounds, session.db, tier, exec);
+    if walk.found.count > 0 {
+        return Ok(Some(walk.found.bytes));
+    }
+    if went == Went::End && !below.is_anew {
+        below.is_anew = true;
+        below.pass_to(0);
+    } else if went != Went::On {
+        return Ok(None);
+    }
+    walk.below = Some(below);
+    exec.visit.progress = Some(Box::new(Progress::Walk(walk)));
+    Err(Failure::Later)
+}
+
+fn begun(place: Place, pattern: Option<&[u8]>, below: Below) -> Result<Walk, ErrorReply<'static>> {
+    let mut walk = Walk::new(place, pattern)?;
+    walk.below = Some(Box::new(below));
+    Ok(walk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: u32 = (1 << MARK_BITS) - 2;
+
+    fn again(cursor: u64, shards: usize) -> (Below, Place) {
+        Below::of_cursor(cursor, shards, || panic!("a walk that has begun has its mark"))
+    }
+
+    #[test]
+    fn cursors_keep_stage_mark_and_place() {
+        for stage in [Stage::Flash, Stage::Since] {
+            let mut below = Below::new(MARK);
+            (below.stage, below.slot, below.record) = (stage, (1 << SLOT_BITS) - 1, (1 << RECORD_BITS) - 1);
+            let cursor = below.cursor(Place::of_cursor(0, 4), 4);
+            assert!(cursor > 0 && cursor < 1 << 53, "{cursor}");
+            let (after, _) = again(cursor, 4);
+            assert_eq!(
+                (after.stage, after.mark, after.slot, after.record),
+                (stage, MARK, below.slot, below.record)
+            );
+        }
+        for from in [0, 1 << 20, 3 << 51, (1 << 53) - 1] {
+            let mut below = Below::new(MARK);
+            below.stage = Stage::Memory;
+            let cursor = below.cursor(Place::of_cursor(from, 4), 4);
+            let (after, place) = again(cursor, 4);
+            assert_eq!((after.stage, after.mark), (Stage::Memory, MARK));
+            // Rounded down: keys may be met again, and none is passed by.
+            let at = place.cursor(4);
+            assert!(at <= from && from - at < 1 << (PLACE_BITS - MEMORY_BITS), "{from} {at}");
+        }
+    }
+
+    #[test]
+    fn a_walk_begins_with_a_mark_and_numbers_of_no_cursor_are_behind_all() {
+        let (begun, place) = Below::of_cursor(0, 4, || 7);
+        assert_eq!((begun.stage, begun.mark, begun.slot), (Stage::Flash, 7, 0));
+        assert_eq!(place, Place::of_cursor(0, 4));
+        for cursor in [3 << STAGE_SHIFT, 1 << 53, u64::MAX] {
+            let (after, _) = again(cursor, 4);
+            assert_eq!((after.stage, after.slot), (Stage::Since, u32::MAX), "{cursor}");
+        }
+    }
+}
