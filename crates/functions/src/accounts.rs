@@ -1,6 +1,7 @@
 //! The charges of functions' cost to accounts. Pure. An *account* is a number of the caller's.
 //!
-//! The cost of serving is shared by the bytes that accounts moved since the last settlement. The cost of keeping warm
+//! The cost of serving is shared by the bytes that accounts moved since the last settlement; if none did, by those before: an
+//! invocation's cost is known when it ends, which is after it has served. The cost of keeping warm
 //! and backing up is shared by the bytes that they hold. Cost that nobody can be charged for waits for the next
 //! settlement. Invariant: all spending is charged once, to the last whole unit.
 
@@ -34,7 +35,10 @@ impl Amount {
 /// The use of accounts since the last settlement, and the charges so far.
 #[derive(Clone, Debug, Default)]
 pub struct Accounts {
+    /// Since the last settlement.
     moved: HashMap<u32, u64>,
+    /// Before the last settlement at which there were any.
+    moved_before: HashMap<u32, u64>,
     moved_total: HashMap<u32, u64>,
     charged_serving: Amount,
     charged_standing: Amount,
@@ -56,8 +60,11 @@ impl Accounts {
     /// Each account is in the result once at most, ascending.
     pub fn settle(&mut self, serving: Amount, standing: Amount, held: &HashMap<u32, u64>) -> Vec<(u32, Amount)> {
         let mut charges: HashMap<u32, Amount> = HashMap::new();
+        if self.moved.values().any(|bytes| *bytes > 0) {
+            self.moved_before = std::mem::take(&mut self.moved);
+        }
         let parts = [
-            (serving, &mut self.charged_serving, &self.moved),
+            (serving, &mut self.charged_serving, &self.moved_before),
             (standing, &mut self.charged_standing, held),
         ];
         for (spent, charged, weights) in parts {
@@ -70,7 +77,6 @@ impl Accounts {
                 *charge = charge.plus(amount);
             }
         }
-        self.moved.clear();
         let mut charges: Vec<(u32, Amount)> = charges
             .into_iter()
             .filter(|(_, amount)| *amount != Amount::default())
@@ -131,6 +137,21 @@ mod tests {
         let held = HashMap::from([(4, 10)]);
         let charges = accounts.settle(amount(6, 60), amount(7, 70), &held);
         assert_eq!(charges, [(4, amount(7, 70)), (9, amount(6, 60))]);
+    }
+
+    #[test]
+    fn who_was_served_last_pays_for_what_ends_later() {
+        let mut accounts = Accounts::default();
+        let settle = |accounts: &mut Accounts, count| accounts.settle(amount(count, 0), amount(0, 0), &HashMap::new());
+        accounts.moved(1, 100);
+        assert_eq!(settle(&mut accounts, 0), [], "its invocations run");
+        assert_eq!(settle(&mut accounts, 6), [(1, amount(6, 0))], "they have ended");
+        accounts.moved(2, 100);
+        assert_eq!(
+            settle(&mut accounts, 9),
+            [(2, amount(3, 0))],
+            "the next one does not pay for them"
+        );
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub struct Invocation {
     pub epoch: u64,
     /// The address to connect to: host and port.
     pub proxy: String,
+    /// The proxy's public key, in hexadecimal; `None`: nothing is encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// The token, in hexadecimal.
     pub token: String,
     /// When the token ends, in ms since 1970.

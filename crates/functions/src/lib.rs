@@ -5,6 +5,8 @@
 //! `program`) runs inside a function and holds them. Both are shells around pure parts: [`chunk`], [`wire`], [`token`],
 //! [`clock_order`], [`link`] (Figure 6), [`lifetime`] (Figure 7), [`holding`], [`backup`] (Figure 10) and the pool.
 //!
+//! What they say to each other is encrypted, unless it is told not to be.
+//!
 //! [`availability`] has the paper's Equations 1 to 3, [`cost`] its Equations 4 to 6.
 //!
 //! Promise: returned bytes are those that were put under that content and stripe, or there are none. Chunks may be lost
@@ -43,6 +45,8 @@ pub mod program;
 pub mod proxy;
 #[cfg(any(feature = "program", feature = "proxy"))]
 mod receive;
+#[cfg(any(feature = "program", feature = "proxy"))]
+mod tls;
 
 /// How an object is coded: any `data` of its `data + parity` chunks are enough to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -16,7 +16,6 @@ use lambda_runtime::{LambdaEvent, service_fn};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
@@ -26,6 +25,7 @@ use crate::event::{EMULATED, Invocation, Returned, Work, read_token};
 use crate::holding::Holding;
 use crate::lifetime::Lifetime;
 use crate::receive::read_frame;
+use crate::tls::{Receiving, Sending as ToProxy, Stream, secure};
 use crate::wire::{Frame, Hello, LISTED_CHUNKS_MAX};
 
 /// A proxy that cannot be reached by then is gone.
@@ -148,6 +148,7 @@ impl Instance {
         let (ahead, mut frames) = mpsc::channel(FRAMES_AHEAD);
         let reading = tokio::spawn(read_all(from, ahead));
         let served = self.serve_frames(invocation, &mut frames, &mut to).await;
+        close(&mut to).await;
         reading.abort();
         served
     }
@@ -156,7 +157,7 @@ impl Instance {
         self: &Arc<Self>,
         invocation: &Invocation,
         frames: &mut mpsc::Receiver<(Frame, Bytes)>,
-        to: &mut OwnedWriteHalf,
+        to: &mut ToProxy,
     ) -> io::Result<()> {
         let mut backing: Option<Backing> = None;
         loop {
@@ -189,7 +190,7 @@ impl Instance {
         }
     }
 
-    async fn answer(&self, frame: Frame, body: Bytes, to: &mut OwnedWriteHalf) -> io::Result<()> {
+    async fn answer(&self, frame: Frame, body: Bytes, to: &mut ToProxy) -> io::Result<()> {
         let began = self.now_ms();
         if let Frame::Ping { id } = frame {
             let lease_ms = {
@@ -253,7 +254,7 @@ impl Instance {
         }
     }
 
-    async fn list(&self, id: u32, to: &mut OwnedWriteHalf) -> io::Result<()> {
+    async fn list(&self, id: u32, to: &mut ToProxy) -> io::Result<()> {
         let all = self.holding.lock().list();
         let mut parts = all.chunks(LISTED_CHUNKS_MAX).peekable();
         if parts.peek().is_none() {
@@ -274,11 +275,22 @@ impl Instance {
 }
 
 /// Connects to the proxy.
-async fn connect(invocation: &Invocation) -> io::Result<(OwnedReadHalf, OwnedWriteHalf)> {
-    let connecting = TcpStream::connect(&invocation.proxy);
+async fn connect(invocation: &Invocation) -> io::Result<(Receiving, ToProxy)> {
+    let connecting = async {
+        let stream = TcpStream::connect(&invocation.proxy).await?;
+        stream.set_nodelay(true)?;
+        match &invocation.key {
+            Some(key) => secure(stream, key).await,
+            None => Ok(Box::new(stream) as Stream),
+        }
+    };
     let stream = tokio::time::timeout(CONNECT_PATIENCE, connecting).await??;
-    stream.set_nodelay(true)?;
-    Ok(stream.into_split())
+    Ok(tokio::io::split(stream))
+}
+
+/// Says that nothing more comes, also while the other half of the connection lives.
+async fn close(to: &mut ToProxy) {
+    let _ = tokio::time::timeout(CONNECT_PATIENCE, to.shutdown()).await;
 }
 
 /// Waits for the end of a backup: its number, and whether it succeeded.
@@ -289,17 +301,18 @@ async fn ended(backing: &mut Option<Backing>) -> (u32, bool) {
     }
 }
 
-async fn write(to: &mut OwnedWriteHalf, frame: &Frame, body: &Bytes) -> io::Result<()> {
+async fn write(to: &mut ToProxy, frame: &Frame, body: &Bytes) -> io::Result<()> {
     let head = frame.head(body.len());
     let written = async {
         to.write_all(&head).await?;
-        to.write_all(body).await
+        to.write_all(body).await?;
+        to.flush().await
     };
     tokio::time::timeout(WRITE_PATIENCE, written).await?
 }
 
 /// Reads frames until the connection ends or nobody wants them.
-async fn read_all(mut from: OwnedReadHalf, to: mpsc::Sender<(Frame, Bytes)>) {
+async fn read_all(mut from: Receiving, to: mpsc::Sender<(Frame, Bytes)>) {
     while let Ok(frame) = read_frame(&mut from).await {
         if to.send(frame).await.is_err() {
             pending::<()>().await;

@@ -4,15 +4,15 @@ use std::io;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt as _;
-use tokio::net::tcp::OwnedReadHalf;
 
+use crate::tls::Receiving;
 use crate::wire::{FRAME_BYTES_MAX, Frame};
 
 /// Reads one frame, and its body.
 ///
 /// # Errors
 /// The connection broke, or brought bytes that are no frame.
-pub(crate) async fn read_frame(from: &mut OwnedReadHalf) -> io::Result<(Frame, Bytes)> {
+pub(crate) async fn read_frame(from: &mut Receiving) -> io::Result<(Frame, Bytes)> {
     let length = from.read_u32().await? as usize;
     if length > FRAME_BYTES_MAX {
         return Err(io::ErrorKind::InvalidData.into());

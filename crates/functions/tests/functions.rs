@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidemark_functions::codec::{CodeTable, STRIPE_BYTES};
 use tidemark_functions::emulator::{self, Emulator};
-use tidemark_functions::engine::{LambdaApi, Sign};
+use tidemark_functions::engine::{BoxFuture, EngineError, FunctionEngine, LambdaApi, Sign};
+use tidemark_functions::event::{Invocation, read_token};
 use tidemark_functions::link::Run;
 use tidemark_functions::proxy::{Config, Functions, Reading};
 
@@ -36,6 +37,7 @@ fn config(names: &[String], folder: Option<&Path>) -> Config {
         warm_every: None,
         backup_every: None,
         refill_at_once: false,
+        encrypts: true,
         folder: folder.map(Into::into),
     }
 }
@@ -259,7 +261,7 @@ async fn a_backup_that_is_cut_off_loses_nothing_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_are_not_taken_for_functions() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let bench = bench(6, |_| {});
+    let bench = bench(6, |config| config.encrypts = false);
     let hello = tidemark_functions::wire::Hello {
         epoch: 1,
         instance: 1,
@@ -281,4 +283,61 @@ async fn strangers_are_not_taken_for_functions() {
     }
     let bytes = pattern(MIB, 7);
     assert!(bench.functions.put([1; 16], MIB as u64, 0, bytes).await);
+}
+
+/// A cloud that runs nothing, and keeps the events.
+#[derive(Default)]
+struct NoCloud(std::sync::Mutex<Vec<Vec<u8>>>);
+
+impl FunctionEngine for NoCloud {
+    fn invoke(&self, _: &str, event: Vec<u8>) -> BoxFuture<Result<Bytes, EngineError>> {
+        self.0.lock().unwrap().push(event);
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_with_a_good_token_is_taken_through_tls_only() {
+    use tidemark_functions::wire::{Frame, Hello};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    for encrypts in [true, false] {
+        let cloud = Arc::new(NoCloud::default());
+        let mut config = config(&["f-0".to_owned()], None);
+        config.encrypts = encrypts;
+        config.codes = CodeTable::new(vec![(0, "1+0".parse().unwrap())]).unwrap();
+        let functions = Functions::start(config, Arc::clone(&cloud) as _).unwrap();
+        let writer = functions.clone();
+        let writing = tokio::spawn(async move { writer.put([1; 16], 10, 0, pattern(10, 1)).await });
+        until("an invocation", || !cloud.0.lock().unwrap().is_empty()).await;
+        let event: Invocation = serde_json::from_slice(&cloud.0.lock().unwrap()[0]).unwrap();
+        assert_eq!(event.key.is_some(), encrypts);
+        let hello = Hello {
+            epoch: event.epoch,
+            instance: 1,
+            term: 0,
+            hash: 0,
+            chunks: 0,
+            bytes: 0,
+            ends_ms: event.ends_ms,
+            token: read_token(&event.token).unwrap(),
+            name: event.name,
+        };
+        let mut stream = tokio::net::TcpStream::connect(&event.proxy).await.unwrap();
+        stream.write_all(&Frame::Hello(Box::new(hello)).head(0)).await.unwrap();
+        let mut first = [0; 5];
+        let patience = Duration::from_secs(10);
+        let read = tokio::time::timeout(patience, stream.read_exact(&mut first))
+            .await
+            .unwrap();
+        if encrypts {
+            // An alert of TLS (21), if anything, and the end.
+            assert!(read.is_err() || first[0] == 21, "{first:?}");
+            let mut rest = Vec::new();
+            let ended = tokio::time::timeout(patience, stream.read_to_end(&mut rest)).await;
+            assert!(ended.is_ok() && rest.len() <= 2, "{rest:?}");
+        } else {
+            assert!(read.is_ok() && first[4] == 2, "it is given the chunk: {first:?}");
+        }
+        writing.abort();
+    }
 }

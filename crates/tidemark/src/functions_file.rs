@@ -23,7 +23,7 @@ const ROOM_PERCENT: u64 = 90;
 /// AWS's limits of a function's memory.
 const MEMORY_MIB: std::ops::RangeInclusive<u64> = 128..=10_240;
 /// The keys there are.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "endpoint",
     "region",
     "name",
@@ -40,6 +40,7 @@ const KEYS: [&str; 17] = [
     "warm_every",
     "backup_every",
     "refill",
+    "encryption",
     "role",
 ];
 
@@ -66,6 +67,7 @@ pub(crate) struct FunctionsFile {
     pub(crate) warm_every: Option<Duration>,
     pub(crate) backup_every: Option<Duration>,
     pub(crate) refill_at_once: bool,
+    pub(crate) encrypts: bool,
     /// The role that functions are made with.
     pub(crate) role: String,
 }
@@ -123,6 +125,7 @@ impl FunctionsFile {
                 .with("backup_every", period)?
                 .unwrap_or(Some(Duration::from_secs(300))),
             refill_at_once: keys.with("refill", refill)?.unwrap_or(true),
+            encrypts: keys.with("encryption", encryption)?.unwrap_or(true),
             role: keys.text("role")?.unwrap_or_default().to_owned(),
         })
     }
@@ -155,6 +158,7 @@ impl FunctionsFile {
             warm_every: self.warm_every,
             backup_every: self.backup_every,
             refill_at_once: self.refill_at_once,
+            encrypts: self.encrypts,
             folder: Some(folder.into()),
         }
     }
@@ -292,6 +296,14 @@ fn refill(text: &str) -> Result<bool, String> {
     }
 }
 
+fn encryption(text: &str) -> Result<bool, String> {
+    match text {
+        "tls" => Ok(true),
+        "none" => Ok(false),
+        _ => Err("write tls or none".into()),
+    }
+}
+
 fn unit(text: &str) -> Result<u32, String> {
     let unit = parse_duration(text).map_err(|error| error.to_string())?.as_millis();
     u32::try_from(unit)
@@ -319,12 +331,13 @@ mod tests {
     fn a_file_is_read() {
         let file = FunctionsFile::parse(
             "endpoint = 'http://127.0.0.1:1'\nname = 'pool'\ncount = 30\nmemory = '256MiB'\ncodes = '0=4+2,64MiB=10+2'\n\
-             reads = 'first-d'\nbilling_unit = '100ms'\nwarm_every = 'never'\nbackup_every = '10m'\nrefill = 'on-read'\nleast_object = '1MiB'",
+             reads = 'first-d'\nbilling_unit = '100ms'\nwarm_every = 'never'\nbackup_every = '10m'\nrefill = 'on-read'\nencryption = 'none'\nleast_object = '1MiB'",
         );
         let file = file.unwrap();
         assert_eq!((file.names().len(), file.names()[29].as_str()), (30, "pool-29"));
         assert_eq!((file.memory_mib, file.unit_ms, file.warm_every), (256, 100, None));
         assert_eq!(file.least_object, Least::Bytes(1 << 20));
+        assert!(!file.encrypts && FunctionsFile::parse("").unwrap().encrypts);
         assert_eq!(file.backup_every, Some(Duration::from_secs(600)));
         assert_eq!(file.codes.of(64 << 20, 30).unwrap().to_string(), "10+2");
         let config = file.config(Path::new("/d"));
@@ -341,6 +354,7 @@ mod tests {
             ("count = 'many'", "count: write a number"),
             ("count = 5", "10+2 needs at least 12"),
             ("memory = '1MiB'", "memory: allowed are"),
+            ("encryption = 'rot13'", "encryption: write tls or none"),
             ("codes = '1MiB=4+2'", "codes: "),
             ("codes = '60+9'", "codes: at most 64"),
             ("reads = 'fast'", "reads: write"),

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
-use super::{FRAMES_AHEAD, Instance, connect, read_all, write};
+use super::{FRAMES_AHEAD, Instance, close, connect, read_all, write};
 use crate::backup::Sending;
 use crate::chunk::{Announced, ChunkKey, chunk_hash};
 use crate::event::{Invocation, read_token};
 use crate::receive::read_frame;
+use crate::tls::{Receiving, Sending as ToProxy};
 use crate::wire::{Frame, Join};
 
 /// The other instance may have to be started first. One that is silent for so long is gone.
@@ -28,15 +28,12 @@ impl Instance {
         let reading = tokio::spawn(read_all(from, ahead));
         let sent = self.bring_in_step(&mut frames, &mut to).await;
         *self.sending.lock() = None;
+        close(&mut to).await;
         reading.abort();
         sent
     }
 
-    async fn bring_in_step(
-        &self,
-        frames: &mut mpsc::Receiver<(Frame, Bytes)>,
-        to: &mut OwnedWriteHalf,
-    ) -> io::Result<()> {
+    async fn bring_in_step(&self, frames: &mut mpsc::Receiver<(Frame, Bytes)>, to: &mut ToProxy) -> io::Result<()> {
         let there = listed(frames).await?;
         *self.sending.lock() = Some(Sending::new(&self.holding.lock().list(), &there));
         let refused = loop {
@@ -79,7 +76,7 @@ impl Instance {
         is_done.then(|| sending.take().map_or(0, |sending| sending.refused()))
     }
 
-    async fn send_chunk(&self, key: ChunkKey, to: &mut OwnedWriteHalf) -> io::Result<()> {
+    async fn send_chunk(&self, key: ChunkKey, to: &mut ToProxy) -> io::Result<()> {
         let found = self.holding.lock().peek(&key);
         match found {
             Some((bytes, hash)) => write(to, &Frame::Put { id: 0, key, hash }, &bytes).await,
@@ -109,7 +106,9 @@ impl Instance {
                 }
                 Frame::End => {
                     let (term, hash) = self.held();
-                    return write(&mut to, &Frame::Bye { term, hash }, &Bytes::new()).await;
+                    write(&mut to, &Frame::Bye { term, hash }, &Bytes::new()).await?;
+                    close(&mut to).await;
+                    return Ok(());
                 }
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             };
@@ -119,7 +118,7 @@ impl Instance {
 }
 
 /// Connects to the relay.
-async fn join(invocation: &Invocation, is_source: bool) -> io::Result<(OwnedReadHalf, OwnedWriteHalf)> {
+async fn join(invocation: &Invocation, is_source: bool) -> io::Result<(Receiving, ToProxy)> {
     let (from, mut to) = connect(invocation).await?;
     let join = Join {
         epoch: invocation.epoch,

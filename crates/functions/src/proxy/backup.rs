@@ -6,12 +6,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpStream;
-
 use super::member::{Event, Member, Pending, call};
 use super::stats::add;
 use super::{Inner, Job};
 use crate::event::{Returned, Work};
+use crate::tls::Stream;
 use crate::wire::{Frame, Join};
 
 /// A backup that takes longer is given up. A function of 10 GB that is copied whole at 100 MB/s takes less.
@@ -23,7 +22,7 @@ const RELAY_BYTES: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Backup {
     /// The end of the relay that has come, and which it is, until the other comes.
-    first: Option<(bool, TcpStream)>,
+    first: Option<(bool, Stream)>,
     /// Since when the source is at it.
     began: Option<Instant>,
 }
@@ -57,7 +56,7 @@ impl Member {
     }
 
     /// One end of the relay is here. When both are, they are joined.
-    pub(super) fn join(&mut self, join: &Join, stream: TcpStream) {
+    pub(super) fn join(&mut self, join: &Join, stream: Stream) {
         if join.epoch != self.link.epoch() || self.backup.began.is_none() {
             return;
         }
@@ -97,7 +96,7 @@ impl Member {
 }
 
 /// Passes on what two instances say to each other, until both have said all.
-async fn relay(inner: Arc<Inner>, mut one: TcpStream, mut other: TcpStream) {
+async fn relay(inner: Arc<Inner>, mut one: Stream, mut other: Stream) {
     let passing = tokio::io::copy_bidirectional_with_sizes(&mut one, &mut other, RELAY_BYTES, RELAY_BYTES);
     if let Ok(Ok((there, back))) = tokio::time::timeout(BACKUP_PATIENCE, passing).await {
         add(&inner.counts.backup_bytes, there + back);

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{Inner, unix_ms};
 use crate::receive::read_frame;
+use crate::tls::{Receiving, Sending, Stream};
 use crate::token::{Claim, Token, is_good};
 use crate::wire::{Frame, Hello, Join, LENGTH_BYTES};
 
@@ -29,9 +29,9 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) enum Arrival {
     /// It answers requests.
-    Instance(Hello, TcpStream),
+    Instance(Hello, Stream),
     /// It is one end of a relay.
-    Relay(Join, TcpStream),
+    Relay(Join, Stream),
 }
 
 /// A frame to be sent, with its body.
@@ -72,8 +72,12 @@ pub(crate) async fn accept(listener: TcpListener, inner: Arc<Inner>) {
 }
 
 /// Reads the first frame and checks its token.
-async fn greet(mut stream: TcpStream, inner: &Inner) -> Option<(usize, Arrival)> {
+async fn greet(stream: TcpStream, inner: &Inner) -> Option<(usize, Arrival)> {
     stream.set_nodelay(true).ok()?;
+    let mut stream: Stream = match &inner.identity {
+        Some(identity) => identity.accept(stream).await.ok()?,
+        None => Box::new(stream),
+    };
     let length = stream.read_u32().await.ok()? as usize;
     if length > HELLO_BYTES_MAX {
         return None;
@@ -102,7 +106,7 @@ fn has_token(inner: &Inner, name: &str, epoch: u64, ends_ms: u64, token: &Token)
 }
 
 /// Reads frames until the connection ends.
-pub(crate) async fn receive(mut from: OwnedReadHalf, epoch: u64, to: mpsc::Sender<(u64, Incoming)>) {
+pub(crate) async fn receive(mut from: Receiving, epoch: u64, to: mpsc::Sender<(u64, Incoming)>) {
     while let Ok((frame, body)) = read_frame(&mut from).await {
         if to.send((epoch, Incoming::Frame(frame, body))).await.is_err() {
             return;
@@ -112,16 +116,19 @@ pub(crate) async fn receive(mut from: OwnedReadHalf, epoch: u64, to: mpsc::Sende
 }
 
 /// Sends frames until none come, or the connection breaks.
-pub(crate) async fn send(mut to: OwnedWriteHalf, mut from: mpsc::Receiver<Outgoing>) {
+pub(crate) async fn send(mut to: Sending, mut from: mpsc::Receiver<Outgoing>) {
     while let Some((frame, body)) = from.recv().await {
         let head = frame.head(body.len());
         debug_assert!(head.len() >= LENGTH_BYTES);
         let written = async {
             to.write_all(&head).await?;
-            to.write_all(&body).await
+            to.write_all(&body).await?;
+            to.flush().await
         };
         if !matches!(tokio::time::timeout(WRITE_PATIENCE, written).await, Ok(Ok(()))) {
-            return;
+            break;
         }
     }
+    // The other half may live on: the function hears now that nothing more comes.
+    let _ = tokio::time::timeout(WRITE_PATIENCE, to.shutdown()).await;
 }

@@ -198,6 +198,7 @@ impl Member {
             name: name.clone(),
             epoch,
             proxy: self.inner.address.clone(),
+            key: self.inner.identity.as_ref().map(|identity| identity.key().to_owned()),
             token,
             ends_ms,
             unit_ms: self.inner.config.unit_ms,
@@ -261,7 +262,7 @@ impl Member {
             tracing::debug!(name = %hello.name, epoch = hello.epoch, "an instance of an old invocation is refused");
             return;
         }
-        let (from, to) = stream.into_split();
+        let (from, to) = tokio::io::split(stream);
         let (writer, outgoing) = mpsc::channel(OUTGOING);
         tokio::spawn(connect::send(to, outgoing));
         tokio::spawn(connect::receive(from, hello.epoch, self.frames.0.clone()));

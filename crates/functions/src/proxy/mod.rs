@@ -29,6 +29,7 @@ use crate::codec::{CodeTable, Rs, StripeCodec};
 use crate::engine::FunctionEngine;
 use crate::pool::Pool;
 use crate::reclaimed::Observed;
+use crate::tls::Identity;
 use catalogue::Catalogue;
 pub use catalogue::CatalogueError;
 use member::Member;
@@ -83,6 +84,8 @@ pub struct Config {
     pub backup_every: Option<Duration>,
     /// Whether lost chunks are computed as soon as the loss is found, or when their stripe is read.
     pub refill_at_once: bool,
+    /// Whether what functions and the proxy say to each other is encrypted.
+    pub encrypts: bool,
     /// The folder of `functions.sqlite`; `None`: nothing is remembered.
     pub folder: Option<PathBuf>,
 }
@@ -154,6 +157,8 @@ pub(crate) struct Inner {
     pub(crate) members: Vec<MemberHandle>,
     catalogue: Catalogue,
     secret: [u8; 32],
+    /// The key pair, if it encrypts.
+    identity: Option<Identity>,
     /// The address on which functions connect, as they see it.
     address: String,
     started: Instant,
@@ -238,6 +243,8 @@ impl Functions {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(bind)?;
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|_| StartError::Random)?;
+        let identity = config.encrypts.then(|| Identity::draw().ok_or(StartError::Random));
+        let identity = identity.transpose()?;
         let mut pool = Pool::new(config.names.len(), config.room_bytes, config.least_functions);
         let catalogue = Catalogue::open(config.folder.as_deref(), &mut pool)?;
         let (mut members, mut channels) = (Vec::new(), Vec::new());
@@ -256,6 +263,7 @@ impl Functions {
             members,
             catalogue,
             secret,
+            identity,
             started: Instant::now(),
             reads: Arc::new(Semaphore::new(READS_MAX)),
             writes: Arc::new(Semaphore::new(WRITES_MAX)),

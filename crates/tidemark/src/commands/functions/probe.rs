@@ -108,6 +108,7 @@ async fn ask_all(
                 name: name.clone(),
                 epoch: 0,
                 proxy: String::new(),
+                key: None,
                 token: String::new(),
                 ends_ms: 0,
                 unit_ms: file.unit_ms,
