@@ -292,13 +292,20 @@ impl ServerKey {
 
     /// The secret of a tenant's generation.
     pub fn secret(&self, tenant: TenantId, name: &str, generation: u32) -> String {
+        let (tenant, generation) = (tenant.0.to_le_bytes(), generation.to_le_bytes());
+        self.derive(&[b"tidemark s3 secret 1\0", &tenant, &generation, name.as_bytes()])
+    }
+
+    /// The secret by which gateways sign what they pass on to each other for an access key.
+    pub(crate) fn peer_secret(&self, access_key: &str) -> String {
+        self.derive(&[b"tidemark s3 gateway 1\0", access_key.as_bytes()])
+    }
+
+    fn derive(&self, parts: &[&[u8]]) -> String {
         let Ok(mut mac) = <Hmac<Sha256> as Mac>::new_from_slice(&self.0) else {
             return String::new();
         };
-        mac.update(b"tidemark s3 secret 1\0");
-        mac.update(&tenant.0.to_le_bytes());
-        mac.update(&generation.to_le_bytes());
-        mac.update(name.as_bytes());
+        parts.iter().for_each(|part| mac.update(part));
         URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
     }
 }

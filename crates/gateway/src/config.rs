@@ -8,6 +8,7 @@ use std::time::Duration;
 use hyper::Uri;
 use tidemark_types::{format_duration, parse_duration};
 
+use crate::peers::PeersConfig;
 use crate::sign::{Credentials, query_pairs};
 
 /// After this time a version is validated before it is served again, unless a bucket says otherwise.
@@ -30,6 +31,8 @@ pub struct Config {
     pub read_only: bool,
     /// The data folder, with `s3.key` and `s3.access.json`.
     pub folder: PathBuf,
+    /// The gateways that have the other objects, if there are several.
+    pub peers: Option<PeersConfig>,
 }
 
 /// How long a version is served without asking the origin whether it is the current one.

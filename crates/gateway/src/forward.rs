@@ -20,7 +20,7 @@ use crate::fill::Job;
 use crate::large::LargePlace;
 use crate::memory::TenantMemory;
 use crate::object::{ContentId, Object};
-use crate::origin::{OriginRequest, OutBody, Progress, end_to_end, short_reply};
+use crate::origin::{OriginClient, OriginRequest, OutBody, Progress, end_to_end, short_reply};
 use crate::reply::{ErrorCode, Reply};
 use crate::shared::Shared;
 use crate::sign::{UNSIGNED_PAYLOAD, UNSIGNED_TRAILER, payload_hash};
@@ -37,7 +37,9 @@ pub(crate) const DOCUMENT_BYTES_MAX: usize = 2 << 20;
 pub(crate) struct Forward {
     /// The state that all requests share.
     pub(crate) shared: Arc<Shared>,
-    /// The bucket's.
+    /// Signs and sends it.
+    pub(crate) client: OriginClient,
+    /// The bucket's; the gateway's to which it is passed on.
     pub(crate) origin: Origin,
     /// The memory of the requesting tenant.
     pub(crate) memory: Arc<dyn TenantMemory>,
@@ -54,7 +56,7 @@ impl Forward {
     /// Passes a read on.
     pub(crate) async fn read(self) -> S3Response<Body> {
         let request = self.request(payload_hash(b""));
-        match self.shared.client.read(&self.origin, request).await {
+        match self.client.read(&self.origin, request).await {
             Ok(answer) => passed_on(answer, &self.memory, None).await,
             Err(error) => error.reply().into_response(),
         }
@@ -67,7 +69,6 @@ impl Forward {
         request.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
         let answer = self
-            .shared
             .client
             .write(&self.origin, request, body, &Progress::default())
             .await;
@@ -100,7 +101,7 @@ impl Forward {
         let in_large = large.clone().map(|place| (place, bytes));
         let tee = content.map(|content| Tee::new(Arc::clone(&self.memory), in_large, content));
         let request = self.upload_request(&promise);
-        let upload = Upload::new(body, promise, trailers, tee);
+        let upload = Upload::new(body, promise, trailers, tee).counted_by(Arc::clone(&self.memory));
         let (verdict, progress) = (upload.verdict(), upload.progress());
         let body: OutBody = if bytes == 0 && request.payload != UNSIGNED_TRAILER {
             if let Err(reply) = read_to_end(upload).await {
@@ -112,7 +113,7 @@ impl Forward {
         };
         self.shared.stats.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.shared.versions.forget(&place);
-        let answer = self.shared.client.write(&self.origin, request, body, &progress).await;
+        let answer = self.client.write(&self.origin, request, body, &progress).await;
         self.shared.versions.forget(&place);
         match answer {
             Ok(answer) => {
@@ -186,7 +187,7 @@ impl Forward {
             return;
         };
         let job = Job {
-            client: self.shared.client.clone(),
+            client: self.client.clone(),
             origin: self.origin.clone(),
             place: place.into(),
             memory: Arc::clone(&self.memory),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::{BodyExt as _, Limited};
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::Extensions;
 use hyper::{HeaderMap, Method, StatusCode, Uri};
 use parking_lot::Mutex;
@@ -25,7 +25,9 @@ use crate::fill::Job;
 use crate::forward::{DOCUMENT_BYTES_MAX, Forward};
 use crate::guard::{after_signature, is_object_parameter, is_plain_key};
 use crate::listen::Peer;
-use crate::memory::{Placed, TenantMemory, Tenants};
+use crate::memory::{Altered, TenantMemory, Tenants};
+use crate::origin::OriginClient;
+use crate::peers::{FORGET, HOME_HEADER, PEER_MARK, forget};
 use crate::read::Read;
 use crate::reply::{ErrorCode, Reply, escape};
 use crate::shared::Shared;
@@ -45,6 +47,9 @@ const SIGNATURE_PARAMETERS: [&str; 7] = [
     "x-amz-signature",
     "x-amz-signedheaders",
 ];
+const HOME: HeaderName = HeaderName::from_static(HOME_HEADER);
+/// In its answers to other gateways.
+const HERE: HeaderValue = HeaderValue::from_static("here");
 /// Headers that make a read another one than of the object's bytes as they are for everybody.
 const UNCACHED_HEADERS: [&str; 3] = [
     "x-amz-expected-bucket-owner",
@@ -57,6 +62,8 @@ pub(crate) struct Keys {
     key: ServerKey,
     folder: PathBuf,
     tenants: Arc<dyn Tenants>,
+    /// Whether other gateways pass requests on to this one.
+    takes_peers: bool,
     table: Mutex<Seen>,
 }
 
@@ -71,18 +78,28 @@ impl Keys {
     ///
     /// # Errors
     /// A file in it cannot be read.
-    pub(crate) fn open(folder: &Path, tenants: Arc<dyn Tenants>) -> Result<Self, crate::access::AccessError> {
+    pub(crate) fn open(
+        folder: &Path,
+        tenants: Arc<dyn Tenants>,
+        takes_peers: bool,
+    ) -> Result<Self, crate::access::AccessError> {
         let stamp = AccessTable::stamp(folder);
         Ok(Self {
             key: ServerKey::open(folder)?,
             folder: folder.into(),
             tenants,
+            takes_peers,
             table: Mutex::new(Seen {
                 table: Arc::new(AccessTable::read(folder)?),
                 stamp,
                 at: Instant::now(),
             }),
         })
+    }
+
+    /// The server's key.
+    pub(crate) fn key(&self) -> &ServerKey {
+        &self.key
     }
 
     fn table(&self) -> Arc<AccessTable> {
@@ -111,9 +128,18 @@ impl Keys {
         let entry = self.table().of(name, tenant.id(), generation)?.clone();
         let memory: Arc<dyn TenantMemory> = match entry.place {
             Placing::Auto => tenant,
-            place => Arc::new(Placed { memory: tenant, place }),
+            place => Arc::new(Altered::new(tenant).with_place(place)),
         };
         Some((memory, entry))
+    }
+
+    /// The tenant that another gateway names. That one has judged the key and its grants, and counts the bytes.
+    fn passed_on(&self, access_key: &str) -> Option<(Arc<dyn TenantMemory>, Entry)> {
+        let (name, _) = parse_access_key(access_key)?;
+        let tenant = self.tenants.tenant(name)?;
+        let place = self.table().get(name).map_or(Placing::Auto, |entry| entry.place);
+        let entry = Entry::first(tenant.id());
+        Some((Arc::new(Altered::new(tenant).with_place(place).uncounted()), entry))
     }
 }
 
@@ -123,6 +149,9 @@ pub(crate) struct Auth(pub Arc<Keys>);
 #[async_trait::async_trait]
 impl S3Auth for Auth {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        if self.0.takes_peers && access_key.starts_with(PEER_MARK) {
+            return Ok(SecretKey::from(self.0.key.peer_secret(access_key)));
+        }
         let known = parse_access_key(access_key).and_then(|(name, generation)| {
             let (tenant, _) = self.0.tenant(access_key)?;
             Some(self.0.key.secret(tenant.id(), name, generation))
@@ -149,7 +178,10 @@ impl S3Route for Route {
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
         self.shared.stats.requests.fetch_add(1, Ordering::Relaxed);
-        let answered = self.dispatch(request).await;
+        let answered = match self.enter(request).await {
+            Ok((visit, place)) => self.dispatch(visit, place).await,
+            Err(reply) => Err(reply),
+        };
         Ok(answered.unwrap_or_else(Reply::into_response))
     }
 }
@@ -163,6 +195,9 @@ pub(crate) struct Visit {
     entry: Entry,
     query: Vec<(String, String)>,
     pub(crate) caller: Caller,
+    pub(crate) access_key: String,
+    /// Whether another gateway has passed it on. It is answered here, or its answer would never come.
+    pub(crate) is_from_peer: bool,
 }
 
 fn denied(message: &str) -> Reply {
@@ -193,23 +228,37 @@ impl Visit {
         Err(denied("this access key does not allow it"))
     }
 
-    fn is_read(&self) -> bool {
+    /// Whether nothing is changed by it.
+    pub(crate) fn is_read(&self) -> bool {
         [Method::GET, Method::HEAD].contains(&self.request.method)
+    }
+
+    /// Whether it reads what may be cached: an object's bytes as they are for everybody.
+    pub(crate) fn is_cached_read(&self) -> bool {
+        let headers = &self.request.headers;
+        self.is_read()
+            && self.query.is_empty()
+            && !UNCACHED_HEADERS.iter().any(|name| headers.contains_key(*name))
+            && !(self.request.method == Method::HEAD && headers.contains_key("x-amz-checksum-mode"))
+            && self.entry.place != Placing::Origin
     }
 }
 
 impl Route {
-    async fn dispatch(&self, request: S3Request<Body>) -> Result<S3Response<Body>, Reply> {
-        let access_key = request
-            .credentials
-            .as_ref()
-            .map(|credentials| credentials.access_key.clone());
-        let name = access_key
-            .as_deref()
-            .and_then(parse_access_key)
-            .map(|(name, _)| name.to_owned());
-        let known = access_key.and_then(|access_key| self.keys.tenant(&access_key));
-        let (tenant, entry) = known.ok_or_else(|| denied("a signature is needed"))?;
+    /// Who comes, and the place (`BUCKET/KEY`) that is asked for.
+    async fn enter(&self, request: S3Request<Body>) -> Result<(Visit, String), Reply> {
+        let unsigned = || denied("a signature is needed");
+        let by = request.credentials.as_ref().map(|by| by.access_key.clone());
+        let by = by.ok_or_else(unsigned)?;
+        let passed_on = by.strip_prefix(PEER_MARK).filter(|_| self.keys.takes_peers);
+        let access_key = passed_on.unwrap_or(&by).to_owned();
+        let known = match passed_on {
+            Some("") => return Err(self.hear(request).await),
+            Some(access_key) => self.keys.passed_on(access_key),
+            None => self.keys.tenant(&by),
+        };
+        let (tenant, entry) = known.ok_or_else(unsigned)?;
+        let name = parse_access_key(&access_key).map(|(name, _)| name.to_owned());
         let unreadable = || Reply::error(ErrorCode::InvalidArgument, "the address is not UTF-8");
         let path = decode(request.uri.path()).ok_or_else(unreadable)?;
         let mut query = query_pairs(request.uri.query()).ok_or_else(unreadable)?;
@@ -225,11 +274,36 @@ impl Route {
             entry,
             query,
             caller,
+            access_key,
+            is_from_peer: passed_on.is_some(),
         };
         if self.shared.read_only && !visit.is_read() {
             return Err(denied("this address is for reading only"));
         }
-        let place = path.trim_start_matches('/').to_owned();
+        Ok((visit, path.trim_start_matches('/').to_owned()))
+    }
+
+    /// Another gateway's message.
+    async fn hear(&self, request: S3Request<Body>) -> Reply {
+        let query = query_pairs(request.uri.query()).unwrap_or_default();
+        let unreadable = || Reply::error(ErrorCode::InvalidArgument, "this is no message of a gateway");
+        let Some((_, tenant)) = query.iter().find(|(name, _)| name == FORGET) else {
+            return unreadable();
+        };
+        let heard = match document(request.input).await {
+            Ok(message) => forget(&self.shared.versions, &message),
+            Err(reply) => return reply,
+        };
+        let is_known = tenant.is_empty() || self.keys.tenants.tenant(tenant).is_some();
+        let status = match heard {
+            Some(()) if is_known => StatusCode::NO_CONTENT,
+            Some(()) => StatusCode::NOT_FOUND,
+            None => return unreadable(),
+        };
+        Reply::bare(status, [(HOME, HERE)].into_iter().collect())
+    }
+
+    async fn dispatch(&self, visit: Visit, place: String) -> Result<S3Response<Body>, Reply> {
         let (bucket, key) = place.split_once('/').unwrap_or((&place, ""));
         if bucket.is_empty() {
             return self.root(&visit);
@@ -249,6 +323,21 @@ impl Route {
             return Err(Reply::error(ErrorCode::NotImplemented, &message));
         }
         visit.may(bucket, key, if visit.is_read() { Deed::Read } else { Deed::Write })?;
+        if let Some(home) = self.home_of(&visit, &place) {
+            return self.relay(visit, origin, place, home).await;
+        }
+        let is_from_peer = visit.is_from_peer;
+        let mut answered = self
+            .object(visit, origin, place)
+            .await
+            .unwrap_or_else(Reply::into_response);
+        if is_from_peer {
+            answered.headers.insert(HOME, HERE);
+        }
+        Ok(answered)
+    }
+
+    async fn object(&self, visit: Visit, origin: Origin, place: String) -> Result<S3Response<Body>, Reply> {
         if visit.is_read() {
             return Ok(self.read(visit, origin, place).await);
         }
@@ -319,7 +408,7 @@ impl Route {
                 return Err(unreadable());
             }
         }
-        let places = deletion.keys().map(|key| format!("{}/{key}", origin.bucket)).collect();
+        let places: Vec<String> = deletion.keys().map(|key| format!("{}/{key}", origin.bucket)).collect();
         if self.shared.coherent.is_some() {
             return self.delete_coherently(&visit, &origin, &deletion).await;
         }
@@ -337,16 +426,14 @@ impl Route {
         let kept = headers.iter().filter(|(name, _)| !is_of_body(name.as_str()));
         visit.request.headers = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
         visit.request.headers.insert("content-md5", md5);
-        Ok(self.forward(visit, origin).0.document(body, places).await)
+        let homes = self.homes_of(&places);
+        let answered = self.forward(visit, origin).0.document(body, places).await;
+        self.have_forgotten(homes, answered).await
     }
 
     async fn read(&self, visit: Visit, origin: Origin, place: String) -> S3Response<Body> {
-        let headers = &visit.request.headers;
         let is_head = visit.request.method == Method::HEAD;
-        let is_plain = visit.query.is_empty()
-            && !UNCACHED_HEADERS.iter().any(|name| headers.contains_key(*name))
-            && !(is_head && headers.contains_key("x-amz-checksum-mode"));
-        if !is_plain || visit.entry.place == Placing::Origin {
+        if !visit.is_cached_read() {
             return self.forward(visit, origin).0.read().await;
         }
         if let Some(door) = self.door(&visit, &origin, &place) {
@@ -396,8 +483,20 @@ impl Route {
     /// Passes a write on.
     pub(crate) async fn write(&self, visit: Visit, origin: Origin, place: String) -> Result<S3Response<Body>, Reply> {
         self.copy_source(&visit, &origin)?;
+        self.pass_on(visit, origin, self.shared.client.clone(), place).await
+    }
+
+    /// The same where all of it is judged, and somebody else may have to sign.
+    pub(crate) async fn pass_on(
+        &self,
+        visit: Visit,
+        origin: Origin,
+        client: OriginClient,
+        place: String,
+    ) -> Result<S3Response<Body>, Reply> {
         let is_document = visit.request.method == Method::POST;
         let (forward, body, trailers) = self.forward(visit, origin);
+        let forward = Forward { client, ..forward };
         if is_document || forward.method == Method::DELETE {
             let body = document(body).await?;
             return Ok(forward.document(body, vec![place]).await);
@@ -408,10 +507,12 @@ impl Route {
         Ok(forward.stream(place, body, trailers).await)
     }
 
-    fn forward(&self, visit: Visit, origin: Origin) -> (Forward, Body, Option<s3s::TrailingHeaders>) {
+    /// The request for an origin, its body, and the headers behind that.
+    pub(crate) fn forward(&self, visit: Visit, origin: Origin) -> (Forward, Body, Option<s3s::TrailingHeaders>) {
         let request = visit.request;
         let forward = Forward {
             shared: Arc::clone(&self.shared),
+            client: self.shared.client.clone(),
             origin,
             memory: visit.tenant,
             method: request.method,

@@ -1,7 +1,8 @@
 //! The S3 address: objects of origin buckets, cached in tenants' memory.
 //!
 //! A request is checked for its signature ([`front`]), a read is answered from memory or from the origin ([`read`]), all else
-//! is passed on ([`forward`]). The gateway runs on threads of its own, so that a body that is being streamed never takes a
+//! is passed on ([`forward`]). Of several gateways, each answers for the objects of which it is the home ([`relay`], [`peers`],
+//! [`ring`]). The gateway runs on threads of its own, so that a body that is being streamed never takes a
 //! worker of the sockets' front. Its access to memory is [`memory`] and nothing else.
 //!
 //! Promises: no reply mixes two versions of an object, and a write is acknowledged when the origin has. A read that
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod client;
 pub mod coherent;
 pub mod config;
 mod deletion;
@@ -24,10 +26,13 @@ mod listen;
 pub mod memory;
 mod object;
 mod origin;
+pub mod peers;
 mod permits;
 mod range;
 mod read;
+mod relay;
 mod reply;
+pub mod ring;
 mod shared;
 mod sign;
 mod upload;
@@ -36,9 +41,12 @@ mod versions;
 #[cfg(test)]
 mod tests;
 
+pub use client::{Client, ClientError};
 pub use config::{Config, Freshness, Origins};
 pub use large::LargePlace;
 pub use listen::{Gateway, StartError};
-pub use memory::{StoreMemory, TenantMemory, Tenants};
+pub use memory::{Altered, StoreMemory, TenantMemory, Tenants};
+pub use peers::PeersConfig;
+pub use ring::Ring;
 pub use shared::Totals;
 pub use sign::{Call, Credentials, sign_call};

@@ -27,6 +27,7 @@ use crate::guard::before_signature;
 use crate::large::{Large, LargePlace};
 use crate::memory::Tenants;
 use crate::origin::OriginClient;
+use crate::peers::Peers;
 use crate::shared::{Shared, Totals};
 
 /// Connections of clients: each takes a few buffers of 64 KiB.
@@ -109,7 +110,7 @@ impl Gateway {
         let listener = TcpListener::bind(address).map_err(bind)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let keys = Arc::new(Keys::open(&config.folder, tenants)?);
+        let keys = Keys::open(&config.folder, tenants, config.peers.is_some())?;
         let client = OriginClient::new(config.credentials.clone())?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(config.workers.max(1))
@@ -121,7 +122,18 @@ impl Gateway {
             Large::new(large().map_err(StartError::Large)?)
         };
         let origins = config.origins.clone();
-        let shared = Arc::new(Shared::new(origins, client, coherent, large, config.read_only));
+        let mut shared = Shared::new(origins, client, coherent, large, config.read_only);
+        if let Some(peers) = &config.peers {
+            let peers = Peers::open(
+                peers,
+                address.to_string(),
+                keys.key().clone(),
+                shared.client.clone(),
+                Arc::clone(&shared.versions),
+            )?;
+            shared.peers = Some(Arc::new(peers));
+        }
+        let (shared, keys) = (Arc::new(shared), Arc::new(keys));
         let mut builder = S3ServiceBuilder::new(NoOperations);
         builder.set_auth(Auth(Arc::clone(&keys)));
         builder.set_route(Route {

@@ -50,15 +50,56 @@ pub type Tell<T> = Arc<dyn Fn(T) + Send + Sync>;
 /// Charges invocations of cloud functions, and their MiB times ms.
 pub type Bill = Tell<(u64, u64)>;
 
-/// A tenant's memory with a place that was chosen for it.
-pub(crate) struct Placed {
-    pub(crate) memory: Arc<dyn TenantMemory>,
-    pub(crate) place: Placing,
+/// A tenant's memory of which something else is said than it says itself.
+pub struct Altered {
+    memory: Arc<dyn TenantMemory>,
+    id: TenantId,
+    place: Placing,
+    is_counted: bool,
 }
 
-impl TenantMemory for Placed {
+impl fmt::Debug for Altered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Altered")
+            .field("id", &self.id)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Altered {
+    /// The same for now.
+    pub fn new(memory: Arc<dyn TenantMemory>) -> Self {
+        Self {
+            id: memory.id(),
+            place: memory.place(),
+            is_counted: true,
+            memory,
+        }
+    }
+
+    /// With another number.
+    pub fn with_id(self, id: TenantId) -> Self {
+        Self { id, ..self }
+    }
+
+    /// With a place that was chosen for its objects.
+    pub fn with_place(self, place: Placing) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Bytes of bodies are counted elsewhere.
+    pub(crate) fn uncounted(self) -> Self {
+        Self {
+            is_counted: false,
+            ..self
+        }
+    }
+}
+
+impl TenantMemory for Altered {
     fn id(&self) -> TenantId {
-        self.memory.id()
+        self.id
     }
 
     fn read(&self, key: &[u8], block_bytes: usize, range: Range<usize>) -> Option<Bytes> {
@@ -74,7 +115,9 @@ impl TenantMemory for Placed {
     }
 
     fn count(&self, in_bytes: u64, out_bytes: u64) {
-        self.memory.count(in_bytes, out_bytes);
+        if self.is_counted {
+            self.memory.count(in_bytes, out_bytes);
+        }
     }
 
     fn place(&self) -> Placing {

@@ -159,6 +159,14 @@ impl OriginClient {
         Ok(Self { client, credentials })
     }
 
+    /// The same, over the same connections, for somebody else.
+    pub(crate) fn signing(&self, credentials: Credentials) -> Self {
+        Self {
+            client: self.client.clone(),
+            credentials: Some(credentials),
+        }
+    }
+
     /// Sends a read; returns when the origin begins to answer.
     ///
     /// # Errors

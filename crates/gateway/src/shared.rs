@@ -12,6 +12,7 @@ use crate::fill::{Fills, Job};
 use crate::large::Large;
 use crate::object::Object;
 use crate::origin::{OriginClient, OriginError, OriginRequest};
+use crate::peers::Peers;
 use crate::permits::{Permit, Permits};
 use crate::versions::Versions;
 
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) large: Large,
     /// Orders reads and writes across nodes, where there are several.
     pub(crate) coherent: Option<Arc<dyn Coherent>>,
+    /// The other gateways, if there are.
+    pub(crate) peers: Option<Arc<Peers>>,
     /// Whether all but reading is refused.
     pub(crate) read_only: bool,
     /// The counts.
@@ -56,6 +59,7 @@ impl Shared {
             fills: Fills::new(large.clone()),
             large,
             coherent,
+            peers: None,
             read_only,
             stats: Counts::default(),
             sent: Permits::new(SENT_BLOCKS_MAX),
@@ -82,6 +86,10 @@ impl Shared {
             origin_bytes: read(&self.stats.origin_bytes),
             origin_questions: read(&self.stats.origin_questions),
             written_bytes: read(&self.stats.written_bytes),
+            relayed_requests: read(&self.stats.relayed_requests),
+            relayed_bytes: read(&self.stats.relayed_bytes),
+            bypassed_requests: read(&self.stats.bypassed_requests),
+            gateways: self.peers.as_ref().map_or(0, |peers| peers.len()),
             known_objects: self.versions.len(),
             pending_blocks: self.fills.pending(),
         }
@@ -108,6 +116,14 @@ pub struct Totals {
     pub origin_questions: u64,
     /// Bytes received and passed on.
     pub written_bytes: u64,
+    /// Requests that another gateway answered.
+    pub relayed_requests: u64,
+    /// Bytes sent that came from another gateway.
+    pub relayed_bytes: u64,
+    /// Requests that the origin answered because another gateway did not.
+    pub bypassed_requests: u64,
+    /// Gateways of the list; 0 without one.
+    pub gateways: usize,
     /// Objects whose version is known.
     pub known_objects: usize,
     /// Blocks that are on their way from the origin.
@@ -122,6 +138,9 @@ pub(crate) struct Counts {
     pub(crate) origin_bytes: AtomicU64,
     pub(crate) origin_questions: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
+    pub(crate) relayed_requests: AtomicU64,
+    pub(crate) relayed_bytes: AtomicU64,
+    pub(crate) bypassed_requests: AtomicU64,
 }
 
 impl Counts {

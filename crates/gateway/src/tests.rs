@@ -2,6 +2,7 @@
 
 mod large;
 mod origin;
+mod peers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::early::EarlyAnswers;
 use crate::memory::Bill;
 use crate::object::BLOCK_BYTES;
 use crate::sign::{Scope, Unsigned, authorization, payload_hash, query_pairs};
-use crate::{Config, Credentials, Freshness, Gateway, Origins, TenantMemory, Tenants};
+use crate::{Config, Credentials, Freshness, Gateway, Origins, PeersConfig, TenantMemory, Tenants};
 use origin::{Faults, Origin};
 
 const MIB: usize = 1 << 20;
@@ -85,6 +86,7 @@ struct Bench {
     client: HttpClient<EarlyAnswers, Full<Bytes>>,
     memories: Vec<Arc<PlainMemory>>,
     keys: Vec<Credentials>,
+    config: Config,
     _folder: tempfile::TempDir,
 }
 
@@ -112,6 +114,32 @@ fn bench(freshness: &str, read_only: bool) -> Bench {
 }
 
 fn bench_with(freshness: &str, read_only: bool, large: Option<Arc<dyn crate::LargePlace>>, placing: Placing) -> Bench {
+    bench_of(freshness, read_only, large, placing, false)
+}
+
+/// The tenants of a gateway, and the memory of each.
+fn two_tenants() -> (TwoTenants, Vec<Arc<PlainMemory>>) {
+    let of = |(number, name)| {
+        let memory = Arc::new(PlainMemory {
+            id: TenantId(number),
+            blocks: Mutex::default(),
+            is_full: AtomicBool::new(false),
+        });
+        (name, memory)
+    };
+    let tenants: Vec<_> = [(1, "shop"), (2, "blog")].into_iter().map(of).collect();
+    let memories = tenants.iter().map(|(_, memory)| Arc::clone(memory)).collect();
+    (TwoTenants(tenants), memories)
+}
+
+/// With a list of gateways, if `has_peers`: none yet.
+fn bench_of(
+    freshness: &str,
+    read_only: bool,
+    large: Option<Arc<dyn crate::LargePlace>>,
+    placing: Placing,
+    has_peers: bool,
+) -> Bench {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -121,14 +149,9 @@ fn bench_with(freshness: &str, read_only: bool, large: Option<Arc<dyn crate::Lar
     let folder = tempfile::tempdir().unwrap();
     let key = ServerKey::open(folder.path()).unwrap();
     let mut table = AccessTable::default();
-    let (mut memories, mut keys, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
-    for (number, name) in ["shop", "blog"].into_iter().enumerate() {
-        let id = TenantId(number as u32 + 1);
-        let memory = Arc::new(PlainMemory {
-            id,
-            blocks: Mutex::default(),
-            is_full: AtomicBool::new(false),
-        });
+    let (tenants, memories) = two_tenants();
+    let mut keys = Vec::new();
+    for (name, id) in tenants.0.iter().map(|(name, memory)| (*name, memory.id)) {
         let mut entry = Entry::first(id);
         entry.place = placing;
         if name == "blog" {
@@ -140,8 +163,6 @@ fn bench_with(freshness: &str, read_only: bool, large: Option<Arc<dyn crate::Lar
             secret_key: key.secret(id, name, 1),
             session_token: None,
         });
-        tenants.push((name, Arc::clone(&memory)));
-        memories.push(memory);
     }
     table.write(folder.path()).unwrap();
     let origins = format!("s3://bucket?endpoint=http://{origin_address}");
@@ -152,8 +173,15 @@ fn bench_with(freshness: &str, read_only: bool, large: Option<Arc<dyn crate::Lar
         workers: 2,
         read_only,
         folder: folder.path().into(),
+        peers: has_peers.then(|| PeersConfig {
+            file: folder.path().join("peers"),
+            own: None,
+        }),
     };
-    let gateway = Gateway::start_with(&config, Arc::new(TwoTenants(tenants)), None, || Ok(large)).unwrap();
+    if let Some(peers) = &config.peers {
+        std::fs::write(&peers.file, "").unwrap();
+    }
+    let gateway = Gateway::start_with(&config, Arc::new(tenants), None, || Ok(large)).unwrap();
     Bench {
         address: gateway.address(),
         gateway: Some(gateway),
@@ -163,6 +191,7 @@ fn bench_with(freshness: &str, read_only: bool, large: Option<Arc<dyn crate::Lar
         origin,
         memories,
         keys,
+        config,
         _folder: folder,
     }
 }
@@ -186,6 +215,8 @@ struct Ask<'a> {
     payload: Option<&'a str>,
     /// Seconds from now.
     skew: i64,
+    /// The gateway that is asked.
+    at: SocketAddr,
 }
 
 impl Bench {
@@ -198,6 +229,7 @@ impl Bench {
             body: Bytes::new(),
             payload: None,
             skew: 0,
+            at: self.address,
         }
     }
 
@@ -210,7 +242,7 @@ impl Bench {
         let (path, query) = ask.target.split_once('?').unwrap_or((ask.target, ""));
         let payload = ask.payload.map_or_else(|| payload_hash(&ask.body), str::to_owned);
         let at = utc::basic(UnixMs(now * 1000));
-        let host = self.address.to_string();
+        let host = ask.at.to_string();
         let mut headers = HeaderMap::new();
         let mut insert = |name: &str, value: &str| {
             headers.insert(

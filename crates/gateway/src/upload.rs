@@ -8,7 +8,7 @@ use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,6 +31,8 @@ use crate::reply::{ErrorCode, Reply};
 
 /// A client that sends nothing for so long is not waited for.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(60);
+/// Beside that, a client that sends fewer bytes in a second of waiting for it holds a connection to the origin too long.
+const LEAST_RATE: u64 = 4 << 10;
 /// The size of chunks in which a body with a checksum behind it is passed on.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -182,6 +184,42 @@ impl Tee {
     }
 }
 
+/// How slowly a client may send.
+#[derive(Debug)]
+struct Pace {
+    /// How long it may send nothing.
+    patience: Duration,
+    /// Bytes in a second of waiting for it.
+    least_rate: u64,
+    waited: Duration,
+    /// Since when it is waited for.
+    since: Option<Instant>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            patience: CLIENT_PATIENCE,
+            least_rate: LEAST_RATE,
+            waited: Duration::ZERO,
+            since: None,
+        }
+    }
+}
+
+impl Pace {
+    fn waits(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// Something came, after which so many bytes are there: how long the next may take.
+    fn moved(&mut self, received_bytes: u64) -> Duration {
+        self.waited += self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let earned = Duration::from_secs_f64(received_bytes as f64 / self.least_rate as f64);
+        (self.patience + earned).saturating_sub(self.waited).min(self.patience)
+    }
+}
+
 /// Why a body was not passed on; shared with the code that answers the client.
 pub(crate) type Verdict = Arc<Mutex<Option<Reply>>>;
 
@@ -193,12 +231,15 @@ pub(crate) struct Upload {
     hasher: Option<ChecksumHasher>,
     md5: Option<Md5>,
     tee: Option<Tee>,
+    /// Counts the bytes.
+    payer: Option<Arc<dyn TenantMemory>>,
     received_bytes: u64,
     /// Not framed yet: less than a chunk.
     unframed: BytesMut,
     /// Ready to be sent; the last one stays until the end is known.
     ready: VecDeque<Bytes>,
     is_over: bool,
+    pace: Pace,
     patience: Pin<Box<Sleep>>,
     progress: Progress,
     verdict: Verdict,
@@ -214,13 +255,23 @@ impl Upload {
             promise,
             trailers,
             tee,
+            payer: None,
             received_bytes: 0,
             unframed: BytesMut::new(),
             ready: VecDeque::new(),
             is_over: false,
+            pace: Pace::default(),
             patience: Box::pin(tokio::time::sleep(CLIENT_PATIENCE)),
             progress: Progress::default(),
             verdict: Verdict::default(),
+        }
+    }
+
+    /// Has a tenant count its bytes.
+    pub(crate) fn counted_by(self, payer: Arc<dyn TenantMemory>) -> Self {
+        Self {
+            payer: Some(payer),
+            ..self
         }
     }
 
@@ -252,8 +303,10 @@ impl Upload {
         if let Some(md5) = &mut self.md5 {
             md5.update(&piece);
         }
+        if let Some(payer) = &self.payer {
+            payer.count(piece.len() as u64, 0);
+        }
         if let Some(tee) = &mut self.tee {
-            tee.memory.count(piece.len() as u64, 0);
             tee.take(&piece);
         }
         if self.promise.trailer.is_none() {
@@ -362,9 +415,9 @@ impl HttpBody for Upload {
             }
             match Pin::new(&mut this.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    this.patience
-                        .as_mut()
-                        .reset(tokio::time::Instant::now() + CLIENT_PATIENCE);
+                    let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+                    let patience = this.pace.moved(this.received_bytes + bytes);
+                    this.patience.as_mut().reset(tokio::time::Instant::now() + patience);
                     if let Ok(piece) = frame.into_data()
                         && let Err(reply) = this.receive(piece)
                     {
@@ -378,8 +431,12 @@ impl HttpBody for Upload {
                     }
                 }
                 Poll::Pending => {
+                    this.pace.waits();
                     if this.patience.as_mut().poll(cx).is_ready() {
-                        let reply = Reply::error(ErrorCode::RequestTimeout, "nothing was sent for a minute");
+                        let reply = Reply::error(
+                            ErrorCode::RequestTimeout,
+                            "nothing was sent for a minute, or too little",
+                        );
                         return Poll::Ready(Some(Err(this.fail(reply))));
                     }
                     return Poll::Pending;
@@ -530,5 +587,39 @@ mod tests {
                 assert_eq!(promise.sent_bytes(), framed as u64, "{bytes} bytes, {trailer}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_drips_is_not_waited_for() {
+        let drip = |patience, least_rate| async move {
+            let drops = futures_util::stream::unfold(0, |count| async move {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                let drop = Frame::data(Bytes::from_static(b"x"));
+                (count < 100).then(|| (Ok::<_, BoxError>(drop), count + 1))
+            });
+            let body = Body::http_body_unsync(http_body_util::StreamBody::new(drops));
+            let promise = Promise::read(&HeaderMap::new(), 100).unwrap();
+            let mut upload = Upload::new(body, promise, None, None);
+            upload.pace.patience = patience;
+            upload.pace.least_rate = least_rate;
+            read_to_end(upload).await
+        };
+        // Each drop comes in time, but the hundred take half a second at least.
+        let slow = drip(Duration::from_millis(200), 1 << 20).await.unwrap_err();
+        assert!(
+            String::from_utf8_lossy(&slow.body).contains("RequestTimeout"),
+            "{slow:?}"
+        );
+        drip(Duration::from_secs(20), 1).await.unwrap();
+    }
+
+    #[test]
+    fn bytes_earn_time() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.moved(0), CLIENT_PATIENCE);
+        pace.waited = CLIENT_PATIENCE + Duration::from_secs(7);
+        assert_eq!(pace.moved(0), Duration::ZERO);
+        assert_eq!(pace.moved(10 * LEAST_RATE), Duration::from_secs(3));
+        assert_eq!(pace.moved(1000 * LEAST_RATE), CLIENT_PATIENCE);
     }
 }

@@ -148,6 +148,17 @@ impl Versions {
         stripe.remove(place);
     }
 
+    /// The same of all objects.
+    pub(crate) fn forget_all(&self) {
+        for stripe in &self.stripes {
+            let mut stripe = stripe.lock();
+            stripe.count += 1;
+            stripe.entries.clear();
+            stripe.hand.clear();
+            stripe.bytes = 0;
+        }
+    }
+
     /// A version turned out not to be the current one.
     pub(crate) fn forget_version(&self, place: &str, object: &Object) {
         let mut stripe = self.stripe(place).lock();

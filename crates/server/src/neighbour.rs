@@ -67,6 +67,8 @@ impl NeighbourTenant {
     pub fn count_network(&self, in_bytes: u64, out_bytes: u64) {
         self.tenant.counts.add(Count::NetworkIn, in_bytes);
         self.tenant.counts.add(Count::NetworkOut, out_bytes);
+        // They may be all that it does: its memory is not touched by objects that are kept elsewhere.
+        self.tenant.touch();
     }
 
     /// Counts cloud functions that ran for it: invocations, and MiB times ms.

@@ -15,7 +15,8 @@ use tidemark_control::{
     MIN_LEDGER_RETENTION, MIN_POOL_BYTES,
 };
 use tidemark_gateway::config::{DEFAULT_FRESHNESS, DEFAULT_WORKERS};
-use tidemark_gateway::{Freshness, Origins};
+use tidemark_gateway::peers::is_address;
+use tidemark_gateway::{Freshness, Origins, PeersConfig};
 use tidemark_meter::top::DEFAULT_DELIMITER;
 use tidemark_push::{Target, TargetError};
 use tidemark_types::{BitRate, Size, TenantName, format_duration, parse_duration};
@@ -149,6 +150,8 @@ pub(crate) struct S3Options {
     pub(crate) freshness: Freshness,
     pub(crate) workers: usize,
     pub(crate) read_only: bool,
+    /// The other servers with the same buckets.
+    pub(crate) peers: Option<PeersConfig>,
     /// Describes the functions that large objects are kept in.
     pub(crate) functions: Option<PathBuf>,
 }
@@ -299,6 +302,8 @@ impl ServeOptions {
             "s3_workers" => self.s3.as_ref()?.workers.to_string(),
             "functions" => self.s3.as_ref()?.functions.as_ref()?.display().to_string(),
             "s3_read_only" => self.s3.as_ref()?.read_only.to_string(),
+            "s3_peers" => self.s3.as_ref()?.peers.as_ref()?.file.display().to_string(),
+            "s3_advertise" => self.s3.as_ref()?.peers.as_ref()?.own.clone()?,
             "ledger_period" => format_duration(self.ledger_period),
             "network_limit" => self.network_limit?.to_string(),
             "key_delimiter" => char::from(self.key_delimiter).to_string(),
@@ -383,6 +388,7 @@ impl S3Options {
         let workers = read(written, "s3_workers", workers)?.unwrap_or(DEFAULT_WORKERS);
         let read_only = read(written, "s3_read_only", switch)?.unwrap_or_default();
         let functions = read(written, "functions", file)?;
+        let peers = peers(written)?;
         // Written to be off, it is off.
         let is_said = written.get("s3").is_some_and(|entry| entry.source != Source::Default);
         if let (None, Some(_), false) = (&address, &functions, is_said) {
@@ -397,6 +403,7 @@ impl S3Options {
                 freshness,
                 workers,
                 read_only,
+                peers,
                 functions,
             })),
             (Some(_), None, place, _) => {
@@ -410,6 +417,25 @@ impl S3Options {
                 let place = place.unwrap_or_default();
                 Err(OptionError(format!("{place}: say where S3 clients connect: --s3 ADDR")))
             }
+        }
+    }
+}
+
+/// The other servers of the S3 address, if there are.
+fn peers(written: &Written) -> Result<Option<PeersConfig>, OptionError> {
+    let own = read(written, "s3_advertise", |text| {
+        is_address(text)
+            .then(|| text.to_owned())
+            .ok_or_else(|| "write HOST:PORT".to_owned())
+    })?;
+    match (read(written, "s3_peers", file)?, own) {
+        (Some(file), own) => Ok(Some(PeersConfig { file, own })),
+        (None, None) => Ok(None),
+        (None, Some(_)) => {
+            let place = written.place("s3_advertise").unwrap_or_default();
+            Err(OptionError(format!(
+                "{place}: say which servers there are: --s3-peers FILE"
+            )))
         }
     }
 }

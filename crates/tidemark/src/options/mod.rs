@@ -59,7 +59,7 @@ const fn option(
 use Availability::{AtStart, Later, Live};
 
 /// Every option of `tidemark serve` that can also be in the file.
-pub(crate) const OPTIONS: [OptionSpec; 37] = [
+pub(crate) const OPTIONS: [OptionSpec; 39] = [
     option(
         "memory",
         "SIZE",
@@ -187,6 +187,20 @@ pub(crate) const OPTIONS: [OptionSpec; 37] = [
         Some("false"),
         AtStart,
         "Refuse everything but reading at the S3 address",
+    ),
+    option(
+        "s3_peers",
+        "FILE",
+        None,
+        AtStart,
+        "Addresses of all servers whose S3 addresses share these buckets, one in a line; each has a part of the objects",
+    ),
+    option(
+        "s3_advertise",
+        "HOST:PORT",
+        None,
+        AtStart,
+        "This server's own address in that file, if it is another than --s3",
     ),
     option(
         "functions",

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidemark_control::Idling;
-use tidemark_gateway::Origins;
+use tidemark_gateway::{Origins, PeersConfig};
 use tidemark_types::{BitRate, GIB, MIB};
 
 use super::check::FlashOptions;
@@ -146,7 +146,7 @@ fn every_option_can_come_from_every_source() {
     let file = "memory = 33554432\nmemcached = 'off'\nredis = '[::1]:0'\nadmin = 'off'\ndata = '/d'\nworkers = 3\npin = true\nopen_metrics = true\n\
                 allow = '10.0.0.0/8'\n\
                 first_grant = '5MiB'\nidle_after = '1h'\nnode_memory = '/n'\nlease_period = '2s'\n\
-                s3 = '127.0.0.1:9'\norigin = 's3://b'\nfreshness = '1s'\ns3_workers = 4\ns3_read_only = true\nfunctions = '/f'\n\
+                s3 = '127.0.0.1:9'\norigin = 's3://b'\nfreshness = '1s'\ns3_workers = 4\ns3_read_only = true\ns3_peers = '/p'\ns3_advertise = 'h:1'\nfunctions = '/f'\n\
                 ledger_period = '5s'\nkey_delimiter = '/'\nledger_retention = '90d'\ncpu_model = '/m'\ncpu_model_interval = '2s'\nflash = '/f'\nflash_size = '1GiB'\nnetwork_limit = '10Gbit'\n\
                 webhook = 'http://w/'\nwebhook_secret_file = '/s'\nwebhook_local = true\notlp = 'http://o/'\notlp_period = '5s'";
     let values = [
@@ -165,6 +165,8 @@ fn every_option_can_come_from_every_source() {
         ("origin", "s3://b"),
         ("freshness", "1s"),
         ("s3_workers", "4"),
+        ("s3_peers", "/p"),
+        ("s3_advertise", "h:1"),
         ("functions", "/f"),
         ("ledger_period", "5s"),
         ("key_delimiter", "/"),
@@ -228,6 +230,10 @@ fn every_option_can_come_from_every_source() {
             freshness: "1s".parse().unwrap(),
             workers: 4,
             read_only: true,
+            peers: Some(PeersConfig {
+                file: "/p".into(),
+                own: Some("h:1".into()),
+            }),
             functions: Some("/f".into()),
         }),
         ledger_period: Duration::from_secs(5),

@@ -19,6 +19,7 @@ mod otlp;
 mod plan;
 mod prometheus;
 mod removal;
+mod s3;
 mod screen;
 mod secrets;
 mod spending;

@@ -48,6 +48,10 @@ pub(super) fn gateway_report(count: &Arc<OnceLock<Box<dyn Fn() -> Totals + Send 
             origin_bytes,
             origin_questions,
             written_bytes,
+            relayed_requests,
+            relayed_bytes,
+            bypassed_requests,
+            gateways,
             known_objects,
             pending_blocks,
         } = count.get()?();
@@ -59,8 +63,11 @@ pub(super) fn gateway_report(count: &Arc<OnceLock<Box<dyn Fn() -> Totals + Send 
                 "origin_bytes": origin_bytes,
                 "origin_questions": origin_questions,
                 "written_bytes": written_bytes,
+                "relayed_requests": relayed_requests,
+                "relayed_bytes": relayed_bytes,
+                "bypassed_requests": bypassed_requests,
             },
-            "now": {"known_objects": known_objects, "pending_blocks": pending_blocks},
+            "now": {"gateways": gateways, "known_objects": known_objects, "pending_blocks": pending_blocks},
         }))
     })
 }

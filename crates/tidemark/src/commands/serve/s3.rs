@@ -1,16 +1,13 @@
 //! The S3 address, over the server's tenants.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use hyper::body::Bytes;
 use tidemark_admin::Beside;
 use tidemark_gateway::coherent::Coherent;
 use tidemark_gateway::config::credentials_of;
-use tidemark_gateway::memory::Bill;
-use tidemark_gateway::{Config, Gateway, LargePlace, StartError, StoreMemory, TenantMemory, Tenants};
+use tidemark_gateway::{Altered, Config, Gateway, LargePlace, StartError, StoreMemory, TenantMemory, Tenants};
 use tidemark_server::Neighbour;
 use tidemark_types::TenantId;
 
@@ -64,38 +61,7 @@ impl Tenants for SharedTenants {
     fn tenant(&self, name: &str) -> Option<Arc<dyn TenantMemory>> {
         let number = (self.1.number)(name)?;
         let memory = self.0.tenant(name)?;
-        Some(Arc::new(Numbered { number, memory }))
-    }
-}
-
-struct Numbered {
-    number: TenantId,
-    memory: Arc<dyn TenantMemory>,
-}
-
-impl TenantMemory for Numbered {
-    fn id(&self) -> TenantId {
-        self.number
-    }
-
-    fn read(&self, key: &[u8], block_bytes: usize, range: Range<usize>) -> Option<Bytes> {
-        self.memory.read(key, block_bytes, range)
-    }
-
-    fn has(&self, key: &[u8]) -> bool {
-        self.memory.has(key)
-    }
-
-    fn write(&self, key: &[u8], block: &[u8]) -> bool {
-        self.memory.write(key, block)
-    }
-
-    fn count(&self, in_bytes: u64, out_bytes: u64) {
-        self.memory.count(in_bytes, out_bytes);
-    }
-
-    fn bill(&self) -> Bill {
-        self.memory.bill()
+        Some(Arc::new(Altered::new(memory).with_id(number)))
     }
 }
 
@@ -119,6 +85,7 @@ pub(super) fn start(
         workers: options.workers,
         read_only: options.read_only,
         folder: folder.into(),
+        peers: options.peers.clone(),
     };
     let tenants: Arc<dyn Tenants> = match agency {
         Some(agency) => Arc::new(SharedTenants(ServerTenants(tenants), agency.clone())),
