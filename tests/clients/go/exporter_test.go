@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/memcached_exporter/pkg/exporter"
 )
 
-// What an exporter of memcached's figures has scraped at the listener: values by name, and by name and labels.
+// The figures that memcached's exporter has scraped at the listener: by name, and by name and labels.
 func scrapeMemcached(t *testing.T) map[string]float64 {
 	t.Helper()
 	var complaints []string

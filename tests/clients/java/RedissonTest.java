@@ -18,8 +18,8 @@ import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 /**
- * Redisson against a server that scripts/with-server started. What it keeps in strings works, with the scripts that it sends
- * for that. Its locks, which it keeps in hashes, fail with an error that says so, and leave nothing.
+ * Redisson against a server that scripts/with-server started. Its values in strings work, with the scripts that it sends for
+ * them. Its locks, which it keeps in hashes, fail with an error that says so, and leave nothing.
  */
 public final class RedissonTest {
   private static final String NOT_OFFERED = "is not offered by Tidemark";

@@ -216,7 +216,7 @@ fn a_write_that_failed_and_was_caught_changes_nothing() {
             ":1\r\n",
             "*1\r\n+PONG\r\n",
         ),
-        // What it wrote before stays so.
+        // Its writes before that stay so.
         (
             "redis.call('append', KEYS[1], 'd') redis.pcall('incr', KEYS[1]) return redis.call('get', KEYS[1])",
             "$4\r\nabcd\r\n",

@@ -81,7 +81,7 @@ fn a_reader_s_and_a_writer_s_secret_are_rotated_apart() {
         &[(&second, NONE), (&third, READ), (&fourth, READ), (&writer, BOTH)],
     );
 
-    // What one secret was allowed does not pass to the next one, which is asked for without a word of that.
+    // The permissions of one secret do not pass to the next one, which is asked for without a word of them.
     let less = rotate(&server, "default", &["--permissions", "read"]);
     let more = rotate(&server, "default", &["--force"]);
     check(&server, &[(&owner, NONE), (&less, READ), (&more, BOTH)]);
