@@ -37,7 +37,7 @@ impl Default for Thresholds {
     /// As `cachelet-regret` fits them to the grid of loads.
     fn default() -> Self {
         Self {
-            large_bytes: 4_194_304.0,
+            large_bytes: 65_536.0,
             many_sharers: 8.0,
             some_writes_ratio: 0.1,
             short_run_reads: 0.5,
