@@ -256,3 +256,65 @@ def test_presigned_addresses(s3):
         with pytest.raises(urllib.error.HTTPError) as error:
             urllib.request.urlopen(broken)
         assert error.value.code == 403
+
+
+def command(gateway, environment):
+    """Runs a command of a client for the address, and gives its output."""
+    address, keys = gateway
+    made = keys("shop")
+    nothing = {name: os.devnull for name in ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "RCLONE_CONFIG"]}
+    made = {name: value.format(address=address, **made) for name, value in environment.items()}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "RCLONE_"))}
+
+    def run(*arguments):
+        done = subprocess.run(arguments, env=kept | nothing | made, capture_output=True, timeout=PATIENCE_SECONDS)
+        assert done.returncode == 0, (arguments, done.stderr.decode())
+        return done.stdout
+
+    return run
+
+
+def folder_of_files(folder):
+    """Files, one of them longer than commands send at once."""
+    files = {"small.txt": content(10), "a folder/large": content((17 << 20) + 5, 2), "a folder/empty": b""}
+    for name, body in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(body)
+    return files
+
+
+def same(folder, files):
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return found == files
+
+
+@pytest.mark.skipif(not shutil.which("rclone"), reason="the rclone command is not installed")
+def test_the_rclone_command(gateway, origin, tmp_path):
+    settings = {
+        "PROVIDER": "Other",
+        "ENDPOINT": "http://{address}",
+        "REGION": "us-east-1",
+        "ACCESS_KEY_ID": "{access_key}",
+        "SECRET_ACCESS_KEY": "{secret_key}",
+        # The bucket is there; making one is not for this address.
+        "NO_CHECK_BUCKET": "true",
+        "CHUNK_SIZE": "8M",
+        "UPLOAD_CUTOFF": "10M",
+    }
+    run = command(gateway, {f"RCLONE_S3_{name}": value for name, value in settings.items()})
+    files = folder_of_files(tmp_path / "files")
+    place = f":s3:{BUCKET}/by rclone"
+    run("rclone", "sync", str(tmp_path / "files"), place)
+    for name, body in files.items():
+        assert origin[1].get_object(Bucket=BUCKET, Key=f"by rclone/{name}")["Body"].read() == body
+    run("rclone", "check", "--download", str(tmp_path / "files"), place)
+    for fresh in ["first", "from memory"]:
+        run("rclone", "copy", place, str(tmp_path / fresh))
+        assert same(tmp_path / fresh, files)
+    assert run("rclone", "cat", "--offset", "5", "--count", "5", f"{place}/a folder/large") == files["a folder/large"][5:10]
+    listed = run("rclone", "lsf", "-R", "--files-only", place).decode().split("\n")
+    assert sorted(listed[:-1]) == sorted(files)
+    run("rclone", "moveto", f"{place}/small.txt", f"{place}/moved.txt")
+    assert run("rclone", "cat", f"{place}/moved.txt") == files["small.txt"]
+    run("rclone", "purge", place)
+    assert "Contents" not in origin[1].list_objects_v2(Bucket=BUCKET, Prefix="by rclone/")
