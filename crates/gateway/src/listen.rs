@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::Request;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONNECTION, EXPECT, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, body::Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpError, HttpResponse};
@@ -240,16 +242,27 @@ async fn serve(stream: TcpStream, peer: IpAddr, service: S3Service, mut stopped:
     }
 }
 
+/// An answer to a request. A client that waited for `100 Continue`, and gets its answer without that, may take it for that of its
+/// next request (the SDK for Python does, and waits for ever): the connection ends with such an answer.
 async fn answer(service: S3Service, request: Request<Incoming>) -> Result<HttpResponse, HttpError> {
-    let judged = before_signature(request.method(), request.uri(), request.headers());
-    if let Err(reply) = judged {
-        let reply = reply.into_response();
-        let mut response = HttpResponse::new(reply.output);
-        *response.status_mut() = reply.status.unwrap_or_default();
-        *response.headers_mut() = reply.headers;
-        return Ok(response);
+    let (waits, is_empty) = (request.headers().contains_key(EXPECT), request.body().is_end_stream());
+    let mut response = match before_signature(request.method(), request.uri(), request.headers()) {
+        Ok(()) => service.call(request.map(Body::from)).await?,
+        Err(reply) => {
+            let reply = reply.into_response();
+            let mut response = HttpResponse::new(reply.output);
+            *response.status_mut() = reply.status.unwrap_or_default();
+            *response.headers_mut() = reply.headers;
+            response
+        }
+    };
+    // Of one that was refused, the body may not have been asked for.
+    if waits && (is_empty || !response.status().is_success()) {
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    service.call(request.map(Body::from)).await
+    Ok(response)
 }
 
 /// A connection that ends when its client takes nothing for too long.

@@ -318,3 +318,27 @@ def test_the_rclone_command(gateway, origin, tmp_path):
     assert run("rclone", "cat", f"{place}/moved.txt") == files["small.txt"]
     run("rclone", "purge", place)
     assert "Contents" not in origin[1].list_objects_v2(Bucket=BUCKET, Prefix="by rclone/")
+
+
+@pytest.mark.skipif(not shutil.which("aws"), reason="the aws command is not installed")
+def test_the_aws_command(gateway, origin, tmp_path):
+    keys = {"AWS_ACCESS_KEY_ID": "{access_key}", "AWS_SECRET_ACCESS_KEY": "{secret_key}"}
+    run = command(gateway, keys | {"AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"})
+    aws = lambda *arguments: run("aws", "--endpoint-url", f"http://{gateway[0]}", *arguments)
+    files = folder_of_files(tmp_path / "files")
+    place = f"s3://{BUCKET}/by aws"
+    aws("s3", "sync", str(tmp_path / "files"), place)
+    for name, body in files.items():
+        assert origin[1].get_object(Bucket=BUCKET, Key=f"by aws/{name}")["Body"].read() == body
+    for fresh in ["first", "from memory"]:
+        aws("s3", "cp", "--recursive", place, str(tmp_path / fresh))
+        assert same(tmp_path / fresh, files)
+    assert aws("s3", "cp", f"{place}/small.txt", "-") == files["small.txt"]
+    part = tmp_path / "part"
+    aws("s3api", "get-object", "--bucket", BUCKET, "--key", "by aws/a folder/large", "--range", "bytes=5-9", str(part))
+    assert part.read_bytes() == files["a folder/large"][5:10]
+    assert b"small.txt" in aws("s3", "ls", place + "/") and BUCKET.encode() in aws("s3", "ls")
+    aws("s3", "mv", f"{place}/small.txt", f"{place}/moved.txt")
+    assert aws("s3", "cp", f"{place}/moved.txt", "-") == files["small.txt"]
+    aws("s3", "rm", "--recursive", place)
+    assert "Contents" not in origin[1].list_objects_v2(Bucket=BUCKET, Prefix="by aws/")
