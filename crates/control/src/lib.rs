@@ -19,8 +19,8 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "sqlite")]
 mod answer;
+#[cfg(feature = "sqlite")]
 pub mod backup;
 mod book;
 mod config;

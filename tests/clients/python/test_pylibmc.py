@@ -95,10 +95,10 @@ def test_many_threads_share_a_pool(listener):
 
 
 def test_the_keys_and_the_figures_are_the_tenant_s(client, listener):
-    client.set("k", "v")
-    client.get("k")
+    client.set("of-the-listener-alone", "v")
+    client.get("of-the-listener-alone")
     [(_, statistics)] = client.get_stats()
     assert (statistics["curr_items"], statistics["get_hits"]) == (b"1", b"1")
     address = harness.memcached_address()
     elsewhere = connect(address)
-    assert elsewhere.get("k") is None
+    assert elsewhere.get("of-the-listener-alone") is None
