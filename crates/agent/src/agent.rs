@@ -70,7 +70,7 @@ pub struct AgentConfig {
     pub chooser: Option<Kind>,
     /// The limit of choosing in the agent's processor time, in percent; [`crate::tuning::PERCENT`] is usual.
     pub choosing_percent: u64,
-    /// Where the host's control groups are.
+    /// The folder of the host's control groups.
     pub cgroup_root: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! What handles read without asking the control thread, which may hang.
+//! The state that handles read without asking the control thread, which may hang.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

@@ -25,7 +25,7 @@ const CHUNK_ALIGNMENT: u64 = 8;
 const SAMPLED_DIVISOR: usize = 16;
 /// The least that it follows.
 const SAMPLED_MIN: usize = 1024;
-/// What all classes have taken is noted whenever it has grown by this part.
+/// The sum that all classes have taken is noted whenever it has grown by this part.
 const NOTED_DIVISOR: u64 = 64;
 
 /// The requests of one tenant or trace, by slab class.
@@ -37,7 +37,7 @@ pub struct Classes {
     sampling: Sampling,
     taken: Vec<u64>,
     all_taken: u64,
-    /// What each class had taken whenever all together had taken a bit more.
+    /// The amount that each class had taken whenever all together had taken a bit more.
     notes: Vec<Box<[u64]>>,
     noted: u64,
 }

@@ -5,7 +5,7 @@
 //! `program`) runs inside a function and holds them. Both are shells around pure parts: [`chunk`], [`wire`], [`token`],
 //! [`clock_order`], [`link`] (Figure 6), [`lifetime`] (Figure 7), [`holding`], [`backup`] (Figure 10) and the pool.
 //!
-//! What they say to each other is encrypted, unless it is told not to be.
+//! Their talk is encrypted, unless it is told not to be.
 //!
 //! [`availability`] has the paper's Equations 1 to 3, [`cost`] its Equations 4 to 6.
 //!

@@ -112,7 +112,7 @@ mod program {
     /// Encrypts a connection to the proxy that has a key (hexadecimal).
     ///
     /// # Errors
-    /// Who is there speaks no TLS, or has another key.
+    /// The other side speaks no TLS, or has another key.
     pub(crate) async fn secure(stream: TcpStream, key: &str) -> io::Result<Stream> {
         let provider = ring::default_provider();
         let verifier = OneKey {

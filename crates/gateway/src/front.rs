@@ -245,7 +245,7 @@ impl Visit {
 }
 
 impl Route {
-    /// Who comes, and the place (`BUCKET/KEY`) that is asked for.
+    /// The caller, and the place (`BUCKET/KEY`) that is asked for.
     async fn enter(&self, request: S3Request<Body>) -> Result<(Visit, String), Reply> {
         let unsigned = || denied("a signature is needed");
         let by = request.credentials.as_ref().map(|by| by.access_key.clone());

@@ -256,7 +256,7 @@ async fn answer(service: S3Service, request: Request<Incoming>) -> Result<HttpRe
             response
         }
     };
-    // Of one that was refused, the body may not have been asked for.
+    // The body of one that was refused may not have been asked for.
     if waits && (is_empty || !response.status().is_success()) {
         response
             .headers_mut()

@@ -78,7 +78,7 @@ fn read_list(text: &str) -> Result<Ring, String> {
     Ring::new(gateways).map_err(|error| error.to_string())
 }
 
-/// What tells two contents of the list's file apart.
+/// The marks that tell two contents of the list's file apart.
 type Stamp = (i64, i64, u64, u64);
 
 /// See the module.
@@ -227,7 +227,7 @@ impl Peers {
         if *list.ring == ring {
             return;
         }
-        // What was another's may have been written there.
+        // Objects of another may have been written there.
         self.versions.forget_all();
         let others = ring.gateways().iter().filter(|name| **name != self.own);
         let kept = |name: &String| {

@@ -377,7 +377,7 @@ fn named(module: &str, modules: &BTreeMap<String, String>) -> BTreeSet<String> {
     found
 }
 
-/// What is left of a graph when everything that leads to no circle was taken out.
+/// The rest of a graph when everything that leads to no circle was taken out.
 fn circles(mut graph: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     loop {
         let ends: Vec<String> = graph

@@ -23,7 +23,7 @@ pub const EVENTS_MAX: usize = 256;
 /// An event of a new application waits so long for etcd, and again.
 const ETCD_REST: Duration = Duration::from_secs(1);
 
-/// Where adapters put their events. The agent takes them one after the other, as long as it is there.
+/// The way of adapters' events to the agent. The agent takes them one after the other, as long as it is there.
 #[must_use]
 pub fn feed(agent: &Arc<Agent>) -> mpsc::Sender<LifeEvent> {
     let (feed, mut events) = mpsc::channel::<LifeEvent>(EVENTS_MAX);

@@ -50,7 +50,7 @@ Exp-10 the paper's leaders relieve the home's network. With one phase they win h
     run,
 };
 
-/// What an operation takes on its own node: the limit of a local hit.
+/// The time of an operation on its own node: the limit of a local hit.
 const LOCAL_US: u64 = 200;
 /// Moving a copy in the order of replacement, as prices have it.
 const TOUCH_US: f64 = 0.5;
@@ -59,7 +59,7 @@ const SLICE_US: u64 = 100;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Who waits for whom.
+/// The order in which operations wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turns {
     /// Each operation for the one before.

@@ -75,7 +75,7 @@ fn a_walk_shows_what_is_alive_and_nothing_else() {
         "{:?}",
         new.difference(&since).collect::<Vec<_>>()
     );
-    // What was in the open segment when the mark was made comes with them: a segment at most.
+    // Records that were in the open segment when the mark was made come with them: a segment at most.
     assert!(since.len() < new.len() + 2500, "{} and {}", since.len(), new.len());
     store.flush(TENANT, None).unwrap();
     assert_eq!(walk(&store, 0, None), BTreeSet::new());

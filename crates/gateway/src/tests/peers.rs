@@ -343,7 +343,7 @@ fn who_is_no_gateway_can_not_sign_as_one() {
         assert_eq!(got.status, StatusCode::FORBIDDEN, "{access_key}: {}", got.text());
         assert!(got.text().contains("SignatureDoesNotMatch"), "{}", got.text());
     }
-    // What a tenant may not do, another gateway is not asked for.
+    // Another gateway is not asked for anything that the tenant may not do.
     for gateway in 0..2 {
         let got = cluster.bench.send(&Ask {
             by: &cluster.bench.keys[1],
@@ -399,7 +399,7 @@ fn a_client_that_hashes_itself_asks_homes_only() {
     assert!(matches!(gone, Err(ClientError::Unavailable)), "{gone:?}");
 }
 
-/// What a gateway does that is none.
+/// The answers of a gateway that is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// Half of what was asked for.

@@ -40,7 +40,7 @@ use crate::tenant::Tenant;
 
 /// Bits of a cursor for a place in memory. A place is rounded down to that, so that a few keys may be met again.
 const MEMORY_BITS: u32 = SLOT_BITS + RECORD_BITS;
-/// Where the stage begins in a cursor.
+/// The place of the stage in a cursor.
 const STAGE_SHIFT: u32 = MEMORY_BITS + MARK_BITS;
 const _: () = assert!(STAGE_SHIFT + 2 == PLACE_BITS);
 /// Records that are looked at before what they cost is asked.

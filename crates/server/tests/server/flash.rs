@@ -99,13 +99,18 @@ fn key(n: usize) -> String {
     format!("key-{n}")
 }
 
-#[test]
-fn as_many_commands_of_a_tenant_wait_for_flash_as_may_and_others_are_refused() {
-    let gate = Arc::new(Gate {
-        device: SimDevice::new(96 * MIB, 3),
+/// An open gate before a simulated device.
+fn gate(seed: u64) -> Arc<Gate> {
+    Arc::new(Gate {
+        device: SimDevice::new(96 * MIB, seed),
         state: Mutex::default(),
         opened: Condvar::new(),
-    });
+    })
+}
+
+#[test]
+fn as_many_commands_of_a_tenant_wait_for_flash_as_may_and_others_are_refused() {
+    let gate = gate(3);
     let harness = server(&gate);
     // Dropped before the server, which waits for its reads.
     let _end = OpenAtEnd(Arc::clone(&gate));
@@ -158,11 +163,7 @@ fn as_many_commands_of_a_tenant_wait_for_flash_as_may_and_others_are_refused() {
 
 #[test]
 fn a_connection_that_ends_while_it_waits_for_flash_leaves_its_place_to_others() {
-    let gate = Arc::new(Gate {
-        device: SimDevice::new(96 * MIB, 4),
-        state: Mutex::default(),
-        opened: Condvar::new(),
-    });
+    let gate = gate(4);
     let harness = server(&gate);
     // Dropped before the server, which waits for its reads.
     let _end = OpenAtEnd(Arc::clone(&gate));

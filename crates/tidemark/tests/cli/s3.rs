@@ -261,7 +261,7 @@ fn what_s3_clients_and_their_functions_did_is_on_the_bill() {
         for _ in 0..2 {
             assert!(shop.get("photos", "k", None).await.unwrap() == stored);
         }
-        // What is too long to be kept as it goes by is counted as well.
+        // An object that is too long to be kept as it goes by is counted as well.
         plain.put("photos", "once", straight.into()).await.unwrap();
     });
 

@@ -52,7 +52,7 @@ pub enum KubernetesError {
         /// The system's error.
         source: io::Error,
     },
-    /// What was seen last is too old: all pods must be listed again.
+    /// The version that was seen last is too old: all pods must be listed again.
     #[error("the API server does not know this version any more")]
     Expired,
     /// It does not answer.
@@ -80,7 +80,7 @@ pub struct KubernetesConfig {
     pub ca_file: Option<PathBuf>,
     /// The node's name in Kubernetes.
     pub node: String,
-    /// Where the host's control groups are.
+    /// The folder of the host's control groups.
     pub cgroup_root: PathBuf,
 }
 

@@ -23,7 +23,7 @@ use crate::instances::Happening;
 /// Far longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the server does with a request.
+/// The server's way with a request.
 enum Answer {
     /// A whole answer.
     Whole(u16, Value),

@@ -34,12 +34,12 @@ pub enum TraceError {
     Line {
         /// Its number, from one on.
         line: u64,
-        /// What is wrong.
+        /// The mistake.
         what: String,
     },
 }
 
-/// What a file says.
+/// The content of a file.
 #[derive(Debug)]
 pub(super) enum Source {
     /// Events.

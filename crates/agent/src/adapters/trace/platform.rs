@@ -42,7 +42,7 @@ pub(super) struct Timed {
     pub(super) event: LifeEvent,
 }
 
-/// What comes at a time. At one time, an instance becomes free before an invocation looks for one.
+/// An event that is due. At one time, an instance becomes free before an invocation looks for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     /// The invocation that an instance serves ends.

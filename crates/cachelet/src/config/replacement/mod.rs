@@ -36,7 +36,7 @@ const PROBATION_DIVISOR: u64 = 10;
 /// Uses of a copy are counted up to this, until it is judged.
 const REUSES_MAX: u8 = 3;
 
-/// What becomes of the copy that would go next.
+/// The fate of the copy that would go next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes.
@@ -58,7 +58,7 @@ pub trait Policy {
     fn has_probation(&self) -> bool {
         false
     }
-    /// What becomes of a copy of this priority that would go next, and was used so often since it was judged.
+    /// The fate of a copy of this priority that would go next, and was used so often since it was judged.
     fn judge(&self, _priority: u32, _reuse_count: u8) -> Verdict {
         Verdict::Goes
     }

@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::log;
 use crate::options::{ServeOptions, Sources};
 
-/// Where a pod finds the token and the certificates for its API server.
+/// The folder in which a pod finds the token and the certificates for its API server.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How long cachelets may take to leave their domains after a signal.
 const LEAVE_LIMIT: Duration = Duration::from_secs(3);
