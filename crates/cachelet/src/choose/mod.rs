@@ -216,9 +216,8 @@ impl Pins {
     }
 }
 
-/// The configurations that may be chosen: those that keep the promise and meet the operator's pins. The state of a
-/// second cachelet decides what survives a loss, so that it is not chosen by price. It stays as it is in `now`, or as
-/// pinned.
+/// The configurations that may be chosen by price: those that may be chosen at all, and replicate as `now` does or as is
+/// pinned. The state of a second cachelet decides what survives a loss, which no price tells.
 #[must_use]
 pub fn allowed(promise: Promise, pins: Pins, now: Config) -> Vec<Config> {
     let mut all = Config::all(promise);
@@ -226,18 +225,20 @@ pub fn allowed(promise: Promise, pins: Pins, now: Config) -> Vec<Config> {
     all
 }
 
+/// Whether a configuration may be chosen at all: it keeps the promise and meets the operator's pins.
+#[must_use]
+pub fn is_permitted(config: &Config, promise: Promise, pins: Pins) -> bool {
+    config.is_valid(promise) && pins.allow(config)
+}
+
 /// Whether a configuration replicates the same as the present one, as far as there is such a thing in it.
 fn replicates_alike(config: &Config, now: Config, pins: Pins) -> bool {
-    use crate::config::Replicates as _;
     if pins.replication.is_some() {
         return true;
     }
-    let is_back = config.write == WritePolicy::Back;
-    let wanted = match (now.replication.has_intents(), now.replication.has_data() && is_back) {
-        (false, false) => Replication::None,
-        (true, false) => Replication::Coherence,
-        (false, true) => Replication::Data,
-        (true, true) => Replication::Both,
+    let wanted = match config.write {
+        WritePolicy::Back => now.replication,
+        WritePolicy::Through => now.replication.without_data(),
     };
     config.replication == wanted
         || (config.coherence == Coherence::SequenceAtStore && config.replication == Replication::None)

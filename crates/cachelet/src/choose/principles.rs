@@ -5,11 +5,14 @@
 //! 2. Many elements: FIFO. Otherwise, unlike sizes or popularities where those of low priority are rarely used again: by priority.
 //!    Otherwise: LRU.
 //! 3. Few sharers in all, or in each cluster: flat. Otherwise: hierarchical.
-//! 4. Without durability: write-back, and nothing is replicated. With it, what a second cachelet holds stays as it is.
+//! 4. Without durability: write-back, and nothing is replicated. With it, under few operations, few writes and small values:
+//!    write-through, and nothing is replicated. Otherwise: write-back, and a second cachelet holds what the store lacks, and the
+//!    directory's state if there is a directory. That loses writes with two cachelets, which a strict promise does not allow:
+//!    write-through is left of it then, with the directory's state.
 
 use super::price::{Features, Load, Rates};
-use super::{Chooser, Counters, Pins, Ranked, Reason, Switch, Why, allowed};
-use crate::config::{Coherence, Config, Domain, Durability, Promise, Replacement, Scope, WritePolicy};
+use super::{Chooser, Counters, Pins, Ranked, Reason, Switch, Why, is_permitted};
+use crate::config::{Coherence, Config, Domain, Durability, Promise, Replacement, Replication, Scope, WritePolicy};
 use crate::view::Trial;
 
 /// The bounds of the principles' words.
@@ -48,6 +51,14 @@ impl Default for Thresholds {
         }
     }
 }
+
+/// Up to here, operations in a second are few: what a second cachelet holds saves more than its messages cost above it. The grid
+/// of loads has no losses, so that the fourth principle's bounds are not fitted to it.
+const FEW_PER_SECOND: f64 = 50.0;
+/// Up to here, writes per operation are few.
+const FEW_WRITES_RATIO: f64 = 0.1;
+/// Up to here, values are small.
+const SMALL_BYTES: f64 = 65_536.0;
 
 /// A read of an own copy takes about this, which the simulator leaves out: what costs nothing is not infinitely better.
 const LOCAL_US: f64 = 10.0;
@@ -159,11 +170,7 @@ impl Thresholds {
         let per_cluster = load.sharers / load.clusters.max(1.0);
         let is_flat = load.clusters <= 1.0 || per_cluster < self.many_per_cluster || !coherence.has_directory();
         let domain = if is_flat { Domain::Flat } else { Domain::Hierarchical };
-        let write = if promise.durability == Durability::None {
-            WritePolicy::Back
-        } else {
-            WritePolicy::Through
-        };
+        let (write, replication) = fourth(load, coherence, promise);
         let number = match () {
             () if coherence != now.coherence => 1,
             () if replacement != now.replacement => 2,
@@ -176,11 +183,27 @@ impl Thresholds {
             replacement,
             coherence,
             domain,
+            replication,
             admission: crate::config::Admission::Keep,
-            ..now
         };
         (config, number)
     }
+}
+
+/// The fourth principle: when a write is acknowledged, and what a second cachelet holds.
+fn fourth(load: &Features, coherence: Coherence, promise: Promise) -> (WritePolicy, Replication) {
+    if promise.durability == Durability::None {
+        return (WritePolicy::Back, Replication::None);
+    }
+    let is_light = load.per_second <= FEW_PER_SECOND
+        && load.write_ratio <= FEW_WRITES_RATIO
+        && load.size_bytes <= SMALL_BYTES;
+    if is_light {
+        return (WritePolicy::Through, Replication::None);
+    }
+    let replication = if coherence.has_directory() { Replication::Both } else { Replication::Data };
+    // The promise is more than the paper's: the store has what was acknowledged.
+    (WritePolicy::Through, replication.without_data())
 }
 
 /// Intervals in a row in which the principles must name the same before it is switched to.
@@ -227,8 +250,8 @@ impl Chooser for Principles {
         let (named, number) = self.thresholds.choose(&features, self.config, self.promise);
         let wanted = self.pins.applied(named);
         // A dimension that a pin fixes is left as it is.
-        let is_allowed = allowed(self.promise, self.pins, self.config).contains(&wanted);
-        let wanted = if is_allowed { wanted } else { self.config };
+        let may_be = is_permitted(&wanted, self.promise, self.pins);
+        let wanted = if may_be { wanted } else { self.config };
         let times = match self.named {
             Some((config, times)) if config == wanted => times + 1,
             _ => 1,
@@ -339,6 +362,57 @@ mod tests {
         };
         let (config, number) = Thresholds::default().choose(&load(1e3, 2.0, 0.0, 0.0), Config::CONCORD, promise);
         assert_eq!((config.write, number), (WritePolicy::Back, 4));
+    }
+
+    #[test]
+    fn the_fourth_principle_names_what_a_second_cachelet_holds() {
+        let (strict, lossy) = (
+            Promise::default(),
+            Promise {
+                durability: Durability::None,
+                ..Promise::default()
+            },
+        );
+        let light = Features {
+            per_second: 10.0,
+            ..load(1e3, 2.0, 0.05, 0.0)
+        };
+        let busy = Features {
+            per_second: 500.0,
+            ..light
+        };
+        let writes = Features {
+            write_ratio: 0.5,
+            ..light
+        };
+        let large = Features {
+            size_bytes: 8e6,
+            ..light
+        };
+        // Large values with many sharers have no directory.
+        let undirected = load(8e6, 20.0, 0.2, 0.1);
+        for (features, promise, expected) in [
+            (light, strict, (WritePolicy::Through, Replication::None)),
+            (busy, strict, (WritePolicy::Through, Replication::Coherence)),
+            (writes, strict, (WritePolicy::Through, Replication::Coherence)),
+            (large, strict, (WritePolicy::Through, Replication::Coherence)),
+            (undirected, strict, (WritePolicy::Through, Replication::None)),
+            (light, lossy, (WritePolicy::Back, Replication::None)),
+            (busy, lossy, (WritePolicy::Back, Replication::None)),
+        ] {
+            let (config, _) = Thresholds::default().choose(&features, Config::CONCORD, promise);
+            assert_eq!((config.write, config.replication), expected, "{features:?} {promise:?}");
+            assert!(config.is_valid(promise));
+        }
+        // An operator who wants write-back to outlive one cachelet has it.
+        let pins = Pins {
+            replication: Some(Replication::Both),
+            ..Pins::default()
+        };
+        let (named, _) = Thresholds::default().choose(&busy, Config::CONCORD, lossy);
+        let wanted = pins.applied(named);
+        assert_eq!((wanted.write, wanted.replication), (WritePolicy::Back, Replication::Both));
+        assert!(is_permitted(&wanted, lossy, pins));
     }
 
     #[test]

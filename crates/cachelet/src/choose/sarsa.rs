@@ -1,15 +1,15 @@
 //! Choosing as UniCache does (AIOps'24, section 4): one expert per dimension that learns with SARSA, and a moderator.
 //!
-//! An expert's state is the dimension's value and what characterises the load, in coarse steps; its action is a value; its reward
-//! is by how much the response time went down. The paper states no more than that: step sizes, the load's steps and the
+//! An expert's state is the dimension's value and what characterises the load for it (the paper's table 1), in coarse steps; its
+//! action is a value; its reward is by how much the response time went down. The paper states no more than that: step sizes, the load's steps and the
 //! moderator's weights are ours. The moderator takes suggestions in the order of their expected reward times the expert's weight,
 //! leaves out what would negate one that it took or breaks the promise, and takes the cost of the transition off.
 
 use std::collections::BTreeMap;
 
 use super::price::{Features, Load, Rates};
-use super::{Chooser, Counters, Pins, Ranked, Reason, Switch, Why, allowed};
-use crate::config::{Admission, Coherence, Config, Domain, Promise, Replacement, Scope, WritePolicy};
+use super::{Chooser, Counters, Pins, Ranked, Reason, Switch, Why, is_permitted};
+use crate::config::{Admission, Coherence, Config, Domain, Promise, Replacement, Replication, Scope, WritePolicy};
 use crate::types::mix;
 use crate::view::Trial;
 
@@ -29,8 +29,10 @@ const TRANSITION: f64 = 0.05;
 const WEIGHT_STEP: f64 = 0.1;
 /// Operations that an interval must have to say anything.
 const LEAST_OPERATIONS: f64 = 20.0;
-/// Dimensions that have an expert.
-const EXPERTS: usize = 6;
+/// Dimensions that have an expert: all of them.
+const EXPERTS: usize = 7;
+/// The number of replication's expert.
+const REPLICATION: usize = 6;
 
 /// State of an expert: the load in coarse steps, and the dimension's value.
 type Place = (u64, usize);
@@ -80,7 +82,7 @@ struct Suggestion {
     is_try: bool,
 }
 
-/// Six experts and a moderator.
+/// One expert per dimension, and a moderator.
 #[derive(Clone, Debug)]
 pub struct Sarsa {
     promise: Promise,
@@ -123,9 +125,9 @@ impl Sarsa {
         first - fallen
     }
 
-    fn suggest(&mut self, state: u64) -> Vec<Suggestion> {
+    fn suggest(&mut self, states: [u64; EXPERTS]) -> Vec<Suggestion> {
         let mut suggestions = Vec::new();
-        for expert in 0..EXPERTS {
+        for (expert, state) in states.into_iter().enumerate() {
             let (now, count) = (value_of(&self.config, expert), count_of(expert));
             let is_try = self.below(1_000_000) < self.tries() / EXPERTS as u64;
             let action = if is_try {
@@ -152,24 +154,28 @@ impl Sarsa {
 
     /// The configuration after the suggestions that go together.
     fn moderate(&self, suggestions: &[Suggestion]) -> Config {
-        let all = allowed(self.promise, self.pins, self.config);
         let taken = suggestions
             .iter()
             .filter(|suggestion| suggestion.is_try || suggestion.reward >= LEAST_REWARD);
         taken.fold(self.config, |config, suggestion| {
             let changed = with_value(&config, suggestion.expert, suggestion.action);
-            if all.contains(&changed) { changed } else { config }
+            let may_be = is_permitted(&changed, self.promise, self.pins);
+            if may_be { changed } else { config }
         })
     }
 }
 
-/// The load in coarse steps: size, sharers, writes, reads of what changed.
-fn state_of(load: &Features) -> u64 {
+/// The load in coarse steps for each expert: size, sharers, writes, reads of what changed. For replication it is the number of
+/// operations in place of who reads.
+fn states_of(load: &Features) -> [u64; EXPERTS] {
     let size = ((load.size_bytes + 1.0).log2() / 4.0) as u64;
     let sharers = load.sharers.max(1.0).log2() as u64;
     let writes = (load.write_ratio * 4.0).ceil() as u64;
     let changed = (load.changed_ratio * 4.0).ceil() as u64;
-    ((size * 16 + sharers.min(15)) * 8 + writes.min(7)) * 8 + changed.min(7)
+    let operations = ((load.per_second + 1.0).log2() / 2.0) as u64;
+    let mut states = [((size * 16 + sharers.min(15)) * 8 + writes.min(7)) * 8 + changed.min(7); EXPERTS];
+    states[REPLICATION] = (size * 16 + operations.min(15)) * 8 + writes.min(7);
+    states
 }
 
 fn count_of(expert: usize) -> usize {
@@ -180,6 +186,7 @@ fn count_of(expert: usize) -> usize {
         Coherence::ALL.len(),
         Domain::ALL.len(),
         Admission::ALL.len(),
+        Replication::ALL.len(),
     ][expert]
 }
 
@@ -191,6 +198,7 @@ fn value_of(config: &Config, expert: usize) -> usize {
         config.coherence as usize,
         config.domain as usize,
         config.admission as usize,
+        config.replication as usize,
     ][expert]
 }
 
@@ -198,11 +206,18 @@ fn with_value(config: &Config, expert: usize, value: usize) -> Config {
     let mut changed = *config;
     match expert {
         0 => changed.scope = Scope::ALL[value],
-        1 => changed.write = WritePolicy::ALL[value],
+        1 => {
+            changed.write = WritePolicy::ALL[value];
+            if changed.write == WritePolicy::Through {
+                // There is nothing left that a second cachelet could hold.
+                changed.replication = changed.replication.without_data();
+            }
+        }
         2 => changed.replacement = Replacement::ALL[value],
         3 => changed.coherence = Coherence::ALL[value],
         4 => changed.domain = Domain::ALL[value],
-        _ => changed.admission = Admission::ALL[value],
+        5 => changed.admission = Admission::ALL[value],
+        _ => changed.replication = Replication::ALL[value],
     }
     changed
 }
@@ -214,14 +229,14 @@ impl Chooser for Sarsa {
             return None;
         }
         self.intervals += 1;
-        let (state, mean_us) = (state_of(&load.features()), counters.mean_us().max(1.0));
+        let (states, mean_us) = (states_of(&load.features()), counters.mean_us().max(1.0));
         let reward = self.before_us.replace(mean_us).map_or(0.0, |before_us| {
             ((before_us - mean_us) / before_us.max(mean_us)).clamp(-1.0, 1.0)
         });
-        let suggestions = self.suggest(state);
+        let suggestions = self.suggest(states);
         let config = self.moderate(&suggestions);
         for (number, expert) in self.experts.iter_mut().enumerate() {
-            let place = (state, value_of(&self.config, number));
+            let place = (states[number], value_of(&self.config, number));
             expert.learn(reward, place, value_of(&config, number));
         }
         if config == self.config {
@@ -274,6 +289,7 @@ impl Chooser for Sarsa {
 mod tests {
     use super::*;
     use crate::choose::{Access, Meter};
+    use crate::config::Durability;
     use crate::message::Source;
     use crate::types::Key;
 
@@ -357,7 +373,7 @@ mod tests {
         let mut reward = |weight: f64| {
             sarsa.experts[3].weight = weight;
             let suggestions = (0..100)
-                .map(|_| sarsa.suggest(7))
+                .map(|_| sarsa.suggest([7; EXPERTS]))
                 .find(|all| all.iter().all(|one| !one.is_try));
             let suggestions = suggestions.unwrap();
             assert_eq!(suggestions.len(), 1);
@@ -366,6 +382,72 @@ mod tests {
         };
         assert!((reward(1.0) - (0.06 - TRANSITION)).abs() < 1e-9);
         assert!((reward(2.0) - (0.12 - TRANSITION)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn every_value_of_every_dimension_is_an_action() {
+        for expert in 0..EXPERTS {
+            let values: Vec<usize> = (0..count_of(expert))
+                .map(|value| value_of(&with_value(&Config::CONCORD, expert, value), expert))
+                .collect();
+            assert_eq!(values, (0..count_of(expert)).collect::<Vec<_>>(), "expert {expert}");
+        }
+        let both = Config {
+            write: WritePolicy::Back,
+            replication: Replication::Both,
+            ..Config::CONCORD
+        };
+        let through = with_value(&both, 1, WritePolicy::Through as usize);
+        assert_eq!(through.replication, Replication::Coherence);
+    }
+
+    #[test]
+    fn an_expert_learns_whether_a_second_cachelet_pays() {
+        let promise = Promise {
+            durability: Durability::None,
+            ..Promise::default()
+        };
+        // The least and the most that is replicated is what is fast, in turn: whoever always keeps one value fails.
+        for fast in [Replication::None, Replication::Coherence] {
+            let start = Config {
+                replication: if fast == Replication::None { Replication::Coherence } else { Replication::None },
+                ..Config::CONCORD
+            };
+            let mut sarsa = Sarsa::new(promise, start, 3);
+            let (mut config, mut count) = (start, 0);
+            for interval in 0..4_000 {
+                let is_fast = config.replication == fast;
+                count += u32::from(is_fast && interval >= 3_000);
+                if let Some(switch) = sarsa.observe(0, &counters(if is_fast { 100 } else { 10_000 })) {
+                    assert!(switch.config.is_valid(promise), "{switch:?}");
+                    config = switch.config;
+                    sarsa.adopted(0, config, None);
+                }
+            }
+            assert!(count > 700, "{fast:?}: {count} of the last 1,000 intervals");
+        }
+    }
+
+    #[test]
+    fn what_is_replicated_follows_the_promise() {
+        let sarsa = Sarsa::new(Promise::default(), Config::CONCORD, 1);
+        let suggestion = |expert, action, reward| Suggestion {
+            expert,
+            action,
+            reward,
+            is_try: false,
+        };
+        let data = || suggestion(REPLICATION, Replication::Data as usize, 0.5);
+        // Without write-back there is nothing that the store lacks.
+        assert_eq!(sarsa.moderate(&[data()]), Config::CONCORD);
+        let lossy = Promise {
+            durability: Durability::None,
+            ..Promise::default()
+        };
+        let sarsa = Sarsa::new(lossy, Config::CONCORD, 1);
+        let back = suggestion(1, WritePolicy::Back as usize, 0.6);
+        let config = sarsa.moderate(&[back, data()]);
+        assert_eq!((config.write, config.replication), (WritePolicy::Back, Replication::Data));
     }
 
     #[test]

@@ -26,6 +26,15 @@ pub enum Replication {
 impl Replication {
     /// Every value.
     pub const ALL: [Self; 4] = [Self::None, Self::Data, Self::Coherence, Self::Both];
+
+    /// The same without values: with write-through, the store has them all.
+    #[must_use]
+    pub fn without_data(self) -> Self {
+        match self {
+            Self::None | Self::Data => Self::None,
+            Self::Coherence | Self::Both => Self::Coherence,
+        }
+    }
 }
 
 impl Replicates for Replication {

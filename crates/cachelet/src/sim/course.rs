@@ -6,7 +6,7 @@ use super::rng::Rng;
 use super::world::World;
 use crate::choose::price::{Features, Load as Priced};
 use crate::choose::{Access, Chooser, Counters, Meter, Pins, Rates, Switch};
-use crate::config::{Config, Promise, Scope};
+use crate::config::{Config, Promise, Replication, Scope};
 use crate::message::Source;
 use crate::types::{Key, Value, mix};
 
@@ -215,11 +215,12 @@ impl Interval {
     }
 }
 
-/// The fixed part of all courses: a node has one cachelet.
+/// The fixed part of all courses: a node has one cachelet, and as none is lost, nothing is replicated.
 #[must_use]
 pub fn pins() -> Pins {
     Pins {
         scope: Some(Scope::Application),
+        replication: Some(Replication::None),
         ..Pins::default()
     }
 }
