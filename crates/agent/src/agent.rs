@@ -21,6 +21,7 @@ use tidemark_types::TenantId;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use crate::bodies::Engine;
 use crate::budgets::Budgets;
 use crate::coordinator::{Coordinator, Node, Parts, Seen};
 use crate::domains::{Domain, Domains};
@@ -72,6 +73,8 @@ pub struct AgentConfig {
     pub choosing_percent: u64,
     /// The folder of the host's control groups.
     pub cgroup_root: PathBuf,
+    /// The memory that has the bytes of copies; without one cachelets have them themselves.
+    pub engine: Option<Engine>,
 }
 
 /// Why an agent does not start, or refuses a request.
@@ -126,6 +129,7 @@ pub struct Agent {
     pub(crate) seen: Arc<Seen>,
     pub(crate) tuning: Arc<Tuning>,
     apps_changed: watch::Receiver<u64>,
+    unused: watch::Sender<Option<u64>>,
     s3_key: Vec<u8>,
 }
 
@@ -159,6 +163,7 @@ impl Agent {
             runtime: handle.clone(),
             calls: Arc::new(Semaphore::new(STORE_CALLS_MAX)),
             pace: crate::tuning::StorePace::default(),
+            engine: config.engine.clone(),
         });
         let node = Node {
             name: config.node.clone(),
@@ -180,6 +185,7 @@ impl Agent {
             seen: Arc::clone(&seen),
             tuning,
             apps_changed,
+            unused: watch::Sender::new(None),
             s3_key,
             runtime: Mutex::new(Some(runtime)),
             budgets: Mutex::default(),
@@ -214,7 +220,9 @@ impl Agent {
     }
 
     fn follow_memory(&self, root: PathBuf) -> io::Result<()> {
-        let budgets = Budgets::new(root, Arc::clone(&self.instances), Arc::clone(&self.domains));
+        let engine = self.shell.engine.clone();
+        let watched = (Arc::clone(&self.instances), Arc::clone(&self.domains));
+        let budgets = Budgets::new(root, watched, engine, self.unused.clone());
         let has_ended = Arc::clone(&self.has_ended);
         let named = std::thread::Builder::new().name("tidemark-budgets".into());
         *self.budgets.lock() = Some(named.spawn(move || budgets.run(&has_ended))?);
@@ -271,6 +279,12 @@ impl Agent {
         self.apps_changed.clone()
     }
 
+    /// Memory that the instances on this node do not use together, in bytes; `None` while there is an application whose
+    /// instances are not known.
+    pub fn unused_bytes(&self) -> watch::Receiver<Option<u64>> {
+        self.unused.subscribe()
+    }
+
     /// The applications that etcd knows, or that this agent serves.
     pub fn apps(&self) -> BTreeMap<String, AppRecord> {
         let mirror = self.seen.mirror.read();
@@ -294,9 +308,30 @@ impl Agent {
     /// # Errors
     /// See [`AgentError`].
     pub async fn serve_app(&self, app: &str) -> Result<(), AgentError> {
+        let record = self.record(app, Promise::default()).await?;
+        self.serve(app, record)
+    }
+
+    /// Serves an application with this promise from now on; creates it if it is not there.
+    ///
+    /// # Errors
+    /// See [`AgentError`]. An application that is there with another promise keeps that.
+    pub async fn create_app(&self, app: &str, promise: Promise) -> Result<(), AgentError> {
+        let record = self.record(app, promise).await?;
+        if record.promise != promise {
+            let error = format!("{app} is there, with another promise, which was fixed when it was created");
+            return Err(AgentError::Refused(error));
+        }
+        self.serve(app, record)
+    }
+
+    async fn record(&self, app: &str, promise: Promise) -> Result<AppRecord, AgentError> {
         app.parse::<tidemark_types::TenantName>()
             .map_err(|error| AgentError::Refused(format!("{app}: {error}")))?;
-        let record = patiently(|| app_record(&self.etcd, app)).await?;
+        Ok(patiently(|| app_record(&self.etcd, app, promise)).await?)
+    }
+
+    fn serve(&self, app: &str, record: AppRecord) -> Result<(), AgentError> {
         let budget_bytes = self.budget_bytes;
         let domain = self.domains.add(app, || Domain::new(app, record, budget_bytes));
         domain.ok_or(AgentError::TooManyApps)?;
@@ -362,6 +397,11 @@ impl Agent {
     /// Messages to and from other agents.
     pub fn traffic(&self) -> &crate::peers::Traffic {
         self.shell.peers.traffic()
+    }
+
+    /// The memory that has the bytes of copies.
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.shell.engine.as_ref()
     }
 
     /// Calls in the agent's own threads, from others.
@@ -465,8 +505,8 @@ async fn shared_bytes(etcd: &Etcd, key: &str) -> Result<Vec<u8>, EtcdError> {
     }
 }
 
-/// The record of an application; one that is not there is created with the defaults.
-async fn app_record(etcd: &Etcd, app: &str) -> Result<AppRecord, EtcdError> {
+/// The record of an application; one that is not there is created with this promise.
+async fn app_record(etcd: &Etcd, app: &str, promise: Promise) -> Result<AppRecord, EtcdError> {
     let key = app_key(app);
     loop {
         let (header, pairs) = etcd.range(&key).await?;
@@ -478,7 +518,7 @@ async fn app_record(etcd: &Etcd, app: &str) -> Result<AppRecord, EtcdError> {
         let number = u32::try_from(header.revision % u64::from(u32::MAX)).unwrap_or_default();
         let record = AppRecord {
             access: Entry::first(TenantId(number)),
-            promise: Promise::default(),
+            promise,
             config: Config::CONCORD,
             pinned: std::collections::BTreeSet::new(),
             trial: None,

@@ -19,7 +19,7 @@ use crate::clock::now_us;
 use crate::dimensions;
 use crate::etcd::EtcdError;
 use crate::instances::LifeEvent;
-use crate::show;
+use crate::{promises, show};
 
 struct Api {
     agent: Arc<Agent>,
@@ -88,12 +88,22 @@ async fn app(State(api): Shared, Path(name): Path<String>) -> Result<Json<Value>
 #[serde(deny_unknown_fields)]
 struct Create {
     name: String,
+    /// How fresh reads are: `linearizable`, `bounded:T` or `eventual`.
+    consistency: Option<String>,
+    /// Which writes survive: `strict` or `none`.
+    durability: Option<String>,
 }
 
 async fn create(State(api): Shared, Json(asked): Json<Create>) -> Result<Response, AgentError> {
     let agent = Arc::clone(&api.agent);
     let name = asked.name.clone();
-    in_agent(&api.agent, async move { agent.serve_app(&name).await }).await?;
+    let (consistency, durability) = (asked.consistency.as_deref(), asked.durability.as_deref());
+    if consistency.is_none() && durability.is_none() {
+        in_agent(&api.agent, async move { agent.serve_app(&name).await }).await?;
+    } else {
+        let promise = promises::parse(consistency, durability).map_err(AgentError::Refused)?;
+        in_agent(&api.agent, async move { agent.create_app(&name, promise).await }).await?;
+    }
     Ok((StatusCode::CREATED, Json(json!({"name": asked.name}))).into_response())
 }
 

@@ -50,6 +50,7 @@ pub struct Counters {
     writes: AtomicU64,
     write_us: AtomicU64,
     failed: AtomicU64,
+    evicted: AtomicU64,
     sent: [AtomicU64; MESSAGE_KINDS.len()],
     received: [AtomicU64; MESSAGE_KINDS.len()],
     store_gets: AtomicU64,
@@ -76,6 +77,8 @@ pub struct Counts {
     pub write_us: u64,
     /// Operations without an answer that helps.
     pub failed: u64,
+    /// Copies that were to be served and whose bytes memory had evicted.
+    pub evicted: u64,
     /// Messages sent, by [`MESSAGE_KINDS`].
     pub sent: Vec<u64>,
     /// Messages received, by [`MESSAGE_KINDS`].
@@ -113,6 +116,11 @@ impl Counters {
         add(&self.write_us, took_us);
     }
 
+    /// A copy was to be served whose bytes memory has evicted.
+    pub fn evicted(&self) {
+        add(&self.evicted, 1);
+    }
+
     /// A message was sent or received.
     pub fn message(&self, kind: usize, is_sent: bool) {
         let counts = if is_sent { &self.sent } else { &self.received };
@@ -144,6 +152,7 @@ impl Counters {
             writes: get(&self.writes),
             write_us: get(&self.write_us),
             failed: get(&self.failed),
+            evicted: get(&self.evicted),
             sent: all(&self.sent),
             received: all(&self.received),
             store_gets: get(&self.store_gets),
@@ -181,6 +190,7 @@ impl Counts {
             writes: self.writes + other.writes,
             write_us: self.write_us + other.write_us,
             failed: self.failed + other.failed,
+            evicted: self.evicted + other.evicted,
             sent: sums(&self.sent, &other.sent),
             received: sums(&self.received, &other.received),
             store_gets: self.store_gets + other.store_gets,

@@ -37,6 +37,8 @@ struct Inner {
     /// The limit of each cachelet's copies.
     budgets: BTreeMap<String, u64>,
     default_budget_bytes: u64,
+    /// Memory that the application's copies may take together by its tenant's grant; `None` where nothing is granted yet.
+    granted_bytes: Option<u64>,
     is_ending: bool,
 }
 
@@ -53,6 +55,7 @@ impl Domain {
                 leaving: Vec::new(),
                 budgets: BTreeMap::new(),
                 default_budget_bytes,
+                granted_bytes: None,
                 is_ending: false,
             }),
         }
@@ -157,9 +160,20 @@ impl Domain {
 
     /// Sets the limits of copies, by cachelet. Cachelets with a smaller limit give memory back before this returns.
     pub fn set_budgets(&self, budgets: BTreeMap<String, u64>) {
+        self.change_budgets(|inner| inner.budgets = budgets);
+    }
+
+    /// Says what is granted to the application's tenant: its cachelets evict in their own order then, and memory need not.
+    pub fn set_granted(&self, bytes: Option<u64>) {
+        if self.inner.read().granted_bytes != bytes {
+            self.change_budgets(|inner| inner.granted_bytes = bytes);
+        }
+    }
+
+    fn change_budgets(&self, change: impl FnOnce(&mut Inner)) {
         let changed: Vec<_> = {
             let mut inner = self.inner.write();
-            inner.budgets = budgets;
+            change(&mut inner);
             let hosts = inner
                 .hosts
                 .iter()
@@ -175,8 +189,15 @@ impl Domain {
 }
 
 impl Inner {
+    /// A cachelet's limit: what its instances do not use, and its part of the grant by that.
     fn budget_of(&self, label: &str) -> u64 {
-        self.budgets.get(label).copied().unwrap_or(self.default_budget_bytes)
+        let unused = |label: &str| self.budgets.get(label).copied().unwrap_or(self.default_budget_bytes);
+        let own = unused(label);
+        let Some(granted) = self.granted_bytes else { return own };
+        let others = self.hosts.keys().filter(|other| *other != label);
+        let all = others.fold(u128::from(own), |sum, other| sum + u128::from(unused(other)));
+        let part = u128::from(granted) * u128::from(own) / all.max(1);
+        own.min(u64::try_from(part).unwrap_or(own))
     }
 }
 

@@ -1,7 +1,7 @@
 //! One cachelet with everything around its core: it gives events to the core and carries out the core's actions.
 //!
 //! Invariant: the core is stepped under one lock, with the time read under it. Its actions are carried out after the
-//! lock is free, in any order: the protocol does not depend on it.
+//! lock is free, those of a step in their order and those of two steps in any: the protocol does not depend on it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,14 +11,17 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tidemark_cachelet::membership::Document;
-use tidemark_cachelet::message::{Event, Message, Output, ReadOutcome, StoreReply, StoreRequest, WriteOutcome};
+use tidemark_cachelet::message::{Event, Message, Output, ReadOutcome, StoreRequest, WriteOutcome};
 use tidemark_cachelet::protocol::{Cachelet, Settings};
-use tidemark_cachelet::types::{CacheletId, CallId, Epoch, Key, OperationId, Value, Version, WriteId};
+use tidemark_cachelet::types::{BodyName, CacheletId, CallId, Epoch, Key, OperationId, Value, Version};
 use tidemark_cachelet::view::View;
-use tidemark_gateway::coherent::{Fence, ObjectStore, Stored};
+use tidemark_gateway::coherent::{Fence, ObjectStore};
+use tidemark_gateway::copies::KeptCopy;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::asking::{answered_bytes, ask, bytes_of, sent_bytes};
+use crate::bodies::{Bodies, Engine};
 use crate::clock::now_us;
 use crate::counters::{Counters, message_kind};
 use crate::decider::LEASE_US;
@@ -30,8 +33,32 @@ pub const STORE_CALLS_MAX: usize = 256;
 /// Reads and writes of functions that a cachelet has under way.
 pub const OPERATIONS_MAX: usize = 4_096;
 
+/// How often a read begins again because the bytes of the copy that it was to get were evicted. The first time after that it
+/// finds no copy; more than one is for other reads that bring one meanwhile.
+const EVICTED_TRIES: usize = 8;
+
 /// How a read ended, with the version that was read.
-pub type ReadEnd = (ReadOutcome, Option<Version>);
+type CoreEnd = (ReadOutcome, Option<Version>);
+/// How a read ended.
+#[derive(Clone, Debug)]
+pub struct ReadEnd {
+    /// The outcome.
+    pub outcome: ReadOutcome,
+    /// The version that was read.
+    pub version: Option<Version>,
+    /// The bytes of the outcome's value; none of another outcome.
+    pub content: Bytes,
+}
+
+impl ReadEnd {
+    fn unavailable() -> Self {
+        Self {
+            outcome: ReadOutcome::Unavailable,
+            version: None,
+            content: Bytes::new(),
+        }
+    }
+}
 /// How a write ended, with the version that was written.
 pub type WriteEnd = (WriteOutcome, Option<Version>);
 
@@ -91,6 +118,8 @@ pub struct Shell {
     pub calls: Arc<Semaphore>,
     /// How long they take.
     pub pace: StorePace,
+    /// The memory that has the bytes of copies; without it cachelets have them themselves.
+    pub engine: Option<Engine>,
 }
 
 impl Shell {
@@ -115,6 +144,7 @@ pub struct Host {
     /// The counts of all incarnations.
     pub counters: Counters,
     shell: Arc<Shell>,
+    bodies: Bodies,
     running: Mutex<Running>,
     leased_until_us: Arc<AtomicU64>,
     itself: Weak<Self>,
@@ -124,9 +154,11 @@ pub struct Host {
 struct Running {
     cachelet: Cachelet,
     budget_bytes: u64,
-    readers: HashMap<OperationId, oneshot::Sender<ReadEnd>>,
+    readers: HashMap<OperationId, oneshot::Sender<CoreEnd>>,
     writers: HashMap<OperationId, oneshot::Sender<WriteEnd>>,
     operations: u64,
+    /// Bytes of copies that memory is about to have: nobody who is told of such a copy finds it gone.
+    keeping: HashMap<(CacheletId, BodyName), Value>,
 }
 
 /// An identity that no other incarnation has: 53 bits of chance, which every program that reads JSON keeps.
@@ -142,8 +174,10 @@ impl Host {
     #[must_use]
     pub fn new(shell: &Arc<Shell>, app: &Arc<str>, label: &str, view: View, budget_bytes: u64) -> Arc<Self> {
         let id = new_id();
-        let cachelet = Cachelet::new(id, view, settings(), budget_bytes);
+        let bodies = Bodies::new(shell.engine.clone(), app, label);
+        let cachelet = Cachelet::new(id, view, settings(&bodies), bodies.share_of(budget_bytes));
         let host = Arc::new_cyclic(|itself| Self {
+            bodies,
             app: Arc::clone(app),
             label: label.to_owned(),
             counters: Counters::default(),
@@ -154,6 +188,7 @@ impl Host {
                 readers: HashMap::new(),
                 writers: HashMap::new(),
                 operations: 0,
+                keeping: HashMap::new(),
             }),
             leased_until_us: Arc::default(),
             itself: itself.clone(),
@@ -169,7 +204,8 @@ impl Host {
             let mut running = self.running.lock();
             let view = std::cmp::max_by_key(view, running.cachelet.view().clone(), |view| view.epoch);
             let old = running.cachelet.id();
-            running.cachelet = Cachelet::new(id, view, settings(), running.budget_bytes);
+            let budget_bytes = self.bodies.share_of(running.budget_bytes);
+            running.cachelet = Cachelet::new(id, view, settings(&self.bodies), budget_bytes);
             self.leased_until_us.store(0, Ordering::SeqCst);
             old
         };
@@ -202,15 +238,48 @@ impl Host {
     /// Reads an object.
     pub async fn read(&self, key: Key) -> ReadEnd {
         let from_us = now_us();
+        // Once for a read and before anything else: what is missed is looked for, too.
+        let found = self.bodies.look_up(&key);
+        let mut end = ReadEnd::unavailable();
+        for _ in 0..EVICTED_TRIES {
+            let (id, (outcome, version)) = self.read_once(key.clone()).await;
+            let content = match &outcome {
+                ReadOutcome::Is(Some(value), _) => match (bytes_of(value), value.outside()) {
+                    (Some(bytes), _) => Some(bytes),
+                    (None, Some(name)) => self.body(id, name, found.as_ref()).or_else(|| {
+                        self.evicted(id, name.clone());
+                        None
+                    }),
+                    (None, None) => None,
+                },
+                _ => Some(Bytes::new()),
+            };
+            if let Some(content) = content {
+                end = ReadEnd {
+                    outcome,
+                    version,
+                    content,
+                };
+                break;
+            }
+        }
+        self.counters.read(&end.outcome, now_us().saturating_sub(from_us));
+        end
+    }
+
+    /// Reads an object by the core alone; also which incarnation answered.
+    async fn read_once(&self, key: Key) -> (CacheletId, CoreEnd) {
+        let unavailable = (ReadOutcome::Unavailable, None);
         let (end, id, outputs) = {
             let mut running = self.running.lock();
+            let id = running.cachelet.id();
             if running.readers.len() >= OPERATIONS_MAX {
-                return (ReadOutcome::Unavailable, None);
+                return (id, unavailable);
             }
             let operation = running.operation();
-            let mut outputs = running.cachelet.step(now_us(), Event::Read { operation, key });
+            let mut outputs = running.step(now_us(), Event::Read { operation, key });
             let is_end = |output: &Output| matches!(output, Output::ReadDone { operation: of, .. } if *of == operation);
-            let end = match outputs.iter().position(is_end).map(|at| outputs.swap_remove(at)) {
+            let end = match outputs.iter().position(is_end).map(|at| outputs.remove(at)) {
                 Some(Output::ReadDone { outcome, version, .. }) => Ok((outcome, version)),
                 _ => {
                     let (sender, receiver) = oneshot::channel();
@@ -218,15 +287,41 @@ impl Host {
                     Err(receiver)
                 }
             };
-            (end, running.cachelet.id(), outputs)
+            (end, id, outputs)
         };
         self.carry_out(id, outputs);
         let end = match end {
             Ok(end) => end,
-            Err(receiver) => receiver.await.unwrap_or((ReadOutcome::Unavailable, None)),
+            Err(receiver) => receiver.await.unwrap_or(unavailable),
         };
-        self.counters.read(&end.0, now_us().saturating_sub(from_us));
-        end
+        (id, end)
+    }
+
+    /// The bytes of a copy: those that memory has, or is about to have.
+    fn body(&self, id: CacheletId, name: &BodyName, found: Option<&KeptCopy>) -> Option<Bytes> {
+        if let Some(bytes) = self.bodies.bytes(id, name, found) {
+            return Some(bytes);
+        }
+        let keeping = {
+            let running = self.running.lock();
+            running.keeping.get(&(id, name.clone())).and_then(bytes_of)
+        };
+        // It may have got them in between.
+        keeping.or_else(|| self.bodies.bytes(id, name, None))
+    }
+
+    fn keep(&self, id: CacheletId, name: BodyName, value: &Value) {
+        let is_kept = self.bodies.keep(id, &name, value);
+        self.running.lock().keeping.remove(&(id, name.clone()));
+        if !is_kept {
+            self.step_as(Some(id), Event::Gone(name));
+        }
+    }
+
+    /// Memory has evicted the bytes of a copy.
+    fn evicted(&self, id: CacheletId, name: BodyName) {
+        self.counters.evicted();
+        self.step_as(Some(id), Event::Gone(name));
     }
 
     /// Writes an object, or deletes it.
@@ -241,7 +336,7 @@ impl Host {
             let (sender, receiver) = oneshot::channel();
             running.writers.insert(operation, sender);
             let event = Event::Write { operation, key, value };
-            let outputs = running.cachelet.step(now_us(), event);
+            let outputs = running.step(now_us(), event);
             (receiver, running.cachelet.id(), outputs)
         };
         self.carry_out(id, outputs);
@@ -263,10 +358,14 @@ impl Host {
             if id.is_some_and(|id| id != now_id) {
                 return;
             }
-            if let Event::Budget(bytes) = event {
-                running.budget_bytes = bytes;
-            }
-            (now_id, running.cachelet.step(now_us(), event))
+            let event = match event {
+                Event::Budget(bytes) => {
+                    running.budget_bytes = bytes;
+                    Event::Budget(self.bodies.share_of(bytes))
+                }
+                event => event,
+            };
+            (now_id, running.step(now_us(), event))
         };
         self.carry_out(id, outputs);
     }
@@ -308,7 +407,7 @@ impl Host {
             {
                 return;
             }
-            (running.cachelet.id(), running.cachelet.step(now_us, Event::Tick))
+            (running.cachelet.id(), running.step(now_us, Event::Tick))
         };
         self.carry_out(id, outputs);
     }
@@ -316,7 +415,12 @@ impl Host {
     fn carry_out(&self, id: CacheletId, outputs: Vec<Output>) {
         for output in outputs {
             match output {
-                Output::Send { to, message } => self.send(id, to, message),
+                Output::Keep { name, value } => self.keep(id, name, &value),
+                Output::Drop(name) => self.bodies.forget(id, &name),
+                Output::Send { to, message } => {
+                    let message = self.with_bytes(id, message);
+                    self.send(id, to, message);
+                }
                 Output::Store { call, key, request } => self.call(id, call, key, request),
                 Output::ReadDone {
                     operation,
@@ -339,6 +443,25 @@ impl Host {
                 Output::Recovered(epoch) => self.note(|app| Note::Recovered { app, id, epoch }),
                 Output::Expelled => self.note(|app| Note::Expelled { app, id }),
             }
+        }
+    }
+
+    /// A message with the bytes of its value, or the one that is sent in its place where they were evicted.
+    fn with_bytes(&self, id: CacheletId, mut message: Message) -> Message {
+        let Some(value) = message.body.outside() else {
+            return message;
+        };
+        let Some(name) = value.outside().cloned() else {
+            return message;
+        };
+        if let Some(bytes) = self.body(id, &name, None) {
+            *value = Value::new(&bytes);
+            return message;
+        }
+        self.evicted(id, name);
+        Message {
+            body: message.body.without_bytes(),
+            ..message
         }
     }
 
@@ -383,117 +506,34 @@ impl Host {
 }
 
 impl Running {
+    fn step(&mut self, now_us: u64, event: Event) -> Vec<Output> {
+        let id = self.cachelet.id();
+        let outputs = self.cachelet.step(now_us, event);
+        for output in &outputs {
+            if let Output::Keep { name, value } = output {
+                self.keeping.insert((id, name.clone()), value.clone());
+            }
+        }
+        outputs
+    }
+
     fn operation(&mut self) -> OperationId {
         self.operations += 1;
         OperationId(self.operations)
     }
 }
 
-fn settings() -> Settings {
+fn settings(bodies: &Bodies) -> Settings {
     Settings {
         lease_us: LEASE_US,
+        bodies: bodies.keeper(),
         ..Settings::default()
-    }
-}
-
-fn sent_bytes(request: &StoreRequest) -> u64 {
-    match request {
-        StoreRequest::Put { value: Some(value), .. } => value.size_bytes,
-        _ => 0,
-    }
-}
-
-/// The bytes of an answer that says how long a call takes.
-fn answered_bytes(reply: &StoreReply) -> Option<u64> {
-    match reply {
-        StoreReply::Object { value: Some(value), .. } => Some(value.size_bytes),
-        StoreReply::Lost | StoreReply::Throttled | StoreReply::Denied(_) => None,
-        _ => Some(0),
-    }
-}
-
-fn identity(write: WriteId) -> String {
-    format!("{:x}-{:x}", write.writer.0, write.request.0)
-}
-
-fn parse_identity(text: &str) -> Option<WriteId> {
-    let (writer, request) = text.split_once('-')?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    Some(WriteId {
-        writer: CacheletId(number(writer)?),
-        request: tidemark_cachelet::types::RequestId(number(request)?),
-    })
-}
-
-fn version(etag: Option<String>) -> Version {
-    etag.map_or(Version::Absent, |etag| Version::Tag(etag.into()))
-}
-
-fn etag(version: &Version) -> Option<&str> {
-    match version {
-        Version::Absent => None,
-        Version::Tag(etag) => Some(etag),
-    }
-}
-
-/// The bytes of a value, without copying them.
-#[must_use]
-pub fn bytes_of(value: &Value) -> Bytes {
-    struct Body(Arc<[u8]>);
-    impl AsRef<[u8]> for Body {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-    Bytes::from_owner(Body(Arc::clone(&value.body)))
-}
-
-async fn ask(store: &ObjectStore, place: &str, request: StoreRequest, fence: Fence) -> StoreReply {
-    let stored = match &request {
-        StoreRequest::Get { unless } => store.get(place, unless.as_ref().and_then(etag)).await,
-        StoreRequest::Head => store.head(place).await,
-        StoreRequest::Put { value, replaces, write } => {
-            let content = value.as_ref().map(bytes_of);
-            store
-                .put(place, content, etag(replaces), &identity(*write), fence)
-                .await
-        }
-    };
-    match stored {
-        Stored::Object { content, etag } => StoreReply::Object {
-            value: content.map(|content| Value::new(&content)),
-            version: version(etag),
-        },
-        Stored::NotModified => StoreReply::NotModified,
-        Stored::Meta { etag, write } => StoreReply::Meta {
-            version: version(etag),
-            write: write.and_then(|write| parse_identity(&write)),
-        },
-        Stored::Written(etag) => StoreReply::Written(version(etag)),
-        Stored::Mismatch => StoreReply::Mismatch,
-        Stored::Throttled => StoreReply::Throttled,
-        Stored::Lost => StoreReply::Lost,
-        Stored::Denied(status) => StoreReply::Denied(status),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tidemark_cachelet::types::RequestId;
-
     use super::*;
-
-    #[test]
-    fn identities_of_writes_are_read_as_they_are_written() {
-        let write = WriteId {
-            writer: CacheletId(0x1f_ffff_ffff_ffff),
-            request: RequestId(17),
-        };
-        assert_eq!(parse_identity(&identity(write)), Some(write));
-        for text in ["", "1", "1-", "x-1", "1-2-3"] {
-            assert_eq!(parse_identity(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn incarnations_have_their_own_identities() {

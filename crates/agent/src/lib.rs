@@ -2,7 +2,8 @@
 //!
 //! The decisions are the core's (`tidemark-cachelet`), which has no I/O; this crate is the shell around it: sockets to other
 //! agents ([`peers`]), the coordination engine ([`etcd`], [`coordinator`]), clocks and leases ([`clock`]), calls to the origin
-//! ([`host`]), the instances on the node ([`instances`], [`adapters`]), the S3 address's requests ([`objects`]) and choosing ([`tuning`]).
+//! ([`host`]), the bytes of copies ([`bodies`]), the instances on the node ([`instances`], [`adapters`]), the S3 address's requests
+//! ([`objects`]) and choosing ([`tuning`]).
 //!
 //! Promise: a read is never staler than the application was promised, whatever fails. A read that cannot be answered
 //! fails. Without the coordination engine, reads are answered by the origin and writes fail, once the lease has ended.
@@ -12,6 +13,8 @@
 pub mod adapters;
 mod agent;
 pub mod api;
+mod asking;
+pub mod bodies;
 pub mod budgets;
 pub mod clock;
 pub mod coordinator;
@@ -27,6 +30,8 @@ mod lines;
 pub mod mirror;
 pub mod objects;
 pub mod peers;
+pub mod promises;
+pub mod relay;
 pub mod show;
 pub mod tuning;
 

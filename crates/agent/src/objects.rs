@@ -13,7 +13,7 @@ use tidemark_gateway::coherent::{Caller, Coherent, Reading, Writing, Written};
 
 use crate::clock::now_us;
 use crate::domains::{Domain, Domains};
-use crate::host::{Host, bytes_of};
+use crate::host::{Host, ReadEnd};
 use crate::instances::Instances;
 use crate::tuning::Tuning;
 
@@ -116,7 +116,11 @@ impl Coherent for Objects {
             };
             let host = &served.host;
             let (id, key) = (host.id(), Key::new(object));
-            let (outcome, version) = host.read(key.clone()).await;
+            let ReadEnd {
+                outcome,
+                version,
+                content,
+            } = host.read(key.clone()).await;
             if let ReadOutcome::Is(value, source) = &outcome {
                 let ended = Ended {
                     key: &key,
@@ -128,9 +132,9 @@ impl Coherent for Objects {
                 self.count(&served, &ended);
             }
             match outcome {
-                ReadOutcome::Is(Some(value), source) => {
+                ReadOutcome::Is(Some(_), source) => {
                     return Reading::Object {
-                        content: bytes_of(&value),
+                        content,
                         etag: etag(version),
                         place: place(source),
                     };

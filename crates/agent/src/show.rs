@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
+use tidemark_gateway::copies::Standing;
 
 use crate::agent::Agent;
 use crate::counters::{Counts, MESSAGE_KINDS};
@@ -88,7 +89,21 @@ pub fn app(agent: &Agent, name: &str) -> Option<Value> {
         })),
         "cachelets": cachelets,
         "counts": counts.as_ref().map(shown_counts),
+        "memory": agent.engine().and_then(|engine| engine.standing(name)).map(memory),
     }))
+}
+
+/// The application's memory on this node: its copies, and the blocks of its long objects.
+fn memory(standing: Standing) -> Value {
+    json!({
+        "grant_bytes": standing.grant_bytes,
+        "usage_bytes": standing.usage_bytes,
+        "items": standing.items,
+        "gets_total": standing.gets,
+        "hits_total": standing.hits,
+        "evicted_total": standing.evicted,
+        "hit_ratio": (standing.gets > 0).then(|| standing.hits as f64 / standing.gets as f64),
+    })
 }
 
 fn cachelet(host: &Host) -> Value {
@@ -135,6 +150,7 @@ fn shown_counts(counts: &Counts) -> Value {
         "writes": counts.writes,
         "write_mean_us": mean_us(counts.write_us, counts.writes),
         "failed": counts.failed,
+        "evicted": counts.evicted,
         "messages_sent": kinds(&counts.sent),
         "messages_received": kinds(&counts.received),
         "store": {"gets": counts.store_gets, "heads": counts.store_heads, "puts": counts.store_puts},
@@ -329,12 +345,17 @@ const CHOSEN: [(&str, &str, &str, OfTuned); 15] = [
 type Of = fn(&Counts, (u64, u64)) -> u64;
 
 /// Metrics with nothing but the application as label.
-const PLAIN: [(&str, &str, Of); 4] = [
+const PLAIN: [(&str, &str, Of); 5] = [
     ("writes_total", "Writes that hold.", |counts, _| counts.writes),
     (
         "failed_total",
         "Operations without an answer that helps.",
         |counts, _| counts.failed,
+    ),
+    (
+        "evicted_total",
+        "Copies that were to be served and whose bytes memory had evicted.",
+        |counts, _| counts.evicted,
     ),
     ("used_bytes", "The bytes of copies.", |_, (used, _)| used),
     ("budget_bytes", "The limit of copies.", |_, (_, budget)| budget),

@@ -1,7 +1,7 @@
 //! Messages between cachelets, events that a cachelet is given, and the actions that it asks for in return.
 
 use crate::membership::Document;
-use crate::types::{CacheletId, CallId, Epoch, Key, OperationId, RequestId, Stamp, Value, Version, WriteId};
+use crate::types::{BodyName, CacheletId, CallId, Epoch, Key, OperationId, RequestId, Stamp, Value, Version, WriteId};
 
 /// A message. Every one carries the sender's epoch; one of another epoch is refused, ignored, or a fact.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -217,6 +217,37 @@ pub enum Body {
     },
 }
 
+impl Body {
+    /// The value whose bytes the sender's shell keeps: they are to be put in its place before the message is sent.
+    pub fn outside(&mut self) -> Option<&mut Value> {
+        let content = match self {
+            Self::Filled { fill, .. } => Some(&mut fill.content),
+            Self::Fetched { content, .. } => content.as_mut(),
+            _ => None,
+        };
+        match content? {
+            Content::Is(value) if value.outside().is_some() => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The message to be sent in the place of one whose bytes are gone: the reader is refused, and goes to the store. A
+    /// home hears that there is no copy, though one may come, so that whoever it asked stays noted.
+    #[must_use]
+    pub fn without_bytes(self) -> Self {
+        match self {
+            Self::Filled { request, .. } => Self::Refused { request },
+            Self::Fetched { transaction, key, .. } => Self::Fetched {
+                transaction,
+                key,
+                content: None,
+                may_come: true,
+            },
+            other => other,
+        }
+    }
+}
+
 /// The value that an invalidation brings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -321,6 +352,8 @@ pub enum Event {
     Domain(Box<Document>),
     /// The memory that copies may take.
     Budget(u64),
+    /// The shell has lost the bytes of a copy.
+    Gone(BodyName),
     /// The coordination engine does not know the lease: this incarnation is over.
     LeaseLost,
     /// Time passed; sent at the cachelet's deadline.
@@ -364,9 +397,18 @@ pub enum WriteOutcome {
     Denied(u16),
 }
 
-/// The actions that a cachelet asks for.
+/// The actions that a cachelet asks for. Bodies are to be kept before anything else of a step is done.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Output {
+    /// Keep the bytes of a copy, in place of those that were kept for the key. They may be lost at any time.
+    Keep {
+        /// The name of them.
+        name: BodyName,
+        /// The value that has them.
+        value: Value,
+    },
+    /// Keep the bytes of this name no longer.
+    Drop(BodyName),
     /// Send a message.
     Send {
         /// The receiver.

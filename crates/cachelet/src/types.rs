@@ -46,23 +46,45 @@ impl fmt::Debug for Key {
     }
 }
 
+/// The name of bytes that the shell keeps for a cachelet. No two have the same one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BodyName {
+    /// The key of the copy. The shell keeps one body for a key, the last one.
+    pub key: Key,
+    /// Which of its bodies, unique for the cachelet.
+    pub number: u64,
+}
+
+impl fmt::Debug for BodyName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?}#{}", self.key, self.number)
+    }
+}
+
+/// The place of a value's bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Held {
+    /// Here. A simulated value has an identity of eight bytes and any size.
+    Here(Arc<[u8]>),
+    /// With the shell, which may have lost them. Such a value leaves a cachelet in an answer and in a message only, and the
+    /// shell puts the bytes in its place.
+    Outside(BodyName),
+}
+
 /// An object's content.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Value {
     /// The size that counts in budgets and on the wire.
     pub size_bytes: u64,
-    /// The bytes; a simulated value has an identity of eight bytes and any size.
-    pub body: Arc<[u8]>,
+    /// The bytes, or their place.
+    pub held: Held,
 }
 
 impl Value {
     /// A value of these bytes.
     #[must_use]
     pub fn new(body: &[u8]) -> Self {
-        Self {
-            size_bytes: body.len() as u64,
-            body: Arc::from(body),
-        }
+        Self::shared(Arc::from(body))
     }
 
     /// A value of bytes that are shared.
@@ -70,7 +92,7 @@ impl Value {
     pub fn shared(body: Arc<[u8]>) -> Self {
         Self {
             size_bytes: body.len() as u64,
-            body,
+            held: Held::Here(body),
         }
     }
 
@@ -79,14 +101,32 @@ impl Value {
     pub fn simulated(identity: u64, size_bytes: u64) -> Self {
         Self {
             size_bytes,
-            body: Arc::from(identity.to_be_bytes().as_slice()),
+            held: Held::Here(Arc::from(identity.to_be_bytes().as_slice())),
+        }
+    }
+
+    /// The bytes, if they are here.
+    #[must_use]
+    pub fn body(&self) -> Option<&Arc<[u8]>> {
+        match &self.held {
+            Held::Here(body) => Some(body),
+            Held::Outside(_) => None,
+        }
+    }
+
+    /// The name of bytes that the shell keeps.
+    #[must_use]
+    pub fn outside(&self) -> Option<&BodyName> {
+        match &self.held {
+            Held::Here(_) => None,
+            Held::Outside(name) => Some(name),
         }
     }
 
     /// The identity of a simulated value; zero if it is none.
     #[must_use]
     pub fn identity(&self) -> u64 {
-        let body: Result<[u8; 8], _> = self.body.as_ref().try_into();
+        let body = self.body().and_then(|body| <[u8; 8]>::try_from(body.as_ref()).ok());
         body.map_or(0, u64::from_be_bytes)
     }
 }
@@ -99,6 +139,7 @@ mod as_bytes {
     use std::sync::Arc;
 
     use serde::de::{Error, SeqAccess, Visitor};
+    use serde::ser::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use super::Value;
@@ -141,21 +182,29 @@ mod as_bytes {
 
     impl Serialize for Value {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            (self.size_bytes, Bytes(Arc::clone(&self.body))).serialize(serializer)
+            // A value without its bytes is of use to nobody else.
+            let body = self.body().ok_or_else(|| S::Error::custom("its bytes are elsewhere"))?;
+            (self.size_bytes, Bytes(Arc::clone(body))).serialize(serializer)
         }
     }
 
     impl<'de> Deserialize<'de> for Value {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
             let (size_bytes, Bytes(body)) = Deserialize::deserialize(deserializer)?;
-            Ok(Self { size_bytes, body })
+            Ok(Self {
+                size_bytes,
+                held: super::Held::Here(body),
+            })
         }
     }
 }
 
 impl fmt::Debug for Value {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "v{}({} B)", self.identity(), self.size_bytes)
+        match self.outside() {
+            Some(name) => write!(formatter, "{name:?}({} B)", self.size_bytes),
+            None => write!(formatter, "v{}({} B)", self.identity(), self.size_bytes),
+        }
     }
 }
 

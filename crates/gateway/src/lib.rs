@@ -3,7 +3,7 @@
 //! A request is checked for its signature ([`front`]), a read is answered from memory or from the origin ([`read`]), all else
 //! is passed on ([`forward`]). Of several gateways, each answers for the objects of which it is the home ([`relay`], [`peers`],
 //! [`ring`]). The gateway runs on threads of its own, so that a body that is being streamed never takes a
-//! worker of the sockets' front. Its access to memory is [`memory`] and nothing else.
+//! worker of the sockets' front. Its access to memory is [`memory`] and nothing else; agents keep copies there by [`copies`].
 //!
 //! Promises: no reply mixes two versions of an object, and a write is acknowledged when the origin has. A read that
 //! begins after a write through this gateway was acknowledged finds it or a later one. A write by somebody else is
@@ -15,6 +15,7 @@ pub mod access;
 pub mod client;
 pub mod coherent;
 pub mod config;
+pub mod copies;
 mod deletion;
 mod early;
 mod fill;

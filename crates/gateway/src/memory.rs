@@ -132,8 +132,8 @@ impl TenantMemory for Altered {
 /// A tenant's memory in the store.
 pub struct StoreMemory {
     id: TenantId,
-    store: Arc<TenantStore>,
-    touched: Tell<()>,
+    pub(crate) store: Arc<TenantStore>,
+    pub(crate) touched: Tell<()>,
     moved: Tell<(u64, u64)>,
     bill: Bill,
 }
@@ -209,7 +209,7 @@ impl TenantMemory for StoreMemory {
 }
 
 /// A range of a value that lies in parts.
-fn part<'a>(parts: impl Iterator<Item = &'a [u8]>, range: Range<usize>) -> Bytes {
+pub(crate) fn part<'a>(parts: impl Iterator<Item = &'a [u8]>, range: Range<usize>) -> Bytes {
     let mut copy = Vec::with_capacity(range.len());
     let mut at = 0;
     for part in parts {

@@ -119,6 +119,8 @@ pub(crate) struct TenantShared {
     alarm: Alarm,
     graves: Mutex<VecDeque<Grave>>,
     graves_left: AtomicUsize,
+    /// The units that may be held whatever is granted.
+    limit: AtomicU64,
     /// `None` if there are none, which is the usual case.
     hooks: Option<Box<Hooks>>,
 }
@@ -151,6 +153,7 @@ impl TenantShared {
             alarm,
             graves: Mutex::default(),
             graves_left: AtomicUsize::new(0),
+            limit: AtomicU64::new(u64::MAX),
             hooks: hooks.is_any().then(|| Box::new(hooks)),
         }
     }
@@ -237,11 +240,20 @@ impl TenantShared {
         self.grant.load(Ordering::Relaxed)
     }
 
-    /// The units that may be held: the grant, or the least.
-    fn allowed(&self) -> u64 {
+    /// Sets the units that may be held whatever is granted.
+    pub(crate) fn set_limit(&self, units: u64) {
+        self.limit.store(units, Ordering::Relaxed);
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// The units that may be held: the grant, or the least, within the limit.
+    pub(crate) fn allowed(&self) -> u64 {
         match self.grant() {
             0 => 0,
-            grant => grant.max(self.least.load(Ordering::Relaxed)),
+            grant => grant.max(self.least.load(Ordering::Relaxed)).min(self.limit()),
         }
     }
 
@@ -316,7 +328,7 @@ impl TenantShared {
 
     /// The units that each shard may hold if all hold the same.
     pub(crate) fn share(&self) -> u64 {
-        self.grant() >> self.shard_bits
+        self.grant().min(self.limit()) >> self.shard_bits
     }
 
     /// Units that may still be taken.

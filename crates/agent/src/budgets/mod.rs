@@ -3,6 +3,9 @@
 //! A thread of its own looks at the instances' control groups every [`PERIOD`]: memory that an instance needs is given
 //! back at the next look. Memory that it no longer uses is taken only after a while. Invariant: an instance whose use
 //! is not known gives nothing.
+//!
+//! Where the bytes of copies are in the tenant's memory, the sum is that tenant's limit as well, which the data plane
+//! follows by itself: no plan and no round is waited for.
 
 mod cgroup;
 
@@ -12,6 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
+use crate::bodies::Engine;
 use crate::clock::now_us;
 use crate::domains::{Domains, label_of};
 use crate::instances::{Instances, Known};
@@ -20,6 +26,8 @@ pub use cgroup::{Group, Memory};
 
 /// The interval of looks. Memory that must be given back is given back within two looks.
 pub const PERIOD: Duration = Duration::from_millis(4);
+/// Looks until the tenants' grants are looked at again, which change with the control plane's rounds.
+const GRANT_LOOKS: u32 = 25;
 /// For so long the highest use of an instance counts.
 const PEAK_US: u64 = 1_000_000;
 /// The parts of [`PEAK_US`] that peaks are kept of.
@@ -82,19 +90,31 @@ pub struct Budgets {
     root: PathBuf,
     instances: Arc<Instances>,
     domains: Arc<Domains>,
+    engine: Option<Engine>,
+    looks: u32,
     changes: Option<u64>,
     watched: BTreeMap<String, Watched>,
     given: BTreeMap<String, BTreeMap<String, u64>>,
+    together: watch::Sender<Option<u64>>,
 }
 
 impl Budgets {
-    /// The budgets of the instances on this node, whose control groups are below `root`.
+    /// The budgets of the instances on this node, whose control groups are below `root`. `together` is told what all instances
+    /// do not use, in bytes, or `None` while there is an application whose instances are not known.
     #[must_use]
-    pub fn new(root: PathBuf, instances: Arc<Instances>, domains: Arc<Domains>) -> Self {
+    pub fn new(
+        root: PathBuf,
+        (instances, domains): (Arc<Instances>, Arc<Domains>),
+        engine: Option<Engine>,
+        together: watch::Sender<Option<u64>>,
+    ) -> Self {
         Self {
             root,
+            together,
             instances,
             domains,
+            engine,
+            looks: 0,
             changes: None,
             watched: BTreeMap::new(),
             given: BTreeMap::new(),
@@ -140,6 +160,7 @@ impl Budgets {
             if let Some(domain) = self.domains.get(&app) {
                 domain.set_budgets(BTreeMap::new());
             }
+            self.limit(&app, None);
         }
         for (app, mut sums) in sums {
             sums.values_mut().for_each(|bytes| *bytes -= *bytes % STEP_BYTES);
@@ -147,9 +168,47 @@ impl Budgets {
                 continue;
             }
             if let Some(domain) = self.domains.get(&app) {
+                let limit_bytes = sums.values().sum();
                 domain.set_budgets(sums.clone());
+                self.limit(&app, Some(limit_bytes));
                 self.given.insert(app, sums);
             }
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(GRANT_LOOKS) {
+            self.follow_grants();
+            self.tell_together();
+        }
+    }
+
+    fn tell_together(&self) {
+        let domains = self.domains.all();
+        let sums = domains.iter().map(|domain| self.given.get(&*domain.app));
+        let known = sums.map(|sums| Some(sums?.values().sum::<u64>()));
+        let together: Option<u64> = known.sum();
+        let together = together.filter(|_| !domains.is_empty());
+        self.together
+            .send_if_modified(|told| std::mem::replace(told, together) != together);
+    }
+
+    fn limit(&self, app: &str, bytes: Option<u64>) {
+        let memory = self.engine.as_ref().and_then(|engine| engine.memory(app));
+        if let Some(memory) = memory {
+            memory.set_limit(bytes);
+        }
+    }
+
+    /// Tells domains what is granted to their tenants. A tenant that was made since has its limit then.
+    fn follow_grants(&self) {
+        let Some(engine) = &self.engine else { return };
+        for domain in self.domains.all() {
+            let Some(memory) = engine.memory(&domain.app) else {
+                continue;
+            };
+            let limit = self.given.get(&*domain.app).map(|sums| sums.values().sum());
+            memory.set_limit(limit);
+            // Nothing is granted before the first write.
+            domain.set_granted(Some(memory.grant_bytes()).filter(|bytes| *bytes > 0));
         }
     }
 

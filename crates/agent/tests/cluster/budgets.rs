@@ -9,11 +9,11 @@ use tidemark_agent::instances::{Happening, LifeEvent};
 
 use crate::nodes::{APP, Nodes, is_applied, wait_for};
 
-const LIMIT_BYTES: u64 = 128 << 20;
+pub(crate) const LIMIT_BYTES: u64 = 128 << 20;
 const VALUE_BYTES: usize = 64 << 10;
 
 /// An instance of the application at node 0, with its folder among the control groups.
-fn happens(nodes: &Nodes, what: Happening, instance: &str) {
+pub(crate) fn happens(nodes: &Nodes, what: Happening, instance: &str) {
     let event = LifeEvent {
         event: what,
         instance: instance.into(),
@@ -28,7 +28,7 @@ fn happens(nodes: &Nodes, what: Happening, instance: &str) {
     nodes.runtime.block_on(taken).unwrap().unwrap();
 }
 
-fn uses(nodes: &Nodes, instance: &str, used_bytes: u64) {
+pub(crate) fn uses(nodes: &Nodes, instance: &str, used_bytes: u64) {
     let folder = nodes.cgroups.path().join("pods").join(instance);
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("memory.max"), LIMIT_BYTES.to_string()).unwrap();

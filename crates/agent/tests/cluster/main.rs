@@ -5,10 +5,12 @@
 mod adapters;
 mod budgets;
 mod chooses;
+mod copies;
 mod etcd;
 mod faults;
 mod life;
+mod memory;
 mod nodes;
 mod origin;
-mod relay;
 mod scope;
+mod tenants;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tempfile::TempDir;
+use tidemark_agent::relay::Relay;
 use tidemark_agent::{Agent, AgentConfig, Kind};
 use tidemark_gateway::Origins;
 use tidemark_gateway::coherent::{Caller, Coherent, Reading, Writing, Written};
@@ -12,8 +13,8 @@ use tidemark_gateway::config::DEFAULT_FRESHNESS;
 use tokio::runtime::Runtime;
 
 use crate::etcd::EtcdServer;
+use crate::memory::Memory;
 use crate::origin::Origin;
-use crate::relay::Relay;
 
 /// Far longer than anything takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,10 +28,11 @@ pub(crate) struct Nodes {
     pub(crate) runtime: Runtime,
     /// The hierarchy of control groups of all nodes.
     pub(crate) cgroups: TempDir,
-    /// The ways between agents, where they are long.
-    relays: Vec<Relay>,
     hop: Duration,
     chooser: Option<Kind>,
+    /// The tenant's memory at each node, where it has the bytes of copies, and how much is granted.
+    pub(crate) memories: Vec<Memory>,
+    grant_bytes: Option<u64>,
 }
 
 impl Nodes {
@@ -38,17 +40,32 @@ impl Nodes {
         Self::far_apart(count, Duration::ZERO, Duration::ZERO, None)
     }
 
+    /// Agents whose copies are in their tenant's memory, of which so much is granted at each.
+    pub(crate) fn with_memory(count: usize, grant_bytes: u64) -> Self {
+        Self::start_with(count, (Duration::ZERO, Duration::ZERO), None, Some(grant_bytes))
+    }
+
     /// Agents with so much time between each other, and between them and the origin.
     pub(crate) fn far_apart(count: usize, hop: Duration, store: Duration, chooser: Option<Kind>) -> Self {
+        Self::start_with(count, (hop, store), chooser, None)
+    }
+
+    fn start_with(
+        count: usize,
+        (hop, store): (Duration, Duration),
+        chooser: Option<Kind>,
+        grant_bytes: Option<u64>,
+    ) -> Self {
         let mut nodes = Self {
             etcd: EtcdServer::start(),
             origin: Origin::start(),
             agents: Vec::new(),
             runtime: Runtime::new().unwrap(),
             cgroups: tempfile::tempdir().unwrap(),
-            relays: Vec::new(),
             hop,
             chooser,
+            memories: Vec::new(),
+            grant_bytes,
         };
         nodes.origin.slow_down(store);
         for _ in 0..count {
@@ -60,12 +77,14 @@ impl Nodes {
 
     pub(crate) fn add(&mut self) -> usize {
         let place = self.agents.len();
-        let relay = (!self.hop.is_zero()).then(|| Relay::start(self.hop));
+        // The way to this agent, where ways are long.
+        let relay = (!self.hop.is_zero()).then(|| self.runtime.block_on(Relay::start(self.hop)).unwrap());
+        let memory = self.grant_bytes.map(Memory::start);
         let config = AgentConfig {
             node: format!("n{place}"),
             etcd: self.etcd.address(),
             peer: "127.0.0.1:0".parse().unwrap(),
-            advertise: relay.as_ref().map(|relay| relay.address),
+            advertise: relay.as_ref().map(Relay::address),
             secret_file: None,
             cluster: 0,
             apps: vec![APP.into()],
@@ -77,13 +96,14 @@ impl Nodes {
             // How soon something is chosen must not follow from how busy this machine is.
             choosing_percent: 100,
             cgroup_root: self.cgroups.path().to_owned(),
+            engine: memory.as_ref().map(Memory::engine),
         };
         let agent = Agent::start(&config).unwrap();
         if let Some(relay) = relay {
             relay.lead_to(agent.listens_at());
-            self.relays.push(relay);
         }
         self.agents.push(Some(Arc::new(agent)));
+        self.memories.extend(memory);
         place
     }
 
@@ -146,7 +166,7 @@ pub(crate) fn caller() -> Caller {
 }
 
 /// A content as the S3 address makes it of a text without headers.
-fn content_of(text: &str) -> Bytes {
+pub(crate) fn content_of(text: &str) -> Bytes {
     [&[1, 0, 0, 0, 0, 0], text.as_bytes()].concat().into()
 }
 

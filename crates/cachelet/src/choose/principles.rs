@@ -195,13 +195,16 @@ fn fourth(load: &Features, coherence: Coherence, promise: Promise) -> (WritePoli
     if promise.durability == Durability::None {
         return (WritePolicy::Back, Replication::None);
     }
-    let is_light = load.per_second <= FEW_PER_SECOND
-        && load.write_ratio <= FEW_WRITES_RATIO
-        && load.size_bytes <= SMALL_BYTES;
+    let is_light =
+        load.per_second <= FEW_PER_SECOND && load.write_ratio <= FEW_WRITES_RATIO && load.size_bytes <= SMALL_BYTES;
     if is_light {
         return (WritePolicy::Through, Replication::None);
     }
-    let replication = if coherence.has_directory() { Replication::Both } else { Replication::Data };
+    let replication = if coherence.has_directory() {
+        Replication::Both
+    } else {
+        Replication::Data
+    };
     // The promise is more than the paper's: the store has what was acknowledged.
     (WritePolicy::Through, replication.without_data())
 }
@@ -411,7 +414,10 @@ mod tests {
         };
         let (named, _) = Thresholds::default().choose(&busy, Config::CONCORD, lossy);
         let wanted = pins.applied(named);
-        assert_eq!((wanted.write, wanted.replication), (WritePolicy::Back, Replication::Both));
+        assert_eq!(
+            (wanted.write, wanted.replication),
+            (WritePolicy::Back, Replication::Both)
+        );
         assert!(is_permitted(&wanted, lossy, pins));
     }
 

@@ -403,14 +403,15 @@ mod tests {
 
     #[test]
     fn an_expert_learns_whether_a_second_cachelet_pays() {
-        let promise = Promise {
-            durability: Durability::None,
-            ..Promise::default()
-        };
-        // The least and the most that is replicated is what is fast, in turn: whoever always keeps one value fails.
+        let promise = Promise::default();
+        // Either is what is fast, in turn: whoever always keeps one value fails.
         for fast in [Replication::None, Replication::Coherence] {
             let start = Config {
-                replication: if fast == Replication::None { Replication::Coherence } else { Replication::None },
+                replication: if fast == Replication::None {
+                    Replication::Coherence
+                } else {
+                    Replication::None
+                },
                 ..Config::CONCORD
             };
             let mut sarsa = Sarsa::new(promise, start, 3);
@@ -447,7 +448,10 @@ mod tests {
         let sarsa = Sarsa::new(lossy, Config::CONCORD, 1);
         let back = suggestion(1, WritePolicy::Back as usize, 0.6);
         let config = sarsa.moderate(&[back, data()]);
-        assert_eq!((config.write, config.replication), (WritePolicy::Back, Replication::Data));
+        assert_eq!(
+            (config.write, config.replication),
+            (WritePolicy::Back, Replication::Data)
+        );
     }
 
     #[test]

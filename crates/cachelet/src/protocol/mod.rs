@@ -35,7 +35,7 @@ use crate::message::{
 use crate::types::{CacheletId, CallId, Epoch, Key, OperationId, RequestId, Stamp, Version};
 use crate::view::View;
 
-pub use shelf::{COPY_OVERHEAD_BYTES, Copy, State};
+pub use shelf::{Bodies, COPY_OVERHEAD_BYTES, Copy, State};
 pub use store_write::{Circumstances, Next, StoreWrite, Written};
 
 use change::Draining;
@@ -45,7 +45,7 @@ use shelf::Shelf;
 use transaction::Relay;
 use writes::PendingWrite;
 
-/// Times of a cachelet, in microseconds of its own clock.
+/// Times of a cachelet, in microseconds of its own clock, and the keeper of its copies' bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// How long a lease holds from when its request was sent, the drift of clocks taken off.
@@ -56,6 +56,8 @@ pub struct Settings {
     pub patience_us: u64,
     /// How long a write that was acknowledged may wait for the store.
     pub flush_us: u64,
+    /// The keeper of copies' bytes. Values that are not copies, such as writes under way, are always here.
+    pub bodies: Bodies,
 }
 
 impl Default for Settings {
@@ -65,6 +67,7 @@ impl Default for Settings {
             retry_us: 200_000,
             patience_us: 5_000_000,
             flush_us: 1_000_000,
+            bodies: Bodies::Here,
         }
     }
 }
@@ -141,7 +144,7 @@ impl Cachelet {
         Self {
             me,
             settings,
-            shelf: Shelf::new(view.config.replacement, budget_bytes),
+            shelf: Shelf::new(view.config.replacement, budget_bytes, settings.bodies),
             view,
             draining: None,
             is_expelled: false,
@@ -200,7 +203,7 @@ impl Cachelet {
         }
         self.report_change(&mut turn);
         self.entries.settle();
-        turn.outputs
+        self.shelf.ask_shell(turn.outputs)
     }
 
     /// When it wants a tick, if nothing comes before.
@@ -227,6 +230,7 @@ impl Cachelet {
             }
             Event::Domain(document) => self.learn(turn, &document),
             Event::Budget(bytes) => self.set_budget(turn, bytes),
+            Event::Gone(name) => self.shelf.lose(&name),
             Event::LeaseLost if !self.is_expelled => self.leave(turn),
             Event::LeaseLost => {}
             Event::Tick => self.tick(turn),

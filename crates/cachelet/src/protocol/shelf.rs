@@ -1,14 +1,28 @@
 //! The copies of a cachelet, within its budget.
+//!
+//! The shelf decides which copies there are; the shell may keep their bytes ([`Bodies::Outside`]). The shelf then asks it to keep or
+//! drop them, and each copy has the name of its own bytes. So bytes of another copy are never taken for them, whatever the
+//! shell has lost, and in which order it does what it is asked for.
 
 use std::collections::BTreeMap;
 
 use crate::config::Replacement;
 use crate::config::replacement::Order;
-use crate::message::{Content, Fill, Have};
-use crate::types::{Key, Stamp, Version};
+use crate::message::{Content, Fill, Have, Output};
+use crate::types::{BodyName, Held, Key, Stamp, Version};
 
 /// Memory that a copy takes beside its value: key, stamp, version and places in the maps.
 pub const COPY_OVERHEAD_BYTES: u64 = 64;
+
+/// The keeper of copies' bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Bodies {
+    /// The cachelet itself.
+    #[default]
+    Here,
+    /// The shell: see [`Output::Keep`].
+    Outside,
+}
 
 /// Whether a copy may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +66,14 @@ impl Copy {
         self.stamp == fill.stamp || (self.version.is_some() && self.version == fill.version)
     }
 
+    /// The name of its bytes, if the shell keeps them.
+    fn body(&self) -> Option<&BodyName> {
+        match &self.content {
+            Content::Is(value) => value.outside(),
+            Content::Same | Content::Nothing => None,
+        }
+    }
+
     fn bytes(&self) -> u64 {
         let value = match &self.content {
             Content::Is(value) => value.size_bytes,
@@ -69,17 +91,45 @@ pub(super) struct Shelf {
     policy: Replacement,
     used_bytes: u64,
     budget_bytes: u64,
+    bodies: Bodies,
+    next_body: u64,
+    /// Bodies that the shell is to keep, and to drop, until the end of the step.
+    to_keep: Vec<Output>,
+    to_drop: Vec<Output>,
 }
 
 impl Shelf {
     /// An empty shelf.
-    pub(super) fn new(policy: Replacement, budget_bytes: u64) -> Self {
+    pub(super) fn new(policy: Replacement, budget_bytes: u64, bodies: Bodies) -> Self {
         Self {
             copies: BTreeMap::new(),
             order: Order::default(),
             policy,
             used_bytes: 0,
             budget_bytes,
+            bodies,
+            next_body: 1,
+            to_keep: Vec::new(),
+            to_drop: Vec::new(),
+        }
+    }
+
+    /// Puts what the shell is asked for around the other actions of a step: bytes are there before anybody is told of them, and
+    /// are dropped after the last use.
+    pub(super) fn ask_shell(&mut self, outputs: Vec<Output>) -> Vec<Output> {
+        if self.to_keep.is_empty() && self.to_drop.is_empty() {
+            return outputs;
+        }
+        let mut all = std::mem::take(&mut self.to_keep);
+        all.extend(outputs);
+        all.append(&mut self.to_drop);
+        all
+    }
+
+    /// The shell has lost a copy's bytes, and with them the copy is gone.
+    pub(super) fn lose(&mut self, name: &BodyName) {
+        if self.copies.get(&name.key).and_then(Copy::body) == Some(name) {
+            self.take(&name.key);
         }
     }
 
@@ -118,14 +168,23 @@ impl Shelf {
     }
 
     /// Keeps a copy, in place of an older one, if it fits the budget; whether it did.
-    pub(super) fn insert(&mut self, key: &Key, copy: Copy, now_us: u64) -> bool {
+    pub(super) fn insert(&mut self, key: &Key, mut copy: Copy, now_us: u64) -> bool {
+        let old_body = self.copies.get(key).and_then(Copy::body);
+        if copy.body().is_some() && copy.body() != old_body {
+            // The copy that was asked about went meanwhile, and its bytes with it.
+            return false;
+        }
         let bytes = copy.bytes();
         if bytes > self.budget_bytes {
             self.remove(key);
             return false;
         }
+        self.hand_out(key, &mut copy);
         if let Some(old) = self.copies.remove(key) {
             self.used_bytes -= old.bytes();
+            // Bytes that are kept for the key take the place of those before.
+            self.to_drop
+                .extend(old.body().filter(|_| copy.body().is_none()).cloned().map(Output::Drop));
         }
         self.used_bytes += bytes;
         self.order.insert(self.policy, key, bytes, now_us);
@@ -135,8 +194,35 @@ impl Shelf {
         self.copies.contains_key(key)
     }
 
+    /// Has the shell keep the bytes of a new copy, if it is the one to do so.
+    fn hand_out(&mut self, key: &Key, copy: &mut Copy) {
+        if self.bodies == Bodies::Here {
+            return;
+        }
+        let Content::Is(value) = &mut copy.content else { return };
+        if value.outside().is_some() {
+            return;
+        }
+        let name = BodyName {
+            key: key.clone(),
+            number: self.next_body,
+        };
+        self.next_body += 1;
+        self.to_keep.push(Output::Keep {
+            name: name.clone(),
+            value: value.clone(),
+        });
+        value.held = Held::Outside(name);
+    }
+
     /// Drops a copy.
     pub(super) fn remove(&mut self, key: &Key) -> Option<Copy> {
+        let copy = self.take(key)?;
+        self.to_drop.extend(copy.body().cloned().map(Output::Drop));
+        Some(copy)
+    }
+
+    fn take(&mut self, key: &Key) -> Option<Copy> {
         let copy = self.copies.remove(key)?;
         self.used_bytes -= copy.bytes();
         self.order.forget(key);
@@ -145,7 +231,8 @@ impl Shelf {
 
     /// Drops all.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.policy, self.budget_bytes);
+        self.retain(|_, _| false);
+        self.order = Order::default();
     }
 
     /// Copies beyond the budget are dropped at once.
@@ -191,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_budget_is_kept() {
-        let mut shelf = Shelf::new(Replacement::Fifo, 1_000);
+        let mut shelf = Shelf::new(Replacement::Fifo, 1_000, Bodies::Here);
         for number in 0..20 {
             shelf.insert(&Key::new(&format!("k{number}")), copy(36 + number), 0);
             assert!(shelf.used_bytes() <= 1_000);
@@ -203,6 +290,60 @@ mod tests {
         );
         assert!(shelf.get(&Key::new("k19")).is_none(), "the old content is gone, too");
         shelf.set_budget(0);
+        assert_eq!(shelf.used_bytes(), 0);
+    }
+
+    #[test]
+    fn the_shell_keeps_the_bytes_of_each_copy_until_it_goes() {
+        let mut shelf = Shelf::new(Replacement::Fifo, 1_000, Bodies::Outside);
+        let key = |name: &str| Key::new(name);
+        let name = |key: &str, number| BodyName {
+            key: Key::new(key),
+            number,
+        };
+        // The names that are kept and dropped.
+        let asked = |shelf: &mut Shelf| {
+            let outputs = shelf.ask_shell(Vec::new());
+            let of = |output: &Output| match output {
+                Output::Keep { name, .. } => (true, name.clone()),
+                Output::Drop(name) => (false, name.clone()),
+                other => panic!("{other:?}"),
+            };
+            outputs.iter().map(of).collect::<Vec<_>>()
+        };
+        assert!(shelf.insert(&key("a"), copy(400), 0));
+        assert_eq!(asked(&mut shelf), [(true, name("a", 1))]);
+        // A newer one takes its place by itself.
+        assert!(shelf.insert(&key("a"), copy(400), 0));
+        assert_eq!(asked(&mut shelf), [(true, name("a", 2))]);
+        // The same one with other facts stays.
+        let same = shelf.get(&key("a")).unwrap().clone();
+        assert!(shelf.insert(&key("a"), same.clone(), 0));
+        assert!(asked(&mut shelf).is_empty());
+        // There is room for one more, but not for two.
+        assert!(shelf.insert(&key("b"), copy(400), 0));
+        assert!(shelf.insert(&key("c"), copy(400), 0));
+        assert_eq!(
+            asked(&mut shelf),
+            [(true, name("b", 3)), (true, name("c", 4)), (false, name("a", 2))]
+        );
+        assert!(!shelf.insert(&key("a"), same, 0), "its bytes are gone");
+        // An object that is absent has no bytes.
+        let nothing = Copy {
+            content: Content::Nothing,
+            ..copy(0)
+        };
+        assert!(shelf.insert(&key("b"), nothing, 0));
+        assert_eq!(asked(&mut shelf), [(false, name("b", 3))]);
+        // The shell lost bytes of a copy that is not there any more, and of one that is.
+        shelf.lose(&name("c", 2));
+        assert!(shelf.get(&key("c")).is_some());
+        shelf.lose(&name("c", 4));
+        assert!(shelf.get(&key("c")).is_none());
+        assert!(asked(&mut shelf).is_empty());
+        assert!(shelf.insert(&key("d"), copy(400), 0));
+        shelf.clear();
+        assert_eq!(asked(&mut shelf), [(true, name("d", 5)), (false, name("d", 5))]);
         assert_eq!(shelf.used_bytes(), 0);
     }
 }

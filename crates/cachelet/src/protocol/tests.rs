@@ -1,4 +1,6 @@
-//! Single cachelets, step by step: findings of seeded schedules.
+//! Single cachelets, step by step: findings of seeded schedules, and what is promised.
+
+mod promises;
 
 use super::*;
 use crate::config::{Config, Promise};

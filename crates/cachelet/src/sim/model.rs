@@ -13,7 +13,7 @@ use crate::config::{Coherence, Config, Domain, Promise, Replication};
 use crate::membership::{Document, Known};
 use crate::message::{Event, Message, Output, ReadOutcome, StoreReply, StoreRequest, WriteOutcome};
 use crate::protocol::bug::Bug;
-use crate::protocol::{Cachelet, Settings};
+use crate::protocol::{Bodies, Cachelet, Settings};
 use crate::types::{CacheletId, CallId, Epoch, Key, OperationId, Value};
 use crate::view::{Member, View};
 
@@ -25,6 +25,7 @@ const SETTINGS: Settings = Settings {
     retry_us: 1_000,
     patience_us: 1_000_000,
     flush_us: 1_000,
+    bodies: Bodies::Here,
 };
 
 /// States that are looked at per model, at most: where there are more, the first ones in breadth are.
@@ -155,6 +156,8 @@ impl Small {
             Output::Recovered(epoch) if state.lost != Some(node) => {
                 noted(state.document.recovered(id(node), epoch), state);
             }
+            // It keeps the bytes of its copies itself.
+            Output::Keep { .. } | Output::Drop(_) => {}
             Output::Drained(_) | Output::Recovered(_) | Output::Expelled => {}
         }
     }

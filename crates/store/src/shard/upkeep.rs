@@ -121,7 +121,7 @@ impl Shard {
             return false;
         }
         // The tier below takes evicted items one by one only.
-        if (self.shared.grant() == 0 && !self.has_below()) || self.items() == 0 {
+        if (self.shared.allowed() == 0 && !self.has_below()) || self.items() == 0 {
             // What replies are being sent from, and what is being written, stays until then.
             let before = self.units;
             self.empty(Left::Evicted);

@@ -1,10 +1,11 @@
 //! One tenant's part of the store: its shards, its grant, its keys.
 //!
 //! This file has the shards and their locks. [`held`] has the values that stay in place without a lock, and [`report`]
-//! the reports on all shards. [`withdraw`] takes a grant back as a whole. [`own`] has the decisions of a program that
-//! embeds the cache.
+//! the reports on all shards. [`withdraw`] takes a grant back as a whole, [`limit`] holds beside any. [`own`] has the
+//! decisions of a program that embeds the cache.
 
 mod held;
+mod limit;
 mod own;
 mod report;
 mod withdraw;

@@ -15,7 +15,7 @@ fn free_port() -> u16 {
 }
 
 /// Waits until something is so.
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < until, "waited for {what} in vain");
@@ -23,7 +23,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn etcd(folder: &Path) -> (Running, String) {
+pub(super) fn etcd(folder: &Path) -> (Running, String) {
     let [client, peer] = [free_port(), free_port()].map(|port| format!("http://127.0.0.1:{port}"));
     let child = Command::new("etcd")
         .arg("--data-dir")
@@ -163,6 +163,38 @@ fn instances_are_followed_and_dimensions_are_pinned() {
         assert!(
             !refused.status.success() && stderr(&refused).contains(part),
             "{wrong}: {}",
+            stderr(&refused)
+        );
+    }
+    // A promise is made when an application is created.
+    let created = run(&[
+        "agent",
+        "create",
+        "drafts",
+        "--consistency",
+        "bounded:500ms",
+        "--durability",
+        "none",
+        "--data",
+        &data,
+    ]);
+    assert!(created.status.success(), "{}", stderr(&created));
+    assert!(
+        stdout(&created).contains("promise        bounded:500000us durability none"),
+        "{}",
+        stdout(&created)
+    );
+    let back = run(&["agent", "pin", "drafts", "write=back", "--data", &data]);
+    assert!(back.status.success(), "{}", stderr(&back));
+    for (app, flag, value, part) in [
+        ("drafts", "--durability", "strict", "another promise"),
+        ("more", "--consistency", "strong", "linearizable, bounded:T, eventual"),
+        ("more", "--durability", "some", "strict, none"),
+    ] {
+        let refused = run(&["agent", "create", app, flag, value, "--data", &data]);
+        assert!(
+            !refused.status.success() && stderr(&refused).contains(part),
+            "{app} {flag} {value}: {}",
             stderr(&refused)
         );
     }

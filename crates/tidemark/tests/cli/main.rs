@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 mod agent;
+mod agent_memory;
 mod backup;
 mod cachelets;
 mod calibrate;
@@ -122,16 +123,18 @@ impl Server {
     }
 
     fn start_in(folder: TempDir, more: &[&str]) -> Self {
-        let data = data(&folder);
-        let mut child = tidemark()
-            .args(["serve", "--data", &data])
+        let mut command = tidemark();
+        command
+            .args(["serve", "--data", &data(&folder)])
             .args(more)
             .env("TIDEMARK_MEMORY", "64MiB")
-            .envs(["MEMCACHED", "REDIS", "ADMIN"].map(|name| (format!("TIDEMARK_{name}"), "127.0.0.1:0")))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .envs(["MEMCACHED", "REDIS", "ADMIN"].map(|name| (format!("TIDEMARK_{name}"), "127.0.0.1:0")));
+        Self::started(command, folder)
+    }
+
+    /// The server or agent that a command starts, with its data in that folder.
+    fn started(mut command: Command, folder: TempDir) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let (mut ready, mut log) = (String::new(), String::new());

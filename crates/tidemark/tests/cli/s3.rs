@@ -15,12 +15,12 @@ const MIB: usize = 1 << 20;
 
 /// A bucket in this process.
 #[derive(Default)]
-struct Bucket {
+pub(super) struct Bucket {
     objects: Mutex<BTreeMap<String, Arc<Vec<u8>>>>,
 }
 
 impl Bucket {
-    fn start() -> (Arc<Self>, SocketAddr) {
+    pub(super) fn start() -> (Arc<Self>, SocketAddr) {
         let (bucket, listener) = (Arc::new(Self::default()), TcpListener::bind("127.0.0.1:0").unwrap());
         let (this, address) = (Arc::clone(&bucket), listener.local_addr().unwrap());
         std::thread::spawn(move || {
@@ -104,14 +104,14 @@ fn etag(bytes: &[u8]) -> String {
     format!("\"{hash:016x}{:016x}\"", bytes.len())
 }
 
-fn pattern(length: usize, seed: usize) -> Vec<u8> {
+pub(super) fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length)
         .map(|at| ((at + seed).wrapping_mul(0x9e37_79b9) >> 13) as u8)
         .collect()
 }
 
 /// A client of one server alone, or of several.
-fn client(servers: &[&Server], key: &Value) -> Client {
+pub(super) fn client(servers: &[&Server], key: &Value) -> Client {
     let addresses = servers.iter().map(|server| s3_address(server));
     let text = |field: &str| key[field].as_str().unwrap().to_owned();
     let credentials = Credentials {
@@ -123,7 +123,7 @@ fn client(servers: &[&Server], key: &Value) -> Client {
 }
 
 /// Waits until a new key is seen: files are looked at once a second.
-fn until_it_is_let_in(runtime: &tokio::runtime::Runtime, client: &Client) {
+pub(super) fn until_it_is_let_in(runtime: &tokio::runtime::Runtime, client: &Client) {
     until_it_is("the key is not seen", || {
         let answered = runtime.block_on(client.get("photos", "none", None));
         matches!(answered, Err(ClientError::Refused { status: 404, .. }))
@@ -207,7 +207,7 @@ function_gib_second = \"100\"
 ";
 
 /// Sums of a tenant's rows in the ledger.
-fn sum(server: &Server, tenant: &str, field: &str) -> f64 {
+pub(super) fn sum(server: &Server, tenant: &str, field: &str) -> f64 {
     let rows = server.json(&["usage", tenant]);
     let rows = rows["rows"].as_array().unwrap();
     rows.iter().filter_map(|row| row[field].as_f64()).sum()

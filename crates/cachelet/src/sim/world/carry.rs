@@ -45,13 +45,22 @@ impl World {
     fn output(&mut self, place: usize, output: Output) {
         let id = self.nodes[place].cachelet.id();
         match output {
-            Output::Send { to, message } => self.send(place, to, &message),
+            Output::Keep { name, value } => self.keep_body(id, name, value),
+            Output::Drop(name) => self.drop_body(id, name),
+            Output::Send { to, message } => {
+                let message = self.with_bytes(place, message);
+                self.send(place, to, &message);
+            }
             Output::Store { call, key, request } => self.call(place, call, key, request),
             Output::ReadDone {
                 operation,
                 outcome,
                 version,
-            } => self.read_done(place, operation, outcome, version),
+            } => {
+                if let Some(outcome) = self.with_body(place, operation, outcome) {
+                    self.read_done(place, operation, outcome, version);
+                }
+            }
             Output::WriteDone {
                 operation,
                 outcome,

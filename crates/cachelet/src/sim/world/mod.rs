@@ -1,5 +1,6 @@
 //! The world: nodes, network, store and coordination engine, in virtual time.
 
+mod bodies;
 mod carry;
 
 use std::cmp::Reverse;
@@ -13,7 +14,7 @@ use super::store::Store;
 use crate::config::{Config, Promise};
 use crate::membership::Document;
 use crate::message::{Event, Source, StoreRequest};
-use crate::protocol::{Cachelet, Settings};
+use crate::protocol::{Bodies, Cachelet, Settings};
 use crate::types::{CacheletId, CallId, Epoch, Key, OperationId, Value, Version};
 use crate::view::{Trial, View};
 
@@ -43,6 +44,8 @@ pub struct Faults {
     pub zombie_us: u64,
     /// How long a call without an answer is waited for.
     pub timeout_us: u64,
+    /// Bytes of copies that are gone when they are asked for.
+    pub evicted: u32,
 }
 
 /// The counts.
@@ -180,6 +183,8 @@ pub struct World {
     store: Store,
     coordinator: Coordinator,
     partitions: BTreeMap<(usize, usize), u64>,
+    /// The last bytes of each copy, with their number.
+    bodies: BTreeMap<(CacheletId, Key), (u64, Value)>,
     /// Faults of network and store.
     pub faults: Faults,
     costs: Costs,
@@ -218,10 +223,12 @@ impl World {
             store: Store::default(),
             coordinator: Coordinator::new(Document::new(config, promise), grace_us),
             partitions: BTreeMap::new(),
+            bodies: BTreeMap::new(),
             faults: Faults::default(),
             costs,
             settings: Settings {
                 lease_us: 900_000,
+                bodies: Bodies::Outside,
                 ..Settings::default()
             },
             budget_bytes,
@@ -401,6 +408,8 @@ impl World {
     }
 
     fn reincarnate(&mut self, node: usize) {
+        let over = self.nodes[node].cachelet.id();
+        self.bodies.retain(|(id, _), _| *id != over);
         let cachelet = self.incarnate(node);
         self.nodes[node].cachelet = cachelet;
         self.nodes[node].tick_at_us = None;

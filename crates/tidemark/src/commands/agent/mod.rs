@@ -22,6 +22,11 @@ Examples:
 
 const SHOW_EXAMPLES: &str =
     "Examples:\n  tidemark agent show\n  tidemark agent show shop\n  tidemark agent show shop --json";
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  tidemark agent create shop
+  tidemark agent create feed --consistency bounded:500ms
+  tidemark agent create drafts --durability none            a write may be lost with the nodes that hold it";
 const PIN_EXAMPLES: &str = "\
 Examples:
   tidemark agent pin shop coherence=update write=through
@@ -96,7 +101,7 @@ pub(super) struct RunArgs {
     /// The admin address, or off
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
-    /// Memory for blocks of large objects
+    /// Memory of all applications on this node: copies, and blocks of large objects
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// Threads of the server
@@ -143,6 +148,20 @@ enum Command {
         #[command(flatten)]
         client: ClientArgs,
     },
+    /// Create an application with a promise, which stays as it is
+    #[command(before_help = CREATE_EXAMPLES)]
+    Create {
+        /// The application
+        app: String,
+        /// How fresh reads are: linearizable, bounded:T (stale by T at most) or eventual [default: linearizable]
+        #[arg(long, value_name = "LEVEL")]
+        consistency: Option<String>,
+        /// Which acknowledged writes survive: strict (all) or none [default: strict]
+        #[arg(long, value_name = "KIND")]
+        durability: Option<String>,
+        #[command(flatten)]
+        client: ClientArgs,
+    },
     /// Fix dimensions of an application's configuration
     #[command(before_help = PIN_EXAMPLES)]
     Pin {
@@ -160,6 +179,21 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
     match &args.command {
         None => run::run(&args.run, data),
         Some(Command::Show { app, client }) => show::run(&client.client(data)?, app.as_deref(), json),
+        Some(Command::Create {
+            app,
+            consistency,
+            durability,
+            client,
+        }) => {
+            let body = Body::of([
+                ("name", json!(app)),
+                ("consistency", json!(consistency)),
+                ("durability", json!(durability)),
+            ]);
+            let client = client.client(data)?;
+            client.call(Method::POST, &format!("{}/apps", show::PATH), Some(body))?;
+            show::run(&client, Some(app.as_str()), json)
+        }
         Some(Command::Pin {
             app,
             dimensions,

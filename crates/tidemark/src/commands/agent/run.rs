@@ -9,11 +9,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tidemark_admin::Beside;
 use tidemark_agent::adapters::{self, Kubernetes, KubernetesConfig, Trace};
+use tidemark_agent::bodies::Engine;
 use tidemark_agent::{Agent, AgentConfig};
-use tidemark_control::{ControlHandle, SettingsPatch};
+use tidemark_control::{ControlHandle, MIN_POOL_BYTES, SettingsPatch};
 use tidemark_gateway::access::{AccessTable, ServerKey};
 use tidemark_gateway::config::{DEFAULT_WORKERS, credentials_of};
 use tidemark_types::TenantId;
+use tokio::sync::watch;
 
 use super::RunArgs;
 use super::show::PATH;
@@ -24,6 +26,8 @@ use crate::options::{ServeOptions, Sources};
 
 /// The folder in which a pod finds the token and the certificates for its API server.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The pool follows what instances do not use at this interval: grants are decided as often.
+const POOL_REST: Duration = Duration::from_secs(1);
 /// How long cachelets may take to leave their domains after a signal.
 const LEAVE_LIMIT: Duration = Duration::from_secs(3);
 
@@ -51,6 +55,7 @@ pub(super) fn run(args: &RunArgs, data: Option<&Path>) -> anyhow::Result<()> {
         chooser: args.chooser.0,
         choosing_percent: tidemark_agent::tuning::PERCENT,
         cgroup_root: args.cgroup_root.clone(),
+        engine: Some(Engine::default()),
     };
     let instances = InstanceSources::of(args, &config)?;
     let mut private = std::fs::DirBuilder::new();
@@ -60,7 +65,14 @@ pub(super) fn run(args: &RunArgs, data: Option<&Path>) -> anyhow::Result<()> {
     let key = ServerKey::adopt(&options.data, agent.s3_key()).map_err(|error| Failure::failed(error.to_string()))?;
     write_access(&agent, &options.data)?;
     let running = Running::start(&options, &written, &machine, None, Some(&agency(&agent, key)))?;
+    if let Some(engine) = &config.engine {
+        engine.starts(running.memory());
+    }
     follow(&agent, running.handle(), &options.data)?;
+    let memory_bytes = options.memory_bytes.unwrap_or(machine.memory_bytes);
+    agent
+        .handle()
+        .spawn(follow_unused(agent.unused_bytes(), running.handle(), memory_bytes));
     instances.start(&agent);
     running.say_ready(&options)?;
     let ended = running.wait(options, &sources, &machine, || agent.leave(LEAVE_LIMIT));
@@ -174,6 +186,19 @@ fn follow(agent: &Arc<Agent>, control: ControlHandle, folder: &Path) -> anyhow::
     let named = std::thread::Builder::new().name("tidemark-apps".into());
     named.spawn(watching).context("starting a thread")?;
     Ok(())
+}
+
+/// Has the pool be what instances do not use, where all of them are known, and at most what the operator gave it. The data plane
+/// has given back by then what an instance needs: this is for shares between applications.
+async fn follow_unused(mut unused: watch::Receiver<Option<u64>>, control: ControlHandle, most_bytes: u64) {
+    while unused.changed().await.is_ok() {
+        let known = *unused.borrow_and_update();
+        let pool_bytes = known.map_or(most_bytes, |bytes| bytes.min(most_bytes).max(MIN_POOL_BYTES));
+        if let Err(error) = control.configure_pool(pool_bytes).await {
+            tracing::warn!("the pool can not follow what instances do not use: {error}");
+        }
+        tokio::time::sleep(POOL_REST).await;
+    }
 }
 
 fn make_tenants(agent: &Agent, control: &ControlHandle, mut made: BTreeSet<String>) -> BTreeSet<String> {

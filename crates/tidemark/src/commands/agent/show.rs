@@ -3,8 +3,10 @@
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::output::print;
+use crate::output::{bytes_text, print};
 
+/// The most points of a curve that are shown as text; JSON has all of them.
+const POINTS_SHOWN: usize = 5;
 /// The path of the agent's part of the admin API.
 pub(super) const PATH: &str = "/api/v1/agent";
 
@@ -20,7 +22,13 @@ const DIMENSIONS: [&str; 7] = [
 
 pub(super) fn run(client: &Client, app: Option<&str>, json: bool) -> anyhow::Result<()> {
     let path = app.map_or_else(|| format!("{PATH}/apps"), |app| format!("{PATH}/apps/{app}"));
-    let answer = client.get(&path)?;
+    let mut answer = client.get(&path)?;
+    if let Some(app) = app {
+        // An application that this node does not serve yet is no tenant.
+        let of_tenant = |part: &str| client.get(&format!("/api/v1/tenants/{app}{part}")).unwrap_or_default();
+        answer["tenant"] = of_tenant("");
+        answer["curve"] = of_tenant("/curve");
+    }
     if json {
         return Ok(print(&answer.to_string())?);
     }
@@ -75,6 +83,55 @@ fn short(config: &Value) -> String {
     fixed.map(|name| text(&config[name])).join(" ")
 }
 
+/// A level as it is written.
+fn level(level: &Value) -> String {
+    match level["bounded"].as_u64() {
+        Some(us) => format!("bounded:{us}us"),
+        None => text(level),
+    }
+}
+
+fn percent(value: &Value) -> String {
+    value
+        .as_f64()
+        .map_or_else(|| "-".to_owned(), |ratio| format!("{:.1} %", 100.0 * ratio))
+}
+
+/// The application's memory on this node: its tenant's grant and goal, and what more memory would bring.
+fn memory(app: &Value) -> Vec<String> {
+    let (memory, tenant) = (&app["memory"], &app["tenant"]);
+    if memory.is_null() {
+        return Vec::new();
+    }
+    let bytes = |value: &Value| value.as_f64().map_or_else(|| "-".to_owned(), bytes_text);
+    let mut lines = vec![
+        format!(
+            "memory         holds {} of {} granted, {} items, hit ratio {}, evicted {}",
+            bytes(&memory["usage_bytes"]),
+            bytes(&memory["grant_bytes"]),
+            text(&memory["items"]),
+            percent(&memory["hit_ratio"]),
+            text(&memory["evicted_total"]),
+        ),
+        format!(
+            "goal           hit ratio {}, state {}, demand {}",
+            percent(&tenant["goals"]["hit_ratio"]),
+            text(&tenant["goal_state"]),
+            bytes(&tenant["demand_bytes"]),
+        ),
+    ];
+    let points = app["curve"]["points"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let step = points.len().div_ceil(POINTS_SHOWN).max(1);
+    for point in points.iter().rev().step_by(step).rev() {
+        lines.push(format!(
+            "curve          {:>10}  misses {}",
+            bytes(&point["bytes"]),
+            percent(&point["miss_ratio"])
+        ));
+    }
+    lines
+}
+
 /// The outcome of choosing.
 fn tuned(app: &Value) -> Vec<String> {
     let tuned = &app["tuned"];
@@ -122,7 +179,7 @@ fn one(app: &Value) -> String {
         format!("name           {}", text(&app["name"])),
         format!(
             "promise        {} durability {}",
-            text(&app["promise"]["level"]),
+            level(&app["promise"]["level"]),
             text(&app["promise"]["durability"])
         ),
         format!("epoch          {}", text(&app["epoch"])),
@@ -153,6 +210,7 @@ fn one(app: &Value) -> String {
             text(&cachelet["is_leased"]),
         ));
     }
+    lines.extend(memory(app));
     for place in ["copy", "validated", "home", "store"] {
         lines.push(format!(
             "reads          {place:9} {:>10}  mean {:>10} us",

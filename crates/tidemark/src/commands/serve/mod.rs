@@ -21,6 +21,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin, Reports, Scraper, TOKEN_FILE_NAME};
+use tidemark_agent::bodies::MemoryOf;
 use tidemark_control::{
     Control, ControlConfig, ControlHandle, DEFAULT_HIT_COST, Joined, Ledger, Listeners, Mailbox, Metering, NodeError,
     NodeLease, StateFile, TenantAddress,
@@ -294,12 +295,18 @@ impl Running {
         self.drain()
     }
 
-    /// Ends in order: not ready any more, no new connections, commands in flight finished, then the rest. The control
-    /// plane's.
+    /// The control plane.
     pub(super) fn handle(&self) -> ControlHandle {
         self.control.handle()
     }
 
+    /// The memory of a tenant by its name.
+    pub(super) fn memory(&self) -> MemoryOf {
+        let tenants = self.server.neighbour();
+        Arc::new(move |name: &str| s3::memory(&tenants, name))
+    }
+
+    /// Ends in order: not ready any more, no new connections, commands in flight finished, then the rest.
     fn drain(self) -> anyhow::Result<()> {
         tracing::info!("draining");
         self.control.handle().set_draining();

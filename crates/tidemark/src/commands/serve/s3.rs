@@ -20,22 +20,27 @@ struct ServerTenants(Neighbour);
 
 impl Tenants for ServerTenants {
     fn tenant(&self, name: &str) -> Option<Arc<dyn TenantMemory>> {
-        let tenant = self.0.tenant(name)?;
-        let (touched, moved) = (tenant.clone(), tenant.clone());
-        let (all, name, id) = (self.0.clone(), name.to_owned(), tenant.id());
-        Some(Arc::new(StoreMemory::new(
-            tenant.id(),
-            Arc::clone(tenant.store()),
-            Arc::new(move |()| touched.touch()),
-            Arc::new(move |(in_bytes, out_bytes)| moved.count_network(in_bytes, out_bytes)),
-            // By its name: a bill that is still to come does not keep a tenant that is removed.
-            Arc::new(move |(invocations, mib_ms)| {
-                if let Some(tenant) = all.tenant(&name).filter(|tenant| tenant.id() == id) {
-                    tenant.count_functions(invocations, mib_ms);
-                }
-            }),
-        )))
+        Some(Arc::new(memory(&self.0, name)?))
     }
+}
+
+/// The memory of the server's tenant of that name.
+pub(super) fn memory(tenants: &Neighbour, name: &str) -> Option<StoreMemory> {
+    let tenant = tenants.tenant(name)?;
+    let (touched, moved) = (tenant.clone(), tenant.clone());
+    let (all, name, id) = (tenants.clone(), name.to_owned(), tenant.id());
+    Some(StoreMemory::new(
+        tenant.id(),
+        Arc::clone(tenant.store()),
+        Arc::new(move |()| touched.touch()),
+        Arc::new(move |(in_bytes, out_bytes)| moved.count_network(in_bytes, out_bytes)),
+        // By its name: a bill that is still to come does not keep a tenant that is removed.
+        Arc::new(move |(invocations, mib_ms)| {
+            if let Some(tenant) = all.tenant(&name).filter(|tenant| tenant.id() == id) {
+                tenant.count_functions(invocations, mib_ms);
+            }
+        }),
+    ))
 }
 
 /// The number of an application by its name.

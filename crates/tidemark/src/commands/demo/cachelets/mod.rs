@@ -1,7 +1,6 @@
 //! `tidemark demo cachelets`.
 
 mod parts;
-mod relay;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -14,6 +13,7 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tidemark_agent::relay::Relay;
 use tidemark_gateway::Credentials;
 use tidemark_types::parse_duration;
 
@@ -218,7 +218,9 @@ fn node(
     runtime: &tokio::runtime::Runtime,
 ) -> anyhow::Result<Server> {
     let peer = free_address()?;
-    let advertised = runtime.block_on(relay::start(peer, HOP))?;
+    let relay = runtime.block_on(Relay::start(HOP))?;
+    relay.lead_to(peer);
+    let advertised = relay.address();
     let data = folder.join(format!("node{number}"));
     std::fs::create_dir(&data)?;
     let (peer, advertised) = (peer.to_string(), advertised.to_string());
