@@ -24,8 +24,8 @@ use std::time::Duration;
 use tidemark_meter::spending::Restraint;
 use tidemark_plan::GoalReading;
 use tidemark_types::{
-    CommandCount, Fault, Plan, Policy, PoolSnapshot, Snapshot, TenantCounters, TenantId, TenantName, TenantSnapshot,
-    UNIT_BYTES, UnixMs,
+    CommandCount, Fault, FlashUse, Plan, Policy, PoolSnapshot, Snapshot, TenantCounters, TenantId, TenantName,
+    TenantSnapshot, UNIT_BYTES, UnixMs,
 };
 
 use crate::config::FirstLease;
@@ -383,15 +383,17 @@ impl Book {
             .sum()
     }
 
-    /// Flash that tenants may hold, and that they hold.
-    pub(crate) fn flash_held(&self) -> (u64, u64) {
+    /// The flash that all tenants may hold, what they hold of it, the memory that it takes, and whether its device has failed.
+    pub(crate) fn flash_held(&self) -> FlashUse {
         let of = |tenant: &Tenant| tenant.seen.as_ref()?.counters.flash;
-        self.tenants
-            .values()
-            .filter_map(of)
-            .fold((0, 0), |(granted, used), flash| {
-                (granted + flash.grant_bytes, used + flash.usage_bytes)
-            })
+        let add = |sum: FlashUse, flash: FlashUse| FlashUse {
+            grant_bytes: sum.grant_bytes + flash.grant_bytes,
+            usage_bytes: sum.usage_bytes + flash.usage_bytes,
+            memory_bytes: sum.memory_bytes + flash.memory_bytes,
+            is_given_up: sum.is_given_up || flash.is_given_up,
+            ..sum
+        };
+        self.tenants.values().filter_map(of).fold(FlashUse::default(), add)
     }
 
     /// A tenant by its name, also one that is being removed.

@@ -658,7 +658,11 @@ fn flash_is_shared_among_those_that_use_it_and_follows_settings() {
     for number in 0..2 {
         scene.data_plane.set_demand(&format!("t{number}"), 4 * MIB);
     }
-    scene.data_plane.set_flash_usage("t2", 7 * MIB + 1);
+    let holds = |usage_bytes| FlashUse {
+        usage_bytes,
+        ..FlashUse::default()
+    };
+    scene.data_plane.set_flash("t2", holds(7 * MIB + 1));
     scene.seconds(2);
     // One without memory keeps what it has, and who has nothing needs none.
     assert_eq!(grants(&scene), [Some(46), Some(46), Some(8), None]);
@@ -681,7 +685,7 @@ fn flash_is_shared_among_those_that_use_it_and_follows_settings() {
         tenant.settings.flash.cap_bytes = Some(4 * MIB);
     });
     assert_eq!(grants(&scene), [Some(4), Some(88), Some(8), None]);
-    scene.data_plane.set_flash_usage("t2", 0);
+    scene.data_plane.set_flash("t2", holds(0));
     scene.seconds(1);
     assert_eq!(
         grants(&scene),

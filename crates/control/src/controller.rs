@@ -34,7 +34,7 @@ use crate::steady::SteadyClock;
 use crate::utility::{OwnUtility, UtilityFunction};
 use crate::view::{NodeView, PreviewView, ServerView, TenantView};
 pub(crate) use lease::LeaseReading;
-use views::{durations_view, move_view, operations_view, previewed_view, spending_view, tenant_view};
+use views::{durations_view, move_view, occupancy, operations_view, previewed_view, spending_view, tenant_view};
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
 /// second.
@@ -648,8 +648,7 @@ impl Controller {
         let nobody = self.metered.as_ref().map(Metered::nobody_seconds);
         let network = self.metered.as_ref().map(Metered::network_per_second);
         let network_limit = self.metered.as_ref().and_then(Metered::network_limit);
-        let has_flash = self.config.flash_bytes > 0;
-        let flash = has_flash.then(|| self.book.flash_held());
+        let flash = (self.config.flash_bytes > 0).then(|| self.book.flash_held());
         ServerView {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: self.clock.now().since(self.started_at).as_secs(),
@@ -658,9 +657,11 @@ impl Controller {
             granted_bytes: self.book.granted_bytes(),
             usage_bytes: pool.usage_bytes,
             other_bytes: pool.other_bytes,
-            flash_bytes: has_flash.then_some(self.config.flash_bytes),
-            flash_granted_bytes: flash.map(|(granted, _)| granted),
-            flash_usage_bytes: flash.map(|(_, used)| used),
+            flash_bytes: flash.map(|_| self.config.flash_bytes),
+            flash_granted_bytes: flash.map(|flash| flash.grant_bytes),
+            flash_usage_bytes: flash.map(|flash| flash.usage_bytes),
+            flash_memory_bytes: flash.map(|flash| flash.memory_bytes),
+            flash_failed: flash.map(|flash| flash.is_given_up),
             connections: pool.connections,
             failed_logins_total: pool.failed_logins,
             network_bytes_per_second: network,
@@ -683,11 +684,6 @@ impl Controller {
             node: self.node.clone(),
         }
     }
-}
-
-/// The part of a limit that is used.
-fn occupancy(per_second: f64, limit_per_second: Option<u64>) -> Option<f64> {
-    limit_per_second.map(|limit| per_second / limit as f64)
 }
 
 fn not_found(name: &str) -> Refusal {

@@ -68,14 +68,10 @@ impl FakeDataPlane {
         });
     }
 
-    /// Has a tenant hold so much flash from now on.
-    pub fn set_flash_usage(&self, name: &str, usage_bytes: u64) {
-        self.lock().with_tenant(name, |tenant| {
-            tenant.counters.flash = Some(FlashUse {
-                usage_bytes,
-                ..FlashUse::default()
-            });
-        });
+    /// Has a tenant's use of flash be this from now on.
+    pub fn set_flash(&self, name: &str, flash: FlashUse) {
+        self.lock()
+            .with_tenant(name, |tenant| tenant.counters.flash = Some(flash));
     }
 
     /// All items of the tenant expire; nobody asks for them.

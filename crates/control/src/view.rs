@@ -27,6 +27,10 @@ pub struct ServerView {
     pub flash_bytes: Option<u64>,
     pub flash_granted_bytes: Option<u64>,
     pub flash_usage_bytes: Option<u64>,
+    /// Memory beside the pool that it takes.
+    pub flash_memory_bytes: Option<u64>,
+    /// Whether its device has failed and is not used any more.
+    pub flash_failed: Option<bool>,
     pub connections: u64,
     pub failed_logins_total: u64,
     /// All tenants' requests and replies, of the last 10 s.

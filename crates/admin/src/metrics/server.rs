@@ -37,6 +37,18 @@ pub(super) fn write_server(server: &ServerView, encoder: &mut DescriptorEncoder<
             server.flash_bytes.map(Number::Whole),
         ),
         (
+            "flash_granted_bytes",
+            "Flash that tenants may hold now",
+            Gauge,
+            server.flash_granted_bytes.map(Number::Whole),
+        ),
+        (
+            "flash_failed",
+            "Whether the device of flash has failed and is not used any more",
+            Gauge,
+            server.flash_failed.map(|failed| Number::Whole(failed.into())),
+        ),
+        (
             "connections",
             "Connections now open",
             Gauge,

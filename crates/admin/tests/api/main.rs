@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 mod access;
+mod flash;
 mod metrics;
 
 use std::io::{Read, Write};
@@ -54,6 +55,11 @@ fn bind(folder: &Path) -> Result<BoundAdmin, AdminError> {
 }
 
 fn start() -> Scene {
+    start_with_flash(0)
+}
+
+/// With so much flash below memory.
+fn start_with_flash(flash_bytes: u64) -> Scene {
     let folder = tempfile::tempdir().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let data_plane = Arc::new(FakeDataPlane::new(Arc::clone(&clock)));
@@ -69,6 +75,7 @@ fn start() -> Scene {
             admin: Some(address),
             ..Listeners::default()
         },
+        flash_bytes,
         ..ControlConfig::new(GIB, 4 * GIB, 2)
     };
     let control = Control::start(mailbox, state, Arc::clone(&data_plane) as _, clock, config).unwrap();

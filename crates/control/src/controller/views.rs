@@ -188,6 +188,11 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
     }
 }
 
+/// The part of a limit that is used.
+pub(super) fn occupancy(per_second: f64, limit_per_second: Option<u64>) -> Option<f64> {
+    limit_per_second.map(|limit| per_second / limit as f64)
+}
+
 fn moves_view((reason, count): (Reason, u32)) -> MovesView {
     MovesView {
         reason: reason.name(),

@@ -49,10 +49,12 @@ const FIELDS: [Field; 18] = [
 ];
 
 /// The fields if there is flash below memory.
-const FLASH_FIELDS: [Field; 3] = [
+const FLASH_FIELDS: [Field; 5] = [
     ("flash", "/flash_bytes", Form::Bytes),
     ("  granted", "/flash_granted_bytes", Form::Bytes),
     ("  used", "/flash_usage_bytes", Form::Bytes),
+    ("  takes memory", "/flash_memory_bytes", Form::Bytes),
+    ("  has failed", "/flash_failed", Form::Plain),
 ];
 
 /// The fields if the memory is the node's.

@@ -92,7 +92,7 @@ macro_rules! secret {
 const SECRET_FIELDS: [[Field; 3]; 16] = secret!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 
 /// The fields behind `items`, if there is flash.
-const FLASH_FIELDS: [Field; 13] = [
+const FLASH_FIELDS: [Field; 15] = [
     ("flash floor", "/flash/floor_bytes", Form::Bytes),
     ("flash cap", "/flash/cap_bytes", Form::Bytes),
     ("flash grant", "/flash_grant_bytes", Form::Bytes),
@@ -100,6 +100,8 @@ const FLASH_FIELDS: [Field; 13] = [
     ("  items", "/flash_items", Form::Plain),
     ("  hits", "/flash_hits_total", Form::Plain),
     ("  written", "/flash_written_bytes_total", Form::Bytes),
+    ("  not taken", "/flash_refused_total", Form::Plain),
+    ("  waits refused", "/refused_total/flash_waits", Form::Plain),
     ("  bytes/s max", "/flash/write_bytes_per_second", Form::Bytes),
     ("  after a crash", "/flash/staleness", Form::Plain),
     ("  takes memory", "/flash_memory_bytes", Form::Bytes),
