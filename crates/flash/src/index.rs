@@ -12,26 +12,31 @@ const FILL_PERCENT: u64 = 92;
 /// Moves for an insert at most, before an entry is given up.
 const MOVES_MAX: usize = 128;
 
-/// An entry: place 34 bits (in units of 64 bytes), tag 16, size class 8, uses 2, shadow 1, database 3; all zero is empty.
+/// An entry: place 34 bits (in units of 64 bytes), tag 16, size class 7, uses 2, shadow 1, database 4; all zero is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexEntry(u64);
 
 /// How often a record was used, as far as is counted.
 pub(crate) const USES_MAX: u8 = 3;
-/// Databases that are told apart: the last number stands for all from there on.
-pub(crate) const DB_CLASSES: usize = 8;
+/// Databases of a tenant: as many as four bits tell apart.
+pub(crate) const DATABASES: usize = 16;
+/// Records below so many units have a size class of their own.
+const EXACT_UNITS: usize = 64;
+/// Size classes for each doubling from there on.
+const DOUBLING_CLASSES: usize = 8;
 
 impl IndexEntry {
     /// An entry of a record at this unit of the device.
     pub(crate) fn new(place: u64, hash: u64, units: usize, db: u8) -> Self {
         debug_assert!(place > 0 && place < 1 << 34, "1 TiB in units of 64 bytes");
-        let db = db_class(db) as u64;
-        Self(place | u64::from(tag(hash)) << 34 | u64::from(class(units)) << 50 | db << 61)
+        // There are no others; a device's bytes could say so.
+        let db = usize::from(db).min(DATABASES - 1) as u64;
+        Self(place | u64::from(tag(hash)) << 34 | u64::from(class(units)) << 50 | db << 60)
     }
 
-    /// The number under which its database is counted.
-    pub(crate) fn db_class(self) -> usize {
-        (self.0 >> 61) as usize
+    /// Its record's database.
+    pub(crate) fn db(self) -> usize {
+        (self.0 >> 60) as usize
     }
 
     /// The record's place, in units of 64 bytes from the device's beginning.
@@ -39,18 +44,18 @@ impl IndexEntry {
         self.0 & ((1 << 34) - 1)
     }
 
-    /// Units that hold the record, at most a sixteenth more than it has.
+    /// Units that hold the record: as many as it has below 4 KiB, from there on at most an eighth more.
     pub(crate) fn units(self) -> usize {
-        class_units((self.0 >> 50) as u8)
+        class_units((self.0 >> 50) as u8 & 0x7F)
     }
 
     pub(crate) fn uses(self) -> u8 {
-        (self.0 >> 58) as u8 & USES_MAX
+        (self.0 >> 57) as u8 & USES_MAX
     }
 
     /// Whether memory holds the record, too.
     pub(crate) fn is_shadow(self) -> bool {
-        self.0 >> 60 & 1 == 1
+        self.0 >> 59 & 1 == 1
     }
 
     fn tag(self) -> u16 {
@@ -58,17 +63,12 @@ impl IndexEntry {
     }
 
     fn with_uses(self, uses: u8) -> Self {
-        Self(self.0 & !(u64::from(USES_MAX) << 58) | u64::from(uses.min(USES_MAX)) << 58)
+        Self(self.0 & !(u64::from(USES_MAX) << 57) | u64::from(uses.min(USES_MAX)) << 57)
     }
 
     fn with_shadow(self, is_shadow: bool) -> Self {
-        Self(self.0 & !(1 << 60) | u64::from(is_shadow) << 60)
+        Self(self.0 & !(1 << 59) | u64::from(is_shadow) << 59)
     }
-}
-
-/// The number under which a database is counted.
-pub(crate) fn db_class(db: u8) -> usize {
-    usize::from(db).min(DB_CLASSES - 1)
 }
 
 /// The bits of the hash that an entry keeps.
@@ -76,24 +76,29 @@ fn tag(hash: u64) -> u16 {
     hash as u16
 }
 
-/// A size class: up to 15 units exactly, then sixteen classes for each doubling.
+/// The size class of so many units, below 128.
 fn class(units: usize) -> u8 {
-    if units < 16 {
+    if units < EXACT_UNITS {
         return units as u8;
     }
-    let mut exponent = units.ilog2() - 4;
-    let mut mantissa = units.div_ceil(1 << exponent);
-    if mantissa == 32 {
-        (exponent, mantissa) = (exponent + 1, 16);
+    let mut doublings = (units / EXACT_UNITS).ilog2() as usize;
+    let mut steps = units.div_ceil(step_units(doublings)) - DOUBLING_CLASSES;
+    if steps == DOUBLING_CLASSES {
+        (doublings, steps) = (doublings + 1, 0);
     }
-    (16 * (exponent as usize + 1) + mantissa - 16).min(255) as u8
+    (EXACT_UNITS + doublings * DOUBLING_CLASSES + steps).min(127) as u8
 }
 
 fn class_units(class: u8) -> usize {
-    if class < 16 {
-        return usize::from(class);
+    match usize::from(class).checked_sub(EXACT_UNITS) {
+        None => usize::from(class),
+        Some(above) => (DOUBLING_CLASSES + above % DOUBLING_CLASSES) * step_units(above / DOUBLING_CLASSES),
     }
-    (16 + usize::from(class % 16)) << (class / 16 - 1)
+}
+
+/// How far apart classes are after so many doublings, in units.
+fn step_units(doublings: usize) -> usize {
+    (EXACT_UNITS / DOUBLING_CLASSES) << doublings
 }
 
 /// A table of entries.
@@ -305,12 +310,29 @@ mod tests {
 
     #[test]
     fn classes_hold_their_sizes_and_waste_little() {
+        // The longest key and value have 5,121 units.
         for units in 1..=5200_usize {
             let held = class_units(class(units));
-            assert!(
-                held >= units && held as f64 <= units as f64 * 1.0625 + 1e-9,
-                "{units} {held}"
-            );
+            let most = if units <= 64 { units } else { units * 9 / 8 };
+            assert!((units..=most).contains(&held), "{units} {held}");
+        }
+    }
+
+    #[test]
+    fn parts_of_an_entry_do_not_touch_each_other() {
+        for db in 0..DATABASES as u8 {
+            let entry = IndexEntry::new((1 << 34) - 1, u64::MAX, 5200, db);
+            for (uses, is_shadow) in [(0, true), (USES_MAX, false), (USES_MAX, true)] {
+                let entry = entry.with_uses(uses).with_shadow(is_shadow);
+                assert_eq!(
+                    (entry.db(), entry.uses(), entry.is_shadow()),
+                    (usize::from(db), uses, is_shadow)
+                );
+                assert_eq!(
+                    (entry.place(), entry.tag(), entry.units()),
+                    ((1 << 34) - 1, u16::MAX, 5632)
+                );
+            }
         }
     }
 

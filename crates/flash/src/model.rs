@@ -2,13 +2,14 @@
 //!
 //! I1 never wrong bytes for a key. I2 never an older content than the last acknowledged delete or overwrite, within the staleness. I3 a
 //! failing device means misses, no panic, no hang. I4 what was sealed and flushed comes back. I5 segments of tenants add up and
-//! stay within grants. I6 opening twice gives the same.
+//! stay within grants. I6 opening twice gives the same. I7 items are counted by the databases that they are in.
 
 use std::collections::HashMap;
 
 use crate::buffer::Buffer;
 use crate::device::{Device, Faults, SimDevice};
 use crate::format::{SEGMENT_BYTES, TenantUuid};
+use crate::index::{DATABASES, IndexEntry, Table};
 use crate::journal::Barrier;
 use crate::recover;
 use crate::volume::{IoKind, Item, Lookup, Settings, Staleness, State, TenantNumber, Volume};
@@ -116,8 +117,9 @@ impl Run {
 
     fn step(&mut self) {
         let tenant = self.random.below(u64::from(TENANTS)) as u32;
-        let db = (self.random.below(8) == 0) as u8;
+        let is_rare = self.random.below(8) == 0;
         let key = self.random.below(KEYS);
+        let db = if is_rare { 1 + 7 * (key % 3) as u8 } else { 0 };
         match self.random.below(100) {
             0..45 => self.put(tenant, db, key),
             45..80 => self.get(tenant, db, key),
@@ -237,6 +239,10 @@ impl Run {
             "I1, seed {seed}: wrong bytes of key {id}"
         );
         assert_eq!((found.item.db, &found.item.key), (db, &key(id)), "I1, seed {seed}");
+        let owner = self.volume.tenant(TenantNumber(tenant)).unwrap();
+        let is_its = |entry: &IndexEntry| entry.place() == found.place.unit;
+        let entry = owner.matches(hash(db, id)).find(is_its).unwrap();
+        assert_eq!(entry.db(), usize::from(db), "I7, seed {seed}");
         assert!(
             version > known.dead,
             "I2, seed {seed}: version {version} of key {id}, and {} is dead",
@@ -333,10 +339,18 @@ impl Run {
         assert_eq!(records(&once), records(&self.volume), "I6, seed {}", self.seed);
     }
 
-    /// I5.
+    /// I5 and I7.
     fn check_sums(&self) {
         for number in 0..TENANTS {
             let tenant = self.volume.tenant(TenantNumber(number)).unwrap();
+            let mut items = [0; DATABASES];
+            let entries = tenant.tables().iter().flat_map(Table::each);
+            for entry in entries.filter(|entry| !entry.is_shadow()) {
+                items[entry.db()] += 1;
+            }
+            for (db, items) in (0..).zip(items) {
+                assert_eq!(tenant.items_in(db), items, "I7, seed {}, database {db}", self.seed);
+            }
             assert!(tenant.segments() <= tenant.grant.max(1), "I5, seed {}", self.seed);
             let is_held = |slot: &&crate::volume::Slot| {
                 slot.tenant == TenantNumber(number)

@@ -15,7 +15,7 @@ use crate::volume::{Slot, State, Volume, data_offset};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TIDEMKIX");
 /// The version of the file's format; another one is no snapshot, and footers are read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The owner of a slot that holds nothing of use.
 const NOBODY: u32 = u32::MAX;
 /// Bytes of a bucket.

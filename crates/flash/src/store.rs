@@ -238,7 +238,7 @@ impl Store {
         volume.is_durable(barrier) || volume.is_given_up()
     }
 
-    /// Items of a tenant's database that memory does not hold. Databases from 7 on are counted together.
+    /// Items of a tenant's database that memory does not hold.
     pub fn items_in(&self, tenant: TenantNumber, db: u8) -> u64 {
         self.shared.volume.lock().items_in(tenant, db)
     }

@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 
+use tidemark_flash::Listing;
 use tidemark_protocol::resp::glob::Pattern;
 
 use crate::redis::{Below, Place};
@@ -33,6 +34,8 @@ pub(crate) enum Progress {
     Flushed,
     /// A script runs, or waits for its turn.
     Script(Handle),
+    /// SCAN in a transaction, which goes on in no later turn: the segment that was read ahead for it, if there is one left.
+    Ahead(Option<Listing>),
     /// A walk over all found nothing so far, and has begun anew at the first one or not.
     Search { place: Place, is_anew: bool },
 }
@@ -78,6 +81,8 @@ impl Progress {
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
             Self::Keys { .. } | Self::Sizes { .. } | Self::Pairs { .. } | Self::Search { .. } | Self::Flushed => 0,
+            // Charged with the transaction.
+            Self::Ahead(_) => 0,
             Self::Values { left_bytes, .. } => *left_bytes,
             Self::Script(handle) => handle.bytes,
             Self::Walk(_) | Self::Clients(_) | Self::Reply { .. } => self.buffer_bytes(),
@@ -104,6 +109,7 @@ impl Progress {
             | Self::Values { .. }
             | Self::Pairs { .. }
             | Self::Search { .. }
+            | Self::Ahead(_)
             | Self::Flushed => 0,
         }
     }

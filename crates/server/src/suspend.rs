@@ -66,6 +66,16 @@ pub(crate) enum Came {
     Badly,
 }
 
+impl Came {
+    /// The records, if they came.
+    pub(crate) fn well(self) -> Option<Listing> {
+        match self {
+            Self::Well(listing) => Some(listing),
+            Self::Not | Self::Badly => None,
+        }
+    }
+}
+
 impl Segment {
     pub(crate) fn new(read: SegmentRead) -> Self {
         Self {

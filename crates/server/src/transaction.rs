@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tidemark_protocol::resp::ErrorReply;
 use tidemark_store::{TenantStore, Watch};
@@ -12,6 +12,7 @@ use tidemark_types::UnixMs;
 
 use crate::access::{Access, ShardSet};
 use crate::limits::{TRANSACTION_BYTES, TRANSACTION_COMMANDS, TRANSACTION_KEY_BYTES, WATCHED_KEYS};
+use crate::suspend::Segment;
 
 /// The memory of a queued command or a watched key besides its bytes: the allocation and the entries, of a watched key
 /// also its shard's.
@@ -38,6 +39,8 @@ pub(crate) struct Transaction {
     /// A command was queued that can not be executed there.
     pub(crate) needs_session: bool,
     watched: Watched,
+    /// The segment of flash that is read for its first SCAN, before shards are locked.
+    pub(crate) ahead: OnceLock<Arc<Segment>>,
 }
 
 /// The keys that a connection watches. They end with it, which locks their shards: not while one of them is locked.
@@ -192,7 +195,8 @@ impl Transaction {
     /// The memory that all of this takes, about.
     pub(crate) fn memory_bytes(&self) -> usize {
         let entries = self.queued.len() + self.watched.keys.len();
-        self.queued_bytes + self.watched.key_bytes + entries * ENTRY_BYTES
+        let ahead = self.ahead.get().map_or(0, |segment| segment.read.bytes());
+        self.queued_bytes + self.watched.key_bytes + entries * ENTRY_BYTES + ahead
     }
 }
 

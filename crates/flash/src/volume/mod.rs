@@ -22,7 +22,7 @@ use crate::format::{
     BLOCK_BYTES, Entry, FooterEntry, HEADER_BYTES, KEY_BYTES_MAX, Record, SEGMENT_BYTES, SegmentHeader, Superblock,
     TenantUuid, UNIT_BYTES, VALUE_BYTES_MAX, decode_record, encode_record, footer_bytes,
 };
-use crate::index::{DB_CLASSES, IndexEntry, db_class};
+use crate::index::IndexEntry;
 use crate::journal::{Barrier, Journal};
 
 pub use complete::{Io, IoKind};
@@ -362,14 +362,11 @@ impl Volume {
         self.note_barrier(number, barrier);
         match db {
             None => self.discard(number, 0, now_ms),
-            // Discarded entries are not counted any more. Those of databases that are not told apart go when they are
-            // met.
-            Some(db) if db_class(db) < DB_CLASSES - 1 => {
+            Some(db) => {
                 if let Some(tenant) = self.tenant_mut(number) {
-                    tenant.retain(|entry| entry.db_class() != db_class(db));
+                    tenant.retain(|entry| entry.db() != usize::from(db));
                 }
             }
-            Some(_) => {}
         }
         barrier
     }

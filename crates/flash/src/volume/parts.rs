@@ -53,7 +53,7 @@ pub struct Found {
 /// The place of a record, as long as it lies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    pub(super) unit: u64,
+    pub(crate) unit: u64,
     pub(super) sequence: u64,
 }
 

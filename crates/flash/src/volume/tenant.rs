@@ -4,11 +4,9 @@ use std::collections::VecDeque;
 
 use super::{Open, Volume};
 use crate::format::{SEGMENT_BYTES, TenantUuid, UNIT_BYTES};
-use crate::index::{DB_CLASSES, IndexEntry, Table, db_class};
+use crate::index::{DATABASES, IndexEntry, Table};
 use crate::journal::Barrier;
 
-/// Databases whose flushes are told apart.
-const DATABASES: usize = 16;
 /// Tables of a tenant at most: one that became too small or too large is left to empty as its segments go.
 const TABLES_MAX: usize = 4;
 /// A new table is made for so much more than is known to be needed, in percent.
@@ -120,8 +118,8 @@ pub(crate) struct Tenant {
     flushed: [u64; DATABASES],
     flushed_all: u64,
     shadow_bytes: u64,
-    /// Entries that are no shadows, by their database's number.
-    alone: [u64; DB_CLASSES],
+    /// Entries that are no shadows, by their database.
+    alone: [u64; DATABASES],
     /// Records that were ever entered, and their bytes: for their mean size.
     entered_records: u64,
     entered_bytes: u64,
@@ -175,7 +173,7 @@ impl Tenant {
             flushed: [0; DATABASES],
             flushed_all: 0,
             shadow_bytes: 0,
-            alone: [0; DB_CLASSES],
+            alone: [0; DATABASES],
             entered_records: 0,
             entered_bytes: 0,
         }
@@ -207,18 +205,18 @@ impl Tenant {
         if entry.is_shadow() {
             self.shadow_bytes = self.shadow_bytes.saturating_sub((entry.units() * UNIT_BYTES) as u64);
         } else {
-            self.alone[entry.db_class()] -= 1;
+            self.alone[entry.db()] -= 1;
         }
     }
 
     /// Items of a database that memory does not hold.
     pub(crate) fn items_in(&self, db: u8) -> u64 {
-        self.alone[db_class(db)]
+        self.alone.get(usize::from(db)).copied().unwrap_or(0)
     }
 
     pub(crate) fn set_shadow(&mut self, hash: u64, unit: u64, is_shadow: bool) -> Option<()> {
         let entry = self.matches(hash).find(|entry| entry.place() == unit)?;
-        let (bytes, alone) = ((entry.units() * UNIT_BYTES) as u64, &mut self.alone[entry.db_class()]);
+        let (bytes, alone) = ((entry.units() * UNIT_BYTES) as u64, &mut self.alone[entry.db()]);
         let has_changed = self
             .tables
             .iter_mut()
@@ -242,7 +240,7 @@ impl Tenant {
         let mut homeless = Vec::new();
         // A bit sooner than it must be: the last ones would find no place.
         let is_full = |table: &Table| table.entries() * 100 >= table.room() * FULL_PERCENT;
-        self.alone[entry.db_class()] += 1;
+        self.alone[entry.db()] += 1;
         self.entered_records += 1;
         self.entered_bytes += record_bytes as u64;
         if self.tables.first().is_none_or(is_full) {
@@ -290,13 +288,13 @@ impl Tenant {
         buckets: std::ops::Range<usize>,
         mut stays: impl FnMut(IndexEntry) -> bool,
     ) {
-        let (mut shadow_bytes, mut alone) = (0, [0; DB_CLASSES]);
+        let (mut shadow_bytes, mut alone) = (0, [0; DATABASES]);
         self.tables[table].retain_in(buckets, |entry| {
             let stays = stays(entry);
             if !stays && entry.is_shadow() {
                 shadow_bytes += (entry.units() * UNIT_BYTES) as u64;
             } else if !stays {
-                alone[entry.db_class()] += 1;
+                alone[entry.db()] += 1;
             }
             stays
         });
@@ -320,7 +318,7 @@ impl Tenant {
     pub(crate) fn adopt(&mut self, tables: Vec<Table>, entered: (u64, u64)) {
         self.forget_all();
         for entry in tables.iter().flat_map(Table::each) {
-            self.alone[entry.db_class()] += 1;
+            self.alone[entry.db()] += 1;
         }
         self.tables_made += tables.len() as u64;
         self.tables = tables;
@@ -330,7 +328,7 @@ impl Tenant {
     /// Forgets all entries.
     pub(super) fn forget_all(&mut self) {
         self.tables.clear();
-        (self.shadow_bytes, self.alone) = (0, [0; DB_CLASSES]);
+        (self.shadow_bytes, self.alone) = (0, [0; DATABASES]);
     }
 
     /// Buckets of a table, if there is such a one.

@@ -82,6 +82,11 @@ impl Listing {
         self.slot
     }
 
+    /// Whether it is what this would read.
+    pub fn is_of(&self, read: &SegmentRead) -> bool {
+        self.slot == read.slot && self.header == read.header
+    }
+
     /// Its records, dead ones included.
     pub fn records(&self) -> usize {
         self.entries.len()

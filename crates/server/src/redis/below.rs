@@ -13,16 +13,18 @@
 //! ```
 //!
 //! A segment is read whole, and a command waits for it as for a key ([`crate::suspend`]). No lock is held meanwhile.
+//!
+//! A transaction waits before its locks are taken, for the segment that its first SCAN begins in. Where a SCAN comes to another
+//! one, it ends with a cursor to go on from.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use tidemark_flash::{Listing, MARK_BITS, Next, RECORD_BITS, SLOT_BITS};
+use tidemark_flash::{Listing, MARK_BITS, Next, RECORD_BITS, SLOT_BITS, SegmentRead};
 use tidemark_plane::Tier;
-use tidemark_protocol::resp::ErrorReply;
 use tidemark_protocol::resp::glob::Pattern;
-use tidemark_protocol::resp::options::{Scan, ScanType};
+use tidemark_protocol::resp::options::{self, Scan, ScanType};
+use tidemark_protocol::resp::{Args, ErrorReply};
 use tidemark_store::PLACE_BITS;
 
 use super::answer::{Done, Failure, reply};
@@ -46,7 +48,7 @@ const _: () = assert!(STAGE_SHIFT + 2 == PLACE_BITS);
 /// Records that are looked at before what they cost is asked.
 const PIECE: usize = 16;
 
-const WITHIN: &str = "ERR SCAN and KEYS of a tenant with flash wait for it, which a transaction cannot";
+const WITHIN: &str = "ERR KEYS of a tenant with flash waits for it, which a transaction cannot: use SCAN";
 const LATE: &str = "ERR flash did not answer in time: use SCAN";
 
 /// The part of a walk that a tenant with flash has.
@@ -65,6 +67,16 @@ pub(crate) struct Below {
     random: Option<u64>,
     /// A search that began somewhere has begun anew at the first segment.
     is_anew: bool,
+    reads: Reads,
+}
+
+/// How a walk comes to segments that have to be read.
+#[derive(Debug)]
+enum Reads {
+    /// It waits for them.
+    Waits,
+    /// It waits for nothing: at most this one was read before.
+    Ahead(Option<Listing>),
 }
 
 /// The stages of a walk, in their order.
@@ -84,7 +96,7 @@ enum Went {
     Bound,
     /// It is over.
     End,
-    /// Flash took too long.
+    /// Flash took too long, or may not be waited for.
     Late,
 }
 
@@ -99,6 +111,7 @@ impl Below {
             listing: None,
             random: None,
             is_anew: false,
+            reads: Reads::Waits,
         }
     }
 
@@ -134,6 +147,12 @@ impl Below {
         (self.stage as u64) << STAGE_SHIFT | u64::from(self.mark) << MEMORY_BITS | rest
     }
 
+    /// The segment that the walk is in, or the next one.
+    fn next(&self, tier: &Tier) -> Next {
+        let since = (self.stage == Stage::Since).then_some(self.mark);
+        tier.segment_from(self.slot, since)
+    }
+
     fn pass_to(&mut self, slot: u32) {
         (self.slot, self.record) = (slot, 0);
     }
@@ -153,8 +172,7 @@ impl Below {
             }
         }
         if self.listing.is_none() {
-            let since = (self.stage == Stage::Since).then_some(self.mark);
-            match tier.segment_from(self.slot, since) {
+            match self.next(tier) {
                 Next::End => return Some(Went::End),
                 Next::Here(listing) => {
                     if listing.slot() != self.slot {
@@ -165,6 +183,10 @@ impl Below {
                 Next::Read(read) => {
                     if read.slot() != self.slot {
                         self.pass_to(read.slot());
+                    }
+                    if let Reads::Ahead(ahead) = &mut self.reads {
+                        self.listing = ahead.take().filter(|listing| listing.is_of(&read));
+                        return self.listing.is_none().then_some(Went::Late);
                     }
                     let segment = Arc::new(Segment::new(read));
                     self.waiting = Some(Arc::clone(&segment));
@@ -264,6 +286,56 @@ fn check_begin(session: &Session, exec: &mut Exec<'_>) -> Result<(), Failure<'st
     Ok(())
 }
 
+/// The walk of SCAN or KEYS, which begins at a cursor or goes on. `None`: it is over, and the rest of its keys was sent.
+fn walk_of(
+    cursor: u64,
+    pattern: Option<&[u8]>,
+    tier: &Tier,
+    session: &Session,
+    access: &Access<'_>,
+    exec: &mut Exec<'_>,
+) -> Result<Option<Walk>, Failure<'static>> {
+    check_begin(session, exec)?;
+    match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Reply { bytes, sent }) => send_rest(bytes, sent, false, exec).map(|()| None),
+        Some(Progress::Walk(walk)) => Ok(Some(walk)),
+        _ => {
+            let (below, place) = Below::of_cursor(cursor, access.store().shards(), || tier.mark());
+            Ok(Some(begun(place, pattern, below)?))
+        }
+    }
+}
+
+/// The segment that a SCAN in a transaction begins in, if that has to be read.
+pub(super) fn segment_of(args: Args<'_>, tenant: &Tenant) -> Option<SegmentRead> {
+    let tier = tenant.tier.as_deref()?;
+    let cursor = options::scan(args).ok()?.cursor;
+    let (below, _) = Below::of_cursor(cursor, tenant.store.shards(), || tier.mark());
+    match below.stage {
+        Stage::Memory => None,
+        Stage::Flash | Stage::Since => match below.next(tier) {
+            Next::Read(read) => Some(read),
+            Next::Here(_) | Next::End => None,
+        },
+    }
+}
+
+/// The walk of a SCAN in a transaction.
+fn walk_within(
+    options: &Scan<'_>,
+    tier: &Tier,
+    access: &Access<'_>,
+    exec: &mut Exec<'_>,
+) -> Result<Walk, ErrorReply<'static>> {
+    let ahead = match exec.visit.progress.take().map(|progress| *progress) {
+        Some(Progress::Ahead(listing)) => listing,
+        _ => None,
+    };
+    let (mut below, place) = Below::of_cursor(options.cursor, access.store().shards(), || tier.mark());
+    below.reads = Reads::Ahead(ahead);
+    begun(place, options.pattern, below)
+}
+
 /// SCAN.
 pub(super) fn scan<'a>(
     options: &Scan<'_>,
@@ -272,23 +344,22 @@ pub(super) fn scan<'a>(
     access: &mut Access<'_>,
     exec: &mut Exec<'_>,
 ) -> Done<'a> {
-    if access.keeps_locks() {
-        return Err(Failure::Own(Cow::Borrowed(WITHIN)));
-    }
-    check_begin(session, exec)?;
-    let shards = access.store().shards();
-    let mut walk = match exec.visit.progress.take().map(|progress| *progress) {
-        Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, false, exec),
-        Some(Progress::Walk(walk)) => walk,
-        _ => {
-            let (below, place) = Below::of_cursor(options.cursor, shards, || tier.mark());
-            begun(place, options.pattern, below)?
-        }
+    let (shards, is_within) = (access.store().shards(), access.keeps_locks());
+    let walk = if is_within {
+        Some(walk_within(options, tier, access, exec)?)
+    } else {
+        walk_of(options.cursor, options.pattern, tier, session, access, exec)?
     };
+    let Some(mut walk) = walk else { return Ok(()) };
     let wanted = options.count.clamp(FLASH_SCANNED_KEYS, SCANNED_KEYS as u64);
     let bounds = Bounds::of_scan(wanted);
     let went = match options.types {
-        ScanType::Strings => go_on(&mut walk, &bounds, tier, session, access, exec),
+        ScanType::Strings => loop {
+            let went = go_on(&mut walk, &bounds, tier, session, access, exec);
+            if went != Went::On || !is_within {
+                break went;
+            }
+        },
         // There are no keys of another type: the walk is over.
         ScanType::Nothing => Went::End,
     };
@@ -301,7 +372,7 @@ pub(super) fn scan<'a>(
     reply.array(2);
     reply.bulk(itoa::Buffer::new().format(cursor).as_bytes());
     reply.array(walk.found.count);
-    send_rest(walk.found.bytes, 0, false, exec)
+    send_rest(walk.found.bytes, 0, is_within, exec)
 }
 
 /// KEYS: each key once.
@@ -315,17 +386,10 @@ pub(super) fn keys<'a>(
     if access.keeps_locks() {
         return Err(Failure::Own(Cow::Borrowed(WITHIN)));
     }
-    check_begin(session, exec)?;
-    let mut walk = match exec.visit.progress.take().map(|progress| *progress) {
-        Some(Progress::Reply { bytes, sent }) => return send_rest(bytes, sent, false, exec),
-        Some(Progress::Walk(walk)) => walk,
-        _ => {
-            let (below, place) = Below::of_cursor(0, access.store().shards(), || tier.mark());
-            let mut walk = begun(place, Some(pattern), below)?;
-            walk.names = Some(HashSet::new());
-            walk
-        }
+    let Some(mut walk) = walk_of(0, Some(pattern), tier, session, access, exec)? else {
+        return Ok(());
     };
+    walk.names.get_or_insert_default();
     let bounds = Bounds {
         keys: u64::MAX,
         cost: u64::MAX,

@@ -388,8 +388,11 @@ fn cluster(report: &mut Report<'_>) {
 /// How long keys live on average is not known without looking at each: shown as zero, as Redis does until it has looked.
 fn keyspace(report: &mut Report<'_>) {
     let databases = report.shards.databases;
+    let tier = report.tenant.tier.as_deref();
     report.title("Keyspace");
-    for (db, (keys, expires)) in databases.into_iter().enumerate() {
+    for (db, (in_memory, expires)) in (0..).zip(databases) {
+        // How many of those that lie on flash only will expire is not known.
+        let keys = in_memory + tier.map_or(0, |tier| tier.items_in(db));
         if keys > 0 {
             report.line(
                 &format!("db{db}"),

@@ -4,8 +4,10 @@
 //! taken first, in ascending order, so for everybody else it happens at once.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tidemark_flash::{Listing, SegmentRead};
 use tidemark_plane::Purpose;
 use tidemark_protocol::number::append_u64;
 use tidemark_protocol::resp::command::{CommandId, Row, resolve};
@@ -17,12 +19,14 @@ use super::client::DESCRIBED_CLIENT_BYTES;
 use super::dispatch::{Call, Family, Handler, needs_every_shard, perform_within};
 use super::scripts;
 use super::strings::AROUND_VALUE_BYTES;
-use super::{check_size, purpose};
+use super::{below, check_size, purpose};
 use crate::access::Access;
 use crate::counts::{Count, Stage};
 use crate::limits::{OWN_REPLY_BYTES, TRANSACTION_KEY_BYTES, TURN_CLIENTS, WATCHED_KEYS};
 use crate::process::Process;
+use crate::progress::Progress;
 use crate::session::{Exec, Session};
+use crate::suspend::{Segment, Wish};
 use crate::tenant::Tenant;
 use crate::transaction::{ENTRY_BYTES, Transaction};
 
@@ -272,14 +276,16 @@ fn execute_all(transaction: &Transaction, session: &mut Session, exec: &mut Exec
     reply(session, exec).array(transaction.queued().len());
     drop_unwanted(mark, session, exec);
     let mut list = ArgList::new();
+    let mut ahead = transaction.ahead.get().and_then(|segment| segment.take().well());
     for command in transaction.queued() {
-        execute_one(command, &mut list, session, &mut access, exec);
+        execute_one(command, &mut list, &mut ahead, session, &mut access, exec);
     }
     exec.visit.end_promise();
     Ok(())
 }
 
-/// Asks for those keys of a transaction that lie on flash, watched ones included. Whether that has to be waited for.
+/// Asks for those keys of a transaction that lie on flash, watched ones included, and for the segment that its first SCAN begins
+/// in. Whether that has to be waited for.
 pub(super) fn seeks(tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> bool {
     let Some(transaction) = session
         .transaction
@@ -294,6 +300,7 @@ pub(super) fn seeks(tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> 
     let mut keys: Vec<(u8, Box<[u8]>, Purpose)> = watched.collect();
     let mut db = session.db;
     let mut list = ArgList::new();
+    let mut segment = None;
     for command in transaction.queued() {
         parse(command, &Limits::with_value_bytes(command.len()), &mut list);
         let args = list.args(command);
@@ -301,8 +308,20 @@ pub(super) fn seeks(tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> 
         db = selected(row.id, args).unwrap_or(db);
         let purpose = purpose(row.id);
         keys.extend(row.key_places(args).map(|place| (db, args.arg(place).into(), purpose)));
+        if row.id == CommandId::Scan && segment.is_none() {
+            segment = below::segment_of(args, tenant);
+        }
     }
-    exec.seek_all(tenant, keys.iter().map(|(db, key, purpose)| (*db, &**key, *purpose)))
+    // First, since items that came into memory may be gone from there while a segment is waited for.
+    segment.is_some_and(|segment| awaits_segment(segment, transaction, exec))
+        || exec.seek_all(tenant, keys.iter().map(|(db, key, purpose)| (*db, &**key, *purpose)))
+}
+
+/// Has a transaction wait for a segment, once.
+fn awaits_segment(read: SegmentRead, transaction: &Transaction, exec: &mut Exec<'_>) -> bool {
+    let segment = Arc::new(Segment::new(read));
+    let is_first = transaction.ahead.set(Arc::clone(&segment)).is_ok();
+    is_first && exec.visit.wanted.push(Wish::Segment(segment))
 }
 
 /// The database that a command selects, if it does.
@@ -359,6 +378,7 @@ fn answers_values(id: CommandId) -> bool {
 fn execute_one(
     command: &[u8],
     list: &mut ArgList,
+    ahead: &mut Option<Listing>,
     session: &mut Session,
     access: &mut Access<'_>,
     exec: &mut Exec<'_>,
@@ -376,9 +396,13 @@ fn execute_one(
     };
     let call = Call { args, row };
     let before = exec.counts.before();
+    if row.id == CommandId::Scan {
+        exec.visit.progress = Some(Box::new(Progress::Ahead(ahead.take())));
+    }
     let done = check_size(call)
         .map_err(Failure::from)
         .and_then(|_| perform_within(call, session, access, exec));
+    exec.visit.progress = None;
     if let Err(failure) = done {
         fail(&failure, Some(row), Stage::Execution, mark, session, exec);
     }
