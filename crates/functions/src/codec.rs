@@ -14,6 +14,10 @@ use rustfs_erasure_codec::galois_8::ReedSolomon;
 
 use crate::{Code, CodeError};
 
+mod chunks;
+
+pub use chunks::Chunks;
+
 /// Bytes of a stripe, but for an object's last. 4 MiB: one fill of the gateway; a range reads no more than the chunks it touches.
 pub const STRIPE_BYTES: u64 = 4 << 20;
 /// Chunks are multiples of this, which the processor's instructions take at once.
@@ -27,6 +31,9 @@ pub enum CodecError {
     /// Fewer chunks than data chunks, or of other lengths.
     #[error("too few chunks are there, or of wrong lengths")]
     Chunks,
+    /// The chunks give other bytes than those that were stored.
+    #[error("the chunks give other bytes than were stored")]
+    Damaged,
     /// The code has too many chunks.
     #[error(transparent)]
     Code(#[from] CodeError),
@@ -144,26 +151,66 @@ pub fn touched(code: Code, stripe_bytes: usize, range: &Range<usize>) -> Range<u
 /// # Errors
 /// The stripe is empty, or the code does not exist.
 pub fn encode(codec: &dyn StripeCodec, code: Code, stripe: &Bytes) -> Result<Vec<Bytes>, CodecError> {
-    if stripe.is_empty() {
+    let mut chunks = data_chunks(code, stripe);
+    if chunks.is_empty() {
         return Err(CodecError::Chunks);
     }
-    let bytes = chunk_bytes(code, stripe.len());
-    let mut chunks: Vec<Bytes> = (0..code.data() as usize)
-        .map(|index| {
-            let range = (index * bytes).min(stripe.len())..((index + 1) * bytes).min(stripe.len());
-            let part = stripe.slice(range);
-            if part.len() == bytes {
-                return part;
-            }
-            let mut padded = BytesMut::zeroed(bytes);
-            padded[..part.len()].copy_from_slice(&part);
-            padded.freeze()
-        })
-        .collect();
     let data: Vec<&[u8]> = chunks.iter().map(Bytes::as_ref).collect();
     let parity = codec.parity(code, &data)?;
     chunks.extend(parity.into_iter().map(Bytes::from));
     Ok(chunks)
+}
+
+/// The chunks of data of a stripe; none of an empty one.
+fn data_chunks(code: Code, stripe: &Bytes) -> Vec<Bytes> {
+    if stripe.is_empty() {
+        return Vec::new();
+    }
+    let bytes = chunk_bytes(code, stripe.len());
+    let chunk = |index: usize| {
+        let range = (index * bytes).min(stripe.len())..((index + 1) * bytes).min(stripe.len());
+        let part = stripe.slice(range);
+        if part.len() == bytes {
+            return part;
+        }
+        let mut padded = BytesMut::zeroed(bytes);
+        padded[..part.len()].copy_from_slice(&part);
+        padded.freeze()
+    };
+    (0..code.data() as usize).map(chunk).collect()
+}
+
+/// A stripe's chunks of parity that somebody else has computed. Nobody has to believe them: what is computed from them is
+/// compared with the hashes of the data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parity {
+    /// The code.
+    pub code: Code,
+    /// The chunks.
+    pub chunks: Vec<Bytes>,
+}
+
+impl Parity {
+    /// Computes that of a stripe.
+    ///
+    /// # Errors
+    /// The stripe is empty, or the code does not exist.
+    pub fn of(codec: &dyn StripeCodec, code: Code, stripe: &Bytes) -> Result<Self, CodecError> {
+        let mut chunks = encode(codec, code, stripe)?;
+        let chunks = chunks.split_off(code.data() as usize);
+        Ok(Self { code, chunks })
+    }
+
+    /// All chunks of a stripe with this parity; `None` if it is of another code, or of another length.
+    pub fn join(self, code: Code, stripe: &Bytes) -> Option<Vec<Bytes>> {
+        let bytes = chunk_bytes(code, stripe.len());
+        let is_right = self.code == code
+            && self.chunks.len() == code.parity() as usize
+            && self.chunks.iter().all(|chunk| chunk.len() == bytes);
+        let mut chunks = data_chunks(code, stripe);
+        chunks.extend(self.chunks);
+        (is_right && !stripe.is_empty()).then_some(chunks)
+    }
 }
 
 /// Which code an object of a size gets: each from so many bytes on, in ascending order.

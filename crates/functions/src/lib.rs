@@ -31,7 +31,7 @@ pub mod schedule;
 pub mod token;
 pub mod wire;
 
-#[cfg(feature = "proxy")]
+#[cfg(feature = "codec")]
 pub mod codec;
 #[cfg(feature = "proxy")]
 pub mod emulator;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidemark_functions::codec::{CodeTable, STRIPE_BYTES};
+use tidemark_functions::codec::{CodeTable, Parity, Rs, STRIPE_BYTES};
 use tidemark_functions::emulator::{self, Emulator};
 use tidemark_functions::engine::{BoxFuture, EngineError, FunctionEngine, LambdaApi, Sign};
 use tidemark_functions::event::{Invocation, read_token};
@@ -179,6 +179,73 @@ async fn many_read_and_write_while_functions_are_taken_away() {
         task.await.unwrap();
     }
     assert_eq!(bench.functions.totals().corrupt_chunks, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_chunks_and_codec_needs_no_proxy_to_put_them_together() {
+    let bench = bench(6, |config| {
+        config.reading = Reading::FirstD;
+        // A read that has enough chunks does not find that another is lost: a warm-up does.
+        config.warm_every = Some(Duration::from_secs(1));
+        config.refill_at_once = true;
+    });
+    let (codec, whole) = (Rs::default(), STRIPE_BYTES as usize);
+    let bytes = pattern(whole, 9);
+    let parity = Parity::of(&codec, "4+2".parse().unwrap(), &bytes).unwrap();
+    let functions = bench.functions.clone();
+    assert_eq!(functions.code(1).unwrap(), parity.code);
+    assert!(
+        functions
+            .put_coded([1; 16], whole as u64, 0, bytes.clone(), Some(parity))
+            .await
+    );
+    let mut computed = 0;
+    for (round, name) in bench.names.iter().enumerate() {
+        assert_eq!(bench.emulator.reclaim(name), 1);
+        let mut chunks = functions.get_chunks([1; 16], 0, 0..whole).await.unwrap();
+        assert!(chunks.are_sound());
+        assert_eq!(chunks.have.iter().flatten().count(), 4, "no more than are needed");
+        computed += usize::from(!chunks.missing(&(0..whole)).is_empty());
+        chunks.compute(&codec, &(0..whole)).unwrap();
+        assert!(chunks.pieces(&(0..whole)).unwrap().concat() == bytes, "round {round}");
+        let repaired = round as u64 + 1;
+        until("the lost chunk is put back", || {
+            functions.totals().repaired_chunks >= repaired
+        })
+        .await;
+    }
+    assert!(computed >= 4, "each chunk of data was lost once: {computed}");
+    assert_eq!((functions.totals().decoded, functions.totals().resets), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_parity_of_a_client_never_makes_wrong_bytes() {
+    let bench = bench(6, |_| {});
+    let (functions, bytes) = (bench.functions.clone(), pattern(MIB, 3));
+    let zeros = Parity {
+        code: "4+2".parse().unwrap(),
+        chunks: vec![Bytes::from(vec![0; MIB / 4]); 2],
+    };
+    let short = Parity {
+        chunks: vec![Bytes::from(vec![0; 64]); 2],
+        ..zeros.clone()
+    };
+    for (content, parity) in [([1; 16], zeros), ([2; 16], short)] {
+        let put = functions.put_coded(content, MIB as u64, 0, bytes.clone(), Some(parity));
+        assert!(put.await);
+    }
+    // Chunks of data are taken away one after another, until one cannot be computed.
+    let mut taken = bench.names.iter();
+    while let Some(found) = read(&functions, [1; 16], 0, 0..MIB).await {
+        assert!(found == bytes);
+        assert_eq!(bench.emulator.reclaim(taken.next().unwrap()), 1);
+    }
+    assert_eq!(functions.totals().corrupt_chunks, 1);
+    assert!(!functions.has(&[1; 16], 0), "it is not asked for again");
+    let other = read(&functions, [2; 16], 0, 0..MIB).await;
+    assert!(other.unwrap() == bytes, "parity that cannot be is computed anew");
+    assert!(functions.put([1; 16], MIB as u64, 0, bytes.clone()).await);
+    assert!(read(&functions, [1; 16], 0, 0..MIB).await.unwrap() == bytes);
 }
 
 /// Waits until each function was backed up after now, from beginning to end.

@@ -206,6 +206,7 @@ impl Claim {
                 object.size_bytes,
                 number,
                 stripe.freeze(),
+                None,
             );
         }
         Ok(())

@@ -15,6 +15,7 @@ use hyper::{HeaderMap, Method, Response};
 use s3s::{Body, S3Response, TrailingHeaders};
 
 use crate::access::Placing;
+use crate::coded::ParitySlot;
 use crate::config::Origin;
 use crate::fill::Job;
 use crate::large::LargePlace;
@@ -50,6 +51,8 @@ pub(crate) struct Forward {
     pub(crate) query: Vec<(String, String)>,
     /// The client's.
     pub(crate) headers: HeaderMap,
+    /// The parity that comes with its body.
+    pub(crate) parity: Option<Arc<ParitySlot>>,
 }
 
 impl Forward {
@@ -99,7 +102,8 @@ impl Forward {
         let is_kept = is_object && self.memory.place() != Placing::Origin && (is_short || large.is_some());
         let content = new_content().filter(|_| is_kept);
         let in_large = large.clone().map(|place| (place, bytes));
-        let tee = content.map(|content| Tee::new(Arc::clone(&self.memory), in_large, content));
+        let tee = content
+            .map(|content| Tee::new(Arc::clone(&self.memory), in_large, content).with_parity(self.parity.clone()));
         let request = self.upload_request(&promise);
         let upload = Upload::new(body, promise, trailers, tee).counted_by(Arc::clone(&self.memory));
         let (verdict, progress) = (upload.verdict(), upload.progress());

@@ -18,6 +18,7 @@ use s3s::route::S3Route;
 use s3s::{Body, S3Request, S3Response, S3Result};
 
 use crate::access::{AccessTable, Deed, Entry, Placing, ServerKey, parse_access_key};
+use crate::coded::{CODE_QUESTION, ParitySlot};
 use crate::coherent::Caller;
 use crate::config::Origin;
 use crate::deletion::Deletion;
@@ -196,6 +197,8 @@ pub(crate) struct Visit {
     query: Vec<(String, String)>,
     pub(crate) caller: Caller,
     pub(crate) access_key: String,
+    /// The parity of stripes that comes with its body.
+    pub(crate) parity: Option<Arc<ParitySlot>>,
     /// Whether another gateway has passed it on. It is answered here, or its answer would never come.
     pub(crate) is_from_peer: bool,
 }
@@ -275,6 +278,7 @@ impl Route {
             query,
             caller,
             access_key,
+            parity: None,
             is_from_peer: passed_on.is_some(),
         };
         if self.shared.read_only && !visit.is_read() {
@@ -323,6 +327,7 @@ impl Route {
             return Err(Reply::error(ErrorCode::NotImplemented, &message));
         }
         visit.may(bucket, key, if visit.is_read() { Deed::Read } else { Deed::Write })?;
+        let visit = self.unframed(visit)?;
         if let Some(home) = self.home_of(&visit, &place) {
             return self.relay(visit, origin, place, home).await;
         }
@@ -349,6 +354,9 @@ impl Route {
 
     /// The buckets that the tenant may use.
     fn root(&self, visit: &Visit) -> Result<S3Response<Body>, Reply> {
+        if visit.request.method == Method::GET && visit.is_only(CODE_QUESTION) {
+            return self.say_code(visit);
+        }
         if visit.request.method != Method::GET || !visit.query.iter().all(|(name, _)| name == "max-buckets") {
             return Err(Reply::error(
                 ErrorCode::NotImplemented,
@@ -522,6 +530,7 @@ impl Route {
             ),
             query: visit.query,
             headers: request.headers,
+            parity: visit.parity,
         };
         (forward, request.input, request.trailing_headers)
     }

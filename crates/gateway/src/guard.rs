@@ -68,6 +68,8 @@ const KNOWN_FAMILIES: [&str; 7] = [
 ];
 /// Headers of other stores, and those by which a method becomes another: dropping one would change the request's sense.
 const REFUSED_FAMILIES: [&str; 3] = ["x-goog-", "x-http-method", "x-method-override"];
+/// Headers by which clients ask this address for what S3 has not.
+const OWN_FAMILY: &str = "x-tidemark-";
 /// Headers of which a second one would be read by some and not by others.
 const SINGLE: [&str; 7] = [
     "authorization",
@@ -183,11 +185,11 @@ pub(crate) fn after_signature(headers: &HeaderMap, query: &[(String, String)]) -
         return Err(Reply::error(ErrorCode::AccessDenied, "the header host is not signed"));
     }
     for name in headers.keys().map(hyper::header::HeaderName::as_str) {
-        let is_amz = name.starts_with("x-amz-");
-        if (is_amz || SINGLE.contains(&name)) && headers.get_all(name).iter().count() > 1 {
+        let (is_amz, is_own) = (name.starts_with("x-amz-"), name.starts_with(OWN_FAMILY));
+        if (is_amz || is_own || SINGLE.contains(&name)) && headers.get_all(name).iter().count() > 1 {
             return Err(refused(&format!("the header {name} is there twice")));
         }
-        if is_amz && !is_signed(name) && !(is_presigned && name == "x-amz-content-sha256") {
+        if (is_amz || is_own) && !is_signed(name) && !(is_presigned && name == "x-amz-content-sha256") {
             let message = format!("the header {name} is not signed");
             return Err(Reply::error(ErrorCode::AccessDenied, &message));
         }
@@ -262,6 +264,7 @@ mod tests {
             ("", vec![all, ("x-amz-acl", "a")], true),
             ("", vec![all, ("x-amz-acl", "a"), ("x-amz-acl", "b")], false),
             ("", vec![all, ("x-amz-copy-source", "/b/k")], false),
+            ("", vec![all, ("x-tidemark-chunks", "yes")], false),
             ("", vec![all, ("x-amz-rename-source", "/b/k")], false),
             ("", vec![all, ("x-goog-copy-source", "/b/k")], false),
             ("", vec![all, ("x-http-method-override", "DELETE")], false),

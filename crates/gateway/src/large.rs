@@ -10,6 +10,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tidemark_functions::Code;
+use tidemark_functions::codec::{Chunks, Parity};
 
 use crate::access::Placing;
 use crate::fill::BLOCKS_PER_FILL;
@@ -25,6 +27,9 @@ const SENT_STRIPES_MAX: usize = 64;
 /// Bytes in pieces, when they are there.
 pub type Reading = Pin<Box<dyn Future<Output = Option<Vec<Bytes>>> + Send>>;
 
+/// Chunks of a stripe, when they are there.
+pub type ReadingChunks = Pin<Box<dyn Future<Output = Option<Chunks>> + Send>>;
+
 /// A place for large objects.
 pub trait LargePlace: Send + Sync + 'static {
     /// A tenant's objects of at least so many bytes are kept there, and not in memory.
@@ -33,11 +38,32 @@ pub trait LargePlace: Send + Sync + 'static {
     /// A range of a stripe, which lies within it; `None` if it cannot be had there.
     fn read(&self, payer: &dyn TenantMemory, content: [u8; 16], stripe: u32, range: Range<usize>) -> Reading;
 
+    /// The chunks of such a range as they lie there: those that it touches, or as many as compute them.
+    fn read_chunks(
+        &self,
+        payer: &dyn TenantMemory,
+        content: [u8; 16],
+        stripe: u32,
+        range: Range<usize>,
+    ) -> ReadingChunks;
+
     /// Whether a stripe is likely to be there.
     fn has(&self, content: &[u8; 16], stripe: u32) -> bool;
 
-    /// Keeps a stripe of an object with so many bytes, if there is room; returns at once. Whether it is taken.
-    fn write(&self, payer: &dyn TenantMemory, content: [u8; 16], object_bytes: u64, stripe: u32, bytes: Bytes) -> bool;
+    /// The code of objects with so many bytes.
+    fn code(&self, object_bytes: u64) -> Option<Code>;
+
+    /// Keeps a stripe of an object with so many bytes, if there is room; returns at once. Whether it is taken. A client may
+    /// have computed its `parity`.
+    fn write(
+        &self,
+        payer: &dyn TenantMemory,
+        content: [u8; 16],
+        object_bytes: u64,
+        stripe: u32,
+        bytes: Bytes,
+        parity: Option<Parity>,
+    ) -> bool;
 
     /// Lets go of an object.
     fn forget(&self, content: &[u8; 16]);
@@ -100,6 +126,31 @@ impl Large {
             Placing::Functions => true,
             Placing::Memory | Placing::Origin => false,
         })
+    }
+
+    /// The code of a tenant's object with so many bytes, if it belongs there.
+    pub(crate) fn code_of(&self, payer: &dyn TenantMemory, size_bytes: u64) -> Option<Code> {
+        self.place_of(payer, size_bytes)?.code(size_bytes)
+    }
+
+    /// The chunks of a range that lies in one stripe, if they are there; waits for its turn.
+    pub(crate) async fn read_chunks(
+        &self,
+        payer: &dyn TenantMemory,
+        object: &Object,
+        range: &Range<u64>,
+    ) -> Option<(Chunks, Permit)> {
+        let place = self.place_of(payer, object.size_bytes)?;
+        let stripe = stripe_of(range.start);
+        let start = u64::from(stripe) * STRIPE_BYTES;
+        let stripe_bytes = (object.size_bytes - start).min(STRIPE_BYTES);
+        if range.end > start + stripe_bytes || !place.has(&object.content, stripe) {
+            return None;
+        }
+        let permit = self.sent.wait(payer.id()).await?;
+        let range = (range.start - start) as usize..(range.end - start) as usize;
+        let chunks = place.read_chunks(payer, object.content, stripe, range).await?;
+        (chunks.stripe_bytes as u64 == stripe_bytes).then_some((chunks, permit))
     }
 
     /// Reads the bytes from `next` up to `end` that lie in the same stripe; waits for its turn.

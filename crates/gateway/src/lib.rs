@@ -13,6 +13,7 @@
 
 pub mod access;
 pub mod client;
+mod coded;
 pub mod coherent;
 pub mod config;
 pub mod copies;
@@ -42,7 +43,7 @@ mod versions;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientCounts, ClientError};
 pub use config::{Config, Freshness, Origins};
 pub use large::LargePlace;
 pub use listen::{Gateway, StartError};

@@ -16,6 +16,7 @@ use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, HeaderName, He
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use s3s::{Body, S3Response};
 
+use crate::coded;
 use crate::config::Freshness;
 use crate::fill::{self, BLOCKS_PER_FILL, Claim, Job, Slot, block_key, body_of, get_range, range_header};
 use crate::large::{Pieces, STRIPE_BYTES};
@@ -154,6 +155,12 @@ impl Read {
             response.headers = headers;
             return Ok(response);
         }
+        if let Some(body) = self.chunks(&object, &bytes, &mut headers).await {
+            headers.insert(PLACE_HEADER, HeaderValue::from_static("functions"));
+            response.output = body;
+            response.headers = headers;
+            return Ok(response);
+        }
         let mut reader = Reader::new(self.clone(), object, bytes);
         // The status is decided by the first bytes.
         let (piece, from) = reader.first().await?;
@@ -175,6 +182,24 @@ impl Read {
         response.output = Body::http_body_unsync(StreamBody::new(pieces));
         response.headers = headers;
         Ok(response)
+    }
+
+    /// Chunks in place of bytes, where the client takes them and they are there.
+    async fn chunks(&self, object: &Object, bytes: &Range<u64>, headers: &mut HeaderMap) -> Option<Body> {
+        self.headers.get(coded::ASK)?;
+        let memory = self.job.memory.as_ref();
+        let (chunks, permit) = self.shared.large.read_chunks(memory, object, bytes).await?;
+        let pieces = coded::say(headers, chunks)?;
+        let sent: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(sent));
+        memory.count(0, sent);
+        self.shared.stats.large_bytes.fetch_add(sent, Ordering::Relaxed);
+        // Counted as on their way until the last one has gone.
+        let pieces = stream::unfold((pieces.into_iter(), permit), |(mut pieces, permit)| async move {
+            let piece = pieces.next()?;
+            Some((Ok::<_, BoxError>(Frame::data(piece)), (pieces, permit)))
+        });
+        Some(Body::http_body_unsync(StreamBody::new(pieces)))
     }
 
     /// The object's current version, as fresh as its bucket wants it.

@@ -1,5 +1,6 @@
 //! The gateway as a whole, between a signed client and an origin that fails as it is told to.
 
+mod coded;
 mod expect;
 mod large;
 mod origin;

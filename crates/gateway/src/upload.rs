@@ -22,6 +22,7 @@ use s3s::crypto::{Checksum as _, Md5};
 use s3s::{Body, TrailingHeaders};
 use tokio::time::Sleep;
 
+use crate::coded::ParitySlot;
 use crate::fill::block_key;
 use crate::large::{LargePlace, STRIPE_BYTES};
 use crate::memory::TenantMemory;
@@ -121,6 +122,8 @@ pub(crate) struct Tee {
     memory: Arc<dyn TenantMemory>,
     /// In stripes, if it is the place for large objects: how many bytes the object has.
     large: Option<(Arc<dyn LargePlace>, u64)>,
+    /// Each stripe's parity, if the client computes it.
+    parity: Option<Arc<ParitySlot>>,
     content: ContentId,
     number: u64,
     bytes: BytesMut,
@@ -137,11 +140,17 @@ impl Tee {
         Self {
             memory,
             large,
+            parity: None,
             content,
             number: 0,
             bytes: BytesMut::new(),
             is_kept: true,
         }
+    }
+
+    /// With the parity that comes with the body.
+    pub(crate) fn with_parity(self, parity: Option<Arc<ParitySlot>>) -> Self {
+        Self { parity, ..self }
     }
 
     fn piece_bytes(&self) -> usize {
@@ -169,7 +178,9 @@ impl Tee {
         self.is_kept = match &self.large {
             Some((place, object_bytes)) => {
                 let (stripe, bytes) = (self.number as u32, self.bytes.split().freeze());
-                place.write(self.memory.as_ref(), self.content, *object_bytes, stripe, bytes)
+                let parity = self.parity.as_ref().and_then(|parity| parity.take(stripe));
+                let memory = self.memory.as_ref();
+                place.write(memory, self.content, *object_bytes, stripe, bytes, parity)
             }
             None => self.memory.write(&block_key(self.content, self.number), &self.bytes),
         };

@@ -129,6 +129,63 @@ fn a_range_touches_the_chunks_it_lies_in() {
 }
 
 #[test]
+fn bytes_come_from_the_chunks_that_are_here() {
+    let (code, stripe, codec) = (code(4, 2), pattern(100_000, 5), Rs::default());
+    let all = encode(&codec, code, &stripe).unwrap();
+    let each = all[0].len();
+    let hashes: Vec<u64> = all.iter().map(|chunk| crate::chunk::chunk_hash(chunk)).collect();
+    let chunks = |there: &[usize]| Chunks {
+        code,
+        stripe_bytes: stripe.len(),
+        hashes: hashes.clone().into(),
+        have: (0..6)
+            .map(|index| there.contains(&index).then(|| all[index].clone()))
+            .collect(),
+    };
+    let here = |chunks: &Chunks| -> Vec<usize> { (0..6).filter(|index| chunks.have[*index].is_some()).collect() };
+    for (there, range, missing, kept) in [
+        (&[0, 1, 2, 3, 4, 5][..], 0..100_000, &[][..], &[0, 1, 2, 3][..]),
+        (&[0, 1, 2, 3, 4, 5], each..each + 1, &[], &[1]),
+        (&[0, 1, 2, 4, 5], 0..1, &[], &[0]),
+        (&[0, 1, 2, 4, 5], each..100_000, &[3], &[0, 1, 2, 4]),
+        (&[2, 3, 4, 5], each - 1..each + 1, &[0, 1], &[2, 3, 4, 5]),
+    ] {
+        let mut trimmed = chunks(there).trimmed(&range);
+        assert!(trimmed.are_sound());
+        assert_eq!(
+            (&trimmed.missing(&range)[..], &here(&trimmed)[..]),
+            (missing, kept),
+            "{there:?} {range:?}"
+        );
+        assert_eq!(trimmed.pieces(&range).is_none(), !missing.is_empty());
+        trimmed.compute(&codec, &range).unwrap();
+        assert_eq!(trimmed.pieces(&range).unwrap().concat(), stripe[range]);
+    }
+    assert_eq!(chunks(&[0, 1, 2, 3]).pieces(&(5..5)), None);
+    assert_eq!(chunks(&[0, 1, 2, 3]).pieces(&(0..100_001)), None);
+    assert_eq!(chunks(&[1, 4, 5]).compute(&codec, &(0..1)), Err(CodecError::Chunks));
+    // Parity that is not that of the data.
+    let mut wrong = chunks(&[0, 1, 2, 5]);
+    wrong.have[5] = Some(all[4].clone());
+    assert!(!wrong.are_sound());
+    assert_eq!(wrong.compute(&codec, &(0..100_000)), Err(CodecError::Damaged));
+}
+
+#[test]
+fn parity_fits_its_stripe_or_is_not_used() {
+    let (right, stripe, codec) = (code(4, 2), pattern(100_000, 6), Rs::default());
+    let parity = Parity::of(&codec, right, &stripe).unwrap();
+    assert_eq!(
+        parity.clone().join(right, &stripe).unwrap(),
+        encode(&codec, right, &stripe).unwrap()
+    );
+    assert_eq!(parity.clone().join(code(3, 3), &stripe), None);
+    assert_eq!(parity.clone().join(right, &stripe.slice(..1000)), None);
+    assert_eq!(parity.join(right, &Bytes::new()), None);
+    assert!(Parity::of(&codec, right, &Bytes::new()).is_err());
+}
+
+#[test]
 fn codes_go_by_size() {
     let table = CodeTable::new(vec![(0, code(4, 2)), (100, code(10, 2)), (1000, code(20, 4))]).unwrap();
     for (bytes, functions, expected) in [

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::stats::add;
 use super::{Functions, Got, Inner, Job, Reading};
 use crate::chunk::{ChunkKey, ContentId, chunk_hash};
-use crate::codec::{chunk_bytes, touched};
+use crate::codec::{Chunks, CodecError, chunk_bytes, touched};
 use crate::engine::BoxFuture;
 use crate::late::Late;
 use crate::pool::Stripe;
@@ -140,22 +140,46 @@ impl Gather<'_> {
 impl Functions {
     /// Bytes of a range of a stripe, in pieces. `None`: they are not there, or not in time.
     pub async fn get(&self, content: ContentId, stripe: u32, range: Range<usize>) -> Option<Vec<Bytes>> {
+        let inner = Arc::clone(&self.inner);
+        let joined = |chunks, range| async move { Inner::joined(&inner, (content, stripe), chunks, range).await };
+        self.read(content, stripe, range, joined).await
+    }
+
+    /// The chunks of a range of a stripe as they are stored: those that it touches, or as many as compute them. `None`:
+    /// they are not there, or not in time.
+    pub async fn get_chunks(&self, content: ContentId, stripe: u32, range: Range<usize>) -> Option<Chunks> {
+        let trimmed = |chunks: Chunks, range| async move { Some(chunks.trimmed(&range)) };
+        self.read(content, stripe, range, trimmed).await
+    }
+
+    /// Gathers chunks, makes what is wanted of them, and counts.
+    async fn read<T, F>(
+        &self,
+        content: ContentId,
+        stripe: u32,
+        range: Range<usize>,
+        make: impl FnOnce(Chunks, Range<usize>) -> F,
+    ) -> Option<T>
+    where
+        F: Future<Output = Option<T>>,
+    {
         let permit = Arc::clone(&self.inner.reads).acquire_owned().await.ok()?;
         let placed = self.inner.pool.lock().look(&content, stripe);
+        let bytes = range.len() as u64;
         let read = async {
             let placed = placed?;
-            let pieces = Inner::read(&self.inner, content, stripe, &placed, range.clone()).await?;
-            Some((pieces, placed))
+            let chunks = Inner::chunks(&self.inner, content, stripe, &placed, &range).await?;
+            Some((make(chunks, range).await?, placed))
         };
         let read = tokio::time::timeout(READ_PATIENCE, read).await.ok().flatten();
         drop(permit);
         let counts = &self.inner.counts;
-        let Some((pieces, placed)) = read else {
+        let Some((made, placed)) = read else {
             add(&counts.misses, 1);
             return None;
         };
         add(&counts.hits, 1);
-        add(&counts.read_bytes, range.len() as u64);
+        add(&counts.read_bytes, bytes);
         let is_damaged = self
             .inner
             .pool
@@ -165,7 +189,7 @@ impl Functions {
         if placed.lost != 0 || is_damaged {
             Inner::repair_later(&self.inner, content, stripe);
         }
-        Some(pieces)
+        Some(made)
     }
 
     /// Whether a stripe should be there.
@@ -175,46 +199,50 @@ impl Functions {
 }
 
 impl Inner {
-    async fn read(
+    /// Chunks that give the bytes of a range.
+    async fn chunks(
         this: &Arc<Self>,
         content: ContentId,
         number: u32,
         stripe: &Stripe,
-        range: Range<usize>,
-    ) -> Option<Vec<Bytes>> {
-        if range.is_empty() || range.end > stripe.bytes as usize {
+        range: &Range<usize>,
+    ) -> Option<Chunks> {
+        let stripe_bytes = stripe.bytes as usize;
+        if range.is_empty() || range.end > stripe_bytes {
             return None;
         }
-        let wanted = touched(stripe.code, stripe.bytes as usize, &range);
-        let mut have = Self::gathered(this, content, number, stripe, &wanted).await?;
-        let missing: Vec<usize> = wanted.clone().filter(|&index| have[index].is_none()).collect();
-        if !missing.is_empty() {
-            add(&this.counts.decoded, 1);
-            let (codec, code, chunks, lost) = (Arc::clone(&this.codec), stripe.code, have.clone(), missing.clone());
-            // Chunks that are only needed for computing are moved there.
-            for index in (0..have.len()).filter(|index| !wanted.contains(index)) {
-                have[index] = None;
-            }
-            let computed = tokio::task::spawn_blocking(move || codec.rebuild(code, chunks, &lost))
-                .await
-                .ok()?
-                .ok()?;
-            for (index, chunk) in missing.into_iter().zip(computed) {
-                // Computed from checked chunks, but that costs little.
-                if chunk_hash(&chunk) != stripe.hashes[index] {
-                    add(&this.counts.corrupt_chunks, 1);
-                    return None;
-                }
-                have[index] = Some(chunk);
-            }
+        let wanted = touched(stripe.code, stripe_bytes, range);
+        Some(Chunks {
+            code: stripe.code,
+            stripe_bytes,
+            hashes: Arc::clone(&stripe.hashes),
+            have: Self::gathered(this, content, number, stripe, &wanted).await?,
+        })
+    }
+
+    /// The bytes of a range, of which lost chunks are computed.
+    async fn joined(
+        this: &Arc<Self>,
+        (content, stripe): (ContentId, u32),
+        mut chunks: Chunks,
+        range: Range<usize>,
+    ) -> Option<Vec<Bytes>> {
+        if chunks.missing(&range).is_empty() {
+            return chunks.pieces(&range);
         }
-        let each = chunk_bytes(stripe.code, stripe.bytes as usize);
-        let piece = |index: usize| {
-            let start = index * each;
-            let within = range.start.max(start) - start..range.end.min(start + each) - start;
-            have[index].as_ref().map(|chunk| chunk.slice(within))
+        add(&this.counts.decoded, 1);
+        let codec = Arc::clone(&this.codec);
+        let computing = move || {
+            let computed = chunks.compute(codec.as_ref(), &range);
+            computed.map(|()| chunks.pieces(&range))
         };
-        wanted.map(piece).collect()
+        let computed = tokio::task::spawn_blocking(computing).await.ok()?;
+        if computed == Err(CodecError::Damaged) {
+            add(&this.counts.corrupt_chunks, 1);
+            // Parity that a client computed wrongly. The stripe is stored anew when it is filled.
+            this.pool.lock().forget_stripe(content, stripe);
+        }
+        computed.ok().flatten()
     }
 
     /// Chunks of a stripe: all those that are wanted, or enough to compute them.

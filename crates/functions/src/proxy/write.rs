@@ -11,7 +11,7 @@ use super::stats::add;
 use super::{Functions, Inner, Job};
 use crate::Code;
 use crate::chunk::{ChunkKey, ContentId, chunk_hash};
-use crate::codec::{StripeCodec, encode};
+use crate::codec::{Parity, StripeCodec, encode};
 
 /// A write that takes longer is given up: the stripe is not there.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
@@ -23,15 +23,39 @@ impl Functions {
     /// Stores a stripe of an object of so many bytes, and says whether it can be read now. A stored stripe is not
     /// written again.
     pub async fn put(&self, content: ContentId, object_bytes: u64, stripe: u32, bytes: Bytes) -> bool {
+        self.put_coded(content, object_bytes, stripe, bytes, None).await
+    }
+
+    /// The same where somebody else may have computed its parity. Parity of another code than the pool's is computed anew.
+    pub async fn put_coded(
+        &self,
+        content: ContentId,
+        object_bytes: u64,
+        stripe: u32,
+        bytes: Bytes,
+        parity: Option<Parity>,
+    ) -> bool {
         let Ok(_permit) = Arc::clone(&self.inner.writes).acquire_owned().await else {
             return false;
         };
-        Inner::write(&self.inner, content, object_bytes, stripe, bytes).await
+        Inner::write(&self.inner, content, object_bytes, stripe, bytes, parity).await
+    }
+
+    /// The code of objects with so many bytes.
+    pub fn code(&self, object_bytes: u64) -> Option<Code> {
+        self.inner.config.codes.of(object_bytes, self.inner.members.len())
     }
 }
 
 impl Inner {
-    async fn write(this: &Arc<Self>, content: ContentId, object_bytes: u64, number: u32, bytes: Bytes) -> bool {
+    async fn write(
+        this: &Arc<Self>,
+        content: ContentId,
+        object_bytes: u64,
+        number: u32,
+        bytes: Bytes,
+        parity: Option<Parity>,
+    ) -> bool {
         let code = this.config.codes.of(object_bytes, this.members.len());
         let (Some(code), Ok(stripe_bytes)) = (code, u32::try_from(bytes.len())) else {
             return false;
@@ -53,7 +77,7 @@ impl Inner {
             .iter()
             .for_each(|evicted| this.catalogue.forget(*evicted));
         let (codec, code) = (Arc::clone(&this.codec), placement.code);
-        let coded = tokio::task::spawn_blocking(move || coded(codec.as_ref(), code, &bytes)).await;
+        let coded = tokio::task::spawn_blocking(move || coded(codec.as_ref(), code, &bytes, parity)).await;
         let Ok(Some((chunks, hashes))) = coded else {
             return false;
         };
@@ -147,8 +171,9 @@ impl Inner {
 /// A stripe's chunks and their hashes.
 type Coded = (Vec<Bytes>, Arc<[u64]>);
 
-fn coded(codec: &dyn StripeCodec, code: Code, bytes: &Bytes) -> Option<Coded> {
-    let chunks = encode(codec, code, bytes).ok()?;
+fn coded(codec: &dyn StripeCodec, code: Code, bytes: &Bytes, parity: Option<Parity>) -> Option<Coded> {
+    let joined = parity.and_then(|parity| parity.join(code, bytes));
+    let chunks = joined.map_or_else(|| encode(codec, code, bytes), Ok).ok()?;
     let hashes = chunks.iter().map(|chunk| chunk_hash(chunk)).collect();
     Some((chunks, hashes))
 }

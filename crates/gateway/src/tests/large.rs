@@ -3,20 +3,37 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use tidemark_functions::Code;
+use tidemark_functions::chunk::chunk_hash;
+use tidemark_functions::codec::{Chunks, Parity, Rs, encode};
+
 use super::*;
 use crate::LargePlace;
 use crate::access::Placing;
-use crate::large::{Reading, STRIPE_BYTES};
+use crate::large::{Reading, ReadingChunks, STRIPE_BYTES};
 
-const LEAST: usize = 6 * MIB;
-const STRIPE: usize = STRIPE_BYTES as usize;
+pub(super) const LEAST: usize = 6 * MIB;
+pub(super) const STRIPE: usize = STRIPE_BYTES as usize;
 
 /// A place in this process.
 #[derive(Default)]
-struct Place {
+pub(super) struct Place {
     stripes: Mutex<BTreeMap<([u8; 16], u32), Bytes>>,
     /// The tenants that asked, in order.
     payers: Mutex<Vec<TenantId>>,
+    /// The chunks of each stripe that are gone.
+    pub(super) lost: Mutex<Vec<usize>>,
+    /// Whether a chunk that is there is another one than was stored.
+    pub(super) is_damaged: AtomicBool,
+    /// Done when chunks are read for the first time.
+    pub(super) meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// The parity that came with each stripe that was written.
+    pub(super) parities: Mutex<BTreeMap<u32, Option<Parity>>>,
+}
+
+/// How all of its objects are coded.
+pub(super) fn code() -> Code {
+    "4+2".parse().unwrap()
 }
 
 impl LargePlace for Place {
@@ -39,12 +56,53 @@ impl LargePlace for Place {
         Box::pin(async move { pieces })
     }
 
+    fn read_chunks(&self, _: &dyn TenantMemory, content: [u8; 16], stripe: u32, range: Range<usize>) -> ReadingChunks {
+        let found = self.stripes.lock().get(&(content, stripe)).cloned();
+        if let Some(meanwhile) = self.meanwhile.lock().take() {
+            meanwhile();
+        }
+        let lost = self.lost.lock().clone();
+        let chunks = found.filter(|_| lost.len() <= 2).map(|bytes| {
+            let all = encode(&Rs::default(), code(), &bytes).unwrap();
+            let hashes: Vec<u64> = all.iter().map(|chunk| chunk_hash(chunk)).collect();
+            let mut have: Vec<Option<Bytes>> = all.into_iter().map(Some).collect();
+            lost.iter().for_each(|index| have[*index] = None);
+            if self.is_damaged.load(Ordering::Relaxed) {
+                let chunk = have.iter_mut().flatten().next().unwrap();
+                let mut other = chunk.to_vec();
+                other[9] ^= 4;
+                *chunk = other.into();
+            }
+            let chunks = Chunks {
+                code: code(),
+                stripe_bytes: bytes.len(),
+                hashes: hashes.into(),
+                have,
+            };
+            chunks.trimmed(&range)
+        });
+        Box::pin(async move { chunks })
+    }
+
     fn has(&self, content: &[u8; 16], stripe: u32) -> bool {
         self.stripes.lock().contains_key(&(*content, stripe))
     }
 
-    fn write(&self, payer: &dyn TenantMemory, content: [u8; 16], _: u64, stripe: u32, bytes: Bytes) -> bool {
+    fn code(&self, _: u64) -> Option<Code> {
+        Some(code())
+    }
+
+    fn write(
+        &self,
+        payer: &dyn TenantMemory,
+        content: [u8; 16],
+        _: u64,
+        stripe: u32,
+        bytes: Bytes,
+        parity: Option<Parity>,
+    ) -> bool {
         self.payers.lock().push(payer.id());
+        self.parities.lock().insert(stripe, parity);
         self.stripes.lock().insert((content, stripe), bytes);
         true
     }
@@ -56,7 +114,7 @@ impl LargePlace for Place {
 
 impl Place {
     /// Waits until it holds so many stripes.
-    fn until_it_holds(&self, count: usize) {
+    pub(super) fn until_it_holds(&self, count: usize) {
         let began = std::time::Instant::now();
         while self.stripes.lock().len() != count {
             assert!(began.elapsed() < Duration::from_secs(20), "{count} stripes do not come");
@@ -69,7 +127,7 @@ impl Place {
     }
 }
 
-fn large_bench(freshness: &str) -> (Bench, Arc<Place>) {
+pub(super) fn large_bench(freshness: &str) -> (Bench, Arc<Place>) {
     placed_bench(freshness, Placing::Auto)
 }
 

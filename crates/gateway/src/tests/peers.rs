@@ -355,6 +355,24 @@ fn who_is_no_gateway_can_not_sign_as_one() {
 }
 
 #[test]
+fn parity_ends_at_the_gateway_that_gets_it() {
+    let cluster = cluster(2, "forever");
+    let object = bytes(1000, 9);
+    let body = Bytes::from([&[0; 512][..], &object].concat());
+    let headers = [("x-tidemark-parity", "4+2"), ("x-tidemark-bytes", "1000")];
+    let mut homes = [0, 0];
+    for number in 0..OBJECTS {
+        let target = format!("/bucket/coded-{number}");
+        let got = cluster.ask(0, Method::PUT, &target, &headers, &body);
+        assert_eq!(got.status, StatusCode::OK, "{}", got.text());
+        assert!(cluster.bench.origin.get(&target[1..]).as_ref() == Some(&object));
+        assert!(cluster.get(1, &target).body.as_ref() == Some(&object));
+        homes[cluster.home(&target[1..])] += 1;
+    }
+    assert!(homes.iter().all(|objects| *objects > 0), "{homes:?}");
+}
+
+#[test]
 fn a_client_that_hashes_itself_asks_homes_only() {
     let mut cluster = cluster(3, "forever");
     let client = Client::new(cluster.ring(), cluster.bench.keys[0].clone()).unwrap();

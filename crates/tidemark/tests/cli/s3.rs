@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
+use hyper::body::Bytes;
 use serde_json::Value;
 use tidemark_functions::emulator::{self, Emulator};
 use tidemark_gateway::{Client, ClientError, Credentials, Ring};
@@ -314,6 +315,53 @@ fn what_s3_clients_and_their_functions_did_is_on_the_bill() {
     let expected = mib_ms / 1_024_000.0 * 100.0;
     let billed = line("function_gib_second", "cost");
     assert!((billed - expected).abs() <= 0.01, "{billed} for {expected}");
+    server.stop();
+}
+
+#[test]
+fn a_client_that_codes_itself_computes_what_functions_lose() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (emulator, files) = (emulator(&runtime), tempfile::tempdir().unwrap());
+    assert!((0..6).all(|number| emulator.create(&format!("pool-{number}"), 128)));
+    // Warm-ups find the losses that no read finds.
+    let more = "memory = \"128MiB\"\nwarm_every = \"1s\"\nbackup_every = \"never\"\nrefill = \"at-once\"\n";
+    let file = functions_file(files.path(), &emulator, more);
+    let (bucket, origin) = Bucket::start();
+    let server = Server::start(&[
+        "--s3",
+        "127.0.0.1:0",
+        "--origin",
+        &format!("s3://photos?endpoint=http://{origin}"),
+        "--functions",
+        &file,
+    ]);
+    server.json(&["tenant", "create", "shop"]);
+    let key = server.json(&["tenant", "s3-key", "shop", "--place", "functions"]);
+    let client = client(&[&server], &key).coding();
+    until_it_is_let_in(&runtime, &client);
+    let object = Bytes::from(pattern(6 * MIB + 1, 3));
+    runtime.block_on(client.put("photos", "k", object.clone())).unwrap();
+    let written = bucket.objects.lock().unwrap()["/photos/k"].clone();
+    assert!(written[..] == object[..], "the origin has the object without parity");
+    assert_eq!(client.counts().with_parity, 2);
+    let total = |name: &str| server.json(&["functions", "status"])["totals"][name].as_u64().unwrap();
+    until_it_is("the stripes are not stored", || total("written_stripes") == 2);
+    let get = |range| runtime.block_on(client.get("photos", "k", range)).unwrap();
+    let before = client.counts();
+    assert!(get(None) == object);
+    assert!(get(Some(4_000_000..5_000_000)) == object.slice(4_000_000..5_000_000));
+    assert_eq!(client.counts().chunked - before.chunked, 4, "{:?}", client.counts());
+    // One function after another is taken away: its chunks are computed here, until they are put back.
+    for number in 0..6 {
+        assert!(emulator.reclaim(&format!("pool-{number}")) > 0);
+        assert!(get(None) == object, "after {number}");
+        until_it_is("lost chunks are not put back", || {
+            total("repaired_chunks") >= 2 * (number + 1)
+        });
+    }
+    let (counts, computed_there) = (client.counts(), total("decoded"));
+    assert!(counts.computed > before.computed, "{counts:?}");
+    assert_eq!((counts.plain, computed_there), (before.plain, 0), "{counts:?}");
     server.stop();
 }
 

@@ -9,9 +9,11 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 use tidemark_admin::Report;
+use tidemark_functions::Code;
+use tidemark_functions::codec::Parity;
 use tidemark_functions::cost::Prices;
 use tidemark_functions::proxy::{FunctionState, Functions};
-use tidemark_gateway::large::Reading;
+use tidemark_gateway::large::{Reading, ReadingChunks};
 use tidemark_gateway::memory::Bill;
 use tidemark_gateway::{LargePlace, TenantMemory, Totals};
 use tokio::sync::Semaphore;
@@ -204,18 +206,47 @@ impl LargePlace for FunctionPlace {
         })
     }
 
+    fn read_chunks(
+        &self,
+        payer: &dyn TenantMemory,
+        content: [u8; 16],
+        stripe: u32,
+        range: Range<usize>,
+    ) -> ReadingChunks {
+        let (functions, account) = (self.functions.clone(), self.account(payer));
+        Box::pin(async move {
+            let bytes = range.len() as u64;
+            let read = functions.get_chunks(content, stripe, range).await?;
+            functions.used_by(account, &content, bytes);
+            Some(read)
+        })
+    }
+
     fn has(&self, content: &[u8; 16], stripe: u32) -> bool {
         self.functions.has(content, stripe)
     }
 
-    fn write(&self, payer: &dyn TenantMemory, content: [u8; 16], object_bytes: u64, stripe: u32, bytes: Bytes) -> bool {
+    fn code(&self, object_bytes: u64) -> Option<Code> {
+        self.functions.code(object_bytes)
+    }
+
+    fn write(
+        &self,
+        payer: &dyn TenantMemory,
+        content: [u8; 16],
+        object_bytes: u64,
+        stripe: u32,
+        bytes: Bytes,
+        parity: Option<Parity>,
+    ) -> bool {
         let (functions, account) = (self.functions.clone(), self.account(payer));
         let Ok(permit) = Arc::clone(&self.writes).try_acquire_owned() else {
             return false;
         };
         tokio::spawn(async move {
             let moved = bytes.len() as u64;
-            if functions.put(content, object_bytes, stripe, bytes).await {
+            let put = functions.put_coded(content, object_bytes, stripe, bytes, parity);
+            if put.await {
                 functions.used_by(account, &content, moved);
             }
             drop(permit);
