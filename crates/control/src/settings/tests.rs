@@ -1,0 +1,286 @@
+//! Which settings are possible.
+
+use std::time::Duration;
+
+use tidemark_meter::price::{Money, Prices};
+use tidemark_meter::spending::AtLimit;
+use tidemark_plan::Utility;
+use tidemark_types::{GIB, HitRatio, MIB, PolicyChoice, Staleness, TenantLimits, UNIT_BYTES, Weight};
+
+use super::*;
+use crate::error::RefusalKind;
+use crate::grant::grantable_bytes;
+
+#[test]
+fn tenants_settings_are_checked() {
+    for (floor_bytes, cap_bytes, wrong_field) in [
+        (None, None, None),
+        (Some(0), Some(MIN_CAP_BYTES), None),
+        (Some(MIB), Some(MIB), None),
+        (Some(u64::MAX), None, None),
+        (None, Some(MIN_CAP_BYTES - 1), Some("goals.cap_bytes")),
+        (None, Some(0), Some("goals.cap_bytes")),
+        (None, Some(MAX_CAP_BYTES), None),
+        (None, Some(MAX_CAP_BYTES + 1), Some("goals.cap_bytes")),
+        (Some(MIB + 1), Some(MIB), Some("goals.floor_bytes")),
+    ] {
+        let settings = TenantSettings {
+            floor_bytes,
+            cap_bytes,
+            ..TenantSettings::default()
+        };
+        let field = check_tenant(&settings).err().and_then(|refusal| refusal.field);
+        assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
+    }
+}
+
+#[test]
+fn settings_of_flash_are_checked() {
+    for (floor_bytes, cap_bytes, write_bytes_per_second, wrong_field) in [
+        (None, None, None, None),
+        (Some(0), Some(MIN_FLASH_CAP_BYTES), Some(MIN_FLASH_WRITE_BYTES), None),
+        (Some(u64::MAX), None, None, None),
+        (None, Some(MIN_FLASH_CAP_BYTES - 1), None, Some("flash.cap_bytes")),
+        (None, Some(MAX_CAP_BYTES + 1), None, Some("flash.cap_bytes")),
+        (Some(9 * MIB), Some(8 * MIB), None, Some("flash.floor_bytes")),
+        (
+            None,
+            None,
+            Some(MIN_FLASH_WRITE_BYTES - 1),
+            Some("flash.write_bytes_per_second"),
+        ),
+        (
+            None,
+            None,
+            Some(MAX_BYTES_PER_SECOND + 1),
+            Some("flash.write_bytes_per_second"),
+        ),
+    ] {
+        let settings = TenantSettings {
+            flash: FlashSettings {
+                floor_bytes,
+                cap_bytes,
+                write_bytes_per_second,
+                staleness: None,
+            },
+            ..TenantSettings::default()
+        };
+        let field = check_tenant(&settings).err().and_then(|refusal| refusal.field);
+        assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
+    }
+    assert!(check_flash_floors([MIB, MIB].into_iter(), 2 * MIB).is_ok());
+    let refused = check_flash_floors([MIB, 2 * MIB].into_iter(), 2 * MIB)
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("come to 3MiB, but this server has 2MiB"), "{refused}");
+}
+
+#[test]
+fn costs_and_priorities_are_checked() {
+    let us = |us| Some(Duration::from_micros(us));
+    for (latency, miss_cost, priority, wrong_field) in [
+        (None, None, Some(MAX_PRIORITY), None),
+        (None, None, Some(MAX_PRIORITY + 1), Some("goals.priority")),
+        (us(1), us(60_000_000), Some(0), None),
+        (us(0), None, None, Some("goals.latency_us")),
+        (us(60_000_001), None, None, Some("goals.latency_us")),
+        (None, us(0), None, Some("goals.miss_cost_us")),
+        (None, us(60_000_001), None, Some("goals.miss_cost_us")),
+        (us(500), us(501), None, None),
+        (us(500), us(500), None, Some("goals.latency_us")),
+    ] {
+        let settings = TenantSettings {
+            latency,
+            miss_cost,
+            priority,
+            ..TenantSettings::default()
+        };
+        let field = check_tenant(&settings).err().and_then(|refusal| refusal.field);
+        assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
+    }
+}
+
+#[test]
+fn a_floor_must_not_cost_more_than_may_be_spent() {
+    let prices = Prices {
+        version: "v1".into(),
+        from: tidemark_types::UnixMs(0),
+        until: None,
+        units: [Money::parse("1").unwrap(); tidemark_meter::price::METERS.len()],
+    };
+    let of = |spending: &str, floor_bytes| TenantSettings {
+        spending: Money::parse(spending),
+        floor_bytes,
+        ..TenantSettings::default()
+    };
+    for (settings, prices, expected) in [
+        (TenantSettings::default(), None, None),
+        (of("5", None), None, Some(RefusalKind::NotAvailable)),
+        (of("5", None), Some(&prices), None),
+        (of("0", None), Some(&prices), None),
+        (of("744", Some(GIB)), Some(&prices), None),
+        (of("743.99", Some(GIB)), Some(&prices), Some(RefusalKind::OverLimit)),
+    ] {
+        let refused = check_spending(&settings, prices).err();
+        assert_eq!(refused.map(|refusal| refusal.kind), expected, "{settings:?}");
+    }
+    let lonely = TenantSettings {
+        at_limit: Some(AtLimit::Throttle),
+        ..TenantSettings::default()
+    };
+    let field = check_tenant(&lonely).err().and_then(|refusal| refusal.field);
+    assert_eq!(field.as_deref(), Some("limits.at_spending_limit"));
+}
+
+#[test]
+fn limits_are_checked() {
+    type Set = fn(&mut TenantLimits, u64);
+    let ops: Set = |limits, limit| limits.ops_per_second = Some(limit);
+    let bytes: Set = |limits, limit| limits.bytes_per_second = Some(limit);
+    let connections: Set = |limits, limit| limits.connections = Some(limit);
+    for (field, set, least, most) in [
+        ("limits.ops_per_second", ops, 1, MAX_OPS_PER_SECOND),
+        (
+            "limits.bytes_per_second",
+            bytes,
+            MIN_BYTES_PER_SECOND,
+            MAX_BYTES_PER_SECOND,
+        ),
+        ("limits.connections", connections, 1, MAX_CONNECTIONS),
+    ] {
+        for (limit, is_possible) in [(least - 1, false), (least, true), (most, true), (most + 1, false)] {
+            let mut settings = TenantSettings::default();
+            set(&mut settings.limits, limit);
+            let wrong = check_tenant(&settings).err().and_then(|refusal| refusal.field);
+            assert_eq!(wrong.as_deref(), (!is_possible).then_some(field), "{field} {limit}");
+        }
+    }
+}
+
+#[test]
+fn floors_must_fit_into_what_can_be_granted() {
+    let available = grantable_bytes(GIB);
+    for (floors, fits) in [
+        (vec![], true),
+        (vec![available], true),
+        (vec![available + 1], false),
+        (vec![available / 2, available / 2], true),
+        (vec![available / 2, available / 2 + UNIT_BYTES], false),
+        (vec![u64::MAX, u64::MAX], false),
+    ] {
+        let result = check_floors(floors.iter().copied(), GIB, "goals.floor_bytes");
+        assert_eq!(result.is_ok(), fits, "{floors:?}");
+    }
+    let refused = check_floors([GIB / 2, GIB].into_iter(), GIB, "goals.floor_bytes").unwrap_err();
+    let said = refused.to_string();
+    assert!(said.contains("come to 1536MiB, but only 1008MiB"), "{said}");
+}
+
+#[test]
+fn server_settings_are_checked() {
+    for (pool, fits) in [
+        (MIN_POOL_BYTES - 1, false),
+        (MIN_POOL_BYTES, true),
+        (GIB, true),
+        (GIB + 1, false),
+    ] {
+        assert_eq!(check_pool(pool, GIB).is_ok(), fits, "{pool}");
+    }
+    for (ms, fits) in [(99, false), (100, true), (60_000, true), (60_001, false)] {
+        assert_eq!(check_round_period(Duration::from_millis(ms)).is_ok(), fits, "{ms}");
+    }
+}
+
+#[test]
+fn idling_is_checked() {
+    let of = |first_grant_bytes, idle_after| Idling {
+        first_grant_bytes,
+        idle_after,
+    };
+    for (idling, wrong_field) in [
+        (Idling::default(), None),
+        (of(MIN_FIRST_GRANT_BYTES, MIN_IDLE_AFTER), None),
+        (of(u64::MAX, MAX_IDLE_AFTER), None),
+        (of(MIN_FIRST_GRANT_BYTES - 1, MIN_IDLE_AFTER), Some("first_grant")),
+        (of(MIB, Duration::from_millis(999)), Some("idle_after")),
+        (of(MIB, MAX_IDLE_AFTER + Duration::from_secs(1)), Some("idle_after")),
+    ] {
+        let field = check_idling(&idling).err().and_then(|refusal| refusal.field);
+        assert_eq!(field.as_deref(), wrong_field, "{idling:?}");
+    }
+}
+
+#[test]
+fn a_patch_keeps_clears_and_sets() {
+    let before = TenantSettings {
+        hit_ratio: None,
+        latency: Some(MIN_COST),
+        miss_cost: None,
+        priority: Some(1),
+        utility: None,
+        floor_bytes: Some(1),
+        cap_bytes: Some(2),
+        policy: None,
+        weight: Weight::new(3),
+        limits: TenantLimits {
+            ops_per_second: Some(4),
+            bytes_per_second: Some(5),
+            connections: Some(6),
+        },
+        spending: Money::parse("5"),
+        at_limit: Some(AtLimit::Throttle),
+        flash: FlashSettings {
+            floor_bytes: Some(1),
+            cap_bytes: Some(2),
+            write_bytes_per_second: None,
+            staleness: Some(Staleness::None),
+        },
+    };
+    let patch = SettingsPatch {
+        hit_ratio: Change::Set(HitRatio::MOST),
+        latency: Change::Keep,
+        miss_cost: Change::Set(MAX_COST),
+        priority: Change::Clear,
+        utility: Change::Set(Utility::Cost),
+        floor_bytes: Change::Keep,
+        cap_bytes: Change::Clear,
+        policy: Change::Set(PolicyChoice::Genie),
+        weight: Change::Clear,
+        ops_per_second: Change::Keep,
+        bytes_per_second: Change::Clear,
+        connections: Change::Set(7),
+        spending: Change::Set(Money(9)),
+        at_limit: Change::Clear,
+        flash: FlashPatch {
+            floor_bytes: Change::Clear,
+            cap_bytes: Change::Keep,
+            write_bytes_per_second: Change::Set(8),
+            staleness: Change::Set(Staleness::Strict),
+        },
+    };
+    let after = TenantSettings {
+        hit_ratio: Some(HitRatio::MOST),
+        latency: Some(MIN_COST),
+        miss_cost: Some(MAX_COST),
+        priority: None,
+        utility: Some(Utility::Cost),
+        floor_bytes: Some(1),
+        cap_bytes: None,
+        policy: Some(PolicyChoice::Genie),
+        weight: None,
+        limits: TenantLimits {
+            ops_per_second: Some(4),
+            bytes_per_second: None,
+            connections: Some(7),
+        },
+        spending: Some(Money(9)),
+        at_limit: None,
+        flash: FlashSettings {
+            floor_bytes: None,
+            cap_bytes: Some(2),
+            write_bytes_per_second: Some(8),
+            staleness: Some(Staleness::Strict),
+        },
+    };
+    assert_eq!(patch.of(before), after);
+}
