@@ -503,7 +503,7 @@ impl Controller {
             }
             let per_second = seen.map_or(0.0, |seen| seen.network.per_second(now));
             view.network_bytes_per_second = Some(per_second);
-            view.network_occupancy = occupancy(per_second, view.limits.bytes_per_second);
+            view.network_occupancy = occupancy(per_second, view.settings.limits.bytes_per_second);
             view.memory_byte_seconds_total =
                 Some(metered.byte_seconds(tenant.record.id, self.clock.wall()).unwrap_or(0));
             let standing = metered.standing(tenant.record.id, self.clock.wall());

@@ -177,7 +177,7 @@ fn a_cap_holds_and_a_lower_one_acts_at_once() {
     scene.seconds(3);
     assert_eq!(scene.usage("shop"), 512 * MIB);
     let view = scene.controller.set_tenant("shop", cap(64 * MIB)).unwrap();
-    assert_eq!((view.grant_bytes, view.goals.cap_bytes), (64 * MIB, Some(64 * MIB)));
+    assert_eq!((view.grant_bytes, view.settings.cap_bytes), (64 * MIB, Some(64 * MIB)));
     assert_eq!(scene.usage("shop"), 64 * MIB, "before any round");
 }
 
@@ -243,12 +243,12 @@ fn settings_and_secrets_survive_a_restart() {
     let mut scene = Scene::new(folder.path());
     let view = scene.controller.tenant("shop").unwrap();
     assert_eq!(
-        (view.goals.floor_bytes, view.goals.cap_bytes),
+        (view.settings.floor_bytes, view.settings.cap_bytes),
         (Some(2 * MIB), Some(64 * MIB))
     );
     assert_eq!((view.policy.as_str(), view.shards, view.state), ("clock", 1, "idle"));
     assert_eq!(
-        (view.goals.hit_ratio, view.policy_in_force),
+        (view.settings.hit_ratio.map(HitRatio::get), view.policy_in_force),
         (Some(0.9), "clock".into())
     );
     assert_eq!(view.secrets[0].permissions, "read,write,flush,admin");

@@ -83,10 +83,11 @@ pub use metering::{
 pub use node::{FolderError, Joined, NodeError, NodeLease};
 pub use secret::{NewSecret, Rotation, SecretName, SecretNameError, SecretText};
 pub use settings::{
-    Change, DEFAULT_FIRST_GRANT_BYTES, DEFAULT_HIT_COST, DEFAULT_IDLE_AFTER, DEFAULT_LEASE_PERIOD, DEFAULT_PRIORITY,
-    DEFAULT_ROUND_PERIOD, FlashPatch, FlashSettings, Idling, MAX_COST, MAX_IDLE_AFTER, MAX_LEASE_PERIOD, MAX_PRIORITY,
-    MAX_ROUND_PERIOD, MAX_TENANTS, MIN_CAP_BYTES, MIN_COST, MIN_FIRST_GRANT_BYTES, MIN_FLASH_CAP_BYTES, MIN_IDLE_AFTER,
-    MIN_LEASE_PERIOD, MIN_POOL_BYTES, MIN_ROUND_PERIOD, SETTINGS, ServerPatch, Setting, SettingsPatch, TenantSettings,
+    ApiPlace, Bounds, Change, DEFAULT_FIRST_GRANT_BYTES, DEFAULT_HIT_COST, DEFAULT_IDLE_AFTER, DEFAULT_LEASE_PERIOD,
+    DEFAULT_PRIORITY, DEFAULT_ROUND_PERIOD, FlashPatch, FlashSettings, Idling, MAX_COST, MAX_IDLE_AFTER,
+    MAX_LEASE_PERIOD, MAX_PRIORITY, MAX_ROUND_PERIOD, MAX_TENANTS, MIN_CAP_BYTES, MIN_COST, MIN_FIRST_GRANT_BYTES,
+    MIN_FLASH_CAP_BYTES, MIN_IDLE_AFTER, MIN_LEASE_PERIOD, MIN_POOL_BYTES, MIN_ROUND_PERIOD, PlainValue, SETTINGS,
+    ServerPatch, Setting, SettingsPatch, StateColumn, TenantSettings, Unset, ValueKind,
 };
 pub use shards::shards_for;
 pub use sizing::{HitCurve, ResizeStrategy, SizeReading};
@@ -99,9 +100,9 @@ pub use thread::Control;
 pub use tidemark_plan::{Load, Reach, Utility, UtilityError};
 pub use utility::UtilityFunction;
 pub use view::{
-    AlertsView, CpuModelView, CurvePointView, CurveView, DurationBucketView, DurationsView, FlashView, GoalsView,
-    LastMoveView, LatencyView, LeaseView, LimitsView, MoveView, MovesView, NodeView, OperationsView, PreviewView,
-    PreviewedView, ProcessView, RefusedView, SecretView, ServerView, ShapeView, SpendingView, TenantAddress,
-    TenantView, TopCommandView, TopKeyView, TopView, UsedView,
+    AlertsView, CpuModelView, CurvePointView, CurveView, DurationBucketView, DurationsView, LastMoveView, LatencyView,
+    LeaseView, MoveView, MovesView, NodeView, OperationsView, PreviewView, PreviewedView, ProcessView, RefusedView,
+    SecretView, SectionView, ServerView, ShapeView, SpendingView, TenantAddress, TenantView, TopCommandView, TopKeyView,
+    TopView, UsedView,
 };
 pub use watch::{Watch, Watcher};

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
-use tidemark_types::{HitRatio, Policy, PolicyChoice, TenantLimits, Weight};
+use tidemark_types::{Policy, PolicyChoice, Weight};
 
 use super::*;
-use crate::settings::{MAX_CAP_BYTES, MAX_COST, MAX_PRIORITY, MIN_COST};
+use crate::settings::tests::full as settings;
 
 const NOW: UnixMs = UnixMs(1_700_000_000_000);
 
@@ -17,33 +17,6 @@ fn secret(byte: u8) -> StoredSecret {
         hash: SecretHash([byte; 32]),
         permissions: Permissions::READ.with(Permissions::WRITE),
         created_at: NOW,
-    }
-}
-
-fn settings() -> TenantSettings {
-    TenantSettings {
-        hit_ratio: Some(HitRatio::MOST),
-        latency: Some(MIN_COST),
-        miss_cost: Some(MAX_COST),
-        priority: Some(MAX_PRIORITY),
-        utility: Some(tidemark_plan::Utility::MaxMin),
-        floor_bytes: Some(0),
-        cap_bytes: Some(MAX_CAP_BYTES),
-        policy: Some("approx-lru:0.25".parse().unwrap()),
-        weight: Some(Weight::MOST),
-        limits: TenantLimits {
-            ops_per_second: Some(7),
-            bytes_per_second: Some(1 << 20),
-            connections: Some(3),
-        },
-        spending: tidemark_meter::price::Money::parse("12.000000000001"),
-        at_limit: Some(tidemark_meter::spending::AtLimit::EvictOnly),
-        flash: crate::settings::FlashSettings {
-            floor_bytes: Some(0),
-            cap_bytes: Some(MAX_CAP_BYTES),
-            write_bytes_per_second: Some(1 << 20),
-            staleness: Some(tidemark_types::Staleness::Bounded(7)),
-        },
     }
 }
 
@@ -443,7 +416,7 @@ fn the_first_version_s_file_becomes_this_one_s() {
             .unwrap();
         assert_eq!(
             version,
-            open::SCHEMA_VERSION,
+            migrate::SCHEMA_VERSION,
             "a program of the first version refuses it now"
         );
         let added = file

@@ -4,11 +4,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tidemark_types::TenantId;
 
 mod top;
 
+use crate::settings::{SETTINGS, TenantSettings};
 pub(crate) use top::Priced;
 pub use top::{TopCommandView, TopKeyView, TopView, UsedView};
 
@@ -149,7 +150,7 @@ pub struct LeaseView {
     pub state: &'static str,
 }
 
-fn number<S: serde::Serializer>(id: &TenantId, to: S) -> Result<S::Ok, S::Error> {
+fn number<S: Serializer>(id: &TenantId, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u32(id.0)
 }
 
@@ -166,7 +167,10 @@ pub struct TenantView {
     pub open: bool,
     /// Oldest first.
     pub secrets: Vec<SecretView>,
-    pub goals: GoalsView,
+    /// All of its settings as they are set; answers have them by section.
+    #[serde(skip)]
+    pub settings: TenantSettings,
+    pub goals: SectionView,
     /// The last move of its grant, as far as moves are kept.
     pub last_move: Option<LastMoveView>,
     pub goal_state: &'static str,
@@ -177,7 +181,7 @@ pub struct TenantView {
     /// The standard error of the shortfall; for a goal that is met, that of the measured hit ratio.
     pub goal_standard_error: Option<f64>,
     pub latency: LatencyView,
-    pub limits: LimitsView,
+    pub limits: SectionView,
     /// Its spending in this month (UTC); `None`: there are no prices, or it is not known yet.
     pub spending: Option<SpendingView>,
     /// The policy as it was chosen, or the default.
@@ -190,7 +194,7 @@ pub struct TenantView {
     pub lent_bytes: Option<u64>,
     pub demand_bytes: Option<u64>,
     pub items: u64,
-    pub flash: FlashView,
+    pub flash: SectionView,
     /// The fields of flash: none if there is no flash, or the tenant was never used.
     pub flash_grant_bytes: Option<u64>,
     pub flash_usage_bytes: Option<u64>,
@@ -354,28 +358,29 @@ pub struct SecretView {
     pub permissions: String,
 }
 
-/// A tenant's goals as they are set.
-#[derive(Clone, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
-pub struct GoalsView {
-    pub hit_ratio: Option<f64>,
-    pub latency_us: Option<u64>,
-    pub miss_cost_us: Option<u64>,
-    pub floor_bytes: Option<u64>,
-    pub cap_bytes: Option<u64>,
-    pub priority: Option<u32>,
-    pub weight: Option<u64>,
-    pub utility: Option<&'static str>,
+/// A section of a tenant's settings, with the fields that the table of settings has for it.
+#[derive(Clone, Debug)]
+pub struct SectionView {
+    section: &'static str,
+    settings: TenantSettings,
 }
 
-/// A tenant's settings for flash; the staleness in force.
-#[derive(Clone, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
-pub struct FlashView {
-    pub floor_bytes: Option<u64>,
-    pub cap_bytes: Option<u64>,
-    pub write_bytes_per_second: Option<u64>,
-    pub staleness: String,
+impl SectionView {
+    pub(crate) fn new(section: &'static str, settings: &TenantSettings) -> Self {
+        Self {
+            section,
+            settings: *settings,
+        }
+    }
+}
+
+impl Serialize for SectionView {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let fields = SETTINGS
+            .iter()
+            .filter(|setting| setting.place.section == self.section);
+        to.collect_map(fields.map(|setting| (setting.place.name, setting.told(&self.settings))))
+    }
 }
 
 /// How long answers take, as far as that is known. A goal for the mean latency is computed by it.
@@ -405,19 +410,6 @@ pub struct LatencyView {
 pub struct LastMoveView {
     pub at: String,
     pub reason: &'static str,
-}
-
-/// A tenant's limits as they are set.
-#[derive(Clone, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "the fields are the API's, which documents them")]
-pub struct LimitsView {
-    pub ops_per_second: Option<u64>,
-    pub bytes_per_second: Option<u64>,
-    pub connections: Option<u64>,
-    /// A decimal number, in the currency of the prices.
-    pub spending_per_month: Option<String>,
-    /// The action when that is spent.
-    pub at_spending_limit: Option<&'static str>,
 }
 
 /// The spending of a tenant.

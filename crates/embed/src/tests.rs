@@ -204,7 +204,7 @@ fn a_handle_of_a_removed_tenant_does_nothing_to_a_later_one() {
     };
     assert!(matches!(before.set(patch), Err(Error::Removed(_))));
     assert!(matches!(before.view(), Err(Error::Removed(_))));
-    assert_eq!(after.view().unwrap().goals.cap_bytes, None);
+    assert_eq!(after.view().unwrap().settings.cap_bytes, None);
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn settings_change_while_it_is_used() {
         ..SettingsPatch::default()
     };
     let view = tenant.set(patch).unwrap();
-    assert_eq!((view.policy.as_str(), view.goals.cap_bytes), ("fifo", Some(8 * MIB)));
+    assert_eq!((view.policy.as_str(), view.settings.cap_bytes), ("fifo", Some(8 * MIB)));
     scene.pass(SECOND);
     let after = tenant.stats();
     assert!(after.usage_bytes <= 8 * MIB && after.items > 10_000, "{after:?}");

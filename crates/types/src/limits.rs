@@ -32,8 +32,8 @@ impl Weight {
     }
 
     /// The weight as a number.
-    pub fn get(self) -> u64 {
-        u64::from(self.0)
+    pub const fn get(self) -> u64 {
+        self.0 as u64
     }
 }
 

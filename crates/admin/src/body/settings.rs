@@ -1,11 +1,9 @@
 //! The settings of a tenant and of the server in a body.
 
 use serde_json::{Map, Value};
-use tidemark_control::{Refusal, RefusalKind, SETTINGS, ServerPatch, SettingsPatch};
+use tidemark_control::{Refusal, RefusalKind, SETTINGS, ServerPatch, Setting, SettingsPatch};
 
-use super::values::{
-    at_limit, bytes, duration_us, hit_ratio, money, policy, priority, staleness, unknown_field, utility, weight, wrong,
-};
+use super::values::{bytes, duration_us, plain, unknown_field, wrong};
 
 /// `{"goals","limits","flash","policy"}`: what is there is set, null clears.
 pub(crate) fn settings_patch(object: Map<String, Value>) -> Result<SettingsPatch, Refusal> {
@@ -18,67 +16,60 @@ pub(crate) fn settings_patch(object: Map<String, Value>) -> Result<SettingsPatch
 pub(super) fn settings(object: Map<String, Value>, also_allowed: &[&str]) -> Result<SettingsPatch, Refusal> {
     let mut patch = SettingsPatch::default();
     for (key, value) in object {
-        let section = SETTINGS.iter().any(|setting| setting.section == key);
+        let section: Vec<&Setting> = of_section(&key).collect();
+        let is_section = !key.is_empty() && !section.is_empty();
         match value {
-            Value::Object(fields) if section => {
+            Value::Object(fields) if is_section => {
                 for (field, value) in fields {
-                    change(&mut patch, &key, &field, &value)?;
+                    let allowed = || section.iter().map(|setting| setting.place.name).collect();
+                    change(&mut patch, &key, &field, &value, allowed)?;
                 }
             }
             // A section that is null is one whose fields are all null.
-            Value::Null if section => {
-                for setting in SETTINGS.iter().filter(|setting| setting.section == key) {
-                    change(&mut patch, &key, setting.name, &Value::Null)?;
-                }
-            }
-            _ if section => return Err(wrong(&key, "an object", &["an object", "null"])),
-            value
-                if SETTINGS
-                    .iter()
-                    .any(|setting| setting.section.is_empty() && setting.name == key) =>
-            {
-                change(&mut patch, "", &key, &value)?;
-            }
-            _ => {
-                let top_level = ["goals", "limits", "flash", "policy"];
-                return Err(unknown_field(&key, also_allowed.iter().chain(&top_level)));
+            Value::Null if is_section => section.iter().for_each(|setting| setting.clear(&mut patch)),
+            _ if is_section => return Err(wrong(&key, "an object", &["an object", "null"])),
+            value => {
+                let allowed = || also_allowed.iter().copied().chain(top_level()).collect();
+                change(&mut patch, "", &key, &value, allowed)?;
             }
         }
     }
     Ok(patch)
 }
 
-fn change(patch: &mut SettingsPatch, section: &str, name: &str, value: &Value) -> Result<(), Refusal> {
-    let path = if section.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{section}.{name}")
+/// Changes one field; `allowed` are the fields that are in its place.
+fn change<'a>(
+    patch: &mut SettingsPatch,
+    section: &str,
+    name: &str,
+    value: &Value,
+    allowed: impl FnOnce() -> Vec<&'a str>,
+) -> Result<(), Refusal> {
+    let Some(setting) = of_section(section).find(|setting| setting.place.name == name) else {
+        let path = [section, name].iter().filter(|part| !part.is_empty()).copied();
+        return Err(unknown_field(&path.collect::<Vec<_>>().join("."), &allowed()));
     };
-    match path.as_str() {
-        "goals.hit_ratio" => patch.hit_ratio = hit_ratio(&path, value)?,
-        "goals.latency_us" => patch.latency = duration_us(&path, value)?,
-        "goals.miss_cost_us" => patch.miss_cost = duration_us(&path, value)?,
-        "goals.priority" => patch.priority = priority(&path, value)?,
-        "goals.utility" => patch.utility = utility(&path, value)?,
-        "goals.floor_bytes" => patch.floor_bytes = bytes(&path, value)?,
-        "goals.cap_bytes" => patch.cap_bytes = bytes(&path, value)?,
-        "goals.weight" => patch.weight = weight(&path, value)?,
-        "limits.ops_per_second" => patch.ops_per_second = bytes(&path, value)?,
-        "limits.bytes_per_second" => patch.bytes_per_second = bytes(&path, value)?,
-        "limits.connections" => patch.connections = bytes(&path, value)?,
-        "limits.spending_per_month" => patch.spending = money(&path, value)?,
-        "limits.at_spending_limit" => patch.at_limit = at_limit(&path, value)?,
-        "flash.floor_bytes" => patch.flash.floor_bytes = bytes(&path, value)?,
-        "flash.cap_bytes" => patch.flash.cap_bytes = bytes(&path, value)?,
-        "flash.write_bytes_per_second" => patch.flash.write_bytes_per_second = bytes(&path, value)?,
-        "flash.staleness" => patch.flash.staleness = staleness(&path, value)?,
-        "policy" => patch.policy = policy(&path, value)?,
-        _ => {
-            let allowed = SETTINGS.iter().filter(|setting| setting.section == section);
-            return Err(unknown_field(&path, allowed.map(|setting| &setting.name)));
+    match plain(value) {
+        Some(value) => setting.read(patch, &value),
+        None => {
+            setting.clear(patch);
+            Ok(())
         }
     }
-    Ok(())
+}
+
+fn of_section(section: &str) -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(move |setting| setting.place.section == section)
+}
+
+/// The sections, and the settings outside of them, in the order of the table.
+fn top_level() -> Vec<&'static str> {
+    let places = SETTINGS.iter().map(|setting| setting.place);
+    let mut names: Vec<&'static str> = places
+        .map(|place| if place.section.is_empty() { place.name } else { place.section })
+        .collect();
+    names.dedup();
+    names
 }
 
 /// `{"pool_bytes","round_period_us"}`: present fields are set, null clears.
@@ -232,6 +223,7 @@ mod tests {
         for (body, kind, field) in [
             (json!({"goal": {}}), RefusalKind::UnknownField, "goal"),
             (json!({"goals": {"cap": 1}}), RefusalKind::UnknownField, "goals.cap"),
+            (json!({"": {"policy": "fifo"}}), RefusalKind::UnknownField, ""),
             (
                 json!({"goals": {"cap_bytes": "64MiB"}}),
                 RefusalKind::Invalid,
@@ -337,13 +329,14 @@ mod tests {
     #[test]
     fn every_setting_of_the_table_can_be_cleared_by_its_name() {
         for setting in SETTINGS {
-            let body = if setting.section.is_empty() {
-                json!({ setting.name: null })
+            let place = setting.place;
+            let body = if place.section.is_empty() {
+                json!({ place.name: null })
             } else {
-                json!({ setting.section: { setting.name: null } })
+                json!({ place.section: { place.name: null } })
             };
             let patch = settings_patch(object(body)).unwrap();
-            assert_ne!(patch, SettingsPatch::default(), "{}.{}", setting.section, setting.name);
+            assert_ne!(patch, SettingsPatch::default(), "{}", place.path);
         }
     }
 

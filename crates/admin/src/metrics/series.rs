@@ -2,6 +2,7 @@
 
 use prometheus_client::metrics::MetricType;
 use tidemark_control::{MovesView, TenantView};
+use tidemark_types::HitRatio;
 
 use super::text::{Labels, Metric, Number};
 
@@ -177,10 +178,10 @@ impl From<TenantView> for Series {
                 is_restrained: spending.restraint.is_some(),
             }),
             asked: Asked {
-                floor_bytes: view.goals.floor_bytes,
-                cap_bytes: view.goals.cap_bytes,
-                hit_ratio: view.goals.hit_ratio,
-                latency_seconds: view.goals.latency_us.map(|us| us as f64 / 1e6),
+                floor_bytes: view.settings.floor_bytes,
+                cap_bytes: view.settings.cap_bytes,
+                hit_ratio: view.settings.hit_ratio.map(HitRatio::get),
+                latency_seconds: view.settings.latency.map(|latency| latency.as_secs_f64()),
             },
             goal: (view.goal_state != "none").then(|| Goal {
                 is_met: view.goal_state == "met",

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin};
 use tidemark_control::fake::FakeDataPlane;
-use tidemark_control::{Control, ControlConfig, Listeners, Mailbox, StateFile};
+use tidemark_control::{Control, ControlConfig, Listeners, Mailbox, SETTINGS, StateFile};
 use tidemark_types::{Clock, GIB, MIB, SystemClock};
 
 /// Far longer than any answer takes, so that only a hang is one.
@@ -195,6 +195,10 @@ fn a_tenant_s_life() {
         (&shown["state"], &shown["policy"], &shown["shards"]),
         (&json!("idle"), &json!("clock"), &json!(1))
     );
+    for setting in SETTINGS {
+        let path = setting.place.path;
+        assert!(shown.pointer(setting.place.pointer).is_some(), "answers lack {path}");
+    }
     assert_eq!(shown["goals"]["cap_bytes"], json!(64 * MIB));
     assert_eq!(
         (&shown["goals"]["hit_ratio"], &shown["goal_state"]),

@@ -5,39 +5,33 @@ use crate::goal::CurveReport;
 use crate::goal::GoalReport;
 use crate::goal::state_name;
 use crate::moves::{Move, Reason};
-use crate::settings::{FlashSettings, TenantSettings};
 use crate::state::StoredSecret;
 use crate::tiers::worth;
 use crate::view::CurvePointView;
 use crate::view::CurveView;
 use crate::view::DurationBucketView;
 use crate::view::DurationsView;
-use crate::view::FlashView;
-use crate::view::GoalsView;
 use crate::view::LastMoveView;
 use crate::view::LatencyView;
-use crate::view::LimitsView;
 use crate::view::MoveView;
 use crate::view::MovesView;
 use crate::view::OperationsView;
 use crate::view::PreviewedView;
 use crate::view::RefusedView;
 use crate::view::SecretView;
+use crate::view::SectionView;
 use crate::view::ShapeView;
 use crate::view::SpendingView;
 use crate::view::TenantView;
 use std::time::Duration;
 use tidemark_meter::price::Money;
 use tidemark_meter::spending::Standing;
-use tidemark_plan::Utility;
 use tidemark_types::CommandCount;
-use tidemark_types::HitRatio;
 use tidemark_types::Policy;
 use tidemark_types::Refused;
 use tidemark_types::SERVED_UP_TO_US;
 use tidemark_types::ServedTimes;
 use tidemark_types::UnixMs;
-use tidemark_types::Weight;
 use tidemark_types::utc::{rfc3339, rfc3339_ms};
 
 pub(super) fn previewed_view(previewed: Previewed) -> PreviewedView {
@@ -121,16 +115,8 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
         },
         open: record.name.is_default(),
         secrets: record.secrets.iter().map(secret).collect(),
-        goals: GoalsView {
-            hit_ratio: record.settings.hit_ratio.map(HitRatio::get),
-            latency_us: record.settings.latency.map(whole_us),
-            miss_cost_us: record.settings.miss_cost.map(whole_us),
-            priority: record.settings.priority.map(u32::from),
-            utility: record.settings.utility.map(Utility::name),
-            floor_bytes: record.settings.floor_bytes,
-            cap_bytes: record.settings.cap_bytes,
-            weight: record.settings.weight.map(Weight::get),
-        },
+        settings: record.settings,
+        goals: SectionView::new("goals", &record.settings),
         last_move: tenant.moves.newest_first().next().map(|last| LastMoveView {
             at: rfc3339_ms(last.at),
             reason: last.reason.name(),
@@ -141,7 +127,7 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
         goal_age_seconds: goal.reading.map(|reading| now.since(reading.at).as_secs_f64()),
         goal_standard_error: goal.reading.map(|reading| reading.standard_error),
         latency: latency_view(tenant, now, hit_cost, &goal),
-        limits: limits_view(&record.settings),
+        limits: SectionView::new("limits", &record.settings),
         spending: None,
         policy: record.settings.policy.unwrap_or_default().to_string(),
         policy_in_force: tenant.policy.to_string(),
@@ -151,7 +137,7 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
         lent_bytes: holds.then_some(tenant.lent_bytes),
         demand_bytes: goal.demand_bytes,
         items: seen.map_or(0, |seen| seen.items),
-        flash: flash_view(&record.settings.flash),
+        flash: SectionView::new("flash", &record.settings),
         flash_grant_bytes: flash.map(|flash| flash.grant_bytes),
         flash_usage_bytes: flash.map(|flash| flash.usage_bytes),
         flash_memory_bytes: flash.map(|flash| flash.memory_bytes),
@@ -255,26 +241,6 @@ pub(super) fn operations_view(commands: &[CommandCount]) -> Vec<OperationsView> 
     commands.iter().map(view).collect()
 }
 
-fn flash_view(settings: &FlashSettings) -> FlashView {
-    FlashView {
-        floor_bytes: settings.floor_bytes,
-        cap_bytes: settings.cap_bytes,
-        write_bytes_per_second: settings.write_bytes_per_second,
-        staleness: settings.staleness.unwrap_or_default().to_string(),
-    }
-}
-
-fn limits_view(settings: &TenantSettings) -> LimitsView {
-    let limits = &settings.limits;
-    LimitsView {
-        ops_per_second: limits.ops_per_second,
-        bytes_per_second: limits.bytes_per_second,
-        connections: limits.connections,
-        spending_per_month: settings.spending.map(|amount| amount.to_string()),
-        at_spending_limit: settings.spending_limit().map(|limit| limit.at_limit.name()),
-    }
-}
-
 /// The standing of a tenant with its spending limit.
 pub(super) fn spending_view(tenant: &Tenant, standing: Standing, currency: &str) -> SpendingView {
     let limit = tenant.record.settings.spending_limit();
@@ -304,8 +270,4 @@ fn refused_view(refused: &Refused) -> RefusedView {
         incomplete_commands: refused.incomplete,
         connection_memory: refused.memory,
     }
-}
-
-pub(super) fn whole_us(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

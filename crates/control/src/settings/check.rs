@@ -2,110 +2,58 @@
 
 use tidemark_meter::price::Prices;
 use tidemark_meter::spending::month_of_memory;
-use tidemark_types::{Size, TenantLimits, TenantName, UNIT_BYTES, format_duration};
+use tidemark_types::{Size, TenantName, UNIT_BYTES, format_duration};
 
-use super::bounds::{
-    MAX_BYTES_PER_SECOND, MAX_CAP_BYTES, MAX_CONNECTIONS, MAX_COST, MAX_OPS_PER_SECOND, MAX_PRIORITY,
-    MIN_BYTES_PER_SECOND, MIN_CAP_BYTES, MIN_COST, MIN_FLASH_CAP_BYTES, MIN_FLASH_WRITE_BYTES,
-};
-use super::tenant::{FlashSettings, TenantSettings};
+use super::table::{SETTINGS, TenantSettings};
 use crate::error::{Refusal, RefusalKind};
 use crate::grant::grantable_bytes;
 
 /// Checks one tenant's settings by themselves.
 ///
 /// # Errors
-/// A cap below [`MIN_CAP_BYTES`] or above [`MAX_CAP_BYTES`], or a floor above the cap. A cost outside of [`MIN_COST`]
-/// to [`MAX_COST`], or a latency that is not below the time of a miss. A priority above [`MAX_PRIORITY`], or a limit
-/// outside of its range.
+/// One is outside of its bounds. A floor is above the cap, a latency is not below the time of a miss, or there is an action
+/// at a spending limit and no limit.
 pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
+    SETTINGS.iter().try_for_each(|setting| setting.check(settings))?;
     check_costs(settings)?;
-    if let Some(priority) = settings.priority
-        && priority > MAX_PRIORITY
-    {
-        let message =
-            format!("a priority of {priority} is not possible: allowed are 0 to {MAX_PRIORITY}, the highest first");
-        return Err(Refusal::new(RefusalKind::Invalid, message)
-            .field("goals.priority")
-            .allowed([format!("0 to {MAX_PRIORITY}"), "null".into()]));
-    }
-    if let Some(cap) = settings.cap_bytes
-        && !(MIN_CAP_BYTES..=MAX_CAP_BYTES).contains(&cap)
-    {
-        return Err(Refusal::new(
-            RefusalKind::Invalid,
-            format!(
-                "a cap of {} is not possible: allowed are {} to {}",
-                Size(cap),
-                Size(MIN_CAP_BYTES),
-                Size(MAX_CAP_BYTES)
-            ),
-        )
-        .field("goals.cap_bytes")
-        .allowed([format!("{MIN_CAP_BYTES} to {MAX_CAP_BYTES}"), "null".into()]));
-    }
-    if let (Some(floor), Some(cap)) = (settings.floor_bytes, settings.cap_bytes)
-        && floor > cap
-    {
-        return Err(Refusal::new(
-            RefusalKind::Invalid,
-            format!("the floor of {} is above the cap of {}", Size(floor), Size(cap)),
-        )
-        .field("goals.floor_bytes")
-        .allowed([format!("0 to {cap}"), "null".into()]));
-    }
+    check_floor("floor", "goals.floor_bytes", settings.floor_bytes, settings.cap_bytes)?;
+    let flash = &settings.flash;
+    check_floor("floor of flash", "flash.floor_bytes", flash.floor_bytes, flash.cap_bytes)?;
     if settings.at_limit.is_some() && settings.spending.is_none() {
         let message =
             "there is nothing to do at a spending limit where there is none: set `limits.spending_per_month`, too";
         return Err(Refusal::new(RefusalKind::Invalid, message).field("limits.at_spending_limit"));
     }
-    check_flash(&settings.flash)?;
-    check_limits(&settings.limits)
+    Ok(())
 }
 
-/// Checks what a tenant may do on flash.
-fn check_flash(settings: &FlashSettings) -> Result<(), Refusal> {
-    let sizes = [
-        (
-            "flash.cap_bytes",
-            "cap of flash",
-            settings.cap_bytes,
-            MIN_FLASH_CAP_BYTES,
-            MAX_CAP_BYTES,
-        ),
-        (
-            "flash.write_bytes_per_second",
-            "limit of bytes written in a second",
-            settings.write_bytes_per_second,
-            MIN_FLASH_WRITE_BYTES,
-            MAX_BYTES_PER_SECOND,
-        ),
-    ];
-    for (field, name, size, least, most) in sizes {
-        let Some(given) = size.filter(|size| !(least..=most).contains(size)) else {
-            continue;
-        };
-        let message = format!(
-            "a {name} of {} is not possible: allowed are {} to {}",
-            Size(given),
-            Size(least),
-            Size(most)
-        );
-        return Err(Refusal::new(RefusalKind::Invalid, message)
-            .field(field)
-            .allowed([format!("{least} to {most}"), "null".into()]));
+/// Checks that a floor is not above its cap.
+fn check_floor(noun: &str, field: &str, floor: Option<u64>, cap: Option<u64>) -> Result<(), Refusal> {
+    let (Some(floor), Some(cap)) = (floor, cap) else {
+        return Ok(());
+    };
+    if floor <= cap {
+        return Ok(());
     }
-    if let (Some(floor), Some(cap)) = (settings.floor_bytes, settings.cap_bytes)
-        && floor > cap
+    let message = format!("the {noun} of {} is above the cap of {}", Size(floor), Size(cap));
+    Err(Refusal::new(RefusalKind::Invalid, message)
+        .field(field)
+        .allowed([format!("0 to {cap}"), "null".into()]))
+}
+
+/// Checks that a goal for the latency can not be met without memory.
+fn check_costs(settings: &TenantSettings) -> Result<(), Refusal> {
+    if let (Some(latency), Some(miss_cost)) = (settings.latency, settings.miss_cost)
+        && latency >= miss_cost
     {
         let message = format!(
-            "the floor of flash of {} is above its cap of {}",
-            Size(floor),
-            Size(cap)
+            "a latency of {} is no goal where a miss takes {}: it would be met without any memory",
+            format_duration(latency),
+            format_duration(miss_cost)
         );
         return Err(Refusal::new(RefusalKind::Invalid, message)
-            .field("flash.floor_bytes")
-            .allowed([format!("0 to {cap}"), "null".into()]));
+            .field("goals.latency_us")
+            .allowed([format!("1 to {}", miss_cost.as_micros() - 1), "null".into()]));
     }
     Ok(())
 }
@@ -133,65 +81,6 @@ pub(crate) fn check_spending(settings: &TenantSettings, prices: Option<&Prices>)
         limit.amount
     );
     Err(Refusal::new(RefusalKind::OverLimit, message).field("limits.spending_per_month"))
-}
-
-/// Checks the limits of a tenant's requests in a time.
-fn check_limits(limits: &TenantLimits) -> Result<(), Refusal> {
-    for (field, limit, least, most) in [
-        ("limits.ops_per_second", limits.ops_per_second, 1, MAX_OPS_PER_SECOND),
-        (
-            "limits.bytes_per_second",
-            limits.bytes_per_second,
-            MIN_BYTES_PER_SECOND,
-            MAX_BYTES_PER_SECOND,
-        ),
-        ("limits.connections", limits.connections, 1, MAX_CONNECTIONS),
-    ] {
-        let Some(given) = limit.filter(|limit| !(least..=most).contains(limit)) else {
-            continue;
-        };
-        let message = format!("a limit of {given} is not possible: allowed are {least} to {most}");
-        return Err(Refusal::new(RefusalKind::Invalid, message)
-            .field(field)
-            .allowed([format!("{least} to {most}"), "null".into()]));
-    }
-    Ok(())
-}
-
-fn check_costs(settings: &TenantSettings) -> Result<(), Refusal> {
-    let costs = [
-        ("goals.latency_us", "latency", settings.latency),
-        ("goals.miss_cost_us", "cost of a miss", settings.miss_cost),
-    ];
-    for (field, name, cost) in costs {
-        if let Some(cost) = cost
-            && !(MIN_COST..=MAX_COST).contains(&cost)
-        {
-            let message = format!(
-                "a {name} of {} is not possible: allowed are {} to {}",
-                format_duration(cost),
-                format_duration(MIN_COST),
-                format_duration(MAX_COST)
-            );
-            let range = format!("{} to {}", MIN_COST.as_micros(), MAX_COST.as_micros());
-            return Err(Refusal::new(RefusalKind::Invalid, message)
-                .field(field)
-                .allowed([range, "null".into()]));
-        }
-    }
-    if let (Some(latency), Some(miss_cost)) = (settings.latency, settings.miss_cost)
-        && latency >= miss_cost
-    {
-        let message = format!(
-            "a latency of {} is no goal where a miss takes {}: it would be met without any memory",
-            format_duration(latency),
-            format_duration(miss_cost)
-        );
-        return Err(Refusal::new(RefusalKind::Invalid, message)
-            .field("goals.latency_us")
-            .allowed([format!("1 to {}", miss_cost.as_micros() - 1), "null".into()]));
-    }
-    Ok(())
 }
 
 /// Checks that all floors together can be kept.

@@ -5,14 +5,18 @@
 mod bounds;
 mod check;
 mod server;
+mod setting;
 mod table;
 mod tenant;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
+mod value;
 
 pub use bounds::*;
 pub(crate) use check::{check_flash_floors, check_floors, check_name, check_spending, check_tenant, round_up};
 pub use server::{Idling, ServerPatch};
 pub(crate) use server::{check_idling, check_pool, check_round_period};
-pub use table::{SETTINGS, Setting};
-pub use tenant::{Change, FlashPatch, FlashSettings, SettingsPatch, TenantSettings};
+pub use table::{
+    ApiPlace, FlashPatch, FlashSettings, SETTINGS, Setting, SettingsPatch, StateColumn, TenantSettings, Unset, ValueKind,
+};
+pub use value::{Bounds, Change, PlainValue};

@@ -8,7 +8,7 @@ use super::bounds::{
     DEFAULT_FIRST_GRANT_BYTES, DEFAULT_IDLE_AFTER, MAX_IDLE_AFTER, MAX_ROUND_PERIOD, MIN_FIRST_GRANT_BYTES,
     MIN_IDLE_AFTER, MIN_POOL_BYTES, MIN_ROUND_PERIOD,
 };
-use super::tenant::Change;
+use super::value::Change;
 use crate::error::{Refusal, RefusalKind};
 
 /// A change of the server's settings.

@@ -210,17 +210,139 @@ fn idling_is_checked() {
     }
 }
 
+/// All that can be set, with values that are possible together.
+pub(crate) fn full() -> TenantSettings {
+    TenantSettings {
+        hit_ratio: Some(HitRatio::MOST),
+        latency: Some(MIN_COST),
+        miss_cost: Some(MAX_COST),
+        priority: Some(MAX_PRIORITY),
+        utility: Some(Utility::MaxMin),
+        floor_bytes: Some(0),
+        cap_bytes: Some(MAX_CAP_BYTES),
+        policy: Some("approx-lru:0.25".parse().unwrap()),
+        weight: Some(Weight::MOST),
+        limits: TenantLimits {
+            ops_per_second: Some(7),
+            bytes_per_second: Some(1 << 20),
+            connections: Some(3),
+        },
+        spending: Money::parse("12.000000000001"),
+        at_limit: Some(AtLimit::EvictOnly),
+        flash: FlashSettings {
+            floor_bytes: Some(0),
+            cap_bytes: Some(MAX_CAP_BYTES),
+            write_bytes_per_second: Some(1 << 20),
+            staleness: Some(Staleness::Bounded(7)),
+        },
+    }
+}
+
+#[test]
+fn each_row_of_the_table_reaches_one_field() {
+    let full = full();
+    let stored = |settings: &TenantSettings| -> Vec<Option<PlainValue>> {
+        SETTINGS.iter().map(|setting| setting.stored(settings)).collect()
+    };
+    assert!(stored(&full).iter().all(Option::is_some), "{:?}", stored(&full));
+    assert_eq!(SettingsPatch::from(full).of(TenantSettings::default()), full);
+    for (row, setting) in SETTINGS.iter().enumerate() {
+        let path = setting.place.path;
+        // Cleared, it alone is gone.
+        let mut patch = SettingsPatch::default();
+        setting.clear(&mut patch);
+        let mut expected = stored(&full);
+        let kept = expected[row].take().unwrap();
+        let cleared = patch.of(full);
+        assert_eq!(stored(&cleared), expected, "{path}");
+        // As an answer has it, and as the state file keeps it, it is the same again.
+        let mut patch = SettingsPatch::default();
+        setting.read(&mut patch, &setting.told(&full).unwrap()).unwrap();
+        assert_eq!(patch.of(cleared), full, "{path}");
+        let mut restored = cleared;
+        setting.restore(&mut restored, &kept).unwrap();
+        assert_eq!(restored, full, "{path}");
+    }
+}
+
+#[test]
+fn rows_of_the_table_do_not_share_names() {
+    let names: [fn(&Setting) -> &'static str; 3] = [
+        |setting| setting.place.path,
+        |setting| setting.flag,
+        |setting| setting.column.name,
+    ];
+    for name in names {
+        let mut all: Vec<&str> = SETTINGS.iter().map(name).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), SETTINGS.len(), "{all:?}");
+    }
+}
+
+#[test]
+fn values_of_another_kind_are_refused_with_what_is_needed() {
+    let of = |path: &str| SETTINGS.iter().find(|setting| setting.place.path == path).unwrap();
+    for (path, value, message, allowed) in [
+        (
+            "goals.floor_bytes",
+            PlainValue::Real(0.5),
+            "`goals.floor_bytes` must be a whole number",
+            "a whole number",
+        ),
+        (
+            "goals.cap_bytes",
+            PlainValue::Text("64MiB".into()),
+            "`goals.cap_bytes` must be a whole number from 1048576 to 1152921504606846976",
+            "1048576 to 1152921504606846976",
+        ),
+        (
+            "goals.priority",
+            PlainValue::Number(256),
+            "`goals.priority` must be a whole number from 0 to 9",
+            "0 to 9",
+        ),
+        (
+            "goals.weight",
+            PlainValue::Number(101),
+            "`goals.weight` must be a whole number from 1 to 100",
+            "1 to 100",
+        ),
+        (
+            "goals.hit_ratio",
+            PlainValue::Other,
+            "`goals.hit_ratio` must be a number from 0.001 to 0.9999",
+            "0.001 to 0.9999",
+        ),
+        (
+            "goals.utility",
+            PlainValue::Number(1),
+            "`goals.utility` must be a utility's name",
+            "proportional",
+        ),
+        (
+            "policy",
+            PlainValue::Number(1),
+            "`policy` must be a policy's name",
+            "adaptive",
+        ),
+    ] {
+        let refusal = of(path).read(&mut SettingsPatch::default(), &value).unwrap_err();
+        assert_eq!(
+            (refusal.message.as_str(), refusal.allowed[0].as_str()),
+            (message, allowed)
+        );
+        assert_eq!(refusal.field.as_deref(), Some(path));
+    }
+}
+
 #[test]
 fn a_patch_keeps_clears_and_sets() {
     let before = TenantSettings {
-        hit_ratio: None,
         latency: Some(MIN_COST),
-        miss_cost: None,
         priority: Some(1),
-        utility: None,
         floor_bytes: Some(1),
         cap_bytes: Some(2),
-        policy: None,
         weight: Weight::new(3),
         limits: TenantLimits {
             ops_per_second: Some(4),
@@ -235,18 +357,16 @@ fn a_patch_keeps_clears_and_sets() {
             write_bytes_per_second: None,
             staleness: Some(Staleness::None),
         },
+        ..TenantSettings::default()
     };
     let patch = SettingsPatch {
         hit_ratio: Change::Set(HitRatio::MOST),
-        latency: Change::Keep,
         miss_cost: Change::Set(MAX_COST),
         priority: Change::Clear,
         utility: Change::Set(Utility::Cost),
-        floor_bytes: Change::Keep,
         cap_bytes: Change::Clear,
         policy: Change::Set(PolicyChoice::Genie),
         weight: Change::Clear,
-        ops_per_second: Change::Keep,
         bytes_per_second: Change::Clear,
         connections: Change::Set(7),
         spending: Change::Set(Money(9)),
@@ -257,30 +377,28 @@ fn a_patch_keeps_clears_and_sets() {
             write_bytes_per_second: Change::Set(8),
             staleness: Change::Set(Staleness::Strict),
         },
+        ..SettingsPatch::default()
     };
     let after = TenantSettings {
         hit_ratio: Some(HitRatio::MOST),
         latency: Some(MIN_COST),
         miss_cost: Some(MAX_COST),
-        priority: None,
         utility: Some(Utility::Cost),
         floor_bytes: Some(1),
-        cap_bytes: None,
         policy: Some(PolicyChoice::Genie),
-        weight: None,
         limits: TenantLimits {
             ops_per_second: Some(4),
             bytes_per_second: None,
             connections: Some(7),
         },
         spending: Some(Money(9)),
-        at_limit: None,
         flash: FlashSettings {
             floor_bytes: None,
             cap_bytes: Some(2),
             write_bytes_per_second: Some(8),
             staleness: Some(Staleness::Strict),
         },
+        ..TenantSettings::default()
     };
     assert_eq!(patch.of(before), after);
 }

@@ -3,50 +3,56 @@
 use rusqlite::Connection;
 
 use super::checksum;
-use super::open::SCHEMA_VERSION;
+use crate::settings::{SETTINGS, Setting};
 
 /// The first schema that was ever written.
 pub(super) const OLDEST_SCHEMA_VERSION: i64 = 1;
+/// This version's schema.
+pub(super) const SCHEMA_VERSION: i64 = newest();
 
-/// The statements that bring each schema to the next one, the oldest first.
-const STEPS: [&str; 6] = [
-    // A goal, and the remembered grant of an idle tenant. The policies' names are as they were.
-    "ALTER TABLE tenants ADD COLUMN hit_ratio_millionths INTEGER;
-     ALTER TABLE tenants ADD COLUMN remembered_grant_bytes INTEGER;",
-    // Goals that compete, limits in time, and the share beside others.
-    "ALTER TABLE tenants ADD COLUMN latency_us INTEGER;
-     ALTER TABLE tenants ADD COLUMN miss_cost_us INTEGER;
-     ALTER TABLE tenants ADD COLUMN priority INTEGER;
-     ALTER TABLE tenants ADD COLUMN utility TEXT;
-     ALTER TABLE tenants ADD COLUMN weight INTEGER;
-     ALTER TABLE tenants ADD COLUMN ops_per_second INTEGER;
-     ALTER TABLE tenants ADD COLUMN bytes_per_second INTEGER;
-     ALTER TABLE tenants ADD COLUMN connections INTEGER;",
+/// The schemas that brought something beside columns of settings, and the statements for it, the oldest first.
+const OTHER_STEPS: [(i64, &str); 3] = [
+    // The remembered grant of an idle tenant.
+    (2, "ALTER TABLE tenants ADD COLUMN remembered_grant_bytes INTEGER;"),
     // A checksum of it all.
-    checksum::TABLE,
-    // The amount that a tenant may spend in a month, as a decimal number, and the action then.
-    "ALTER TABLE tenants ADD COLUMN spending TEXT;
-     ALTER TABLE tenants ADD COLUMN at_limit TEXT;",
+    (checksum::CHECKED_FROM, checksum::TABLE),
     // Names of secrets, each rotated by itself.
-    "ALTER TABLE secrets ADD COLUMN name TEXT NOT NULL DEFAULT 'default';",
-    // The limits of a tenant on flash.
-    "ALTER TABLE tenants ADD COLUMN flash_floor_bytes INTEGER;
-     ALTER TABLE tenants ADD COLUMN flash_cap_bytes INTEGER;
-     ALTER TABLE tenants ADD COLUMN flash_write_bytes_per_second INTEGER;
-     ALTER TABLE tenants ADD COLUMN staleness TEXT;",
+    (6, "ALTER TABLE secrets ADD COLUMN name TEXT NOT NULL DEFAULT 'default';"),
 ];
 
-const _: () = assert!(checksum::CHECKED_FROM <= SCHEMA_VERSION);
-const _: () = assert!(
-    OLDEST_SCHEMA_VERSION + STEPS.len() as i64 == SCHEMA_VERSION,
-    "a step to every schema"
-);
+/// The newest schema that a setting or another step needs.
+const fn newest() -> i64 {
+    let mut newest = OLDEST_SCHEMA_VERSION;
+    let mut step = 0;
+    while step < OTHER_STEPS.len() {
+        if OTHER_STEPS[step].0 > newest {
+            newest = OTHER_STEPS[step].0;
+        }
+        step += 1;
+    }
+    let mut setting = 0;
+    while setting < SETTINGS.len() {
+        if SETTINGS[setting].column.since > newest {
+            newest = SETTINGS[setting].column.since;
+        }
+        setting += 1;
+    }
+    newest
+}
+
+/// A setting's column as SQL declares it.
+pub(super) fn column(setting: &Setting) -> String {
+    format!("{} {}", setting.column.name, setting.kind.column_type())
+}
 
 /// Brings a file of an earlier schema to the newest: all of it or, after an error or a crash, nothing.
 pub(super) fn to_newest(connection: &mut Connection, found: i64) -> Result<(), rusqlite::Error> {
     let transaction = connection.transaction()?;
-    for (from, step) in (OLDEST_SCHEMA_VERSION..).zip(STEPS) {
-        if from >= found {
+    for schema in found + 1..=SCHEMA_VERSION {
+        for setting in SETTINGS.iter().filter(|setting| setting.column.since == schema) {
+            transaction.execute_batch(&format!("ALTER TABLE tenants ADD COLUMN {}", column(setting)))?;
+        }
+        for (_, step) in OTHER_STEPS.iter().filter(|(since, _)| *since == schema) {
             transaction.execute_batch(step)?;
         }
     }

@@ -13,10 +13,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::{Access, AtFlags, CWD};
 use tidemark_types::{TenantName, UnixMs};
 
+use super::migrate::{OLDEST_SCHEMA_VERSION, SCHEMA_VERSION};
 use super::{StateFile, checksum, migrate, rows};
 use crate::backup;
 use crate::error::ControlError;
-use crate::settings::TenantSettings;
+use crate::settings::{SETTINGS, TenantSettings};
 
 pub(crate) const FILE_NAME: &str = "state.sqlite";
 const NEW_FILE_NAME: &str = "state.sqlite.new";
@@ -28,38 +29,11 @@ const LOCK_NAME: &str = "lock";
 const BUSY_PATIENCE: Duration = Duration::from_millis(100);
 /// "Tide": tells this program's databases from others (SQLite file format, 1.3.17).
 const APPLICATION_ID: i64 = 0x5469_6465;
-/// The schema below. How the one before becomes it: `migrate`.
-pub(super) const SCHEMA_VERSION: i64 = 7;
 /// How every SQLite file begins (SQLite file format, 1.3.1).
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// Secrets are kept as SHA-256; `slot` is the order in which they were made.
-const SCHEMA: &str = "
-    CREATE TABLE tenants (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        name TEXT NOT NULL UNIQUE,
-        version INTEGER NOT NULL,
-        floor_bytes INTEGER,
-        cap_bytes INTEGER,
-        policy TEXT,
-        created_at_ms INTEGER NOT NULL,
-        hit_ratio_millionths INTEGER,
-        remembered_grant_bytes INTEGER,
-        latency_us INTEGER,
-        miss_cost_us INTEGER,
-        priority INTEGER,
-        utility TEXT,
-        weight INTEGER,
-        ops_per_second INTEGER,
-        bytes_per_second INTEGER,
-        connections INTEGER,
-        spending TEXT,
-        at_limit TEXT,
-        flash_floor_bytes INTEGER,
-        flash_cap_bytes INTEGER,
-        flash_write_bytes_per_second INTEGER,
-        staleness TEXT
-    ) STRICT;
+/// The tables beside that of the tenants. Secrets are kept as SHA-256; `slot` is the order in which they were made.
+const OTHER_TABLES: &str = "
     CREATE TABLE secrets (
         tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
         slot INTEGER NOT NULL,
@@ -74,6 +48,21 @@ const SCHEMA: &str = "
         value INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
 ";
+
+/// The table of the tenants, with a column for each setting.
+fn tenants_table() -> String {
+    let settings = SETTINGS.iter().map(migrate::column).collect::<Vec<_>>().join(", ");
+    format!(
+        "CREATE TABLE tenants (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            name TEXT NOT NULL UNIQUE,
+            version INTEGER NOT NULL,
+            created_at_ms INTEGER NOT NULL,
+            remembered_grant_bytes INTEGER,
+            {settings}
+        ) STRICT;"
+    )
+}
 
 pub(super) fn open(folder: &Path, now: UnixMs) -> Result<StateFile, ControlError> {
     // Secrets' hashes and the admin token live here: nobody else looks in.
@@ -234,7 +223,7 @@ fn check_identity(connection: &Connection, path: &Path) -> Result<i64, ControlEr
         return Err(ControlError::Foreign { path: path.into() });
     }
     match number("user_version")? {
-        found @ migrate::OLDEST_SCHEMA_VERSION..=SCHEMA_VERSION => Ok(found),
+        found @ OLDEST_SCHEMA_VERSION..=SCHEMA_VERSION => Ok(found),
         found if found > SCHEMA_VERSION => Err(ControlError::Newer {
             path: path.into(),
             found,
@@ -310,7 +299,8 @@ fn fill(connection: &mut Connection, now: UnixMs) -> Result<(), rusqlite::Error>
     let transaction = connection.transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-    transaction.execute_batch(SCHEMA)?;
+    transaction.execute_batch(&tenants_table())?;
+    transaction.execute_batch(OTHER_TABLES)?;
     transaction.execute_batch(checksum::TABLE)?;
     if let Ok(name) = TenantName::DEFAULT.parse() {
         rows::insert_tenant(&transaction, &name, TenantSettings::default(), now)?;

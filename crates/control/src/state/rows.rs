@@ -2,23 +2,20 @@
 //! damage.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::path::Path;
-use std::str::FromStr;
 use std::time::Duration;
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, Transaction, params};
-use tidemark_meter::price::Money;
-use tidemark_meter::spending::AtLimit;
-use tidemark_plan::Utility;
-use tidemark_types::{HitRatio, Permissions, SecretHash, TenantId, TenantLimits, TenantName, UnixMs, Weight};
+use rusqlite::{Connection, Row, Transaction, params, params_from_iter};
+use tidemark_types::{Permissions, SecretHash, TenantId, TenantName, UnixMs};
 
 use super::{MAX_SECRET_NAMES, MAX_SECRETS, PoolSetting, ServerSettings, StateFile, StoredSecret, TenantRecord, open};
-use crate::error::ControlError;
+use crate::error::{ControlError, Refusal};
 use crate::secret::SecretName;
-use crate::settings::{FlashSettings, TenantSettings, check_round_period, check_tenant};
+use crate::settings::{PlainValue, SETTINGS, TenantSettings, check_round_period, check_tenant};
 
+/// Where the settings begin in a row of a tenant, behind what it has beside them.
+const FIRST_SETTING: usize = 5;
 const POOL_BYTES: &str = "pool_bytes";
 const POOL_CONFIGURED_BYTES: &str = "pool_configured_bytes";
 const ROUND_PERIOD_US: &str = "round_period_us";
@@ -59,13 +56,10 @@ fn explain(path: &Path, error: ReadError) -> ControlError {
 pub(super) fn tenants(file: &StateFile) -> Result<Vec<TenantRecord>, ControlError> {
     let read = || -> Result<Vec<TenantRecord>, ReadError> {
         let mut secrets = secrets_by_tenant(file)?;
-        let mut statement = file.connection.prepare(
-            "SELECT id, name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths,
-                    remembered_grant_bytes, latency_us, miss_cost_us, priority, utility, weight, ops_per_second,
-                    bytes_per_second, connections, spending, at_limit, flash_floor_bytes, flash_cap_bytes,
-                    flash_write_bytes_per_second, staleness
-             FROM tenants ORDER BY id",
-        )?;
+        let mut statement = file.connection.prepare(&format!(
+            "SELECT id, name, version, created_at_ms, remembered_grant_bytes, {} FROM tenants ORDER BY id",
+            columns().join(", ")
+        ))?;
         let mut rows = statement.query([])?;
         let mut tenants = Vec::new();
         while let Some(row) = rows.next()? {
@@ -115,83 +109,49 @@ pub(super) fn server(connection: &Connection, path: &Path) -> Result<ServerSetti
     read().map_err(|error| explain(path, error))
 }
 
-/// A column's text as a value, where there is any.
-fn parsed<T: FromStr<Err: Display>>(row: &Row<'_>, column: usize, name: &TenantName) -> Result<Option<T>, ReadError> {
-    let text: Option<String> = row.get(column)?;
-    let parsed = text.map(|text| text.parse::<T>()).transpose();
-    Ok(parsed.map_err(|error| BadRow(format!("tenant {name}: {error}")))?)
+/// The columns of the settings, in the order of their table.
+fn columns() -> Vec<&'static str> {
+    SETTINGS.iter().map(|setting| setting.column.name).collect()
+}
+
+/// The settings as the columns keep them, in the same order.
+fn stored(settings: TenantSettings) -> impl Iterator<Item = Value> {
+    SETTINGS.iter().map(move |setting| match setting.stored(&settings) {
+        Some(PlainValue::Number(number)) => Value::Integer(number.cast_signed()),
+        Some(PlainValue::Text(text)) => Value::Text(text),
+        None | Some(PlainValue::Real(_) | PlainValue::Other) => Value::Null,
+    })
 }
 
 fn tenant(row: &Row<'_>) -> Result<TenantRecord, ReadError> {
     let id = tenant_id(row, 0)?;
     let name: String = row.get(1)?;
     let name: TenantName = name.parse().map_err(|error| BadRow(format!("tenant {id}: {error}")))?;
-    let settings = TenantSettings {
-        hit_ratio: hit_ratio(row, 7)?,
-        latency: optional_count(row, 9, "latency_us")?.map(Duration::from_micros),
-        miss_cost: optional_count(row, 10, "miss_cost_us")?.map(Duration::from_micros),
-        priority: priority(row, 11)?,
-        utility: parsed(row, 12, &name)?,
-        floor_bytes: optional_count(row, 3, "floor_bytes")?,
-        cap_bytes: optional_count(row, 4, "cap_bytes")?,
-        policy: parsed(row, 5, &name)?,
-        weight: weight(row, 13)?,
-        limits: TenantLimits {
-            ops_per_second: optional_count(row, 14, "ops_per_second")?,
-            bytes_per_second: optional_count(row, 15, "bytes_per_second")?,
-            connections: optional_count(row, 16, "connections")?,
-        },
-        spending: spending(row, 17)?,
-        at_limit: parsed(row, 18, &name)?,
-        flash: FlashSettings {
-            floor_bytes: optional_count(row, 19, "flash_floor_bytes")?,
-            cap_bytes: optional_count(row, 20, "flash_cap_bytes")?,
-            write_bytes_per_second: optional_count(row, 21, "flash_write_bytes_per_second")?,
-            staleness: parsed(row, 22, &name)?,
-        },
-    };
-    check_tenant(&settings).map_err(|refusal| BadRow(format!("tenant {name}: {refusal}")))?;
+    let bad = |refusal: Refusal| BadRow(format!("tenant {name}: {refusal}"));
+    let mut settings = TenantSettings::default();
+    for (column, setting) in (FIRST_SETTING..).zip(SETTINGS) {
+        if let Some(stored) = plain(row, column, setting.column.name)? {
+            setting.restore(&mut settings, &stored).map_err(bad)?;
+        }
+    }
+    check_tenant(&settings).map_err(bad)?;
     Ok(TenantRecord {
         id,
         version: count(row, 2, "version")?,
         settings,
         secrets: Vec::new(),
-        created_at: UnixMs(count(row, 6, "created_at_ms")?),
-        remembered_grant_bytes: optional_count(row, 8, "remembered_grant_bytes")?,
+        created_at: UnixMs(count(row, 3, "created_at_ms")?),
+        remembered_grant_bytes: optional_count(row, 4, "remembered_grant_bytes")?,
         name,
     })
 }
 
-fn spending(row: &Row<'_>, column: usize) -> Result<Option<Money>, ReadError> {
-    let text: Option<String> = row.get(column)?;
-    let Some(text) = text else { return Ok(None) };
-    let wrong = || BadRow(format!("`{}` is no amount of money", text.escape_debug()));
-    Ok(Some(Money::parse(&text).ok_or_else(wrong)?))
-}
-
-fn hit_ratio(row: &Row<'_>, column: usize) -> Result<Option<HitRatio>, ReadError> {
-    let Some(millionths) = optional_count(row, column, "hit_ratio_millionths")? else {
-        return Ok(None);
-    };
-    let ratio = u32::try_from(millionths).ok().and_then(HitRatio::from_millionths);
-    let wrong = || BadRow(format!("a hit ratio of {millionths} millionths is not possible"));
-    Ok(Some(ratio.ok_or_else(wrong)?))
-}
-
-fn priority(row: &Row<'_>, column: usize) -> Result<Option<u8>, ReadError> {
-    let Some(number) = optional_count(row, column, "priority")? else {
-        return Ok(None);
-    };
-    let wrong = |_| BadRow(format!("a priority of {number} is not possible"));
-    Ok(Some(u8::try_from(number).map_err(wrong)?))
-}
-
-fn weight(row: &Row<'_>, column: usize) -> Result<Option<Weight>, ReadError> {
-    let Some(number) = optional_count(row, column, "weight")? else {
-        return Ok(None);
-    };
-    let wrong = || BadRow(format!("a weight of {number} is not possible"));
-    Ok(Some(Weight::new(number).ok_or_else(wrong)?))
+/// A column of a setting; `None`: nobody set it.
+fn plain(row: &Row<'_>, column: usize, name: &str) -> Result<Option<PlainValue>, ReadError> {
+    match row.get(column)? {
+        Value::Text(text) => Ok(Some(PlainValue::Text(text))),
+        _ => Ok(optional_count(row, column, name)?.map(PlainValue::Number)),
+    }
 }
 
 fn secrets_by_tenant(file: &StateFile) -> Result<BTreeMap<TenantId, Vec<StoredSecret>>, ReadError> {
@@ -258,45 +218,24 @@ fn optional_count(row: &Row<'_>, column: usize, name: &str) -> Result<Option<u64
     }
 }
 
-fn stored_weight(weight: Weight) -> i64 {
-    weight.get().cast_signed()
-}
-
 pub(super) fn insert_tenant(
     transaction: &Transaction<'_>,
     name: &TenantName,
     settings: TenantSettings,
     created_at: UnixMs,
 ) -> Result<TenantId, rusqlite::Error> {
-    transaction.execute(
-        "INSERT INTO tenants (name, version, floor_bytes, cap_bytes, policy, created_at_ms, hit_ratio_millionths,
-                              latency_us, miss_cost_us, priority, utility, weight, ops_per_second, bytes_per_second,
-                              connections, spending, at_limit, flash_floor_bytes, flash_cap_bytes,
-                              flash_write_bytes_per_second, staleness)
-         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
-        params![
-            name.as_str(),
-            settings.floor_bytes.map(u64::cast_signed),
-            settings.cap_bytes.map(u64::cast_signed),
-            settings.policy.map(|policy| policy.to_string()),
-            created_at.0.cast_signed(),
-            settings.hit_ratio.map(HitRatio::millionths),
-            settings.latency.map(whole_us),
-            settings.miss_cost.map(whole_us),
-            settings.priority,
-            settings.utility.map(Utility::name),
-            settings.weight.map(stored_weight),
-            settings.limits.ops_per_second.map(u64::cast_signed),
-            settings.limits.bytes_per_second.map(u64::cast_signed),
-            settings.limits.connections.map(u64::cast_signed),
-            settings.spending.map(|amount| amount.to_string()),
-            settings.at_limit.map(AtLimit::name),
-            settings.flash.floor_bytes.map(u64::cast_signed),
-            settings.flash.cap_bytes.map(u64::cast_signed),
-            settings.flash.write_bytes_per_second.map(u64::cast_signed),
-            settings.flash.staleness.map(|staleness| staleness.to_string()),
-        ],
-    )?;
+    let columns = columns();
+    let places: Vec<String> = (3..).take(columns.len()).map(|place| format!("?{place}")).collect();
+    let insert = format!(
+        "INSERT INTO tenants (name, version, created_at_ms, {}) VALUES (?1, 1, ?2, {})",
+        columns.join(", "),
+        places.join(", ")
+    );
+    let first = [
+        Value::Text(name.to_string()),
+        Value::Integer(created_at.0.cast_signed()),
+    ];
+    transaction.execute(&insert, params_from_iter(first.into_iter().chain(stored(settings))))?;
     let id = transaction.last_insert_rowid();
     u32::try_from(id)
         .map(TenantId)
@@ -304,46 +243,23 @@ pub(super) fn insert_tenant(
 }
 
 pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord) -> Result<(), rusqlite::Error> {
-    let changed = transaction.execute(
-        "UPDATE tenants SET version = ?2, floor_bytes = ?3, cap_bytes = ?4, policy = ?5, hit_ratio_millionths = ?6,
-                            latency_us = ?7, miss_cost_us = ?8, priority = ?9, utility = ?10, weight = ?11,
-                            ops_per_second = ?12, bytes_per_second = ?13, connections = ?14,
-                            spending = ?15, at_limit = ?16, flash_floor_bytes = ?17, flash_cap_bytes = ?18,
-                            flash_write_bytes_per_second = ?19, staleness = ?20
-         WHERE id = ?1",
-        params![
-            tenant.id.0,
-            tenant.version.cast_signed(),
-            tenant.settings.floor_bytes.map(u64::cast_signed),
-            tenant.settings.cap_bytes.map(u64::cast_signed),
-            tenant.settings.policy.map(|policy| policy.to_string()),
-            tenant.settings.hit_ratio.map(HitRatio::millionths),
-            tenant.settings.latency.map(whole_us),
-            tenant.settings.miss_cost.map(whole_us),
-            tenant.settings.priority,
-            tenant.settings.utility.map(Utility::name),
-            tenant.settings.weight.map(stored_weight),
-            tenant.settings.limits.ops_per_second.map(u64::cast_signed),
-            tenant.settings.limits.bytes_per_second.map(u64::cast_signed),
-            tenant.settings.limits.connections.map(u64::cast_signed),
-            tenant.settings.spending.map(|amount| amount.to_string()),
-            tenant.settings.at_limit.map(AtLimit::name),
-            tenant.settings.flash.floor_bytes.map(u64::cast_signed),
-            tenant.settings.flash.cap_bytes.map(u64::cast_signed),
-            tenant.settings.flash.write_bytes_per_second.map(u64::cast_signed),
-            tenant.settings.flash.staleness.map(|staleness| staleness.to_string()),
-        ],
-    )?;
+    let columns = columns();
+    let set = (3..).zip(&columns).map(|(place, column)| format!("{column} = ?{place}"));
+    let update = format!(
+        "UPDATE tenants SET version = ?2, {} WHERE id = ?1",
+        set.collect::<Vec<_>>().join(", ")
+    );
+    let first = [
+        Value::Integer(tenant.id.0.into()),
+        Value::Integer(tenant.version.cast_signed()),
+    ];
+    let values = first.into_iter().chain(stored(tenant.settings));
+    let changed = transaction.execute(&update, params_from_iter(values))?;
     if changed == 1 {
         Ok(())
     } else {
         Err(rusqlite::Error::StatementChangedRows(changed))
     }
-}
-
-/// Settings are checked to be far below values that would not fit.
-fn whole_us(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 pub(super) fn remember(

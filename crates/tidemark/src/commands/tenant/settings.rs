@@ -1,205 +1,54 @@
-//! A tenant's settings as flags: a table, each row with its place in the API's body.
+//! A tenant's settings as flags, which the table of settings has.
 
 use clap::{Arg, ArgMatches, Command};
 use serde_json::{Map, Value, json};
+use tidemark_control::{SETTINGS, Setting, ValueKind};
 use tidemark_types::{HitRatio, Size, parse_duration};
 
 use crate::client::Body;
 use crate::failure::Failure;
 
-/// One flag.
-#[derive(Debug)]
-struct SettingFlag {
-    name: &'static str,
-    value_name: &'static str,
-    help: &'static str,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    /// A size, at this place in the body.
-    Size(&'static str),
-    /// A hit ratio, at this place in the body.
-    Ratio(&'static str),
-    /// A time, at this place in the body.
-    Time(&'static str),
-    /// A name, at this place in the body.
-    Name(&'static str),
-    /// A whole number, at this place in the body.
-    Count(&'static str),
-    /// A staleness, at this place in the body: `none` is one, and `default` clears it.
-    Staleness(&'static str),
-    /// The policy's name.
-    Policy,
-}
-
-const fn flag(name: &'static str, value_name: &'static str, kind: Kind, help: &'static str) -> SettingFlag {
-    SettingFlag {
-        name,
-        value_name,
-        help,
-        kind,
-    }
-}
-
-const FLAGS: [SettingFlag; 18] = [
-    flag(
-        "hit-ratio",
-        "R",
-        Kind::Ratio("goals.hit_ratio"),
-        "The share of gets that shall find their key, such as 0.9, with the least memory that does it",
-    ),
-    flag(
-        "floor",
-        "SIZE",
-        Kind::Size("goals.floor_bytes"),
-        "Memory that is guaranteed while the tenant needs it",
-    ),
-    flag(
-        "cap",
-        "SIZE",
-        Kind::Size("goals.cap_bytes"),
-        "Memory that is never exceeded, at least 1MiB",
-    ),
-    flag(
-        "policy",
-        "NAME[:PARAM]",
-        Kind::Policy,
-        "Which items go when memory is short: adaptive, genie, fifo, clock, s3fifo or approx-lru:SHARE [default: adaptive]",
-    ),
-    flag(
-        "latency",
-        "T",
-        Kind::Time("goals.latency_us"),
-        "Mean time of a get to reach with the least memory, misses included, such as 700us",
-    ),
-    flag(
-        "miss-cost",
-        "T",
-        Kind::Time("goals.miss_cost_us"),
-        "Time of a miss until the value is there [default: as measured from a miss to the write that follows]",
-    ),
-    flag(
-        "priority",
-        "N",
-        Kind::Count("goals.priority"),
-        "Priority of its goal if not all can be met: 0 to 9, the highest first [default: 5]",
-    ),
-    flag(
-        "weight",
-        "W",
-        Kind::Count("goals.weight"),
-        "Share of the server beside other tenants', in proportion to theirs, 1 to 100 [default: 1]",
-    ),
-    flag(
-        "utility",
-        "NAME",
-        Kind::Name("goals.utility"),
-        "By what memory is shared that no floor and no goal asks for: proportional, max-min, throughput or cost [default: proportional]",
-    ),
-    flag(
-        "ops-limit",
-        "N",
-        Kind::Count("limits.ops_per_second"),
-        "Operations per second at most; each key of a command counts",
-    ),
-    flag(
-        "bytes-limit",
-        "SIZE",
-        Kind::Size("limits.bytes_per_second"),
-        "Bytes per second at most, requests and replies together",
-    ),
-    flag(
-        "max-connections",
-        "N",
-        Kind::Count("limits.connections"),
-        "Connections open at a time at most",
-    ),
-    flag(
-        "spending-limit",
-        "AMOUNT",
-        Kind::Name("limits.spending_per_month"),
-        "Amount that the tenant may spend in a month (UTC), in the currency of the prices, such as 12.50",
-    ),
-    flag(
-        "at-limit",
-        "ACTION",
-        Kind::Name("limits.at_spending_limit"),
-        "Action at the spending limit: alert, throttle, reject-writes or evict-only [default: alert]",
-    ),
-    flag(
-        "flash-floor",
-        "SIZE",
-        Kind::Size("flash.floor_bytes"),
-        "Flash that is guaranteed",
-    ),
-    flag(
-        "flash-cap",
-        "SIZE",
-        Kind::Size("flash.cap_bytes"),
-        "Flash that is never exceeded, at least 4MiB",
-    ),
-    flag(
-        "flash-write-limit",
-        "SIZE",
-        Kind::Size("flash.write_bytes_per_second"),
-        "Bytes written to flash in a second at most, at least 512KiB: what memory evicts beyond is gone, unused items first",
-    ),
-    flag(
-        "staleness",
-        "KIND",
-        Kind::Staleness("flash.staleness"),
-        "What a crash may undo on flash: strict (nothing, but every write waits for the device), bounded:T (deletes and overwrites of the last T) or none (all that was not written yet) [default: bounded:100ms]",
-    ),
-];
-
 /// The given settings, in the order of the table.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SettingArgs(Vec<(&'static SettingFlag, String)>);
+pub(super) struct SettingArgs(Vec<(&'static Setting, String)>);
 
 impl SettingArgs {
-    /// The body of a call that sets them; `none` clears one.
+    /// The body of a call that sets or clears them.
     pub(super) fn body(&self) -> Result<Body, Failure> {
         let mut body = Body::default();
-        for (flag, text) in &self.0 {
-            let place = format!("--{} {text}", flag.name);
-            let wrong = |problem: String| Failure::usage(format!("{place}: {problem}"));
-            match flag.kind {
-                Kind::Size(path) | Kind::Ratio(path) | Kind::Time(path) | Kind::Count(path) | Kind::Name(path) => {
-                    let parsed = match (text.as_str(), flag.kind) {
-                        ("none", _) => Ok(Value::Null),
-                        (ratio, Kind::Ratio(_)) => ratio_value(ratio),
-                        (time, Kind::Time(_)) => time_value(time),
-                        (count, Kind::Count(_)) => count_value(count),
-                        (name, Kind::Name(_)) => Ok(json!(name)),
-                        (size, _) => size_value(size),
-                    };
-                    let value = parsed.map_err(wrong)?;
-                    insert(&mut body.json, path, value);
-                    body.places.push((path, place));
-                }
-                Kind::Staleness(path) => {
-                    let value = if text == "default" { Value::Null } else { json!(text) };
-                    insert(&mut body.json, path, value);
-                    body.places.push((path, place));
-                }
-                Kind::Policy => {
-                    let value = if text == "none" { Value::Null } else { json!(text) };
-                    body.json.insert("policy".into(), value);
-                    body.places.push(("policy", place));
-                }
-            }
+        for (setting, text) in &self.0 {
+            let place = format!("--{} {text}", setting.flag);
+            let value = value(setting, text).map_err(|problem| Failure::usage(format!("{place}: {problem}")))?;
+            insert(&mut body.json, setting, value);
+            body.places.push((setting.place.path, place));
         }
         Ok(body)
     }
 }
 
-/// Puts a value at its place, `section.field`.
-fn insert(body: &mut Map<String, Value>, path: &str, value: Value) {
-    let (section, field) = path.split_once('.').unwrap_or(("", path));
-    let section = body.entry(section).or_insert_with(|| Value::Object(Map::new()));
-    section[field] = value;
+/// Puts a value at its place.
+fn insert(body: &mut Map<String, Value>, setting: &Setting, value: Value) {
+    let place = setting.place;
+    if place.section.is_empty() {
+        body.insert(place.name.into(), value);
+        return;
+    }
+    let section = body.entry(place.section).or_insert_with(|| Value::Object(Map::new()));
+    section[place.name] = value;
+}
+
+/// A flag's text as the API has it.
+fn value(setting: &Setting, text: &str) -> Result<Value, String> {
+    if text == setting.clear {
+        return Ok(Value::Null);
+    }
+    match setting.kind {
+        ValueKind::Size => size_value(text),
+        ValueKind::Count => count_value(text),
+        ValueKind::Time => time_value(text),
+        ValueKind::Ratio => ratio_value(text),
+        ValueKind::Text => Ok(json!(text)),
+    }
 }
 
 fn count_value(text: &str) -> Result<Value, String> {
@@ -227,12 +76,12 @@ fn time_value(text: &str) -> Result<Value, String> {
 
 impl clap::Args for SettingArgs {
     fn augment_args(command: Command) -> Command {
-        FLAGS.iter().fold(command, |command, flag| {
+        SETTINGS.iter().fold(command, |command, setting| {
             command.arg(
-                Arg::new(flag.name)
-                    .long(flag.name)
-                    .value_name(flag.value_name)
-                    .help(flag.help),
+                Arg::new(setting.flag)
+                    .long(setting.flag)
+                    .value_name(setting.value_name)
+                    .help(setting.help()),
             )
         })
     }
@@ -244,8 +93,8 @@ impl clap::Args for SettingArgs {
 
 impl clap::FromArgMatches for SettingArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = |flag: &'static SettingFlag| Some((flag, matches.get_one::<String>(flag.name)?.clone()));
-        Ok(Self(FLAGS.iter().filter_map(given).collect()))
+        let given = |setting: &'static Setting| Some((setting, matches.get_one::<String>(setting.flag)?.clone()));
+        Ok(Self(SETTINGS.iter().filter_map(given).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -256,10 +105,12 @@ impl clap::FromArgMatches for SettingArgs {
 
 #[cfg(test)]
 mod tests {
+    use tidemark_control::Unset;
+
     use super::*;
 
     fn args(given: &[(&str, &str)]) -> SettingArgs {
-        let find = |name: &str| FLAGS.iter().find(|flag| flag.name == name).unwrap();
+        let find = |name: &str| SETTINGS.iter().find(|setting| setting.flag == name).unwrap();
         SettingArgs(
             given
                 .iter()
@@ -338,5 +189,73 @@ mod tests {
             assert!(error.starts_with(&format!("--{flag} {text}: ")), "{error}");
             assert!(error.contains(part), "{error}");
         }
+    }
+
+    /// The texts that a row says beside its help's words: what is allowed, and the default.
+    fn facts(setting: &Setting) -> Vec<String> {
+        let bounds = setting.bounds.filter(|_| setting.help.contains("{least}"));
+        let range = bounds.map(|bounds| {
+            let (least, most) = (setting.shown(bounds.least), setting.shown(bounds.most));
+            if setting.help.contains("{most}") {
+                format!("{least} to {most}")
+            } else {
+                format!("at least {least}")
+            }
+        });
+        let default = match setting.unset {
+            Unset::Value(value) | Unset::InForce(value) => Some(value()),
+            Unset::Nothing | Unset::Measured(_) => None,
+        };
+        range.into_iter().chain(default).collect()
+    }
+
+    #[test]
+    fn the_help_says_bounds_names_and_default() {
+        for (flag, help) in [
+            ("cap", "Memory that is never exceeded, at least 1MiB"),
+            (
+                "priority",
+                "Priority of its goal if not all can be met: 0 to 9, the highest first [default: 5]",
+            ),
+            (
+                "utility",
+                "By what memory is shared that no floor and no goal asks for: proportional, max-min, throughput or cost \
+                 [default: proportional]",
+            ),
+            (
+                "miss-cost",
+                "Time of a miss until the value is there [default: as measured from a miss to the write that follows]",
+            ),
+        ] {
+            let setting = SETTINGS.iter().find(|setting| setting.flag == flag).unwrap();
+            assert_eq!(setting.help(), help);
+        }
+        for setting in SETTINGS {
+            let help = setting.help();
+            assert!(!help.contains(['{', '}']), "--{}: {help}", setting.flag);
+            for fact in facts(setting) {
+                assert!(help.contains(&fact), "--{}: {fact}: {help}", setting.flag);
+            }
+        }
+    }
+
+    #[test]
+    fn docs_have_a_row_for_each_setting_and_no_other() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tenants.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let (_, table) = page.split_once("| setting | field | meaning |\n|---|---|---|\n").unwrap();
+        let mut rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+        for setting in SETTINGS {
+            let (flag, path) = (setting.flag, setting.place.path);
+            let begin = format!("| `--{flag} {}` | `{path}` | ", setting.value_name);
+            let row = rows.iter().position(|row| row.starts_with(&begin));
+            let row = rows.remove(row.unwrap_or_else(|| panic!("docs/tenants.md has no row that begins `{begin}`")));
+            // People's pages put a space between a number and its unit.
+            let said = row.replace(' ', "");
+            for fact in facts(setting) {
+                assert!(said.contains(&fact.replace(' ', "")), "--{flag}: {fact}: {row}");
+            }
+        }
+        assert!(rows.is_empty(), "rows of no setting: {rows:?}");
     }
 }

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tidemark_control::{DEFAULT_PRIORITY, Utility};
+use tidemark_control::{SETTINGS, Setting, Unset, ValueKind};
 use tidemark_curve::{Curve, Point};
 use tidemark_tools::curve::{Chart, PointReport, Report};
-use tidemark_types::Weight;
 
 use super::super::curve::draw;
 use crate::client::Client;
@@ -33,15 +32,46 @@ const FLASH_COLUMNS: [Field; 2] = [
     ("flash used", "/flash_usage_bytes", Form::Bytes),
 ];
 
+/// The line of a setting, as the table of settings has it.
+const fn setting(path: &str) -> Field {
+    let mut row = 0;
+    while row < SETTINGS.len() {
+        let setting = &SETTINGS[row];
+        if is_same(setting.place.path, path) {
+            return line(setting);
+        }
+        row += 1;
+    }
+    panic!("there is no such setting")
+}
+
+const fn line(setting: &Setting) -> Field {
+    let form = match setting.kind {
+        ValueKind::Size => Form::Bytes,
+        ValueKind::Ratio => Form::Ratio,
+        ValueKind::Count | ValueKind::Time | ValueKind::Text => Form::Plain,
+    };
+    (setting.label, setting.place.pointer, form)
+}
+
+const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut same = 0;
+    while same < one.len() && same < other.len() && one[same] == other[same] {
+        same += 1;
+    }
+    same == one.len() && same == other.len()
+}
+
 const FIELDS: [Field; 41] = [
     ("name", "/name", Form::Plain),
     ("state", "/state", Form::Plain),
     ("open on loopback", "/open", Form::Plain),
-    ("policy", "/policy", Form::Plain),
+    setting("policy"),
     ("  in force", "/policy_in_force", Form::Plain),
     ("shards", "/shards", Form::Plain),
-    ("goal", "/goals/hit_ratio", Form::Ratio),
-    ("latency goal, us", "/goals/latency_us", Form::Plain),
+    setting("goals.hit_ratio"),
+    setting("goals.latency_us"),
     ("  is", "/goal_state", Form::Plain),
     ("  missed by", "/shortfall_ratio", Form::Ratio),
     ("  best possible", "/best_hit_ratio", Form::Ratio),
@@ -50,11 +80,11 @@ const FIELDS: [Field; 41] = [
     ("latency, us", "/latency/mean_us", Form::Plain),
     ("  of a hit", "/latency/hit_us", Form::Plain),
     ("  of a miss", "/latency/miss_us", Form::Plain),
-    ("priority", "/goals/priority", Form::Plain),
-    ("miss cost, us", "/goals/miss_cost_us", Form::Plain),
-    ("utility", "/goals/utility", Form::Plain),
-    ("floor", "/goals/floor_bytes", Form::Bytes),
-    ("cap", "/goals/cap_bytes", Form::Bytes),
+    setting("goals.priority"),
+    setting("goals.miss_cost_us"),
+    setting("goals.utility"),
+    setting("goals.floor_bytes"),
+    setting("goals.cap_bytes"),
     ("grant", "/grant_bytes", Form::Bytes),
     ("  lent to it", "/lent_bytes", Form::Bytes),
     ("used", "/usage_bytes", Form::Bytes),
@@ -65,16 +95,16 @@ const FIELDS: [Field; 41] = [
     ("sets", "/sets_total", Form::Plain),
     ("hit ratio (10 s)", "/hit_ratio", Form::Ratio),
     ("connections", "/connections", Form::Plain),
-    ("  at most", "/limits/connections", Form::Plain),
+    setting("limits.connections"),
     ("  refused", "/refused_total/connections", Form::Plain),
-    ("operations/s max", "/limits/ops_per_second", Form::Plain),
+    setting("limits.ops_per_second"),
     ("  refused", "/refused_total/ops_per_second", Form::Plain),
     ("bytes/s", "/network_bytes_per_second", Form::Count),
-    ("bytes/s max", "/limits/bytes_per_second", Form::Bytes),
+    setting("limits.bytes_per_second"),
     ("  used", "/network_occupancy", Form::Ratio),
     ("  refused", "/refused_total/bytes_per_second", Form::Plain),
     ("failed logins", "/refused_total/failed_logins", Form::Plain),
-    ("weight", "/goals/weight", Form::Plain),
+    setting("goals.weight"),
 ];
 
 /// The name, the date and the permissions of one of a tenant's secrets.
@@ -93,8 +123,8 @@ const SECRET_FIELDS: [[Field; 3]; 16] = secret!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 
 
 /// The fields behind `items`, if there is flash.
 const FLASH_FIELDS: [Field; 15] = [
-    ("flash floor", "/flash/floor_bytes", Form::Bytes),
-    ("flash cap", "/flash/cap_bytes", Form::Bytes),
+    setting("flash.floor_bytes"),
+    setting("flash.cap_bytes"),
     ("flash grant", "/flash_grant_bytes", Form::Bytes),
     ("  used", "/flash_usage_bytes", Form::Bytes),
     ("  items", "/flash_items", Form::Plain),
@@ -102,8 +132,8 @@ const FLASH_FIELDS: [Field; 15] = [
     ("  written", "/flash_written_bytes_total", Form::Bytes),
     ("  not taken", "/flash_refused_total", Form::Plain),
     ("  waits refused", "/refused_total/flash_waits", Form::Plain),
-    ("  bytes/s max", "/flash/write_bytes_per_second", Form::Bytes),
-    ("  after a crash", "/flash/staleness", Form::Plain),
+    setting("flash.write_bytes_per_second"),
+    setting("flash.staleness"),
     ("  takes memory", "/flash_memory_bytes", Form::Bytes),
     ("  of a hit, us", "/latency/flash_hit_us", Form::Plain),
     ("latency at best, us", "/latency/best_us", Form::Plain),
@@ -120,9 +150,9 @@ const CPU_FIELDS: [Field; 3] = [
 /// Before `failed logins`, where spending is limited or known.
 const SPENDING_FIELDS: [Field; 6] = [
     ("spent this month", "/spending/spent", Form::Plain),
-    ("  at most", "/limits/spending_per_month", Form::Plain),
+    setting("limits.spending_per_month"),
     ("  of that", "/spending/spent_ratio", Form::Ratio),
-    ("  at the limit", "/limits/at_spending_limit", Form::Plain),
+    setting("limits.at_spending_limit"),
     ("  in force", "/spending/restraint", Form::Plain),
     ("  refused", "/refused_total/spending_limit", Form::Plain),
 ];
@@ -144,7 +174,16 @@ fn fields(tenant: &Value) -> Vec<Field> {
         }
         fields.push(field);
     }
+    fields.extend(SETTINGS.iter().filter(|setting| !is_placed(setting)).map(line));
     fields
+}
+
+/// Whether a setting has its line among others that it belongs to; the rest come last.
+fn is_placed(setting: &Setting) -> bool {
+    let lists: [&[Field]; 3] = [&FIELDS, &FLASH_FIELDS, &SPENDING_FIELDS];
+    lists
+        .iter()
+        .any(|list| list.iter().any(|(_, place, _)| *place == setting.place.pointer))
 }
 
 const MOVES: [Field; 7] = [
@@ -279,35 +318,20 @@ fn moves(answer: &Value, json: bool) -> anyhow::Result<()> {
     print_as(answer, json, || columns(&moves, &shown))
 }
 
-/// Settings that are null in the API because nobody has set them. `-` is left for what is not known.
-const UNSET: [&str; 13] = [
-    "/goals/hit_ratio",
-    "/goals/latency_us",
-    "/goals/miss_cost_us",
-    "/goals/floor_bytes",
-    "/goals/cap_bytes",
-    "/limits/connections",
-    "/limits/ops_per_second",
-    "/limits/bytes_per_second",
-    "/limits/spending_per_month",
-    "/limits/at_spending_limit",
-    "/flash/floor_bytes",
-    "/flash/cap_bytes",
-    "/flash/write_bytes_per_second",
-];
-
 /// A tenant for people: settings that nobody made as the values that hold, and times with where they come from.
 fn told(tenant: &Value) -> Value {
     let mut told = tenant.clone();
-    let defaults = [
-        ("/goals/priority", DEFAULT_PRIORITY.to_string()),
-        ("/goals/weight", Weight::default().get().to_string()),
-        ("/goals/utility", Utility::default().name().to_owned()),
-    ];
-    let defaults = defaults.map(|(place, value)| (place, format!("{value} (default)")));
-    let unset = UNSET.map(|place| (place, "none".to_owned()));
-    for (place, text) in defaults.into_iter().chain(unset) {
-        if let Some(value) = told.pointer_mut(place).filter(|value| value.is_null()) {
+    for setting in SETTINGS {
+        let text = match setting.unset {
+            Unset::Nothing | Unset::InForce(_) => "none".to_owned(),
+            Unset::Value(value) => format!("{} (default)", value()),
+            // `-` is left for what is not known.
+            Unset::Measured(_) => continue,
+        };
+        let unset = told
+            .pointer_mut(setting.place.pointer)
+            .filter(|value| value.is_null());
+        if let Some(value) = unset {
             *value = text.into();
         }
     }
@@ -430,6 +454,18 @@ mod tests {
             "BYTES    SIZE     MISS RATIO  HIT RATIO\n1048576  1.0 MiB  25.00 %     75.00 %"
         );
         assert!(array(&json!({}), "/points").is_empty());
+    }
+
+    #[test]
+    fn every_setting_has_a_line() {
+        let tenant = json!({
+            "flash_grant_bytes": 0, "cpu_seconds_total": 0, "limits": {"spending_per_month": "1.00"},
+        });
+        let shown = fields(&tenant);
+        for setting in SETTINGS {
+            let lines = shown.iter().filter(|(_, place, _)| *place == setting.place.pointer);
+            assert_eq!(lines.count(), 1, "{}", setting.place.path);
+        }
     }
 
     #[test]
