@@ -47,7 +47,7 @@ const CREDIT_NS: u32 = 4_000_000;
 const LITTLE_TIMES: u64 = 4;
 /// The divisor of the mean waiting work of tenants, below which work counts as little. Beside one tenant that floods,
 /// it is a third of the flood's waiting work.
-const LITTLE_PART: u64 = 2;
+const LITTLE_DIVISOR: u64 = 2;
 
 /// Work up to so many times the expected cost is as uncertain as that, and counts as it was charged. A visit takes half
 /// or twice as long as the one before. A tenant with little waiting would be charged the whole of every excess, and
@@ -55,7 +55,7 @@ const LITTLE_PART: u64 = 2;
 const UNSURE_TIMES: u32 = 4;
 
 /// It is uneven where less than this part of the mean waits for one: tenants that ask for the same seldom differ by as much.
-const UNEVEN_PART: u64 = 8;
+const UNEVEN_DIVISOR: u64 = 8;
 /// A tenant that asks for little comes again and again. So many picks without it, some ten milliseconds, are an end.
 const UNEVEN_PICKS: u32 = 1_000;
 
@@ -304,9 +304,9 @@ impl Ready {
         let is_known = is_tenant && lane.endless == 0;
         let waiting_ns = lane.waiting_ns * self.waiting_lanes;
         let is_below = |part: u64| is_known && waiting_ns * part < self.waiting_ns;
-        let counts = if is_below(LITTLE_PART) { LITTLE_TIMES } else { 1 };
+        let counts = if is_below(LITTLE_DIVISOR) { LITTLE_TIMES } else { 1 };
         let mut ticks = lane.ticks(work_ns) / counts;
-        self.uneven_for = if is_below(UNEVEN_PART) {
+        self.uneven_for = if is_below(UNEVEN_DIVISOR) {
             UNEVEN_PICKS
         } else {
             self.uneven_for.saturating_sub(1)

@@ -6,7 +6,7 @@ use super::queue::{Entry, Queue, Table};
 use super::{Capacity, Simulator};
 
 /// The small queue's share of the capacity is one in this many.
-const SMALL_PART: u64 = 10;
+const SMALL_DIVISOR: u64 = 10;
 /// Uses in the small queue that bring an object to the main one.
 const PROMOTING_USES: u8 = 2;
 /// Uses that the main queue remembers.
@@ -28,7 +28,7 @@ pub struct S3Fifo {
 impl S3Fifo {
     /// An empty cache.
     pub fn new(capacity: Capacity) -> Self {
-        let small_bytes = capacity.bytes / SMALL_PART;
+        let small_bytes = capacity.bytes / SMALL_DIVISOR;
         Self {
             capacity,
             small_bytes,
@@ -36,7 +36,7 @@ impl S3Fifo {
             main: Queue::default(),
             uses: Table::default(),
             // As many ghosts as would fill the main queue, rounded as the reference rounds.
-            ghosts: Ghosts::new(capacity.bytes - capacity.bytes.div_ceil(SMALL_PART)),
+            ghosts: Ghosts::new(capacity.bytes - capacity.bytes.div_ceil(SMALL_DIVISOR)),
             evicted_any: false,
         }
     }

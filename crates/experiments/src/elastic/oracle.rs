@@ -16,12 +16,12 @@ use crate::node::{Load, Node};
 use tidemark_tools::load::{Distribution, Lifetimes, Operation, Requests, Rng, Workload};
 
 /// The gets whose hits count: the last ones of so many parts.
-const COUNTED_PART: u64 = 3;
+const COUNTED_DIVISOR: u64 = 3;
 /// A size this near to the least one counts as it: a two-hundredth, well below every limit.
-const NEAR_PART: u64 = 200;
+const NEAR_DIVISOR: u64 = 200;
 /// A hit ratio above the goal by at most this part of the allowed misses counts as the goal. A hundredth of the misses
 /// may be several hundredths of the memory.
-const NEAR_PART_OF_MISSES: f64 = 0.005;
+const NEAR_RATIO_OF_MISSES: f64 = 0.005;
 /// More steps than halving from the largest size there is to the nearest takes.
 const MAX_STEPS: usize = 24;
 
@@ -91,7 +91,7 @@ impl Question {
         let mut high = (everything, best - goal);
         let mut hit_ratio = best;
         for _ in 0..MAX_STEPS {
-            if high.0 - low.0 <= (high.0 / NEAR_PART).max(1) || hit_ratio - goal <= NEAR_PART_OF_MISSES * (1.0 - goal) {
+            if high.0 - low.0 <= (high.0 / NEAR_DIVISOR).max(1) || hit_ratio - goal <= NEAR_RATIO_OF_MISSES * (1.0 - goal) {
                 break;
             }
             let middle = between(low, high);
@@ -124,7 +124,7 @@ impl Question {
                 cache.store_before(key, lifetimes);
             }
         }
-        let counted_from = self.requests - self.requests / COUNTED_PART;
+        let counted_from = self.requests - self.requests / COUNTED_DIVISOR;
         let (mut gets, mut hits) = (0_u64, 0_u64);
         for number in 0..self.requests {
             let (key, is_get) = match requests.draw() {

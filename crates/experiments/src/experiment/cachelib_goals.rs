@@ -25,8 +25,8 @@ const OF_REST: f64 = 0.95;
 /// The part of the pool that is never granted.
 const RESERVE: f64 = 1.0 / 64.0;
 /// The needs of the two goals that cannot both be met, in parts of the pool. With the floors they exceed it.
-const ASKER_PART: f64 = 0.35;
-const LOWER_PART: f64 = 0.60;
+const ASKER_RATIO: f64 = 0.35;
+const LOWER_RATIO: f64 = 0.60;
 /// The priorities of the two.
 const PRIORITIES: [u8; 2] = [7, 3];
 
@@ -53,16 +53,16 @@ impl Goals {
         let one = play("a goal", &with(goals), Plot::Static)?;
 
         // The two ask for the hit ratio that so much gives them when all is settled.
-        let mut parts = [(1.0 - ASKER_PART - LOWER_PART) / (TENANTS - 2) as f64; TENANTS];
-        (parts[ASKER], parts[LOWER]) = (ASKER_PART, LOWER_PART);
+        let mut parts = [(1.0 - ASKER_RATIO - LOWER_RATIO) / (TENANTS - 2) as f64; TENANTS];
+        (parts[ASKER], parts[LOWER]) = (ASKER_RATIO, LOWER_RATIO);
         let enough = play("enough for two goals", &Rule::fixed(parts), Plot::Long)?;
         let ratios = [settled(&enough, ASKER)?, settled(&enough, LOWER)?];
         goals[ASKER] = Some(goal(ratios[0], PRIORITIES[0])?);
         goals[LOWER] = Some(goal(ratios[1], PRIORITIES[1])?);
         let two = play("two goals", &with(goals), Plot::Long)?;
         let mut parts = [FLOOR; TENANTS];
-        parts[ASKER] = ASKER_PART;
-        parts[LOWER] = 1.0 - ASKER_PART - FLOOR * (TENANTS - 2) as f64;
+        parts[ASKER] = ASKER_RATIO;
+        parts[LOWER] = 1.0 - ASKER_RATIO - FLOOR * (TENANTS - 2) as f64;
         let by_hand = play("two goals, by hand", &Rule::fixed(parts), Plot::Long)?;
         Ok(Self {
             quarter_ratio,

@@ -70,7 +70,7 @@ const COMERS_CONNECTIONS: usize = 16;
 /// core, and run one after the other. Nobody reads the others' replies meanwhile.
 const COMERS_PIPELINE: usize = 800;
 /// The rate of each of the three, as a part of the server's peak.
-const COMERS_PART: f64 = 0.2;
+const COMERS_RATIO: f64 = 0.2;
 /// More turns than a round has.
 const SEEDS_PER_ROUND: u64 = 1000;
 /// How much the first one's throughput may change, as a part, and its hit ratio.
@@ -387,10 +387,10 @@ fn comers(context: &Context, scale: Scale) -> Result<Course, Error> {
         |number: usize, rate: Option<f64>, seconds: u64| comer(redis, number, &secrets[number], rate, seconds);
     context.tell("how much the server can do");
     let peak = bench::run(&options(0, None, 3)?, &mut |_| {})?.ops_per_second;
-    let rate = Some(peak * COMERS_PART);
+    let rate = Some(peak * COMERS_RATIO);
     context.tell(&format!(
         "{peak:.0} requests a second; each tenant asks for {:.0}",
-        peak * COMERS_PART
+        peak * COMERS_RATIO
     ));
     let (warm_up, stage) = (scale.warm_up_seconds, scale.stage_seconds);
     let mut info = Info::open(redis, COMERS[0], &secrets[0])?;

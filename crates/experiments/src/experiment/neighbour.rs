@@ -50,7 +50,7 @@ const MEMORY_BYTES: u64 = 1 << 30;
 /// The number of runs until the other tenant's memory is settled.
 const WARM_UPS: usize = 3;
 /// The part of the other tenant's peak rate, gets and sets together.
-const RATE_PART: f64 = 0.5;
+const RATE_RATIO: f64 = 0.5;
 /// The flood begins before and ends after the other tenant's requests.
 const FLOOD_MARGIN_SECONDS: f64 = 2.0;
 /// Requests by which the flood is there.
@@ -144,7 +144,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
     let scene = Scene::start(context)?;
     context.tell("storing what both tenants have");
     let peak = scene.warm_up(scale)?;
-    let gets_per_second = peak.gets_per_second(RATE_PART);
+    let gets_per_second = peak.gets_per_second(RATE_RATIO);
     context.tell(&format!(
         "by itself it reaches {:.0} requests a second",
         peak.per_second
@@ -167,7 +167,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
             "{} rounds of {} s each; {:.0} requests a second of {:.0}, of which {gets_per_second:.0} gets",
             scale.rounds,
             scale.seconds,
-            peak.per_second * RATE_PART,
+            peak.per_second * RATE_RATIO,
             peak.per_second
         ),
         targets: targets(&samples),

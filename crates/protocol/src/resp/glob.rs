@@ -113,7 +113,7 @@ fn fold(byte: u8, case: Case) -> u8 {
 pub const PATTERN_BYTES_MAX: usize = 1024;
 
 /// Parts between stars that are longer are looked for with a table.
-const SHORT_PART: usize = 8;
+const SHORT_ELEMENTS: usize = 8;
 
 /// One byte's place in a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Part {
     fn new(elements: Vec<Element>, is_searched: bool) -> Self {
         let words = elements.len().div_ceil(64);
         let mut table = Vec::new();
-        if is_searched && elements.len() > SHORT_PART {
+        if is_searched && elements.len() > SHORT_ELEMENTS {
             table.resize(256 * words, 0);
             let mut any = vec![0; words];
             for (place, _) in elements.iter().enumerate().filter(|(_, one)| **one == Element::Any) {

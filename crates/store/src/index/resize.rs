@@ -22,7 +22,7 @@ const LOOKED_AT: u64 = 64;
 /// A part that would be fuller than this after a shrink, in hundredths, might not fit.
 const DENSE: u64 = 95;
 /// The table is clearly emptier when one in so many entries has gone.
-const EMPTIER_PART: u64 = 16;
+const EMPTIER_DIVISOR: u64 = 16;
 
 /// How far a resize goes. Every resize moves all entries, so that wide ones are cheaper for what they add or free; but what
 /// they add takes memory from items, and where there is no more of it, as many items go as fit into the new buckets.
@@ -125,7 +125,7 @@ impl Index {
     /// Whether a shrink that was not done might be done now.
     fn is_emptier(&self) -> bool {
         self.dense
-            .is_none_or(|dense| self.entries * EMPTIER_PART < dense.entries * (EMPTIER_PART - 1))
+            .is_none_or(|dense| self.entries * EMPTIER_DIVISOR < dense.entries * (EMPTIER_DIVISOR - 1))
     }
 
     /// Time has passed: the table's end may be looked at again.

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 /// The divisor of a core that goes into it at most while the program works. On a machine whose memory is virtual, a
 /// huge page takes 5 ms. A worker on the same core waits for that, with all requests that come meanwhile. A larger part
 /// makes itself felt in the 99th percentile beside a flood. It is CPU time: a worker that waits leaves its core to it.
-const BUSY_PART: u32 = 2000;
+const BUSY_DIVISOR: u32 = 2000;
 /// The divisor of a core while the program is nearly idle. Little waits then beside one request: fewer than one in a
 /// hundred occasional requests find a huge page being made.
-const IDLE_PART: u32 = 200;
+const IDLE_DIVISOR: u32 = 200;
 /// Next to nothing: this part of a core, which some dozens of requests in a window take. To look after three hundred
 /// tenants that ask for nothing takes half of that.
-const NOTHING_PART: u32 = 100;
+const NOTHING_DIVISOR: u32 = 100;
 /// How long the program is watched to know that.
 const WINDOW: Duration = Duration::from_millis(100);
 
@@ -30,7 +30,7 @@ pub(super) struct Pace {
 impl Pace {
     /// One was made, or tried, which took so much CPU time until now.
     pub(super) fn note_made(&mut self, took: Duration, now: Instant) {
-        self.from = Some((now + took * IDLE_PART, now + WINDOW.max(took * BUSY_PART)));
+        self.from = Some((now + took * IDLE_DIVISOR, now + WINDOW.max(took * BUSY_DIVISOR)));
         // The CPU time until now is this errand's.
         self.watched = None;
     }
@@ -51,7 +51,7 @@ impl Pace {
         }
         let used = cpu_time();
         self.watched = Some((now, used));
-        let is_idle = watched.is_some_and(|(since, before)| used.saturating_sub(before) * NOTHING_PART <= now - since);
+        let is_idle = watched.is_some_and(|(since, before)| used.saturating_sub(before) * NOTHING_DIVISOR <= now - since);
         if is_idle { now } else { busy_from.min(now + WINDOW) }
     }
 }
@@ -86,18 +86,18 @@ mod tests {
         let now = Instant::now();
         let mut pace = Pace::default();
         pace.note_made(BUSY, now);
-        let from = now + BUSY * IDLE_PART;
+        let from = now + BUSY * IDLE_DIVISOR;
         let mut used = SECOND;
         assert_eq!(pace.next(now, || unreachable!()), from);
         assert_eq!(pace.next(from, || used), from + WINDOW);
         assert_eq!(pace.next(from + WINDOW / 2, || unreachable!()), from + WINDOW);
-        used += WINDOW / NOTHING_PART;
+        used += WINDOW / NOTHING_DIVISOR;
         let idle = from + WINDOW;
         assert_eq!(pace.next(idle, || used), idle);
         // The CPU time of the huge page itself is not counted.
         used += SECOND;
         pace.note_made(BUSY, idle);
-        let from = idle + BUSY * IDLE_PART;
+        let from = idle + BUSY * IDLE_DIVISOR;
         assert_eq!(pace.next(from, || used), from + WINDOW);
         assert_eq!(pace.next(from + WINDOW, || used), from + WINDOW);
         // Nor does it help that nothing was done long before.

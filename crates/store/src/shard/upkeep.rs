@@ -17,7 +17,7 @@ use crate::shared::Left;
 /// at once.
 const EMPTY_LINGERS: Duration = Duration::from_secs(1);
 /// A shrink by at most one of so many parts of a shard is slight.
-const SLIGHT_SHRINK_PART: u64 = 6;
+const SLIGHT_SHRINK_DIVISOR: u64 = 6;
 /// A shrink to less than one of so many parts of a shard leaves little of it.
 const DEEP_SHRINK_PARTS: u64 = 4;
 /// Index buckets moved per piece of upkeep.
@@ -144,7 +144,7 @@ impl Shard {
 
     /// Whether the shard holds much more than its share of a grant that was lowered.
     pub(super) fn shrinks_by_much(&self) -> bool {
-        self.units_too_many() * SLIGHT_SHRINK_PART > self.units
+        self.units_too_many() * SLIGHT_SHRINK_DIVISOR > self.units
     }
 
     /// Whether little will be left of what it holds now. Near the end of a deep shrink that is no longer so.

@@ -21,7 +21,7 @@ const INDEX_STEP: u32 = 4;
 /// The part of a grant below a whole segment is used for smaller ones, at most so many.
 const LEFTOVERS_MAX: usize = 4;
 /// Memory is nearly used up when one in so many parts of the grant is left.
-const NEARLY_FULL_PART: u64 = 16;
+const NEARLY_FULL_DIVISOR: u64 = 16;
 
 /// Copying so many bytes takes about 20 us, as long as a lock may be held. Above about this size whole units waste less
 /// than the ends of segments that the next value does not fit into.
@@ -641,7 +641,7 @@ impl Shard {
             Stride::Deep
         } else if self.shrinks_by_much() {
             Stride::Coarse
-        } else if self.shared.room() * NEARLY_FULL_PART <= self.shared.grant() {
+        } else if self.shared.room() * NEARLY_FULL_DIVISOR <= self.shared.grant() {
             Stride::Fine
         } else {
             Stride::Wide

@@ -13,7 +13,7 @@ use crate::shard::{Key, PinnedPlace, Refused};
 const UNIT: usize = UNIT_BYTES as usize;
 /// The divisor of a tenant's grant that values being written in pieces may hold, or one value twice as much. Nothing of
 /// such a value can be evicted until it is committed.
-const WRITTEN_GRANT_PART: u64 = 4;
+const WRITTEN_GRANT_DIVISOR: u64 = 4;
 
 /// Room for a value that is being written without a lock. Nothing of it is visible before [`Reservation::commit`]; dropped
 /// without that, it is put back. Neither must happen while the same shard is locked by this thread, but for
@@ -47,7 +47,7 @@ impl Reservation {
     pub(super) fn in_pieces(guard: &ShardGuard<'_>, value_bytes: usize) -> Option<Self> {
         let (bytes, tenant) = (value_bytes as u64, guard.tenant());
         let grant = tenant.grant_bytes();
-        let most = grant / WRITTEN_GRANT_PART;
+        let most = grant / WRITTEN_GRANT_DIVISOR;
         // One value may take twice that, or be the reason for the first grant.
         let is_fit = |counted: u64| counted == 0 && (grant == 0 || bytes <= 2 * most);
         let fits = |counted: u64| (is_fit(counted) || counted + bytes <= most).then_some(counted + bytes);

@@ -39,7 +39,7 @@ const PINNED_BYTES_MAX: u64 = 64 << 20;
 /// Those of a tenant of a small grant.
 const PINNED_BYTES_MIN: u64 = 16 << 20;
 /// In between, this part of the grant: most of it can still be evicted.
-const PINNED_GRANT_PART: u64 = 8;
+const PINNED_GRANT_DIVISOR: u64 = 8;
 
 /// Keys looked up together: sixteen independent loads take 10 to 12 ns each on the development machine, a dependent one 160.
 const BATCH_KEYS: usize = 16;
@@ -678,7 +678,7 @@ impl<'a> ShardGuard<'a> {
     pub fn pin(&mut self, key: &Key<'_>, value_bytes: usize) -> Option<PinnedValue> {
         let bytes = value_bytes as u64;
         // One value may be pinned however long it is.
-        let part = self.tenant.grant_bytes() / PINNED_GRANT_PART;
+        let part = self.tenant.grant_bytes() / PINNED_GRANT_DIVISOR;
         let most = part.clamp(PINNED_BYTES_MIN, PINNED_BYTES_MAX);
         let fits = |pinned: u64| (pinned == 0 || pinned + bytes <= most).then_some(pinned + bytes);
         let pinned = &self.tenant.pinned_bytes;

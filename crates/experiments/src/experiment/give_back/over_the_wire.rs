@@ -27,9 +27,9 @@ const OPERATOR_NICENESS: i32 = 19;
 /// Memory that is not back by then does not come back.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The least part of the returned resident memory that must have left the process, which has other memory, too.
-const RESIDENT_PART: f64 = 0.9;
+const RESIDENT_RATIO: f64 = 0.9;
 /// The least part of its cap to which the tenant is filled.
-const FULL_PART: f64 = 0.95;
+const FULL_RATIO: f64 = 0.95;
 
 /// A server with both tenants.
 pub(super) struct Scene {
@@ -63,7 +63,7 @@ impl Scene {
         let mut info = Info::open(redis, HOLDER, &self.secrets[0])?;
         self.set_cap(self.held_bytes)?;
         // The cap is granted when the tenant needs it. Until then it evicts stored items.
-        let full_bytes = (self.held_bytes as f64 * FULL_PART) as u64;
+        let full_bytes = (self.held_bytes as f64 * FULL_RATIO) as u64;
         let missing = || {
             bench::run(&self.filling()?, &mut |_| {})?;
             Ok(full_bytes.saturating_sub(info.moment(0.0)?.usage_bytes))
@@ -83,7 +83,7 @@ impl Scene {
         let resident_before = self.resident_bytes()?;
         // The ends of segments were never written.
         let given_bytes = held_bytes.min(resident_before).saturating_sub(KEPT_BYTES);
-        let resident_after = resident_before.saturating_sub((given_bytes as f64 * RESIDENT_PART) as u64);
+        let resident_after = resident_before.saturating_sub((given_bytes as f64 * RESIDENT_RATIO) as u64);
         let give_back = || {
             // On Linux of this thread alone (setpriority(2)).
             rustix::process::setpriority_process(None, OPERATOR_NICENESS)
