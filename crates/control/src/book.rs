@@ -38,10 +38,10 @@ use crate::pace::Between;
 use crate::rate_window::RateWindow;
 use crate::settings::{DEFAULT_HIT_COST, DEFAULT_ROUND_PERIOD, Idling};
 use crate::shards::shards_for;
-use crate::sizing::OwnSizing;
+use crate::sizing::CustomSizing;
 use crate::state::TenantRecord;
 use crate::tiers::TierPrices;
-use crate::utility::OwnUtility;
+use crate::utility::CustomUtility;
 use crate::want::Want;
 use needs::{Need, Needs};
 pub(crate) use node::WORTH_PIECES_MAX;
@@ -149,8 +149,8 @@ pub(crate) struct Tenant {
     needs: Needs,
     /// Memory and flash, where they are sized together.
     pub(crate) tiers: TiersState,
-    sizing: OwnSizing,
-    utility: OwnUtility,
+    sizing: CustomSizing,
+    utility: CustomUtility,
     pub(crate) moves: Moves,
     /// The moves of its part of flash.
     pub(crate) flash_moves: Moves,
@@ -265,8 +265,8 @@ impl Book {
             predicted: None,
             needs: Needs::default(),
             tiers: TiersState::default(),
-            sizing: OwnSizing::default(),
-            utility: OwnUtility::default(),
+            sizing: CustomSizing::default(),
+            utility: CustomUtility::default(),
             moves: Moves::default(),
             flash_moves: Moves::default(),
             is_removing: false,
@@ -560,7 +560,7 @@ impl Book {
                 holders.push(Holder {
                     goal: need.goal,
                     returns: need.returns.as_deref(),
-                    own_worth: need.own_worth.as_ref(),
+                    custom_worth: need.custom_worth.as_ref(),
                     ..tenant.holder(now, self.hit_cost)
                 });
                 asleep.push(tenant.sleeper(now, self.idling.idle_after));

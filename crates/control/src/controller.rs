@@ -27,11 +27,11 @@ use crate::settings::{
     check_floors, check_idling, check_name, check_pool, check_round_period, check_spending, check_tenant,
 };
 use crate::shared::Shared;
-use crate::sizing::{OwnSizing, ResizeStrategy};
+use crate::sizing::{CustomSizing, ResizeStrategy};
 use crate::spending::Spent;
 use crate::state::{PoolSetting, ServerSettings, State, StoredSecret, TenantRecord};
 use crate::steady::SteadyClock;
-use crate::utility::{OwnUtility, UtilityFunction};
+use crate::utility::{CustomUtility, UtilityFunction};
 use crate::view::{NodeView, PreviewView, ServerView, TenantView};
 pub(crate) use lease::LeaseReading;
 use views::{durations_view, move_view, occupancy, operations_view, previewed_view, spending_view, tenant_view};
@@ -411,7 +411,7 @@ impl Controller {
         strategy: Option<Box<dyn ResizeStrategy>>,
     ) -> Result<(), ControlError> {
         let id = self.existing(name)?.record.id;
-        self.book.set_sizing(id, OwnSizing::new(strategy));
+        self.book.set_sizing(id, CustomSizing::new(strategy));
         self.publish();
         Ok(())
     }
@@ -422,7 +422,7 @@ impl Controller {
         utility: Option<Box<dyn UtilityFunction>>,
     ) -> Result<(), ControlError> {
         let id = self.existing(name)?.record.id;
-        self.book.set_utility(id, OwnUtility::new(utility));
+        self.book.set_utility(id, CustomUtility::new(utility));
         self.publish();
         Ok(())
     }

@@ -59,7 +59,7 @@ pub struct Holder<'a> {
     /// The utility by which it gets memory that no floor and no goal takes.
     pub utility: Utility,
     /// The custom worth of its hits, if its program has one.
-    pub own_worth: Option<&'a HitWorth>,
+    pub custom_worth: Option<&'a HitWorth>,
     /// The rate of its gets, and the cost of answers.
     pub load: Load,
     /// Its gain from memory, in units; `None` while nothing is known.
@@ -107,7 +107,7 @@ impl Default for Holder<'_> {
             priority: 0,
             weight: 1.0,
             utility: Utility::default(),
-            own_worth: None,
+            custom_worth: None,
             load: STRANGER,
             returns: None,
             credit_bytes: 0,
@@ -340,7 +340,7 @@ impl Side {
             load: holder.load,
             weight: holder.weight,
             utility: holder.utility,
-            own_worth: holder.own_worth,
+            custom_worth: holder.custom_worth,
             present: self.held,
             credit: holder.credit_bytes / UNIT_BYTES,
         }

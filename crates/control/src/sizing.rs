@@ -1,6 +1,6 @@
 //! How much memory a tenant wants, as decided by the program that embeds the cache.
 //!
-//! Invariant: the result of [`OwnSizing`] is a size between one unit and the tenant's most, or nothing. Whether it gets
+//! Invariant: the result of [`CustomSizing`] is a size between one unit and the tenant's most, or nothing. Whether it gets
 //! that is decided where grants are made, as of every other tenant's want.
 
 use tidemark_curve::Curve;
@@ -82,9 +82,9 @@ impl HitCurve {
 
 /// The program's strategy for one tenant, if it supplied one.
 #[derive(Debug, Default)]
-pub(crate) struct OwnSizing(Option<Guest<Box<dyn ResizeStrategy>>>);
+pub(crate) struct CustomSizing(Option<Guest<Box<dyn ResizeStrategy>>>);
 
-impl OwnSizing {
+impl CustomSizing {
     pub(crate) fn new(strategy: Option<Box<dyn ResizeStrategy>>) -> Self {
         Self(strategy.map(Guest::new))
     }
@@ -156,7 +156,7 @@ mod tests {
             (Some(0), Some("wanted 0 bytes")),
             (None, Some("panicked: no idea")),
         ] {
-            let mut sizing = OwnSizing::new(Some(Box::new(Wants(wanted))));
+            let mut sizing = CustomSizing::new(Some(Box::new(Wants(wanted))));
             match (sizing.wanted_bytes(&reading), said) {
                 (Ok(bytes), None) => assert_eq!(bytes, wanted),
                 (Err(fault), Some(said)) => assert!(fault.to_string().contains(said), "{fault}"),
@@ -164,7 +164,7 @@ mod tests {
             }
             assert_eq!(sizing.is_some(), said.is_none(), "{wanted:?}");
         }
-        assert_eq!(OwnSizing::default().wanted_bytes(&reading), Ok(None));
+        assert_eq!(CustomSizing::default().wanted_bytes(&reading), Ok(None));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The worth of hits to a tenant, as decided by the program that embeds the cache.
 //!
-//! Invariant: the result of [`OwnUtility`] is a finite worth that never falls as hits become more, or nothing. How
+//! Invariant: the result of [`CustomUtility`] is a finite worth that never falls as hits become more, or nothing. How
 //! memory is shared by it is decided where grants are made, as by every built-in utility.
 
 use tidemark_plan::{HitWorth, Load};
@@ -29,9 +29,9 @@ pub trait UtilityFunction: Send {
 
 /// The program's utility for one tenant, if it supplied one.
 #[derive(Debug, Default)]
-pub(crate) struct OwnUtility(Option<Guest<Box<dyn UtilityFunction>>>);
+pub(crate) struct CustomUtility(Option<Guest<Box<dyn UtilityFunction>>>);
 
-impl OwnUtility {
+impl CustomUtility {
     pub(crate) fn new(utility: Option<Box<dyn UtilityFunction>>) -> Self {
         Self(utility.map(Guest::new))
     }
@@ -83,16 +83,16 @@ mod tests {
             (f64::NAN, Some("0 is worth NaN")),
             (0.0, Some("panicked: out of money")),
         ] {
-            let mut own = OwnUtility::new(Some(Box::new(Pays(pays))));
-            match (own.worth(&load), said) {
+            let mut custom = CustomUtility::new(Some(Box::new(Pays(pays))));
+            match (custom.worth(&load), said) {
                 (Ok(worth), None) => assert_eq!(worth, HitWorth::of(|hit_ratio| 2000.0 * hit_ratio).ok()),
                 (Err(fault), Some(said)) => {
                     assert!(fault.to_string().contains(said), "{fault}");
-                    assert_eq!(own.worth(&load), Ok(None));
+                    assert_eq!(custom.worth(&load), Ok(None));
                 }
                 (answer, _) => panic!("{pays}: {answer:?}"),
             }
         }
-        assert_eq!(OwnUtility::default().worth(&load), Ok(None));
+        assert_eq!(CustomUtility::default().worth(&load), Ok(None));
     }
 }

@@ -50,7 +50,7 @@ pub enum AdmissionChoice {
     /// displace nothing.
     SecondTime,
     /// The program's own.
-    Own(Arc<dyn Admission>),
+    Custom(Arc<dyn Admission>),
 }
 
 impl AdmissionChoice {
@@ -63,7 +63,7 @@ impl fmt::Display for AdmissionChoice {
         f.write_str(match self {
             Self::All => "all",
             Self::SecondTime => "second-time",
-            Self::Own(_) => "own",
+            Self::Custom(_) => "custom",
         })
     }
 }
@@ -100,7 +100,7 @@ impl FromStr for AdmissionChoice {
 pub(crate) enum Gate {
     Open,
     SecondTime,
-    Own(Arc<Guest<Arc<dyn Admission>>>),
+    Custom(Arc<Guest<Arc<dyn Admission>>>),
 }
 
 impl From<AdmissionChoice> for Gate {
@@ -108,7 +108,7 @@ impl From<AdmissionChoice> for Gate {
         match choice {
             AdmissionChoice::All => Self::Open,
             AdmissionChoice::SecondTime => Self::SecondTime,
-            AdmissionChoice::Own(admission) => Self::Own(Arc::new(Guest::new(admission))),
+            AdmissionChoice::Custom(admission) => Self::Custom(Arc::new(Guest::new(admission))),
         }
     }
 }
@@ -123,7 +123,7 @@ impl Gate {
             Self::Open => Ok(true),
             // A key that cannot be remembered would never be let in.
             Self::SecondTime => Ok(!candidate.is_full || candidate.was_seen || !remember()),
-            Self::Own(admission) => {
+            Self::Custom(admission) => {
                 let admits = admission.call(|admission| admission.admits(candidate))?;
                 if !admits {
                     remember();
@@ -159,18 +159,18 @@ mod tests {
 
     #[test]
     fn who_is_refused_is_remembered() {
-        let own: Gate = AdmissionChoice::Own(Arc::new(Small)).into();
+        let custom: Gate = AdmissionChoice::Custom(Arc::new(Small)).into();
         for (gate, value_bytes, is_full, was_seen, remembers, expected) in [
             (&Gate::Open, 10, true, false, true, Ok((true, false))),
             (&Gate::SecondTime, 10, false, false, true, Ok((true, false))),
             (&Gate::SecondTime, 10, true, true, true, Ok((true, false))),
             (&Gate::SecondTime, 10, true, false, true, Ok((false, true))),
             (&Gate::SecondTime, 10, true, false, false, Ok((true, true))),
-            (&own, 10, true, false, true, Ok((true, false))),
-            (&own, 100, false, true, true, Ok((false, true))),
-            (&own, 100, false, true, false, Ok((false, true))),
+            (&custom, 10, true, false, true, Ok((true, false))),
+            (&custom, 100, false, true, true, Ok((false, true))),
+            (&custom, 100, false, true, false, Ok((false, true))),
             (
-                &own,
+                &custom,
                 1000,
                 false,
                 false,

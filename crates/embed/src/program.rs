@@ -129,7 +129,7 @@ impl Program {
     /// Opens a gate that failed, unless another one has taken its place.
     fn open_instead_of(&self, failed: &Gate, cause: Cause, adopt: impl FnOnce(bool)) {
         let mut current = self.gate.write();
-        let is_same = matches!((&*current, failed), (Gate::Own(a), Gate::Own(b)) if Arc::ptr_eq(a, b));
+        let is_same = matches!((&*current, failed), (Gate::Custom(a), Gate::Custom(b)) if Arc::ptr_eq(a, b));
         if is_same {
             self.adopt(&Gate::Open, adopt);
             *current = Gate::Open;

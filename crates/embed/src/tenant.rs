@@ -236,15 +236,15 @@ impl Tenant {
         Ok(self.seen(view))
     }
 
-    /// Has the program's own policy decide from now on which items go: the tenant's policy is [`Policy::Own`]. It decides
-    /// until another one is supplied or [`Self::set`] names one; that may name [`Policy::Own`] again. Nothing is lost by it.
+    /// Has the program's own policy decide from now on which items go: the tenant's policy is [`Policy::Custom`]. It decides
+    /// until another one is supplied or [`Self::set`] names one; that may name [`Policy::Custom`] again. Nothing is lost by it.
     ///
     /// # Errors
     /// The tenant was removed, or the policy fails in a call that is made once ([`Error::Faulty`]).
     pub fn set_eviction(&self, policy: Arc<dyn EvictionPolicy>) -> Result<TenantView, Error> {
         self.local.store.supply_eviction(policy).map_err(Error::Faulty)?;
         self.set(SettingsPatch {
-            policy: Change::Set(PolicyChoice::Fixed(Policy::Own)),
+            policy: Change::Set(PolicyChoice::Fixed(Policy::Custom)),
             ..SettingsPatch::default()
         })
     }
@@ -336,8 +336,8 @@ impl Tenant {
 
     /// The control plane's view, which does not know what became of the program's policy.
     fn seen(&self, mut view: TenantView) -> TenantView {
-        let is_own = view.policy_in_force == Policy::Own.name();
-        if is_own && !self.local.store.has_own_eviction() {
+        let is_custom = view.policy_in_force == Policy::Custom.name();
+        if is_custom && !self.local.store.has_custom_eviction() {
             view.policy_in_force = Policy::Fifo.to_string();
         }
         view

@@ -47,7 +47,7 @@ fn main() {
                     },
                     weight: 1.0,
                     utility,
-                    own_worth: None,
+                    custom_worth: None,
                     present: UNITS / tenants,
                     credit: 0,
                 })

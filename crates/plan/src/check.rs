@@ -108,7 +108,7 @@ mod tests {
             },
             weight: 1.0,
             utility: Utility::Proportional,
-            own_worth: None,
+            custom_worth: None,
             present: 1,
             credit: 0,
         }

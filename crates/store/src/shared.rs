@@ -458,13 +458,13 @@ impl Drop for TenantShared {
 /// The number of `approx-lru:0`; the next thousand are those of its other shares.
 const APPROX_LRU_FROM: u16 = Policy::PLAIN.len() as u16;
 /// The number of a program's own policy: the last one.
-const OWN: u16 = u16::MAX;
+const CUSTOM: u16 = u16::MAX;
 
 /// A policy with its parameter in one number, so that both change at once.
 fn policy_number(policy: Policy) -> u16 {
     match policy {
         Policy::ApproxLru(share) => APPROX_LRU_FROM + share.thousandths(),
-        Policy::Own => OWN,
+        Policy::Custom => CUSTOM,
         plain => {
             let place = Policy::PLAIN.iter().position(|&known| known == plain);
             // Every other policy is in the list, which is short.
@@ -478,7 +478,7 @@ fn numbered_policy(number: u16) -> Policy {
     let share = number.checked_sub(APPROX_LRU_FROM);
     match share.and_then(LogShare::from_thousandths) {
         Some(share) => Policy::ApproxLru(share),
-        None => Policy::PLAIN.get(usize::from(number)).copied().unwrap_or(Policy::Own),
+        None => Policy::PLAIN.get(usize::from(number)).copied().unwrap_or(Policy::Custom),
     }
 }
 
@@ -518,7 +518,7 @@ mod tests {
         let policies = Policy::PLAIN
             .into_iter()
             .chain(shares.map(Policy::ApproxLru))
-            .chain([Policy::Own]);
+            .chain([Policy::Custom]);
         let mut kept = 0;
         for policy in policies {
             tenant.set_policy(policy);

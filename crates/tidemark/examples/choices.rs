@@ -103,7 +103,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(kept > 4_000 && users.stats().not_admitted > 30_000);
 
     // A custom rule.
-    users.set_admission(AdmissionChoice::Own(Arc::new(LongLived)));
+    users.set_admission(AdmissionChoice::Custom(Arc::new(LongLived)));
     let brief = users.insert_for(b"brief", b"value", Duration::from_secs(1));
     assert!(matches!(brief, Err(Error::NotAdmitted)));
     users.insert_for(b"long", b"value", Duration::from_secs(60))?;

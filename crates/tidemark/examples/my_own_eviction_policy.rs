@@ -75,7 +75,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
         "small ones stay: {ratio:.3}, {} items judged",
         own.judged.load(Ordering::Relaxed)
     );
-    assert!(ratio > best && shop.view()?.policy_in_force == "own");
+    assert!(ratio > best && shop.view()?.policy_in_force == "custom");
 
     fail(&shop)?;
     // Another one may be tried at once, or one of those that are built in.

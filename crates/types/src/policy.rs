@@ -18,7 +18,7 @@ pub enum Policy {
     ApproxLru(LogShare),
     /// The custom policy of the program that embeds the cache; `fifo` while there is none, or it was replaced. It has
     /// no name that could be chosen from outside.
-    Own,
+    Custom,
 }
 
 /// A share of a log, in thousandths: 0 to 1000.
@@ -74,7 +74,7 @@ impl Policy {
         match self {
             // Nine for ten items, of two bytes each, 31 in 64 bytes.
             Self::S3Fifo => 0.9 * 64.0 / 31.0,
-            Self::Fifo | Self::Clock | Self::ApproxLru(_) | Self::Own => 0.0,
+            Self::Fifo | Self::Clock | Self::ApproxLru(_) | Self::Custom => 0.0,
         }
     }
 
@@ -85,7 +85,7 @@ impl Policy {
             Self::Clock => "clock",
             Self::S3Fifo => "s3fifo",
             Self::ApproxLru(_) => "approx-lru",
-            Self::Own => "own",
+            Self::Custom => "custom",
         }
     }
 }
@@ -102,7 +102,7 @@ impl fmt::Display for Policy {
         f.write_str(self.name())?;
         match self {
             Self::ApproxLru(share) => write!(f, ":{}", share.ratio()),
-            Self::Fifo | Self::Clock | Self::S3Fifo | Self::Own => Ok(()),
+            Self::Fifo | Self::Clock | Self::S3Fifo | Self::Custom => Ok(()),
         }
     }
 }
@@ -199,7 +199,7 @@ mod tests {
         assert!(error.contains("`lru`"), "{error}");
         assert!(!error.contains("adaptive"), "{error}");
         // Only a program that embeds the cache has one.
-        assert!("own".parse::<Policy>().is_err() && "own".parse::<PolicyChoice>().is_err());
+        assert!("custom".parse::<Policy>().is_err() && "custom".parse::<PolicyChoice>().is_err());
     }
 
     #[test]

@@ -19,9 +19,9 @@ use crate::goal::{CurveReport, GoalReport, stands};
 use crate::grant::{GoalNeed, grantable_bytes};
 use crate::pace::Between;
 use crate::settings::TenantSettings;
-use crate::sizing::{HitCurve, OwnSizing, SizeReading};
+use crate::sizing::{HitCurve, CustomSizing, SizeReading};
 use crate::tiers::Tiers;
-use crate::utility::OwnUtility;
+use crate::utility::CustomUtility;
 
 /// The part of the pool that all estimators together may take: a hundredth.
 const POOL_SHARE: u64 = 100;
@@ -78,7 +78,7 @@ pub(super) struct Need {
     /// Its gain from memory, as far as it is known.
     pub(super) returns: Option<Arc<Returns>>,
     /// The custom worth of its hits, if its program has one.
-    pub(super) own_worth: Option<HitWorth>,
+    pub(super) custom_worth: Option<HitWorth>,
 }
 
 /// The memory that one tenant could have.
@@ -255,11 +255,11 @@ impl Book {
     pub(super) fn need(&mut self, id: TenantId, now: UnixMs) -> Need {
         let returns = self.returns(id, now);
         // Without a curve nobody knows which hits more memory would bring.
-        let own_worth = returns.as_ref().and_then(|_| self.own_worth(id, now));
+        let custom_worth = returns.as_ref().and_then(|_| self.custom_worth(id, now));
         Need {
             goal: self.goal_need(id, now),
             returns,
-            own_worth,
+            custom_worth,
         }
     }
 
@@ -291,7 +291,7 @@ impl Book {
     }
 
     /// Has a program's strategy decide from now on how much a tenant wants, or none.
-    pub(crate) fn set_sizing(&mut self, id: TenantId, sizing: OwnSizing) {
+    pub(crate) fn set_sizing(&mut self, id: TenantId, sizing: CustomSizing) {
         if let Some(tenant) = self.tenants.get_mut(&id) {
             tenant.sizing = sizing;
             self.changed.insert(id);
@@ -300,7 +300,7 @@ impl Book {
     }
 
     /// The worth of each hit ratio to a tenant, if a program says that.
-    fn own_worth(&mut self, id: TenantId, now: UnixMs) -> Option<HitWorth> {
+    fn custom_worth(&mut self, id: TenantId, now: UnixMs) -> Option<HitWorth> {
         let hit_cost = self.hit_cost;
         let tenant = self.tenants.get_mut(&id)?;
         let load = tenant.load(now, hit_cost)?;
@@ -311,7 +311,7 @@ impl Book {
     }
 
     /// Has a program's function say from now on how much hits are worth to a tenant, or none.
-    pub(crate) fn set_utility(&mut self, id: TenantId, utility: OwnUtility) {
+    pub(crate) fn set_utility(&mut self, id: TenantId, utility: CustomUtility) {
         if let Some(tenant) = self.tenants.get_mut(&id) {
             tenant.utility = utility;
             self.changed.insert(id);

@@ -74,7 +74,7 @@ impl Book {
         Holder {
             goal: self.goal_if(tenant, settings, need, now),
             returns: need.and_then(|need| need.returns.as_deref()),
-            own_worth: need.and_then(|need| need.own_worth.as_ref()),
+            custom_worth: need.and_then(|need| need.custom_worth.as_ref()),
             ..tenant.holder_under(settings, now, self.hit_cost)
         }
     }

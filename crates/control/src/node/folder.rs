@@ -85,7 +85,7 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    own: OwnFile,
+    own: LeaseFile,
     /// Files of instances that lived when they were last looked at.
     peers: BTreeMap<String, File>,
 }
@@ -98,7 +98,7 @@ impl Folder {
     pub(crate) fn join(path: &Path, lease: &Lease) -> Result<Self, FolderError> {
         Ok(Self {
             path: path.into(),
-            own: OwnFile::make(path, lease)?,
+            own: LeaseFile::make(path, lease)?,
             peers: BTreeMap::new(),
         })
     }
@@ -128,7 +128,7 @@ impl Folder {
     pub(crate) fn state(&mut self, lease: &Lease) -> Result<(), FolderError> {
         if self.own.is_lost(&self.path) {
             // Somebody removed the file. Those that saw it count the old one until its lock goes, so there is never none.
-            let before = std::mem::replace(&mut self.own, OwnFile::make(&self.path, lease)?);
+            let before = std::mem::replace(&mut self.own, LeaseFile::make(&self.path, lease)?);
             drop(before);
             return Ok(());
         }
@@ -219,12 +219,12 @@ pub(crate) fn node_bytes(folder: &Path, least_bytes: u64) -> Result<u64, FolderE
 
 /// This instance's file.
 #[derive(Debug)]
-struct OwnFile {
+struct LeaseFile {
     name: String,
     file: File,
 }
 
-impl OwnFile {
+impl LeaseFile {
     fn make(folder: &Path, lease: &Lease) -> Result<Self, FolderError> {
         let mut tries = 0;
         loop {
@@ -273,7 +273,7 @@ impl OwnFile {
     }
 }
 
-impl Drop for OwnFile {
+impl Drop for LeaseFile {
     fn drop(&mut self) {
         // Closing alone would leave it locked for as long as a child that was just forked has a copy of it.
         let _ = self.file.unlock();

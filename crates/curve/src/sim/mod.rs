@@ -70,7 +70,7 @@ impl Eviction {
         match self {
             Self::Lru => Box::new(Lru::new(capacity)),
             // Nothing here knows a custom policy: its replacement after a failure stands for it.
-            Self::Policy(Policy::Fifo | Policy::Own) => Box::new(Fifo::new(capacity)),
+            Self::Policy(Policy::Fifo | Policy::Custom) => Box::new(Fifo::new(capacity)),
             Self::Policy(Policy::Clock) => Box::new(Clock::new(capacity, CLOCK_USES)),
             Self::Policy(Policy::S3Fifo) => Box::new(S3Fifo::new(capacity)),
             Self::Policy(Policy::ApproxLru(share)) => Box::new(ApproxLru::new(capacity, share)),

@@ -88,7 +88,7 @@ fn a_policy_of_the_program_decides_until_it_fails_or_another_is_named() {
     };
     assert!(!stays(&tenant));
     let view = tenant.set_eviction(Keeps::forever(b"hot")).unwrap();
-    assert_eq!((view.policy.as_str(), view.policy_in_force.as_str()), ("own", "own"));
+    assert_eq!((view.policy.as_str(), view.policy_in_force.as_str()), ("custom", "custom"));
     assert!(stays(&tenant));
     let named = |policy| SettingsPatch {
         policy: Change::Set(PolicyChoice::Fixed(policy)),
@@ -96,7 +96,7 @@ fn a_policy_of_the_program_decides_until_it_fails_or_another_is_named() {
     };
     tenant.set(named(Policy::Clock)).unwrap();
     assert!(!stays(&tenant));
-    tenant.set(named(Policy::Own)).unwrap();
+    tenant.set(named(Policy::Custom)).unwrap();
     assert!(stays(&tenant));
     assert_eq!((tenant.stats().faults, tenant.faults()), (0, vec![]));
 
@@ -109,10 +109,10 @@ fn a_policy_of_the_program_decides_until_it_fails_or_another_is_named() {
     assert_eq!((tenant.stats().faults, tenant.faults()), (1, vec![fault.clone()]));
     assert_eq!(*notes.replaced.lock(), [("shop".to_owned(), fault)]);
     let view = tenant.view().unwrap();
-    assert_eq!((view.policy.as_str(), view.policy_in_force.as_str()), ("own", "fifo"));
+    assert_eq!((view.policy.as_str(), view.policy_in_force.as_str()), ("custom", "fifo"));
     tenant.set_eviction(Keeps::forever(b"hot")).unwrap();
     assert!(stays(&tenant));
-    assert_eq!(tenant.view().unwrap().policy_in_force, "own");
+    assert_eq!(tenant.view().unwrap().policy_in_force, "custom");
 }
 
 /// One that panics in a call that is made once.
@@ -222,12 +222,12 @@ fn code_that_panics_at_random_harms_nobody() {
         let mut seed = 1;
         wait_for("faults", || {
             seed += 1000;
-            if tenant.view().unwrap().policy_in_force != "own" {
+            if tenant.view().unwrap().policy_in_force != "custom" {
                 tenant.set_eviction(Arc::new(Wild(seed.into()))).unwrap();
             }
             let of = |part| tenant.faults().iter().filter(|fault| fault.part == part).count();
             if of(Part::Admission) == 0 {
-                tenant.set_admission(AdmissionChoice::Own(Arc::new(Wild(seed.into()))));
+                tenant.set_admission(AdmissionChoice::Custom(Arc::new(Wild(seed.into()))));
             }
             tenant.stats().faults >= FAULTS
         });
@@ -296,7 +296,7 @@ impl Admission for Small {
 fn admission_of_the_program_is_asked_until_it_fails() {
     let (scene, notes) = told(16 * MIB);
     let tenant = scene.cache.create("shop", TenantSettings::default()).unwrap();
-    tenant.set_admission(AdmissionChoice::Own(Arc::new(Small)));
+    tenant.set_admission(AdmissionChoice::Custom(Arc::new(Small)));
     tenant.insert(b"small", &[1; 99]).unwrap();
     assert!(matches!(tenant.insert(b"large", &[1; 100]), Err(Error::NotAdmitted)));
     assert!(matches!(

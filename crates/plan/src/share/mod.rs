@@ -48,7 +48,7 @@ pub struct Claimant<'a> {
     /// The utility by which its memory is worth something.
     pub utility: Utility,
     /// The tenant's custom worth of its hits, if it has one, in the measure of [`Utility::Proportional`].
-    pub own_worth: Option<&'a HitWorth>,
+    pub custom_worth: Option<&'a HitWorth>,
     /// The memory that it has now.
     pub present: u64,
     /// The memory that it lent to others and did not get back yet. If memory is worth the same to several, it comes

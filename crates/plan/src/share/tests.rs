@@ -23,7 +23,7 @@ fn anyone(most: u64) -> Claimant<'static> {
         load: LOAD,
         weight: 1.0,
         utility: Utility::Proportional,
-        own_worth: None,
+        custom_worth: None,
         present: 1,
         credit: 0,
     }
@@ -147,10 +147,10 @@ fn the_surplus_goes_by_the_utility_and_the_rest_is_lent() {
 #[test]
 fn a_tenant_that_reckons_for_itself_is_judged_by_that() {
     let returns = returns(&[(1000, 0.8)]);
-    fn with<'a>(returns: &'a Returns, own_worth: Option<&'a HitWorth>) -> Claimant<'a> {
+    fn with<'a>(returns: &'a Returns, custom_worth: Option<&'a HitWorth>) -> Claimant<'a> {
         Claimant {
             returns: Some(returns),
-            own_worth,
+            custom_worth,
             ..anyone(1000)
         }
     }
@@ -176,8 +176,8 @@ fn a_tenant_that_reckons_for_itself_is_judged_by_that() {
         assert!(decided[0].own.abs_diff(expected) <= 13, "{what}: {decided:?}");
     }
     // A tenant whose custom worth says nothing is a stranger like all others.
-    let stranger = |own_worth| Claimant {
-        own_worth,
+    let stranger = |custom_worth| Claimant {
+        custom_worth,
         ..anyone(1000)
     };
     let nothing = reckoned(|_| 7.0);
@@ -207,8 +207,8 @@ fn what_hit_ratios_can_not_be_worth_is_refused() {
     let square = HitWorth::of(|hit_ratio| hit_ratio * hit_ratio).unwrap();
     let scale = Scale::of(std::iter::empty());
     let at = |worth: &HitWorth, hit_ratio| {
-        let own_worth = Some(worth);
-        scale.worth(&Claimant { own_worth, ..anyone(1) }, hit_ratio)
+        let custom_worth = Some(worth);
+        scale.worth(&Claimant { custom_worth, ..anyone(1) }, hit_ratio)
     };
     assert!((at(&square, 0.505) - (0.25 + 0.2601) / 2.0).abs() < 1e-12);
     assert_eq!((at(&square, 1.0), at(&square, 7.0), at(&square, -1.0)), (1.0, 1.0, 0.0));
@@ -305,7 +305,7 @@ struct Any {
 }
 
 impl Any {
-    fn own_worth(&self) -> Option<HitWorth> {
+    fn custom_worth(&self) -> Option<HitWorth> {
         let (upper, lower) = self.own?;
         let worth = |hit_ratio: f64| lower * hit_ratio.min(0.5) + upper * (hit_ratio - 0.5).max(0.0);
         Some(HitWorth::of(worth).unwrap())
@@ -467,7 +467,7 @@ proptest! {
             .iter()
             .map(|tenant| returns(tenant.corners.as_deref().unwrap_or(&[(20, 0.7)])))
             .collect();
-        let own: Vec<Option<HitWorth>> = tenants.iter().map(Any::own_worth).collect();
+        let own: Vec<Option<HitWorth>> = tenants.iter().map(Any::custom_worth).collect();
         let claimants: Vec<Claimant<'_>> = tenants
             .iter()
             .zip(known.iter().zip(&own))
@@ -475,7 +475,7 @@ proptest! {
                 floor: tenant.floor,
                 weight: tenant.weight,
                 utility,
-                own_worth: own.as_ref(),
+                custom_worth: own.as_ref(),
                 returns: Some(returns),
                 ..anyone(tenant.most)
             })
@@ -593,7 +593,7 @@ proptest! {
         utility in prop::sample::select(&Utility::ALL[..]),
     ) {
         let known: Vec<Option<Returns>> = tenants.iter().map(|tenant| tenant.corners.as_deref().map(returns)).collect();
-        let own: Vec<Option<HitWorth>> = tenants.iter().map(Any::own_worth).collect();
+        let own: Vec<Option<HitWorth>> = tenants.iter().map(Any::custom_worth).collect();
         let mut claimants: Vec<Claimant<'_>> = tenants
             .iter()
             .zip(known.iter().zip(&own))
@@ -606,7 +606,7 @@ proptest! {
                 weight: tenant.weight,
                 credit: tenant.credit,
                 utility,
-                own_worth: own.as_ref(),
+                custom_worth: own.as_ref(),
                 returns: returns.as_ref(),
                 ..anyone(0)
             })

@@ -201,7 +201,7 @@ impl Scale {
 
     /// The worth of a hit ratio to a tenant.
     pub(super) fn worth(&self, claimant: &Claimant<'_>, hit_ratio: f64) -> f64 {
-        match claimant.own_worth {
+        match claimant.custom_worth {
             Some(own) => own.at(hit_ratio),
             None => self.utility(claimant.utility, &claimant.load, hit_ratio),
         }
@@ -255,12 +255,12 @@ impl Gains {
             None => Law::Believed,
             Some(returns) => {
                 let is_between = |size: &f64| *size > start && *size < most;
-                let own = claimant.own_worth.into_iter().flat_map(|_| HitWorth::asked());
+                let own = claimant.custom_worth.into_iter().flat_map(|_| HitWorth::asked());
                 let own = own.map(|hit_ratio| returns.size_for(hit_ratio));
                 let mut bends: Vec<f64> = returns.bends().chain(own).filter(is_between).collect();
                 bends.extend([start, most]);
                 bends.sort_unstable_by(f64::total_cmp);
-                let steps = match (claimant.own_worth, claimant.utility) {
+                let steps = match (claimant.custom_worth, claimant.utility) {
                     (None, Utility::MaxMin) => MAX_MIN_POINTS.div_ceil(bends.len() - 1),
                     _ => 1,
                 };

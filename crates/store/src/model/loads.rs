@@ -122,7 +122,7 @@ fn policies_of_the_program_good_and_bad() {
     for (seed, way) in (61..).zip(Way::ALL) {
         let load = Load {
             seed,
-            policy: Policy::Own,
+            policy: Policy::Custom,
             own: Some(way),
             grant_bytes: 2 * MIB,
             ..PLAIN

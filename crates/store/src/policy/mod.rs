@@ -9,14 +9,14 @@
 mod approx_lru;
 mod clock;
 mod fifo;
-mod own;
+mod custom;
 mod s3fifo;
 
 use tidemark_types::Policy;
 
 pub(crate) use approx_lru::ApproxLru;
-pub use own::{EvictionPolicy, Newcomer, Resident};
-pub(crate) use own::{Grip, Own};
+pub use custom::{EvictionPolicy, Newcomer, Resident};
+pub(crate) use custom::{Grip, Custom};
 
 /// One of the two queues of segments in a shard's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub(crate) fn rules(policy: Policy, segments: usize, had_small: bool) -> &'stati
     match policy {
         // `approx-lru` applies also in a shard of few segments, although it measures its log coarsely there. A custom
         // policy is asked elsewhere; this is its replacement.
-        Policy::Fifo | Policy::ApproxLru(_) | Policy::Own => &fifo::Fifo,
+        Policy::Fifo | Policy::ApproxLru(_) | Policy::Custom => &fifo::Fifo,
         Policy::S3Fifo if segments >= bound => &s3fifo::S3Fifo,
         Policy::Clock | Policy::S3Fifo => &clock::Clock,
     }

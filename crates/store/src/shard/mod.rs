@@ -2,7 +2,7 @@
 //!
 //! This file has what reads, deletes and changes items in place; [`write`] appends, [`evict`] makes room, [`large`] keeps
 //! values outside of the log, [`renew`] copies what is used, [`upkeep`] does what no command waits for, [`sampling`] records
-//! what happens to sampled keys, [`below`] hands items down and takes them back, [`watch`] tells whether a key has changed, [`own`] asks and tells the program that supplied
+//! what happens to sampled keys, [`below`] hands items down and takes them back, [`watch`] tells whether a key has changed, [`custom`] asks and tells the program that supplied
 //! something.
 //!
 //! Invariants: every index entry names a live item in a segment of this shard; every item that is not dead has an entry;
@@ -17,7 +17,7 @@ mod evict;
 mod flushed;
 mod ghosts;
 mod large;
-mod own;
+mod custom;
 mod pin;
 mod renew;
 mod sampling;
@@ -44,7 +44,7 @@ use crate::shared::{Left, TenantShared};
 
 pub use ghosts::Prospect;
 pub use large::Value;
-pub(crate) use own::Seat;
+pub(crate) use custom::Seat;
 pub(crate) use pin::PinnedPlace;
 pub(crate) use upkeep::Upkeep;
 pub use watch::Watch;

@@ -1,12 +1,12 @@
 //! One tenant's part of the store: its shards, its grant, its keys.
 //!
 //! This file has the shards and their locks. [`held`] has the values that stay in place without a lock, and [`report`]
-//! the reports on all shards. [`withdraw`] takes a grant back as a whole, [`limit`] holds beside any. [`own`] has the
+//! the reports on all shards. [`withdraw`] takes a grant back as a whole, [`limit`] holds beside any. [`custom`] has the
 //! decisions of a program that embeds the cache.
 
+mod custom;
 mod held;
 mod limit;
-mod own;
 mod report;
 mod withdraw;
 

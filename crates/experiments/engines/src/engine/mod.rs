@@ -171,7 +171,7 @@ impl Kind {
             Self::Tidemark(Policy::Clock) => "tidemark-clock",
             Self::Tidemark(Policy::Fifo) => "tidemark-fifo",
             Self::Tidemark(Policy::ApproxLru(_)) => "tidemark-approx-lru",
-            Self::Tidemark(Policy::Own) => "tidemark-own",
+            Self::Tidemark(Policy::Custom) => "tidemark-custom",
             Self::Segcache => "segcache",
             Self::QuickCache => "quick_cache",
             Self::QuickCacheFixed => "quick_cache-fixed",

@@ -1,6 +1,6 @@
 //! Eviction by the program that embeds the cache: the questions to it, and the answers that are believed.
 //!
-//! Invariant: whatever a policy does, the result of [`Own`] is an answer that the log can follow, or a cause to go on
+//! Invariant: whatever a policy does, the result of [`Custom`] is an answer that the log can follow, or a cause to go on
 //! without the policy.
 
 use std::fmt;
@@ -100,7 +100,7 @@ pub struct Resident<'a> {
 }
 
 /// A program's policy.
-pub(crate) struct Own {
+pub(crate) struct Custom {
     policy: Guest<Arc<dyn EvictionPolicy>>,
     small_share: f64,
     has_ghosts: bool,
@@ -108,15 +108,15 @@ pub(crate) struct Own {
     is_out: AtomicBool,
 }
 
-impl fmt::Debug for Own {
+impl fmt::Debug for Custom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Own")
+        f.debug_struct("Custom")
             .field("is_out", &self.is_out)
             .finish_non_exhaustive()
     }
 }
 
-impl Own {
+impl Custom {
     /// Takes a policy, and asks what is asked once.
     ///
     /// # Errors
@@ -245,8 +245,8 @@ mod tests {
         }
     }
 
-    fn own(share: f64, verdict: Option<Verdict>) -> Result<Own, Fault> {
-        Own::new(Arc::new(Says { share, verdict }))
+    fn custom(share: f64, verdict: Option<Verdict>) -> Result<Custom, Fault> {
+        Custom::new(Arc::new(Says { share, verdict }))
     }
 
     const RESIDENT: Resident<'_> = Resident {
@@ -270,7 +270,7 @@ mod tests {
             (f64::NEG_INFINITY, Some("no share")),
             (f64::NAN, Some("NaN")),
         ] {
-            let refused = own(share, None).err().map(|fault| fault.to_string());
+            let refused = custom(share, None).err().map(|fault| fault.to_string());
             assert_eq!(refused.is_some(), said.is_some(), "{share}: {refused:?}");
             assert!(
                 refused.is_none_or(|text| text.contains(said.unwrap_or_default())),
@@ -289,7 +289,7 @@ mod tests {
             (Some(Verdict::Keep { uses: 255 }), false),
             (None, false),
         ] {
-            let answer = own(0.0, verdict).unwrap().judge(&RESIDENT);
+            let answer = custom(0.0, verdict).unwrap().judge(&RESIDENT);
             assert_eq!(answer.is_ok(), passes, "{verdict:?} {answer:?}");
             assert!(answer.is_err() || answer.ok() == verdict);
         }
@@ -297,10 +297,10 @@ mod tests {
 
     #[test]
     fn the_first_to_take_it_out_reports_it() {
-        let own = own(0.0, None).unwrap();
-        assert!(own.is_in());
-        assert!(own.take_out(Cause::Nonsense("a".into())).is_some());
-        assert!(!own.is_in() && own.take_out(Cause::Nonsense("b".into())).is_none());
+        let custom = custom(0.0, None).unwrap();
+        assert!(custom.is_in());
+        assert!(custom.take_out(Cause::Nonsense("a".into())).is_some());
+        assert!(!custom.is_in() && custom.take_out(Cause::Nonsense("b".into())).is_none());
     }
 
     #[test]
@@ -315,8 +315,8 @@ mod tests {
             (0.1, false, Queue::Small),
             (0.1, true, Queue::Main),
         ] {
-            let own = own(share, None).unwrap();
-            assert_eq!(own.queue(&newcomer(is_ghost)), Ok(queue), "{share} {is_ghost}");
+            let custom = custom(share, None).unwrap();
+            assert_eq!(custom.queue(&newcomer(is_ghost)), Ok(queue), "{share} {is_ghost}");
         }
         for (share, small, main, is_over) in [
             (0.0, 0, 10, false),
@@ -325,7 +325,7 @@ mod tests {
             (0.25, 26, 74, true),
             (1.0, 10, 0, false),
         ] {
-            let is_so = own(share, None).unwrap().small_is_over(QueueBytes { small, main });
+            let is_so = custom(share, None).unwrap().small_is_over(QueueBytes { small, main });
             assert_eq!(is_so, is_over, "{share} {small} {main}");
         }
     }

@@ -1,7 +1,7 @@
 //! The policy that decides for a shard, built-in or custom, and the program's events about items that leave.
 //!
 //! Invariant: code of the program is called with plain values and keys, never in the middle of a change, and no panic
-//! of it comes out of [`Own`]. The shard is therefore whole whatever that code does.
+//! of it comes out of [`Custom`]. The shard is therefore whole whatever that code does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,42 +10,42 @@ use tidemark_types::{Cause, LogShare, Policy, UnixMs};
 
 use super::{Key, Shard, Value, second_of};
 use crate::item::Draft;
-use crate::policy::{Grip, Newcomer, Own, Queue, Resident, Rules, Verdict, rules};
+use crate::policy::{Grip, Newcomer, Custom, Queue, Resident, Rules, Verdict, rules};
 use crate::segment::SegmentId;
 use crate::shared::Left;
 
 /// A program's policy in one shard.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    own: Arc<Own>,
+    custom: Arc<Custom>,
     grip: Grip,
 }
 
 impl Seat {
-    pub(crate) fn new(own: Arc<Own>) -> Self {
+    pub(crate) fn new(custom: Arc<Custom>) -> Self {
         let grip = Grip::default();
-        Self { own, grip }
+        Self { custom, grip }
     }
 }
 
 impl Shard {
-    /// Takes the program's policy, in force where [`Policy::Own`] is. Returns the one before, to be dropped without the
+    /// Takes the program's policy, in force where [`Policy::Custom`] is. Returns the one before, to be dropped without the
     /// lock: its end may be the program's code.
     pub(crate) fn seat(&mut self, seat: Seat) -> Option<Seat> {
         self.seat.replace(seat)
     }
 
     /// Whether there is a policy of the program's that was not replaced.
-    pub(crate) fn has_own(&self) -> bool {
-        self.seat.as_ref().is_some_and(|seat| seat.own.is_in())
+    pub(crate) fn has_custom(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.custom.is_in())
     }
 
     /// The program's policy, if it decides.
     #[inline]
-    fn own(&self) -> Option<&Arc<Own>> {
+    fn custom(&self) -> Option<&Arc<Custom>> {
         // Most have none, and need not be asked more.
-        let own = &self.seat.as_ref()?.own;
-        (own.is_in() && self.shared.policy() == Policy::Own).then_some(own)
+        let custom = &self.seat.as_ref()?.custom;
+        (custom.is_in() && self.shared.policy() == Policy::Custom).then_some(custom)
     }
 
     pub(super) fn rules(&self) -> &'static dyn Rules {
@@ -54,8 +54,8 @@ impl Shard {
 
     /// Whether keys are to be remembered as ghosts.
     pub(super) fn wants_ghosts(&self) -> bool {
-        let of_policy = match self.own() {
-            Some(own) => own.has_ghosts(),
+        let of_policy = match self.custom() {
+            Some(custom) => custom.has_ghosts(),
             None => self.rules().has_ghosts(),
         };
         of_policy || self.shared.remembers()
@@ -72,8 +72,8 @@ impl Shard {
 
     /// Whether new items may be on probation in the small queue.
     pub(super) fn has_probation(&self) -> bool {
-        match self.own() {
-            Some(own) => own.has_probation(),
+        match self.custom() {
+            Some(custom) => custom.has_probation(),
             None => self.rules().has_ghosts(),
         }
     }
@@ -81,15 +81,15 @@ impl Shard {
     /// Whether the small queue holds more than its share.
     pub(super) fn small_is_over(&self) -> bool {
         let sizes = self.queue_bytes();
-        match self.own() {
-            Some(own) => own.small_is_over(sizes),
+        match self.custom() {
+            Some(custom) => custom.small_is_over(sizes),
             None => sizes.small_is_over(),
         }
     }
 
     /// The queue that gives up its oldest segment.
     pub(super) fn victim_queue(&self) -> Queue {
-        match self.own() {
+        match self.custom() {
             Some(_) if self.small_is_over() => Queue::Small,
             Some(_) => Queue::Main,
             None => self.rules().victim(self.queue_bytes()),
@@ -105,7 +105,7 @@ impl Shard {
         };
         // A built-in policy pays for one look at a field.
         if self.seat.is_some()
-            && let Some(queue) = self.own_queue(key, draft, is_ghost)
+            && let Some(queue) = self.custom_queue(key, draft, is_ghost)
         {
             return queue;
         }
@@ -114,13 +114,13 @@ impl Shard {
 
     /// The same by the program's policy, if it decides.
     #[cold]
-    fn own_queue(&self, key: &Key<'_>, draft: &Draft<'_>, is_ghost: bool) -> Option<Queue> {
+    fn custom_queue(&self, key: &Key<'_>, draft: &Draft<'_>, is_ghost: bool) -> Option<Queue> {
         let newcomer = Newcomer {
             key: key.bytes,
             value_bytes: draft.value_bytes(),
             is_ghost,
         };
-        let answer = self.own()?.queue(&newcomer);
+        let answer = self.custom()?.queue(&newcomer);
         answer.map_err(|cause| self.go_on_without(cause)).ok()
     }
 
@@ -128,7 +128,7 @@ impl Shard {
     #[inline]
     pub(super) fn verdict(&mut self, place: u64, queue: Queue, uses: u8, now: UnixMs) -> Verdict {
         if self.seat.is_some()
-            && let Some(verdict) = self.own_verdict(place, queue, uses, now)
+            && let Some(verdict) = self.custom_verdict(place, queue, uses, now)
         {
             return verdict;
         }
@@ -137,8 +137,8 @@ impl Shard {
 
     /// The same by the program's policy, if it decides.
     #[cold]
-    fn own_verdict(&mut self, place: u64, queue: Queue, uses: u8, now: UnixMs) -> Option<Verdict> {
-        let answer = self.own()?.judge(&self.resident(place, queue, uses, now));
+    fn custom_verdict(&mut self, place: u64, queue: Queue, uses: u8, now: UnixMs) -> Option<Verdict> {
+        let answer = self.custom()?.judge(&self.resident(place, queue, uses, now));
         let heeded = answer.and_then(|verdict| self.heed(verdict, place, uses));
         heeded.map_err(|cause| self.go_on_without(cause)).ok()
     }
@@ -169,7 +169,7 @@ impl Shard {
 
     /// Tells the program's policy that an item was used.
     pub(super) fn note_use(&self, place: u64) {
-        let answer = self.own().map(|own| own.used(self.item(place).key()));
+        let answer = self.custom().map(|custom| custom.used(self.item(place).key()));
         if let Some(Err(cause)) = answer {
             self.go_on_without(cause);
         }
@@ -178,7 +178,7 @@ impl Shard {
     /// The program's policy failed: the tenant goes on with `fifo`.
     #[cold]
     fn go_on_without(&self, cause: Cause) {
-        let fault = self.seat.as_ref().and_then(|seat| seat.own.take_out(cause));
+        let fault = self.seat.as_ref().and_then(|seat| seat.custom.take_out(cause));
         if let (Some(fault), Some(replaced)) = (fault, self.shared.replaced()) {
             replaced(fault);
         }

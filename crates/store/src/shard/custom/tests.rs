@@ -69,9 +69,9 @@ impl Cache {
         }
     }
 
-    fn with(own: impl EvictionPolicy + 'static) -> Self {
-        let cache = Self::new(Policy::Own, MIB);
-        cache.store.supply_eviction(Arc::new(own)).unwrap();
+    fn with(custom: impl EvictionPolicy + 'static) -> Self {
+        let cache = Self::new(Policy::Custom, MIB);
+        cache.store.supply_eviction(Arc::new(custom)).unwrap();
         cache
     }
 
@@ -138,10 +138,10 @@ fn what_the_program_keeps_stays() {
     // A policy that is chosen by its name decides instead, and the program's again when it is chosen again.
     cache.store.set_policy(Policy::Fifo);
     assert_eq!(kept(&cache), 0);
-    cache.store.set_policy(Policy::Own);
+    cache.store.set_policy(Policy::Custom);
     assert_eq!(kept(&cache), HOT);
     // Without one, it is as with `fifo`.
-    assert_eq!(kept(&Cache::new(Policy::Own, MIB)), 0);
+    assert_eq!(kept(&Cache::new(Policy::Custom, MIB)), 0);
 }
 
 /// An item's key, value bytes, uses, age, idle time and time until it expires.
@@ -226,9 +226,9 @@ fn the_policy_is_told_what_is_so() {
 }
 
 /// S3-FIFO, as a program would write it.
-struct OwnS3Fifo;
+struct CustomS3Fifo;
 
-impl EvictionPolicy for OwnS3Fifo {
+impl EvictionPolicy for CustomS3Fifo {
     fn judge(&self, item: &Resident<'_>) -> Verdict {
         match (item.queue, item.uses) {
             (Queue::Small, 2..) => Verdict::Keep { uses: 0 },
@@ -252,7 +252,7 @@ impl EvictionPolicy for OwnS3Fifo {
 fn a_programs_s3fifo_hits_what_the_built_in_one_hits() {
     let hits = |policy: Policy| {
         let cache = Cache::new(policy, 4 * MIB);
-        cache.store.supply_eviction(Arc::new(OwnS3Fifo)).unwrap();
+        cache.store.supply_eviction(Arc::new(CustomS3Fifo)).unwrap();
         let mut state = 1_u64;
         let mut hits = 0_i32;
         for _ in 0..400_000 {
@@ -271,10 +271,10 @@ fn a_programs_s3fifo_hits_what_the_built_in_one_hits() {
         assert_eq!(*cache.told.faults.lock(), []);
         hits
     };
-    let (own, built_in, fifo) = (hits(Policy::Own), hits(Policy::S3Fifo), hits(Policy::Fifo));
+    let (custom, built_in, fifo) = (hits(Policy::Custom), hits(Policy::S3Fifo), hits(Policy::Fifo));
     // They differ only in the beginning: the built-in one is the clock until there are sixteen segments.
-    assert!((own - built_in).abs() < 400, "{own} {built_in} {fifo}");
-    assert!(built_in > fifo + 8_000, "{own} {built_in} {fifo}");
+    assert!((custom - built_in).abs() < 400, "{custom} {built_in} {fifo}");
+    assert!(built_in > fifo + 8_000, "{custom} {built_in} {fifo}");
 }
 
 #[test]
