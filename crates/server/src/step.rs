@@ -35,7 +35,7 @@ pub(crate) struct Step<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum StepCommand<'a> {
     Memcached(mc::Command<'a>),
-    Redis(redis::Step<'a>),
+    Redis(redis::OneKey<'a>),
 }
 
 /// The memory of an empty window for one of another group: getting it anew for each takes as long as a command.
@@ -74,7 +74,7 @@ impl<'a> Step<'a> {
     pub(crate) fn purpose(&self) -> Purpose {
         match &self.command {
             StepCommand::Memcached(command) => memcached::purpose(command),
-            StepCommand::Redis(redis::Step::Get { .. }) => Purpose::Get,
+            StepCommand::Redis(redis::OneKey::Get { .. }) => Purpose::Get,
             StepCommand::Redis(_) => Purpose::Other,
         }
     }

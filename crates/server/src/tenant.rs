@@ -29,7 +29,7 @@ pub(crate) struct Attached {
     pub(crate) buffer_bytes: AtomicU64,
     /// The most visits to others that one of its connections waited for while it was ready to be served.
     visits_waited: AtomicU64,
-    access: RwLock<Access>,
+    terms: RwLock<Terms>,
     /// The samples of visits since the last snapshot; most tenants have none.
     samples: Mutex<Option<Box<VisitSamples>>>,
     /// Modelled CPU time, where workers estimate it; most tenants of most servers have none.
@@ -117,9 +117,9 @@ pub(crate) fn refuse_connection(tenant: &Tenant) -> TooManyConnections {
     TooManyConnections(tenant.throttle.connections_max())
 }
 
-/// The access to a tenant.
+/// The terms on which a tenant is served.
 #[derive(Default)]
-struct Access {
+struct Terms {
     secrets: Vec<Secret>,
     cap_bytes: Option<u64>,
 }
@@ -132,7 +132,7 @@ impl Attached {
             account,
             buffer_bytes: AtomicU64::new(0),
             visits_waited: AtomicU64::new(0),
-            access: RwLock::default(),
+            terms: RwLock::default(),
             samples: Mutex::default(),
             tally: Mutex::default(),
             scripts: Mutex::default(),
@@ -183,32 +183,32 @@ impl Attached {
     /// Follows a plan. Whether one of the secrets that there were has ended.
     pub(crate) fn adopt(&self, plan: &TenantPlan) -> bool {
         self.account.set_weight(plan.weight.get());
-        let access = Access {
+        let terms = Terms {
             secrets: plan.secrets.clone(),
             cap_bytes: plan.cap_bytes,
         };
-        let before = std::mem::replace(&mut *self.access.write(), access);
+        let before = std::mem::replace(&mut *self.terms.write(), terms);
         before.secrets.iter().any(|secret| !contains(&plan.secrets, secret))
     }
 
     /// Which of this tenant's secrets it is. Takes the same time whatever the secret.
     pub(crate) fn known_as(&self, secret: &[u8]) -> Option<Secret> {
-        known_as(&self.access.read().secrets, secret)
+        known_as(&self.terms.read().secrets, secret)
     }
 
     /// Whether this secret lets in still, with the same permissions.
     pub(crate) fn has_secret(&self, secret: &Secret) -> bool {
-        contains(&self.access.read().secrets, secret)
+        contains(&self.terms.read().secrets, secret)
     }
 
     /// Whether anybody can log in as this tenant.
     pub(crate) fn has_secrets(&self) -> bool {
-        !self.access.read().secrets.is_empty()
+        !self.terms.read().secrets.is_empty()
     }
 
     /// Memory that the tenant never exceeds.
     pub(crate) fn cap_bytes(&self) -> Option<u64> {
-        self.access.read().cap_bytes
+        self.terms.read().cap_bytes
     }
 }
 

@@ -52,7 +52,7 @@ use strings::AROUND_VALUE_BYTES;
 
 /// A command that goes through a window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step<'a> {
+pub(crate) enum OneKey<'a> {
     Get {
         key: &'a [u8],
     },
@@ -83,7 +83,7 @@ pub(crate) fn limits(session: &Session) -> Limits {
 
 /// The key of a command that can go through a window, and the command; `None` for one that must be executed by itself.
 #[inline]
-pub(crate) fn step<'a>(args: &ArgList, input: &'a [u8], session: &Session) -> Option<(&'a [u8], Step<'a>)> {
+pub(crate) fn step<'a>(args: &ArgList, input: &'a [u8], session: &Session) -> Option<(&'a [u8], OneKey<'a>)> {
     if session.transaction.is_some() || session.reply_mode.is_silent() || is_inline(input) {
         return None;
     }
@@ -94,14 +94,14 @@ pub(crate) fn step<'a>(args: &ArgList, input: &'a [u8], session: &Session) -> Op
     }
     let arg = |index| args.place(index).map(|place| &input[place]);
     let step = match row.id {
-        CommandId::Get if !session.is_reading_quietly() && !session.is_tracking() => Step::Get { key: arg(1)? },
-        CommandId::Set if args.place(3).is_none() => Step::Set {
+        CommandId::Get if !session.is_reading_quietly() && !session.is_tracking() => OneKey::Get { key: arg(1)? },
+        CommandId::Set if args.place(3).is_none() => OneKey::Set {
             key: arg(1)?,
             value: arg(2)?,
         },
         CommandId::Set | CommandId::SetNx | CommandId::SetEx | CommandId::PSetEx => {
             let (value_at, how) = strings::plain_how(args.args(input), row)?;
-            Step::Store {
+            OneKey::Store {
                 key: arg(1)?,
                 value: arg(value_at)?,
                 how,
@@ -114,7 +114,7 @@ pub(crate) fn step<'a>(args: &ArgList, input: &'a [u8], session: &Session) -> Op
     (key.len() <= KEY_BYTES_MAX).then_some((key, step))
 }
 
-impl<'a> Step<'a> {
+impl<'a> OneKey<'a> {
     pub(crate) fn key(&self) -> &'a [u8] {
         match *self {
             Self::Get { key } | Self::Set { key, .. } | Self::Store { key, .. } => key,
@@ -157,7 +157,7 @@ impl<'a> Step<'a> {
 /// Executes a command of a window.
 #[inline]
 pub(crate) fn execute_step(
-    step: &Step<'_>,
+    step: &OneKey<'_>,
     hash: KeyHash,
     session: &Session,
     access: &mut Access<'_>,
@@ -171,7 +171,7 @@ pub(crate) fn execute_step(
         hash,
     };
     match *step {
-        Step::Get { key: bytes } => {
+        OneKey::Get { key: bytes } => {
             // A value that waits for memory was found.
             let is_missing = matches!(
                 strings::fetch(&key(bytes), access.shard_of(hash), session, exec),
@@ -185,12 +185,12 @@ pub(crate) fn execute_step(
                 exec.counts.note(CommandId::Get, outcome);
             }
         }
-        Step::Set { key: bytes, value } => {
+        OneKey::Set { key: bytes, value } => {
             let before = exec.counts.before();
             strings::set(&key(bytes), value, access, session, exec);
             exec.counts.command(CommandId::Set, before);
         }
-        Step::Store { key: bytes, value, how } => {
+        OneKey::Store { key: bytes, value, how } => {
             let (before, mark) = (exec.counts.before(), exec.out.bytes.len());
             if let Err(failure) = strings::store(&key(bytes), value, &how, access, session, exec) {
                 fail(&failure, Some(how.row), Stage::Execution, mark, session, exec);
@@ -443,12 +443,12 @@ pub(crate) fn refuse_throttled(args: Args<'_>, refused: &Throttled, session: &mu
 
 /// Answers a command of a window that is above a limit of its tenant's.
 #[cold]
-pub(crate) fn refuse_step(step: &Step<'_>, refused: &Throttled, session: &Session, exec: &mut Exec<'_>) {
+pub(crate) fn refuse_step(step: &OneKey<'_>, refused: &Throttled, session: &Session, exec: &mut Exec<'_>) {
     exec.counts.add(refused_as(refused), 1);
     let row = match step {
-        Step::Get { .. } => lookup(b"get"),
-        Step::Set { .. } => lookup(b"set"),
-        Step::Store { how, .. } => Some(how.row),
+        OneKey::Get { .. } => lookup(b"get"),
+        OneKey::Set { .. } => lookup(b"set"),
+        OneKey::Store { how, .. } => Some(how.row),
     };
     let mark = exec.out.bytes.len();
     fail(&throttled(refused), row, Stage::BeforeExecution, mark, session, exec);
