@@ -1,6 +1,6 @@
 //! Says in the log when the control plane stands still, and when it plans again.
 //!
-//! The admin thread looks, because the control thread cannot say of itself that it hangs. Each turn is said once.
+//! The admin thread looks, because the control thread cannot say of itself that it hangs. Each shift is said once.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ pub(crate) async fn watch(control: ControlHandle, mut stopped: watch::Receiver<(
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
         let readiness = control.readiness();
-        match state.turn(&readiness) {
-            Some(Turn::Stale) => tracing::error!(
+        match state.shift(&readiness) {
+            Some(Shift::Stale) => tracing::error!(
                 age_seconds = readiness.age_seconds,
                 "the control plane stands still: the data plane serves on its last plan"
             ),
-            Some(Turn::Back) => tracing::info!("the control plane plans again"),
+            Some(Shift::Back) => tracing::info!("the control plane plans again"),
             None => {}
         }
     }
@@ -39,17 +39,17 @@ struct State {
 
 /// The message to log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum Shift {
     Stale,
     Back,
 }
 
 impl State {
-    fn turn(&mut self, readiness: &Readiness) -> Option<Turn> {
+    fn shift(&mut self, readiness: &Readiness) -> Option<Shift> {
         let was_stale = std::mem::replace(&mut self.is_stale, readiness.control == "stale");
         match (was_stale, self.is_stale) {
-            (false, true) => Some(Turn::Stale),
-            (true, false) => Some(Turn::Back),
+            (false, true) => Some(Shift::Stale),
+            (true, false) => Some(Shift::Back),
             _ => None,
         }
     }
@@ -60,22 +60,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_turn_is_said_once() {
+    fn each_shift_is_said_once() {
         let mut state = State::default();
         for (control, said) in [
             ("ok", None),
-            ("stale", Some(Turn::Stale)),
+            ("stale", Some(Shift::Stale)),
             ("stale", None),
-            ("ok", Some(Turn::Back)),
+            ("ok", Some(Shift::Back)),
             ("ok", None),
-            ("stale", Some(Turn::Stale)),
+            ("stale", Some(Shift::Stale)),
         ] {
             let readiness = Readiness {
                 ready: true,
                 control,
                 age_seconds: 0,
             };
-            assert_eq!(state.turn(&readiness), said);
+            assert_eq!(state.shift(&readiness), said);
         }
     }
 }
