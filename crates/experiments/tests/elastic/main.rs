@@ -9,5 +9,7 @@ mod many;
 mod moves;
 mod out_of_reach;
 mod policies;
+#[path = "../common/scale.rs"]
+mod scale;
 mod scene;
 mod unsteady;

@@ -6,4 +6,6 @@ mod goals;
 mod joins;
 mod live;
 mod quiet;
+#[path = "../common/scale.rs"]
+mod scale;
 mod study;
