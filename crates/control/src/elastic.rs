@@ -1,15 +1,35 @@
 //! The consequences of a tenant's own load: the size that its goal needs, and the policy that serves it best.
 //!
+//! The phase ([`Phase`]) says where the size comes from.
+//!
+//! ```text
+//!          the settings have a goal                 it is taken back
+//!   Back --------------------------> Aiming -------------------------> Free
+//!     |                                ^                                |
+//!     |  they have none                |    the settings have a goal    |
+//!     +------------------------------> Free ----------------------------+
+//! ```
+//!
+//! | event | from | to | consequence |
+//! |---|---|---|---|
+//! | a goal | `Back` | `Aiming` | the sizer begins with the memory that the tenant had before it was idle |
+//! | a goal | `Free` | `Aiming` | the sizer begins with nothing |
+//! | no goal, or none any more | `Back`, `Aiming` | `Free` | the load is watched here, and hit ratios teach the policy's efficiency |
+//! | a goal of another hit ratio | `Aiming` | - | whether it can be reached is found out anew |
+//! | another load, which the sizer sees | `Aiming` | - | curve and counts begin anew |
+//! | another load, which the watch sees | `Back`, `Free` | - | older counts count less |
+//!
 //! Invariant: the module knows one tenant, and no clock. The needs of others and the available memory are weighed where
 //! grants are made.
+
+mod phase;
+mod tuning;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_curve::Curve;
-use tidemark_plan::{
-    Count, GoalState, Load, LoadWatch, Prospect, Reach, Reading, Returns, Sizer, Sizing, efficiency_seen, reach,
-};
+use tidemark_plan::{Count, Load, LoadWatch, Prospect, Reach, Reading, Returns, Sizing, efficiency_seen};
 use tidemark_types::{
     HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantCounters, TenantId, TenantSnapshot, UNIT_BYTES, UnixMs,
 };
@@ -17,55 +37,20 @@ use tidemark_types::{
 use crate::estimator::{Estimator, Limits};
 use crate::pace::Between;
 use crate::settings::TenantSettings;
-
-/// Genie looks at the skew once a minute (section V.A).
-const SKEW_EVERY: Duration = Duration::from_secs(60);
-/// The skew from which on it takes approximate LRU.
-const SKEWED: f64 = 1.0;
-/// Policies compete in a tenant of at least this size: below, a shard has too few segments for more than a clock.
-const CONTEST_BYTES_MIN: u64 = 4 * MIB;
-/// The policies compete for so long at least, and longer while chance could hide a winner or none. With a thousand gets
-/// a second a minute's sample is a hundred.
-const CONTEST_LASTS: Duration = Duration::from_secs(60);
-const CONTEST_MAX: Duration = Duration::from_secs(10 * 60);
-/// Another policy must gain so much hit ratio, beyond what chance gives: a contest is looked at many times.
-const CONTEST_GAIN: f64 = 0.01;
-const CONTEST_CERTAIN: f64 = 3.0;
-/// One more MiB is worth it while it gains at least this hit ratio.
-const DEMAND_GAIN_PER_MIB: f64 = 0.0001;
-/// A tenant's gain from memory changes slowly. A thousand tenants' curves are not computed anew in every round, nor all
-/// in the same one.
-pub(crate) const RETURNS_EVERY: Duration = Duration::from_secs(5);
-/// The interval at which the hit ratio of a load without a sizer is looked at.
-const WATCHED_EVERY: Duration = Duration::from_secs(10);
-/// The weight of the last seconds in the policy's efficiency.
-const EFFICIENCY_WEIGHT: f64 = 0.2;
-/// A curve of fewer gets says nothing.
-pub(crate) const RETURNS_GETS_MIN: u64 = 2_000;
-/// A miss takes this many times as long as a hit, if nobody set it and nothing was measured.
-const MISS_PER_HIT: f64 = 200.0;
-/// A measured miss takes at least this many times as long as a hit: the clients' work beside the cache takes time too.
-const MEASURED_MISS_PER_HIT_MIN: f64 = 2.0;
-/// A miss that somebody set takes longer than a hit: else memory is worth nothing, and no size is better than any other.
-const SET_MISS_PER_HIT_MIN: f64 = 1.01;
-/// The hit ratio for a latency follows the time of misses. It moves only by more than this part of the misses that it
-/// allows, because a mean of measured times is not known better.
-const LATENCY_RATIO_MOVES: f64 = 0.15;
-/// If a curve gains less hit ratio by an e-fold of memory, a hit ratio does not tell a size.
-pub(crate) const LEARNT_SLOPE_MIN: f64 = 0.02;
+use phase::{Goal, Phase};
+use tuning::{CONTESTS, COSTS, SKEWS};
+pub(crate) use tuning::{GAINS, LEARNING};
 
 /// A tenant's load and its needs.
 #[derive(Debug)]
 pub(crate) struct Elastic {
     estimator: Estimator,
-    goal: Option<Goal>,
+    phase: Phase,
     /// Watches whether the load stays the same, while there is no goal whose sizer does, and since when it is measured.
     watch: LoadWatch,
     watched_from: Option<Count>,
     /// Since when the load is known that a goal finds.
     known_since: Count,
-    /// Whether the tenant's memory before it was idle still tells the need of its goal: until there is a goal or none.
-    remembers: bool,
     judged_skew_at: UnixMs,
     contest_began_at: UnixMs,
     id: TenantId,
@@ -92,18 +77,6 @@ struct LatencyRatio {
     latency: Duration,
     miss_cost: Option<Duration>,
     ratio: HitRatio,
-}
-
-/// A goal on its way.
-#[derive(Debug)]
-struct Goal {
-    hit_ratio: HitRatio,
-    sizer: Sizer,
-    /// The least memory that reaches it, once something is known of that.
-    bytes: Option<u64>,
-    /// Whether all the memory that there is for it would reach it, and its result.
-    reach: Reach,
-    prospect: Option<Prospect>,
 }
 
 /// The size that a tenant with a goal should have.
@@ -154,7 +127,7 @@ impl Elastic {
         Self {
             id,
             estimator: Estimator::new(limits, now, gets_before),
-            goal: None,
+            phase: Phase::Back,
             watch: LoadWatch::default(),
             watched_from: None,
             known_since: Count {
@@ -162,7 +135,6 @@ impl Elastic {
                 gets: gets_before,
                 hits: 0,
             },
-            remembers: true,
             judged_skew_at: now,
             contest_began_at: now,
             known: None,
@@ -180,9 +152,10 @@ impl Elastic {
     }
 
     pub(crate) fn observe(&mut self, now: UnixMs, report: &TenantSnapshot, between: Between<'_>) {
-        self.estimator.set_patient(self.goal.is_none());
+        let is_aiming = self.phase.goal().is_some();
+        self.estimator.set_patient(!is_aiming);
         self.estimator.observe(now, report, between);
-        if self.goal.is_none() {
+        if !is_aiming {
             let TenantCounters { gets, hits, .. } = report.counters;
             self.watch(Count { at: now, gets, hits });
         }
@@ -197,7 +170,7 @@ impl Elastic {
             self.known_since = count;
         }
         let from = *self.watched_from.get_or_insert(count);
-        if count.at.since(from.at) >= WATCHED_EVERY {
+        if count.at.since(from.at) >= LEARNING.watched_every {
             if let Some(measured) = count.since(from) {
                 self.watch.set_expected(measured.hit_ratio);
             }
@@ -210,9 +183,9 @@ impl Elastic {
         let hit_cost_us = micros(hit_cost);
         let measured = self.estimator.miss_cost().map(micros);
         let miss_cost_us = match (miss_cost.map(micros), measured) {
-            (Some(set), _) => set.max(hit_cost_us * SET_MISS_PER_HIT_MIN),
-            (None, Some(measured)) => measured.max(hit_cost_us * MEASURED_MISS_PER_HIT_MIN),
-            (None, None) => hit_cost_us * MISS_PER_HIT,
+            (Some(set), _) => set.max(hit_cost_us * COSTS.set_miss_per_hit_min),
+            (None, Some(measured)) => measured.max(hit_cost_us * COSTS.measured_miss_per_hit_min),
+            (None, None) => hit_cost_us * COSTS.miss_per_hit,
         };
         Load {
             gets_per_second: self.estimator.gets_per_second(now),
@@ -245,7 +218,7 @@ impl Elastic {
                 let moved = (before.ratio.get() - ratio.get()).abs();
                 before.latency == latency
                     && before.miss_cost == settings.miss_cost
-                    && moved < LATENCY_RATIO_MOVES * (1.0 - before.ratio.get())
+                    && moved < COSTS.latency_ratio_moves * (1.0 - before.ratio.get())
             });
             Some(settled.unwrap_or(LatencyRatio {
                 latency,
@@ -271,7 +244,7 @@ impl Elastic {
     /// The tenant's gain from memory, in units; `None` while nothing is known. `measured` is the hit ratio of the last
     /// seconds with so many bytes in use, if those were all that the tenant might use.
     pub(crate) fn returns(&mut self, now: UnixMs, measured: Option<(f64, u64)>) -> Option<Arc<Returns>> {
-        if self.estimator.curve_gets() < RETURNS_GETS_MIN {
+        if self.estimator.curve_gets() < GAINS.gets_min {
             return None;
         }
         let curve = self.curve_of_turn(now);
@@ -292,7 +265,7 @@ impl Elastic {
     /// The tenant's bytes for as many hits as the curve, an LRU cache's, has with one byte. They include the store's
     /// overhead of items and the efficiency of the tenant's policy.
     pub(crate) fn bytes_per_curve_byte(&self) -> f64 {
-        let goal = self.goal.as_ref();
+        let goal = self.phase.goal();
         let efficiency = goal.map_or(self.efficiency, |goal| goal.sizer.efficiency());
         self.estimator.overhead() / efficiency
     }
@@ -320,8 +293,8 @@ impl Elastic {
 
     /// Learns the efficiency of the tenant's policy, beside an LRU cache, from a hit ratio.
     fn learn(&mut self, curve: &Curve, overhead: f64, hit_ratio: f64, usage_bytes: u64) {
-        if let Some((seen, _)) = efficiency_seen(curve, overhead, hit_ratio, usage_bytes, LEARNT_SLOPE_MIN) {
-            self.efficiency += (seen - self.efficiency) * EFFICIENCY_WEIGHT;
+        if let Some((seen, _)) = efficiency_seen(curve, overhead, hit_ratio, usage_bytes, LEARNING.slope_min) {
+            self.efficiency += (seen - self.efficiency) * LEARNING.efficiency_weight;
         }
     }
 
@@ -333,29 +306,15 @@ impl Elastic {
         remembered_bytes: u64,
         holding: Holding,
     ) -> Wanted {
-        let remembers = std::mem::take(&mut self.remembers);
-        let is_met = self
-            .goal
-            .as_ref()
-            .is_some_and(|goal| goal.sizer.state() == GoalState::Met);
+        let is_met = self.phase.goal().is_some_and(Goal::is_met);
         // A tenant on the way goes by the last second, too.
         let curve = if is_met {
             self.curve_of_turn(now)
         } else {
             Arc::new(self.estimator.curve())
         };
-        let known_since = self.known_since;
-        let goal = self.goal.get_or_insert_with(|| Goal {
-            hit_ratio,
-            sizer: Sizer::remembering(if remembers { remembered_bytes } else { 0 }).knowing_since(known_since),
-            bytes: None,
-            reach: Reach::Unknown,
-            prospect: None,
-        });
-        if goal.hit_ratio != hit_ratio {
-            goal.hit_ratio = hit_ratio;
-            goal.reach = Reach::Unknown;
-        }
+        let phase = std::mem::replace(&mut self.phase, Phase::Free);
+        let mut goal = phase.aim(hit_ratio, remembered_bytes, self.known_since);
         let reading = Reading {
             now,
             goal: hit_ratio.get(),
@@ -374,13 +333,7 @@ impl Elastic {
             bytes,
             predicted,
             load_changed,
-        } = goal.sizer.step(&reading);
-        goal.prospect = goal.sizer.prospect(&reading).filter(|_| !load_changed);
-        goal.reach = match goal.sizer.state() {
-            GoalState::Met => Reach::Within,
-            GoalState::Infeasible => Reach::Out,
-            GoalState::Converging => reach(goal.reach, hit_ratio.get(), goal.prospect),
-        };
+        } = goal.step(&reading);
         if load_changed {
             self.estimator.begin_anew(now);
             self.known = None;
@@ -390,28 +343,23 @@ impl Elastic {
                 hits: holding.hits,
             };
         }
-        goal.bytes = match goal.sizer.state() {
-            GoalState::Met => Some(bytes),
-            // Without a prediction it is only the present memory, or a remembered size.
-            GoalState::Converging => predicted.map(|_| bytes).or(goal.bytes),
-            GoalState::Infeasible => None,
-        };
+        let reach = goal.reach;
+        self.phase = Phase::Aiming(goal);
         Wanted {
             bytes,
             predicted,
-            reach: goal.reach,
+            reach,
         }
     }
 
     /// The goal was taken back.
     pub(crate) fn drop_goal(&mut self) {
-        self.goal = None;
-        self.remembers = false;
+        self.phase = Phase::Free;
     }
 
     /// How it stands with the goal, if there is one.
     pub(crate) fn progress(&self) -> Option<Progress> {
-        self.goal.as_ref().map(|goal| Progress {
+        self.phase.goal().map(|goal| Progress {
             goal: goal.hit_ratio.get(),
             reach: goal.reach,
             prospect: goal.prospect,
@@ -433,7 +381,7 @@ impl Elastic {
 
     /// The policy that the miniature caches favour, if it gains enough.
     fn by_contest(&mut self, now: UnixMs, in_force: Policy, held: Held) -> Policy {
-        if held.usage_bytes < CONTEST_BYTES_MIN {
+        if held.usage_bytes < CONTESTS.bytes_min {
             self.estimator.end_contest();
             return in_force;
         }
@@ -444,15 +392,15 @@ impl Elastic {
             self.contest_began_at = now;
         }
         let elapsed = now.since(self.contest_began_at);
-        if elapsed < CONTEST_LASTS {
+        if elapsed < CONTESTS.lasts {
             return in_force;
         }
         let Some(lead) = contest.lead(in_force) else {
             return in_force;
         };
-        let chance = CONTEST_CERTAIN * lead.standard_error;
-        let wins = lead.gain - chance > CONTEST_GAIN;
-        if wins || lead.gain + chance < CONTEST_GAIN || elapsed >= CONTEST_MAX {
+        let chance = CONTESTS.certain * lead.standard_error;
+        let wins = lead.gain - chance > CONTESTS.gain;
+        if wins || lead.gain + chance < CONTESTS.gain || elapsed >= CONTESTS.lasts_most {
             contest.count_anew();
             self.contest_began_at = now;
         }
@@ -460,7 +408,7 @@ impl Elastic {
             return in_force;
         }
         // The gain over a policy outside of the candidates is not known.
-        if let Some(goal) = self.goal.as_mut().filter(|_| Policy::PLAIN.contains(&in_force)) {
+        if let Some(goal) = self.phase.goal_mut().filter(|_| Policy::PLAIN.contains(&in_force)) {
             goal.sizer.gain(lead.gain);
         }
         lead.policy
@@ -468,12 +416,12 @@ impl Elastic {
 
     /// Genie's switch: it keeps its policy where no law fits the uses of the keys.
     fn by_skew(&mut self, now: UnixMs, in_force: Policy) -> Policy {
-        if now.since(self.judged_skew_at) < SKEW_EVERY {
+        if now.since(self.judged_skew_at) < SKEWS.every {
             return in_force;
         }
         self.judged_skew_at = now;
         match self.estimator.skew().filter(|skew| skew.is_good_fit()) {
-            Some(skew) if skew.alpha >= SKEWED => Policy::ApproxLru(LogShare::HALF),
+            Some(skew) if skew.alpha >= SKEWS.skewed => Policy::ApproxLru(LogShare::HALF),
             Some(_) => Policy::Fifo,
             None => in_force,
         }
@@ -484,14 +432,14 @@ impl Elastic {
 fn turn_of(id: TenantId, now: UnixMs) -> u64 {
     /// Between tenants of following numbers; far from every simple part of a turn, so that also a few are spread over it.
     const STEP_MS: u64 = 1_910;
-    (now.0 + u64::from(id.0) * STEP_MS) / RETURNS_EVERY.as_millis() as u64
+    (now.0 + u64::from(id.0) * STEP_MS) / GAINS.every.as_millis() as u64
 }
 
 /// The load with hits that take so long, and misses that take longer.
 fn with_hits_of(load: &Load, hit_cost_us: f64) -> Load {
     Load {
         hit_cost_us,
-        miss_cost_us: load.miss_cost_us.max(hit_cost_us * SET_MISS_PER_HIT_MIN),
+        miss_cost_us: load.miss_cost_us.max(hit_cost_us * COSTS.set_miss_per_hit_min),
         ..*load
     }
 }
@@ -510,7 +458,7 @@ pub(crate) fn micros(time: Duration) -> f64 {
 
 /// The size beyond which one more MiB gains too little to be asked for, in bytes held.
 pub(crate) fn demand_bytes(curve: &Curve, overhead: f64) -> Option<u64> {
-    let gain_per_byte = DEMAND_GAIN_PER_MIB / MIB as f64 * overhead;
+    let gain_per_byte = GAINS.per_mib_min / MIB as f64 * overhead;
     let hull = curve.hull();
     let points = hull.points();
     let last_worth = points.windows(2).rposition(|pair| {
@@ -539,7 +487,7 @@ mod tests {
                 let due = due.count() as u32;
                 assert!(due <= tenants / 5 + 1, "{due} of {tenants} in second {second}");
             }
-            let later = begin.plus(RETURNS_EVERY);
+            let later = begin.plus(GAINS.every);
             assert!((0..tenants).all(|id| turn_of(TenantId(id), begin) + 1 == turn_of(TenantId(id), later)));
         }
     }

@@ -9,7 +9,7 @@ use tidemark_plan::tiers::{self, Latencies, Pools, Range, Shape, Sizes};
 use tidemark_plan::{Load, Prospect, Reach, efficiency_seen};
 use tidemark_types::{FlashUse, HitRatio, MIB, UNIT_BYTES};
 
-use crate::elastic::LEARNT_SLOPE_MIN;
+use crate::elastic::LEARNING;
 use crate::grant::{HEADROOM_DIVISOR, MIN_HEADROOM_UNITS};
 
 /// The wait of a command for flash, until that was measured.
@@ -148,7 +148,7 @@ impl Learnt {
             return;
         };
         // Only to see whether the curve is steep enough there to tell a size.
-        if efficiency_seen(measured.curve, 1.0, hit_ratio, usage_bytes, LEARNT_SLOPE_MIN).is_none() {
+        if efficiency_seen(measured.curve, 1.0, hit_ratio, usage_bytes, LEARNING.slope_min).is_none() {
             return;
         }
         let Some(reached) = measured.curve.bytes_for(hit_ratio) else {

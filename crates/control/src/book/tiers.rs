@@ -13,7 +13,7 @@ use tidemark_plan::{Prospect, Reach, reach};
 use tidemark_types::{TenantId, UNIT_BYTES, UnixMs};
 
 use super::{Book, Tenant};
-use crate::elastic::{Elastic, RETURNS_EVERY, RETURNS_GETS_MIN, micros};
+use crate::elastic::{Elastic, GAINS, micros};
 use crate::grant::{GoalNeed, grantable_bytes};
 use crate::moves::MEASURED_GETS;
 use crate::pace::Between;
@@ -79,7 +79,7 @@ impl Book {
 
     /// Sizes memory and flash of those whose goals reach over both.
     pub(super) fn size_tiers(&mut self, now: UnixMs, between: Between<'_>) {
-        let is_due = now.since(self.tiers_at) >= RETURNS_EVERY || !self.operated.is_empty();
+        let is_due = now.since(self.tiers_at) >= GAINS.every || !self.operated.is_empty();
         if self.flash_bytes == 0 || !is_due {
             return;
         }
@@ -164,7 +164,7 @@ impl Book {
         let before = tenant.tiers.plan;
         let seen = tenant.seen.as_deref()?;
         let elastic = tenant.needs.elastic_mut()?;
-        if elastic.estimator().curve_gets() < RETURNS_GETS_MIN {
+        if elastic.estimator().curve_gets() < GAINS.gets_min {
             return None;
         }
         let curve = elastic.curve_of_turn(now);
