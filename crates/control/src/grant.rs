@@ -5,43 +5,33 @@
 //! moves as fast as they fill it, and no faster than a step. It moves only if it is surely and clearly worth more to
 //! them within the next minute.
 //!
+//! ```text
+//!   claims --> more than there is? taken from those furthest above their shares
+//!     |
+//!     v
+//!   free memory, phase by phase ([`Phase`]) --> moves, in a full pool --> all of it, or nothing if nobody gains enough
+//! ```
+//!
+//! | phase | receivers | up to | the next one comes when |
+//! |---|---|---|---|
+//! | claims | all, whether memory is free or not | usage, floor, and a goal within reach as fast as it fills | all claims are met |
+//! | `Filling` | those on the way to their share | what they fill soon, within share and grant | all have that, as in each phase below; without free memory none follows |
+//! | `Headroom` | all | usage and a little | |
+//! | `Shares` | those that want more | their share | |
+//! | `Wants` | those that want more | their limit | |
+//! | `Present` | all | their present grant | moves follow |
+//!
 //! A pure function: the present holders go in, their grants come out. Invariants, for any input: every grant is a
 //! multiple of [`UNIT_BYTES`], no grant is above its cap, and all together are at most [`grantable_bytes`]. Inside,
 //! memory is counted in units.
 
+mod tuning;
+
 use tidemark_plan::{Claimant, HitWorth, Load, Reach, Returns, Share, Utility, Worth, check, even, shares, worths};
 use tidemark_types::{MIB, UNIT_BYTES};
 
-/// The gain that moves grants at least, for a tenant that asks for more: a 64th of its grant. Less would move segments
-/// back and forth between tenants for no visible difference.
-const MIN_GAIN_DIVISOR: u64 = 64;
-/// A large segment: a tenant below its share may always gain it at once, and always be ahead of its writes by it.
-const MIN_TRANSFER_UNITS: u64 = 2 * MIB / UNIT_BYTES;
-/// A tenant gains at most this multiple of its recent writes. A slow writer thus does not empty its neighbours for
-/// memory that it would need hours to fill.
-const TRANSFER_PER_INFLOW: u64 = 4;
-/// So that it can write on until the next round, a tenant keeps a 16th of its usage beyond it. While it wants more, it
-/// keeps its writes of so many seconds if that is more. That counts only up to a quarter of its usage or a large
-/// segment, whichever is more.
-pub(crate) const HEADROOM_DIVISOR: u64 = 16;
-const HEADROOM_SECONDS: u64 = 3;
-const HEADROOM_MAX_DIVISOR: u64 = 4;
-/// On the way to its share, a tenant holds on to the memory for so many seconds' writes. Others have the rest until
-/// then.
-const AHEAD_SECONDS: u64 = 10;
-/// The least such headroom.
-pub(crate) const MIN_HEADROOM_UNITS: u64 = 4;
-/// A tenant that fills towards its goal takes this part of its usage ahead, or so much of its recent writes if that is
-/// more. That is enough until the next round, and others keep the part that it could not fill yet.
-const GOAL_HEADROOM_DIVISOR: u64 = 4;
-const GOAL_HEADROOM_PER_INFLOW: u64 = 4;
-/// A goal is short of memory if it lacks more than this part of its need.
-const SHORT_DIVISOR: u64 = 32;
-/// Worths within this factor count as equal: curves are not known better.
-const ALIKE: f64 = 1.25;
-/// Goals leave everybody this part of an equal share, as far as it is held. A tenant without a floor is not promised
-/// anything. But one without any memory could not even show what more would be worth to it.
-const GOALS_LEAVE_DIVISOR: u64 = 8;
+pub(crate) use tuning::HEADROOM;
+use tuning::{GOALS, MOVES};
 
 /// One tenant that holds memory or asks for some.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -233,7 +223,7 @@ pub fn grants(problem: &Problem<'_>) -> Vec<Grant> {
             own_bytes: share.own.min(units) * UNIT_BYTES,
             is_short: side.goal.is_some_and(|goal| {
                 let need = goal.min(side.demand);
-                share.own + need / SHORT_DIVISOR < need
+                share.own + need / GOALS.short_divisor < need
             }),
         })
         .collect()
@@ -244,7 +234,7 @@ fn leave_something(sides: &mut [Side], holders: &[Holder<'_>], available: u64) {
     if !sides.iter().any(|side| side.goal.is_some()) {
         return;
     }
-    let least = available / (GOALS_LEAVE_DIVISOR * holders.len() as u64);
+    let least = available / (GOALS.leave_divisor * holders.len() as u64);
     let left: Vec<u64> = sides.iter().map(|side| side.floor.max(side.keep.min(least))).collect();
     if sum(&left) <= available {
         for (side, left) in sides.iter_mut().zip(left) {
@@ -285,27 +275,27 @@ impl Side {
             .cap_bytes
             .map_or(available, |cap| (cap / UNIT_BYTES).min(available));
         // Every shard needs a segment to write to, whatever the goal.
-        let least = u64::from(holder.shards).max(MIN_HEADROOM_UNITS);
+        let least = u64::from(holder.shards).max(HEADROOM.units_min);
         let goal = holder.goal.map(|goal| goal.bytes.div_ceil(UNIT_BYTES).max(least));
         let limit = goal.map_or(cap, |goal| goal.min(cap));
         let usage = holder.usage_bytes.div_ceil(UNIT_BYTES);
         let inflow = holder.inflow_bytes / UNIT_BYTES;
         let inflow_per_minute = (holder.inflow_bytes_per_minute / UNIT_BYTES).max(inflow);
         let written = if holder.wants_more {
-            in_seconds(inflow_per_minute, HEADROOM_SECONDS)
+            in_seconds(inflow_per_minute, HEADROOM.seconds)
         } else {
             0
         };
         let headroom = written
-            .min((usage / HEADROOM_MAX_DIVISOR).max(MIN_TRANSFER_UNITS))
-            .max(usage / HEADROOM_DIVISOR)
+            .min((usage / HEADROOM.most_divisor).max(MOVES.transfer_units_min))
+            .max(usage / HEADROOM.divisor)
             .max(u64::from(holder.shards))
-            .max(MIN_HEADROOM_UNITS);
+            .max(HEADROOM.units_min);
         let keep = usage.saturating_add(headroom).min(limit);
         let demand = if holder.wants_more { limit } else { keep };
-        let ahead = (usage / GOAL_HEADROOM_DIVISOR)
-            .max(inflow.saturating_mul(GOAL_HEADROOM_PER_INFLOW))
-            .max(MIN_TRANSFER_UNITS);
+        let ahead = (usage / HEADROOM.goal_divisor)
+            .max(inflow.saturating_mul(HEADROOM.goal_per_inflow))
+            .max(MOVES.transfer_units_min);
         let floor = holder.floor_bytes.div_ceil(UNIT_BYTES).min(demand);
         let claim = if holder.goal.is_some_and(|goal| goal.reach.claims()) {
             usage.saturating_add(ahead).min(limit).max(floor)
@@ -348,18 +338,18 @@ impl Side {
 
     /// The memory that it holds on to on the way to its share.
     fn soon(&self) -> u64 {
-        let filled = in_seconds(self.inflow_per_minute, AHEAD_SECONDS).max(self.transfer());
+        let filled = in_seconds(self.inflow_per_minute, HEADROOM.ahead_seconds).max(self.transfer());
         self.held.saturating_add(filled).max(self.keep)
     }
 
     /// The most that it may gain at once.
     fn transfer(&self) -> u64 {
-        self.inflow.saturating_mul(TRANSFER_PER_INFLOW).max(MIN_TRANSFER_UNITS)
+        self.inflow.saturating_mul(MOVES.transfer_per_inflow).max(MOVES.transfer_units_min)
     }
 
     /// The least gain for which anything moves.
     fn least_gain(&self) -> u64 {
-        (self.current / MIN_GAIN_DIVISOR).max(1)
+        (self.current / MOVES.gain_divisor).max(1)
     }
 }
 
@@ -376,25 +366,48 @@ fn take_furthest_above(grants: &mut [u64], targets: &[Share], amount: u64) {
     }
 }
 
-/// Unfilled memory stays where it was granted towards a share: else a faster writer would have it back. But no more
-/// stays than is filled soon. The rest goes to everyone's headroom, so that a tenant that is about to evict comes
-/// before memory that others would fill in minutes. Then it goes to those that want more, up to their shares and
-/// beyond, the same to each. Memory that they cannot use leaves the others where they are, because taking back what
-/// nobody needs would only have to be undone.
+/// The receivers of free memory, one phase after the other.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// Unfilled memory stays where it was granted towards a share: else a faster writer would have it back. But no more
+    /// stays than is filled soon.
+    Filling,
+    /// The rest goes to everyone's headroom, so that a tenant that is about to evict comes before memory that others would
+    /// fill in minutes.
+    Headroom,
+    /// Then it goes to those that want more, up to their shares, the same to each.
+    Shares,
+    /// And beyond.
+    Wants,
+    /// Memory that they cannot use leaves the others where they are, because taking back what nobody needs would only have
+    /// to be undone.
+    Present,
+}
+
+impl Phase {
+    const ALL: [Self; 5] = [Self::Filling, Self::Headroom, Self::Shares, Self::Wants, Self::Present];
+
+    /// The size up to which a holder with this share gets memory in this phase.
+    fn upper_bound(self, side: &Side, share: &Share) -> u64 {
+        match self {
+            Self::Filling => side.current.min(share.size).min(side.soon()),
+            Self::Headroom => side.keep,
+            Self::Shares if side.wants_more => share.size.min(side.limit),
+            Self::Wants if side.wants_more => side.limit,
+            Self::Shares | Self::Wants => 0,
+            Self::Present => side.current.min(side.limit),
+        }
+    }
+}
+
+/// Shares out what is free, phase by phase.
 fn share_what_is_free(grants: &mut [u64], sides: &[Side], targets: &[Share], available: u64) {
-    let upper_bounds: [fn(&Side, &Share) -> u64; 5] = [
-        |side, share| side.current.min(share.size).min(side.soon()),
-        |side, _| side.keep,
-        |side, share| if side.wants_more { share.size.min(side.limit) } else { 0 },
-        |side, _| if side.wants_more { side.limit } else { 0 },
-        |side, _| side.current.min(side.limit),
-    ];
-    for upper_bound in upper_bounds {
+    for phase in Phase::ALL {
         let free = available.saturating_sub(sum(grants));
         let room: Vec<u64> = grants
             .iter()
             .zip(sides.iter().zip(targets))
-            .map(|(grant, (side, share))| upper_bound(side, share).saturating_sub(*grant))
+            .map(|(grant, (side, share))| phase.upper_bound(side, share).saturating_sub(*grant))
             .collect();
         for (grant, gain) in grants.iter_mut().zip(even(free, &room)) {
             *grant += gain;
@@ -446,7 +459,7 @@ fn move_towards_targets(grants: &mut [u64], sides: &[Side], sizes: &[u64], worth
         }
         let mut gives = vec![0; grants.len()];
         for donor in &donors[place..] {
-            if worths[*donor].unit <= cheapest.unit * ALIKE {
+            if worths[*donor].unit <= cheapest.unit * MOVES.alike {
                 gives[*donor] = surplus[*donor];
             }
         }

@@ -539,7 +539,7 @@ proptest! {
         for (holder, grant) in holders.iter().zip(&decided) {
             prop_assert!(grant.is_multiple_of(UNIT_BYTES));
             prop_assert!(*grant <= holder.cap_bytes.unwrap_or(u64::MAX));
-            let least = u64::from(holder.shards).max(MIN_HEADROOM_UNITS) * UNIT_BYTES;
+            let least = u64::from(holder.shards).max(HEADROOM.units_min) * UNIT_BYTES;
             let goal = holder.goal.map_or(u64::MAX, |goal| goal.bytes.max(least));
             prop_assert!(*grant <= goal.saturating_add(UNIT_BYTES - 1));
         }

@@ -10,7 +10,7 @@ use tidemark_plan::{Load, Prospect, Reach, efficiency_seen};
 use tidemark_types::{FlashUse, HitRatio, MIB, UNIT_BYTES};
 
 use crate::elastic::LEARNING;
-use crate::grant::{HEADROOM_DIVISOR, MIN_HEADROOM_UNITS};
+use crate::grant::HEADROOM;
 
 /// The wait of a command for flash, until that was measured.
 pub(crate) const FLASH_WAIT_US: f64 = 100.0;
@@ -256,7 +256,7 @@ pub(crate) fn sizes_of(memory_bytes: u64, flash_bytes: u64) -> Sizes {
 /// Memory and flash from which the first plan starts: what is granted, but little more than is used. What is lent beyond that
 /// holds nothing, and no plan has to give a reason for it to go.
 pub(crate) fn begun(granted: (u64, u64), used: (u64, u64)) -> (u64, u64) {
-    let headroom_bytes = (used.0 / HEADROOM_DIVISOR).max(MIN_HEADROOM_UNITS * UNIT_BYTES);
+    let headroom_bytes = (used.0 / HEADROOM.divisor).max(HEADROOM.units_min * UNIT_BYTES);
     (
         granted.0.min(used.0.saturating_add(headroom_bytes)),
         granted.1.min(used.1.saturating_add(SPARE_BYTES)),
