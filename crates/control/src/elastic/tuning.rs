@@ -39,7 +39,7 @@ pub(crate) struct Gains {
     pub(super) per_mib_min: f64,
 }
 
-/// What is learnt of a load without a sizer.
+/// The knowledge of a load without a sizer.
 #[derive(Debug)]
 pub(crate) struct Learning {
     /// The interval at which its hit ratio is looked at.

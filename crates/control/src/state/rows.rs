@@ -14,7 +14,7 @@ use crate::error::{ControlError, Refusal};
 use crate::secret::SecretName;
 use crate::settings::{PlainValue, SETTINGS, TenantSettings, check_round_period, check_tenant};
 
-/// Where the settings begin in a row of a tenant, behind what it has beside them.
+/// The settings begin at this column of a tenant's row, behind all else that it has.
 const FIRST_SETTING: usize = 5;
 const POOL_BYTES: &str = "pool_bytes";
 const POOL_CONFIGURED_BYTES: &str = "pool_configured_bytes";
