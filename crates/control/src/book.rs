@@ -31,11 +31,11 @@ use tidemark_types::{
 use crate::config::FirstLease;
 use crate::credit::Credit;
 use crate::grant::{Grant, Holder, Problem, grantable_bytes, grants};
-use crate::hit_window::HitWindow;
+use crate::hit_interval::HitInterval;
 use crate::idle::make_room;
 use crate::moves::{Move, Moves, Prediction, Reason};
 use crate::pace::Between;
-use crate::rate_window::RateWindow;
+use crate::rate_interval::RateInterval;
 use crate::settings::{DEFAULT_HIT_COST, DEFAULT_ROUND_PERIOD, Idling};
 use crate::shards::shards_for;
 use crate::sizing::CustomSizing;
@@ -171,11 +171,11 @@ pub(crate) struct Seen {
     pub(crate) items: u64,
     pub(crate) connections: u64,
     pub(crate) counters: TenantCounters,
-    pub(crate) hits: HitWindow,
+    pub(crate) hits: HitInterval,
     /// CPU time, in nanoseconds.
-    pub(crate) cpu: RateWindow,
+    pub(crate) cpu: RateInterval,
     /// Bytes of requests and replies.
-    pub(crate) network: RateWindow,
+    pub(crate) network: RateInterval,
     pub(crate) commands: Vec<CommandCount>,
     /// When it was last asked something.
     active_at: UnixMs,

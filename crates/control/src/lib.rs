@@ -36,7 +36,7 @@ mod goal;
 mod grant;
 mod handle;
 mod hit_cost;
-mod hit_window;
+mod hit_interval;
 mod idle;
 #[cfg(feature = "sqlite")]
 mod ledger;
@@ -47,7 +47,7 @@ mod moves;
 mod node;
 mod pace;
 mod process;
-mod rate_window;
+mod rate_interval;
 mod secret;
 mod settings;
 mod shards;

@@ -16,7 +16,7 @@ use tidemark_meter::{Entry, Grants, Kind, Meter, MeterConfig, Moment, ProcessCpu
 use tidemark_types::{BitRate, Plan, Snapshot, TenantId, UnixMs};
 
 use crate::process;
-use crate::rate_window::RateWindow;
+use crate::rate_interval::RateInterval;
 use crate::spending::{AlertSink, Limited, Spending, Spent};
 use crate::tiers::TierPrices;
 use crate::view::{AlertsView, CpuModelView, Priced, TopView};
@@ -97,13 +97,13 @@ pub(crate) struct Metered {
     config: Metering,
     spending: Spending,
     /// Modelled CPU time of the last seconds, of tenants that have had commands.
-    modelled: BTreeMap<TenantId, RateWindow>,
+    modelled: BTreeMap<TenantId, RateInterval>,
     /// When the last snapshot was.
     observed_at: UnixMs,
     judged_at_ms: Option<u64>,
     threads: Threads,
     /// Bytes of all tenants' requests and replies, by the time that cannot be set.
-    network: RateWindow,
+    network: RateInterval,
     read_at_ms: Option<u64>,
     /// Entries that the ledger's queue had no room for: their time, and how many.
     lost: Option<(UnixMs, UnixMs, usize)>,
@@ -126,7 +126,7 @@ impl Metered {
             observed_at: UnixMs::default(),
             judged_at_ms: None,
             threads: Threads::default(),
-            network: RateWindow::default(),
+            network: RateInterval::default(),
             read_at_ms: None,
             lost: None,
         }
@@ -164,13 +164,13 @@ impl Metered {
         let before = std::mem::replace(&mut self.observed_at, snapshot.at);
         for report in snapshot.tenants.iter().filter(|report| report.counters.operations > 0) {
             if let Some(ns) = self.meter.model_ns(report.id) {
-                let window = self.modelled.entry(report.id).or_insert_with(|| {
+                let interval = self.modelled.entry(report.id).or_insert_with(|| {
                     // It had none until the last snapshot.
-                    let mut window = RateWindow::default();
-                    window.note(before, 0);
-                    window
+                    let mut interval = RateInterval::default();
+                    interval.note(before, 0);
+                    interval
                 });
-                window.note(snapshot.at, ns);
+                interval.note(snapshot.at, ns);
             }
         }
         for id in &snapshot.removed {
@@ -184,7 +184,7 @@ impl Metered {
         let vcpus = self
             .modelled
             .get(&id)
-            .map_or(0.0, |window| window.per_second(now) / 1e9);
+            .map_or(0.0, |interval| interval.per_second(now) / 1e9);
         Some((ns as f64 / 1e9, vcpus))
     }
 

@@ -21,7 +21,7 @@ mod share;
 mod sizer;
 mod slope;
 pub mod tiers;
-mod window;
+mod count;
 
 pub use check::{Broken, check};
 pub use load::LoadWatch;
@@ -33,4 +33,4 @@ pub use share::{
 };
 pub use sizer::Sizer;
 pub use slope::efficiency_seen;
-pub use window::{Count, Measured};
+pub use count::{Count, Measured};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidemark_types::UnixMs;
 
-use crate::window::{Count, Measured};
+use crate::count::{Count, Measured};
 
 /// A change shows in the hit ratio of this time.
 const LOOK_BACK: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@
 use tidemark_types::UnixMs;
 
 use crate::reading::GoalState;
-use crate::window::Measured;
+use crate::count::Measured;
 
 /// A hit ratio at most this much below the goal meets it.
 pub(crate) const MET_WITHIN: f64 = 0.01;

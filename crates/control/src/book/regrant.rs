@@ -7,7 +7,7 @@ use tidemark_types::{TenantCounters, TenantId, TenantName, TenantSnapshot, UnixM
 
 use super::Book;
 use crate::grant::{Grant, Holder};
-use crate::hit_window::HitWindow;
+use crate::hit_interval::HitInterval;
 use crate::moves::{Keeping, Move, Prediction, Reason, kept_of_each};
 use crate::settings::round_up;
 
@@ -74,7 +74,7 @@ impl Book {
         let Some(seen) = &mut tenant.seen else { return };
         (tenant.lent_bytes, tenant.reading) = (0, None);
         tenant.gives_all_back = seen.usage_bytes > 0;
-        seen.hits = HitWindow::default();
+        seen.hits = HitInterval::default();
         self.remember(id, None);
     }
 

@@ -8,7 +8,7 @@ use super::{INFLOW_SECONDS, Seen};
 impl Seen {
     pub(super) fn take_over(&mut self, now: UnixMs, report: &TenantSnapshot) {
         if self.hits.is_empty() {
-            // So that the window knows the counters before its first gets.
+            // So that the interval knows the counters before its first gets.
             self.hits.note(now, &self.counters, self.usage_bytes);
         }
         self.hits.note(now, &report.counters, report.usage_bytes);

@@ -1,12 +1,12 @@
 //! A tenant over time.
 
-/// Hit ratios are judged over windows of this length, in seconds.
-pub const WINDOW_SECONDS: f64 = 10.0;
-/// A window this near to the goal is met: a point.
+/// Hit ratios are judged over intervals of this length, in seconds.
+pub const INTERVAL_SECONDS: f64 = 10.0;
+/// An interval this near to the goal is met: a point.
 const NEAR_RATIO: f64 = 0.01;
 /// The time after memory was given back in which the hit ratio is watched for a dip, in seconds. Evicting is done
 /// within one second, and evicted keys are asked for again within a few intervals.
-const DIP_SECONDS: f64 = 3.0 * WINDOW_SECONDS;
+const DIP_SECONDS: f64 = 3.0 * INTERVAL_SECONDS;
 /// The settled usage is the mean over this much of the end, in seconds.
 const SETTLED_SECONDS: f64 = 60.0;
 
@@ -46,8 +46,8 @@ pub struct StageTimes {
 /// The outcome of a tenant with a goal in a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judgement {
-    /// Whole windows from when on it is judged.
-    pub windows: usize,
+    /// Whole intervals from when on it is judged.
+    pub intervals: usize,
     /// Those of them that are near the goal, 0 to 1.
     pub near_ratio: f64,
     /// How far the furthest of them was from the goal.
@@ -73,12 +73,12 @@ impl Course {
         Some((last.hits - first.hits) as f64 / gets as f64)
     }
 
-    /// The begin and the hit ratio of each whole window between two times, side by side; those without gets are left out.
-    pub fn windows(&self, from: f64, to: f64) -> impl Iterator<Item = (f64, f64)> {
-        let count = ((to - from) / WINDOW_SECONDS).max(0.0) as usize;
+    /// The begin and the hit ratio of each whole interval between two times, side by side; those without gets are left out.
+    pub fn intervals(&self, from: f64, to: f64) -> impl Iterator<Item = (f64, f64)> {
+        let count = ((to - from) / INTERVAL_SECONDS).max(0.0) as usize;
         (0..count).filter_map(move |number| {
-            let begin = from + number as f64 * WINDOW_SECONDS;
-            Some((begin, self.hit_ratio(begin, begin + WINDOW_SECONDS)?))
+            let begin = from + number as f64 * INTERVAL_SECONDS;
+            Some((begin, self.hit_ratio(begin, begin + INTERVAL_SECONDS)?))
         })
     }
 
@@ -119,13 +119,13 @@ impl Course {
     pub fn judge(&self, times: StageTimes, goal: f64) -> Judgement {
         let StageTimes { from, settled_from, to } = times;
         let distances: Vec<f64> = self
-            .windows(settled_from, to)
+            .intervals(settled_from, to)
             .map(|(_, ratio)| (ratio - goal).abs())
             .collect();
         let near = distances.iter().filter(|distance| **distance <= NEAR_RATIO).count();
         let end = (to - SETTLED_SECONDS).max(from);
         Judgement {
-            windows: distances.len(),
+            intervals: distances.len(),
             near_ratio: near as f64 / distances.len().max(1) as f64,
             furthest_ratio: distances.iter().copied().fold(0.0, f64::max),
             dip_ratio: self.dip_ratio(times, goal),
@@ -146,13 +146,13 @@ impl Course {
             .map(|pair| pair[0].seconds);
         let mut deepest: f64 = 0.0;
         for at in shrinks {
-            let before = (at - WINDOW_SECONDS).max(times.from);
+            let before = (at - INTERVAL_SECONDS).max(times.from);
             // Misses of keys that are new since the load changed have another reason.
             if self.hit_ratio(before, at).is_none_or(|ratio| ratio < goal - NEAR_RATIO) {
                 continue;
             }
             let end = (at + DIP_SECONDS).min(times.to);
-            let lowest = self.windows(at, end).map(|(_, ratio)| ratio).fold(goal, f64::min);
+            let lowest = self.intervals(at, end).map(|(_, ratio)| ratio).fold(goal, f64::min);
             deepest = deepest.max(goal - lowest);
         }
         deepest
@@ -223,11 +223,11 @@ mod tests {
     }
 
     #[test]
-    fn windows_lie_side_by_side() {
+    fn intervals_lie_side_by_side() {
         let course = repeated(&[(10, 0.5, 1), (10, 0.9, 1), (5, 0.1, 1)]);
-        let windows: Vec<_> = course.windows(0.0, 25.0).collect();
-        assert_eq!(windows, [(0.0, 0.5), (10.0, 0.9)]);
-        assert_eq!(course.windows(20.0, 25.0).count(), 0);
+        let intervals: Vec<_> = course.intervals(0.0, 25.0).collect();
+        assert_eq!(intervals, [(0.0, 0.5), (10.0, 0.9)]);
+        assert_eq!(course.intervals(20.0, 25.0).count(), 0);
         assert_eq!(course.hit_ratio(20.0, 20.0), None);
         let silent = Course {
             moments: vec![Moment::default(); 3],
@@ -244,7 +244,7 @@ mod tests {
             to: 240.0,
         };
         let judgement = course.judge(times, 0.9);
-        assert_eq!(judgement.windows, 12);
+        assert_eq!(judgement.intervals, 12);
         assert!((judgement.near_ratio - 0.5).abs() < 1e-9, "{judgement:?}");
         assert!((judgement.furthest_ratio - 0.02).abs() < 1e-9, "{judgement:?}");
         assert!((judgement.end_hit_ratio - 0.88).abs() < 1e-9, "{judgement:?}");

@@ -6,5 +6,5 @@
 mod course;
 mod oracle;
 
-pub use course::{Course, Judgement, Moment, StageTimes, WINDOW_SECONDS};
+pub use course::{Course, Judgement, Moment, StageTimes, INTERVAL_SECONDS};
 pub use oracle::{Oracle, Question, Reach, overhead_bytes};

@@ -19,7 +19,7 @@ const NEAR: f64 = 0.01;
 /// A goal's memory takes so long to show what it gives after it was filled, in seconds.
 const SETTLES: usize = 60;
 /// A hit ratio is that of so many seconds.
-const WINDOW: usize = 60;
+const INTERVAL: usize = 60;
 /// The least part of the rest that goes to where it is worth most.
 const OF_REST: f64 = 0.95;
 /// The part of the pool that is never granted.
@@ -154,7 +154,7 @@ fn settled(found: &Found, tenant: usize) -> Result<f64, Error> {
 /// How far the furthest minute's hit ratio is from a goal, from a minute after the tenant's memory was filled on.
 fn furthest(found: &Found, tenant: usize, goal: f64) -> Option<f64> {
     let from = found.filled_from(tenant)? + SETTLES;
-    let until = found.courses[tenant].len().checked_sub(WINDOW)?;
-    let off = |second| Some((found.hit_ratio(tenant, second, second + WINDOW - 1)? - goal).abs());
+    let until = found.courses[tenant].len().checked_sub(INTERVAL)?;
+    let off = |second| Some((found.hit_ratio(tenant, second, second + INTERVAL - 1)? - goal).abs());
     (from..until).filter_map(off).reduce(f64::max)
 }

@@ -13,8 +13,8 @@ use super::scene::{MINUTE, SECOND, goal, node, uniform, watch, zipf};
 const GOAL: f64 = 0.9;
 const KEYS: u64 = 500_000;
 const RATE: f64 = 50_000.0;
-/// A window of ten seconds is this near to the goal once a stage has settled.
-const WINDOW: f64 = 0.01;
+/// An interval of ten seconds is this near to the goal once a stage has settled.
+const INTERVAL: f64 = 0.01;
 /// The lowest below the goal after memory was given back.
 const DIP: f64 = 0.03;
 /// The memory from the oracle's, of it.
@@ -67,10 +67,10 @@ fn check(number: u32, load: &Load, course: &Course, view: &TenantView, standing:
         "stage {number}: {judgement:?}, {policy}, {oracle:?}, {:?}",
         question.overhead_bytes
     );
-    assert!(judgement.windows >= 1, "{what}");
-    assert!(judgement.furthest_ratio <= WINDOW, "{what}");
+    assert!(judgement.intervals >= 1, "{what}");
+    assert!(judgement.furthest_ratio <= INTERVAL, "{what}");
     // The hit ratio of the last minute, which intervals of ten seconds vary around.
-    assert!((judgement.end_hit_ratio - GOAL).abs() <= WINDOW, "{what}");
+    assert!((judgement.end_hit_ratio - GOAL).abs() <= INTERVAL, "{what}");
     assert!(judgement.dip_ratio <= DIP, "{what}");
     // If it has too much, it gives it back once the new load's keys are in memory.
     let needs_more = (judgement.first_grant_bytes as f64) < oracle.bytes as f64 * (1.0 - DISTANCE);
@@ -123,7 +123,7 @@ fn keys_that_come_once_do_not_fill_what_a_growing_tenant_gets() {
     let (_, to) = super::scene::ends(&course);
     let (used, found) = (course.mean_usage_bytes(to - 60.0, to), course.hit_ratio(to - 60.0, to));
     let what = format!("{used}, {found:?}, {view:?}, {oracle:?}");
-    assert!((found.unwrap() - GOAL).abs() <= WINDOW, "{what}");
+    assert!((found.unwrap() - GOAL).abs() <= INTERVAL, "{what}");
     assert!(used <= 1.15 * oracle.bytes as f64, "{what}");
 }
 

@@ -134,7 +134,7 @@ fn beside_it_a_goal_is_reached_nearly_as_soon_as_beside_none() {
         let course = watch(&mut node, "api", 4 * MINUTE);
         let after = reached_after(&course, GOAL).unwrap();
         let (from, to) = ends(&course);
-        let late = course.windows(from + after, to).map(|(_, ratio)| ratio);
+        let late = course.intervals(from + after, to).map(|(_, ratio)| ratio);
         (after, late.fold(1.0, f64::min))
     };
     let (alone, _) = reached(SettingsPatch::default());

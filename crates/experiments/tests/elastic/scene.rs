@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidemark_control::{Change, SettingsPatch};
-use tidemark_experiments::elastic::{Course, WINDOW_SECONDS};
+use tidemark_experiments::elastic::{Course, INTERVAL_SECONDS};
 use tidemark_experiments::node::{Load, Node};
 use tidemark_tools::load::{Distribution, Workload};
 use tidemark_types::HitRatio;
@@ -60,24 +60,24 @@ pub(crate) fn watch(node: &mut Node, name: &str, time: Duration) -> Course {
     course
 }
 
-/// When the hit ratio of a window first was near the goal, in seconds since the course began; the window's end.
+/// When the hit ratio of an interval first was near the goal, in seconds since the course began; the interval's end.
 pub(crate) fn reached_after(course: &Course, goal: f64) -> Option<f64> {
     let from = course.moments.first()?.seconds;
     let to = course.moments.last()?.seconds;
-    let mut ends = (0..).map(|second| from + WINDOW_SECONDS + f64::from(second));
+    let mut ends = (0..).map(|second| from + INTERVAL_SECONDS + f64::from(second));
     let is_near = |end: &f64| {
         course
-            .hit_ratio(end - WINDOW_SECONDS, *end)
+            .hit_ratio(end - INTERVAL_SECONDS, *end)
             .is_some_and(|ratio| ratio >= goal - NEAR)
     };
     let found = ends.by_ref().take_while(|end| *end <= to).find(is_near)?;
     Some(found - from)
 }
 
-/// The lowest hit ratio of any window of the course.
+/// The lowest hit ratio of any interval of the course.
 pub(crate) fn lowest(course: &Course) -> f64 {
     let (from, to) = ends(course);
-    course.windows(from, to).map(|(_, ratio)| ratio).fold(1.0, f64::min)
+    course.intervals(from, to).map(|(_, ratio)| ratio).fold(1.0, f64::min)
 }
 
 /// The most that was granted in the course.

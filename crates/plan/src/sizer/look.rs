@@ -2,11 +2,11 @@
 //! teach the efficiency of the policy.
 
 use super::Sizer;
-use super::tuning::{CURVES, WINDOWS};
+use super::tuning::{CURVES, INTERVALS};
 use crate::reach::Prospect;
 use crate::reading::Reading;
 use crate::slope::{SLOPE_SPAN, efficiency_seen, least_misses, slope_at};
-use crate::window::Measured;
+use crate::count::Measured;
 
 /// The curve at the present size.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl Sizer {
         })
     }
 
-    /// Draws from a window what does not depend on the goal.
+    /// Draws from an interval what does not depend on the goal.
     pub(super) fn learn(&mut self, reading: &Reading<'_>, here: Here, measured: Measured) {
         let Some((seen, slope)) = efficiency_seen(
             reading.curve,
@@ -58,11 +58,11 @@ impl Sizer {
         // If the curve is flat or few gets were measured, the size that goes with a hit ratio is uncertain.
         let uncertainty = 2.0 * measured.standard_error.hypot(here.error) / slope;
         let certainty = 1.0 / (1.0 + uncertainty * 4.0);
-        self.policy.windows += certainty;
-        let weight = certainty * CURVES.efficiency_weight.max(1.0 / self.policy.windows);
+        self.policy.intervals += certainty;
+        let weight = certainty * CURVES.efficiency_weight.max(1.0 / self.policy.intervals);
         // A long one weighs as the shorter ones that would have been in its place.
-        let windows = (measured.elapsed.as_secs_f64() / WINDOWS.calm.as_secs_f64()).max(1.0);
-        let weight = 1.0 - (1.0 - weight).powf(windows);
+        let intervals = (measured.elapsed.as_secs_f64() / INTERVALS.calm.as_secs_f64()).max(1.0);
+        let weight = 1.0 - (1.0 - weight).powf(intervals);
         self.policy.efficiency += (seen - self.policy.efficiency) * weight;
     }
 

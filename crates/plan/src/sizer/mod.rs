@@ -16,13 +16,13 @@
 //! | the hit ratio leaves what was expected: another load | `Fitting` | `Open` | the policy is learnt anew; after a recent move, shrinking waits longer |
 //! | the goal moves by more than a step mends | `Fitting` | `Open` | shrinking waits no more |
 //! | the cache is full, and the curve asks for more | - | - | `Fitting`: the size jumps to the curve's |
-//! | the size or its use changes | - | - | a window begins after a quiet moment |
-//! | a window of a full cache, or one that meets the goal | `Tuning` | - | what was learnt of the policy weighs in |
-//! | a window meets the goal | - | `Met` | its size is enough; above the goal, a step down |
-//! | a window misses it, and memory may help | - | `Open` | a step up |
-//! | a window misses it, and no memory would help | - | `Doubted`, then `Hopeless` | `Hopeless`: a step towards what is of use |
+//! | the size or its use changes | - | - | an interval begins after a quiet moment |
+//! | an interval of a full cache, or one that meets the goal | `Tuning` | - | what was learnt of the policy weighs in |
+//! | an interval meets the goal | - | `Met` | its size is enough; above the goal, a step down |
+//! | an interval misses it, and memory may help | - | `Open` | a step up |
+//! | an interval misses it, and no memory would help | - | `Doubted`, then `Hopeless` | `Hopeless`: a step towards what is of use |
 //!
-//! Invariant: a size is only left for a reason. Either the load changed, or a whole window at that size missed the goal
+//! Invariant: a size is only left for a reason. Either the load changed, or a whole interval at that size missed the goal
 //! by more than chance explains. It grows only if the curve shows misses that more memory would turn into hits, or ends
 //! too early to say. It asks for no more than before while the tenant's memory is not used yet. A size is asked for
 //! until it is granted, or until something says that it is not needed.
@@ -40,11 +40,11 @@ use crate::load::LoadWatch;
 use crate::reach::{MET_WITHIN, meets};
 use crate::reading::{GoalState, Reading, Sizing};
 use crate::slope::EFFICIENCY;
-use crate::window::{Count, Measured};
+use crate::count::{Count, Measured};
 use hold::Hold;
 use look::{Fit, Here, predicted};
 use phase::{Evidence, Phase, Verdict};
-use tuning::{CURVES, MISSES, STEPS, WINDOWS};
+use tuning::{CURVES, MISSES, STEPS, INTERVALS};
 
 /// One tenant's way to its goal.
 #[derive(Debug, Default)]
@@ -52,14 +52,14 @@ pub struct Sizer {
     phase: Phase,
     verdict: Verdict,
     load: Load,
-    window: Window,
+    interval: Interval,
     policy: Learnt,
     hold: Hold,
     asked: Asked,
-    /// The last window's measurement.
+    /// The last interval's measurement.
     measured: Option<Measured>,
     best: Option<f64>,
-    /// The least size at which a window met the goal.
+    /// The least size at which an interval met the goal.
     enough: Option<u64>,
     /// The goal that was aimed at last, but for its small moves since.
     goal: Option<f64>,
@@ -79,7 +79,7 @@ struct Load {
 
 /// The measurement in progress.
 #[derive(Debug, Default)]
-struct Window {
+struct Interval {
     /// The count at its beginning; `None` until the first reading.
     from: Option<Count>,
     /// Until then none begins.
@@ -94,8 +94,8 @@ struct Window {
 struct Learnt {
     /// Memory of an LRU cache over that of the real policy, for the same hit ratio.
     efficiency: f64,
-    /// The number of windows that taught it, each weighted by its certainty.
-    windows: f64,
+    /// The number of intervals that taught it, each weighted by its certainty.
+    intervals: f64,
     /// By how much another policy hits oftener in the same memory, and was not drawn from the size yet.
     gained: f64,
 }
@@ -124,7 +124,7 @@ impl Default for Learnt {
     fn default() -> Self {
         Self {
             efficiency: 1.0,
-            windows: 0.0,
+            intervals: 0.0,
             gained: 0.0,
         }
     }
@@ -203,7 +203,7 @@ impl Sizer {
         let fit = self.fit(reading);
         if self.policy.gained > 0.0 {
             // The observations are of the policy before.
-            self.window.from = Some(count);
+            self.interval.from = Some(count);
         }
         let measured = self.measure(count);
         if let Some(measured) = measured {
@@ -219,11 +219,11 @@ impl Sizer {
         let moves = sizing.bytes != self.standing(reading).bytes;
         self.ask(reading, sizing, moves);
         if let Some(measured) = measured {
-            if !moves && measured.elapsed >= WINDOWS.calm {
+            if !moves && measured.elapsed >= INTERVALS.calm {
                 self.load.watch.set_expected(measured.hit_ratio);
             }
-            if moves || measured.elapsed >= self.longest_window(reading, is_full, measured) {
-                self.window.from = Some(count);
+            if moves || measured.elapsed >= self.longest_interval(reading, is_full, measured) {
+                self.interval.from = Some(count);
                 if let Some(here) = here.filter(|_| is_full && !self.holds_past(reading)) {
                     self.learn(reading, here, measured);
                 }
@@ -234,26 +234,26 @@ impl Sizer {
 
     /// Whether others took the requested memory, or left memory to a goal that claims none: the hit ratio follows.
     fn is_moved_by_others(&self, reading: &Reading<'_>) -> bool {
-        let before = self.window.grant_bytes;
+        let before = self.interval.grant_bytes;
         let is_taken = reading.grant_bytes < before && is_less(reading.grant_bytes, self.asked.answer.bytes);
         let is_left = reading.grant_bytes > before && self.state() == GoalState::Infeasible;
         is_taken || is_left
     }
 
-    /// Begins a new window if the size or its use changed. Whether all that may be held is held.
+    /// Begins a new interval if the size or its use changed. Whether all that may be held is held.
     fn look_at_size(&mut self, reading: &Reading<'_>, count: Count) -> bool {
-        let window = &mut self.window;
-        let is_full = reading.is_full() || window.is_full && reading.is_nearly_full();
+        let interval = &mut self.interval;
+        let is_full = reading.is_full() || interval.is_full && reading.is_nearly_full();
         // More than is used changes nothing: it may come bit by bit, as fast as it is filled.
         let is_resized =
-            reading.grant_bytes < window.grant_bytes || (is_full && reading.grant_bytes != window.grant_bytes);
-        if window.from.is_none() || is_resized || is_full != window.is_full {
-            window.quiet_until = reading.now.plus(WINDOWS.quiet_after_move);
-            window.is_full = is_full;
+            reading.grant_bytes < interval.grant_bytes || (is_full && reading.grant_bytes != interval.grant_bytes);
+        if interval.from.is_none() || is_resized || is_full != interval.is_full {
+            interval.quiet_until = reading.now.plus(INTERVALS.quiet_after_move);
+            interval.is_full = is_full;
         }
-        window.grant_bytes = reading.grant_bytes;
-        if reading.now <= window.quiet_until {
-            window.from = Some(count);
+        interval.grant_bytes = reading.grant_bytes;
+        if reading.now <= interval.quiet_until {
+            interval.from = Some(count);
         }
         is_full
     }
@@ -270,14 +270,14 @@ impl Sizer {
         self.asked.answer = answer;
     }
 
-    /// How long a window goes on that gives no reason for a move.
-    fn longest_window(&self, reading: &Reading<'_>, is_full: bool, measured: Measured) -> Duration {
-        if is_full && self.policy.windows < CURVES.learnt_something {
-            WINDOWS.calm_at_first
+    /// How long an interval goes on that gives no reason for a move.
+    fn longest_interval(&self, reading: &Reading<'_>, is_full: bool, measured: Measured) -> Duration {
+        if is_full && self.policy.intervals < CURVES.learnt_something {
+            INTERVALS.calm_at_first
         } else if !is_full || MISSES.certain * measured.standard_error <= MISSES.dead_band_of(reading.goal) {
-            WINDOWS.calm
+            INTERVALS.calm
         } else {
-            WINDOWS.most
+            INTERVALS.most
         }
     }
 
@@ -295,9 +295,9 @@ impl Sizer {
         self.load.watch.expect_anything();
         self.load.has_changed = true;
         self.load.since = Some(count);
-        self.window.from = Some(count);
+        self.interval.from = Some(count);
         // The items of the load before are still being asked for or missed.
-        self.window.quiet_until = count.at.plus(WINDOWS.quiet_after_move);
+        self.interval.quiet_until = count.at.plus(INTERVALS.quiet_after_move);
         self.phase = Phase::Fitting;
         self.verdict = Verdict::Open;
         self.asked.waits_for = None;
@@ -311,11 +311,11 @@ impl Sizer {
         self.hold.note_change(count.at);
     }
 
-    /// The window's measurement, if it is long enough to say something.
+    /// The interval's measurement, if it is long enough to say something.
     fn measure(&self, count: Count) -> Option<Measured> {
-        let measured = count.since(self.window.from?)?;
-        let is_whole = measured.gets >= WINDOWS.gets && measured.elapsed >= WINDOWS.least;
-        (is_whole || measured.elapsed >= WINDOWS.most).then_some(measured)
+        let measured = count.since(self.interval.from?)?;
+        let is_whole = measured.gets >= INTERVALS.gets && measured.elapsed >= INTERVALS.least;
+        (is_whole || measured.elapsed >= INTERVALS.most).then_some(measured)
     }
 
     /// Whether the goal is met, can be met, or cannot.
@@ -395,7 +395,7 @@ impl Sizer {
         let is_full = reading.is_full();
         let missed = reading.goal - measured.hit_ratio;
         self.note_enough(reading, missed, measured.elapsed);
-        self.phase = self.phase.after_window(is_full, missed > 0.0);
+        self.phase = self.phase.after_interval(is_full, missed > 0.0);
         if missed.abs() <= least_that_counts(reading.goal, &measured) {
             return stay;
         }
@@ -419,7 +419,7 @@ impl Sizer {
         self.resize(reading, bytes, Some(predicted(reading, here, measured, bytes)))
     }
 
-    /// Another policy gained hits: less memory has the same, and waiting for a window that shows it would be a minute above
+    /// Another policy gained hits: less memory has the same, and waiting for an interval that shows it would be a minute above
     /// the goal.
     fn give_up(&mut self, reading: &Reading<'_>, here: Here, gained: f64) -> Option<Sizing> {
         let enough = |gained: f64| {
@@ -475,17 +475,17 @@ impl Sizer {
     /// Notes the size that was enough, to go back to and not beyond. A curve can be flat above a size and steep below,
     /// as when the working set just fits. It says of a step down that it costs nothing, and of the way back that it
     /// takes a multiple. After the way back, evicted keys have to be asked for again before it shows.
-    fn note_enough(&mut self, reading: &Reading<'_>, missed: f64, window: Duration) {
+    fn note_enough(&mut self, reading: &Reading<'_>, missed: f64, interval: Duration) {
         if missed <= 0.0 {
             self.enough = Some(reading.grant_bytes);
-        } else if window >= WINDOWS.enough && self.enough.is_some_and(|enough| reading.grant_bytes >= enough) {
+        } else if interval >= INTERVALS.enough && self.enough.is_some_and(|enough| reading.grant_bytes >= enough) {
             self.enough = None;
         }
     }
 
     /// Fine-Grained Resizing downwards.
-    fn shrunk(&self, reading: &Reading<'_>, here: Here, missed: f64, window: Duration) -> u64 {
-        let is_early = missed > -MISSES.near && window < WINDOWS.shrink;
+    fn shrunk(&self, reading: &Reading<'_>, here: Here, missed: f64, interval: Duration) -> u64 {
+        let is_early = missed > -MISSES.near && interval < INTERVALS.shrink;
         if self.hold.holds(reading.now) || is_early {
             return reading.grant_bytes;
         }
@@ -523,10 +523,10 @@ fn is_less(bytes: u64, than: u64) -> bool {
     bytes + UNIT_BYTES.max(bytes / 256) <= than
 }
 
-/// The least miss of a goal, or distance above it, that this window shows beyond chance.
+/// The least miss of a goal, or distance above it, that this interval shows beyond chance.
 fn least_that_counts(goal: f64, measured: &Measured) -> f64 {
-    let shortness = MISSES.dead_band_window.as_secs_f64() / measured.elapsed.as_secs_f64();
-    let errors = if measured.elapsed < WINDOWS.calm {
+    let shortness = MISSES.dead_band_interval.as_secs_f64() / measured.elapsed.as_secs_f64();
+    let errors = if measured.elapsed < INTERVALS.calm {
         MISSES.certain_early
     } else {
         MISSES.certain

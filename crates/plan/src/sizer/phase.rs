@@ -17,9 +17,9 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// The phase after a window that measured a size, full or not, by which the goal is missed or not. A measurement at
+    /// The phase after an interval that measured a size, full or not, by which the goal is missed or not. A measurement at
     /// a size knows better than the curve whether it is enough.
-    pub(super) fn after_window(self, is_full: bool, is_missed: bool) -> Self {
+    pub(super) fn after_interval(self, is_full: bool, is_missed: bool) -> Self {
         if is_full || !is_missed { Self::Tuning } else { self }
     }
 }
@@ -38,7 +38,7 @@ pub(super) enum Verdict {
     Hopeless { since: UnixMs },
 }
 
-/// The evidence of a window about a goal.
+/// The evidence of an interval about a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
     /// It is met.
@@ -133,7 +133,7 @@ mod tests {
             (Phase::Fitting, false, false, Phase::Tuning),
             (Phase::Tuning, false, true, Phase::Tuning),
         ] {
-            assert_eq!(before.after_window(is_full, is_missed), after, "{before:?}");
+            assert_eq!(before.after_interval(is_full, is_missed), after, "{before:?}");
         }
     }
 }

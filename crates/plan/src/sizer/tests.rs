@@ -207,7 +207,7 @@ fn who_asks_seldom_settles_as_near() {
     assert!((usage - 1.0).abs() < 0.02, "usage is {usage} of what is needed");
 }
 
-/// Each get hits or misses by chance. Windows are looked at every second, and some look like a miss of the goal.
+/// Each get hits or misses by chance. Intervals are looked at every second, and some look like a miss of the goal.
 #[test]
 fn chance_moves_who_asks_seldom_little() {
     let mut cache = Cache::new(skewed, 1500);
@@ -328,7 +328,7 @@ fn a_high_goal_is_met_precisely() {
 fn a_cache_that_fills_slowly_has_no_other_load() {
     let mut cache = Cache::new(uniform, 20_000);
     cache.keys = 10_000;
-    // The first hundred megabytes take longer than any window.
+    // The first hundred megabytes take longer than any interval.
     cache.run(300, 0.9);
     assert_eq!(cache.changes, 0);
     cache.assert_settled(0.9);
@@ -446,7 +446,7 @@ fn what_is_not_used_is_given_up_alone() {
         "{}",
         cache.grant_bytes
     );
-    // The next window shows that less will do.
+    // The next interval shows that less will do.
     cache.run(300, 0.8);
     cache.assert_settled(0.8);
 }

@@ -5,16 +5,16 @@
 
 use std::time::Duration;
 
-/// The windows of gets over which measurements count.
+/// The intervals of gets over which measurements count.
 #[derive(Debug)]
-pub(super) struct Windows {
-    /// A window has so many gets: of a hit ratio of 0.9 their standard error is 0.003.
+pub(super) struct Intervals {
+    /// An interval has so many gets: of a hit ratio of 0.9 their standard error is 0.003.
     pub(super) gets: u64,
     /// It lasts so long at least: gets of one moment resemble each other.
     pub(super) least: Duration,
     /// It lasts so long at most: few gets say something only together.
     pub(super) most: Duration,
-    /// A window that gives no reason for a move goes on for this long: the longer it is, the smaller a miss it shows.
+    /// An interval that gives no reason for a move goes on for this long: the longer it is, the smaller a miss it shows.
     /// If chance could still hide a miss that counts, it goes on up to [`Self::most`]: with a goal of 0.8, below 21,000
     /// gets a second. A filling cache is the exception: its hit ratio is on its way, and the mean of a while is of the
     /// past.
@@ -25,10 +25,10 @@ pub(super) struct Windows {
     /// The first moments at a new size show the move, not the size: evicted keys are missed until the policy has
     /// settled.
     pub(super) quiet_after_move: Duration,
-    /// Near the goal, memory is taken back only after a window of this length. The cost of an eviction shows when the
+    /// Near the goal, memory is taken back only after an interval of this length. The cost of an eviction shows when the
     /// keys are asked for again.
     pub(super) shrink: Duration,
-    /// A size that was enough once is no more after a window of this length that missed the goal.
+    /// A size that was enough once is no more after an interval of this length that missed the goal.
     /// A safety bound.
     pub(super) enough: Duration,
 }
@@ -36,19 +36,19 @@ pub(super) struct Windows {
 /// Which misses of a goal count.
 #[derive(Debug)]
 pub(super) struct Misses {
-    /// Standard errors that chance does not exceed in calm windows.
+    /// Standard errors that chance does not exceed in calm intervals.
     pub(super) certain: f64,
-    /// The same in shorter windows, which are looked at many times: chance could use each look. A safety bound.
+    /// The same in shorter intervals, which are looked at many times: chance could use each look. A safety bound.
     pub(super) certain_early: f64,
     /// A miss of the goal by less is left.
     pub(super) dead_band: f64,
     /// The dead band as a share of the misses that the goal allows, if that is less. If one get in a hundred may miss,
     /// a thousandth can be a third of the memory. A safety bound.
     pub(super) dead_band_ratio: f64,
-    /// A shorter window than this shows more than there is, because gets of one moment resemble each other. A size that
+    /// A shorter interval than this shows more than there is, because gets of one moment resemble each other. A size that
     /// follows it would swing. A safety bound.
-    pub(super) dead_band_window: Duration,
-    /// A hit ratio above the goal by more is far from it: memory is taken back without a long window.
+    pub(super) dead_band_interval: Duration,
+    /// A hit ratio above the goal by more is far from it: memory is taken back without a long interval.
     pub(super) near: f64,
     /// The curve, not a step, should mend a miss of the goal by more, and a goal that moves by more. A safety bound.
     pub(super) fit_beyond: f64,
@@ -76,10 +76,10 @@ pub(super) struct Curves {
     pub(super) least_slope: f64,
     /// The same as a part of the misses that the goal allows, if that is less. A safety bound.
     pub(super) least_slope_ratio: f64,
-    /// The least weight of a certain window in the learnt efficiency of the policy; the first ones of a load weigh as
+    /// The least weight of a certain interval in the learnt efficiency of the policy; the first ones of a load weigh as
     /// in their mean. A safety bound.
     pub(super) efficiency_weight: f64,
-    /// Half a window that is certain, or several that are less so.
+    /// Half an interval that is certain, or several that are less so.
     /// A safety bound.
     pub(super) learnt_something: f64,
 }
@@ -105,7 +105,7 @@ pub(super) struct Steps {
     pub(super) hold_most: Duration,
 }
 
-pub(super) const WINDOWS: Windows = Windows {
+pub(super) const INTERVALS: Intervals = Intervals {
     gets: 10_000,
     least: Duration::from_secs(5),
     most: Duration::from_secs(5 * 60),
@@ -121,7 +121,7 @@ pub(super) const MISSES: Misses = Misses {
     certain_early: 3.0,
     dead_band: 0.001,
     dead_band_ratio: 0.03,
-    dead_band_window: Duration::from_secs(20),
+    dead_band_interval: Duration::from_secs(20),
     near: 0.05,
     fit_beyond: 0.03,
     patience: Duration::from_secs(60),

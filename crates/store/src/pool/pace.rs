@@ -11,11 +11,11 @@ const BUSY_DIVISOR: u32 = 2000;
 /// The divisor of a core while the program is nearly idle. Little waits then beside one request: fewer than one in a
 /// hundred occasional requests find a huge page being made.
 const IDLE_DIVISOR: u32 = 200;
-/// Next to nothing: this part of a core, which some dozens of requests in a window take. To look after three hundred
+/// Next to nothing: this part of a core, which some dozens of requests in an interval take. To look after three hundred
 /// tenants that ask for nothing takes half of that.
 const NOTHING_DIVISOR: u32 = 100;
 /// How long the program is watched to know that.
-const WINDOW: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub(super) struct Pace {
 impl Pace {
     /// One was made, or tried, which took so much CPU time until now.
     pub(super) fn note_made(&mut self, took: Duration, now: Instant) {
-        self.from = Some((now + took * IDLE_DIVISOR, now + WINDOW.max(took * BUSY_DIVISOR)));
+        self.from = Some((now + took * IDLE_DIVISOR, now + INTERVAL.max(took * BUSY_DIVISOR)));
         // The CPU time until now is this errand's.
         self.watched = None;
     }
@@ -42,17 +42,17 @@ impl Pace {
             return idle_from;
         }
         // CPU time of long ago does not tell what the program does now.
-        let recent = |since: Instant| now.saturating_duration_since(since) < 2 * WINDOW;
+        let recent = |since: Instant| now.saturating_duration_since(since) < 2 * INTERVAL;
         let watched = self.watched.filter(|(since, _)| recent(*since));
         if let Some((since, _)) = watched
-            && now < since + WINDOW
+            && now < since + INTERVAL
         {
-            return busy_from.min(since + WINDOW);
+            return busy_from.min(since + INTERVAL);
         }
         let used = cpu_time();
         self.watched = Some((now, used));
         let is_idle = watched.is_some_and(|(since, before)| used.saturating_sub(before) * NOTHING_DIVISOR <= now - since);
-        if is_idle { now } else { busy_from.min(now + WINDOW) }
+        if is_idle { now } else { busy_from.min(now + INTERVAL) }
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
             assert!(next > at && next <= until, "{looks}");
             (at, used, looks) = (next, used + BUSY, looks + 1);
         }
-        assert_eq!(looks, 19, "once in a window, after the time of one that does nothing");
+        assert_eq!(looks, 19, "once in an interval, after the time of one that does nothing");
         assert!(pace.next(at, || unreachable!()) <= at);
     }
 
@@ -89,29 +89,29 @@ mod tests {
         let from = now + BUSY * IDLE_DIVISOR;
         let mut used = SECOND;
         assert_eq!(pace.next(now, || unreachable!()), from);
-        assert_eq!(pace.next(from, || used), from + WINDOW);
-        assert_eq!(pace.next(from + WINDOW / 2, || unreachable!()), from + WINDOW);
-        used += WINDOW / NOTHING_DIVISOR;
-        let idle = from + WINDOW;
+        assert_eq!(pace.next(from, || used), from + INTERVAL);
+        assert_eq!(pace.next(from + INTERVAL / 2, || unreachable!()), from + INTERVAL);
+        used += INTERVAL / NOTHING_DIVISOR;
+        let idle = from + INTERVAL;
         assert_eq!(pace.next(idle, || used), idle);
         // The CPU time of the huge page itself is not counted.
         used += SECOND;
         pace.note_made(BUSY, idle);
         let from = idle + BUSY * IDLE_DIVISOR;
-        assert_eq!(pace.next(from, || used), from + WINDOW);
-        assert_eq!(pace.next(from + WINDOW, || used), from + WINDOW);
+        assert_eq!(pace.next(from, || used), from + INTERVAL);
+        assert_eq!(pace.next(from + INTERVAL, || used), from + INTERVAL);
         // Nor does it help that nothing was done long before.
-        let late = from + 10 * WINDOW;
-        assert_eq!(pace.next(late, || used), late + WINDOW);
-        assert_eq!(pace.next(late + WINDOW, || used + BUSY), late + 2 * WINDOW);
+        let late = from + 10 * INTERVAL;
+        assert_eq!(pace.next(late, || used), late + INTERVAL);
+        assert_eq!(pace.next(late + INTERVAL, || used + BUSY), late + 2 * INTERVAL);
     }
 
     #[test]
-    fn where_the_system_does_not_tell_what_was_used_one_is_made_in_a_window() {
+    fn where_the_system_does_not_tell_what_was_used_one_is_made_in_an_interval() {
         let now = Instant::now();
         let mut pace = Pace::default();
         pace.note_made(Duration::ZERO, now);
         assert!(pace.next(now, || Duration::ZERO) > now);
-        assert!(pace.next(now + WINDOW, || Duration::ZERO) <= now + WINDOW);
+        assert!(pace.next(now + INTERVAL, || Duration::ZERO) <= now + INTERVAL);
     }
 }

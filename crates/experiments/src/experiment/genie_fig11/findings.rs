@@ -2,7 +2,7 @@
 
 use super::loads::Scale;
 use super::{Found, Outcome};
-use crate::elastic::{Course, Judgement, Reach, WINDOW_SECONDS};
+use crate::elastic::{Course, Judgement, Reach, INTERVAL_SECONDS};
 use crate::experiment::chart::{Chart, Marks, Panel};
 use crate::experiment::report::{COURSE, Point, Series, Target, add_point};
 use crate::experiment::{Spread, markdown};
@@ -174,19 +174,19 @@ impl Findings {
     /// A picture of the hit ratio and one of the memory.
     fn add_course(&mut self, found: &Found, [own, genie]: &[Course; 2]) {
         let (from, to) = (found.times.from, found.times.to);
-        let ratios = |course: &Course| course.windows(from, to).map(|(at, ratio)| (at - from, ratio)).collect();
-        let at_windows = |course: &Course, of: fn(&Course, f64, f64) -> f64| -> Vec<(f64, f64)> {
-            let windows = course.windows(from, to);
-            windows
-                .map(|(at, _)| (at - from, of(course, at, at + WINDOW_SECONDS) / MIB))
+        let ratios = |course: &Course| course.intervals(from, to).map(|(at, ratio)| (at - from, ratio)).collect();
+        let at_intervals = |course: &Course, of: fn(&Course, f64, f64) -> f64| -> Vec<(f64, f64)> {
+            let intervals = course.intervals(from, to);
+            intervals
+                .map(|(at, _)| (at - from, of(course, at, at + INTERVAL_SECONDS) / MIB))
                 .collect()
         };
-        let level = |value: f64| own.windows(from, to).map(|(at, _)| (at - from, value)).collect();
+        let level = |value: f64| own.intervals(from, to).map(|(at, _)| (at - from, value)).collect();
         let grant = |course: &Course, from, to| course.largest_grant_bytes(from, to) as f64;
         let mut memory = vec![
-            ("usage", at_windows(own, Course::mean_usage_bytes)),
-            ("grant", at_windows(own, grant)),
-            ("usage, policy genie", at_windows(genie, Course::mean_usage_bytes)),
+            ("usage", at_intervals(own, Course::mean_usage_bytes)),
+            ("grant", at_intervals(own, grant)),
+            ("usage, policy genie", at_intervals(genie, Course::mean_usage_bytes)),
         ];
         if let Reach::With(oracle) = found.reach {
             memory.push((ORACLE, level(oracle.bytes as f64 / MIB)));
@@ -228,8 +228,8 @@ type Courses = [(&'static str, Vec<(f64, f64)>)];
 fn panel(title: &str, unit: &str, courses: &Courses) -> Panel {
     let places = courses.first().map(|(_, points)| &points[..]).unwrap_or_default();
     let label = |at: f64| {
-        // The first window that begins in a minute, however it was rounded.
-        let is_label = at % LABEL_SECONDS < WINDOW_SECONDS / 2.0;
+        // The first interval that begins in a minute, however it was rounded.
+        let is_label = at % LABEL_SECONDS < INTERVAL_SECONDS / 2.0;
         if is_label {
             format!("{:.0}", at / LABEL_SECONDS)
         } else {

@@ -6,17 +6,17 @@ use std::time::Duration;
 use tidemark_types::UnixMs;
 
 /// How far back a rate looks.
-const WINDOW: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
 /// Samples nearer together than this are one: rounds may come every few milliseconds.
 const SPACING: Duration = Duration::from_millis(900);
-/// One before the window, and those within it at their spacing.
+/// One before the interval, and those within it at their spacing.
 const MAX_SAMPLES: usize = 13;
 
 /// The count's values of the last ten seconds.
 #[derive(Debug, Default)]
-pub(crate) struct RateWindow(VecDeque<(UnixMs, u64)>);
+pub(crate) struct RateInterval(VecDeque<(UnixMs, u64)>);
 
-impl RateWindow {
+impl RateInterval {
     /// Notes the count as it was at `at`.
     pub(crate) fn note(&mut self, at: UnixMs, count: u64) {
         let length = self.0.len();
@@ -25,8 +25,8 @@ impl RateWindow {
             return;
         }
         self.0.push_back((at, count));
-        // The oldest is needed only until the next one is as old as the window.
-        while self.0.len() > 2 && (self.0.len() > MAX_SAMPLES || at.since(self.0[1].0) >= WINDOW) {
+        // The oldest is needed only until the next one is as old as the interval.
+        while self.0.len() > 2 && (self.0.len() > MAX_SAMPLES || at.since(self.0[1].0) >= INTERVAL) {
             self.0.pop_front();
         }
     }
@@ -38,12 +38,12 @@ impl RateWindow {
 
     /// Its growth per second over the last ten seconds before `now`, or since the first note, but at least over a second.
     pub(crate) fn per_second(&self, now: UnixMs) -> f64 {
-        let is_before = |sample: &&(UnixMs, u64)| now.since(sample.0) >= WINDOW;
+        let is_before = |sample: &&(UnixMs, u64)| now.since(sample.0) >= INTERVAL;
         let before = self.0.iter().rev().find(is_before).or(self.0.front());
         let (Some((at, before)), Some((_, last))) = (before, self.0.back()) else {
             return 0.0;
         };
-        let passed = now.since(*at).clamp(Duration::from_secs(1), WINDOW);
+        let passed = now.since(*at).clamp(Duration::from_secs(1), INTERVAL);
         last.saturating_sub(*before) as f64 / passed.as_secs_f64()
     }
 }
@@ -54,15 +54,15 @@ mod tests {
 
     #[test]
     fn a_rate_is_of_the_last_ten_seconds() {
-        let mut window = RateWindow::default();
-        assert_eq!(window.per_second(UnixMs(5_000)), 0.0);
+        let mut interval = RateInterval::default();
+        assert_eq!(interval.per_second(UnixMs(5_000)), 0.0);
         // Half a core for a minute.
         for second in 0..=60 {
-            window.note(UnixMs(second * 1000), second * 500_000_000);
+            interval.note(UnixMs(second * 1000), second * 500_000_000);
         }
-        let rate = |second: u64| window.per_second(UnixMs(second * 1000)) / 1e9;
+        let rate = |second: u64| interval.per_second(UnixMs(second * 1000)) / 1e9;
         assert!((rate(60) - 0.5).abs() < 1e-9);
-        assert!(window.0.len() <= MAX_SAMPLES);
+        assert!(interval.0.len() <= MAX_SAMPLES);
         // Silence.
         assert!((rate(65) - 0.25).abs() < 0.01, "{}", rate(65));
         assert_eq!(rate(75), 0.0);

@@ -7,10 +7,10 @@ use tidemark_plan::{Count, Measured};
 use tidemark_types::{TenantCounters, UnixMs};
 
 /// How far back a hit ratio looks.
-const WINDOW: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_secs(10);
 /// Samples nearer together than this are one: rounds may come every few milliseconds.
 const SPACING: Duration = Duration::from_millis(900);
-/// One before the window, and those within it at their spacing.
+/// One before the interval, and those within it at their spacing.
 const MAX_SAMPLES: usize = 13;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,15 +24,15 @@ struct Sample {
 
 /// The counters' values of the last ten seconds.
 #[derive(Debug, Default)]
-pub(crate) struct HitWindow(VecDeque<Sample>);
+pub(crate) struct HitInterval(VecDeque<Sample>);
 
-impl HitWindow {
+impl HitInterval {
     /// Whether nothing was noted yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Notes the counters, and the memory in use, as they were at `at`. The first call gives their value before the window.
+    /// Notes the counters, and the memory in use, as they were at `at`. The first call gives their value before the interval.
     pub(crate) fn note(&mut self, at: UnixMs, counters: &TenantCounters, usage_bytes: u64) {
         let sample = Sample {
             at,
@@ -47,15 +47,15 @@ impl HitWindow {
             return;
         }
         self.0.push_back(sample);
-        // The oldest is needed only until the next one is as old as the window.
-        while self.0.len() > 2 && (self.0.len() > MAX_SAMPLES || at.since(self.0[1].at) >= WINDOW) {
+        // The oldest is needed only until the next one is as old as the interval.
+        while self.0.len() > 2 && (self.0.len() > MAX_SAMPLES || at.since(self.0[1].at) >= INTERVAL) {
             self.0.pop_front();
         }
     }
 
     /// The newest count, and the one from which the last ten seconds before `now` are measured.
     fn ends(&self, now: UnixMs) -> Option<(&Sample, &Sample)> {
-        let is_before = |sample: &&Sample| now.since(sample.at) >= WINDOW;
+        let is_before = |sample: &&Sample| now.since(sample.at) >= INTERVAL;
         let before = self.0.iter().rev().find(is_before).or(self.0.front())?;
         Some((before, self.0.back()?))
     }
@@ -65,7 +65,7 @@ impl HitWindow {
         let Some((before, newest)) = self.ends(now) else {
             return 0.0;
         };
-        let seconds = now.since(before.at).clamp(Duration::from_secs(1), WINDOW).as_secs_f64();
+        let seconds = now.since(before.at).clamp(Duration::from_secs(1), INTERVAL).as_secs_f64();
         newest.hits.saturating_sub(before.hits) as f64 / seconds
     }
 
@@ -146,58 +146,58 @@ mod tests {
 
     #[test]
     fn the_ratio_covers_the_last_ten_seconds() {
-        let mut window = HitWindow::default();
-        window.note(at(0), &counts(0, 0), 40);
-        assert_eq!(window.ratio(at(0)), None);
-        window.note(at(1000), &counts(100, 50), 60);
-        assert_eq!(window.ratio(at(1000)), Some(0.5));
-        assert_eq!(window.measured(at(1000), 100), Some((0.5, 50)));
-        assert_eq!(window.measured(at(1000), 101), None);
+        let mut interval = HitInterval::default();
+        interval.note(at(0), &counts(0, 0), 40);
+        assert_eq!(interval.ratio(at(0)), None);
+        interval.note(at(1000), &counts(100, 50), 60);
+        assert_eq!(interval.ratio(at(1000)), Some(0.5));
+        assert_eq!(interval.measured(at(1000), 100), Some((0.5, 50)));
+        assert_eq!(interval.measured(at(1000), 101), None);
         for second in 2..=12 {
-            window.note(
+            interval.note(
                 at(second * 1000),
                 &counts(100 * second, 50 + 100 * (second - 1)),
                 10 * second,
             );
         }
-        assert_eq!(window.ratio(at(12_000)), Some(1.0));
-        assert_eq!(window.measured(at(12_000), 1000), Some((1.0, 70)));
-        assert_eq!(window.hits_per_second(at(12_000)), 100.0);
+        assert_eq!(interval.ratio(at(12_000)), Some(1.0));
+        assert_eq!(interval.measured(at(12_000), 1000), Some((1.0, 70)));
+        assert_eq!(interval.hits_per_second(at(12_000)), 100.0);
         // Nothing was noted since: the last eight seconds of it still count, later nothing does.
-        assert_eq!(window.ratio(at(20_000)), Some(1.0));
-        assert_eq!(window.ratio(at(22_000)), None);
-        assert_eq!(window.hits_per_second(at(22_000)), 0.0);
-        assert_eq!(HitWindow::default().hits_per_second(at(0)), 0.0);
+        assert_eq!(interval.ratio(at(20_000)), Some(1.0));
+        assert_eq!(interval.ratio(at(22_000)), None);
+        assert_eq!(interval.hits_per_second(at(22_000)), 0.0);
+        assert_eq!(HitInterval::default().hits_per_second(at(0)), 0.0);
     }
 
     #[test]
     fn memory_counts_by_the_gets_that_it_served() {
-        let mut window = HitWindow::default();
-        window.note(at(0), &counts(0, 0), 500);
+        let mut interval = HitInterval::default();
+        interval.note(at(0), &counts(0, 0), 500);
         // Long ago, and nothing since then.
-        window.note(at(3_600_000), &counts(0, 0), 20);
-        window.note(at(3_601_000), &counts(1000, 800), 20);
-        window.note(at(3_602_000), &counts(4000, 3200), 60);
-        assert_eq!(window.measured(at(3_602_000), 1), Some((0.8, 35)));
+        interval.note(at(3_600_000), &counts(0, 0), 20);
+        interval.note(at(3_601_000), &counts(1000, 800), 20);
+        interval.note(at(3_602_000), &counts(4000, 3200), 60);
+        assert_eq!(interval.measured(at(3_602_000), 1), Some((0.8, 35)));
     }
 
     #[test]
     fn many_rounds_per_second_keep_few_samples() {
-        let mut window = HitWindow::default();
+        let mut interval = HitInterval::default();
         for round in 0..10_000 {
-            window.note(at(round * 10), &counts(round, round / 2), 0);
+            interval.note(at(round * 10), &counts(round, round / 2), 0);
         }
-        assert!(window.0.len() <= MAX_SAMPLES, "{}", window.0.len());
-        let ratio = window.ratio(at(100_000)).unwrap();
+        assert!(interval.0.len() <= MAX_SAMPLES, "{}", interval.0.len());
+        let ratio = interval.ratio(at(100_000)).unwrap();
         assert!((ratio - 0.5).abs() < 0.01, "{ratio}");
     }
 
     #[test]
     fn a_clock_that_went_back_gives_no_nonsense() {
-        let mut window = HitWindow::default();
-        window.note(at(50_000), &counts(10, 10), 0);
-        window.note(at(0), &counts(20, 15), 0);
-        assert_eq!(window.ratio(at(0)), Some(0.5));
+        let mut interval = HitInterval::default();
+        interval.note(at(50_000), &counts(10, 10), 0);
+        interval.note(at(0), &counts(20, 15), 0);
+        assert_eq!(interval.ratio(at(0)), Some(0.5));
     }
 
     #[test]
@@ -211,15 +211,15 @@ mod tests {
             }),
             ..counts(gets, hits)
         };
-        let mut window = HitWindow::default();
-        window.note(at(0), &flash(0, 0, 0), 0);
-        window.note(at(5000), &flash(1000, 800, 400), 0);
+        let mut interval = HitInterval::default();
+        interval.note(at(0), &flash(0, 0, 0), 0);
+        interval.note(at(5000), &flash(1000, 800, 400), 0);
         for (worth, expected) in [(1.0, 0.8), (0.5, 0.6), (0.0, 0.4)] {
-            let (_, measured) = window.lately_worth(at(5000), worth).unwrap();
+            let (_, measured) = interval.lately_worth(at(5000), worth).unwrap();
             assert!((measured.hit_ratio - expected).abs() < 1e-9, "{worth}: {measured:?}");
         }
         // Commands that are no gets find items on flash, too.
-        window.note(at(6000), &flash(2000, 900, 9000), 0);
-        assert_eq!(window.lately_worth(at(6000), 0.0).unwrap().1.hit_ratio, 0.0);
+        interval.note(at(6000), &flash(2000, 900, 9000), 0);
+        assert_eq!(interval.lately_worth(at(6000), 0.0).unwrap().1.hit_ratio, 0.0);
     }
 }
