@@ -344,7 +344,9 @@ impl Side {
 
     /// The most that it may gain at once.
     fn transfer(&self) -> u64 {
-        self.inflow.saturating_mul(MOVES.transfer_per_inflow).max(MOVES.transfer_units_min)
+        self.inflow
+            .saturating_mul(MOVES.transfer_per_inflow)
+            .max(MOVES.transfer_units_min)
     }
 
     /// The least gain for which anything moves.

@@ -65,7 +65,10 @@ impl HitInterval {
         let Some((before, newest)) = self.ends(now) else {
             return 0.0;
         };
-        let seconds = now.since(before.at).clamp(Duration::from_secs(1), INTERVAL).as_secs_f64();
+        let seconds = now
+            .since(before.at)
+            .clamp(Duration::from_secs(1), INTERVAL)
+            .as_secs_f64();
         newest.hits.saturating_sub(before.hits) as f64 / seconds
     }
 

@@ -102,7 +102,7 @@ pub use utility::UtilityFunction;
 pub use view::{
     AlertsView, CpuModelView, CurvePointView, CurveView, DurationBucketView, DurationsView, LastMoveView, LatencyView,
     LeaseView, MoveView, MovesView, NodeView, OperationsView, PreviewView, PreviewedView, ProcessView, RefusedView,
-    SecretView, SectionView, ServerView, ShapeView, SpendingView, TenantAddress, TenantView, TopCommandView, TopKeyView,
-    TopView, UsedView,
+    SecretView, SectionView, ServerView, ShapeView, SpendingView, TenantAddress, TenantView, TopCommandView,
+    TopKeyView, TopView, UsedView,
 };
 pub use watch::{Watch, Watcher};

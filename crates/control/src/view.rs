@@ -376,9 +376,7 @@ impl SectionView {
 
 impl Serialize for SectionView {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let fields = SETTINGS
-            .iter()
-            .filter(|setting| setting.place.section == self.section);
+        let fields = SETTINGS.iter().filter(|setting| setting.place.section == self.section);
         to.collect_map(fields.map(|setting| (setting.place.name, setting.told(&self.settings))))
     }
 }

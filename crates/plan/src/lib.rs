@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod count;
 mod load;
 pub mod node;
 mod reach;
@@ -21,9 +22,9 @@ mod share;
 mod sizer;
 mod slope;
 pub mod tiers;
-mod count;
 
 pub use check::{Broken, check};
+pub use count::{Count, Measured};
 pub use load::LoadWatch;
 pub use reach::{GoalReading, Outlook, Prospect, Reach, reach};
 pub use reading::{GoalState, Reading, Sizing};
@@ -33,4 +34,3 @@ pub use share::{
 };
 pub use sizer::Sizer;
 pub use slope::efficiency_seen;
-pub use count::{Count, Measured};

@@ -6,8 +6,8 @@
 
 use tidemark_types::UnixMs;
 
-use crate::reading::GoalState;
 use crate::count::Measured;
+use crate::reading::GoalState;
 
 /// A hit ratio at most this much below the goal meets it.
 pub(crate) const MET_WITHIN: f64 = 0.01;

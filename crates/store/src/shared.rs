@@ -478,7 +478,10 @@ fn numbered_policy(number: u16) -> Policy {
     let share = number.checked_sub(APPROX_LRU_FROM);
     match share.and_then(LogShare::from_thousandths) {
         Some(share) => Policy::ApproxLru(share),
-        None => Policy::PLAIN.get(usize::from(number)).copied().unwrap_or(Policy::Custom),
+        None => Policy::PLAIN
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(Policy::Custom),
     }
 }
 

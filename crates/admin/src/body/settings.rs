@@ -46,8 +46,12 @@ fn change<'a>(
     allowed: impl FnOnce() -> Vec<&'a str>,
 ) -> Result<(), Refusal> {
     let Some(setting) = of_section(section).find(|setting| setting.place.name == name) else {
-        let path = [section, name].iter().filter(|part| !part.is_empty()).copied();
-        return Err(unknown_field(&path.collect::<Vec<_>>().join("."), &allowed()));
+        let path = if section.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{section}.{name}")
+        };
+        return Err(unknown_field(&path, &allowed()));
     };
     match plain(value) {
         Some(value) => setting.read(patch, &value),
@@ -66,7 +70,13 @@ fn of_section(section: &str) -> impl Iterator<Item = &'static Setting> {
 fn top_level() -> Vec<&'static str> {
     let places = SETTINGS.iter().map(|setting| setting.place);
     let mut names: Vec<&'static str> = places
-        .map(|place| if place.section.is_empty() { place.name } else { place.section })
+        .map(|place| {
+            if place.section.is_empty() {
+                place.name
+            } else {
+                place.section
+            }
+        })
         .collect();
     names.dedup();
     names

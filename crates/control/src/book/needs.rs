@@ -19,7 +19,7 @@ use crate::goal::{CurveReport, GoalReport, stands};
 use crate::grant::{GoalNeed, grantable_bytes};
 use crate::pace::Between;
 use crate::settings::TenantSettings;
-use crate::sizing::{HitCurve, CustomSizing, SizeReading};
+use crate::sizing::{CustomSizing, HitCurve, SizeReading};
 use crate::tiers::Tiers;
 use crate::utility::CustomUtility;
 

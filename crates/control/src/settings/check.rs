@@ -18,7 +18,12 @@ pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
     check_costs(settings)?;
     check_floor("floor", "goals.floor_bytes", settings.floor_bytes, settings.cap_bytes)?;
     let flash = &settings.flash;
-    check_floor("floor of flash", "flash.floor_bytes", flash.floor_bytes, flash.cap_bytes)?;
+    check_floor(
+        "floor of flash",
+        "flash.floor_bytes",
+        flash.floor_bytes,
+        flash.cap_bytes,
+    )?;
     if settings.at_limit.is_some() && settings.spending.is_none() {
         let message =
             "there is nothing to do at a spending limit where there is none: set `limits.spending_per_month`, too";

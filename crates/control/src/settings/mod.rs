@@ -17,6 +17,7 @@ pub(crate) use check::{check_flash_floors, check_floors, check_name, check_spend
 pub use server::{Idling, ServerPatch};
 pub(crate) use server::{check_idling, check_pool, check_round_period};
 pub use table::{
-    ApiPlace, FlashPatch, FlashSettings, SETTINGS, Setting, SettingsPatch, StateColumn, TenantSettings, Unset, ValueKind,
+    ApiPlace, FlashPatch, FlashSettings, SETTINGS, Setting, SettingsPatch, StateColumn, TenantSettings, Unset,
+    ValueKind,
 };
 pub use value::{Bounds, Change, PlainValue};

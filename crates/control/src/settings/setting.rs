@@ -55,7 +55,9 @@ impl Setting {
     pub fn help(&self) -> String {
         let mut help = self.help.to_owned();
         if let Some(Bounds { least, most, .. }) = self.bounds {
-            help = help.replace("{least}", &self.shown(least)).replace("{most}", &self.shown(most));
+            help = help
+                .replace("{least}", &self.shown(least))
+                .replace("{most}", &self.shown(most));
         }
         help = help.replace("{names}", &alternatives(&(self.access.names)()));
         match self.unset {

@@ -259,9 +259,7 @@ impl Written for Staleness {
     }
 
     fn names() -> Vec<String> {
-        ["strict", "bounded:1ms to bounded:1m", "none"]
-            .map(String::from)
-            .into()
+        ["strict", "bounded:1ms to bounded:1m", "none"].map(String::from).into()
     }
 }
 

@@ -17,7 +17,10 @@ const OTHER_STEPS: [(i64, &str); 3] = [
     // A checksum of it all.
     (checksum::CHECKED_FROM, checksum::TABLE),
     // Names of secrets, each rotated by itself.
-    (6, "ALTER TABLE secrets ADD COLUMN name TEXT NOT NULL DEFAULT 'default';"),
+    (
+        6,
+        "ALTER TABLE secrets ADD COLUMN name TEXT NOT NULL DEFAULT 'default';",
+    ),
 ];
 
 /// The newest schema that a setting or another step needs.

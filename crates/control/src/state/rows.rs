@@ -244,7 +244,9 @@ pub(super) fn insert_tenant(
 
 pub(super) fn update_tenant(transaction: &Transaction<'_>, tenant: &TenantRecord) -> Result<(), rusqlite::Error> {
     let columns = columns();
-    let set = (3..).zip(&columns).map(|(place, column)| format!("{column} = ?{place}"));
+    let set = (3..)
+        .zip(&columns)
+        .map(|(place, column)| format!("{column} = ?{place}"));
     let update = format!(
         "UPDATE tenants SET version = ?2, {} WHERE id = ?1",
         set.collect::<Vec<_>>().join(", ")

@@ -88,7 +88,10 @@ fn a_policy_of_the_program_decides_until_it_fails_or_another_is_named() {
     };
     assert!(!stays(&tenant));
     let view = tenant.set_eviction(Keeps::forever(b"hot")).unwrap();
-    assert_eq!((view.policy.as_str(), view.policy_in_force.as_str()), ("custom", "custom"));
+    assert_eq!(
+        (view.policy.as_str(), view.policy_in_force.as_str()),
+        ("custom", "custom")
+    );
     assert!(stays(&tenant));
     let named = |policy| SettingsPatch {
         policy: Change::Set(PolicyChoice::Fixed(policy)),
@@ -109,7 +112,10 @@ fn a_policy_of_the_program_decides_until_it_fails_or_another_is_named() {
     assert_eq!((tenant.stats().faults, tenant.faults()), (1, vec![fault.clone()]));
     assert_eq!(*notes.replaced.lock(), [("shop".to_owned(), fault)]);
     let view = tenant.view().unwrap();
-    assert_eq!((view.policy.as_str(), view.policy_in_force.as_str()), ("custom", "fifo"));
+    assert_eq!(
+        (view.policy.as_str(), view.policy_in_force.as_str()),
+        ("custom", "fifo")
+    );
     tenant.set_eviction(Keeps::forever(b"hot")).unwrap();
     assert!(stays(&tenant));
     assert_eq!(tenant.view().unwrap().policy_in_force, "custom");

@@ -6,5 +6,5 @@
 mod course;
 mod oracle;
 
-pub use course::{Course, Judgement, Moment, StageTimes, INTERVAL_SECONDS};
+pub use course::{Course, INTERVAL_SECONDS, Judgement, Moment, StageTimes};
 pub use oracle::{Oracle, Question, Reach, overhead_bytes};

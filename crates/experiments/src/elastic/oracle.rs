@@ -91,7 +91,9 @@ impl Question {
         let mut high = (everything, best - goal);
         let mut hit_ratio = best;
         for _ in 0..MAX_STEPS {
-            if high.0 - low.0 <= (high.0 / NEAR_DIVISOR).max(1) || hit_ratio - goal <= NEAR_RATIO_OF_MISSES * (1.0 - goal) {
+            if high.0 - low.0 <= (high.0 / NEAR_DIVISOR).max(1)
+                || hit_ratio - goal <= NEAR_RATIO_OF_MISSES * (1.0 - goal)
+            {
                 break;
             }
             let middle = between(low, high);

@@ -33,7 +33,10 @@ fn in_force(node: &mut Node) -> String {
 
 #[test]
 fn genie_follows_the_skew_and_keeps_its_policy_where_no_law_fits() {
-    let mut node = node(64 * MIB, &[("shop", with("genie", 16), &zipf(keys(300_000), 1.1, rate(20_000.0)))]);
+    let mut node = node(
+        64 * MIB,
+        &[("shop", with("genie", 16), &zipf(keys(300_000), 1.1, rate(20_000.0)))],
+    );
     assert_eq!(in_force(&mut node), "fifo");
     node.run(2 * MINUTE + 5 * SECOND);
     assert_eq!(in_force(&mut node), "approx-lru:0.5");

@@ -98,7 +98,10 @@ fn a_latency_is_a_hit_ratio_by_what_misses_cost() {
     let ratio = hit_ratio(&mut node, "shop", MINUTE);
     assert!((ratio - 0.8).abs() <= NEAR, "{ratio}");
     let view = node.view("shop").unwrap();
-    assert_eq!((view.goal_state, view.settings.latency), ("met", Some(Duration::from_micros(300))));
+    assert_eq!(
+        (view.goal_state, view.settings.latency),
+        ("met", Some(Duration::from_micros(300)))
+    );
 }
 
 /// A tenant that was idle comes back in a burst, and another reads through all of its keys once. A tenant with the

@@ -208,7 +208,13 @@ fn what_hit_ratios_can_not_be_worth_is_refused() {
     let scale = Scale::of(std::iter::empty());
     let at = |worth: &HitWorth, hit_ratio| {
         let custom_worth = Some(worth);
-        scale.worth(&Claimant { custom_worth, ..anyone(1) }, hit_ratio)
+        scale.worth(
+            &Claimant {
+                custom_worth,
+                ..anyone(1)
+            },
+            hit_ratio,
+        )
     };
     assert!((at(&square, 0.505) - (0.25 + 0.2601) / 2.0).abs() < 1e-12);
     assert_eq!((at(&square, 1.0), at(&square, 7.0), at(&square, -1.0)), (1.0, 1.0, 0.0));

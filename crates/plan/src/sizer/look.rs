@@ -3,10 +3,10 @@
 
 use super::Sizer;
 use super::tuning::{CURVES, INTERVALS};
+use crate::count::Measured;
 use crate::reach::Prospect;
 use crate::reading::Reading;
 use crate::slope::{SLOPE_SPAN, efficiency_seen, least_misses, slope_at};
-use crate::count::Measured;
 
 /// The curve at the present size.
 #[derive(Clone, Copy, Debug)]

@@ -36,15 +36,15 @@ use std::time::Duration;
 
 use tidemark_types::{UNIT_BYTES, UnixMs};
 
+use crate::count::{Count, Measured};
 use crate::load::LoadWatch;
 use crate::reach::{MET_WITHIN, meets};
 use crate::reading::{GoalState, Reading, Sizing};
 use crate::slope::EFFICIENCY;
-use crate::count::{Count, Measured};
 use hold::Hold;
 use look::{Fit, Here, predicted};
 use phase::{Evidence, Phase, Verdict};
-use tuning::{CURVES, MISSES, STEPS, INTERVALS};
+use tuning::{CURVES, INTERVALS, MISSES, STEPS};
 
 /// One tenant's way to its goal.
 #[derive(Debug, Default)]

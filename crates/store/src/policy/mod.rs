@@ -8,15 +8,15 @@
 
 mod approx_lru;
 mod clock;
-mod fifo;
 mod custom;
+mod fifo;
 mod s3fifo;
 
 use tidemark_types::Policy;
 
 pub(crate) use approx_lru::ApproxLru;
+pub(crate) use custom::{Custom, Grip};
 pub use custom::{EvictionPolicy, Newcomer, Resident};
-pub(crate) use custom::{Grip, Custom};
 
 /// One of the two queues of segments in a shard's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -51,7 +51,8 @@ impl Pace {
         }
         let used = cpu_time();
         self.watched = Some((now, used));
-        let is_idle = watched.is_some_and(|(since, before)| used.saturating_sub(before) * NOTHING_DIVISOR <= now - since);
+        let is_idle =
+            watched.is_some_and(|(since, before)| used.saturating_sub(before) * NOTHING_DIVISOR <= now - since);
         if is_idle { now } else { busy_from.min(now + INTERVAL) }
     }
 }
@@ -77,7 +78,10 @@ mod tests {
             assert!(next > at && next <= until, "{looks}");
             (at, used, looks) = (next, used + BUSY, looks + 1);
         }
-        assert_eq!(looks, 19, "once in an interval, after the time of one that does nothing");
+        assert_eq!(
+            looks, 19,
+            "once in an interval, after the time of one that does nothing"
+        );
         assert!(pace.next(at, || unreachable!()) <= at);
     }
 

@@ -10,7 +10,7 @@ use tidemark_types::{Cause, LogShare, Policy, UnixMs};
 
 use super::{Key, Shard, Value, second_of};
 use crate::item::Draft;
-use crate::policy::{Grip, Newcomer, Custom, Queue, Resident, Rules, Verdict, rules};
+use crate::policy::{Custom, Grip, Newcomer, Queue, Resident, Rules, Verdict, rules};
 use crate::segment::SegmentId;
 use crate::shared::Left;
 

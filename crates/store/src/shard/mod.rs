@@ -12,12 +12,12 @@
 #[cfg(test)]
 mod audit;
 mod below;
+mod custom;
 mod evict;
 #[cfg(test)]
 mod flushed;
 mod ghosts;
 mod large;
-mod custom;
 mod pin;
 mod renew;
 mod sampling;
@@ -42,9 +42,9 @@ use crate::sample::Sampler;
 use crate::segment::{Segment, SegmentId, Segments, State};
 use crate::shared::{Left, TenantShared};
 
+pub(crate) use custom::Seat;
 pub use ghosts::Prospect;
 pub use large::Value;
-pub(crate) use custom::Seat;
 pub(crate) use pin::PinnedPlace;
 pub(crate) use upkeep::Upkeep;
 pub use watch::Watch;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidemark_types::Fault;
 
 use super::TenantStore;
-use crate::policy::{EvictionPolicy, Custom};
+use crate::policy::{Custom, EvictionPolicy};
 use crate::shard::Seat;
 
 impl TenantStore {

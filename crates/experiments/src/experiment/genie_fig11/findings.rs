@@ -2,7 +2,7 @@
 
 use super::loads::Scale;
 use super::{Found, Outcome};
-use crate::elastic::{Course, Judgement, Reach, INTERVAL_SECONDS};
+use crate::elastic::{Course, INTERVAL_SECONDS, Judgement, Reach};
 use crate::experiment::chart::{Chart, Marks, Panel};
 use crate::experiment::report::{COURSE, Point, Series, Target, add_point};
 use crate::experiment::{Spread, markdown};
@@ -174,7 +174,12 @@ impl Findings {
     /// A picture of the hit ratio and one of the memory.
     fn add_course(&mut self, found: &Found, [own, genie]: &[Course; 2]) {
         let (from, to) = (found.times.from, found.times.to);
-        let ratios = |course: &Course| course.intervals(from, to).map(|(at, ratio)| (at - from, ratio)).collect();
+        let ratios = |course: &Course| {
+            course
+                .intervals(from, to)
+                .map(|(at, ratio)| (at - from, ratio))
+                .collect()
+        };
         let at_intervals = |course: &Course, of: fn(&Course, f64, f64) -> f64| -> Vec<(f64, f64)> {
             let intervals = course.intervals(from, to);
             intervals

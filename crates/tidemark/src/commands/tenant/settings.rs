@@ -243,7 +243,9 @@ mod tests {
     fn docs_have_a_row_for_each_setting_and_no_other() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tenants.md");
         let page = std::fs::read_to_string(page).unwrap();
-        let (_, table) = page.split_once("| setting | field | meaning |\n|---|---|---|\n").unwrap();
+        let (_, table) = page
+            .split_once("| setting | field | meaning |\n|---|---|---|\n")
+            .unwrap();
         let mut rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
         for setting in SETTINGS {
             let (flag, path) = (setting.flag, setting.place.path);

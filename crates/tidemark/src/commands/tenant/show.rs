@@ -328,9 +328,7 @@ fn told(tenant: &Value) -> Value {
             // `-` is left for what is not known.
             Unset::Measured(_) => continue,
         };
-        let unset = told
-            .pointer_mut(setting.place.pointer)
-            .filter(|value| value.is_null());
+        let unset = told.pointer_mut(setting.place.pointer).filter(|value| value.is_null());
         if let Some(value) = unset {
             *value = text.into();
         }
