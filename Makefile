@@ -2,7 +2,7 @@
 # how it works.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint ci soak deb container bench experiments experiment
+.PHONY: help run test lint ci soak deb container bootstrap bench experiments experiment
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -27,6 +27,9 @@ deb: ## Build a Debian package, and try it in a folder
 
 container: ## Try the container file by buildah, with stand-ins for the images that it begins with
 	@scripts/container
+
+bootstrap: ## Build the functions' program as one static file, and try it
+	@scripts/bootstrap
 
 bench: ## Compare with memcached and Redis; writes docs/performance.md
 	@scripts/bench

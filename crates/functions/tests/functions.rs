@@ -51,7 +51,8 @@ fn proxy(emulator: &Emulator, config: Config) -> Functions {
 fn bench(functions: usize, change: impl Fn(&mut Config)) -> Bench {
     let emulator = Emulator::start(emulator::Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        program: env!("CARGO_BIN_EXE_bootstrap").into(),
+        // The static one is tried by scripts/bootstrap.
+        program: std::env::var_os("TIDEMARK_BOOTSTRAP").map_or(env!("CARGO_BIN_EXE_bootstrap").into(), Into::into),
         arguments: Vec::new(),
         unit_ms: 1,
         freezes: true,

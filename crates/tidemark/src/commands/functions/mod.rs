@@ -15,7 +15,7 @@ Examples:
   tidemark functions plan
   tidemark functions plan --functions 200 --memory 3GiB --code 10+2 --requests 5000
   tidemark functions plan --reclaim zipf:1.8 --backup-every never --json
-  tidemark functions deploy functions.toml --bootstrap target/x86_64-unknown-linux-musl/release/bootstrap
+  tidemark functions deploy functions.toml --bootstrap target/bootstrap/x86_64-unknown-linux-musl/release/bootstrap
   tidemark functions status
   tidemark functions probe functions.toml --every 1m --intervals 600
   tidemark functions resize functions.toml
