@@ -30,18 +30,20 @@ pub(crate) const INPUTS: [Input; 10] = [
 /// The deviation below which all loads count as having the same value of an input.
 const DEVIATION_MIN: f64 = 1e-6;
 
-/// One point for each load and rate, of all passes the one with the least CPU time per command: whatever else a machine does adds to
-/// a command's time and takes nothing from it.
-pub(crate) fn least(points: &[Point]) -> Vec<Point> {
-    let mut least: BTreeMap<(u32, u64), &Point> = BTreeMap::new();
+/// One point for each load and rate, of all passes the one with the median of CPU time per command (of an even number the lower one
+/// of the middle two). A neighbour on the machine adds to a command's time; one that delays the load generator makes its
+/// commands arrive together, which takes from it.
+pub(crate) fn median(points: &[Point]) -> Vec<Point> {
+    let mut passes: BTreeMap<(u32, u64), Vec<&Point>> = BTreeMap::new();
     for point in points {
         let place = (point.spec.number, point.rate_ratio.to_bits());
-        let known = least.entry(place).or_insert(point);
-        if point.ns_per_operation() < known.ns_per_operation() {
-            *known = point;
-        }
+        passes.entry(place).or_default().push(point);
     }
-    least.into_values().cloned().collect()
+    let middle = |mut passes: Vec<&Point>| {
+        passes.sort_by(|a, b| a.ns_per_operation().total_cmp(&b.ns_per_operation()));
+        passes.get((passes.len() - 1) / 2).map(|point| Point::clone(point))
+    };
+    passes.into_values().filter_map(middle).collect()
 }
 
 /// A point as numbers.

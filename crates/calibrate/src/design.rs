@@ -228,23 +228,28 @@ mod tests {
         }
     }
 
+    /// The places of characteristics that are beyond their ranges.
+    fn outside(spec: &LoadSpec) -> Vec<usize> {
+        let values = [
+            (spec.key_bytes as f64, KEY_BYTES),
+            (spec.value_bytes as f64, VALUE_BYTES),
+            (spec.reads, READS),
+            (spec.skew, SKEW),
+            (spec.hit_ratio, HIT_RATIO),
+            (spec.pipeline as f64, PIPELINE),
+            (spec.connections as f64, CONNECTIONS),
+            (spec.keys as f64, KEYS),
+        ];
+        let is_outside = |(value, range): &(f64, Range)| !(range.least..=range.most).contains(value);
+        (0..values.len()).filter(|place| is_outside(&values[*place])).collect()
+    }
+
     #[test]
     fn loads_are_within_their_ranges_and_everywhere_in_them() {
         for seed in [1, 2, 77] {
             let design = Design::new(150, seed);
             for spec in &design.loads {
-                let inside = [
-                    (spec.key_bytes as f64, KEY_BYTES),
-                    (spec.value_bytes as f64, VALUE_BYTES),
-                    (spec.reads, READS),
-                    (spec.skew, SKEW),
-                    (spec.hit_ratio, HIT_RATIO),
-                    (spec.pipeline as f64, PIPELINE),
-                    (spec.connections as f64, CONNECTIONS),
-                    (spec.keys as f64, KEYS),
-                ];
-                let is_inside = |(value, range): &(f64, Range)| (range.least..=range.most).contains(value);
-                assert!(inside.iter().all(is_inside), "{spec:?}");
+                assert_eq!(outside(spec), Vec::<usize>::new(), "{spec:?}");
             }
             // A quarter of each range has about a quarter of the loads.
             let quarter = |of: fn(&LoadSpec) -> f64, range: Range| {
@@ -268,26 +273,8 @@ mod tests {
     #[test]
     fn each_characteristic_is_beyond_its_range_once() {
         let design = Design::new(20, 1);
-        let values = |spec: &LoadSpec| {
-            [
-                (spec.key_bytes as f64, KEY_BYTES),
-                (spec.value_bytes as f64, VALUE_BYTES),
-                (spec.reads, READS),
-                (spec.skew, SKEW),
-                (spec.hit_ratio, HIT_RATIO),
-                (spec.pipeline as f64, PIPELINE),
-                (spec.connections as f64, CONNECTIONS),
-                (spec.keys as f64, KEYS),
-            ]
-        };
         for (place, spec) in design.beyond.iter().enumerate() {
-            let outside: Vec<usize> = values(spec)
-                .iter()
-                .enumerate()
-                .filter(|(_, (value, range))| !(range.least..=range.most).contains(value))
-                .map(|(place, _)| place)
-                .collect();
-            assert_eq!(outside, [place], "{spec:?}");
+            assert_eq!(outside(spec), [place], "{spec:?}");
             assert_eq!(spec.number, 20 + place as u32);
         }
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tidemark_meter::model::{Accuracy, Input, Model, Network};
 use tidemark_tools::load::Rng;
 
-use crate::data::{Data, Example, HELD_OUT, INPUTS, least, shuffle};
+use crate::data::{Data, Example, HELD_OUT, INPUTS, median, shuffle};
 use crate::{BEYOND, Design, Error, Point, perceptron, rivals};
 
 /// How good answers are.
@@ -77,7 +77,7 @@ pub struct Outcome {
 /// # Errors
 /// There are too few loads.
 pub fn evaluate(points: &[Point], design: &Design, machine: &str, seed: u64) -> Result<Outcome, Error> {
-    let points = &least(points);
+    let points = &median(points);
     let is_of = |loads: &[crate::LoadSpec], point: &Point| loads.iter().any(|spec| spec.number == point.spec.number);
     let inside: Vec<Point> = points
         .iter()

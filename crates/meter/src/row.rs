@@ -65,8 +65,15 @@ pub(crate) fn label_of(protocol: &str, command: &str, outcome: Outcome) -> Strin
 
 /// The command of a label, whatever came of it.
 pub(crate) fn command_of(label: &str) -> &str {
+    parts_of(label).0
+}
+
+/// The command of a label, and the name of its outcome; `None` if it did what it was asked.
+fn parts_of(label: &str) -> (&str, Option<&str>) {
     let mut slashes = label.match_indices('/').map(|(place, _)| place);
-    slashes.nth(1).map_or(label, |second| &label[..second])
+    slashes
+        .nth(1)
+        .map_or((label, None), |second| (&label[..second], Some(&label[second + 1..])))
 }
 
 /// The tenant that an entry is about.
@@ -126,6 +133,13 @@ impl Entry {
         self.is_modelled.then(|| self.usage.get(Resource::CpuModelNs))
     }
 
+    /// Commands that were executed with this outcome.
+    pub fn commands_with(&self, outcome: Outcome) -> u64 {
+        let has_it = |label: &str| parts_of(label).1.unwrap_or(Outcome::Ok.name()) == outcome.name();
+        let counts = self.commands.iter().filter(|(label, _)| has_it(label));
+        counts.map(|(_, count)| count).sum()
+    }
+
     /// All fields as bytes, each with its length, so that no two entries have the same ones.
     pub(crate) fn encode(&self, sequence: u64, out: &mut Vec<u8>) {
         let mut number = |number: u64| out.extend_from_slice(&number.to_be_bytes());
@@ -176,6 +190,14 @@ mod tests {
             let label = label_of("redis", command, outcome);
             assert_eq!(label, expected);
             assert_eq!(command_of(&label), format!("redis/{command}"));
+            let entry = Entry {
+                commands: vec![(label, 3), ("redis/set".to_owned(), 4)],
+                ..Entry::event(Kind::Use, UnixMs(0), UnixMs(1), "")
+            };
+            for other in [Outcome::Ok, Outcome::Miss, Outcome::Error] {
+                let sets = if other == Outcome::Ok { 4 } else { 0 };
+                assert_eq!(entry.commands_with(other), sets + if other == outcome { 3 } else { 0 });
+            }
         }
     }
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 use tidemark_control::{LedgerReader, Query};
-use tidemark_meter::{Kind, Resource, Row, Totals, export};
-use tidemark_types::{Clock as _, SystemClock, UnixMs, parse_duration, utc};
+use tidemark_meter::{Entry, Kind, Resource, Row, Totals, export};
+use tidemark_types::{Clock as _, Outcome, SystemClock, UnixMs, parse_duration, utc};
 
 use crate::client::ClientArgs;
 use crate::failure::{Failure, FailureKind};
@@ -169,8 +169,27 @@ fn write_row(out: &mut impl Write, row: &Row, format: Format, is_first: bool) ->
 /// The subject of a sum: a tenant, or use that is no tenant's.
 type Line = (Kind, String);
 
+/// The use of all rows of a subject.
+#[derive(Default)]
+struct Sums {
+    totals: Totals,
+    /// Commands that found none of their keys, and those that were answered with an error.
+    misses: u64,
+    errors: u64,
+    is_modelled: bool,
+}
+
+impl Sums {
+    fn add(&mut self, entry: &Entry) {
+        self.totals.add(&entry.usage);
+        self.misses += entry.commands_with(Outcome::Miss);
+        self.errors += entry.commands_with(Outcome::Error);
+        self.is_modelled |= entry.is_modelled;
+    }
+}
+
 fn show(ledger: &LedgerReader, query: &Query) -> anyhow::Result<()> {
-    let mut sums: BTreeMap<Line, (Totals, bool)> = BTreeMap::new();
+    let mut sums: BTreeMap<Line, Sums> = BTreeMap::new();
     let mut events = Vec::new();
     ledger.each(query, |row| {
         let entry = &row.entry;
@@ -180,9 +199,7 @@ fn show(ledger: &LedgerReader, query: &Query) -> anyhow::Result<()> {
                     .tenant
                     .as_ref()
                     .map_or_else(|| format!("({})", entry.kind.name()), |tenant| tenant.name.clone());
-                let (totals, is_modelled) = sums.entry((entry.kind, name)).or_default();
-                totals.add(&entry.usage);
-                *is_modelled |= entry.is_modelled;
+                sums.entry((entry.kind, name)).or_default().add(entry);
             }
             Kind::Gap | Kind::Jump => {
                 let (from, to) = (utc::rfc3339(entry.from), utc::rfc3339(entry.to));
@@ -200,13 +217,12 @@ fn show(ledger: &LedgerReader, query: &Query) -> anyhow::Result<()> {
         "IN",
         "OUT",
         "OPERATIONS",
+        "MISSES",
+        "ERRORS",
         "HIT RATIO",
     ];
     let mut rows = vec![names.map(str::to_owned).to_vec()];
-    rows.extend(
-        sums.iter()
-            .map(|((kind, name), (totals, is_modelled))| line(*kind, name, totals, *is_modelled)),
-    );
+    rows.extend(sums.iter().map(|((kind, name), sums)| line(*kind, name, sums)));
     let mut text = table(&rows);
     for event in events {
         text += &format!("\n{event}");
@@ -214,7 +230,8 @@ fn show(ledger: &LedgerReader, query: &Query) -> anyhow::Result<()> {
     Ok(print(&text)?)
 }
 
-fn line(kind: Kind, name: &str, totals: &Totals, is_modelled: bool) -> Vec<String> {
+fn line(kind: Kind, name: &str, sums: &Sums) -> Vec<String> {
+    let totals = &sums.totals;
     let seconds = |resource| format!("{:.3} s", totals.get(resource) as f64 / 1e9);
     let bytes = |resource| bytes_text(totals.get(resource) as f64);
     let is_tenant = kind == Kind::Use;
@@ -224,7 +241,7 @@ fn line(kind: Kind, name: &str, totals: &Totals, is_modelled: bool) -> Vec<Strin
     vec![
         name.to_owned(),
         seconds(Resource::CpuNs),
-        if is_modelled {
+        if sums.is_modelled {
             seconds(Resource::CpuModelNs)
         } else {
             "-".into()
@@ -236,6 +253,8 @@ fn line(kind: Kind, name: &str, totals: &Totals, is_modelled: bool) -> Vec<Strin
         of_tenant(bytes(Resource::NetworkInBytes)),
         of_tenant(bytes(Resource::NetworkOutBytes)),
         of_tenant(totals.get(Resource::Operations).to_string()),
+        of_tenant(sums.misses.to_string()),
+        of_tenant(sums.errors.to_string()),
         if gets > 0 {
             format!("{hit_ratio:.2} %")
         } else {

@@ -4,7 +4,6 @@ use std::io::Read as _;
 use std::process::Stdio;
 use std::time::Instant;
 
-use tidemark_functions::emulator::{self, Emulator};
 
 use crate::{PATIENCE, USAGE, run, stderr, stdout, tidemark};
 
@@ -63,20 +62,10 @@ fn what_can_not_be_is_refused() {
     }
 }
 
-/// Functions that are processes of this program, and the file that describes them.
 #[test]
 fn a_probe_counts_the_functions_that_are_taken_away() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let guard = runtime.enter();
-    let emulator = Emulator::start(emulator::Config {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        program: env!("CARGO_BIN_EXE_tidemark").into(),
-        arguments: vec!["functions".into(), "program".into()],
-        unit_ms: 1,
-        freezes: true,
-    });
-    let emulator = emulator.unwrap();
-    drop(guard);
+    let emulator = super::s3::emulator(&runtime);
     let names: Vec<String> = (0..3).map(|number| format!("probed-{number}")).collect();
     assert!(names.iter().all(|name| emulator.create(name, 128)));
     let folder = tempfile::tempdir().unwrap();

@@ -136,7 +136,8 @@ fn s3_address(server: &Server) -> String {
     address.unwrap().to_owned()
 }
 
-fn emulator(runtime: &tokio::runtime::Runtime) -> Emulator {
+/// Functions that are processes of this program.
+pub(super) fn emulator(runtime: &tokio::runtime::Runtime) -> Emulator {
     let _within = runtime.enter();
     let emulator = Emulator::start(emulator::Config {
         listen: "127.0.0.1:0".parse().unwrap(),

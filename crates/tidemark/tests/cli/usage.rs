@@ -91,6 +91,10 @@ fn what_clients_did_is_in_the_ledger_to_the_byte() {
         table.starts_with("TENANT") && table.contains("\ndefault ") && table.contains("(unattributed)"),
         "{table}"
     );
+    // Operations, and how many of them missed and failed.
+    let line = table.lines().find(|line| line.starts_with("default ")).unwrap();
+    let columns: Vec<&str> = line.split_whitespace().collect();
+    assert!(columns.windows(3).any(|three| three == ["2000", "500", "0"]), "{table}");
     let csv = stdout(&server.run(&["usage", "--format", "csv"]));
     assert!(
         csv.lines().count() > 1 && csv.starts_with("sequence,kind,tenant,"),

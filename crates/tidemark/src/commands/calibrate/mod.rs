@@ -41,8 +41,8 @@ pub(super) struct Args {
     /// How many loads are measured; 30 of them judge the model
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u32).range(90..=2000))]
     loads: u32,
-    /// How often each load is measured, at other times; the least CPU time counts, since a neighbour only adds to it
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=9))]
+    /// How often each load is measured, at other times; the median of its CPU times counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
     passes: u32,
     /// The seed of loads, split and training
     #[arg(long, value_name = "N", default_value_t = 1)]
