@@ -4,7 +4,6 @@ use std::io::Read as _;
 use std::process::Stdio;
 use std::time::Instant;
 
-
 use crate::{PATIENCE, USAGE, run, stderr, stdout, tidemark};
 
 #[test]
