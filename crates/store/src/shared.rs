@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidemark_types::{Fault, LogShare, Policy, SamplingThreshold, UNIT_BYTES};
@@ -118,9 +118,10 @@ pub(crate) struct TenantShared {
     remembers: AtomicBool,
     alarm: Alarm,
     graves: Mutex<VecDeque<Grave>>,
-    graves_left: AtomicUsize,
-    /// The units that may be held whatever is granted.
-    limit: AtomicU64,
+    has_graves: AtomicBool,
+    /// The units that may be held whatever is granted; `u32::MAX` for any number. It is short, so that an idle tenant takes no
+    /// further line.
+    limit: AtomicU32,
     /// `None` if there are none, which is the usual case.
     hooks: Option<Box<Hooks>>,
 }
@@ -152,8 +153,8 @@ impl TenantShared {
             remembers: AtomicBool::new(false),
             alarm,
             graves: Mutex::default(),
-            graves_left: AtomicUsize::new(0),
-            limit: AtomicU64::new(u64::MAX),
+            has_graves: AtomicBool::new(false),
+            limit: AtomicU32::new(u32::MAX),
             hooks: hooks.is_any().then(|| Box::new(hooks)),
         }
     }
@@ -240,13 +241,17 @@ impl TenantShared {
         self.grant.load(Ordering::Relaxed)
     }
 
-    /// Sets the units that may be held whatever is granted.
-    pub(crate) fn set_limit(&self, units: u64) {
+    /// Sets the units that may be held whatever is granted; `None` for any number.
+    pub(crate) fn set_limit(&self, units: Option<u64>) {
+        let units = units.map_or(u32::MAX, |units| u32::try_from(units).unwrap_or(u32::MAX));
         self.limit.store(units, Ordering::Relaxed);
     }
 
     fn limit(&self) -> u64 {
-        self.limit.load(Ordering::Relaxed)
+        match self.limit.load(Ordering::Relaxed) {
+            u32::MAX => u64::MAX,
+            units => u64::from(units),
+        }
     }
 
     /// The units that may be held: the grant, or the least, within the limit.
@@ -279,7 +284,7 @@ impl TenantShared {
 
     /// Whether memory waits to be given back.
     pub(crate) fn has_buried(&self) -> bool {
-        self.graves_left.load(Ordering::Relaxed) > 0
+        self.has_graves.load(Ordering::Relaxed)
     }
 
     /// Puts memory aside that was used until now, so many units.
@@ -289,7 +294,7 @@ impl TenantShared {
         }
         let mut graves = self.graves.lock();
         graves.push_back(grave);
-        self.graves_left.store(graves.len(), Ordering::Relaxed);
+        self.has_graves.store(!graves.is_empty(), Ordering::Relaxed);
         // In this order, so that nobody takes it for free in between.
         self.buried.fetch_add(units, Ordering::Release);
         self.used.fetch_sub(units, Ordering::Release);
@@ -313,7 +318,7 @@ impl TenantShared {
                 Part::End => drop(graves.pop_front()),
             }
         }
-        self.graves_left.store(graves.len(), Ordering::Relaxed);
+        self.has_graves.store(!graves.is_empty(), Ordering::Relaxed);
         had_some
     }
 
@@ -488,6 +493,7 @@ fn numbered_policy(number: u16) -> Policy {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
     use crate::pool::Pool;

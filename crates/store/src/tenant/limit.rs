@@ -13,8 +13,7 @@ impl TenantStore {
     /// Sets the most memory that the tenant holds whatever is granted to it, in bytes; `None` lifts it. It is in force for
     /// the next write. Its keepers give the excess back.
     pub fn set_limit(self: &Arc<Self>, limit_bytes: Option<u64>) {
-        self.shared
-            .set_limit(limit_bytes.map_or(u64::MAX, |bytes| bytes / UNIT_BYTES));
+        self.shared.set_limit(limit_bytes.map(|bytes| bytes / UNIT_BYTES));
         if self.shared.excess() > 0 {
             self.nudge();
         }
