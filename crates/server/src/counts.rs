@@ -90,9 +90,6 @@ pub(crate) const COMMANDS_MAX: usize = 128;
 /// Room for every command of memcached, by its place in [`crate::memcached::VERBS`].
 pub(crate) const VERBS_MAX: usize = 17;
 
-/// Places of commands: their numbers in RESP, and behind them those of memcached.
-const PLACES: usize = COMMANDS_MAX + VERBS_MAX;
-
 /// A tenant's counts, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct TenantCounts {
@@ -103,11 +100,47 @@ pub(crate) struct TenantCounts {
     commands: OnceLock<Box<CommandCounts>>,
     /// Made at the first memcached command.
     verbs: OnceLock<Box<[AtomicU64; VERBS_MAX]>>,
-    /// Commands of both protocols that missed, and those that failed, by their place: made at the first one.
-    missed: OnceLock<Box<[AtomicU64; PLACES]>>,
-    failed: OnceLock<Box<[AtomicU64; PLACES]>>,
+    /// Commands of both protocols that missed, and those that failed.
+    missed: PlaceCounts,
+    failed: PlaceCounts,
     /// Made at the first request.
     durations: OnceLock<Box<Durations>>,
+}
+
+/// Counts by a command's place. Those of a protocol are made at the first one: a tenant uses one protocol, mostly.
+#[derive(Debug, Default)]
+struct PlaceCounts {
+    commands: OnceLock<Box<[AtomicU64; COMMANDS_MAX]>>,
+    verbs: OnceLock<Box<[AtomicU64; VERBS_MAX]>>,
+}
+
+impl PlaceCounts {
+    fn add(&self, place: usize, by: u64) {
+        let count = match place.checked_sub(COMMANDS_MAX) {
+            None => &zeros(&self.commands)[place],
+            Some(verb) => &zeros(&self.verbs)[verb],
+        };
+        count.fetch_add(by, Ordering::Relaxed);
+    }
+
+    fn get(&self, place: usize) -> u64 {
+        let count = match place.checked_sub(COMMANDS_MAX) {
+            None => self.commands.get().map(|counts| &counts[place]),
+            Some(verb) => self.verbs.get().map(|counts| &counts[verb]),
+        };
+        count.map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// All of RESP.
+    fn resp(&self) -> u64 {
+        let counts = self.commands.get().into_iter().flat_map(|counts| counts.iter());
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Counts that are made when they are first asked for.
+fn zeros<const N: usize>(counts: &OnceLock<Box<[AtomicU64; N]>>) -> &[AtomicU64; N] {
+    counts.get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))))
 }
 
 /// How often a command had another outcome than that it did what it was asked.
@@ -153,8 +186,8 @@ impl Default for TenantCounts {
             reset_at: OnceLock::new(),
             commands: OnceLock::new(),
             verbs: OnceLock::new(),
-            missed: OnceLock::new(),
-            failed: OnceLock::new(),
+            missed: PlaceCounts::default(),
+            failed: PlaceCounts::default(),
             durations: OnceLock::new(),
         }
     }
@@ -202,13 +235,15 @@ impl TenantCounts {
 
     /// How often each command was executed since the tenant was created in this process, by outcome, of those that were.
     pub(crate) fn executed(&self) -> Vec<CommandCount> {
-        let count_of = |protocol, command, outcome, count: &AtomicU64| CommandCount {
+        let count_of = |protocol, command, outcome, count| CommandCount {
             protocol,
             command,
             outcome,
-            count: count.load(Ordering::Relaxed),
+            count,
         };
-        let count = |protocol, command, calls| count_of(protocol, command, Outcome::Ok, calls);
+        let count = |protocol, command, calls: &AtomicU64| {
+            count_of(protocol, command, Outcome::Ok, calls.load(Ordering::Relaxed))
+        };
         let verbs = self.verbs.get().into_iter().flat_map(|verbs| {
             let named = crate::memcached::VERBS.iter().zip(verbs.iter());
             named.map(|(name, calls)| count("memcached", name, calls))
@@ -218,11 +253,9 @@ impl TenantCounts {
             .get()
             .into_iter()
             .flat_map(|commands| rows().map(|row| count("redis", row.name, &commands.done[row.id as usize])));
-        let others = [(Outcome::Miss, self.missed.get()), (Outcome::Error, self.failed.get())];
+        let others = [(Outcome::Miss, &self.missed), (Outcome::Error, &self.failed)];
         let others = others.into_iter().flat_map(|(outcome, counts)| {
-            counts.into_iter().flat_map(move |counts| {
-                places().map(move |(protocol, command, place)| count_of(protocol, command, outcome, &counts[place]))
-            })
+            places().map(move |(protocol, command, place)| count_of(protocol, command, outcome, counts.get(place)))
         });
         let all = verbs.chain(commands).chain(others);
         all.filter(|count| count.count > 0).collect()
@@ -232,9 +265,7 @@ impl TenantCounts {
     pub(crate) fn resp_operations(&self) -> u64 {
         let done = self.commands.get().map_or(&[][..], |commands| &commands.done[..]);
         let done: u64 = done.iter().map(|count| count.load(Ordering::Relaxed)).sum();
-        let others = [&self.missed, &self.failed].into_iter().filter_map(OnceLock::get);
-        let others = others.flat_map(|counts| &counts[..COMMANDS_MAX]);
-        done + others.map(|count| count.load(Ordering::Relaxed)).sum::<u64>()
+        done + self.missed.resp() + self.failed.resp()
     }
 
     /// How long requests took.
@@ -245,9 +276,7 @@ impl TenantCounts {
 
     /// Begins the tenant's statistics anew (`stats reset`).
     pub(crate) fn reset(&self) {
-        let before = self
-            .reset_at
-            .get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
+        let before = zeros(&self.reset_at);
         for (before, count) in before.iter().zip(&self.counts) {
             before.store(count.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -540,10 +569,7 @@ impl TurnCounts {
         while self.verbs_touched != 0 {
             let verb = self.verbs_touched.trailing_zeros() as usize;
             self.verbs_touched &= self.verbs_touched - 1;
-            let verbs = tenant
-                .verbs
-                .get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
-            verbs[verb].fetch_add(u64::from(std::mem::take(&mut self.verbs[verb])), Ordering::Relaxed);
+            zeros(&tenant.verbs)[verb].fetch_add(u64::from(std::mem::take(&mut self.verbs[verb])), Ordering::Relaxed);
         }
         for others in self.others.drain(..) {
             if others.place < COMMANDS_MAX {
@@ -552,8 +578,7 @@ impl TurnCounts {
             }
             for (counts, by) in [(&tenant.missed, others.missed), (&tenant.failed, others.failed)] {
                 if by > 0 {
-                    let counts = counts.get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU64::new(0))));
-                    counts[others.place].fetch_add(by, Ordering::Relaxed);
+                    counts.add(others.place, by);
                 }
             }
         }
