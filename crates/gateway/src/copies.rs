@@ -154,13 +154,8 @@ mod tests {
     fn memory(grant_bytes: u64) -> (StoreMemory, Arc<AtomicUsize>, Pool) {
         let pool = Pool::without_thread(2 * grant_bytes, None).unwrap();
         let config = TenantConfig {
-            shards: 1,
             policy: Policy::Fifo,
-            hasher: Hasher::with_seed(1),
-            keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
+            ..TenantConfig::with_keeper(KeeperInbox::new(Box::new(|| {})), Hasher::with_seed(1))
         };
         let store = TenantStore::new(&pool, config);
         store.set_grant(grant_bytes, 0);

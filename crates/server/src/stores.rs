@@ -12,11 +12,7 @@ pub(crate) fn store(shards: usize, grant_bytes: u64) -> Arc<TenantStore> {
     let config = TenantConfig {
         shards,
         policy: Policy::Fifo,
-        hasher: Hasher::with_seed(1),
-        keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
-        first_keeper: 0,
-        alarm: Arc::new(|| {}),
-        usage_changed: Arc::new(|| {}),
+        ..TenantConfig::with_keeper(KeeperInbox::new(Box::new(|| {})), Hasher::with_seed(1))
     };
     let store = TenantStore::new(&pool, config);
     store.set_grant(grant_bytes, 0);

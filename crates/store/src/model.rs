@@ -86,11 +86,7 @@ impl Model {
         let config = TenantConfig {
             shards: load.shards,
             policy: load.policy,
-            hasher: Hasher::with_seed(load.seed),
-            keepers: Arc::new([Arc::clone(&inbox)]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
+            ..TenantConfig::with_keeper(Arc::clone(&inbox), Hasher::with_seed(load.seed))
         };
         let faults = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&faults);

@@ -88,11 +88,7 @@ impl Quiet {
         let config = TenantConfig {
             shards,
             policy,
-            hasher: Hasher::with_seed(1),
-            keepers: Arc::new([Arc::clone(&inbox)]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
+            ..TenantConfig::with_keeper(Arc::clone(&inbox), Hasher::with_seed(1))
         };
         let store = TenantStore::new(&pool, config);
         let mut quiet = Self {

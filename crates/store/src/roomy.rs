@@ -38,11 +38,7 @@ impl Roomy {
         let config = TenantConfig {
             shards,
             policy,
-            hasher: Hasher::with_seed(seed),
-            keepers: Arc::new([Arc::clone(&inbox)]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
+            ..TenantConfig::with_keeper(Arc::clone(&inbox), Hasher::with_seed(seed))
         };
         let store = TenantStore::new(&pool, config);
         store.set_grant(GRANT, 0);

@@ -11,11 +11,7 @@ pub(crate) fn tenant(pool: &Pool, shards: usize, policy: Policy, seed: u64, gran
     let config = TenantConfig {
         shards,
         policy,
-        hasher: Hasher::with_seed(seed),
-        keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
-        first_keeper: 0,
-        alarm: Arc::new(|| {}),
-        usage_changed: Arc::new(|| {}),
+        ..TenantConfig::with_keeper(KeeperInbox::new(Box::new(|| {})), Hasher::with_seed(seed))
     };
     let store = TenantStore::new(pool, config);
     store.set_grant(grant_bytes, 0);

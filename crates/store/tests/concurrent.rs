@@ -105,12 +105,7 @@ fn any_policy(random: u64) -> Policy {
 fn tenant(pool: &Pool, inbox: &Arc<KeeperInbox>, hasher: Hasher) -> Arc<TenantStore> {
     let config = TenantConfig {
         shards: 4,
-        policy: Policy::S3Fifo,
-        hasher,
-        keepers: Arc::new([Arc::clone(inbox)]),
-        first_keeper: 0,
-        alarm: Arc::new(|| {}),
-        usage_changed: Arc::new(|| {}),
+        ..TenantConfig::with_keeper(Arc::clone(inbox), hasher)
     };
     let store = TenantStore::new(pool, config);
     store.set_grant(16 * MIB, 0);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidemark_agent::bodies::Engine;
 use tidemark_gateway::StoreMemory;
 use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool, TenantConfig, TenantStore};
-use tidemark_types::{Clock, Policy, SystemClock, TenantId};
+use tidemark_types::{Clock, SystemClock, TenantId};
 
 use crate::nodes::APP;
 
@@ -37,12 +37,7 @@ impl Memory {
         }));
         let config = TenantConfig {
             shards: 4,
-            policy: Policy::S3Fifo,
-            hasher: Hasher::with_seed(1),
-            keepers: Arc::new([Arc::clone(&inbox)]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
+            ..TenantConfig::with_keeper(Arc::clone(&inbox), Hasher::with_seed(1))
         };
         let store = TenantStore::new(&pool, config);
         store.set_grant(grant_bytes, 0);

@@ -62,13 +62,8 @@ impl LookAside {
         let pool = Pool::start(POOL_BYTES, Some(POOL_BYTES)).map_err(Error::Cache)?;
         let inbox = KeeperInbox::new(Box::new(|| {}));
         let config = TenantConfig {
-            shards: 1,
             policy,
-            hasher: Hasher::with_seed(seed),
-            keepers: Arc::new([Arc::clone(&inbox)]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
+            ..TenantConfig::with_keeper(Arc::clone(&inbox), Hasher::with_seed(seed))
         };
         let store = TenantStore::new(&pool, config);
         store.set_grant(grant_bytes, 0);

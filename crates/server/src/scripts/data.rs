@@ -57,13 +57,8 @@ impl Scratch {
 fn make_store() -> std::io::Result<(Pool, Arc<TenantStore>)> {
     let pool = Pool::without_thread(SCRIPT_SCRATCH_BYTES, Some(SCRIPT_SCRATCH_BYTES))?;
     let config = TenantConfig {
-        shards: 1,
         policy: Policy::Fifo,
-        hasher: Hasher::random()?,
-        keepers: Arc::new([KeeperInbox::new(Box::new(|| {}))]),
-        first_keeper: 0,
-        alarm: Arc::new(|| {}),
-        usage_changed: Arc::new(|| {}),
+        ..TenantConfig::with_keeper(KeeperInbox::new(Box::new(|| {})), Hasher::random()?)
     };
     let store = TenantStore::new(&pool, config);
     store.set_grant(SCRIPT_SCRATCH_GRANT_BYTES, 0);

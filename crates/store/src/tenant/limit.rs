@@ -24,7 +24,7 @@ impl TenantStore {
 mod tests {
     use std::time::Duration;
 
-    use tidemark_types::{MIB, Policy, UnixMs};
+    use tidemark_types::{MIB, UnixMs};
 
     use super::*;
     use crate::{Attributes, Hasher, Keeper, KeeperInbox, Pool, TenantConfig};
@@ -44,12 +44,7 @@ mod tests {
             let inbox = KeeperInbox::new(Box::new(|| {}));
             let config = TenantConfig {
                 shards: 4,
-                policy: Policy::S3Fifo,
-                hasher: Hasher::with_seed(1),
-                keepers: Arc::new([Arc::clone(&inbox)]),
-                first_keeper: 0,
-                alarm: Arc::new(|| {}),
-                usage_changed: Arc::new(|| {}),
+                ..TenantConfig::with_keeper(Arc::clone(&inbox), Hasher::with_seed(1))
             };
             let store = TenantStore::new(&pool, config);
             store.set_grant(grant_bytes, 0);

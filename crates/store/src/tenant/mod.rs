@@ -63,6 +63,21 @@ pub struct TenantConfig {
     pub usage_changed: Alarm,
 }
 
+impl TenantConfig {
+    /// One shard of the usual policy, which one keeper looks after. Nobody is told of anything.
+    pub fn with_keeper(keeper: Arc<KeeperInbox>, hasher: Hasher) -> Self {
+        Self {
+            shards: 1,
+            policy: Policy::default(),
+            hasher,
+            keepers: Arc::new([keeper]),
+            first_keeper: 0,
+            alarm: Arc::new(|| {}),
+            usage_changed: Arc::new(|| {}),
+        }
+    }
+}
+
 /// One tenant's keys and memory.
 #[derive(Debug)]
 #[repr(C, align(128))]

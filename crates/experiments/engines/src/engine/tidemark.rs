@@ -50,11 +50,7 @@ impl Tidemark {
         let config = TenantConfig {
             shards: (1 << wanted.ilog2()).min(SHARDS_MAX),
             policy,
-            hasher: Hasher::random().context("no seed for the hash")?,
-            keepers: Arc::new([Arc::clone(&inbox)]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
+            ..TenantConfig::with_keeper(Arc::clone(&inbox), Hasher::random().context("no seed for the hash")?)
         };
         let tenant = TenantStore::new(&pool, config);
         tenant.set_grant(grant_bytes, 0);

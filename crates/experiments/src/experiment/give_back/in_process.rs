@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use tidemark_store::{Attributes, Hasher, Keeper, KeeperInbox, Pool, TenantConfig, TenantStore};
-use tidemark_types::{Clock as _, Policy, SystemClock};
+use tidemark_types::{Clock as _, SystemClock};
 
 use super::{KEPT_BYTES, Load};
 use crate::Error;
@@ -28,12 +28,7 @@ pub(super) fn slices(load: Load, held_bytes: u64, cores: Cores) -> Result<[Slice
     let mut keeper = Keeper::new(Arc::clone(&inbox));
     let config = TenantConfig {
         shards: SHARDS,
-        policy: Policy::default(),
-        hasher: Hasher::with_seed(1),
-        keepers: [inbox].into(),
-        first_keeper: 0,
-        alarm: Arc::new(|| {}),
-        usage_changed: Arc::new(|| {}),
+        ..TenantConfig::with_keeper(inbox, Hasher::with_seed(1))
     };
     let store = TenantStore::new(&pool, config);
     store.set_grant(held_bytes, 0);

@@ -44,13 +44,8 @@ impl Cache {
         let pool = Pool::without_thread(32 * MIB, Some(64 * MIB)).unwrap();
         let inbox = KeeperInbox::new(Box::new(|| {}));
         let config = TenantConfig {
-            shards: 1,
             policy,
-            hasher: Hasher::with_seed(1),
-            keepers: Arc::new([Arc::clone(&inbox)]),
-            first_keeper: 0,
-            alarm: Arc::new(|| {}),
-            usage_changed: Arc::new(|| {}),
+            ..TenantConfig::with_keeper(Arc::clone(&inbox), Hasher::with_seed(1))
         };
         let told = Arc::new(Told::default());
         let reported = Arc::clone(&told);
