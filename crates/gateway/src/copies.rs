@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tidemark_store::{Attributes, Key, Refused, ShardGuard};
 use tidemark_types::{Clock, SystemClock, UnixMs};
 
-use crate::memory::{StoreMemory, part};
+use crate::memory::{StoreMemory, read_found};
 
 /// The database of a tenant that copies are in.
 const DATABASE: u8 = 14;
@@ -49,8 +49,8 @@ impl StoreMemory {
     pub fn look_up(&self, name: &[u8]) -> Option<KeptCopy> {
         let (key, now) = (self.store.key(DATABASE, name), SystemClock.now());
         let mut guard = self.store.lock(self.store.shard_of(key.hash));
-        let is_there = guard.get(&key, now).is_some();
-        let copy = if is_there { whole(guard, &key, now) } else { None };
+        let found = guard.get(&key, now).map(|found| found.value().len());
+        let copy = found.and_then(|bytes| whole(guard, &key, bytes, now));
         (self.touched)(());
         copy
     }
@@ -58,7 +58,9 @@ impl StoreMemory {
     /// The same without a trace.
     pub fn peek(&self, name: &[u8]) -> Option<KeptCopy> {
         let (key, now) = (self.store.key(DATABASE, name), SystemClock.now());
-        whole(self.store.lock(self.store.shard_of(key.hash)), &key, now)
+        let mut guard = self.store.lock(self.store.shard_of(key.hash));
+        let bytes = guard.peek(&key, now)?.value().len();
+        whole(guard, &key, bytes, now)
     }
 
     /// Keeps a copy in place of the one of that name. Whether there was room; if not, there is none of that name.
@@ -122,16 +124,9 @@ impl StoreMemory {
     }
 }
 
-/// The copy that a locked shard has. A long one is read after the lock is released.
-fn whole(mut guard: ShardGuard<'_>, key: &Key<'_>, now: UnixMs) -> Option<KeptCopy> {
-    let bytes = guard.peek(key, now)?.value().len();
-    let read = match guard.pin(key, bytes) {
-        Some(pinned) => {
-            drop(guard);
-            part(pinned.parts(), 0..bytes)
-        }
-        None => part(guard.peek(key, now)?.value().parts(), 0..bytes),
-    };
+/// A copy that was just found, which has so many bytes with its head.
+fn whole(guard: ShardGuard<'_>, key: &Key<'_>, bytes: usize, now: UnixMs) -> Option<KeptCopy> {
+    let read = read_found(guard, key, bytes, 0..bytes, now)?;
     Some(KeptCopy {
         head: read.get(..HEAD_BYTES)?.try_into().ok()?,
         body: read.slice(HEAD_BYTES..),

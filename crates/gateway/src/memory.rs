@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::access::Placing;
 use bytes::Bytes;
-use tidemark_store::{Attributes, TenantStore};
-use tidemark_types::{Clock, SystemClock, TenantId};
+use tidemark_store::{Attributes, Key, ShardGuard, TenantStore};
+use tidemark_types::{Clock, SystemClock, TenantId, UnixMs};
 
 /// The database of a tenant that cached objects are in.
 const DATABASE: u8 = 15;
@@ -169,19 +169,8 @@ impl TenantMemory for StoreMemory {
         let (key, now) = (self.store.key(DATABASE, key), SystemClock.now());
         let mut guard = self.store.lock(self.store.shard_of(key.hash));
         let found = guard.get(&key, now).map(|found| found.value().len());
-        let read = if found == Some(block_bytes) {
-            let pinned = guard.pin(&key, block_bytes);
-            match pinned {
-                // The lock is not held while bytes are copied.
-                Some(pinned) => {
-                    drop(guard);
-                    Some(part(pinned.parts(), range))
-                }
-                None => guard.peek(&key, now).map(|found| part(found.value().parts(), range)),
-            }
-        } else {
-            None
-        };
+        let as_long = found.filter(|found_bytes| *found_bytes == block_bytes);
+        let read = as_long.and_then(|_| read_found(guard, &key, block_bytes, range, now));
         (self.touched)(());
         read
     }
@@ -208,8 +197,27 @@ impl TenantMemory for StoreMemory {
     }
 }
 
+/// A range of the value of a key that was just found, which has so many bytes. The lock is released before they are copied, where
+/// [`ShardGuard::pin`] allows that.
+pub(crate) fn read_found(
+    mut guard: ShardGuard<'_>,
+    key: &Key<'_>,
+    value_bytes: usize,
+    range: Range<usize>,
+    now: UnixMs,
+) -> Option<Bytes> {
+    let pinned = guard.pin(key, value_bytes);
+    match pinned {
+        Some(pinned) => {
+            drop(guard);
+            Some(part(pinned.parts(), range))
+        }
+        None => guard.peek(key, now).map(|found| part(found.value().parts(), range)),
+    }
+}
+
 /// A range of a value that lies in parts.
-pub(crate) fn part<'a>(parts: impl Iterator<Item = &'a [u8]>, range: Range<usize>) -> Bytes {
+fn part<'a>(parts: impl Iterator<Item = &'a [u8]>, range: Range<usize>) -> Bytes {
     let mut copy = Vec::with_capacity(range.len());
     let mut at = 0;
     for part in parts {
