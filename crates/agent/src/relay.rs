@@ -68,11 +68,13 @@ async fn relay(from: TcpStream, mut known: watch::Receiver<Option<SocketAddr>>, 
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) -> io::Result<()> {
     let mut under_way: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let mut buffer = vec![0; PIECE_BYTES];
-    loop {
+    let mut has_ended = false;
+    // The end arrives after all that was sent before it.
+    while !has_ended || !under_way.is_empty() {
         let due = under_way.front().map(|(due, _)| *due);
         tokio::select! {
-            read = from.read(&mut buffer), if under_way.len() < PIECES_MAX => match read? {
-                0 => return Ok(()),
+            read = from.read(&mut buffer), if !has_ended && under_way.len() < PIECES_MAX => match read? {
+                0 => has_ended = true,
                 count => under_way.push_back((Instant::now() + delay, buffer[..count].to_vec())),
             },
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -82,6 +84,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) 
             }
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -103,8 +106,9 @@ mod tests {
         assert!(written.is_ok() && received.is_ok() && read == sent);
         assert!(from.elapsed() >= DELAY, "{:?}", from.elapsed());
         server.write_all(b"back").await.unwrap();
-        let mut back = [0; 4];
-        client.read_exact(&mut back).await.unwrap();
-        assert!(&back == b"back" && from.elapsed() >= 2 * DELAY);
+        drop(server);
+        let mut back = Vec::new();
+        client.read_to_end(&mut back).await.unwrap();
+        assert!(back == b"back" && from.elapsed() >= 2 * DELAY);
     }
 }
