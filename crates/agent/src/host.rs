@@ -244,13 +244,9 @@ impl Host {
         for _ in 0..EVICTED_TRIES {
             let (id, (outcome, version)) = self.read_once(key.clone()).await;
             let content = match &outcome {
-                ReadOutcome::Is(Some(value), _) => match (bytes_of(value), value.outside()) {
-                    (Some(bytes), _) => Some(bytes),
-                    (None, Some(name)) => self.body(id, name, found.as_ref()).or_else(|| {
-                        self.evicted(id, name.clone());
-                        None
-                    }),
-                    (None, None) => None,
+                ReadOutcome::Is(Some(value), _) => match value.outside() {
+                    Some(name) => self.body(id, name, found.as_ref()),
+                    None => bytes_of(value),
                 },
                 _ => Some(Bytes::new()),
             };
@@ -297,17 +293,17 @@ impl Host {
         (id, end)
     }
 
-    /// The bytes of a copy: those that memory has, or is about to have.
+    /// The bytes of a copy: those that memory has, or is about to have. If it has evicted them, the core is told.
     fn body(&self, id: CacheletId, name: &BodyName, found: Option<&KeptCopy>) -> Option<Bytes> {
-        if let Some(bytes) = self.bodies.bytes(id, name, found) {
-            return Some(bytes);
-        }
-        let keeping = {
-            let running = self.running.lock();
-            running.keeping.get(&(id, name.clone())).and_then(bytes_of)
-        };
+        let about_to_be = || self.running.lock().keeping.get(&(id, name.clone())).and_then(bytes_of);
+        let bytes = self.bodies.bytes(id, name, found).or_else(about_to_be);
         // It may have got them in between.
-        keeping.or_else(|| self.bodies.bytes(id, name, None))
+        let bytes = bytes.or_else(|| self.bodies.bytes(id, name, None));
+        if bytes.is_none() {
+            self.counters.evicted();
+            self.step_as(Some(id), Event::Gone(name.clone()));
+        }
+        bytes
     }
 
     fn keep(&self, id: CacheletId, name: BodyName, value: &Value) {
@@ -316,12 +312,6 @@ impl Host {
         if !is_kept {
             self.step_as(Some(id), Event::Gone(name));
         }
-    }
-
-    /// Memory has evicted the bytes of a copy.
-    fn evicted(&self, id: CacheletId, name: BodyName) {
-        self.counters.evicted();
-        self.step_as(Some(id), Event::Gone(name));
     }
 
     /// Writes an object, or deletes it.
@@ -458,7 +448,6 @@ impl Host {
             *value = Value::new(&bytes);
             return message;
         }
-        self.evicted(id, name);
         Message {
             body: message.body.without_bytes(),
             ..message
