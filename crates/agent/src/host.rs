@@ -157,7 +157,8 @@ struct Running {
     readers: HashMap<OperationId, oneshot::Sender<CoreEnd>>,
     writers: HashMap<OperationId, oneshot::Sender<WriteEnd>>,
     operations: u64,
-    /// Bytes of copies that memory is about to have: nobody who is told of such a copy finds it gone.
+    /// Bytes of copies that memory is about to have: nobody who is told of such a copy finds it gone. Those that are dropped
+    /// before memory has them are not here any more.
     keeping: HashMap<(CacheletId, BodyName), Value>,
 }
 
@@ -308,9 +309,12 @@ impl Host {
 
     fn keep(&self, id: CacheletId, name: BodyName, value: &Value) {
         let is_kept = self.bodies.keep(id, &name, value);
-        self.running.lock().keeping.remove(&(id, name.clone()));
+        let is_wanted = self.running.lock().keeping.remove(&(id, name.clone())).is_some();
         if !is_kept {
             self.step_as(Some(id), Event::Gone(name));
+        } else if !is_wanted {
+            // A later step dropped them before memory had them: nobody else would remove them.
+            self.bodies.forget(id, &name);
         }
     }
 
@@ -498,9 +502,12 @@ impl Running {
     fn step(&mut self, now_us: u64, event: Event) -> Vec<Output> {
         let id = self.cachelet.id();
         let outputs = self.cachelet.step(now_us, event);
-        for output in &outputs {
-            if let Output::Keep { name, value } = output {
-                self.keeping.insert((id, name.clone()), value.clone());
+        // From the end: bytes that a step both keeps and drops are there for what it asks for in between.
+        for output in outputs.iter().rev() {
+            match output {
+                Output::Keep { name, value } => drop(self.keeping.insert((id, name.clone()), value.clone())),
+                Output::Drop(name) => drop(self.keeping.remove(&(id, name.clone()))),
+                _ => {}
             }
         }
         outputs
