@@ -142,6 +142,11 @@ impl Domain {
                 changed = true;
             }
         }
+        drop(inner);
+        if changed {
+            // A grant is divided among those that are here now.
+            self.change_budgets(|_| {});
+        }
         changed
     }
 
