@@ -1,8 +1,8 @@
 //! The bytes of copies: items of the tenant's memory on this node, so that its grant, goals, curve and bill are of them as well.
 //!
-//! The core decides which copies a cachelet has, memory has their bytes and may evict them at any time. The two are kept
-//! apart by names: bytes lie behind the incarnation and the number of their copy, and are given out for that copy only. A
-//! copy whose bytes are gone is told to the core ([`Event::Gone`]), which has the read go elsewhere.
+//! The core decides which copies a cachelet has, memory has their bytes and may evict them at any time. Invariant: bytes lie
+//! behind the incarnation and the number of their copy, and are given out for that copy only. The core is told of a copy
+//! whose bytes are gone ([`Event::Gone`]), and has the read go elsewhere.
 //!
 //! [`Event::Gone`]: tidemark_cachelet::message::Event::Gone
 
@@ -15,7 +15,7 @@ use tidemark_cachelet::types::{BodyName, CacheletId, Key, Value};
 use tidemark_gateway::StoreMemory;
 use tidemark_gateway::copies::{HEAD_BYTES, Head, KeptCopy, Standing};
 
-/// The part of a cachelet's budget that is left to memory for its index and for what is not filled: the core evicts before
+/// The part of a cachelet's budget that is left to memory, for its index and for what is not filled. The core evicts before
 /// memory must.
 const SPARE_DIVISOR: u64 = 8;
 

@@ -1,6 +1,6 @@
 //! The node agent: cachelets that serve the functions of a node, kept coherent with those of other nodes.
 //!
-//! The decisions are the core's (`tidemark-cachelet`), which has no I/O; this crate is the shell around it: sockets to other
+//! The decisions are the core's (`tidemark-cachelet`), which has no I/O. This crate is the shell around it: sockets to other
 //! agents ([`peers`]), the coordination engine ([`etcd`], [`coordinator`]), clocks and leases ([`clock`]), calls to the origin
 //! ([`host`]), the bytes of copies ([`bodies`]), the instances on the node ([`instances`], [`adapters`]), the S3 address's requests
 //! ([`objects`]) and choosing ([`tuning`]).

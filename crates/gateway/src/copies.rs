@@ -1,4 +1,4 @@
-//! Copies of cachelets in a tenant's memory, beside the blocks of its long objects: they are items of the same store, so that the
+//! Copies of cachelets in a tenant's memory, beside the blocks of its long objects. They are items of the same store, so that the
 //! tenant's grant, goals, curve and bill are of both.
 //!
 //! A copy lies under a name that its cachelet gives, behind a head that says which copy it is. Memory may evict it at any time;

@@ -4,8 +4,8 @@
 //! back at the next look. Memory that it no longer uses is taken only after a while. Invariant: an instance whose use
 //! is not known gives nothing.
 //!
-//! Where the bytes of copies are in the tenant's memory, the sum is that tenant's limit as well, which the data plane
-//! follows by itself: no plan and no round is waited for.
+//! If the bytes of copies are in the tenant's memory, the sum is that tenant's limit as well. The data plane follows it by
+//! itself: no plan and no round is waited for.
 
 mod cgroup;
 

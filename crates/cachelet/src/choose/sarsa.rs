@@ -1,9 +1,10 @@
 //! Choosing as UniCache does (AIOps'24, section 4): one expert per dimension that learns with SARSA, and a moderator.
 //!
-//! An expert's state is the dimension's value and what characterises the load for it (the paper's table 1), in coarse steps; its
-//! action is a value; its reward is by how much the response time went down. The paper states no more than that: step sizes, the load's steps and the
-//! moderator's weights are ours. The moderator takes suggestions in the order of their expected reward times the expert's weight,
-//! leaves out what would negate one that it took or breaks the promise, and takes the cost of the transition off.
+//! An expert's state is the dimension's value and what characterises the load for it (the paper's table 1), in coarse steps. Its
+//! action is a value. Its reward is by how much the response time went down. The paper states no more than that: step sizes, the
+//! load's steps and the moderator's weights are ours. The moderator takes suggestions in the order of their expected reward times
+//! the expert's weight. It leaves out what would negate one that it took or breaks the promise, and takes the cost of the
+//! transition off.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! The copies of a cachelet, within its budget.
 //!
 //! The shelf decides which copies there are; the shell may keep their bytes ([`Bodies::Outside`]). The shelf then asks it to keep or
-//! drop them, and each copy has the name of its own bytes. So bytes of another copy are never taken for them, whatever the
-//! shell has lost, and in which order it does what it is asked for.
+//! drop them. Invariant: each copy has the name of its own bytes. So bytes of another copy are never taken for them, whatever the
+//! shell has lost, and in whichever order it acts.
 
 use std::collections::BTreeMap;
 
@@ -114,7 +114,7 @@ impl Shelf {
         }
     }
 
-    /// Puts what the shell is asked for around the other actions of a step: bytes are there before anybody is told of them, and
+    /// Puts what the shell is asked for around the other actions of a step. Bytes are there before anybody is told of them, and
     /// are dropped after the last use.
     pub(super) fn ask_shell(&mut self, outputs: Vec<Output>) -> Vec<Output> {
         if self.to_keep.is_empty() && self.to_drop.is_empty() {

@@ -1,9 +1,9 @@
 //! A shard: one part of a tenant's keys, with its own index and log, used under one short lock.
 //!
 //! This file has what reads, deletes and changes items in place; [`write`] appends, [`evict`] makes room, [`large`] keeps
-//! values outside of the log, [`renew`] copies what is used, [`upkeep`] does what no command waits for, [`sampling`] records
-//! what happens to sampled keys, [`below`] hands items down and takes them back, [`watch`] tells whether a key has changed, [`custom`] asks and tells the program that supplied
-//! something.
+//! values outside of the log. [`renew`] copies what is used, [`upkeep`] does what no command waits for, and [`sampling`] records
+//! what happens to sampled keys. [`below`] hands items down and takes them back, and [`watch`] tells whether a key has changed.
+//! [`custom`] asks and tells the program that supplied something.
 //!
 //! Invariants: every index entry names a live item in a segment of this shard; every item that is not dead has an entry;
 //! the units held are those of the runs in `segments`, `detached`, `spare`, `index`, `ghosts` and of the values outside of

@@ -1,7 +1,7 @@
 //! A limit of the data plane's own: memory that a tenant gives back without waiting for a plan.
 //!
-//! Whoever sets it knows something that the control plane does not, for example that another program needs the memory now.
-//! Invariant: a limit never gives a tenant anything. What is granted beyond it is not used.
+//! Its setter knows something that the control plane does not, for example that another program needs the memory now.
+//! Invariant: a limit never gives a tenant anything. A grant beyond it is not used.
 
 use std::sync::Arc;
 
