@@ -319,7 +319,9 @@ impl Agent {
     pub async fn create_app(&self, app: &str, promise: Promise) -> Result<(), AgentError> {
         let record = self.record(app, promise).await?;
         if record.promise != promise {
-            let error = format!("{app} is there, with another promise, which was fixed when it was created");
+            let error = format!(
+                "{app} is there with another promise, which never changes: leave it out, or create another application"
+            );
             return Err(AgentError::Refused(error));
         }
         self.serve(app, record)
