@@ -136,7 +136,7 @@ impl Domain {
         }
         for label in wanted {
             if !inner.hosts.contains_key(&label) {
-                let budget_bytes = inner.budget_of(&label);
+                let budget_bytes = inner.unused_bytes(&label);
                 let host = Host::new(shell, &self.app, &label, view.clone(), budget_bytes);
                 inner.hosts.insert(label, host);
                 changed = true;
@@ -144,7 +144,7 @@ impl Domain {
         }
         drop(inner);
         if changed {
-            // A grant is divided among those that are here now.
+            // Each has its part of the grant by those that are here now.
             self.change_budgets(|_| {});
         }
         changed
@@ -179,10 +179,11 @@ impl Domain {
         let changed: Vec<_> = {
             let mut inner = self.inner.write();
             change(&mut inner);
+            let together_bytes = inner.unused_together_bytes();
             let hosts = inner
                 .hosts
                 .iter()
-                .map(|(label, host)| (Arc::clone(host), inner.budget_of(label)));
+                .map(|(label, host)| (Arc::clone(host), inner.budget_bytes(label, together_bytes)));
             hosts.collect()
         };
         for (host, bytes) in changed {
@@ -194,14 +195,24 @@ impl Domain {
 }
 
 impl Inner {
+    /// Memory that a cachelet's instances do not use.
+    fn unused_bytes(&self, label: &str) -> u64 {
+        self.budgets.get(label).copied().unwrap_or(self.default_budget_bytes)
+    }
+
+    /// The same of all cachelets.
+    fn unused_together_bytes(&self) -> u128 {
+        self.hosts
+            .keys()
+            .map(|label| u128::from(self.unused_bytes(label)))
+            .sum()
+    }
+
     /// A cachelet's limit: what its instances do not use, and its part of the grant by that.
-    fn budget_of(&self, label: &str) -> u64 {
-        let unused = |label: &str| self.budgets.get(label).copied().unwrap_or(self.default_budget_bytes);
-        let own = unused(label);
+    fn budget_bytes(&self, label: &str, together_bytes: u128) -> u64 {
+        let own = self.unused_bytes(label);
         let Some(granted) = self.granted_bytes else { return own };
-        let others = self.hosts.keys().filter(|other| *other != label);
-        let all = others.fold(u128::from(own), |sum, other| sum + u128::from(unused(other)));
-        let part = u128::from(granted) * u128::from(own) / all.max(1);
+        let part = u128::from(granted) * u128::from(own) / together_bytes.max(1);
         own.min(u64::try_from(part).unwrap_or(own))
     }
 }
