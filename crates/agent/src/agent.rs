@@ -220,9 +220,13 @@ impl Agent {
     }
 
     fn follow_memory(&self, root: PathBuf) -> io::Result<()> {
-        let engine = self.shell.engine.clone();
-        let watched = (Arc::clone(&self.instances), Arc::clone(&self.domains));
-        let budgets = Budgets::new(root, watched, engine, self.unused.clone());
+        let budgets = Budgets::new(
+            root,
+            Arc::clone(&self.instances),
+            Arc::clone(&self.domains),
+            self.shell.engine.clone(),
+            self.unused.clone(),
+        );
         let has_ended = Arc::clone(&self.has_ended);
         let named = std::thread::Builder::new().name("tidemark-budgets".into());
         *self.budgets.lock() = Some(named.spawn(move || budgets.run(&has_ended))?);

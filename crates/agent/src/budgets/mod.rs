@@ -104,7 +104,8 @@ impl Budgets {
     #[must_use]
     pub fn new(
         root: PathBuf,
-        (instances, domains): (Arc<Instances>, Arc<Domains>),
+        instances: Arc<Instances>,
+        domains: Arc<Domains>,
         engine: Option<Engine>,
         together: watch::Sender<Option<u64>>,
     ) -> Self {
