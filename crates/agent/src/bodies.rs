@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tidemark_cachelet::protocol;
 use tidemark_cachelet::types::{BodyName, CacheletId, Key, Value};
 use tidemark_gateway::StoreMemory;
-use tidemark_gateway::copies::{HEAD_BYTES, Head, KeptCopy, Standing};
+use tidemark_gateway::copies::{HEAD_BYTES, Head, KeptCopy};
 
 /// The part of a cachelet's budget that is left to memory, for its index and for what is not filled. The core evicts before
 /// memory must.
@@ -43,12 +43,6 @@ impl Engine {
     #[must_use]
     pub fn memory(&self, app: &str) -> Option<StoreMemory> {
         self.0.get()?(app)
-    }
-
-    /// How an application's memory stands.
-    #[must_use]
-    pub fn standing(&self, app: &str) -> Option<Standing> {
-        Some(self.memory(app)?.standing())
     }
 }
 

@@ -89,7 +89,7 @@ pub fn app(agent: &Agent, name: &str) -> Option<Value> {
         })),
         "cachelets": cachelets,
         "counts": counts.as_ref().map(shown_counts),
-        "memory": agent.engine().and_then(|engine| engine.standing(name)).map(memory),
+        "memory": agent.engine().and_then(|engine| engine.memory(name)).map(|of| memory(of.standing())),
     }))
 }
 
