@@ -35,7 +35,12 @@ impl Setting {
 
     /// The setting in answers of the API; `None`: null.
     pub fn told(&self, settings: &TenantSettings) -> Option<PlainValue> {
-        self.told.unwrap_or(self.access.write)(settings)
+        let set = (self.access.write)(settings);
+        match self.unset {
+            Unset::InForce { value, matters } if matters(settings) => set.or_else(|| Some(PlainValue::Text(value()))),
+            Unset::InForce { .. } => None,
+            Unset::Nothing | Unset::Measured(_) | Unset::Value(_) => set,
+        }
     }
 
     /// The setting as the state file keeps it: a number or a text; `None`: null.
@@ -63,7 +68,7 @@ impl Setting {
         match self.unset {
             Unset::Nothing => {}
             Unset::Measured(how) => help.push_str(&format!(" [default: {how}]")),
-            Unset::Value(value) | Unset::InForce(value) => help.push_str(&format!(" [default: {}]", value())),
+            Unset::Value(value) | Unset::InForce { value, .. } => help.push_str(&format!(" [default: {}]", value())),
         }
         help
     }

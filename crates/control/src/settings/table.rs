@@ -139,8 +139,6 @@ pub struct Setting {
     /// Its place in the state file.
     pub column: StateColumn,
     pub(super) access: Accessors,
-    /// The value in answers, where it is not the one that was set but the one in force.
-    pub(super) told: Option<fn(&TenantSettings) -> Option<PlainValue>>,
 }
 
 /// The place of a setting in the API's bodies.
@@ -180,8 +178,13 @@ pub enum Unset {
     Measured(&'static str),
     /// This one. Answers of the API have null.
     Value(fn() -> String),
-    /// This one, and answers of the API have it.
-    InForce(fn() -> String),
+    /// This text, and answers of the API have it. They have null where it does not matter.
+    InForce {
+        /// The text.
+        value: fn() -> String,
+        /// Whether the setting matters beside the others.
+        matters: fn(&TenantSettings) -> bool,
+    },
 }
 
 /// A column of the table of tenants in the state file.
@@ -285,7 +288,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "floor",
         column: since(1, "floor_bytes"),
         access: accessors!(u64, floor_bytes => floor_bytes),
-        told: None,
     },
     Setting {
         place: place!("goals", "cap_bytes"),
@@ -300,7 +302,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "cap",
         column: since(1, "cap_bytes"),
         access: accessors!(u64, cap_bytes => cap_bytes),
-        told: None,
     },
     Setting {
         place: place!("goals", "hit_ratio"),
@@ -315,7 +316,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "goal",
         column: since(2, "hit_ratio_millionths"),
         access: accessors!(HitRatio, hit_ratio => hit_ratio),
-        told: None,
     },
     Setting {
         place: place!("goals", "latency_us"),
@@ -330,7 +330,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "latency goal, us",
         column: since(3, "latency_us"),
         access: accessors!(Duration, latency => latency),
-        told: None,
     },
     Setting {
         place: place!("goals", "miss_cost_us"),
@@ -345,7 +344,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "miss cost, us",
         column: since(3, "miss_cost_us"),
         access: accessors!(Duration, miss_cost => miss_cost),
-        told: None,
     },
     Setting {
         place: place!("goals", "priority"),
@@ -364,7 +362,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "priority",
         column: since(3, "priority"),
         access: accessors!(u8, priority => priority),
-        told: None,
     },
     Setting {
         place: place!("goals", "weight"),
@@ -379,7 +376,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "weight",
         column: since(3, "weight"),
         access: accessors!(Weight, weight => weight),
-        told: None,
     },
     Setting {
         place: place!("goals", "utility"),
@@ -394,7 +390,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "utility",
         column: since(3, "utility"),
         access: accessors!(Utility, utility => utility),
-        told: None,
     },
     Setting {
         place: place!("limits", "ops_per_second"),
@@ -409,7 +404,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "operations/s max",
         column: since(3, "ops_per_second"),
         access: accessors!(u64, limits.ops_per_second => ops_per_second),
-        told: None,
     },
     Setting {
         place: place!("limits", "bytes_per_second"),
@@ -424,7 +418,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "bytes/s max",
         column: since(3, "bytes_per_second"),
         access: accessors!(u64, limits.bytes_per_second => bytes_per_second),
-        told: None,
     },
     Setting {
         place: place!("limits", "connections"),
@@ -439,7 +432,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "  at most",
         column: since(3, "connections"),
         access: accessors!(u64, limits.connections => connections),
-        told: None,
     },
     Setting {
         place: place!("limits", "spending_per_month"),
@@ -454,14 +446,16 @@ pub const SETTINGS: &[Setting] = &[
         label: "  at most",
         column: since(5, "spending"),
         access: accessors!(Money, spending => spending),
-        told: None,
     },
     Setting {
         place: place!("limits", "at_spending_limit"),
         kind: ValueKind::Text,
         noun: "action",
         bounds: None,
-        unset: Unset::InForce(|| AtLimit::default().name().to_owned()),
+        unset: Unset::InForce {
+            value: || AtLimit::default().name().to_owned(),
+            matters: |settings| settings.spending.is_some(),
+        },
         flag: "at-limit",
         value_name: "ACTION",
         clear: "none",
@@ -469,7 +463,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "  at the limit",
         column: since(5, "at_limit"),
         access: accessors!(AtLimit, at_limit => at_limit),
-        told: Some(|settings| Some(settings.spending_limit()?.at_limit.write())),
     },
     Setting {
         place: place!("flash", "floor_bytes"),
@@ -484,7 +477,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "flash floor",
         column: since(7, "flash_floor_bytes"),
         access: accessors!(u64, flash.floor_bytes => flash.floor_bytes),
-        told: None,
     },
     Setting {
         place: place!("flash", "cap_bytes"),
@@ -499,7 +491,6 @@ pub const SETTINGS: &[Setting] = &[
         label: "flash cap",
         column: since(7, "flash_cap_bytes"),
         access: accessors!(u64, flash.cap_bytes => flash.cap_bytes),
-        told: None,
     },
     Setting {
         place: place!("flash", "write_bytes_per_second"),
@@ -514,14 +505,16 @@ pub const SETTINGS: &[Setting] = &[
         label: "  bytes/s max",
         column: since(7, "flash_write_bytes_per_second"),
         access: accessors!(u64, flash.write_bytes_per_second => flash.write_bytes_per_second),
-        told: None,
     },
     Setting {
         place: place!("flash", "staleness"),
         kind: ValueKind::Text,
         noun: "staleness",
         bounds: None,
-        unset: Unset::InForce(|| Staleness::default().to_string()),
+        unset: Unset::InForce {
+            value: || Staleness::default().to_string(),
+            matters: |_| true,
+        },
         flag: "staleness",
         value_name: "KIND",
         clear: "default",
@@ -529,14 +522,16 @@ pub const SETTINGS: &[Setting] = &[
         label: "  after a crash",
         column: since(7, "staleness"),
         access: accessors!(Staleness, flash.staleness => flash.staleness),
-        told: Some(|settings| Some(settings.flash.staleness.unwrap_or_default().write())),
     },
     Setting {
         place: place!("policy"),
         kind: ValueKind::Text,
         noun: "policy",
         bounds: None,
-        unset: Unset::InForce(|| PolicyChoice::default().to_string()),
+        unset: Unset::InForce {
+            value: || PolicyChoice::default().to_string(),
+            matters: |_| true,
+        },
         flag: "policy",
         value_name: "NAME[:PARAM]",
         clear: "none",
@@ -544,6 +539,5 @@ pub const SETTINGS: &[Setting] = &[
         label: "policy",
         column: since(1, "policy"),
         access: accessors!(PolicyChoice, policy => policy),
-        told: Some(|settings| Some(settings.policy.unwrap_or_default().write())),
     },
 ];

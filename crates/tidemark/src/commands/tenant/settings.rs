@@ -203,7 +203,7 @@ mod tests {
             }
         });
         let default = match setting.unset {
-            Unset::Value(value) | Unset::InForce(value) => Some(value()),
+            Unset::Value(value) | Unset::InForce { value, .. } => Some(value()),
             Unset::Nothing | Unset::Measured(_) => None,
         };
         range.into_iter().chain(default).collect()

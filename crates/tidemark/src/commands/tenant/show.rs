@@ -323,7 +323,7 @@ fn told(tenant: &Value) -> Value {
     let mut told = tenant.clone();
     for setting in SETTINGS {
         let text = match setting.unset {
-            Unset::Nothing | Unset::InForce(_) => "none".to_owned(),
+            Unset::Nothing | Unset::InForce { .. } => "none".to_owned(),
             Unset::Value(value) => format!("{} (default)", value()),
             // `-` is left for what is not known.
             Unset::Measured(_) => continue,
