@@ -11,6 +11,17 @@ use super::*;
 use crate::error::RefusalKind;
 use crate::grant::grantable_bytes;
 
+/// A tenant's settings are possible, or refused for this field.
+fn check(settings: &TenantSettings, wrong_field: Option<&str>) {
+    let field = check_tenant(settings).err().and_then(|refusal| refusal.field);
+    assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
+}
+
+/// The row of a setting.
+fn row(path: &str) -> &'static Setting {
+    SETTINGS.iter().find(|setting| setting.place.path == path).unwrap()
+}
+
 #[test]
 fn tenants_settings_are_checked() {
     for (floor_bytes, cap_bytes, wrong_field) in [
@@ -29,8 +40,7 @@ fn tenants_settings_are_checked() {
             cap_bytes,
             ..TenantSettings::default()
         };
-        let field = check_tenant(&settings).err().and_then(|refusal| refusal.field);
-        assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
+        check(&settings, wrong_field);
     }
 }
 
@@ -65,8 +75,7 @@ fn settings_of_flash_are_checked() {
             },
             ..TenantSettings::default()
         };
-        let field = check_tenant(&settings).err().and_then(|refusal| refusal.field);
-        assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
+        check(&settings, wrong_field);
     }
     assert!(check_flash_floors([MIB, MIB].into_iter(), 2 * MIB).is_ok());
     let refused = check_flash_floors([MIB, 2 * MIB].into_iter(), 2 * MIB)
@@ -95,8 +104,7 @@ fn costs_and_priorities_are_checked() {
             priority,
             ..TenantSettings::default()
         };
-        let field = check_tenant(&settings).err().and_then(|refusal| refusal.field);
-        assert_eq!(field.as_deref(), wrong_field, "{settings:?}");
+        check(&settings, wrong_field);
     }
 }
 
@@ -128,8 +136,7 @@ fn a_floor_must_not_cost_more_than_may_be_spent() {
         at_limit: Some(AtLimit::Throttle),
         ..TenantSettings::default()
     };
-    let field = check_tenant(&lonely).err().and_then(|refusal| refusal.field);
-    assert_eq!(field.as_deref(), Some("limits.at_spending_limit"));
+    check(&lonely, Some("limits.at_spending_limit"));
 }
 
 #[test]
@@ -151,8 +158,7 @@ fn limits_are_checked() {
         for (limit, is_possible) in [(least - 1, false), (least, true), (most, true), (most + 1, false)] {
             let mut settings = TenantSettings::default();
             set(&mut settings.limits, limit);
-            let wrong = check_tenant(&settings).err().and_then(|refusal| refusal.field);
-            assert_eq!(wrong.as_deref(), (!is_possible).then_some(field), "{field} {limit}");
+            check(&settings, (!is_possible).then_some(field));
         }
     }
 }
@@ -266,6 +272,25 @@ fn each_row_of_the_table_reaches_one_field() {
 }
 
 #[test]
+fn answers_have_the_text_in_force_where_it_matters() {
+    let unset = TenantSettings::default();
+    let limited = TenantSettings {
+        spending: Money::parse("5"),
+        ..unset
+    };
+    for (path, settings, told) in [
+        ("policy", unset, Some("adaptive")),
+        ("flash.staleness", unset, Some("bounded:100ms")),
+        ("limits.at_spending_limit", unset, None),
+        ("limits.at_spending_limit", limited, Some("alert")),
+        ("goals.utility", unset, None),
+    ] {
+        let told = told.map(|text| PlainValue::Text(text.to_owned()));
+        assert_eq!(row(path).told(&settings), told, "{path}");
+    }
+}
+
+#[test]
 fn rows_of_the_table_do_not_share_names() {
     let names: [fn(&Setting) -> &'static str; 3] = [
         |setting| setting.place.path,
@@ -282,7 +307,6 @@ fn rows_of_the_table_do_not_share_names() {
 
 #[test]
 fn values_of_another_kind_are_refused_with_what_is_needed() {
-    let of = |path: &str| SETTINGS.iter().find(|setting| setting.place.path == path).unwrap();
     for (path, value, message, allowed) in [
         (
             "goals.floor_bytes",
@@ -327,7 +351,7 @@ fn values_of_another_kind_are_refused_with_what_is_needed() {
             "adaptive",
         ),
     ] {
-        let refusal = of(path).read(&mut SettingsPatch::default(), &value).unwrap_err();
+        let refusal = row(path).read(&mut SettingsPatch::default(), &value).unwrap_err();
         assert_eq!(
             (refusal.message.as_str(), refusal.allowed[0].as_str()),
             (message, allowed)
