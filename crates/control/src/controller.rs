@@ -692,5 +692,4 @@ fn not_found(name: &str) -> Refusal {
 }
 
 #[cfg(test)]
-#[path = "controller_tests.rs"]
 mod tests;
