@@ -123,6 +123,13 @@ pub(super) fn client(servers: &[&Server], key: &Value) -> Client {
     Client::new(Ring::new(addresses).unwrap(), credentials).unwrap()
 }
 
+/// A server in front of this bucket, with the functions of a file.
+fn server_with(origin: SocketAddr, functions: &str, more: &[&str]) -> Server {
+    let origin = format!("s3://photos?endpoint=http://{origin}");
+    let of_s3 = ["--s3", "127.0.0.1:0", "--origin", origin.as_str()];
+    Server::start(&[&of_s3[..], &["--functions", functions], more].concat())
+}
+
 /// Waits until a new key is seen: files are looked at once a second.
 pub(super) fn until_it_is_let_in(runtime: &tokio::runtime::Runtime, client: &Client) {
     until_it_is("the key is not seen", || {
@@ -236,18 +243,8 @@ fn what_s3_clients_and_their_functions_did_is_on_the_bill() {
     let prices = files.path().join("prices.toml");
     std::fs::write(&prices, PRICES).unwrap();
     let (_bucket, origin) = Bucket::start();
-    let server = Server::start(&[
-        "--s3",
-        "127.0.0.1:0",
-        "--origin",
-        &format!("s3://photos?endpoint=http://{origin}"),
-        "--functions",
-        &file,
-        "--ledger-period",
-        "1s",
-        "--prices",
-        prices.to_str().unwrap(),
-    ]);
+    let more = ["--ledger-period", "1s", "--prices", prices.to_str().unwrap()];
+    let server = server_with(origin, &file, &more);
     for name in ["shop", "plain", "idle"] {
         server.json(&["tenant", "create", name]);
     }
@@ -328,14 +325,7 @@ fn a_client_that_codes_itself_computes_what_functions_lose() {
     let more = "memory = \"128MiB\"\nwarm_every = \"1s\"\nbackup_every = \"never\"\nrefill = \"at-once\"\n";
     let file = functions_file(files.path(), &emulator, more);
     let (bucket, origin) = Bucket::start();
-    let server = Server::start(&[
-        "--s3",
-        "127.0.0.1:0",
-        "--origin",
-        &format!("s3://photos?endpoint=http://{origin}"),
-        "--functions",
-        &file,
-    ]);
+    let server = server_with(origin, &file, &[]);
     server.json(&["tenant", "create", "shop"]);
     let key = server.json(&["tenant", "s3-key", "shop", "--place", "functions"]);
     let client = client(&[&server], &key).coding();
