@@ -6,7 +6,7 @@ use tidemark_types::HitRatio;
 /// The source of a tenant's size.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// The tenant has just come, and its settings were not looked at: the memory that it had before it was idle tells the
+    /// The tenant has just come, and its settings were not looked at. The memory that it had before it was idle tells the
     /// need of a goal.
     Back,
     /// It has no goal: memory goes to it by its gain.

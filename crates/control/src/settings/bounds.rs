@@ -11,8 +11,8 @@ pub const MIN_CAP_BYTES: u64 = MIB;
 pub(crate) const MAX_CAP_BYTES: u64 = 1 << 60;
 /// The least cap of a tenant's flash: a segment to fill, one that is written, and two that are kept ready.
 pub const MIN_FLASH_CAP_BYTES: u64 = 4 * MIB;
-/// The least bytes a second that a tenant can be limited to on flash: half of them are kept for what is known to be used,
-/// and a value that is longer than this is never written.
+/// The least bytes a second that a tenant can be limited to on flash. Half of them are kept for what is known to be used. A
+/// value that is longer than this is never written.
 pub(crate) const MIN_FLASH_WRITE_BYTES: u64 = 512 << 10;
 /// The least pool: the reserve, and a few tenants of the least cap.
 pub const MIN_POOL_BYTES: u64 = 8 * MIB;

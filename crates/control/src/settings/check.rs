@@ -11,7 +11,7 @@ use crate::grant::grantable_bytes;
 /// Checks one tenant's settings by themselves.
 ///
 /// # Errors
-/// One is outside of its bounds. A floor is above the cap, a latency is not below the time of a miss, or there is an action
+/// One is outside of its bounds. A floor is above the cap, or a latency is not below the time of a miss. There is an action
 /// at a spending limit and no limit.
 pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
     SETTINGS.iter().try_for_each(|setting| setting.check(settings))?;

@@ -1,7 +1,7 @@
 //! The table of a tenant's settings: a field for each, and a row with all that is said of it elsewhere.
 //!
-//! The options of `tidemark tenant`, the API's fields and errors, the columns of the state file and the lines of `tenant
-//! show` follow from the row. docs/tenants.md is tested against it.
+//! The options of `tidemark tenant`, the API's fields and errors, the state file's columns and the lines of `tenant show`
+//! follow from the row. docs/tenants.md is tested against it.
 
 use std::time::Duration;
 

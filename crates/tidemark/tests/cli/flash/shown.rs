@@ -88,7 +88,7 @@ fn the_server_and_its_tenants_show_their_flash() {
         "{moves}"
     );
     server.stop();
-    // Where there is none, there are no such lines.
+    // Without flash there are no such lines.
     let server = Server::start(&[]);
     assert!(!columns(&server).contains("FLASH"));
     for command in [&["tenant", "show", "default"][..], &["server", "show"]] {
