@@ -8,6 +8,7 @@ use tidemark_types::{Policy, PolicyChoice, Weight};
 
 use super::*;
 use crate::settings::tests::full as settings;
+use crate::settings::{SETTINGS, Setting};
 
 const NOW: UnixMs = UnixMs(1_700_000_000_000);
 
@@ -425,6 +426,38 @@ fn the_first_version_s_file_becomes_this_one_s() {
         assert!(added.id.0 > 7);
         file.remove_tenant(added.id).unwrap();
     }
+}
+
+/// The settings' columns in files that there are, by the schema that brought them. A new one comes with a new schema.
+const WRITTEN: [(i64, &str); 18] = [
+    (1, "cap_bytes INTEGER"),
+    (1, "floor_bytes INTEGER"),
+    (1, "policy TEXT"),
+    (2, "hit_ratio_millionths INTEGER"),
+    (3, "bytes_per_second INTEGER"),
+    (3, "connections INTEGER"),
+    (3, "latency_us INTEGER"),
+    (3, "miss_cost_us INTEGER"),
+    (3, "ops_per_second INTEGER"),
+    (3, "priority INTEGER"),
+    (3, "utility TEXT"),
+    (3, "weight INTEGER"),
+    (5, "at_limit TEXT"),
+    (5, "spending TEXT"),
+    (7, "flash_cap_bytes INTEGER"),
+    (7, "flash_floor_bytes INTEGER"),
+    (7, "flash_write_bytes_per_second INTEGER"),
+    (7, "staleness TEXT"),
+];
+
+#[test]
+fn columns_of_files_that_there_are_stay_as_they_are() {
+    let column = |setting: &Setting| (setting.column.since, migrate::column(setting));
+    let mut columns: Vec<(i64, String)> = SETTINGS.iter().map(column).collect();
+    let newest = WRITTEN.map(|(since, _)| since).into_iter().max();
+    columns.retain(|(since, _)| Some(*since) <= newest);
+    columns.sort_unstable();
+    assert_eq!(columns, WRITTEN.map(|(since, column)| (since, column.to_owned())));
 }
 
 #[test]
