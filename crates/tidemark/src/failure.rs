@@ -62,9 +62,11 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     }
     // If standard error is closed, the exit code still says it.
     let _ = writeln!(io::stderr(), "error: {error:#}");
-    let kind = error
-        .chain()
-        .find_map(|cause| cause.downcast_ref::<Failure>())
-        .map(|failure| failure.kind);
-    ExitCode::from(kind.unwrap_or(FailureKind::Failed) as u8)
+    ExitCode::from(kind_of(error) as u8)
+}
+
+/// The kind of a failure, whatever was said about it on its way.
+pub(crate) fn kind_of(error: &anyhow::Error) -> FailureKind {
+    let failure = error.chain().find_map(|cause| cause.downcast_ref::<Failure>());
+    failure.map_or(FailureKind::Failed, |failure| failure.kind)
 }

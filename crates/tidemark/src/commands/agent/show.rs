@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::client::Client;
+use crate::failure::{FailureKind, kind_of};
 use crate::output::{bytes_text, print};
 
 /// The most points of a curve that are shown as text; JSON has all of them.
@@ -24,10 +25,13 @@ pub(super) fn run(client: &Client, app: Option<&str>, json: bool) -> anyhow::Res
     let path = app.map_or_else(|| format!("{PATH}/apps"), |app| format!("{PATH}/apps/{app}"));
     let mut answer = client.get(&path)?;
     if let Some(app) = app {
-        // An application that this node does not serve yet is no tenant.
-        let of_tenant = |part: &str| client.get(&format!("/api/v1/tenants/{app}{part}")).unwrap_or_default();
-        answer["tenant"] = of_tenant("");
-        answer["curve"] = of_tenant("/curve");
+        let of_tenant = |part: &str| match client.get(&format!("/api/v1/tenants/{app}{part}")) {
+            // An application that this node does not serve yet is no tenant.
+            Err(error) if kind_of(&error) == FailureKind::NotFound => Ok(Value::Null),
+            got => got,
+        };
+        answer["tenant"] = of_tenant("")?;
+        answer["curve"] = of_tenant("/curve")?;
     }
     if json {
         return Ok(print(&answer.to_string())?);
