@@ -30,9 +30,9 @@ pub(crate) const INPUTS: [Input; 10] = [
 /// The deviation below which all loads count as having the same value of an input.
 const DEVIATION_MIN: f64 = 1e-6;
 
-/// One point for each load and rate: of all passes the one with the median of CPU time per command, or the lower one of the middle
-/// two. A neighbour on the machine adds to a command's time. One that delays the load generator makes its commands arrive
-/// together, which takes from it.
+/// One point for each load and rate: of all passes the one with the median of CPU time per command. With an even number of passes
+/// it is the lower one of the middle two. A neighbour on the machine adds to a command's time. One that delays the load
+/// generator makes its commands arrive together, which takes from it.
 pub(crate) fn median(points: &[Point]) -> Vec<Point> {
     let mut passes: BTreeMap<(u32, u64), Vec<&Point>> = BTreeMap::new();
     for point in points {

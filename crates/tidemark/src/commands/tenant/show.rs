@@ -15,14 +15,14 @@ use crate::output::{Field, Form, columns, list, note, print};
 const COLUMNS: [Field; 11] = [
     ("name", "/name", Form::Plain),
     ("state", "/state", Form::Plain),
-    ("policy", "/policy", Form::Plain),
-    ("floor", "/goals/floor_bytes", Form::Bytes),
-    ("cap", "/goals/cap_bytes", Form::Bytes),
+    setting("policy"),
+    setting("goals.floor_bytes"),
+    setting("goals.cap_bytes"),
     ("grant", "/grant_bytes", Form::Bytes),
     ("used", "/usage_bytes", Form::Bytes),
     ("items", "/items", Form::Plain),
     ("hit ratio", "/hit_ratio", Form::Ratio),
-    ("goal", "/goals/hit_ratio", Form::Ratio),
+    setting("goals.hit_ratio"),
     ("goal is", "/goal_state", Form::Plain),
 ];
 
