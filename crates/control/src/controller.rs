@@ -53,6 +53,8 @@ pub(crate) struct Controller {
     started_at: UnixMs,
     /// The size that the pool is set to. If the pool follows a lease, it is the limit.
     memory_bytes: u64,
+    /// The memory that others on this machine do not use, while that is known. The pool takes no more, unless floors need it.
+    unused_bytes: Option<u64>,
     /// The last report on the node, if its memory is shared.
     node: Option<NodeView>,
     metered: Option<Metered>,
@@ -104,6 +106,7 @@ impl Controller {
             data_plane,
             clock,
             memory_bytes: config.pool_bytes,
+            unused_bytes: None,
             config,
             shared,
             removals: Vec::new(),

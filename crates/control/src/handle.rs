@@ -148,6 +148,15 @@ impl ControlHandle {
         self.ask(move |controller| controller.configure_pool(pool_bytes))
     }
 
+    /// Tells how much memory others on this machine do not use, if that is known. The pool takes no more of the size that it
+    /// is set to, but as much as all floors need.
+    pub fn follow_unused(&self, unused_bytes: Option<u64>) -> Answer<()> {
+        self.ask(move |controller| {
+            controller.follow_unused(unused_bytes);
+            Ok(())
+        })
+    }
+
     /// Tells how tenants come and go from now on, from a changed configuration.
     pub fn configure_idling(&self, idling: Idling) -> Answer<()> {
         self.ask(move |controller| controller.configure_idling(idling))

@@ -1,9 +1,11 @@
-//! Commands and reports of the lease's keeper, if the pool follows a lease on the node's memory.
+//! Commands and reports of the lease's keeper, if the pool follows a lease on the node's memory. An agent's pool
+//! follows what the instances beside it do not use.
 
 use tidemark_plan::node::Demand;
 
 use super::Controller;
 use crate::grant::pool_for;
+use crate::settings::MIN_POOL_BYTES;
 use crate::view::NodeView;
 
 /// The state of the pool and its demand.
@@ -23,8 +25,23 @@ impl Controller {
     pub(super) fn set_memory(&mut self, memory_bytes: u64) {
         self.memory_bytes = memory_bytes;
         if self.config.lease.is_none() {
-            self.book.set_pool_bytes(memory_bytes);
+            let pool_bytes = match self.unused_bytes {
+                Some(unused_bytes) => {
+                    let least_bytes = self.floors_bytes().max(MIN_POOL_BYTES);
+                    unused_bytes.max(least_bytes).min(memory_bytes)
+                }
+                None => memory_bytes,
+            };
+            self.book.set_pool_bytes(pool_bytes);
         }
+    }
+
+    /// Makes the pool as large as what others on this machine do not use, or, while that is not known, as it is set to.
+    /// All floors fit into it.
+    pub(crate) fn follow_unused(&mut self, unused_bytes: Option<u64>) {
+        self.unused_bytes = unused_bytes;
+        self.set_memory(self.memory_bytes);
+        self.publish();
     }
 
     /// The limit of floors: the pool, or the size that it could reach.

@@ -11,7 +11,8 @@ use tidemark_types::{GIB, HitRatio, MIB, ManualClock, Policy, PolicyChoice, Tena
 
 use super::*;
 use crate::fake::FakeDataPlane;
-use crate::grant::grantable_bytes;
+use crate::grant::{grantable_bytes, pool_for};
+use crate::settings::MIN_POOL_BYTES;
 use crate::state::StateFile;
 
 struct Scene {
@@ -213,6 +214,31 @@ fn the_pool_is_resized_live_and_over_restarts_until_the_configuration_changes() 
             .pool_bytes,
         512 * MIB
     );
+}
+
+#[test]
+fn the_pool_follows_what_others_do_not_use_within_its_size_and_beyond_floors() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(folder.path());
+    let check = |scene: &mut Scene, pool_bytes: u64| {
+        assert_eq!(scene.controller.server().pool_bytes, pool_bytes);
+        assert_eq!(scene.data_plane.pool_and_granted_bytes().0, pool_bytes);
+    };
+    scene.controller.follow_unused(Some(256 * MIB));
+    check(&mut scene, 256 * MIB);
+    // Its size is the operator's all the same.
+    scene.controller.set_server(pool(128 * MIB)).unwrap();
+    check(&mut scene, 128 * MIB);
+    scene.controller.configure_pool(2 * GIB).unwrap();
+    check(&mut scene, 256 * MIB);
+    scene.controller.follow_unused(None);
+    check(&mut scene, 2 * GIB);
+    scene.controller.follow_unused(Some(0));
+    check(&mut scene, MIN_POOL_BYTES);
+    scene.controller.follow_unused(None);
+    scene.create("shop", floor(512 * MIB));
+    scene.controller.follow_unused(Some(64 * MIB));
+    check(&mut scene, pool_for(512 * MIB));
 }
 
 #[test]

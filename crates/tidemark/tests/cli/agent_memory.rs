@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent::{etcd, wait_for};
@@ -14,16 +15,27 @@ const OBJECT_BYTES: usize = 20_000;
 
 const MIB: u64 = 1 << 20;
 
+/// Has the configuration say so much memory.
+fn configure(files: &tempfile::TempDir, memory_bytes: u64) -> std::path::PathBuf {
+    let config = files.path().join("agent.toml");
+    let memory_mib = memory_bytes / MIB;
+    std::fs::write(
+        &config,
+        format!("ledger_period = \"1s\"\nmemory = \"{memory_mib}MiB\"\n"),
+    )
+    .unwrap();
+    config
+}
+
 /// An agent of the application `shop`, whose folder of control groups is `cgroups` below `files`.
 fn agent(files: &tempfile::TempDir, etcd: &str, origin: std::net::SocketAddr) -> Server {
-    let config = files.path().join("agent.toml");
-    std::fs::write(&config, "ledger_period = \"1s\"\n").unwrap();
+    let config = configure(files, 64 * MIB);
     let folder = tempfile::tempdir().unwrap();
     let mut command = tidemark();
     command
         .args(["agent", "--origin", &format!("s3://photos?endpoint=http://{origin}")])
         .args(["--etcd", etcd, "--peer", "127.0.0.1:0", "--s3", "127.0.0.1:0"])
-        .args(["--admin", "127.0.0.1:0", "--memory", "64MiB", "--domain", "shop"])
+        .args(["--admin", "127.0.0.1:0", "--domain", "shop"])
         .args(["--chooser", "off", "--config", config.to_str().unwrap()])
         .args(["--cgroup-root", files.path().join("cgroups").to_str().unwrap()])
         .args(["--data", &data(&folder)]);
@@ -61,17 +73,30 @@ fn the_pool_is_what_instances_do_not_use() {
     std::fs::create_dir_all(&group).unwrap();
     let uses = |bytes: u64| std::fs::write(group.join("memory.current"), bytes.to_string()).unwrap();
     std::fs::write(group.join("memory.max"), (64 * MIB).to_string()).unwrap();
+    let comes = |instance: &str| {
+        let event = json!({
+            "event": "created", "instance": instance, "app": "shop", "function": "pay", "cgroup": "pods/i-1"
+        });
+        happens(&agent, &event);
+    };
+    let goes = |instance: &str| happens(&agent, &json!({"event": "removed", "instance": instance}));
     uses(20 * MIB);
-    happens(
-        &agent,
-        &json!({"event": "created", "instance": "i-1", "app": "shop", "function": "pay", "cgroup": "pods/i-1"}),
-    );
+    comes("i-1");
     // A sixteenth is left alone.
     wait_for("the pool of one instance", || pool() == (64 - 20 - 4) * MIB);
     uses(60 * MIB);
     wait_for("the least pool", || pool() == 8 * MIB);
-    happens(&agent, &json!({"event": "removed", "instance": "i-1"}));
+    goes("i-1");
     wait_for("all that the operator gave", || pool() == 64 * MIB);
+    // Less from the operator holds after a reload, also once instances have come and gone.
+    configure(&files, 48 * MIB);
+    agent.signal(Signal::HUP);
+    wait_for("less from the operator", || pool() == 48 * MIB);
+    uses(20 * MIB);
+    comes("i-2");
+    wait_for("the pool of another instance", || pool() == (64 - 20 - 4) * MIB);
+    goes("i-2");
+    wait_for("what the operator gives now", || pool() == 48 * MIB);
     agent.stop();
 }
 

@@ -11,7 +11,7 @@ use tidemark_admin::Beside;
 use tidemark_agent::adapters::{self, Kubernetes, KubernetesConfig, Trace};
 use tidemark_agent::bodies::Engine;
 use tidemark_agent::{Agent, AgentConfig};
-use tidemark_control::{ControlHandle, MIN_POOL_BYTES, SettingsPatch};
+use tidemark_control::{ControlHandle, SettingsPatch};
 use tidemark_gateway::access::{AccessTable, ServerKey};
 use tidemark_gateway::config::{DEFAULT_WORKERS, credentials_of};
 use tidemark_types::TenantId;
@@ -69,10 +69,9 @@ pub(super) fn run(args: &RunArgs, data: Option<&Path>) -> anyhow::Result<()> {
         engine.starts(running.memory());
     }
     follow(&agent, running.handle(), &options.data)?;
-    let memory_bytes = options.memory_bytes.unwrap_or(machine.memory_bytes);
     agent
         .handle()
-        .spawn(follow_unused(agent.unused_bytes(), running.handle(), memory_bytes));
+        .spawn(follow_unused(agent.unused_bytes(), running.handle()));
     instances.start(&agent);
     running.say_ready(&options)?;
     let ended = running.wait(options, &sources, &machine, || agent.leave(LEAVE_LIMIT));
@@ -190,11 +189,10 @@ fn follow(agent: &Arc<Agent>, control: ControlHandle, folder: &Path) -> anyhow::
 
 /// Has the pool be what instances do not use, where all of them are known, and at most what the operator gave it. The data plane
 /// has given back by then what an instance needs: this is for shares between applications.
-async fn follow_unused(mut unused: watch::Receiver<Option<u64>>, control: ControlHandle, most_bytes: u64) {
+async fn follow_unused(mut unused: watch::Receiver<Option<u64>>, control: ControlHandle) {
     while unused.changed().await.is_ok() {
         let known = *unused.borrow_and_update();
-        let pool_bytes = known.map_or(most_bytes, |bytes| bytes.min(most_bytes).max(MIN_POOL_BYTES));
-        if let Err(error) = control.configure_pool(pool_bytes).await {
+        if let Err(error) = control.follow_unused(known).await {
             tracing::warn!("the pool can not follow what instances do not use: {error}");
         }
         tokio::time::sleep(POOL_REST).await;
