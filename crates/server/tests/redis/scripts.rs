@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use tidemark_types::{Permissions, TenantId};
 
-use crate::harness::{Client, Harness, array, open_tenant, tenant, wait_until};
+use crate::harness::{Client, Harness, PATIENCE, array, open_tenant, tenant, wait_until};
 
 fn text(reply: &[u8]) -> String {
     String::from_utf8_lossy(reply).into_owned()
@@ -409,7 +410,12 @@ pub(crate) fn is_refused_beside_writers(
             }
         });
         let client = &mut harness.connect();
-        let is_refused = (0..100).any(|_| call(client).starts_with("-TRYAGAIN"));
+        // A busy machine may not run both at once for a long time.
+        let begin = Instant::now();
+        let mut is_refused = false;
+        while !is_refused && begin.elapsed() < PATIENCE {
+            is_refused = call(client).starts_with("-TRYAGAIN");
+        }
         is_done.store(true, Ordering::Relaxed);
         is_refused
     })
@@ -464,7 +470,7 @@ fn others_are_unhurt_by_hostile_scripts() {
     let waited = harness.take_visits_waited("default").unwrap();
     assert!(waited <= 64, "{waited} visits to others");
     // Each of them is ended by its limits or by its tenant.
-    for (at, mut client) in evil.into_iter().enumerate() {
+    for (at, client) in evil.iter_mut().enumerate() {
         let name = names[at / 4];
         let killer = &mut harness.connect();
         killer.ask(&format!("AUTH {name} s"));
@@ -478,7 +484,10 @@ fn others_are_unhurt_by_hostile_scripts() {
         assert!(reply.starts_with('-'), "{reply}");
         // Nothing of it is left.
         assert_eq!(client.ask("EXISTS k"), ":0\r\n");
-        assert_eq!(eval(&mut client, "return 7", &[], &[]), ":7\r\n");
+    }
+    // A tenant's scripts run one after the other: now none is before these.
+    for client in &mut evil {
+        assert_eq!(eval(client, "return 7", &[], &[]), ":7\r\n");
     }
 }
 
