@@ -1,10 +1,11 @@
 //! One tenant's part of the store: its shards, its grant, its keys.
 //!
 //! This file has the shards and their locks. [`held`] has the values that stay in place without a lock, and [`report`]
-//! the reports on all shards. [`withdraw`] takes a grant back as a whole, [`limit`] holds beside any. [`custom`] has the
-//! decisions of a program that embeds the cache.
+//! the reports on all shards. [`flush`] removes all, at once or at a moment. [`withdraw`] takes a grant back as
+//! a whole, [`limit`] holds beside any. [`custom`] has the decisions of a program that embeds the cache.
 
 mod custom;
+mod flush;
 mod held;
 mod limit;
 mod report;
@@ -313,67 +314,6 @@ impl TenantStore {
             *held = None;
         }
         held.get_or_insert_with(|| self.lock(shard))
-    }
-
-    /// Removes everything of all databases, at once as others see it, and gives the memory back.
-    pub fn clear(self: &Arc<Self>) {
-        if self.cells.get().is_some() {
-            let empty = |guard: &mut ShardGuard<'_>| guard.shard.empty(Left::Removed);
-            self.lock_all().iter_mut().for_each(empty);
-        }
-        self.shared.dig_all();
-    }
-
-    /// Removes everything of one database, or of all, for a client, at once as others see it. The memory comes back in
-    /// pieces, by the keepers or as it is needed.
-    pub fn flush(self: &Arc<Self>, db: Option<u8>, now: UnixMs) {
-        if self.cells.get().is_some() {
-            self.lock_all().iter_mut().for_each(|shard| shard.flush(db, now));
-        } else {
-            self.flush_below(db);
-        }
-    }
-
-    fn flush_below(&self, db: Option<u8>) {
-        if let Some(below) = self.shared.below() {
-            below.flush(db);
-        }
-    }
-
-    /// Arranges for database 0 to be flushed at a moment (memcached's `flush_all` with a delay); a later call replaces an
-    /// earlier one. Keepers see to it; one who uses the store sees to it by [`Self::flush_if_due`] before each use.
-    pub fn flush_at(&self, at: UnixMs) {
-        self.flush_at.store(at.0, Ordering::Relaxed);
-    }
-
-    /// Whether [`Self::flush_if_due`] would flush; that must not be called while a shard is locked.
-    #[inline]
-    pub fn is_flush_due(&self, now: UnixMs) -> bool {
-        self.flush_at.load(Ordering::Relaxed) <= now.0
-    }
-
-    /// Flushes database 0 if that is due. Not while one of the shards is locked by the caller.
-    #[inline]
-    pub fn flush_if_due(self: &Arc<Self>, now: UnixMs) {
-        if self.is_flush_due(now) {
-            self.flush_due(now);
-        }
-    }
-
-    /// Commands that come meanwhile wait for it: later writes stay.
-    #[cold]
-    fn flush_due(self: &Arc<Self>, now: UnixMs) {
-        let has_shards = self.cells.get().is_some();
-        let mut guards = if has_shards { self.lock_all() } else { Vec::new() };
-        let due = self.flush_at.load(Ordering::Relaxed);
-        let is_mine = due <= now.0
-            && self
-                .flush_at
-                .compare_exchange(due, NEVER, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        if is_mine {
-            guards.iter_mut().for_each(|shard| shard.flush(Some(0), now));
-        }
     }
 
     /// How many shards a tenant of this plan has.
