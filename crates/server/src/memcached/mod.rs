@@ -253,7 +253,10 @@ pub(crate) fn execute_step(command: &Command<'_>, hash: KeyHash, access: &mut Ac
         // `step_key` gave no key for these.
         _ => {}
     }
-    exec.counts.verb(verb(command), before);
+    // One that waits for memory is executed again.
+    if exec.visit.wait_bytes == 0 {
+        exec.counts.verb(verb(command), before);
+    }
 }
 
 /// Executes a command by itself. Whether it is finished: else it is to be executed again when the replies are sent.

@@ -164,7 +164,6 @@ pub(crate) fn execute_step(
     exec: &mut Exec<'_>,
 ) {
     access.flush_if_due(exec.now);
-    let is_counted = exec.visit.is_counted();
     let key = |bytes| Key {
         db: session.db,
         bytes,
@@ -172,16 +171,12 @@ pub(crate) fn execute_step(
     };
     match *step {
         OneKey::Get { key: bytes } => {
-            // A value that waits for memory was found.
-            let is_missing = matches!(
-                strings::fetch(&key(bytes), access.shard_of(hash), session, exec),
-                Ok(false)
-            );
-            if is_missing {
-                Reply::new(&mut exec.out.bytes, session.version).null();
-            }
-            if !is_counted {
-                let outcome = if is_missing { Outcome::Miss } else { Outcome::Ok };
+            // One that waits for memory is executed again.
+            if let Ok(is_there) = strings::fetch(&key(bytes), access.shard_of(hash), session, exec) {
+                if !is_there {
+                    Reply::new(&mut exec.out.bytes, session.version).null();
+                }
+                let outcome = if is_there { Outcome::Ok } else { Outcome::Miss };
                 exec.counts.note(CommandId::Get, outcome);
             }
         }
@@ -195,7 +190,7 @@ pub(crate) fn execute_step(
             if let Err(failure) = strings::store(&key(bytes), value, &how, access, session, exec) {
                 fail(&failure, Some(how.row), Stage::Execution, mark, session, exec);
             }
-            if !is_counted {
+            if exec.visit.wait_bytes == 0 {
                 exec.counts.command(how.row.id, before);
             }
         }
@@ -222,6 +217,7 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
                 Ok(_) => perform(call, session, exec),
                 Err(error) => Err(error.into()),
             };
+            let has_failed = done.is_err();
             match done {
                 Err(Failure::Later) => {
                     drop_unwanted(mark, session, exec);
@@ -235,8 +231,11 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
             if session.is_tracking() {
                 client::invalidate(call, session, exec);
             }
-            if session.tenant.is_some() {
-                exec.counts.command(call.row.id, before);
+            match (call.row.id, session.tenant.is_some()) {
+                (_, false) => {}
+                // What its commands found and missed is counted with each of them.
+                (CommandId::Exec, true) if !has_failed => exec.counts.note(CommandId::Exec, Outcome::Ok),
+                (id, true) => exec.counts.command(id, before),
             }
         }
         Ok(None) => {

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tidemark_server::Limits;
 use tidemark_types::{CommandCount, MIB, Outcome, TenantPlan};
 
-use crate::harness::{Client, Harness, Setup, StopAtEnd, found, open_tenant, set};
+use crate::harness::{Client, Harness, Setup, StopAtEnd, found, open_tenant, set, wait_until};
 
 /// As much as a transaction may have is one step.
 const STEP_PAIRS: usize = 1024;
@@ -182,20 +183,140 @@ fn a_command_in_parts_counts_once_with_the_outcome_of_all() {
         let value = if is_found { "$1\r\n1\r\n" } else { "$-1\r\n" };
         redis.read_exactly(format!("*{}\r\n{value}{}", KEYS + 1, "$-1\r\n".repeat(KEYS)).as_bytes());
     }
+    check_counts(
+        &harness,
+        &[
+            ("memcached", "get", [1, 1, 0]),
+            ("memcached", "incr", [0, 1, 0]),
+            ("memcached", "decr", [0, 0, 0]),
+            ("memcached", "md", [0, 1, 0]),
+            ("redis", "mget", [1, 1, 0]),
+        ],
+    );
+}
+
+/// How often a command was executed: those that did what they were asked, that missed, that failed.
+fn counts_of(harness: &Harness, protocol: &str, command: &str) -> [u64; 3] {
     let counts = harness.tenant(1).unwrap().commands;
-    let of = |protocol, command, outcome| {
+    [Outcome::Ok, Outcome::Miss, Outcome::Error].map(|outcome| {
         let is_it =
             |count: &&CommandCount| (count.protocol, count.command, count.outcome) == (protocol, command, outcome);
         counts.iter().find(is_it).map_or(0, |count| count.count)
-    };
-    for (protocol, command, expected) in [
-        ("memcached", "get", [1, 1, 0]),
-        ("memcached", "incr", [0, 1, 0]),
-        ("memcached", "decr", [0, 0, 0]),
-        ("memcached", "md", [0, 1, 0]),
-        ("redis", "mget", [1, 1, 0]),
-    ] {
-        let counted = [Outcome::Ok, Outcome::Miss, Outcome::Error].map(|outcome| of(protocol, command, outcome));
-        assert_eq!(counted, expected, "{protocol} {command}: ok, miss, error");
+    })
+}
+
+fn check_counts(harness: &Harness, expected: &[(&str, &str, [u64; 3])]) {
+    for (protocol, command, expected) in expected {
+        let counted = counts_of(harness, protocol, command);
+        assert_eq!(counted, *expected, "{protocol} {command}: ok, miss, error");
     }
+}
+
+#[test]
+fn a_transaction_counts_each_of_its_commands_and_itself() {
+    let harness = server(1);
+    let mut client = Client::connect(harness.redis);
+    let queue = |client: &mut Client, commands: &[&[&str]]| {
+        client.ask(&array(["MULTI"]), b"+OK\r\n");
+        for command in commands {
+            client.ask(&array(command.iter().copied()), b"+QUEUED\r\n");
+        }
+    };
+    client.ask(&array(["SET", "text", "a"]), b"+OK\r\n");
+    // Neither its commands' misses nor their errors are its own.
+    queue(&mut client, &[&["GET", "none"], &["GET", "text"], &["INCR", "text"]]);
+    client.ask(
+        &array(["EXEC"]),
+        b"*3\r\n$-1\r\n$1\r\na\r\n-ERR value is not an integer or out of range\r\n",
+    );
+    queue(&mut client, &[&["MGET", "none", "nothing"], &["MGET", "none", "text"]]);
+    client.ask(
+        &array(["EXEC"]),
+        b"*2\r\n*2\r\n$-1\r\n$-1\r\n*2\r\n$-1\r\n$1\r\na\r\n",
+    );
+    // Commands that were queued and not executed do not count.
+    queue(&mut client, &[&["DEL", "text"]]);
+    client.ask(&array(["DISCARD"]), b"+OK\r\n");
+    client.ask(&array(["EXEC"]), b"-ERR EXEC without MULTI\r\n");
+    wait_until("all are counted", || counts_of(&harness, "redis", "exec").iter().sum::<u64>() == 3);
+    check_counts(
+        &harness,
+        &[
+            ("redis", "exec", [2, 0, 1]),
+            ("redis", "get", [1, 1, 0]),
+            ("redis", "mget", [1, 1, 0]),
+            ("redis", "incr", [0, 0, 1]),
+            ("redis", "del", [0, 0, 0]),
+            ("redis", "multi", [3, 0, 0]),
+            ("redis", "discard", [1, 0, 0]),
+        ],
+    );
+}
+
+#[test]
+fn a_command_that_waits_for_memory_counts_once() {
+    /// Connections have 4 MiB together: replies of this length are more than holders leave.
+    const VALUE_BYTES: usize = 700_000;
+    const HOLDERS: usize = 4;
+    const HELD_BYTES: usize = 900_000;
+    let harness = Harness::start(Setup {
+        workers: 1,
+        pool_bytes: 8 * MIB,
+        limits: Limits {
+            buffer_bytes: MIB,
+            ..Limits::default()
+        },
+        ..Setup::default()
+    });
+    let value = "v".repeat(VALUE_BYTES);
+    for key in ["k", "old"] {
+        harness.connect().ask(&set(key, value.as_bytes()), b"STORED\r\n");
+    }
+    let hold = || {
+        let mut holder = Client::connect(harness.redis);
+        holder.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nh\r\n${}\r\n", HELD_BYTES + 1).as_bytes());
+        holder.send(&[b'h'; HELD_BYTES]);
+        holder
+    };
+    let holders: Vec<Client> = (0..HOLDERS).map(|_| hold()).collect();
+    wait_until("memory is held", || {
+        harness.buffer_bytes() >= (HOLDERS * HELD_BYTES) as u64
+    });
+
+    let bulk = format!("${VALUE_BYTES}\r\n{value}\r\n").into_bytes();
+    let meta = format!("VA {VALUE_BYTES}\r\n{value}\r\n").into_bytes();
+    let kinds: [(&str, &str, Vec<u8>, Vec<u8>); 4] = [
+        ("memcached", "get", b"get k\r\n".to_vec(), found("k", value.as_bytes())),
+        ("memcached", "mg", b"mg k v\r\n".to_vec(), meta),
+        ("redis", "get", array(["GET", "k"]), bulk.clone()),
+        ("redis", "set", array(["SET", "old", "new", "GET"]), bulk),
+    ];
+    let mut clients: Vec<Client> = Vec::new();
+    for (protocol, _, request, _) in &kinds {
+        let (mut client, first, answer) = if *protocol == "redis" {
+            (Client::connect(harness.redis), &b"PING\r\n"[..], &b"+PONG\r\n"[..])
+        } else {
+            (harness.connect(), &b"mn\r\n"[..], &b"MN\r\n"[..])
+        };
+        client.send(&[first, request].concat());
+        // It is answered when the command behind it was tried.
+        client.expect(answer);
+        clients.push(client);
+    }
+    drop(holders);
+    for (client, (.., reply)) in clients.iter_mut().zip(&kinds) {
+        client.expect(reply);
+    }
+    for (protocol, command, ..) in &kinds {
+        wait_until("all are counted", || counts_of(&harness, protocol, command)[0] >= 1);
+    }
+    let expected = [
+        ("memcached", "get", [1, 0, 0]),
+        ("memcached", "mg", [1, 0, 0]),
+        // Two have stored.
+        ("memcached", "set", [2, 0, 0]),
+        ("redis", "get", [1, 0, 0]),
+        ("redis", "set", [1, 0, 0]),
+    ];
+    check_counts(&harness, &expected);
 }
