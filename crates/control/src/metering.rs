@@ -434,7 +434,13 @@ fn is_known(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::sync_channel;
+    use std::cell::Cell;
+    use std::sync::mpsc::{Receiver, sync_channel};
+
+    use tidemark_meter::Resource;
+    use tidemark_meter::bill::{Used, bill};
+    use tidemark_meter::price::{CpuFigure, Free, METERS, Money};
+    use tidemark_types::{Samples, SamplingThreshold, TenantCounters, TenantSnapshot, VisitSamples};
 
     #[test]
     fn workers_and_strangers_are_not_among_the_known_threads() {
@@ -501,5 +507,98 @@ mod tests {
         assert_eq!(entries[1..], event(4));
         metered.keep(event(5));
         assert_eq!(taken(), event(5), "the gap is told once");
+    }
+
+    thread_local! {
+        static PASSED_MS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// A snapshot in which a tenant has executed so many commands.
+    fn snapshot(operations: u64) -> Snapshot {
+        Snapshot {
+            tenants: vec![TenantSnapshot {
+                id: TenantId(1),
+                grant_bytes: 0,
+                usage_bytes: 0,
+                items: 0,
+                connections: 1,
+                counters: TenantCounters {
+                    operations,
+                    ..TenantCounters::default()
+                },
+                samples: Samples {
+                    threshold: SamplingThreshold::OFF,
+                    records: Vec::new(),
+                },
+                shards: Vec::new(),
+                commands: Vec::new(),
+                visits: VisitSamples::default(),
+            }],
+            ..Snapshot::default()
+        }
+    }
+
+    fn rows_of(receiver: &Receiver<LedgerMessage>) -> Vec<Entry> {
+        let taken = receiver.try_iter().flat_map(|message| match message {
+            LedgerMessage::Entries(entries) => entries,
+            LedgerMessage::End => Vec::new(),
+        });
+        taken.filter(|entry| entry.kind == Kind::Use).collect()
+    }
+
+    /// The clock is the test's: the second prices come into force half a second behind the twentieth round of a minute.
+    #[test]
+    fn prices_that_change_in_the_middle_of_a_minute_end_its_row() {
+        const MINUTE: u64 = 60_000 * 29_000_000;
+        let prices = |version: &str, from: u64, operation: &str| {
+            let operations = METERS.iter().position(|meter| meter.key == "operations_million");
+            let mut units = [Money::default(); METERS.len()];
+            units[operations.unwrap()] = Money::parse(operation).unwrap();
+            Prices {
+                version: version.into(),
+                from: UnixMs(from),
+                until: None,
+                units,
+            }
+        };
+        let tariff = Arc::new(Tariff {
+            currency: "USD".into(),
+            cpu: CpuFigure::Measured,
+            free: Free::ALL.to_vec(),
+            prices: vec![prices("v1", 0, "1000000"), prices("v2", MINUTE + 20_500, "3000000")],
+            instances: Vec::new(),
+        });
+        let (sender, receiver) = sync_channel(100);
+        let mut metered = Metered::new(Metering {
+            tariff: Some(Arc::clone(&tariff)),
+            ledger: Some(sender),
+            steady_ms: || PASSED_MS.get(),
+            ..Metering::new("here")
+        });
+        metered.adopt_spent(Spent::default(), &BTreeMap::new(), UnixMs(MINUTE));
+        for second in 0..=60 {
+            PASSED_MS.set(second * 1000);
+            let wall = UnixMs(MINUTE + second * 1000);
+            metered.observe(&snapshot(second * 10), wall, |_| Some("shop".into()));
+        }
+        let rows = rows_of(&receiver);
+        let told: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let operations = row.usage.get(Resource::Operations);
+                let time = (row.from.0 - MINUTE, row.to.0 - MINUTE);
+                (row.price_version.as_str(), time, operations)
+            })
+            .collect();
+        assert_eq!(told, [("v1", (0, 21_000), 200), ("v2", (21_000, 60_000), 400)]);
+        let mut used: BTreeMap<String, Used> = BTreeMap::new();
+        for row in &rows {
+            let of_version = used.entry(row.price_version.clone()).or_default();
+            of_version.add(row, &tariff);
+        }
+        assert_eq!(bill(&used, &tariff).total, Money::parse("1400").unwrap());
+        // Spending is judged by the same prices.
+        let (standing, _) = metered.standing(TenantId(1), UnixMs(MINUTE + 60_000)).unwrap();
+        assert_eq!(standing.spent, Money::parse("1400").unwrap());
     }
 }

@@ -14,6 +14,7 @@ mod deploy;
 mod flash;
 mod functions;
 mod latency;
+mod ledger;
 mod listeners;
 mod node;
 mod otlp;

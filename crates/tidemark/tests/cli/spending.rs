@@ -25,9 +25,6 @@ operations_million = \"1000000\"
 ";
 const SECRET: &str = "a secret of more than 24 bytes";
 
-/// The answer of a receiver to a request, by its number.
-pub(super) type Behave = fn(u32) -> &'static str;
-
 pub(super) const ACCEPTED: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 pub(super) const BROKEN: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
 
@@ -56,7 +53,8 @@ pub(super) struct Receive {
 }
 
 impl Receive {
-    pub(super) fn start(behave: Behave) -> Self {
+    /// `behave` gives the answer to a request by its number.
+    pub(super) fn start(behave: impl Fn(u32) -> &'static str + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = channel();
@@ -384,10 +382,13 @@ fn an_alert_that_fails_is_tried_again_and_one_that_is_sent_elsewhere_is_not() {
     let files = tempfile::tempdir().unwrap();
     let elsewhere = Receive::start(|_| ACCEPTED);
     // The first two are broken; then one is accepted, and the next one is said to be somewhere else.
-    let receiver = Receive::start(|number| match number {
+    let location = format!("location: http://{}/", elsewhere.address);
+    let moved: &'static str =
+        format!("HTTP/1.1 307 Temporary Redirect\r\n{location}\r\ncontent-length: 0\r\n\r\n").leak();
+    let receiver = Receive::start(move |number| match number {
         0 | 1 => BROKEN,
         2 => ACCEPTED,
-        _ => "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
+        _ => moved,
     });
     let server = start(&files, "0", &["--webhook", &receiver.url(), "--webhook-local"]);
     limit(&server, "100", "alert");

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::*;
 
 /// Sends requests and reads replies until as many bytes have come as are expected. Returns the sent and received bytes.
-fn exchange(server: &Server, key: &str, requests: &[u8], reply_bytes: usize) -> (u64, u64) {
+pub(super) fn exchange(server: &Server, key: &str, requests: &[u8], reply_bytes: usize) -> (u64, u64) {
     let address = server.ready.split(' ').find_map(|word| word.strip_prefix(key)).unwrap();
     let mut socket = TcpStream::connect(address).unwrap();
     socket.write_all(requests).unwrap();
@@ -18,17 +18,17 @@ fn exchange(server: &Server, key: &str, requests: &[u8], reply_bytes: usize) -> 
     (requests.len() as u64, reply_bytes as u64)
 }
 
-fn rows(server: &Server) -> Vec<Value> {
+pub(super) fn rows(server: &Server) -> Vec<Value> {
     server.json(&["usage"])["rows"].as_array().unwrap().clone()
 }
 
-fn sum(rows: &[Value], kind: &str, field: &str) -> f64 {
+pub(super) fn sum(rows: &[Value], kind: &str, field: &str) -> f64 {
     let of_kind = rows.iter().filter(|row| row["kind"] == kind);
     of_kind.map(|row| row[field].as_f64().unwrap()).sum()
 }
 
 /// Waits until the ledger has rows of the use so far.
-fn rows_with(server: &Server, kind: &str, field: &str, least: f64) -> Vec<Value> {
+pub(super) fn rows_with(server: &Server, kind: &str, field: &str, least: f64) -> Vec<Value> {
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
         let rows = rows(server);

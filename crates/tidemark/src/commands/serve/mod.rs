@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use tidemark_admin::{Admin, AdminConfig, AdminError, BoundAdmin, Reports, Scraper, TOKEN_FILE_NAME};
 use tidemark_agent::bodies::MemoryOf;
@@ -117,6 +117,8 @@ impl Running {
         for signal in [SIGTERM, SIGINT] {
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&is_ending))?;
         }
+        // A limit on the length of files is one more full disk, which serving outlives. The write fails; nothing asks for the flag.
+        signal_hook::flag::register(SIGXFSZ, Arc::default())?;
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         // First the folder: its lock keeps a second server from replacing the first one's socket.
@@ -159,6 +161,7 @@ impl Running {
             limits: tidemark_server::Limits::default(),
             flash: flash::open(options, &state)?,
             estimating: cpu_model::estimating(model.as_ref(), options.cpu_model_interval),
+            measure: tidemark_server::CpuMeasure::default(),
         };
         let flash = config.flash.clone();
         let server = Server::start(&config, mailbox.waker()).map_err(|error| explain_server(error, written))?;
