@@ -9,8 +9,8 @@ use clap::{Parser, Subcommand};
 use tidemark_experiments::Error;
 use tidemark_experiments::experiment::performance::Performance;
 use tidemark_experiments::experiment::{
-    ALL, Children, Context, Cores, Experiment, Folders, Programs, Shape, Stage, Target, serve_floor, serve_switched,
-    tables, write,
+    ALL, Children, Context, Cores, Experiment, Folders, Metered, Programs, Shape, Stage, Target, serve_floor,
+    serve_switched, tables, write,
 };
 use tidemark_tools::Fault;
 use tidemark_tools::client::Protocol;
@@ -76,6 +76,9 @@ enum Command {
         /// How many seconds are one to its control plane
         #[arg(long)]
         slowed: u32,
+        /// How it is metered: no, shares, requests, rows, or by the model at an interval such as 1000us
+        #[arg(long, default_value_t)]
+        metered: Metered,
     },
 }
 
@@ -171,12 +174,14 @@ fn run(command: &Command) -> anyhow::Result<()> {
             goal,
             pool_bytes,
             slowed,
+            metered,
         } => {
             let shape = Shape {
                 tenants: *tenants,
                 goal: *goal,
                 pool_bytes: *pool_bytes,
                 slowed: *slowed,
+                metered: *metered,
             };
             Ok(serve_switched(shape, |line| print(line).map_err(io::Error::other))?)
         }

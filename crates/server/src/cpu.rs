@@ -24,6 +24,19 @@ const READ_AFTER: Duration = Duration::from_micros(400);
 /// read it for each.
 const READ_EVERY: Duration = Duration::from_millis(10);
 
+/// How the CPU time of tenants is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuMeasure {
+    /// What the thread's clock says is shared by stamps, as this module does.
+    #[default]
+    Shares,
+    /// Each command of a window has a stamp before it and one behind it, and all else is unexplained: to compare with, since it
+    /// costs more (Genie, TKDE 2025, Fig. 2).
+    Requests,
+    /// Not at all, so that all is unexplained: to compare with.
+    Off,
+}
+
 /// The CPU time of all workers, and of the threads for scripts.
 #[derive(Debug, Default)]
 pub(crate) struct CpuTotals {
@@ -70,6 +83,8 @@ pub(crate) struct CpuShares {
     upkeep: Vec<(Arc<TenantStore>, u64)>,
     /// The tenants served since the last estimates, with their lanes; `None` where workers estimate nothing.
     unestimated: Option<Vec<(usize, Arc<Tenant>)>>,
+    /// Whether CPU time is measured by shares at all.
+    is_on: bool,
     served_ns: u64,
     upkeep_ns: u64,
     nobody_ns: u64,
@@ -77,7 +92,7 @@ pub(crate) struct CpuShares {
 
 impl CpuShares {
     /// The shares from the thread's beginning on. `estimates` says whether there is a model that workers ask.
-    pub(crate) fn new(now: Instant, estimates: bool) -> Self {
+    pub(crate) fn new(now: Instant, estimates: bool, measure: CpuMeasure) -> Self {
         Self {
             read: Duration::ZERO,
             read_at: now,
@@ -85,6 +100,7 @@ impl CpuShares {
             stamped: Vec::new(),
             upkeep: Vec::new(),
             unestimated: estimates.then(Vec::new),
+            is_on: measure == CpuMeasure::Shares,
             served_ns: 0,
             upkeep_ns: 0,
             nobody_ns: 0,
@@ -95,6 +111,9 @@ impl CpuShares {
     /// `None` if there were none.
     #[inline]
     pub(crate) fn serve(&mut self, lane: usize, tenant: &Arc<Tenant>, work_ns: u32, ready_us: Option<u64>) {
+        if !self.is_on {
+            return;
+        }
         if lane >= self.places.len() {
             self.places.resize_with(lane + 1, Place::default);
         }
@@ -126,6 +145,9 @@ impl CpuShares {
 
     /// Work on a tenant's shards.
     pub(crate) fn keep(&mut self, store: &Arc<TenantStore>, took: Duration) {
+        if !self.is_on {
+            return;
+        }
         let ns = took.as_nanos() as u64;
         self.upkeep_ns += ns;
         match self.upkeep.last_mut() {
@@ -142,17 +164,20 @@ impl CpuShares {
     /// Whether enough is stamped for a reading.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.served_ns + self.upkeep_ns + self.nobody_ns >= READ_AFTER.as_nanos() as u64
+        self.is_on && self.served_ns + self.upkeep_ns + self.nobody_ns >= READ_AFTER.as_nanos() as u64
     }
 
     /// The same before a wait.
     #[inline]
     pub(crate) fn is_due_before_wait(&self, now: Instant) -> bool {
-        self.is_due() || now.saturating_duration_since(self.read_at) >= READ_EVERY
+        self.is_on && (self.is_due() || now.saturating_duration_since(self.read_at) >= READ_EVERY)
     }
 
     /// Shares the thread's CPU time since the last reading. `cpu_time` is its clock now.
     pub(crate) fn settle(&mut self, now: Instant, cpu_time: Duration, shared: &Shared) {
+        if !self.is_on {
+            return;
+        }
         let used_ns = cpu_time.saturating_sub(self.read).as_nanos() as u64;
         (self.read, self.read_at) = (cpu_time, now);
         let shares = share(used_ns, self.served_ns, self.upkeep_ns, self.nobody_ns);

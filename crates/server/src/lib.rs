@@ -46,6 +46,7 @@ mod transaction;
 mod turn;
 mod worker;
 
+pub use cpu::CpuMeasure;
 pub use entrance::TenantListener;
 pub use estimates::Estimating;
 pub use limits::Limits;

@@ -16,6 +16,7 @@ use tidemark_store::{Hasher, Keeper, KeeperInbox, Pool};
 use tidemark_types::{DataPlane, Plan, Snapshot, SystemClock};
 
 use crate::clients::Clients;
+use crate::cpu::CpuMeasure;
 use crate::entrance::{Allowed, Entrance, TenantListener};
 use crate::estimates::Estimating;
 use crate::limits::{
@@ -57,6 +58,8 @@ pub struct Config {
     pub flash: Option<Arc<Flash>>,
     /// How workers model CPU time, at an interval that is shorter than a round; `None` if they do not.
     pub estimating: Option<Estimating>,
+    /// How the CPU time of tenants is measured.
+    pub measure: CpuMeasure,
 }
 
 /// Why a server could not be started.
@@ -146,6 +149,7 @@ impl Server {
             allowed: Allowed::new(&config.allowed),
             connections_max,
             limits: config.limits,
+            measure: config.measure,
             reply_bytes_max: COMMAND_REPLY_BYTES.min(usize::try_from(reply_bytes_max).unwrap_or(usize::MAX)),
             refused_connections: AtomicU64::new(0),
             times_full: AtomicU64::new(0),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tidemark_types::{Clock, SystemClock, UnixMs};
 
 use crate::clients::Clients;
+use crate::cpu::CpuMeasure;
 use crate::entrance::{Allowed, TenantListener};
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) allowed: Allowed,
     pub(crate) connections_max: u64,
     pub(crate) limits: Limits,
+    pub(crate) measure: CpuMeasure,
     /// The longest reply that is promised as a whole, in bytes.
     pub(crate) reply_bytes_max: usize,
     /// Connections that were refused because there were too many.

@@ -28,6 +28,7 @@ use skip::Skipped;
 use crate::access::{Access, access_to};
 use crate::connection::{Connection, Skip};
 use crate::counts::{Count, TurnCounts};
+use crate::cpu::CpuMeasure;
 use crate::limits::{LONG_VALUE_BYTES, SCRATCH_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
 use crate::output::Output;
 use crate::receive::{Input, Spares, keep_rest, receive};
@@ -474,6 +475,7 @@ impl<'a> Executor<'_, 'a> {
             prefetch_items(&window, group);
         }
         let mut access: Option<Access<'_>> = None;
+        let has_stamps = self.shared.measure == CpuMeasure::Requests;
         for step in &window {
             self.enter(group, step.member);
             if self.is_deferred(step.member) {
@@ -540,6 +542,7 @@ impl<'a> Executor<'_, 'a> {
                     }
                 }
             }
+            let began = has_stamps.then(Instant::now);
             let access = access_to(&mut access, &tenant.store);
             let mut exec = Exec {
                 now: self.now,
@@ -557,6 +560,11 @@ impl<'a> Executor<'_, 'a> {
             }
             let must_wait = exec.visit.wait_bytes > 0;
             exec.visit.pass();
+            if let Some(began) = began {
+                let ns = began.elapsed().as_nanos() as u64;
+                tenant.counts.add(Count::CpuNanos, ns);
+                self.shared.tenants.sockets().cpu.charge(ns);
+            }
             if is_long {
                 access.put_room_back();
             }

@@ -109,7 +109,7 @@ impl Worker {
         } else {
             Some(Acceptor::new(listeners)?)
         };
-        let estimating = parts.shared.tenants.estimating();
+        let (estimating, measure) = (parts.shared.tenants.estimating(), parts.shared.measure);
         let next_estimate = estimating.map(|estimating| NextEstimate::new(estimating.interval));
         Ok(Self {
             number: parts.number,
@@ -127,7 +127,7 @@ impl Worker {
             looked_at: Instant::now(),
             visits: 0,
             on_core: OnCore::default(),
-            cpu: CpuShares::new(Instant::now(), next_estimate.is_some()),
+            cpu: CpuShares::new(Instant::now(), next_estimate.is_some(), measure),
             next_estimate,
             stamped_at: Instant::now(),
             ready_since_us: 0,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tidemark_admin::{Admin, AdminConfig, BoundAdmin};
 use tidemark_control::{Control, ControlConfig, ControlError, Mailbox, SettingsPatch, StateFile};
-use tidemark_server::{Config, Limits, Server};
+use tidemark_server::{Config, CpuMeasure, Limits, Server};
 use tidemark_types::{Clock, DataPlane, MIB, ManualClock, Plan, Snapshot, SystemClock, UnixMs};
 
 /// Far longer than any step takes, so that only a hang is one.
@@ -156,6 +156,7 @@ impl Scene {
             limits: Limits::default(),
             flash: None,
             estimating: None,
+            measure: CpuMeasure::default(),
         };
         let server = Server::start(&config, mailbox.waker()).unwrap();
         let gate = Arc::new(Gate {

@@ -3,6 +3,7 @@
 use super::chart::{Chart, Marks, Panel};
 use super::measure::{Data, Endpoint, Load, Measure, Plan, Rounds, others_cores, rounds};
 use super::metered::Metered;
+use super::overhead::{Metered as Measured, Started};
 use super::report::{Point, Series, Target, add_point};
 use super::{Context, Experiment, Outcome, Spread};
 use crate::Error;
@@ -18,7 +19,10 @@ One tenant's load, on servers that estimate its vCPUs at intervals of 1 s to 1 u
 95 % reads, uniform and Zipf 0.99, memcached's protocol, 64 connections, 10 requests at a time, closed loop; each server has one worker,
 all of them the same core, and they take turns. The paper sees no loss down to 100 us, and 7 to 10 % at 1 us. An estimate is made
 at the end of a worker's turn, so that there are never more of them than turns. What is judged is CPU time per operation over that
-of the server without the model, of the same round. The model is the built-in one; `TIDEMARK_CPU_MODEL` names a file of another.",
+of the server without the model, of the same round. The model is the built-in one; `TIDEMARK_CPU_MODEL` names a file of another.
+
+Beside them a server that takes the time before and behind each request and charges it to its tenant, over one that shares its CPU
+time by stamps of visits, as this server does; by RESP, with their own rounds. (The paper loses 25 % of throughput by that.)",
     run,
 };
 
@@ -73,14 +77,53 @@ fn run(context: &Context) -> Result<Outcome, Error> {
     let found = rounds(&endpoints, data, &loads, plan, &mut |round| {
         context.tell(&format!("round {round} of {count}"));
     })?;
-    let series = series(&found);
+    context.tell("each request stamped");
+    let stamped = stamped(context, data, &loads, plan)?;
+    let mut series = series(&found);
+    add_stamped(&mut series, &stamped);
     Ok(Outcome {
         scale: format!("{count} interleaved rounds of {seconds} s for each server and load"),
         targets: targets(&found),
         chart: chart(&series),
         series,
-        others_cores: others_cores(found.iter().flatten().flatten()),
+        others_cores: others_cores(found.iter().chain(&stamped).flatten().flatten()),
     })
+}
+
+/// A server that shares CPU time by stamps of visits, and one that stamps each request, in rounds of their own.
+fn stamped(context: &Context, data: Data, loads: &[Load], plan: Plan) -> Result<Rounds, Error> {
+    let started = [Measured::Shares, Measured::Requests]
+        .map(|measured| Started::start(context, 1, measured, None).map(|started| (measured.to_string(), started)));
+    let started = started.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    let endpoints: Vec<Endpoint<'_>> = started
+        .iter()
+        .map(|(name, one)| Endpoint {
+            logins: &one.logins,
+            ..Endpoint::open(name, one.address, Protocol::Redis)
+        })
+        .collect();
+    for endpoint in &endpoints {
+        endpoint.preload(data, context.seed)?;
+    }
+    rounds(&endpoints, data, loads, plan, &mut |round| {
+        context.tell(&format!("stamps: round {round} of {}", plan.rounds));
+    })
+}
+
+fn add_stamped(series: &mut Vec<Series>, found: &Rounds) {
+    for (of_load, (distribution, _)) in found.iter().zip(DISTRIBUTIONS) {
+        let of: [(&str, Measure); 2] = [
+            ("CPU per operation", |sample| sample.cpu_ns),
+            ("throughput", |sample| sample.ops_per_second),
+        ];
+        for (place, measure) in of {
+            let pairs = of_load[1].iter().zip(&of_load[0]);
+            if let Some(spread) = Spread::of_ratios(pairs.map(|(own, shares)| (measure(own), measure(shares)))) {
+                let point = Point::spread(place, spread);
+                add_point(series, (distribution, STAMPED, ""), ("", "figure"), point);
+            }
+        }
+    }
 }
 
 /// A figure of the server with an interval over that of the one without the model, round by round.
@@ -112,6 +155,7 @@ const MEASURES: [(&str, &str, Measure); 4] = [
     ("latency, p75", "us", |sample| sample.p75_us),
     ("latency, p99", "us", |sample| sample.p99_us),
 ];
+const STAMPED: &str = "each request stamped, over visits stamped";
 const OVER: &str = "CPU per operation over that without the model";
 
 fn series(found: &Rounds) -> Vec<Series> {
@@ -180,6 +224,11 @@ mod tests {
             .filter(|target| !target.met)
             .map(|target| target.name)
             .collect();
+        let mut series = Vec::new();
+        let stamped: Rounds = vec![vec![vec![sample(1000.0)], vec![sample(1250.0)]]];
+        add_stamped(&mut series, &stamped);
+        let found: Vec<f64> = series.iter().flat_map(|one| &one.points).map(|point| point.y).collect();
+        assert_eq!(found, [1.25, 1.0], "{series:?}");
         assert_eq!(failed.len(), 2, "{failed:?}");
         assert!(failed.iter().all(|name| name.contains("100us")), "{failed:?}");
     }

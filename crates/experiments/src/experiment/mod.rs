@@ -57,7 +57,7 @@ pub use cores::Cores;
 pub use floor::serve as serve_floor;
 pub use machine::{Machine, commit};
 pub use markdown::{figure, tables};
-pub use overhead::{Shape, serve_switched};
+pub use overhead::{Metered, Shape, serve_switched};
 pub use process::Children;
 pub use report::{Bound, Point, Report, Series, Target};
 pub use server::{Programs, Stage};
@@ -78,7 +78,7 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 19] = [
+pub const ALL: [&Experiment; 20] = [
     &cachelet_regret::EXPERIMENT,
     &cachelib_study::EXPERIMENT,
     &cachelib_full_size::STATIC,
@@ -96,6 +96,7 @@ pub const ALL: [&Experiment; 19] = [
     &infinicache_trace::EXPERIMENT,
     &neighbour::EXPERIMENT,
     &overhead::EXPERIMENT,
+    &overhead::METERED,
     &replay_hit_ratio::EXPERIMENT,
     &unicache_fig3::EXPERIMENT,
 ];

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 use socket2::{Domain, Socket, Type};
-use tidemark_server::{Config, Limits, Server};
+use tidemark_server::{Config, CpuMeasure, Limits, Server};
 use tidemark_types::{
     CommandCount, DataPlane, FlashPlan, MIB, Permissions, Plan, Policy, PoolSnapshot, Sample, SamplingThreshold,
     Secret, SecretHash, TenantId, TenantLimits, TenantPlan, TenantState, Weight,
@@ -93,6 +93,7 @@ impl Harness {
             },
             flash: None,
             estimating: None,
+            measure: CpuMeasure::default(),
         };
         let server = Server::start(&config, Arc::new(|| {})).unwrap();
         let plane = server.data_plane();

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use socket2::{Domain, Socket, Type};
 use tidemark_plane::Flash;
-use tidemark_server::{Config, Limits, Server};
+use tidemark_server::{Config, CpuMeasure, Limits, Server};
 use tidemark_types::{
     DataPlane, FlashPlan, MIB, Permissions, Plan, Policy, PoolSnapshot, SamplingThreshold, Secret, SecretHash,
     TenantId, TenantLimits, TenantPlan, TenantSnapshot, TenantState, Weight,
@@ -157,6 +157,7 @@ impl Harness {
             limits: setup.limits,
             flash: setup.flash,
             estimating: None,
+            measure: CpuMeasure::default(),
         };
         let alarms = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&alarms);

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod buffers;
 #[cfg(test)]
+mod charged;
+#[cfg(test)]
 mod connections;
 #[cfg(test)]
 mod descriptors;

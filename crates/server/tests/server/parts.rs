@@ -230,15 +230,14 @@ fn a_transaction_counts_each_of_its_commands_and_itself() {
         b"*3\r\n$-1\r\n$1\r\na\r\n-ERR value is not an integer or out of range\r\n",
     );
     queue(&mut client, &[&["MGET", "none", "nothing"], &["MGET", "none", "text"]]);
-    client.ask(
-        &array(["EXEC"]),
-        b"*2\r\n*2\r\n$-1\r\n$-1\r\n*2\r\n$-1\r\n$1\r\na\r\n",
-    );
+    client.ask(&array(["EXEC"]), b"*2\r\n*2\r\n$-1\r\n$-1\r\n*2\r\n$-1\r\n$1\r\na\r\n");
     // Commands that were queued and not executed do not count.
     queue(&mut client, &[&["DEL", "text"]]);
     client.ask(&array(["DISCARD"]), b"+OK\r\n");
     client.ask(&array(["EXEC"]), b"-ERR EXEC without MULTI\r\n");
-    wait_until("all are counted", || counts_of(&harness, "redis", "exec").iter().sum::<u64>() == 3);
+    wait_until("all are counted", || {
+        counts_of(&harness, "redis", "exec").iter().sum::<u64>() == 3
+    });
     check_counts(
         &harness,
         &[

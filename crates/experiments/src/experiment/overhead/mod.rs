@@ -1,23 +1,24 @@
 //! The cost of elasticity: the same server with and without it, alternating (`docs/experiments/overhead.md`).
 
 mod instructions;
+mod metered;
+mod start;
 mod switched;
-
-use std::path::Path;
 
 use tidemark_types::GIB;
 
 use super::others::{DISTURBED_CORES, Others};
 use super::process::Process;
 use super::report::{Point, Series, Target, add_point};
-use super::server::login;
 use super::{Chart, Context, Experiment, Marks, Outcome, Panel, Spread};
 use crate::Error;
 use tidemark_tools::bench::{Load, Options, Report, Workload};
-use tidemark_tools::client::{Login, Protocol};
+use tidemark_tools::client::Protocol;
 use tidemark_tools::load::Distribution;
 
-pub use switched::{Shape, serve as serve_switched};
+pub(super) use metered::EXPERIMENT as METERED;
+pub(super) use start::Started;
+pub use switched::{Metered, Shape, serve as serve_switched};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "overhead",
@@ -44,7 +45,13 @@ ten times slower there, its rounds with it, so that what it does for an operatio
 const KEYS: u64 = 1_000_000;
 const CONNECTIONS: usize = 128;
 const GOAL: f64 = 0.9;
-const READS: f64 = 0.9;
+/// Its items and how they are asked for.
+const ASKED: Asked = Asked {
+    key_bytes: 16,
+    value_bytes: 64,
+    distribution: Distribution::Uniform,
+    reads_ratio: 0.9,
+};
 /// Room for all keys twice.
 const POOL_BYTES: u64 = GIB;
 const CASES: [Case; 2] = [
@@ -87,6 +94,15 @@ struct Scale {
     keys: u64,
     /// Its instructions are counted, and meanwhile the control plane's time goes so many times slower.
     counted_slowed: Option<u32>,
+}
+
+/// The items of a load, and how they are asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    key_bytes: usize,
+    value_bytes: usize,
+    distribution: Distribution,
+    reads_ratio: f64,
 }
 
 /// One load.
@@ -216,41 +232,31 @@ struct Scene {
 
 impl Scene {
     fn start(context: &Context, tenants: usize, scale: Scale) -> Result<Self, Error> {
-        let stage = &context.stage;
-        let program = stage.programs.experiments.as_path();
-        let program = if scale.counted_slowed.is_some() {
-            Path::new(instructions::PROGRAM)
-        } else {
-            program
-        };
-        let mut process = Process::start(program, (&stage.children, &stage.cores), |command, folder| {
-            if scale.counted_slowed.is_some() {
-                command.args(instructions::arguments(folder)).arg(program);
-            }
-            command.args(["switched", "--tenants", &tenants.to_string()]);
-            command.args(["--goal", &GOAL.to_string(), "--pool-bytes", &POOL_BYTES.to_string()]);
-            command.args(["--slowed", &scale.counted_slowed.unwrap_or(1).to_string()]);
-        })?;
-        let ready = process.line()?;
-        let (address, logins) = parse_ready(&ready).ok_or_else(|| process.failure("it is not ready"))?;
-        let logins = logins
-            .iter()
-            .map(|(name, secret)| login(name, secret))
-            .collect::<Result<Vec<Option<Login>>, Error>>()?;
+        Self::asked(context, tenants, (Metered::default(), ASKED), scale)
+    }
+
+    /// The same with other metering and another load.
+    fn asked(
+        context: &Context,
+        tenants: usize,
+        (metered, asked): (Metered, Asked),
+        scale: Scale,
+    ) -> Result<Self, Error> {
+        let started = Started::start(context, tenants, metered, scale.counted_slowed)?;
         let keys = (scale.keys / tenants as u64).max(1);
         let scene = Self {
             options: Options {
-                address: address.parse().map_err(|_| process.failure("it is nowhere"))?,
+                address: started.address,
                 protocol: Protocol::Redis,
-                logins,
+                logins: started.logins,
                 keys_apart: false,
                 connections: CONNECTIONS,
                 pipeline: PIPELINE,
                 threads: 1,
                 workload: Workload {
-                    reads_ratio: READS,
+                    reads_ratio: asked.reads_ratio,
                     seed: context.seed,
-                    ..Workload::gets(keys, Distribution::Uniform, 16, 64)
+                    ..Workload::gets(keys, asked.distribution, asked.key_bytes, asked.value_bytes)
                 },
                 rate: None,
                 burst: 1,
@@ -260,7 +266,7 @@ impl Scene {
                 look_aside: true,
                 verify: false,
             },
-            process,
+            process: started.process,
             scale,
         };
         scene.measure(&mut scene.open(&scene.options)?)?;
@@ -362,17 +368,6 @@ impl Scene {
 fn order(number: usize) -> [bool; 2] {
     let on_first = number.is_multiple_of(2);
     [on_first, !on_first]
-}
-
-/// The address, and the tenants with their secrets, of the line that the server says when it is ready.
-fn parse_ready(line: &str) -> Option<(&str, Vec<(&str, &str)>)> {
-    let mut words = line.strip_prefix("ready ")?.split(' ');
-    let address = words.next()?;
-    let mut tenants = Vec::new();
-    while let Some(name) = words.next() {
-        tenants.push((name, words.next()?));
-    }
-    Some((address, tenants))
 }
 
 /// The 95 % confidence interval of the median: the values at the ranks n/2 -+ 0.98 sqrt(n) of the sorted ones (Conover,
@@ -492,14 +487,5 @@ mod tests {
         found.add_instructions(&cell, &[[1005.0, 1000.0], [1030.0, 1000.0], [1009.0, 1000.0]]);
         let last = found.targets.last().unwrap();
         assert!((last.value - 1.009).abs() < 1e-9 && last.met, "{last:?}");
-    }
-
-    #[test]
-    fn the_ready_line_is_read() {
-        assert_eq!(
-            parse_ready("ready 127.0.0.1:7 t0 a t1 b"),
-            Some(("127.0.0.1:7", vec![("t0", "a"), ("t1", "b")]))
-        );
-        assert_eq!(parse_ready("ready 127.0.0.1:7 t0"), None);
     }
 }

@@ -6,19 +6,26 @@
 //!
 //! If the server itself is slowed down, as under valgrind, the control plane's time can be slowed with it. A round and
 //! a second then have as many requests as they have in use.
+//!
+//! How it is metered does not change while it runs ([`Metered`]).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use signal_hook::iterator::Signals;
+use tempfile::TempDir;
 use tidemark_control::{
-    Change, Control, ControlConfig, DEFAULT_ROUND_PERIOD, Mailbox, MemoryState, ServerPatch, SettingsPatch,
+    Change, Control, ControlConfig, DEFAULT_CPU_MODEL_INTERVAL, DEFAULT_LEDGER_PERIOD, DEFAULT_LEDGER_RETENTION,
+    DEFAULT_ROUND_PERIOD, Ledger, Mailbox, MemoryState, Metering, ServerPatch, SettingsPatch,
 };
-use tidemark_server::{Config, Limits, Server};
+use tidemark_meter::model::parse;
+use tidemark_server::{Config, CpuMeasure, Estimating, Limits, Server};
 use tidemark_types::{
     Clock, DataPlane, HitRatio, LoadShape, Plan, SamplingThreshold, Served, Snapshot, SystemClock, TenantCounters,
     TenantId, TenantPlan, TenantState, UnixMs,
@@ -40,9 +47,91 @@ pub struct Shape {
     pub goal: f64,
     /// The pool, in bytes.
     pub pool_bytes: u64,
-    /// How many seconds are one to the control plane, at least 1; its rounds are as many times further apart.
+    /// How many seconds are one to the control plane, at least 1; its rounds are as many times further apart, and estimates.
     pub slowed: u32,
+    /// How it is metered.
+    pub metered: Metered,
 }
+
+/// How the server is metered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Metered {
+    /// Not at all: not even CPU time is measured.
+    No,
+    /// CPU time is measured, and nothing is made of it.
+    #[default]
+    Shares,
+    /// Each request is stamped, and nothing is made of it.
+    Requests,
+    /// Rows are made and written, without a model.
+    Rows,
+    /// The same with the model that comes with the program, at this interval.
+    Modelled(Duration),
+}
+
+const NAMES: [(&str, Metered); 4] = [
+    ("no", Metered::No),
+    ("shares", Metered::Shares),
+    ("requests", Metered::Requests),
+    ("rows", Metered::Rows),
+];
+const MICROSECONDS: &str = "us";
+
+impl fmt::Display for Metered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (NAMES.iter().find(|(_, one)| one == self), self) {
+            (_, Self::Modelled(interval)) => write!(f, "{}{MICROSECONDS}", interval.as_micros()),
+            (found, _) => f.write_str(found.map_or("", |(name, _)| name)),
+        }
+    }
+}
+
+impl FromStr for Metered {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = NAMES.iter().find(|(name, _)| *name == text).map(|(_, one)| *one);
+        let interval = text.strip_suffix(MICROSECONDS).and_then(|number| number.parse().ok());
+        let modelled = interval.map(|us| Self::Modelled(Duration::from_micros(us)));
+        named
+            .or(modelled)
+            .ok_or_else(|| "must be no, shares, requests, rows, or an interval such as 1000us".into())
+    }
+}
+
+impl Metered {
+    fn measure(self) -> CpuMeasure {
+        match self {
+            Self::No => CpuMeasure::Off,
+            Self::Requests => CpuMeasure::Requests,
+            Self::Shares | Self::Rows | Self::Modelled(_) => CpuMeasure::Shares,
+        }
+    }
+
+    /// The ledger's folder, the ledger, and the meter's settings, if rows are made.
+    fn start(self, slowed: u32) -> Result<Option<(TempDir, Ledger, Metering)>, Error> {
+        let interval = match self {
+            Self::No | Self::Shares | Self::Requests => return Ok(None),
+            Self::Rows => None,
+            Self::Modelled(interval) => Some(interval * slowed),
+        };
+        let model = interval.map(|_| parse(MODEL)).transpose();
+        let model = model.map_err(|error| Error::Usage(error.to_string()))?;
+        let folder = TempDir::with_prefix("tidemark-experiments-").map_err(Error::System)?;
+        let ledger = Ledger::start(folder.path(), DEFAULT_LEDGER_RETENTION, SystemClock.now())?;
+        let metering = Metering {
+            period: DEFAULT_LEDGER_PERIOD * slowed,
+            ledger: Some(ledger.sender()),
+            model: model.map(Arc::new),
+            model_interval: interval.unwrap_or(DEFAULT_CPU_MODEL_INTERVAL),
+            ..Metering::new("switched")
+        };
+        Ok(Some((folder, ledger, metering)))
+    }
+}
+
+/// The model that comes with the program.
+const MODEL: &str = include_str!("../../../../tidemark/src/commands/serve/cpu_model.toml");
 
 /// Serves on a free port of 127.0.0.1 until the process is ended. `say` is told a line: first `ready`, the address, and each
 /// tenant's name and secret; then, after each signal, `on` or `off`.
@@ -52,6 +141,9 @@ pub struct Shape {
 pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Result<(), Error> {
     let mut signals = Signals::new([ON.as_raw(), OFF.as_raw()]).map_err(Error::System)?;
     let mailbox = Mailbox::default();
+    // The ledger's thread writes, and its folder stays, as long as this does.
+    let metered = shape.metered.start(shape.slowed)?;
+    let metering = metered.as_ref().map(|(_, _, metering)| metering.clone());
     let config = Config {
         memcached: None,
         redis: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
@@ -62,7 +154,8 @@ pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Resul
         pool_bytes: shape.pool_bytes,
         limits: Limits::default(),
         flash: None,
-        estimating: None,
+        estimating: metering.as_ref().and_then(estimating),
+        measure: shape.metered.measure(),
     };
     let failed = |reason: String| Error::Program {
         program: "the switched server".into(),
@@ -78,6 +171,7 @@ pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Resul
     let switch = Arc::new(Switch::new(server.data_plane(), shape.slowed));
     let config = ControlConfig {
         step_back: tidemark_server::step_back,
+        metering,
         ..ControlConfig::new(shape.pool_bytes, shape.pool_bytes, 1)
     };
     let control = Control::start(
@@ -111,6 +205,16 @@ pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Resul
         say(if is_on { "on" } else { "off" }).map_err(Error::System)?;
     }
     Ok(())
+}
+
+/// How workers estimate: below a round there are more estimates than snapshots.
+fn estimating(metering: &Metering) -> Option<Estimating> {
+    let model = metering.model.as_ref()?;
+    let estimating = Estimating {
+        model: Arc::clone(model),
+        interval: metering.model_interval,
+    };
+    (metering.model_interval < DEFAULT_CPU_MODEL_INTERVAL).then_some(estimating)
 }
 
 /// A data plane that the control plane reaches only while the switch is on, and the control plane's clock.
@@ -308,5 +412,22 @@ fn each(a: TenantCounters, b: TenantCounters, of: fn(u64, u64) -> u64) -> Tenant
         },
         // There is none.
         flash: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_it_is_metered_is_read_as_it_is_written() {
+        let modelled = Metered::Modelled(Duration::from_millis(1));
+        for (text, metered) in NAMES.into_iter().chain([("1000us", modelled)]) {
+            assert_eq!(text.parse(), Ok(metered));
+            assert_eq!(metered.to_string(), text);
+        }
+        for wrong in ["", "1ms", "us", "yes"] {
+            assert!(wrong.parse::<Metered>().is_err(), "{wrong}");
+        }
     }
 }
