@@ -16,7 +16,7 @@ use super::replay_hit_ratio::ITEM_HEADER_BYTES;
 use super::report::{Point, Series, Target};
 use super::{Context, Experiment, Outcome, Spread};
 use crate::Error;
-use tidemark_tools::load::{Distribution, Keys, Order, Rng};
+use tidemark_tools::load::{Distribution, Keys, Order, Rng, ValueSize};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "genie-fig7",
@@ -124,7 +124,7 @@ fn run(context: &Context) -> Result<Outcome, Error> {
         let load = Load::new(&scale, *alpha, Rng::stream(context.seed, stream))?;
         context.tell(&format!(
             "Zipf {alpha:.1}: an exact LRU of {} keys, values of {} bytes",
-            load.lru_keys, load.items.value_bytes
+            load.lru_keys, load.value_bytes
         ));
         results.push(load.results(scale.rounds, context.seed)?);
     }
@@ -150,6 +150,7 @@ struct Load {
     /// Keys with which an exact LRU reaches the goal.
     lru_keys: u64,
     items: Items,
+    value_bytes: usize,
 }
 
 /// The result of a policy at one popularity.
@@ -180,6 +181,7 @@ impl Load {
         let mut draw = |count: usize| -> Vec<u32> { (0..count).map(|_| keys.draw(&mut rng) as u32).collect() };
         let (warm_up, counted) = (draw(scale.warm_up), draw(scale.counted));
         let lru_keys = simulated_keys(Eviction::Lru, &warm_up, &counted, 1..scale.keys);
+        let value_bytes = value_bytes(lru_keys);
         Ok(Self {
             warm_up,
             counted,
@@ -187,8 +189,9 @@ impl Load {
             items: Items {
                 keys: scale.keys,
                 key_bytes: KEY_BYTES,
-                value_bytes: value_bytes(lru_keys),
+                values: ValueSize::Fixed(value_bytes),
             },
+            value_bytes,
         })
     }
 
@@ -232,7 +235,7 @@ impl Load {
 
     /// The memory of the exact LRU if an item has so many bytes of index.
     fn lru_bytes(&self, index_bytes: f64) -> f64 {
-        let in_segment = ITEM_HEADER_BYTES as usize + KEY_BYTES + self.items.value_bytes;
+        let in_segment = ITEM_HEADER_BYTES as usize + KEY_BYTES + self.value_bytes;
         self.lru_keys as f64 * (in_segment as f64 + index_bytes)
     }
 

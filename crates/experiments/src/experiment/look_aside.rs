@@ -11,9 +11,9 @@ use tidemark_store::{Attributes, Hasher, Keeper, KeeperInbox, Pool, TenantConfig
 use tidemark_types::{MIB, Policy, UnixMs};
 
 use crate::Error;
-use tidemark_tools::load::KeyText;
+use tidemark_tools::load::{KeyText, ValueSize};
 
-/// More than any grant, so that the grant alone is what limits.
+/// The least pool. It is more than any grant, so that the grant alone is what limits.
 const POOL_BYTES: u64 = 64 * MIB;
 /// When the first request comes: any moment will do.
 const BEGIN: UnixMs = UnixMs(1_700_000_000_000);
@@ -29,7 +29,7 @@ const REQUESTS_PER_LOOK: usize = 1024;
 pub(super) struct Items {
     pub(super) keys: u64,
     pub(super) key_bytes: usize,
-    pub(super) value_bytes: usize,
+    pub(super) values: ValueSize,
 }
 
 /// A cache and its client.
@@ -37,6 +37,8 @@ pub(super) struct LookAside {
     store: Arc<TenantStore>,
     keeper: Keeper,
     text: KeyText,
+    values: ValueSize,
+    /// As long as the longest value.
     value: Vec<u8>,
     /// The value as a client would have read it.
     read: Vec<u8>,
@@ -59,7 +61,8 @@ pub(super) struct Found {
 impl LookAside {
     /// An empty cache.
     pub(super) fn new(policy: Policy, grant_bytes: u64, items: Items, seed: u64) -> Result<Self, Error> {
-        let pool = Pool::start(POOL_BYTES, Some(POOL_BYTES)).map_err(Error::Cache)?;
+        let pool_bytes = POOL_BYTES.max(2 * grant_bytes);
+        let pool = Pool::start(pool_bytes, Some(pool_bytes)).map_err(Error::Cache)?;
         let inbox = KeeperInbox::new(Box::new(|| {}));
         let config = TenantConfig {
             policy,
@@ -71,8 +74,9 @@ impl LookAside {
             store,
             keeper: Keeper::new(inbox),
             text: KeyText::new(items.key_bytes, items.keys)?,
-            value: vec![b'v'; items.value_bytes],
-            read: Vec::with_capacity(items.value_bytes),
+            values: items.values,
+            value: vec![b'v'; items.values.largest()],
+            read: Vec::with_capacity(items.values.largest()),
             requests: 0,
             _pool: pool,
         })
@@ -104,6 +108,13 @@ impl LookAside {
         }
     }
 
+    /// The memory that the tenant holds for each byte of items, now.
+    pub(super) fn overhead(&self) -> f64 {
+        let shard = self.store.lock(0).snapshot(self.now());
+        let beside = shard.index_bytes + shard.free_bytes + shard.dead_bytes;
+        shard.usage_bytes as f64 / shard.usage_bytes.saturating_sub(beside).max(1) as f64
+    }
+
     fn now(&self) -> UnixMs {
         UnixMs(BEGIN.0 + self.requests / REQUESTS_PER_MS)
     }
@@ -123,7 +134,8 @@ impl LookAside {
             return true;
         }
         // A refused item is missed the next time, too.
-        let _ = shard.put(&key, &self.value, Attributes::default(), now);
+        let value = &self.value[..self.values.of(u64::from(number))];
+        let _ = shard.put(&key, value, Attributes::default(), now);
         false
     }
 }

@@ -14,6 +14,7 @@ mod cachelib_goals;
 mod cachelib_study;
 mod chart;
 mod cores;
+mod elcached_fig2;
 mod elcached_fig3;
 mod floor;
 mod genie_fig10;
@@ -83,6 +84,7 @@ pub const ALL: [&Experiment; 20] = [
     &cachelib_study::EXPERIMENT,
     &cachelib_full_size::STATIC,
     &cachelib_full_size::DYNAMIC,
+    &elcached_fig2::EXPERIMENT,
     &elcached_fig3::EXPERIMENT,
     &genie_fig1b::EXPERIMENT,
     &genie_fig7::EXPERIMENT,
