@@ -108,10 +108,15 @@ impl LookAside {
         }
     }
 
-    /// The memory that the tenant holds for each byte of items, now.
-    pub(super) fn overhead(&self) -> f64 {
+    /// The memory that the tenant holds for each byte that a simulated cache of this policy counts, now. `approx-lru` counts
+    /// the old places of items that were copied, as its simulator does. All other simulators count what is live.
+    pub(super) fn overhead(&self, policy: Policy) -> f64 {
         let shard = self.store.lock(0).snapshot(self.now());
-        let beside = shard.index_bytes + shard.free_bytes + shard.dead_bytes;
+        let dead_bytes = match policy {
+            Policy::ApproxLru(_) => 0,
+            Policy::Fifo | Policy::Clock | Policy::S3Fifo | Policy::Custom => shard.dead_bytes,
+        };
+        let beside = shard.index_bytes + shard.free_bytes + dead_bytes;
         shard.usage_bytes as f64 / shard.usage_bytes.saturating_sub(beside).max(1) as f64
     }
 

@@ -16,6 +16,9 @@ mod chart;
 mod cores;
 mod elcached_fig2;
 mod elcached_fig3;
+mod elcached_fig4;
+mod extstore;
+mod flash_device;
 mod floor;
 mod genie_fig10;
 mod genie_fig11;
@@ -79,13 +82,16 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 20] = [
+pub const ALL: [&Experiment; 23] = [
     &cachelet_regret::EXPERIMENT,
     &cachelib_study::EXPERIMENT,
     &cachelib_full_size::STATIC,
     &cachelib_full_size::DYNAMIC,
     &elcached_fig2::EXPERIMENT,
     &elcached_fig3::EXPERIMENT,
+    &elcached_fig4::EXPERIMENT,
+    &extstore::EXPERIMENT,
+    &flash_device::EXPERIMENT,
     &genie_fig1b::EXPERIMENT,
     &genie_fig7::EXPERIMENT,
     &genie_fig10::EXPERIMENT,

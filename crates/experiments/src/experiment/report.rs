@@ -129,13 +129,14 @@ impl Series {
         self.x == COURSE || self.x == HOURS
     }
 
-    /// The drawn part of it: its name, and at each place the median with its quartiles if there were rounds.
+    /// The drawn part of it: its name, and at each place the median with its quartiles. A single value is its own
+    /// quartiles.
     pub(super) fn drawn(&self) -> (String, Vec<Option<Spread>>) {
         let value = |point: &Point| {
             Some(Spread {
                 median: point.y,
-                low: point.low?,
-                high: point.high?,
+                low: point.low.unwrap_or(point.y),
+                high: point.high.unwrap_or(point.y),
             })
         };
         (self.name.clone(), self.points.iter().map(value).collect())
@@ -274,6 +275,24 @@ mod tests {
                 "points": [{"x": "1", "y": 1_234_567.0}, {"x": "10", "y": 2.0, "low": 1.0, "high": 3.0}]}],
         });
         assert_eq!(serde_json::to_value(&report).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_single_value_is_drawn_as_its_own_quartiles() {
+        let series = Series {
+            name: "s".into(),
+            measure: "m".into(),
+            unit: "ns".into(),
+            condition: String::new(),
+            x: "size".into(),
+            points: vec![Point::single("1", 7.0)],
+        };
+        let spread = Spread {
+            median: 7.0,
+            low: 7.0,
+            high: 7.0,
+        };
+        assert_eq!(series.drawn(), ("s".to_owned(), vec![Some(spread)]));
     }
 
     #[test]

@@ -64,6 +64,10 @@ pub struct Stage {
 pub(super) enum Kind {
     Tidemark,
     Memcached,
+    /// memcached with extstore: a file on flash of this size.
+    Extstore {
+        flash_bytes: u64,
+    },
     Redis,
     /// The responder that stores nothing: answers every get with a value of this size.
     Floor {
@@ -79,6 +83,9 @@ pub(super) struct Limits {
     pub(super) value_bytes: usize,
 }
 
+/// Adds a server's arguments: its folder and its port come with them.
+type Arrange<'a> = &'a dyn Fn(&mut Command, &Path, &str);
+
 /// A server that listens.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -92,8 +99,16 @@ impl Server {
     pub(super) fn start(stage: &Stage, kind: Kind, limits: Limits) -> Result<Self, Error> {
         match kind {
             Kind::Tidemark => Self::start_tidemark(stage, limits.memory_bytes, &[]),
-            Kind::Memcached => Self::start_on_free_port(stage, Protocol::Memcached, limits),
-            Kind::Redis => Self::start_on_free_port(stage, Protocol::Redis, limits),
+            Kind::Memcached => Self::start_on_free_port(stage, Protocol::Memcached, &|command, _, port| {
+                memcached_arguments(command, port, limits);
+            }),
+            Kind::Extstore { flash_bytes } => {
+                Self::start_on_free_port(stage, Protocol::Memcached, &|command, folder, port| {
+                    memcached_arguments(command, port, limits);
+                    extstore_arguments(command, folder, flash_bytes);
+                })
+            }
+            Kind::Redis => Self::start_on_free_port(stage, Protocol::Redis, &redis_arguments),
             Kind::Floor { protocol, value_bytes } => Self::start_floor(stage, protocol, value_bytes),
         }
     }
@@ -152,10 +167,10 @@ impl Server {
     }
 
     /// memcached and Redis cannot be told to take a free port and say which.
-    fn start_on_free_port(stage: &Stage, protocol: Protocol, limits: Limits) -> Result<Self, Error> {
+    fn start_on_free_port(stage: &Stage, protocol: Protocol, arrange: Arrange<'_>) -> Result<Self, Error> {
         let mut attempt = 1;
         loop {
-            match Self::start_on_port(stage, protocol, limits) {
+            match Self::start_on_port(stage, protocol, arrange) {
                 Err(error) if attempt == PORT_ATTEMPTS => return Err(error),
                 Err(_) => attempt += 1,
                 started => return started,
@@ -163,16 +178,16 @@ impl Server {
         }
     }
 
-    fn start_on_port(stage: &Stage, protocol: Protocol, limits: Limits) -> Result<Self, Error> {
+    fn start_on_port(stage: &Stage, protocol: Protocol, arrange: Arrange<'_>) -> Result<Self, Error> {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let address = free.map_err(Error::System)?;
         let port = address.port().to_string();
-        let (program, arrange): (_, fn(&mut Command, &Path, &str, Limits)) = match protocol {
-            Protocol::Memcached => (&stage.programs.memcached, memcached_arguments),
-            Protocol::Redis => (&stage.programs.redis, redis_arguments),
+        let program = match protocol {
+            Protocol::Memcached => &stage.programs.memcached,
+            Protocol::Redis => &stage.programs.redis,
         };
         let mut process = Process::start(program, (&stage.children, &stage.cores), |command, folder| {
-            arrange(command, folder, &port, limits);
+            arrange(command, folder, &port);
         })?;
         let start = Instant::now();
         while !Listener::find(address).is_some_and(|listener| listener.is(process.id())) {
@@ -245,7 +260,7 @@ pub(super) fn login(tenant: &str, secret: &str) -> Result<Option<Login>, Error> 
 
 /// One thread; no UDP; memory in MiB, values as large as asked for with their item's header. The options are those of
 /// memcached's manual page.
-fn memcached_arguments(command: &mut Command, _: &Path, port: &str, limits: Limits) {
+fn memcached_arguments(command: &mut Command, port: &str, limits: Limits) {
     let megabytes = (limits.memory_bytes >> 20).to_string();
     command.args([
         "-l",
@@ -271,6 +286,15 @@ fn memcached_arguments(command: &mut Command, _: &Path, port: &str, limits: Limi
     }
 }
 
+/// A file in the folder, which it opens after it has become another user: it stays who it is.
+fn extstore_arguments(command: &mut Command, folder: &Path, flash_bytes: u64) {
+    let file = folder.join("extstore").display().to_string();
+    command.args(["-o", &format!("ext_path={file}:{}M", flash_bytes >> 20)]);
+    if rustix::process::getuid().is_root() {
+        command.args(["-u", "root"]);
+    }
+}
+
 /// By default memcached stores items of at most 1 MiB with key and header.
 const LARGEST_DEFAULT_VALUE_BYTES: usize = (1 << 20) - ITEM_HEADER_BYTES;
 /// More than memcached's header and any key.
@@ -279,7 +303,7 @@ const ITEM_HEADER_BYTES: usize = 512;
 const ITEM_STEP_BYTES: usize = 512 << 10;
 
 /// One thread, nothing written to disk; the options are those of Redis 7's `redis.conf`.
-fn redis_arguments(command: &mut Command, folder: &Path, port: &str, _: Limits) {
+fn redis_arguments(command: &mut Command, folder: &Path, port: &str) {
     command.args([
         "--bind",
         "127.0.0.1",
