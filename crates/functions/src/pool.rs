@@ -511,6 +511,11 @@ impl Pool {
         self.entries.len()
     }
 
+    /// Whether something of an object is there.
+    pub fn has_object(&self, content: &ContentId) -> bool {
+        self.entries.contains_key(content)
+    }
+
     /// All stripes that can be read, for tests and reports.
     pub fn stripes(&self) -> usize {
         let count = |entry: &Entry| entry.stripes.len();

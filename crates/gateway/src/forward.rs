@@ -122,7 +122,9 @@ impl Forward {
         match answer {
             Ok(answer) => {
                 match content {
-                    Some(content) if answer.status().is_success() => self.look_up(&place, &answer, content, bytes),
+                    Some(content) if answer.status().is_success() => {
+                        self.look_up(&place, &answer, (content, large), bytes);
+                    }
                     content => let_go(large.as_ref(), content),
                 }
                 passed_on(answer, &self.memory, None).await
@@ -178,7 +180,13 @@ impl Forward {
     }
 
     /// Asks which version was written, so that its blocks that were cached on the way are found.
-    fn look_up(&self, place: &str, answer: &Response<Incoming>, content: ContentId, bytes: u64) {
+    fn look_up(
+        &self,
+        place: &str,
+        answer: &Response<Incoming>,
+        (content, large): (ContentId, Option<Arc<dyn LargePlace>>),
+        bytes: u64,
+    ) {
         let Some(etag) = answer
             .headers()
             .get(ETAG)
@@ -209,6 +217,9 @@ impl Forward {
             // Another one may have been written meanwhile; unanswered, the next read asks again.
             if let Some(mut object) = object.flatten() {
                 if object.etag == etag && object.size_bytes == bytes {
+                    if let Some(place) = large {
+                        place.name(object.content, content);
+                    }
                     object.content = content;
                 }
                 question.answer(Ok(Arc::new(object)), since);

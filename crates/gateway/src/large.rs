@@ -16,7 +16,7 @@ use tidemark_functions::codec::{Chunks, Parity};
 use crate::access::Placing;
 use crate::fill::BLOCKS_PER_FILL;
 use crate::memory::TenantMemory;
-use crate::object::{BLOCK_BYTES, Object};
+use crate::object::{BLOCK_BYTES, ContentId, Object};
 use crate::permits::{Permit, Permits};
 
 /// Bytes of a stripe: one fill.
@@ -65,6 +65,12 @@ pub trait LargePlace: Send + Sync + 'static {
         parity: Option<Parity>,
     ) -> bool;
 
+    /// Remembers that a version whose content is `name` was written under another content.
+    fn name(&self, name: [u8; 16], content: [u8; 16]);
+
+    /// The content under which that of a version was written, if it is another one.
+    fn named(&self, name: &[u8; 16]) -> Option<[u8; 16]>;
+
     /// Lets go of an object.
     fn forget(&self, content: &[u8; 16]);
 }
@@ -110,6 +116,12 @@ impl Large {
             place,
             sent: Arc::new(Permits::new(SENT_STRIPES_MAX)),
         }
+    }
+
+    /// The content of a version that the origin has just named.
+    pub(crate) fn content_of(&self, name: ContentId) -> ContentId {
+        let named = self.place.as_ref().and_then(|place| place.named(&name));
+        named.unwrap_or(name)
     }
 
     /// Whether there is one at all.

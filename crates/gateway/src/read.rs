@@ -321,7 +321,11 @@ impl Read {
 
     fn object_of(&self, answer: &Response<hyper::body::Incoming>) -> Result<Object, Fault> {
         let object = Object::of_reply(&self.job.place, answer.headers());
-        object.ok_or_else(|| {
+        let found = object.map(|object| Object {
+            content: self.shared.large.content_of(object.content),
+            ..object
+        });
+        found.ok_or_else(|| {
             let message = "the origin does not say which version of the object it has";
             Fault::from(Reply::error(ErrorCode::ServiceUnavailable, message))
         })

@@ -2,6 +2,7 @@
 
 mod coded;
 mod expect;
+mod gone;
 mod large;
 mod origin;
 mod peers;

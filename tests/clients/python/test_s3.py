@@ -258,6 +258,16 @@ def test_presigned_addresses(s3):
         assert error.value.code == 403
 
 
+def test_a_presigned_address_expires(s3):
+    s3.put_object(Bucket=BUCKET, Key="expires", Body=b"1")
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": BUCKET, "Key": "expires"}, ExpiresIn=2)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with pytest.raises(urllib.error.HTTPError) as error:
+        while time.monotonic() < deadline:
+            assert urllib.request.urlopen(url).read() == b"1"
+    assert error.value.code == 403 and b"<Code>AccessDenied</Code>" in error.value.read()
+
+
 def command(gateway, environment):
     """Runs a command of a client for the address, and gives its output."""
     address, keys = gateway

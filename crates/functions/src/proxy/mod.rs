@@ -338,6 +338,16 @@ impl Functions {
         self.inner.forget(content);
     }
 
+    /// Remembers that the content of a version, `name`, was put under another one, which was drawn before the version was known.
+    pub fn name(&self, name: ContentId, content: ContentId) {
+        self.inner.catalogue.name(name, content);
+    }
+
+    /// The content under which that of a version was put, if it is another one. Also after a restart.
+    pub fn named(&self, name: &ContentId) -> Option<ContentId> {
+        self.inner.catalogue.named(name)
+    }
+
     /// Writes the catalogue, and waits until that is done.
     pub async fn flush(&self) {
         self.inner.catalogue.flush().await;

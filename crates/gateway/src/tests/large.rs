@@ -19,6 +19,7 @@ pub(super) const STRIPE: usize = STRIPE_BYTES as usize;
 #[derive(Default)]
 pub(super) struct Place {
     stripes: Mutex<BTreeMap<([u8; 16], u32), Bytes>>,
+    names: Mutex<BTreeMap<[u8; 16], [u8; 16]>>,
     /// The tenants that asked, in order.
     payers: Mutex<Vec<TenantId>>,
     /// The chunks of each stripe that are gone.
@@ -105,6 +106,14 @@ impl LargePlace for Place {
         self.parities.lock().insert(stripe, parity);
         self.stripes.lock().insert((content, stripe), bytes);
         true
+    }
+
+    fn name(&self, name: [u8; 16], content: [u8; 16]) {
+        self.names.lock().insert(name, content);
+    }
+
+    fn named(&self, name: &[u8; 16]) -> Option<[u8; 16]> {
+        self.names.lock().get(name).copied()
     }
 
     fn forget(&self, content: &[u8; 16]) {

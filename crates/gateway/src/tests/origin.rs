@@ -51,6 +51,7 @@ pub(super) struct Origin {
     pub(super) sent_bytes: AtomicU64,
     /// Headers of the last request.
     pub(super) last: Mutex<hyper::HeaderMap>,
+    listening: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
 impl Origin {
@@ -60,7 +61,7 @@ impl Origin {
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let this = Arc::clone(&origin);
-        runtime.spawn(async move {
+        let listening = runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let this = Arc::clone(&this);
                 let service = service_fn(move |request| Arc::clone(&this).answer(request));
@@ -69,6 +70,7 @@ impl Origin {
                 );
             }
         });
+        *origin.listening.lock() = Some(listening);
         (origin, address)
     }
 
@@ -82,6 +84,13 @@ impl Origin {
 
     pub(super) fn remove(&self, place: &str) {
         self.objects.lock().remove(place);
+    }
+
+    /// Takes no more connections; those that there are stay.
+    pub(super) fn stop(&self, runtime: &tokio::runtime::Runtime) {
+        let listening = self.listening.lock().take().unwrap();
+        listening.abort();
+        assert!(runtime.block_on(listening).unwrap_err().is_cancelled());
     }
 
     pub(super) fn set(&self, faults: Faults) {

@@ -22,6 +22,7 @@ mod plan;
 mod prometheus;
 mod removal;
 mod s3;
+mod s3_faults;
 mod screen;
 mod secrets;
 mod spending;

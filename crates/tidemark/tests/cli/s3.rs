@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hyper::body::Bytes;
@@ -18,6 +19,8 @@ const MIB: usize = 1 << 20;
 #[derive(Default)]
 pub(super) struct Bucket {
     objects: Mutex<BTreeMap<String, Arc<Vec<u8>>>>,
+    /// GETs of objects that are there.
+    pub(super) reads: AtomicU64,
 }
 
 impl Bucket {
@@ -31,6 +34,11 @@ impl Bucket {
             }
         });
         (bucket, address)
+    }
+
+    pub(super) fn put(&self, path: &str, bytes: &[u8]) {
+        let mut objects = self.objects.lock().unwrap();
+        objects.insert(path.to_owned(), Arc::new(bytes.to_vec()));
     }
 
     /// Answers one request.
@@ -93,6 +101,9 @@ impl Bucket {
         let length = bytes.len();
         let head =
             format!("HTTP/1.1 {status}\r\nconnection: close\r\netag: {etag}\r\n{more}content-length: {length}\r\n\r\n");
+        if method == "GET" {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+        }
         let body = if method == "HEAD" { &[] } else { &object[bytes] };
         [head.as_bytes(), body].concat()
     }
@@ -124,7 +135,7 @@ pub(super) fn client(servers: &[&Server], key: &Value) -> Client {
 }
 
 /// A server in front of this bucket, with the functions of a file.
-fn server_with(origin: SocketAddr, functions: &str, more: &[&str]) -> Server {
+pub(super) fn server_with(origin: SocketAddr, functions: &str, more: &[&str]) -> Server {
     let origin = format!("s3://photos?endpoint=http://{origin}");
     let of_s3 = ["--s3", "127.0.0.1:0", "--origin", origin.as_str()];
     Server::start(&[&of_s3[..], &["--functions", functions], more].concat())
@@ -156,7 +167,7 @@ pub(super) fn emulator(runtime: &tokio::runtime::Runtime) -> Emulator {
     emulator.unwrap()
 }
 
-fn functions_file(folder: &Path, emulator: &Emulator, more: &str) -> String {
+pub(super) fn functions_file(folder: &Path, emulator: &Emulator, more: &str) -> String {
     let file = folder.join("functions.toml");
     let text = format!(
         "endpoint = \"http://{}\"\nname = \"pool\"\ncount = 6\nleast_in_use = 6\ncodes = \"0=4+2\"\n{more}",
@@ -222,7 +233,7 @@ pub(super) fn sum(server: &Server, tenant: &str, field: &str) -> f64 {
     rows.iter().filter_map(|row| row[field].as_f64()).sum()
 }
 
-fn until_it_is(what: &str, holds: impl Fn() -> bool) {
+pub(super) fn until_it_is(what: &str, holds: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + PATIENCE;
     while !holds() {
         assert!(std::time::Instant::now() < deadline, "{what}");

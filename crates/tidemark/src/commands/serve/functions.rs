@@ -254,6 +254,14 @@ impl LargePlace for FunctionPlace {
         true
     }
 
+    fn name(&self, name: [u8; 16], content: [u8; 16]) {
+        self.functions.name(name, content);
+    }
+
+    fn named(&self, name: &[u8; 16]) -> Option<[u8; 16]> {
+        self.functions.named(name)
+    }
+
     fn forget(&self, content: &[u8; 16]) {
         self.functions.forget(content);
     }
