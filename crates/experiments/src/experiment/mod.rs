@@ -29,6 +29,7 @@ mod genie_fig1b;
 mod genie_fig20;
 mod genie_fig7;
 mod give_back;
+mod infinicache_fig11;
 mod infinicache_trace;
 mod info;
 mod look_aside;
@@ -82,7 +83,7 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 23] = [
+pub const ALL: [&Experiment; 25] = [
     &cachelet_regret::EXPERIMENT,
     &cachelib_study::EXPERIMENT,
     &cachelib_full_size::STATIC,
@@ -101,6 +102,7 @@ pub const ALL: [&Experiment; 23] = [
     &genie_fig17::EXPERIMENT,
     &genie_fig20::EXPERIMENT,
     &give_back::EXPERIMENT,
+    &infinicache_fig11::EXPERIMENT,
     &infinicache_trace::EXPERIMENT,
     &neighbour::EXPERIMENT,
     &overhead::EXPERIMENT,

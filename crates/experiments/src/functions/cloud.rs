@@ -58,7 +58,11 @@ impl World<'_> {
                 self.next_instance
             }
         };
-        let run = Run::new(epoch, work, purpose, begins_us);
+        let slowness = match self.setup.cloud.stragglers {
+            Some(stragglers) if self.dice.below(stragglers.one_in) == 0 => stragglers.times,
+            _ => 1,
+        };
+        let run = Run::new(epoch, work, purpose, (begins_us, slowness));
         self.at(begins_us, Event::Begins { member, id, run });
         id
     }

@@ -71,6 +71,8 @@ pub(super) struct Run {
     /// Requests that wait, and whether one is answered.
     queue: VecDeque<(u32, Op)>,
     is_answering: bool,
+    /// How many times as long as usual its transfers take.
+    slowness: u64,
     /// Until when its bandwidth is used, each way.
     out_free_us: u64,
     in_free_us: u64,
@@ -79,7 +81,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(epoch: u64, work: Work, purpose: Purpose, began_us: u64) -> Self {
+    pub(super) fn new(epoch: u64, work: Work, purpose: Purpose, (began_us, slowness): (u64, u64)) -> Self {
         Self {
             epoch,
             work,
@@ -88,6 +90,7 @@ impl Run {
             backing_us: 0,
             queue: VecDeque::new(),
             is_answering: false,
+            slowness,
             out_free_us: 0,
             in_free_us: 0,
             wakes_us: None,
@@ -177,7 +180,7 @@ impl World<'_> {
         let Some(run) = self.serving(member, epoch).and_then(|instance| instance.run.as_mut()) else {
             return;
         };
-        run.in_free_us = run.in_free_us.max(now_us) + took_us;
+        run.in_free_us = run.in_free_us.max(now_us) + took_us * run.slowness;
         let at_us = run.in_free_us;
         self.at(at_us, Event::Received { member, epoch, id, op });
     }
@@ -236,7 +239,7 @@ impl World<'_> {
                 Some((Length(bytes), _)) => {
                     if let Some(run) = instance.run.as_mut() {
                         let sent_us = (u64::from(bytes) * 1_000_000).div_ceil(bytes_per_s);
-                        run.out_free_us = run.out_free_us.max(now_us) + sent_us;
+                        run.out_free_us = run.out_free_us.max(now_us) + sent_us * run.slowness;
                         took_us += run.out_free_us - now_us;
                     }
                     Reply::Value

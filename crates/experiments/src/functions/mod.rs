@@ -69,6 +69,17 @@ pub struct CloudTimes {
     pub hop_us: u64,
     /// The bandwidth of a function, each way, in bytes a second.
     pub bytes_per_s: u64,
+    /// Invocations that have less.
+    pub stragglers: Option<Stragglers>,
+}
+
+/// Invocations on a busy machine of the cloud's.
+#[derive(Clone, Copy, Debug)]
+pub struct Stragglers {
+    /// One invocation in so many is one, by chance.
+    pub one_in: u64,
+    /// How many times as long everything takes that it sends or is sent.
+    pub times: u64,
 }
 
 impl Default for CloudTimes {
@@ -80,6 +91,7 @@ impl Default for CloudTimes {
             cold_us: 200_000,
             hop_us: 250,
             bytes_per_s: 104_000_000,
+            stragglers: None,
         }
     }
 }

@@ -76,6 +76,32 @@ fn what_is_billed_is_exact() {
 }
 
 #[test]
+fn a_straggler_is_waited_for_only_without_parity() {
+    // A megabyte over ten functions takes each a millisecond, and a straggler a second.
+    let took_ms = |code: &str, reading, one_in, times| {
+        let mut setup = setup(12, code);
+        setup.reading = reading;
+        setup.cloud.stragglers = Some(Stragglers { one_in, times });
+        let requests: Vec<(u64, u64)> = (0..=200).map(|number| (number * 10_000, 1)).collect();
+        let found = run(&setup, &asked(&requests));
+        assert_eq!((found.all().hits, found.all().resets), (200, 0));
+        let at = |share: usize| found.took_us[share * 199 / 100] / 1000;
+        (at(50), at(97))
+    };
+    let (half, most) = took_ms("10+0", Reading::FirstD, 100, 1000);
+    assert!(
+        half < 30 && most > 900,
+        "{half}, {most}: one read in ten has a straggler"
+    );
+    for reading in [Reading::FirstD, Reading::DataFirst] {
+        let (half, most) = took_ms("10+1", reading, 100, 1000);
+        assert!(half < 30 && most < 100, "{half}, {most}: two in one read are rare");
+    }
+    let (half, _) = took_ms("10+0", Reading::FirstD, 1, 50);
+    assert!((60..150).contains(&half), "{half}: all are");
+}
+
+#[test]
 fn a_warm_up_is_one_unit() {
     for (unit_ms, each_ms) in [(100, 100), (1, 2)] {
         let warm = Setup {
