@@ -168,6 +168,8 @@ pub(crate) struct Tenant {
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) usage_bytes: u64,
+    /// The part of it that is the index.
+    pub(crate) index_bytes: u64,
     pub(crate) items: u64,
     pub(crate) connections: u64,
     pub(crate) counters: TenantCounters,

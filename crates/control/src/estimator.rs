@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::hit_cost::HitCost;
 use crate::miss_cost::MissCost;
 use crate::pace::Between;
-use tidemark_curve::{Contest, Curve, Held, Profile, Skew, Threshold};
+use tidemark_curve::{ClassBounds, Contest, Curve, Depth, Held, Profile, Skew, Threshold};
 use tidemark_types::{
     MIB, Policy, Sample, SampleKind, SamplingThreshold, ShardSnapshot, TenantSnapshot, UNIT_BYTES, UnixMs,
 };
@@ -51,8 +51,24 @@ const RECORDS_PER_PIECE: usize = 64;
 /// Memory for a byte of items, while too little is held to say.
 const OVERHEAD_AT_FIRST: f64 = 1.2;
 const OVERHEAD: (f64, f64) = (1.02, 2.0);
+/// The largest items of the size classes, in bytes: beside small ones what each takes for itself counts, and flash takes none of the
+/// last class.
+const CLASS_BOUNDS: ClassBounds = [512, 8 << 10, LARGEST_ON_FLASH_BYTES];
+/// Values above a quarter of a MiB stay in memory. A key and what goes with it are a little more.
+const LARGEST_ON_FLASH_BYTES: u64 = (256 << 10) + 256;
+/// Classes of which flash takes items.
+pub(crate) const CLASSES_ON_FLASH: usize = CLASS_BOUNDS.len();
 /// Less is too little to say.
 const OVERHEAD_LIVE_BYTES_MIN: u64 = 2 * MIB;
+
+/// How far a tenant's curve reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// The bytes that it may come to hold.
+    pub(crate) bytes: u64,
+    /// Hits are counted by size class: there is flash, which takes items of other sizes differently.
+    pub(crate) has_classes: bool,
+}
 
 /// The limits of an estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +86,10 @@ impl Limits {
         contest_items: 0,
     };
 
-    /// In so many bytes, for a tenant that may come to hold `reach_bytes` and whose policies compete or not; `None` if that
-    /// is too little.
-    pub(crate) fn within(bytes: u64, reach_bytes: u64, compete: bool) -> Option<Self> {
-        let bytes = bytes.saturating_sub(fixed_bytes(reach_bytes));
+    /// In so many bytes, for a curve that reaches so far, of a tenant whose policies compete or not; `None` if that is too
+    /// little.
+    pub(crate) fn within(bytes: u64, span: Span, compete: bool) -> Option<Self> {
+        let bytes = bytes.saturating_sub(fixed_bytes(span));
         let fit = |each: u64| usize::try_from(bytes / each).unwrap_or(KEYS_MAX).min(KEYS_MAX);
         let beside = fit(KEY_BYTES + CONTEST_ITEM_BYTES);
         let limits = if compete && beside >= CONTEST_KEYS_MIN {
@@ -91,14 +107,15 @@ impl Limits {
     }
 }
 
-/// The least memory that an estimator is worth, of a tenant that may come to hold `reach_bytes`.
-pub(crate) fn least_bytes(reach_bytes: u64) -> u64 {
-    fixed_bytes(reach_bytes) + KEYS_MIN as u64 * KEY_BYTES
+/// The least memory that an estimator is worth whose curve reaches so far.
+pub(crate) fn least_bytes(span: Span) -> u64 {
+    fixed_bytes(span) + KEYS_MIN as u64 * KEY_BYTES
 }
 
 /// The memory that does not depend on the number of followed keys.
-fn fixed_bytes(reach_bytes: u64) -> u64 {
-    OWN_BYTES + Profile::distance_bytes(GRAIN_BYTES, (reach_bytes as f64 * TRIM_BEYOND) as u64)
+fn fixed_bytes(span: Span) -> u64 {
+    let reach_bytes = (span.bytes as f64 * TRIM_BEYOND) as u64;
+    OWN_BYTES + Profile::distance_bytes(GRAIN_BYTES, reach_bytes, span.has_classes)
 }
 
 /// The knowledge of a tenant's keys.
@@ -155,6 +172,11 @@ impl Estimator {
             flash_wait: HitCost::default(),
             miss_cost: MissCost::default(),
         }
+    }
+
+    /// From now on hits are counted by size class, too.
+    pub(crate) fn count_classes(&mut self) {
+        self.profile.count_classes(CLASS_BOUNDS);
     }
 
     /// Takes what happened since the last report.
@@ -372,6 +394,11 @@ impl Estimator {
     /// The curve of an LRU cache of bare items.
     pub(crate) fn curve(&self) -> Curve {
         self.profile.curve()
+    }
+
+    /// Hits and bytes of each size class, by depth.
+    pub(crate) fn depths(&self) -> Vec<Depth> {
+        self.profile.depths()
     }
 
     /// Gets that the curve is made of.

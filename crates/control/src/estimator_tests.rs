@@ -8,6 +8,14 @@ use super::*;
 const ITEM_BYTES: u32 = 100;
 
 /// So many keys, and as many items in miniature caches.
+/// The reach of a curve that has no flash below.
+fn span(bytes: u64) -> Span {
+    Span {
+        bytes,
+        has_classes: false,
+    }
+}
+
 fn limits(keys: usize) -> Limits {
     Limits {
         keys,
@@ -180,32 +188,35 @@ fn another_load_begins_a_new_curve() {
 
 #[test]
 fn memory_decides_how_many_keys_are_followed() {
-    let least = least_bytes(GIB);
-    assert_eq!(Limits::within(least - 1, GIB, true), None);
-    assert_eq!(Limits::within(least, GIB, true), Some(Limits::LEAST));
-    assert_eq!(Limits::within(u64::MAX, GIB, true), Some(limits(KEYS_MAX)));
+    let least = least_bytes(span(GIB));
+    assert_eq!(Limits::within(least - 1, span(GIB), true), None);
+    assert_eq!(Limits::within(least, span(GIB), true), Some(Limits::LEAST));
+    assert_eq!(Limits::within(u64::MAX, span(GIB), true), Some(limits(KEYS_MAX)));
     // Policies compete only where that leaves enough keys for a curve.
-    let enough = fixed_bytes(GIB) + CONTEST_KEYS_MIN as u64 * (KEY_BYTES + CONTEST_ITEM_BYTES);
-    assert_eq!(Limits::within(enough, GIB, true), Some(limits(CONTEST_KEYS_MIN)));
-    assert_eq!(Limits::within(enough - 1, GIB, true).unwrap().contest_items, 0);
-    assert_eq!(Limits::within(enough, GIB, false).unwrap().contest_items, 0);
+    let enough = fixed_bytes(span(GIB)) + CONTEST_KEYS_MIN as u64 * (KEY_BYTES + CONTEST_ITEM_BYTES);
+    assert_eq!(Limits::within(enough, span(GIB), true), Some(limits(CONTEST_KEYS_MIN)));
+    assert_eq!(Limits::within(enough - 1, span(GIB), true).unwrap().contest_items, 0);
+    assert_eq!(Limits::within(enough, span(GIB), false).unwrap().contest_items, 0);
     // Longer distances take more.
-    assert!(least_bytes(1 << 40) > least && least > least_bytes(GIB / 2));
+    assert!(least_bytes(span(1 << 40)) > least && least > least_bytes(span(GIB / 2)));
     assert!(GIB / 100 / least >= 128, "128 tenants in a GiB");
 }
 
 #[test]
 fn what_it_holds_fits_into_the_memory_for_it() {
     const KEYS: u64 = 300_000;
-    for (keys, compete, lifetime_ms) in [
-        (KEYS_MIN, false, 20_000),
-        (1_000, false, Sample::NO_EXPIRY),
-        (1_500, true, Sample::NO_EXPIRY),
-        (KEYS_MAX, false, 20_000),
-        (KEYS_MAX, true, 20_000),
+    for (keys, compete, lifetime_ms, has_classes) in [
+        (KEYS_MIN, false, 20_000, false),
+        (1_000, false, Sample::NO_EXPIRY, false),
+        (1_500, true, Sample::NO_EXPIRY, true),
+        (KEYS_MAX, false, 20_000, false),
+        (KEYS_MAX, true, 20_000, true),
     ] {
         let each = KEY_BYTES + if compete { CONTEST_ITEM_BYTES } else { 0 };
-        let reach = reach_of(KEYS);
+        let reach = Span {
+            bytes: reach_of(KEYS),
+            has_classes,
+        };
         let bytes = fixed_bytes(reach) + keys as u64 * each;
         let limits = Limits::within(bytes, reach, compete).unwrap();
         assert_eq!(limits.keys, keys);
@@ -214,6 +225,9 @@ fn what_it_holds_fits_into_the_memory_for_it() {
             let mut asked = Tenant::new(limits.keys, KEYS);
             asked.lifetime_ms = lifetime_ms;
             asked.estimator = Estimator::new(limits, asked.now, 0);
+            if has_classes {
+                asked.estimator.count_classes();
+            }
             ask_for_a_while(&mut asked, limits);
             tenant = Some(asked);
         });

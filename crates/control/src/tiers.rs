@@ -2,14 +2,15 @@
 //!
 //! The program itself is `tidemark_plan::tiers`; this is its input and what is kept of its output. Values in, values out.
 
-use tidemark_curve::{Curve, Point};
+use tidemark_curve::{Curve, Depth};
 use tidemark_meter::Resource;
 use tidemark_meter::price::{METERS, Prices};
-use tidemark_plan::tiers::{self, Latencies, Pools, Range, Shape, Sizes};
+use tidemark_plan::tiers::{self, Composed, Latencies, Pools, Range, Shape, Sizes, Takes};
 use tidemark_plan::{Load, Prospect, Reach, efficiency_seen};
 use tidemark_types::{FlashUse, HitRatio, MIB, UNIT_BYTES};
 
 use crate::elastic::LEARNING;
+use crate::estimator::CLASSES_ON_FLASH;
 use crate::grant::HEADROOM;
 
 /// The wait of a command for flash, until that was measured.
@@ -19,11 +20,15 @@ const INDEX_BYTES: f64 = 10.4;
 /// Segments that a tenant's flash has beside those that are found full: one that is filled, one that is written, and one that is
 /// kept ready.
 const SPARE_BYTES: u64 = 3 * MIB;
-/// Bytes of items as the curve counts them for each byte of flash, until that was learnt: heads, ends of segments, and what is
-/// dead there take the rest.
-const HELD_AT_FIRST: f64 = 0.8;
+/// Bytes of records for each byte of flash, until that was learnt: ends of segments, and what is dead there, take the rest.
+const HELD_AT_FIRST: f64 = 0.85;
 /// Bounds of what is learnt of that.
 const HELD: (f64, f64) = (0.15, 1.3);
+/// Bytes of flash that an item takes beside its own: a record's head of 40 bytes and its entry of 24 at the segment's end, less the
+/// seven of an item's head in memory, and half of the 64 bytes that records are rounded to.
+const RECORD_BYTES: f64 = 40.0 + 24.0 - 7.0 + 32.0;
+/// Memory for the index of an item, at most: more would be the index of a tenant that has lost most of its items.
+const ITEM_INDEX_BYTES_MAX: f64 = 64.0;
 /// The weight of the last seconds in it.
 const HELD_WEIGHT: f64 = 0.2;
 /// With less flash in use it is not learnt, and what its index takes is not known.
@@ -102,10 +107,13 @@ impl TierPrices {
 pub(crate) struct Measured<'a> {
     /// The curve of an LRU cache of bare items.
     pub(crate) curve: &'a Curve,
+    /// Hits and bytes of its size classes, by depth.
+    pub(crate) depths: &'a [Depth],
     /// Memory for each byte of the curve.
     pub(crate) memory_per_byte: f64,
-    /// Memory in use, and the items in it.
+    /// Memory in use, the part of it that is the index, and the items in it.
     pub(crate) usage_bytes: u64,
+    pub(crate) index_bytes: u64,
     pub(crate) items: u64,
     pub(crate) flash: FlashUse,
     /// Its hit ratio, over both, with so much memory in use; `None` while too few gets came.
@@ -128,7 +136,7 @@ pub(crate) struct Bounds {
 /// The yield of flash, as far as it was learnt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Learnt {
-    /// Bytes of the curve for each byte of flash that memory does not hold as well.
+    /// Bytes of records for each byte of flash that memory does not hold as well.
     held: f64,
 }
 
@@ -140,7 +148,7 @@ impl Default for Learnt {
 
 impl Learnt {
     /// Takes the hit ratio into account that was measured while flash was full.
-    pub(crate) fn note(&mut self, measured: &Measured<'_>) {
+    pub(crate) fn note(&mut self, measured: &Measured<'_>, composed: &Composed) {
         let flash = measured.flash;
         let is_full = flash.usage_bytes >= LEARNT_BYTES_MIN
             && flash.usage_bytes.saturating_add(FULL_WITHIN_BYTES) >= flash.grant_bytes;
@@ -151,12 +159,11 @@ impl Learnt {
         if efficiency_seen(measured.curve, 1.0, hit_ratio, usage_bytes, LEARNING.slope_min).is_none() {
             return;
         }
-        let Some(reached) = measured.curve.bytes_for(hit_ratio) else {
+        let Some(reached) = composed.flash_for(hit_ratio, usage_bytes as f64) else {
             return;
         };
-        let in_memory = usage_bytes as f64 / measured.memory_per_byte;
         let distinct = flash.usage_bytes.saturating_sub(flash.shadow_bytes).max(MIB) as f64;
-        let seen = ((reached as f64 - in_memory) / distinct).clamp(HELD.0, HELD.1);
+        let seen = (reached / distinct).clamp(HELD.0, HELD.1);
         self.held += (seen - self.held) * HELD_WEIGHT;
     }
 }
@@ -185,25 +192,41 @@ impl Measured<'_> {
         (flash.shadow_bytes as f64 / flash.usage_bytes.max(1) as f64).clamp(0.0, OVERLAP_MAX)
     }
 
-    /// The tenant as the program sees it, in bytes of memory and of flash as they are granted.
-    pub(crate) fn tenant(&self, learnt: Learnt, bounds: Bounds) -> Option<tiers::Tenant> {
+    /// The curves of its size classes, in bytes of memory as they are granted, and of records on flash.
+    pub(crate) fn composed(&self) -> Composed {
+        let own = self.object_bytes();
+        // All items together take `memory_per_byte` for each of their bytes. Of that the index is by item.
+        let by_item = self.index_bytes as f64 / self.usage_bytes.max(1) as f64 * self.memory_per_byte;
+        let per_item = (by_item * own).min(ITEM_INDEX_BYTES_MAX);
+        let memory = Takes {
+            per_byte: self.memory_per_byte - per_item / own,
+            per_item,
+        };
+        let flash = Takes {
+            per_byte: 1.0,
+            per_item: RECORD_BYTES,
+        };
+        Composed::of(self.depths, memory, flash, CLASSES_ON_FLASH)
+    }
+
+    /// The bytes of records for a byte of flash that memory does not hold.
+    pub(crate) fn flash_yield(&self, learnt: Learnt) -> f64 {
+        learnt.held * (1.0 - self.overlap())
+    }
+
+    /// The tenant as the program sees it, in bytes of memory and of flash as they are granted. `None`: flash is of no use.
+    pub(crate) fn tenant(&self, composed: &Composed, learnt: Learnt, bounds: Bounds) -> Option<tiers::Tenant> {
         let origin_us = self.origin_us()?;
-        let scale = self.memory_per_byte;
-        let points = self.curve.points().iter().map(|point| Point {
-            bytes: (point.bytes as f64 * scale) as u64,
-            ..*point
-        });
         let latencies = Latencies {
             memory_us: self.load.hit_cost_us,
             flash_us: self.wait_us(),
             origin_us,
         };
-        let mut tenant = tiers::Tenant::new(Curve::through(points), latencies);
-        tenant.overlap_ratio = 1.0 - scale * learnt.held * (1.0 - self.overlap());
+        let mut tenant = composed.tenant(latencies, self.usage_bytes as f64, self.flash_yield(learnt))?;
         tenant.index_ratio = if self.flash.usage_bytes >= LEARNT_BYTES_MIN {
             INDEX_BYTES * self.flash.items as f64 / self.flash.usage_bytes as f64
         } else {
-            INDEX_BYTES * learnt.held / self.object_bytes()
+            INDEX_BYTES * learnt.held * composed.items_per_flash_byte()
         };
         tenant.weight = self.load.gets_per_second.max(f64::MIN_POSITIVE);
         let range = |least: u64, most: u64| Range {

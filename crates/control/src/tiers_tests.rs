@@ -1,5 +1,6 @@
 //! The program's input, what is learnt of flash, and what goals are weighed by.
 
+use tidemark_curve::{Amount, CLASSES, Point};
 use tidemark_plan::tiers::{Target, solve};
 
 use super::*;
@@ -21,11 +22,30 @@ fn curve() -> Curve {
     Curve::through(points)
 }
 
-fn measured(curve: &Curve) -> Measured<'_> {
+/// The same by size class, of which one has all: items of a KiB.
+fn depths(curve: &Curve) -> Vec<Depth> {
+    let depth = |point: &Point| {
+        let mut depth = Depth {
+            bytes: point.bytes,
+            ..Depth::default()
+        };
+        depth.hits[1] = 1.0 - point.miss_ratio;
+        depth.held[1] = Amount {
+            bytes: point.bytes as f64,
+            items: point.bytes as f64 / 1024.0,
+        };
+        depth
+    };
+    curve.points().iter().map(depth).collect()
+}
+
+fn measured<'a>(curve: &'a Curve, depths: &'a [Depth]) -> Measured<'a> {
     Measured {
         curve,
+        depths,
         memory_per_byte: 1.2,
         usage_bytes: 48 * MIB,
+        index_bytes: MIB,
         items: 48 * 1024,
         flash: FlashUse {
             grant_bytes: 128 * MIB,
@@ -47,7 +67,16 @@ fn measured(curve: &Curve) -> Measured<'_> {
 #[test]
 fn times_and_index_are_what_was_measured() {
     let curve = curve();
-    let tenant = measured(&curve).tenant(Learnt::default(), BOUNDS).unwrap();
+    let depths = depths(&curve);
+    let tenant = |measured: &Measured<'_>| measured.tenant(&measured.composed(), Learnt::default(), BOUNDS);
+    let here = measured(&curve, &depths);
+    let fast = Measured {
+        flash_wait_us: Some(1000.0),
+        ..here
+    };
+    // A miss that is as fast as flash makes flash useless.
+    assert!(tenant(&fast).is_none());
+    let tenant = tenant(&here).unwrap();
     assert_eq!(
         tenant.latencies,
         Latencies {
@@ -58,43 +87,81 @@ fn times_and_index_are_what_was_measured() {
     );
     let per_byte = 10.4 * 120.0 / (126.0 * 1024.0);
     assert!((tenant.index_ratio - per_byte).abs() < 1e-9, "{}", tenant.index_ratio);
-    // A miss that is as fast as flash makes flash useless.
-    let fast = Measured {
-        flash_wait_us: Some(1000.0),
-        ..measured(&curve)
-    };
-    assert!(fast.tenant(Learnt::default(), BOUNDS).is_none());
+}
+
+#[test]
+fn what_items_take_follows_from_what_all_take_and_from_their_class() {
+    let curve = curve();
+    let depths = depths(&curve);
+    let here = measured(&curve, &depths);
+    // 1.2 bytes for each of 48 MiB's items' own, a 48th of them by item: all together take what is in use.
+    let composed = here.composed();
+    let own = 48.0 * MIB as f64 / 1.2;
+    let hit_ratio = 1.0 - curve.at(own as u64).miss_ratio;
+    let (in_memory, in_both) = composed.hit_ratios(48.0 * MIB as f64, 0.0);
+    assert!(
+        (in_memory - hit_ratio).abs() < 1e-3 && in_memory == in_both,
+        "{in_memory} {hit_ratio}"
+    );
+    // An item of 1,024 bytes takes 89 more on flash.
+    let (_, with_flash) = composed.hit_ratios(48.0 * MIB as f64, 64.0 * MIB as f64);
+    let reached = own + 64.0 * MIB as f64 * 1024.0 / 1113.0;
+    assert!(
+        (with_flash - (1.0 - curve.at(reached as u64).miss_ratio)).abs() < 1e-3,
+        "{with_flash}"
+    );
+    // Of items that flash does not take, none hits there.
+    let mut large = depths.clone();
+    for depth in &mut large {
+        depth.hits.rotate_right(2);
+        depth.held.rotate_right(2);
+    }
+    assert_eq!(large[3].held[CLASSES - 1].items, depths[3].held[1].items);
+    let composed = measured(&curve, &large).composed();
+    let (in_memory, in_both) = composed.hit_ratios(48.0 * MIB as f64, 64.0 * MIB as f64);
+    assert!(in_memory > 0.5 && in_memory == in_both, "{in_memory} {in_both}");
+    assert!(
+        measured(&curve, &large)
+            .tenant(&composed, Learnt::default(), BOUNDS)
+            .is_none()
+    );
 }
 
 #[test]
 fn flash_is_learnt_by_the_hits_that_it_gives_while_it_is_full() {
     let curve = curve();
+    let depths = depths(&curve);
+    let measured = || measured(&curve, &depths);
+    let note = |learnt: &mut Learnt, measured: &Measured<'_>| learnt.note(measured, &measured.composed());
     let seen = |used: u64, hits: f64| Measured {
         hits: Some((hits, 48 * MIB)),
         flash: FlashUse {
             usage_bytes: used * MIB,
-            ..measured(&curve).flash
+            ..measured().flash
         },
-        ..measured(&curve)
+        ..measured()
     };
-    // Memory holds 40 MiB of the curve, and 114 MiB of flash that memory does not hold give 57 more: half a byte each.
-    let hits = 1.0 - curve.at(97 * MIB).miss_ratio;
+    // Memory holds 40 MiB of items, and 114 MiB of flash that memory does not hold give 57 MiB of records more: half a byte each.
+    let records = 57.0 * MIB as f64 * 1024.0 / 1113.0;
+    let hits = 1.0 - curve.at(40 * MIB + records as u64).miss_ratio;
     let mut learnt = Learnt::default();
     for _ in 0..60 {
-        learnt.note(&seen(126, hits));
+        note(&mut learnt, &seen(126, hits));
     }
     assert!((learnt.held - 0.5).abs() < 0.01, "{learnt:?}");
     let before = learnt;
-    learnt.note(&seen(60, hits));
+    note(&mut learnt, &seen(60, hits));
     assert_eq!(learnt, before, "flash is being filled");
-    learnt.note(&Measured {
+    let unasked = Measured {
         hits: None,
         ..seen(126, hits)
-    });
+    };
+    note(&mut learnt, &unasked);
     assert_eq!(learnt, before, "nobody asks");
     // Flash that holds less is worth less.
     let sizes = |learnt: Learnt| {
-        let tenant = measured(&curve).tenant(learnt, BOUNDS).unwrap();
+        let here = measured();
+        let tenant = here.tenant(&here.composed(), learnt, BOUNDS).unwrap();
         let goal = goal(&tenant, 400.0, TierPrices::default(), 0, Reach::Within);
         solve(
             &[tenant],
@@ -175,7 +242,9 @@ fn sizes_that_are_kept_yield_where_all_together_are_more_than_there_is() {
 #[test]
 fn a_goal_out_of_reach_yields_and_a_higher_priority_comes_first() {
     let curve = curve();
-    let tenant = measured(&curve).tenant(Learnt::default(), BOUNDS).unwrap();
+    let depths = depths(&curve);
+    let here = measured(&curve, &depths);
+    let tenant = here.tenant(&here.composed(), Learnt::default(), BOUNDS).unwrap();
     let penalty = |above, reach| goal(&tenant, 200.0, TierPrices::default(), above, reach).penalty;
     let plain = penalty(0, Reach::Within);
     assert!((penalty(1, Reach::Open) / plain - 8.0).abs() < 1e-9);

@@ -3,6 +3,7 @@
 //! Invariant: a distance counts as a hit at a size exactly if it is not above it. Distances and sizes are bytes; counts are
 //! numbers of requests and need not be whole.
 
+use crate::profile::CLASSES;
 use crate::sample::GROUPS;
 
 /// Bins of an octave: a sixteenth of an octave is less than sampling can tell apart.
@@ -41,6 +42,8 @@ pub(crate) struct Step {
     pub(crate) misses: f64,
     /// The misses of each group of keys.
     pub(crate) by_group: [f64; GROUPS],
+    /// The hits of each size class, where classes are counted.
+    pub(crate) by_class: [f64; CLASSES],
 }
 
 /// The counts.
@@ -50,6 +53,9 @@ pub(crate) struct Histogram {
     first: usize,
     /// For each bin from the first one on, its counts; as many as were needed so far.
     bins: Vec<Bin>,
+    /// For each bin, the part of its hits that each size class has; empty unless that is counted.
+    classes: Vec<ClassHits>,
+    has_classes: bool,
     /// Sizes in ascending order.
     sizes: Vec<u64>,
     /// For each size, the counts of distances up to it and above the size before.
@@ -68,6 +74,9 @@ const STEPS: usize = 128;
 
 /// Steps end if fewer than one of so many misses could still be seen to be a hit: further ones would be chance.
 const SEEN_OF_MISSES: f64 = 16.0;
+
+/// The hits of a bin by size class.
+type ClassHits = [f32; CLASSES];
 
 /// Requests whose distances lie in one range.
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +143,8 @@ impl Histogram {
         Self {
             first: bin_of(grain),
             bins: Vec::new(),
+            classes: Vec::new(),
+            has_classes: false,
             at_sizes: vec![Bin::EMPTY; sizes.len()],
             sizes,
             largest: 0,
@@ -141,10 +152,16 @@ impl Histogram {
         }
     }
 
-    /// The memory of the bins of distances up to `reach`, in bytes.
-    pub(crate) fn bytes(grain: u64, reach: u64) -> u64 {
+    /// From now on hits are counted by size class, too.
+    pub(crate) fn count_classes(&mut self) {
+        self.has_classes = true;
+    }
+
+    /// The memory of the bins of distances up to `reach`, in bytes, with size classes or without.
+    pub(crate) fn bytes(grain: u64, reach: u64, has_classes: bool) -> u64 {
         let bins = bin_of(reach).saturating_sub(bin_of(grain)) + 1;
-        (bins * size_of::<Bin>()) as u64
+        let each = size_of::<Bin>() + if has_classes { size_of::<ClassHits>() } else { 0 };
+        (bins * each) as u64
     }
 
     /// From now on longer distances are misses at any size, and take no memory.
@@ -155,14 +172,25 @@ impl Histogram {
         if bins < self.bins.len() {
             self.bins.truncate(bins);
             self.bins.shrink_to_fit();
+            self.classes.truncate(bins);
+            self.classes.shrink_to_fit();
         }
     }
 
-    /// Counts requests of a distance.
+    /// Counts requests of a distance, for items of a class.
     #[inline]
-    pub(crate) fn add(&mut self, distance: u64, group: usize, count: f64) {
-        if distance <= self.limit {
-            self.at(distance, |bin| bin.hits.add(group, count));
+    pub(crate) fn add(&mut self, distance: u64, group: usize, class: usize, count: f64) {
+        if distance > self.limit {
+            return;
+        }
+        self.at(distance, |bin| bin.hits.add(group, count));
+        if self.has_classes {
+            let place = bin_of(distance).saturating_sub(self.first);
+            if place >= self.classes.len() {
+                self.classes.reserve_exact(place + 1 - self.classes.len());
+                self.classes.resize(place + 1, [0.0; CLASSES]);
+            }
+            self.classes[place][class] += count as f32;
         }
     }
 
@@ -198,6 +226,9 @@ impl Histogram {
             }
         }
         self.at_sizes.iter_mut().for_each(|bin| bin.scale(factor));
+        for part in self.classes.iter_mut().flatten() {
+            *part *= factor as f32;
+        }
         self.largest = last_used.map_or(0, |place| self.largest.min(last_of(self.first + place)));
     }
 
@@ -215,25 +246,31 @@ impl Histogram {
             .rposition(|bin| !bin.is_empty())
             .map_or(0, |last| last + 1);
         let bins = (self.first..).zip(&self.bins[..used]);
+        let classes = self.classes.iter().chain(std::iter::repeat(&[0.0; CLASSES]));
         let mut steps = cumulate(
             requests,
-            bins.map(|(bin, counts)| (last_of(bin).min(self.largest), counts)),
+            bins.zip(classes)
+                .map(|((bin, counts), classes)| (last_of(bin).min(self.largest), counts, classes)),
         );
-        steps.extend(cumulate(requests, self.sizes.iter().copied().zip(&self.at_sizes)));
+        let sizes = self.sizes.iter().zip(&self.at_sizes);
+        steps.extend(cumulate(
+            requests,
+            sizes.map(|(size, counts)| (*size, counts, &[0.0; CLASSES])),
+        ));
         steps.sort_by_key(|step| step.bytes);
         steps.dedup_by_key(|step| step.bytes);
         steps
     }
 }
 
-fn cumulate<'b>(requests: &[f64; GROUPS], bins: impl Iterator<Item = (u64, &'b Bin)>) -> Vec<Step> {
+fn cumulate<'b>(requests: &[f64; GROUPS], bins: impl Iterator<Item = (u64, &'b Bin, &'b ClassHits)>) -> Vec<Step> {
     let mut misses: f64 = requests.iter().sum();
-    let mut by_group = *requests;
+    let (mut by_group, mut by_class) = (*requests, [0.0; CLASSES]);
     // The misses whose distance is known, or known to be larger; the others' bounds were passed.
     let mut seen = misses;
     let mut steps: Vec<Step> = Vec::with_capacity(STEPS);
     let mut is_level = false;
-    for (bytes, bin) in bins {
+    for (bytes, bin, classes) in bins {
         if seen * SEEN_OF_MISSES < misses {
             break;
         }
@@ -243,6 +280,9 @@ fn cumulate<'b>(requests: &[f64; GROUPS], bins: impl Iterator<Item = (u64, &'b B
             misses = (misses - bin.hits.all * weight).max(0.0);
             for (part, hits) in by_group.iter_mut().zip(bin.hits.by_group) {
                 *part -= f64::from(hits) * weight;
+            }
+            for (part, hits) in by_class.iter_mut().zip(classes) {
+                *part += f64::from(*hits) * weight;
             }
         }
         seen = (seen - bin.hits.all - bin.above).max(0.0);
@@ -254,6 +294,7 @@ fn cumulate<'b>(requests: &[f64; GROUPS], bins: impl Iterator<Item = (u64, &'b B
             bytes,
             misses,
             by_group,
+            by_class,
         });
     }
     steps
@@ -283,8 +324,8 @@ mod tests {
     #[test]
     fn scaled_counts_keep_their_shares_until_they_fade() {
         let mut histogram = Histogram::new(&[100], 0);
-        histogram.add(50, 0, 8.0);
-        histogram.add(5000, 0, 0.01);
+        histogram.add(50, 0, 0, 8.0);
+        histogram.add(5000, 0, 0, 0.01);
         let hits = |histogram: &Histogram, bytes: u64| {
             let steps = histogram.steps(&requests(100.0));
             let step = steps.iter().rfind(|step| step.bytes <= bytes);
@@ -309,7 +350,7 @@ mod tests {
     fn counts_are_exact_at_sizes_and_at_the_ends_of_bins() {
         let mut histogram = Histogram::new(&[1000, 100_003, 5], 0);
         for distance in 1..=200_000 {
-            histogram.add(distance, 0, 1.0);
+            histogram.add(distance, 0, 0, 1.0);
         }
         let steps = histogram.steps(&requests(300_000.0));
         assert!(steps.is_sorted_by(|a, b| a.bytes < b.bytes));
@@ -330,7 +371,7 @@ mod tests {
         let (grain, reach) = (1 << 14, 3 << 29);
         let mut histogram = Histogram::new(&[], grain);
         for distance in [1, 100, grain - 1, grain, grain << 1, reach] {
-            histogram.add(distance, 0, 1.0);
+            histogram.add(distance, 0, 0, 1.0);
         }
         let steps = histogram.steps(&requests(6.0));
         // Up to the end of the first bin nothing is known to hit; from there on, all four that lie in it.
@@ -341,14 +382,14 @@ mod tests {
         assert_eq!(steps[0].misses, 2.0);
         assert_eq!(steps.last().map(|step| (step.bytes, step.misses)), Some((reach, 0.0)));
         let held = (histogram.bins.capacity() * size_of::<Bin>()) as u64;
-        assert_eq!(Histogram::bytes(grain, reach), held);
-        assert!(held * 3 < Histogram::bytes(0, reach) * 2);
+        assert_eq!(Histogram::bytes(grain, reach, false), held);
+        assert!(held * 3 < Histogram::bytes(0, reach, false) * 2);
         // A distance beyond a limit is a miss, whether it was added before the limit was set or after.
         histogram.limit(grain << 2);
-        histogram.add(reach, 0, 1.0);
+        histogram.add(reach, 0, 0, 1.0);
         histogram.add_above(reach, 1.0);
         let held = (histogram.bins.capacity() * size_of::<Bin>()) as u64;
-        assert_eq!(Histogram::bytes(grain, grain << 2), held);
+        assert_eq!(Histogram::bytes(grain, grain << 2, false), held);
         let last = histogram
             .steps(&requests(8.0))
             .pop()
@@ -362,7 +403,7 @@ mod tests {
         // two miss.
         let mut histogram = Histogram::new(&[10, 40], 0);
         for (hits, distance) in [(2.0, 10), (2.0, 40)] {
-            histogram.add(distance, 0, hits);
+            histogram.add(distance, 0, 0, hits);
         }
         histogram.add_above(20, 2.0);
         let steps = histogram.steps(&requests(8.0));
@@ -374,7 +415,7 @@ mod tests {
     fn steps_end_where_nearly_all_is_unknown() {
         let mut histogram = Histogram::new(&[], 0);
         histogram.add_above(20, 99.0);
-        histogram.add(40, 0, 1.0);
+        histogram.add(40, 0, 0, 1.0);
         let steps = histogram.steps(&requests(100.0));
         assert!(steps.iter().all(|step| step.misses == 100.0), "{steps:?}");
         assert!(steps.last().is_some_and(|step| step.bytes < 40), "{steps:?}");

@@ -1,7 +1,8 @@
 //! Miss-ratio curves from requests: the gain of a tenant or trace from more memory, and its loss with less.
 //!
 //! A [`Profile`] takes reuse distances, of every key or of a sample of fixed size, and gives the [`Curve`] of an LRU
-//! cache; [`Classes`] compose that of a cache with slab classes. [`Miniatures`] run the real policies of [`sim`] in small. Both know how sure they are: points of a curve
+//! cache; [`Classes`] compose that of a cache with slab classes, and [`Depth`]s have what it takes to compose one of tiers that treat
+//! sizes differently. [`Miniatures`] run the real policies of [`sim`] in small. Both know how sure they are: points of a curve
 //! carry their standard error. [`Skew`] says how unevenly keys are used.
 //!
 //! Invariant: values in, values out. There is no clock, file or thread here; all randomness is the hash of a seed. Sizes are
@@ -25,7 +26,7 @@ pub use classes::Classes;
 pub use contest::{Contest, Lead};
 pub use curve::{Curve, Point};
 pub use miniature::Miniatures;
-pub use profile::{Held, Profile, Sampling};
+pub use profile::{Amount, CLASSES, ClassBounds, Depth, Held, Profile, Sampling};
 pub use sample::Threshold;
 pub use sim::{Eviction, EvictionError};
 pub use skew::Skew;

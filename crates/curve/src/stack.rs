@@ -107,6 +107,12 @@ impl Stack {
         self.records.iter().map(|record| record.key)
     }
 
+    /// The bytes of each key, that which was used last first.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = u64> {
+        let owners = self.owners[self.first_slot..self.next_slot].iter().rev();
+        owners.filter_map(|place| Some(self.records.get(*place as usize)?.bytes))
+    }
+
     /// How often each key was used, in no order.
     pub(crate) fn uses(&self) -> impl Iterator<Item = u64> {
         self.records.iter().map(|record| u64::from(record.uses))

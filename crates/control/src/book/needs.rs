@@ -14,7 +14,7 @@ use tidemark_types::{Fault, HitRatio, PolicyChoice, SamplingThreshold, TenantId,
 use super::node::Brings;
 use super::{Book, Tenant};
 use crate::elastic::{Elastic, Held, Holding, demand_bytes};
-use crate::estimator::{self, Limits};
+use crate::estimator::{self, Limits, Span};
 use crate::goal::{CurveReport, GoalReport, stands};
 use crate::grant::{GoalNeed, grantable_bytes};
 use crate::pace::Between;
@@ -135,11 +135,15 @@ impl Book {
             }
         }
         self.estimated.insert(id);
-        let (bytes, reach_bytes) = (self.bytes_each(), self.curve_reach_bytes());
+        let (bytes, span) = (self.bytes_each(), self.curve_span());
         if let Some(tenant) = self.tenants.get_mut(&id) {
-            let limits = tenant.limits(bytes, reach_bytes);
+            let limits = tenant.limits(bytes, span);
+            let mut elastic = Elastic::new(id, limits, now, gets_before);
+            if span.has_classes {
+                elastic.estimator_mut().count_classes();
+            }
             tenant.needs = Needs {
-                elastic: Some(Box::new(Elastic::new(id, limits, now, gets_before))),
+                elastic: Some(Box::new(elastic)),
                 ..Needs::default()
             };
         }
@@ -166,13 +170,16 @@ impl Book {
         }
     }
 
-    /// The bytes that memory and flash may come to hold: curves reach over both.
-    fn curve_reach_bytes(&self) -> u64 {
-        self.reach_bytes().saturating_add(self.flash_bytes)
+    /// Curves reach over memory and flash.
+    fn curve_span(&self) -> Span {
+        Span {
+            bytes: self.reach_bytes().saturating_add(self.flash_bytes),
+            has_classes: self.flash_bytes > 0,
+        }
     }
 
     fn estimators_max(&self) -> usize {
-        let least_bytes = estimator::least_bytes(self.curve_reach_bytes());
+        let least_bytes = estimator::least_bytes(self.curve_span());
         usize::try_from(self.pool_bytes / POOL_SHARE / least_bytes).unwrap_or(usize::MAX)
     }
 
@@ -201,14 +208,14 @@ impl Book {
         let allowed = (gets_per_second * RECORDS_PER_GET).clamp(RECORDS_MIN, RECORDS_MAX);
         let most = level(allowed, rates);
         let (reach_bytes, flash_bytes) = (self.reach_bytes(), self.flash_bytes);
-        let curve_reach_bytes = self.curve_reach_bytes();
+        let span = self.curve_span();
         for id in self.estimated.clone() {
             let Some(tenant) = self.tenants.get_mut(&id) else {
                 continue;
             };
             let flash_cap_bytes = tenant.record.settings.flash.cap_bytes.unwrap_or(u64::MAX);
             let most_bytes = tenant.cap_bytes().unwrap_or(u64::MAX).min(reach_bytes) + flash_cap_bytes.min(flash_bytes);
-            let limits = tenant.limits(bytes, curve_reach_bytes);
+            let limits = tenant.limits(bytes, span);
             let Some(elastic) = tenant.needs.elastic.as_deref_mut() else {
                 continue;
             };
@@ -382,9 +389,9 @@ impl Tenant {
     }
 
     /// The limits of its estimator in so many bytes.
-    fn limits(&self, bytes: u64, reach_bytes: u64) -> Limits {
+    fn limits(&self, bytes: u64, span: Span) -> Limits {
         let choice = self.record.settings.policy.unwrap_or_default();
-        Limits::within(bytes, reach_bytes, choice == PolicyChoice::Adaptive).unwrap_or(Limits::LEAST)
+        Limits::within(bytes, span, choice == PolicyChoice::Adaptive).unwrap_or(Limits::LEAST)
     }
 
     /// Whether another policy is in force from now on.

@@ -40,6 +40,7 @@ impl Seen {
         self.inflow_bytes_per_second += (inflow_bytes as f64 / elapsed - self.inflow_bytes_per_second) * weight;
 
         self.usage_bytes = report.usage_bytes;
+        self.index_bytes = report.shards.iter().map(|shard| shard.index_bytes).sum();
         self.items = report.items;
         self.connections = report.connections;
         self.counters = report.counters;

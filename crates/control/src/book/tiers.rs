@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tidemark_meter::spending::AtLimit;
-use tidemark_plan::tiers::{self, Change, Pools, Range, Sizes, Target, solve};
+use tidemark_plan::tiers::{self, Change, Composed, Pools, Range, Sizes, Target, solve};
 use tidemark_plan::{Prospect, Reach, reach};
 use tidemark_types::{TenantId, UNIT_BYTES, UnixMs};
 
@@ -57,6 +57,9 @@ struct Party {
     /// Without a plan yet.
     plan: Tiers,
     object_bytes: f64,
+    /// The curves of its size classes, and the bytes of records that a byte of flash has for it.
+    composed: Composed,
+    flash_yield: f64,
     /// The sizes in force.
     now: Sizes,
 }
@@ -168,10 +171,13 @@ impl Book {
             return None;
         }
         let curve = elastic.curve_of_turn(now);
+        let depths = elastic.estimator().depths();
         let measured = Measured {
             curve: &curve,
+            depths: &depths,
             memory_per_byte: elastic.bytes_per_curve_byte(),
             usage_bytes: seen.usage_bytes,
+            index_bytes: seen.index_bytes,
             items: seen.items,
             flash,
             hits: seen.hits.measured(now, MEASURED_GETS),
@@ -181,8 +187,9 @@ impl Book {
             },
             flash_wait_us: elastic.estimator().flash_wait().map(micros),
         };
-        tenant.tiers.learnt.note(&measured);
-        let program = measured.tenant(tenant.tiers.learnt, bounds)?;
+        let composed = measured.composed();
+        tenant.tiers.learnt.note(&measured, &composed);
+        let program = measured.tenant(&composed, tenant.tiers.learnt, bounds)?;
         let (goal_us, aim_us) = match aim {
             Aim::Latency(latency) => (micros(latency), micros(latency) * AIM),
             Aim::Spending(money) => {
@@ -232,6 +239,8 @@ impl Book {
                 Aim::Spending(money) => Some(money),
             },
             object_bytes: measured.object_bytes(),
+            flash_yield: measured.flash_yield(tenant.tiers.learnt),
+            composed,
             now: sizes_of(plan.memory_bytes, plan.flash_bytes),
             plan,
             tenant: program,
@@ -266,12 +275,17 @@ impl Book {
     /// The plan for a tenant with these sizes.
     fn plan_with(&self, party: &Party, sizes: Sizes) -> Tiers {
         let (memory_bytes, flash_bytes) = grants(sizes);
-        let latency_us = party.tenant.latency_us(sizes);
+        // By the classes' hits: the program's own figure is exact at the memory in force alone.
+        let (in_memory, in_both) = party
+            .composed
+            .hit_ratios(sizes.memory_bytes, sizes.flash_bytes * party.flash_yield);
+        let load = party.plan.load;
+        let latency_us = load.mean_cost_us(in_both) + party.plan.wait_us * (in_both - in_memory);
         Tiers {
             memory_bytes,
             flash_bytes,
             latency_us,
-            hit_ratio: 1.0 - party.tenant.miss_ratios(sizes).1,
+            hit_ratio: in_both,
             cost: party.tenant.cost(sizes, self.tier_prices.held),
             is_short: party.plan.reach.claims() && latency_us > party.goal_us * (1.0 + SHORT_MIN),
             ..party.plan

@@ -36,10 +36,11 @@ impl Profile {
         }
     }
 
-    /// The memory of such a profile's counts, in bytes, while no distance is larger than `reach_bytes`.
+    /// The memory of such a profile's counts, in bytes, while no distance is larger than `reach_bytes`, with size classes or
+    /// without.
     #[must_use]
-    pub fn distance_bytes(grain_bytes: u64, reach_bytes: u64) -> u64 {
-        Histogram::bytes(grain_bytes, reach_bytes)
+    pub fn distance_bytes(grain_bytes: u64, reach_bytes: u64, has_classes: bool) -> u64 {
+        Histogram::bytes(grain_bytes, reach_bytes, has_classes)
     }
 
     /// Follows so many keys at most from now on; memory that fewer do not need is given back.

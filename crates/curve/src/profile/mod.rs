@@ -11,6 +11,7 @@
 //! new bytes. No distance can tell two things. A delete leaves room in a cache smaller than the distance, and an object
 //! larger than the cache bypasses it.
 
+mod by_class;
 mod live;
 
 use std::collections::BinaryHeap;
@@ -21,6 +22,7 @@ use crate::sample::{GROUPS, Seed, Threshold, group, standard_error};
 use crate::skew::Skew;
 use crate::stack::{KEYS_MAX, NEVER, Stack};
 
+pub use by_class::{Amount, CLASSES, ClassBounds, Depth};
 pub use live::Held;
 
 /// How much is followed.
@@ -58,6 +60,8 @@ pub struct Profile {
     largest_bytes: u64,
     /// The most bytes of keys used since it was forgotten last: a key that is none of them was not used within so many.
     horizon_bytes: u64,
+    /// The size classes that hits are counted by.
+    class_bounds: Option<ClassBounds>,
 }
 
 impl Profile {
@@ -75,6 +79,7 @@ impl Profile {
             sampled_gets: [0.0; GROUPS],
             largest_bytes: 0,
             horizon_bytes: 0,
+            class_bounds: None,
         }
     }
 
@@ -142,7 +147,8 @@ impl Profile {
         self.sampled_gets[group] += stands_for;
         let found = self.stack.touch(key)?;
         let distance = (found.newer_bytes as f64 * stands_for) as u64 + found.bytes;
-        self.histogram.add(distance, group, stands_for);
+        self.histogram
+            .add(distance, group, self.class_of(found.bytes), stands_for);
         Some(found.bytes)
     }
 

@@ -96,9 +96,13 @@ impl Tenant {
         let memory_bytes = if instead_price <= 0.0 {
             memory.most
         } else {
-            within(self.facets.until(per_byte(instead_price, self.latencies.flash_us)))
+            within(
+                self.memory
+                    .facets
+                    .until(per_byte(instead_price, self.latencies.flash_us)),
+            )
         };
-        let reach = self.facets.until(per_byte(reach_price, self.latencies.origin_us));
+        let reach = self.both.facets.until(per_byte(reach_price, self.latencies.origin_us));
         let flash_bytes = (reach - memory_bytes) / of_flash;
         if flash_bytes < flash.least {
             along(flash.least)
@@ -124,7 +128,8 @@ impl Tenant {
 
     fn both_until(&self, stretch: f64, shift: f64, gain: f64) -> f64 {
         let (first, second) = (self.latencies.flash_us, self.latencies.origin_us);
-        self.facets.until_both(first, second, stretch, shift, gain)
+        let (memory, both) = (&self.memory.facets, &self.both.facets);
+        memory.until_both(first, (both, second), stretch, shift, gain)
     }
 }
 

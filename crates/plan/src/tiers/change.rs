@@ -6,7 +6,7 @@
 //! microsecond costs what a goal makes it cost: the money for which the plan would give or take a microsecond, over the
 //! requests of an hour.
 
-use super::{Prices, Sizes, Tenant};
+use super::{Falling, Prices, Sizes, Tenant};
 
 /// A goal is missed noticeably beyond this part of it.
 const MISSED: f64 = 0.02;
@@ -104,14 +104,15 @@ impl Change<'_> {
         let of_flash = 1.0 - tenant.overlap_ratio;
         let reach_price = self.prices.flash_with_index(tenant.index_ratio) / of_flash;
         let instead_price = (self.prices.memory - reach_price).max(0.0);
-        let per_us = |price: f64, us: f64, bytes: f64| {
-            let gain = us * tenant.facets.gain_below(bytes);
+        let per_us = |price: f64, us: f64, of: &Falling, bytes: f64| {
+            let gain = us * of.facets.gain_below(bytes);
             if gain > 0.0 { price / gain } else { f64::INFINITY }
         };
         let times = tenant.latencies;
-        let mean_us = per_us(instead_price, times.flash_us, self.next.memory_bytes).min(per_us(
+        let mean_us = per_us(instead_price, times.flash_us, &tenant.memory, self.next.memory_bytes).min(per_us(
             reach_price,
             times.origin_us,
+            &tenant.both,
             tenant.reach(self.next),
         ));
         if mean_us.is_finite() {

@@ -36,7 +36,7 @@ pub fn least_cost(tenant: &Tenant, prices: Prices, latency_us: f64) -> Result<Si
         .filter(is_met)
         .min_by(|a, b| cost(a).total_cmp(&cost(b)));
     best.ok_or_else(|| {
-        let end = tenant.curve.end().bytes as f64;
+        let end = tenant.reached_bytes();
         let best_latency_us = tenant.latency_us(Sizes {
             memory_bytes: end,
             flash_bytes: end,
@@ -51,7 +51,7 @@ pub fn least_cost(tenant: &Tenant, prices: Prices, latency_us: f64) -> Result<Si
 /// The sizes of least latency that cost at most this; of several, the cheapest. The tenant's ranges of sizes are not
 /// looked at.
 pub fn least_latency(tenant: &Tenant, prices: Prices, spending: f64) -> Sizes {
-    let end = tenant.curve.end().bytes as f64;
+    let end = tenant.reached_bytes();
     let spending = spending.max(0.0);
     let tried = match tenant.shape {
         Shape::Free { .. } => free_within(tenant, prices, spending),
@@ -100,7 +100,7 @@ fn bytes_for(curve: &Curve, miss_ratio: f64) -> Option<f64> {
 
 /// Pairs of which one is the cheapest with this latency.
 fn free_for(tenant: &Tenant, latency_us: f64) -> Vec<Sizes> {
-    let (curve, latencies) = (&tenant.curve, tenant.latencies);
+    let (memory, both, latencies) = (&tenant.memory.curve, &tenant.both.curve, tenant.latencies);
     let of_flash = 1.0 - tenant.overlap_ratio;
     let pair = |memory_bytes: f64, reach: f64| Sizes {
         memory_bytes: memory_bytes.min(reach),
@@ -108,20 +108,24 @@ fn free_for(tenant: &Tenant, latency_us: f64) -> Vec<Sizes> {
     };
     let left = latency_us * (1.0 + ROUNDING / 2.0) - latencies.memory_us;
     let mut tried = vec![tied_for(tenant, 0.0, latency_us)];
-    for point in curve.points() {
-        let (bytes, ratio) = (point.bytes as f64, point.miss_ratio);
-        // This much in both together; then this much in memory.
-        let in_memory = (left - latencies.origin_us * ratio) / latencies.flash_us;
-        tried.extend(bytes_for(curve, in_memory).map(|memory_bytes| pair(memory_bytes, bytes)));
-        let in_both = (left - latencies.flash_us * ratio) / latencies.origin_us;
-        tried.extend(bytes_for(curve, in_both).map(|reach| pair(bytes, reach.max(bytes))));
+    // This much in both together; then this much in memory.
+    for point in both.points() {
+        let in_memory = (left - latencies.origin_us * point.miss_ratio) / latencies.flash_us;
+        tried.extend(bytes_for(memory, in_memory).map(|memory_bytes| pair(memory_bytes, point.bytes as f64)));
+    }
+    for point in memory.points() {
+        let (bytes, in_both) = (
+            point.bytes as f64,
+            (left - latencies.flash_us * point.miss_ratio) / latencies.origin_us,
+        );
+        tried.extend(bytes_for(both, in_both).map(|reach| pair(bytes, reach.max(bytes))));
     }
     tried
 }
 
 /// Pairs of which one is the best for this money.
 fn free_within(tenant: &Tenant, prices: Prices, spending: f64) -> Vec<Sizes> {
-    let end = tenant.curve.end().bytes as f64;
+    let end = tenant.reached_bytes();
     let of_flash = 1.0 - tenant.overlap_ratio;
     let reach_price = prices.flash_with_index(tenant.index_ratio) / of_flash;
     let pair = |memory_bytes: f64, reach: f64| Sizes {
@@ -130,11 +134,13 @@ fn free_within(tenant: &Tenant, prices: Prices, spending: f64) -> Vec<Sizes> {
     };
     let only_memory = affordable(spending, prices.memory).min(end);
     let mut tried = vec![pair(only_memory, only_memory)];
-    for bytes in tenant.curve.points().iter().map(|point| point.bytes as f64) {
+    for bytes in tenant.memory.curve.points().iter().map(|point| point.bytes as f64) {
         let left = spending - prices.memory * bytes;
         if left >= 0.0 {
             tried.push(pair(bytes, (bytes + affordable(left, reach_price)).min(end.max(bytes))));
         }
+    }
+    for bytes in tenant.both.curve.points().iter().map(|point| point.bytes as f64) {
         let left = spending - reach_price * bytes;
         if left >= 0.0 {
             tried.push(pair(affordable(left, prices.memory - reach_price).min(bytes), bytes));
@@ -159,17 +165,19 @@ fn tied(memory_bytes: f64, flash_ratio: f64) -> Sizes {
 /// most that is of use.
 fn tied_for(tenant: &Tenant, flash_ratio: f64, latency_us: f64) -> Sizes {
     let stretch = 1.0 + flash_ratio * (1.0 - tenant.overlap_ratio);
-    let bytes = || tenant.curve.points().iter().map(|point| point.bytes as f64);
-    let mut bends: Vec<f64> = bytes().chain(bytes().map(|bytes| bytes / stretch)).collect();
+    let memory = tenant.memory.curve.points().iter().map(|point| point.bytes as f64);
+    let both = tenant
+        .both
+        .curve
+        .points()
+        .iter()
+        .map(|point| point.bytes as f64 / stretch);
+    let mut bends: Vec<f64> = memory.chain(both).collect();
     bends.sort_by(f64::total_cmp);
     let latency = |memory_bytes: f64| tenant.latency_us(tied(memory_bytes, flash_ratio));
     let first = bends.partition_point(|memory_bytes| latency(*memory_bytes) > latency_us);
     let (Some(enough), Some(before)) = (bends.get(first), first.checked_sub(1)) else {
-        let most = if first == 0 {
-            0.0
-        } else {
-            tenant.curve.end().bytes as f64
-        };
+        let most = if first == 0 { 0.0 } else { tenant.reached_bytes() };
         return tied(most, flash_ratio);
     };
     let (few, many) = (bends[before], *enough);

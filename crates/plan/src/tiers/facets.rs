@@ -73,9 +73,16 @@ impl Facets {
     }
 
     /// The smallest x from 0 on at which the weighted gains are together no more than `gain`. The sum is `first` times
-    /// the gain at x, plus `second` times the gain at `stretch` x plus `shift`. The second gain counts `stretch`.
-    pub(super) fn until_both(&self, first: f64, second: f64, stretch: f64, shift: f64, gain: f64) -> f64 {
-        let both = |x: f64| first * self.gain_at(x) + second * stretch * self.gain_at(stretch * x + shift);
+    /// the gain at x, plus `second` times another one's gain at `stretch` x plus `shift`. The second gain counts `stretch`.
+    pub(super) fn until_both(
+        &self,
+        first: f64,
+        (other, second): (&Self, f64),
+        stretch: f64,
+        shift: f64,
+        gain: f64,
+    ) -> f64 {
+        let both = |x: f64| first * self.gain_at(x) + second * stretch * other.gain_at(stretch * x + shift);
         let mut best = f64::INFINITY;
         let at = self.corners.partition_point(|corner| both(corner.0) > gain);
         if let Some(corner) = self.corners.get(at) {
@@ -90,11 +97,11 @@ impl Facets {
                 x
             }
         };
-        let at = self.corners.partition_point(|corner| {
+        let at = other.corners.partition_point(|corner| {
             let x = back(corner);
             x < 0.0 || both(x) > gain
         });
-        if let Some(corner) = self.corners.get(at) {
+        if let Some(corner) = other.corners.get(at) {
             best = best.min(back(corner));
         }
         best

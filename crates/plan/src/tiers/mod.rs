@@ -17,6 +17,7 @@
 
 mod answer;
 mod change;
+mod compose;
 mod exact;
 mod facets;
 mod pools;
@@ -27,6 +28,7 @@ use tidemark_curve::Curve;
 use facets::Facets;
 
 pub use change::{Change, Verdict};
+pub use compose::{Composed, Takes};
 pub use exact::{Unreachable, least_cost, least_latency};
 pub use pools::{Goal, Plan, Pools, Target, solve};
 
@@ -99,8 +101,29 @@ pub struct Tenant {
     pub weight: f64,
     /// The pairs of sizes that it may have.
     pub shape: Shape,
+    memory: Falling,
+    both: Falling,
+}
+
+/// A curve with its hull.
+#[derive(Clone, Debug)]
+struct Falling {
     curve: Curve,
     facets: Facets,
+}
+
+impl Falling {
+    fn of(curve: Curve) -> Self {
+        Self {
+            facets: Facets::of(&curve),
+            curve,
+        }
+    }
+
+    /// Behind this, more changes nothing.
+    fn end_bytes(&self) -> f64 {
+        self.curve.end().bytes as f64
+    }
 }
 
 impl Range {
@@ -121,9 +144,15 @@ impl Prices {
 impl Tenant {
     /// A tenant with this curve that may have any sizes, weighs 1, and whose flash needs no index and repeats nothing.
     pub fn new(curve: Curve, latencies: Latencies) -> Self {
+        Self::of_two(curve.clone(), curve, latencies)
+    }
+
+    /// The same where memory has a curve of its own: items that flash does not take hit in memory alone. Each curve goes from 1
+    /// on, and [`Latencies::flash_us`] and [`Latencies::origin_us`] are what falls with it: see [`compose`].
+    pub fn of_two(memory: Curve, both: Curve, latencies: Latencies) -> Self {
         Self {
-            facets: Facets::of(&curve),
-            curve,
+            memory: Falling::of(memory),
+            both: Falling::of(both),
             latencies,
             index_ratio: 0.0,
             overlap_ratio: 0.0,
@@ -137,12 +166,12 @@ impl Tenant {
 
     /// The mean latency with these sizes by the curve as it is, in microseconds.
     pub fn latency_us(&self, sizes: Sizes) -> f64 {
-        self.latency_by(sizes, |bytes| exact::miss_ratio(&self.curve, bytes))
+        self.latency_by(sizes, |of, bytes| exact::miss_ratio(&of.curve, bytes))
     }
 
     /// The same by the curve's hull, which never lies above the curve.
     pub fn hull_latency_us(&self, sizes: Sizes) -> f64 {
-        self.latency_by(sizes, |bytes| self.facets.miss_ratio(bytes))
+        self.latency_by(sizes, |of, bytes| of.facets.miss_ratio(bytes))
     }
 
     /// The cost of these sizes.
@@ -155,28 +184,26 @@ impl Tenant {
         sizes.memory_bytes + self.index_ratio * sizes.flash_bytes
     }
 
-    /// Requests that memory misses, and those that flash misses as well, over all.
+    /// Requests that memory misses, and those that flash misses as well, over all; of a tenant with one curve.
     pub fn miss_ratios(&self, sizes: Sizes) -> (f64, f64) {
         let reach = self.reach(sizes);
         (
-            exact::miss_ratio(&self.curve, sizes.memory_bytes),
-            exact::miss_ratio(&self.curve, reach),
+            exact::miss_ratio(&self.memory.curve, sizes.memory_bytes),
+            exact::miss_ratio(&self.both.curve, reach),
         )
     }
 
     /// The best latency that any sizes have, in microseconds.
     pub fn best_latency_us(&self) -> f64 {
-        let end = self.curve.end();
+        let end = self.reached_bytes();
         let sizes = match self.shape {
             Shape::Free { memory, flash } => Sizes {
-                memory_bytes: memory.most.min((end.bytes as f64).max(memory.least)),
-                flash_bytes: flash
-                    .most
-                    .min((end.bytes as f64 / (1.0 - self.overlap_ratio)).max(flash.least)),
+                memory_bytes: memory.most.min(end.max(memory.least)),
+                flash_bytes: flash.most.min((end / (1.0 - self.overlap_ratio)).max(flash.least)),
             },
             Shape::Tied { flash_ratio } => Sizes {
-                memory_bytes: end.bytes as f64,
-                flash_bytes: end.bytes as f64 * flash_ratio,
+                memory_bytes: end,
+                flash_bytes: end * flash_ratio,
             },
         };
         self.latency_us(sizes)
@@ -184,7 +211,7 @@ impl Tenant {
 
     /// The size from which on more changes nothing, in bytes.
     pub fn reached_bytes(&self) -> f64 {
-        self.curve.end().bytes as f64
+        self.memory.end_bytes().max(self.both.end_bytes())
     }
 
     /// Distinct bytes that both tiers hold together.
@@ -192,13 +219,15 @@ impl Tenant {
         sizes.memory_bytes + (1.0 - self.overlap_ratio) * sizes.flash_bytes
     }
 
-    fn latency_by(&self, sizes: Sizes, miss_ratio: impl Fn(f64) -> f64) -> f64 {
+    fn latency_by(&self, sizes: Sizes, miss_ratio: impl Fn(&Falling, f64) -> f64) -> f64 {
         let Latencies {
             memory_us,
             flash_us,
             origin_us,
         } = self.latencies;
-        memory_us + flash_us * miss_ratio(sizes.memory_bytes) + origin_us * miss_ratio(self.reach(sizes))
+        memory_us
+            + flash_us * miss_ratio(&self.memory, sizes.memory_bytes)
+            + origin_us * miss_ratio(&self.both, self.reach(sizes))
     }
 }
 

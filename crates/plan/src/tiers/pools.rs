@@ -72,7 +72,7 @@ impl Tenant {
             .max(f64::MIN_POSITIVE);
         Goal {
             latency_us,
-            penalty: 2.0 * price / (us * self.facets.least_gain()),
+            penalty: 2.0 * price / (us * self.memory.facets.least_gain().min(self.both.facets.least_gain())),
         }
     }
 }
@@ -257,7 +257,7 @@ impl Market<'_> {
     /// A guess at the worth of a microsecond: all memory that curves reach, for all time that it saves.
     fn first_latency_price(&self) -> f64 {
         let all = |of: fn(&Tenant) -> f64| self.tenants.iter().map(of).sum::<f64>();
-        let bytes = all(|tenant| tenant.curve.end().bytes as f64);
+        let bytes = all(Tenant::reached_bytes);
         let us = all(|tenant| tenant.latencies.flash_us + tenant.latencies.origin_us);
         let guess = self.prices.memory * bytes / us;
         if guess.is_normal() { guess } else { 1.0 }

@@ -30,13 +30,22 @@ fn tenants() -> impl Strategy<Value = Tenant> {
         3 => (range(), range()).prop_map(|(memory, flash)| Shape::Free { memory, flash }),
         1 => (0.5_f64..6.0).prop_map(|flash_ratio| Shape::Tied { flash_ratio }),
     ];
-    (points, times, rest, shape).prop_map(|(points, times, rest, shape)| {
+    // Of a tenant of two, memory has a curve of its own.
+    let of_memory = prop_oneof![
+        2 => Just(None),
+        1 => vec((1_u64..200, 0.0_f64..0.95), 1..8).prop_map(Some),
+    ];
+    (points, of_memory, times, rest, shape).prop_map(|(points, of_memory, times, rest, shape)| {
         let latencies = Latencies {
             memory_us: times.0,
             flash_us: times.1,
             origin_us: times.2,
         };
-        let mut tenant = Tenant::new(curve(&points), latencies);
+        let both = curve(&points);
+        let mut tenant = match of_memory {
+            Some(points) => Tenant::of_two(curve(&points), both, latencies),
+            None => Tenant::new(both, latencies),
+        };
         (tenant.index_ratio, tenant.overlap_ratio, tenant.weight) = rest;
         tenant.shape = shape;
         tenant
@@ -81,17 +90,19 @@ fn program(tenants: &[Tenant], prices: Prices, pools: Pools, target: Target<'_>)
             }
         };
         let (first, second) = (variables.add(variable().min(0.0)), variables.add(variable().min(0.0)));
-        let hull = tenant.curve.hull();
-        let points = hull.points();
-        let last = points[points.len() - 1].miss_ratio;
         let reach = memory + (1.0 - tenant.overlap_ratio) * flash;
-        rows.push(constraint!(first >= last));
-        rows.push(constraint!(second >= last));
-        for pair in points.windows(2) {
-            let gain = (pair[0].miss_ratio - pair[1].miss_ratio) / (pair[1].bytes - pair[0].bytes) as f64;
-            let at_zero = pair[0].miss_ratio + gain * pair[0].bytes as f64;
-            rows.push(constraint!(first + gain * memory >= at_zero));
-            rows.push(constraint!(second + gain * reach.clone() >= at_zero));
+        for (missed, bytes, curve) in [
+            (first, Expression::from(memory), &tenant.memory.curve),
+            (second, reach, &tenant.both.curve),
+        ] {
+            let hull = curve.hull();
+            let points = hull.points();
+            rows.push(constraint!(missed >= points[points.len() - 1].miss_ratio));
+            for pair in points.windows(2) {
+                let gain = (pair[0].miss_ratio - pair[1].miss_ratio) / (pair[1].bytes - pair[0].bytes) as f64;
+                let at_zero = pair[0].miss_ratio + gain * pair[0].bytes as f64;
+                rows.push(constraint!(missed + gain * bytes.clone() >= at_zero));
+            }
         }
         let times = tenant.latencies;
         let own = times.memory_us + times.flash_us * first + times.origin_us * second;
@@ -234,7 +245,8 @@ proptest! {
         latency_us in 10.0_f64..1500.0,
         spending in 0.0_f64..300.0,
     ) {
-        let mut tenant = Tenant { curve: tenant.curve.hull(), ..tenant };
+        let hull = |of: &Falling| Falling::of(of.curve.hull());
+        let mut tenant = Tenant { memory: hull(&tenant.memory), both: hull(&tenant.both), ..tenant };
         if matches!(tenant.shape, Shape::Free { .. }) {
             tenant.shape = Shape::Free { memory: Range::ANY, flash: Range::ANY };
         }
