@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
+mod mixed;
+
 use std::sync::Arc;
 use std::time::Duration;
 
