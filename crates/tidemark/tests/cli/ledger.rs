@@ -21,7 +21,8 @@ fn cpu_seconds(server: &Server) -> f64 {
 
 #[test]
 fn with_more_threads_than_cores_all_rows_add_up_to_the_process_s_cpu_time() {
-    const SECONDS: &str = "5";
+    /// Of CPU time: enough that the start of the server is a small part of it.
+    const ENOUGH_SECONDS: f64 = 4.0;
     let cores = std::thread::available_parallelism().unwrap().get();
     let workers = (4 * cores).to_string();
     let server = Server::start(&["--ledger-period", "1s", "--workers", &workers]);
@@ -36,12 +37,16 @@ fn with_more_threads_than_cores_all_rows_add_up_to_the_process_s_cpu_time() {
         "--keys",
         "20000",
         "--seconds",
-        SECONDS,
+        "2",
         "--json",
     ];
-    let report: Value = serde_json::from_str(&stdout(&run(&load))).unwrap();
+    let mut requests = 0;
+    // How much of the machine others leave for it is not known before.
+    while cpu_seconds(&server) < ENOUGH_SECONDS {
+        let report: Value = serde_json::from_str(&stdout(&run(&load))).unwrap();
+        requests += report["requests"].as_u64().unwrap();
+    }
     let used = cpu_seconds(&server);
-    let requests = report["requests"].as_u64().unwrap();
     rows_with(&server, "use", "operations", requests as f64);
     let deadline = std::time::Instant::now() + PATIENCE;
     let (all, figures) = loop {
@@ -53,13 +58,12 @@ fn with_more_threads_than_cores_all_rows_add_up_to_the_process_s_cpu_time() {
         }
         assert!(std::time::Instant::now() < deadline, "{figures:?} of {used} s");
     };
-    let [charged, unattributed, unexplained] = figures;
+    let [_, unattributed, unexplained] = figures;
     let until_now = cpu_seconds(&server);
     assert!(
         all <= until_now * 1.02,
         "{figures:?} s, but only {until_now} s were used"
     );
-    assert!(charged > 1.0, "that was no load: {charged} s");
     assert!(unexplained <= all * 0.02, "{figures:?}");
     assert!(unattributed <= all * 0.1, "{figures:?}");
     server.stop();

@@ -51,6 +51,7 @@ const ASKED: Asked = Asked {
     value_bytes: 64,
     distribution: Distribution::Uniform,
     reads_ratio: 0.9,
+    pipeline: PIPELINE,
 };
 /// Room for all keys twice.
 const POOL_BYTES: u64 = GIB;
@@ -103,6 +104,8 @@ struct Asked {
     value_bytes: usize,
     distribution: Distribution,
     reads_ratio: f64,
+    /// Requests in flight per connection, in closed loop.
+    pipeline: usize,
 }
 
 /// One load.
@@ -251,7 +254,7 @@ impl Scene {
                 logins: started.logins,
                 keys_apart: false,
                 connections: CONNECTIONS,
-                pipeline: PIPELINE,
+                pipeline: asked.pipeline,
                 threads: 1,
                 workload: Workload {
                     reads_ratio: asked.reads_ratio,
