@@ -28,12 +28,12 @@ const (
 	patience = time.Minute
 )
 
-func s3Client(address, key, secret string) *s3.Client {
+func s3Client(address string, key accessKey) *s3.Client {
 	return s3.New(s3.Options{
 		BaseEndpoint:     aws.String("http://" + address),
 		Region:           "us-east-1",
 		UsePathStyle:     true,
-		Credentials:      credentials.NewStaticCredentialsProvider(key, secret, ""),
+		Credentials:      credentials.NewStaticCredentialsProvider(key.Access, key.Secret, ""),
 		RetryMaxAttempts: 1,
 	})
 }
@@ -62,27 +62,51 @@ func eventually(t *testing.T, try func() error) {
 	}
 }
 
-// A client of an S3 address with MiniStack as the S3 server behind it.
-func newS3(t *testing.T) *s3.Client {
+// The environment with the origin's keys.
+func originKeys() []string {
+	return append(os.Environ(), "AWS_ACCESS_KEY_ID=originkey", "AWS_SECRET_ACCESS_KEY=originsecret")
+}
+
+// An access key, as the command line prints it.
+type accessKey struct {
+	Access string `json:"access_key"`
+	Secret string `json:"secret_key"`
+}
+
+// The access key of the tenant `shop` of a server or an agent.
+func s3Key(t *testing.T, folder string) accessKey {
+	t.Helper()
+	var key accessKey
+	no(t, json.Unmarshal(tidemark(t, "tenant", "--data", folder, "s3-key", "shop"), &key))
+	return key
+}
+
+// MiniStack as an S3 server with an empty bucket; its address.
+func newOrigin(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	no(t, err)
 	origin := listener.Addr().String()
 	no(t, listener.Close())
-	keys := append(os.Environ(), "AWS_ACCESS_KEY_ID=originkey", "AWS_SECRET_ACCESS_KEY=originsecret")
 	ministack := exec.Command(os.Getenv("TEST_PYTHON"), "-m", "ministack")
-	ministack.Env = append(keys, "BIND_HOST=127.0.0.1", "GATEWAY_PORT="+strings.Split(origin, ":")[1])
+	ministack.Env = append(originKeys(), "BIND_HOST=127.0.0.1", "GATEWAY_PORT="+strings.Split(origin, ":")[1])
 	start(t, ministack)
-	direct := s3Client(origin, "originkey", "originsecret")
+	direct := s3Client(origin, accessKey{"originkey", "originsecret"})
 	eventually(t, func() error {
 		_, err := direct.CreateBucket(context.Background(), &s3.CreateBucketInput{Bucket: aws.String(bucket)})
 		return err
 	})
-	folder := t.TempDir()
+	return origin
+}
+
+// A client of an S3 address with MiniStack as the S3 server behind it.
+func newS3(t *testing.T) *s3.Client {
+	t.Helper()
+	origin, folder := newOrigin(t), t.TempDir()
 	server := exec.Command(os.Getenv("TEST_TIDEMARK"), "serve", "--memcached", "off", "--redis", "127.0.0.1:0",
 		"--admin", "off", "--memory", "128MiB", "--data", folder, "--s3", "127.0.0.1:0",
 		"--origin", fmt.Sprintf("s3://%s?endpoint=http://%s", bucket, origin))
-	server.Env = keys
+	server.Env = originKeys()
 	out, err := server.StdoutPipe()
 	no(t, err)
 	start(t, server)
@@ -93,12 +117,7 @@ func newS3(t *testing.T) *s3.Client {
 		t.Fatal(ready)
 	}
 	tidemark(t, "tenant", "--data", folder, "create", "shop")
-	var key struct {
-		Access string `json:"access_key"`
-		Secret string `json:"secret_key"`
-	}
-	no(t, json.Unmarshal(tidemark(t, "tenant", "--data", folder, "s3-key", "shop"), &key))
-	client := s3Client(strings.Fields(after)[0], key.Access, key.Secret)
+	client := s3Client(strings.Fields(after)[0], s3Key(t, folder))
 	// The server reads the list of keys once a second.
 	eventually(t, func() error {
 		_, err := client.ListObjectsV2(context.Background(), &s3.ListObjectsV2Input{Bucket: aws.String(bucket)})
