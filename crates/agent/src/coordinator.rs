@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use crate::clock::now_us;
-use crate::decider::{Decider, LEASE_SECONDS, Situation};
+use crate::decider::{Decider, Doubt, LEASE_SECONDS, Situation};
 use crate::domains::{Domain, Domains};
 use crate::etcd::{Etcd, EtcdError, Event, Pair, WATCH_PATIENCE, Watch, Write};
 use crate::host::{Host, Note, Shell};
@@ -73,6 +73,8 @@ pub struct Coordinator {
     notes: mpsc::UnboundedReceiver<Note>,
     lease: Arc<AtomicU64>,
     deciders: BTreeMap<String, Decider>,
+    /// When etcd may have forgotten something.
+    doubt: Option<Doubt>,
     told: BTreeMap<CacheletId, u64>,
     registered: BTreeMap<CacheletId, u64>,
     /// The notes of cachelets that documents do not have yet.
@@ -127,6 +129,7 @@ impl Coordinator {
             notes: parts.notes,
             lease: Arc::default(),
             deciders: BTreeMap::new(),
+            doubt: None,
             told: BTreeMap::new(),
             registered: BTreeMap::new(),
             open: Vec::new(),
@@ -161,6 +164,12 @@ impl Coordinator {
         let (header, pairs) = self.etcd.range(PREFIX).await?;
         self.answered();
         let is_restored = self.seen.mirror.write().replace(header, pairs);
+        if is_restored || self.doubt.is_none() {
+            self.doubt = Some(Doubt {
+                at_us: now_us(),
+                revision: header.revision,
+            });
+        }
         if is_restored {
             self.restored();
         }
@@ -201,8 +210,8 @@ impl Coordinator {
     /// Leases of before mean nothing: every cachelet begins anew.
     fn restored(&mut self) {
         tracing::warn!("etcd came back from a backup: all cachelets of this agent join anew");
-        let now_us = now_us();
-        self.deciders.values_mut().for_each(|decider| decider.restored(now_us));
+        // Their observations are of the time before.
+        self.deciders.clear();
         self.end_lease();
     }
 
@@ -457,12 +466,15 @@ impl Coordinator {
                 return Ok(());
             };
             let revision = state.document.as_ref().map_or(0, |document| document.revision);
-            let decider = self.deciders.entry(domain.app.to_string()).or_default();
+            let doubt = self.doubt;
+            let decider = self.deciders.entry(domain.app.to_string());
+            let decider = decider.or_insert_with(|| Decider::of(doubt));
             let situation = Situation {
                 state,
                 app: &app,
                 own: &own,
                 seen,
+                revision: mirror.header().revision.max(revision),
                 now_us: now_us(),
             };
             decider.next(&situation).map(|next| (next, revision))

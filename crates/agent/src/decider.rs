@@ -35,7 +35,16 @@ pub struct Decider {
     in_force: Option<(Epoch, u64)>,
     /// The document that is to be replaced, and the time since which it is.
     is_due: Option<(u64, u64)>,
-    restored_at_us: Option<u64>,
+    doubt: Option<Doubt>,
+}
+
+/// etcd may have forgotten what was before: this agent saw it for the first time, or it came back from a backup.
+#[derive(Clone, Copy, Debug)]
+pub struct Doubt {
+    /// When that was.
+    pub at_us: u64,
+    /// etcd's revision then: what is of a later one was not forgotten.
+    pub revision: u64,
 }
 
 /// The input of a decision.
@@ -49,14 +58,20 @@ pub struct Situation<'a> {
     pub own: &'a BTreeSet<CacheletId>,
     /// The highest epoch of the domain that the agent has seen.
     pub seen: Epoch,
+    /// etcd's revision, as far as it is known.
+    pub revision: u64,
     /// The time.
     pub now_us: u64,
 }
 
 impl Decider {
-    /// etcd came back from a backup.
-    pub fn restored(&mut self, now_us: u64) {
-        self.restored_at_us = Some(now_us);
+    /// One that has observed nothing yet. etcd may have forgotten what was before `doubt`.
+    #[must_use]
+    pub fn of(doubt: Option<Doubt>) -> Self {
+        Self {
+            doubt,
+            ..Self::default()
+        }
     }
 
     /// The document that is to replace the present one, if it is this agent's turn.
@@ -76,6 +91,9 @@ impl Decider {
             Some(document) => document.value.clone(),
             None => Document::new(app.config, app.promise),
         };
+        if self.is_doubted(state, now_us) {
+            return None;
+        }
         let next = document.advance(&self.known(situation, &document, live));
         if next.is_none() {
             self.is_due = None;
@@ -89,6 +107,20 @@ impl Decider {
             }
         };
         next.filter(|_| now_us >= since + rank as u64 * TURN_US)
+    }
+
+    /// Whether the document may be of a backup, and cachelets that it does not know may have leases of the time before. A change
+    /// that was begun since is none of a backup, as its epoch is above the revision. The members of the view are waited for by
+    /// themselves if they are there.
+    fn is_doubted(&self, state: &DomainState, now_us: u64) -> bool {
+        let (Some(doubt), Some(document)) = (self.doubt, &state.document) else {
+            return false;
+        };
+        let Document { view, change } = &document.value;
+        let is_here = !view.members.is_empty() && view.ids().all(|id| state.members.contains_key(&id));
+        let is_old = |epoch: Epoch| epoch.0 <= doubt.revision;
+        let is_late = now_us >= doubt.at_us + RESTORED_GUARD_US;
+        !is_late && (!is_here || change.as_ref().is_some_and(|change| is_old(change.view.epoch)))
     }
 
     /// Notes who is gone since when, and since when the view is in force.
@@ -112,8 +144,9 @@ impl Decider {
     fn known(&self, situation: &Situation<'_>, document: &Document, live: Vec<Member>) -> Known {
         let now_us = situation.now_us;
         let is_restored = |since: u64| {
-            self.restored_at_us
-                .is_some_and(|at_us| since + RESTORED_GUARD_US >= at_us && now_us < at_us + 2 * RESTORED_GUARD_US)
+            self.doubt.is_some_and(|Doubt { at_us, .. }| {
+                since + RESTORED_GUARD_US >= at_us && now_us < at_us + 2 * RESTORED_GUARD_US
+            })
         };
         let guard_us = |since| {
             if is_restored(since) {
@@ -133,6 +166,7 @@ impl Decider {
             config: situation.app.config,
             trial: situation.app.trial,
             highest_seen: seen.chain([situation.seen]).max().unwrap_or_default(),
+            revision: situation.revision,
             now_us: self.suspicion_time(document, now_us),
             grace_us: GRACE_US,
         }
@@ -222,6 +256,7 @@ mod tests {
                 app: &self.app,
                 own,
                 seen: Epoch(0),
+                revision: self.revision,
                 now_us,
             })
         }
@@ -233,6 +268,12 @@ mod tests {
                 value: document,
                 revision,
             });
+        }
+
+        /// The first agent sees etcd for the first time, or restored.
+        fn doubt(&mut self, at_us: u64) {
+            let revision = self.revision;
+            self.deciders[0].1 = Decider::of(Some(Doubt { at_us, revision }));
         }
 
         /// The first agent decides until nothing is left to do; members drain at once.
@@ -311,12 +352,46 @@ mod tests {
         domain.settle(0);
         domain.state.members.remove(&CacheletId(2));
         let now_us = 10_000_000;
-        domain.deciders[0].1.restored(now_us);
+        domain.doubt(now_us);
         domain.settle(now_us);
         domain.settle(now_us + GUARD_US);
         assert_eq!(domain.members(), [1, 2]);
         domain.settle(now_us + RESTORED_GUARD_US);
         assert_eq!(domain.members(), [1]);
+    }
+
+    #[test]
+    fn whoever_a_backup_has_forgotten_is_waited_for_as_well() {
+        let now_us = 10_000_000;
+        // A third cachelet has a lease of the time before, and no key any more.
+        let forgotten = |domain: &mut Domain| {
+            domain.doubt(now_us);
+            let early = domain.ask(0, now_us + RESTORED_GUARD_US - 1);
+            (early, domain.ask(0, now_us + RESTORED_GUARD_US))
+        };
+        // Nobody was there at the time of the backup.
+        let mut domain = Domain::of(&[1]);
+        let empty = Document::new(Config::CONCORD, Promise::default());
+        domain.set(empty);
+        let (early, late) = forgotten(&mut domain);
+        assert!(early.is_none() && late.is_some());
+        // Or a change was under way, for which all had drained.
+        let mut domain = Domain::of(&[1, 2]);
+        domain.settle(0);
+        domain.app.config.coherence = Coherence::SequenceAtStore;
+        let changing = domain.ask(0, 1).unwrap();
+        domain.set(changing);
+        domain.drain();
+        let (early, late) = forgotten(&mut domain);
+        assert!(early.is_none() && late.is_some());
+        // A change that began since is none of a backup.
+        let mut domain = Domain::of(&[1, 2]);
+        domain.settle(0);
+        domain.app.config.coherence = Coherence::SequenceAtStore;
+        domain.doubt(now_us);
+        domain.settle(now_us);
+        let view = &domain.state.document.as_ref().unwrap().value.view;
+        assert_eq!(view.config.coherence, Coherence::SequenceAtStore);
     }
 
     #[test]

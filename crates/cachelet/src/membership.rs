@@ -61,6 +61,9 @@ pub struct Known {
     pub trial: Option<Trial>,
     /// The highest epoch that anybody has seen. It is above the document's where that was restored from a backup.
     pub highest_seen: Epoch,
+    /// The revision of the coordination engine at which all of this was so. Epochs are above it, so that none is given out
+    /// twice, not even by a document that was lost and begun anew; the engine gives the write of a change at least its epoch.
+    pub revision: u64,
     /// Time by the observer's clock.
     pub now_us: u64,
     /// How long writes of a lost cachelet may be on their way.
@@ -83,6 +86,8 @@ impl Document {
         match &self.change {
             None if self.is_wanted(&self.view, known) && !self.has_old_suspicion(known) => None,
             None => Some(self.propose(known, &BTreeSet::new())),
+            // Whoever was drained for a change that others have left behind has acted again since.
+            Some(_) if self.is_of_a_backup(known) && !self.is_new(known) => Some(self.propose(known, &BTreeSet::new())),
             Some(change) if !self.is_wanted(&change.view, known) => Some(self.propose(known, &change.drained)),
             Some(change) => self.proceed(change, known),
         }
@@ -120,9 +125,21 @@ impl Document {
         self.view.suspicions.iter().any(|suspicion| is_old(suspicion.until_us))
     }
 
+    /// Whether there were views in force since: the document was restored from a backup.
+    fn is_of_a_backup(&self, known: &Known) -> bool {
+        known.highest_seen > self.view.epoch
+    }
+
+    /// Whether the change under way is later than all that anybody has seen.
+    fn is_new(&self, known: &Known) -> bool {
+        let change = self.change.as_ref();
+        change.is_some_and(|change| change.view.epoch > known.highest_seen)
+    }
+
     fn propose(&self, known: &Known, drained: &BTreeSet<CacheletId>) -> Self {
         let pending = self.change.as_ref().map_or(self.view.epoch, |change| change.view.epoch);
-        let last = pending.max(self.view.epoch).max(known.highest_seen);
+        let seen = pending.max(self.view.epoch).max(known.highest_seen);
+        let last = seen.max(Epoch(known.revision));
         let mut suspicions = self.view.suspicions.clone();
         suspicions.retain(|suspicion| suspicion.until_us > known.now_us);
         let view = View {
@@ -158,7 +175,9 @@ impl Document {
         }
         let lost: BTreeSet<_> = gone.into_iter().collect();
         match change.phase {
-            Phase::Prepare if lost.is_empty() => Some(Self::committed(change.view.clone())),
+            Phase::Prepare if lost.is_empty() && !self.is_of_a_backup(known) => {
+                Some(Self::committed(change.view.clone()))
+            }
             Phase::Prepare => {
                 let mut next = self.clone();
                 if let Some(change) = &mut next.change {
@@ -189,8 +208,8 @@ impl Document {
         }
         let lost = change.lost.iter().copied().collect();
         let mut suspicion = self.view.suspicion(lost, until_us);
-        if known.highest_seen > self.view.epoch {
-            // The document is of a backup: nobody knows which homes there were since.
+        if self.is_of_a_backup(known) {
+            // Nobody knows which homes there were since.
             suspicion.reach = Reach::All;
         }
         view.suspicions.push(suspicion);
@@ -213,6 +232,7 @@ mod tests {
             config: Config::CONCORD,
             trial: None,
             highest_seen: Epoch(0),
+            revision: 0,
             now_us: 1_000,
             grace_us: 500,
         }
@@ -272,5 +292,50 @@ mod tests {
         };
         let proposed = domain.advance(&restored).unwrap();
         assert_eq!(proposed.change.unwrap().view.epoch, Epoch(51));
+    }
+
+    #[test]
+    fn epochs_pass_the_engine_s_revision_and_go_on_where_it_went_back() {
+        let at = |revision| Known {
+            revision,
+            ..known(&[1, 2], &[])
+        };
+        let proposed = domain_of(&[1]).advance(&at(700)).unwrap();
+        assert_eq!(proposed.change.as_ref().unwrap().view.epoch, Epoch(701));
+        // A document that was lost and is begun anew: no epoch comes twice.
+        let anew = Document::new(Config::CONCORD, Promise::default());
+        let anew = anew.advance(&at(702)).unwrap();
+        assert_eq!(anew.change.as_ref().unwrap().view.epoch, Epoch(703));
+        let committed = anew.advance(&at(703)).unwrap();
+        let restored = Known {
+            live: known(&[1, 2, 3], &[]).live,
+            ..at(40)
+        };
+        let next = committed.advance(&restored).unwrap();
+        assert_eq!(next.change.unwrap().view.epoch, Epoch(704));
+    }
+
+    #[test]
+    fn a_backup_of_a_change_is_not_gone_on_with() {
+        let domain = domain_of(&[1, 2]);
+        let joined = known(&[1, 2, 3], &[]);
+        let proposed = domain.advance(&joined).unwrap();
+        let epoch = proposed.change.as_ref().unwrap().view.epoch;
+        let backup = proposed.drained(CacheletId(1), epoch).unwrap();
+        let backup = backup.drained(CacheletId(2), epoch).unwrap();
+        // It came into force, and all of them have been in it, before etcd went back.
+        let mut restored = Known {
+            highest_seen: epoch,
+            ..known(&[4], &[])
+        };
+        let anew = backup.advance(&restored).unwrap();
+        let change = anew.change.as_ref().unwrap();
+        assert!(change.view.epoch > epoch, "an epoch is not given out twice");
+        assert!(change.drained.is_empty());
+        assert_eq!(anew.advance(&restored), None, "their leases may be alive");
+        restored.surely_gone = [1, 2].map(CacheletId).into();
+        let recovering = anew.advance(&restored).unwrap();
+        let view = recovering.advance(&restored).unwrap().view;
+        assert_eq!(view.suspicions[0].reach, Reach::All);
     }
 }

@@ -1,6 +1,8 @@
 //! Debian's etcd, started by a test and ended with it.
 
+use std::fs;
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -42,7 +44,7 @@ impl EtcdServer {
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let child = Command::new("etcd")
             .arg("--data-dir")
-            .arg(self.folder.path().join("data"))
+            .arg(self.data())
             .args([
                 "--listen-client-urls",
                 &url(client),
@@ -75,11 +77,44 @@ impl EtcdServer {
         }
     }
 
+    /// Keeps its data as they are now.
+    pub(crate) fn back_up(&mut self) {
+        self.kill();
+        copy(&self.data(), &self.folder.path().join("backup"));
+        self.resume();
+    }
+
+    /// Comes back as it was at the backup.
+    pub(crate) fn restore(&mut self) {
+        self.kill();
+        fs::remove_dir_all(self.data()).unwrap();
+        copy(&self.folder.path().join("backup"), &self.data());
+        self.resume();
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
     /// Stops its process, or lets it go on.
     pub(crate) fn pause(&self, is_paused: bool) {
         let signal = if is_paused { Signal::STOP } else { Signal::CONT };
         let pid = Pid::from_child(self.child.as_ref().unwrap());
         kill_process(pid, signal).unwrap();
+    }
+}
+
+/// A folder with all that is in it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
     }
 }
 

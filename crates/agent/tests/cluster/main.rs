@@ -12,5 +12,6 @@ mod life;
 mod memory;
 mod nodes;
 mod origin;
+mod restored;
 mod scope;
 mod tenants;

@@ -90,7 +90,8 @@ impl Nodes {
             apps: vec![APP.into()],
             origins: Origins::parse(&self.origin.option(), DEFAULT_FRESHNESS).unwrap(),
             credentials: None,
-            workers: 1,
+            // One may be held up by a test.
+            workers: 2,
             budget_bytes: 64 << 20,
             chooser: self.chooser,
             // How soon something is chosen must not follow from how busy this machine is.
@@ -121,7 +122,7 @@ impl Nodes {
         tidemark_agent::show::app(self.agent(place), APP).unwrap()
     }
 
-    fn is_settled(&self, count: usize) -> bool {
+    pub(crate) fn is_settled(&self, count: usize) -> bool {
         let live = self.agents.iter().enumerate().filter(|(_, agent)| agent.is_some());
         live.map(|(place, _)| self.shown(place)).all(|shown| {
             let members = shown["members"].as_array().map_or(0, Vec::len);

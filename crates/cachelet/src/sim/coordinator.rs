@@ -22,8 +22,9 @@ pub(super) struct Coordinator {
     pub(super) wanted: Config,
     pub(super) trial: Option<Trial>,
     highest_seen: Epoch,
+    revision: u64,
     grace_us: u64,
-    backup: Option<Document>,
+    backup: Option<(Document, u64)>,
 }
 
 impl Coordinator {
@@ -35,6 +36,7 @@ impl Coordinator {
             leases: BTreeMap::new(),
             gone: BTreeMap::new(),
             highest_seen: Epoch(0),
+            revision: 0,
             grace_us,
             backup: None,
         }
@@ -47,6 +49,7 @@ impl Coordinator {
             return false;
         }
         self.leases.insert(id, (now_us, cluster));
+        self.revision += 1;
         true
     }
 
@@ -67,6 +70,7 @@ impl Coordinator {
         let mut changed = false;
         while let Some(next) = self.document.advance(&self.known(now_us)) {
             self.document = next;
+            self.revision += 1;
             changed = true;
         }
         changed
@@ -84,6 +88,7 @@ impl Coordinator {
             config: self.wanted,
             trial: self.trial,
             highest_seen: self.highest_seen,
+            revision: self.revision,
             now_us,
             grace_us: self.grace_us,
         }
@@ -91,13 +96,13 @@ impl Coordinator {
 
     /// Keeps a backup.
     pub(super) fn back_up(&mut self) {
-        self.backup = Some(self.document.clone());
+        self.backup = Some((self.document.clone(), self.revision));
     }
 
     /// Comes back as it was at the backup, with no leases. Whoever had one is gone.
     pub(super) fn restore(&mut self, now_us: u64) {
-        if let Some(backup) = self.backup.clone() {
-            self.document = backup;
+        if let Some((document, revision)) = self.backup.clone() {
+            (self.document, self.revision) = (document, revision);
             let ids: Vec<_> = self.leases.keys().copied().collect();
             self.leases.clear();
             self.gone.extend(ids.into_iter().map(|id| (id, now_us + LEASE_US)));

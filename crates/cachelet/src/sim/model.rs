@@ -108,6 +108,7 @@ impl Small {
             config: wanted.unwrap_or(self.config),
             trial: None,
             highest_seen: Epoch(0),
+            revision: 0,
             now_us: 0,
             grace_us: 1,
         }
