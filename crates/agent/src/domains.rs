@@ -256,3 +256,82 @@ impl Domains {
         self.all().iter().flat_map(|domain| domain.hosts()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use parking_lot::RwLock;
+    use tidemark_cachelet::config::{Promise, Scope};
+    use tidemark_gateway::access::Entry;
+    use tidemark_gateway::coherent::ObjectStore;
+    use tidemark_gateway::config::DEFAULT_FRESHNESS;
+    use tokio::sync::{Semaphore, mpsc};
+
+    use super::*;
+    use crate::host::STORE_CALLS_MAX;
+    use crate::peers::{Peers, Secret};
+    use crate::tuning::StorePace;
+
+    fn shell(runtime: &tokio::runtime::Runtime) -> Arc<Shell> {
+        let origins = tidemark_gateway::Origins::parse("s3://b?endpoint=http://127.0.0.1:1", DEFAULT_FRESHNESS);
+        let (notes, _) = mpsc::unbounded_channel();
+        Arc::new(Shell {
+            store: ObjectStore::new(origins.unwrap(), None).unwrap(),
+            peers: Peers::new(Secret::new(&[0; 32]).unwrap(), runtime.handle().clone()),
+            addresses: RwLock::default(),
+            hosts: RwLock::default(),
+            notes,
+            runtime: runtime.handle().clone(),
+            calls: Arc::new(Semaphore::new(STORE_CALLS_MAX)),
+            pace: StorePace::default(),
+            engine: None,
+        })
+    }
+
+    #[test]
+    fn a_grant_is_divided_among_the_cachelets_that_are_here() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let shell = shell(&runtime);
+        let config = Config {
+            scope: Scope::Function,
+            ..Config::CONCORD
+        };
+        let record = AppRecord {
+            access: Entry::first(tidemark_types::TenantId(1)),
+            promise: Promise::default(),
+            config,
+            pinned: BTreeSet::new(),
+            trial: None,
+            reason: String::new(),
+        };
+        let domain = Domain::new("shop", record, 0);
+        let instance = |function: &str| Instance {
+            application: "shop".into(),
+            function: function.into(),
+            name: function.into(),
+        };
+        let label = |function: &str| label_of(&config, "shop", Some(&instance(function)));
+        let budgets = |expected: &[(&str, u64)]| {
+            let found: BTreeMap<_, _> = domain
+                .staying()
+                .iter()
+                .map(|host| (host.label.clone(), host.bytes().1))
+                .collect();
+            let expected: BTreeMap<_, _> = expected.iter().map(|(of, bytes)| (label(of), *bytes)).collect();
+            assert_eq!(found, expected);
+        };
+        // What instances do not use is known before their cachelets are there, and does not change any more.
+        domain.set_budgets(BTreeMap::from([(label("pay"), 3_000), (label("list"), 1_000)]));
+        domain.set_granted(Some(2_000));
+        let view = View::empty(config, Promise::default());
+        assert!(domain.arrange(&shell, &[instance("pay")], &view));
+        budgets(&[("pay", 2_000)]);
+        assert!(domain.arrange(&shell, &[instance("pay"), instance("list")], &view));
+        budgets(&[("pay", 1_500), ("list", 500)]);
+        assert!(domain.arrange(&shell, &[instance("list")], &view));
+        budgets(&[("list", 1_000)]);
+        domain.set_granted(None);
+        budgets(&[("list", 1_000)]);
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::budgets::{LIMIT_BYTES, happens, uses};
-use crate::nodes::{APP, Nodes, is_applied, wait_for};
+use crate::nodes::{Nodes, is_applied, wait_for};
 use tidemark_agent::instances::Happening;
 use tidemark_store::TenantStore;
 
@@ -181,5 +181,6 @@ fn memory_that_instances_need_is_given_back_by_the_data_plane_itself() {
         nodes.read(0, "k2").unwrap();
         usage() > 0
     });
-    assert_eq!(nodes.shown(0)["name"], APP);
+    assert_eq!(nodes.shown(0)["cachelets"][0]["budget_bytes"], 64 * MIB);
+    assert_eq!(nodes.read(0, "k2").unwrap().as_deref(), Some(text.as_str()));
 }

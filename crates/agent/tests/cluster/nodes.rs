@@ -90,8 +90,7 @@ impl Nodes {
             apps: vec![APP.into()],
             origins: Origins::parse(&self.origin.option(), DEFAULT_FRESHNESS).unwrap(),
             credentials: None,
-            // One may be held up by a test.
-            workers: 2,
+            workers: 1,
             budget_bytes: 64 << 20,
             chooser: self.chooser,
             // How soon something is chosen must not follow from how busy this machine is.
