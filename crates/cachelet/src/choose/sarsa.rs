@@ -5,6 +5,9 @@
 //! load's steps and the moderator's weights are ours. The moderator takes suggestions in the order of their expected reward times
 //! the expert's weight. It leaves out what would negate one that it took or breaks the promise, and takes the cost of the
 //! transition off.
+//!
+//! A response time that stays long rewards nothing and punishes nothing. So experts try more while operations take much longer than
+//! they have taken under the same load, and first what they have not tried from there.
 
 use std::collections::BTreeMap;
 
@@ -28,6 +31,10 @@ const LEAST_REWARD: f64 = 0.02;
 const TRANSITION: f64 = 0.05;
 /// How much an expert's weight follows how its suggestions turned out.
 const WEIGHT_STEP: f64 = 0.1;
+/// Operations take long where they take so many times the shortest that is known for the load.
+const LONG: f64 = 1.5;
+/// How much of the way that shortest time goes towards the present one in an interval: what was reached once may be no more.
+const FORGETTING: f64 = 0.005;
 /// Operations that an interval must have to say anything.
 const LEAST_OPERATIONS: f64 = 20.0;
 /// Dimensions that have an expert: all of them.
@@ -91,6 +98,8 @@ pub struct Sarsa {
     config: Config,
     experts: [Expert; EXPERTS],
     before_us: Option<f64>,
+    /// The shortest that operations took, by the load.
+    shortest_us: BTreeMap<u64, f64>,
     intervals: u64,
     chance: u64,
 }
@@ -110,6 +119,7 @@ impl Sarsa {
             config,
             experts: std::array::from_fn(|_| expert()),
             before_us: None,
+            shortest_us: BTreeMap::new(),
             intervals: 0,
             chance: mix(seed),
         }
@@ -120,19 +130,46 @@ impl Sarsa {
         self.chance % limit.max(1)
     }
 
-    fn tries(&self) -> u64 {
+    fn tries(&self, is_long: bool) -> u64 {
         let [first, last] = TRIES;
+        if is_long {
+            return first;
+        }
         let fallen = (first - last) * self.intervals.min(TRYING_INTERVALS) / TRYING_INTERVALS;
         first - fallen
     }
 
-    fn suggest(&mut self, states: [u64; EXPERTS]) -> Vec<Suggestion> {
+    /// Whether operations take much longer than they have taken under this load.
+    fn is_long(&mut self, load: u64, mean_us: f64) -> bool {
+        if self.shortest_us.len() >= REMEMBERED && !self.shortest_us.contains_key(&load) {
+            return false;
+        }
+        let shortest_us = self.shortest_us.entry(load).or_insert(mean_us);
+        let is_long = mean_us > LONG * *shortest_us;
+        *shortest_us = mean_us.min(*shortest_us + FORGETTING * (mean_us - *shortest_us));
+        is_long
+    }
+
+    /// A value to try: one that was not tried from here, if there is any.
+    fn untried(&mut self, expert: usize, place: Place) -> usize {
+        let known = &self.experts[expert].values;
+        let may_be = |action: usize| {
+            let changed = with_value(&self.config, expert, action);
+            is_permitted(&changed, self.promise, self.pins)
+        };
+        let is_new = |action: &usize| *action != place.1 && !known.contains_key(&(place, *action)) && may_be(*action);
+        let new: Vec<usize> = (0..count_of(expert)).filter(is_new).collect();
+        let chosen = self.below(if new.is_empty() { count_of(expert) } else { new.len() } as u64) as usize;
+        new.get(chosen).copied().unwrap_or(chosen)
+    }
+
+    fn suggest(&mut self, states: [u64; EXPERTS], is_long: bool) -> Vec<Suggestion> {
         let mut suggestions = Vec::new();
         for (expert, state) in states.into_iter().enumerate() {
             let (now, count) = (value_of(&self.config, expert), count_of(expert));
-            let is_try = self.below(1_000_000) < self.tries() / EXPERTS as u64;
+            let is_try = self.below(1_000_000) < self.tries(is_long) / EXPERTS as u64;
             let action = if is_try {
-                self.below(count as u64) as usize
+                self.untried(expert, (state, now))
             } else {
                 let of = |action: &usize| self.experts[expert].value((state, now), *action);
                 let best = (0..count).max_by(|one, other| of(one).total_cmp(&of(other)));
@@ -234,7 +271,8 @@ impl Chooser for Sarsa {
         let reward = self.before_us.replace(mean_us).map_or(0.0, |before_us| {
             ((before_us - mean_us) / before_us.max(mean_us)).clamp(-1.0, 1.0)
         });
-        let suggestions = self.suggest(states);
+        let is_long = self.is_long(states[0], mean_us);
+        let suggestions = self.suggest(states, is_long);
         let config = self.moderate(&suggestions);
         for (number, expert) in self.experts.iter_mut().enumerate() {
             let place = (states[number], value_of(&self.config, number));
@@ -374,7 +412,7 @@ mod tests {
         let mut reward = |weight: f64| {
             sarsa.experts[3].weight = weight;
             let suggestions = (0..100)
-                .map(|_| sarsa.suggest([7; EXPERTS]))
+                .map(|_| sarsa.suggest([7; EXPERTS], false))
                 .find(|all| all.iter().all(|one| !one.is_try));
             let suggestions = suggestions.unwrap();
             assert_eq!(suggestions.len(), 1);
@@ -427,6 +465,38 @@ mod tests {
                 }
             }
             assert!(count > 700, "{fast:?}: {count} of the last 1,000 intervals");
+        }
+    }
+
+    /// Nothing but the first interval at a slow value has a reward: it is tried until what is fast is found again.
+    #[test]
+    fn an_expert_does_not_stay_where_nothing_is_rewarded() {
+        let promise = Promise {
+            durability: Durability::None,
+            ..Promise::default()
+        };
+        for seed in 1..=2 {
+            let mut sarsa = Sarsa::new(promise, Config::CONCORD, seed);
+            let (mut config, mut fast) = (Config::CONCORD, 0);
+            for interval in 0..6_000 {
+                let is_fast = config.replication == Replication::Coherence;
+                fast += u32::from(is_fast && interval >= 5_000);
+                // Long after all has been tried, the operator's hand.
+                if interval == 4_500 {
+                    config = Config {
+                        write: WritePolicy::Back,
+                        replication: Replication::Both,
+                        ..Config::CONCORD
+                    };
+                    sarsa.adopted(0, config, None);
+                }
+                if let Some(switch) = sarsa.observe(0, &counters(if is_fast { 100 } else { 10_000 })) {
+                    assert!(switch.config.is_valid(promise), "{switch:?}");
+                    config = switch.config;
+                    sarsa.adopted(0, config, None);
+                }
+            }
+            assert!(fast > 700, "seed {seed}: {fast} of the last 1,000 intervals");
         }
     }
 
