@@ -15,6 +15,7 @@ use hyper::Method;
 use serde_json::Value;
 use tidemark_types::TenantName;
 
+use super::agent::PromiseArgs;
 use crate::client::{Client, ClientArgs};
 use crate::failure::Failure;
 use crate::output::{note, print};
@@ -86,6 +87,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         secret_file: Option<PathBuf>,
         #[command(flatten)]
+        promise: PromiseArgs,
+        #[command(flatten)]
         settings: SettingArgs,
     },
     /// Show one tenant
@@ -155,8 +158,19 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
         Command::Create {
             name,
             secret_file,
+            promise,
             settings,
-        } => create(&client, name, secret_file.as_deref(), settings, json),
+        } => {
+            if !promise.is_given() {
+                return create(&client, name, secret_file.as_deref(), settings, json);
+            }
+            if secret_file.is_some() || !settings.body()?.json.is_empty() {
+                let error = "an application is created with its promise alone: the rest by `tidemark tenant set`, and it has an access \
+                             key (`tidemark tenant s3-key`) in place of a secret";
+                return Err(Failure::usage(error).into());
+            }
+            promise.create(&client, name.as_str(), json)
+        }
         Command::Show { name, what } => what.run(&client, name.as_str(), &path(name), json),
         Command::Top { name, what } => what.run(&client, &path(name), json),
         Command::List => show::all(&client.get(TENANTS)?, json),

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{PATIENCE, Running, USAGE, check_fails, run, stderr, stdout, tidemark};
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -198,6 +198,24 @@ fn instances_are_followed_and_dimensions_are_pinned() {
             stderr(&refused)
         );
     }
+    // The same as a tenant, which it is on every node.
+    let with = |more: &[&str]| {
+        run(&[
+            &["tenant", "create", "log", "--consistency", "eventual", "--data", &data],
+            more,
+        ]
+        .concat())
+    };
+    let refused = with(&["--cap", "1MiB"]);
+    assert_eq!(refused.status.code(), Some(USAGE), "{}", stderr(&refused));
+    let created = with(&[]);
+    let shown = format!("{}{}", stdout(&created), stderr(&created));
+    assert!(shown.contains("promise        eventual durability strict"), "{shown}");
+    wait_for("the tenant", || {
+        run(&["tenant", "set", "log", "--cap", "1MiB", "--data", &data])
+            .status
+            .success()
+    });
     wait_for("the trace's application", || {
         stdout(&run(&["agent", "show", "--data", &data])).contains("later")
     });

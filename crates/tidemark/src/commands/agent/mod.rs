@@ -10,7 +10,7 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 use tidemark_agent::Kind;
 
-use crate::client::{Body, ClientArgs};
+use crate::client::{Body, Client, ClientArgs};
 use crate::failure::Failure;
 use crate::output::print;
 
@@ -138,6 +138,35 @@ fn chooser(text: &str) -> Result<Chooser, String> {
         .ok_or_else(|| format!("allowed are {}, off", all.join(", ")))
 }
 
+/// The promise to an application.
+#[derive(Debug, clap::Args)]
+pub(super) struct PromiseArgs {
+    /// How fresh an application's reads are: linearizable, bounded:T (stale by T at most) or eventual [default: linearizable]
+    #[arg(long, value_name = "LEVEL")]
+    consistency: Option<String>,
+    /// Which acknowledged writes of an application survive: strict (all) or none [default: strict]
+    #[arg(long, value_name = "KIND")]
+    durability: Option<String>,
+}
+
+impl PromiseArgs {
+    /// Whether anything is said.
+    pub(super) fn is_given(&self) -> bool {
+        self.consistency.is_some() || self.durability.is_some()
+    }
+
+    /// Has an agent make an application with this promise, and shows it.
+    pub(super) fn create(&self, client: &Client, app: &str, json: bool) -> anyhow::Result<()> {
+        let body = Body::of([
+            ("name", json!(app)),
+            ("consistency", json!(self.consistency)),
+            ("durability", json!(self.durability)),
+        ]);
+        client.call(Method::POST, &format!("{}/apps", show::PATH), Some(body))?;
+        show::run(client, Some(app), json)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show the applications, or one of them
@@ -153,12 +182,8 @@ enum Command {
     Create {
         /// The application
         app: String,
-        /// How fresh reads are: linearizable, bounded:T (stale by T at most) or eventual [default: linearizable]
-        #[arg(long, value_name = "LEVEL")]
-        consistency: Option<String>,
-        /// Which acknowledged writes survive: strict (all) or none [default: strict]
-        #[arg(long, value_name = "KIND")]
-        durability: Option<String>,
+        #[command(flatten)]
+        promise: PromiseArgs,
         #[command(flatten)]
         client: ClientArgs,
     },
@@ -179,21 +204,7 @@ pub(super) fn run(args: &Args, data: Option<&Path>, json: bool) -> anyhow::Resul
     match &args.command {
         None => run::run(&args.run, data),
         Some(Command::Show { app, client }) => show::run(&client.client(data)?, app.as_deref(), json),
-        Some(Command::Create {
-            app,
-            consistency,
-            durability,
-            client,
-        }) => {
-            let body = Body::of([
-                ("name", json!(app)),
-                ("consistency", json!(consistency)),
-                ("durability", json!(durability)),
-            ]);
-            let client = client.client(data)?;
-            client.call(Method::POST, &format!("{}/apps", show::PATH), Some(body))?;
-            show::run(&client, Some(app.as_str()), json)
-        }
+        Some(Command::Create { app, promise, client }) => promise.create(&client.client(data)?, app, json),
         Some(Command::Pin {
             app,
             dimensions,
