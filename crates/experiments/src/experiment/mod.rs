@@ -47,6 +47,7 @@ mod report;
 mod server;
 mod statistics;
 mod syscalls;
+mod unicache_agents;
 mod unicache_fig3;
 
 use std::fs;
@@ -83,7 +84,7 @@ pub struct Experiment {
 }
 
 /// Every experiment.
-pub const ALL: [&Experiment; 25] = [
+pub const ALL: [&Experiment; 26] = [
     &cachelet_regret::EXPERIMENT,
     &cachelib_study::EXPERIMENT,
     &cachelib_full_size::STATIC,
@@ -108,6 +109,7 @@ pub const ALL: [&Experiment; 25] = [
     &overhead::EXPERIMENT,
     &overhead::METERED,
     &replay_hit_ratio::EXPERIMENT,
+    &unicache_agents::EXPERIMENT,
     &unicache_fig3::EXPERIMENT,
 ];
 
