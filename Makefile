@@ -19,7 +19,7 @@ lint: ## Check format, clippy, the dependency table, and the rules of CONTRIBUTI
 ci: ## All that CI does: tests and lints
 	@.ci/run
 
-soak: ## Run hostile clients for ten minutes, goals in virtual time at the whole scale, a million schedules of cachelets
+soak: ## Run hostile clients for ten minutes, goals in virtual time at the whole scale, ten thousand failing flash devices, a million schedules of cachelets
 	@scripts/soak
 
 deb: ## Build a Debian package, and try it in a folder

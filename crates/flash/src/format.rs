@@ -448,6 +448,27 @@ impl JournalBlock {
     }
 }
 
+/// Makes the checksums of a segment's footer and tail right, whatever is in them.
+#[cfg(test)]
+pub(crate) fn reseal(segment: &mut [u8], volume: &[u8; 16]) {
+    let tail_at = segment.len() - TAIL_BYTES;
+    let mut tenant = [0; 16];
+    tenant.copy_from_slice(&segment[tail_at + 16..tail_at + 32]);
+    let header = SegmentHeader {
+        tenant: TenantUuid(tenant),
+        sequence: number(segment, tail_at + 8),
+    };
+    let count = number::<4, u32>(segment, tail_at + 4) as usize;
+    put(segment, tail_at, &TAIL_MAGIC.to_le_bytes());
+    if let Some(footer_at) = tail_at.checked_sub(count.saturating_mul(FOOTER_ENTRY_BYTES)) {
+        let sum = checksum(&header.identity(volume), &segment[footer_at..tail_at]);
+        put(segment, tail_at + 32, &sum.to_le_bytes());
+    }
+    let sum = checksum(volume, &segment[tail_at..segment.len() - 4]);
+    let at = segment.len() - 4;
+    put(segment, at, &sum.to_le_bytes());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

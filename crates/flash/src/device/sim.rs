@@ -30,6 +30,8 @@ pub struct Faults {
     pub lost_writes: u32,
     /// Offsets from which on faults happen; before it, the device is sound but for crashes.
     pub from_offset: u64,
+    /// For so many bytes from there; of all that follow if it is `None`.
+    pub for_bytes: Option<u64>,
 }
 
 /// A device in memory.
@@ -62,7 +64,9 @@ impl Inner {
     }
 
     fn happens(&mut self, of_10000: u32, offset: u64) -> bool {
-        of_10000 > 0 && offset >= self.faults.from_offset && self.random() % 10_000 < u64::from(of_10000)
+        let beyond = offset.checked_sub(self.faults.from_offset);
+        let is_there = beyond.is_some_and(|beyond| self.faults.for_bytes.is_none_or(|bytes| beyond < bytes));
+        of_10000 > 0 && is_there && self.random() % 10_000 < u64::from(of_10000)
     }
 }
 
