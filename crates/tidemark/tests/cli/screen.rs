@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -169,6 +170,43 @@ fn a_terminal_follows_tenants_keys_and_sizes() {
     });
     terminal.press(b"q");
     terminal.end();
+}
+
+/// The number under a title of the table, in the line of a tenant.
+fn number_under(text: &str, title: &str, name: &str) -> Option<f64> {
+    let header = text.lines().find(|line| line.starts_with("TENANT"))?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    let begin = header.find(title)?;
+    let is_under = |word: &&str| {
+        let at = word.as_ptr().addr() - line.as_ptr().addr();
+        at < begin + title.len() && begin < at + word.len()
+    };
+    line.split_whitespace().find(is_under)?.parse().ok()
+}
+
+#[test]
+fn a_terminal_shows_cores_and_money() {
+    let files = tempfile::tempdir().unwrap();
+    let server = &spending::start(&files, "1000000", &[]);
+    let is_done = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                spending::gets(server, 10_000);
+            }
+        });
+        let shown = std::panic::catch_unwind(|| {
+            let mut terminal = Terminal::run(server, &["--every", "200ms"], &[]);
+            terminal.wait_for("cores and money", |text| {
+                let is_some = |title| number_under(text, title, "default").is_some_and(|number| number > 0.0);
+                is_some("VCPU") && is_some("SPENT")
+            });
+            terminal.press(b"q");
+            terminal.end();
+        });
+        is_done.store(true, Ordering::Relaxed);
+        shown.unwrap();
+    });
 }
 
 #[test]

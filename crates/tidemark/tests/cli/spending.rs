@@ -107,7 +107,7 @@ fn answer(mut socket: TcpStream, answer: &'static str, sender: &Sender<Received>
 }
 
 /// A server with prices, and options for a webhook.
-fn start(files: &TempDir, memory_price: &str, more: &[&str]) -> Server {
+pub(super) fn start(files: &TempDir, memory_price: &str, more: &[&str]) -> Server {
     let prices = files.path().join("prices.toml");
     std::fs::write(&prices, PRICES.replace("MEMORY", memory_price)).unwrap();
     let prices = prices.to_str().unwrap();
@@ -136,7 +136,7 @@ fn ask(server: &Server, key: &str, request: &str) -> String {
     line.trim_end().to_owned()
 }
 
-fn gets(server: &Server, count: usize) {
+pub(super) fn gets(server: &Server, count: usize) {
     let address = server
         .ready
         .split(' ')
