@@ -23,11 +23,13 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::bodies::Engine;
 use crate::budgets::Budgets;
+use crate::change::change_app;
 use crate::coordinator::{Coordinator, Node, Parts, Seen};
 use crate::domains::{Domain, Domains};
+use crate::error::AgentError;
 use crate::etcd::{Etcd, EtcdError, Write};
 use crate::host::{Note, STORE_CALLS_MAX, Shell};
-use crate::instances::{Instances, LifeError, LifeEvent};
+use crate::instances::{Instances, LifeEvent};
 use crate::layout::{AppRecord, PREFIX, S3_KEY, SECRET_KEY, app_key};
 use crate::objects::Objects;
 use crate::peers::{Packet, Peers, Secret};
@@ -75,40 +77,6 @@ pub struct AgentConfig {
     pub cgroup_root: PathBuf,
     /// The memory that has the bytes of copies; without one cachelets have them themselves.
     pub engine: Option<Engine>,
-}
-
-/// Why an agent does not start, or refuses a request.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// The address cannot be had.
-    #[error("peer: can not listen on {address}: {source}")]
-    Bind {
-        /// The requested address.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// etcd.
-    #[error(transparent)]
-    Etcd(#[from] EtcdError),
-    /// A secret is too short, or cannot be read.
-    #[error("the agents' secret: {0}")]
-    Secret(String),
-    /// There is no such application.
-    #[error("there is no application {0}")]
-    NoApp(String),
-    /// The agent serves too many.
-    #[error("this agent serves {} applications already", crate::domains::APPS_MAX)]
-    TooManyApps,
-    /// An event cannot be taken.
-    #[error(transparent)]
-    Life(#[from] LifeError),
-    /// It cannot be done so.
-    #[error("{0}")]
-    Refused(String),
-    /// Threads, or the certificates that the system trusts.
-    #[error("starting the agent: {0}")]
-    System(#[from] io::Error),
 }
 
 /// The running agent.
@@ -413,31 +381,6 @@ impl Agent {
     /// Calls in the agent's own threads, from others.
     pub fn handle(&self) -> &Handle {
         &self.handle
-    }
-}
-
-/// Changes what is wanted of an application.
-pub(crate) async fn change_app(
-    etcd: &Etcd,
-    app: &str,
-    change: impl Fn(&mut AppRecord) -> Result<(), AgentError>,
-) -> Result<AppRecord, AgentError> {
-    let key = app_key(app);
-    loop {
-        let (_, pairs) = etcd.range(&key).await?;
-        let pair = pairs.into_iter().find(|pair| pair.key == key);
-        let pair = pair.ok_or_else(|| AgentError::NoApp(app.to_owned()))?;
-        let mut record: AppRecord = serde_json::from_str(&pair.value).map_err(|_| EtcdError::Unreadable)?;
-        change(&mut record)?;
-        let value = serde_json::to_string(&record).map_err(|_| EtcdError::Unreadable)?;
-        let put = Write::Put {
-            key: key.clone(),
-            value,
-            lease: 0,
-        };
-        if etcd.write_if(&key, pair.revision, &[put]).await?.0 {
-            return Ok(record);
-        }
     }
 }
 

@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 use tidemark_gateway::access::{Entry, Grant, ServerKey, access_key};
 use tidemark_types::TenantId;
 
-use crate::agent::{Agent, AgentError};
+use crate::agent::Agent;
 use crate::clock::now_us;
 use crate::dimensions;
+use crate::error::AgentError;
 use crate::etcd::EtcdError;
 use crate::instances::LifeEvent;
 use crate::{promises, show};

@@ -8,6 +8,7 @@ pub mod choose;
 pub mod config;
 pub mod membership;
 pub mod message;
+pub mod organization;
 pub mod protocol;
 pub mod sim;
 pub mod types;

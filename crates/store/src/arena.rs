@@ -23,6 +23,8 @@ pub(crate) const BLOCK_UNITS: u32 = 1 << BLOCK_ORDER;
 pub(crate) const BLOCK_BYTES: usize = (UNIT_BYTES as usize) << BLOCK_ORDER;
 /// The bytes of an ordinary page. If pages are larger, no block is collapsed.
 const PAGE_BYTES: usize = 4096;
+/// The largest arena whose places an entry of an index can name: 1 TiB.
+pub(crate) const PLACES_MAX: u64 = 1 << 40;
 /// A cache line's bytes, for code that loads ahead.
 pub(crate) const LINE_BYTES: u64 = 64;
 

@@ -23,7 +23,7 @@ mod grave;
 mod hash;
 mod index;
 mod item;
-mod keeper;
+
 #[cfg(test)]
 mod model;
 mod policy;
@@ -46,12 +46,12 @@ mod undriven;
 pub use arena::prefetch_value;
 pub use hash::{Hasher, KeyHash, PLACE_BITS};
 pub use item::{Attributes, EXPIRY_MAX, KEY_BYTES_MAX};
-pub use keeper::{Keeper, KeeperInbox};
 pub use policy::{EvictionPolicy, Newcomer, Queue, Resident, Verdict};
 pub use pool::{Pool, PoolStats};
 pub use priority::{return_freed_allocations, return_large_allocations, step_back, thread_cpu_time};
 pub use shard::{Counters, DATABASES, Found, Key, Prospect, Refused, Shard, Value, Watch};
 pub use shared::{Alarm, Below, Hooks, Leaving, Left, Listener};
 pub use tenant::{
-    PinnedValue, Reservation, SHARDS_MAX, ShardGuard, StoreCounts, TenantConfig, TenantReport, TenantStore,
+    Keeper, KeeperInbox, PinnedValue, Reservation, SHARDS_MAX, ShardGuard, StoreCounts, TenantConfig, TenantReport,
+    TenantStore,
 };

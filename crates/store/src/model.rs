@@ -9,12 +9,11 @@ use tidemark_types::{LogShare, MIB, Policy, UNIT_BYTES, UnixMs};
 
 use crate::hash::Hasher;
 use crate::item::Attributes;
-use crate::keeper::{Keeper, KeeperInbox};
 use crate::pool::Pool;
 use crate::rogue::{Rogue, Way};
 use crate::shard::{DATABASES, Value};
 use crate::shared::Hooks;
-use crate::tenant::{PinnedValue, Reservation, TenantConfig, TenantStore};
+use crate::tenant::{Keeper, KeeperInbox, PinnedValue, Reservation, TenantConfig, TenantStore};
 
 /// splitmix64.
 struct Random(u64);

@@ -28,9 +28,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use tidemark_types::PoolSnapshot;
 
-use crate::arena::{Arena, BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS, UNIT_SHIFT};
+use crate::arena::{Arena, BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS, PLACES_MAX, UNIT_SHIFT};
 use crate::buddy::Buddy;
-use crate::index::PLACES_MAX;
 use blocks::{Blocks, Due, block_of, block_offset};
 use errands::{Errand, Errands};
 use opened::Opened;

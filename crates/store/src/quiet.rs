@@ -15,7 +15,7 @@ use tidemark_types::{
     Weight,
 };
 
-use crate::keeper::{Keeper, KeeperInbox};
+use crate::tenant::{Keeper, KeeperInbox};
 use crate::{Attributes, Hasher, Pool, TenantConfig, TenantStore};
 
 const NOW: UnixMs = UnixMs(1_700_000_000_000);

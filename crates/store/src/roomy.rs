@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidemark_types::{MIB, Policy, UnixMs};
 
-use crate::keeper::{Keeper, KeeperInbox};
+use crate::tenant::{Keeper, KeeperInbox};
 use crate::{Attributes, Hasher, Pool, TenantConfig, TenantStore};
 
 const NOW: UnixMs = UnixMs(1_700_000_000_000);

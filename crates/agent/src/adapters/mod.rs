@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::agent::{Agent, AgentError};
+use crate::agent::Agent;
+use crate::error::AgentError;
 use crate::etcd::EtcdError;
 use crate::instances::LifeEvent;
 

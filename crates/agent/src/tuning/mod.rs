@@ -18,11 +18,12 @@ use parking_lot::Mutex;
 use tidemark_cachelet::choose::{Counters, Kind, Switch};
 use tokio::sync::mpsc;
 
-use crate::agent::{AgentError, change_app};
+use crate::change::change_app;
 use crate::clock::now_us;
 use crate::coordinator::{Node, Seen};
 use crate::dimensions;
 use crate::domains::{Domain, Domains};
+use crate::error::AgentError;
 use crate::etcd::Etcd;
 use crate::host::Shell;
 use crate::layout::{AppRecord, tuned_key};

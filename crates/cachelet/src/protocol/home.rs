@@ -14,9 +14,9 @@ use super::{
 };
 use crate::config::coherence::Check;
 use crate::config::coherence::Protocol as _;
-use crate::config::domain::Organization as _;
 use crate::config::{Admission, Domain};
 use crate::message::{Body, Content, Fill, Have, Outcome, StoreReply, StoreRequest};
+use crate::organization::Organization as _;
 use crate::types::{CacheletId, Epoch, Key, RequestId, Stamp, Value, Version};
 
 /// The state of a key at its home.

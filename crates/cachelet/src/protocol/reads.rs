@@ -2,9 +2,9 @@
 
 use super::{Cachelet, Copy, Flaw, Purpose, State, Turn};
 use crate::config::coherence::{Check, Protocol as _};
-use crate::config::domain::Organization as _;
 use crate::config::{Admission, Config, Durability, Level};
 use crate::message::{Body, Content, Fill, Output, ReadOutcome, Source, StoreReply, StoreRequest};
+use crate::organization::Organization as _;
 use crate::types::{CacheletId, Epoch, Key, OperationId, RequestId, Stamp, Value, Version};
 
 /// A read that is not answered yet.

@@ -6,10 +6,10 @@ use super::home::Work;
 use super::store_write::{Circumstances, Next, StoreWrite, Written};
 use super::{Cachelet, Flaw, Purpose, Turn, Waiting};
 use crate::config::coherence::{Protocol as _, Spread};
-use crate::config::domain::Organization as _;
 use crate::config::write::Acknowledges as _;
 use crate::config::{Config, Domain, Level, Replicates as _};
 use crate::message::{Body, Content, Intent, Outcome, StoreReply, Update};
+use crate::organization::Organization as _;
 use crate::types::{CacheletId, Epoch, Key, RequestId, Stamp, Value, Version, WriteId};
 
 /// A write that its home works on.

@@ -12,7 +12,7 @@
 //!
 //! Invariants: each database is one moment of itself, the ledger's not before the state's. A backup appears under its
 //! name when it is complete. A restore replaces all files or, after a crash, is completed by the next start. The folder
-//! [`READY_NAME`] exists exactly while that is to be done.
+//! [`READY_NAME`](crate::state::READY_NAME) exists exactly while that is to be done.
 
 mod manifest;
 mod restore;
@@ -20,24 +20,18 @@ mod take;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use restore::complete;
 pub use restore::restore;
 pub use take::take;
+
+pub use crate::state::FLASH_IDENTITY_NAME;
 
 use tidemark_types::UnixMs;
 
 use crate::ledger::LEDGER_FILE_NAME;
 use crate::state::STATE_FILE_NAME;
 
-/// A restore that is complete but for moving its files, in the data folder.
-const READY_NAME: &str = "restore.new";
 /// The databases of a data folder, in the order in which they are copied.
 const DATABASES: [&str; 2] = [STATE_FILE_NAME, LEDGER_FILE_NAME];
-/// The files that SQLite keeps beside a database.
-const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
-/// The number, in a data folder, that tells its tenants from those of other folders on flash. It is in no backup. A
-/// restored state may give a tenant's number to another one, so that items on flash must not be found again.
-pub const FLASH_IDENTITY_NAME: &str = "flash.id";
 
 /// A backup that was taken or put back.
 #[derive(Clone, Debug, PartialEq, Eq)]

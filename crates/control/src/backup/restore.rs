@@ -5,13 +5,13 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use tidemark_types::{UnixMs, utc};
+use tidemark_types::UnixMs;
 
 use super::manifest::{self, MANIFEST_BYTES_MAX, MANIFEST_NAME};
 use super::take::describe;
-use super::{Backup, BackupFile, COMPANIONS, FLASH_IDENTITY_NAME, READY_NAME};
+use super::{Backup, BackupFile};
 use crate::error::ControlError;
-use crate::state::{STATE_FILE_NAME, StateFile, lock};
+use crate::state::{READY_NAME, STATE_FILE_NAME, StateFile, complete, lock};
 
 /// A restore whose files are not all there yet.
 const PARTIAL_NAME: &str = "restore.partial";
@@ -59,52 +59,6 @@ pub fn restore(archive: &Path, folder: &Path, replace: bool, now: UnixMs) -> Res
     complete(folder, now)?;
     drop(locked);
     Ok(backup)
-}
-
-/// Moves the files of a restore to their places, if there is one. The caller holds the folder's lock.
-///
-/// # Errors
-/// [`ControlError::File`]; the next call goes on from there.
-pub(crate) fn complete(folder: &Path, now: UnixMs) -> Result<(), ControlError> {
-    let ready = folder.join(READY_NAME);
-    let failed = |error: &io::Error| ControlError::file("complete the restore in", &ready, error);
-    let entries = match fs::read_dir(&ready) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(|error| failed(&error))?,
-    };
-    let aside = folder.join(format!("replaced-{}", utc::basic(now)));
-    for entry in entries {
-        let name = entry.map_err(|error| failed(&error))?.file_name();
-        let put = || -> io::Result<()> {
-            // A log that stayed beside another database would be read as that one's.
-            for companion in [""].iter().chain(&COMPANIONS) {
-                let mut old = name.clone();
-                old.push(companion);
-                put_aside(&folder.join(&old), &aside, &aside.join(&old))?;
-            }
-            fs::rename(ready.join(&name), folder.join(&name))
-        };
-        put().map_err(|error| failed(&error))?;
-    }
-    let finish = || -> io::Result<()> {
-        put_aside(
-            &folder.join(FLASH_IDENTITY_NAME),
-            &aside,
-            &aside.join(FLASH_IDENTITY_NAME),
-        )?;
-        File::open(folder)?.sync_all()?;
-        fs::remove_dir(&ready)?;
-        File::open(folder)?.sync_all()
-    };
-    finish().map_err(|error| failed(&error))
-}
-
-fn put_aside(old: &Path, aside: &Path, to: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(old).is_err() {
-        return Ok(());
-    }
-    DirBuilder::new().recursive(true).mode(0o700).create(aside)?;
-    fs::rename(old, to)
 }
 
 /// Unpacks into the new folder `partial`, and opens what will be the state as a server would.

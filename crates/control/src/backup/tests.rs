@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tidemark_types::{Permissions, SecretHash, UnixMs};
 
-use super::{READY_NAME, complete, restore, take};
+use super::{restore, take};
 use crate::error::ControlError;
 use crate::secret::SecretName;
 use crate::settings::TenantSettings;
-use crate::state::{State as _, StateFile, StoredSecret};
+use crate::state::{READY_NAME, State as _, StateFile, StoredSecret, complete};
 
 const NOW: UnixMs = UnixMs(1_795_762_800_000);
 const KEY: &str = "s3.key";

@@ -13,6 +13,8 @@ mod migrate;
 #[cfg(feature = "sqlite")]
 mod open;
 #[cfg(feature = "sqlite")]
+mod restored;
+#[cfg(feature = "sqlite")]
 mod rows;
 
 use std::time::Duration;
@@ -27,6 +29,10 @@ pub use file::StateFile;
 pub use memory::MemoryState;
 #[cfg(feature = "sqlite")]
 pub(crate) use open::{FILE_NAME as STATE_FILE_NAME, explain, lock};
+#[cfg(feature = "sqlite")]
+pub use restored::FLASH_IDENTITY_NAME;
+#[cfg(feature = "sqlite")]
+pub(crate) use restored::{READY_NAME, complete};
 
 /// At most two of a name, so that secrets can be rotated without a gap.
 pub(crate) const MAX_SECRETS: usize = 2;

@@ -14,8 +14,7 @@ use rustix::fs::{Access, AtFlags, CWD};
 use tidemark_types::{TenantName, UnixMs};
 
 use super::migrate::{OLDEST_SCHEMA_VERSION, SCHEMA_VERSION};
-use super::{StateFile, checksum, migrate, rows};
-use crate::backup;
+use super::{StateFile, checksum, migrate, restored, rows};
 use crate::error::ControlError;
 use crate::settings::{SETTINGS, TenantSettings};
 
@@ -73,7 +72,7 @@ pub(super) fn open(folder: &Path, now: UnixMs) -> Result<StateFile, ControlError
         .map_err(|error| ControlError::file("create the data folder", folder, &error))?;
     warn_of_onlookers(folder)?;
     let lock = lock(folder)?;
-    backup::complete(folder, now)?;
+    restored::complete(folder, now)?;
     let path = folder.join(FILE_NAME);
     match fs::symlink_metadata(&path) {
         Ok(metadata) => {

@@ -22,7 +22,7 @@ mod view;
 
 use std::sync::atomic::Ordering;
 
-use crate::arena::{Arena, LINE_BYTES, UNIT_SHIFT};
+use crate::arena::{Arena, LINE_BYTES, PLACES_MAX, UNIT_SHIFT};
 use crate::pool::Run;
 use bucket::{count, displacement, matching, which};
 pub(crate) use resize::Stride;
@@ -37,7 +37,7 @@ const BUCKET_BYTES: usize = SLOTS * 8;
 const CHUNK_SHIFT: u32 = UNIT_SHIFT - BUCKET_BYTES.trailing_zeros();
 const CHUNK_BUCKETS: u64 = 1 << CHUNK_SHIFT;
 
-const PLACE_BITS: u32 = 40;
+const PLACE_BITS: u32 = PLACES_MAX.trailing_zeros();
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 const USES_SHIFT: u32 = PLACE_BITS;
 const DISPLACEMENT_SHIFT: u32 = 42;
@@ -46,8 +46,6 @@ const TAG_SHIFT: u32 = 48;
 
 /// An item is counted as used up to this many times (two bits, as S3-FIFO and the two-bit clock want).
 pub(crate) const USES_MAX: u8 = 3;
-/// The largest arena that an entry can name: 1 TiB.
-pub(crate) const PLACES_MAX: u64 = 1 << PLACE_BITS;
 
 /// Buckets of a new index: 1 KiB, enough for 111 items.
 const BUCKETS_MIN: u64 = 16;

@@ -17,12 +17,14 @@ mod evict;
 #[cfg(test)]
 mod flushed;
 mod ghosts;
+mod key;
 mod large;
 mod pin;
 mod renew;
 mod sampling;
 mod sweep;
 mod upkeep;
+mod value;
 mod watch;
 mod write;
 
@@ -44,9 +46,10 @@ use crate::shared::{Left, TenantShared};
 
 pub(crate) use custom::Seat;
 pub use ghosts::Prospect;
-pub use large::Value;
+pub use key::{DATABASES, Key};
 pub(crate) use pin::PinnedPlace;
 pub(crate) use upkeep::Upkeep;
+pub use value::Value;
 pub use watch::Watch;
 pub use write::Refused;
 
@@ -56,9 +59,6 @@ use sweep::Sweep;
 use upkeep::Purge;
 use watch::Watches;
 
-/// Databases of a tenant (RESP's SELECT); memcached uses the first.
-pub const DATABASES: usize = 16;
-
 /// An access is noted in the item at most once in this many seconds, so that reading hot items writes nothing (memcached's
 /// own interval).
 const ACCESS_NOTE_SECONDS: u16 = 60;
@@ -66,17 +66,6 @@ const ACCESS_NOTE_SECONDS: u16 = 60;
 /// What is loaded ahead of an item: its head, its key and the value's beginning; at most so much that the processor sees
 /// where it goes on.
 const PREFETCHED_BYTES: std::ops::RangeInclusive<u64> = 2 * LINE_BYTES..=32 * LINE_BYTES;
-
-/// A key of a tenant, with its hash.
-#[derive(Clone, Copy, Debug)]
-pub struct Key<'a> {
-    /// The database, below [`DATABASES`].
-    pub db: u8,
-    /// The key itself.
-    pub bytes: &'a [u8],
-    /// Of both, by the tenant's hasher.
-    pub hash: KeyHash,
-}
 
 /// What is counted in a shard. Everything only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,12 +1,14 @@
 //! One tenant's part of the store: its shards, its grant, its keys.
 //!
-//! This file has the shards and their locks. [`held`] has the values that stay in place without a lock, and [`report`]
-//! the reports on all shards. [`flush`] removes all, at once or at a moment. [`withdraw`] takes a grant back as
-//! a whole, [`limit`] holds beside any. [`custom`] has the decisions of a program that embeds the cache.
+//! This file has the shards and their locks. [`held`] has the values that stay in place without a lock, [`report`] the
+//! reports on all shards, and [`keeper`] those who look after them. [`flush`] removes all, at once or at a moment.
+//! [`withdraw`] takes a grant back as a whole, [`limit`] holds beside any. [`custom`] has the decisions of a program that
+//! embeds the cache.
 
 mod custom;
 mod flush;
 mod held;
+mod keeper;
 mod limit;
 mod report;
 mod withdraw;
@@ -24,11 +26,12 @@ use crate::arena::prefetch_value;
 use crate::hash::{Hasher, KeyHash};
 use crate::index::IndexView;
 use crate::item::Attributes;
-use crate::keeper::{KeeperInbox, Visit};
 use crate::pool::Pool;
 use crate::shard::{Key, Refused, Shard, Upkeep};
 use crate::shared::{Alarm, Hooks, Left, TenantShared};
 pub use held::{PinnedValue, Reservation};
+use keeper::Visit;
+pub use keeper::{Keeper, KeeperInbox};
 pub use report::{StoreCounts, TenantReport};
 
 /// The most shards that a tenant can have.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tidemark_types::UnixMs;
 
+use super::TenantStore;
 use crate::shard::Upkeep;
-use crate::tenant::TenantStore;
 
 /// How often a shard with nothing urgent is looked at.
 const VISIT_EVERY: Duration = Duration::from_secs(1);

@@ -1,7 +1,10 @@
 //! Holds ARCHITECTURE.md true: its table of crates against the workspace's real dependencies, its libraries against the
-//! manifests. Holds the limits of docs/design/limits.md against the constants.
+//! manifests. Holds the limits of docs/design/limits.md against the constants, and [`imports`] the ways in which files
+//! import each other.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
+
+mod imports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -309,119 +312,4 @@ fn limits_have_the_values_of_their_constants() {
         declared.collect(),
         "the table's limits of the data plane (left) and those that it has"
     );
-}
-
-/// Crates whose files import one way: whoever reads one of them meets what it is made of below it, never above.
-const ONE_WAY: [&str; 9] = [
-    "admin",
-    "calibrate",
-    "control",
-    "curve",
-    "flash",
-    "plane",
-    "push",
-    "scripts",
-    "types",
-];
-
-/// The text of each file of a crate by its module's path, tests left out.
-fn modules(folder: &Path) -> BTreeMap<String, String> {
-    let mut files = BTreeMap::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let name = path.strip_prefix(folder).unwrap().with_extension("");
-            let name = name.to_str().unwrap().replace('/', "::");
-            let name = name.strip_suffix("::mod").unwrap_or(&name);
-            if !name.contains("test") && name != "lib" {
-                let text = std::fs::read_to_string(&path).unwrap();
-                let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
-                files.insert(name.to_owned(), text);
-            }
-        }
-    }
-    files
-}
-
-/// The modules that a file names by `crate::` or `super::`, as far as they are files.
-fn named(module: &str, modules: &BTreeMap<String, String>) -> BTreeSet<String> {
-    let above = module.rsplit_once("::").map_or("", |(above, _)| above);
-    let text = &modules[module];
-    let starts = [("crate::", ""), ("super::", above)];
-    let places = starts.iter().flat_map(|(start, from)| {
-        let behind = text.split(start).skip(1);
-        behind.map(move |path| (*from, path))
-    });
-    let mut found = BTreeSet::new();
-    for (from, path) in places {
-        let end = path.find(|letter: char| !(letter.is_ascii_lowercase() || letter == '_' || letter == ':'));
-        let path = path[..end.unwrap_or(path.len())].trim_end_matches(':');
-        let mut whole = [from, path]
-            .iter()
-            .filter(|part| !part.is_empty())
-            .copied()
-            .collect::<Vec<_>>()
-            .join("::");
-        while !modules.contains_key(&whole) && whole.contains("::") {
-            whole.truncate(whole.rfind("::").unwrap());
-        }
-        if modules.contains_key(&whole) && whole != module {
-            found.insert(whole);
-        }
-    }
-    found
-}
-
-/// The rest of a graph when everything that leads to no circle was taken out.
-fn circles(mut graph: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
-    loop {
-        let ends: Vec<String> = graph
-            .iter()
-            .filter(|(_, uses)| uses.is_empty())
-            .map(|(name, _)| name.clone())
-            .collect();
-        if ends.is_empty() {
-            return graph.into_keys().collect();
-        }
-        for end in &ends {
-            graph.remove(end);
-        }
-        for uses in graph.values_mut() {
-            uses.retain(|used| !ends.contains(used));
-        }
-    }
-}
-
-#[test]
-fn files_import_one_way() {
-    let graph = |texts: &[(&str, &str)]| {
-        let texts: BTreeMap<String, String> = texts
-            .iter()
-            .map(|(name, text)| ((*name).into(), (*text).into()))
-            .collect();
-        let uses = texts.keys().map(|name| (name.clone(), named(name, &texts)));
-        circles(uses.collect())
-    };
-    assert!(graph(&[("a", "use crate::b::C;"), ("b", "use crate::c::{D, E};"), ("c", "")]).is_empty());
-    assert_eq!(graph(&[("a", "use crate::b::C;"), ("b", "crate::a::f()")]), ["a", "b"]);
-    assert_eq!(
-        graph(&[("a::x", "use super::y::C;"), ("a::y", "use super::x;")]),
-        ["a::x", "a::y"]
-    );
-
-    for name in ONE_WAY {
-        let modules = modules(&root().join("crates").join(name).join("src"));
-        assert!(!modules.is_empty(), "{name}");
-        let uses = modules.keys().map(|module| (module.clone(), named(module, &modules)));
-        let left = circles(uses.collect());
-        assert!(
-            left.is_empty(),
-            "crates/{name}: these import each other, or lead there: {left:?}"
-        );
-    }
 }
