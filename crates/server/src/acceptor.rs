@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::entrance::Entrance;
+use crate::entrance::{Entrance, Protocol};
 use crate::limits::KEEPALIVE;
-use crate::session::Protocol;
 use crate::shared::Shared;
 
 /// Connections accepted before existing ones are served again.

@@ -6,7 +6,24 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use tidemark_types::TenantName;
 
-use crate::session::Protocol;
+/// Which protocol a listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// memcached's text and meta protocols.
+    Memcached,
+    /// RESP, versions 2 and 3.
+    Redis,
+}
+
+impl Protocol {
+    /// Its name in options, messages and the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memcached => "memcached",
+            Self::Redis => "redis",
+        }
+    }
+}
 
 /// A listener whose connections belong to a tenant without a login.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@
 mod acceptor;
 mod access;
 mod clients;
+mod condition;
 mod connection;
 mod counts;
 mod cpu;
@@ -47,10 +48,9 @@ mod turn;
 mod worker;
 
 pub use cpu::CpuMeasure;
-pub use entrance::TenantListener;
+pub use entrance::{Protocol, TenantListener};
 pub use estimates::Estimating;
 pub use limits::Limits;
 pub use neighbour::{Neighbour, NeighbourTenant};
 pub use server::{Config, Server, StartError};
-pub use session::Protocol;
 pub use tidemark_store::step_back;

@@ -17,7 +17,7 @@ use tidemark_types::{DataPlane, Plan, Snapshot, SystemClock};
 
 use crate::clients::Clients;
 use crate::cpu::CpuMeasure;
-use crate::entrance::{Allowed, Entrance, TenantListener};
+use crate::entrance::{Allowed, Entrance, Protocol, TenantListener};
 use crate::estimates::Estimating;
 use crate::limits::{
     BUFFER_BYTES_PER_WORKER, BUFFER_POOL_FRACTION, COMMAND_REPLY_BYTES, Limits, REPLY_MEMORY_DIVISOR,
@@ -26,8 +26,7 @@ use crate::limits::{
 use crate::memory::{Caller, Memory};
 use crate::neighbour::Neighbour;
 use crate::process::Process;
-use crate::scripts::Scripts;
-use crate::session::Protocol;
+use crate::scripts::{self, Scripts};
 use crate::shared::Shared;
 use crate::tenants::Tenants;
 use crate::worker::{Mailbox, Parts, Station, Worker};
@@ -168,7 +167,7 @@ impl Server {
             (listener, Entrance { protocol, tenant })
         }));
         let mut server = Self {
-            scripts: Scripts::start(&shared)?,
+            scripts: scripts::start(&shared)?,
             shared,
             workers: Vec::new(),
         };

@@ -10,7 +10,7 @@ use tidemark_types::{Permissions, Secret, TenantName, UnixMs};
 
 use crate::clients::Client;
 use crate::counts::{Before, Count, TurnCounts};
-use crate::entrance::Entrance;
+use crate::entrance::{Entrance, Protocol};
 use crate::limits::{OWN_REPLY_BYTES, PIN_BYTES, REPLY_BYTES};
 use crate::logins::FailedLogins;
 use crate::memory::Room;
@@ -21,25 +21,6 @@ use crate::suspend::Wanted;
 use crate::tenant::Tenant;
 use crate::tenants::Tenants;
 use crate::transaction::Transaction;
-
-/// Which protocol a listener speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// memcached's text and meta protocols.
-    Memcached,
-    /// RESP, versions 2 and 3.
-    Redis,
-}
-
-impl Protocol {
-    /// Its name in options, messages and the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Memcached => "memcached",
-            Self::Redis => "redis",
-        }
-    }
-}
 
 /// Which replies a RESP client wants (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

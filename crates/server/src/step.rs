@@ -7,6 +7,7 @@ use tidemark_protocol::memcached as mc;
 use tidemark_store::{Key, KeyHash, Reservation, TenantStore};
 use tidemark_types::UnixMs;
 
+use crate::condition::Condition;
 use crate::limits::{COPIED_BYTES, LONG_VALUE_BYTES};
 use crate::session::Session;
 use crate::{memcached, redis};
@@ -51,14 +52,6 @@ pub(crate) enum Copied {
     Not,
     InPart(Reservation),
     Wholly(Reservation),
-}
-
-/// The condition of a command on its key before it stores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
-    None,
-    Absent,
-    Present,
 }
 
 impl<'a> Step<'a> {

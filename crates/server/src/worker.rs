@@ -26,14 +26,14 @@ use crate::acceptor::Acceptor;
 use crate::clients::Arrival;
 use crate::connection::{Connection, Reason};
 use crate::cpu::CpuShares;
-use crate::entrance::Entrance;
+use crate::entrance::{Entrance, Protocol};
 use crate::estimates::NextEstimate;
 use crate::limits::{
     GROUP_CONNECTIONS, KEEPER_SLICE, LONG_VISIT, POLL_EVERY, POLL_EVERY_UNEVEN, SWEEP_EVERY, TURN_CONNECTIONS,
 };
 use crate::on_core::OnCore;
 use crate::ready::{Ready, Waiting};
-use crate::session::{Protocol, Session};
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::turn::{Member, Turn};
 use flash::Reads;

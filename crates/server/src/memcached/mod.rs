@@ -21,10 +21,10 @@ use tidemark_store::{Key, KeyHash};
 use tidemark_types::{Permissions, UnixMs};
 
 use crate::access::Access;
-use crate::counts::{Count, VERBS_MAX};
+use crate::condition::Condition;
+use crate::counts::Count;
 use crate::limits::{DESCRIPTION_BYTES, LOGIN_BYTES};
 use crate::session::{Exec, OpenGet, Session};
-use crate::step::Condition;
 use crate::tenant::{Tenant, refused_as};
 
 /// memcached's database among the tenant's sixteen.
@@ -33,28 +33,7 @@ pub(crate) const DB: u8 = 0;
 /// own.
 pub(crate) const VERSION: &str = concat!("1.6.45-tidemark-", env!("CARGO_PKG_VERSION"));
 
-/// The commands, by [`verb`].
-pub(crate) const VERBS: [&str; VERBS_MAX] = [
-    "get",
-    "set",
-    "add",
-    "replace",
-    "append",
-    "prepend",
-    "cas",
-    "incr",
-    "decr",
-    "touch",
-    "delete",
-    "flush_all",
-    "mg",
-    "ms",
-    "md",
-    "ma",
-    "other",
-];
-
-/// A command's place in [`VERBS`].
+/// A command's place in [`crate::counts::VERBS`].
 #[inline]
 pub(crate) fn verb(command: &Command<'_>) -> usize {
     match command {

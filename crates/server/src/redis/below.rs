@@ -3,14 +3,7 @@
 //! Keys move between both meanwhile, so that no order of two walks meets them all: one that is evicted behind a walk
 //! over flash and before one over memory is missed. So there are three stages: all segments on flash, then memory, then the
 //! segments that got records since the walk began. A key that is there all the time is met, unless it is evicted and
-//! written again between the second stage and the third. Keys that both have are met twice. The cursor has all of a walk's
-//! state, in 53 bits as without flash:
-//!
-//! ```text
-//! 52..51   50..34   33..14   13..0
-//! stage    mark     slot     record         of flash
-//! 1        mark     place in memory
-//! ```
+//! written again between the second stage and the third. Keys that both have are met twice.
 //!
 //! A segment is read whole, and a command waits for it as for a key ([`crate::suspend`]). No lock is held meanwhile.
 //!
@@ -20,16 +13,16 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use tidemark_flash::{Listing, MARK_BITS, Next, RECORD_BITS, SLOT_BITS, SegmentRead};
+use tidemark_flash::{Next, SegmentRead};
 use tidemark_plane::Tier;
 use tidemark_protocol::resp::glob::Pattern;
 use tidemark_protocol::resp::options::{self, Scan, ScanType};
 use tidemark_protocol::resp::{Args, ErrorReply};
-use tidemark_store::PLACE_BITS;
 
 use super::answer::{Done, Failure, reply};
+use super::place::{Below, Place, Reads, Stage};
 use super::refused_for_flash;
-use super::scan::{Bounds, Place, check_keys, later, send_rest};
+use super::scan::{Bounds, check_keys, later, send_rest};
 use crate::access::Access;
 use crate::limits::{
     FLASH_RANDOM_COST, FLASH_SCANNED_KEYS, FLASH_SEGMENT_COST, FLASH_TURN_RECORDS, KEYS_ANSWERED, SCANNED_KEYS,
@@ -40,52 +33,11 @@ use crate::session::{Exec, Session};
 use crate::suspend::{Came, Segment, Wish};
 use crate::tenant::Tenant;
 
-/// Bits of a cursor for a place in memory. A place is rounded down to that, so that a few keys may be met again.
-const MEMORY_BITS: u32 = SLOT_BITS + RECORD_BITS;
-/// The place of the stage in a cursor.
-const STAGE_SHIFT: u32 = MEMORY_BITS + MARK_BITS;
-const _: () = assert!(STAGE_SHIFT + 2 == PLACE_BITS);
 /// Records that are looked at before what they cost is asked.
 const PIECE: usize = 16;
 
 const WITHIN: &str = "ERR KEYS of a tenant with flash waits for it, which a transaction cannot: use SCAN";
 const LATE: &str = "ERR flash did not answer in time: use SCAN";
-
-/// The part of a walk that a tenant with flash has.
-#[derive(Debug)]
-pub(crate) struct Below {
-    stage: Stage,
-    /// Segments that got records since the walk began come after it.
-    mark: u32,
-    slot: u32,
-    record: usize,
-    /// The segment that is read.
-    waiting: Option<Arc<Segment>>,
-    /// The segment that the walk is in.
-    listing: Option<Listing>,
-    /// Chooses the record to begin at.
-    random: Option<u64>,
-    /// A search that began somewhere has begun anew at the first segment.
-    is_anew: bool,
-    reads: Reads,
-}
-
-/// How a walk comes to segments that have to be read.
-#[derive(Debug)]
-enum Reads {
-    /// It waits for them.
-    Waits,
-    /// It waits for nothing: at most this one was read before.
-    Ahead(Option<Listing>),
-}
-
-/// The stages of a walk, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Flash,
-    Memory,
-    Since,
-}
 
 /// How a walk went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,67 +53,6 @@ enum Went {
 }
 
 impl Below {
-    fn new(mark: u32) -> Self {
-        Self {
-            stage: Stage::Flash,
-            mark,
-            slot: 0,
-            record: 0,
-            waiting: None,
-            listing: None,
-            random: None,
-            is_anew: false,
-            reads: Reads::Waits,
-        }
-    }
-
-    /// The walk of a cursor that was given out, or one that begins. Numbers that no cursor can be lie behind all keys.
-    fn of_cursor(cursor: u64, shards: usize, mark: impl FnOnce() -> u32) -> (Self, Place) {
-        if cursor == 0 {
-            return (Self::new(mark()), Place::of_cursor(0, shards));
-        }
-        let part = |from: u32, bits: u32| cursor >> from & ((1 << bits) - 1);
-        let mut below = Self::new(part(MEMORY_BITS, MARK_BITS) as u32);
-        let place = Place::of_cursor(part(0, MEMORY_BITS) << (PLACE_BITS - MEMORY_BITS), shards);
-        below.stage = match cursor >> STAGE_SHIFT {
-            0 => Stage::Flash,
-            1 => Stage::Memory,
-            _ => Stage::Since,
-        };
-        if below.stage != Stage::Memory {
-            below.slot = part(RECORD_BITS, SLOT_BITS) as u32;
-            below.record = part(0, RECORD_BITS) as usize;
-        }
-        if cursor >> STAGE_SHIFT > 2 {
-            below.slot = u32::MAX;
-        }
-        (below, place)
-    }
-
-    /// The cursor to go on from.
-    fn cursor(&self, place: Place, shards: usize) -> u64 {
-        let rest = match self.stage {
-            Stage::Memory => place.cursor(shards) >> (PLACE_BITS - MEMORY_BITS),
-            Stage::Flash | Stage::Since => u64::from(self.slot) << RECORD_BITS | self.record as u64,
-        };
-        (self.stage as u64) << STAGE_SHIFT | u64::from(self.mark) << MEMORY_BITS | rest
-    }
-
-    /// The segment that the walk is in, or the next one.
-    fn next(&self, tier: &Tier) -> Next {
-        let since = (self.stage == Stage::Since).then_some(self.mark);
-        tier.segment_from(self.slot, since)
-    }
-
-    fn pass_to(&mut self, slot: u32) {
-        (self.slot, self.record) = (slot, 0);
-    }
-
-    /// The memory that it takes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.listing.as_ref().map_or(0, Listing::memory_bytes)
-    }
-
     /// Sees to it that the walk is in a segment: `None` if it is.
     fn enter(&mut self, tier: &Tier, exec: &mut Exec<'_>) -> Option<Went> {
         if let Some(waiting) = self.waiting.take() {
@@ -454,51 +345,4 @@ fn begun(place: Place, pattern: Option<&[u8]>, below: Below) -> Result<Walk, Err
     let mut walk = Walk::new(place, pattern)?;
     walk.below = Some(Box::new(below));
     Ok(walk)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MARK: u32 = (1 << MARK_BITS) - 2;
-
-    fn again(cursor: u64, shards: usize) -> (Below, Place) {
-        Below::of_cursor(cursor, shards, || panic!("a walk that has begun has its mark"))
-    }
-
-    #[test]
-    fn cursors_keep_stage_mark_and_place() {
-        for stage in [Stage::Flash, Stage::Since] {
-            let mut below = Below::new(MARK);
-            (below.stage, below.slot, below.record) = (stage, (1 << SLOT_BITS) - 1, (1 << RECORD_BITS) - 1);
-            let cursor = below.cursor(Place::of_cursor(0, 4), 4);
-            assert!(cursor > 0 && cursor < 1 << 53, "{cursor}");
-            let (after, _) = again(cursor, 4);
-            assert_eq!(
-                (after.stage, after.mark, after.slot, after.record),
-                (stage, MARK, below.slot, below.record)
-            );
-        }
-        for from in [0, 1 << 20, 3 << 51, (1 << 53) - 1] {
-            let mut below = Below::new(MARK);
-            below.stage = Stage::Memory;
-            let cursor = below.cursor(Place::of_cursor(from, 4), 4);
-            let (after, place) = again(cursor, 4);
-            assert_eq!((after.stage, after.mark), (Stage::Memory, MARK));
-            // Rounded down: keys may be met again, and none is passed by.
-            let at = place.cursor(4);
-            assert!(at <= from && from - at < 1 << (PLACE_BITS - MEMORY_BITS), "{from} {at}");
-        }
-    }
-
-    #[test]
-    fn a_walk_begins_with_a_mark_and_numbers_of_no_cursor_are_behind_all() {
-        let (begun, place) = Below::of_cursor(0, 4, || 7);
-        assert_eq!((begun.stage, begun.mark, begun.slot), (Stage::Flash, 7, 0));
-        assert_eq!(place, Place::of_cursor(0, 4));
-        for cursor in [3 << STAGE_SHIFT, 1 << 53, u64::MAX] {
-            let (after, _) = again(cursor, 4);
-            assert_eq!((after.stage, after.slot), (Stage::Since, u32::MAX), "{cursor}");
-        }
-    }
 }

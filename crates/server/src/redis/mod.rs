@@ -19,6 +19,7 @@ mod dispatch;
 mod expiry;
 mod info;
 mod keys;
+mod place;
 mod ranges;
 mod scan;
 mod scripts;
@@ -36,15 +37,14 @@ use tidemark_store::{KEY_BYTES_MAX, Key, KeyHash};
 use tidemark_types::Outcome;
 
 use crate::access::Access;
+use crate::condition::Condition;
 use crate::counts::{Count, Stage};
 use crate::limits::{DESCRIBED_NAMES, DESCRIPTION_BYTES, LOGIN_BYTES};
 use crate::progress::Progress;
 use crate::session::{Exec, Session};
-use crate::step::Condition;
 use crate::tenant::refused_as;
 
-pub(crate) use below::Below;
-pub(crate) use scan::Place;
+pub(crate) use place::{Below, Place};
 
 use answer::{Failure, drop_unwanted, fail, no_room};
 use dispatch::{Call, perform};

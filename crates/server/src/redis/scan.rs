@@ -13,12 +13,13 @@ use tidemark_protocol::resp::command::CommandId;
 use tidemark_protocol::resp::glob::{PATTERN_BYTES_MAX, Pattern};
 use tidemark_protocol::resp::options::{self, ScanType};
 use tidemark_protocol::resp::{ErrorReply, Reply, Version};
-use tidemark_store::{PLACE_BITS, Shard};
+use tidemark_store::Shard;
 use tidemark_types::UnixMs;
 
 use super::answer::{Done, Failure, no_room, reply, too_large_reply};
 use super::below;
 use super::dispatch::{Call, Family, Handler};
+use super::place::Place;
 use crate::access::Access;
 use crate::limits::{KEYS_ANSWERED, REPLY_BYTES, SCANNED_BUCKETS, SCANNED_KEYS, TURN_COMPARED_BYTES};
 use crate::progress::{Found, Progress, Walk};
@@ -43,44 +44,6 @@ const TURN_COST: u64 = 1024;
 const LOCK_KEY_BYTES: usize = 16 << 10;
 /// The limit of the cost under one lock.
 const LOCK_COST: u64 = SCANNED_BUCKETS as u64 * BUCKET_COST;
-
-/// A place in a tenant's keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    shard: usize,
-    /// A fraction of 2^64.
-    position: u64,
-}
-
-impl Place {
-    /// The place that a cursor means, in a store of this many shards. A number that no cursor can be lies behind all keys.
-    pub(super) fn of_cursor(cursor: u64, shards: usize) -> Self {
-        if cursor >> PLACE_BITS > 0 {
-            return Self {
-                shard: shards,
-                position: 0,
-            };
-        }
-        let bits = shards.trailing_zeros();
-        let hash = cursor << (u64::BITS - PLACE_BITS);
-        // A shift by 64 is not defined, so it is done in two steps.
-        let shard = ((hash >> 1) >> (63 - bits)) as usize;
-        Self {
-            shard,
-            position: hash << bits,
-        }
-    }
-
-    /// The cursor that means this place; zero for one behind all keys. Keys' positions are whole multiples of a cursor's
-    /// unit, so a place between two of them is the same as the later one.
-    pub(super) fn cursor(self, shards: usize) -> u64 {
-        let bits = shards.trailing_zeros();
-        let unit = 1_u128 << (u64::BITS - PLACE_BITS + bits);
-        let cursor = ((self.shard as u128) << (PLACE_BITS - bits)) + u128::from(self.position).div_ceil(unit);
-        // Behind the last key of the last shard the sum is 2^53.
-        cursor as u64 & (u64::MAX >> (u64::BITS - PLACE_BITS))
-    }
-}
 
 /// Keys that were met under one lock, one behind the other.
 #[derive(Default)]
@@ -393,40 +356,6 @@ pub(super) fn first_key_from(
             }
             None if is_anew => return Ok(None),
             None => (place, is_anew) = (Place { shard: 0, position: 0 }, true),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cursors_keep_their_place_and_zero_is_only_the_beginning_and_the_end() {
-        for (shards, shard, position, cursor) in [
-            (1, 0, 0, 0),
-            (1, 0, 1 << 11, 1),
-            (1, 0, u64::MAX << 11, (1 << 53) - 1),
-            (4, 0, 1 << 13, 1),
-            (4, 1, 0, 1 << 51),
-            (4, 3, 0, 3 << 51),
-            (4, 3, 4 << 60, (3 << 51) + (1 << 49)),
-            (64, 63, 0, 63 << 47),
-        ] {
-            let place = Place { shard, position };
-            assert_eq!(place.cursor(shards), cursor, "{place:?} of {shards}");
-            assert_eq!(Place::of_cursor(cursor, shards), place, "{cursor} of {shards}");
-        }
-        // Between two keys: the later one.
-        assert_eq!(Place { shard: 0, position: 5 }.cursor(4), 1);
-        // Behind the last key of a shard: the next shard, or the end.
-        for (shard, cursor) in [(2, 3 << 51), (3, 0)] {
-            let position = u64::MAX;
-            assert_eq!(Place { shard, position }.cursor(4), cursor);
-        }
-        // No cursor that was ever given.
-        for cursor in [1 << 53, 1 << 63, u64::MAX] {
-            assert_eq!(Place::of_cursor(cursor, 4).shard, 4, "{cursor}");
         }
     }
 }

@@ -10,11 +10,11 @@ use super::answer::{Done, Failure, append_value, copy_value, fail, no_room, repl
 use super::dispatch::{Call, Family, Handler};
 use super::scan::later;
 use crate::access::Access;
+use crate::condition::Condition;
 use crate::counts::{Count, Stage};
 use crate::limits::{PIN_BYTES, TRANSACTION_BYTES, TRANSACTION_COMMANDS, TURN_KEYS};
 use crate::progress::Progress;
 use crate::session::{Exec, Session};
-use crate::step::Condition;
 
 pub(super) const HANDLERS: Family = &[
     (CommandId::Get, Handler::Keys(get)),

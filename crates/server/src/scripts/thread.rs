@@ -1,9 +1,11 @@
-//! A thread that runs scripts: its engines, and what it does with one job after the other.
+//! The threads that run scripts: their engines, and what they do with one job after the other.
 
 use std::collections::VecDeque;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tidemark_scripts::{Engine, Stopped, Watchman, name_of};
@@ -18,6 +20,8 @@ use crate::counts::Count;
 use crate::limits::{QUICK_SCRIPT_STEPS, QUICK_SCRIPT_TIME, SCRIPT_ENGINES, SCRIPT_STEPS, SCRIPT_TIME};
 use crate::shared::Shared;
 
+/// Threads of each kind: a script that takes long on one leaves another for the others.
+const THREADS: usize = 2;
 /// How much a slow thread yields to all others.
 const NICENESS: i32 = 10;
 
@@ -28,8 +32,23 @@ pub(super) struct Tools {
     pub(super) scratch: Scratch,
 }
 
+/// Starts the threads.
+pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<()>>> {
+    let mut threads = Vec::new();
+    for number in 0..THREADS {
+        for (name, is_slow) in [("script", false), ("slow", true)] {
+            let shared = Arc::clone(shared);
+            let thread = std::thread::Builder::new()
+                .name(format!("tidemark-{name}{number}"))
+                .spawn(move || run(&shared, is_slow))?;
+            threads.push(thread);
+        }
+    }
+    Ok(threads)
+}
+
 /// Runs jobs until the server ends.
-pub(super) fn run(shared: &Arc<Shared>, is_slow: bool) {
+fn run(shared: &Arc<Shared>, is_slow: bool) {
     if is_slow && let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::warn!(%error, "lowering the priority of a thread for slow scripts");
     }

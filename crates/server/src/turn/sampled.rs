@@ -8,6 +8,7 @@ use tidemark_types::{SampledCommand, TenantId, VisitSamples};
 
 use super::{Executor, Member, Turn};
 use crate::connection::Connection;
+use crate::counts::VERBS;
 use crate::ready::command_work_ns;
 use crate::step::{Step, StepCommand};
 use crate::{memcached, redis};
@@ -117,7 +118,7 @@ impl Executor<'_, '_> {
             return;
         };
         let (protocol, name) = match &step.command {
-            StepCommand::Memcached(command) => ("memcached", memcached::VERBS[memcached::verb(command)]),
+            StepCommand::Memcached(command) => ("memcached", VERBS[memcached::verb(command)]),
             StepCommand::Redis(command) => ("redis", command.name()),
         };
         let command = self.sampled(protocol, name, step.bytes, replied);
@@ -136,7 +137,7 @@ impl Executor<'_, '_> {
         let Some(tenant) = &group[member].1.session.tenant else {
             return;
         };
-        let sampled = self.sampled("memcached", memcached::VERBS[memcached::verb(command)], bytes, replied);
+        let sampled = self.sampled("memcached", VERBS[memcached::verb(command)], bytes, replied);
         match command {
             mc::Command::Get(get) => self.sampler.record(tenant.id, sampled, get.keys.into_iter()),
             command => {
