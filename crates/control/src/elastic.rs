@@ -81,7 +81,7 @@ struct LatencyRatio {
 
 /// The size that a tenant with a goal should have.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct GoalSize {
     /// The size, in bytes.
     pub(crate) bytes: u64,
     /// The hit ratio to expect of it.
@@ -305,7 +305,7 @@ impl Elastic {
         hit_ratio: HitRatio,
         remembered_bytes: u64,
         holding: Holding,
-    ) -> Wanted {
+    ) -> GoalSize {
         let is_met = self.phase.goal().is_some_and(Goal::is_met);
         // A tenant on the way goes by the last second, too.
         let curve = if is_met {
@@ -345,7 +345,7 @@ impl Elastic {
         }
         let reach = goal.reach;
         self.phase = Phase::Aiming(goal);
-        Wanted {
+        GoalSize {
             bytes,
             predicted,
             reach,

@@ -26,7 +26,7 @@ pub(crate) struct Sleeper {
 
 /// The memory that the others want and that is not free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Wish {
+struct Shortage {
     /// The memory for their floors: at once.
     floor_bytes: u64,
     /// Beyond: as fast as memory may move.
@@ -42,9 +42,9 @@ pub(crate) fn make_room(holders: &mut [Holder<'_>], asleep: &[Option<Sleeper>], 
     }
     let awake = holders.iter().zip(asleep).filter(|(_, asleep)| asleep.is_none());
     let active: Vec<Holder<'_>> = awake.map(|(holder, _)| *holder).collect();
-    let wish = wish(&active, &idle, available_bytes);
-    let surplus_bytes = wish.surplus_bytes.min(step_bytes);
-    let kept = left(&idle, wish.floor_bytes.saturating_add(surplus_bytes));
+    let shortage = shortage(&active, &idle, available_bytes);
+    let surplus_bytes = shortage.surplus_bytes.min(step_bytes);
+    let kept = left(&idle, shortage.floor_bytes.saturating_add(surplus_bytes));
     let sleeping = holders.iter_mut().zip(asleep).filter(|(_, asleep)| asleep.is_some());
     for ((holder, _), left) in sleeping.zip(kept) {
         if let Some(left) = left {
@@ -55,8 +55,8 @@ pub(crate) fn make_room(holders: &mut [Holder<'_>], asleep: &[Option<Sleeper>], 
 
 /// The memory that active tenants want beyond the free memory and the part that idle ones do not use, in a pool of
 /// which `available_bytes` can be granted.
-fn wish(active: &[Holder<'_>], idle: &[Sleeper], available_bytes: u64) -> Wish {
-    let (mut wish, mut granted_bytes) = (Wish::default(), 0_u64);
+fn shortage(active: &[Holder<'_>], idle: &[Sleeper], available_bytes: u64) -> Shortage {
+    let (mut shortage, mut granted_bytes) = (Shortage::default(), 0_u64);
     for holder in active {
         granted_bytes = granted_bytes.saturating_add(holder.grant_bytes);
         if !(holder.wants_more && holder.is_full) {
@@ -71,17 +71,17 @@ fn wish(active: &[Holder<'_>], idle: &[Sleeper], available_bytes: u64) -> Wish {
             .inflow_bytes
             .saturating_mul(WISH_PER_INFLOW)
             .max(LEAST_WISH_BYTES);
-        wish.floor_bytes = wish.floor_bytes.saturating_add(to_floor);
-        wish.surplus_bytes = wish
+        shortage.floor_bytes = shortage.floor_bytes.saturating_add(to_floor);
+        shortage.surplus_bytes = shortage
             .surplus_bytes
             .saturating_add(missing(limit).saturating_sub(to_floor).min(wanted));
     }
     let held_bytes: u64 = idle.iter().map(|sleeper| round_up(sleeper.usage_bytes)).sum();
     let free_bytes = available_bytes.saturating_sub(granted_bytes).saturating_sub(held_bytes);
-    let free_for_surplus = free_bytes.saturating_sub(wish.floor_bytes);
-    Wish {
-        floor_bytes: wish.floor_bytes.saturating_sub(free_bytes),
-        surplus_bytes: wish.surplus_bytes.saturating_sub(free_for_surplus),
+    let free_for_surplus = free_bytes.saturating_sub(shortage.floor_bytes);
+    Shortage {
+        floor_bytes: shortage.floor_bytes.saturating_sub(free_bytes),
+        surplus_bytes: shortage.surplus_bytes.saturating_sub(free_for_surplus),
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_full_tenants_wish_and_only_what_is_not_free() {
+    fn only_full_tenants_are_short_and_only_of_what_is_not_free() {
         let floor = |floor_mib: u64, holder: Holder<'static>| Holder {
             floor_bytes: floor_mib * MIB,
             ..holder
@@ -188,12 +188,12 @@ mod tests {
             ("what is free goes to floors first", vec![floor(45, full(40, 5))], 0, 5),
             ("two", vec![full(30, 1), full(30, 2)], 0, 12),
         ] {
-            let expected = Wish {
+            let expected = Shortage {
                 floor_bytes: floor_mib * MIB,
                 surplus_bytes: surplus_mib * MIB,
             };
             // 100 MiB can be granted, of which the idle one holds 40.
-            assert_eq!(wish(&active, &[sleeper(40, 0)], 100 * MIB), expected, "{what}");
+            assert_eq!(shortage(&active, &[sleeper(40, 0)], 100 * MIB), expected, "{what}");
         }
     }
 

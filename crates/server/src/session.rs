@@ -17,7 +17,7 @@ use crate::memory::Room;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::shared::Shared;
-use crate::suspend::Wanted;
+use crate::suspend::Waits;
 use crate::tenant::Tenant;
 use crate::tenants::Tenants;
 use crate::transaction::Transaction;
@@ -247,7 +247,7 @@ pub(crate) struct Visit {
     /// The progress of a command that goes on in a later turn.
     pub(crate) progress: Option<Box<Progress>>,
     /// The reads of flash that the command waits for.
-    pub(crate) wanted: Wanted,
+    pub(crate) waits: Waits,
 }
 
 // One is made for each visit.
@@ -272,7 +272,7 @@ impl Visit {
             promised: None,
             is_transaction: false,
             progress: None,
-            wanted: Wanted::default(),
+            waits: Waits::default(),
         }
     }
 }
@@ -282,14 +282,14 @@ impl Visit {
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.now = self.begun;
-        self.wanted.enter(true);
+        self.waits.enter(true);
     }
 
     /// Turns to the input behind it.
     #[inline]
     pub(crate) fn pass(&mut self) {
         self.now = Begun::Not;
-        self.wanted.enter(false);
+        self.waits.enter(false);
     }
 
     /// Whether the command that is executed now was admitted in an earlier visit.

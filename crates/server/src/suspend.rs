@@ -2,13 +2,13 @@
 //!
 //! A command keeps its place at the beginning of its connection's input while its items are read. Nothing behind it is
 //! executed, no lock is held, and its worker serves others. When all of them have come, the command is executed from
-//! its beginning, and finds its items in memory. At most [`wanted::WISHES_MAX`] reads of [`wanted::WISHED_BYTES_MAX`] together are
+//! its beginning, and finds its items in memory. At most [`waits::WAITS_MAX`] reads of [`waits::WAITED_BYTES_MAX`] together are
 //! wanted at a time. A command of more keys goes on with the next ones when these have come.
 
 mod parked;
 mod segment;
 mod suspended;
-mod wanted;
+mod waits;
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::tenant::Tenant;
 pub(crate) use parked::{Parked, Share};
 pub(crate) use segment::{Came, Segment};
 pub(crate) use suspended::Suspended;
-pub(crate) use wanted::{Wanted, Wish};
+pub(crate) use waits::{Wait, Waits};
 
 /// Reads of a worker that are under way at a time.
 pub(crate) const READS_MAX: usize = 128;
@@ -42,9 +42,9 @@ pub(crate) fn seek(
     key: &Key<'_>,
     purpose: Purpose,
     now: UnixMs,
-) -> Option<Wish> {
+) -> Option<Wait> {
     let read = tenant.tier.as_ref()?.seek(shard, key, purpose, now)?;
-    Some(Wish::Read(read, purpose))
+    Some(Wait::Read(read, purpose))
 }
 
 /// The barrier that the replies of a visit have to wait for, of a tenant whose writes are acknowledged only when they survive a crash. Replies
@@ -65,7 +65,7 @@ impl Exec<'_> {
             return false;
         }
         self.visit.progress = Some(Box::new(Progress::Flushed));
-        self.visit.wanted.push(Wish::Durable(barrier))
+        self.visit.waits.push(Wait::Durable(barrier))
     }
 
     /// Whether a command that has to wait for flash may not, because as many of the tenant's do as may. Then it waits for nothing.
@@ -73,7 +73,7 @@ impl Exec<'_> {
         // One that has waited goes on: it is one of those that are counted.
         let is_full = !self.visit.is_resumed() && tenant.suspended.is_full(&self.shared.limits);
         if is_full {
-            self.visit.wanted.forget();
+            self.visit.waits.forget();
         }
         is_full
     }
@@ -95,17 +95,17 @@ impl Exec<'_> {
         keys: impl Iterator<Item = (u8, &'k [u8], Purpose)>,
     ) -> bool {
         let mut access = Access::each(&tenant.store);
-        let wanted = &mut self.visit.wanted;
-        for (db, bytes, purpose) in keys.skip(wanted.sought()) {
-            if wanted.is_full() {
+        let waits = &mut self.visit.waits;
+        for (db, bytes, purpose) in keys.skip(waits.sought()) {
+            if waits.is_full() {
                 break;
             }
-            wanted.note_sought();
+            waits.note_sought();
             let key = access.store().key(db, bytes);
-            if let Some(wish) = seek(tenant, access.shard_of(key.hash), &key, purpose, self.now) {
-                wanted.push(wish);
+            if let Some(wait) = seek(tenant, access.shard_of(key.hash), &key, purpose, self.now) {
+                waits.push(wait);
             }
         }
-        !wanted.is_empty()
+        !waits.is_empty()
     }
 }

@@ -19,7 +19,7 @@ use tidemark_protocol::{memcached as mc, resp};
 use tidemark_store::Reservation;
 use tidemark_types::UnixMs;
 
-use admit::Demand;
+use admit::Asked;
 use ahead::{prefetch_items, prefetch_tenants};
 use refuse::Refusals;
 use sampled::Sampler;
@@ -36,7 +36,7 @@ use crate::receive::{Input, Spares, keep_rest, receive};
 use crate::session::{Exec, Session, Visit};
 use crate::shared::Shared;
 use crate::step::{Copied, Done, Step, StepCommand, emptied};
-use crate::suspend::{Wanted, Wish, pending};
+use crate::suspend::{Wait, Waits, pending};
 use crate::{memcached, redis};
 
 /// Parsing a shorter incomplete command again costs less than keeping how far it was parsed.
@@ -61,7 +61,7 @@ pub(crate) struct Turn {
     refused: Vec<Refusals>,
     moved: Vec<(usize, isize)>,
     /// The reads of flash that connections wait for.
-    pub(crate) wanted: Vec<(usize, Wish)>,
+    pub(crate) waits: Vec<(usize, Wait)>,
     deferred: Vec<(usize, Done)>,
     rooms: Vec<(usize, Reservation)>,
     begun: Vec<(usize, Reservation)>,
@@ -166,7 +166,7 @@ impl Turn {
                 None => self.output.send(from, to, socket, unsent),
                 Some(barrier) => {
                     connection.is_withheld = true;
-                    self.wanted.push((member, Wish::Durable(barrier)));
+                    self.waits.push((member, Wait::Durable(barrier)));
                     self.output.hold(from, to, unsent)
                 }
             };
@@ -231,8 +231,8 @@ impl Turn {
                 connection.parsed = None;
             }
             connection.progress = visit.progress.take();
-            connection.sought = visit.wanted.left(done.bytes == 0);
-            self.wanted.extend(visit.wanted.take().map(|wish| (member, wish)));
+            connection.sought = visit.waits.left(done.bytes == 0);
+            self.waits.extend(visit.waits.take().map(|wait| (member, wait)));
             connection.begun = visit.left(done.bytes == 0);
             // If it waits already, that is for its input.
             connection.wait_bytes = connection.wait_bytes.max(visit.wait_bytes as u64);
@@ -255,7 +255,7 @@ impl<'a> Executor<'_, 'a> {
         let visit = &mut self.visits[member];
         visit.begun = std::mem::take(&mut connection.begun);
         visit.progress = connection.progress.take();
-        visit.wanted = Wanted::since(std::mem::take(&mut connection.sought));
+        visit.waits = Waits::since(std::mem::take(&mut connection.sought));
         visit.begin();
         while done.bytes < bytes.len() && !group[member].1.session.is_ending {
             let rest = &bytes[done.bytes..];
@@ -302,12 +302,12 @@ impl<'a> Executor<'_, 'a> {
                     None => {
                         self.finish(group, member)?;
                         let (replied, mut is_refused) = (self.output.len(), false);
-                        let demand = |session: &Session| Demand {
+                        let asked = |session: &Session| Asked {
                             operations: memcached::operations(&command, session),
                             adds_data: memcached::adds_data(&command),
                         };
                         let is_finished =
-                            self.within_limits(group, (member, consumed), demand, |refused, session, exec| {
+                            self.within_limits(group, (member, consumed), asked, |refused, session, exec| {
                                 let Some(refused) = refused else {
                                     return memcached::execute(&command, session, exec);
                                 };
@@ -413,7 +413,7 @@ impl<'a> Executor<'_, 'a> {
 
     /// Executes a command of RESP by itself. Whether it is finished.
     fn run_alone(&mut self, group: &mut [Member], member: usize, args: resp::Args<'_>, raw: &[u8]) -> bool {
-        let demand = |_: &Session| Demand {
+        let asked = |_: &Session| Asked {
             operations: redis::operations(args),
             adds_data: redis::adds_data(args),
         };
@@ -421,7 +421,7 @@ impl<'a> Executor<'_, 'a> {
         let is_finished = self.within_limits(
             group,
             (member, raw.len()),
-            demand,
+            asked,
             |refused, session, exec| match refused {
                 Some(refused) => {
                     redis::refuse_throttled(args, refused, session, exec);
@@ -440,7 +440,7 @@ impl<'a> Executor<'_, 'a> {
     /// Has a connection's command go on in a later turn.
     fn suspend(&mut self, member: usize, before: Done) {
         self.visits[member].is_suspended = true;
-        self.visits[member].wanted.keep();
+        self.visits[member].waits.keep();
         self.deferred.push((member, before));
     }
 
@@ -510,7 +510,7 @@ impl<'a> Executor<'_, 'a> {
             }
             if tenant.tier.is_some() && !is_begun && self.seeks(step, tenant, session, &mut access) {
                 if !is_resumed && tenant.suspended.is_full(&self.shared.limits) {
-                    self.visits[step.member].wanted.forget();
+                    self.visits[step.member].waits.forget();
                     self.refuse_step(step, (session, &connection.room), &Throttled::for_flash());
                     self.visits[step.member].pass();
                     continue;

@@ -354,7 +354,7 @@ impl Worker {
                 }
                 _ => {
                     self.turn.serve(&mut group, &self.shared, now);
-                    if !self.turn.wanted.is_empty() {
+                    if !self.turn.waits.is_empty() {
                         self.park(&mut group, now);
                     }
                     false

@@ -30,7 +30,7 @@ use crate::limits::{
 };
 use crate::progress::{Progress, Walk};
 use crate::session::{Exec, Session};
-use crate::suspend::{Came, Segment, Wish};
+use crate::suspend::{Came, Segment, Wait};
 use crate::tenant::Tenant;
 
 /// Records that are looked at before what they cost is asked.
@@ -81,7 +81,7 @@ impl Below {
                     }
                     let segment = Arc::new(Segment::new(read));
                     self.waiting = Some(Arc::clone(&segment));
-                    exec.visit.wanted.push(Wish::Segment(segment));
+                    exec.visit.waits.push(Wait::Segment(segment));
                     return Some(Went::On);
                 }
             }

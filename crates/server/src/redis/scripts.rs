@@ -13,7 +13,7 @@ use crate::limits::{OWN_REPLY_BYTES, SCRIPT_BYTES_KNOWN, SCRIPTS_WAITING};
 use crate::progress::Progress;
 use crate::scripts::{Caller, Handle, Job, Kind};
 use crate::session::{Exec, Session};
-use crate::suspend::Wish;
+use crate::suspend::Wait;
 use crate::tenant::Tenant;
 use crate::transaction::{ENTRY_BYTES, Transaction};
 
@@ -142,7 +142,7 @@ fn start<'a>(handle: Handle, exec: &mut Exec<'_>) -> Done<'a> {
 
 /// Waits for a script.
 fn wait<'a>(handle: Handle, exec: &mut Exec<'_>) -> Done<'a> {
-    exec.visit.wanted.push(Wish::Script(Arc::clone(&handle.job)));
+    exec.visit.waits.push(Wait::Script(Arc::clone(&handle.job)));
     exec.visit.progress = Some(Box::new(Progress::Script(handle)));
     Err(Failure::Later)
 }

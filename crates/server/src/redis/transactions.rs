@@ -26,7 +26,7 @@ use crate::limits::{OWN_REPLY_BYTES, TRANSACTION_KEY_BYTES, TURN_CLIENTS, WATCHE
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::session::{Exec, Session};
-use crate::suspend::{Segment, Wish};
+use crate::suspend::{Segment, Wait};
 use crate::tenant::Tenant;
 use crate::transaction::{ENTRY_BYTES, Transaction};
 
@@ -321,7 +321,7 @@ pub(super) fn seeks(tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> 
 fn awaits_segment(read: SegmentRead, transaction: &Transaction, exec: &mut Exec<'_>) -> bool {
     let segment = Arc::new(Segment::new(read));
     let is_first = transaction.ahead.set(Arc::clone(&segment)).is_ok();
-    is_first && exec.visit.wanted.push(Wish::Segment(segment))
+    is_first && exec.visit.waits.push(Wait::Segment(segment))
 }
 
 /// The database that a command selects, if it does.

@@ -56,7 +56,7 @@ impl std::fmt::Debug for Share {
 pub(crate) struct Parked {
     /// Tells this time from others.
     pub(crate) number: u64,
-    /// Wishes that have not come true.
+    /// Waits that are not over.
     pub(crate) left: usize,
     pub(crate) since: UnixMs,
     /// The moment from which the time is taken that its reads need; `None`: it waits for no read.

@@ -9,21 +9,21 @@ use crate::session::{Exec, Session};
 use crate::step::admit_data;
 use crate::tenant::Tenant;
 
-/// The demand of a command on its tenant's limits.
+/// How much a command asks of its tenant's limits.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Demand {
+pub(super) struct Asked {
     pub(super) operations: u64,
     pub(super) adds_data: bool,
 }
 
 impl<'a> Executor<'_, 'a> {
-    /// Runs an action that is `bytes` of the connection's input and has such a demand, if its tenant's limits allow it.
+    /// Runs an action that is `bytes` of the connection's input and asks so much, if its tenant's limits allow it.
     /// `act` is told the limit that refuses it, if one does.
     pub(super) fn within_limits<R>(
         &mut self,
         group: &mut [Member],
         (member, bytes): (usize, usize),
-        demand: impl FnOnce(&Session) -> Demand,
+        asked: impl FnOnce(&Session) -> Asked,
         act: impl FnOnce(Option<&Throttled>, &mut Session, &mut Exec<'_>) -> R,
     ) -> R {
         let session = &group[member].1.session;
@@ -32,10 +32,10 @@ impl<'a> Executor<'_, 'a> {
             let (session, mut exec) = self.alone(group, member);
             return act(None, session, &mut exec);
         };
-        let Demand { operations, adds_data } = if self.visits[member].is_resumed() {
-            Demand::default()
+        let Asked { operations, adds_data } = if self.visits[member].is_resumed() {
+            Asked::default()
         } else {
-            demand(session)
+            asked(session)
         };
         let (moment, replied) = (self.moment(), self.output.len());
         // A request that is no operation is not refused, and is not charged again.

@@ -21,8 +21,8 @@ impl<'a> Executor<'_, 'a> {
         session: &Session,
         access: &mut Option<Access<'t>>,
     ) -> bool {
-        let wanted = &mut self.visits[step.member].wanted;
-        if step.is_blind() || wanted.sought() > 0 {
+        let waits = &mut self.visits[step.member].waits;
+        if step.is_blind() || waits.sought() > 0 {
             return false;
         }
         let key = Key {
@@ -32,9 +32,9 @@ impl<'a> Executor<'_, 'a> {
         };
         let access = access_to(access, &tenant.store);
         access.flush_if_due(self.now);
-        wanted.note_sought();
-        let wish = seek(tenant, access.shard_of(step.hash), &key, step.purpose(), self.now);
-        wish.is_some_and(|wish| wanted.push(wish))
+        waits.note_sought();
+        let wait = seek(tenant, access.shard_of(step.hash), &key, step.purpose(), self.now);
+        wait.is_some_and(|wait| waits.push(wait))
     }
 
     /// Asks for the key of a step behind one that waits for flash: a pipeline's reads are under way together.
@@ -42,7 +42,7 @@ impl<'a> Executor<'_, 'a> {
     pub(super) fn seeks_ahead<'t>(&mut self, step: &Step<'a>, group: &'t [Member], access: &mut Option<Access<'t>>) {
         let session = &group[step.member].1.session;
         if let Some(tenant) = session.tenant.as_ref().filter(|tenant| tenant.tier.is_some())
-            && self.visits[step.member].wanted.may_add()
+            && self.visits[step.member].waits.may_add()
         {
             let key = Key {
                 db: step.db(session),
@@ -51,9 +51,9 @@ impl<'a> Executor<'_, 'a> {
             };
             let shard = access_to(access, &tenant.store).shard_of(step.hash);
             if !step.is_blind()
-                && let Some(wish) = seek(tenant, shard, &key, step.purpose(), self.now)
+                && let Some(wait) = seek(tenant, shard, &key, step.purpose(), self.now)
             {
-                self.visits[step.member].wanted.push(wish);
+                self.visits[step.member].waits.push(wait);
             }
         }
     }

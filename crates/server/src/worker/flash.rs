@@ -1,6 +1,6 @@
 //! The reads of flash that commands wait for: a queue for each worker, in its own event loop.
 //!
-//! Invariant: each wish of a parked connection is in exactly one place, waiting to be read, being read, or waiting to be
+//! Invariant: each wait of a parked connection is in exactly one place, waiting to be read, being read, or waiting to be
 //! durable. A connection that is gone, or parked anew, is told apart by its client's and its parking's number.
 
 use std::collections::{HashMap, VecDeque};
@@ -18,7 +18,7 @@ use tidemark_plane::{Flash, Purpose};
 use tidemark_types::UnixMs;
 
 use super::{Member, Worker};
-use crate::suspend::{FLASH_DEADLINE, Parked, READ_BYTES_MAX, READS_MAX, Segment, Share, Wish};
+use crate::suspend::{FLASH_DEADLINE, Parked, READ_BYTES_MAX, READS_MAX, Segment, Share, Wait};
 use crate::tenant::Tenant;
 
 /// A worker's reads.
@@ -26,9 +26,9 @@ pub(super) struct Reads {
     flash: Arc<Flash>,
     queue: Box<dyn Queue>,
     event: Arc<OwnedFd>,
-    under_way: HashMap<u64, (Waiter, Wanted)>,
+    under_way: HashMap<u64, (Waiter, Reading)>,
     under_way_bytes: usize,
-    waiting: VecDeque<(Waiter, Wanted)>,
+    waiting: VecDeque<(Waiter, Reading)>,
     durable: Vec<(Waiter, Barrier)>,
     next: u64,
     done: Vec<Done>,
@@ -37,14 +37,14 @@ pub(super) struct Reads {
 }
 
 /// The bytes that a command waits for.
-enum Wanted {
+enum Reading {
     /// The bytes that decide about a key.
     Item(Read, Purpose),
     /// A segment of a walk over all keys.
     Segment(Arc<Segment>),
 }
 
-impl Wanted {
+impl Reading {
     fn bytes(&self) -> usize {
         match self {
             Self::Item(read, _) => read.bytes,
@@ -149,8 +149,8 @@ impl Worker {
     /// Parks the connections of a group whose first commands wait.
     #[cold]
     pub(super) fn park(&mut self, group: &mut [Member], now: UnixMs) {
-        let mut wanted = std::mem::take(&mut self.turn.wanted);
-        for (member, wish) in wanted.drain(..) {
+        let mut waits = std::mem::take(&mut self.turn.waits);
+        for (member, wait) in waits.drain(..) {
             let (place, connection) = &mut group[member];
             let Some(tenant) = &connection.session.tenant else {
                 continue;
@@ -166,10 +166,10 @@ impl Worker {
                 }
             });
             parked.left += 1;
-            if matches!(wish, Wish::Read(..)) {
+            if matches!(wait, Wait::Read(..)) {
                 parked.reading_since.get_or_insert_with(Instant::now);
             }
-            let read_bytes = wish.read_bytes();
+            let read_bytes = wait.read_bytes();
             if read_bytes > 0 {
                 parked.share.get_or_insert_with(|| Share::of_command(tenant));
             }
@@ -179,18 +179,18 @@ impl Worker {
                 parking: parked.number,
                 share: Share::of_read(tenant, read_bytes),
             };
-            match (wish, &mut self.reads) {
-                (Wish::Script(job), _) => job.wait(&self.mailbox, waiter.place, waiter.client, waiter.parking),
-                (Wish::Read(read, purpose), Some(reads)) => {
-                    reads.waiting.push_back((waiter, Wanted::Item(read, purpose)));
+            match (wait, &mut self.reads) {
+                (Wait::Script(job), _) => job.wait(&self.mailbox, waiter.place, waiter.client, waiter.parking),
+                (Wait::Read(read, purpose), Some(reads)) => {
+                    reads.waiting.push_back((waiter, Reading::Item(read, purpose)));
                 }
-                (Wish::Segment(segment), Some(reads)) => reads.waiting.push_back((waiter, Wanted::Segment(segment))),
-                (Wish::Durable(barrier), Some(reads)) => reads.durable.push((waiter, barrier)),
+                (Wait::Segment(segment), Some(reads)) => reads.waiting.push_back((waiter, Reading::Segment(segment))),
+                (Wait::Durable(barrier), Some(reads)) => reads.durable.push((waiter, barrier)),
                 // There is no flash to wait for.
                 (_, None) => parked.left -= 1,
             }
         }
-        self.turn.wanted = wanted;
+        self.turn.waits = waits;
         let Some(reads) = &mut self.reads else { return };
         if reads.awaits_durable() {
             self.mailbox.awaits_flash.store(true, Ordering::SeqCst);
@@ -254,7 +254,7 @@ impl Worker {
         }
     }
 
-    /// One of the wishes of a connection has come true.
+    /// One of the waits of a connection is over.
     fn unpark(&mut self, place: usize, client: u64, parking: u64) {
         let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) else {
             return;

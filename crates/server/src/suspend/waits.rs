@@ -9,24 +9,24 @@ use super::segment::Segment;
 use crate::scripts::Job;
 
 /// Reads that one command waits for at a time: a disk is busy with so many.
-pub(crate) const WISHES_MAX: usize = 64;
+pub(crate) const WAITS_MAX: usize = 64;
 /// The limit of the bytes that they read together, unless it is a single one: four of the longest values.
-pub(crate) const WISHED_BYTES_MAX: usize = 1 << 20;
+pub(crate) const WAITED_BYTES_MAX: usize = 1 << 20;
 
-/// The read that a command waits for.
+/// One thing that a command waits for.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum Wait {
     /// Waits until this was read.
     Read(Read, Purpose),
     /// Waits until this survives a crash.
     Durable(Barrier),
-    /// That this script has ended.
+    /// Waits until this script has ended.
     Script(Arc<Job>),
-    /// That this segment was read.
+    /// Waits until this segment was read.
     Segment(Arc<Segment>),
 }
 
-impl Wish {
+impl Wait {
     /// Bytes that have to be read for it.
     pub(crate) fn read_bytes(&self) -> usize {
         match self {
@@ -37,11 +37,11 @@ impl Wish {
     }
 }
 
-/// The reads that the commands of a connection want in one visit. At most one of them waits: the one that the visit
-/// ends before.
+/// The waits of the commands of a connection in one visit. At most one of the commands waits: the one
+/// that the visit ends before.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
-    wishes: Vec<Wish>,
+pub(crate) struct Waits {
+    waits: Vec<Wait>,
     bytes: usize,
     /// Keys of the command at the input's beginning that were sought in earlier visits.
     before: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Wanted {
     kept: Option<usize>,
 }
 
-impl Wanted {
+impl Waits {
     /// In a visit to a connection of whose first command so many keys were sought.
     pub(crate) fn since(before: usize) -> Self {
         Self {
@@ -77,25 +77,25 @@ impl Wanted {
     }
 
     /// Has the command wait for something.
-    pub(crate) fn push(&mut self, wish: Wish) -> bool {
-        self.bytes += wish.read_bytes();
-        self.wishes.push(wish);
+    pub(crate) fn push(&mut self, wait: Wait) -> bool {
+        self.bytes += wait.read_bytes();
+        self.waits.push(wait);
         true
     }
 
     /// Whether nothing is waited for.
     pub(super) fn is_empty(&self) -> bool {
-        self.wishes.is_empty()
+        self.waits.is_empty()
     }
 
     /// Whether a command waits for as much as it may.
     pub(super) fn is_full(&self) -> bool {
-        self.wishes.len() >= WISHES_MAX || self.bytes >= WISHED_BYTES_MAX
+        self.waits.len() >= WAITS_MAX || self.bytes >= WAITED_BYTES_MAX
     }
 
     /// Whether more reads can be asked for beside those of a command that waits.
     pub(crate) fn may_add(&self) -> bool {
-        !self.wishes.is_empty() && !self.is_full()
+        !self.waits.is_empty() && !self.is_full()
     }
 
     /// The command that is executed now is to wait.
@@ -110,12 +110,12 @@ impl Wanted {
 
     /// Nothing is waited for after all.
     pub(crate) fn forget(&mut self) {
-        self.wishes.clear();
+        self.waits.clear();
         self.bytes = 0;
     }
 
     /// The reads that are waited for.
-    pub(crate) fn take(&mut self) -> std::vec::Drain<'_, Wish> {
-        self.wishes.drain(..)
+    pub(crate) fn take(&mut self) -> std::vec::Drain<'_, Wait> {
+        self.waits.drain(..)
     }
 }
