@@ -653,8 +653,6 @@ impl Book {
 }
 
 #[cfg(test)]
-#[path = "schedule_tests.rs"]
-mod schedules;
+mod schedule_tests;
 #[cfg(test)]
-#[path = "book_tests.rs"]
 mod tests;

@@ -446,5 +446,4 @@ fn overhead(usage_bytes: u64, shards: &[ShardSnapshot]) -> f64 {
 }
 
 #[cfg(test)]
-#[path = "estimator_tests.rs"]
 mod tests;

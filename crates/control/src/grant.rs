@@ -511,5 +511,4 @@ fn sum(units: &[u64]) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "grant_tests.rs"]
 mod tests;

@@ -136,5 +136,4 @@ impl Stepped {
 }
 
 #[cfg(test)]
-#[path = "stepped_tests.rs"]
 mod tests;

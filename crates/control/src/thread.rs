@@ -153,5 +153,4 @@ impl LastRound {
 }
 
 #[cfg(test)]
-#[path = "thread_tests.rs"]
 mod tests;

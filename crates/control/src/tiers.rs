@@ -339,5 +339,4 @@ pub(crate) fn worth(load: &Load, wait_us: f64) -> f64 {
 }
 
 #[cfg(test)]
-#[path = "tiers_tests.rs"]
 mod tests;

@@ -266,5 +266,4 @@ fn merged(mut pieces: Vec<Worth>) -> Vec<Worth> {
 }
 
 #[cfg(test)]
-#[path = "node_tests.rs"]
 mod tests;

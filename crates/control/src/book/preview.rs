@@ -126,5 +126,4 @@ fn units(bytes: u64) -> f64 {
 }
 
 #[cfg(test)]
-#[path = "preview_tests.rs"]
 mod tests;

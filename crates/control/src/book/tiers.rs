@@ -379,5 +379,4 @@ impl Tenant {
 }
 
 #[cfg(test)]
-#[path = "tiers_tests.rs"]
 mod tests;

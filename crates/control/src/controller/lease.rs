@@ -86,5 +86,4 @@ impl Controller {
 }
 
 #[cfg(test)]
-#[path = "lease_tests.rs"]
 mod tests;

@@ -333,5 +333,4 @@ fn read_most(file: &File, most: usize) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-#[path = "folder_tests.rs"]
 mod tests;

@@ -337,5 +337,4 @@ impl Steward {
 }
 
 #[cfg(test)]
-#[path = "steward_tests.rs"]
 mod tests;

@@ -161,5 +161,4 @@ pub trait State: Send {
 
 #[cfg(test)]
 #[cfg(feature = "sqlite")]
-#[path = "../state_tests.rs"]
 mod tests;

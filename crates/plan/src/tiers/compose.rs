@@ -179,5 +179,4 @@ impl Composed {
 }
 
 #[cfg(test)]
-#[path = "compose_tests.rs"]
 mod tests;

@@ -1,10 +1,11 @@
 //! Holds ARCHITECTURE.md true: its table of crates against the workspace's real dependencies, its libraries against the
-//! manifests. Holds the limits of docs/design/limits.md against the constants, and [`imports`] the ways in which files
-//! import each other.
+//! manifests. Holds the limits of docs/design/limits.md against the constants, [`imports`] the ways in which files
+//! import each other, and [`lengths`] how long functions are.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 mod imports;
+mod lengths;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
