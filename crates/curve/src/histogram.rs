@@ -3,8 +3,7 @@
 //! Invariant: a distance counts as a hit at a size exactly if it is not above it. Distances and sizes are bytes; counts are
 //! numbers of requests and need not be whole.
 
-use crate::profile::CLASSES;
-use crate::sample::GROUPS;
+use crate::sample::{CLASSES, GROUPS};
 
 /// Bins of an octave: a sixteenth of an octave is less than sampling can tell apart.
 const OCTAVE_BINS: u64 = 1 << OCTAVE_BITS;

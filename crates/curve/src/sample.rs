@@ -87,6 +87,8 @@ impl Threshold {
 
 /// Keys are dealt into so many groups, whose differences tell the error of their sum.
 pub(crate) const GROUPS: usize = 16;
+/// Size classes: as many as tiers treat differently.
+pub const CLASSES: usize = 4;
 
 /// The group of a hash: by its last bits, which say nothing about whether it is sampled.
 #[inline]

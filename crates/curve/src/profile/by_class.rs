@@ -7,9 +7,7 @@
 //! Invariant: at each depth the bytes of all classes are the depth, and their hits those of [`Profile::curve`].
 
 use super::Profile;
-
-/// Size classes: as many as tiers treat differently.
-pub const CLASSES: usize = 4;
+use crate::sample::CLASSES;
 
 /// The largest items of each class but the last one, which has all that are larger; ascending, in bytes.
 pub type ClassBounds = [u64; CLASSES - 1];

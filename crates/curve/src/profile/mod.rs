@@ -22,7 +22,7 @@ use crate::sample::{GROUPS, Seed, Threshold, group, standard_error};
 use crate::skew::Skew;
 use crate::stack::{KEYS_MAX, NEVER, Stack};
 
-pub use by_class::{Amount, CLASSES, ClassBounds, Depth};
+pub use by_class::{Amount, ClassBounds, Depth};
 pub use live::Held;
 
 /// How much is followed.
