@@ -3,7 +3,11 @@
 //!
 //! A pure function of all statements. Inside, memory is counted in units of [`LEASE_UNIT_BYTES`].
 
+use std::cmp::Reverse;
+
 use tidemark_types::MIB;
+
+use crate::share;
 
 /// Leases are whole multiples of it: fine enough for the least pool, and large against a segment's remainder.
 pub const LEASE_UNIT_BYTES: u64 = MIB;
@@ -235,14 +239,12 @@ fn offers_of(index: usize, member: &Member, given: u64) -> Vec<Offer> {
 
 /// `amount` shared evenly, to each at most its limit; a remainder goes to those with the higher limits.
 fn even(amount: u64, limits: &[u64]) -> Vec<u64> {
-    let mut ascending: Vec<usize> = (0..limits.len()).collect();
-    ascending.sort_by_key(|index| limits[*index]);
-    let (mut left, mut sharers) = (amount, limits.len() as u64);
+    let mut descending: Vec<usize> = (0..limits.len()).rev().collect();
+    descending.sort_by_key(|index| Reverse(limits[*index]));
+    let sorted: Vec<u64> = descending.iter().map(|index| limits[*index]).collect();
     let mut gains = vec![0; limits.len()];
-    for index in ascending {
-        gains[index] = limits[index].min(left / sharers);
-        left -= gains[index];
-        sharers -= 1;
+    for (index, gain) in descending.into_iter().zip(share::even(amount, &sorted)) {
+        gains[index] = gain;
     }
     gains
 }

@@ -94,14 +94,14 @@ impl Evictions {
 
 /// The purpose of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+enum Occasion {
     /// Something is to be written.
     Room,
     /// The grant was lowered by much.
     Shrink,
 }
 
-impl Cause {
+impl Occasion {
     /// Quarters of a segment that survive at most: a forced shrink has to end soon.
     fn surviving_quarters(self) -> u64 {
         match self {
@@ -171,7 +171,7 @@ impl Shard {
             let is_late = self.evicts_late();
             let survivors = if is_late { self.evictions.survived_bytes } else { 0 };
             let may_wait = is_late && room > bytes / AHEAD_FRACTION + survivors + self.evictions.longest_write;
-            if may_wait || !self.choose_victim(Cause::Room) {
+            if may_wait || !self.choose_victim(Occasion::Room) {
                 return;
             }
             // Survivors fill the open segment too, so the victim must be empty when half of the free room that they
@@ -223,7 +223,7 @@ impl Shard {
     }
 
     fn evict_segment(&mut self, now: UnixMs) -> bool {
-        if self.evictions.victim.is_none() && !self.choose_victim(Cause::Room) {
+        if self.evictions.victim.is_none() && !self.choose_victim(Occasion::Room) {
             return false;
         }
         self.finish_victim(now);
@@ -238,7 +238,7 @@ impl Shard {
 
     /// Walks a batch of the victim for a forced shrink. `false` if there is nothing to evict.
     pub(super) fn shrink_step(&mut self, now: UnixMs) -> bool {
-        if self.evictions.victim.is_none() && !self.choose_victim(self.cause()) {
+        if self.evictions.victim.is_none() && !self.choose_victim(self.occasion()) {
             return false;
         }
         self.walk_and_tend(now);
@@ -247,11 +247,11 @@ impl Shard {
 
     /// The last part of a shrink, or a small one, is done as if for room. It ends soon whatever survives. Items that
     /// the policy would rather give up go before the most used of the oldest.
-    fn cause(&self) -> Cause {
+    fn occasion(&self) -> Occasion {
         if self.shrinks_by_much() {
-            Cause::Shrink
+            Occasion::Shrink
         } else {
-            Cause::Room
+            Occasion::Room
         }
     }
 
@@ -289,19 +289,19 @@ impl Shard {
         self.evictions = Evictions::default();
     }
 
-    fn choose_victim(&mut self, cause: Cause) -> bool {
+    fn choose_victim(&mut self, occasion: Occasion) -> bool {
         if let Some(id) = self.next_mostly_dead() {
             self.begin_victim(id, Purpose::Clean);
             return true;
         }
         self.fit_ghosts();
-        let id = match cause {
-            Cause::Room => self.policy_victim(),
-            Cause::Shrink => self.oldest_of_all(),
+        let id = match occasion {
+            Occasion::Room => self.policy_victim(),
+            Occasion::Shrink => self.oldest_of_all(),
         };
         if let Some(id) = id {
             self.evictions.has_evicted = true;
-            let quarters = cause.surviving_quarters().min(self.quarters_to_cut(id));
+            let quarters = occasion.surviving_quarters().min(self.quarters_to_cut(id));
             self.begin_victim(id, Purpose::Evict { quarters });
         }
         id.is_some()
