@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 mod agent;
+mod agent_history;
 mod agent_memory;
 mod backup;
 mod cachelets;

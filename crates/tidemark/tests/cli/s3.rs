@@ -21,11 +21,27 @@ pub(super) struct Bucket {
     objects: Mutex<BTreeMap<String, Arc<Vec<u8>>>>,
     /// GETs of objects that are there.
     pub(super) reads: AtomicU64,
+    /// Whether it obeys conditions of writes and of reads of what is known, as agents need it.
+    has_conditions: bool,
+    /// The identities that agents give to their writes.
+    writes: Mutex<BTreeMap<String, String>>,
 }
 
 impl Bucket {
     pub(super) fn start() -> (Arc<Self>, SocketAddr) {
-        let (bucket, listener) = (Arc::new(Self::default()), TcpListener::bind("127.0.0.1:0").unwrap());
+        Self::default().listen()
+    }
+
+    pub(super) fn with_conditions() -> (Arc<Self>, SocketAddr) {
+        let bucket = Self {
+            has_conditions: true,
+            ..Self::default()
+        };
+        bucket.listen()
+    }
+
+    fn listen(self) -> (Arc<Self>, SocketAddr) {
+        let (bucket, listener) = (Arc::new(self), TcpListener::bind("127.0.0.1:0").unwrap());
         let (this, address) = (Arc::clone(&bucket), listener.local_addr().unwrap());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -66,29 +82,46 @@ impl Bucket {
         let (method, path) = (words.next()?, words.next()?.to_owned());
         let answer = match method {
             "PUT" => {
+                let mut objects = self.objects.lock().unwrap();
+                let there = objects.get(&path).map(|object| etag(object));
+                let is_wrong = field("if-match").is_some_and(|wanted| there.as_deref() != Some(wanted));
+                let is_there = field("if-none-match").is_some() && there.is_some();
+                if self.has_conditions && (is_wrong || is_there) {
+                    return stream.write_all(&bare("412 Precondition Failed")).ok();
+                }
+                if let Some(write) = field(WRITE_FIELD) {
+                    self.writes.lock().unwrap().insert(path.clone(), write.to_owned());
+                }
                 let answer = format!(
                     "HTTP/1.1 200 OK\r\nconnection: close\r\netag: {}\r\ncontent-length: 0\r\n\r\n",
                     etag(&read)
                 );
-                self.objects.lock().unwrap().insert(path, Arc::new(read));
+                objects.insert(path, Arc::new(read));
                 answer.into_bytes()
             }
-            _ => self.read(method, &path, field("range"), field("if-match")),
+            _ => self.read(method, &path, &field),
         };
         stream.write_all(&answer).ok()
     }
 
-    fn read(&self, method: &str, path: &str, range: Option<&str>, condition: Option<&str>) -> Vec<u8> {
-        let bare =
-            |status: &str| format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").into_bytes();
-        let Some(object) = self.objects.lock().unwrap().get(path).cloned() else {
+    fn read<'a>(&self, method: &str, path: &str, field: &dyn Fn(&str) -> Option<&'a str>) -> Vec<u8> {
+        let (object, write) = {
+            let objects = self.objects.lock().unwrap();
+            let write = self.writes.lock().unwrap().get(path).cloned();
+            (objects.get(path).cloned(), write)
+        };
+        let Some(object) = object else {
             return bare("404 Not Found");
         };
         let etag = etag(&object);
-        if condition.is_some_and(|wanted| wanted != etag) {
+        if field("if-match").is_some_and(|wanted| wanted != etag) {
             return bare("412 Precondition Failed");
         }
-        let asked = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+        if self.has_conditions && field("if-none-match").is_some_and(|known| known == etag) {
+            return bare("304 Not Modified");
+        }
+        let write = write.map_or_else(String::new, |write| format!("{WRITE_FIELD}: {write}\r\n"));
+        let asked = field("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
         let (status, bytes, more) = match asked {
             Some((first, last)) => {
                 let first: usize = first.parse().unwrap();
@@ -98,6 +131,7 @@ impl Bucket {
             }
             None => ("200 OK", 0..object.len(), String::new()),
         };
+        let more = more + &write;
         let length = bytes.len();
         let head =
             format!("HTTP/1.1 {status}\r\nconnection: close\r\netag: {etag}\r\n{more}content-length: {length}\r\n\r\n");
@@ -107,6 +141,13 @@ impl Bucket {
         let body = if method == "HEAD" { &[] } else { &object[bytes] };
         [head.as_bytes(), body].concat()
     }
+}
+
+/// The field of a write's identity.
+const WRITE_FIELD: &str = "x-amz-meta-tidemark-write";
+
+fn bare(status: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").into_bytes()
 }
 
 fn etag(bytes: &[u8]) -> String {
