@@ -1,5 +1,6 @@
 //! Flash below memory: real clients' bytes against the real server, whose memory is far too small for their items.
 
+mod denied;
 mod shown;
 mod within;
 

@@ -12,6 +12,7 @@ mod calibrate;
 mod commands;
 mod curve;
 mod deploy;
+mod disk;
 mod flash;
 mod functions;
 mod latency;

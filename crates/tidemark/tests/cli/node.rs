@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use super::disk::Disk;
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -565,83 +566,26 @@ fn in_a_folder_that_may_not_be_written_any_more_leases_go_on_and_nobody_joins() 
     wait_until("it is over", || first.problem().is_empty());
 }
 
-/// A small disk of its own, in a mount namespace that only the processes in it see; it ends with the test.
-struct Disk {
-    /// Stands in the namespace until its standard input ends.
-    holder: Child,
-    folder: TempDir,
+/// Writes the node's memory.
+fn set_memory(disk: &Disk, mib: u64) {
+    fs::write(format!("{}/memory", disk.path()), (mib * MIB).to_string()).unwrap();
 }
 
-impl Disk {
-    /// `None` where the system lets nobody make one.
-    fn new() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let script = "mount -t tmpfs -o size=64k,mode=777 tmpfs \"$0\" && echo mounted && exec cat";
-        let mut holder = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
-            .arg(folder.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .ok()?;
-        let mut said = String::new();
-        BufReader::new(holder.stdout.take().unwrap())
-            .read_line(&mut said)
-            .unwrap();
-        let disk = Self { holder, folder };
-        (said == "mounted\n").then_some(disk)
-    }
-
-    /// The path at which this process finds it.
-    fn path(&self) -> String {
-        format!("/proc/{}/root{}", self.holder.id(), self.folder.path().display())
-    }
-
-    fn set_memory(&self, mib: u64) {
-        fs::write(format!("{}/memory", self.path()), (mib * MIB).to_string()).unwrap();
-    }
-
-    /// A Tidemark that sees it.
-    fn command(&self) -> Command {
-        let mut command = Command::new("nsenter");
-        command
-            .args(["--user", "--mount", "--preserve-credentials", "--target"])
-            .arg(self.holder.id().to_string())
-            .arg(env!("CARGO_BIN_EXE_tidemark"));
-        command
-    }
-
-    /// The options of an instance whose leases lie on it.
-    fn options(&self) -> [String; 6] {
-        let folder = self.folder.path().to_str().unwrap();
-        ["--node-memory", folder, "--lease-period", "1s", "--memory", "1GiB"].map(str::to_owned)
-    }
-
-    /// Until nothing more can be written.
-    fn fill(&self) {
-        let mut file = File::create(format!("{}/rest", self.path())).unwrap();
-        let error = (0..1000).find_map(|_| file.write_all(&[0; 1024]).err());
-        assert_eq!(error.unwrap().kind(), std::io::ErrorKind::StorageFull);
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // A test that failed does not care how it ends.
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-    }
+/// The options of an instance whose leases lie on that disk.
+fn leases_on(disk: &Disk) -> [String; 6] {
+    let folder = disk.folder().to_str().unwrap();
+    ["--node-memory", folder, "--lease-period", "1s", "--memory", "1GiB"].map(str::to_owned)
 }
 
 #[test]
 fn on_a_full_disk_leases_go_on_and_nobody_joins() {
     const NODE_MIB: u64 = 96;
-    let Some(disk) = Disk::new() else {
+    let Some(disk) = Disk::new(64) else {
         eprintln!("no disk can be made here: nothing was tested");
         return;
     };
-    disk.set_memory(NODE_MIB);
-    let start = || Instance::start(&mut disk.command(), &disk.options());
+    set_memory(&disk, NODE_MIB);
+    let start = || Instance::start(&mut disk.command(), &leases_on(&disk));
     let (first, second) = (start(), start());
     wait_until("both are there", || first.node()["instances"] == 2);
     disk.fill();
@@ -654,7 +598,7 @@ fn on_a_full_disk_leases_go_on_and_nobody_joins() {
     assert!(first.lease_mib() + second.lease_mib() <= NODE_MIB);
     assert_eq!([first.problem(), second.problem()], ["", ""]);
 
-    check_refused(&mut disk.command(), &disk.options(), "No space left on device");
+    check_refused(&mut disk.command(), &leases_on(&disk), "No space left on device");
     wait_until("it left nothing behind", || {
         let names = fs::read_dir(disk.path())
             .unwrap()
