@@ -542,13 +542,17 @@ impl Keeper {
                 tokio::time::sleep(LOOK / 4).await;
                 continue;
             }
+            // An etcd that was restored from a backup answers with a revision that was passed before.
+            let known_revision = self.seen.mirror.read().header().revision;
             // Whoever is asked for now is who the answer is about.
             let asked: Vec<_> = self.domains.hosts().into_iter().map(|host| (host.id(), host)).collect();
             let sent_at_us = now_us();
             match timeout(KEEP_ALIVE, self.etcd.keep_alive(lease)).await {
                 Ok(Ok((true, header))) => {
                     self.seen.answered_at_us.store(now_us(), Ordering::Relaxed);
-                    self.confirm(lease, sent_at_us, &asked, header);
+                    if header.revision >= known_revision {
+                        self.confirm(lease, sent_at_us, &asked, header);
+                    }
                 }
                 Ok(Ok((false, _))) => {
                     let _ = self.shell.notes.send(Note::LeaseLost { lease });

@@ -214,6 +214,15 @@ impl Measured<'_> {
         learnt.held * (1.0 - self.overlap())
     }
 
+    /// The least latency that a tenant can have within these bounds, in microseconds. It follows from the classes' hits: the program
+    /// is exact near the memory in force alone.
+    pub(crate) fn best_latency_us(&self, composed: &Composed, learnt: Learnt, bounds: Bounds) -> f64 {
+        let flash_bytes = bounds.flash_most.saturating_sub(SPARE_BYTES) as f64;
+        let (in_memory, in_both) =
+            composed.hit_ratios(bounds.memory_most as f64, flash_bytes * self.flash_yield(learnt));
+        self.load.mean_cost_us(in_both) + self.wait_us() * (in_both - in_memory)
+    }
+
     /// The tenant as the program sees it, in bytes of memory and of flash as they are granted. `None`: flash is of no use.
     pub(crate) fn tenant(&self, composed: &Composed, learnt: Learnt, bounds: Bounds) -> Option<tiers::Tenant> {
         let origin_us = self.origin_us()?;

@@ -7,6 +7,9 @@ const FIRST: Duration = Duration::from_millis(500);
 /// A chunk is late after this at the least, and at the most.
 const LEAST: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_secs(3);
+/// And so long after the mean at the least, in seconds, however little times differ: else chunks that all become slower would
+/// never count as more than the mean, which would stay as it is.
+const MARGIN: f64 = 0.001;
 
 /// Mean and deviation of chunks' times, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +32,7 @@ impl Late {
     /// A chunk that has not come by then is late.
     pub fn after(&self) -> Duration {
         let late = self.0.map_or(FIRST, |(mean, deviation)| {
-            Duration::from_secs_f64(mean + 4.0 * deviation)
+            Duration::from_secs_f64(mean + (4.0 * deviation).max(MARGIN))
         });
         late.clamp(LEAST, MOST)
     }
@@ -46,7 +49,9 @@ mod tests {
         late.learn(Duration::from_millis(100));
         assert_eq!(late.after().as_millis(), 300, "the first deviation is half of the mean");
         (0..200).for_each(|_| late.learn(Duration::from_millis(100)));
-        assert_eq!(late.after().as_millis(), 100);
+        assert_eq!(late.after().as_millis(), 101);
+        (0..200).for_each(|_| late.learn(Duration::from_millis(200)));
+        assert!(late.after() > Duration::from_millis(200), "all became slower: {late:?}");
         (0..200).for_each(|_| late.learn(Duration::from_millis(1)));
         assert_eq!(late.after(), LEAST);
         (0..20).for_each(|_| late.learn(Duration::from_secs(100)));

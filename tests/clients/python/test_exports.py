@@ -17,7 +17,7 @@ import redis
 
 PATIENCE_SECONDS = 60
 # The columns of FOCUS 1.2 in the order of their names, from its chapter 3 (Columns): the type of their values, and whether they may
-# be null. https://focus.finops.org/focus-specification/v1-2/
+# be null.
 FOCUS = """
 AvailabilityZone String null
 BilledCost Decimal

@@ -190,6 +190,7 @@ impl Book {
         let composed = measured.composed();
         tenant.tiers.learnt.note(&measured, &composed);
         let program = measured.tenant(&composed, tenant.tiers.learnt, bounds)?;
+        let best_us = measured.best_latency_us(&composed, tenant.tiers.learnt, bounds);
         let (goal_us, aim_us) = match aim {
             Aim::Latency(latency) => (micros(latency), micros(latency) * AIM),
             Aim::Spending(money) => {
@@ -215,7 +216,7 @@ impl Book {
             load: measured.load,
             wait_us: measured.wait_us(),
             prospect: Prospect {
-                hit_ratio: measured.load.hit_ratio_for(program.best_latency_us()),
+                hit_ratio: measured.load.hit_ratio_for(best_us),
                 standard_error: curve
                     .at((tenant.grant_bytes as f64 / measured.memory_per_byte) as u64)
                     .standard_error,

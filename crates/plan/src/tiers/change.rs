@@ -93,7 +93,7 @@ impl Change<'_> {
         let demoted_bytes = (held(now.memory_bytes) - held(next.memory_bytes)).max(0.0);
         let promoted_bytes = (held(next.memory_bytes) - held(now.memory_bytes)).max(0.0);
         let refilled_bytes = (reach(next) - reach(now)).abs();
-        let times = self.tenant.latencies;
+        let times = self.tenant.times;
         let waited_us = (promoted_bytes * times.flash_us + refilled_bytes * times.origin_us) / self.object_bytes;
         demoted_bytes * self.written + waited_us * self.worth_of_us()
     }

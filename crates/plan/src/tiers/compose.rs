@@ -167,12 +167,13 @@ impl Composed {
             .levels
             .iter()
             .map(|level| point(level.flash / per_memory, 1.0 - level.common / common));
-        let latencies = Latencies {
+        let falling = Latencies {
             flash_us: of_memory,
             origin_us,
             ..latencies
         };
-        let mut tenant = Tenant::of_two(Curve::through(memory), Curve::through(both), latencies);
+        let mut tenant = Tenant::of_two(Curve::through(memory), Curve::through(both), falling);
+        tenant.times = latencies;
         tenant.overlap_ratio = 1.0 - flash_yield / per_memory;
         Some(tenant)
     }

@@ -90,8 +90,10 @@ pub enum Shape {
 /// A tenant as the planner sees it.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    /// The mean times of its requests.
+    /// The mean times of its requests, as they fall with its curves.
     pub latencies: Latencies,
+    /// The times of one read from flash and of one refill.
+    pub times: Latencies,
     /// Memory for the index of one byte on flash: the index's bytes of an object over the object's bytes on flash.
     pub index_ratio: f64,
     /// The part of its flash whose items memory holds as well, less than 1. It is negative where a byte of flash holds more than a
@@ -154,6 +156,7 @@ impl Tenant {
             memory: Falling::of(memory),
             both: Falling::of(both),
             latencies,
+            times: latencies,
             index_ratio: 0.0,
             overlap_ratio: 0.0,
             weight: 1.0,

@@ -157,6 +157,9 @@ fn the_program_s_latency_is_that_of_the_hits() {
     let composed = Composed::of(&profile().depths(), MEMORY, FLASH, 3);
     let now = 300e3;
     let tenant = composed.tenant(LATENCIES, now, 0.8).unwrap();
+    // Bytes that move are charged by whole waits, whatever part of the hits falls with which curve.
+    assert_eq!(tenant.times, LATENCIES);
+    assert!(tenant.latencies.flash_us > LATENCIES.flash_us && tenant.latencies.origin_us < LATENCIES.origin_us);
     let by_hits = |memory: f64, flash: f64| {
         let (first, both) = composed.hit_ratios(memory, flash * 0.8);
         50.0 + 100.0 * (1.0 - first) + 900.0 * (1.0 - both)
