@@ -321,7 +321,7 @@ mod tests {
             let expected: BTreeMap<_, _> = expected.iter().map(|(of, bytes)| (label(of), *bytes)).collect();
             assert_eq!(found, expected);
         };
-        // What instances do not use is known before their cachelets are there, and does not change any more.
+        // The unused memory of instances is known before their cachelets are there, and does not change any more.
         domain.set_budgets(BTreeMap::from([(label("pay"), 3_000), (label("list"), 1_000)]));
         domain.set_granted(Some(2_000));
         let view = View::empty(config, Promise::default());

@@ -195,7 +195,7 @@ impl Measured<'_> {
     /// The curves of its size classes, in bytes of memory as they are granted, and of records on flash.
     pub(crate) fn composed(&self) -> Composed {
         let own = self.object_bytes();
-        // All items together take `memory_per_byte` for each of their bytes. Of that the index is by item.
+        // All items together take `memory_per_byte` for each of their bytes. The index is the part of it that goes by item.
         let by_item = self.index_bytes as f64 / self.usage_bytes.max(1) as f64 * self.memory_per_byte;
         let per_item = (by_item * own).min(ITEM_INDEX_BYTES_MAX);
         let memory = Takes {

@@ -27,7 +27,7 @@ const READ_EVERY: Duration = Duration::from_millis(10);
 /// How the CPU time of tenants is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuMeasure {
-    /// What the thread's clock says is shared by stamps, as this module does.
+    /// The thread's CPU time is shared by stamps, as this module does.
     #[default]
     Shares,
     /// Each command of a window has a stamp before it and one behind it, and all else is unexplained: to compare with, since it

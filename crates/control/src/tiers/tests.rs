@@ -110,7 +110,7 @@ fn what_items_take_follows_from_what_all_take_and_from_their_class() {
         (with_flash - (1.0 - curve.at(reached as u64).miss_ratio)).abs() < 1e-3,
         "{with_flash}"
     );
-    // Of items that flash does not take, none hits there.
+    // No item that flash does not take hits there.
     let mut large = depths.clone();
     for depth in &mut large {
         depth.hits.rotate_right(2);

@@ -61,7 +61,7 @@ impl Profile {
         let lasting = steps.last().map_or([0.0; CLASSES], |step| step.by_class);
         let stands_for = 1.0 / self.threshold.ratio();
         let mut keys = self.stack.newest_first().peekable();
-        // What lies above the next key, and how much of that key.
+        // The gets above the next key, and the part of that key's.
         let (mut above, mut above_bytes) = ([Amount::default(); CLASSES], 0.0);
         let all_bytes = self.stack.bytes() as f64 * stands_for;
         steps

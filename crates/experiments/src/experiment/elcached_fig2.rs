@@ -197,7 +197,7 @@ impl Load {
         caches.curve()
     }
 
-    /// What each grant was predicted to miss, and misses.
+    /// The misses that each grant was predicted, and has.
     fn found(&self, policy: Policy, lru: &LruCurves, grants: &[u64]) -> Result<Vec<Found>, Error> {
         let measured = grants.iter().map(|grant| self.measure(policy, *grant));
         let measured: Vec<Measured> = measured.collect::<Result<_, Error>>()?;

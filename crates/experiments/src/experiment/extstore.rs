@@ -56,7 +56,7 @@ const REFILL_SECONDS: f64 = 5.0;
 const REFILLED: f64 = 0.98;
 const TENANT: &str = "cache";
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Of memcached's memory for an item on flash.
+/// The limit of memory for an item on flash, over memcached's.
 const MEMORY_RATIO_MAX: f64 = 0.25;
 const FOUND_MIN: f64 = 0.9;
 const SIDES: [&str; 2] = ["tidemark", "memcached"];

@@ -35,7 +35,7 @@ const READ_DEPTH: usize = 16;
 /// A quarter of a segment.
 const WRITE_BYTES: usize = 256 << 10;
 const WRITE_DEPTH: usize = 4;
-/// Of what fio does.
+/// The least part of fio's throughput.
 const RATIO_MIN: f64 = 0.8;
 const DRIVER: &str = "tidemark";
 const FIO: &str = "fio";
@@ -48,7 +48,7 @@ struct Scale {
     seconds: u64,
 }
 
-/// What is asked for.
+/// The requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -342,7 +342,7 @@ mod tests {
         let device: Arc<dyn Device> = Arc::new(FileDevice::open(&path, 2 << 20).unwrap());
         let mut driver = Driver::new(&device, Kind::Write, 1).unwrap();
         let ended = driver.run(|ended| ended < 5).unwrap();
-        // What is under way when it ends is awaited.
+        // Requests under way when it ends are awaited.
         assert!((5..=5 + 2 * WRITE_DEPTH as u64).contains(&ended), "{ended}");
         let mut first = vec![0; 4096];
         let mut buffer = Buffer::zeroed(first.len());

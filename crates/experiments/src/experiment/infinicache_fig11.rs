@@ -38,7 +38,7 @@ const EVERY_US: u64 = 20_000_000;
 const STRAGGLERS: Stragglers = Stragglers { one_in: 100, times: 10 };
 const SIZES_MB: [u64; 6] = [10, 20, 40, 60, 80, 100];
 const MEMORIES_MB: [u64; 6] = [128, 256, 512, 1024, 2048, 3008];
-/// Where the other one is varied.
+/// The fixed one, while the other one is varied.
 const MEMORY_MB: u64 = 1024;
 const SIZE_MB: u64 = 100;
 /// How often the codec is measured.

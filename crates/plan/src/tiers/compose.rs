@@ -62,7 +62,7 @@ impl Level {
 }
 
 impl Composed {
-    /// Of these depths, ascending, where flash takes only the first so many classes.
+    /// The curves of these depths, ascending, where flash takes only the first so many classes.
     pub fn of(depths: &[Depth], memory: Takes, flash: Takes, on_flash: usize) -> Self {
         let mut levels = vec![Level::default()];
         let mut last = Level::default();

@@ -30,7 +30,7 @@ fn tenants() -> impl Strategy<Value = Tenant> {
         3 => (range(), range()).prop_map(|(memory, flash)| Shape::Free { memory, flash }),
         1 => (0.5_f64..6.0).prop_map(|flash_ratio| Shape::Tied { flash_ratio }),
     ];
-    // Of a tenant of two, memory has a curve of its own.
+    // A tenant of two curves has one for memory alone.
     let of_memory = prop_oneof![
         2 => Just(None),
         1 => vec((1_u64..200, 0.0_f64..0.95), 1..8).prop_map(Some),

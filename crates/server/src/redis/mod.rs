@@ -233,7 +233,7 @@ pub(crate) fn execute(args: Args<'_>, raw: &[u8], session: &mut Session, exec: &
             }
             match (call.row.id, session.tenant.is_some()) {
                 (_, false) => {}
-                // What its commands found and missed is counted with each of them.
+                // Hits and misses of its commands are counted with each of them.
                 (CommandId::Exec, true) if !has_failed => exec.counts.note(CommandId::Exec, Outcome::Ok),
                 (id, true) => exec.counts.command(id, before),
             }

@@ -1,4 +1,4 @@
-//! What commands wait for.
+//! The things that commands wait for.
 
 use std::sync::Arc;
 

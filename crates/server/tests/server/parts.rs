@@ -74,7 +74,7 @@ fn is_torn(harness: &Harness, last: usize, writes: usize, mut write: impl FnMut(
 
 #[test]
 fn a_long_mset_lets_others_in_between_and_one_as_long_as_a_transaction_does_not() {
-    // Of the long one as many as it takes: on a busy machine nobody may look during the first ones.
+    // The long one is written as often as it takes: on a busy machine nobody may look during the first ones.
     for (count, is_one_step, writes) in [(STEP_PAIRS, true, 24), (50 * STEP_PAIRS, false, 1000)] {
         let harness = server(1 + usize::from(is_one_step));
         let mut client = Client::connect(harness.redis);

@@ -12,6 +12,6 @@ pub struct Key<'a> {
     pub db: u8,
     /// The key itself.
     pub bytes: &'a [u8],
-    /// Of both, by the tenant's hasher.
+    /// The hash of both, by the tenant's hasher.
     pub hash: KeyHash,
 }

@@ -130,7 +130,7 @@ fn modules(folder: &Path) -> Modules {
     files
 }
 
-/// Where a path of a module leads: the module above the rest, and the rest. `None`: not by `crate`, `super` or `self`.
+/// The module to which a path leads: the module above the rest, and the rest. `None`: not by `crate`, `super` or `self`.
 fn begin<'p>(module: &[String], mut path: &'p [String]) -> Option<(Module, &'p [String])> {
     let mut at = module.to_vec();
     match path.first()?.as_str() {

@@ -156,7 +156,7 @@ fn settle(nodes: &[Node]) {
     });
 }
 
-/// What all functions did, by one clock.
+/// The deeds of all functions, by one clock.
 struct History {
     from: Instant,
     records: Mutex<Vec<Record>>,

@@ -21,7 +21,7 @@ fn cpu_seconds(server: &Server) -> f64 {
 
 #[test]
 fn with_more_threads_than_cores_all_rows_add_up_to_the_process_s_cpu_time() {
-    /// Of CPU time: enough that the start of the server is a small part of it.
+    /// CPU time enough that the start of the server is a small part of it.
     const ENOUGH_SECONDS: f64 = 4.0;
     let cores = std::thread::available_parallelism().unwrap().get();
     let workers = (4 * cores).to_string();

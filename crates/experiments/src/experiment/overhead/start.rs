@@ -15,7 +15,7 @@ use tidemark_tools::client::Login;
 /// A server that runs, with elasticity on.
 pub(in crate::experiment) struct Started {
     pub(in crate::experiment) process: Process,
-    /// Where it speaks RESP.
+    /// The address at which it speaks RESP.
     pub(in crate::experiment) address: SocketAddr,
     /// One for each tenant.
     pub(in crate::experiment) logins: Vec<Option<Login>>,
