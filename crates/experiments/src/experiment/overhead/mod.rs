@@ -44,9 +44,10 @@ ten times slower there, its rounds with it, so that what it does for an operatio
 
 const KEYS: u64 = 1_000_000;
 const CONNECTIONS: usize = 128;
-const GOAL: f64 = 0.9;
+pub(in crate::experiment) const GOAL: f64 = 0.9;
 /// Its items and how they are asked for.
 const ASKED: Asked = Asked {
+    goal: GOAL,
     key_bytes: 16,
     value_bytes: 64,
     distribution: Distribution::Uniform,
@@ -100,6 +101,8 @@ struct Scale {
 /// The items of a load, and how they are asked for.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
+    /// The hit ratio that each tenant aims at.
+    goal: f64,
     key_bytes: usize,
     value_bytes: usize,
     distribution: Distribution,
@@ -245,7 +248,7 @@ impl Scene {
         (metered, asked): (Metered, Asked),
         scale: Scale,
     ) -> Result<Self, Error> {
-        let started = Started::start(context, tenants, metered, scale.counted_slowed)?;
+        let started = Started::start(context, (tenants, asked.goal), metered, scale.counted_slowed)?;
         let keys = (scale.keys / tenants as u64).max(1);
         let scene = Self {
             options: Options {

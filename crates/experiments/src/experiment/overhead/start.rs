@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use super::POOL_BYTES;
 use super::instructions;
 use super::switched::Metered;
-use super::{GOAL, POOL_BYTES};
 use crate::Error;
 use crate::experiment::Context;
 use crate::experiment::process::Process;
@@ -22,11 +22,11 @@ pub(in crate::experiment) struct Started {
 }
 
 impl Started {
-    /// Starts one with so many tenants; `counted_slowed` says that its instructions are counted, and how many times slower the
-    /// control plane's time goes meanwhile.
+    /// Starts one with so many tenants, each of which aims at the hit ratio `goal`. `counted_slowed` says that its instructions are
+    /// counted, and how many times slower the control plane's time goes meanwhile.
     pub(in crate::experiment) fn start(
         context: &Context,
-        tenants: usize,
+        (tenants, goal): (usize, f64),
         metered: Metered,
         counted_slowed: Option<u32>,
     ) -> Result<Self, Error> {
@@ -44,7 +44,7 @@ impl Started {
                     .arg(&stage.programs.experiments);
             }
             command.args(["switched", "--tenants", &tenants.to_string()]);
-            command.args(["--goal", &GOAL.to_string(), "--pool-bytes", &POOL_BYTES.to_string()]);
+            command.args(["--goal", &goal.to_string(), "--pool-bytes", &POOL_BYTES.to_string()]);
             command.args(["--slowed", &counted_slowed.unwrap_or(1).to_string()]);
             command.args(["--metered", &metered.to_string()]);
         })?;
