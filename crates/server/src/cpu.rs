@@ -2,7 +2,7 @@
 //!
 //! A worker stamps its work as it goes, with the tenant and the duration. Now and then it reads its thread's CPU clock,
 //! which takes some 300 ns, and shares the elapsed CPU time in proportion to the stamps. It does so whenever
-//! [`READ_AFTER`] of work is stamped, and before it waits, unless it has read the clock lately. CPU time does not pass
+//! so much work is stamped ([`CpuMeasure::Shares`]), and before it waits, unless it has read the clock lately. CPU time does not pass
 //! while a worker waits, so nothing is lost by leaving a reading out. All of a worker's time is either some tenant's or
 //! nobody's: nothing remains.
 
@@ -18,23 +18,31 @@ use crate::estimates::Estimating;
 use crate::shared::Shared;
 use crate::tenant::{Tenant, estimate};
 
-/// Work after which the clock is read: its reading is then less than a thousandth of it.
+/// Work after which the clock is read by default: its reading is then less than a thousandth of it.
 const READ_AFTER: Duration = Duration::from_micros(400);
-/// Before it waits, a worker reads the clock if the last reading is older than this. One that waits after each request would
-/// read it for each.
-const READ_EVERY: Duration = Duration::from_millis(10);
+/// Before it waits, a worker reads the clock if the last reading is older than so many times that work. One that waits after
+/// each request would read it for each.
+const WAITS: u32 = 25;
 
 /// How the CPU time of tenants is measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuMeasure {
     /// The thread's CPU time is shared by stamps, as this module does.
-    #[default]
-    Shares,
+    Shares {
+        /// Work after which the clock is read. A program that runs slowed reads it as often for an operation if this is as much longer.
+        after: Duration,
+    },
     /// Each command of a window has a stamp before it and one behind it, and all else is unexplained: to compare with, since it
     /// costs more (Genie, TKDE 2025, Fig. 2).
     Requests,
     /// Not at all, so that all is unexplained: to compare with.
     Off,
+}
+
+impl Default for CpuMeasure {
+    fn default() -> Self {
+        Self::Shares { after: READ_AFTER }
+    }
 }
 
 /// The CPU time of all workers, and of the threads for scripts.
@@ -83,8 +91,8 @@ pub(crate) struct CpuShares {
     upkeep: Vec<(Arc<TenantStore>, u64)>,
     /// The tenants served since the last estimates, with their lanes; `None` where workers estimate nothing.
     unestimated: Option<Vec<(usize, Arc<Tenant>)>>,
-    /// Whether CPU time is measured by shares at all.
-    is_on: bool,
+    /// Work after which the clock is read, if CPU time is measured by shares at all.
+    after: Option<Duration>,
     served_ns: u64,
     upkeep_ns: u64,
     nobody_ns: u64,
@@ -100,7 +108,10 @@ impl CpuShares {
             stamped: Vec::new(),
             upkeep: Vec::new(),
             unestimated: estimates.then(Vec::new),
-            is_on: measure == CpuMeasure::Shares,
+            after: match measure {
+                CpuMeasure::Shares { after } => Some(after),
+                CpuMeasure::Requests | CpuMeasure::Off => None,
+            },
             served_ns: 0,
             upkeep_ns: 0,
             nobody_ns: 0,
@@ -111,7 +122,7 @@ impl CpuShares {
     /// `None` if there were none.
     #[inline]
     pub(crate) fn serve(&mut self, lane: usize, tenant: &Arc<Tenant>, work_ns: u32, ready_us: Option<u64>) {
-        if !self.is_on {
+        if self.after.is_none() {
             return;
         }
         if lane >= self.places.len() {
@@ -145,7 +156,7 @@ impl CpuShares {
 
     /// Work on a tenant's shards.
     pub(crate) fn keep(&mut self, store: &Arc<TenantStore>, took: Duration) {
-        if !self.is_on {
+        if self.after.is_none() {
             return;
         }
         let ns = took.as_nanos() as u64;
@@ -164,18 +175,20 @@ impl CpuShares {
     /// Whether enough is stamped for a reading.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.is_on && self.served_ns + self.upkeep_ns + self.nobody_ns >= READ_AFTER.as_nanos() as u64
+        let stamped_ns = self.served_ns + self.upkeep_ns + self.nobody_ns;
+        self.after.is_some_and(|after| stamped_ns >= after.as_nanos() as u64)
     }
 
     /// The same before a wait.
     #[inline]
     pub(crate) fn is_due_before_wait(&self, now: Instant) -> bool {
-        self.is_on && (self.is_due() || now.saturating_duration_since(self.read_at) >= READ_EVERY)
+        let has_waited = |after| now.saturating_duration_since(self.read_at) >= after * WAITS;
+        self.is_due() || self.after.is_some_and(has_waited)
     }
 
     /// Shares the thread's CPU time since the last reading. `cpu_time` is its clock now.
     pub(crate) fn settle(&mut self, now: Instant, cpu_time: Duration, shared: &Shared) {
-        if !self.is_on {
+        if self.after.is_none() {
             return;
         }
         let used_ns = cpu_time.saturating_sub(self.read).as_nanos() as u64;

@@ -4,8 +4,8 @@
 //! clock stands still, and counts of that time are taken from all later counters. Earlier samples are handed over
 //! afterwards. It goes on as if it had never been off.
 //!
-//! If the server itself is slowed down, as under valgrind, the control plane's time can be slowed with it. A round and
-//! a second then have as many requests as they have in use.
+//! If the server itself is slowed down, as under valgrind, the control plane's time can be slowed with it, and workers read their
+//! CPU clocks as much later. A round and a second then have as many requests as they have in use.
 //!
 //! How it is metered does not change while it runs ([`Metered`]).
 
@@ -100,11 +100,12 @@ impl FromStr for Metered {
 }
 
 impl Metered {
-    fn measure(self) -> CpuMeasure {
-        match self {
-            Self::No => CpuMeasure::Off,
-            Self::Requests => CpuMeasure::Requests,
-            Self::Shares | Self::Rows | Self::Modelled(_) => CpuMeasure::Shares,
+    fn measure(self, slowed: u32) -> CpuMeasure {
+        match (self, CpuMeasure::default()) {
+            (Self::No, _) => CpuMeasure::Off,
+            (Self::Requests, _) => CpuMeasure::Requests,
+            (_, CpuMeasure::Shares { after }) => CpuMeasure::Shares { after: after * slowed },
+            (_, other) => other,
         }
     }
 
@@ -155,7 +156,7 @@ pub fn serve(shape: Shape, mut say: impl FnMut(&str) -> io::Result<()>) -> Resul
         limits: Limits::default(),
         flash: None,
         estimating: metering.as_ref().and_then(estimating),
-        measure: shape.metered.measure(),
+        measure: shape.metered.measure(shape.slowed),
     };
     let failed = |reason: String| Error::Program {
         program: "the switched server".into(),
