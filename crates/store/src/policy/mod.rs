@@ -12,7 +12,7 @@ mod custom;
 mod fifo;
 mod s3fifo;
 
-use tidemark_types::Policy;
+use tidemark_types::{LogShare, Policy};
 
 pub(crate) use approx_lru::ApproxLru;
 pub(crate) use custom::{Custom, Grip};
@@ -111,10 +111,27 @@ pub(crate) fn rules(policy: Policy, segments: usize, had_small: bool) -> &'stati
     }
 }
 
+/// The share of a log beyond which used items are copied to its newest end ([`ApproxLru`]); `None` if a use copies nothing.
+pub(crate) fn copied_beyond(policy: Policy) -> Option<LogShare> {
+    match policy {
+        Policy::ApproxLru(share) => Some(share),
+        _ => None,
+    }
+}
+
+/// Whether uses fill segments, as writes do.
+pub(crate) fn uses_fill(policy: Policy) -> bool {
+    copied_beyond(policy).is_some_and(|share| share != LogShare::WHOLE)
+}
+
+/// Whether a program's policy decides, while there is one.
+pub(crate) fn asks_program(policy: Policy) -> bool {
+    policy == Policy::Custom
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidemark_types::LogShare;
 
     #[test]
     fn small_shards_use_the_clock() {

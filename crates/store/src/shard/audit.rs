@@ -1,10 +1,10 @@
 //! Checks a shard's invariants from the ground up. For tests.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 use super::{DATABASES, Shard};
 use crate::item::{Record, record};
-use crate::segment::{SegmentId, State};
+use crate::segment::SegmentId;
 
 impl Shard {
     /// # Panics
@@ -18,11 +18,7 @@ impl Shard {
             .flat_map(|pin| pin.units.iter().copied())
             .collect();
         let mut per_db: HashMap<u8, (u64, u64)> = HashMap::new();
-        let mut queue_units = [0; 2];
-        for (id, segment) in self.segments.iter() {
-            assert_eq!(segment.pins > 0, self.pinned.contains(&id), "{id:?} {segment:?}");
-            queue_units[segment.queue as usize] += segment.held_units();
-            self.audit_place(id);
+        for (id, segment) in self.log.iter() {
             let (mut live, mut outside) = (0, 0);
             self.walk(id, |place, item| {
                 live += item.bytes();
@@ -42,15 +38,9 @@ impl Shard {
             });
             assert_eq!(segment.live_bytes as usize, live, "live bytes of {id:?} {segment:?}");
             assert_eq!(segment.outside_units, outside, "units outside of {id:?}");
-            let dead = segment.used_bytes - segment.live_bytes;
-            assert!(segment.left_bytes <= dead, "{id:?} {segment:?}");
         }
-        let leftovers = self.segments.iter().filter(|(_, segment)| segment.is_leftover);
-        assert_eq!(self.segments.leftovers(), leftovers.count(), "leftovers");
         assert_eq!(self.index.len(), live_items, "entries and live items");
-        assert_eq!(self.queue_units, queue_units, "units by queue");
-        let in_order = |queue: &VecDeque<SegmentId>| queue.iter().is_sorted_by_key(|&id| self.segments[id].queued);
-        assert!(self.queues.iter().all(in_order), "queues in their order");
+        self.log.audit();
         for db in 0..DATABASES as u8 {
             let counted = (self.items_in(db), self.expiring_in(db));
             assert_eq!(counted, per_db.get(&db).copied().unwrap_or_default(), "database {db}");
@@ -60,9 +50,8 @@ impl Shard {
     }
 
     fn audit_units(&self) {
-        let segments: u64 = self.segments.iter().map(|(_, segment)| segment.run.units()).sum();
-        let detached: u64 = self.detached.values().map(|segment| segment.run.units()).sum();
-        assert!(self.detached.values().all(|segment| segment.pins > 0));
+        let segments: u64 = self.log.iter().map(|(_, segment)| segment.run.units()).sum();
+        let detached = self.log.detached_units();
         let spare = self.spare.map_or(0, |run| run.units());
         let ghosts = self.ghosts.as_ref().map_or(0, |ghosts| ghosts.units());
         let held =
@@ -70,27 +59,9 @@ impl Shard {
         assert_eq!(self.units, held, "units held");
     }
 
-    /// A segment is where its state says.
-    fn audit_place(&self, id: SegmentId) {
-        let segment = &self.segments[id];
-        let queued = self.queues[segment.queue as usize]
-            .iter()
-            .filter(|&&queued| queued == id)
-            .count();
-        let open = self.open[segment.queue as usize] == Some(id);
-        let expected = match segment.state {
-            State::Open => (0, true),
-            State::Sealed => (1, false),
-            State::Victim => (0, false),
-        };
-        assert_eq!((queued, open), expected, "{id:?} {segment:?}");
-        let other = segment.queue.other();
-        assert!(!self.queues[other as usize].contains(&id) && self.open[other as usize] != Some(id));
-    }
-
     /// Visits the live items of a segment; of a victim those moved together at its front and those not yet walked.
     fn walk(&self, id: SegmentId, mut visit: impl FnMut(u64, crate::item::Item<'_>)) {
-        let segment = &self.segments[id];
+        let segment = &self.log[id];
         let (front, cursor) = self
             .evictions
             .walked(id)

@@ -6,12 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_types::{Cause, LogShare, Policy, UnixMs};
+use tidemark_types::{Cause, UnixMs};
 
 use super::{Key, Shard, Value, second_of};
 use crate::item::Draft;
-use crate::policy::{Custom, Grip, Newcomer, Queue, Resident, Rules, Verdict, rules};
-use crate::segment::SegmentId;
+use crate::policy::{Custom, Grip, Newcomer, Queue, Resident, Rules, Verdict, asks_program, rules, uses_fill};
 use crate::shared::Left;
 
 /// A program's policy in one shard.
@@ -29,8 +28,9 @@ impl Seat {
 }
 
 impl Shard {
-    /// Takes the program's policy, in force where [`Policy::Custom`] is. Returns the one before, to be dropped without the
-    /// lock: its end may be the program's code.
+    /// Takes the program's policy, which decides if the tenant's policy is
+    /// [`Policy::Custom`](tidemark_types::Policy::Custom). Returns the one before, to be dropped without the lock: its end
+    /// may be the program's code.
     pub(crate) fn seat(&mut self, seat: Seat) -> Option<Seat> {
         self.seat.replace(seat)
     }
@@ -45,11 +45,11 @@ impl Shard {
     fn custom(&self) -> Option<&Arc<Custom>> {
         // Most have none, and need not be asked more.
         let custom = &self.seat.as_ref()?.custom;
-        (custom.is_in() && self.shared.policy() == Policy::Custom).then_some(custom)
+        (custom.is_in() && asks_program(self.shared.policy())).then_some(custom)
     }
 
     pub(super) fn rules(&self) -> &'static dyn Rules {
-        rules(self.shared.policy(), self.segments.len(), self.ghosts.is_some())
+        rules(self.shared.policy(), self.log.len(), self.ghosts.is_some())
     }
 
     /// Whether keys are to be remembered as ghosts.
@@ -66,8 +66,7 @@ impl Shard {
     /// a small queue either: S3-FIFO would need more memory for the same hits, since items stay on probation for longer
     /// (`genie-fig7`).
     pub(super) fn evicts_late(&self) -> bool {
-        let uses_fill = matches!(self.shared.policy(), Policy::ApproxLru(share) if share != LogShare::WHOLE);
-        !uses_fill && !self.has_probation()
+        !uses_fill(self.shared.policy()) && !self.has_probation()
     }
 
     /// Whether new items may be on probation in the small queue.
@@ -80,7 +79,7 @@ impl Shard {
 
     /// Whether the small queue holds more than its share.
     pub(super) fn small_is_over(&self) -> bool {
-        let sizes = self.queue_bytes();
+        let sizes = self.log.queue_bytes();
         match self.custom() {
             Some(custom) => custom.small_is_over(sizes),
             None => sizes.small_is_over(),
@@ -92,7 +91,7 @@ impl Shard {
         match self.custom() {
             Some(_) if self.small_is_over() => Queue::Small,
             Some(_) => Queue::Main,
-            None => self.rules().victim(self.queue_bytes()),
+            None => self.rules().victim(self.log.queue_bytes()),
         }
     }
 
@@ -145,7 +144,7 @@ impl Shard {
 
     fn resident(&self, place: u64, queue: Queue, uses: u8, now: UnixMs) -> Resident<'_> {
         let item = self.item(place);
-        let segment = &self.segments[SegmentId(self.shared.pool.owner(place))];
+        let segment = &self.log[self.segment_of(place)];
         Resident {
             key: item.key(),
             value_bytes: Value::of(item, self.arena()).len(),
@@ -160,7 +159,7 @@ impl Shard {
     /// Looks whether the program's policy still lets something go.
     fn heed(&mut self, verdict: Verdict, place: u64, uses: u8) -> Result<Verdict, Cause> {
         let item_bytes = self.item(place).bytes() as u64;
-        let sizes = self.queue_bytes();
+        let sizes = self.log.queue_bytes();
         if let Some(seat) = &mut self.seat {
             seat.grip.note(verdict, uses, item_bytes, sizes.small + sizes.main)?;
         }

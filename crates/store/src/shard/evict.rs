@@ -11,22 +11,15 @@
 //! wait for a whole one. If only writes and survivors fill one queue of segments, that begins when no more of the open
 //! one is free than they will take meanwhile. Memory that is emptied ahead of need holds nothing.
 
+mod walk;
+
 use tidemark_types::UnixMs;
 
-use super::{Shard, item_at};
-use crate::arena::LINE_BYTES;
-use crate::hash::KeyHash;
-use crate::index::{Slot, USES_MAX};
-use crate::item::{Record, record};
-use crate::policy::{Queue, Verdict};
-use crate::pool::Run;
+use super::Shard;
+use crate::index::USES_MAX;
+use crate::policy::Queue;
 use crate::segment::{Segment, SegmentId, State};
-use crate::shared::Left;
 
-/// Items judged together: their index buckets are loaded ahead at the same time.
-const BATCH_ITEMS: usize = 16;
-/// Items passed over for a batch at most: where few are live, looking for sixteen would take a whole segment.
-const BATCH_DEAD: usize = 256;
 /// Bytes of a victim that are worth a batch of their own.
 const BATCH_BYTES: u64 = 1024;
 /// Evictions that may begin late do so when this part of the open segment is free, beside the room for survivors and a
@@ -139,13 +132,6 @@ struct Victim {
     flushes: u64,
 }
 
-/// A live item of the victim.
-#[derive(Clone, Copy)]
-struct Candidate {
-    place: u64,
-    hash: KeyHash,
-}
-
 impl Shard {
     /// Walks a part of the victim if the next segment can only come from an eviction.
     #[inline]
@@ -166,7 +152,7 @@ impl Shard {
         }
         self.evictions.longest_write = self.evictions.longest_write.max(written as u64);
         if self.evictions.victim.is_none() {
-            let open = self.open[queue as usize].map(|id| &self.segments[id]);
+            let open = self.log.open_of(queue).map(|id| &self.log[id]);
             let (bytes, room) = open.map_or((0, 0), |open| (open.run.bytes() as u64, open.room_bytes() as u64));
             let is_late = self.evicts_late();
             let survivors = if is_late { self.evictions.survived_bytes } else { 0 };
@@ -180,7 +166,7 @@ impl Shard {
                 .evictions
                 .victim
                 .as_ref()
-                .map_or(0, |v| u64::from(self.segments[v.id].used_bytes));
+                .map_or(0, |v| u64::from(self.log[v.id].used_bytes));
             let room = room.saturating_sub(survivors).max(room / 2);
             self.evictions.pace = (to_walk / (room / 2).max(1) + 1).min(64);
             self.evictions.longest_write /= 2;
@@ -297,7 +283,9 @@ impl Shard {
         self.fit_ghosts();
         let id = match occasion {
             Occasion::Room => self.policy_victim(),
-            Occasion::Shrink => self.oldest_of_all(),
+            // A shrink to a small part could keep the queues' proportions. It would then keep the main queue's newest
+            // segments, which are older than all that it would take from the small one.
+            Occasion::Shrink => self.log.oldest(),
         };
         if let Some(id) = id {
             self.evictions.has_evicted = true;
@@ -311,32 +299,14 @@ impl Shard {
     /// new ones. A segment of just twice the size waits until so much goes by itself: a grant that moves about a border
     /// costs nothing.
     fn quarters_to_cut(&self, id: SegmentId) -> u64 {
-        let is_far_too_large = self.segments[id].run.order > self.segment_order(0) + 1;
+        let is_far_too_large = self.log[id].run.order > self.segment_order(0) + 1;
         if is_far_too_large { 2 } else { 4 }
     }
 
     /// The segment that the policy gives up next.
     fn policy_victim(&self) -> Option<SegmentId> {
         let first = self.victim_queue();
-        self.oldest_unpinned(first)
-            .or_else(|| self.oldest_unpinned(first.other()))
-    }
-
-    /// The oldest segment whatever its queue. A shrink to a small part could keep the queues' proportions. It would
-    /// then keep the main queue's newest segments, which are older than all that it would take from the small one.
-    fn oldest_of_all(&self) -> Option<SegmentId> {
-        let oldest = [Queue::Small, Queue::Main].map(|queue| self.oldest_unpinned(queue));
-        oldest
-            .into_iter()
-            .flatten()
-            .min_by_key(|&id| self.segments[id].sequence)
-    }
-
-    fn oldest_unpinned(&self, queue: Queue) -> Option<SegmentId> {
-        self.queues[queue as usize]
-            .iter()
-            .copied()
-            .find(|&id| self.segments[id].pins == 0)
+        self.log.oldest_of(first).or_else(|| self.log.oldest_of(first.other()))
     }
 
     fn next_mostly_dead(&mut self) -> Option<SegmentId> {
@@ -344,7 +314,7 @@ impl Shard {
             // The note may be old: the segment may be gone, or its number another one's.
             let fits =
                 |segment: &Segment| segment.state == State::Sealed && segment.is_mostly_dead() && segment.pins == 0;
-            if self.segments.get(id).is_some_and(fits) {
+            if self.log.get(id).is_some_and(fits) {
                 return Some(id);
             }
         }
@@ -352,11 +322,8 @@ impl Shard {
     }
 
     fn begin_victim(&mut self, id: SegmentId, purpose: Purpose) {
-        self.unqueue(id);
-        let segment = &mut self.segments[id];
-        segment.state = State::Victim;
-        // Counted anew while survivors are moved together.
-        segment.expiries = None;
+        self.log.begin_victim(id);
+        let segment = &self.log[id];
         let to = if purpose == Purpose::Clean {
             segment.queue
         } else {
@@ -366,7 +333,7 @@ impl Shard {
             Purpose::Evict { quarters } if segment.queue == Queue::Main => self.evictions.bar(quarters),
             _ => 0,
         };
-        if self.segments[id].queue == Queue::Main {
+        if self.log[id].queue == Queue::Main {
             // Half of the earlier counts is forgotten, so that the bar follows the load.
             self.evictions.met_bytes = self.evictions.met_bytes.map(|bytes| bytes / 2);
         }
@@ -382,262 +349,6 @@ impl Shard {
             flushes: self.flushes,
         });
     }
-
-    pub(super) fn unqueue(&mut self, id: SegmentId) {
-        let queue = &mut self.queues[self.segments[id].queue as usize];
-        // Nearly always the first.
-        if let Some(at) = queue.iter().position(|&queued| queued == id) {
-            queue.remove(at);
-        }
-    }
-
-    /// Judges the next batch of the victim's items and moves the index on. Returns the bytes walked.
-    fn walk_and_tend(&mut self, now: UnixMs) -> u64 {
-        let walked = self.walk_victim(now);
-        self.tend_index();
-        walked
-    }
-
-    /// Judges the next batch of the victim's items. Returns the bytes walked. Leaves the index to the caller: a step of it
-    /// may evict whatever item.
-    fn walk_victim(&mut self, now: UnixMs) -> u64 {
-        let Some(mut victim) = self.evictions.victim.take() else {
-            return 0;
-        };
-        let begin = victim.cursor;
-        let mut batch = [Candidate {
-            place: 0,
-            hash: KeyHash(0),
-        }; BATCH_ITEMS];
-        let count = self.collect(&mut victim, &mut batch);
-        for candidate in &batch[..count] {
-            self.judge(&mut victim, *candidate, now);
-        }
-        let walked = u64::from(victim.cursor - begin);
-        self.prefetch_next(&victim);
-        if victim.cursor == self.segments[victim.id].used_bytes {
-            self.end_victim(&victim);
-        } else {
-            self.evictions.victim = Some(victim);
-        }
-        walked
-    }
-
-    /// Loads ahead the beginning of the next batch's items. Between two batches so much happens elsewhere that the
-    /// processor's own reading ahead begins anew.
-    fn prefetch_next(&self, victim: &Victim) {
-        let segment = &self.segments[victim.id];
-        let begin = segment.run.offset() + u64::from(victim.cursor);
-        let end = segment.run.offset() + u64::from(segment.used_bytes);
-        let lines = (begin..end.min(begin + BATCH_BYTES)).step_by(LINE_BYTES as usize);
-        lines.for_each(|line| self.arena().prefetch(line));
-    }
-
-    /// Finds the next live items and loads their index buckets ahead.
-    fn collect(&self, victim: &mut Victim, batch: &mut [Candidate; BATCH_ITEMS]) -> usize {
-        let segment = &self.segments[victim.id];
-        let (offset, end) = (segment.run.offset(), segment.used_bytes);
-        let (mut count, mut dead) = (0, 0);
-        while count < BATCH_ITEMS && dead < BATCH_DEAD && victim.cursor < end {
-            let place = offset + u64::from(victim.cursor);
-            // SAFETY: everything up to `used_bytes` is a sequence of items and fillers, of this shard, which is borrowed.
-            match unsafe { record(self.arena().at(place, 1)) } {
-                Record::Filler(bytes) => victim.cursor += bytes as u32,
-                Record::Item(item) => {
-                    victim.cursor += item.bytes() as u32;
-                    if item.is_dead() {
-                        dead += 1;
-                    } else {
-                        let hash = self.shared.hasher.hash(item.db(), item.key());
-                        self.view.prefetch(self.arena(), self.position(hash));
-                        if let Some(ghosts) = &self.ghosts {
-                            ghosts.prefetch(self.arena(), hash);
-                        }
-                        batch[count] = Candidate { place, hash };
-                        count += 1;
-                    }
-                }
-            }
-        }
-        count
-    }
-
-    /// Decides on one item and carries it out.
-    fn judge(&mut self, victim: &mut Victim, candidate: Candidate, now: UnixMs) {
-        let Candidate { place, hash } = candidate;
-        let found = self
-            .index
-            .find(self.arena(), self.position(hash), hash.tag(), |p| p == place);
-        let Some((slot, _)) = found else {
-            unreachable!("a live item at {place} has no index entry")
-        };
-        let item = self.item(place);
-        let bytes = item.bytes() as u64;
-        let uses = self.index.uses(self.arena(), slot);
-        let queue = self.segments[victim.id].queue;
-        victim.seen_bytes += bytes;
-        if !self.is_valid(place, item, now) {
-            if !(self.flush_pending && self.is_flushed(place, item)) {
-                self.counters.expired += 1;
-                self.tell_left(place, Left::Expired);
-            }
-            self.drop_item(slot, place);
-            return;
-        }
-        let verdict = match victim.purpose {
-            Purpose::Clean => Verdict::Keep { uses },
-            Purpose::Evict { .. } => self.verdict(place, queue, uses, now),
-        };
-        let rank = verdict.rank(uses);
-        if queue == Queue::Main {
-            self.evictions.met_bytes[rank as usize] += bytes;
-        }
-        if let Verdict::Keep { uses: new_uses } = verdict
-            && victim.may_keep(bytes, rank, u64::from(self.segments[victim.id].used_bytes))
-            && self.keep(victim, slot, place, new_uses)
-        {
-            victim.kept_bytes += bytes;
-            return;
-        }
-        self.demote(place, hash);
-        if verdict == Verdict::DropToGhost
-            && let Some(ghosts) = &mut self.ghosts
-        {
-            ghosts.insert(&self.shared.pool.arena, hash);
-        }
-        self.counters.evicted += 1;
-        self.tell_left(place, Left::Evicted);
-        self.drop_item(slot, place);
-    }
-
-    /// Removes an item of the victim.
-    fn drop_item(&mut self, slot: Slot, place: u64) {
-        self.index.remove(&self.shared.pool.arena, slot);
-        self.discard(place);
-    }
-
-    /// Moves a survivor. `false` if it fits nowhere.
-    fn keep(&mut self, victim: &mut Victim, slot: Slot, place: u64, uses: u8) -> bool {
-        let item = item_at(&self.shared.pool.arena, place);
-        let (bytes, expiry, outside) = (item.bytes(), item.expiry(), item.outside_count());
-        let copied_to = if victim.front == 0 {
-            self.append_survivor(victim.to, bytes)
-        } else {
-            None
-        };
-        let new_place = match copied_to {
-            Some(new_place) => new_place,
-            None => self.segments[victim.id].run.offset() + u64::from(victim.front),
-        };
-        let (from, to) = (self.arena().at(place, bytes), self.arena().at(new_place, bytes));
-        // SAFETY: both ranges lie in segments of this shard, which is exclusively borrowed. The source is a complete
-        // item. The target is free room at an open segment's end, or the victim's front, which holds nothing live that
-        // was not moved. The front ends at or before the source's end, so the ranges may overlap, which `copy` allows.
-        unsafe { std::ptr::copy(from, to, bytes) };
-        self.index.relocate(&self.shared.pool.arena, slot, new_place, uses);
-        if copied_to.is_none() {
-            victim.front += bytes as u32;
-            self.segments[victim.id].add_expiry(expiry, bytes);
-            return true;
-        }
-        let to = SegmentId(self.shared.pool.owner(new_place));
-        self.segments[victim.id].live_bytes -= bytes as u32;
-        self.segments[to].live_bytes += bytes as u32;
-        self.segments[to].add_expiry(expiry, bytes);
-        self.move_outside(victim.id, outside, Some(to));
-        true
-    }
-
-    /// Room for a survivor in a segment that exists.
-    fn append_survivor(&mut self, to: Queue, bytes: usize) -> Option<u64> {
-        self.append_to_open(to, bytes).or_else(|| {
-            self.seal(to);
-            self.reopen(to, bytes).then(|| self.append_to_open(to, bytes)).flatten()
-        })
-    }
-
-    /// The victim has been walked to its end: it is free, or holds its own survivors and becomes an open segment.
-    fn end_victim(&mut self, victim: &Victim) {
-        let id = victim.id;
-        if victim.purpose != Purpose::Clean {
-            self.evictions.survived_bytes = victim.kept_bytes;
-        }
-        if self.segments[id].live_bytes == 0 {
-            let run = self.remove_segment(id);
-            let fits = self.spare.is_none() && run.order == self.segment_order(0) && self.ghost_units_missing == 0;
-            if fits && self.shared.excess() == 0 && self.shared.room() < run.units() {
-                self.spare = Some(run);
-            } else {
-                self.put_run(run);
-                self.fit_ghosts();
-            }
-            return;
-        }
-        let (old_queue, units) = (self.segments[id].queue, self.segments[id].held_units());
-        *self.queue_units_mut(old_queue) -= units;
-        self.segments[id].used_bytes = victim.front;
-        self.cut(id);
-        *self.queue_units_mut(victim.to) += self.segments[id].held_units();
-        let segment = &mut self.segments[id];
-        segment.left_bytes = 0;
-        segment.queue = victim.to;
-        segment.state = State::Open;
-        let flushed_meanwhile = victim.flushes != self.flushes;
-        if !flushed_meanwhile {
-            // Nothing that was flushed is left in it: later flushes are told by a new number.
-            segment.sequence = self.next_sequence;
-            self.next_sequence += 1;
-        }
-        // The emptier of two segments to go on with is next. A flush's dead items in here are told by the segment's old
-        // number, so nothing new may be added to it.
-        let room = segment.room_bytes();
-        let other = self.open[victim.to as usize].take();
-        let goes_on = !flushed_meanwhile && other.is_none_or(|other| self.segments[other].room_bytes() < room);
-        let (next, last) = if goes_on { (Some(id), other) } else { (other, Some(id)) };
-        self.open[victim.to as usize] = last;
-        self.seal(victim.to);
-        self.open[victim.to as usize] = next;
-    }
-
-    /// Gives back the end of a segment that was made under a larger grant, if its items leave room for that. A shard
-    /// that shrank would otherwise evict in pieces that are large beside it, and have as much lie idle in open
-    /// segments.
-    fn cut(&mut self, id: SegmentId) {
-        let Segment { run, used_bytes, .. } = self.segments[id];
-        let order = self.segment_order(used_bytes as usize);
-        if order < run.order {
-            self.segments[id].run = self.put_end(run, order);
-        }
-        // A segment of the usual size by now is no leftover any more.
-        let is_leftover = self.segments[id].is_leftover && self.segments[id].run.order < self.segment_order(0);
-        self.segments.set_leftover(id, is_leftover);
-    }
-
-    /// Returns the memory of a sealed segment in which nothing is live.
-    pub(super) fn free_sealed(&mut self, id: SegmentId) {
-        if self.segments[id].pins == 0 {
-            self.unqueue(id);
-            let run = self.remove_segment(id);
-            self.put_run(run);
-        }
-    }
-
-    /// Nothing in the open segment is live: it begins anew.
-    pub(super) fn restart_open(&mut self, id: SegmentId) {
-        let segment = &mut self.segments[id];
-        if segment.pins == 0 {
-            segment.used_bytes = 0;
-            segment.left_bytes = 0;
-            segment.expiries = None;
-        }
-    }
-
-    pub(super) fn remove_segment(&mut self, id: SegmentId) -> Run {
-        let segment = self.segments.remove(id);
-        debug_assert!(segment.live_bytes == 0 && segment.outside_units == 0 && segment.pins == 0);
-        *self.queue_units_mut(segment.queue) -= segment.held_units();
-        segment.run
-    }
 }
 
 impl Evictions {
@@ -650,21 +361,5 @@ impl Evictions {
             above * 4 <= all * quarters
         };
         (1..=USES_MAX).rev().take_while(fits).last().unwrap_or(USES_MAX)
-    }
-}
-
-impl Victim {
-    /// Whether the cap on survivors allows one more. An item that was used enough may stay while the cap is not
-    /// reached. One that was used less may stay while the survivors so far leave room in proportion to the walked part.
-    fn may_keep(&self, bytes: u64, rank: u8, segment_bytes: u64) -> bool {
-        let Purpose::Evict { quarters } = self.purpose else {
-            return true;
-        };
-        let base = if rank >= self.bar {
-            segment_bytes
-        } else {
-            self.seen_bytes
-        };
-        (self.kept_bytes + bytes) * 4 <= base * quarters
     }
 }

@@ -10,7 +10,6 @@ use super::{Key, Refused, Shard, second_of};
 use crate::arena::UNIT_SHIFT;
 use crate::item::{Attributes, Draft};
 use crate::pool::Run;
-use crate::segment::SegmentId;
 
 impl Shard {
     /// Writes an item whose value lies outside of the log.
@@ -143,24 +142,5 @@ impl Shard {
             order: 0,
             clean: false,
         });
-    }
-
-    /// Counts a stub's units to another segment, or to none.
-    pub(super) fn move_outside(&mut self, from: SegmentId, units: u32, to: Option<SegmentId>) {
-        if units == 0 {
-            return;
-        }
-        self.add_outside(from, -i64::from(units));
-        if let Some(to) = to {
-            self.add_outside(to, i64::from(units));
-        }
-    }
-
-    pub(super) fn add_outside(&mut self, segment: SegmentId, units: i64) {
-        let segment = &mut self.segments[segment];
-        segment.outside_units = segment.outside_units.saturating_add_signed(units as i32);
-        let queue = segment.queue;
-        let held = self.queue_units_mut(queue);
-        *held = held.saturating_add_signed(units);
     }
 }

@@ -1,24 +1,29 @@
 //! A shard: one part of a tenant's keys, with its own index and log, used under one short lock.
 //!
-//! This file has what reads, deletes and changes items in place; [`write`] appends, [`evict`] makes room, [`large`] keeps
-//! values outside of the log. [`renew`] copies what is used, [`upkeep`] does what no command waits for, and [`sampling`] records
-//! what happens to sampled keys. [`below`] hands items down and takes them back, and [`watch`] tells whether a key has changed.
-//! [`custom`] asks and tells the program that supplied something.
+//! This file has what reads, deletes and changes items in place; [`write`] appends, [`grow`] resizes the index, [`evict`] makes
+//! room, [`large`] keeps values outside of the log. The log itself is in [`log`], which knows bytes and no keys. [`renew`]
+//! copies what is used, [`upkeep`] does what no command waits for, and [`sampling`] records what happens to sampled keys.
+//! [`below`] hands items down and takes them back, and [`watch`] tells whether a key has changed. [`custom`] asks and tells the
+//! program that supplied something.
 //!
 //! Invariants: every index entry names a live item in a segment of this shard; every item that is not dead has an entry;
-//! the units held are those of the runs in `segments`, `detached`, `spare`, `index`, `ghosts` and of the values outside of
-//! the log, and are charged to the tenant.
+//! the units held are those of the runs in `log`, `spare`, `index`, `ghosts` and of the values outside of the log, and are
+//! charged to the tenant.
 
 #[cfg(test)]
 mod audit;
 mod below;
+mod counters;
 mod custom;
 mod evict;
 #[cfg(test)]
 mod flushed;
+mod found;
 mod ghosts;
+mod grow;
 mod key;
 mod large;
+mod log;
 mod pin;
 mod renew;
 mod sampling;
@@ -28,7 +33,7 @@ mod value;
 mod watch;
 mod write;
 
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tidemark_types::{SampleKind, ShardSnapshot, UnixMs};
@@ -37,14 +42,15 @@ use crate::arena::{Arena, LINE_BYTES};
 use crate::ghost::Ghosts;
 use crate::hash::KeyHash;
 use crate::index::{Index, IndexView, Slot};
-use crate::item::{Attributes, Draft, HEADER_BYTES, Item};
-use crate::policy::Queue;
+use crate::item::{Attributes, HEADER_BYTES, Item};
 use crate::pool::Run;
 use crate::sample::Sampler;
-use crate::segment::{Segment, SegmentId, Segments, State};
+use crate::segment::{SegmentId, State};
 use crate::shared::{Left, TenantShared};
 
+pub use counters::Counters;
 pub(crate) use custom::Seat;
+pub use found::Found;
 pub use ghosts::Prospect;
 pub use key::{DATABASES, Key};
 pub(crate) use pin::PinnedPlace;
@@ -54,6 +60,7 @@ pub use watch::Watch;
 pub use write::Refused;
 
 use evict::Evictions;
+use log::Log;
 use pin::OutsidePin;
 use sweep::Sweep;
 use upkeep::Purge;
@@ -67,117 +74,13 @@ const ACCESS_NOTE_SECONDS: u16 = 60;
 /// where it goes on.
 const PREFETCHED_BYTES: std::ops::RangeInclusive<u64> = 2 * LINE_BYTES..=32 * LINE_BYTES;
 
-/// What is counted in a shard. Everything only grows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Keys looked up by [`Shard::get`].
-    pub gets: u64,
-    /// Those that were found.
-    pub hits: u64,
-    /// Those that met an item whose time had come.
-    pub gets_expired: u64,
-    /// Those that met an item that a flush had left to be removed.
-    pub gets_flushed: u64,
-    /// Items written.
-    pub sets: u64,
-    /// Their keys.
-    pub written_key_bytes: u64,
-    /// Their values.
-    pub written_value_bytes: u64,
-    /// Items removed for lack of space.
-    pub evicted: u64,
-    /// Items removed because their time had come.
-    pub expired: u64,
-    /// Writes refused because they could not fit.
-    pub refused_memory: u64,
-}
-
-impl Counters {
-    /// Gets and writes, done or refused: what makes a tenant active.
-    fn asked(&self) -> u64 {
-        self.gets + self.sets + self.refused_memory
-    }
-
-    /// Counts an item that a client wrote.
-    #[inline]
-    fn note_write(&mut self, draft: &Draft<'_>) {
-        self.sets += 1;
-        self.written_key_bytes += draft.key.len() as u64;
-        self.written_value_bytes += draft.value_bytes() as u64;
-    }
-
-    /// Adds another shard's counts.
-    pub fn add(&mut self, other: &Self) {
-        self.gets += other.gets;
-        self.hits += other.hits;
-        self.gets_expired += other.gets_expired;
-        self.gets_flushed += other.gets_flushed;
-        self.sets += other.sets;
-        self.written_key_bytes += other.written_key_bytes;
-        self.written_value_bytes += other.written_value_bytes;
-        self.evicted += other.evicted;
-        self.expired += other.expired;
-        self.refused_memory += other.refused_memory;
-    }
-}
-
-/// An item that was found, readable while the shard is borrowed.
-#[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
-    item: Item<'a>,
-    arena: &'a Arena,
-    was_used: bool,
-    accessed: u16,
-}
-
-impl<'a> Found<'a> {
-    /// The value.
-    #[inline]
-    pub fn value(&self) -> Value<'a> {
-        Value::of(self.item, self.arena)
-    }
-
-    /// The memcached client's flags.
-    #[inline]
-    pub fn client_flags(&self) -> u32 {
-        self.item.client_flags()
-    }
-
-    /// Everything besides key and value.
-    pub fn attributes(&self) -> Attributes {
-        self.item.attributes()
-    }
-
-    /// Bytes that the item takes in its segment.
-    pub fn item_bytes(&self) -> usize {
-        self.item.bytes()
-    }
-
-    /// Whether the item was read before this time.
-    pub fn was_used(&self) -> bool {
-        self.was_used
-    }
-
-    /// Seconds since the last access before this one: exact to a minute, counted modulo 18 hours.
-    pub fn idle_seconds(&self, now: UnixMs) -> u16 {
-        second_of(now).wrapping_sub(self.accessed)
-    }
-}
-
 /// One shard. See the module's head.
 #[derive(Debug)]
 pub struct Shard {
     shared: Arc<TenantShared>,
     view: Arc<IndexView>,
     index: Index,
-    segments: Segments,
-    /// Sealed segments, oldest first, of the small and the main queue.
-    queues: [VecDeque<SegmentId>; 2],
-    open: [Option<SegmentId>; 2],
-    /// Units that each queue's segments stand for, with values outside of the log.
-    queue_units: [u64; 2],
-    /// Sealed segments with room left, as far as known.
-    unfilled: Vec<SegmentId>,
+    log: Log,
     /// A free segment kept back for the next one to be opened.
     spare: Option<Run>,
     evictions: Evictions,
@@ -191,14 +94,8 @@ pub struct Shard {
     outside: HashSet<u32>,
     /// Of those that replies are being sent from, by a value's first unit.
     outside_pins: HashMap<u32, OutsidePin>,
-    /// Segments that replies are being sent from.
-    pinned: Vec<SegmentId>,
-    /// Those of them whose items are gone, by their first unit.
-    detached: HashMap<u32, Segment>,
     /// How many units are held for values that are being written: whoever writes one knows which.
     reserved_units: u64,
-    next_sequence: u64,
-    next_queued: u64,
     next_token: u64,
     /// Units held in all.
     units: u64,
@@ -219,8 +116,6 @@ pub struct Shard {
     last_expiry: UnixMs,
     /// Since when there have been no items.
     empty_since: Option<UnixMs>,
-    /// When segments will be mostly expired, soonest first.
-    expiries: BinaryHeap<std::cmp::Reverse<(UnixMs, u64, SegmentId)>>,
 }
 
 /// What is known of a database's items in a shard.
@@ -240,11 +135,7 @@ impl Shard {
             shared,
             view,
             index: Index::default(),
-            segments: Segments::default(),
-            queues: Default::default(),
-            open: [None; 2],
-            queue_units: [0; 2],
-            unfilled: Vec::new(),
+            log: Log::default(),
             spare: None,
             evictions: Evictions::default(),
             seat: None,
@@ -252,11 +143,7 @@ impl Shard {
             ghost_units_missing: 0,
             outside: HashSet::new(),
             outside_pins: HashMap::new(),
-            pinned: Vec::new(),
-            detached: HashMap::new(),
             reserved_units: 0,
-            next_sequence: 1,
-            next_queued: 1,
             next_token: 1,
             units: 0,
             counters: Counters::default(),
@@ -270,7 +157,6 @@ impl Shard {
             flushes: 0,
             last_expiry: UnixMs(0),
             empty_since: None,
-            expiries: BinaryHeap::new(),
         }
     }
 
@@ -441,7 +327,7 @@ impl Shard {
             index_bytes: self.index.units() * tidemark_types::UNIT_BYTES,
             ..ShardSnapshot::default()
         };
-        for (_, segment) in self.segments.iter() {
+        for (_, segment) in self.log.iter() {
             snapshot.free_bytes += segment.room_bytes() as u64;
             snapshot.dead_bytes += u64::from(segment.used_bytes - segment.live_bytes);
             let age = now.since(segment.opened).as_millis();
@@ -467,6 +353,12 @@ impl Shard {
     #[inline]
     fn position(&self, hash: KeyHash) -> u64 {
         hash.position(self.shared.shard_bits)
+    }
+
+    /// The segment that a place of this shard lies in.
+    #[inline]
+    fn segment_of(&self, place: u64) -> SegmentId {
+        SegmentId(self.shared.pool.owner(place))
     }
 
     /// The item at a place that an index entry or a segment of this shard names.
@@ -531,7 +423,7 @@ impl Shard {
     }
 
     fn is_flushed(&self, place: u64, item: Item<'_>) -> bool {
-        let segment = &self.segments[SegmentId(self.shared.pool.owner(place))];
+        let segment = &self.log[self.segment_of(place)];
         self.databases
             .get(item.db() as usize)
             .is_some_and(|db| segment.sequence < db.flushed_before)
@@ -605,21 +497,27 @@ impl Shard {
     /// A stub's value stays.
     fn kill(&mut self, place: u64) {
         self.uncount(place);
-        let id = SegmentId(self.shared.pool.owner(place));
+        let id = self.segment_of(place);
         let item = self.item(place);
         let (bytes, expiry, outside) = (item.bytes(), item.expiry(), item.outside_count());
         // SAFETY: the item is in a segment of this shard, which is exclusively borrowed.
         unsafe { item.kill() };
-        self.move_outside(id, outside, None);
-        let segment = &mut self.segments[id];
+        self.log.move_outside(id, outside, None);
+        let segment = &mut self.log[id];
         segment.live_bytes -= bytes as u32;
         segment.remove_expiry(expiry, bytes);
-        let (state, live, mostly_dead) = (segment.state, segment.live_bytes, segment.is_mostly_dead());
-        match state {
-            State::Open if live == 0 => self.restart_open(id),
-            State::Sealed if live == 0 => self.free_sealed(id),
-            State::Sealed if mostly_dead => self.evictions.note_mostly_dead(id),
-            _ => {}
+        let is_mostly_dead = segment.state == State::Sealed && segment.is_mostly_dead();
+        if segment.live_bytes == 0 {
+            self.free_if_dead(id);
+        } else if is_mostly_dead {
+            self.evictions.note_mostly_dead(id);
+        }
+    }
+
+    /// Gives back the memory of a segment in which nothing is live any more, or begins it anew.
+    fn free_if_dead(&mut self, id: SegmentId) {
+        if let Some(run) = self.log.free_if_dead(id) {
+            self.put_run(run);
         }
     }
 
@@ -646,17 +544,6 @@ impl Shard {
         let (db, expires) = (item.db() as usize, item.expiry().is_some());
         self.databases[db].items -= 1;
         self.databases[db].expiring -= u64::from(expires);
-    }
-
-    /// Puts a segment at a queue's newest end.
-    fn enqueue(&mut self, queue: Queue, id: SegmentId) {
-        self.segments[id].queued = self.next_queued;
-        self.next_queued += 1;
-        self.queues[queue as usize].push_back(id);
-    }
-
-    fn queue_units_mut(&mut self, queue: Queue) -> &mut u64 {
-        &mut self.queue_units[queue as usize]
     }
 }
 

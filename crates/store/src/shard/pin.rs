@@ -32,12 +32,12 @@ impl Shard {
         let (_, place) = self.find(key)?;
         let (pinned, parts) = match self.found(place).value() {
             Value::Whole(value) => {
-                let id = SegmentId(self.shared.pool.owner(place));
-                if self.segments[id].state == State::Victim {
+                let id = self.segment_of(place);
+                if self.log[id].state == State::Victim {
                     // Its items are about to move.
                     return None;
                 }
-                let first = self.segments[id].run.start;
+                let first = self.log[id].run.start;
                 (PinnedPlace::Segment(id, first), vec![std::ptr::from_ref(value)])
             }
             Value::Pieces(pieces) => {
@@ -46,13 +46,7 @@ impl Shard {
             }
         };
         match pinned {
-            PinnedPlace::Segment(id, _) => {
-                let segment = &mut self.segments[id];
-                segment.pins += 1;
-                if segment.pins == 1 {
-                    self.pinned.push(id);
-                }
-            }
+            PinnedPlace::Segment(id, _) => self.log.pin(id),
             PinnedPlace::Outside(first) => {
                 let units = self.item(place).outside();
                 self.outside_pins
@@ -71,42 +65,12 @@ impl Shard {
     /// Ends a pin.
     pub(crate) fn unpin(&mut self, place: PinnedPlace) {
         match place {
-            PinnedPlace::Segment(id, first) => self.unpin_segment(id, first),
-            PinnedPlace::Outside(first) => self.unpin_outside(first),
-        }
-    }
-
-    fn unpin_segment(&mut self, id: SegmentId, first: u32) {
-        if let Some(segment) = self.detached.get_mut(&first) {
-            segment.pins -= 1;
-            if segment.pins == 0 {
-                let run = segment.run;
-                self.detached.remove(&first);
-                self.put_run(run);
+            PinnedPlace::Segment(id, first) => {
+                if let Some(run) = self.log.unpin(id, first) {
+                    self.put_run(run);
+                }
             }
-            return;
-        }
-        let segment = &mut self.segments[id];
-        segment.pins -= 1;
-        if segment.pins > 0 {
-            return;
-        }
-        let (state, live) = (segment.state, segment.live_bytes);
-        // Few are pinned at a time.
-        self.pinned.retain(|&pinned| pinned != id);
-        match state {
-            State::Sealed if live == 0 => self.free_sealed(id),
-            State::Open if live == 0 => self.restart_open(id),
-            // Others live in it. A victim is never pinned; its walk frees it.
-            _ => {}
-        }
-    }
-
-    /// Takes the segments out that replies are being sent from: they keep their memory until then, and nothing else.
-    pub(super) fn detach_pinned(&mut self) {
-        for id in std::mem::take(&mut self.pinned) {
-            let segment = self.segments.remove(id);
-            self.detached.insert(segment.run.start, segment);
+            PinnedPlace::Outside(first) => self.unpin_outside(first),
         }
     }
 

@@ -5,19 +5,19 @@
 //! written and nothing recorded, and its old place is dead at once. A copy takes only room that is at hand, so that a
 //! get neither fails for it nor waits for a whole eviction. Without room, the item stays where it is.
 
-use tidemark_types::{LogShare, Policy, UnixMs};
+use tidemark_types::{LogShare, UnixMs};
 
 use super::{Shard, item_at};
 use crate::index::Slot;
-use crate::policy::{ApproxLru, Queue};
-use crate::segment::{SegmentId, State};
+use crate::policy::{ApproxLru, Queue, copied_beyond};
+use crate::segment::State;
 
 impl Shard {
     /// An item was used: copies it to the newest end if its place is too old, or tells the program's policy. Returns where
     /// it is now.
     #[cold]
     pub(super) fn renew(&mut self, slot: Slot, place: u64, now: UnixMs) -> u64 {
-        let Policy::ApproxLru(share) = self.shared.policy() else {
+        let Some(share) = copied_beyond(self.shared.policy()) else {
             self.note_use(place);
             return place;
         };
@@ -38,22 +38,22 @@ impl Shard {
 
     /// Whether more than the share of the log is newer than the item at `place`.
     fn is_to_be_copied(&self, share: LogShare, place: u64) -> bool {
-        let segment = &self.segments[SegmentId(self.shared.pool.owner(place))];
+        let segment = &self.log[self.segment_of(place)];
         if segment.state == State::Open && segment.queue == Queue::Main {
             return false;
         }
         // A log that can still grow is as long as it can be: while nothing has to go, nothing need be copied.
-        let log = self.segments.len() + self.segments_at_hand();
+        let log = self.log.len() + self.segments_at_hand();
         let policy = ApproxLru::new(share, log);
         match (segment.state, segment.queue) {
             (State::Sealed, Queue::Main) => {
-                let queue = &self.queues[Queue::Main as usize];
-                let behind = usize::from(self.open[Queue::Main as usize].is_some());
+                let queue = self.log.sealed_of(Queue::Main);
+                let behind = usize::from(self.log.open_of(Queue::Main).is_some());
                 let first_kept = queue.get(policy.copied_of(queue.len(), behind));
-                first_kept.is_none_or(|&id| segment.queued < self.segments[id].queued)
+                first_kept.is_none_or(|&id| segment.queued < self.log[id].queued)
             }
             // Items that another policy put into the small queue go before all that are in the main one.
-            (State::Open | State::Sealed, _) => policy.copies(self.segments.len() - 1),
+            (State::Open | State::Sealed, _) => policy.copies(self.log.len() - 1),
             // A segment that is being emptied goes even if the log can grow again.
             (State::Victim, _) => policy.copies(log - 1),
         }
@@ -68,9 +68,9 @@ impl Shard {
     /// Room at a queue's end that takes no eviction.
     fn append_at_hand(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> Option<u64> {
         self.evictions.forget_freed();
-        self.append_to_open(queue, bytes).or_else(|| {
+        self.log.append(queue, bytes).or_else(|| {
             self.open_at_hand(queue, bytes, now)
-                .then(|| self.append_to_open(queue, bytes))
+                .then(|| self.log.append(queue, bytes))
                 .flatten()
         })
     }
@@ -89,16 +89,12 @@ impl Shard {
         }
         let uses = self.index.uses(self.arena(), slot);
         self.index.relocate(&self.shared.pool.arena, slot, new_place, uses);
-        let [old, new] = [place, new_place].map(|place| SegmentId(self.shared.pool.owner(place)));
-        self.segments[new].live_bytes += bytes as u32;
-        self.segments[new].add_expiry(expiry, bytes);
-        self.segments[old].leave(bytes, expiry);
-        self.move_outside(old, outside, Some(new));
-        match self.segments[old].state {
-            State::Sealed if self.segments[old].live_bytes == 0 => self.free_sealed(old),
-            State::Open if self.segments[old].live_bytes == 0 => self.restart_open(old),
-            _ => {}
-        }
+        let [old, new] = [place, new_place].map(|place| self.segment_of(place));
+        self.log[new].live_bytes += bytes as u32;
+        self.log[new].add_expiry(expiry, bytes);
+        self.log[old].leave(bytes, expiry);
+        self.log.move_outside(old, outside, Some(new));
+        self.free_if_dead(old);
     }
 }
 

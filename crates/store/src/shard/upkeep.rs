@@ -1,7 +1,6 @@
 //! What no command waits for: giving memory back, removing what has expired or was flushed, cleaning segments.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use tidemark_types::UnixMs;
@@ -10,7 +9,7 @@ use super::sweep::Sweep;
 use super::{Database, Shard};
 use crate::grave::Grave;
 use crate::policy::Queue;
-use crate::segment::{Segment, SegmentId, Segments, State};
+use crate::segment::{SegmentId, State};
 use crate::shared::Left;
 
 /// A shard without items gives its memory back after this time: one whose last item is deleted is often written to again
@@ -26,8 +25,6 @@ const INDEX_PIECE: u32 = 16;
 const GRAVE_PIECE: u32 = 16;
 /// Segments that are looked at in a piece for those that a flush of a single database has left.
 const PURGE_LOOKS: u32 = 64;
-/// Times of expiry remembered beyond two for each segment, so that a small shard does not make its list again and again.
-const EXPIRIES_KEPT: usize = 64;
 
 /// How a shard stands after a piece of upkeep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +54,12 @@ impl Shard {
         let mut runs = self.index.clear(&self.view);
         runs.extend(self.ghosts.take().into_iter().flat_map(|ghosts| ghosts.into_runs()));
         runs.extend(self.spare.take());
-        let segments = self.take_segments();
+        let segments = self.log.take();
         let outside = self.take_outside();
-        let detached: u64 = self.detached.values().map(|segment| segment.run.units()).sum();
-        let kept = detached + self.outside.len() as u64 + self.reserved_units;
+        let kept = self.log.detached_units() + self.outside.len() as u64 + self.reserved_units;
         let buried = std::mem::replace(&mut self.units, kept) - kept;
         self.shared.bury(Grave::new(runs, segments, outside), buried);
         self.databases = Vec::new();
-        self.expiries = BinaryHeap::new();
         self.flush_pending = false;
         self.purge = Purge::default();
         self.last_expiry = UnixMs(0);
@@ -89,7 +84,7 @@ impl Shard {
         self.flush_pending = true;
         self.purge = Purge::default();
         self.databases[db as usize] = Database {
-            flushed_before: self.next_sequence,
+            flushed_before: self.log.next_sequence(),
             ..Database::default()
         };
     }
@@ -134,7 +129,7 @@ impl Shard {
             return true;
         }
         // No sealed segment is left: the open ones and the ghosts must go too.
-        let had_open = self.open.iter().any(Option::is_some);
+        let had_open = self.log.has_open();
         self.seal(Queue::Small);
         self.seal(Queue::Main);
         let had_ghosts = self.ghosts.is_some();
@@ -160,34 +155,11 @@ impl Shard {
 
     /// Takes the next segment of which half has expired.
     fn clean(&mut self, now: UnixMs) -> bool {
-        while let Some(&Reverse((at, sequence, id))) = self.expiries.peek()
-            && at <= now
-        {
-            let is_it = self.segments.get(id).is_some_and(|segment| {
-                segment.sequence == sequence && segment.state == State::Sealed && segment.pins == 0
-            });
-            if is_it && !self.begin_cleaning(id) {
-                // Another victim is under way; it goes first.
-                break;
-            }
-            self.expiries.pop();
-        }
+        // If another victim is under way, that one goes first.
+        while let Some(id) = self.log.next_mostly_expired(now)
+            && self.begin_cleaning(id)
+        {}
         self.clean_step(now)
-    }
-
-    /// Segments that went before their items expired leave their entries behind. Where these are the more part, the list is
-    /// made again.
-    pub(super) fn forget_old_expiries(&mut self) {
-        if self.expiries.len() <= 2 * self.segments.len() + EXPIRIES_KEPT {
-            return;
-        }
-        let sealed = self
-            .segments
-            .iter()
-            .filter(|(_, segment)| segment.state == State::Sealed);
-        let entry =
-            |(id, segment): (SegmentId, &Segment)| Some(Reverse((segment.mostly_expired_at()?, segment.sequence, id)));
-        self.expiries = sealed.filter_map(entry).collect();
     }
 
     /// Removes the next part of what flushes of single databases have left.
@@ -196,10 +168,10 @@ impl Shard {
             return false;
         }
         let before = self.databases.iter().map(|db| db.flushed_before).max().unwrap_or(0);
-        let end = self.segments.end();
+        let end = self.log.end();
         for number in (self.purge.next..end).take(PURGE_LOOKS as usize) {
             let id = SegmentId(number);
-            if let Some(segment) = self.segments.get(id)
+            if let Some(segment) = self.log.get(id)
                 && segment.sequence < before
             {
                 if segment.state == State::Sealed && segment.pins == 0 {
@@ -265,16 +237,6 @@ impl Shard {
         }
     }
 
-    /// Forgets all segments, which are the caller's but for those that replies are being sent from.
-    fn take_segments(&mut self) -> Segments {
-        self.queues = Default::default();
-        self.open = [None; 2];
-        self.unfilled = Vec::new();
-        self.queue_units = [0; 2];
-        self.detach_pinned();
-        std::mem::take(&mut self.segments)
-    }
-
     /// Forgets the values outside of the log. Their units are the caller's but for those that replies are being sent from.
     fn take_outside(&mut self) -> HashSet<u32> {
         let mut kept = HashSet::new();
@@ -305,7 +267,6 @@ mod tests {
     use tidemark_types::{MIB, Policy};
 
     const NOW: UnixMs = UnixMs(1_000_000_000_000);
-    const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
 
     /// A tenant of one shard with a grant of its own.
     fn tenant(policy: Policy, grant_bytes: u64) -> (Arc<TenantStore>, Pool) {
@@ -357,7 +318,7 @@ mod tests {
         let (store, _pool) = tenant(Policy::S3Fifo, 32 * MIB);
         let orders = || -> Vec<u8> {
             let shard = store.lock(0);
-            shard.segments.iter().map(|(_, segment)| segment.run.order).collect()
+            shard.log.iter().map(|(_, segment)| segment.run.order).collect()
         };
         (0..40_000).for_each(|number| put(&store, number, &[7; 1000]));
         assert!(orders().iter().filter(|order| **order == 3).count() > 50);
@@ -402,7 +363,7 @@ mod tests {
         store.set_grant(4 * MIB, 0);
         (0..USED).for_each(|number| put(&store, number, &[7; 200]));
         let used = || (0..USED).filter(|&number| get(&store, number)).count();
-        let small = || store.lock(0).queue_bytes().small;
+        let small = || store.lock(0).log.queue_bytes().small;
         assert_eq!(used(), USED as usize);
         (100_000..110_000).for_each(|number| put(&store, number, &[7; 200]));
         assert!(store.lock(0).counters().evicted > 0);
@@ -414,28 +375,5 @@ mod tests {
         store.set_grant(6 * MIB, 0);
         drain(&store);
         assert_eq!(used(), used_before, "of {USED}");
-    }
-
-    #[test]
-    fn segments_that_were_evicted_leave_no_entries_behind() {
-        let (store, _pool) = tenant(Policy::Fifo, 4 * MIB);
-        let attributes = Attributes {
-            expiry: Some(NOW.plus(MONTH)),
-            ..Attributes::default()
-        };
-        let mut sealed = 0;
-        for number in 0..60_000_u32 {
-            let key = number.to_string();
-            let key = store.key(0, key.as_bytes());
-            let mut shard = store.lock(0);
-            let before = shard.expiries.len();
-            shard.put(&key, &[7; 1000], attributes, NOW).unwrap();
-            sealed += usize::from(shard.expiries.len() > before);
-            assert!(
-                shard.expiries.len() <= 2 * shard.segments.len() + EXPIRIES_KEPT,
-                "after {number} items"
-            );
-        }
-        assert!(sealed > 4 * EXPIRIES_KEPT, "{sealed} segments are not enough to tell");
     }
 }

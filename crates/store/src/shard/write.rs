@@ -1,35 +1,24 @@
-//! Writing: overwriting in place, appending to the log, opening segments, growing the index.
+//! Writing: overwriting in place, appending to the log, opening segments.
 
 use tidemark_types::{SampleKind, UNIT_BYTES, UnixMs};
 
 use super::{Key, Shard, second_of};
 use crate::arena::BLOCK_ORDER;
-use crate::index::{Full, Slot, Stride};
+use crate::index::{Full, Slot};
 use crate::item::{Attributes, Draft, write_filler};
-use crate::policy::{Queue, QueueBytes};
+use crate::policy::Queue;
 use crate::pool::Run;
-use crate::segment::{Segment, SegmentId, State};
-use crate::shared::Left;
+use crate::segment::State;
 
 /// A shard of this many units (128 MiB) uses segments of one huge page each.
-const HUGE_FROM_UNITS: u64 = (128 << 20) / UNIT_BYTES;
+pub(super) const HUGE_FROM_UNITS: u64 = (128 << 20) / UNIT_BYTES;
 /// Segments that a shard is divided into, up to twice as many, while they are smaller than a huge page: no coarser.
 const SEGMENTS_GOAL: u64 = 64;
-/// Index buckets moved at each change while the index is being resized. Growing must end before the next growth is due:
-/// 1.7 insertions per bucket later if it grew by a quarter, 0.4 if by a sixteenth. Three are enough, four for bursts.
-const INDEX_STEP: u32 = 4;
 /// The part of a grant below a whole segment is used for smaller ones, at most so many.
 const LEFTOVERS_MAX: usize = 4;
-/// Memory is nearly used up when one in so many parts of the grant is left.
-const NEARLY_FULL_DIVISOR: u64 = 16;
-
 /// Copying so many bytes takes about 20 us, as long as a lock may be held. Above about this size whole units waste less
 /// than the ends of segments that the next value does not fit into.
 const INLINE_VALUE_MAX: usize = 256 << 10;
-/// A segment that ended with so large a part of it free is gone on with later.
-const UNFILLED_FRACTION: usize = 8;
-/// Such segments remembered at most: each is a few per cent of a shard at worst, and mostly there are none.
-const UNFILLED_MAX: usize = 8;
 
 /// A new item finds the index full at most once after it was grown for it. More attempts mean that memory is short, or
 /// that many keys belong near its own.
@@ -97,14 +86,14 @@ impl Shard {
         if old.is_stub() || new_bytes > old_bytes {
             return false;
         }
-        let id = SegmentId(self.shared.pool.owner(place));
-        if self.segments[id].pins > 0 {
+        let id = self.segment_of(place);
+        if self.log[id].pins > 0 {
             return false;
         }
         let (old_expiry, new_expiry) = (old.expiry(), draft.attributes.expiry);
         self.uncount(place);
         self.count(draft.db, new_expiry);
-        let segment = &mut self.segments[id];
+        let segment = &mut self.log[id];
         segment.remove_expiry(old_expiry, old_bytes);
         segment.add_expiry(new_expiry, new_bytes);
         segment.live_bytes -= (old_bytes - new_bytes) as u32;
@@ -137,7 +126,7 @@ impl Shard {
     ) -> Result<(), Refused> {
         let changes = self.index.changes();
         let queue = match old {
-            Some((_, place)) => self.segments[SegmentId(self.shared.pool.owner(place))].queue,
+            Some((_, place)) => self.log[self.segment_of(place)].queue,
             None => self.queue_for(key, draft),
         };
         let bytes = draft.bytes();
@@ -290,7 +279,8 @@ impl Shard {
         let bytes = item.bytes();
         // SAFETY: the item is in a segment of this shard, which is exclusively borrowed.
         unsafe { item.set_attributes(new) };
-        let segment = &mut self.segments[SegmentId(self.shared.pool.owner(place))];
+        let id = self.segment_of(place);
+        let segment = &mut self.log[id];
         segment.remove_expiry(old.expiry, bytes);
         segment.add_expiry(new.expiry, bytes);
         self.last_expiry = self.last_expiry.max(new.expiry.unwrap_or_default());
@@ -312,7 +302,7 @@ impl Shard {
         let old = self.item(place);
         let value = old.value().to_vec();
         let (is_stub, was_used, accessed) = (old.is_stub(), old.is_used(), old.accessed());
-        let queue = self.segments[SegmentId(self.shared.pool.owner(place))].queue;
+        let queue = self.log[self.segment_of(place)].queue;
         let draft = Draft {
             db: key.db,
             key: key.bytes,
@@ -348,12 +338,12 @@ impl Shard {
 
     /// Counts a written item to its segment and database.
     fn count_in(&mut self, place: u64, draft: &Draft<'_>) {
-        let id = SegmentId(self.shared.pool.owner(place));
+        let id = self.segment_of(place);
         let (bytes, outside) = (draft.bytes(), self.item(place).outside_count());
-        let segment = &mut self.segments[id];
+        let segment = &mut self.log[id];
         segment.live_bytes += bytes as u32;
         segment.add_expiry(draft.attributes.expiry, bytes);
-        self.add_outside(id, i64::from(outside));
+        self.log.add_outside(id, i64::from(outside));
         self.count(draft.db, draft.attributes.expiry);
     }
 
@@ -361,23 +351,13 @@ impl Shard {
     fn reserve(&mut self, queue: Queue, bytes: usize, now: UnixMs) -> Option<u64> {
         self.evictions.forget_freed();
         loop {
-            if let Some(place) = self.append_to_open(queue, bytes) {
+            if let Some(place) = self.log.append(queue, bytes) {
                 return Some(place);
             }
             if !self.open_next(queue, bytes, now) {
                 return None;
             }
         }
-    }
-
-    pub(super) fn append_to_open(&mut self, queue: Queue, bytes: usize) -> Option<u64> {
-        let segment = &mut self.segments[self.open[queue as usize]?];
-        if segment.room_bytes() < bytes {
-            return None;
-        }
-        let place = segment.run.offset() + u64::from(segment.used_bytes);
-        segment.used_bytes += bytes as u32;
-        Some(place)
     }
 
     /// Gives a queue an open segment with room for `bytes`, or makes progress towards it. `false` if that is impossible.
@@ -404,8 +384,8 @@ impl Shard {
         let order = self.segment_order(bytes);
         // It comes before memory that was freed ahead of need: that is there for the time after it.
         if self.uses_the_rest(order) && self.open_smaller(queue, bytes, now) {
-            if let Some(id) = self.open[queue as usize] {
-                self.segments.set_leftover(id, true);
+            if let Some(id) = self.log.open_of(queue) {
+                self.log.set_leftover(id, true);
             }
             return true;
         }
@@ -423,30 +403,12 @@ impl Shard {
     /// room for no more than a small one.
     fn uses_the_rest(&self, order: u8) -> bool {
         let units = self.shared.room().saturating_sub(self.ghost_units_missing);
-        (1..1 << order).contains(&units) && order < BLOCK_ORDER && self.segments.leftovers() < LEFTOVERS_MAX
+        (1..1 << order).contains(&units) && order < BLOCK_ORDER && self.log.leftovers() < LEFTOVERS_MAX
     }
 
     fn open_in(&mut self, queue: Queue, run: Run, now: UnixMs) {
-        let segment = Segment {
-            run,
-            queue,
-            state: State::Open,
-            used_bytes: 0,
-            live_bytes: 0,
-            left_bytes: 0,
-            outside_units: 0,
-            pins: 0,
-            sequence: self.next_sequence,
-            queued: 0,
-            opened: now,
-            is_leftover: false,
-            expiries: None,
-        };
-        self.next_sequence += 1;
-        *self.queue_units_mut(queue) += run.units();
-        let id = self.segments.insert(segment);
+        let id = self.log.open(queue, run, now);
         self.shared.pool.set_owner(run, id.0);
-        self.open[queue as usize] = Some(id);
         if self.segment_order(0) == BLOCK_ORDER && !self.is_tight() {
             self.shared.pool.expect_block();
         }
@@ -454,79 +416,32 @@ impl Shard {
 
     /// Goes on with a segment that was sealed early.
     pub(super) fn reopen(&mut self, queue: Queue, bytes: usize) -> bool {
-        let oldest_allowed = self.databases.iter().map(|db| db.flushed_before).max().unwrap_or(0);
-        let segments = &self.segments;
-        let fits = |id: &SegmentId| {
-            segments.get(*id).is_some_and(|segment| {
-                segment.state == State::Sealed && segment.queue == queue && segment.room_bytes() >= bytes
-                    // Items that a flush killed are told by their segment's number, so nothing may be added to an older
-                    // one.
-                    && segment.sequence >= oldest_allowed
-            })
-        };
-        let Some(at) = self.unfilled.iter().position(fits) else {
-            return false;
-        };
-        let id = self.unfilled.swap_remove(at);
-        self.unqueue(id);
-        self.segments[id].state = State::Open;
-        self.open[queue as usize] = Some(id);
-        true
+        let sequence_min = self.databases.iter().map(|db| db.flushed_before).max().unwrap_or(0);
+        self.log.reopen(queue, bytes, sequence_min)
     }
 
     /// Ends a queue's open segment.
     pub(super) fn seal(&mut self, queue: Queue) {
-        let Some(id) = self.open[queue as usize].take() else {
-            return;
-        };
-        let segment = &mut self.segments[id];
-        segment.state = State::Sealed;
-        let (live, mostly_dead) = (segment.live_bytes, segment.is_mostly_dead());
-        if let Some(at) = segment.mostly_expired_at() {
-            let sequence = segment.sequence;
-            self.expiries.push(std::cmp::Reverse((at, sequence, id)));
-        }
-        let is_unfilled = segment.room_bytes() >= segment.run.bytes() / UNFILLED_FRACTION;
-        self.enqueue(queue, id);
-        if live == 0 {
-            self.free_sealed(id);
-        } else if mostly_dead {
+        let Some(id) = self.log.seal(queue) else { return };
+        let segment = &self.log[id];
+        if segment.live_bytes == 0 {
+            self.free_if_dead(id);
+        } else if segment.is_mostly_dead() {
             self.evictions.note_mostly_dead(id);
-        } else if is_unfilled {
-            self.note_unfilled(id);
+        } else {
+            self.log.note_unfilled(id);
         }
         if queue == Queue::Small && self.has_probation() && !self.evictions.has_evicted() && !self.is_tight() {
             self.promote_segments();
         }
-        self.forget_old_expiries();
-    }
-
-    pub(super) fn note_unfilled(&mut self, id: SegmentId) {
-        if self.unfilled.len() == UNFILLED_MAX {
-            self.unfilled.remove(0);
-        }
-        self.unfilled.push(id);
+        self.log.forget_old_expiries();
     }
 
     /// While the shard fills for the first time, the small queue's oldest segments become main ones without copying.
     /// Later, when it grows, new items stay on probation, however long that becomes. Keys that are missed by then
     /// mostly never come again. The main queue, which turns over slowly, would be full of them for minutes.
     fn promote_segments(&mut self) {
-        while self.small_is_over() {
-            let Some(id) = self.queues[Queue::Small as usize].pop_front() else {
-                return;
-            };
-            let units = self.segments[id].held_units();
-            self.segments[id].queue = Queue::Main;
-            *self.queue_units_mut(Queue::Small) -= units;
-            *self.queue_units_mut(Queue::Main) += units;
-            self.enqueue(Queue::Main, id);
-        }
-    }
-
-    pub(super) fn queue_bytes(&self) -> QueueBytes {
-        let [small, main] = self.queue_units.map(|units| units * UNIT_BYTES);
-        QueueBytes { small, main }
+        while self.small_is_over() && self.log.promote() {}
     }
 
     /// log2 of the units of the next segment.
@@ -599,94 +514,6 @@ impl Shard {
             unsafe { std::ptr::write_bytes(address, 0, run.bytes()) };
         }
         Some(run)
-    }
-
-    /// Begins to grow the index, evicting for its memory if it must.
-    fn grow_index(&mut self, now: UnixMs) -> bool {
-        self.evictions.forget_freed();
-        // A wide stride that used up the free memory would be taken back at once.
-        let wide_units = self.index.units() / 4;
-        let stride = if self.shared.room() < 2 * (wide_units << self.shared.shard_bits) {
-            Stride::Fine
-        } else {
-            self.index_stride()
-        };
-        loop {
-            let missing = self.index.chunks_to_grow(stride);
-            if missing == 0 {
-                break;
-            }
-            // A large index lies on huge pages, as long as one is ready and not mostly waste.
-            let is_large = missing >= 1 << (BLOCK_ORDER - 2) && self.shared.share() >= HUGE_FROM_UNITS;
-            let run = is_large
-                .then(|| self.take_zeroed(BLOCK_ORDER))
-                .flatten()
-                .or_else(|| self.take_zeroed(0));
-            match run {
-                Some(run) => self.index.add_run(run, &self.view),
-                None if !self.evict_for_units(now) => return false,
-                None => {}
-            }
-        }
-        // Evictions on the way may have begun to shrink it.
-        if !self.index.is_resizing() {
-            self.index.start_growing(stride, &self.view);
-        }
-        true
-    }
-
-    /// How far the index is resized: if memory is nearly used up, its buckets take memory from items.
-    fn index_stride(&self) -> Stride {
-        if self.shrinks_to_little() {
-            Stride::Deep
-        } else if self.shrinks_by_much() {
-            Stride::Coarse
-        } else if self.shared.room() * NEARLY_FULL_DIVISOR <= self.shared.grant() {
-            Stride::Fine
-        } else {
-            Stride::Wide
-        }
-    }
-
-    /// Goes on with the index ([`Self::step_index`]), and begins to shrink it when it has become too empty.
-    #[inline]
-    pub(super) fn tend_index(&mut self) {
-        if self.index.has_work() {
-            self.step_index(INDEX_STEP);
-        } else if self.index.wants_shrinking(Stride::Fine) {
-            let stride = self.index_stride();
-            if self.index.wants_shrinking(stride) {
-                self.index.start_shrinking(&self.shared.pool.arena, stride, &self.view);
-            }
-        }
-    }
-
-    /// Moves a resize of the index on, or gives back memory that one left over. Entries move, so that nothing that was found
-    /// before is valid after it. An item is evicted only if hundreds of others have nearly its hash.
-    pub(super) fn step_index(&mut self, buckets: u32) {
-        let shared = &self.shared;
-        let mut lost = Vec::new();
-        let surplus: Vec<Run> = self
-            .index
-            .step(&shared.pool.arena, &self.view, buckets, &mut lost, |place| {
-                let item = super::item_at(&shared.pool.arena, place);
-                shared.hasher.hash(item.db(), item.key()).position(shared.shard_bits)
-            });
-        surplus.into_iter().for_each(|run| self.put_run(run));
-        lost.into_iter().for_each(|place| self.evict_unindexed(place));
-    }
-
-    /// Evicts an item that no entry names any more.
-    fn evict_unindexed(&mut self, place: u64) {
-        // A flush told of all that it removed at once.
-        if !(self.flush_pending && self.is_flushed(place, self.item(place))) {
-            let item = self.item(place);
-            let hash = self.shared.hasher.hash(item.db(), item.key());
-            self.demote(place, hash);
-            self.counters.evicted += 1;
-            self.tell_left(place, Left::Evicted);
-        }
-        self.discard(place);
     }
 }
 

@@ -1,6 +1,7 @@
 use tidemark_types::{LogShare, MIB, Policy};
 
 use super::*;
+use crate::segment::Segment;
 use crate::{Pool, undriven};
 
 const NOW: UnixMs = UnixMs(1_700_000_000_000);
@@ -64,11 +65,7 @@ fn what_is_left_of_a_grant_is_used_and_does_not_cut_all_of_it_up() {
                 "{unused_bytes} with {left_units} units more in round {round}"
             );
             let shard = store.lock(0);
-            let small = shard
-                .segments
-                .iter()
-                .filter(|(_, segment)| segment.run.order < 2)
-                .count();
+            let small = shard.log.iter().filter(|(_, segment)| segment.run.order < 2).count();
             assert!(small <= LEFTOVERS_MAX, "{small} in round {round}");
         }
     }
@@ -123,7 +120,7 @@ fn where_one_queue_is_written_to_little_lies_empty_ahead_of_need() {
                     State::Sealed => segment.run.bytes(),
                     _ => segment.live_bytes as usize,
                 };
-                let used_bytes: usize = shard.segments.iter().map(|(_, segment)| used_bytes(segment)).sum();
+                let used_bytes: usize = shard.log.iter().map(|(_, segment)| used_bytes(segment)).sum();
                 idle_bytes.push((GRANT_BYTES - snapshot.index_bytes - used_bytes as u64) as f64);
             }
         }
@@ -140,10 +137,7 @@ fn no_write_walks_a_whole_segment() {
         let store = undriven::tenant(&pool, 1, policy, 1, 4 * MIB);
         // The victim under way, if any, and how far it is walked.
         let under_way = |shard: &Shard| {
-            let (id, segment) = shard
-                .segments
-                .iter()
-                .find(|(_, segment)| segment.state == State::Victim)?;
+            let (id, segment) = shard.log.iter().find(|(_, segment)| segment.state == State::Victim)?;
             let (_, cursor) = shard.evictions.walked(id)?;
             Some((segment.sequence, segment.used_bytes, cursor))
         };
