@@ -16,9 +16,9 @@ mod blocks;
 mod errands;
 mod opened;
 mod pace;
+mod state;
 mod threads;
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,23 +30,19 @@ use tidemark_types::PoolSnapshot;
 
 use crate::arena::{Arena, BLOCK_BYTES, BLOCK_ORDER, BLOCK_UNITS, PLACES_MAX, UNIT_SHIFT};
 use crate::buddy::Buddy;
-use blocks::{Blocks, Due, block_of, block_offset};
+use blocks::{Blocks, block_of, block_offset};
 use errands::{Errand, Errands};
 use opened::Opened;
+use state::State;
 
-/// Lengths of runs: from a unit to a block, by powers of two.
-const ORDERS: usize = BLOCK_ORDER as usize + 1;
 /// The limit of huge pages that are kept ready. Backing one takes 0.85 ms, so 16 of 2 MiB cover a burst of 2 GB/s for
 /// 16 ms.
 const READY_MAX: usize = 16;
-/// The time for which returned memory is left lying. Memory that is taken again meanwhile need not be backed anew,
-/// which is most of the cost of a large value. Waking the thread also costs the caller that puts back a system call. A
-/// longer time saves more of that, but gives a large shrink back later.
-const DOZE: Duration = Duration::from_millis(5);
 /// A thread that rests in between returns memory. Memory that still waits for so long is returned by the other thread.
 const LATE: Duration = Duration::from_secs(1);
 /// Without a demand for huge pages in this time, those kept ready go back to the system.
 const READY_IDLE: Duration = Duration::from_millis(500);
+
 /// The memory of all tenants. Dropping it stops its threads; memory that tenants still hold stays valid until they drop it.
 #[derive(Debug)]
 pub struct Pool {
@@ -247,32 +243,6 @@ pub(crate) struct PoolCore {
     budget_units: AtomicU64,
     used_units: AtomicU64,
     resident_free_units: AtomicU64,
-}
-
-#[derive(Debug)]
-struct State {
-    buddy: Buddy,
-    opened: Opened,
-    /// Freed runs by order, still backed by memory, to be returned by a thread. A taking takes the newest.
-    dirty: [VecDeque<u32>; ORDERS],
-    /// The number of the oldest of those that were not needed during a doze. During one, it is the number so far.
-    idle: [usize; ORDERS],
-    /// Blocks that are one huge page each, backed and zeroed.
-    ready: Vec<u32>,
-    blocks: Blocks,
-    /// Ready blocks that shards are expected to ask for soon.
-    wanted: usize,
-    last_demand: Instant,
-    has_thread: bool,
-    /// The time until which returned runs are left lying.
-    dozes_until: Option<Instant>,
-    /// So much was left to the other thread that it says when there may be more.
-    is_busy: bool,
-    /// The errand that is to make a huge page.
-    collapsing: Option<Due>,
-    /// The time from which on waiting runs are returned at the cost of others.
-    late_at: Option<Instant>,
-    stopping: bool,
 }
 
 impl PoolCore {
@@ -580,62 +550,6 @@ impl PoolCore {
             let _ = self.arena.release(offset, BLOCK_BYTES);
         }
         is_backed
-    }
-}
-
-impl State {
-    /// A freed run that is to be used again.
-    fn newest_dirty(&mut self, order: u8) -> Option<u32> {
-        let order = usize::from(order);
-        let start = self.dirty[order].pop_back()?;
-        self.idle[order] = self.idle[order].min(self.dirty[order].len());
-        Some(start)
-    }
-
-    /// The next freed run to return where memory is needed at once, larger ones first.
-    fn oldest_dirty(&mut self) -> Option<(u32, u8)> {
-        self.oldest(|state, order| state.dirty[order].len())
-    }
-
-    /// The next freed run that nobody needed during a doze, if that is over.
-    fn oldest_idle(&mut self, now: Instant) -> Option<(u32, u8)> {
-        if self.dozes_until.is_some_and(|until| now < until) {
-            return None;
-        }
-        self.dozes_until = None;
-        self.oldest(|state, order| state.idle[order])
-    }
-
-    /// Memory that was backed ahead of need.
-    fn ready_or_opened(&mut self) -> Option<(u32, u8)> {
-        let ready = self.ready.pop().map(|start| (start, BLOCK_ORDER));
-        ready.or_else(|| self.close_opened())
-    }
-
-    /// A run of the rest of opened blocks, to give it back to the system.
-    fn close_opened(&mut self) -> Option<(u32, u8)> {
-        let run = self.opened.take_any()?;
-        if run.1 == BLOCK_ORDER {
-            self.blocks.note_closed();
-        }
-        Some(run)
-    }
-
-    /// Whether memory waits to be returned.
-    fn is_dirty(&self) -> bool {
-        self.dirty.iter().any(|runs| !runs.is_empty())
-    }
-
-    fn oldest(&mut self, count: impl Fn(&Self, usize) -> usize) -> Option<(u32, u8)> {
-        let order = (0..ORDERS).rev().find(|&order| count(self, order) > 0)?;
-        self.idle[order] = self.idle[order].saturating_sub(1);
-        Some((self.dirty[order].pop_front()?, order as u8))
-    }
-
-    /// Runs that are not taken until the doze ends are idle.
-    fn begin_to_doze(&mut self) {
-        self.idle = self.dirty.each_ref().map(VecDeque::len);
-        self.dozes_until = Some(Instant::now() + DOZE);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the pool.
 
+use super::state::DOZE;
 use super::*;
 use tidemark_types::{MIB, UNIT_BYTES};
 

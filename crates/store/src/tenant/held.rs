@@ -10,6 +10,15 @@ use crate::arena::UNIT_SHIFT;
 use crate::item::Attributes;
 use crate::shard::{Key, PinnedPlace, Refused};
 
+/// The limit of a tenant's values, in bytes, that replies may be sent from without copying at a time. They cannot be
+/// evicted meanwhile, whatever becomes of the grant. Beyond it values are copied into buffers that are bounded
+/// elsewhere.
+const PINNED_BYTES_MAX: u64 = 64 << 20;
+/// Those of a tenant of a small grant.
+const PINNED_BYTES_MIN: u64 = 16 << 20;
+/// In between, this part of the grant: most of it can still be evicted.
+const PINNED_GRANT_DIVISOR: u64 = 8;
+
 const UNIT: usize = UNIT_BYTES as usize;
 /// The divisor of a tenant's grant that values being written in pieces may hold, or one value twice as much. Nothing of
 /// such a value can be evicted until it is committed.
@@ -198,5 +207,47 @@ impl Drop for PinnedValue {
     fn drop(&mut self) {
         self.tenant.lock(self.shard).shard.unpin(self.place);
         self.tenant.pinned_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl ShardGuard<'_> {
+    /// Takes room for a value that lies outside of the log, to be filled after the lock is released. `None` for one that is
+    /// short enough for [`Self::put`].
+    ///
+    /// # Errors
+    /// It does not fit into the tenant's grant.
+    pub fn reserve(&mut self, value_bytes: usize, now: UnixMs) -> Result<Option<Reservation>, Refused> {
+        if value_bytes <= self.shard.inline_value_max() {
+            return Ok(None);
+        }
+        let mut reservation = Reservation::new(self, value_bytes);
+        let extended = reservation.extend(self, value_bytes, now);
+        if extended.is_err() {
+            self.shard.count_refusal();
+        }
+        extended.map(|()| Some(reservation))
+    }
+
+    /// Pins the value of a key that was just found under this lock, so that it can be read after the lock is released.
+    /// `None` if so much is pinned already, or the value is just about to move, that it must be copied.
+    pub fn pin(&mut self, key: &Key<'_>, value_bytes: usize) -> Option<PinnedValue> {
+        let bytes = value_bytes as u64;
+        // One value may be pinned however long it is.
+        let part = self.tenant.grant_bytes() / PINNED_GRANT_DIVISOR;
+        let most = part.clamp(PINNED_BYTES_MIN, PINNED_BYTES_MAX);
+        let fits = |pinned: u64| (pinned == 0 || pinned + bytes <= most).then_some(pinned + bytes);
+        let pinned = &self.tenant.pinned_bytes;
+        pinned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        let Some((place, parts)) = self.shard.pin(key) else {
+            pinned.fetch_sub(bytes, Ordering::Relaxed);
+            return None;
+        };
+        Some(PinnedValue {
+            tenant: Arc::clone(self.tenant),
+            shard: self.number,
+            place,
+            parts,
+            bytes,
+        })
     }
 }
