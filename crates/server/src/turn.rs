@@ -7,7 +7,9 @@
 mod admit;
 mod ahead;
 mod count;
+mod part;
 mod refuse;
+mod run;
 mod sampled;
 mod seek;
 mod skip;
@@ -15,32 +17,26 @@ mod skip;
 use std::time::Instant;
 
 use tidemark_plane::{Moment, Throttled};
-use tidemark_protocol::{memcached as mc, resp};
+use tidemark_protocol::resp;
 use tidemark_store::Reservation;
 use tidemark_types::UnixMs;
 
-use admit::Asked;
 use ahead::{prefetch_items, prefetch_tenants};
-use refuse::Refusals;
+use part::{Mark, Part};
 use sampled::Sampler;
-use skip::Skipped;
 
 use crate::access::{Access, access_to};
-use crate::connection::{Connection, Skip};
+use crate::connection::Connection;
 use crate::counts::{Count, TurnCounts};
 use crate::cpu::CpuMeasure;
-use crate::entrance::Protocol;
-use crate::limits::{LONG_VALUE_BYTES, SCRATCH_BYTES, TURN_COMMANDS, WINDOW_COMMANDS};
+use crate::limits::{LONG_VALUE_BYTES, SCRATCH_BYTES, WINDOW_COMMANDS};
 use crate::output::Output;
 use crate::receive::{Input, Spares, keep_rest, receive};
-use crate::session::{Exec, Session, Visit};
+use crate::session::{Exec, Session};
 use crate::shared::Shared;
 use crate::step::{Copied, Done, Step, StepCommand, emptied};
-use crate::suspend::{Wait, Waits, pending};
+use crate::suspend::{Wait, pending};
 use crate::{memcached, redis};
-
-/// Parsing a shorter incomplete command again costs less than keeping how far it was parsed.
-const PARSED_KEPT_FROM_BYTES: usize = 4 << 10;
 
 /// A connection with its place in the worker's list.
 pub(crate) type Member = (usize, Box<Connection>);
@@ -54,29 +50,14 @@ pub(crate) struct Turn {
     output: Output,
     counts: TurnCounts,
     group: Vec<Member>,
+    /// Apart from the rest of each connection's, because commands in the window read of them.
     inputs: Vec<Input>,
-    done: Vec<Done>,
-    begins: Vec<Mark>,
-    visits: Vec<Visit>,
-    refused: Vec<Refusals>,
-    moved: Vec<(usize, isize)>,
+    parts: Vec<Part>,
     /// The reads of flash that connections wait for.
     pub(crate) waits: Vec<(usize, Wait)>,
-    deferred: Vec<(usize, Done)>,
-    rooms: Vec<(usize, Reservation)>,
-    begun: Vec<(usize, Reservation)>,
     sampler: Sampler,
     /// Empty between two groups.
     window: Vec<Step<'static>>,
-}
-
-/// A place in the replies.
-#[derive(Clone, Copy)]
-struct Mark {
-    /// Bytes that were copied before it.
-    copied: usize,
-    /// Bytes in all before it.
-    all: usize,
 }
 
 /// The executor of a group's commands, which keeps the replies apart.
@@ -86,26 +67,15 @@ struct Executor<'s, 'a> {
     shared: &'s Shared,
     output: &'s mut Output,
     counts: &'s mut TurnCounts,
-    /// In the order of the connections; those of which nothing was refused are not in it.
-    refused: &'s mut Vec<Refusals>,
     window: Vec<Step<'a>>,
     /// The connection whose commands are being executed.
     current: usize,
-    /// The beginning of the replies of each connection up to the current one.
-    begins: &'s mut Vec<Mark>,
     /// So many bytes of replies are enough for the current one.
     enough: usize,
-    /// The limits of each connection.
-    visits: &'s mut Vec<Visit>,
-    /// Connections that stop before the end of their input, and how far it was executed. They have too many replies
-    /// within a window, a long value that is not copied yet, or a command that goes on later.
-    deferred: &'s mut Vec<(usize, Done)>,
-    /// For connections whose input begins with a long value, where that was begun to be copied to.
-    rooms: &'s mut Vec<(usize, Reservation)>,
-    /// The same for the next time.
-    begun: &'s mut Vec<(usize, Reservation)>,
-    /// The bytes of connections that were moved in other visits than the one that executes the command.
-    moved: &'s mut Vec<(usize, isize)>,
+    /// Of each connection in the group.
+    parts: &'s mut [Part],
+    /// How many of them stop before the end of their input.
+    stopped: usize,
     sampler: &'s mut Sampler,
 }
 
@@ -129,11 +99,10 @@ impl Turn {
         self.scratch.resize(SCRATCH_BYTES, 0);
         let mut used = 0;
         prefetch_tenants(group);
-        self.visits.clear();
         self.sampler.pass(group.len());
         for (_, connection) in group.iter_mut() {
             let left = connection.room.left();
-            self.visits.push(Visit::new(left));
+            self.parts.push(Part::new(left));
             self.inputs.push(receive(
                 (connection, left),
                 &mut self.scratch,
@@ -149,25 +118,25 @@ impl Turn {
             .iter()
             .filter(|(_, connection)| connection.place.is_some())
             .count();
-        let works = self.done.iter().map(|done| u64::from(done.commands)).sum::<u64>() + pieces as u64;
+        let works = self.parts.iter().map(|part| u64::from(part.done.commands)).sum::<u64>() + pieces as u64;
         let nanos_each = begin.elapsed().as_nanos() as u64 / works.max(1);
         let mut inputs = std::mem::take(&mut self.inputs);
+        let mut from = Mark::default();
         for (member, input) in inputs.drain(..).enumerate() {
             let connection = &mut *group[member].1;
-            let done = self.done[member];
-            self.count(connection, member, nanos_each, now);
+            let (done, to) = (self.parts[member].done, self.parts[member].end);
+            self.count(connection, member, to.all - from.all, nanos_each, now);
             if self.sampler.takes(member) {
                 self.hand_samples_over(connection);
             }
-            let (from, to) = (self.begins[member].copied, self.begins[member + 1].copied);
-            let pending = pending(connection).filter(|_| from < to);
+            let pending = pending(connection).filter(|_| from.copied < to.copied);
             let (socket, unsent) = (&mut connection.socket, &mut connection.unsent);
             let sent = match pending {
-                None => self.output.send(from, to, socket, unsent),
+                None => self.output.send(from.copied, to.copied, socket, unsent),
                 Some(barrier) => {
                     connection.is_withheld = true;
                     self.waits.push((member, Wait::Durable(barrier)));
-                    self.output.hold(from, to, unsent)
+                    self.output.hold(from.copied, to.copied, unsent)
                 }
             };
             connection.note_sent(&sent, now);
@@ -175,56 +144,49 @@ impl Turn {
                 self.spares.give(spare, shared);
             }
             connection.charge(shared, now);
+            from = to;
         }
         self.inputs = inputs;
+        // With reservations to which nothing was copied after all.
+        self.parts.clear();
         self.output.clear();
     }
 
     /// Executes the received input.
     fn execute(&mut self, group: &mut [Member], shared: &Shared, now: UnixMs, began: Instant) {
-        self.done.clear();
-        self.refused.clear();
-        self.moved.clear();
-        self.begins.clear();
-        self.begins.push(Mark { copied: 0, all: 0 });
         let mut executor = Executor {
             now,
             began,
             shared,
             output: &mut self.output,
             counts: &mut self.counts,
-            refused: &mut self.refused,
             window: emptied(std::mem::take(&mut self.window)),
             current: 0,
-            begins: &mut self.begins,
-            enough: self.visits.first().map_or(0, |visit| visit.reply_bytes),
-            visits: &mut self.visits,
-            deferred: &mut self.deferred,
-            rooms: &mut self.rooms,
-            begun: &mut self.begun,
-            moved: &mut self.moved,
+            enough: self.parts.first().map_or(0, |part| part.visit.reply_bytes),
+            parts: &mut self.parts,
+            stopped: 0,
             sampler: &mut self.sampler,
         };
         for (member, input) in self.inputs.iter().enumerate() {
-            self.done
-                .push(executor.run(group, member, input.bytes(&self.scratch), &mut self.args));
+            let done = executor.run(group, member, input.bytes(&self.scratch), &mut self.args);
+            executor.parts[member].done = done;
         }
         executor.flush(group);
         executor.enter(group, group.len());
+        let stopped = executor.stopped;
         self.window = emptied(executor.window);
-        if !self.deferred.is_empty() || !self.begun.is_empty() {
+        if stopped > 0 {
             self.put_off(group);
         }
-        // Reservations to which nothing was copied after all.
-        self.rooms.clear();
     }
 
     /// Leaves the state of unfinished commands with connections.
     #[cold]
     fn put_off(&mut self, group: &mut [Member]) {
-        for (member, done) in self.deferred.drain(..) {
-            let (connection, visit) = (&mut *group[member].1, &mut self.visits[member]);
-            self.done[member] = done;
+        for (member, (part, (_, connection))) in self.parts.iter_mut().zip(group).enumerate() {
+            let Some(done) = part.stop.take() else { continue };
+            let visit = &mut part.visit;
+            part.done = done;
             connection.has_leftover = true;
             if connection.begun_bytes.is_none() {
                 // It is parsed behind the next input.
@@ -236,212 +198,27 @@ impl Turn {
             connection.begun = visit.left(done.bytes == 0);
             // If it waits already, that is for its input.
             connection.wait_bytes = connection.wait_bytes.max(visit.wait_bytes as u64);
-        }
-        for (member, place) in self.begun.drain(..) {
-            group[member].1.place = Some(place);
+            if part.is_begun {
+                connection.place = part.place.take();
+            }
         }
     }
 }
 
 impl<'a> Executor<'_, 'a> {
-    /// Executes a connection's commands, as far as they are complete and its share of the turn goes.
-    fn run(&mut self, group: &mut [Member], member: usize, bytes: &'a [u8], args: &mut resp::ArgList) -> Done {
-        let mut done = Done { bytes: 0, commands: 0 };
-        let connection = &mut *group[member].1;
-        connection.has_leftover = false;
-        if let Some(place) = connection.place.take() {
-            self.rooms.push((member, place));
-        }
-        let visit = &mut self.visits[member];
-        visit.begun = std::mem::take(&mut connection.begun);
-        visit.progress = connection.progress.take();
-        visit.waits = Waits::since(std::mem::take(&mut connection.sought));
-        visit.begin();
-        while done.bytes < bytes.len() && !group[member].1.session.is_ending {
-            let rest = &bytes[done.bytes..];
-            if !matches!(group[member].1.skip, Skip::Nothing) {
-                match self.skip(group, member, rest) {
-                    Skipped::Nothing => {}
-                    Skipped::Bytes(bytes) => {
-                        done.bytes += bytes;
-                        continue;
-                    }
-                    Skipped::Incomplete => break,
-                }
-            }
-            if done.commands as usize >= TURN_COMMANDS || self.has_many_replies(member) {
-                group[member].1.has_leftover = true;
-                if let Some(tenant) = &group[member].1.session.tenant {
-                    tenant.counts.add(Count::Yields, 1);
-                }
-                break;
-            }
-            let taken = match group[member].1.session.protocol {
-                Protocol::Memcached => self.run_memcached(group, member, done, rest),
-                Protocol::Redis => self.run_redis(group, member, done, rest, args),
-            };
-            let Some(taken) = taken else { break };
-            done.bytes += taken;
-            done.commands += 1;
-        }
-        done
-    }
-
-    /// Executes the command at the beginning of `rest`, or puts it into the window. `None` if it is incomplete, or has to
-    /// wait.
-    fn run_memcached(&mut self, group: &mut [Member], member: usize, before: Done, rest: &'a [u8]) -> Option<usize> {
-        let connection = &mut *group[member].1;
-        match memcached::parse(rest, &connection.session) {
-            mc::Parsed::Incomplete { needed } => {
-                connection.needed = needed;
-                None
-            }
-            mc::Parsed::Complete { command, consumed } => {
-                match memcached::step_key(&command, &mut connection.session) {
-                    Some(key) => self.push(group, (member, before, consumed), key, StepCommand::Memcached(command)),
-                    None => {
-                        self.finish(group, member)?;
-                        let (replied, mut is_refused) = (self.output.len(), false);
-                        let asked = |session: &Session| Asked {
-                            operations: memcached::operations(&command, session),
-                            adds_data: memcached::adds_data(&command),
-                        };
-                        let is_finished =
-                            self.within_limits(group, (member, consumed), asked, |refused, session, exec| {
-                                let Some(refused) = refused else {
-                                    return memcached::execute(&command, session, exec);
-                                };
-                                memcached::refuse(&command, refused, exec);
-                                memcached::drop_line(&command, session);
-                                is_refused = true;
-                                true
-                            });
-                        if !is_finished {
-                            self.suspend(member, before);
-                            return None;
-                        }
-                        self.visits[member].pass();
-                        if self.sampler.takes(member) && !is_refused {
-                            self.record_memcached(group, &command, (member, consumed), replied);
-                        }
-                    }
-                }
-                Some(consumed)
-            }
-            mc::Parsed::TooLarge { failure, key } => {
-                self.finish(group, member)?;
-                let (session, mut exec) = self.alone(group, member);
-                memcached::fail_too_large(&failure, key, rest, session, &mut exec);
-                group[member].1.skip = Skip::Bytes(failure.swallow);
-                Some(failure.consumed)
-            }
-            mc::Parsed::Failed(failure) => {
-                self.finish(group, member)?;
-                let (session, mut exec) = self.alone(group, member);
-                memcached::fail(&failure, rest, session, &mut exec);
-                group[member].1.skip = Skip::Bytes(failure.swallow);
-                Some(failure.consumed)
-            }
-        }
-    }
-
-    /// The same for RESP.
-    fn run_redis(
-        &mut self,
-        group: &mut [Member],
-        member: usize,
-        before: Done,
-        rest: &'a [u8],
-        args: &mut resp::ArgList,
-    ) -> Option<usize> {
-        let connection = &mut *group[member].1;
-        let limits = redis::limits(&connection.session);
-        let parsed = match (connection.parsed.take(), connection.begun_bytes.take()) {
-            // It goes on, and needs not be read again.
-            (Some(begun), Some(consumed)) => {
-                *args = *begun;
-                resp::Parsed::Complete { consumed }
-            }
-            (Some(begun), None) => {
-                *args = *begun;
-                resp::parse_more(rest, &limits, args)
-            }
-            (None, _) => resp::parse(rest, &limits, args),
-        };
-        match parsed {
-            resp::Parsed::Incomplete { needed } => {
-                connection.needed = needed;
-                if rest.len() >= PARSED_KEPT_FROM_BYTES {
-                    connection.parsed = Some(Box::new(std::mem::take(args)));
-                }
-                None
-            }
-            resp::Parsed::Nothing { consumed } => Some(consumed),
-            resp::Parsed::Complete { consumed } => {
-                match redis::step(args, rest, &connection.session) {
-                    Some((key, step)) => self.push(group, (member, before, consumed), key, StepCommand::Redis(step)),
-                    None => {
-                        self.finish(group, member)?;
-                        if !self.run_alone(group, member, args.args(rest), &rest[..consumed]) {
-                            self.suspend(member, before);
-                            let connection = &mut *group[member].1;
-                            connection.parsed = Some(Box::new(std::mem::take(args)));
-                            connection.begun_bytes = Some(consumed);
-                            return None;
-                        }
-                        self.visits[member].pass();
-                    }
-                }
-                Some(consumed)
-            }
-            resp::Parsed::Refused { error, consumed, rest } => {
-                self.finish(group, member)?;
-                let (session, mut exec) = self.alone(group, member);
-                redis::refuse(&error, session, &mut exec);
-                group[member].1.skip = Skip::Command(rest);
-                Some(consumed)
-            }
-            resp::Parsed::Failed(error) => {
-                self.finish(group, member)?;
-                let (session, mut exec) = self.alone(group, member);
-                redis::refuse(&error, session, &mut exec);
-                session.is_ending = true;
-                Some(rest.len())
-            }
-        }
-    }
-
-    /// Executes a command of RESP by itself. Whether it is finished.
-    fn run_alone(&mut self, group: &mut [Member], member: usize, args: resp::Args<'_>, raw: &[u8]) -> bool {
-        let asked = |_: &Session| Asked {
-            operations: redis::operations(args),
-            adds_data: redis::adds_data(args),
-        };
-        let (replied, mut is_refused) = (self.output.len(), false);
-        let is_finished = self.within_limits(
-            group,
-            (member, raw.len()),
-            asked,
-            |refused, session, exec| match refused {
-                Some(refused) => {
-                    redis::refuse_throttled(args, refused, session, exec);
-                    is_refused = true;
-                    true
-                }
-                None => redis::execute(args, raw, session, exec),
-            },
-        );
-        if self.sampler.takes(member) && is_finished && !is_refused {
-            self.record_redis(group, args, (member, raw.len()), replied);
-        }
-        is_finished
-    }
-
     /// Has a connection's command go on in a later turn.
     fn suspend(&mut self, member: usize, before: Done) {
-        self.visits[member].is_suspended = true;
-        self.visits[member].waits.keep();
-        self.deferred.push((member, before));
+        let visit = &mut self.parts[member].visit;
+        visit.is_suspended = true;
+        visit.waits.keep();
+        self.stop(member, before);
+    }
+
+    /// Has a connection stop before the end of its input, of which so much was executed. It has too many replies within a
+    /// window, a long value that is not copied yet, or a command that goes on later.
+    fn stop(&mut self, member: usize, done: Done) {
+        self.parts[member].stop = Some(done);
+        self.stopped += 1;
     }
 
     /// Puts a command into the window, and executes the window if it is full. The sizes of the command and of the input
@@ -479,25 +256,29 @@ impl<'a> Executor<'_, 'a> {
         let has_stamps = self.shared.measure == CpuMeasure::Requests;
         for step in &window {
             self.enter(group, step.member);
-            if self.is_deferred(step.member) {
+            if self.has_stopped(step.member) {
                 self.seeks_ahead(step, group, &mut access);
                 continue;
             }
             if self.has_many_replies(step.member) {
-                self.deferred.push((step.member, step.before));
+                self.stop(step.member, step.before);
                 continue;
             }
             let connection = &*group[step.member].1;
             let session = &connection.session;
             let Some(tenant) = &session.tenant else { continue };
-            let is_resumed = self.visits[step.member].is_resumed();
+            let is_resumed = self.parts[step.member].visit.is_resumed();
             let is_long = step.bytes >= LONG_VALUE_BYTES;
             if is_long && step.before.bytes > 0 {
                 // Replies to earlier commands would wait to be sent, and with them the room that is taken for it.
-                self.deferred.push((step.member, step.before));
+                self.stop(step.member, step.before);
                 continue;
             }
-            let room = if is_long { self.room_of(step) } else { None };
+            let room = if is_long {
+                self.parts[step.member].place.take()
+            } else {
+                None
+            };
             let is_begun = room.is_some();
             let (is_limited, replied) = (tenant.throttle.is_limited(), self.output.len());
             if is_limited
@@ -510,9 +291,9 @@ impl<'a> Executor<'_, 'a> {
             }
             if tenant.tier.is_some() && !is_begun && self.seeks(step, tenant, session, &mut access) {
                 if !is_resumed && tenant.suspended.is_full(&self.shared.limits) {
-                    self.visits[step.member].waits.forget();
+                    self.parts[step.member].visit.waits.forget();
                     self.refuse_step(step, (session, &connection.room), &Throttled::for_flash());
-                    self.visits[step.member].pass();
+                    self.parts[step.member].visit.pass();
                     continue;
                 }
                 if is_limited && !is_resumed {
@@ -528,7 +309,7 @@ impl<'a> Executor<'_, 'a> {
                 match step.copy_value(room, &tenant.store, session.db, self.now) {
                     Copied::Not => {}
                     Copied::Wholly(room) => {
-                        self.moved.push((step.member, -(written_before as isize)));
+                        self.parts[step.member].moved_bytes -= written_before as isize;
                         access_to(&mut access, &tenant.store).give_room(room);
                     }
                     Copied::InPart(room) => {
@@ -536,9 +317,10 @@ impl<'a> Executor<'_, 'a> {
                             tenant.throttle.charge(step.bytes as u64, self.moment());
                         }
                         let piece_bytes = room.written_bytes() - written_before;
-                        self.moved.push((step.member, piece_bytes as isize));
-                        self.begun.push((step.member, room));
-                        self.deferred.push((step.member, step.before));
+                        let part = &mut self.parts[step.member];
+                        part.moved_bytes += piece_bytes as isize;
+                        (part.place, part.is_begun) = (Some(room), true);
+                        self.stop(step.member, step.before);
                         continue;
                     }
                 }
@@ -551,7 +333,7 @@ impl<'a> Executor<'_, 'a> {
                 out: self.output,
                 counts: self.counts,
                 room: &connection.room,
-                visit: &mut self.visits[step.member],
+                visit: &mut self.parts[step.member].visit,
             };
             match &step.command {
                 StepCommand::Memcached(command) => {
@@ -589,13 +371,6 @@ impl<'a> Executor<'_, 'a> {
         self.window = window;
     }
 
-    /// The reservation to which a step's value was begun to be copied.
-    #[cold]
-    fn room_of(&mut self, step: &Step<'_>) -> Option<Reservation> {
-        let at = self.rooms.iter().position(|(member, _)| *member == step.member)?;
-        Some(self.rooms.swap_remove(at).1)
-    }
-
     /// The time that limits are kept by.
     fn moment(&self) -> Moment {
         Moment::after_start(self.began.saturating_duration_since(self.shared.started))
@@ -606,11 +381,11 @@ impl<'a> Executor<'_, 'a> {
         if !self.window.is_empty() {
             self.flush(group);
         }
-        (!self.is_deferred(member)).then_some(())
+        (!self.has_stopped(member)).then_some(())
     }
 
-    fn is_deferred(&self, member: usize) -> bool {
-        self.deferred.iter().any(|(deferred, _)| *deferred == member)
+    fn has_stopped(&self, member: usize) -> bool {
+        self.parts[member].stop.is_some()
     }
 
     /// Turns to a connection's command outside of the window.
@@ -623,7 +398,7 @@ impl<'a> Executor<'_, 'a> {
             out: self.output,
             counts: self.counts,
             room: &connection.room,
-            visit: &mut self.visits[member],
+            visit: &mut self.parts[member].visit,
         };
         (&mut connection.session, exec)
     }
@@ -643,13 +418,13 @@ impl<'a> Executor<'_, 'a> {
                 // A stranger's errors are no tenant's.
                 None => self.counts.discard(),
             }
-            self.current += 1;
-            self.begins.push(Mark {
+            self.parts[self.current].end = Mark {
                 copied: self.output.bytes.len(),
                 all: self.output.len(),
-            });
+            };
+            self.current += 1;
         }
-        let reply_bytes = self.visits.get(member).map_or(0, |visit| visit.reply_bytes);
+        let reply_bytes = self.parts.get(member).map_or(0, |part| part.visit.reply_bytes);
         self.enough = self.output.len() + reply_bytes;
     }
 

@@ -32,7 +32,7 @@ impl<'a> Executor<'_, 'a> {
             let (session, mut exec) = self.alone(group, member);
             return act(None, session, &mut exec);
         };
-        let Asked { operations, adds_data } = if self.visits[member].is_resumed() {
+        let Asked { operations, adds_data } = if self.parts[member].visit.is_resumed() {
             Asked::default()
         } else {
             asked(session)

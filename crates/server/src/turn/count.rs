@@ -10,16 +10,17 @@ use crate::ready::{is_small, work_ns};
 
 impl Turn {
     /// Counts a connection's turn.
-    pub(super) fn count(&mut self, connection: &mut Connection, member: usize, nanos_each: u64, now: UnixMs) {
-        let done = self.done[member];
-        let reply_bytes = self.begins[member + 1].all - self.begins[member].all;
-        let moved = self
-            .moved
-            .iter()
-            .filter(|(of, _)| *of == member)
-            .map(|(_, bytes)| bytes)
-            .sum();
-        let bytes = done.bytes.saturating_add_signed(moved) + reply_bytes.min(SEND_BYTES);
+    pub(super) fn count(
+        &mut self,
+        connection: &mut Connection,
+        member: usize,
+        reply_bytes: usize,
+        nanos_each: u64,
+        now: UnixMs,
+    ) {
+        let part = &self.parts[member];
+        let (done, refused) = (part.done, part.refused);
+        let bytes = done.bytes.saturating_add_signed(part.moved_bytes) + reply_bytes.min(SEND_BYTES);
         connection.work_ns = work_ns(done.commands, bytes);
         connection.is_small = is_small(done.commands, bytes);
         connection.executed = done.commands;
@@ -39,8 +40,6 @@ impl Turn {
         connection.client().note_active(now);
         connection.is_new = false;
         if let Some(tenant) = &connection.session.tenant {
-            let refused = self.refused.iter().find(|refused| refused.member == member);
-            let refused = refused.copied().unwrap_or_default();
             let commands = done.commands.saturating_sub(refused.commands);
             self.counts.add(Count::Commands, commands);
             self.counts.add(

@@ -11,7 +11,6 @@ use crate::{memcached, redis};
 /// The commands of a connection that a limit refused: its tenant is not charged for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Refusals {
-    pub(super) member: usize,
     pub(super) commands: u32,
     pub(super) request_bytes: usize,
     pub(super) reply_bytes: usize,
@@ -28,7 +27,7 @@ impl<'a> Executor<'_, 'a> {
             out: self.output,
             counts: self.counts,
             room,
-            visit: &mut self.visits[step.member],
+            visit: &mut self.parts[step.member].visit,
         };
         match &step.command {
             StepCommand::Memcached(command) => memcached::refuse(command, refused, &mut exec),
@@ -39,16 +38,9 @@ impl<'a> Executor<'_, 'a> {
 
     /// Notes that a command was refused, and that there were `replied` bytes of replies before it.
     pub(super) fn note_refusal(&mut self, member: usize, request_bytes: usize, replied: usize) {
-        if self.refused.last().is_none_or(|last| last.member != member) {
-            self.refused.push(Refusals {
-                member,
-                ..Refusals::default()
-            });
-        }
-        if let Some(refused) = self.refused.last_mut() {
-            refused.commands += 1;
-            refused.request_bytes += request_bytes;
-            refused.reply_bytes += self.output.len() - replied;
-        }
+        let refused = &mut self.parts[member].refused;
+        refused.commands += 1;
+        refused.request_bytes += request_bytes;
+        refused.reply_bytes += self.output.len() - replied;
     }
 }

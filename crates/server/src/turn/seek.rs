@@ -21,7 +21,7 @@ impl<'a> Executor<'_, 'a> {
         session: &Session,
         access: &mut Option<Access<'t>>,
     ) -> bool {
-        let waits = &mut self.visits[step.member].waits;
+        let waits = &mut self.parts[step.member].visit.waits;
         if step.is_blind() || waits.sought() > 0 {
             return false;
         }
@@ -42,7 +42,7 @@ impl<'a> Executor<'_, 'a> {
     pub(super) fn seeks_ahead<'t>(&mut self, step: &Step<'a>, group: &'t [Member], access: &mut Option<Access<'t>>) {
         let session = &group[step.member].1.session;
         if let Some(tenant) = session.tenant.as_ref().filter(|tenant| tenant.tier.is_some())
-            && self.visits[step.member].waits.may_add()
+            && self.parts[step.member].visit.waits.may_add()
         {
             let key = Key {
                 db: step.db(session),
@@ -53,7 +53,7 @@ impl<'a> Executor<'_, 'a> {
             if !step.is_blind()
                 && let Some(wait) = seek(tenant, shard, &key, step.purpose(), self.now)
             {
-                self.visits[step.member].waits.push(wait);
+                self.parts[step.member].visit.waits.push(wait);
             }
         }
     }
