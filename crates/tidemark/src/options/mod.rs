@@ -7,6 +7,7 @@
 mod check;
 mod file;
 mod nearest;
+mod values;
 mod variables;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-pub(crate) use check::{CpuModel, Listening, Machine, S3Options, ServeOptions, WebhookOptions, default_data_folder};
+pub(crate) use check::{Machine, S3Options, ServeOptions, WebhookOptions, default_data_folder};
+pub(crate) use values::{CpuModel, Listening};
 pub(crate) use variables::check as check_variables;
 
 /// One option.
