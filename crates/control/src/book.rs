@@ -22,32 +22,29 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use tidemark_meter::spending::Restraint;
-use tidemark_plan::GoalReading;
 use tidemark_types::{
-    CommandCount, Fault, FlashUse, Plan, Policy, PoolSnapshot, Snapshot, TenantCounters, TenantId, TenantName,
-    TenantSnapshot, UNIT_BYTES, UnixMs,
+    Fault, FlashUse, Plan, PoolSnapshot, Snapshot, TenantId, TenantName, TenantSnapshot, UNIT_BYTES, UnixMs,
 };
 
 use crate::config::FirstLease;
 use crate::credit::Credit;
 use crate::grant::{Grant, Holder, Problem, grantable_bytes, grants};
-use crate::hit_interval::HitInterval;
 use crate::idle::make_room;
 use crate::moves::{Move, Moves, Prediction, Reason};
 use crate::pace::Between;
-use crate::rate_interval::RateInterval;
 use crate::settings::{DEFAULT_HIT_COST, DEFAULT_ROUND_PERIOD, Idling};
 use crate::shards::shards_for;
 use crate::sizing::CustomSizing;
 use crate::state::TenantRecord;
 use crate::tiers::TierPrices;
 use crate::utility::CustomUtility;
-use crate::want::Want;
 use needs::{Need, Needs};
 pub(crate) use node::WORTH_PIECES_MAX;
 pub(crate) use preview::Previewed;
 use regrant::{Cause, Given};
+pub(crate) use seen::Seen;
 use sides::{Change, other_sides};
+pub(crate) use tenant::Tenant;
 use tiers::TiersState;
 
 /// A tenant that was emptied keeps its grant this long, because the next write often follows the flush.
@@ -127,71 +124,6 @@ pub(crate) struct Book {
     fresh_faults: Vec<(TenantId, Fault)>,
     /// The remembered grants of tenants that are not in the state file yet.
     to_remember: BTreeMap<TenantId, Option<u64>>,
-}
-
-/// One tenant.
-#[derive(Debug)]
-pub(crate) struct Tenant {
-    pub(crate) record: TenantRecord,
-    pub(crate) shards: u16,
-    pub(crate) grant_bytes: u64,
-    /// Flash that it may hold; `None`: that was never decided.
-    pub(crate) flash_grant_bytes: Option<u64>,
-    /// The part of the grant that is lent to it: nobody gains by it, and it is taken back first.
-    pub(crate) lent_bytes: u64,
-    /// How it stood with its goal when it was last asked something.
-    reading: Option<GoalReading>,
-    credit: Credit,
-    /// The policy in force: the operator's, or the one that follows from the choice.
-    pub(crate) policy: Policy,
-    /// The hit ratio that is expected of the size that the goal asked for last.
-    predicted: Option<f64>,
-    needs: Needs,
-    /// Memory and flash, where they are sized together.
-    pub(crate) tiers: TiersState,
-    sizing: CustomSizing,
-    utility: CustomUtility,
-    pub(crate) moves: Moves,
-    /// The moves of its part of flash.
-    pub(crate) flash_moves: Moves,
-    pub(crate) is_removing: bool,
-    /// The reports of the data plane, for a tenant that was ever touched.
-    pub(crate) seen: Option<Box<Seen>>,
-    /// The restraint that follows from its spending.
-    pub(crate) restraint: Restraint,
-    /// The next plan takes its memory away.
-    gives_all_back: bool,
-    plan_version: u64,
-}
-
-/// The knowledge of a tenant from snapshots.
-#[derive(Debug, Default)]
-pub(crate) struct Seen {
-    pub(crate) usage_bytes: u64,
-    /// The part of it that is the index.
-    pub(crate) index_bytes: u64,
-    pub(crate) items: u64,
-    pub(crate) connections: u64,
-    pub(crate) counters: TenantCounters,
-    pub(crate) hits: HitInterval,
-    /// CPU time, in nanoseconds.
-    pub(crate) cpu: RateInterval,
-    /// Bytes of requests and replies.
-    pub(crate) network: RateInterval,
-    pub(crate) commands: Vec<CommandCount>,
-    /// When it was last asked something.
-    active_at: UnixMs,
-    /// How much it could make use of then.
-    active_bytes: u64,
-    /// Shown when it grew or was short of memory.
-    want: Want,
-    /// Whether it was short of memory since the last decision.
-    was_short: bool,
-    /// About how much it wrote since the last decision.
-    inflow_bytes: u64,
-    /// The same per second, smoothed, and when that was reckoned last.
-    inflow_bytes_per_second: f64,
-    inflow_at: UnixMs,
 }
 
 impl Book {

@@ -1,9 +1,41 @@
 //! The way that a snapshot's report on a tenant is taken over.
 
-use tidemark_types::TenantSnapshot;
-use tidemark_types::UnixMs;
+use tidemark_types::{CommandCount, TenantCounters, TenantSnapshot, UnixMs};
 
-use super::{INFLOW_SECONDS, Seen};
+use super::INFLOW_SECONDS;
+use crate::hit_interval::HitInterval;
+use crate::rate_interval::RateInterval;
+use crate::want::Want;
+
+/// The knowledge of a tenant from snapshots.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) usage_bytes: u64,
+    /// The part of it that is the index.
+    pub(crate) index_bytes: u64,
+    pub(crate) items: u64,
+    pub(crate) connections: u64,
+    pub(crate) counters: TenantCounters,
+    pub(crate) hits: HitInterval,
+    /// CPU time, in nanoseconds.
+    pub(crate) cpu: RateInterval,
+    /// Bytes of requests and replies.
+    pub(crate) network: RateInterval,
+    pub(crate) commands: Vec<CommandCount>,
+    /// When it was last asked something.
+    pub(super) active_at: UnixMs,
+    /// How much it could make use of then.
+    pub(super) active_bytes: u64,
+    /// Shown when it grew or was short of memory.
+    pub(super) want: Want,
+    /// Whether it was short of memory since the last decision.
+    pub(super) was_short: bool,
+    /// About how much it wrote since the last decision.
+    pub(super) inflow_bytes: u64,
+    /// The same per second, smoothed, and when that was reckoned last.
+    pub(super) inflow_bytes_per_second: f64,
+    pub(super) inflow_at: UnixMs,
+}
 
 impl Seen {
     pub(super) fn take_over(&mut self, now: UnixMs, report: &TenantSnapshot) {

@@ -2,14 +2,57 @@
 
 use std::time::Duration;
 
-use tidemark_types::{FlashPlan, Secret, TenantLimits, TenantPlan, TenantState, UNIT_BYTES, UnixMs};
+use tidemark_meter::spending::Restraint;
+use tidemark_plan::GoalReading;
+use tidemark_types::{FlashPlan, Policy, Secret, TenantLimits, TenantPlan, TenantState, UNIT_BYTES, UnixMs};
 
-use super::needs::FULL_DIVISOR;
-use super::{INFLOW_SECONDS, JUDGED_PER_MINUTE, SHORTFALL_MIN, Tenant};
+use super::needs::{FULL_DIVISOR, Needs};
+use super::seen::Seen;
+use super::tiers::TiersState;
+use super::{INFLOW_SECONDS, JUDGED_PER_MINUTE, SHORTFALL_MIN};
+use crate::credit::Credit;
 use crate::grant::{Grant, Holder};
 use crate::idle::Sleeper;
-use crate::moves::{MEASURED_GETS, Prediction};
+use crate::moves::{MEASURED_GETS, Moves, Prediction};
 use crate::settings::{DEFAULT_PRIORITY, MIN_CAP_BYTES, TenantSettings};
+use crate::sizing::CustomSizing;
+use crate::state::TenantRecord;
+use crate::utility::CustomUtility;
+
+/// One tenant.
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    pub(crate) record: TenantRecord,
+    pub(crate) shards: u16,
+    pub(crate) grant_bytes: u64,
+    /// Flash that it may hold; `None`: that was never decided.
+    pub(crate) flash_grant_bytes: Option<u64>,
+    /// The part of the grant that is lent to it: nobody gains by it, and it is taken back first.
+    pub(crate) lent_bytes: u64,
+    /// How it stood with its goal when it was last asked something.
+    pub(super) reading: Option<GoalReading>,
+    pub(super) credit: Credit,
+    /// The policy in force: the operator's, or the one that follows from the choice.
+    pub(crate) policy: Policy,
+    /// The hit ratio that is expected of the size that the goal asked for last.
+    pub(super) predicted: Option<f64>,
+    pub(super) needs: Needs,
+    /// Memory and flash, where they are sized together.
+    pub(crate) tiers: TiersState,
+    pub(super) sizing: CustomSizing,
+    pub(super) utility: CustomUtility,
+    pub(crate) moves: Moves,
+    /// The moves of its part of flash.
+    pub(crate) flash_moves: Moves,
+    pub(crate) is_removing: bool,
+    /// The reports of the data plane, for a tenant that was ever touched.
+    pub(crate) seen: Option<Box<Seen>>,
+    /// The restraint that follows from its spending.
+    pub(crate) restraint: Restraint,
+    /// The next plan takes its memory away.
+    pub(super) gives_all_back: bool,
+    pub(super) plan_version: u64,
+}
 
 impl Tenant {
     /// As one that may have to make room for others; `None` while it is not idle.

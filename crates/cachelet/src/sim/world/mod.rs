@@ -1,7 +1,9 @@
 //! The world: nodes, network, store and coordination engine, in virtual time.
 
+mod agenda;
 mod bodies;
 mod carry;
+mod tally;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -13,10 +15,12 @@ use super::rng::Rng;
 use super::store::Store;
 use crate::config::{Config, Promise};
 use crate::membership::Document;
-use crate::message::{Event, Source, StoreRequest};
+use crate::message::Event;
 use crate::protocol::{Bodies, Cachelet, Settings};
-use crate::types::{CacheletId, CallId, Epoch, Key, OperationId, Value, Version};
+use crate::types::{CacheletId, Epoch, Key, OperationId, Value};
 use crate::view::{Trial, View};
+use agenda::{Due, Fate, Occurrence};
+pub use tally::{Ended, Tally};
 
 /// How often nodes ask for their leases, and the engine looks at them.
 const KEEPALIVE_US: u64 = 300_000;
@@ -48,46 +52,6 @@ pub struct Faults {
     pub evicted: u32,
 }
 
-/// The counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Reads by where the answer came from: own copy, own copy validated, home, store.
-    pub reads: [u64; 4],
-    /// Writes that hold.
-    pub writes: u64,
-    /// Operations without an answer that helps.
-    pub failed: u64,
-    /// Microseconds of all operations.
-    pub operation_us: u64,
-    /// Messages between nodes.
-    pub messages: u64,
-    /// Their bytes.
-    pub message_bytes: u64,
-    /// Calls to the store.
-    pub store_calls: u64,
-}
-
-/// An operation that ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Which.
-    pub operation: OperationId,
-    /// At which node.
-    pub node: usize,
-    /// The key.
-    pub key: Key,
-    /// Whether it was a write.
-    pub is_write: bool,
-    /// The value's size; zero where there is no object, and of what failed.
-    pub size_bytes: u64,
-    /// The version, if the store has it.
-    pub version: Option<Version>,
-    /// The source of a read's answer; `None` if it failed.
-    pub source: Option<Source>,
-    /// How long it took.
-    pub took_us: u64,
-}
-
 #[derive(Debug)]
 struct Node {
     cachelet: Cachelet,
@@ -113,53 +77,6 @@ impl Node {
     fn true_us(&self, local_us: u64) -> u64 {
         let since = u128::from(local_us.saturating_sub(self.clock_offset_us));
         (since * 1_000_000 / u128::from(self.clock_rate)) as u64 + 1
-    }
-}
-
-#[derive(Debug)]
-enum Occurrence {
-    Deliver(usize, CacheletId, Event),
-    Apply(usize, CacheletId, CallId, Key, StoreRequest, Fate),
-    Tick(usize, CacheletId),
-    Keepalive(usize),
-    Renew(usize, CacheletId, u64, Epoch),
-    Report(CacheletId, Epoch, bool),
-    Look,
-    Expelled(usize),
-}
-
-/// The fate of a store call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Answered,
-    Throttled,
-    Unanswered,
-}
-
-#[derive(Debug)]
-struct Due {
-    at_us: u64,
-    order: u64,
-    what: Occurrence,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at_us, self.order) == (other.at_us, other.order)
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at_us, self.order).cmp(&(other.at_us, other.order))
     }
 }
 
