@@ -4,23 +4,13 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use serde_json::json;
 
-use crate::{PATIENCE, Running, USAGE, check_fails, run, stderr, stdout, tidemark};
+use crate::{Running, USAGE, check_fails, run, stderr, stdout, tidemark, wait_until};
 
 pub(super) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// Waits until something is so.
-pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < until, "waited for {what} in vain");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
 }
 
 pub(super) fn etcd(folder: &Path) -> (Running, String) {
@@ -36,7 +26,7 @@ pub(super) fn etcd(folder: &Path) -> (Running, String) {
         .spawn();
     let child = Running(child.expect("etcd is needed: apt-get install etcd-server"));
     let address = client.trim_start_matches("http://").to_owned();
-    wait_for("etcd", || TcpStream::connect(&address).is_ok());
+    wait_until("etcd", || TcpStream::connect(&address).is_ok());
     (child, address)
 }
 
@@ -117,7 +107,7 @@ fn instances_are_followed_and_dimensions_are_pinned() {
         panic!("{ready}{said}");
     }
     let show = |app: &str| stdout(&run(&["agent", "show", app, "--data", &data]));
-    wait_for("the application to have a view", || show("shop").contains("member "));
+    wait_until("the application to have a view", || show("shop").contains("member "));
     let before = show("shop");
     for part in ["scope=application", "because        default", "chooser        off"] {
         assert!(before.contains(part), "{part}: {before}");
@@ -138,7 +128,7 @@ fn instances_are_followed_and_dimensions_are_pinned() {
         stdout(&pinned)
     );
     // The pod is an instance, which has a cachelet of its own now.
-    wait_for("the pod's cachelet", || {
+    wait_until("the pod's cachelet", || {
         let shown = show("shop");
         shown.contains("shop/pay/u-1") && shown.contains("coherence=update (pinned)")
     });
@@ -211,12 +201,12 @@ fn instances_are_followed_and_dimensions_are_pinned() {
     let created = with(&[]);
     let shown = format!("{}{}", stdout(&created), stderr(&created));
     assert!(shown.contains("promise        eventual durability strict"), "{shown}");
-    wait_for("the tenant", || {
+    wait_until("the tenant", || {
         run(&["tenant", "set", "log", "--cap", "1MiB", "--data", &data])
             .status
             .success()
     });
-    wait_for("the trace's application", || {
+    wait_until("the trace's application", || {
         stdout(&run(&["agent", "show", "--data", &data])).contains("later")
     });
 }

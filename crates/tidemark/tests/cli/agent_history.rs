@@ -14,9 +14,9 @@ use tidemark_cachelet::sim::history::{Deed, Record, check};
 use tidemark_cachelet::types::{Key, mix};
 use tidemark_gateway::{Client, ClientError};
 
-use crate::agent::{etcd, free_port, wait_for};
+use crate::agent::{etcd, free_port};
 use crate::s3::{Bucket, client, until_it_is_let_in};
-use crate::{Server, data, send, tidemark};
+use crate::{Server, data, send, tidemark, wait_until};
 
 const AGENTS: usize = 3;
 /// Functions at each agent, each of which asks again when it has its answer.
@@ -146,7 +146,7 @@ impl Node {
 }
 
 fn settle(nodes: &[Node]) {
-    wait_for("all to be members of one view", || {
+    wait_until("all to be members of one view", || {
         nodes.iter().all(|node| {
             let shown = node.shown();
             let members = shown["members"].as_array().map_or(0, Vec::len);
@@ -259,7 +259,7 @@ fn what_functions_see_is_linearizable_whatever_happens_to_agents() {
         let goes_on = |nodes: &[Node]| {
             settle(nodes);
             let before = acknowledged();
-            wait_for("writes", || acknowledged() >= before + 10);
+            wait_until("writes", || acknowledged() >= before + 10);
         };
         goes_on(&nodes);
         // Killed, and another process at its place.

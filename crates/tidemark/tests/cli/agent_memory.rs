@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::agent::{etcd, wait_for};
+use crate::agent::etcd;
 use crate::s3::{Bucket, client, pattern, sum, until_it_is_let_in};
-use crate::{Server, data, stdout, tidemark};
+use crate::{Server, data, stdout, tidemark, wait_until};
 
 const OBJECTS: usize = 60;
 const OBJECT_BYTES: usize = 20_000;
@@ -83,20 +83,20 @@ fn the_pool_is_what_instances_do_not_use() {
     uses(20 * MIB);
     comes("i-1");
     // A sixteenth is left alone.
-    wait_for("the pool of one instance", || pool() == (64 - 20 - 4) * MIB);
+    wait_until("the pool of one instance", || pool() == (64 - 20 - 4) * MIB);
     uses(60 * MIB);
-    wait_for("the least pool", || pool() == 8 * MIB);
+    wait_until("the least pool", || pool() == 8 * MIB);
     goes("i-1");
-    wait_for("all that the operator gave", || pool() == 64 * MIB);
+    wait_until("all that the operator gave", || pool() == 64 * MIB);
     // Less from the operator holds after a reload, also once instances have come and gone.
     configure(&files, 48 * MIB);
     agent.signal(Signal::HUP);
-    wait_for("less from the operator", || pool() == 48 * MIB);
+    wait_until("less from the operator", || pool() == 48 * MIB);
     uses(20 * MIB);
     comes("i-2");
-    wait_for("the pool of another instance", || pool() == (64 - 20 - 4) * MIB);
+    wait_until("the pool of another instance", || pool() == (64 - 20 - 4) * MIB);
     goes("i-2");
-    wait_for("what the operator gives now", || pool() == 48 * MIB);
+    wait_until("what the operator gives now", || pool() == 48 * MIB);
     agent.stop();
 }
 
@@ -135,7 +135,7 @@ fn an_application_s_copies_have_a_goal_a_curve_and_a_bill() {
     };
     read_some(200);
     let show = || agent.json(&["agent", "show", "shop"]);
-    wait_for("a curve and a goal", || {
+    wait_until("a curve and a goal", || {
         read_some(50);
         let shown = show();
         let points = shown["curve"]["points"].as_array().map_or(0, Vec::len);
@@ -166,13 +166,13 @@ fn an_application_s_copies_have_a_goal_a_curve_and_a_bill() {
         assert!(text.contains(part), "{part}: {text}");
     }
     // The tenant's rows of the ledger have all of that.
-    wait_for("the ledger", || sum(&agent, "shop", "gets") >= reads as f64);
+    wait_until("the ledger", || sum(&agent, "shop", "gets") >= reads as f64);
     assert!(sum(&agent, "shop", "hits") > 0.9 * reads as f64);
     assert!(sum(&agent, "shop", "memory_byte_seconds") > (OBJECTS * OBJECT_BYTES) as f64);
     assert!(sum(&agent, "shop", "network_out_bytes") >= (reads as usize * OBJECT_BYTES) as f64);
     // An operator's limit is one of copies, too: they go, and what is read is right.
     agent.json(&["tenant", "set", "shop", "--hit-ratio", "none", "--cap", "1MiB"]);
-    wait_for("copies to keep the cap", || {
+    wait_until("copies to keep the cap", || {
         read_some(20);
         let shown = show();
         let used = count(&shown["cachelets"][0]["used_bytes"]);

@@ -169,7 +169,7 @@ fn a_server_that_is_killed_while_it_is_backed_up_leaves_one_moment_of_it() {
         let (before, folder) = std::thread::scope(|scope| {
             scope.spawn(|| change_tenants(&data, made));
             scope.spawn(|| use_items(&address, is_over));
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             while made.load(Ordering::SeqCst) < 3 {
                 assert!(begun.elapsed() < PATIENCE, "nothing is made");
                 std::thread::yield_now();

@@ -133,7 +133,7 @@ fn limits_are_set_kept_over_a_restart_and_refuse() {
         refused.escape_ascii().to_string()
     );
     // The shown figures are at most a round old.
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let shown = loop {
         let shown = server.json(&["tenant", "show", "default"]);
         if shown["refused_total"]["ops_per_second"] == 1 {
@@ -177,7 +177,7 @@ fn a_goal_is_set_and_what_became_of_the_memory_is_shown() {
     let mut client = std::net::TcpStream::connect(memcached).unwrap();
     client.write_all(b"set k 0 0 1\r\nv\r\n").unwrap();
     client.read_exact(&mut [0; 8]).unwrap();
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let moves = loop {
         let moves = server.json(&["tenant", "show", "default", "--moves"]);
         if moves
@@ -512,7 +512,7 @@ fn a_load_is_never_another_tenant_s_and_its_errors_are_a_failure() {
         assert!(message.contains(part), "{part}: {message}");
     }
     // The secret is not left behind. Figures are a moment old.
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while server.json(&["tenant", "show", "default"])["items"] != 0 {
         assert!(begun.elapsed().as_secs() < 30, "the login stays as a value");
     }

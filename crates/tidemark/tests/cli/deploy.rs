@@ -84,7 +84,7 @@ fn boards_and_alerts_ask_for_metrics_that_there_are() {
     let server = limited_server();
     Client::new(&server).ask();
     // A goal of which nothing is known yet has no sample.
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     let there = loop {
         let answer = scrape(&server);
         let samples = answer.lines().filter(|line| !line.starts_with('#'));
@@ -92,7 +92,7 @@ fn boards_and_alerts_ask_for_metrics_that_there_are() {
         let is_whole = ["tidemark_tenant_goal_met", "tidemark_tenant_spent_ratio"]
             .iter()
             .all(|metric| there.contains(*metric));
-        if is_whole || std::time::Instant::now() > deadline {
+        if is_whole || Instant::now() > deadline {
             break there;
         }
         std::thread::sleep(Duration::from_millis(50));

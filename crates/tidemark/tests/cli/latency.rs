@@ -4,7 +4,6 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::time::Instant;
 
 use serde_json::Value;
 

@@ -48,7 +48,7 @@ fn with_more_threads_than_cores_all_rows_add_up_to_the_process_s_cpu_time() {
     }
     let used = cpu_seconds(&server);
     rows_with(&server, "use", "operations", requests as f64);
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     let (all, figures) = loop {
         let rows = rows(&server);
         let figures = ["use", "unattributed", "unexplained"].map(|kind| sum(&rows, kind, "cpu_seconds"));
@@ -56,7 +56,7 @@ fn with_more_threads_than_cores_all_rows_add_up_to_the_process_s_cpu_time() {
         if all >= used * 0.98 {
             break (all, figures);
         }
-        assert!(std::time::Instant::now() < deadline, "{figures:?} of {used} s");
+        assert!(Instant::now() < deadline, "{figures:?} of {used} s");
     };
     let [_, unattributed, unexplained] = figures;
     let until_now = cpu_seconds(&server);

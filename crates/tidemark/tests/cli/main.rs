@@ -37,7 +37,7 @@ use std::net::TcpListener;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -63,6 +63,17 @@ fn tidemark() -> Command {
 
 fn run(arguments: &[&str]) -> Output {
     tidemark().args(arguments).output().unwrap()
+}
+
+/// Waits until something is so. Returns how long that took.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        // A look without a rest takes a core from those that are waited for.
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    begun.elapsed()
 }
 
 fn stdout(output: &Output) -> String {

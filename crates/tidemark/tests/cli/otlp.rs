@@ -91,7 +91,7 @@ fn a_collector_gets_every_metric_that_scrapers_get() {
     let url = format!("http://{}", collector.address);
     let server = limited_server_with(&["--otlp", &url, "--otlp-period", "1s"]);
     Client::new(&server).ask();
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     for number in 0.. {
         let received = collector.next();
         assert!(
@@ -122,7 +122,7 @@ fn a_collector_gets_every_metric_that_scrapers_get() {
             assert_eq!(exported["tidemark_pool_bytes"], scraped["tidemark_pool_bytes"]);
             break;
         }
-        assert!(std::time::Instant::now() < deadline, "{exported:?}\n{scraped:?}");
+        assert!(Instant::now() < deadline, "{exported:?}\n{scraped:?}");
     }
     let (_, log, _) = server.stop();
     let lines = |part: &str| log.lines().filter(|line| line.contains(part)).count();
@@ -139,10 +139,10 @@ fn a_collector_that_hangs_delays_nobody() {
     assert!(received.head.starts_with("POST /custom HTTP/1.1"), "{}", received.head);
     // While it waits for the collector, clients and operators are served, and the server ends.
     Client::new(&server).ask();
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     // A client is answered before its command is counted.
     while server.json(&["tenant", "show", "default"])["sets_total"] != 1 {
-        assert!(std::time::Instant::now() < deadline);
+        assert!(Instant::now() < deadline);
     }
     assert_eq!(server.stop().0, Some(0));
     check_fails(

@@ -124,12 +124,12 @@ fn every_query_of_board_and_rules_has_data() {
     let mut waiting: Vec<String> = of_rules.chain(board()).collect();
     assert!(rules.len() >= 8 && waiting.len() >= 20, "{waiting:?}");
     let mut client = deploy::Client::new(&server);
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     while !waiting.is_empty() {
         // Rates are of what happens while it scrapes.
         client.ask();
         waiting.retain(|query| !prometheus.has_data(query));
-        assert!(std::time::Instant::now() < deadline, "no data for {waiting:#?}");
+        assert!(Instant::now() < deadline, "no data for {waiting:#?}");
         std::thread::sleep(Duration::from_millis(50));
     }
     let rules = prometheus.get("/api/v1/rules", None);

@@ -2,7 +2,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Instant;
 
 use super::*;
 

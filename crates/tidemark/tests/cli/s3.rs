@@ -184,7 +184,7 @@ pub(super) fn server_with(origin: SocketAddr, functions: &str, more: &[&str]) ->
 
 /// Waits until a new key is seen: files are looked at once a second.
 pub(super) fn until_it_is_let_in(runtime: &tokio::runtime::Runtime, client: &Client) {
-    until_it_is("the key is not seen", || {
+    wait_until("the key is seen", || {
         let answered = runtime.block_on(client.get("photos", "none", None));
         matches!(answered, Err(ClientError::Refused { status: 404, .. }))
     });
@@ -274,14 +274,6 @@ pub(super) fn sum(server: &Server, tenant: &str, field: &str) -> f64 {
     rows.iter().filter_map(|row| row[field].as_f64()).sum()
 }
 
-pub(super) fn until_it_is(what: &str, holds: impl Fn() -> bool) {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(std::time::Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
 #[test]
 fn what_s3_clients_and_their_functions_did_is_on_the_bill() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -319,12 +311,12 @@ fn what_s3_clients_and_their_functions_did_is_on_the_bill() {
     let report = server.json(&["functions", "status"]);
     assert!(report["totals"]["hits"].as_u64().unwrap() > 0, "{report}");
     let invocations = || emulator.bill().invocations;
-    until_it_is("the functions do not end", || emulator.bill().invocations > 0);
-    until_it_is("the ledger has not all invocations", || {
+    wait_until("the functions end", || emulator.bill().invocations > 0);
+    wait_until("the ledger has all invocations", || {
         sum(&server, "shop", "invocations") == invocations() as f64
     });
     for (tenant, bytes) in [("shop", 6 * MIB), ("plain", 20 * MIB)] {
-        until_it_is("the ledger has not all bytes", || {
+        wait_until("the ledger has all bytes", || {
             sum(&server, tenant, "network_in_bytes") >= bytes as f64
         });
         assert_eq!(sum(&server, tenant, "network_in_bytes"), bytes as f64, "{tenant}");
@@ -388,7 +380,7 @@ fn a_client_that_codes_itself_computes_what_functions_lose() {
     assert!(written[..] == object[..], "the origin has the object without parity");
     assert_eq!(client.counts().with_parity, 2);
     let total = |name: &str| server.json(&["functions", "status"])["totals"][name].as_u64().unwrap();
-    until_it_is("the stripes are not stored", || total("written_stripes") == 2);
+    wait_until("the stripes are stored", || total("written_stripes") == 2);
     let get = |range| runtime.block_on(client.get("photos", "k", range)).unwrap();
     let before = client.counts();
     assert!(get(None) == object);
@@ -398,7 +390,7 @@ fn a_client_that_codes_itself_computes_what_functions_lose() {
     for number in 0..6 {
         assert!(emulator.reclaim(&format!("pool-{number}")) > 0);
         assert!(get(None) == object, "after {number}");
-        until_it_is("lost chunks are not put back", || {
+        wait_until("lost chunks are put back", || {
             total("repaired_chunks") >= 2 * (number + 1)
         });
     }
@@ -457,7 +449,7 @@ fn several_servers_share_a_bucket_and_one_may_be_killed() {
             .parse::<f64>()
             .unwrap()
     };
-    until_it_is("the list is not seen", || {
+    wait_until("the list is seen", || {
         servers.iter().all(|server| count(server, "gateways") == 3.0)
     });
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use hyper::body::Bytes;
 
-use super::s3::{Bucket, client, emulator, functions_file, pattern, server_with, until_it_is, until_it_is_let_in};
+use super::s3::{Bucket, client, emulator, functions_file, pattern, server_with, until_it_is_let_in};
 use super::*;
 
 const MIB: usize = 1 << 20;
@@ -38,7 +38,7 @@ fn a_server_that_is_killed_finds_what_its_functions_hold() {
         let count = format!("SELECT COUNT(*) FROM {table}");
         connection.query_row(&count, [], |row| row.get::<_, u64>(0)).unwrap()
     };
-    until_it_is("the catalogue is not written", || {
+    wait_until("the catalogue is written", || {
         rows("stripes") == 5 && rows("names") == 1
     });
 
@@ -65,7 +65,7 @@ fn a_server_that_is_killed_finds_what_its_functions_hold() {
         assert!(gone >= taken, "{gone} of {taken}");
         assert!(read() == object, "{taken} of 6");
         assert_eq!(origin_reads() > before, is_lost, "{taken} of 6");
-        until_it_is("what was lost is not put back", || {
+        wait_until("what was lost is put back", || {
             let before = origin_reads();
             assert!(read() == object, "{taken} of 6");
             origin_reads() == before

@@ -3,7 +3,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Instant;
 
 use serde_json::Value;
 

@@ -43,13 +43,13 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
 
 /// Waits until so many visits that were sampled are known.
 fn top_with(server: &Server, visits: u64) -> Value {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let top = server.json(&["tenant", "top", "default"]);
         if top["sampled_visits"].as_u64().unwrap() >= visits {
             return top;
         }
-        assert!(std::time::Instant::now() < deadline, "{top}");
+        assert!(Instant::now() < deadline, "{top}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -29,16 +29,13 @@ pub(super) fn sum(rows: &[Value], kind: &str, field: &str) -> f64 {
 
 /// Waits until the ledger has rows of the use so far.
 pub(super) fn rows_with(server: &Server, kind: &str, field: &str, least: f64) -> Vec<Value> {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let rows = rows(server);
         if sum(&rows, kind, field) >= least {
             return rows;
         }
-        assert!(
-            std::time::Instant::now() < deadline,
-            "no {kind} with {least} {field}: {rows:?}"
-        );
+        assert!(Instant::now() < deadline, "no {kind} with {least} {field}: {rows:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -545,7 +542,7 @@ fn how_full_the_network_is_is_shown_of_tenants_and_server() {
         );
         (sent + received) as f64
     };
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let tenant = server.json(&["tenant", "show", "default"]);
         let of_server = server.json(&["server", "show"]);
@@ -565,7 +562,7 @@ fn how_full_the_network_is_is_shown_of_tenants_and_server() {
             assert_eq!(of_server["network_limit_bytes_per_second"], 1_000_000);
             break;
         }
-        assert!(std::time::Instant::now() < deadline, "{tenant}");
+        assert!(Instant::now() < deadline, "{tenant}");
         std::thread::sleep(Duration::from_millis(50));
     }
     let metrics = deploy::scrape(&server);

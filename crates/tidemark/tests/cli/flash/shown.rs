@@ -1,7 +1,5 @@
 //! The figures of flash: in lists, and in answers to clients.
 
-use std::time::Instant;
-
 use super::*;
 
 /// The value of a line of a list, which is behind two spaces at least.
