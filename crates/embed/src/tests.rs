@@ -3,6 +3,7 @@
 
 mod flash;
 mod program;
+mod sizes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,6 +5,7 @@ mod compose;
 mod describe;
 mod fuzz;
 mod memcached;
+mod meta;
 mod options;
 mod resp;
 mod roundtrip;
