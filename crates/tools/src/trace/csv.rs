@@ -164,9 +164,10 @@ fn seconds(text: &[u8]) -> Option<f64> {
     }
     let (year, month, day) = (part(0, 4)?, part(5, 7)?, part(8, 10)?);
     let (hour, minute, second) = (part(11, 13)?, part(14, 16)?, part(17, 19)?);
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+    if hour > 23 || minute > 59 || second > 60 {
         return None;
     }
+    let begin = tidemark_types::utc::day(year, month, day)?.seconds();
     let fraction = match text.get(19..) {
         None | Some([]) => 0.0,
         Some([b'.', digits @ ..]) if digits.len() <= 9 => {
@@ -175,22 +176,7 @@ fn seconds(text: &[u8]) -> Option<f64> {
         }
         Some(_) => return None,
     };
-    let whole = days_since_1970(year, month, day) * 86_400 + (hour * 3600 + minute * 60 + second).cast_signed();
-    let whole = whole as f64;
-    Some(whole + fraction)
-}
-
-/// Days from 1970-01-01 to a date of the Gregorian calendar. The year is counted from March, so that the leap day comes
-/// last. `153 m + 2` over 5 is the number of days before the m-th month from March.
-fn days_since_1970(year: u64, month: u64, day: u64) -> i64 {
-    let (year, month) = if month > 2 {
-        (year, month - 3)
-    } else {
-        (year.saturating_sub(1), month + 9)
-    };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-    // 719,468 days lie between 0000-03-01 and 1970-01-01.
-    days.cast_signed() - 719_468
+    Some((begin + hour * 3600 + minute * 60 + second) as f64 + fraction)
 }
 
 /// An octal number as tar headers write it: digits, then spaces or NULs.
