@@ -8,7 +8,8 @@ use serde_json::Value;
 /// Asks the part; `None` while it does not run.
 type Ask = Arc<dyn Fn() -> Option<Value> + Send + Sync>;
 
-/// Asks a part for an object of JSON. Numbers in its `totals` only rise; those in its `now` do not.
+/// Asks a part for an object of JSON. Numbers in its `totals` only rise; those in its `now` do not. If it has several `pools`, each has
+/// such numbers of its own, and the `tenant` whose own it is, if any.
 #[derive(Clone, Default)]
 pub struct Report(Option<Ask>);
 
@@ -52,15 +53,28 @@ impl Report {
             return text;
         };
         for (part, kind, suffix) in [("totals", "counter", "_total"), ("now", "gauge", "")] {
-            let numbers = report.get(part).and_then(Value::as_object);
-            for (name, value) in numbers.into_iter().flatten() {
-                if value.is_number() {
-                    let _ = write!(text, "# TYPE {prefix}{name} {kind}\n{prefix}{name}{suffix} {value}\n");
+            for (name, value) in numbers(&report, part) {
+                let _ = write!(text, "# TYPE {prefix}{name} {kind}\n{prefix}{name}{suffix} {value}\n");
+            }
+            let pools = report["pools"].as_array().map_or(&[][..], Vec::as_slice);
+            let first = pools.first().filter(|_| pools.len() > 1);
+            for (name, _) in first.into_iter().flat_map(|first| numbers(first, part)) {
+                let _ = writeln!(text, "# TYPE {prefix}pool_{name} {kind}");
+                for pool in pools.iter().filter(|pool| pool[part][name].is_number()) {
+                    // Names of tenants need no escape.
+                    let (tenant, value) = (pool["tenant"].as_str().unwrap_or_default(), &pool[part][name]);
+                    let _ = writeln!(text, "{prefix}pool_{name}{suffix}{{tenant=\"{tenant}\"}} {value}");
                 }
             }
         }
         text
     }
+}
+
+/// The numbers of a part by their names.
+fn numbers<'a>(report: &'a Value, part: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    let all = report.get(part).and_then(Value::as_object).into_iter().flatten();
+    all.filter(|(_, value)| value.is_number())
 }
 
 #[cfg(test)]
@@ -74,6 +88,13 @@ mod tests {
         let report =
             Report::new(|| Some(json!({"totals": {"hits": 3}, "now": {"used_bytes": 5, "name": "x"}, "else": 1})));
         let text = "# TYPE f_hits counter\nf_hits_total 3\n# TYPE f_used_bytes gauge\nf_used_bytes 5\n";
+        assert_eq!(report.metrics("f_"), text);
+        let pool = |tenant, hits| json!({"tenant": tenant, "totals": {"hits": hits}, "now": {}});
+        let report = Report::new(move || {
+            Some(json!({"totals": {"hits": 3}, "now": {}, "pools": [pool(None, 1), pool(Some("shop"), 2)]}))
+        });
+        let pools = "f_pool_hits_total{tenant=\"\"} 1\nf_pool_hits_total{tenant=\"shop\"} 2\n";
+        let text = format!("# TYPE f_hits counter\nf_hits_total 3\n# TYPE f_pool_hits counter\n{pools}");
         assert_eq!(report.metrics("f_"), text);
         assert_eq!(Report::default().metrics("f_"), "");
         assert_eq!(Report::new(|| None).ask(), None);

@@ -32,6 +32,17 @@ impl Amount {
     }
 }
 
+/// Who is charged for a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payers {
+    /// Those who use it.
+    Users,
+    /// One account for all of it, used or not: the pool is its own.
+    One(u32),
+    /// Nobody: the pool is that of an account that is no more.
+    Nobody,
+}
+
 /// The use of accounts since the last settlement, and the charges so far.
 #[derive(Clone, Debug, Default)]
 pub struct Accounts {
@@ -56,9 +67,24 @@ impl Accounts {
         &self.moved_total
     }
 
-    /// Shares what was spent so far, less what was charged: on serving, and on all else. `held`: bytes of chunks by account.
+    /// Charges all that was spent so far, less what was charged: on serving, and on all else. `held`: bytes of chunks by account.
     /// Each account is in the result once at most, ascending.
-    pub fn settle(&mut self, serving: Amount, standing: Amount, held: &HashMap<u32, u64>) -> Vec<(u32, Amount)> {
+    pub fn settle(
+        &mut self,
+        payers: Payers,
+        serving: Amount,
+        standing: Amount,
+        held: &HashMap<u32, u64>,
+    ) -> Vec<(u32, Amount)> {
+        let Payers::Users = payers else {
+            let charged = self.charged_serving.plus(self.charged_standing);
+            let amount = serving.plus(standing).since(charged);
+            (self.charged_serving, self.charged_standing) = (serving, standing);
+            return match payers {
+                Payers::One(account) if amount != Amount::default() => vec![(account, amount)],
+                _ => Vec::new(),
+            };
+        };
         let mut charges: HashMap<u32, Amount> = HashMap::new();
         if self.moved.values().any(|bytes| *bytes > 0) {
             self.moved_before = std::mem::take(&mut self.moved);
@@ -124,25 +150,33 @@ mod tests {
         accounts.moved(1, 300);
         accounts.moved(2, 100);
         let held = HashMap::from([(2, 50), (3, 50)]);
-        let charges = accounts.settle(amount(8, 800), amount(10, 1_001), &held);
+        let charges = accounts.settle(Payers::Users, amount(8, 800), amount(10, 1_001), &held);
         assert_eq!(charges, [(1, amount(6, 600)), (2, amount(7, 700)), (3, amount(5, 501))]);
-        assert_eq!(accounts.settle(amount(8, 800), amount(10, 1_001), &held), []);
+        assert_eq!(
+            accounts.settle(Payers::Users, amount(8, 800), amount(10, 1_001), &held),
+            []
+        );
     }
 
     #[test]
     fn what_nobody_can_be_charged_for_waits() {
         let mut accounts = Accounts::default();
-        assert_eq!(accounts.settle(amount(5, 50), amount(7, 70), &HashMap::new()), []);
+        assert_eq!(
+            accounts.settle(Payers::Users, amount(5, 50), amount(7, 70), &HashMap::new()),
+            []
+        );
         accounts.moved(9, 1);
         let held = HashMap::from([(4, 10)]);
-        let charges = accounts.settle(amount(6, 60), amount(7, 70), &held);
+        let charges = accounts.settle(Payers::Users, amount(6, 60), amount(7, 70), &held);
         assert_eq!(charges, [(4, amount(7, 70)), (9, amount(6, 60))]);
     }
 
     #[test]
     fn who_was_served_last_pays_for_what_ends_later() {
         let mut accounts = Accounts::default();
-        let settle = |accounts: &mut Accounts, count| accounts.settle(amount(count, 0), amount(0, 0), &HashMap::new());
+        let settle = |accounts: &mut Accounts, count| {
+            accounts.settle(Payers::Users, amount(count, 0), amount(0, 0), &HashMap::new())
+        };
         accounts.moved(1, 100);
         assert_eq!(settle(&mut accounts, 0), [], "its invocations run");
         assert_eq!(settle(&mut accounts, 6), [(1, amount(6, 0))], "they have ended");
@@ -155,17 +189,37 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_of_ones_own_is_paid_whole_and_by_nobody_else() {
+        let mut accounts = Accounts::default();
+        let nothing = HashMap::new();
+        let mut settle =
+            |payers, serving, standing| accounts.settle(payers, amount(serving, 0), amount(standing, 5), &nothing);
+        assert_eq!(
+            settle(Payers::One(3), 2, 4),
+            [(3, amount(6, 5))],
+            "also if it was not used"
+        );
+        assert_eq!(settle(Payers::One(3), 2, 4), []);
+        assert_eq!(settle(Payers::Nobody, 9, 9), []);
+        assert_eq!(
+            settle(Payers::One(8), 10, 9),
+            [(8, amount(1, 0))],
+            "a later account does not pay for the time without one"
+        );
+    }
+
+    #[test]
     fn nothing_is_lost_by_rounding() {
         let mut accounts = Accounts::default();
         let (mut spent, mut sum) = (Amount::default(), Amount::default());
         for round in 1..200_u64 {
             (0..7).for_each(|account| accounts.moved(account, round * 31 % (11 + u64::from(account))));
             spent = spent.plus(amount(round % 5, round * 7 % 13));
-            let charges = accounts.settle(spent, Amount::default(), &HashMap::new());
+            let charges = accounts.settle(Payers::Users, spent, Amount::default(), &HashMap::new());
             sum = charges.iter().fold(sum, |sum, (_, charge)| sum.plus(*charge));
         }
         accounts.moved(1, 1);
-        let last = accounts.settle(spent, Amount::default(), &HashMap::new());
+        let last = accounts.settle(Payers::Users, spent, Amount::default(), &HashMap::new());
         sum = last.iter().fold(sum, |sum, (_, charge)| sum.plus(*charge));
         assert_eq!(sum, spent);
     }

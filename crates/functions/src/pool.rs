@@ -23,6 +23,9 @@ const SHRINK_OCCUPANCY_PERCENT: u64 = 60;
 /// Chunks to delete that are remembered of a function; more are found when it lists its chunks.
 const TRASH_MAX: usize = 65_536;
 
+/// Objects of which nothing is left that are remembered until they are taken.
+const GONE_MAX: usize = 65_536;
+
 /// The place of a stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stripe {
@@ -128,6 +131,8 @@ pub struct Pool {
     least_in_use: usize,
     entries: HashMap<ContentId, Entry>,
     order: ClockOrder<ContentId>,
+    /// Objects of which nothing is left, since they were taken.
+    gone: Vec<ContentId>,
 }
 
 impl Pool {
@@ -141,6 +146,7 @@ impl Pool {
             least_in_use,
             entries: HashMap::new(),
             order: ClockOrder::default(),
+            gone: Vec::new(),
         }
     }
 
@@ -340,8 +346,6 @@ impl Pool {
         let mut stripes: Vec<u32> = entry.stripes.keys().copied().collect();
         stripes.sort_unstable();
         stripes.iter().for_each(|&stripe| self.forget_stripe(*content, stripe));
-        self.entries.remove(content);
-        self.order.remove(content);
         true
     }
 
@@ -368,7 +372,15 @@ impl Pool {
         if is_empty {
             self.entries.remove(&content);
             self.order.remove(&content);
+            if self.gone.len() < GONE_MAX {
+                self.gone.push(content);
+            }
         }
+    }
+
+    /// Objects of which nothing is left, whatever became of it, since the last call.
+    pub fn take_gone(&mut self) -> Vec<ContentId> {
+        std::mem::take(&mut self.gone)
     }
 
     /// The function says that it stored a chunk.

@@ -157,7 +157,7 @@ mod tests {
         let touched = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&touched);
         let memory = StoreMemory::new(
-            TenantId(1),
+            (TenantId(1), "shop"),
             store,
             Arc::new(move |()| {
                 counted.fetch_add(1, Ordering::Relaxed);

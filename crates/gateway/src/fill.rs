@@ -208,6 +208,11 @@ impl Claim {
                 stripe.freeze(),
                 None,
             );
+            // A place that lost all of an object has forgotten the name of its content.
+            let name = object.name(&job.place);
+            if name != object.content {
+                place.name(name, object.content);
+            }
         }
         Ok(())
     }

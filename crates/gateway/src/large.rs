@@ -47,11 +47,11 @@ pub trait LargePlace: Send + Sync + 'static {
         range: Range<usize>,
     ) -> ReadingChunks;
 
-    /// Whether a stripe is likely to be there.
-    fn has(&self, content: &[u8; 16], stripe: u32) -> bool;
+    /// Whether a stripe is likely to be there, where the tenant's are.
+    fn has(&self, payer: &dyn TenantMemory, content: &[u8; 16], stripe: u32) -> bool;
 
-    /// The code of objects with so many bytes.
-    fn code(&self, object_bytes: u64) -> Option<Code>;
+    /// The code of a tenant's objects with so many bytes.
+    fn code(&self, payer: &dyn TenantMemory, object_bytes: u64) -> Option<Code>;
 
     /// Keeps a stripe of an object with so many bytes, if there is room; returns at once. Whether it is taken. A client may
     /// have computed its `parity`.
@@ -71,7 +71,7 @@ pub trait LargePlace: Send + Sync + 'static {
     /// The content under which that of a version was written, if it is another one.
     fn named(&self, name: &[u8; 16]) -> Option<[u8; 16]>;
 
-    /// Lets go of an object.
+    /// Lets go of an object, whichever tenants have it.
     fn forget(&self, content: &[u8; 16]);
 }
 
@@ -142,7 +142,7 @@ impl Large {
 
     /// The code of a tenant's object with so many bytes, if it belongs there.
     pub(crate) fn code_of(&self, payer: &dyn TenantMemory, size_bytes: u64) -> Option<Code> {
-        self.place_of(payer, size_bytes)?.code(size_bytes)
+        self.place_of(payer, size_bytes)?.code(payer, size_bytes)
     }
 
     /// The chunks of a range that lies in one stripe, if they are there; waits for its turn.
@@ -156,7 +156,7 @@ impl Large {
         let stripe = stripe_of(range.start);
         let start = u64::from(stripe) * STRIPE_BYTES;
         let stripe_bytes = (object.size_bytes - start).min(STRIPE_BYTES);
-        if range.end > start + stripe_bytes || !place.has(&object.content, stripe) {
+        if range.end > start + stripe_bytes || !place.has(payer, &object.content, stripe) {
             return None;
         }
         let permit = self.sent.wait(payer.id()).await?;
@@ -181,7 +181,7 @@ impl Large {
         end: u64,
     ) -> Option<tokio::task::JoinHandle<Option<Pieces>>> {
         let place = Arc::clone(self.place_of(payer.as_ref(), object.size_bytes)?);
-        if !place.has(&object.content, stripe_of(next)) {
+        if !place.has(payer.as_ref(), &object.content, stripe_of(next)) {
             return None;
         }
         let permit = self.sent.take(payer.id())?;

@@ -23,6 +23,9 @@ pub trait TenantMemory: Send + Sync + 'static {
     /// A later tenant of the same name has another.
     fn id(&self) -> TenantId;
 
+    /// Its name.
+    fn name(&self) -> &str;
+
     /// A part of a block that is `block_bytes` long; `None` if it is not cached, or not as long. Counts as a get.
     fn read(&self, key: &[u8], block_bytes: usize, range: Range<usize>) -> Option<Bytes>;
 
@@ -102,6 +105,10 @@ impl TenantMemory for Altered {
         self.id
     }
 
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+
     fn read(&self, key: &[u8], block_bytes: usize, range: Range<usize>) -> Option<Bytes> {
         self.memory.read(key, block_bytes, range)
     }
@@ -132,6 +139,7 @@ impl TenantMemory for Altered {
 /// A tenant's memory in the store.
 pub struct StoreMemory {
     id: TenantId,
+    name: Box<str>,
     pub(crate) store: Arc<TenantStore>,
     pub(crate) touched: Tell<()>,
     moved: Tell<(u64, u64)>,
@@ -149,9 +157,16 @@ impl fmt::Debug for StoreMemory {
 impl StoreMemory {
     /// Over a tenant's store. `touched` is called after each use, `moved` with bytes that came in and went out, `bill` with what
     /// functions cost.
-    pub fn new(id: TenantId, store: Arc<TenantStore>, touched: Tell<()>, moved: Tell<(u64, u64)>, bill: Bill) -> Self {
+    pub fn new(
+        (id, name): (TenantId, &str),
+        store: Arc<TenantStore>,
+        touched: Tell<()>,
+        moved: Tell<(u64, u64)>,
+        bill: Bill,
+    ) -> Self {
         Self {
             id,
+            name: name.into(),
             store,
             touched,
             moved,
@@ -163,6 +178,10 @@ impl StoreMemory {
 impl TenantMemory for StoreMemory {
     fn id(&self) -> TenantId {
         self.id
+    }
+
+    fn name(&self) -> &str {
+        &self.name
     }
 
     fn read(&self, key: &[u8], block_bytes: usize, range: Range<usize>) -> Option<Bytes> {

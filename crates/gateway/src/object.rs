@@ -81,6 +81,12 @@ impl Object {
         }
     }
 
+    /// The content of this version of `bucket/key` for whoever knows nothing but the origin's answer. It is another one than its bytes
+    /// are cached under if they were cached while they were written.
+    pub(crate) fn name(&self, place: &str) -> ContentId {
+        content_of(place, &self.etag, self.size_bytes)
+    }
+
     /// Whether the bytes are the same.
     pub(crate) fn has_same_content(&self, other: &Self) -> bool {
         self.etag == other.etag && self.size_bytes == other.size_bytes

@@ -49,6 +49,10 @@ impl TenantMemory for PlainMemory {
         self.id
     }
 
+    fn name(&self) -> &'static str {
+        "plain"
+    }
+
     fn read(&self, key: &[u8], block_bytes: usize, range: std::ops::Range<usize>) -> Option<Bytes> {
         let block = self.blocks.lock().get(key)?.clone();
         (block.len() == block_bytes).then(|| block.slice(range))

@@ -1,4 +1,6 @@
-//! The file that describes a pool of functions: `--functions FILE` of `serve`, and of the commands that manage the pool.
+//! The file that describes pools of functions: `--functions FILE` of `serve`, and of the commands that manage them.
+//!
+//! There is one pool that tenants share. A tenant with a table of its own, `[tenants.NAME]`, has a pool that serves nobody else.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,12 +11,12 @@ use serde_json::Value;
 use tidemark_functions::Code;
 use tidemark_functions::codec::CodeTable;
 use tidemark_functions::engine::{EngineError, LambdaApi, Sign};
-use tidemark_functions::proxy::{Config, Reading};
+use tidemark_functions::proxy::{Config, PoolConfig, Reading};
 use tidemark_gateway::config::credentials_of;
 use tidemark_gateway::{Call, sign_call};
-use tidemark_types::{Clock, Size, SystemClock, parse_duration};
+use tidemark_types::{Clock, Size, SystemClock, TenantName, parse_duration};
 
-/// Functions of a pool: chunks say where they are in 16 bits, and AWS allows 1,000 at once unless asked.
+/// Functions together: chunks say where they are in 16 bits, and AWS allows 1,000 at once unless asked.
 const FUNCTIONS_MAX: u64 = 4_000;
 /// The memory of a function's program, with the data that is on its way.
 const PROGRAM_BYTES: u64 = 64 << 20;
@@ -23,7 +25,7 @@ const ROOM_PERCENT: u64 = 90;
 /// AWS's limits of a function's memory.
 const MEMORY_MIB: std::ops::RangeInclusive<u64> = 128..=10_240;
 /// The keys there are.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "endpoint",
     "region",
     "name",
@@ -42,19 +44,55 @@ const KEYS: [&str; 18] = [
     "refill",
     "encryption",
     "role",
+    "tenants",
 ];
+/// The keys of a tenant's table.
+const TENANT_KEYS: [&str; 4] = ["name", "count", "least_in_use", "memory"];
 
-/// A pool of functions as its file describes it.
-#[derive(Clone, Debug)]
-pub(crate) struct FunctionsFile {
-    /// Lambda's API; AWS's own if none is given.
-    pub(crate) endpoint: String,
-    pub(crate) region: String,
+/// A pool of functions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PoolFile {
+    /// The tenant whose own it is; `None`: the others share it.
+    pub(crate) tenant: Option<TenantName>,
     /// Functions are `NAME-0`, `NAME-1` and so on.
     pub(crate) name: String,
     pub(crate) count: usize,
     pub(crate) least_in_use: usize,
     pub(crate) memory_mib: u64,
+}
+
+impl PoolFile {
+    /// The functions' names.
+    pub(crate) fn names(&self) -> Vec<String> {
+        (0..self.count)
+            .map(|number| format!("{}-{number}", self.name))
+            .collect()
+    }
+
+    /// Bytes of chunks that a function holds.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        (self.memory_mib << 20).saturating_sub(PROGRAM_BYTES) / 100 * ROOM_PERCENT
+    }
+
+    fn config(&self) -> PoolConfig {
+        PoolConfig {
+            name: self.tenant.as_ref().map_or("", TenantName::as_str).into(),
+            names: self.names(),
+            room_bytes: self.room_bytes(),
+            memory_bytes: self.memory_mib << 20,
+            least_functions: self.least_in_use,
+        }
+    }
+}
+
+/// Pools of functions as their file describes them.
+#[derive(Clone, Debug)]
+pub(crate) struct FunctionsFile {
+    /// Lambda's API; AWS's own if none is given.
+    pub(crate) endpoint: String,
+    pub(crate) region: String,
+    /// The pools; the shared one is the first.
+    pub(crate) pools: Vec<PoolFile>,
     pub(crate) listen: SocketAddr,
     pub(crate) advertise: Option<String>,
     /// Smaller objects are kept in tenants' memory.
@@ -85,30 +123,18 @@ impl FunctionsFile {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let table: Value = toml::from_str(text).map_err(|error| error.message().to_owned())?;
         let keys = Keys(&table);
-        keys.are_known()?;
+        keys.are_known(&KEYS)?;
         let region = keys.text("region")?.unwrap_or("us-east-1").to_owned();
-        let count = keys.number("count", 1..=FUNCTIONS_MAX)?.unwrap_or(24) as usize;
-        let memory = keys.with("memory", size)?.unwrap_or(1536 << 20);
-        let memory_mib = memory >> 20;
-        if !MEMORY_MIB.contains(&memory_mib) {
-            return Err("memory: allowed are 128MiB to 10240MiB".into());
-        }
         let codes = keys.with("codes", codes)?;
         let codes = codes.map_or_else(|| crate::functions_file::codes("0=10+2,1GiB=20+4"), Ok)?;
-        let first = codes.rows()[0].1;
-        if first.chunks() as usize > count {
-            return Err(format!("count: {first} needs at least {} functions", first.chunks()));
-        }
+        let pools = pools(&keys, codes.rows()[0].1)?;
         Ok(Self {
             endpoint: match keys.text("endpoint")? {
                 Some(endpoint) => endpoint.to_owned(),
                 None => format!("https://lambda.{region}.amazonaws.com"),
             },
             region,
-            name: keys.with("name", name)?.unwrap_or_else(|| "tidemark".into()),
-            count,
-            least_in_use: keys.number("least_in_use", 1..=FUNCTIONS_MAX)?.unwrap_or(12) as usize,
-            memory_mib,
+            pools,
             listen: keys
                 .with("listen", address)?
                 .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
@@ -130,26 +156,16 @@ impl FunctionsFile {
         })
     }
 
-    /// The functions' names.
-    pub(crate) fn names(&self) -> Vec<String> {
-        (0..self.count)
-            .map(|number| format!("{}-{number}", self.name))
-            .collect()
-    }
-
-    /// Bytes of chunks that a function holds.
-    pub(crate) fn room_bytes(&self) -> u64 {
-        (self.memory_mib << 20).saturating_sub(PROGRAM_BYTES) / 100 * ROOM_PERCENT
+    /// The names of all functions, each with its pool.
+    pub(crate) fn functions(&self) -> Vec<(&PoolFile, String)> {
+        let of = |pool| PoolFile::names(pool).into_iter().map(move |name| (pool, name));
+        self.pools.iter().flat_map(of).collect()
     }
 
     /// The configuration of the proxy, with its catalogue in a folder.
     pub(crate) fn config(&self, folder: &Path) -> Config {
-        let memory_bytes = self.memory_mib << 20;
         Config {
-            names: self.names(),
-            room_bytes: self.room_bytes(),
-            memory_bytes,
-            least_functions: self.least_in_use,
+            pools: self.pools.iter().map(PoolFile::config).collect(),
             listen: self.listen,
             advertise: self.advertise.clone(),
             unit_ms: self.unit_ms,
@@ -184,14 +200,84 @@ impl FunctionsFile {
     }
 }
 
+/// The shared pool, and those of tenants. Each has functions enough for a code.
+fn pools(keys: &Keys<'_>, code: Code) -> Result<Vec<PoolFile>, String> {
+    let shared = PoolFile {
+        tenant: None,
+        name: "tidemark".into(),
+        count: 24,
+        least_in_use: 12,
+        memory_mib: 1536,
+    };
+    let mut pools = vec![pool(keys, shared, code)?];
+    let tenants = keys
+        .0
+        .get("tenants")
+        .map(|tenants| tenants.as_object().ok_or("tenants: write [tenants.NAME]"));
+    for (tenant, table) in tenants.transpose()?.into_iter().flatten() {
+        let wrong = |problem: String| format!("tenants.{tenant}: {problem}");
+        let parsed = tenant.parse::<TenantName>();
+        let parsed = parsed.map_err(|error| wrong(error.to_string()))?;
+        let keys = Keys(table);
+        keys.are_known(&TENANT_KEYS).map_err(wrong)?;
+        let like = PoolFile {
+            tenant: Some(parsed),
+            name: format!("{}-{tenant}", pools[0].name),
+            ..pools[0].clone()
+        };
+        pools.push(pool(&keys, like, code).map_err(wrong)?);
+    }
+    let mut names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(format!("name: two pools have the name {}", twice[0]));
+    }
+    let together: usize = pools.iter().map(|pool| pool.count).sum();
+    if together as u64 > FUNCTIONS_MAX {
+        return Err(format!("count: at most {FUNCTIONS_MAX} functions together"));
+    }
+    Ok(pools)
+}
+
+/// A pool that is like another one where a table says nothing.
+fn pool(keys: &Keys<'_>, like: PoolFile, code: Code) -> Result<PoolFile, String> {
+    let number = |key, otherwise| {
+        Ok::<_, String>(
+            keys.number(key, 1..=FUNCTIONS_MAX)?
+                .map_or(otherwise, |number| number as usize),
+        )
+    };
+    let memory = keys.with("memory", size)?;
+    let pool = PoolFile {
+        // Tenants' names may have letters that Lambda does not allow.
+        name: match keys.with("name", name)? {
+            Some(name) => name,
+            None => name(&like.name).map_err(|problem| format!("name: {problem}"))?,
+        },
+        count: number("count", like.count)?,
+        least_in_use: number("least_in_use", like.least_in_use)?,
+        memory_mib: memory.map_or(like.memory_mib, |bytes| bytes >> 20),
+        tenant: like.tenant,
+    };
+    if !MEMORY_MIB.contains(&pool.memory_mib) {
+        return Err("memory: allowed are 128MiB to 10240MiB".into());
+    }
+    if code.chunks() as usize > pool.count {
+        return Err(format!("count: {code} needs at least {} functions", code.chunks()));
+    }
+    Ok(pool)
+}
+
 /// A table's values by their keys.
 struct Keys<'a>(&'a Value);
 
 impl<'a> Keys<'a> {
-    fn are_known(&self) -> Result<(), String> {
-        let keys = self.0.as_object().into_iter().flat_map(|table| table.keys());
-        match keys.into_iter().find(|key| !KEYS.contains(&key.as_str())) {
-            Some(key) => Err(format!("{key} is not known: allowed are {}", KEYS.join(", "))),
+    fn are_known(&self, known: &[&str]) -> Result<(), String> {
+        let Some(table) = self.0.as_object() else {
+            return Err("write a table".into());
+        };
+        match table.keys().find(|key| !known.contains(&key.as_str())) {
+            Some(key) => Err(format!("{key} is not known: allowed are {}", known.join(", "))),
             None => Ok(()),
         }
     }
@@ -334,17 +420,48 @@ mod tests {
              reads = 'first-d'\nbilling_unit = '100ms'\nwarm_every = 'never'\nbackup_every = '10m'\nrefill = 'on-read'\nencryption = 'none'\nleast_object = '1MiB'",
         );
         let file = file.unwrap();
-        assert_eq!((file.names().len(), file.names()[29].as_str()), (30, "pool-29"));
-        assert_eq!((file.memory_mib, file.unit_ms, file.warm_every), (256, 100, None));
+        let [pool] = &file.pools[..] else { panic!("{file:?}") };
+        assert_eq!((pool.names().len(), pool.names()[29].as_str()), (30, "pool-29"));
+        assert_eq!((pool.memory_mib, file.unit_ms, file.warm_every), (256, 100, None));
         assert_eq!(file.least_object, Least::Bytes(1 << 20));
         assert!(!file.encrypts && FunctionsFile::parse("").unwrap().encrypts);
         assert_eq!(file.backup_every, Some(Duration::from_secs(600)));
         assert_eq!(file.codes.of(64 << 20, 30).unwrap().to_string(), "10+2");
         let config = file.config(Path::new("/d"));
-        assert_eq!(config.room_bytes, (192 << 20) / 100 * 90);
+        assert_eq!(config.pools[0].room_bytes, (192 << 20) / 100 * 90);
         let nothing = FunctionsFile::parse("").unwrap();
         assert_eq!(nothing.endpoint, "https://lambda.us-east-1.amazonaws.com");
-        assert_eq!((nothing.count, nothing.least_object), (24, Least::Cheapest));
+        assert_eq!((nothing.pools[0].count, nothing.least_object), (24, Least::Cheapest));
+    }
+
+    #[test]
+    fn tenants_have_functions_of_their_own() {
+        let file = FunctionsFile::parse(
+            "name = 'p'\nmemory = '512MiB'\n[tenants.shop]\ncount = 14\n[tenants.'a.b']\nname = 'ab'\nmemory = '1GiB'",
+        );
+        let file = file.unwrap();
+        let shown = |pool: &PoolFile| {
+            let tenant = pool.tenant.as_ref().map(TenantName::to_string);
+            (tenant, pool.name.clone(), pool.count, pool.memory_mib)
+        };
+        let own = |tenant: &str, name: &str, count, mib| (Some(tenant.to_owned()), name.to_owned(), count, mib);
+        let mut pools: Vec<_> = file.pools.iter().map(shown).collect();
+        assert_eq!(
+            pools.remove(0),
+            (None, "p".to_owned(), 24, 512),
+            "the shared one is the first"
+        );
+        pools.sort();
+        assert_eq!(pools, [own("a.b", "ab", 24, 1024), own("shop", "p-shop", 14, 512)]);
+        let names: std::collections::HashSet<String> = file.functions().into_iter().map(|(_, name)| name).collect();
+        assert_eq!(names.len(), 24 + 24 + 14, "no function is in two pools");
+        let config = file.config(Path::new("/d"));
+        assert!(
+            config
+                .pools
+                .iter()
+                .any(|pool| &*pool.name == "shop" && pool.names.len() == 14)
+        );
     }
 
     #[test]
@@ -361,6 +478,14 @@ mod tests {
             ("warm_every = '1ms'", "warm_every: allowed"),
             ("name = 'a b'", "name: write"),
             ("billing_unit = '0ms'", "billing_unit: "),
+            ("tenants = 3", "tenants: write"),
+            ("[tenants]\nshop = 3", "tenants.shop: write a table"),
+            ("[tenants.shop]\ncount = 3", "tenants.shop: count: 10+2 needs"),
+            ("[tenants.shop]\ncodes = '4+2'", "tenants.shop: codes is not known"),
+            ("[tenants.'a b']", "tenants.a b: "),
+            ("[tenants.'a.b']", "tenants.a.b: name: write at most"),
+            ("[tenants.shop]\nname = 'tidemark'", "two pools have the name tidemark"),
+            ("count = 3000\n[tenants.shop]", "count: at most 4000"),
         ] {
             let error = FunctionsFile::parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -65,7 +65,7 @@ impl Memory {
         let (engine, store) = (Engine::default(), Arc::clone(&self.store));
         let memory = move || {
             StoreMemory::new(
-                TenantId(1),
+                (TenantId(1), APP),
                 Arc::clone(&store),
                 Arc::new(|()| {}),
                 Arc::new(|_| {}),

@@ -32,7 +32,7 @@ impl Member {
     pub(super) fn want_backup(&mut self) {
         let is_backup = |pending: &Pending| matches!(pending.job, Job::Backup);
         let is_wanted = self.waiting.iter().chain(self.sent.values()).any(is_backup);
-        if !is_wanted && !self.link.has_peer() && self.inner.pool.lock().chunks_of(self.index) > 0 {
+        if !is_wanted && !self.link.has_peer() && self.inner.pool().chunks_of(self.index) > 0 {
             let (job, attempts) = (Job::Backup, 0);
             self.waiting.push_back(Pending { job, attempts });
         }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::{Inner, unix_ms};
+use super::{Inner, MemberHandle, Shared, unix_ms};
 use crate::receive::read_frame;
 use crate::tls::{Receiving, Sending, Stream};
 use crate::token::{Claim, Token, is_good};
@@ -46,8 +46,11 @@ pub(crate) enum Incoming {
     Ended,
 }
 
-/// Takes connections.
-pub(crate) async fn accept(listener: TcpListener, inner: Arc<Inner>) {
+/// Takes connections of the functions of all pools.
+pub(crate) async fn accept(listener: TcpListener, pools: Arc<[Arc<Inner>]>) {
+    let Some(shared) = pools.first().map(|pool| Arc::clone(&pool.shared)) else {
+        return;
+    };
     let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -57,24 +60,33 @@ pub(crate) async fn accept(listener: TcpListener, inner: Arc<Inner>) {
         let Ok(permit) = Arc::clone(&strangers).try_acquire_owned() else {
             continue;
         };
-        let inner = Arc::clone(&inner);
+        let (shared, pools) = (Arc::clone(&shared), Arc::clone(&pools));
         tokio::spawn(async move {
-            let greeted = tokio::time::timeout(HELLO_PATIENCE, greet(stream, &inner)).await;
+            let greeted = tokio::time::timeout(HELLO_PATIENCE, greet(stream, &shared)).await;
             drop(permit);
-            match greeted {
-                Ok(Some((index, arrival))) => {
-                    let _ = inner.members[index].arrivals.send(arrival).await;
+            let greeted = greeted.ok().flatten();
+            match greeted.and_then(|(name, arrival)| Some((member(&pools, &name)?, arrival))) {
+                Some((member, arrival)) => {
+                    let _ = member.arrivals.send(arrival).await;
                 }
-                _ => tracing::debug!("a connection did not say which function it is"),
+                None => tracing::debug!("a connection did not say which function it is"),
             }
         });
     }
 }
 
-/// Reads the first frame and checks its token.
-async fn greet(stream: TcpStream, inner: &Inner) -> Option<(usize, Arrival)> {
+/// The member of a function's name.
+fn member<'a>(pools: &'a [Arc<Inner>], name: &str) -> Option<&'a MemberHandle> {
+    pools.iter().find_map(|pool| {
+        let index = pool.config.names.iter().position(|known| *known == name)?;
+        pool.members.get(index)
+    })
+}
+
+/// Reads the first frame and checks its token: the function's name, and what it is there for.
+async fn greet(stream: TcpStream, shared: &Shared) -> Option<(String, Arrival)> {
     stream.set_nodelay(true).ok()?;
-    let mut stream: Stream = match &inner.identity {
+    let mut stream: Stream = match &shared.identity {
         Some(identity) => identity.accept(stream).await.ok()?,
         None => Box::new(stream),
     };
@@ -84,21 +96,19 @@ async fn greet(stream: TcpStream, inner: &Inner) -> Option<(usize, Arrival)> {
     }
     let mut bytes = vec![0; length];
     stream.read_exact(&mut bytes).await.ok()?;
-    let (name, arrival) = match Frame::read(&bytes) {
-        Ok((Frame::Hello(hello), _)) if has_token(inner, &hello.name, hello.epoch, hello.ends_ms, &hello.token) => {
-            (hello.name.clone(), Arrival::Instance(*hello, stream))
+    match Frame::read(&bytes) {
+        Ok((Frame::Hello(hello), _)) if has_token(shared, &hello.name, hello.epoch, hello.ends_ms, &hello.token) => {
+            Some((hello.name.clone(), Arrival::Instance(*hello, stream)))
         }
-        Ok((Frame::Join(join), _)) if has_token(inner, &join.name, join.epoch, join.ends_ms, &join.token) => {
-            (join.name.clone(), Arrival::Relay(*join, stream))
+        Ok((Frame::Join(join), _)) if has_token(shared, &join.name, join.epoch, join.ends_ms, &join.token) => {
+            Some((join.name.clone(), Arrival::Relay(*join, stream)))
         }
-        _ => return None,
-    };
-    let index = inner.config.names.iter().position(|known| *known == name)?;
-    Some((index, arrival))
+        _ => None,
+    }
 }
 
-fn has_token(inner: &Inner, name: &str, epoch: u64, ends_ms: u64, token: &Token) -> bool {
-    let is_good = is_good(&inner.secret, Claim { name, epoch, ends_ms }, token, unix_ms());
+fn has_token(shared: &Shared, name: &str, epoch: u64, ends_ms: u64, token: &Token) -> bool {
+    let is_good = is_good(&shared.secret, Claim { name, epoch, ends_ms }, token, unix_ms());
     if !is_good {
         tracing::warn!(%name, "a connection has no good token");
     }

@@ -121,7 +121,7 @@ impl Member {
 
     /// In how many ms something is to be looked at.
     fn wakes(&self) -> Option<u64> {
-        let now = self.inner.now_ms();
+        let now = self.inner.shared.now_ms();
         let wants = !self.waiting.is_empty();
         let patience = self.link.patience_ends_ms();
         let returning = self.link.return_patience_ends_ms().filter(|_| wants);
@@ -136,7 +136,7 @@ impl Member {
     fn pump(&mut self) {
         while !self.waiting.is_empty() && !self.is_warming && self.sent.len() < SENT_MAX {
             let is_serving = !self.sent.is_empty();
-            match self.link.wanted(self.inner.now_ms(), is_serving) {
+            match self.link.wanted(self.inner.shared.now_ms(), is_serving) {
                 Step::Invoke(epoch) => return self.invoke(epoch),
                 Step::Ping => return self.out(Frame::Ping { id: 0 }, Bytes::new()),
                 Step::Send if self.listing.is_none() => self.send_next(),
@@ -192,16 +192,21 @@ impl Member {
             epoch,
             ends_ms,
         };
-        let token = token_text(&sign(&self.inner.secret, claim));
+        let token = token_text(&sign(&self.inner.shared.secret, claim));
         let event = Invocation {
             work,
             name: name.clone(),
             epoch,
-            proxy: self.inner.address.clone(),
-            key: self.inner.identity.as_ref().map(|identity| identity.key().to_owned()),
+            proxy: self.inner.shared.address.clone(),
+            key: self
+                .inner
+                .shared
+                .identity
+                .as_ref()
+                .map(|identity| identity.key().to_owned()),
             token,
             ends_ms,
-            unit_ms: self.inner.config.unit_ms,
+            unit_ms: self.inner.shared.config.unit_ms,
             memory_bytes: held_bytes(self.inner.config.room_bytes, self.inner.config.memory_bytes),
         };
         Some((name, serde_json::to_vec(&event).ok()?))
@@ -231,8 +236,8 @@ impl Member {
 
     /// Invokes it for a moment, unless it runs or ran lately.
     fn warm(&mut self) {
-        let idle_ms = self.returned_ms.map(|at| self.inner.now_ms().saturating_sub(at));
-        let every = self.inner.config.warm_every.unwrap_or_default();
+        let idle_ms = self.returned_ms.map(|at| self.inner.shared.now_ms().saturating_sub(at));
+        let every = self.inner.shared.config.warm_every.unwrap_or_default();
         if self.is_warming
             || !is_cold(idle_ms, u64::try_from(every.as_millis()).unwrap_or(u64::MAX))
             || self.link.state().0 != Run::Sleeping
@@ -258,7 +263,7 @@ impl Member {
             Arrival::Instance(hello, stream) => (hello, stream),
             Arrival::Relay(join, stream) => return self.join(&join, stream),
         };
-        if !self.link.connected(self.inner.now_ms(), hello.epoch) {
+        if !self.link.connected(self.inner.shared.now_ms(), hello.epoch) {
             tracing::debug!(name = %hello.name, epoch = hello.epoch, "an instance of an old invocation is refused");
             return;
         }
@@ -274,7 +279,7 @@ impl Member {
     fn compare(&mut self, hello: &Hello) {
         self.listing = None;
         self.seen(hello.instance);
-        if hello.hash == self.inner.pool.lock().hash(self.index) {
+        if hello.hash == self.inner.pool().hash(self.index) {
             return self.send_trash();
         }
         if hello.chunks == 0 {
@@ -294,9 +299,9 @@ impl Member {
 
     fn reconcile(&mut self, held: &[Announced]) {
         let (result, homeless) = {
-            let mut pool = self.inner.pool.lock();
+            let mut pool = self.inner.pool();
             let result = pool.reconcile(self.index, held);
-            let most = if self.inner.config.refill_at_once && result.lost > 0 {
+            let most = if self.inner.shared.config.refill_at_once && result.lost > 0 {
                 REFILLS_MAX
             } else {
                 0
@@ -320,10 +325,10 @@ impl Member {
     }
 
     fn send_trash(&mut self) {
-        let trash = self.inner.pool.lock().take_trash(self.index, TRASH_AT_ONCE);
+        let trash = self.inner.pool().take_trash(self.index, TRASH_AT_ONCE);
         for key in trash {
             self.out(Frame::Delete { id: 0, key }, Bytes::new());
-            self.inner.pool.lock().deleted(self.index, &key);
+            self.inner.pool().deleted(self.index, &key);
         }
     }
 
@@ -331,7 +336,7 @@ impl Member {
         if epoch != self.link.epoch() || self.writer.is_none() {
             return;
         }
-        let now = self.inner.now_ms();
+        let now = self.inner.shared.now_ms();
         match incoming {
             Incoming::Ended => self.disconnected(),
             Incoming::Frame(frame, body) => match frame {
@@ -377,7 +382,7 @@ impl Member {
             }
             (Job::Get { key, reply }, _) => {
                 add(&self.inner.counts.lost_chunks, 1);
-                if self.inner.pool.lock().lose(&key) {
+                if self.inner.pool().lose(&key) {
                     Inner::repair_later(&self.inner, key.content, key.stripe);
                 } else {
                     add(&self.inner.counts.resets, 1);
@@ -385,7 +390,7 @@ impl Member {
                 let _ = reply.send(Got::Missing);
             }
             (Job::Put { key, hash, reply, .. }, Reply::Stored) => {
-                self.inner.pool.lock().stored(self.index, &key, hash);
+                self.inner.pool().stored(self.index, &key, hash);
                 let _ = reply.send(true);
             }
             (Job::Put { reply, .. }, _) => {
@@ -404,7 +409,7 @@ impl Member {
         if self.writer.take().is_none() {
             return;
         }
-        self.link.broken(self.inner.now_ms());
+        self.link.broken(self.inner.shared.now_ms());
         self.listing = None;
         let mut again: Vec<(u32, Pending)> = self.sent.drain().collect();
         again.sort_by_key(|(id, _)| *id);
@@ -422,7 +427,7 @@ impl Member {
     fn note(&mut self, event: Event) {
         match event {
             Event::Returned(epoch, Ok(_)) => {
-                self.returned_ms = Some(self.inner.now_ms());
+                self.returned_ms = Some(self.inner.shared.now_ms());
                 self.link.returned(epoch);
             }
             Event::Returned(epoch, Err(error)) => {
@@ -444,7 +449,7 @@ impl Member {
     /// A warm-up found the function's chunks.
     fn warmed(&mut self, returned: Returned) {
         self.seen(returned.instance);
-        let is_right = returned.hash == self.inner.pool.lock().hash(self.index);
+        let is_right = returned.hash == self.inner.pool().hash(self.index);
         if !is_right && returned.chunks == 0 {
             self.reconcile(&[]);
         }
@@ -465,7 +470,7 @@ impl Member {
 
     fn overdue(&mut self) {
         let is_running = self.link.state().0 != Run::Sleeping;
-        if !self.link.overdue(self.inner.now_ms()) {
+        if !self.link.overdue(self.inner.shared.now_ms()) {
             return;
         }
         if is_running {
@@ -516,10 +521,12 @@ pub(super) async fn call(
     backing_ms: Arc<AtomicU64>,
 ) -> Result<Returned, EngineError> {
     let began = Instant::now();
-    let answer = inner.engine.invoke(name, event).await;
+    let answer = inner.shared.engine.invoke(name, event).await;
     let took = began.elapsed();
     let backing_ms = backing_ms.load(Ordering::Relaxed);
-    inner.counts.invoked(work, took, backing_ms, inner.config.unit_ms);
+    inner
+        .counts
+        .invoked(work, took, backing_ms, inner.shared.config.unit_ms);
     let answer = answer?;
     serde_json::from_slice(&answer).map_err(|error| EngineError::Function(error.to_string()))
 }

@@ -1,5 +1,7 @@
 //! The proxy: keeps stripes in functions, and reads them.
 //!
+//! It has one pool or several, which share its address, catalogue and limits, but no function ([`shared`]). [`Functions`] is one of them.
+//!
 //! Each function has a *member*, a task that invokes it, holds its connection and orders its requests ([`member`]). A read
 //! asks the members of a stripe's chunks ([`read`]), a write gives each its chunk ([`write`]). Decisions are those of
 //! [`crate::pool`], [`crate::link`] and [`crate::codec`].
@@ -9,6 +11,7 @@ mod catalogue;
 mod connect;
 mod member;
 mod read;
+mod shared;
 mod stats;
 mod warm;
 mod write;
@@ -17,23 +20,21 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
-use crate::accounts::{Accounts, Amount};
+use crate::accounts::{Accounts, Amount, Payers};
 use crate::chunk::{ChunkKey, ContentId};
-use crate::codec::{CodeTable, Rs, StripeCodec};
+use crate::codec::CodeTable;
 use crate::engine::FunctionEngine;
-use crate::pool::Pool;
 use crate::reclaimed::Observed;
-use crate::tls::Identity;
-use catalogue::Catalogue;
 pub use catalogue::CatalogueError;
 use member::Member;
 pub use member::{ATTEMPTS, REFILLS_MAX, SENT_MAX, TRASH_AT_ONCE};
+use shared::{Held, Shared};
 use stats::Counts;
 pub use stats::{Expected, FunctionState, Spent, Status, Totals};
 pub use write::REPAIR_TRIES;
@@ -57,9 +58,11 @@ pub enum Reading {
     DataFirst,
 }
 
-/// The configuration of a proxy.
+/// The configuration of a pool.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct PoolConfig {
+    /// The name under which its stripes are remembered; that of the pool that tenants share is empty.
+    pub name: Arc<str>,
     /// The functions' names, in an order that stays.
     pub names: Vec<String>,
     /// Bytes of chunks that each holds.
@@ -68,6 +71,13 @@ pub struct Config {
     pub memory_bytes: u64,
     /// Functions that are always in use.
     pub least_functions: usize,
+}
+
+/// The configuration of a proxy.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The pools, whose names and whose functions' names differ.
+    pub pools: Vec<PoolConfig>,
     /// The address on which functions connect.
     pub listen: SocketAddr,
     /// The same as functions see it; `None`: as it is.
@@ -147,24 +157,14 @@ pub(crate) enum Got {
     Unreachable,
 }
 
-/// The state that all parts of a proxy share.
+/// The state that all parts of a pool share.
 pub(crate) struct Inner {
-    pub(crate) config: Config,
-    pub(crate) pool: Mutex<Pool>,
-    pub(crate) codec: Arc<dyn StripeCodec>,
-    pub(crate) engine: Arc<dyn FunctionEngine>,
+    pub(crate) shared: Arc<Shared>,
+    /// The number of this pool.
+    number: usize,
+    pub(crate) config: PoolConfig,
     pub(crate) counts: Counts,
     pub(crate) members: Vec<MemberHandle>,
-    catalogue: Catalogue,
-    secret: [u8; 32],
-    /// The key pair, if it encrypts.
-    identity: Option<Identity>,
-    /// The address on which functions connect, as they see it.
-    address: String,
-    started: Instant,
-    pub(crate) reads: Arc<Semaphore>,
-    pub(crate) writes: Arc<Semaphore>,
-    pub(crate) repairs: Arc<Semaphore>,
     /// Stripes whose lost chunks are being computed, or will be.
     pub(crate) repairing: Mutex<HashSet<(ContentId, u32)>>,
     /// How many functions were reclaimed between two warm-ups.
@@ -179,23 +179,66 @@ pub(crate) struct MemberHandle {
     pub(crate) state: Arc<Mutex<FunctionState>>,
 }
 
+/// The receiving ends of a member.
+type Channels = (mpsc::Receiver<Job>, mpsc::Receiver<connect::Arrival>);
+
 impl Inner {
-    /// Now, in ms since the start.
-    pub(crate) fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    fn new(number: usize, config: PoolConfig, shared: &Arc<Shared>) -> (Arc<Self>, Vec<Channels>) {
+        let (mut members, mut channels) = (Vec::new(), Vec::new());
+        for _ in &config.names {
+            let ((jobs, jobs_to), (arrivals, arrivals_to)) = (mpsc::channel(MEMBER_QUEUE), mpsc::channel(2));
+            let state = Arc::default();
+            channels.push((jobs_to, arrivals_to));
+            members.push(MemberHandle { jobs, arrivals, state });
+        }
+        let inner = Self {
+            shared: Arc::clone(shared),
+            number,
+            config,
+            counts: Counts::default(),
+            members,
+            repairing: Mutex::default(),
+            observed: Mutex::default(),
+            accounts: Mutex::default(),
+        };
+        (Arc::new(inner), channels)
+    }
+
+    /// The tasks of its members, and those that keep them warm and have them backed up.
+    fn spawn(this: &Arc<Self>, channels: Vec<Channels>, epoch: u64) -> Vec<tokio::task::JoinHandle<()>> {
+        let mut tasks = Vec::new();
+        for (index, (jobs, arrivals)) in channels.into_iter().enumerate() {
+            let member = Member::new(index as u16, epoch, Arc::clone(this));
+            tasks.push(tokio::spawn(member.run(jobs, arrivals)));
+        }
+        let config = &this.shared.config;
+        if let Some(every) = config.warm_every {
+            tasks.push(tokio::spawn(warm::observe(Arc::clone(this), every)));
+        }
+        let jobs: [(_, fn() -> Job); 2] = [(config.warm_every, || Job::Warm), (config.backup_every, || Job::Backup)];
+        for (every, job) in jobs {
+            tasks.extend(every.map(|every| tokio::spawn(warm::each_period(Arc::clone(this), every, job))));
+        }
+        tasks
+    }
+
+    /// The pool, locked.
+    pub(crate) fn pool(&self) -> Held<'_> {
+        self.shared.pool(self.number)
+    }
+
+    /// Remembers a stripe for the next start.
+    pub(crate) fn remember(&self, content: ContentId, number: u32) {
+        let stripe = self.pool().look(&content, number);
+        if let Some(stripe) = stripe {
+            self.shared.catalogue.put(self.number, content, number, stripe);
+        }
     }
 
     /// Gives a member something to do. Whether it takes it.
     pub(crate) fn ask(&self, member: u16, job: Job) -> bool {
         let handle = self.members.get(usize::from(member));
         handle.is_some_and(|handle| handle.jobs.try_send(job).is_ok())
-    }
-
-    /// Forgets an object, here and for the next start.
-    pub(crate) fn forget(&self, content: &ContentId) {
-        if self.pool.lock().forget(content) {
-            self.catalogue.forget(*content);
-        }
     }
 }
 
@@ -205,11 +248,10 @@ pub(crate) fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The running proxy. Its tasks end when it is dropped.
+/// A pool of a running proxy, whose tasks end when all its pools are dropped.
 #[derive(Clone)]
 pub struct Functions {
     inner: Arc<Inner>,
-    address: SocketAddr,
     _tasks: Arc<Tasks>,
 }
 
@@ -224,100 +266,62 @@ impl Drop for Tasks {
 impl std::fmt::Debug for Functions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Functions")
-            .field("address", &self.address)
+            .field("pool", &self.inner.config.name)
             .finish_non_exhaustive()
     }
 }
 
 impl Functions {
-    /// Starts one on the runtime that it is called in.
+    /// Starts a proxy on the runtime that it is called in. Its pools, in their order.
     ///
     /// # Errors
     /// The address or the catalogue cannot be had.
-    pub fn start(config: Config, engine: Arc<dyn FunctionEngine>) -> Result<Self, StartError> {
+    pub fn start(config: Config, engine: Arc<dyn FunctionEngine>) -> Result<Vec<Self>, StartError> {
         let address = config.listen;
         let bind = |source| StartError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(bind)?;
-        let mut secret = [0; 32];
-        getrandom::fill(&mut secret).map_err(|_| StartError::Random)?;
-        let identity = config.encrypts.then(|| Identity::draw().ok_or(StartError::Random));
-        let identity = identity.transpose()?;
-        let mut pool = Pool::new(config.names.len(), config.room_bytes, config.least_functions);
-        let catalogue = Catalogue::open(config.folder.as_deref(), &mut pool)?;
-        let (mut members, mut channels) = (Vec::new(), Vec::new());
-        for _ in &config.names {
-            let ((jobs, jobs_to), (arrivals, arrivals_to)) = (mpsc::channel(MEMBER_QUEUE), mpsc::channel(2));
-            let state = Arc::default();
-            channels.push((jobs_to, arrivals_to));
-            members.push(MemberHandle { jobs, arrivals, state });
-        }
-        let inner = Arc::new(Inner {
-            address: config.advertise.clone().unwrap_or_else(|| address.to_string()),
-            pool: Mutex::new(pool),
-            codec: Arc::new(Rs::default()),
-            engine,
-            counts: Counts::default(),
-            members,
-            catalogue,
-            secret,
-            identity,
-            started: Instant::now(),
-            reads: Arc::new(Semaphore::new(READS_MAX)),
-            writes: Arc::new(Semaphore::new(WRITES_MAX)),
-            repairs: Arc::new(Semaphore::new(REPAIRS_MAX)),
-            repairing: Mutex::default(),
-            observed: Mutex::default(),
-            accounts: Mutex::default(),
-            config,
-        });
+        let shared = Arc::new(Shared::new(config, engine, address)?);
         // Epochs ascend over restarts: a restart takes longer than a millisecond.
         let epoch = unix_ms() << 12;
-        let mut tasks = vec![tokio::spawn(connect::accept(listener, Arc::clone(&inner)))];
-        for (index, (jobs, arrivals)) in channels.into_iter().enumerate() {
-            let member = Member::new(index as u16, epoch, Arc::clone(&inner));
-            tasks.push(tokio::spawn(member.run(jobs, arrivals)));
+        let (mut pools, mut tasks) = (Vec::new(), Vec::new());
+        for (number, config) in shared.config.pools.iter().enumerate() {
+            let (inner, channels) = Inner::new(number, config.clone(), &shared);
+            tasks.extend(Inner::spawn(&inner, channels, epoch));
+            pools.push(inner);
         }
-        if let Some(every) = inner.config.warm_every {
-            tasks.push(tokio::spawn(warm::observe(Arc::clone(&inner), every)));
-        }
-        let jobs: [(_, fn() -> Job); 2] = [
-            (inner.config.warm_every, || Job::Warm),
-            (inner.config.backup_every, || Job::Backup),
-        ];
-        for (every, job) in jobs {
-            tasks.extend(every.map(|every| tokio::spawn(warm::each_period(Arc::clone(&inner), every, job))));
-        }
-        Ok(Self {
+        tasks.push(tokio::spawn(connect::accept(listener, pools.clone().into())));
+        let tasks = Arc::new(Tasks(tasks));
+        let pool = |inner| Self {
             inner,
-            address,
-            _tasks: Arc::new(Tasks(tasks)),
-        })
+            _tasks: Arc::clone(&tasks),
+        };
+        Ok(pools.into_iter().map(pool).collect())
     }
 
-    /// The address on which functions connect.
+    /// The address on which functions connect, those of all pools.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.inner.shared.listen
     }
 
     /// Notes that an account read or wrote so many bytes of an object. The first one pays for what is held of it.
     pub fn used_by(&self, account: u32, content: &ContentId, bytes: u64) {
-        self.inner.pool.lock().own(content, account);
+        self.inner.pool().own(content, account);
         self.inner.accounts.lock().moved(account, bytes);
     }
 
     /// The bytes of each account that it moved since the start, and the bytes of chunks that it holds.
     pub fn accounts(&self) -> Vec<(u32, u64, u64)> {
-        let held = self.inner.pool.lock().held_by_account();
+        let held = self.inner.pool().held_by_account();
         let accounts = self.inner.accounts.lock();
         let of = |(account, moved): (&u32, &u64)| (*account, *moved, held.get(account).copied().unwrap_or(0));
         accounts.moved_total().iter().map(of).collect()
     }
 
     /// The charges to accounts since the last call.
-    pub fn settle(&self) -> Vec<(u32, Amount)> {
+    pub fn settle(&self, payers: Payers) -> Vec<(u32, Amount)> {
         let totals = self.totals();
         let mib = self.inner.config.memory_bytes >> 20;
         let amount = |invocations, ms: u64| Amount {
@@ -329,27 +333,28 @@ impl Functions {
             totals.warm_invocations + totals.backup_invocations,
             totals.warm_ms + totals.backup_ms,
         );
-        let held = self.inner.pool.lock().held_by_account();
-        self.inner.accounts.lock().settle(serving, standing, &held)
+        let held = self.inner.pool().held_by_account();
+        self.inner.accounts.lock().settle(payers, serving, standing, &held)
     }
 
-    /// Forgets an object.
+    /// Forgets an object, if it is in this pool.
     pub fn forget(&self, content: &ContentId) {
-        self.inner.forget(content);
+        self.inner.pool().forget(content);
     }
 
-    /// Remembers that the content of a version, `name`, was put under another one, which was drawn before the version was known.
+    /// Remembers that the content of a version, `name`, was put under another one, which was drawn before the version was known. All
+    /// pools of a proxy have the same names.
     pub fn name(&self, name: ContentId, content: ContentId) {
-        self.inner.catalogue.name(name, content);
+        self.inner.shared.catalogue.name(name, content);
     }
 
     /// The content under which that of a version was put, if it is another one. Also after a restart.
     pub fn named(&self, name: &ContentId) -> Option<ContentId> {
-        self.inner.catalogue.named(name)
+        self.inner.shared.catalogue.named(name)
     }
 
     /// Writes the catalogue, and waits until that is done.
     pub async fn flush(&self) {
-        self.inner.catalogue.flush().await;
+        self.inner.shared.catalogue.flush().await;
     }
 }

@@ -78,7 +78,7 @@ impl Gather<'_> {
         if bytes.len() != expected_bytes || chunk_hash(&bytes) != self.stripe.hashes[index] {
             add(&self.inner.counts.corrupt_chunks, 1);
             tracing::warn!(chunk = index, "a function returned other bytes than were stored");
-            self.inner.pool.lock().lose(&self.key(index));
+            self.inner.pool().lose(&self.key(index));
             return false;
         }
         self.have[index] = Some(bytes);
@@ -163,8 +163,8 @@ impl Functions {
     where
         F: Future<Output = Option<T>>,
     {
-        let permit = Arc::clone(&self.inner.reads).acquire_owned().await.ok()?;
-        let placed = self.inner.pool.lock().look(&content, stripe);
+        let permit = Arc::clone(&self.inner.shared.reads).acquire_owned().await.ok()?;
+        let placed = self.inner.pool().look(&content, stripe);
         let bytes = range.len() as u64;
         let read = async {
             let placed = placed?;
@@ -182,8 +182,7 @@ impl Functions {
         add(&counts.read_bytes, bytes);
         let is_damaged = self
             .inner
-            .pool
-            .lock()
+            .pool()
             .look(&content, stripe)
             .is_some_and(|now| now.lost != 0);
         if placed.lost != 0 || is_damaged {
@@ -194,7 +193,7 @@ impl Functions {
 
     /// Whether a stripe should be there.
     pub fn has(&self, content: &ContentId, stripe: u32) -> bool {
-        self.inner.pool.lock().look(content, stripe).is_some()
+        self.inner.pool().look(content, stripe).is_some()
     }
 }
 
@@ -231,7 +230,7 @@ impl Inner {
             return chunks.pieces(&range);
         }
         add(&this.counts.decoded, 1);
-        let codec = Arc::clone(&this.codec);
+        let codec = Arc::clone(&this.shared.codec);
         let computing = move || {
             let computed = chunks.compute(codec.as_ref(), &range);
             computed.map(|()| chunks.pieces(&range))
@@ -240,7 +239,7 @@ impl Inner {
         if computed == Err(CodecError::Damaged) {
             add(&this.counts.corrupt_chunks, 1);
             // Parity that a client computed wrongly. The stripe is stored anew when it is filled.
-            this.pool.lock().forget_stripe(content, stripe);
+            this.pool().forget_stripe(content, stripe);
         }
         computed.ok().flatten()
     }
@@ -263,7 +262,9 @@ impl Inner {
             asked: vec![false; chunks],
             asks: FuturesUnordered::new(),
         };
-        let is_there = gather.gather(wanted, this.config.reading, &this.counts.latency).await;
+        let is_there = gather
+            .gather(wanted, this.shared.config.reading, &this.counts.latency)
+            .await;
         is_there.then_some(gather.have)
     }
 }

@@ -32,6 +32,14 @@ macro_rules! counts {
             $($(#[$doc])* pub $name: u64,)+
         }
 
+        impl std::iter::Sum for Totals {
+            fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+                all.fold(Self::default(), |sum, one| Self {
+                    $($name: sum.$name + one.$name,)+
+                })
+            }
+        }
+
         impl Counts {
             fn totals(&self) -> Totals {
                 Totals {
@@ -136,7 +144,7 @@ impl Totals {
 }
 
 /// The amount paid for one purpose.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     /// Invocations.
     pub invocations: u64,
@@ -145,6 +153,15 @@ pub struct Spent {
 }
 
 impl Spent {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, more: Self) -> Self {
+        Self {
+            invocations: self.invocations + more.invocations,
+            gb_seconds: self.gb_seconds + more.gb_seconds,
+        }
+    }
+
     /// In dollars.
     pub fn dollars(&self, prices: &Prices) -> f64 {
         self.invocations as f64 * prices.invocation + self.gb_seconds * prices.gb_second
@@ -172,7 +189,7 @@ impl Default for FunctionState {
     }
 }
 
-/// The state of a proxy now.
+/// The state of a pool now.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// Totals since the start.
@@ -214,9 +231,9 @@ const HOUR_S: f64 = 3600.0;
 impl Inner {
     /// From what was seen, for objects of the first code; backups are not in the model.
     fn expected(&self, functions: usize) -> Option<Expected> {
-        let every = self.config.warm_every?;
+        let every = self.shared.config.warm_every?;
         let functions = u32::try_from(functions).ok()?;
-        let (_, code) = *self.config.codes.rows().first()?;
+        let (_, code) = *self.shared.config.codes.rows().first()?;
         let pool = Pool::new(functions.max(code.chunks()), code).ok()?;
         let reclaim = self.observed.lock().fit(functions)?.reclaim;
         let loss = pool.loss(reclaim);
@@ -236,13 +253,13 @@ impl Functions {
         self.inner.counts.totals()
     }
 
-    /// The state of the proxy now.
+    /// The state of the pool now.
     pub fn status(&self) -> Status {
         let inner: &Inner = &self.inner;
         // Before the lock is taken for the rest: a fit takes a while.
-        let in_use = inner.pool.lock().in_use();
+        let in_use = inner.pool().in_use();
         let expected = inner.expected(in_use);
-        let pool = inner.pool.lock();
+        let pool = inner.pool();
         let names = inner.config.names.iter().zip(&inner.members).enumerate();
         let states = names.map(|(index, (name, member))| {
             let index = index as u16;

@@ -16,12 +16,12 @@ pub(crate) async fn each_period(inner: Arc<Inner>, every: Duration, job: fn() ->
     loop {
         for look in 0..LOOKS {
             timer.tick().await;
-            let in_use = inner.pool.lock().in_use();
+            let in_use = inner.pool().in_use();
             for member in (0..in_use as u16).filter(|&member| turn(member, round) == look) {
                 inner.ask(member, job());
             }
         }
-        inner.pool.lock().shrink();
+        inner.pool().shrink();
         round += 1;
     }
 }

@@ -35,7 +35,7 @@ impl Functions {
         bytes: Bytes,
         parity: Option<Parity>,
     ) -> bool {
-        let Ok(_permit) = Arc::clone(&self.inner.writes).acquire_owned().await else {
+        let Ok(_permit) = Arc::clone(&self.inner.shared.writes).acquire_owned().await else {
             return false;
         };
         Inner::write(&self.inner, content, object_bytes, stripe, bytes, parity).await
@@ -43,7 +43,11 @@ impl Functions {
 
     /// The code of objects with so many bytes.
     pub fn code(&self, object_bytes: u64) -> Option<Code> {
-        self.inner.config.codes.of(object_bytes, self.inner.members.len())
+        self.inner
+            .shared
+            .config
+            .codes
+            .of(object_bytes, self.inner.members.len())
     }
 }
 
@@ -56,11 +60,11 @@ impl Inner {
         bytes: Bytes,
         parity: Option<Parity>,
     ) -> bool {
-        let code = this.config.codes.of(object_bytes, this.members.len());
+        let code = this.shared.config.codes.of(object_bytes, this.members.len());
         let (Some(code), Ok(stripe_bytes)) = (code, u32::try_from(bytes.len())) else {
             return false;
         };
-        let placed = this.pool.lock().place(content, code, number, stripe_bytes);
+        let placed = this.pool().place(content, code, number, stripe_bytes);
         let Some(placement) = placed else {
             return false;
         };
@@ -72,11 +76,7 @@ impl Inner {
             is_done: false,
         };
         add(&this.counts.evicted, placement.evicted.len() as u64);
-        placement
-            .evicted
-            .iter()
-            .for_each(|evicted| this.catalogue.forget(*evicted));
-        let (codec, code) = (Arc::clone(&this.codec), placement.code);
+        let (codec, code) = (Arc::clone(&this.shared.codec), placement.code);
         let coded = tokio::task::spawn_blocking(move || coded(codec.as_ref(), code, &bytes, parity)).await;
         let Ok(Some((chunks, hashes))) = coded else {
             return false;
@@ -97,12 +97,10 @@ impl Inner {
             .enumerate()
             .fold(0, |lost, (index, is_there)| lost | (u64::from(!*is_there) << index));
         placing.is_done = true;
-        if !this.pool.lock().commit(content, number, Arc::clone(&hashes), lost) {
+        if !this.pool().commit(content, number, Arc::clone(&hashes), lost) {
             return false;
         }
-        if let Some(stripe) = this.pool.lock().look(&content, number) {
-            this.catalogue.put(content, number, stripe);
-        }
+        this.remember(content, number);
         add(&this.counts.written_stripes, 1);
         add(&this.counts.written_bytes, u64::from(stripe_bytes));
         true
@@ -130,7 +128,7 @@ impl Inner {
         }
         let this = Arc::clone(this);
         tokio::spawn(async move {
-            if let Ok(_permit) = Arc::clone(&this.repairs).acquire_owned().await {
+            if let Ok(_permit) = Arc::clone(&this.shared.repairs).acquire_owned().await {
                 // While it is put back, more of it may be found lost.
                 for _ in 0..REPAIR_TRIES {
                     if Self::repair(&this, content, number).await.is_none() {
@@ -143,24 +141,20 @@ impl Inner {
     }
 
     async fn repair(this: &Arc<Self>, content: ContentId, number: u32) -> Option<()> {
-        let stripe = this
-            .pool
-            .lock()
-            .look(&content, number)
-            .filter(|stripe| stripe.lost != 0)?;
+        let stripe = this.pool().look(&content, number).filter(|stripe| stripe.lost != 0)?;
         // Any `data` of them: those that are lost are computed from whatever comes first.
         let all = 0..stripe.code.data() as usize;
         let have = Self::gathered(this, content, number, &stripe, &all).await?;
         // The gathering may have found more of them lost.
-        let stripe = this.pool.lock().look(&content, number)?;
+        let stripe = this.pool().look(&content, number)?;
         let lost: Vec<usize> = (0..stripe.homes.len()).filter(|&index| !stripe.has(index)).collect();
-        let (codec, code, wanted) = (Arc::clone(&this.codec), stripe.code, lost.clone());
+        let (codec, code, wanted) = (Arc::clone(&this.shared.codec), stripe.code, lost.clone());
         let computed = tokio::task::spawn_blocking(move || codec.rebuild(code, have, &wanted));
         let computed = computed.await.ok()?.ok()?;
         for (index, chunk) in lost.into_iter().zip(computed) {
             let (key, hash) = (ChunkKey::new(content, number, index as u8, code), stripe.hashes[index]);
             if chunk_hash(&chunk) == hash && this.store(stripe.homes[index], key, hash, chunk).await {
-                this.pool.lock().found(&key);
+                this.pool().found(&key);
                 add(&this.counts.repaired_chunks, 1);
             }
         }
@@ -189,7 +183,7 @@ struct Placing<'a> {
 impl Drop for Placing<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.inner.pool.lock().forget_stripe(self.content, self.number);
+            self.inner.pool().forget_stripe(self.content, self.number);
         }
     }
 }

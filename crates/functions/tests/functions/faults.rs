@@ -144,7 +144,7 @@ async fn a_function_that_is_taken_away_in_the_midst_is_done_without() {
             let mut config = config(&names, None);
             (config.encrypts, config.reading, config.refill_at_once) = (false, reading, true);
             config.codes = CodeTable::new(vec![(0, "2+1".parse().unwrap())]).unwrap();
-            let functions = Functions::start(config, Arc::new(cloud.clone())).unwrap();
+            let functions = Functions::start(config, Arc::new(cloud.clone())).unwrap().remove(0);
             let bytes = pattern(MIB, 5);
             assert!(functions.put([1; 16], MIB as u64, 0, bytes.clone()).await);
             for (lost, name) in names.iter().enumerate() {

@@ -14,7 +14,7 @@ use tidemark_functions::emulator::{self, Emulator};
 use tidemark_functions::engine::{BoxFuture, EngineError, FunctionEngine, LambdaApi, Sign};
 use tidemark_functions::event::{Invocation, read_token};
 use tidemark_functions::link::Run;
-use tidemark_functions::proxy::{Config, Functions, Reading};
+use tidemark_functions::proxy::{Config, Functions, PoolConfig, Reading};
 
 const MIB: usize = 1 << 20;
 
@@ -25,12 +25,19 @@ struct Bench {
     names: Vec<String>,
 }
 
-fn config(names: &[String], folder: Option<&Path>) -> Config {
-    Config {
+fn pool(name: &str, names: &[String]) -> PoolConfig {
+    PoolConfig {
+        name: name.into(),
         names: names.to_vec(),
         room_bytes: 32 * MIB as u64,
         memory_bytes: 64 * MIB as u64,
         least_functions: names.len(),
+    }
+}
+
+fn config(names: &[String], folder: Option<&Path>) -> Config {
+    Config {
+        pools: vec![pool("", names)],
         listen: "127.0.0.1:0".parse().unwrap(),
         advertise: None,
         unit_ms: 1,
@@ -44,7 +51,7 @@ fn config(names: &[String], folder: Option<&Path>) -> Config {
     }
 }
 
-fn proxy(emulator: &Emulator, config: Config) -> Functions {
+fn proxy(emulator: &Emulator, config: Config) -> Vec<Functions> {
     let sign: Sign = Arc::new(|_| {});
     let api = LambdaApi::new(&format!("http://{}", emulator.address()), "us-east-1", sign).unwrap();
     Functions::start(config, Arc::new(api)).unwrap()
@@ -64,7 +71,7 @@ fn bench(functions: usize, change: impl Fn(&mut Config)) -> Bench {
     assert!(names.iter().all(|name| emulator.create(name, 64)));
     let mut config = config(&names, None);
     change(&mut config);
-    let functions = proxy(&emulator, config);
+    let functions = proxy(&emulator, config).remove(0);
     Bench {
         emulator,
         functions,
@@ -131,7 +138,7 @@ async fn a_proxy_that_starts_again_finds_what_functions_hold() {
     let (emulator, names) = (bench.emulator.clone(), bench.names.clone());
     drop(bench);
     emulator.reclaim(&names[2]);
-    let functions = proxy(&emulator, config(&names, Some(folder.path())));
+    let functions = proxy(&emulator, config(&names, Some(folder.path()))).remove(0);
     assert_eq!(functions.status().objects, 2);
     assert!(read(&functions, [1; 16], 0, 0..MIB).await.unwrap() == one);
     assert!(read(&functions, [2; 16], 0, 0..MIB).await.unwrap() == two);
@@ -296,7 +303,7 @@ async fn another_instance_answers_with_all_when_the_first_is_taken_away() {
 async fn a_backup_that_is_cut_off_loses_nothing_more() {
     let bench = bench(6, |config| {
         config.backup_every = Some(Duration::from_secs(1));
-        config.room_bytes = 48 * MIB as u64;
+        config.pools[0].room_bytes = 48 * MIB as u64;
     });
     let functions = bench.functions.clone();
     let whole = STRIPE_BYTES as usize;
@@ -375,7 +382,7 @@ async fn a_function_with_a_good_token_is_taken_through_tls_only() {
         let mut config = config(&["f-0".to_owned()], None);
         config.encrypts = encrypts;
         config.codes = CodeTable::new(vec![(0, "1+0".parse().unwrap())]).unwrap();
-        let functions = Functions::start(config, Arc::clone(&cloud) as _).unwrap();
+        let functions = Functions::start(config, Arc::clone(&cloud) as _).unwrap().remove(0);
         let writer = functions.clone();
         let writing = tokio::spawn(async move { writer.put([1; 16], 10, 0, pattern(10, 1)).await });
         until("an invocation", || !cloud.0.lock().unwrap().is_empty()).await;

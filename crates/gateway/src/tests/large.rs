@@ -85,11 +85,11 @@ impl LargePlace for Place {
         Box::pin(async move { chunks })
     }
 
-    fn has(&self, content: &[u8; 16], stripe: u32) -> bool {
+    fn has(&self, _: &dyn TenantMemory, content: &[u8; 16], stripe: u32) -> bool {
         self.stripes.lock().contains_key(&(*content, stripe))
     }
 
-    fn code(&self, _: u64) -> Option<Code> {
+    fn code(&self, _: &dyn TenantMemory, _: u64) -> Option<Code> {
         Some(code())
     }
 
@@ -257,6 +257,13 @@ fn a_large_object_that_is_written_is_in_its_place_before_it_is_read() {
     let got = bench.get("/bucket/written", &[]);
     assert!(got.body.as_ref() == Some(&object) && got.header("x-tidemark-cache") == "functions");
     assert_eq!(bench.origin_reads(), reads, "none of it was fetched");
+    // The place loses all of it, and the name with it.
+    let names = std::mem::take(&mut *place.names.lock());
+    assert_eq!(names.len(), 1);
+    place.stripes.lock().clear();
+    assert!(bench.get("/bucket/written", &[]).body == Some(object));
+    place.until_it_holds(3);
+    assert_eq!(*place.names.lock(), names, "what was filled again is found by its name");
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod prometheus;
 mod removal;
 mod s3;
 mod s3_faults;
+mod s3_pools;
 mod screen;
 mod secrets;
 mod spending;

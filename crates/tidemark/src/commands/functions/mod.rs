@@ -1,4 +1,4 @@
-//! `tidemark functions`: plan, make and look at a pool of cloud functions.
+//! `tidemark functions`: plan, make and look at pools of cloud functions.
 
 mod plan;
 mod pool;
@@ -19,7 +19,8 @@ Examples:
   tidemark functions status
   tidemark functions probe functions.toml --every 1m --intervals 600
   tidemark functions resize functions.toml
-  tidemark functions remove functions.toml";
+  tidemark functions remove functions.toml
+  tidemark functions remove functions.toml --tenant photos";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -47,7 +48,7 @@ enum Command {
     Status(ClientArgs),
     /// Watch how often the cloud takes functions back, and fit a distribution to it
     ///
-    /// Each function is invoked once in an interval. `plan --reclaim` takes what is found.
+    /// Each function of the shared pool, or of a tenant's, is invoked once in an interval. `plan --reclaim` takes what is found.
     #[command(before_help = EXAMPLES)]
     Probe(probe::ProbeArgs),
     /// Give the functions the memory that the file says; the cloud then starts them empty

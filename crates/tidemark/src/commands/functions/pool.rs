@@ -1,4 +1,4 @@
-//! `tidemark functions deploy|status|resize|remove`: the functions of a pool in the cloud.
+//! `tidemark functions deploy|status|resize|remove`: the functions of pools in the cloud.
 
 use std::io::{Cursor, Write as _};
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
 use serde_json::{Value, json};
 use tidemark_functions::engine::{BoxFuture, EngineError, LambdaApi, NewFunction};
+use tidemark_types::TenantName;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -25,8 +26,11 @@ const TIMEOUT_S: u32 = 900;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct PoolArgs {
-    /// The file that describes the pool
+    /// The file that describes the pools
     file: PathBuf,
+    /// Only the functions that are this tenant's own
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<TenantName>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -43,8 +47,15 @@ pub(super) struct DeployArgs {
 
 impl PoolArgs {
     pub(super) fn read(&self) -> anyhow::Result<FunctionsFile> {
-        let read = FunctionsFile::read(&self.file);
-        Ok(read.map_err(|problem| Failure::usage(format!("{}: {problem}", self.file.display())))?)
+        let wrong = |problem: String| Failure::usage(format!("{}: {problem}", self.file.display()));
+        let mut read = FunctionsFile::read(&self.file).map_err(wrong)?;
+        if let Some(tenant) = &self.tenant {
+            read.pools.retain(|pool| pool.tenant.as_ref() == Some(tenant));
+            if read.pools.is_empty() {
+                return Err(wrong(format!("there is no [tenants.{tenant}]")).into());
+            }
+        }
+        Ok(read)
     }
 }
 
@@ -63,8 +74,7 @@ pub(super) fn deploy(args: &DeployArgs, json: bool) -> anyhow::Result<()> {
         .encode(zipped(&program).with_context(|| format!("{place}"))?)
         .into();
     let (role, architecture): (Arc<str>, Arc<str>) = (file.role.as_str().into(), args.architecture.as_str().into());
-    let memory_mib = file.memory_mib;
-    let outcomes = for_all(&file, move |api, name| {
+    let outcomes = for_all(&file, move |api, memory_mib, name| {
         let (zip, role, architecture) = (Arc::clone(&zip), Arc::clone(&role), Arc::clone(&architecture));
         Box::pin(async move {
             if api.memory_mib(&name).await?.is_some() {
@@ -86,8 +96,7 @@ pub(super) fn deploy(args: &DeployArgs, json: bool) -> anyhow::Result<()> {
 
 pub(super) fn resize(args: &PoolArgs, json: bool) -> anyhow::Result<()> {
     let file = args.read()?;
-    let memory_mib = file.memory_mib;
-    let outcomes = for_all(&file, move |api, name| {
+    let outcomes = for_all(&file, |api, memory_mib, name| {
         Box::pin(async move {
             if api.memory_mib(&name).await? == Some(memory_mib) {
                 return Ok(Outcome::AsItWas);
@@ -100,7 +109,7 @@ pub(super) fn resize(args: &PoolArgs, json: bool) -> anyhow::Result<()> {
 
 pub(super) fn remove(args: &PoolArgs, json: bool) -> anyhow::Result<()> {
     let file = args.read()?;
-    let outcomes = for_all(&file, move |api, name| {
+    let outcomes = for_all(&file, |api, _, name| {
         Box::pin(async move {
             match api.remove(&name).await {
                 Ok(()) => Ok(Outcome::Done),
@@ -122,20 +131,20 @@ fn tell(outcomes: &[Outcome], json: bool, done: &str, as_it_was: &str) -> anyhow
     Ok(())
 }
 
-/// Does the same for all functions of a pool, a few at a time. The first failure ends it.
+/// Does the same for all functions of all pools, each with its memory in MiB, a few at a time. The first failure ends it.
 fn for_all(
     file: &FunctionsFile,
-    call: impl Fn(LambdaApi, String) -> BoxFuture<Result<Outcome, EngineError>>,
+    call: impl Fn(LambdaApi, u64, String) -> BoxFuture<Result<Outcome, EngineError>>,
 ) -> anyhow::Result<Vec<Outcome>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let failed = |error: EngineError| Failure::failed(error.to_string());
         let api = file.api().map_err(failed)?;
         let mut outcomes = Vec::new();
-        for names in file.names().chunks(CALLS_AT_ONCE) {
-            let calls: Vec<_> = names
+        for functions in file.functions().chunks(CALLS_AT_ONCE) {
+            let calls: Vec<_> = functions
                 .iter()
-                .map(|name| tokio::spawn(call(api.clone(), name.clone())))
+                .map(|(pool, name)| tokio::spawn(call(api.clone(), pool.memory_mib, name.clone())))
                 .collect();
             for outcome in calls {
                 outcomes.push(outcome.await?.map_err(failed)?);
@@ -163,6 +172,9 @@ pub(super) fn status(client: &Client, json: bool) -> anyhow::Result<()> {
         return Ok(print(&report.to_string())?);
     }
     print(&tables(&report))?;
+    if let Some(pools) = pools(&report) {
+        print(&pools)?;
+    }
     note("dollars are of AWS Lambda at today's prices; durations are measured here, the way to the functions included");
     Ok(())
 }
@@ -257,6 +269,41 @@ fn tables(report: &Value) -> String {
         .map(|(name, value)| vec![name.to_owned(), value])
         .collect();
     table(&rows)
+}
+
+/// Each pool, if there are several.
+fn pools(report: &Value) -> Option<String> {
+    let pools = report["pools"].as_array().filter(|pools| pools.len() > 1)?;
+    let heads = [
+        "POOL",
+        "FUNCTIONS",
+        "OBJECTS",
+        "MIB",
+        "HITS",
+        "MISSES",
+        "LOST",
+        "DOLLARS",
+    ];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    for pool in pools {
+        let (totals, now) = (&pool["totals"], &pool["now"]);
+        let whole = |value: &Value| value.as_u64().unwrap_or_default().to_string();
+        let dollars = ["serving_dollars", "warm_dollars", "backup_dollars"].map(|part| now[part].as_f64());
+        rows.push(vec![
+            pool["tenant"].as_str().unwrap_or("(shared)").to_owned(),
+            format!("{}/{}", whole(&now["functions_in_use"]), whole(&now["functions"])),
+            whole(&now["objects"]),
+            format!(
+                "{:.1}",
+                now["used_bytes"].as_f64().unwrap_or_default() / f64::from(1 << 20)
+            ),
+            whole(&totals["hits"]),
+            whole(&totals["misses"]),
+            whole(&totals["lost_chunks"]),
+            format!("{:.6}", dollars.into_iter().flatten().sum::<f64>()),
+        ]);
+    }
+    Some(table(&rows))
 }
 
 #[cfg(test)]

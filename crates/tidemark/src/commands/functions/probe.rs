@@ -1,7 +1,7 @@
 //! `tidemark functions probe`: how often the cloud takes functions back (the InfiniCache paper's section 4.1).
 //!
 //! Each function is invoked once in an interval and says which instance answered. One that was never seen before took the place
-//! of one that was reclaimed.
+//! of one that was reclaimed. One pool is watched, the shared one unless a tenant's is asked for.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -69,7 +69,7 @@ struct Seen {
 async fn watch(file: &FunctionsFile, args: &ProbeArgs) -> anyhow::Result<Seen> {
     let failed = |error: EngineError| Failure::failed(error.to_string());
     let api = file.api().map_err(failed)?;
-    let names = file.names();
+    let names = file.pools[0].names();
     let mut known: Vec<HashSet<u64>> = vec![HashSet::new(); names.len()];
     let mut seen = Seen::default();
     let mut timer = tokio::time::interval(args.every);
@@ -112,7 +112,7 @@ async fn ask_all(
                 token: String::new(),
                 ends_ms: 0,
                 unit_ms: file.unit_ms,
-                memory_bytes: file.room_bytes(),
+                memory_bytes: file.pools[0].room_bytes(),
             };
             calls.push(tokio::spawn(api.invoke(name, serde_json::to_vec(&event)?)));
         }
@@ -131,7 +131,7 @@ async fn ask_all(
 
 impl Seen {
     fn report(&self, file: &FunctionsFile, every: Duration) -> anyhow::Result<Value> {
-        let functions = u32::try_from(file.count)?;
+        let functions = u32::try_from(file.pools[0].count)?;
         let code = file.codes.rows()[0].1;
         let pool = Pool::new(functions, code).map_err(|error| Failure::usage(error.to_string()))?;
         let an_hour = (HOUR.as_secs_f64() / every.as_secs_f64()).round() as u32;

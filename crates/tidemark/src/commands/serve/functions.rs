@@ -1,4 +1,6 @@
-//! The pool of functions as the gateway's place for large objects.
+//! The pools of functions as the gateway's place for large objects.
+//!
+//! A tenant's objects are in its own pool, if it has one, else in the one that tenants share.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,14 +12,16 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 use tidemark_admin::Report;
 use tidemark_functions::Code;
+use tidemark_functions::accounts::Payers;
 use tidemark_functions::codec::Parity;
-use tidemark_functions::cost::Prices;
-use tidemark_functions::proxy::{FunctionState, Functions};
+use tidemark_functions::proxy::Functions;
 use tidemark_gateway::large::{Reading, ReadingChunks};
 use tidemark_gateway::memory::Bill;
-use tidemark_gateway::{LargePlace, TenantMemory, Totals};
+use tidemark_gateway::{LargePlace, TenantMemory, Tenants, Totals};
+use tidemark_types::TenantName;
 use tokio::sync::Semaphore;
 
+use super::functions_report::report_of;
 use super::least::{LOOK_SECONDS, LeastBytes};
 use crate::failure::Failure;
 use crate::functions_file::FunctionsFile;
@@ -74,10 +78,21 @@ pub(super) fn gateway_report(count: &Arc<OnceLock<Box<dyn Fn() -> Totals + Send 
     })
 }
 
+/// A pool, and the sizes from which on objects are kept there.
+#[derive(Clone)]
+pub(super) struct PlacePool {
+    /// The tenant whose own it is.
+    pub(super) tenant: Option<TenantName>,
+    pub(super) functions: Functions,
+    pub(super) least: LeastBytes,
+}
+
 /// See the module.
 pub(crate) struct FunctionPlace {
-    functions: Functions,
-    least: LeastBytes,
+    /// The shared one is the first.
+    pools: Arc<[PlacePool]>,
+    /// Numbers of pools by the tenants whose own they are.
+    own: HashMap<Box<str>, usize>,
     bills: Arc<Bills>,
     writes: Arc<Semaphore>,
     settling: tokio::task::JoinHandle<()>,
@@ -103,99 +118,94 @@ fn locked(bills: &Bills) -> MutexGuard<'_, HashMap<u32, Bill>> {
 }
 
 /// Charges tenants for what functions cost.
-async fn settle(functions: Functions, bills: Arc<Bills>, least: LeastBytes) {
+async fn settle(pools: Arc<[PlacePool]>, bills: Arc<Bills>, tenants: Arc<dyn Tenants>) {
     let mut timer = tokio::time::interval(SETTLE_EVERY);
     for second in 0_u64.. {
         timer.tick().await;
-        if second.is_multiple_of(LOOK_SECONDS) {
-            least.learn(&functions.accounts());
-        }
-        for (account, amount) in functions.settle() {
-            let bill = locked(&bills).get(&account).cloned();
-            if let Some(bill) = bill {
-                bill((amount.invocations, amount.mib_ms));
+        for pool in pools.iter() {
+            if second.is_multiple_of(LOOK_SECONDS) {
+                pool.least.learn(&pool.functions.accounts());
+            }
+            let charges = pool.functions.settle(payers(pool, &bills, tenants.as_ref()));
+            for (account, amount) in charges {
+                let bill = locked(&bills).get(&account).cloned();
+                if let Some(bill) = bill {
+                    bill((amount.invocations, amount.mib_ms));
+                }
             }
         }
     }
 }
 
+/// A tenant pays for its own functions from its creation on, also before it is heard of here.
+fn payers(pool: &PlacePool, bills: &Bills, tenants: &dyn Tenants) -> Payers {
+    let Some(name) = &pool.tenant else {
+        return Payers::Users;
+    };
+    match tenants.tenant(name.as_str()) {
+        Some(tenant) => Payers::One(account_of(bills, tenant.as_ref())),
+        None => Payers::Nobody,
+    }
+}
+
+/// Under which number a tenant is charged.
+fn account_of(bills: &Bills, payer: &dyn TenantMemory) -> u32 {
+    let account = payer.id().0;
+    locked(bills).entry(account).or_insert_with(|| payer.bill());
+    account
+}
+
 impl FunctionPlace {
     /// Starts the proxy on the runtime that this is called in.
-    pub(crate) fn start(file: &FunctionsFile, folder: &Path) -> Result<Self, String> {
+    pub(crate) fn start(file: &FunctionsFile, folder: &Path, tenants: Arc<dyn Tenants>) -> Result<Self, String> {
         let api = file.api().map_err(|error| error.to_string())?;
         let functions = Functions::start(file.config(folder), Arc::new(api)).map_err(|error| error.to_string())?;
-        tracing::info!(listen = %functions.address(), functions = file.count, "functions connect");
+        let pools = file.pools.iter().zip(functions).map(|(pool, functions)| {
+            let (listen, tenant) = (functions.address(), pool.tenant.as_ref().map(TenantName::as_str));
+            tracing::info!(%listen, functions = pool.count, tenant, "functions connect");
+            PlacePool {
+                tenant: pool.tenant.clone(),
+                functions,
+                least: LeastBytes::of(file, pool),
+            }
+        });
+        let pools: Arc<[PlacePool]> = pools.collect();
+        let own = pools.iter().enumerate();
+        let own = own.filter_map(|(number, pool)| Some((Box::from(pool.tenant.as_ref()?.as_str()), number)));
         let bills: Arc<Bills> = Arc::default();
-        let least = LeastBytes::of(file);
-        let settling = tokio::spawn(settle(functions.clone(), Arc::clone(&bills), least.clone()));
+        let settling = tokio::spawn(settle(Arc::clone(&pools), Arc::clone(&bills), tenants));
         Ok(Self {
-            functions,
-            least,
+            own: own.collect(),
+            pools,
             bills,
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
             settling,
         })
     }
 
-    /// Under which number a tenant is charged.
-    fn account(&self, payer: &dyn TenantMemory) -> u32 {
-        let account = payer.id().0;
-        locked(&self.bills).entry(account).or_insert_with(|| payer.bill());
-        account
+    /// The pool of a tenant.
+    fn pool(&self, payer: &dyn TenantMemory) -> &PlacePool {
+        &self.pools[self.own.get(payer.name()).copied().unwrap_or_default()]
     }
 
-    /// The report of the admin API: totals, the present state, and each function.
+    /// Its functions, and the number under which it is charged.
+    fn of(&self, payer: &dyn TenantMemory) -> (Functions, u32) {
+        (self.pool(payer).functions.clone(), account_of(&self.bills, payer))
+    }
+
+    /// The report of the admin API.
     fn report(&self) -> Value {
-        let status = self.functions.status();
-        let [serving, warm, backup] = status.totals.spent(status.memory_bytes);
-        let prices = Prices::TODAY;
-        let function = |(name, state, chunks, bytes): &(String, FunctionState, usize, u64)| {
-            json!({
-                "name": name,
-                "run": format!("{:?}", state.run).to_lowercase(),
-                "check": format!("{:?}", state.check).to_lowercase(),
-                "chunks": chunks,
-                "chunk_bytes": bytes,
-            })
-        };
-        json!({
-            "totals": status.totals,
-            "now": {
-                "functions": status.functions,
-                "functions_in_use": status.functions_in_use,
-                "memory_bytes": status.memory_bytes,
-                "used_bytes": status.used_bytes,
-                "room_bytes": status.room_bytes,
-                "objects": status.objects,
-                "availability_ratio": status.totals.availability(),
-                "modelled_availability_ratio": status.expected.map(|expected| expected.availability),
-                "modelled_loss_ratio": status.expected.map(|expected| expected.loss),
-                "modelled_loss_approximate_ratio": status.expected.map(|expected| expected.loss_approximate),
-                "serving_gb_seconds": serving.gb_seconds,
-                "warm_gb_seconds": warm.gb_seconds,
-                "backup_gb_seconds": backup.gb_seconds,
-                "serving_dollars": serving.dollars(&prices),
-                "warm_dollars": warm.dollars(&prices),
-                "backup_dollars": backup.dollars(&prices),
-            },
-            "tenants": self.least.tenants().into_iter().map(|(id, reads, least)| json!({
-                "id": id,
-                "reads_per_object_hour": reads,
-                "least_object_bytes": least,
-            })).collect::<Vec<_>>(),
-            "reclaim": status.expected.map(|expected| expected.reclaim.to_string()),
-            "functions": status.states.iter().map(function).collect::<Vec<_>>(),
-        })
+        report_of(&self.pools)
     }
 }
 
 impl LargePlace for FunctionPlace {
     fn least_bytes(&self, payer: &dyn TenantMemory) -> u64 {
-        self.least.of_account(payer.id().0)
+        self.pool(payer).least.of_account(payer.id().0)
     }
 
     fn read(&self, payer: &dyn TenantMemory, content: [u8; 16], stripe: u32, range: Range<usize>) -> Reading {
-        let (functions, account) = (self.functions.clone(), self.account(payer));
+        let (functions, account) = self.of(payer);
         Box::pin(async move {
             let bytes = range.len() as u64;
             let read = functions.get(content, stripe, range).await;
@@ -213,7 +223,7 @@ impl LargePlace for FunctionPlace {
         stripe: u32,
         range: Range<usize>,
     ) -> ReadingChunks {
-        let (functions, account) = (self.functions.clone(), self.account(payer));
+        let (functions, account) = self.of(payer);
         Box::pin(async move {
             let bytes = range.len() as u64;
             let read = functions.get_chunks(content, stripe, range).await?;
@@ -222,12 +232,12 @@ impl LargePlace for FunctionPlace {
         })
     }
 
-    fn has(&self, content: &[u8; 16], stripe: u32) -> bool {
-        self.functions.has(content, stripe)
+    fn has(&self, payer: &dyn TenantMemory, content: &[u8; 16], stripe: u32) -> bool {
+        self.pool(payer).functions.has(content, stripe)
     }
 
-    fn code(&self, object_bytes: u64) -> Option<Code> {
-        self.functions.code(object_bytes)
+    fn code(&self, payer: &dyn TenantMemory, object_bytes: u64) -> Option<Code> {
+        self.pool(payer).functions.code(object_bytes)
     }
 
     fn write(
@@ -239,7 +249,7 @@ impl LargePlace for FunctionPlace {
         bytes: Bytes,
         parity: Option<Parity>,
     ) -> bool {
-        let (functions, account) = (self.functions.clone(), self.account(payer));
+        let (functions, account) = self.of(payer);
         let Ok(permit) = Arc::clone(&self.writes).try_acquire_owned() else {
             return false;
         };
@@ -254,15 +264,16 @@ impl LargePlace for FunctionPlace {
         true
     }
 
+    // All pools have the same names: a version is current for all tenants.
     fn name(&self, name: [u8; 16], content: [u8; 16]) {
-        self.functions.name(name, content);
+        self.pools[0].functions.name(name, content);
     }
 
     fn named(&self, name: &[u8; 16]) -> Option<[u8; 16]> {
-        self.functions.named(name)
+        self.pools[0].functions.named(name)
     }
 
     fn forget(&self, content: &[u8; 16]) {
-        self.functions.forget(content);
+        self.pools.iter().for_each(|pool| pool.functions.forget(content));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidemark_functions::cost::{Prices, Use};
 use tidemark_functions::place::{Costs, EXTENT_BYTES};
 
-use crate::functions_file::{FunctionsFile, Least};
+use crate::functions_file::{FunctionsFile, Least, PoolFile};
 
 /// Seconds between two looks at how often objects are read.
 pub(super) const LOOK_SECONDS: u64 = 60;
@@ -43,13 +43,13 @@ struct Seen {
 }
 
 impl LeastBytes {
-    /// As a pool's file says.
-    pub(super) fn of(file: &FunctionsFile) -> Self {
+    /// For a pool, as its file says.
+    pub(super) fn of(file: &FunctionsFile, pool: &PoolFile) -> Self {
         let code = file.codes.rows()[0].1;
         let times = |every: Option<std::time::Duration>| every.map_or(0.0, |every| HOUR_S / every.as_secs_f64());
-        let pool = Use {
-            functions: u32::try_from(file.count).unwrap_or(u32::MAX),
-            memory_gb: file.memory_mib as f64 / 1024.0,
+        let used = Use {
+            functions: u32::try_from(pool.count).unwrap_or(u32::MAX),
+            memory_gb: pool.memory_mib as f64 / 1024.0,
             code,
             serve_ms: EXTENT_BYTES as f64 / f64::from(code.data()) / FUNCTION_BYTES_PER_MS,
             warm_ms: WARM_MS,
@@ -65,7 +65,7 @@ impl LeastBytes {
         Self {
             least: file.least_object,
             costs: Costs {
-                pool,
+                pool: used,
                 prices,
                 memory_gib_hour: file.memory_price,
                 origin_read: 0.0,
@@ -134,9 +134,15 @@ impl LeastBytes {
 mod tests {
     use super::*;
 
+    /// Of the shared pool.
+    fn least(file: &str) -> LeastBytes {
+        let file = FunctionsFile::parse(file).unwrap();
+        LeastBytes::of(&file, &file.pools[0])
+    }
+
     #[test]
     fn what_is_read_more_often_must_be_larger_to_go_to_functions() {
-        let least = LeastBytes::of(&FunctionsFile::parse("").unwrap());
+        let least = least("");
         let first = least.of_account(1);
         assert!((FLOOR_BYTES..8 << 20).contains(&first), "{first}");
         let gib = 1 << 30;
@@ -152,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_size_in_the_file_is_that_of_all() {
-        let least = LeastBytes::of(&FunctionsFile::parse("least_object = '3MiB'").unwrap());
+        let least = least("least_object = '3MiB'");
         least.learn(&[(1, 1 << 40, 1 << 20)]);
         assert_eq!((least.of_account(1), least.of_account(2)), (3 << 20, 3 << 20));
     }

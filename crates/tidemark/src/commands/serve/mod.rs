@@ -4,6 +4,7 @@ mod args;
 mod cpu_model;
 mod flash;
 mod functions;
+mod functions_report;
 mod least;
 pub(super) mod machine;
 pub(super) mod panics;

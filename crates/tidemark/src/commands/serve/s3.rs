@@ -28,15 +28,15 @@ impl Tenants for ServerTenants {
 pub(super) fn memory(tenants: &Neighbour, name: &str) -> Option<StoreMemory> {
     let tenant = tenants.tenant(name)?;
     let (touched, moved) = (tenant.clone(), tenant.clone());
-    let (all, name, id) = (tenants.clone(), name.to_owned(), tenant.id());
+    let (all, same, id) = (tenants.clone(), name.to_owned(), tenant.id());
     Some(StoreMemory::new(
-        tenant.id(),
+        (id, name),
         Arc::clone(tenant.store()),
         Arc::new(move |()| touched.touch()),
         Arc::new(move |(in_bytes, out_bytes)| moved.count_network(in_bytes, out_bytes)),
         // By its name: a bill that is still to come does not keep a tenant that is removed.
         Arc::new(move |(invocations, mib_ms)| {
-            if let Some(tenant) = all.tenant(&name).filter(|tenant| tenant.id() == id) {
+            if let Some(tenant) = all.tenant(&same).filter(|tenant| tenant.id() == id) {
                 tenant.count_functions(invocations, mib_ms);
             }
         }),
@@ -102,9 +102,9 @@ pub(super) fn start(
         };
         let read = FunctionsFile::read(file);
         let read = read.map_err(|problem| format!("{}: {problem}", file.display()))?;
-        let started = Arc::new(FunctionPlace::start(&read, folder)?);
+        let started = Arc::new(FunctionPlace::start(&read, folder, Arc::clone(&tenants))?);
         Ok(Some(Arc::clone(place.get_or_init(|| started)) as _))
     };
     let coherent = agency.map(|agency| Arc::clone(&agency.objects));
-    Gateway::start_with(&config, tenants, coherent, large)
+    Gateway::start_with(&config, Arc::clone(&tenants), coherent, large)
 }
