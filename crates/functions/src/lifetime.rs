@@ -12,6 +12,7 @@
 //! A *cycle* is billed together: one unit, or [`LINGER_MS`] where units are shorter. An invocation ends just before a
 //! cycle does; a request for a second object within a cycle makes it expect more, and run for one cycle more. (In the paper
 //! a function has one chunk of an object; here it has one of each stripe, and they are asked for one after another.)
+//! It serves from the first bytes of a request on: a chunk that is still arriving is not left behind.
 
 use crate::chunk::ContentId;
 

@@ -24,7 +24,7 @@ use crate::chunk::chunk_hash;
 use crate::event::{EMULATED, Invocation, Returned, Work, read_token};
 use crate::holding::Holding;
 use crate::lifetime::Lifetime;
-use crate::receive::read_frame;
+use crate::receive::{read_length, read_rest};
 use crate::tls::{Receiving, Sending as ToProxy, Stream, secure};
 use crate::wire::{Frame, Hello, LISTED_CHUNKS_MAX};
 
@@ -32,6 +32,8 @@ use crate::wire::{Frame, Hello, LISTED_CHUNKS_MAX};
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// A proxy that takes nothing for so long is gone.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+/// A frame that takes longer to arrive comes from a proxy that is gone: it would hold the invocation, which is paid for.
+const ARRIVAL_PATIENCE: Duration = Duration::from_secs(30);
 /// Frames that were read ahead.
 const FRAMES_AHEAD: usize = 4;
 
@@ -146,7 +148,7 @@ impl Instance {
         let hello = self.hello(invocation).ok_or(io::ErrorKind::InvalidInput)?;
         write(&mut to, &Frame::Hello(Box::new(hello)), &Bytes::new()).await?;
         let (ahead, mut frames) = mpsc::channel(FRAMES_AHEAD);
-        let reading = tokio::spawn(read_all(from, ahead));
+        let reading = tokio::spawn(Arc::clone(self).read_all(from, ahead));
         let served = self.serve_frames(invocation, &mut frames, &mut to).await;
         close(&mut to).await;
         reading.abort();
@@ -170,8 +172,12 @@ impl Instance {
                         self.lifetime.lock().hold();
                         let task = tokio::spawn(Arc::clone(self).send_backup(invocation.clone()));
                         backing = Some(Backing { id, task });
+                        self.lifetime.lock().release(self.now_ms());
                     }
-                    Some((frame, body)) => self.answer(frame, body, to).await?,
+                    Some((frame, body)) => {
+                        self.answer(frame, body, to).await?;
+                        self.lifetime.lock().release(self.now_ms());
+                    }
                 },
                 (id, is_done) = ended(&mut backing), if backing.is_some() => {
                     backing = None;
@@ -186,6 +192,19 @@ impl Instance {
                         return write(to, &Frame::Bye { term, hash }, &Bytes::new()).await;
                     }
                 }
+            }
+        }
+    }
+
+    /// Reads frames until the connection ends or nobody wants them. A frame holds the invocation from its first bytes on until it is
+    /// answered.
+    async fn read_all(self: Arc<Self>, mut from: Receiving, to: mpsc::Sender<(Frame, Bytes)>) {
+        while let Ok(length) = read_length(&mut from).await {
+            self.lifetime.lock().hold();
+            let frame = tokio::time::timeout(ARRIVAL_PATIENCE, read_rest(&mut from, length)).await;
+            let Ok(Ok(frame)) = frame else { return };
+            if to.send(frame).await.is_err() {
+                pending::<()>().await;
             }
         }
     }
@@ -309,13 +328,4 @@ async fn write(to: &mut ToProxy, frame: &Frame, body: &Bytes) -> io::Result<()> 
         to.flush().await
     };
     tokio::time::timeout(WRITE_PATIENCE, written).await?
-}
-
-/// Reads frames until the connection ends or nobody wants them.
-async fn read_all(mut from: Receiving, to: mpsc::Sender<(Frame, Bytes)>) {
-    while let Ok(frame) = read_frame(&mut from).await {
-        if to.send(frame).await.is_err() {
-            pending::<()>().await;
-        }
-    }
 }

@@ -13,10 +13,27 @@ use crate::wire::{FRAME_BYTES_MAX, Frame};
 /// # Errors
 /// The connection broke, or brought bytes that are no frame.
 pub(crate) async fn read_frame(from: &mut Receiving) -> io::Result<(Frame, Bytes)> {
+    let length = read_length(from).await?;
+    read_rest(from, length).await
+}
+
+/// Reads the beginning of a frame: how many bytes follow.
+///
+/// # Errors
+/// The connection broke, or brought bytes that are no frame.
+pub(crate) async fn read_length(from: &mut Receiving) -> io::Result<usize> {
     let length = from.read_u32().await? as usize;
     if length > FRAME_BYTES_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
+    Ok(length)
+}
+
+/// Reads the rest of a frame that has so many bytes, and its body.
+///
+/// # Errors
+/// The connection broke, or brought bytes that are no frame.
+pub(crate) async fn read_rest(from: &mut Receiving, length: usize) -> io::Result<(Frame, Bytes)> {
     let mut bytes = BytesMut::with_capacity(length);
     let mut limited = from.take(length as u64);
     while bytes.len() < length {

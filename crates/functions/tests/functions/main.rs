@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
+mod arriving;
 mod faults;
 
 use std::path::Path;
@@ -18,10 +19,11 @@ use tidemark_functions::proxy::{Config, Functions, PoolConfig, Reading};
 
 const MIB: usize = 1 << 20;
 
-/// Emulator, functions, proxy.
+/// Emulator, functions, the pools of a proxy.
 struct Bench {
     emulator: Emulator,
     functions: Functions,
+    others: Vec<Functions>,
     names: Vec<String>,
 }
 
@@ -51,13 +53,16 @@ fn config(names: &[String], folder: Option<&Path>) -> Config {
     }
 }
 
-fn proxy(emulator: &Emulator, config: Config) -> Vec<Functions> {
+fn api(emulator: &Emulator) -> LambdaApi {
     let sign: Sign = Arc::new(|_| {});
-    let api = LambdaApi::new(&format!("http://{}", emulator.address()), "us-east-1", sign).unwrap();
-    Functions::start(config, Arc::new(api)).unwrap()
+    LambdaApi::new(&format!("http://{}", emulator.address()), "us-east-1", sign).unwrap()
 }
 
-fn bench(functions: usize, change: impl Fn(&mut Config)) -> Bench {
+fn proxy(emulator: &Emulator, config: Config) -> Vec<Functions> {
+    Functions::start(config, Arc::new(api(emulator))).unwrap()
+}
+
+fn emulator() -> Emulator {
     let emulator = Emulator::start(emulator::Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         // The static one is tried by scripts/bootstrap.
@@ -66,15 +71,20 @@ fn bench(functions: usize, change: impl Fn(&mut Config)) -> Bench {
         unit_ms: 1,
         freezes: true,
     });
-    let emulator = emulator.unwrap();
+    emulator.unwrap()
+}
+
+fn bench(functions: usize, change: impl Fn(&mut Config)) -> Bench {
+    let emulator = emulator();
     let names: Vec<String> = (0..functions).map(|number| format!("f-{number}")).collect();
     assert!(names.iter().all(|name| emulator.create(name, 64)));
     let mut config = config(&names, None);
     change(&mut config);
-    let functions = proxy(&emulator, config).remove(0);
+    let mut others = proxy(&emulator, config);
     Bench {
         emulator,
-        functions,
+        functions: others.remove(0),
+        others,
         names,
     }
 }
@@ -256,6 +266,34 @@ async fn wrong_parity_of_a_client_never_makes_wrong_bytes() {
     assert!(other.unwrap() == bytes, "parity that cannot be is computed anew");
     assert!(functions.put([1; 16], MIB as u64, 0, bytes.clone()).await);
     assert!(read(&functions, [1; 16], 0, 0..MIB).await.unwrap() == bytes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pools_have_no_function_in_common_and_a_name_goes_with_the_last_copy() {
+    let bench = bench(12, |config| {
+        let own = config.pools[0].names.split_off(6);
+        config.pools[0].least_functions = 6;
+        config.pools.push(pool("shop", &own));
+    });
+    let (shared, own) = (&bench.functions, &bench.others[0]);
+    assert_eq!(shared.address(), own.address());
+    let bytes = pattern(MIB, 8);
+    for pool in [shared, own] {
+        assert!(pool.put([1; 16], MIB as u64, 0, bytes.clone()).await);
+    }
+    shared.name([9; 16], [1; 16]);
+    let holds = |pool: &Functions| pool.status().states.iter().filter(|state| state.2 > 0).count();
+    assert_eq!((holds(shared), holds(own)), (6, 6), "each has all chunks");
+    let take = |names: &[String]| names.iter().map(|name| bench.emulator.reclaim(name)).sum::<usize>();
+    assert_eq!(take(&bench.names[..6]), 6);
+    assert_eq!(read(shared, [1; 16], 0, 0..MIB).await, None);
+    assert!(read(own, [1; 16], 0, 0..MIB).await.unwrap() == bytes);
+    until("nothing is left in one pool", || shared.status().objects == 0).await;
+    assert_eq!(own.named(&[9; 16]), Some([1; 16]), "the other one has it");
+    assert_eq!((own.totals().lost_chunks, own.totals().misses), (0, 0));
+    assert_eq!(take(&bench.names[6..]), 6);
+    assert_eq!(read(own, [1; 16], 0, 0..MIB).await, None);
+    until("the name is taken back", || shared.named(&[9; 16]).is_none()).await;
 }
 
 /// Waits until each function was backed up after now, from beginning to end.
