@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod chunked;
 pub mod client;
 mod coded;
 pub mod coherent;

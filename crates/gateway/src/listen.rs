@@ -22,6 +22,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Sleep;
 
+use crate::chunked::{self, Room};
 use crate::coherent::Coherent;
 use crate::config::Config;
 use crate::front::{Auth, Keys, Route};
@@ -144,7 +145,8 @@ impl Gateway {
         });
         let (stop, stopped) = watch::channel(false);
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let accepting = accept(listener, builder.build(), Arc::clone(&connections), stopped);
+        let service = (builder.build(), chunked::room());
+        let accepting = accept(listener, service, Arc::clone(&connections), stopped);
         runtime.spawn(accepting);
         Ok(Self {
             runtime,
@@ -182,12 +184,10 @@ impl Gateway {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    service: S3Service,
-    connections: Arc<Semaphore>,
-    stopped: watch::Receiver<bool>,
-) {
+/// What answers requests, and the room for chunks that are checked first.
+type Service = (S3Service, Room);
+
+async fn accept(listener: TcpListener, service: Service, connections: Arc<Semaphore>, stopped: watch::Receiver<bool>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return;
     };
@@ -218,7 +218,7 @@ async fn ended(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|is_ending| *is_ending).await;
 }
 
-async fn serve(stream: TcpStream, peer: IpAddr, service: S3Service, mut stopped: watch::Receiver<bool>) {
+async fn serve(stream: TcpStream, peer: IpAddr, service: Service, mut stopped: watch::Receiver<bool>) {
     let _ = stream.set_nodelay(true);
     let answer = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
@@ -244,10 +244,14 @@ async fn serve(stream: TcpStream, peer: IpAddr, service: S3Service, mut stopped:
 
 /// An answer to a request. A client that waited for `100 Continue`, and gets its answer without that, may take it for that of its
 /// next request (the SDK for Python does, and waits for ever): the connection ends with such an answer.
-async fn answer(service: S3Service, request: Request<Incoming>) -> Result<HttpResponse, HttpError> {
+async fn answer((service, room): Service, request: Request<Incoming>) -> Result<HttpResponse, HttpError> {
     let (waits, is_empty) = (request.headers().contains_key(EXPECT), request.body().is_end_stream());
     let mut response = match before_signature(request.method(), request.uri(), request.headers()) {
-        Ok(()) => service.call(request.map(Body::from)).await?,
+        Ok(()) => {
+            let (parts, body) = request.into_parts();
+            let body = chunked::bounded(&parts.headers, Body::from(body), &room);
+            service.call(Request::from_parts(parts, body)).await?
+        }
         Err(reply) => {
             let reply = reply.into_response();
             let mut response = HttpResponse::new(reply.output);

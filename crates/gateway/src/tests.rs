@@ -31,7 +31,7 @@ use crate::access::{AccessTable, Entry, Placing, ServerKey};
 use crate::early::EarlyAnswers;
 use crate::memory::Bill;
 use crate::object::BLOCK_BYTES;
-use crate::sign::{Scope, Unsigned, authorization, payload_hash, query_pairs};
+use crate::sign::{Scope, Unsigned, authorization, hex, mac, payload_hash, query_pairs};
 use crate::{Config, Credentials, Freshness, Gateway, Origins, PeersConfig, TenantMemory, Tenants};
 use origin::{Faults, Origin};
 

@@ -22,6 +22,7 @@ use s3s::crypto::{Checksum as _, Md5};
 use s3s::{Body, TrailingHeaders};
 use tokio::time::Sleep;
 
+use crate::chunked::TOO_LARGE;
 use crate::coded::ParitySlot;
 use crate::fill::block_key;
 use crate::large::{LargePlace, STRIPE_BYTES};
@@ -465,14 +466,17 @@ impl HttpBody for Upload {
     }
 }
 
-/// The reply to a body that cannot be read: the signature of a chunk, or the hash of all, was wrong, or the client went
-/// away.
+/// The reply to a body that cannot be read: the signature of a chunk, or the hash of all, was wrong, a chunk was too long, or the
+/// client went away.
 fn broken(error: &BoxError) -> Reply {
     let mut cause: Option<&dyn std::error::Error> = Some(error.as_ref());
     let mut text = String::new();
     while let Some(error) = cause {
         text.push_str(&error.to_string());
         cause = error.source();
+    }
+    if text.contains(TOO_LARGE) {
+        return Reply::error(ErrorCode::EntityTooLarge, TOO_LARGE);
     }
     let text = text.to_lowercase();
     if text.contains("checksum") || text.contains("mismatch") || text.contains("signature") {

@@ -80,6 +80,58 @@ fn a_body_with_a_checksum_behind_it_is_passed_on_so() {
     assert!(last.contains_key("x-amz-date"), "requests to the origin are signed");
 }
 
+/// A PUT whose body comes in signed chunks. The signature of one of them may be wrong.
+fn put_in_chunks(bench: &Bench, body: &[u8], chunk_bytes: usize, wrong: Option<usize>) -> Got {
+    let length = body.len().to_string();
+    let (parts, _) = bench
+        .request(&Ask {
+            headers: vec![("x-amz-decoded-content-length", &length)],
+            payload: Some("STREAMING-AWS4-HMAC-SHA256-PAYLOAD"),
+            ..bench.ask(Method::PUT, "/bucket/k")
+        })
+        .into_parts();
+    let text = |name: &str| parts.headers[name].to_str().unwrap().to_owned();
+    let (at, authorization) = (text("x-amz-date"), text("authorization"));
+    let (_, seed) = authorization.split_once("Signature=").unwrap();
+    let scope = format!("{}/us-east-1/s3/aws4_request", &at[..8]);
+    let mut key = mac(format!("AWS4{}", bench.keys[0].secret_key).as_bytes(), &at[..8]);
+    for part in ["us-east-1", "s3", "aws4_request"] {
+        key = mac(&key, part);
+    }
+    let (mut framed, mut before) = (Vec::new(), seed.to_owned());
+    for (number, chunk) in body.chunks(chunk_bytes).chain([&[][..]]).enumerate() {
+        let (nothing, hash) = (payload_hash(b""), payload_hash(chunk));
+        let signed = format!("AWS4-HMAC-SHA256-PAYLOAD\n{at}\n{scope}\n{before}\n{nothing}\n{hash}");
+        before = hex(&mac(&key, &signed));
+        let said = if wrong == Some(number) { &nothing } else { &before };
+        framed.extend_from_slice(format!("{:x};chunk-signature={said}\r\n", chunk.len()).as_bytes());
+        framed.extend_from_slice(chunk);
+        framed.extend_from_slice(b"\r\n");
+    }
+    let request = Request::from_parts(parts, Full::new(framed.into()));
+    bench.runtime.block_on(got(bench.client.clone(), request))
+}
+
+#[test]
+fn a_signed_chunk_is_checked_before_it_is_passed_on_and_is_not_too_long() {
+    let bench = bench("forever", false);
+    let body = bytes(16 * MIB + 1, 3);
+    let before = bytes(100, 9);
+    bench.origin.put("bucket/k", before.clone());
+    let refused = put_in_chunks(&bench, &body, body.len(), None);
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert!(refused.text().contains("EntityTooLarge"), "{}", refused.text());
+    let refused = put_in_chunks(&bench, &body, 4 * MIB, Some(2));
+    assert!(refused.text().contains("BadDigest"), "{}", refused.text());
+    assert!(bench.origin.get("bucket/k") == Some(before));
+    for chunk_bytes in [16 * MIB, 5 * MIB, 64 << 10] {
+        let taken = put_in_chunks(&bench, &body, chunk_bytes, None);
+        assert_eq!(taken.status, StatusCode::OK, "{}", taken.text());
+        assert!(bench.origin.get("bucket/k") == Some(body.clone()), "{chunk_bytes}");
+        bench.origin.put("bucket/k", bytes(1, 1));
+    }
+}
+
 #[test]
 fn clients_that_stop_reading_hold_little() {
     let bench = bench("forever", false);
