@@ -2,7 +2,7 @@
 //!
 //! Invariant: a function's room counts every chunk that the pool believes to be there or on its way there. The chunks of a
 //! stripe lie in distinct functions. The stripes of an *extent* (16 of them) share functions where room allows, so that one
-//! invocation of each serves them all.
+//! invocation of each serves them all. Functions beyond those that take new chunks are emptied: their chunks move ([`moves`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,13 +12,17 @@ use crate::chunk::{Announced, ChunkKey, ContentId, mark};
 use crate::clock_order::ClockOrder;
 use crate::codec::chunk_bytes;
 
+mod moves;
+
+pub use moves::Move;
+
 /// Stripes that share functions.
 const EXTENT_STRIPES: u32 = 16;
 /// Functions that are taken into use together, as many as a stripe of 10+2 needs.
 pub const STEP_FUNCTIONS: usize = 12;
 /// From this occupancy on, more functions are taken into use, if there are more.
 const GROW_OCCUPANCY_PERCENT: u64 = 90;
-/// Below this occupancy of the remaining ones, functions are taken out of use.
+/// Below this occupancy of the remaining ones, functions take no new chunks, and are emptied.
 const SHRINK_OCCUPANCY_PERCENT: u64 = 60;
 /// Chunks to delete that are remembered of a function; more are found when it lists its chunks.
 const TRASH_MAX: usize = 65_536;
@@ -127,7 +131,7 @@ pub struct Pool {
     functions: Vec<Function>,
     room_bytes: u64,
     /// Those from 0 on take new chunks.
-    in_use: usize,
+    taking: usize,
     least_in_use: usize,
     entries: HashMap<ContentId, Entry>,
     order: ClockOrder<ContentId>,
@@ -142,7 +146,7 @@ impl Pool {
         Self {
             functions: vec![Function::default(); functions],
             room_bytes,
-            in_use: least_in_use,
+            taking: least_in_use,
             least_in_use,
             entries: HashMap::new(),
             order: ClockOrder::default(),
@@ -197,14 +201,14 @@ impl Pool {
 
     /// Those of the extent if all have room, or the emptiest.
     fn choose(&self, content: ContentId, stripe: u32, chunks: usize, each: u64) -> Option<Arc<[u16]>> {
-        let has_room = |home: usize| home < self.in_use && self.functions[home].used_bytes + each <= self.room_bytes;
+        let has_room = |home: usize| home < self.taking && self.functions[home].used_bytes + each <= self.room_bytes;
         let entry = self.entries.get(&content);
         if let Some(homes) = entry.and_then(|entry| entry.homes.get(&(stripe / EXTENT_STRIPES)))
             && homes.iter().all(|home| has_room(usize::from(*home)))
         {
             return Some(Arc::clone(homes));
         }
-        let mut open: Vec<usize> = (0..self.in_use).filter(|home| has_room(*home)).collect();
+        let mut open: Vec<usize> = (0..self.taking).filter(|home| has_room(*home)).collect();
         if open.len() < chunks {
             return None;
         }
@@ -219,28 +223,26 @@ impl Pool {
 
     fn grow_for(&mut self, chunks: usize, more_bytes: u64) {
         let is_short = |pool: &Self| {
-            let room = pool.in_use as u64 * pool.room_bytes;
-            pool.in_use < chunks || (pool.used_bytes() + more_bytes) * 100 > room * GROW_OCCUPANCY_PERCENT
+            let room = pool.taking as u64 * pool.room_bytes;
+            pool.taking < chunks || (pool.used_bytes() + more_bytes) * 100 > room * GROW_OCCUPANCY_PERCENT
         };
-        while self.in_use < self.functions.len() && is_short(self) {
-            self.in_use = (self.in_use + STEP_FUNCTIONS).min(self.functions.len());
+        while self.taking < self.functions.len() && is_short(self) {
+            self.taking = (self.taking + STEP_FUNCTIONS).min(self.functions.len());
         }
     }
 
-    /// Takes functions out of use that hold nothing, where the others hold all with room to spare. Returns how many.
+    /// Has functions take no new chunks where the others have room to spare for all. Returns how many.
     pub fn shrink(&mut self) -> usize {
-        let left = self.in_use.saturating_sub(1);
-        let room = left as u64 * self.room_bytes;
-        let is_needed = left < self.least_in_use || self.used_bytes() * 100 > room * SHRINK_OCCUPANCY_PERCENT;
-        let is_full = self
-            .functions
-            .get(left)
-            .is_none_or(|function| !function.chunks.is_empty());
-        if is_needed || is_full {
-            return 0;
+        let (used, before) = (self.used_bytes(), self.taking);
+        let is_enough = |left: usize| {
+            left >= self.least_in_use && used * 100 <= left as u64 * self.room_bytes * SHRINK_OCCUPANCY_PERCENT
+        };
+        let mut left = before;
+        while left > 0 && is_enough(left - 1) {
+            left -= 1;
         }
-        self.in_use = left;
-        1 + self.shrink()
+        self.taking = left;
+        before - left
     }
 
     /// All chunks of a stripe that was placed are stored, but those that are `lost`. Whether it is still wanted, and readable.
@@ -279,7 +281,7 @@ impl Pool {
         let each = chunk_bytes(placed.code, placed.bytes as usize) as u64;
         for (index, &home) in placed.homes.iter().enumerate() {
             let key = ChunkKey::new(content, stripe, index as u8, placed.code);
-            self.in_use = self.in_use.max(usize::from(home) + 1);
+            self.taking = self.taking.max(usize::from(home) + 1);
             let function = &mut self.functions[usize::from(home)];
             function.used_bytes += each;
             function.chunks.insert(key);
@@ -425,8 +427,11 @@ impl Pool {
             self.stored(function, key, *hash);
         }
         for key in self.wanted(function) {
+            // One that is to move here may not have arrived yet.
+            let lives_here = |stripe: &&mut Stripe| stripe.homes[usize::from(key.index)] == function;
             let Some(right) = self
                 .placed_mut(&key)
+                .filter(lives_here)
                 .map(|stripe| stripe.hashes[usize::from(key.index)])
             else {
                 continue;
@@ -472,8 +477,9 @@ impl Pool {
     pub fn homeless(&mut self, function: u16, most: usize) -> Vec<(ContentId, u32)> {
         let keys = self.wanted(function);
         let is_lost = |key: &ChunkKey| {
+            let index = usize::from(key.index);
             self.placed_mut(key)
-                .is_some_and(|stripe| !stripe.has(usize::from(key.index)))
+                .is_some_and(|stripe| stripe.homes[index] == function && !stripe.has(index))
         };
         let lost = keys.into_iter().filter(is_lost).take(most);
         lost.map(|key| (key.content, key.stripe)).collect()
@@ -513,9 +519,11 @@ impl Pool {
         self.functions[usize::from(function)].chunks.len()
     }
 
-    /// How many functions take new chunks.
+    /// How many functions take new chunks, or still hold some.
     pub fn in_use(&self) -> usize {
-        self.in_use
+        let holds = |function: &Function| !function.chunks.is_empty();
+        let holding = self.functions.iter().rposition(holds).map_or(0, |last| last + 1);
+        holding.max(self.taking)
     }
 
     /// How many objects there are.

@@ -50,6 +50,7 @@ struct World {
     catalogue: HashMap<(ContentId, u32), Stripe>,
     hits: u64,
     backups: u64,
+    moved: u64,
 }
 
 fn content(object: u64) -> ContentId {
@@ -82,6 +83,7 @@ impl World {
             catalogue: HashMap::new(),
             hits: 0,
             backups: 0,
+            moved: 0,
         }
     }
 
@@ -200,6 +202,37 @@ impl World {
         self.hits += 1;
     }
 
+    /// Functions that are not needed are emptied, and something else happens meanwhile.
+    fn shrink(&mut self) {
+        self.pool.shrink();
+        let moves = self.pool.moves(4);
+        let (object, number) = (self.dice.below(OBJECTS), self.dice.below(STRIPES) as u32);
+        if self.dice.percent(20) {
+            self.pool.forget(&content(object));
+            self.catalogue.retain(|(known, _), _| *known != content(object));
+        }
+        if self.dice.percent(20) {
+            self.put(object, number);
+        }
+        for one in &moves {
+            let at = self.connect(one.from);
+            let found = at.and_then(|at| self.instances[usize::from(one.from)][at].get(&one.key));
+            let bytes = found
+                .map(|(bytes, _)| bytes)
+                .filter(|bytes| chunk_hash(bytes) == one.hash);
+            let is_stored = bytes.is_some_and(|bytes| self.store(one.to, one.key, bytes));
+            if !is_stored {
+                self.pool.stayed(one);
+            } else if self.pool.moved(one) {
+                self.moved += 1;
+                let number = one.key.stripe;
+                if let Some(stripe) = self.pool.look(&one.key.content, number) {
+                    self.catalogue.insert((one.key.content, number), stripe);
+                }
+            }
+        }
+    }
+
     /// The proxy ends at once and starts again.
     fn restart(&mut self) {
         self.pool = Pool::new(FUNCTIONS.into(), ROOM_BYTES, 6);
@@ -309,9 +342,7 @@ impl World {
                 self.catalogue.retain(|(known, _), _| *known != content(object));
             }
             96 => self.restart(),
-            97 => {
-                self.pool.shrink();
-            }
+            97 => self.shrink(),
             _ => {
                 self.connect(function);
             }
@@ -349,13 +380,15 @@ fn whatever_happens_bytes_are_right() {
     let asked = std::env::var("TIDEMARK_SCHEDULES")
         .ok()
         .and_then(|text| text.parse().ok());
-    let (mut hits, mut backups) = (0, 0);
+    let (mut hits, mut backups, mut moved) = (0, 0, 0);
     for seed in 0..asked.unwrap_or(SCHEDULES) {
         let mut world = World::new(seed);
         (0..STEPS).for_each(|_| world.step(seed));
         hits += world.hits;
         backups += world.backups;
+        moved += world.moved;
     }
     assert!(hits > SCHEDULES, "{hits} reads found something");
     assert!(backups > SCHEDULES, "{backups} backups were finished");
+    assert!(moved > SCHEDULES / 10, "{moved} chunks moved");
 }

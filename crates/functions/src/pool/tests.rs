@@ -128,6 +128,49 @@ fn functions_come_into_use_as_they_are_needed() {
 }
 
 #[test]
+fn functions_that_are_not_needed_are_emptied() {
+    let mut pool = Pool::new(30, 11_000, 3);
+    (0..20_u8).for_each(|object| drop(put(&mut pool, [object; 16], 0, 10_000).unwrap()));
+    (0..16_u8).for_each(|object| drop(pool.forget(&[object; 16])));
+    assert_eq!(pool.shrink(), 20, "10 are filled to 55 %");
+    let held = pool.in_use();
+    assert!(held > 10, "some chunks lie beyond them");
+    // One is lost meanwhile, one object forgotten, and one chunk does not arrive.
+    let moves = pool.moves(100);
+    assert!(
+        moves.len() > 3 && moves.iter().all(|one| one.from >= 10 && one.to < 10),
+        "{moves:?}"
+    );
+    assert_eq!(pool.moves(100), [], "they are on their way");
+    let (failed, rest) = moves.split_first().unwrap();
+    pool.stayed(failed);
+    let forgotten = rest.iter().find(|one| one.key.content != failed.key.content).unwrap();
+    pool.forget(&forgotten.key.content);
+    for one in rest {
+        let mut held = announced(&mut pool, one.to);
+        held.retain(|chunk| chunk.key != one.key);
+        assert_eq!(pool.reconcile(one.to, &held).lost, 0, "it has not arrived yet");
+        pool.stored(one.to, &one.key, one.hash);
+        assert_eq!(pool.moved(one), one.key.content != forgotten.key.content);
+    }
+    let again = pool.moves(100);
+    assert_eq!(again.len(), 1, "the one that stayed");
+    assert_eq!((again[0].key, again[0].from), (failed.key, failed.from));
+    assert!(pool.moved(&again[0]));
+    assert_eq!((pool.in_use(), pool.used_bytes()), (10, 3 * 3 * 5_056));
+    for object in 16..20_u8 {
+        if let Some(stripe) = pool.look(&[object; 16], 0) {
+            let distinct: std::collections::HashSet<u16> = stripe.homes.iter().copied().collect();
+            assert!(
+                distinct.len() == 3 && stripe.homes.iter().all(|home| *home < 10),
+                "{stripe:?}"
+            );
+        }
+    }
+    assert!((10..30).all(|function| pool.used_by(function) == 0));
+}
+
+#[test]
 fn a_write_that_failed_leaves_nothing() {
     let mut pool = Pool::new(3, 1 << 20, 3);
     pool.place([1; 16], code(), 0, 1000).unwrap();

@@ -214,6 +214,7 @@ impl Inner {
         let config = &this.shared.config;
         if let Some(every) = config.warm_every {
             tasks.push(tokio::spawn(warm::observe(Arc::clone(this), every)));
+            tasks.push(tokio::spawn(warm::shrink(Arc::clone(this), every)));
         }
         let jobs: [(_, fn() -> Job); 2] = [(config.warm_every, || Job::Warm), (config.backup_every, || Job::Backup)];
         for (every, job) in jobs {

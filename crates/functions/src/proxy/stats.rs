@@ -71,6 +71,8 @@ counts! {
     lost_chunks,
     /// Lost chunks that were computed and stored again.
     repaired_chunks,
+    /// Chunks that were moved out of functions that are not needed.
+    moved_chunks,
     /// Chunks with other bytes than were stored.
     corrupt_chunks,
     /// Objects that were evicted.

@@ -7,6 +7,9 @@ use std::time::Duration;
 use super::{Inner, Job};
 use crate::schedule::{LOOKS, turn};
 
+/// Chunks that move in a period: functions are for reads and writes first.
+const MOVES_AT_ONCE: usize = 256;
+
 /// Has each function in use do something once a period. The moment within the period is drawn anew each time, from the
 /// function's number and the period's: so that they do not all come together, and a period lies between two on average.
 pub(crate) async fn each_period(inner: Arc<Inner>, every: Duration, job: fn() -> Job) {
@@ -21,8 +24,23 @@ pub(crate) async fn each_period(inner: Arc<Inner>, every: Duration, job: fn() ->
                 inner.ask(member, job());
             }
         }
-        inner.pool().shrink();
         round += 1;
+    }
+}
+
+/// Once a period, functions that are not needed any more are emptied, so that they need not be kept warm.
+pub(crate) async fn shrink(inner: Arc<Inner>, every: Duration) {
+    let mut timer = tokio::time::interval(every);
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        timer.tick().await;
+        let moves = {
+            let mut pool = inner.pool();
+            pool.shrink();
+            pool.moves(MOVES_AT_ONCE)
+        };
+        let moving = moves.into_iter().map(|one| Inner::relocate(&inner, one));
+        futures_util::future::join_all(moving).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! Writing a stripe, and putting back lost chunks of one.
+//! Writing a stripe, putting back lost chunks of one, and moving chunks to other functions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,11 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use super::stats::add;
-use super::{Functions, Inner, Job};
+use super::{Functions, Got, Inner, Job};
 use crate::Code;
 use crate::chunk::{ChunkKey, ContentId, chunk_hash};
 use crate::codec::{Parity, StripeCodec, encode};
+use crate::pool::Move;
 
 /// A write that takes longer is given up: the stripe is not there.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
@@ -159,6 +160,47 @@ impl Inner {
             }
         }
         Some(())
+    }
+
+    /// Moves a chunk from one function to another.
+    pub(crate) async fn relocate(this: &Arc<Self>, one: Move) {
+        let mut moving = Moving {
+            inner: this,
+            one,
+            is_done: false,
+        };
+        let Ok(_permit) = Arc::clone(&this.shared.repairs).acquire_owned().await else {
+            return;
+        };
+        let (reply, answer) = oneshot::channel();
+        if !this.ask(one.from, Job::Get { key: one.key, reply }) {
+            return;
+        }
+        let Ok(Ok(Got::Value(bytes))) = tokio::time::timeout(WRITE_PATIENCE, answer).await else {
+            return;
+        };
+        if chunk_hash(&bytes) == one.hash && this.store(one.to, one.key, one.hash, bytes).await {
+            moving.is_done = true;
+            if this.pool().moved(&one) {
+                add(&this.counts.moved_chunks, 1);
+                this.remember(one.key.content, one.key.stripe);
+            }
+        }
+    }
+}
+
+/// A chunk that stays where it is unless it is moved.
+struct Moving<'a> {
+    inner: &'a Inner,
+    one: Move,
+    is_done: bool,
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.inner.pool().stayed(&self.one);
+        }
     }
 }
 

@@ -296,6 +296,36 @@ async fn pools_have_no_function_in_common_and_a_name_goes_with_the_last_copy() {
     until("the name is taken back", || shared.named(&[9; 16]).is_none()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_that_are_not_needed_are_emptied() {
+    let bench = bench(12, |config| {
+        config.pools[0].room_bytes = 2 * MIB as u64;
+        config.pools[0].least_functions = 6;
+        config.warm_every = Some(Duration::from_secs(1));
+    });
+    let functions = &bench.functions;
+    for object in 0..12_u8 {
+        assert!(functions.put([object; 16], MIB as u64, 0, pattern(MIB, object)).await);
+    }
+    assert_eq!(functions.status().functions_in_use, 12);
+    (0..8_u8).for_each(|object| functions.forget(&[object; 16]));
+    until("functions are given up", || functions.status().functions_in_use == 6).await;
+    let status = functions.status();
+    assert!(status.totals.moved_chunks > 0);
+    assert!(
+        status.states[6..]
+            .iter()
+            .all(|(_, _, chunks, bytes)| (*chunks, *bytes) == (0, 0))
+    );
+    bench.names[6..]
+        .iter()
+        .for_each(|name| drop(bench.emulator.reclaim(name)));
+    for object in 8..12_u8 {
+        assert!(read(functions, [object; 16], 0, 0..MIB).await.unwrap() == pattern(MIB, object));
+    }
+    assert_eq!((functions.totals().lost_chunks, functions.totals().decoded), (0, 0));
+}
+
 /// Waits until each function was backed up after now, from beginning to end.
 async fn until_backed_up(bench: &Bench) {
     let from = bench.functions.totals().backups;
