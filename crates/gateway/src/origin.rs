@@ -134,6 +134,7 @@ impl Progress {
 pub(crate) struct OriginClient {
     client: Client<HttpsConnector<EarlyAnswers>, OutBody>,
     credentials: Option<Credentials>,
+    read_patience: Duration,
 }
 
 impl OriginClient {
@@ -156,14 +157,18 @@ impl OriginClient {
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
             .pool_timer(TokioTimer::new())
             .build(connector);
-        Ok(Self { client, credentials })
+        Ok(Self {
+            client,
+            credentials,
+            read_patience: READ_PATIENCE,
+        })
     }
 
     /// The same, over the same connections, for somebody else.
     pub(crate) fn signing(&self, credentials: Credentials) -> Self {
         Self {
-            client: self.client.clone(),
             credentials: Some(credentials),
+            ..self.clone()
         }
     }
 
@@ -178,7 +183,7 @@ impl OriginClient {
     ) -> Result<Response<Incoming>, OriginError> {
         let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
         let request = self.prepare(origin, request, body)?;
-        match tokio::time::timeout(READ_PATIENCE, self.client.request(request)).await {
+        match tokio::time::timeout(self.read_patience, self.client.request(request)).await {
             Err(_) => Err(OriginError::Slow),
             Ok(answered) => answered.map_err(|error| unreachable_origin(origin, &error)),
         }
@@ -271,8 +276,12 @@ fn signed(origin: &Origin, request: OriginRequest, by: Option<&Credentials>, now
 /// # Errors
 /// It takes too long, or the connection breaks.
 pub(crate) async fn next_piece(body: &mut Incoming) -> Result<Option<Bytes>, OriginError> {
+    next_piece_within(READ_PATIENCE, body).await
+}
+
+async fn next_piece_within(patience: Duration, body: &mut Incoming) -> Result<Option<Bytes>, OriginError> {
     loop {
-        match tokio::time::timeout(READ_PATIENCE, body.frame()).await {
+        match tokio::time::timeout(patience, body.frame()).await {
             Err(_) => return Err(OriginError::Slow),
             Ok(None) => return Ok(None),
             Ok(Some(Err(_))) => return Err(OriginError::Unreachable),
@@ -378,6 +387,38 @@ mod tests {
         }
         let anonymous = signed(&origin, request(), None, 0).unwrap();
         assert!(!anonymous.headers().contains_key("authorization"));
+    }
+
+    #[tokio::test]
+    async fn an_origin_that_is_slow_is_not_waited_for() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap();
+        let origin: Origin = format!("s3://b?endpoint=http://{endpoint}").parse().unwrap();
+        let ask = || OriginRequest::read(Method::GET, "/b/k", HeaderMap::new());
+        let mut client = OriginClient::new(None).unwrap();
+        // It takes the request, and says nothing.
+        client.read_patience = Duration::from_millis(100);
+        let asking = tokio::spawn({
+            let (client, origin) = (client.clone(), origin.clone());
+            async move { client.read(&origin, ask()).await.map(drop) }
+        });
+        let (_silent, _) = listener.accept().await.unwrap();
+        assert_eq!(asking.await.unwrap(), Err(OriginError::Slow));
+        let reply = OriginError::Slow.reply();
+        assert_eq!(reply.status, hyper::StatusCode::SERVICE_UNAVAILABLE);
+        // It stops in the midst of its answer.
+        client.read_patience = READ_PATIENCE;
+        let asking = tokio::spawn(async move { client.read(&origin, ask()).await });
+        let (mut half, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert!(half.read(&mut request).await.unwrap() > 0);
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello";
+        half.write_all(answer).await.unwrap();
+        let mut body = asking.await.unwrap().unwrap().into_body();
+        assert_eq!(next_piece(&mut body).await, Ok(Some(Bytes::from_static(b"hello"))));
+        let patience = Duration::from_millis(100);
+        assert_eq!(next_piece_within(patience, &mut body).await, Err(OriginError::Slow));
     }
 
     #[test]

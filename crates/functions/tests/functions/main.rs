@@ -4,6 +4,7 @@
 
 mod arriving;
 mod faults;
+mod reclaimer;
 
 use std::path::Path;
 use std::sync::Arc;
