@@ -77,20 +77,15 @@ impl Costs {
     /// The least size from which on functions are cheaper than memory for objects that are read so often. `None`: none is, up to
     /// `most_bytes`.
     pub fn least_bytes(&self, reads: f64, most_bytes: u64) -> Option<u64> {
-        let is_cheaper = |bytes| self.hour(Place::Functions, bytes, reads) < self.hour(Place::Memory, bytes, reads);
-        if !is_cheaper(most_bytes) {
-            return None;
-        }
-        let (mut low, mut high) = (0, most_bytes);
-        for _ in 0..STEPS {
-            let middle = low + (high - low) / 2;
-            if middle > low && is_cheaper(middle) {
-                high = middle;
-            } else {
-                low = middle;
-            }
-        }
-        Some(high)
+        least(most_bytes, |bytes| {
+            self.hour(Place::Functions, bytes, reads) < self.hour(Place::Memory, bytes, reads)
+        })
+    }
+
+    /// The least size from which on the origin alone is cheapest for objects that are read so often. `None`: it is not, up to
+    /// `most_bytes`.
+    pub fn least_left_bytes(&self, reads: f64, most_bytes: u64) -> Option<u64> {
+        least(most_bytes, |bytes| self.cheapest(bytes, reads) == Place::Origin)
     }
 
     /// The cost of functions for a GiB that they hold, read or not: warm-ups and backups.
@@ -104,6 +99,23 @@ impl Costs {
         let extents = object_bytes.div_ceil(EXTENT_BYTES).max(1) as f64;
         self.pool.hour(&self.prices, extents).serving
     }
+}
+
+/// The least number up to `most` from which on something holds.
+fn least(most: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
+    if !holds(most) {
+        return None;
+    }
+    let (mut low, mut high) = (0, most);
+    for _ in 0..STEPS {
+        let middle = low + (high - low) / 2;
+        if middle > low && holds(middle) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    Some(high)
 }
 
 #[cfg(test)]
@@ -150,6 +162,27 @@ mod tests {
             );
         }
         assert_eq!(costs.least_bytes(1e9, 1 << 40), None);
+    }
+
+    #[test]
+    fn what_is_read_seldom_stays_at_the_origin_from_some_size_on() {
+        let costs = Costs {
+            origin_gib: 0.0,
+            ..costs()
+        };
+        let least = costs.least_left_bytes(0.01, 1 << 40).unwrap();
+        assert_eq!(costs.cheapest(least, 0.01), Place::Origin);
+        assert_ne!(costs.cheapest(least - 1, 0.01), Place::Origin);
+        assert!(least < costs.least_left_bytes(0.1, 1 << 40).unwrap());
+        let free = Costs {
+            origin_read: f64::INFINITY,
+            ..costs
+        };
+        assert_eq!(
+            free.least_left_bytes(0.01, 1 << 40),
+            None,
+            "a read of it is out of the question"
+        );
     }
 
     #[test]

@@ -181,11 +181,13 @@ impl Claim {
         let mut body = body_of(answer, object, range.start).await?;
         let place = large.place_of(job.memory.as_ref(), object.size_bytes);
         let mut stripe = place.map(|_| BytesMut::new());
+        let is_left = large.is_left_at_origin(job.memory.as_ref(), object.size_bytes);
         for (slot, block) in self.slots.iter().zip(self.first..) {
             let bytes = object.block_bytes(block) as usize;
             let bytes = body.take(bytes).await.map_err(|error| Fault::from(error.reply()))?;
             match &mut stripe {
                 Some(stripe) => stripe.extend_from_slice(&bytes),
+                None if is_left => {}
                 None => {
                     job.memory.write(&block_key(object.content, block), &bytes);
                 }

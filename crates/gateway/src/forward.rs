@@ -99,7 +99,8 @@ impl Forward {
         let is_object = self.method == Method::PUT && self.query.is_empty();
         let large = self.shared.large.place_of(self.memory.as_ref(), bytes).cloned();
         let is_short = bytes > 0 && bytes <= WRITE_THROUGH_BYTES_MAX;
-        let is_kept = is_object && self.memory.place() != Placing::Origin && (is_short || large.is_some());
+        let is_left = self.shared.large.is_left_at_origin(self.memory.as_ref(), bytes);
+        let is_kept = is_object && !is_left && (is_short || large.is_some());
         let content = new_content().filter(|_| is_kept);
         let in_large = large.clone().map(|place| (place, bytes));
         let tee = content

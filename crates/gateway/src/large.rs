@@ -32,8 +32,8 @@ pub type ReadingChunks = Pin<Box<dyn Future<Output = Option<Chunks>> + Send>>;
 
 /// A place for large objects.
 pub trait LargePlace: Send + Sync + 'static {
-    /// A tenant's objects of at least so many bytes are kept there, and not in memory.
-    fn least_bytes(&self, payer: &dyn TenantMemory) -> u64;
+    /// Where an object of a tenant with so many bytes is kept at least cost: here, in memory, or nowhere but at the origin.
+    fn cheapest(&self, payer: &dyn TenantMemory, size_bytes: u64) -> Placing;
 
     /// A range of a stripe, which lies within it; `None` if it cannot be had there.
     fn read(&self, payer: &dyn TenantMemory, content: [u8; 16], stripe: u32, range: Range<usize>) -> Reading;
@@ -132,12 +132,20 @@ impl Large {
     /// The place, if a tenant's object belongs there.
     pub(crate) fn place_of(&self, payer: &dyn TenantMemory, size_bytes: u64) -> Option<&Arc<dyn LargePlace>> {
         let fits = size_bytes > 0 && size_bytes.div_ceil(STRIPE_BYTES) <= u64::from(u32::MAX);
-        self.place.as_ref().filter(|place| match payer.place() {
-            _ if !fits => false,
-            Placing::Auto => size_bytes >= place.least_bytes(payer),
-            Placing::Functions => true,
-            Placing::Memory | Placing::Origin => false,
-        })
+        let place = self.place.as_ref().filter(|_| fits)?;
+        (self.placing(payer, size_bytes) == Placing::Functions).then_some(place)
+    }
+
+    /// Whether a tenant's object is kept nowhere.
+    pub(crate) fn is_left_at_origin(&self, payer: &dyn TenantMemory, size_bytes: u64) -> bool {
+        self.placing(payer, size_bytes) == Placing::Origin
+    }
+
+    fn placing(&self, payer: &dyn TenantMemory, size_bytes: u64) -> Placing {
+        match (payer.place(), &self.place) {
+            (Placing::Auto, Some(place)) => place.cheapest(payer, size_bytes),
+            (placing, _) => placing,
+        }
     }
 
     /// The code of a tenant's object with so many bytes, if it belongs there.

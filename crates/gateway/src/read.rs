@@ -445,7 +445,7 @@ impl Reader {
             self.read_ahead(block + 1);
             return Ok((bytes, Source::Memory));
         }
-        if self.fetched.as_ref().is_some_and(|fetched| fetched.contains(&block)) {
+        if self.is_left() || self.fetched.as_ref().is_some_and(|fetched| fetched.contains(&block)) {
             return self.find_directly().await;
         }
         let last = (self.end - 1) / BLOCK_BYTES;
@@ -470,6 +470,11 @@ impl Reader {
             .large
             .place_of(self.read.job.memory.as_ref(), self.object.size_bytes)
             .is_some()
+    }
+
+    fn is_left(&self) -> bool {
+        let (large, memory) = (&self.read.shared.large, self.read.job.memory.as_ref());
+        large.is_left_at_origin(memory, self.object.size_bytes)
     }
 
     /// A stripe from the place for large objects, or by a fill of all of it.
@@ -531,7 +536,7 @@ impl Reader {
         };
         // Another tenant's fill has put it into that one's memory.
         let (memory, key) = (&self.read.job.memory, block_key(self.object.content, block));
-        if !self.is_large() && !memory.has(&key) {
+        if !self.is_large() && !self.is_left() && !memory.has(&key) {
             memory.write(&key, &ready.bytes);
         }
         let bytes = ready.bytes.slice(self.within(block));
@@ -543,7 +548,7 @@ impl Reader {
 
     /// Has the blocks that come next fetched while this one is being sent.
     fn read_ahead(&mut self, block: u64) {
-        if self.is_large() {
+        if self.is_large() || self.is_left() {
             return;
         }
         let last = (self.end - 1) / BLOCK_BYTES;

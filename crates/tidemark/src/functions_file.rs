@@ -25,7 +25,7 @@ const ROOM_PERCENT: u64 = 90;
 /// AWS's limits of a function's memory.
 const MEMORY_MIB: std::ops::RangeInclusive<u64> = 128..=10_240;
 /// The keys there are.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "endpoint",
     "region",
     "name",
@@ -36,6 +36,7 @@ const KEYS: [&str; 19] = [
     "advertise",
     "least_object",
     "memory_price",
+    "origin_read_price",
     "codes",
     "reads",
     "billing_unit",
@@ -99,6 +100,8 @@ pub(crate) struct FunctionsFile {
     pub(crate) least_object: Least,
     /// The price of a GiB of tenants' memory for an hour, in dollars.
     pub(crate) memory_price: f64,
+    /// The price of a read of an object from the origin, and of waiting for it, in dollars. `None`: it is always dearer than to keep it.
+    pub(crate) origin_read_price: Option<f64>,
     pub(crate) codes: CodeTable,
     pub(crate) reading: Reading,
     pub(crate) unit_ms: u32,
@@ -141,6 +144,7 @@ impl FunctionsFile {
             advertise: keys.text("advertise")?.map(str::to_owned),
             least_object: keys.with("least_object", least)?.unwrap_or(Least::Cheapest),
             memory_price: keys.with("memory_price", price)?.unwrap_or(MEMORY_PRICE),
+            origin_read_price: keys.with("origin_read_price", price)?,
             codes,
             reading: keys.with("reads", reading)?.unwrap_or(Reading::DataFirst),
             unit_ms: keys.with("billing_unit", unit)?.unwrap_or(1),
@@ -478,6 +482,7 @@ mod tests {
             ("warm_every = '1ms'", "warm_every: allowed"),
             ("name = 'a b'", "name: write"),
             ("billing_unit = '0ms'", "billing_unit: "),
+            ("origin_read_price = 'dear'", "origin_read_price: write an amount"),
             ("tenants = 3", "tenants: write"),
             ("[tenants]\nshop = 3", "tenants.shop: write a table"),
             ("[tenants.shop]\ncount = 3", "tenants.shop: count: 10+2 needs"),

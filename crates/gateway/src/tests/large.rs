@@ -28,6 +28,8 @@ pub(super) struct Place {
     pub(super) is_damaged: AtomicBool,
     /// Done when chunks are read for the first time.
     pub(super) meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Whether objects cost more here and in memory than at the origin.
+    is_dear: AtomicBool,
     /// The parity that came with each stripe that was written.
     pub(super) parities: Mutex<BTreeMap<u32, Option<Parity>>>,
 }
@@ -38,8 +40,14 @@ pub(super) fn code() -> Code {
 }
 
 impl LargePlace for Place {
-    fn least_bytes(&self, _: &dyn TenantMemory) -> u64 {
-        LEAST as u64
+    fn cheapest(&self, _: &dyn TenantMemory, size_bytes: u64) -> Placing {
+        if self.is_dear.load(Ordering::Relaxed) {
+            Placing::Origin
+        } else if size_bytes >= LEAST as u64 {
+            Placing::Functions
+        } else {
+            Placing::Memory
+        }
     }
 
     fn read(&self, payer: &dyn TenantMemory, content: [u8; 16], stripe: u32, range: Range<usize>) -> Reading {
@@ -280,6 +288,31 @@ fn what_the_origin_refuses_is_not_kept() {
         assert_eq!(refused, StatusCode::FORBIDDEN);
     }
     place.until_it_holds(0);
+}
+
+#[test]
+fn what_is_cheapest_at_the_origin_is_kept_nowhere() {
+    let (bench, place) = large_bench("forever");
+    place.is_dear.store(true, Ordering::Relaxed);
+    let objects = [("small", bytes(MIB / 2, 11)), ("large", bytes(2 * STRIPE + 5, 12))];
+    for (name, object) in &objects {
+        let target = format!("/bucket/{name}");
+        assert_eq!(bench.put(&target, object, &[]).status, StatusCode::OK);
+        for round in 0..3 {
+            let before = bench.origin.sent_bytes.load(Ordering::Relaxed);
+            assert!(bench.get(&target, &[]).body.as_ref() == Some(object), "{name}, {round}");
+            let sent = bench.origin.sent_bytes.load(Ordering::Relaxed) - before;
+            assert!(sent >= object.len() as u64, "{name}, {round}: {sent}");
+        }
+    }
+    place.until_it_holds(0);
+    assert!(bench.memories[0].blocks.lock().is_empty());
+    // Prices or popularity change: it is kept, and what is kept is read.
+    place.is_dear.store(false, Ordering::Relaxed);
+    let (_, large) = &objects[1];
+    assert!(bench.get("/bucket/large", &[]).body.as_ref() == Some(large));
+    place.until_it_holds(3);
+    assert_eq!(bench.get("/bucket/large", &[]).header("x-tidemark-cache"), "functions");
 }
 
 #[test]

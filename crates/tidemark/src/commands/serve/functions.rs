@@ -14,7 +14,9 @@ use tidemark_admin::Report;
 use tidemark_functions::Code;
 use tidemark_functions::accounts::Payers;
 use tidemark_functions::codec::Parity;
+use tidemark_functions::place::Place;
 use tidemark_functions::proxy::Functions;
+use tidemark_gateway::access::Placing;
 use tidemark_gateway::large::{Reading, ReadingChunks};
 use tidemark_gateway::memory::Bill;
 use tidemark_gateway::{LargePlace, TenantMemory, Tenants, Totals};
@@ -200,8 +202,12 @@ impl FunctionPlace {
 }
 
 impl LargePlace for FunctionPlace {
-    fn least_bytes(&self, payer: &dyn TenantMemory) -> u64 {
-        self.pool(payer).least.of_account(payer.id().0)
+    fn cheapest(&self, payer: &dyn TenantMemory, size_bytes: u64) -> Placing {
+        match self.pool(payer).least.place(payer.id().0, size_bytes) {
+            Place::Memory => Placing::Memory,
+            Place::Functions => Placing::Functions,
+            Place::Origin => Placing::Origin,
+        }
     }
 
     fn read(&self, payer: &dyn TenantMemory, content: [u8; 16], stripe: u32, range: Range<usize>) -> Reading {

@@ -6,6 +6,7 @@ use tidemark_functions::proxy::{FunctionState, Spent, Status, Totals};
 use tidemark_types::TenantName;
 
 use super::functions::PlacePool;
+use super::least::Seen;
 
 /// All pools together, each pool, the least sizes of tenants, and each function. A `tenant` is the one whose own a pool is.
 pub(super) fn report_of(pools: &[PlacePool]) -> Value {
@@ -15,7 +16,14 @@ pub(super) fn report_of(pools: &[PlacePool]) -> Value {
         let tenant = pool.tenant.as_ref().map(TenantName::as_str);
         let function = |function| function_row(function, tenant);
         functions.extend(status.states.iter().map(function));
-        let least = |(id, reads, least): (u32, f64, u64)| json!({"id": id, "reads_per_object_hour": reads, "least_object_bytes": least});
+        let least = |(id, seen): (u32, Seen)| {
+            json!({
+                "id": id,
+                "reads_per_object_hour": seen.reads_an_hour,
+                "least_object_bytes": seen.least_bytes,
+                "left_object_bytes": seen.left_bytes,
+            })
+        };
         tenants.extend(pool.least.tenants().into_iter().map(least));
         rows.push(json!({
             "tenant": tenant,

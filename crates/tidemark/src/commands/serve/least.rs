@@ -1,13 +1,14 @@
-//! From which size on a tenant's objects are cheaper in functions than in its memory.
+//! From which size on a tenant's objects are cheaper in functions than in its memory, and from which on at the origin alone.
 //!
-//! How often they are read is seen: the bytes that a tenant moved in a while over those that it holds. Until something was seen it
-//! is taken to be once an hour.
+//! How often they are read is seen: the bytes that a tenant moved in a while over those that it holds in functions. Until something was
+//! seen it is taken to be once an hour. If nothing is held, what was seen is forgotten in about twenty minutes, so that objects
+//! that stayed at the origin are tried again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidemark_functions::cost::{Prices, Use};
-use tidemark_functions::place::{Costs, EXTENT_BYTES};
+use tidemark_functions::place::{Costs, EXTENT_BYTES, Place};
 
 use crate::functions_file::{FunctionsFile, Least, PoolFile};
 
@@ -32,14 +33,21 @@ const HOUR_S: f64 = 3600.0;
 pub(super) struct LeastBytes {
     least: Least,
     costs: Costs,
+    /// A tenant of which nothing is known.
+    first: Seen,
     tenants: Arc<Mutex<HashMap<u32, Seen>>>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Seen {
+/// What is known of a tenant.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
     moved_bytes: u64,
-    reads_an_hour: f64,
-    least_bytes: u64,
+    /// Reads of an object in an hour.
+    pub(super) reads_an_hour: f64,
+    /// The least size that is kept in functions.
+    pub(super) least_bytes: u64,
+    /// The least size that is kept nowhere, if there is one.
+    pub(super) left_bytes: Option<u64>,
 }
 
 impl LeastBytes {
@@ -62,35 +70,58 @@ impl LeastBytes {
             unit_ms: f64::from(file.unit_ms),
             ..Prices::TODAY
         };
-        Self {
+        let mut this = Self {
             least: file.least_object,
+            first: Seen::default(),
             costs: Costs {
                 pool: used,
                 prices,
                 memory_gib_hour: file.memory_price,
-                origin_read: 0.0,
+                // Infinite: to keep an object is always cheaper.
+                origin_read: file.origin_read_price.unwrap_or(f64::INFINITY),
                 origin_gib: 0.0,
             },
             tenants: Arc::default(),
+        };
+        this.first = this.seen(0, FIRST_READS);
+        this
+    }
+
+    /// A tenant whose objects are read so often.
+    fn seen(&self, moved_bytes: u64, reads_an_hour: f64) -> Seen {
+        let (costs, is_by_cost) = (&self.costs, self.least == Least::Cheapest);
+        let cheapest = || {
+            costs
+                .least_bytes(reads_an_hour, MOST_BYTES)
+                .unwrap_or(u64::MAX)
+                .max(FLOOR_BYTES)
+        };
+        Seen {
+            moved_bytes,
+            reads_an_hour,
+            least_bytes: match self.least {
+                Least::Bytes(bytes) => bytes,
+                Least::Cheapest => cheapest(),
+            },
+            left_bytes: costs.least_left_bytes(reads_an_hour, MOST_BYTES).filter(|_| is_by_cost),
         }
     }
 
-    fn for_reads(&self, reads_an_hour: f64) -> u64 {
-        let least = self.costs.least_bytes(reads_an_hour, MOST_BYTES);
-        least.unwrap_or(u64::MAX).max(FLOOR_BYTES)
+    /// The place of a tenant's object.
+    pub(super) fn place(&self, account: u32, size_bytes: u64) -> Place {
+        let seen = self.of_account(account);
+        if seen.left_bytes.is_some_and(|left| size_bytes >= left) {
+            Place::Origin
+        } else if size_bytes >= seen.least_bytes {
+            Place::Functions
+        } else {
+            Place::Memory
+        }
     }
 
-    /// A tenant's.
-    pub(super) fn of_account(&self, account: u32) -> u64 {
-        match self.least {
-            Least::Bytes(bytes) => bytes,
-            Least::Cheapest => {
-                let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-                let seen = tenants.get(&account).map(|seen| seen.least_bytes);
-                drop(tenants);
-                seen.unwrap_or_else(|| self.for_reads(FIRST_READS))
-            }
-        }
+    fn of_account(&self, account: u32) -> Seen {
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.get(&account).copied().unwrap_or(self.first)
     }
 
     /// Looks at what tenants moved since the start, and what they hold, in bytes of chunks.
@@ -101,32 +132,25 @@ impl LeastBytes {
         for &(account, moved_bytes, held_bytes) in accounts {
             let seen = tenants.entry(account).or_insert(Seen {
                 moved_bytes,
-                reads_an_hour: FIRST_READS,
-                least_bytes: self.for_reads(FIRST_READS),
+                ..self.first
             });
             let moved = moved_bytes.saturating_sub(seen.moved_bytes) as f64;
-            seen.moved_bytes = moved_bytes;
-            if held_bytes == 0 {
-                continue;
-            }
-            let now = moved / (held_bytes as f64 * data_share) * HOUR_S / LOOK_SECONDS as f64;
-            seen.reads_an_hour += (now - seen.reads_an_hour) * LOOK_SHARE;
-            seen.least_bytes = self.for_reads(seen.reads_an_hour);
+            let now = match held_bytes {
+                0 => FIRST_READS,
+                held => moved / (held as f64 * data_share) * HOUR_S / LOOK_SECONDS as f64,
+            };
+            let reads_an_hour = seen.reads_an_hour + (now - seen.reads_an_hour) * LOOK_SHARE;
+            *seen = self.seen(moved_bytes, reads_an_hour);
         }
     }
 
-    /// Each tenant's number, reads of an object in an hour, and least size, for reports.
-    pub(super) fn tenants(&self) -> Vec<(u32, f64, u64)> {
+    /// Each tenant's number, and what is known of it, for reports.
+    pub(super) fn tenants(&self) -> Vec<(u32, Seen)> {
         let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = tenants
-            .keys()
-            .map(|account| (*account, tenants[account].reads_an_hour))
-            .collect();
+        let mut all: Vec<_> = tenants.iter().map(|(account, seen)| (*account, *seen)).collect();
         drop(tenants);
         all.sort_by_key(|(account, _)| *account);
-        all.into_iter()
-            .map(|(account, reads)| (account, reads, self.of_account(account)))
-            .collect()
+        all
     }
 }
 
@@ -143,23 +167,48 @@ mod tests {
     #[test]
     fn what_is_read_more_often_must_be_larger_to_go_to_functions() {
         let least = least("");
-        let first = least.of_account(1);
+        let first = least.of_account(1).least_bytes;
         assert!((FLOOR_BYTES..8 << 20).contains(&first), "{first}");
         let gib = 1 << 30;
         // The first is read sixty times an hour, the second never.
         for minute in 0..60 {
             least.learn(&[(1, minute * gib, gib * 12 / 10), (2, 0, gib)]);
         }
-        let (often, never) = (least.of_account(1), least.of_account(2));
+        let [often, never] = [1, 2].map(|account| least.of_account(account).least_bytes);
         assert!(often > 5 * first && never <= first, "{often}, {first}, {never}");
         let shown = least.tenants();
-        assert!(shown[0].1 > 40.0 && shown[1].1 < 0.1, "{shown:?}");
+        assert!(
+            shown[0].1.reads_an_hour > 40.0 && shown[1].1.reads_an_hour < 0.1,
+            "{shown:?}"
+        );
+        assert_eq!(
+            least.place(2, 5 << 40),
+            Place::Functions,
+            "nobody said what the origin costs"
+        );
+    }
+
+    #[test]
+    fn what_is_read_seldom_stays_at_the_origin_until_it_is_forgotten() {
+        let least = least("origin_read_price = '0.01'");
+        let (gib, large) = (1 << 30, 400 << 20);
+        let place = || least.place(1, large);
+        assert_eq!((place(), least.place(1, 4096)), (Place::Functions, Place::Memory));
+        let look = |held| (0..120).for_each(|_| least.learn(&[(1, 0, held)]));
+        look(gib);
+        assert_eq!(place(), Place::Origin, "{:?}", least.tenants());
+        assert_eq!(least.place(1, 4096), Place::Memory);
+        look(0);
+        assert_eq!(place(), Place::Functions, "{:?}", least.tenants());
     }
 
     #[test]
     fn a_size_in_the_file_is_that_of_all() {
-        let least = least("least_object = '3MiB'");
+        let least = least("least_object = '3MiB'\norigin_read_price = '0.000001'");
         least.learn(&[(1, 1 << 40, 1 << 20)]);
-        assert_eq!((least.of_account(1), least.of_account(2)), (3 << 20, 3 << 20));
+        for account in [1, 2] {
+            let places = [(3 << 20) - 1, 3 << 20].map(|bytes| least.place(account, bytes));
+            assert_eq!(places, [Place::Memory, Place::Functions]);
+        }
     }
 }
