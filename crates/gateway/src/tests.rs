@@ -3,6 +3,7 @@
 mod access;
 mod bodies;
 mod coded;
+mod contents;
 mod expect;
 mod gone;
 mod large;

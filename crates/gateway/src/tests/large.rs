@@ -139,7 +139,7 @@ impl Place {
         }
     }
 
-    fn lose(&self, stripe: u32) {
+    pub(super) fn lose(&self, stripe: u32) {
         self.stripes.lock().retain(|(_, number), _| *number != stripe);
     }
 }
