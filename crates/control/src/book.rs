@@ -317,14 +317,13 @@ impl Book {
             .sum()
     }
 
-    /// The flash that all tenants may hold, what they hold of it, the memory that it takes, and whether its device has failed.
+    /// The flash that all tenants may hold, what they hold of it, and the memory that it takes.
     pub(crate) fn flash_held(&self) -> FlashUse {
         let of = |tenant: &Tenant| tenant.seen.as_ref()?.counters.flash;
         let add = |sum: FlashUse, flash: FlashUse| FlashUse {
             grant_bytes: sum.grant_bytes + flash.grant_bytes,
             usage_bytes: sum.usage_bytes + flash.usage_bytes,
             memory_bytes: sum.memory_bytes + flash.memory_bytes,
-            is_given_up: sum.is_given_up || flash.is_given_up,
             ..sum
         };
         self.tenants.values().filter_map(of).fold(FlashUse::default(), add)

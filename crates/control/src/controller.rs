@@ -494,6 +494,7 @@ impl Controller {
 
     fn tenant_view(&self, tenant: &Tenant, now: UnixMs) -> TenantView {
         let mut view = tenant_view(tenant, now, self.book.hit_cost());
+        view.flash_failed = view.flash_grant_bytes.map(|_| self.book.pool().has_flash_failed);
         if let Some(metered) = &self.metered {
             let seen = tenant.seen.as_deref();
             let cpu_ns = seen.map_or(0, |seen| seen.counters.cpu_ns);

@@ -29,6 +29,7 @@ struct FakeState {
     touched: BTreeSet<TenantId>,
     removed: Vec<TenantId>,
     withholds_removed: bool,
+    has_flash_failed: bool,
     /// The number of tenants that each plan named.
     plan_sizes: Vec<usize>,
     waker: Option<Arc<dyn Fn() + Send + Sync>>,
@@ -72,6 +73,11 @@ impl FakeDataPlane {
     pub fn set_flash(&self, name: &str, flash: FlashUse) {
         self.lock()
             .with_tenant(name, |tenant| tenant.counters.flash = Some(flash));
+    }
+
+    /// The device of flash fails.
+    pub fn fail_flash(&self) {
+        self.lock().has_flash_failed = true;
     }
 
     /// All items of the tenant expire; nobody asks for them.
@@ -302,6 +308,7 @@ impl DataPlane for FakeDataPlane {
             pool: PoolSnapshot {
                 pool_bytes: state.pool_bytes,
                 usage_bytes: state.tenants.values().map(|tenant| tenant.usage_bytes).sum(),
+                has_flash_failed: state.has_flash_failed,
                 ..PoolSnapshot::default()
             },
             tenants,

@@ -204,6 +204,8 @@ pub struct TenantView {
     pub flash_hits_total: Option<u64>,
     pub flash_written_bytes_total: Option<u64>,
     pub flash_refused_total: Option<u64>,
+    /// Whether the device of all tenants' flash has failed and is not used any more.
+    pub flash_failed: Option<bool>,
     pub gets_total: u64,
     pub hits_total: u64,
     pub sets_total: u64,

@@ -250,6 +250,7 @@ impl<F: Front> DataPlane for Plane<F> {
             at,
             pool: PoolSnapshot {
                 other_bytes: sample_bytes.into_iter().sum::<u64>() + self.flash_memory_bytes(),
+                has_flash_failed: self.flash().is_some_and(|flash| flash.store().is_given_up()),
                 ..self.parts.pool.stats().into()
             },
             tenants,

@@ -29,7 +29,7 @@ pub struct PlaneCpu {
     pub unattributed_ns: u64,
 }
 
-/// The pool's state. All in bytes.
+/// The pool's state. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolSnapshot {
     /// The limit in force.
@@ -40,6 +40,8 @@ pub struct PoolSnapshot {
     pub resident_free_bytes: u64,
     /// Memory beside the pool: the process's own, the connections' buffers, and the samples.
     pub other_bytes: u64,
+    /// The device of flash failed and is not used any more.
+    pub has_flash_failed: bool,
     /// Connections now open.
     pub connections: u64,
     /// Logins that failed since the start, whatever name they gave.
@@ -221,8 +223,6 @@ pub struct FlashUse {
     /// Commands that waited for items to be read, and how long they did. The counts never fall; where no server is, there are
     /// none.
     pub waited: Served,
-    /// The device failed and is not used any more.
-    pub is_given_up: bool,
 }
 
 /// Requests whose time in the server was measured: from when their connection was ready until the system was given their

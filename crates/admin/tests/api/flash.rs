@@ -5,7 +5,7 @@ use tidemark_types::FlashUse;
 use super::*;
 
 /// The fields of a tenant and of the server.
-const OF_TENANT: [&str; 7] = [
+const OF_TENANT: [&str; 8] = [
     "flash_grant_bytes",
     "flash_usage_bytes",
     "flash_memory_bytes",
@@ -13,6 +13,7 @@ const OF_TENANT: [&str; 7] = [
     "flash_hits_total",
     "flash_written_bytes_total",
     "flash_refused_total",
+    "flash_failed",
 ];
 const OF_SERVER: [&str; 5] = [
     "flash_bytes",
@@ -59,7 +60,7 @@ fn everything_that_shows_memory_shows_flash() {
         let shown = scene.get("/api/v1/tenants/shop").body;
         shown["flash_usage_bytes"].is_number().then_some(shown)
     });
-    let of_shop = json!([64 * MIB, 9 * MIB, 2 * MIB, 5000, 70, 11 * MIB, 3]);
+    let of_shop = json!([64 * MIB, 9 * MIB, 2 * MIB, 5000, 70, 11 * MIB, 3, false]);
     assert_eq!(fields(&shown, &OF_TENANT), of_shop);
     assert_eq!(
         scene.data_plane.tenant("shop").unwrap().0.flash.grant_bytes,
@@ -73,7 +74,7 @@ fn everything_that_shows_memory_shows_flash() {
     assert_eq!(one("shop"), of_shop);
     assert_eq!(
         one("cart"),
-        json!([null, null, null, null, null, null, null]),
+        json!([null, null, null, null, null, null, null, null]),
         "nothing is known of one that was never used"
     );
     let server = scene.get("/api/v1/server").body;
@@ -103,16 +104,26 @@ fn everything_that_shows_memory_shows_flash() {
             "{line} is not in\n{metrics}"
         );
     }
-    scene.data_plane.set_flash(
-        "shop",
-        FlashUse {
-            is_given_up: true,
-            ..FlashUse::default()
-        },
-    );
+    scene.data_plane.fail_flash();
     wait_for("the failure", || {
-        (scene.get("/api/v1/server").body["flash_failed"] == true).then_some(())
+        (scene.get("/api/v1/tenants/shop").body["flash_failed"] == true).then_some(())
     });
+    scene.stop();
+}
+
+#[test]
+fn a_device_that_failed_before_anybody_used_it_is_told() {
+    let scene = start_with_flash(256 * MIB);
+    scene.create("shop");
+    let failed = || scene.get("/api/v1/server").body["flash_failed"].clone();
+    assert_eq!(failed(), false);
+    scene.data_plane.fail_flash();
+    wait_for("the failure", || (failed() == true).then_some(()));
+    let metrics = scene.get("/metrics").body.as_str().unwrap().to_owned();
+    assert!(
+        metrics.lines().any(|line| line == "tidemark_flash_failed 1"),
+        "{metrics}"
+    );
     scene.stop();
 }
 

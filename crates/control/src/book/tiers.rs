@@ -145,17 +145,15 @@ impl Book {
     }
 
     fn party(&mut self, id: TenantId, flash_floors_bytes: u64, now: UnixMs) -> Option<Party> {
+        if self.pool.has_flash_failed {
+            return None;
+        }
         let aim = self.tenants.get(&id)?.aim(self.tier_prices)?;
         let (available, flash_bytes, hit_cost) = (grantable_bytes(self.reach_bytes()), self.flash_bytes, self.hit_cost);
         let (floors, prices) = (self.floors_bytes, self.tier_prices);
         let tenant = self.tenants.get_mut(&id)?;
         let settings = tenant.record.settings;
-        let flash = tenant
-            .seen
-            .as_deref()?
-            .counters
-            .flash
-            .filter(|flash| !flash.is_given_up)?;
+        let flash = tenant.seen.as_deref()?.counters.flash?;
         let bounds = tenant.bounds(
             available.saturating_sub(floors),
             flash_bytes.saturating_sub(flash_floors_bytes),

@@ -108,7 +108,7 @@ impl Controller {
             flash_granted_bytes: flash.map(|flash| flash.grant_bytes),
             flash_usage_bytes: flash.map(|flash| flash.usage_bytes),
             flash_memory_bytes: flash.map(|flash| flash.memory_bytes),
-            flash_failed: flash.map(|flash| flash.is_given_up),
+            flash_failed: flash.map(|_| pool.has_flash_failed),
             connections: pool.connections,
             failed_logins_total: pool.failed_logins,
             network_bytes_per_second: network,

@@ -145,6 +145,7 @@ pub(super) fn tenant_view(tenant: &Tenant, now: UnixMs, hit_cost: Duration) -> T
         flash_hits_total: flash.map(|flash| flash.hits),
         flash_written_bytes_total: flash.map(|flash| flash.written_bytes),
         flash_refused_total: flash.map(|flash| flash.refused),
+        flash_failed: None,
         gets_total: counters.gets,
         hits_total: counters.hits,
         sets_total: counters.sets,

@@ -232,7 +232,6 @@ impl Tier {
                 requests: self.waits.load(Ordering::Relaxed),
                 us: self.waited_us.load(Ordering::Relaxed),
             },
-            is_given_up: self.flash.store.is_given_up(),
         }
     }
 

@@ -17,14 +17,15 @@ const KEYS: u64 = 40_000;
 const FOUND_MIN: u64 = KEYS - KEYS / 500;
 
 struct Node {
-    _plane: Plane<Counting>,
+    device: Arc<SimDevice>,
+    plane: Plane<Counting>,
     store: Arc<TenantStore>,
     tier: Arc<Tier>,
 }
 
 fn node() -> Node {
     let device = Arc::new(SimDevice::new(FLASH_BYTES, 1));
-    let flash = Flash::open(device, [7; 16], &[], None).unwrap();
+    let flash = Flash::open(Arc::<SimDevice>::clone(&device), [7; 16], &[], None).unwrap();
     let parts = PlaneParts {
         pool: Pool::without_thread(MEMORY_BYTES, Some(2 * MEMORY_BYTES)).unwrap(),
         hasher: Hasher::with_seed(flash.store().hash_seed()),
@@ -46,7 +47,8 @@ fn node() -> Node {
     Node {
         store: Arc::clone(&tenant.store),
         tier: Arc::clone(tenant.tier.as_ref().unwrap()),
-        _plane: plane,
+        device,
+        plane,
     }
 }
 
@@ -117,4 +119,18 @@ fn hits_of_gets_are_told_from_others() {
         (95..=100).contains(&of_gets) && both == all + of_gets,
         "{both} {of_gets}"
     );
+}
+
+#[test]
+fn a_device_that_fails_is_told_also_of_tenants_that_were_not_touched_since() {
+    let node = node();
+    node.set(1, 1);
+    let failed = || {
+        let snapshot = node.plane.snapshot();
+        (snapshot.pool.has_flash_failed, snapshot.tenants.len())
+    };
+    assert_eq!(failed(), (false, 1));
+    node.device.set_gone(true);
+    assert!(node.tier.flash().store().flush(node.tier.number, None).is_err());
+    assert_eq!(failed(), (true, 0));
 }

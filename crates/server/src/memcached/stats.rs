@@ -144,6 +144,7 @@ fn general(tenant: &Arc<Tenant>, exec: &mut Exec<'_>) {
         lines.add("extstore_bytes_used", flash.usage_bytes);
         lines.add("extstore_limit_maxbytes", flash.grant_bytes);
         lines.add("extstore_bytes_written", flash.written_bytes);
+        lines.add("extstore_failed", u8::from(tier.flash().store().is_given_up()));
     }
 }
 

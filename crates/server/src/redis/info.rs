@@ -223,6 +223,7 @@ fn memory(report: &mut Report<'_>) {
             ("tidemark_flash_hits", flash.hits),
             ("tidemark_flash_written_bytes", flash.written_bytes),
             ("tidemark_flash_refused", flash.refused),
+            ("tidemark_flash_failed", tier.flash().store().is_given_up().into()),
         ] {
             report.line(name, figure);
         }

@@ -122,7 +122,7 @@ macro_rules! secret {
 const SECRET_FIELDS: [[Field; 3]; 16] = secret!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 
 /// The fields behind `items`, if there is flash.
-const FLASH_FIELDS: [Field; 15] = [
+const FLASH_FIELDS: [Field; 16] = [
     setting("flash.floor_bytes"),
     setting("flash.cap_bytes"),
     ("flash grant", "/flash_grant_bytes", Form::Bytes),
@@ -135,6 +135,7 @@ const FLASH_FIELDS: [Field; 15] = [
     setting("flash.write_bytes_per_second"),
     setting("flash.staleness"),
     ("  takes memory", "/flash_memory_bytes", Form::Bytes),
+    ("  has failed", "/flash_failed", Form::Plain),
     ("  of a hit, us", "/latency/flash_hit_us", Form::Plain),
     ("latency at best, us", "/latency/best_us", Form::Plain),
     ("  missed by, us", "/latency/shortfall_us", Form::Plain),

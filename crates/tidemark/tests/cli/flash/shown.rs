@@ -60,6 +60,7 @@ fn the_server_and_its_tenants_show_their_flash() {
         ("  bytes/s max", "40.0 MiB".to_owned()),
         ("  after a crash", "bounded:100ms".to_owned()),
         ("  takes memory", bytes("flash_memory_bytes")),
+        ("  has failed", "false".to_owned()),
     ] {
         assert_eq!(told(&shown, label).first(), Some(&&*value), "{label} of\n{shown}");
     }
