@@ -34,7 +34,7 @@ use tidemark_types::{
     HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantCounters, TenantId, TenantSnapshot, UNIT_BYTES, UnixMs,
 };
 
-use crate::estimator::{Estimator, Limits};
+use crate::estimator::Estimator;
 use crate::pace::Between;
 use crate::settings::TenantSettings;
 use phase::{Goal, Phase};
@@ -123,10 +123,10 @@ pub(crate) struct Holding {
 
 impl Elastic {
     /// A tenant's number only decides when its gain from memory is computed.
-    pub(crate) fn new(id: TenantId, limits: Limits, now: UnixMs, gets_before: u64) -> Self {
+    pub(crate) fn new(id: TenantId, estimator: Estimator, now: UnixMs, gets_before: u64) -> Self {
         Self {
             id,
-            estimator: Estimator::new(limits, now, gets_before),
+            estimator,
             phase: Phase::Back,
             watch: LoadWatch::default(),
             watched_from: None,
@@ -471,6 +471,7 @@ pub(crate) fn demand_bytes(curve: &Curve, overhead: f64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::estimator::Limits;
     use tidemark_curve::Point;
     use tidemark_types::{Samples, Served, VisitSamples};
 
@@ -501,7 +502,7 @@ mod tests {
             miss_cost: Some(Duration::from_micros(1100)),
             ..TenantSettings::default()
         };
-        let mut elastic = Elastic::new(TenantId(1), Limits::LEAST, now, 0);
+        let mut elastic = Elastic::new(TenantId(1), Estimator::new(Limits::LEAST, now, 0), now, 0);
         let load = elastic.load(now, settings.miss_cost, HIT_COST);
         let ratio = elastic.goal_ratio(&settings, &load).unwrap().get();
         assert!((ratio - 800.0 / 1050.0).abs() < 1e-6, "{ratio}");

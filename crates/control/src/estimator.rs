@@ -151,8 +151,18 @@ pub(crate) struct Estimator {
 impl Estimator {
     /// Nothing known yet, and every key sampled. Gets are counted from `gets_before` on.
     pub(crate) fn new(limits: Limits, now: UnixMs, gets_before: u64) -> Self {
+        Self::with(Profile::of_samples(limits.keys, GRAIN_BYTES), limits, now, gets_before)
+    }
+
+    /// The same with hits counted by size class, too.
+    pub(crate) fn of_classes(limits: Limits, now: UnixMs, gets_before: u64) -> Self {
+        let profile = Profile::of_classes(limits.keys, GRAIN_BYTES, CLASS_BOUNDS);
+        Self::with(profile, limits, now, gets_before)
+    }
+
+    fn with(profile: Profile, limits: Limits, now: UnixMs, gets_before: u64) -> Self {
         Self {
-            profile: Profile::of_samples(limits.keys, GRAIN_BYTES),
+            profile,
             limits,
             asked: SamplingThreshold::ALL,
             gets: gets_before,
@@ -172,11 +182,6 @@ impl Estimator {
             flash_wait: HitCost::default(),
             miss_cost: MissCost::default(),
         }
-    }
-
-    /// From now on hits are counted by size class, too.
-    pub(crate) fn count_classes(&mut self) {
-        self.profile.count_classes(CLASS_BOUNDS);
     }
 
     /// Takes what happened since the last report.

@@ -151,9 +151,12 @@ impl Histogram {
         }
     }
 
-    /// From now on hits are counted by size class, too.
-    pub(crate) fn count_classes(&mut self) {
-        self.has_classes = true;
+    /// The same by size class, too, and exact at no size.
+    pub(crate) fn of_classes(grain: u64) -> Self {
+        Self {
+            has_classes: true,
+            ..Self::new(&[], grain)
+        }
     }
 
     /// The memory of the bins of distances up to `reach`, in bytes, with size classes or without.

@@ -14,7 +14,7 @@ use tidemark_types::{Fault, HitRatio, PolicyChoice, SamplingThreshold, TenantId,
 use super::node::Brings;
 use super::{Book, Tenant};
 use crate::elastic::{Elastic, Held, Holding, demand_bytes};
-use crate::estimator::{self, Limits, Span};
+use crate::estimator::{self, Estimator, Limits, Span};
 use crate::goal::{CurveReport, GoalReport, stands};
 use crate::grant::{GoalNeed, grantable_bytes};
 use crate::pace::Between;
@@ -138,12 +138,13 @@ impl Book {
         let (bytes, span) = (self.bytes_each(), self.curve_span());
         if let Some(tenant) = self.tenants.get_mut(&id) {
             let limits = tenant.limits(bytes, span);
-            let mut elastic = Elastic::new(id, limits, now, gets_before);
-            if span.has_classes {
-                elastic.estimator_mut().count_classes();
-            }
+            let estimator = if span.has_classes {
+                Estimator::of_classes(limits, now, gets_before)
+            } else {
+                Estimator::new(limits, now, gets_before)
+            };
             tenant.needs = Needs {
-                elastic: Some(Box::new(elastic)),
+                elastic: Some(Box::new(Elastic::new(id, estimator, now, gets_before))),
                 ..Needs::default()
             };
         }

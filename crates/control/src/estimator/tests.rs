@@ -224,10 +224,11 @@ fn what_it_holds_fits_into_the_memory_for_it() {
         let allocated = allocation_counter::measure(|| {
             let mut asked = Tenant::new(limits.keys, KEYS);
             asked.lifetime_ms = lifetime_ms;
-            asked.estimator = Estimator::new(limits, asked.now, 0);
-            if has_classes {
-                asked.estimator.count_classes();
-            }
+            asked.estimator = if has_classes {
+                Estimator::of_classes(limits, asked.now, 0)
+            } else {
+                Estimator::new(limits, asked.now, 0)
+            };
             ask_for_a_while(&mut asked, limits);
             tenant = Some(asked);
         });

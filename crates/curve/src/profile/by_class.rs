@@ -7,6 +7,7 @@
 //! Invariant: at each depth the bytes of all classes are the depth, and their hits those of [`Profile::curve`].
 
 use super::Profile;
+use crate::histogram::Histogram;
 use crate::sample::CLASSES;
 
 /// The largest items of each class but the last one, which has all that are larger; ascending, in bytes.
@@ -33,10 +34,14 @@ pub struct Depth {
 }
 
 impl Profile {
-    /// From now on hits are counted by these classes, too.
-    pub fn count_classes(&mut self, bounds: ClassBounds) {
-        self.class_bounds = Some(bounds);
-        self.histogram.count_classes();
+    /// As [`Self::of_samples`], with hits counted by these classes, too: from the beginning, since the classes of earlier ones
+    /// could not be told, and in bins alone, so that the invariant holds at each step of the curve.
+    pub fn of_classes(keys: usize, grain_bytes: u64, bounds: ClassBounds) -> Self {
+        Self {
+            histogram: Histogram::of_classes(grain_bytes),
+            class_bounds: Some(bounds),
+            ..Self::of_samples(keys, grain_bytes)
+        }
     }
 
     pub(super) fn class_of(&self, bytes: u64) -> usize {
@@ -124,8 +129,7 @@ mod tests {
 
     /// Small items that are all asked for alike, and large ones of which few are asked for often.
     fn asked(keys: usize) -> Profile {
-        let mut profile = Profile::of_samples(keys, 0);
-        profile.count_classes(BOUNDS);
+        let mut profile = Profile::of_classes(keys, 0, BOUNDS);
         let mut state = 3_u64;
         let mut random = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

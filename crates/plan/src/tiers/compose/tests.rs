@@ -46,8 +46,7 @@ fn requests() -> impl Iterator<Item = (u64, u64)> {
 }
 
 fn profile() -> Profile {
-    let mut profile = Profile::of_samples(1 << 20, 0);
-    profile.count_classes([400, 2_000, LARGEST_ON_FLASH]);
+    let mut profile = Profile::of_classes(1 << 20, 0, [400, 2_000, LARGEST_ON_FLASH]);
     for (key, bytes) in requests() {
         let key = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         profile.count_gets(1);
@@ -183,8 +182,7 @@ fn the_program_s_latency_is_that_of_the_hits() {
 
 #[test]
 fn one_class_that_takes_its_own_bytes_is_the_whole_curve() {
-    let mut profile = Profile::of_samples(1 << 20, 0);
-    profile.count_classes([400, 2_000, LARGEST_ON_FLASH]);
+    let mut profile = Profile::of_classes(1 << 20, 0, [400, 2_000, LARGEST_ON_FLASH]);
     for (key, _) in requests() {
         let key = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         profile.count_gets(1);
