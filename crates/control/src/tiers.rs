@@ -111,6 +111,8 @@ pub(crate) struct Measured<'a> {
     pub(crate) depths: &'a [Depth],
     /// Memory for each byte of the curve.
     pub(crate) memory_per_byte: f64,
+    /// Memory in force, near which the program is to be exact.
+    pub(crate) in_force_bytes: u64,
     /// Memory in use, the part of it that is the index, and the items in it.
     pub(crate) usage_bytes: u64,
     pub(crate) index_bytes: u64,
@@ -231,7 +233,7 @@ impl Measured<'_> {
             flash_us: self.wait_us(),
             origin_us,
         };
-        let mut tenant = composed.tenant(latencies, self.usage_bytes as f64, self.flash_yield(learnt))?;
+        let mut tenant = composed.tenant(latencies, self.in_force_bytes as f64, self.flash_yield(learnt))?;
         tenant.index_ratio = if self.flash.usage_bytes >= LEARNT_BYTES_MIN {
             INDEX_BYTES * self.flash.items as f64 / self.flash.usage_bytes as f64
         } else {

@@ -164,6 +164,13 @@ impl Book {
         let load = tenant.load(now, hit_cost)?;
         let before = tenant.tiers.plan;
         let seen = tenant.seen.as_deref()?;
+        let (memory_bytes, flash_bytes) = before.map_or_else(
+            || {
+                let granted = (tenant.grant_bytes, tenant.flash_grant_bytes.unwrap_or(0));
+                begun(granted, (seen.usage_bytes, flash.usage_bytes))
+            },
+            |plan| (plan.memory_bytes, plan.flash_bytes),
+        );
         let elastic = tenant.needs.elastic_mut()?;
         if elastic.estimator().curve_gets() < GAINS.gets_min {
             return None;
@@ -174,6 +181,7 @@ impl Book {
             curve: &curve,
             depths: &depths,
             memory_per_byte: elastic.bytes_per_curve_byte(),
+            in_force_bytes: memory_bytes,
             usage_bytes: seen.usage_bytes,
             index_bytes: seen.index_bytes,
             items: seen.items,
@@ -197,13 +205,6 @@ impl Book {
                 (program.hull_latency_us(best), program.hull_latency_us(best))
             }
         };
-        let (memory_bytes, flash_bytes) = before.map_or_else(
-            || {
-                let granted = (tenant.grant_bytes, tenant.flash_grant_bytes.unwrap_or(0));
-                begun(granted, (seen.usage_bytes, flash.usage_bytes))
-            },
-            |plan| (plan.memory_bytes, plan.flash_bytes),
-        );
         let mut plan = Tiers {
             memory_bytes,
             flash_bytes,

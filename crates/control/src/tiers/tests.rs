@@ -44,6 +44,7 @@ fn measured<'a>(curve: &'a Curve, depths: &'a [Depth]) -> Measured<'a> {
         curve,
         depths,
         memory_per_byte: 1.2,
+        in_force_bytes: 48 * MIB,
         usage_bytes: 48 * MIB,
         index_bytes: MIB,
         items: 48 * 1024,
@@ -125,6 +126,44 @@ fn what_items_take_follows_from_what_all_take_and_from_their_class() {
             .tenant(&composed, Learnt::default(), BOUNDS)
             .is_none()
     );
+}
+
+#[test]
+fn the_program_is_exact_at_the_memory_in_force() {
+    let curve = curve();
+    // The newest bytes are of small items, which take more of flash than of memory beside their own; the others are not.
+    let mut depths = depths(&curve);
+    for (depth, small_bytes) in depths.iter_mut().zip([16.0, 24.0, 30.0, 34.0, 36.0, 37.0]) {
+        let small = small_bytes * MIB as f64;
+        depth.held[0] = Amount {
+            bytes: small,
+            items: small / 64.0,
+        };
+        depth.held[1].bytes -= small;
+        depth.held[1].items = depth.held[1].bytes / 1024.0;
+        let hits = depth.hits[1];
+        (depth.hits[0], depth.hits[1]) = (hits * 0.6, hits * 0.4);
+    }
+    for in_force in [24, 96, 192] {
+        let here = Measured {
+            in_force_bytes: in_force * MIB,
+            ..measured(&curve, &depths)
+        };
+        let composed = here.composed();
+        let tenant = here.tenant(&composed, Learnt::default(), BOUNDS).unwrap();
+        let sizes = Sizes {
+            memory_bytes: (in_force * MIB) as f64,
+            flash_bytes: (200 * MIB) as f64,
+        };
+        let flash_yield = here.flash_yield(Learnt::default());
+        let (in_memory, in_both) = composed.hit_ratios(sizes.memory_bytes, sizes.flash_bytes * flash_yield);
+        let by_hits = here.load.mean_cost_us(in_both) + here.wait_us() * (in_both - in_memory);
+        let by_program = tenant.latency_us(sizes);
+        assert!(
+            (by_program - by_hits).abs() < 0.5,
+            "{in_force} MiB: {by_program} by the program, {by_hits} by hits"
+        );
+    }
 }
 
 #[test]
