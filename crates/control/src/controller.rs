@@ -3,6 +3,7 @@
 
 mod history;
 mod lease;
+mod preview;
 mod secrets;
 mod server;
 mod top;
@@ -31,9 +32,9 @@ use crate::spending::Spent;
 use crate::state::{ServerSettings, State, StoredSecret, TenantRecord};
 use crate::steady::SteadyClock;
 use crate::utility::{CustomUtility, UtilityFunction};
-use crate::view::{NodeView, PreviewView, TenantView};
+use crate::view::{NodeView, TenantView};
 pub(crate) use lease::LeaseReading;
-use views::{move_view, occupancy, operations_view, previewed_view, spending_view, tenant_view};
+use views::{move_view, occupancy, operations_view, spending_view, tenant_view};
 
 /// How long a removal waits for the tenant's memory. Emptying the largest tenant takes the data plane less than a
 /// second.
@@ -392,19 +393,6 @@ impl Controller {
             tracing::info!(tenant = name, "tenant changed");
         }
         self.tenant(name)
-    }
-
-    /// The outcome of the next plans if the settings were changed like this.
-    pub(crate) fn preview(&mut self, name: &str, patch: SettingsPatch) -> Result<PreviewView, ControlError> {
-        let now = self.refresh();
-        let record = &self.existing(name)?.record;
-        let (id, settings) = (record.id, patch.of(record.settings));
-        self.check_settings(Some(id), &settings)?;
-        let tenants = self.book.preview(id, &settings, now);
-        Ok(PreviewView {
-            pool_bytes: self.book.pool_bytes(),
-            tenants: tenants.into_iter().map(previewed_view).collect(),
-        })
     }
 
     pub(crate) fn set_sizing(

@@ -273,17 +273,22 @@ impl Elastic {
     /// The curve as it was when the turn began, or was first asked for in it: reckoning a thousand anew takes a round's
     /// time.
     pub(crate) fn curve_of_turn(&mut self, now: UnixMs) -> Arc<Curve> {
-        let turn = turn_of(self.id, now);
-        if let Some(known) = self.known.as_ref().filter(|known| known.turn == turn) {
-            return Arc::clone(&known.curve);
+        let (turn, curve) = (turn_of(self.id, now), self.curve_at(now));
+        if self.known.as_ref().is_none_or(|known| known.turn != turn) {
+            self.known = Some(Known {
+                turn,
+                curve: Arc::clone(&curve),
+                returns: None,
+            });
         }
-        let curve = Arc::new(self.estimator.curve());
-        self.known = Some(Known {
-            turn,
-            curve: Arc::clone(&curve),
-            returns: None,
-        });
         curve
+    }
+
+    /// The same, which is not kept for the turn.
+    pub(crate) fn curve_at(&self, now: UnixMs) -> Arc<Curve> {
+        let known = self.known.as_ref();
+        let known = known.filter(|known| known.turn == turn_of(self.id, now));
+        known.map_or_else(|| Arc::new(self.estimator.curve()), |known| Arc::clone(&known.curve))
     }
 
     /// Since when the load is the one that it is now.

@@ -2,6 +2,8 @@
 //!
 //! The program itself is `tidemark_plan::tiers`; this is its input and what is kept of its output. Values in, values out.
 
+use std::sync::Arc;
+
 use tidemark_curve::{Curve, Depth};
 use tidemark_meter::Resource;
 use tidemark_meter::price::{METERS, Prices};
@@ -11,7 +13,7 @@ use tidemark_types::{FlashUse, HitRatio, MIB, UNIT_BYTES};
 
 use crate::elastic::LEARNING;
 use crate::estimator::CLASSES_ON_FLASH;
-use crate::grant::HEADROOM;
+use crate::grant::{GoalNeed, HEADROOM};
 
 /// The wait of a command for flash, until that was measured.
 pub(crate) const FLASH_WAIT_US: f64 = 100.0;
@@ -103,12 +105,10 @@ impl TierPrices {
 }
 
 /// The measurements of a tenant on both tiers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Measured<'a> {
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
     /// The curve of an LRU cache of bare items.
-    pub(crate) curve: &'a Curve,
-    /// Hits and bytes of its size classes, by depth.
-    pub(crate) depths: &'a [Depth],
+    pub(crate) curve: Arc<Curve>,
     /// Memory for each byte of the curve.
     pub(crate) memory_per_byte: f64,
     /// Memory in force, near which the program is to be exact.
@@ -150,7 +150,7 @@ impl Default for Learnt {
 
 impl Learnt {
     /// Takes the hit ratio into account that was measured while flash was full.
-    pub(crate) fn note(&mut self, measured: &Measured<'_>, composed: &Composed) {
+    pub(crate) fn note(&mut self, measured: &Measured, composed: &Composed) {
         let flash = measured.flash;
         let is_full = flash.usage_bytes >= LEARNT_BYTES_MIN
             && flash.usage_bytes.saturating_add(FULL_WITHIN_BYTES) >= flash.grant_bytes;
@@ -158,7 +158,7 @@ impl Learnt {
             return;
         };
         // Only to see whether the curve is steep enough there to tell a size.
-        if efficiency_seen(measured.curve, 1.0, hit_ratio, usage_bytes, LEARNING.slope_min).is_none() {
+        if efficiency_seen(&measured.curve, 1.0, hit_ratio, usage_bytes, LEARNING.slope_min).is_none() {
             return;
         }
         let Some(reached) = composed.flash_for(hit_ratio, usage_bytes as f64) else {
@@ -170,7 +170,44 @@ impl Learnt {
     }
 }
 
-impl Measured<'_> {
+/// A tenant's load on both tiers, whatever it asks for.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) measured: Measured,
+    pub(crate) composed: Composed,
+    pub(crate) learnt: Learnt,
+}
+
+impl Known {
+    /// What follows from these measurements, and from what was learnt before.
+    pub(crate) fn of(measured: Measured, depths: &[Depth], learnt_before: Learnt) -> Self {
+        let (composed, mut learnt) = (measured.composed(depths), learnt_before);
+        learnt.note(&measured, &composed);
+        Self {
+            measured,
+            composed,
+            learnt,
+        }
+    }
+
+    /// Gets that hit in memory, and those that hit in either tier, over all, with these sizes.
+    pub(crate) fn hit_ratios(&self, sizes: Sizes) -> (f64, f64) {
+        let flash_bytes = sizes.flash_bytes * self.measured.flash_yield(self.learnt);
+        self.composed.hit_ratios(sizes.memory_bytes, flash_bytes)
+    }
+
+    /// The same of hits in either tier, corrected by how far the hit ratio that was measured lately is from that of the sizes in
+    /// use then.
+    pub(crate) fn hit_ratio_with(&self, sizes: Sizes) -> f64 {
+        let measured = &self.measured;
+        let offset = measured.hits.map_or(0.0, |(hit_ratio, memory_bytes)| {
+            hit_ratio - self.hit_ratios(sizes_of(memory_bytes, measured.flash.usage_bytes)).1
+        });
+        (self.hit_ratios(sizes).1 + offset).clamp(0.0, 1.0)
+    }
+}
+
+impl Measured {
     /// The time of a hit on flash beyond that of one in memory.
     pub(crate) fn wait_us(&self) -> f64 {
         self.flash_wait_us.unwrap_or(FLASH_WAIT_US)
@@ -180,6 +217,12 @@ impl Measured<'_> {
     fn origin_us(&self) -> Option<f64> {
         let origin_us = self.load.miss_cost_us - self.load.hit_cost_us - self.wait_us();
         (origin_us > 0.0).then_some(origin_us)
+    }
+
+    /// The standard error of the miss ratio with so much memory.
+    pub(crate) fn error_at(&self, memory_bytes: u64) -> f64 {
+        let bytes = (memory_bytes as f64 / self.memory_per_byte) as u64;
+        self.curve.at(bytes).standard_error
     }
 
     /// An item's bytes.
@@ -194,8 +237,9 @@ impl Measured<'_> {
         (flash.shadow_bytes as f64 / flash.usage_bytes.max(1) as f64).clamp(0.0, OVERLAP_MAX)
     }
 
-    /// The curves of its size classes, in bytes of memory as they are granted, and of records on flash.
-    pub(crate) fn composed(&self) -> Composed {
+    /// The curves of its size classes, of which these are the hits and bytes by depth, in bytes of memory as they are granted, and
+    /// of records on flash.
+    pub(crate) fn composed(&self, depths: &[Depth]) -> Composed {
         let own = self.object_bytes();
         // All items together take `memory_per_byte` for each of their bytes. The index is the part of it that goes by item.
         let by_item = self.index_bytes as f64 / self.usage_bytes.max(1) as f64 * self.memory_per_byte;
@@ -208,7 +252,7 @@ impl Measured<'_> {
             per_byte: 1.0,
             per_item: RECORD_BYTES,
         };
-        Composed::of(self.depths, memory, flash, CLASSES_ON_FLASH)
+        Composed::of(depths, memory, flash, CLASSES_ON_FLASH)
     }
 
     /// The bytes of records for a byte of flash that memory does not hold.
@@ -332,6 +376,31 @@ pub(crate) struct Tiers {
 }
 
 impl Tiers {
+    /// The plan for a tenant of which this is known, before it has a goal and sizes.
+    pub(crate) fn to_be_sized(measured: &Measured, prospect: Prospect) -> Self {
+        Self {
+            memory_bytes: 0,
+            flash_bytes: 0,
+            goal_us: 0.0,
+            latency_us: 0.0,
+            hit_ratio: 0.0,
+            cost: 0.0,
+            load: measured.load,
+            wait_us: measured.wait_us(),
+            prospect,
+            reach: Reach::Unknown,
+            is_short: false,
+        }
+    }
+
+    /// The need of its goal for memory.
+    pub(crate) fn goal_need(&self) -> GoalNeed {
+        GoalNeed {
+            bytes: self.memory_bytes,
+            reach: self.reach,
+        }
+    }
+
     /// The worth of a hit on flash beside one in memory.
     pub(crate) fn worth(&self) -> f64 {
         worth(&self.load, self.wait_us)

@@ -299,7 +299,7 @@ pub struct MoveView {
     pub tier: Option<&'static str>,
 }
 
-/// Everybody's memory after it.
+/// Everybody's memory and flash after it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the fields are the API's, which documents them")]
 pub struct PreviewView {
@@ -308,18 +308,21 @@ pub struct PreviewView {
     pub tenants: Vec<PreviewedView>,
 }
 
-/// A tenant's memory now, and where it would come to with the settings as they are and with the changed ones.
+/// A tenant's memory and flash now, and where they would come to with the settings as they are and with the changed ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the fields are the API's, which documents them")]
 pub struct PreviewedView {
     pub name: String,
     pub grant_bytes: u64,
+    /// This and the other sizes of flash: `None` where there is none.
+    pub flash_grant_bytes: Option<u64>,
     /// In the last 10 s.
     pub hit_ratio: Option<f64>,
     pub unchanged_bytes: u64,
+    pub unchanged_flash_bytes: Option<u64>,
     pub unchanged_hit_ratio: Option<f64>,
-    /// `None`: unknown, of a tenant whose memory and flash are sized together.
-    pub changed_bytes: Option<u64>,
+    pub changed_bytes: u64,
+    pub changed_flash_bytes: Option<u64>,
     pub changed_hit_ratio: Option<f64>,
 }
 

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use tidemark_types::{MIB, TenantId, TenantSnapshot};
 
+use super::tiers::Supposed;
 use super::{Book, Tenant};
 use crate::flash::{FlashHolder, shares};
 use crate::moves::{Move, Prediction, Reason};
+use crate::settings::TenantSettings;
+use crate::tiers::Tiers;
 
 impl Book {
     /// How much flash there is.
@@ -28,10 +31,7 @@ impl Book {
         if self.flash_bytes == 0 {
             return;
         }
-        let ids: Vec<TenantId> = self.holders.union(&self.on_flash).copied().collect();
-        let tenants = ids.iter().filter_map(|id| self.tenants.get(id));
-        let holders: Vec<FlashHolder> = tenants.map(|tenant| tenant.flash_holder(self.flash_bytes)).collect();
-        let decided: Vec<(TenantId, u64)> = ids.into_iter().zip(shares(self.flash_bytes, &holders)).collect();
+        let decided = self.flash_shares(|_, tenant| tenant.tiers.plan, None);
         let left = self
             .shared_flash
             .iter()
@@ -41,6 +41,22 @@ impl Book {
         for (id, bytes) in decided.into_iter().chain(left) {
             self.regrant_flash(id, bytes, operated.contains(&id));
         }
+    }
+
+    /// The parts of flash with these plans, as the settings are or supposed that one tenant's are others.
+    pub(super) fn flash_shares(
+        &self,
+        plan: impl Fn(TenantId, &Tenant) -> Option<Tiers>,
+        supposed: Option<&Supposed<'_>>,
+    ) -> Vec<(TenantId, u64)> {
+        let tenants = self.holders.union(&self.on_flash);
+        let holder = |id: &TenantId| {
+            let tenant = self.tenants.get(id)?;
+            let settings = tenant.settings_if(*id, supposed);
+            Some((*id, tenant.flash_holder(settings, plan(*id, tenant), self.flash_bytes)))
+        };
+        let (ids, holders): (Vec<TenantId>, Vec<FlashHolder>) = tenants.filter_map(holder).unzip();
+        ids.into_iter().zip(shares(self.flash_bytes, &holders)).collect()
     }
 
     /// Gives a tenant another part of flash from the next plan on.
@@ -102,12 +118,12 @@ impl Tenant {
         }
     }
 
-    fn flash_holder(&self, flash_bytes: u64) -> FlashHolder {
-        let settings = &self.record.settings;
+    /// As one that has a part in so much flash, with these settings and this plan.
+    fn flash_holder(&self, settings: &TenantSettings, plan: Option<Tiers>, flash_bytes: u64) -> FlashHolder {
         let promised_bytes = settings.flash.floor_bytes.unwrap_or(0);
         let mut floor_bytes = promised_bytes;
         let mut most_bytes = settings.flash.cap_bytes.unwrap_or(u64::MAX).min(flash_bytes);
-        if let Some(plan) = self.tiers.plan {
+        if let Some(plan) = plan {
             // Sized with its memory, and no more than that: the rest is others'.
             floor_bytes = floor_bytes.max(plan.flash_bytes);
             most_bytes = most_bytes.min(floor_bytes);

@@ -140,7 +140,7 @@ impl Tenant {
         self.cap_under(&self.record.settings)
     }
 
-    fn cap_under(&self, settings: &TenantSettings) -> Option<u64> {
+    pub(super) fn cap_under(&self, settings: &TenantSettings) -> Option<u64> {
         // Without any it could not even be read.
         let at_floor = || settings.floor_bytes.unwrap_or(0).max(MIN_CAP_BYTES);
         least(settings.cap_bytes, self.restraint.is_at_floor.then(at_floor))

@@ -4,12 +4,12 @@
 //! missed with those in force, or where others save more than the way to them costs. A tenant of which too little is
 //! known, or to which flash is of no use, is sized by the rule for memory alone.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use tidemark_meter::spending::AtLimit;
-use tidemark_plan::tiers::{self, Change, Composed, Pools, Range, Sizes, Target, solve};
-use tidemark_plan::{Prospect, Reach, reach};
+use tidemark_plan::tiers::{self, Change, Pools, Range, Sizes, Target, solve};
+use tidemark_plan::{Prospect, reach};
 use tidemark_types::{TenantId, UNIT_BYTES, UnixMs};
 
 use super::{Book, Tenant};
@@ -17,15 +17,18 @@ use crate::elastic::{Elastic, GAINS, micros};
 use crate::grant::{GoalNeed, grantable_bytes};
 use crate::moves::MEASURED_GETS;
 use crate::pace::Between;
-use crate::settings::{DEFAULT_PRIORITY, MIN_CAP_BYTES, MIN_FLASH_CAP_BYTES};
+use crate::settings::{DEFAULT_PRIORITY, MIN_CAP_BYTES, MIN_FLASH_CAP_BYTES, TenantSettings};
 use crate::tiers::{
-    AIM, Bounds, FLASH_WAIT_US, LASTS_HOURS, Learnt, Measured, TierPrices, Tiers, begun, goal, grants, sizes_of, within,
+    AIM, Bounds, FLASH_WAIT_US, Known, LASTS_HOURS, Learnt, Measured, TierPrices, Tiers, begun, goal, grants, sizes_of,
+    within,
 };
 
 /// A load of which less is known may turn out to have more keys that come again.
 const YOUNG_FOR: Duration = Duration::from_secs(60);
 /// A goal that others leave this part short is met: it could not be measured better.
 const SHORT_MIN: f64 = 0.03;
+/// A plan is made near the sizes in force, so that it may take another one to come where it leads to. So many are seen ahead.
+const ROUNDS_AHEAD: usize = 4;
 
 /// The plan for a tenant on both tiers, and what was learnt for it.
 #[derive(Debug, Default)]
@@ -45,8 +48,41 @@ enum Aim {
     Spending(f64),
 }
 
+impl Aim {
+    fn money(self) -> Option<f64> {
+        match self {
+            Self::Latency(_) => None,
+            Self::Spending(money) => Some(money),
+        }
+    }
+}
+
+/// Settings that a tenant does not have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Supposed<'a> {
+    pub(super) id: TenantId,
+    pub(super) settings: &'a TenantSettings,
+    /// The money for an hour that goes with them: see [`TiersState`].
+    pub(super) budget: Option<f64>,
+}
+
+/// The terms on which the program is solved.
+#[derive(Clone, Copy, Debug)]
+struct Question<'a> {
+    supposed: Option<&'a Supposed<'a>>,
+    free: Free,
+    now: UnixMs,
+}
+
+/// Memory and flash that no floor takes.
+#[derive(Clone, Copy, Debug)]
+struct Free {
+    memory_bytes: u64,
+    flash_bytes: u64,
+}
+
 /// A tenant with its part in the program.
-struct Party {
+struct Party<'k> {
     id: TenantId,
     tenant: tiers::Tenant,
     /// The latency that it asks for.
@@ -54,12 +90,9 @@ struct Party {
     goal: tiers::Goal,
     /// Its money for an hour, where it asks for no more than that buys.
     budget: Option<f64>,
-    /// Without a plan yet.
+    /// Without sizes yet.
     plan: Tiers,
-    object_bytes: f64,
-    /// The curves of its size classes, and the bytes of records that a byte of flash has for it.
-    composed: Composed,
-    flash_yield: f64,
+    known: &'k Known,
     /// The sizes in force.
     now: Sizes,
 }
@@ -88,47 +121,80 @@ impl Book {
         }
         self.tiers_at = now;
         let ids: Vec<TenantId> = self.holders.iter().copied().collect();
-        let flash_floors_bytes = self.flash_floors_bytes();
-        let mut parties = Vec::new();
-        for id in ids {
-            let party = self.party(id, flash_floors_bytes, now);
-            if party.is_none()
-                && let Some(tenant) = self.tenants.get_mut(&id)
-            {
-                tenant.tiers.plan = None;
-            }
-            parties.extend(party);
+        let mut known = BTreeMap::new();
+        for id in &ids {
+            known.extend(self.learn(*id, now).map(|known| (*id, known)));
             between();
         }
-        if parties.is_empty() {
-            return;
+        let question = self.question(None, now);
+        let before = |id: TenantId| self.tenants.get(&id)?.tiers.plan;
+        let parties = self.parties(&known, &question, before, between);
+        let plans = self.solved(&parties, &question, between);
+        for id in ids {
+            if let Some(tenant) = self.tenants.get_mut(&id) {
+                tenant.tiers.plan = plans.get(&id).copied();
+            }
+            between();
         }
-        let pools = self.pools_for(&parties);
+    }
+
+    /// The plans that the next rounds come to, as the settings are or supposed that one tenant's are others, by what is known of
+    /// the tenants. Nothing is changed.
+    pub(super) fn plans_if(
+        &self,
+        known: &BTreeMap<TenantId, Known>,
+        supposed: Option<&Supposed<'_>>,
+        now: UnixMs,
+    ) -> BTreeMap<TenantId, Tiers> {
+        let question = self.question(supposed, now);
+        let in_force = |id: &TenantId| Some((*id, self.tenants.get(id)?.tiers.plan?));
+        let mut plans: BTreeMap<TenantId, Tiers> = known.keys().filter_map(in_force).collect();
+        for _ in 0..ROUNDS_AHEAD {
+            let before = |id: TenantId| plans.get(&id).copied();
+            let parties = self.parties(known, &question, before, &mut || ());
+            let next = self.solved(&parties, &question, &mut || ());
+            if next == plans {
+                break;
+            }
+            plans = next;
+        }
+        plans
+    }
+
+    /// The sizes of these tenants.
+    fn solved(
+        &self,
+        parties: &[Party<'_>],
+        question: &Question<'_>,
+        between: Between<'_>,
+    ) -> BTreeMap<TenantId, Tiers> {
+        if parties.is_empty() {
+            return BTreeMap::new();
+        }
+        let pools = self.pools_for(parties, question);
         let goals: Vec<Option<tiers::Goal>> = parties.iter().map(|party| Some(party.goal)).collect();
         let tenants: Vec<tiers::Tenant> = parties.iter().map(|party| party.tenant.clone()).collect();
         let plan = solve(&tenants, self.tier_prices.held, pools, Target::Each(&goals));
         between();
         let settled = parties.iter().zip(&plan.sizes);
         let settled = settled.map(|(party, next)| self.settle(party, *next)).collect();
-        for (party, sizes) in parties.iter().zip(within(pools, settled, plan.sizes)) {
-            let plan = self.plan_with(party, sizes);
-            if let Some(tenant) = self.tenants.get_mut(&party.id) {
-                tenant.tiers.plan = Some(plan);
-            }
-            between();
-        }
+        let sizes = within(pools, settled, plan.sizes);
+        let plans = parties.iter().zip(sizes);
+        plans
+            .map(|(party, sizes)| (party.id, self.plan_with(party, sizes)))
+            .collect()
     }
 
     /// The pools for these tenants together: others keep what they are guaranteed.
-    fn pools_for(&self, parties: &[Party]) -> Pools {
+    fn pools_for(&self, parties: &[Party<'_>], question: &Question<'_>) -> Pools {
         let (mut memory, mut flash) = (grantable_bytes(self.reach_bytes()), self.flash_bytes);
         let ids: HashSet<TenantId> = parties.iter().map(|party| party.id).collect();
         let others = self
             .tenants
             .iter()
             .filter(|(id, tenant)| !tenant.is_removing && !ids.contains(id));
-        for (_, tenant) in others {
-            let settings = &tenant.record.settings;
+        for (id, tenant) in others {
+            let settings = tenant.settings_if(*id, question.supposed);
             memory = memory.saturating_sub(settings.floor_bytes.unwrap_or(0));
             flash = flash.saturating_sub(settings.flash.floor_bytes.unwrap_or(0));
         }
@@ -144,59 +210,87 @@ impl Book {
         }
     }
 
-    fn party(&mut self, id: TenantId, flash_floors_bytes: u64, now: UnixMs) -> Option<Party> {
-        if self.pool.has_flash_failed {
-            return None;
-        }
-        let aim = self.tenants.get(&id)?.aim(self.tier_prices)?;
-        let (available, flash_bytes, hit_cost) = (grantable_bytes(self.reach_bytes()), self.flash_bytes, self.hit_cost);
-        let (floors, prices) = (self.floors_bytes, self.tier_prices);
+    /// What is known of a tenant that is to be sized on both tiers; what it taught is kept.
+    fn learn(&mut self, id: TenantId, now: UnixMs) -> Option<Known> {
+        let prices = self.tier_prices;
         let tenant = self.tenants.get_mut(&id)?;
-        let settings = tenant.record.settings;
-        let flash = tenant.seen.as_deref()?.counters.flash?;
-        let bounds = tenant.bounds(
-            available.saturating_sub(floors),
-            flash_bytes.saturating_sub(flash_floors_bytes),
-        );
-        if bounds.flash_most < MIN_FLASH_CAP_BYTES {
-            return None;
-        }
-        let load = tenant.load(now, hit_cost)?;
-        let before = tenant.tiers.plan;
+        tenant.aim(&tenant.record.settings, tenant.tiers.budget, prices)?;
+        // The turn's curve is reckoned once.
+        tenant.needs.elastic_mut()?.curve_of_turn(now);
+        let known = self.known(id, now)?;
+        self.tenants.get_mut(&id)?.tiers.learnt = known.learnt;
+        Some(known)
+    }
+
+    /// What is known of a tenant's load on both tiers.
+    pub(super) fn known(&self, id: TenantId, now: UnixMs) -> Option<Known> {
+        let tenant = self.tenants.get(&id).filter(|_| !self.pool.has_flash_failed)?;
         let seen = tenant.seen.as_deref()?;
-        let (memory_bytes, flash_bytes) = before.map_or_else(
-            || {
-                let granted = (tenant.grant_bytes, tenant.flash_grant_bytes.unwrap_or(0));
-                begun(granted, (seen.usage_bytes, flash.usage_bytes))
-            },
-            |plan| (plan.memory_bytes, plan.flash_bytes),
-        );
-        let elastic = tenant.needs.elastic_mut()?;
+        let flash = seen.counters.flash?;
+        let elastic = tenant.needs.elastic()?;
         if elastic.estimator().curve_gets() < GAINS.gets_min {
             return None;
         }
-        let curve = elastic.curve_of_turn(now);
-        let depths = elastic.estimator().depths();
         let measured = Measured {
-            curve: &curve,
-            depths: &depths,
+            curve: elastic.curve_at(now),
             memory_per_byte: elastic.bytes_per_curve_byte(),
-            in_force_bytes: memory_bytes,
+            in_force_bytes: tenant.in_force(tenant.tiers.plan).0,
             usage_bytes: seen.usage_bytes,
             index_bytes: seen.index_bytes,
             items: seen.items,
             flash,
             hits: seen.hits.measured(now, MEASURED_GETS),
+            load: elastic.waited_for(&tenant.load(now, self.hit_cost)?),
+            flash_wait_us: elastic.estimator().flash_wait().map(micros),
+        };
+        Some(Known::of(measured, &elastic.estimator().depths(), tenant.tiers.learnt))
+    }
+
+    /// The parts of these tenants in the program, of those that have a demand on both tiers.
+    fn parties<'k>(
+        &self,
+        known: &'k BTreeMap<TenantId, Known>,
+        question: &Question<'_>,
+        before: impl Fn(TenantId) -> Option<Tiers>,
+        between: Between<'_>,
+    ) -> Vec<Party<'k>> {
+        let mut parties = Vec::with_capacity(known.len());
+        for (id, known) in known {
+            parties.extend(self.party(*id, known, question, before(*id)));
+            between();
+        }
+        parties
+    }
+
+    fn party<'k>(
+        &self,
+        id: TenantId,
+        known: &'k Known,
+        question: &Question<'_>,
+        before: Option<Tiers>,
+    ) -> Option<Party<'k>> {
+        let prices = self.tier_prices;
+        let tenant = self.tenants.get(&id)?;
+        let settings = tenant.settings_if(id, question.supposed);
+        let supposed = question.supposed.filter(|supposed| supposed.id == id);
+        let budget = supposed.map_or(tenant.tiers.budget, |supposed| supposed.budget);
+        let aim = tenant.aim(settings, budget, prices)?;
+        let bounds = tenant.bounds(settings, question.free);
+        if bounds.flash_most < MIN_FLASH_CAP_BYTES {
+            return None;
+        }
+        let (memory_bytes, flash_bytes) = tenant.in_force(before);
+        let elastic = tenant.needs.elastic()?;
+        let load = tenant.load_under(settings, question.now, self.hit_cost)?;
+        let measured = Measured {
             load: match aim {
                 Aim::Latency(latency) => elastic.answers_within(&load, latency),
                 Aim::Spending(_) => elastic.waited_for(&load),
             },
-            flash_wait_us: elastic.estimator().flash_wait().map(micros),
+            in_force_bytes: memory_bytes,
+            ..known.measured.clone()
         };
-        let composed = measured.composed();
-        tenant.tiers.learnt.note(&measured, &composed);
-        let program = measured.tenant(&composed, tenant.tiers.learnt, bounds)?;
-        let best_us = measured.best_latency_us(&composed, tenant.tiers.learnt, bounds);
+        let program = measured.tenant(&known.composed, known.learnt, bounds)?;
         let (goal_us, aim_us) = match aim {
             Aim::Latency(latency) => (micros(latency), micros(latency) * AIM),
             Aim::Spending(money) => {
@@ -205,57 +299,45 @@ impl Book {
                 (program.hull_latency_us(best), program.hull_latency_us(best))
             }
         };
-        let mut plan = Tiers {
+        let best_us = measured.best_latency_us(&known.composed, known.learnt, bounds);
+        let prospect = Prospect {
+            hit_ratio: measured.load.hit_ratio_for(best_us),
+            standard_error: measured.error_at(tenant.grant_bytes),
+            is_final: question.now.since(elastic.known_since()) >= YOUNG_FOR,
+        };
+        let plan = Tiers {
             memory_bytes,
             flash_bytes,
             goal_us,
-            latency_us: 0.0,
-            hit_ratio: 0.0,
-            cost: 0.0,
-            load: measured.load,
-            wait_us: measured.wait_us(),
-            prospect: Prospect {
-                hit_ratio: measured.load.hit_ratio_for(best_us),
-                standard_error: curve
-                    .at((tenant.grant_bytes as f64 / measured.memory_per_byte) as u64)
-                    .standard_error,
-                is_final: now.since(elastic.known_since()) >= YOUNG_FOR,
-            },
-            reach: Reach::Unknown,
-            is_short: false,
+            ..Tiers::to_be_sized(&measured, prospect)
         };
-        plan.reach = reach(
-            before.map(|plan| plan.reach).unwrap_or_default(),
-            plan.goal_ratio(),
-            Some(plan.prospect),
-        );
+        let reach_before = before.map(|plan| plan.reach).unwrap_or_default();
+        let plan = Tiers {
+            reach: reach(reach_before, plan.goal_ratio(), Some(prospect)),
+            ..plan
+        };
         let above = i32::from(settings.priority.unwrap_or(DEFAULT_PRIORITY)) - i32::from(DEFAULT_PRIORITY);
         Some(Party {
             id,
             goal: goal(&program, aim_us, prices, above, plan.reach),
             goal_us,
-            budget: match aim {
-                Aim::Latency(_) => None,
-                Aim::Spending(money) => Some(money),
-            },
-            object_bytes: measured.object_bytes(),
-            flash_yield: measured.flash_yield(tenant.tiers.learnt),
-            composed,
-            now: sizes_of(plan.memory_bytes, plan.flash_bytes),
+            budget: aim.money(),
+            now: sizes_of(memory_bytes, flash_bytes),
+            known,
             plan,
             tenant: program,
         })
     }
 
     /// The sizes that a tenant has from now on, where the program has found these.
-    fn settle(&self, party: &Party, next: Sizes) -> Sizes {
+    fn settle(&self, party: &Party<'_>, next: Sizes) -> Sizes {
         let change = Change {
             tenant: &party.tenant,
             prices: self.tier_prices.held,
             written: self.tier_prices.written,
             latency_us: party.goal_us,
             requests_per_hour: party.tenant.weight * 3600.0,
-            object_bytes: party.object_bytes,
+            object_bytes: party.known.measured.object_bytes(),
             budget: party.budget,
             hours: LASTS_HOURS,
             now: party.now,
@@ -273,12 +355,10 @@ impl Book {
     }
 
     /// The plan for a tenant with these sizes.
-    fn plan_with(&self, party: &Party, sizes: Sizes) -> Tiers {
+    fn plan_with(&self, party: &Party<'_>, sizes: Sizes) -> Tiers {
         let (memory_bytes, flash_bytes) = grants(sizes);
         // By the classes' hits: the program's own figure is exact at the memory in force alone.
-        let (in_memory, in_both) = party
-            .composed
-            .hit_ratios(sizes.memory_bytes, sizes.flash_bytes * party.flash_yield);
+        let (in_memory, in_both) = party.known.hit_ratios(sizes);
         let load = party.plan.load;
         let latency_us = load.mean_cost_us(in_both) + party.plan.wait_us * (in_both - in_memory);
         Tiers {
@@ -292,12 +372,22 @@ impl Book {
         }
     }
 
-    /// The floors of flash of all tenants together.
-    fn flash_floors_bytes(&self) -> u64 {
-        let floors = self.tenants.values().filter(|tenant| !tenant.is_removing);
-        floors
-            .filter_map(|tenant| tenant.record.settings.flash.floor_bytes)
-            .sum()
+    /// What the program is asked now.
+    fn question<'a>(&self, supposed: Option<&'a Supposed<'a>>, now: UnixMs) -> Question<'a> {
+        let (mut memory_floors, mut flash_floors) = (0_u64, 0_u64);
+        for (id, tenant) in self.tenants.iter().filter(|(_, tenant)| !tenant.is_removing) {
+            let settings = tenant.settings_if(*id, supposed);
+            memory_floors = memory_floors.saturating_add(settings.floor_bytes.unwrap_or(0));
+            flash_floors = flash_floors.saturating_add(settings.flash.floor_bytes.unwrap_or(0));
+        }
+        Question {
+            supposed,
+            free: Free {
+                memory_bytes: grantable_bytes(self.reach_bytes()).saturating_sub(memory_floors),
+                flash_bytes: self.flash_bytes.saturating_sub(flash_floors),
+            },
+            now,
+        }
     }
 }
 
@@ -316,13 +406,18 @@ fn takes_memory(action: AtLimit) -> bool {
 }
 
 impl Tenant {
-    /// Its demand on both tiers, if it has one. A budget without prices says nothing.
-    fn aim(&self, prices: TierPrices) -> Option<Aim> {
-        let settings = &self.record.settings;
+    /// Its settings, or those that are supposed.
+    pub(super) fn settings_if<'a>(&'a self, id: TenantId, supposed: Option<&'a Supposed<'_>>) -> &'a TenantSettings {
+        let supposed = supposed.filter(|supposed| supposed.id == id);
+        supposed.map_or(&self.record.settings, |supposed| supposed.settings)
+    }
+
+    /// Its demand on both tiers with these settings, if it has one. A budget without prices says nothing.
+    fn aim(&self, settings: &TenantSettings, budget: Option<f64>, prices: TierPrices) -> Option<Aim> {
         if settings.hit_ratio.is_some() || self.sizing.is_some() || self.is_removing || self.grant_bytes == 0 {
             return None;
         }
-        let limited = self.tiers.budget.filter(|_| {
+        let limited = budget.filter(|_| {
             prices.is_stated
                 && settings
                     .spending_limit()
@@ -332,19 +427,33 @@ impl Tenant {
         latency.or(limited.map(Aim::Spending))
     }
 
-    /// Its least and most, where others are guaranteed the rest of this: what is nobody's, its own floors not included.
-    fn bounds(&self, memory_free: u64, flash_free: u64) -> Bounds {
-        let settings = &self.record.settings;
+    /// Memory and flash in force: those of the plan before. Without one, those that a first plan starts from.
+    fn in_force(&self, before: Option<Tiers>) -> (u64, u64) {
+        let Some(plan) = before else {
+            let seen = self.seen.as_deref();
+            let flash = seen.and_then(|seen| seen.counters.flash);
+            let used = (
+                seen.map_or(0, |seen| seen.usage_bytes),
+                flash.map_or(0, |flash| flash.usage_bytes),
+            );
+            return begun((self.grant_bytes, self.flash_grant_bytes.unwrap_or(0)), used);
+        };
+        (plan.memory_bytes, plan.flash_bytes)
+    }
+
+    /// Its least and most with these settings, where no floor takes so much.
+    fn bounds(&self, settings: &TenantSettings, free: Free) -> Bounds {
         let flash_floor = settings.flash.floor_bytes.unwrap_or(0);
-        let flash_most = flash_free
+        let flash_most = free
+            .flash_bytes
             .saturating_add(flash_floor)
             .min(settings.flash.cap_bytes.unwrap_or(u64::MAX));
-        let memory_most = memory_free.saturating_add(settings.floor_bytes.unwrap_or(0));
+        let memory_most = free.memory_bytes.saturating_add(settings.floor_bytes.unwrap_or(0));
         Bounds {
             memory_least: MIN_CAP_BYTES
                 .max(u64::from(self.shards) * UNIT_BYTES)
                 .max(settings.floor_bytes.unwrap_or(0)),
-            memory_most: memory_most.min(self.cap_bytes().unwrap_or(u64::MAX)),
+            memory_most: memory_most.min(self.cap_under(settings).unwrap_or(u64::MAX)),
             flash_least: flash_floor,
             flash_most: if self.restraint.is_at_floor {
                 flash_floor
@@ -371,10 +480,7 @@ impl Tenant {
             Elastic::drop_goal(elastic);
         }
         self.predicted = Some(plan.hit_ratio);
-        Some(GoalNeed {
-            bytes: plan.memory_bytes,
-            reach: plan.reach,
-        })
+        Some(plan.goal_need())
     }
 }
 

@@ -38,11 +38,14 @@ pub(super) fn previewed_view(previewed: Previewed) -> PreviewedView {
     PreviewedView {
         name: previewed.name,
         grant_bytes: previewed.now.bytes,
+        flash_grant_bytes: previewed.now.flash_bytes,
         hit_ratio: previewed.now.hit_ratio,
         unchanged_bytes: previewed.unchanged.bytes,
+        unchanged_flash_bytes: previewed.unchanged.flash_bytes,
         unchanged_hit_ratio: previewed.unchanged.hit_ratio,
-        changed_bytes: previewed.changed.map(|changed| changed.bytes),
-        changed_hit_ratio: previewed.changed.and_then(|changed| changed.hit_ratio),
+        changed_bytes: previewed.changed.bytes,
+        changed_flash_bytes: previewed.changed.flash_bytes,
+        changed_hit_ratio: previewed.changed.hit_ratio,
     }
 }
 

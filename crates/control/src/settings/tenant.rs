@@ -22,12 +22,6 @@ impl TenantSettings {
     pub(crate) fn has_same_goal(&self, other: &Self) -> bool {
         (self.hit_ratio, self.latency, self.miss_cost) == (other.hit_ratio, other.latency, other.miss_cost)
     }
-
-    /// Whether memory and flash, where they are sized together, have other sizes than with `other` for more than a limit.
-    pub(crate) fn changes_tiers(&self, other: &Self) -> bool {
-        (self.latency, self.miss_cost, self.spending_limit(), self.flash)
-            != (other.latency, other.miss_cost, other.spending_limit(), other.flash)
-    }
 }
 
 impl From<TenantSettings> for SettingsPatch {

@@ -39,10 +39,9 @@ fn depths(curve: &Curve) -> Vec<Depth> {
     curve.points().iter().map(depth).collect()
 }
 
-fn measured<'a>(curve: &'a Curve, depths: &'a [Depth]) -> Measured<'a> {
+fn measured(curve: &Curve) -> Measured {
     Measured {
-        curve,
-        depths,
+        curve: Arc::new(curve.clone()),
         memory_per_byte: 1.2,
         in_force_bytes: 48 * MIB,
         usage_bytes: 48 * MIB,
@@ -69,11 +68,11 @@ fn measured<'a>(curve: &'a Curve, depths: &'a [Depth]) -> Measured<'a> {
 fn times_and_index_are_what_was_measured() {
     let curve = curve();
     let depths = depths(&curve);
-    let tenant = |measured: &Measured<'_>| measured.tenant(&measured.composed(), Learnt::default(), BOUNDS);
-    let here = measured(&curve, &depths);
+    let tenant = |measured: &Measured| measured.tenant(&measured.composed(&depths), Learnt::default(), BOUNDS);
+    let here = measured(&curve);
     let fast = Measured {
         flash_wait_us: Some(1000.0),
-        ..here
+        ..here.clone()
     };
     // A miss that is as fast as flash makes flash useless.
     assert!(tenant(&fast).is_none());
@@ -94,9 +93,9 @@ fn times_and_index_are_what_was_measured() {
 fn what_items_take_follows_from_what_all_take_and_from_their_class() {
     let curve = curve();
     let depths = depths(&curve);
-    let here = measured(&curve, &depths);
+    let here = measured(&curve);
     // 1.2 bytes for each of 48 MiB's items' own, a 48th of them by item: all together take what is in use.
-    let composed = here.composed();
+    let composed = here.composed(&depths);
     let own = 48.0 * MIB as f64 / 1.2;
     let hit_ratio = 1.0 - curve.at(own as u64).miss_ratio;
     let (in_memory, in_both) = composed.hit_ratios(48.0 * MIB as f64, 0.0);
@@ -118,14 +117,10 @@ fn what_items_take_follows_from_what_all_take_and_from_their_class() {
         depth.held.rotate_right(2);
     }
     assert_eq!(large[3].held[CLASSES - 1].items, depths[3].held[1].items);
-    let composed = measured(&curve, &large).composed();
+    let composed = here.composed(&large);
     let (in_memory, in_both) = composed.hit_ratios(48.0 * MIB as f64, 64.0 * MIB as f64);
     assert!(in_memory > 0.5 && in_memory == in_both, "{in_memory} {in_both}");
-    assert!(
-        measured(&curve, &large)
-            .tenant(&composed, Learnt::default(), BOUNDS)
-            .is_none()
-    );
+    assert!(here.tenant(&composed, Learnt::default(), BOUNDS).is_none());
 }
 
 #[test]
@@ -147,9 +142,9 @@ fn the_program_is_exact_at_the_memory_in_force() {
     for in_force in [24, 96, 192] {
         let here = Measured {
             in_force_bytes: in_force * MIB,
-            ..measured(&curve, &depths)
+            ..measured(&curve)
         };
-        let composed = here.composed();
+        let composed = here.composed(&depths);
         let tenant = here.tenant(&composed, Learnt::default(), BOUNDS).unwrap();
         let sizes = Sizes {
             memory_bytes: (in_force * MIB) as f64,
@@ -170,8 +165,8 @@ fn the_program_is_exact_at_the_memory_in_force() {
 fn flash_is_learnt_by_the_hits_that_it_gives_while_it_is_full() {
     let curve = curve();
     let depths = depths(&curve);
-    let measured = || measured(&curve, &depths);
-    let note = |learnt: &mut Learnt, measured: &Measured<'_>| learnt.note(measured, &measured.composed());
+    let measured = || measured(&curve);
+    let note = |learnt: &mut Learnt, measured: &Measured| learnt.note(measured, &measured.composed(&depths));
     let seen = |used: u64, hits: f64| Measured {
         hits: Some((hits, 48 * MIB)),
         flash: FlashUse {
@@ -200,7 +195,7 @@ fn flash_is_learnt_by_the_hits_that_it_gives_while_it_is_full() {
     // Flash that holds less is worth less.
     let sizes = |learnt: Learnt| {
         let here = measured();
-        let tenant = here.tenant(&here.composed(), learnt, BOUNDS).unwrap();
+        let tenant = here.tenant(&here.composed(&depths), learnt, BOUNDS).unwrap();
         let goal = goal(&tenant, 400.0, TierPrices::default(), 0, Reach::Within);
         solve(
             &[tenant],
@@ -212,6 +207,20 @@ fn flash_is_learnt_by_the_hits_that_it_gives_while_it_is_full() {
     };
     let (rich, poor) = (sizes(Learnt { held: 1.0 }), sizes(Learnt { held: 0.5 }));
     assert!(poor.flash_bytes > 1.5 * rich.flash_bytes, "{rich:?} {poor:?}");
+}
+
+#[test]
+fn a_foretold_hit_ratio_is_the_measured_one_and_what_the_classes_add() {
+    let curve = curve();
+    let mut here = measured(&curve);
+    here.hits = Some((0.6, 48 * MIB));
+    let known = Known::of(here, &depths(&curve), Learnt::default());
+    let in_use = sizes_of(48 * MIB, 126 * MIB);
+    assert!((known.hit_ratio_with(in_use) - 0.6).abs() < 1e-9);
+    let more = sizes_of(48 * MIB, 300 * MIB);
+    let added = known.hit_ratios(more).1 - known.hit_ratios(in_use).1;
+    assert!(added > 0.01, "{added}");
+    assert!((known.hit_ratio_with(more) - 0.6 - added).abs() < 1e-9);
 }
 
 #[test]
@@ -282,8 +291,8 @@ fn sizes_that_are_kept_yield_where_all_together_are_more_than_there_is() {
 fn a_goal_out_of_reach_yields_and_a_higher_priority_comes_first() {
     let curve = curve();
     let depths = depths(&curve);
-    let here = measured(&curve, &depths);
-    let tenant = here.tenant(&here.composed(), Learnt::default(), BOUNDS).unwrap();
+    let here = measured(&curve);
+    let tenant = here.tenant(&here.composed(&depths), Learnt::default(), BOUNDS).unwrap();
     let penalty = |above, reach| goal(&tenant, 200.0, TierPrices::default(), above, reach).penalty;
     let plain = penalty(0, Reach::Within);
     assert!((penalty(1, Reach::Open) / plain - 8.0).abs() < 1e-9);

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
 mod mixed;
+mod preview;
 
 use std::sync::Arc;
 use std::time::Duration;

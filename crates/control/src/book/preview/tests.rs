@@ -3,15 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_meter::price::Money;
-use tidemark_plan::{Load, Prospect};
 use tidemark_types::{Clock as _, DataPlane as _, HitRatio, MIB, ManualClock};
 
 use super::*;
 use crate::fake::FakeDataPlane;
 use crate::settings::FlashSettings;
 use crate::state::TenantRecord;
-use crate::tiers::Tiers;
 
 const POOL: u64 = 64 * MIB;
 const SHOP: TenantId = TenantId(1);
@@ -71,7 +68,7 @@ impl Scene {
     }
 
     fn preview(&self, settings: &TenantSettings) -> [Previewed; 2] {
-        let previewed = self.book.preview(SHOP, settings, self.clock.now());
+        let previewed = self.book.preview(SHOP, settings, None, self.clock.now());
         let names: Vec<&str> = previewed.iter().map(|tenant| tenant.name.as_str()).collect();
         assert_eq!(names, ["blog", "shop"]);
         previewed.try_into().unwrap()
@@ -120,10 +117,10 @@ fn a_preview_says_where_grants_come_to() {
         assert_eq!(scene.grants(), before, "{what}: asking changes nothing");
         let at = scene.clock.now();
         assert!(scene.book.plan(at, &mut || ()).is_none(), "{what}");
-        let moved = blog.changed.unwrap().bytes.abs_diff(blog.unchanged.bytes);
+        let moved = blog.changed.bytes.abs_diff(blog.unchanged.bytes);
         assert!(moved >= 4 * MIB, "{what} is felt: {blog:?} {shop:?}");
         let more = |tenant: &Previewed| {
-            let (before, after) = (tenant.unchanged, tenant.changed.unwrap());
+            let (before, after) = (tenant.unchanged, tenant.changed);
             let ratios = before.hit_ratio.unwrap().total_cmp(&after.hit_ratio.unwrap());
             assert_eq!(ratios, before.bytes.cmp(&after.bytes), "{what}: {tenant:?}");
         };
@@ -132,85 +129,58 @@ fn a_preview_says_where_grants_come_to() {
         scene.set(settings);
         scene.seconds(240);
         for (previewed, grant) in [&blog, &shop].into_iter().zip(scene.grants()) {
-            let off = previewed.changed.unwrap().bytes.abs_diff(grant);
+            let off = previewed.changed.bytes.abs_diff(grant);
             assert!(off <= 4 * MIB, "{what}: {previewed:?}, but it came to {grant}");
         }
     }
 }
 
 #[test]
-fn of_tiers_that_are_sized_together_nothing_is_said_but_what_is_known() {
+fn parts_of_flash_are_foretold_with_their_floors_and_caps() {
+    let of_flash = |flash| TenantSettings {
+        flash,
+        ..TenantSettings::default()
+    };
     let mut scene = Scene::of_two();
-    let changes: [(&str, bool, TenantSettings); 5] = [
-        (
-            "a latency",
-            false,
-            TenantSettings {
-                latency: Some(Duration::from_micros(300)),
-                ..TenantSettings::default()
-            },
-        ),
-        (
-            "spending",
-            false,
-            TenantSettings {
-                spending: Some(Money(5)),
-                ..TenantSettings::default()
-            },
-        ),
-        (
-            "flash",
-            false,
-            TenantSettings {
-                flash: FlashSettings {
-                    cap_bytes: Some(MIB),
-                    ..FlashSettings::default()
-                },
-                ..TenantSettings::default()
-            },
-        ),
-        (
-            "a cap",
-            true,
-            TenantSettings {
-                cap_bytes: Some(8 * MIB),
-                ..TenantSettings::default()
-            },
-        ),
-        ("nothing", true, TenantSettings::default()),
-    ];
-    for (what, _, settings) in &changes {
-        let [_, shop] = scene.preview(settings);
-        assert!(shop.changed.is_some(), "{what}, of a tenant in memory alone");
-    }
-    scene.book.tenants.get_mut(&SHOP).unwrap().tiers.plan = Some(Tiers {
-        memory_bytes: 32 * MIB,
-        flash_bytes: 32 * MIB,
-        goal_us: 400.0,
-        latency_us: 400.0,
-        hit_ratio: 0.5,
-        cost: 1.0,
-        load: Load {
-            gets_per_second: 1000.0,
-            hit_cost_us: 50.0,
-            miss_cost_us: 1000.0,
-        },
-        wait_us: 100.0,
-        prospect: Prospect {
-            hit_ratio: 0.9,
-            standard_error: 0.0,
-            is_final: true,
-        },
-        reach: Reach::Within,
-        is_short: false,
-    });
-    for (what, is_known, settings) in &changes {
-        let [blog, shop] = scene.preview(settings);
+    assert!(
+        scene.preview(&TenantSettings::default())[0]
+            .changed
+            .flash_bytes
+            .is_none()
+    );
+    scene.book.set_flash_bytes(96 * MIB);
+    scene.seconds(5);
+    for settings in [
+        of_flash(FlashSettings {
+            cap_bytes: Some(8 * MIB),
+            ..FlashSettings::default()
+        }),
+        of_flash(FlashSettings {
+            floor_bytes: Some(64 * MIB),
+            ..FlashSettings::default()
+        }),
+    ] {
+        let flash = |scene: &Scene| ["blog", "shop"].map(|name| scene.book.find(name).unwrap().flash_grant_bytes);
+        let before = flash(&scene);
+        let [blog, shop] = scene.preview(&settings);
+        assert_eq!([blog.now.flash_bytes, shop.now.flash_bytes], before, "{settings:?}");
         assert_eq!(
-            (blog.changed.is_some(), shop.changed.is_some()),
-            (true, *is_known),
-            "{what}"
+            [blog.unchanged.flash_bytes, shop.unchanged.flash_bytes],
+            before,
+            "{settings:?}"
         );
+        assert_eq!(flash(&scene), before, "{settings:?}: asking changes nothing");
+        scene.set(settings);
+        scene.seconds(2);
+        let after = flash(&scene);
+        assert_eq!(
+            [blog.changed.flash_bytes, shop.changed.flash_bytes],
+            after,
+            "{settings:?}"
+        );
+        assert!(after != before, "{settings:?} is felt");
+        scene.set(TenantSettings::default());
+        scene.seconds(2);
     }
 }
 

@@ -8,6 +8,10 @@ use crate::settings::{FlashSettings, TenantSettings};
 use crate::state::TenantRecord;
 
 const SHOP: TenantId = TenantId(1);
+const FREE: Free = Free {
+    memory_bytes: GIB,
+    flash_bytes: GIB,
+};
 
 fn book(settings: TenantSettings) -> Book {
     let record = TenantRecord {
@@ -37,8 +41,9 @@ fn with_floors() -> TenantSettings {
 
 #[test]
 fn no_plan_takes_what_is_guaranteed() {
-    let book = book(with_floors());
-    let bounds = book.tenants[&SHOP].bounds(GIB, GIB);
+    let settings = with_floors();
+    let book = book(settings);
+    let bounds = book.tenants[&SHOP].bounds(&settings, FREE);
     assert_eq!((bounds.memory_least, bounds.flash_least), (40 * MIB, 64 * MIB));
     assert_eq!(
         (bounds.memory_most, bounds.flash_most),
@@ -68,10 +73,11 @@ fn sizes_below_a_floor_that_was_raised_are_not_kept() {
 
 #[test]
 fn one_that_is_held_at_its_floors_is_planned_with_them() {
-    let mut book = book(with_floors());
+    let settings = with_floors();
+    let mut book = book(settings);
     let tenant = book.tenants.get_mut(&SHOP).unwrap();
     tenant.restraint.is_at_floor = true;
-    let bounds = tenant.bounds(GIB, GIB);
+    let bounds = tenant.bounds(&settings, FREE);
     assert_eq!((bounds.memory_least, bounds.memory_most), (40 * MIB, 40 * MIB));
     assert_eq!((bounds.flash_least, bounds.flash_most), (64 * MIB, 64 * MIB));
 }
@@ -94,13 +100,10 @@ fn money_is_planned_with_only_where_its_end_may_take_memory() {
             at_limit,
             ..TenantSettings::default()
         });
-        book.set_budget(SHOP, Some(1.0));
         let tenant = book.tenants.get_mut(&SHOP).unwrap();
         tenant.grant_bytes = MIB;
-        assert_eq!(tenant.aim(prices).is_some(), is_planned, "{at_limit:?}");
-        assert!(
-            tenant.aim(TierPrices::default()).is_none(),
-            "{at_limit:?}: without prices"
-        );
+        let aim = |prices| tenant.aim(&tenant.record.settings, Some(1.0), prices);
+        assert_eq!(aim(prices).is_some(), is_planned, "{at_limit:?}");
+        assert!(aim(TierPrices::default()).is_none(), "{at_limit:?}: without prices");
     }
 }

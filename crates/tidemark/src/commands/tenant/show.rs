@@ -376,28 +376,34 @@ fn with_sides(moves: &[Value]) -> Vec<Value> {
     moves.iter().map(with_side).collect()
 }
 
-const PREVIEW: [Field; 7] = [
+/// With the fields of flash, which are left out where there is none.
+const PREVIEW: [Field; 10] = [
     ("name", "/name", Form::Plain),
     ("now", "/grant_bytes", Form::Bytes),
+    ("flash", "/flash_grant_bytes", Form::Bytes),
     ("hit ratio", "/hit_ratio", Form::Ratio),
     ("as it is", "/unchanged_bytes", Form::Bytes),
+    ("flash", "/unchanged_flash_bytes", Form::Bytes),
     ("predicted", "/unchanged_hit_ratio", Form::Ratio),
     ("changed", "/changed_bytes", Form::Bytes),
+    ("flash", "/changed_flash_bytes", Form::Bytes),
     ("predicted", "/changed_hit_ratio", Form::Ratio),
 ];
 
-/// Everybody's memory after it.
+/// Everybody's memory and flash after it.
 pub(super) fn preview(answer: &Value, json: bool) -> anyhow::Result<()> {
     if !json {
-        note("nothing is changed; where memory would come to, with the settings as they are and changed:");
+        note("nothing is changed; where grants would come to, with the settings as they are and changed:");
     }
     let tenants = array(answer, "/tenants");
-    if !json && tenants.iter().any(|tenant| tenant["changed_bytes"].is_null()) {
-        note(
-            "`-` under `changed`: its memory and flash are sized together, and what that comes to is not known before",
-        );
-    }
-    print_as(answer, json, || columns(tenants, &PREVIEW))
+    let is_there = |field: &&Field| {
+        field.0 != "flash"
+            || tenants
+                .iter()
+                .any(|tenant| tenant.pointer(field.1).is_some_and(Value::is_number))
+    };
+    let shown: Vec<Field> = PREVIEW.iter().filter(is_there).copied().collect();
+    print_as(answer, json, || columns(tenants, &shown))
 }
 
 fn curve(answer: &Value, json: bool) -> anyhow::Result<()> {
