@@ -97,6 +97,7 @@ pub use state::StateFile;
 pub use state::{MemoryState, PoolSetting, ServerSettings, State, StoredSecret, TenantRecord};
 pub use stepped::Stepped;
 pub use thread::Control;
+pub use tidemark_plan::tiers::{Minimise, MinimiseError};
 pub use tidemark_plan::{Load, Reach, Utility, UtilityError};
 pub use utility::UtilityFunction;
 pub use view::{

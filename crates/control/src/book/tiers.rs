@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use tidemark_meter::spending::AtLimit;
-use tidemark_plan::tiers::{self, Change, Pools, Range, Sizes, Target, solve};
+use tidemark_plan::tiers::{self, Change, Minimise, Pools, Range, Sizes, Target, solve};
 use tidemark_plan::{Prospect, reach};
 use tidemark_types::{TenantId, UNIT_BYTES, UnixMs};
 
@@ -39,20 +39,45 @@ pub(crate) struct TiersState {
     budget: Option<f64>,
 }
 
-/// A tenant's demand on both tiers.
-#[derive(Clone, Copy, Debug)]
-enum Aim {
-    /// This mean latency at the least cost.
-    Latency(Duration),
-    /// The least latency for so much money an hour.
-    Spending(f64),
+/// A tenant's demand on both tiers: a mean latency at the least cost, the least latency for so much money an hour, or what is to be
+/// least within both.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Aim {
+    latency: Option<Duration>,
+    money: Option<f64>,
+    minimise: Minimise,
+}
+
+/// The mean latencies of a tenant's goal, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Wanted {
+    /// The one that it asked for, where it did.
+    goal_us: f64,
+    /// The one that its sizes are judged by: what its money buys, where that decides.
+    asked_us: f64,
+    /// The one that sizes are looked for with.
+    aim_us: f64,
 }
 
 impl Aim {
-    fn money(self) -> Option<f64> {
-        match self {
-            Self::Latency(_) => None,
-            Self::Spending(money) => Some(money),
+    /// The latencies where the money buys `bought_us`.
+    fn wanted(self, bought_us: Option<f64>) -> Option<Wanted> {
+        let exactly = |goal_us, asked_us| Wanted {
+            goal_us,
+            asked_us,
+            aim_us: asked_us,
+        };
+        match (self.latency.map(micros), bought_us) {
+            (None, bought_us) => bought_us.map(|bought_us| exactly(bought_us, bought_us)),
+            // The money does not buy it, or is to be spent all the same.
+            (Some(goal_us), Some(bought_us)) if bought_us > goal_us || self.minimise == Minimise::Latency => {
+                Some(exactly(goal_us, bought_us))
+            }
+            (Some(goal_us), bought_us) => Some(Wanted {
+                goal_us,
+                asked_us: goal_us,
+                aim_us: (goal_us * AIM).max(bought_us.unwrap_or(0.0)),
+            }),
         }
     }
 }
@@ -85,8 +110,7 @@ struct Free {
 struct Party<'k> {
     id: TenantId,
     tenant: tiers::Tenant,
-    /// The latency that it asks for.
-    goal_us: f64,
+    wanted: Wanted,
     goal: tiers::Goal,
     /// Its money for an hour, where it asks for no more than that buys.
     budget: Option<f64>,
@@ -283,32 +307,31 @@ impl Book {
         let elastic = tenant.needs.elastic()?;
         let load = tenant.load_under(settings, question.now, self.hit_cost)?;
         let measured = Measured {
-            load: match aim {
-                Aim::Latency(latency) => elastic.answers_within(&load, latency),
-                Aim::Spending(_) => elastic.waited_for(&load),
+            load: match aim.latency {
+                Some(latency) => elastic.answers_within(&load, latency),
+                None => elastic.waited_for(&load),
             },
             in_force_bytes: memory_bytes,
             ..known.measured.clone()
         };
         let program = measured.tenant(&known.composed, known.learnt, bounds)?;
-        let (goal_us, aim_us) = match aim {
-            Aim::Latency(latency) => (micros(latency), micros(latency) * AIM),
-            Aim::Spending(money) => {
-                let one = std::slice::from_ref(&program);
-                let best = solve(one, prices.held, Pools::ANY, Target::Spending(money)).sizes[0];
-                (program.hull_latency_us(best), program.hull_latency_us(best))
-            }
-        };
+        let bought_us = aim.money.map(|money| {
+            let one = std::slice::from_ref(&program);
+            let best = solve(one, prices.held, Pools::ANY, Target::Spending(money)).sizes[0];
+            program.hull_latency_us(best)
+        });
+        let wanted = aim.wanted(bought_us)?;
         let best_us = measured.best_latency_us(&known.composed, known.learnt, bounds);
         let prospect = Prospect {
-            hit_ratio: measured.load.hit_ratio_for(best_us),
+            // A latency that the money does not buy is out of reach as one that no sizes have.
+            hit_ratio: measured.load.hit_ratio_for(best_us.max(bought_us.unwrap_or(0.0))),
             standard_error: measured.error_at(tenant.grant_bytes),
             is_final: question.now.since(elastic.known_since()) >= YOUNG_FOR,
         };
         let plan = Tiers {
             memory_bytes,
             flash_bytes,
-            goal_us,
+            goal_us: wanted.goal_us,
             ..Tiers::to_be_sized(&measured, prospect)
         };
         let reach_before = before.map(|plan| plan.reach).unwrap_or_default();
@@ -319,9 +342,9 @@ impl Book {
         let above = i32::from(settings.priority.unwrap_or(DEFAULT_PRIORITY)) - i32::from(DEFAULT_PRIORITY);
         Some(Party {
             id,
-            goal: goal(&program, aim_us, prices, above, plan.reach),
-            goal_us,
-            budget: aim.money(),
+            goal: goal(&program, wanted.aim_us, prices, above, plan.reach),
+            wanted,
+            budget: aim.money,
             now: sizes_of(memory_bytes, flash_bytes),
             known,
             plan,
@@ -335,7 +358,7 @@ impl Book {
             tenant: &party.tenant,
             prices: self.tier_prices.held,
             written: self.tier_prices.written,
-            latency_us: party.goal_us,
+            latency_us: party.wanted.asked_us,
             requests_per_hour: party.tenant.weight * 3600.0,
             object_bytes: party.known.measured.object_bytes(),
             budget: party.budget,
@@ -367,7 +390,7 @@ impl Book {
             latency_us,
             hit_ratio: in_both,
             cost: party.tenant.cost(sizes, self.tier_prices.held),
-            is_short: party.plan.reach.claims() && latency_us > party.goal_us * (1.0 + SHORT_MIN),
+            is_short: party.plan.reach.claims() && latency_us > party.wanted.asked_us * (1.0 + SHORT_MIN),
             ..party.plan
         }
     }
@@ -423,8 +446,12 @@ impl Tenant {
                     .spending_limit()
                     .is_some_and(|limit| takes_memory(limit.at_limit))
         });
-        let latency = settings.latency.map(Aim::Latency);
-        latency.or(limited.map(Aim::Spending))
+        let aim = Aim {
+            latency: settings.latency,
+            money: limited,
+            minimise: settings.minimise.unwrap_or_default(),
+        };
+        (aim.latency.is_some() || aim.money.is_some()).then_some(aim)
     }
 
     /// Memory and flash in force: those of the plan before. Without one, those that a first plan starts from.

@@ -12,7 +12,7 @@ use crate::grant::grantable_bytes;
 ///
 /// # Errors
 /// One is outside of its bounds. A floor is above the cap, or a latency is not below the time of a miss. There is an action
-/// at a spending limit and no limit.
+/// at a spending limit and no limit, or a figure to minimise without both a latency and a limit.
 pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
     SETTINGS.iter().try_for_each(|setting| setting.check(settings))?;
     check_costs(settings)?;
@@ -28,6 +28,11 @@ pub(crate) fn check_tenant(settings: &TenantSettings) -> Result<(), Refusal> {
         let message =
             "there is nothing to do at a spending limit where there is none: set `limits.spending_per_month`, too";
         return Err(Refusal::new(RefusalKind::Invalid, message).field("limits.at_spending_limit"));
+    }
+    if settings.minimise.is_some() && (settings.latency.is_none() || settings.spending.is_none()) {
+        let message = "there is nothing to choose without both a latency and a spending limit: set `goals.latency_us` and \
+                       `limits.spending_per_month`, too";
+        return Err(Refusal::new(RefusalKind::Invalid, message).field("goals.minimise"));
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tidemark_meter::price::Money;
 use tidemark_meter::spending::AtLimit;
 use tidemark_plan::Utility;
+use tidemark_plan::tiers::Minimise;
 use tidemark_types::{HitRatio, PolicyChoice, Staleness, TenantLimits, Weight};
 
 use super::bounds::{
@@ -27,6 +28,9 @@ pub struct TenantSettings {
     /// The time of a miss, until the value is back; without it, the measured time between misses and the writes that
     /// follow.
     pub miss_cost: Option<Duration>,
+    /// What is least within both a latency and a spending limit, where there is flash; [`Minimise::Cost`] unless said
+    /// otherwise.
+    pub minimise: Option<Minimise>,
     /// Goals of a higher one are served first, 0 to [`crate::MAX_PRIORITY`]; by default
     /// [`crate::DEFAULT_PRIORITY`].
     pub priority: Option<u8>,
@@ -73,6 +77,8 @@ pub struct SettingsPatch {
     pub latency: Change<Duration>,
     /// See [`TenantSettings::miss_cost`].
     pub miss_cost: Change<Duration>,
+    /// See [`TenantSettings::minimise`].
+    pub minimise: Change<Minimise>,
     /// See [`TenantSettings::priority`].
     pub priority: Change<u8>,
     /// See [`TenantSettings::utility`].
@@ -344,6 +350,23 @@ pub const SETTINGS: &[Setting] = &[
         label: "miss cost, us",
         column: since(3, "miss_cost_us"),
         access: accessors!(Duration, miss_cost => miss_cost),
+    },
+    Setting {
+        place: place!("goals", "minimise"),
+        kind: ValueKind::Text,
+        noun: "figure to minimise",
+        bounds: None,
+        unset: Unset::InForce {
+            value: || Minimise::default().name().to_owned(),
+            matters: |settings| settings.latency.is_some() && settings.spending.is_some(),
+        },
+        flag: "minimise",
+        value_name: "FIGURE",
+        clear: "none",
+        help: "What is least of memory and flash within a latency and a spending limit: {names}",
+        label: "  minimise",
+        column: since(8, "minimise"),
+        access: accessors!(Minimise, minimise => minimise),
     },
     Setting {
         place: place!("goals", "priority"),

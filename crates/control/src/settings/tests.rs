@@ -5,6 +5,7 @@ use std::time::Duration;
 use tidemark_meter::price::{Money, Prices};
 use tidemark_meter::spending::AtLimit;
 use tidemark_plan::Utility;
+use tidemark_plan::tiers::Minimise;
 use tidemark_types::{GIB, HitRatio, MIB, PolicyChoice, Staleness, TenantLimits, UNIT_BYTES, Weight};
 
 use super::*;
@@ -137,6 +138,20 @@ fn a_floor_must_not_cost_more_than_may_be_spent() {
         ..TenantSettings::default()
     };
     check(&lonely, Some("limits.at_spending_limit"));
+    for (latency, spending, wrong_field) in [
+        (None, None, Some("goals.minimise")),
+        (Some(MIN_COST), None, Some("goals.minimise")),
+        (None, Money::parse("5"), Some("goals.minimise")),
+        (Some(MIN_COST), Money::parse("5"), None),
+    ] {
+        let settings = TenantSettings {
+            latency,
+            spending,
+            minimise: Some(Minimise::Cost),
+            ..TenantSettings::default()
+        };
+        check(&settings, wrong_field);
+    }
 }
 
 #[test]
@@ -222,6 +237,7 @@ pub(crate) fn full() -> TenantSettings {
         hit_ratio: Some(HitRatio::MOST),
         latency: Some(MIN_COST),
         miss_cost: Some(MAX_COST),
+        minimise: Some(Minimise::Latency),
         priority: Some(MAX_PRIORITY),
         utility: Some(Utility::MaxMin),
         floor_bytes: Some(0),
@@ -278,11 +294,17 @@ fn answers_have_the_text_in_force_where_it_matters() {
         spending: Money::parse("5"),
         ..unset
     };
+    let within_both = TenantSettings {
+        latency: Some(MIN_COST),
+        ..limited
+    };
     for (path, settings, told) in [
         ("policy", unset, Some("adaptive")),
         ("flash.staleness", unset, Some("bounded:100ms")),
         ("limits.at_spending_limit", unset, None),
         ("limits.at_spending_limit", limited, Some("alert")),
+        ("goals.minimise", limited, None),
+        ("goals.minimise", within_both, Some("cost")),
         ("goals.utility", unset, None),
     ] {
         let told = told.map(|text| PlainValue::Text(text.to_owned()));

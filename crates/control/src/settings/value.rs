@@ -7,6 +7,7 @@ use std::time::Duration;
 use tidemark_meter::price::Money;
 use tidemark_meter::spending::AtLimit;
 use tidemark_plan::Utility;
+use tidemark_plan::tiers::Minimise;
 use tidemark_types::{HitRatio, Policy, PolicyChoice, Staleness, Weight};
 
 /// The action of a command on one setting.
@@ -232,6 +233,20 @@ impl Written for AtLimit {
 
     fn names() -> Vec<String> {
         Self::ALL.map(|action| action.name().to_owned()).into()
+    }
+}
+
+impl Written for Minimise {
+    fn read(plain: &PlainValue, _: Option<Bounds>) -> Result<Self, Wrong> {
+        named(plain, "a figure's name", Self::names())
+    }
+
+    fn write(self) -> PlainValue {
+        PlainValue::Text(self.name().into())
+    }
+
+    fn names() -> Vec<String> {
+        Self::ALL.map(|minimise| minimise.name().to_owned()).into()
     }
 }
 

@@ -8,7 +8,7 @@ mod preview;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemark_control::{Change, FlashPatch, Metering, SettingsPatch, Spent};
+use tidemark_control::{Change, FlashPatch, Metering, Minimise, SettingsPatch, Spent};
 use tidemark_experiments::node::{FLASH_WAIT_US, Load, Node, Parts, Standing};
 use tidemark_meter::price::{CpuFigure, METERS, Money, Prices, Tariff};
 use tidemark_meter::spending::AtLimit;
@@ -173,6 +173,41 @@ fn a_spending_limit_buys_the_least_latency_and_moves_say_why() {
         moves.any(|change| change.reason == reason)
     };
     assert!(of_flash("join") && of_flash("goal"), "{moves:?}");
+}
+
+#[test]
+fn within_a_latency_and_a_limit_cost_or_latency_is_least() {
+    let run = |minimise, amount: &str| {
+        let mut node = node(prices("0.38", "0.01"));
+        let both = SettingsPatch {
+            spending: Change::Set(Money::parse(amount).unwrap()),
+            at_limit: Change::Set(AtLimit::EvictOnly),
+            minimise,
+            ..goal(250)
+        };
+        node.create("shop", both).unwrap();
+        node.load("shop", &load(10_000.0)).unwrap();
+        node.command(|control| control.adopt_spent(Spent::default())).unwrap();
+        node.run(Duration::from_secs(90));
+        let measured = measure(&mut node, "shop", 20);
+        let (memory, flash) = sizes(&mut node, "shop");
+        let state = node.view("shop").unwrap().goal_state;
+        (
+            measured,
+            memory as f64 / 1024.0 * 0.38 + flash as f64 / 1024.0 * 0.01,
+            state,
+        )
+    };
+    // The virtual month has some 410 hours left.
+    let (cheap_us, cheap, _) = run(Change::Keep, "9");
+    let (fast_us, fast, _) = run(Change::Set(Minimise::Latency), "9");
+    let (poor_us, poor, state) = run(Change::Keep, "0.2");
+    assert!(cheap_us > 180.0 && cheap_us <= 250.0 * NEAR, "{cheap_us}");
+    assert!(fast_us < cheap_us * 0.8 && fast > cheap * 1.2, "{fast_us} for {fast}");
+    assert!(fast * 410.0 <= 9.0 * 1.1, "{fast} an hour");
+    // So little does not buy the latency: what it buys is told to be too slow.
+    assert!(poor_us > 250.0 * NEAR && poor < cheap, "{poor_us} for {poor}");
+    assert_eq!(state, "infeasible");
 }
 
 #[test]

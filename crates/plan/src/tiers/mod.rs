@@ -20,6 +20,7 @@ mod change;
 mod compose;
 mod exact;
 mod facets;
+mod minimise;
 mod pools;
 mod search;
 
@@ -30,6 +31,7 @@ use facets::Facets;
 pub use change::{Change, Verdict};
 pub use compose::{Composed, Takes};
 pub use exact::{Unreachable, least_cost, least_latency};
+pub use minimise::{Minimise, MinimiseError};
 pub use pools::{Goal, Plan, Pools, Target, solve};
 
 /// Mean time that a request takes in each place, in microseconds.

@@ -107,3 +107,44 @@ fn money_is_planned_with_only_where_its_end_may_take_memory() {
         assert!(aim(TierPrices::default()).is_none(), "{at_limit:?}: without prices");
     }
 }
+
+#[test]
+fn a_latency_and_money_leave_a_choice_of_what_is_least() {
+    let us = Duration::from_micros;
+    let wanted = |latency, bought_us, minimise| {
+        let aim = Aim {
+            latency,
+            money: bought_us.map(|_| 1.0),
+            minimise,
+        };
+        aim.wanted(bought_us)
+            .map(|wanted| (wanted.goal_us, wanted.asked_us, wanted.aim_us))
+    };
+    for (latency, bought_us, minimise, expected) in [
+        (None, None, Minimise::Cost, None),
+        (None, Some(500.0), Minimise::Cost, Some((500.0, 500.0, 500.0))),
+        (Some(us(400)), None, Minimise::Cost, Some((400.0, 400.0, 392.0))),
+        (Some(us(400)), Some(200.0), Minimise::Cost, Some((400.0, 400.0, 392.0))),
+        (
+            Some(us(400)),
+            Some(200.0),
+            Minimise::Latency,
+            Some((400.0, 200.0, 200.0)),
+        ),
+        (Some(us(400)), Some(396.0), Minimise::Cost, Some((400.0, 400.0, 396.0))),
+        // The money does not buy it.
+        (Some(us(400)), Some(700.0), Minimise::Cost, Some((400.0, 700.0, 700.0))),
+        (
+            Some(us(400)),
+            Some(700.0),
+            Minimise::Latency,
+            Some((400.0, 700.0, 700.0)),
+        ),
+    ] {
+        assert_eq!(
+            wanted(latency, bought_us, minimise),
+            expected,
+            "{latency:?} {bought_us:?} {minimise:?}"
+        );
+    }
+}

@@ -52,7 +52,7 @@ fn the_first_version_s_file_becomes_this_one_s() {
 }
 
 /// The settings' columns in files that there are, by the schema that brought them. A new one comes with a new schema.
-const WRITTEN: [(i64, &str); 18] = [
+const WRITTEN: [(i64, &str); 19] = [
     (1, "cap_bytes INTEGER"),
     (1, "floor_bytes INTEGER"),
     (1, "policy TEXT"),
@@ -71,6 +71,7 @@ const WRITTEN: [(i64, &str); 18] = [
     (7, "flash_floor_bytes INTEGER"),
     (7, "flash_write_bytes_per_second INTEGER"),
     (7, "staleness TEXT"),
+    (8, "minimise TEXT"),
 ];
 
 #[test]

@@ -143,6 +143,7 @@ mod tests {
             (vec![("priority", "9")], json!({"goals": {"priority": 9}})),
             (vec![("utility", "max-min")], json!({"goals": {"utility": "max-min"}})),
             (vec![("utility", "none")], json!({"goals": {"utility": null}})),
+            (vec![("minimise", "latency")], json!({"goals": {"minimise": "latency"}})),
             (
                 vec![
                     ("weight", "3"),

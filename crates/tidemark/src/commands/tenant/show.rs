@@ -122,7 +122,7 @@ macro_rules! secret {
 const SECRET_FIELDS: [[Field; 3]; 16] = secret!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 
 /// The fields behind `items`, if there is flash.
-const FLASH_FIELDS: [Field; 16] = [
+const FLASH_FIELDS: [Field; 17] = [
     setting("flash.floor_bytes"),
     setting("flash.cap_bytes"),
     ("flash grant", "/flash_grant_bytes", Form::Bytes),
@@ -139,6 +139,7 @@ const FLASH_FIELDS: [Field; 16] = [
     ("  of a hit, us", "/latency/flash_hit_us", Form::Plain),
     ("latency at best, us", "/latency/best_us", Form::Plain),
     ("  missed by, us", "/latency/shortfall_us", Form::Plain),
+    setting("goals.minimise"),
 ];
 
 /// Before `connections`, where CPU time is measured.
