@@ -29,7 +29,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_curve::Curve;
-use tidemark_plan::{Count, Load, LoadWatch, Prospect, Reach, Reading, Returns, Sizing, efficiency_seen};
+use tidemark_plan::{
+    Count, HitGoal, Load, LoadWatch, MET_WITHIN, Prospect, Reach, Reading, Returns, Sizing, efficiency_seen,
+};
 use tidemark_types::{
     HitRatio, LogShare, MIB, Policy, PolicyChoice, TenantCounters, TenantId, TenantSnapshot, UNIT_BYTES, UnixMs,
 };
@@ -77,6 +79,7 @@ struct LatencyRatio {
     latency: Duration,
     miss_cost: Option<Duration>,
     ratio: HitRatio,
+    within: f64,
 }
 
 /// The size that a tenant with a goal should have.
@@ -91,10 +94,10 @@ pub(crate) struct GoalSize {
 }
 
 /// How it stands with a goal.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Progress {
     /// The hit ratio that is asked for.
-    pub(crate) goal: f64,
+    pub(crate) asked: HitGoal,
     pub(crate) reach: Reach,
     pub(crate) prospect: Option<Prospect>,
     /// The least memory that reaches it, once something is known of that.
@@ -213,7 +216,7 @@ impl Elastic {
     /// The hit ratio that these settings come to: the one that is asked for or that of the latency, whichever is stricter.
     pub(crate) fn goal_ratio(&mut self, settings: &TenantSettings, load: &Load) -> Option<HitRatio> {
         self.latency_ratio = settings.latency.and_then(|latency| {
-            let ratio = self.ratio_within(load, latency)?;
+            let (ratio, within) = self.ratio_within(load, latency)?;
             let settled = self.latency_ratio.filter(|before| {
                 let moved = (before.ratio.get() - ratio.get()).abs();
                 before.latency == latency
@@ -224,6 +227,7 @@ impl Elastic {
                 latency,
                 miss_cost: settings.miss_cost,
                 ratio,
+                within,
             }))
         });
         stricter(settings.hit_ratio, self.latency_ratio.map(|latency| latency.ratio))
@@ -232,13 +236,13 @@ impl Elastic {
     /// The same of settings that are not in force.
     pub(crate) fn goal_ratio_under(&self, settings: &TenantSettings, load: &Load) -> Option<HitRatio> {
         let latency = settings.latency.and_then(|latency| self.ratio_within(load, latency));
-        stricter(settings.hit_ratio, latency)
+        stricter(settings.hit_ratio, latency.map(|(ratio, _)| ratio))
     }
 
-    /// The hit ratio that this mean latency needs.
-    fn ratio_within(&self, load: &Load, latency: Duration) -> Option<HitRatio> {
-        let ratio = self.answers_within(load, latency).hit_ratio_for(micros(latency));
-        HitRatio::new(ratio.clamp(HitRatio::LEAST.get(), HitRatio::MOST.get())).ok()
+    /// The hit ratio that this mean latency needs, and how much less is as good.
+    fn ratio_within(&self, load: &Load, latency: Duration) -> Option<(HitRatio, f64)> {
+        let asked = HitGoal::of_latency(&self.answers_within(load, latency), micros(latency));
+        Some((HitRatio::new(asked.goal).ok()?, asked.within))
     }
 
     /// The tenant's gain from memory, in units; `None` while nothing is known. `measured` is the hit ratio of the last
@@ -364,8 +368,12 @@ impl Elastic {
 
     /// How it stands with the goal, if there is one.
     pub(crate) fn progress(&self) -> Option<Progress> {
+        let of_latency = |ratio: HitRatio| self.latency_ratio.filter(|latency| latency.ratio == ratio);
         self.phase.goal().map(|goal| Progress {
-            goal: goal.hit_ratio.get(),
+            asked: HitGoal {
+                goal: goal.hit_ratio.get(),
+                within: of_latency(goal.hit_ratio).map_or(MET_WITHIN, |latency| latency.within),
+            },
             reach: goal.reach,
             prospect: goal.prospect,
             bytes: goal.bytes.filter(|_| goal.reach.claims()),

@@ -8,8 +8,8 @@ use tidemark_curve::{Curve, Depth};
 use tidemark_meter::Resource;
 use tidemark_meter::price::{METERS, Prices};
 use tidemark_plan::tiers::{self, Composed, Latencies, Pools, Range, Shape, Sizes, Takes};
-use tidemark_plan::{Load, Prospect, Reach, efficiency_seen};
-use tidemark_types::{FlashUse, HitRatio, MIB, UNIT_BYTES};
+use tidemark_plan::{HitGoal, Load, Prospect, Reach, efficiency_seen};
+use tidemark_types::{FlashUse, MIB, UNIT_BYTES};
 
 use crate::elastic::LEARNING;
 use crate::estimator::CLASSES_ON_FLASH;
@@ -40,13 +40,15 @@ const FULL_WITHIN_BYTES: u64 = 4 * MIB;
 /// At most this part of flash counts as held by memory, too: more is on its way out.
 const OVERLAP_MAX: f64 = 0.9;
 /// A goal is aimed at a little below, because sizes are rounded and curves tremble.
-pub(crate) const AIM: f64 = 0.98;
+const AIM: f64 = 0.98;
+/// It is not aimed at nearer than this to the best latency that there is: the last hits take the most.
+const NEAR_BEST: f64 = 1.01;
 /// Load is expected to stay as it is for so many hours: a day has its course.
 pub(crate) const LASTS_HOURS: f64 = 1.0;
 /// Each step of priority makes a missed microsecond so many times as dear.
 const PRIORITY_FACTOR: f64 = 8.0;
-/// A goal that is out of reach yields to those that are not.
-const OUT_OF_REACH_FACTOR: f64 = 1.0 / 1024.0;
+/// A goal that is within reach comes before those that are not. They yield to it, but not to money.
+const WITHIN_REACH_FACTOR: f64 = 1024.0;
 
 /// Hours in which hardware is written off: five years.
 const LIFE_HOURS: f64 = 5.0 * 365.0 * 24.0;
@@ -120,6 +122,8 @@ pub(crate) struct Measured {
     pub(crate) flash: FlashUse,
     /// Its hit ratio, over both, with so much memory in use; `None` while too few gets came.
     pub(crate) hits: Option<(f64, u64)>,
+    /// The standard error of that hit ratio.
+    pub(crate) hits_error: f64,
     /// Its gets, and what hits in memory and misses take.
     pub(crate) load: Load,
     /// The wait of a command for flash.
@@ -149,8 +153,8 @@ impl Default for Learnt {
 }
 
 impl Learnt {
-    /// Takes the hit ratio into account that was measured while flash was full.
-    pub(crate) fn note(&mut self, measured: &Measured, composed: &Composed) {
+    /// Takes the hit ratio into account that was measured while flash was full, of a tenant with this goal.
+    pub(crate) fn note(&mut self, measured: &Measured, composed: &Composed, goal: Option<HitGoal>) {
         let flash = measured.flash;
         let is_full = flash.usage_bytes >= LEARNT_BYTES_MIN
             && flash.usage_bytes.saturating_add(FULL_WITHIN_BYTES) >= flash.grant_bytes;
@@ -158,15 +162,18 @@ impl Learnt {
             return;
         };
         // Only to see whether the curve is steep enough there to tell a size.
-        if efficiency_seen(&measured.curve, 1.0, hit_ratio, usage_bytes, LEARNING.slope_min).is_none() {
+        let slope_min = LEARNING.slope_min_of(goal.map_or(0.0, |goal| goal.goal));
+        let Some((_, slope)) = efficiency_seen(&measured.curve, 1.0, hit_ratio, usage_bytes, slope_min) else {
             return;
-        }
+        };
         let Some(reached) = composed.flash_for(hit_ratio, usage_bytes as f64) else {
             return;
         };
         let distinct = flash.usage_bytes.saturating_sub(flash.shadow_bytes).max(MIB) as f64;
         let seen = (reached / distinct).clamp(HELD.0, HELD.1);
-        self.held += (seen - self.held) * HELD_WEIGHT;
+        // Where the curve is flat, or few gets were measured, one of many sizes may have been seen.
+        let error = 2.0 * measured.hits_error.hypot(measured.error_at(usage_bytes)) / slope;
+        self.held += (seen - self.held) * HELD_WEIGHT / (1.0 + error);
     }
 }
 
@@ -179,10 +186,10 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// What follows from these measurements, and from what was learnt before.
-    pub(crate) fn of(measured: Measured, depths: &[Depth], learnt_before: Learnt) -> Self {
+    /// What follows from these measurements, and from what was learnt before, of a tenant with this goal.
+    pub(crate) fn of(measured: Measured, depths: &[Depth], learnt_before: Learnt, goal: Option<HitGoal>) -> Self {
         let (composed, mut learnt) = (measured.composed(depths), learnt_before);
-        learnt.note(&measured, &composed);
+        learnt.note(&measured, &composed, goal);
         Self {
             measured,
             composed,
@@ -308,11 +315,16 @@ pub(crate) fn goal(
     reach: Reach,
 ) -> tiers::Goal {
     let firm = tenant.firm(latency_us, prices.held);
-    let of_reach = if reach == Reach::Out { OUT_OF_REACH_FACTOR } else { 1.0 };
+    let of_reach = if reach == Reach::Out { 1.0 } else { WITHIN_REACH_FACTOR };
     tiers::Goal {
         penalty: firm.penalty * PRIORITY_FACTOR.powi(priority_above) * of_reach,
         ..firm
     }
+}
+
+/// The latency that sizes are looked for with, for a goal where the best that there is takes so long.
+pub(crate) fn aim_us(goal_us: f64, best_us: f64) -> f64 {
+    (goal_us * AIM).max(best_us * NEAR_BEST)
 }
 
 /// The grants that give these sizes.
@@ -407,9 +419,8 @@ impl Tiers {
     }
 
     /// The goal as a hit ratio in which hits on flash count for what they are worth.
-    pub(crate) fn goal_ratio(&self) -> f64 {
-        let ratio = self.load.hit_ratio_for(self.goal_us);
-        ratio.clamp(HitRatio::LEAST.get(), HitRatio::MOST.get())
+    pub(crate) fn hit_goal(&self) -> HitGoal {
+        HitGoal::of_latency(&self.load, self.goal_us)
     }
 }
 

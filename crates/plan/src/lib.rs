@@ -26,7 +26,7 @@ pub mod tiers;
 pub use check::{Broken, check};
 pub use count::{Count, Measured};
 pub use load::LoadWatch;
-pub use reach::{GoalReading, Outlook, Prospect, Reach, reach};
+pub use reach::{GoalReading, HitGoal, MET_WITHIN, Outlook, Prospect, Reach, reach};
 pub use reading::{GoalState, Reading, Sizing};
 pub use share::{
     Claimant, HitWorth, HitWorthError, Load, Returns, Share, Utility, UtilityError, Vessel, Worth, even, level, shares,

@@ -4,13 +4,16 @@
 //! misses it by two standard errors. The available memory is the pool less the other tenants' floors, at most the
 //! tenant's cap.
 
-use tidemark_types::UnixMs;
+use tidemark_types::{HitRatio, UnixMs};
 
 use crate::count::Measured;
 use crate::reading::GoalState;
+use crate::share::Load;
 
-/// A hit ratio at most this much below the goal meets it.
-pub(crate) const MET_WITHIN: f64 = 0.01;
+/// A hit ratio at most this much below the goal meets it, if nothing finer is asked for.
+pub const MET_WITHIN: f64 = 0.01;
+/// A latency at most this part above the goal meets it, unless that is more of the hit ratio.
+const LATENCY_WITHIN: f64 = 0.03;
 /// Standard errors that chance does not exceed.
 const CERTAIN: f64 = 2.0;
 /// A goal that was found to be out of reach, or within it, stays so within this distance of the limit. Curves move a
@@ -31,6 +34,26 @@ pub enum Reach {
     Within,
 }
 
+impl HitGoal {
+    /// A hit ratio that is the goal itself.
+    pub fn plainly(goal: f64) -> Self {
+        Self {
+            goal,
+            within: MET_WITHIN,
+        }
+    }
+
+    /// The one that a mean latency comes to where answers take so long.
+    pub fn of_latency(load: &Load, latency_us: f64) -> Self {
+        let goal = load.hit_ratio_for(latency_us);
+        let within = LATENCY_WITHIN * latency_us / (load.miss_cost_us - load.hit_cost_us).max(f64::MIN_POSITIVE);
+        Self {
+            goal: goal.clamp(HitRatio::LEAST.get(), HitRatio::MOST.get()),
+            within: within.min(MET_WITHIN),
+        }
+    }
+}
+
 impl Reach {
     /// Whether others give memory for the goal.
     pub fn claims(self) -> bool {
@@ -49,15 +72,26 @@ pub struct Prospect {
     pub is_final: bool,
 }
 
+/// A hit ratio to reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HitGoal {
+    /// The hit ratio.
+    pub goal: f64,
+    /// One at most this much below it is as good: [`MET_WITHIN`] where the hit ratio is the goal itself. That of a latency is
+    /// finer where misses take long: a hundredth of them would be more than the whole latency.
+    pub within: f64,
+}
+
 /// Whether a goal is within reach, where `before` is the last finding. `None` is a load of which nothing is known, as
 /// after a change: then a goal that was within reach may still be.
-pub fn reach(before: Reach, goal: f64, prospect: Option<Prospect>) -> Reach {
+pub fn reach(before: Reach, asked: HitGoal, prospect: Option<Prospect>) -> Reach {
     let Some(prospect) = prospect else {
         return if before.claims() { Reach::Open } else { Reach::Unknown };
     };
-    let asked = goal - MET_WITHIN;
+    let band = BAND.min(asked.within / 2.0);
+    let band = if before == Reach::Out { band } else { -band };
     let chance = CERTAIN * prospect.standard_error;
-    let band = if before == Reach::Out { BAND } else { -BAND };
+    let asked = asked.goal - asked.within;
     if prospect.hit_ratio - chance >= asked {
         Reach::Within
     } else if prospect.is_final && prospect.hit_ratio + chance < asked + band {
@@ -73,7 +107,7 @@ pub fn reach(before: Reach, goal: f64, prospect: Option<Prospect>) -> Reach {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outlook {
     /// The hit ratio that is asked for.
-    pub goal: f64,
+    pub asked: HitGoal,
     /// The measurement until the moment.
     pub measured: Measured,
     /// Whether the goal is within reach.
@@ -104,7 +138,8 @@ pub struct GoalReading {
 impl GoalReading {
     /// The state that follows from a measurement that ended at `at`.
     pub fn of(at: UnixMs, outlook: &Outlook) -> Self {
-        let Outlook { goal, measured, .. } = *outlook;
+        let Outlook { asked, measured, .. } = *outlook;
+        let HitGoal { goal, within } = asked;
         // A measured hit ratio is possible.
         let best = outlook
             .prospect
@@ -116,7 +151,7 @@ impl GoalReading {
             best_hit_ratio: best.filter(|_| outlook.is_best_known()),
             standard_error: measured.standard_error,
         };
-        if meets(goal, &measured) {
+        if meets(asked, &measured) {
             return Self {
                 state: GoalState::Met,
                 shortfall_ratio: None,
@@ -128,7 +163,7 @@ impl GoalReading {
         }
         // The curve promises the goal, but all available memory did not keep the promise: the measured hit ratio is the
         // best.
-        let promised = best.filter(|best| outlook.reach == Reach::Out && *best < goal - MET_WITHIN);
+        let promised = best.filter(|best| outlook.reach == Reach::Out && *best < goal - within);
         let best = promised.unwrap_or(measured.hit_ratio);
         let of_curve = outlook.prospect.filter(|_| promised.is_some());
         Self {
@@ -148,8 +183,8 @@ impl Outlook {
 }
 
 /// Whether the measurement meets a goal, as far as chance lets one tell.
-pub(crate) fn meets(goal: f64, measured: &Measured) -> bool {
-    goal - measured.hit_ratio <= MET_WITHIN + CERTAIN * measured.standard_error
+pub(crate) fn meets(asked: HitGoal, measured: &Measured) -> bool {
+    asked.goal - measured.hit_ratio <= asked.within + CERTAIN * measured.standard_error
 }
 
 #[cfg(test)]
@@ -184,7 +219,7 @@ mod tests {
             (Reach::Out, 0.873, true, Reach::Out),
             (Reach::Out, 0.88, true, Reach::Open),
         ] {
-            let found_reach = reach(before, 0.9, prospect(found, is_final));
+            let found_reach = reach(before, HitGoal::plainly(0.9), prospect(found, is_final));
             assert_eq!(found_reach, expected, "{before:?} {found} {is_final}");
         }
         for (before, expected) in [
@@ -193,7 +228,7 @@ mod tests {
             (Reach::Open, Reach::Open),
             (Reach::Within, Reach::Open),
         ] {
-            assert_eq!(reach(before, 0.9, None), expected, "{before:?}");
+            assert_eq!(reach(before, HitGoal::plainly(0.9), None), expected, "{before:?}");
         }
     }
 
@@ -243,7 +278,7 @@ mod tests {
             let reading = GoalReading::of(
                 UnixMs(1),
                 &Outlook {
-                    goal: 0.9,
+                    asked: HitGoal::plainly(0.9),
                     measured: measured(found),
                     reach,
                     prospect,
@@ -261,6 +296,91 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_latency_is_a_finer_goal_where_misses_take_long() {
+        let load = |miss_cost_us| Load {
+            gets_per_second: 1.0,
+            hit_cost_us: 50.0,
+            miss_cost_us,
+        };
+        for (miss_us, latency_us, goal, within) in [
+            (1_050.0, 300.0, 0.75, 0.009),
+            (1_050.0, 900.0, 0.15, MET_WITHIN),
+            (10_050.0, 60.0, 0.999, 0.000_18),
+            (10_050.0, 40.0, HitRatio::MOST.get(), 0.000_12),
+        ] {
+            let found = HitGoal::of_latency(&load(miss_us), latency_us);
+            assert!(
+                (found.goal - goal).abs() < 1e-9 && (found.within - within).abs() < 1e-9,
+                "{miss_us} {latency_us}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_finer_goal_is_not_met_by_a_hundredth_less() {
+        let of = |within, found, best, before| {
+            let asked = HitGoal { goal: 0.998, within };
+            let prospect = Some(Prospect {
+                hit_ratio: best,
+                standard_error: 0.0,
+                is_final: true,
+            });
+            let measured = Measured {
+                standard_error: 0.0,
+                ..measured(found)
+            };
+            let reach = reach(before, asked, prospect);
+            let outlook = Outlook {
+                asked,
+                measured,
+                reach,
+                prospect,
+                is_left_short: false,
+            };
+            (reach, GoalReading::of(UnixMs(1), &outlook).state)
+        };
+        for (within, found, best, before, expected) in [
+            (
+                MET_WITHIN,
+                0.995,
+                0.999,
+                Reach::Unknown,
+                (Reach::Within, GoalState::Met),
+            ),
+            (
+                0.0002,
+                0.995,
+                0.999,
+                Reach::Unknown,
+                (Reach::Within, GoalState::Converging),
+            ),
+            (0.0002, 0.9979, 0.999, Reach::Unknown, (Reach::Within, GoalState::Met)),
+            (
+                MET_WITHIN,
+                0.995,
+                0.997,
+                Reach::Unknown,
+                (Reach::Within, GoalState::Met),
+            ),
+            (
+                0.0002,
+                0.995,
+                0.997,
+                Reach::Unknown,
+                (Reach::Out, GoalState::Infeasible),
+            ),
+            // A band of half a hundredth would hold it back.
+            (0.0002, 0.995, 0.999, Reach::Out, (Reach::Within, GoalState::Converging)),
+        ] {
+            assert_eq!(
+                of(within, found, best, before),
+                expected,
+                "{within} {found} {best} {before:?}"
+            );
+        }
+    }
+
     fn prospect_of_young() -> Option<Prospect> {
         prospect(0.75, false)
     }
@@ -270,19 +390,21 @@ mod tests {
         fn more_memory_never_puts_a_goal_out_of_reach(
             before in prop::sample::select(&[Reach::Unknown, Reach::Out, Reach::Open, Reach::Within][..]),
             goal in 0.001_f64..0.9999,
+            within in 0.00001_f64..0.01,
             less in 0.0_f64..1.0,
             more in 0.0_f64..1.0,
             standard_error in 0.0_f64..0.1,
             is_final in any::<bool>(),
         ) {
             let rank = |reach| [Reach::Unknown, Reach::Out, Reach::Open, Reach::Within].iter().position(|at| *at == reach);
-            let of = |hit_ratio: f64| reach(before, goal, Some(Prospect { hit_ratio, standard_error, is_final }));
+            let of = |hit_ratio: f64| reach(before, HitGoal { goal, within }, Some(Prospect { hit_ratio, standard_error, is_final }));
             prop_assert!(rank(of(less.max(more))) >= rank(of(less.min(more))));
         }
 
         #[test]
         fn readings_agree_with_themselves_for_any_input(
             goal in 0.001_f64..0.9999,
+            within in 0.00001_f64..0.01,
             found in 0.0_f64..1.0,
             known in prop::option::of((0.0_f64..1.0, any::<bool>())),
             before in prop::sample::select(&[Reach::Unknown, Reach::Out, Reach::Open, Reach::Within][..]),
@@ -290,10 +412,11 @@ mod tests {
         ) {
             let prospect = known.and_then(|(hit_ratio, is_final)| prospect(hit_ratio, is_final));
             let measured = measured(found);
+            let asked = HitGoal { goal, within };
             let reading = GoalReading::of(UnixMs(1), &Outlook {
-                goal,
+                asked,
                 measured,
-                reach: reach(before, goal, prospect),
+                reach: reach(before, asked, prospect),
                 prospect,
                 is_left_short,
             });
@@ -302,7 +425,7 @@ mod tests {
             if reading.state == GoalState::Infeasible {
                 let sum = reading.shortfall_ratio.zip(reading.best_hit_ratio).map(|(missed, best)| missed + best);
                 prop_assert!(sum.is_some_and(|sum| (sum - goal).abs() < 1e-9), "{:?}", reading);
-                prop_assert!(reading.best_hit_ratio < Some(goal - MET_WITHIN));
+                prop_assert!(reading.best_hit_ratio < Some(goal - within));
             }
         }
     }

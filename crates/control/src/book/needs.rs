@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidemark_curve::Curve;
-use tidemark_plan::{GoalReading, HitWorth, Load, Outlook, Reach, Returns};
-use tidemark_types::{Fault, HitRatio, PolicyChoice, SamplingThreshold, TenantId, TenantName, TenantSnapshot, UnixMs};
+use tidemark_plan::{GoalReading, HitGoal, HitWorth, Load, Outlook, Reach, Returns};
+use tidemark_types::{Fault, PolicyChoice, SamplingThreshold, TenantId, TenantName, TenantSnapshot, UnixMs};
 
 use super::node::Brings;
 use super::{Book, Tenant};
@@ -412,7 +412,7 @@ impl Tenant {
     /// The hit ratio that it is being sized for.
     pub(super) fn goal_in_force(&self) -> Option<f64> {
         let progress = self.needs.elastic.as_deref()?.progress()?;
-        Some(progress.goal)
+        Some(progress.asked.goal)
     }
 
     /// The rate of its gets, and the cost of answers, as far as they are known.
@@ -514,7 +514,7 @@ impl Tenant {
         self.reading = Some(GoalReading::of(
             at,
             &Outlook {
-                goal: plan.goal_ratio(),
+                asked: plan.hit_goal(),
                 measured,
                 reach: plan.reach,
                 prospect: Some(plan.prospect),
@@ -530,19 +530,23 @@ impl Tenant {
             return;
         }
         let progress = self.needs.elastic.as_deref().and_then(Elastic::progress);
-        let goal = match progress {
-            Some(progress) => Some(progress.goal),
+        let asked = match progress {
+            Some(progress) => Some(progress.asked),
             // Which hit ratio goes with a latency is known with the load alone.
-            None => self.record.settings.hit_ratio.map(HitRatio::get),
+            None => self
+                .record
+                .settings
+                .hit_ratio
+                .map(|ratio| HitGoal::plainly(ratio.get())),
         };
         let lately = self.seen.as_deref().and_then(|seen| seen.hits.lately(now));
-        let Some((goal, (at, measured))) = goal.zip(lately) else {
+        let Some((asked, (at, measured))) = asked.zip(lately) else {
             return;
         };
         self.reading = Some(GoalReading::of(
             at,
             &Outlook {
-                goal,
+                asked,
                 measured,
                 reach: progress.map(|progress| progress.reach).unwrap_or_default(),
                 prospect: progress.and_then(|progress| progress.prospect),

@@ -19,8 +19,8 @@ use crate::moves::MEASURED_GETS;
 use crate::pace::Between;
 use crate::settings::{DEFAULT_PRIORITY, MIN_CAP_BYTES, MIN_FLASH_CAP_BYTES, TenantSettings};
 use crate::tiers::{
-    AIM, Bounds, FLASH_WAIT_US, Known, LASTS_HOURS, Learnt, Measured, TierPrices, Tiers, begun, goal, grants, sizes_of,
-    within,
+    Bounds, FLASH_WAIT_US, Known, LASTS_HOURS, Learnt, Measured, TierPrices, Tiers, aim_us, begun, goal, grants,
+    sizes_of, within,
 };
 
 /// A load of which less is known may turn out to have more keys that come again.
@@ -60,8 +60,8 @@ struct Wanted {
 }
 
 impl Aim {
-    /// The latencies where the money buys `bought_us`.
-    fn wanted(self, bought_us: Option<f64>) -> Option<Wanted> {
+    /// The latencies where the best that there is takes `best_us`, and the money buys `bought_us`.
+    fn wanted(self, best_us: f64, bought_us: Option<f64>) -> Option<Wanted> {
         let exactly = |goal_us, asked_us| Wanted {
             goal_us,
             asked_us,
@@ -76,7 +76,7 @@ impl Aim {
             (Some(goal_us), bought_us) => Some(Wanted {
                 goal_us,
                 asked_us: goal_us,
-                aim_us: (goal_us * AIM).max(bought_us.unwrap_or(0.0)),
+                aim_us: aim_us(goal_us, best_us).max(bought_us.unwrap_or(0.0)),
             }),
         }
     }
@@ -264,10 +264,16 @@ impl Book {
             items: seen.items,
             flash,
             hits: seen.hits.measured(now, MEASURED_GETS),
+            hits_error: seen
+                .hits
+                .lately(now)
+                .map_or(1.0, |(_, measured)| measured.standard_error),
             load: elastic.waited_for(&tenant.load(now, self.hit_cost)?),
             flash_wait_us: elastic.estimator().flash_wait().map(micros),
         };
-        Some(Known::of(measured, &elastic.estimator().depths(), tenant.tiers.learnt))
+        let goal = tenant.tiers.plan.map(|plan| plan.hit_goal());
+        let depths = elastic.estimator().depths();
+        Some(Known::of(measured, &depths, tenant.tiers.learnt, goal))
     }
 
     /// The parts of these tenants in the program, of those that have a demand on both tiers.
@@ -320,8 +326,8 @@ impl Book {
             let best = solve(one, prices.held, Pools::ANY, Target::Spending(money)).sizes[0];
             program.hull_latency_us(best)
         });
-        let wanted = aim.wanted(bought_us)?;
         let best_us = measured.best_latency_us(&known.composed, known.learnt, bounds);
+        let wanted = aim.wanted(best_us, bought_us)?;
         let prospect = Prospect {
             // A latency that the money does not buy is out of reach as one that no sizes have.
             hit_ratio: measured.load.hit_ratio_for(best_us.max(bought_us.unwrap_or(0.0))),
@@ -336,7 +342,7 @@ impl Book {
         };
         let reach_before = before.map(|plan| plan.reach).unwrap_or_default();
         let plan = Tiers {
-            reach: reach(reach_before, plan.goal_ratio(), Some(prospect)),
+            reach: reach(reach_before, plan.hit_goal(), Some(prospect)),
             ..plan
         };
         let above = i32::from(settings.priority.unwrap_or(DEFAULT_PRIORITY)) - i32::from(DEFAULT_PRIORITY);

@@ -1,6 +1,6 @@
 //! The phases of a tenant's needs, and the goal of the one that has a goal.
 
-use tidemark_plan::{Count, GoalState, Prospect, Reach, Reading, Sizer, Sizing, reach};
+use tidemark_plan::{Count, GoalState, HitGoal, Prospect, Reach, Reading, Sizer, Sizing, reach};
 use tidemark_types::HitRatio;
 
 /// The source of a tenant's size.
@@ -85,7 +85,7 @@ impl Goal {
         self.reach = match self.sizer.state() {
             GoalState::Met => Reach::Within,
             GoalState::Infeasible => Reach::Out,
-            GoalState::Converging => reach(self.reach, self.hit_ratio.get(), self.prospect),
+            GoalState::Converging => reach(self.reach, HitGoal::plainly(self.hit_ratio.get()), self.prospect),
         };
         self.bytes = match self.sizer.state() {
             GoalState::Met => Some(sizing.bytes),

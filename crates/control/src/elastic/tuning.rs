@@ -48,6 +48,15 @@ pub(crate) struct Learning {
     pub(super) efficiency_weight: f64,
     /// If a curve gains less hit ratio by an e-fold of memory, a hit ratio does not tell a size.
     pub(crate) slope_min: f64,
+    /// The same as a part of the misses that a goal allows, if that is less: near all hits, curves are flat and goals are fine.
+    slope_min_ratio: f64,
+}
+
+impl Learning {
+    /// The least slope that tells a size of a tenant with this goal for its hit ratio; zero: it has none.
+    pub(crate) fn slope_min_of(&self, goal: f64) -> f64 {
+        self.slope_min.min(self.slope_min_ratio * (1.0 - goal))
+    }
 }
 
 /// The times of hits and misses.
@@ -88,6 +97,7 @@ pub(crate) const LEARNING: Learning = Learning {
     watched_every: Duration::from_secs(10),
     efficiency_weight: 0.2,
     slope_min: 0.02,
+    slope_min_ratio: 0.2,
 };
 
 pub(super) const COSTS: Costs = Costs {

@@ -55,6 +55,7 @@ fn measured(curve: &Curve) -> Measured {
             ..FlashUse::default()
         },
         hits: None,
+        hits_error: 0.0,
         load: Load {
             gets_per_second: 1000.0,
             hit_cost_us: 50.0,
@@ -166,7 +167,7 @@ fn flash_is_learnt_by_the_hits_that_it_gives_while_it_is_full() {
     let curve = curve();
     let depths = depths(&curve);
     let measured = || measured(&curve);
-    let note = |learnt: &mut Learnt, measured: &Measured| learnt.note(measured, &measured.composed(&depths));
+    let note = |learnt: &mut Learnt, measured: &Measured| learnt.note(measured, &measured.composed(&depths), None);
     let seen = |used: u64, hits: f64| Measured {
         hits: Some((hits, 48 * MIB)),
         flash: FlashUse {
@@ -210,11 +211,52 @@ fn flash_is_learnt_by_the_hits_that_it_gives_while_it_is_full() {
 }
 
 #[test]
+fn near_all_hits_a_fine_goal_learns_what_a_coarse_one_leaves() {
+    // Few gets miss, so that the curve is flat; flash holds half of what it is taken to hold.
+    let points = (0..6_u32).map(|step| Point {
+        bytes: (16 * MIB) << step,
+        miss_ratio: 0.016 * 0.5_f64.powi(step as i32),
+        standard_error: 0.0,
+    });
+    let curve = Curve::through(points);
+    let depths = depths(&curve);
+    let records = 57.0 * MIB as f64 * 1024.0 / 1113.0;
+    let hits = 1.0 - curve.at(40 * MIB + records as u64).miss_ratio;
+    let after = |goal: Option<f64>, hits_error: f64| {
+        let here = Measured {
+            hits: Some((hits, 48 * MIB)),
+            hits_error,
+            ..measured(&curve)
+        };
+        let goal = goal.map(|goal| HitGoal { goal, within: 0.0002 });
+        let mut learnt = Learnt::default();
+        for _ in 0..60 {
+            learnt.note(&here, &here.composed(&depths), goal);
+        }
+        learnt.held
+    };
+    assert_eq!(after(None, 0.0), Learnt::default().held);
+    assert_eq!(after(Some(0.9), 0.0), Learnt::default().held, "a coarse goal");
+    assert!((after(Some(0.998), 0.0) - 0.5).abs() < 0.01, "a fine one");
+    assert!(after(Some(0.998), 1.0) > 0.8, "of a few gets");
+}
+
+#[test]
+fn goals_are_aimed_at_below_but_not_at_the_best() {
+    for (goal_us, best_us, expected) in [(400.0, 100.0, 392.0), (400.0, 390.0, 393.9), (400.0, 500.0, 505.0)] {
+        assert!(
+            (aim_us(goal_us, best_us) - expected).abs() < 1e-9,
+            "{goal_us} {best_us}"
+        );
+    }
+}
+
+#[test]
 fn a_foretold_hit_ratio_is_the_measured_one_and_what_the_classes_add() {
     let curve = curve();
     let mut here = measured(&curve);
     here.hits = Some((0.6, 48 * MIB));
-    let known = Known::of(here, &depths(&curve), Learnt::default());
+    let known = Known::of(here, &depths(&curve), Learnt::default(), None);
     let in_use = sizes_of(48 * MIB, 126 * MIB);
     assert!((known.hit_ratio_with(in_use) - 0.6).abs() < 1e-9);
     let more = sizes_of(48 * MIB, 300 * MIB);

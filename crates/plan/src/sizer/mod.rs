@@ -38,7 +38,7 @@ use tidemark_types::{UNIT_BYTES, UnixMs};
 
 use crate::count::{Count, Measured};
 use crate::load::LoadWatch;
-use crate::reach::{MET_WITHIN, meets};
+use crate::reach::{HitGoal, MET_WITHIN, meets};
 use crate::reading::{GoalState, Reading, Sizing};
 use crate::slope::EFFICIENCY;
 use hold::Hold;
@@ -327,7 +327,7 @@ impl Sizer {
         let best = (measured.hit_ratio + here.potential).min(1.0);
         let is_at_most = reading.grant_bytes >= reading.most_bytes && reading.is_full();
         let chance = 2.0 * here.error.hypot(measured.standard_error);
-        let evidence = if meets(reading.goal, &measured) {
+        let evidence = if meets(HitGoal::plainly(reading.goal), &measured) {
             Evidence::Meets
         } else if is_at_most || best + MET_WITHIN + chance < reading.goal {
             Evidence::Helpless

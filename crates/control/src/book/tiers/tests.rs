@@ -117,7 +117,7 @@ fn a_latency_and_money_leave_a_choice_of_what_is_least() {
             money: bought_us.map(|_| 1.0),
             minimise,
         };
-        aim.wanted(bought_us)
+        aim.wanted(100.0, bought_us)
             .map(|wanted| (wanted.goal_us, wanted.asked_us, wanted.aim_us))
     };
     for (latency, bought_us, minimise, expected) in [
@@ -131,6 +131,7 @@ fn a_latency_and_money_leave_a_choice_of_what_is_least() {
             Minimise::Latency,
             Some((400.0, 200.0, 200.0)),
         ),
+        (Some(us(101)), None, Minimise::Cost, Some((101.0, 101.0, 101.0))),
         (Some(us(400)), Some(396.0), Minimise::Cost, Some((400.0, 400.0, 396.0))),
         // The money does not buy it.
         (Some(us(400)), Some(700.0), Minimise::Cost, Some((400.0, 700.0, 700.0))),
