@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tidemark_protocol::resp::ErrorReply;
@@ -41,7 +42,12 @@ pub(crate) struct Transaction {
     watched: Watched,
     /// The segment of flash that is read for its first SCAN, before shards are locked.
     pub(crate) ahead: OnceLock<Arc<Segment>>,
+    /// How often its keys were waited for once more, since they had gone to flash again when its shards were locked.
+    tries: AtomicU8,
 }
+
+/// A transaction whose keys do not all fit into memory at once would wait for ever.
+const TRIES: u8 = 3;
 
 /// The keys that a connection watches. They end with it, which locks their shards: not while one of them is locked.
 #[derive(Debug, Default)]
@@ -101,6 +107,12 @@ impl Transaction {
     /// Notes that a queued command needs every shard.
     pub(crate) fn need_all(&mut self) {
         self.shards = ShardSet::ALL;
+    }
+
+    /// Its keys are to be waited for once more. Whether that was done often enough.
+    pub(crate) fn has_tried_enough(&self) -> bool {
+        // Nobody else has it meanwhile.
+        self.tries.fetch_add(1, Ordering::Relaxed) >= TRIES
     }
 
     /// The queued commands, in order.

@@ -8,6 +8,8 @@
 //! what was read cannot come back after a client has written or removed its key. No lock is held while the device is waited
 //! for.
 
+mod absent;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
@@ -21,6 +23,8 @@ use tidemark_flash::{
 };
 use tidemark_store::{Attributes, Below, Key, KeyHash, Leaving, ShardGuard, TenantStore, Value};
 use tidemark_types::{FlashPlan, FlashUse, Served, TenantId, UnixMs};
+
+use absent::Absent;
 
 /// Reads for one key at most: each is of another record with the same tag, or of one that memory has evicted again meanwhile.
 const FETCHES_MAX: usize = 16;
@@ -47,8 +51,9 @@ pub struct Tier {
     flash: Arc<Flash>,
     number: TenantNumber,
     is_strict: AtomicBool,
-    /// Commands that waited for reads, and how long, in microseconds.
+    absent: Absent,
     get_hits: AtomicU64,
+    /// Commands that waited for reads, and how long, in microseconds.
     waits: AtomicU64,
     waited_us: AtomicU64,
 }
@@ -145,6 +150,7 @@ impl Flash {
             flash: Arc::clone(self),
             number,
             is_strict: AtomicBool::new(false),
+            absent: Absent::default(),
             get_hits: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             waited_us: AtomicU64::new(0),
@@ -162,6 +168,7 @@ impl Flash {
 
 impl Below for Tier {
     fn forget(&self, hash: KeyHash) {
+        self.absent.forget(hash);
         self.flash.store.drop_unread(self.number, hash.0);
     }
 
@@ -271,7 +278,7 @@ impl Tier {
     /// read.
     #[inline]
     pub fn seek(&self, shard: &mut ShardGuard<'_>, key: &Key<'_>, purpose: Purpose, now: UnixMs) -> Option<Read> {
-        if shard.peek(key, now).is_some() {
+        if shard.peek(key, now).is_some() || self.absent.knows(key.hash) {
             return None;
         }
         let lookup = self.flash.store.lookup(self.number, key.hash.0, key.db, key.bytes);
@@ -286,8 +293,12 @@ impl Tier {
         bytes: Result<&[u8], ()>,
         now: UnixMs,
     ) -> Option<Read> {
-        let mut shard = store.lock(store.shard_of(KeyHash(read.hash())));
+        let hash = KeyHash(read.hash());
+        let mut shard = store.lock(store.shard_of(hash));
         let lookup = self.flash.store.finish(read, bytes);
+        if matches!(lookup, Lookup::Absent) {
+            self.absent.note(hash);
+        }
         self.go_on(&mut shard, lookup, purpose, now)
     }
 

@@ -26,7 +26,7 @@ use crate::limits::{OWN_REPLY_BYTES, TRANSACTION_KEY_BYTES, TURN_CLIENTS, WATCHE
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::session::{Exec, Session};
-use crate::suspend::{Segment, Wait};
+use crate::suspend::{self, Segment, Wait};
 use crate::tenant::Tenant;
 use crate::transaction::{ENTRY_BYTES, Transaction};
 
@@ -44,6 +44,9 @@ const NOT_IN_TRANSACTION: &str = "ERR Command not allowed inside a transaction";
 /// The answer to a command that needs more than its keys in a transaction with a script, or to that script.
 const NOT_WITH_SCRIPT: &str =
     "ERR a transaction with a script can have only commands that a script may call, and other scripts";
+
+/// The answer to a transaction of which not all keys stay in memory together until its shards are locked.
+const ON_FLASH: &str = "TRYAGAIN keys of the transaction went to flash again before it could be executed";
 
 /// Whether the connection is between MULTI and EXEC.
 pub(super) fn is_open(session: &Session) -> bool {
@@ -235,7 +238,7 @@ fn execute<'a>(_: Call<'a>, session: &mut Session, exec: &mut Exec<'_>) -> Done<
     };
     let outcome = execute_all(&transaction, session, exec);
     if matches!(outcome, Err(Failure::Later)) {
-        // It waits for memory for its reply.
+        // It waits for memory for its reply, or for flash.
         session.transaction = Some(transaction);
     } else {
         forget(session);
@@ -265,6 +268,9 @@ fn execute_all(transaction: &Transaction, session: &mut Session, exec: &mut Exec
         drop_unwanted(mark, session, exec);
         return Ok(());
     }
+    if went_to_flash(transaction, session, &tenant, &mut access, exec)? {
+        return Err(Failure::Later);
+    }
     let bytes = reply_bytes(transaction, session.db, &mut access, exec);
     if bytes > exec.reply_bytes_max() {
         return Err(too_large_reply(exec));
@@ -284,21 +290,15 @@ fn execute_all(transaction: &Transaction, session: &mut Session, exec: &mut Exec
     Ok(())
 }
 
-/// Asks for those keys of a transaction that lie on flash, watched ones included, and for the segment that its first SCAN begins
-/// in. Whether that has to be waited for.
-pub(super) fn seeks(tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> bool {
-    let Some(transaction) = session
-        .transaction
-        .as_deref()
-        .filter(|one| one.is_open && !one.is_broken)
-    else {
-        return false;
-    };
+/// A key of a transaction.
+type Named = (u8, Box<[u8]>, Purpose);
+
+/// The keys of a transaction, watched ones included, and the segment of flash that its first SCAN begins in.
+fn needs(transaction: &Transaction, mut db: u8, tenant: &Tenant) -> (Vec<Named>, Option<SegmentRead>) {
     let watched = transaction
         .watched()
         .map(|(db, key)| (db, Box::from(key), Purpose::Other));
-    let mut keys: Vec<(u8, Box<[u8]>, Purpose)> = watched.collect();
-    let mut db = session.db;
+    let mut keys: Vec<Named> = watched.collect();
     let mut list = ArgList::new();
     let mut segment = None;
     for command in transaction.queued() {
@@ -312,9 +312,55 @@ pub(super) fn seeks(tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> 
             segment = below::segment_of(args, tenant);
         }
     }
+    (keys, segment)
+}
+
+/// Asks for what a transaction needs of flash. Whether that has to be waited for.
+pub(super) fn seeks(tenant: &Tenant, session: &Session, exec: &mut Exec<'_>) -> bool {
+    let Some(transaction) = session
+        .transaction
+        .as_deref()
+        .filter(|one| one.is_open && !one.is_broken)
+    else {
+        return false;
+    };
+    let (keys, segment) = needs(transaction, session.db, tenant);
     // First, since items that came into memory may be gone from there while a segment is waited for.
     segment.is_some_and(|segment| awaits_segment(segment, transaction, exec))
         || exec.seek_all(tenant, keys.iter().map(|(db, key, purpose)| (*db, &**key, *purpose)))
+}
+
+/// Whether some keys of a transaction went to flash again before its shards were locked. They are waited for a few times.
+fn went_to_flash(
+    transaction: &Transaction,
+    session: &Session,
+    tenant: &Tenant,
+    access: &mut Access<'_>,
+    exec: &mut Exec<'_>,
+) -> Result<bool, Failure<'static>> {
+    if tenant.tier.is_none() {
+        return Ok(false);
+    }
+    let (keys, _) = needs(transaction, session.db, tenant);
+    let now = exec.now;
+    let mut gone = keys.iter().filter_map(|(db, bytes, purpose)| {
+        let key = access.store().key(*db, bytes);
+        suspend::seek(tenant, access.shard_of(key.hash), &key, *purpose, now)
+    });
+    let Some(first) = gone.next() else {
+        return Ok(false);
+    };
+    if transaction.has_tried_enough() {
+        return Err(Failure::Own(Cow::Borrowed(ON_FLASH)));
+    }
+    let waits = &mut exec.visit.waits;
+    waits.push(first);
+    while !waits.is_full()
+        && let Some(wait) = gone.next()
+    {
+        waits.push(wait);
+    }
+    Ok(true)
 }
 
 /// Has a transaction wait for a segment, once.

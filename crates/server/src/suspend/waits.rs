@@ -89,7 +89,7 @@ impl Waits {
     }
 
     /// Whether a command waits for as much as it may.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.waits.len() >= WAITS_MAX || self.bytes >= WAITED_BYTES_MAX
     }
 

@@ -1,4 +1,4 @@
-//! Walks over the keys within transactions.
+//! Keys that lie on flash, and walks over them, within transactions.
 
 use super::*;
 
@@ -75,5 +75,40 @@ fn scans_in_transactions_meet_keys_that_lie_on_flash_only() {
         matches!(&refused, Reply::Line(error) if error.starts_with("-ERR") && error.contains("flash")),
         "{refused:?}"
     );
+    server.stop();
+}
+
+#[test]
+fn a_transaction_has_all_its_keys_from_flash_or_none_of_them() {
+    let server = start(tempfile::tempdir().unwrap());
+    let mut client = Client::connect(&server, "redis");
+    let text = |n: usize| format!("{n:03}").repeat(64 << 10);
+    for n in 0..80 {
+        assert_eq!(client.one(&format!("SET large-{n} {}", text(n))), ok());
+    }
+    let gets = |keys: std::ops::Range<usize>| -> Vec<String> { keys.map(|n| format!("GET large-{n}")).collect() };
+    // The first ones lie on flash. Some of them have room in memory together: a reply is whole.
+    let commands = gets(0..12);
+    let replies = transaction(&mut client, &commands.iter().map(|get| &**get).collect::<Vec<_>>());
+    for (n, reply) in replies.iter().enumerate() {
+        assert_eq!(reply, &bulk(&text(n)), "{n}");
+    }
+    // All have not: what came first is on flash again when the last ones come, which must not pass for keys that are gone.
+    assert_eq!(client.one("MULTI"), ok());
+    for command in gets(0..80) {
+        assert_eq!(client.one(&command), Reply::Line("+QUEUED".to_owned()));
+    }
+    assert_eq!(client.one("INCR large-made"), Reply::Line("+QUEUED".to_owned()));
+    let refused = client.one("EXEC");
+    assert!(
+        matches!(&refused, Reply::Line(error) if error.starts_with("-TRYAGAIN") && error.contains("flash")),
+        "{refused:?}"
+    );
+    assert_eq!(
+        client.one("EXISTS large-made"),
+        Reply::Number(0),
+        "nothing of it was done"
+    );
+    assert_eq!(client.one("GET large-3"), bulk(&text(3)));
     server.stop();
 }
