@@ -124,6 +124,8 @@ pub enum Body {
         key: Key,
         /// The new content; empty deletes.
         value: Option<Value>,
+        /// The version of the copy that the writer had. A home that knows of no version takes it for the one to replace.
+        known: Option<Version>,
         /// Whether the writer keeps a copy.
         keep: bool,
     },

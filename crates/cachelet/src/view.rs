@@ -38,7 +38,7 @@ pub enum Reach {
     HomeAndSuccessor,
     /// Those whose home was lost.
     Home,
-    /// All: any member may have written any key.
+    /// All: nobody knows the members that may have written.
     All,
 }
 
@@ -187,7 +187,9 @@ impl View {
     pub fn suspicion(&self, lost: Vec<CacheletId>, until_us: u64) -> Suspicion {
         let configs = [Some(self.config), self.trial.map(|trial| trial.config)];
         let configs = configs.into_iter().flatten();
-        let reach = configs.map(|config| Self::reach(&config)).max();
+        // No intents are held of writes to keys that are suspected already.
+        let suspected = (!self.suspicions.is_empty()).then_some(Reach::Home);
+        let reach = configs.map(|config| Self::reach(&config)).chain(suspected).max();
         Suspicion {
             members: self.ids().collect(),
             lost,
@@ -197,11 +199,10 @@ impl View {
     }
 
     fn reach(config: &Config) -> Reach {
-        let has_intents = config.replication.has_intents() || config.replication.has_data();
-        match config.coherence {
-            Coherence::SequenceAtStore => Reach::All,
-            _ if has_intents => Reach::HomeAndSuccessor,
-            _ => Reach::Home,
+        if config.replication.has_intents() || config.replication.has_data() {
+            Reach::HomeAndSuccessor
+        } else {
+            Reach::Home
         }
     }
 }
@@ -248,21 +249,24 @@ mod tests {
     #[test]
     fn suspicions_reach_as_far_as_the_configuration_lets_them() {
         let mut view = view(&[1, 2, 3]);
-        let mut check = |coherence, replication, lost: &[u64], all: bool, some: bool| {
-            view.config.coherence = coherence;
+        let mut check = |replication, lost: &[u64], expected: bool| {
             view.config.replication = replication;
             let suspicion = view.suspicion(lost.iter().map(|id| CacheletId(*id)).collect(), 1);
             let keys: Vec<_> = (0..200).map(|number| Key::new(&format!("k{number}"))).collect();
             let about = keys.iter().filter(|key| suspicion.is_about(key)).count();
-            assert_eq!(
-                (about == 200, about > 0),
-                (all, some),
-                "{coherence:?} {replication:?} {lost:?}: {about}"
-            );
+            // Never all keys: each write goes through a home.
+            assert!(about < 200, "{replication:?} {lost:?}: {about}");
+            assert_eq!(about > 0, expected, "{replication:?} {lost:?}: {about}");
+            suspicion
         };
-        check(Coherence::SequenceAtStore, Replication::None, &[1], true, true);
-        check(Coherence::Invalidate, Replication::None, &[1], false, true);
-        check(Coherence::Invalidate, Replication::Coherence, &[1], false, false);
-        check(Coherence::Invalidate, Replication::Coherence, &[1, 2], false, true);
+        let suspicion = check(Replication::None, &[1], true);
+        check(Replication::Coherence, &[1], false);
+        check(Replication::Coherence, &[1, 2], true);
+        view.suspicions.push(suspicion);
+        let suspicion = view.suspicion(vec![CacheletId(1)], 1);
+        assert_eq!(
+            (suspicion.reach, view.config.replication),
+            (Reach::Home, Replication::Coherence)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Frames between agents, and how two agents prove to each other that they know the shared secret. Pure.
 //!
 //! ```text
-//! accepting side  "tmpeer2\n", nonce (32 bytes)
+//! accepting side  "tmpeer3\n", nonce (32 bytes)
 //! calling side    nonce (32), HMAC(secret, "call", both nonces) (32)
 //! accepting side  HMAC(secret, "accept", both nonces) (32)
 //! then frames     length (4, big endian), tag (16), body
@@ -20,7 +20,7 @@ use tidemark_cachelet::types::CacheletId;
 use crate::tuning::Told;
 
 /// Said first; another version of the format has another one.
-pub(super) const GREETING: &[u8; 8] = b"tmpeer2\n";
+pub(super) const GREETING: &[u8; 8] = b"tmpeer3\n";
 pub(super) const NONCE_BYTES: usize = 32;
 pub(super) const PROOF_BYTES: usize = 32;
 pub(super) const TAG_BYTES: usize = 16;

@@ -369,27 +369,8 @@ impl<'a> Pricing<'a> {
         if self.writes == 0.0 {
             return 0.0;
         }
-        if self.config.coherence == Coherence::SequenceAtStore {
-            let known = self.known_ratio();
-            let again_us = self.store_us() + self.rates.store_us;
-            return self.writes * (self.store_us() + (1.0 - known) * again_us);
-        }
         let to_home_us = self.remote * (self.round_us() + self.value_us());
         self.writes * (to_home_us + self.at_home_us()) + self.queued_us()
-    }
-
-    /// How likely a writer knows the version that it replaces.
-    fn known_ratio(&self) -> f64 {
-        let reuse = self.reuse;
-        let read = reuse.repeated + reuse.changed + reuse.first;
-        let is_new = self.key.rows.iter().all(|(_, row)| row.is_new);
-        if read > 0.0 {
-            reuse.repeated / read
-        } else if is_new && self.writes <= 1.0 {
-            1.0
-        } else {
-            1.0 / self.sharers
-        }
     }
 
     /// How long a write is under way at its home.

@@ -134,7 +134,7 @@ impl Cachelet {
         key: &Key,
         step: impl FnOnce(&mut StoreWrite, Circumstances) -> Next,
     ) {
-        let about = self.circumstances(turn, true);
+        let about = self.circumstances(turn);
         let is_dirty = self.held.get(key).is_some_and(|intent| intent.is_dirty);
         let Some(write) = self.recovering.get_mut(key) else {
             return;

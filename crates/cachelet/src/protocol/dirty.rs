@@ -86,7 +86,7 @@ impl Cachelet {
         key: &Key,
         step: impl FnOnce(&mut StoreWrite, Circumstances) -> Next,
     ) {
-        let about = self.circumstances(turn, true);
+        let about = self.circumstances(turn);
         let retry_us = self.settings.retry_us;
         let Some(dirty) = self.entries.get_mut(key).and_then(|entry| entry.dirty.as_mut()) else {
             return;

@@ -56,13 +56,19 @@ pub(super) enum Asked {
         have: Option<Have>,
         keep: bool,
     },
-    Write {
-        from: CacheletId,
-        epoch: Epoch,
-        request: RequestId,
-        value: Option<Value>,
-        keep: bool,
-    },
+    Write(AskedWrite),
+}
+
+/// A write that somebody asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct AskedWrite {
+    pub(super) from: CacheletId,
+    pub(super) epoch: Epoch,
+    pub(super) request: RequestId,
+    pub(super) value: Option<Value>,
+    /// The version of the copy that the writer had.
+    pub(super) known: Option<Version>,
+    pub(super) keep: bool,
 }
 
 impl Asked {
@@ -71,9 +77,9 @@ impl Asked {
             Self::Read {
                 from, epoch, request, ..
             }
-            | Self::Write {
+            | Self::Write(AskedWrite {
                 from, epoch, request, ..
-            } => (*from, *epoch, *request),
+            }) => (*from, *epoch, *request),
         }
     }
 }
@@ -103,7 +109,7 @@ impl Entry {
     fn has_write_of(&self, from: CacheletId, request: RequestId) -> bool {
         let is_of = |asked: &Asked| {
             let (sender, _, its) = asked.sender();
-            matches!(asked, Asked::Write { .. }) && (sender, its) == (from, request)
+            matches!(asked, Asked::Write(_)) && (sender, its) == (from, request)
         };
         let is_done_now = matches!(&self.work, Some(Work::Write(transaction)) if transaction.is_of(from, request));
         is_done_now || self.queue.iter().any(is_of)
@@ -143,6 +149,7 @@ impl Cachelet {
             lowest,
             key,
             value,
+            known,
             keep,
         } = body
         else {
@@ -168,13 +175,14 @@ impl Cachelet {
         if !self.is_active(turn.now_us) {
             return self.refuse_write(turn, from, request);
         }
-        let asked = Asked::Write {
+        let asked = Asked::Write(AskedWrite {
             from,
             epoch,
             request,
             value,
+            known,
             keep,
-        };
+        });
         self.enqueue(turn, &key, asked);
     }
 
@@ -195,7 +203,7 @@ impl Cachelet {
         let (from, _, request) = asked.sender();
         match asked {
             Asked::Read { .. } => self.refuse(turn, from, request),
-            Asked::Write { .. } => self.refuse_write(turn, from, request),
+            Asked::Write(_) => self.refuse_write(turn, from, request),
         }
     }
 
@@ -239,13 +247,7 @@ impl Cachelet {
                 continue;
             }
             match first {
-                Asked::Write {
-                    from,
-                    epoch,
-                    request,
-                    value,
-                    keep,
-                } => self.start_transaction(turn, key, (from, epoch, request), value, keep),
+                Asked::Write(write) => self.start_transaction(turn, key, write),
                 read @ Asked::Read { .. } => {
                     if let Some(read) = self.serve(turn, key, read) {
                         self.find(turn, key, read);

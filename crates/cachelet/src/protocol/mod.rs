@@ -122,7 +122,6 @@ struct Answered {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Purpose {
     Read(RequestId),
-    Direct(RequestId),
     Fill(Key, u64),
     Put(Key, u64),
     Flush(Key),
@@ -330,7 +329,6 @@ impl Cachelet {
     fn store_replied(&mut self, turn: &mut Turn, call: CallId, reply: StoreReply) {
         match self.calls.remove(&call) {
             Some(Purpose::Read(request)) => self.store_read(turn, request, reply),
-            Some(Purpose::Direct(request)) => self.direct_replied(turn, request, reply),
             Some(Purpose::Fill(key, transaction)) => self.fill_replied(turn, &key, transaction, reply),
             Some(Purpose::Put(key, transaction)) => self.put_replied(turn, &key, transaction, reply),
             Some(Purpose::Flush(key)) => self.flush_replied(turn, &key, reply),
@@ -379,12 +377,11 @@ impl Cachelet {
         self.is_leased(now_us) && self.draining.is_none() && !self.is_expelled && self.view.has(self.me)
     }
 
-    fn circumstances(&self, turn: &Turn, is_patient: bool) -> Circumstances {
+    fn circumstances(&self, turn: &Turn) -> Circumstances {
         Circumstances {
             now_us: turn.now_us,
             retry_us: self.settings.retry_us,
             may_write: self.is_leased(turn.now_us) && !self.is_expelled,
-            is_patient,
         }
     }
 }

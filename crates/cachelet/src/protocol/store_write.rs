@@ -58,8 +58,6 @@ pub struct Circumstances {
     pub retry_us: u64,
     /// Whether the lease permits further attempts.
     pub may_write: bool,
-    /// Whether somebody still waits for the result.
-    pub is_patient: bool,
 }
 
 impl StoreWrite {
@@ -130,7 +128,6 @@ impl StoreWrite {
                 self.reads_back = true;
                 self.wait(about)
             }
-            StoreReply::Throttled if !self.is_unsure && !about.is_patient => Next::Ended(Written::NotDone),
             StoreReply::Denied(_) if self.reads_back => self.wait(about),
             StoreReply::Denied(_) if self.is_unsure => Next::Ended(Written::GivenUp),
             StoreReply::Denied(status) => Next::Ended(Written::Denied(status)),
@@ -180,7 +177,6 @@ mod tests {
         now_us: 0,
         retry_us: 1,
         may_write: true,
-        is_patient: true,
     };
 
     fn tag(name: &str) -> Version {

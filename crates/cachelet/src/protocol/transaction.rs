@@ -2,7 +2,7 @@
 //! is told. A leader passes invalidations on to its cluster.
 
 use super::holder::Order;
-use super::home::Work;
+use super::home::{AskedWrite, Work};
 use super::store_write::{Circumstances, Next, StoreWrite, Written};
 use super::{Cachelet, Flaw, Purpose, Turn, Waiting};
 use crate::config::coherence::{Protocol as _, Spread};
@@ -106,14 +106,15 @@ impl Relay {
 }
 
 impl Cachelet {
-    pub(super) fn start_transaction(
-        &mut self,
-        turn: &mut Turn,
-        key: &Key,
-        (from, epoch, request): (CacheletId, Epoch, RequestId),
-        value: Option<Value>,
-        keep: bool,
-    ) {
+    pub(super) fn start_transaction(&mut self, turn: &mut Turn, key: &Key, asked: AskedWrite) {
+        let AskedWrite {
+            from,
+            epoch,
+            request,
+            value,
+            known: theirs,
+            keep,
+        } = asked;
         let config = self.view.config_for(key);
         let spread = config.coherence.spread();
         let (id, stamp) = (self.transaction_id(), self.next_stamp());
@@ -142,8 +143,8 @@ impl Cachelet {
             waiting,
             hold_at: None,
             may_be_held: false,
-            // An object whose version is not known is created; where it exists, the store says so.
-            replaces: dirty.or(known).unwrap_or(Version::Absent),
+            // An object whose version nobody knows is created; where it exists, the store says so.
+            replaces: dirty.or(known).or(theirs).unwrap_or(Version::Absent),
             put: None,
             applied: None,
             resend_at_us: 0,
@@ -238,8 +239,7 @@ impl Cachelet {
     }
 
     fn put(&mut self, turn: &mut Turn, key: &Key, step: impl FnOnce(&mut StoreWrite, Circumstances) -> Next) {
-        // A write that cannot start is refused after a while; one that started is finished.
-        let about = self.circumstances(turn, true);
+        let about = self.circumstances(turn);
         let times_out_as_failure = self.has_bug(Flaw::TimeoutIsFailure);
         let Some(transaction) = self.transaction(key) else {
             return;

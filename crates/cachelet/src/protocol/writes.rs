@@ -1,11 +1,9 @@
-//! Writes: through the home, or at the store where no home orders the key.
+//! Writes: each goes through the key's home, whatever the protocol. Two writers of a key thus never race at the store.
 
-use super::store_write::{Circumstances, Next, StoreWrite, Written};
-use super::{Cachelet, Copy, Flaw, Purpose, State, Turn};
+use super::{Cachelet, Copy, Flaw, State, Turn};
 use crate::config::Admission;
-use crate::config::coherence::{Check, Protocol as _};
-use crate::message::{Body, Content, Outcome, StoreReply, WriteOutcome};
-use crate::types::{Epoch, Key, OperationId, RequestId, Stamp, Value, Version, WriteId};
+use crate::message::{Body, Content, Outcome, WriteOutcome};
+use crate::types::{Epoch, Key, OperationId, RequestId, Stamp, Value, Version};
 
 /// A write that is not finished yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +16,7 @@ pub(super) struct PendingWrite {
     stage: Stage,
     /// The epoch in which a home may have taken it last.
     sent_in: Option<Epoch>,
-    /// The version of the copy that the writer had.
+    /// The version of the copy that the writer had: the home's guess where it knows of none.
     known: Option<Version>,
     started_at_us: u64,
     retry_at_us: u64,
@@ -26,21 +24,16 @@ pub(super) struct PendingWrite {
 }
 
 /// How far it is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Waiting,
     AtHome,
-    Direct(StoreWrite),
 }
 
 impl PendingWrite {
     pub(super) fn deadline_us(&self) -> u64 {
-        let retry_at_us = match &self.stage {
-            Stage::Direct(write) => write.retry_at_us().unwrap_or(u64::MAX),
-            Stage::Waiting | Stage::AtHome => self.retry_at_us,
-        };
         let give_up_at_us = self.operation.map_or(u64::MAX, |_| self.give_up_at_us);
-        retry_at_us.min(give_up_at_us)
+        self.retry_at_us.min(give_up_at_us)
     }
 
     pub(super) fn raise_floor(&mut self, key: &Key, stamp: Stamp) {
@@ -56,11 +49,7 @@ impl PendingWrite {
     /// Whether a change of the view waits for it. A home that does not answer drains by itself, and requests to it are
     /// over with the view.
     pub(super) fn keeps_from_draining(&self) -> bool {
-        match self.stage {
-            Stage::Waiting => false,
-            Stage::AtHome => self.operation.is_some(),
-            Stage::Direct(_) => true,
-        }
+        self.stage == Stage::AtHome && self.operation.is_some()
     }
 
     fn is_abandoned(&self) -> bool {
@@ -117,12 +106,8 @@ impl Cachelet {
         if !is_active && !is_asked_again {
             return self.wait_with_write(turn, request);
         }
-        let config = self.view.config_for(&pending.key);
-        match config.coherence.check() {
-            Check::Store if pending.stage == Stage::Waiting => self.write_directly(turn, request),
-            Check::Store => {}
-            Check::Home | Check::Copy => self.ask_to_write(turn, request, config.admission == Admission::Keep),
-        }
+        let keep = self.view.config_for(&pending.key).admission == Admission::Keep;
+        self.ask_to_write(turn, request, keep);
     }
 
     fn wait_with_write(&mut self, turn: &Turn, request: RequestId) {
@@ -146,78 +131,11 @@ impl Cachelet {
             lowest,
             key: pending.key.clone(),
             value: pending.value.clone(),
+            known: pending.known.clone(),
             keep,
         };
         let home = self.view.home(&pending.key);
         self.send(turn, home, body);
-    }
-
-    fn write_directly(&mut self, turn: &mut Turn, request: RequestId) {
-        let writer = self.me;
-        let Some(pending) = self.writes.get_mut(&request) else {
-            return;
-        };
-        // Without a copy, the first attempt creates: that is one round trip for new objects, and conditional.
-        let replaces = pending.known.clone().unwrap_or(Version::Absent);
-        let write = StoreWrite::new(pending.value.clone(), WriteId { writer, request }, replaces);
-        pending.stage = Stage::Direct(write);
-        self.go_on_directly(turn, request, |write, about| write.request(about));
-    }
-
-    fn go_on_directly(
-        &mut self,
-        turn: &mut Turn,
-        request: RequestId,
-        step: impl FnOnce(&mut StoreWrite, Circumstances) -> Next,
-    ) {
-        let Some(pending) = self.writes.get(&request) else {
-            return;
-        };
-        let about = self.circumstances(turn, pending.operation.is_some());
-        let key = pending.key.clone();
-        let Some(Stage::Direct(write)) = self.writes.get_mut(&request).map(|pending| &mut pending.stage) else {
-            return;
-        };
-        let mut next = step(write, about);
-        if let Next::Ended(Written::Moved(version)) = next {
-            // Somebody else wrote: this write comes after that one.
-            write.replace(version);
-            next = write.request(about);
-        }
-        match next {
-            Next::Call(call) => self.call(turn, &key, call, Purpose::Direct(request)),
-            Next::Wait => {}
-            Next::Ended(written) => self.wrote_directly(turn, request, &written),
-        }
-    }
-
-    pub(super) fn direct_replied(&mut self, turn: &mut Turn, request: RequestId, reply: StoreReply) {
-        self.go_on_directly(turn, request, |write, about| write.reply(reply, about));
-    }
-
-    fn wrote_directly(&mut self, turn: &mut Turn, request: RequestId, written: &Written) {
-        let Some(pending) = self.writes.remove(&request) else {
-            return;
-        };
-        let mut written_as = None;
-        let outcome = match written {
-            Written::Applied(version) => {
-                written_as = Some(version.clone());
-                let copy = Copy {
-                    content: Content::of(pending.value.clone()),
-                    stamp: Stamp::default(),
-                    version: Some(version.clone()),
-                    state: State::Must,
-                    validated_at_us: pending.started_at_us,
-                };
-                self.keep_written(turn, &pending, copy);
-                WriteOutcome::Applied
-            }
-            Written::NotDone => WriteOutcome::Unavailable,
-            Written::Denied(status) => WriteOutcome::Denied(*status),
-            Written::Moved(_) | Written::Unknown(_) | Written::GivenUp => WriteOutcome::Unknown,
-        };
-        finish(turn, &pending, outcome, written_as);
     }
 
     fn keep_written(&mut self, turn: &Turn, pending: &PendingWrite, copy: Copy) {
@@ -312,8 +230,6 @@ impl Cachelet {
             };
             if pending.operation.is_some() && pending.give_up_at_us <= turn.now_us {
                 self.give_up_write(turn, request);
-            } else if matches!(pending.stage, Stage::Direct(_)) {
-                self.go_on_directly(turn, request, |write, about| write.request(about));
             } else {
                 self.route_write(turn, request);
             }

@@ -316,6 +316,46 @@ fn every_configuration_gives_the_same_values() {
     }
 }
 
+/// How long it takes until some writes of one key are done. There are several writers at every node, each of which begins its next
+/// write when the one before has ended.
+fn contended_us(config: Config) -> u64 {
+    const NODES: usize = 4;
+    const WRITERS_PER_NODE: usize = 4;
+    const WRITES: u64 = 80;
+    let start = (config, Promise::default());
+    let mut world = World::new(11, &[0, 0, 1, 1], start, 1 << 20, Costs::default());
+    world.settle();
+    let (key, from_us) = (Key::new("k"), world.now_us());
+    let mut number = 0;
+    let mut write = |world: &mut World, node| {
+        number += 1;
+        world.write(node, &key, Value::simulated(number, 100));
+    };
+    for writer in 0..NODES * WRITERS_PER_NODE {
+        write(&mut world, writer % NODES);
+    }
+    while world.tally().writes < WRITES {
+        world.run_to_next();
+        for ended in world.take_finished() {
+            write(&mut world, ended.node);
+        }
+    }
+    assert_eq!(world.tally().failed, 0, "{config:?}");
+    world.now_us() - from_us
+}
+
+#[test]
+fn writers_of_one_key_take_turns_under_every_protocol() {
+    let concord_us = contended_us(Config::CONCORD);
+    for config in protocols() {
+        let us = contended_us(config);
+        assert!(
+            us <= concord_us + concord_us / 4,
+            "{us} us, and {concord_us} us with Concord's: {config:?}"
+        );
+    }
+}
+
 #[test]
 fn the_same_seed_does_the_same() {
     let records = |seed| {

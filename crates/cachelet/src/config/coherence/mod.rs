@@ -49,7 +49,7 @@ pub enum Coherence {
     Update,
     /// Sequence numbers, compared at the home.
     SequenceAtHome,
-    /// Entity tags, compared at the store. No home is needed; writers outside of the domain are seen.
+    /// Entity tags, compared at the store by every read. Writers outside of the domain are seen.
     SequenceAtStore,
     /// Directory at the home; writes update in one phase, as UniCache draws it. Not linearizable.
     UpdateOnePhase,

@@ -215,6 +215,7 @@ fn every_message_has_an_epoch_and_one_of_another_is_refused_ignored_or_a_fact() 
             lowest: RequestId(71),
             key: key(),
             value: None,
+            known: None,
             keep: true,
         };
         let hold = Body::Hold {
@@ -259,6 +260,7 @@ fn an_intent_is_held_before_the_store_is_asked_to_change() {
         lowest: RequestId(5),
         key: key(),
         value: Some(Value::simulated(4, 10)),
+        known: None,
         keep: true,
     };
     let outputs = home.step(1, from(WRITER, message(2, body)));
