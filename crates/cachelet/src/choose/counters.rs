@@ -3,7 +3,7 @@
 //! Keys are sampled by their hash, so that all nodes sample the same ones. A node keeps at most [`SAMPLED_KEYS`] and
 //! halves its share when there are more. Rows of nodes are joined by key. Figures are of one interval.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ghost::Ghost;
 use crate::config::Replacement;
@@ -72,7 +72,9 @@ pub struct KeyRow {
     pub writes: u32,
     /// Whether the node saw the key for the first time in this interval.
     pub is_new: bool,
-    /// Reads by scope: instance, function, application.
+    /// Cachelets of the node that would have used it, by scope: instance, function, application.
+    pub cachelets: [u32; 3],
+    /// Reads, by scope.
     pub reuse: [Reuse; 3],
 }
 
@@ -106,6 +108,8 @@ pub struct Report {
     pub hits: u64,
     /// Copies that were there at the end.
     pub copies: u64,
+    /// Cachelets of the node that would have been used, by scope.
+    pub cachelets: [u32; 3],
 }
 
 /// The counts of a domain in an interval.
@@ -173,6 +177,8 @@ fn is_sampled(hash: u64, shift: u32) -> bool {
 struct Seen {
     /// The last version of each group, as a hash.
     marks: BTreeMap<u64, u64>,
+    /// The groups that used the key since the last report.
+    users: BTreeSet<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -192,6 +198,8 @@ pub struct Meter {
     keys: BTreeMap<Key, Tracked>,
     /// Per scope and group, one ghost per policy.
     ghosts: [BTreeMap<u64, [Ghost; POLICIES]>; 3],
+    /// Per scope, the groups that used a sampled key since the last report.
+    users: [BTreeSet<u64>; 3],
     budget_bytes: u64,
     report: Report,
 }
@@ -205,6 +213,7 @@ impl Meter {
             shift: 0,
             keys: BTreeMap::new(),
             ghosts: [BTreeMap::new(), BTreeMap::new(), BTreeMap::new()],
+            users: [BTreeSet::new(), BTreeSet::new(), BTreeSet::new()],
             budget_bytes,
             report: Report::default(),
         }
@@ -241,6 +250,7 @@ impl Meter {
         report.cluster = self.cluster;
         report.sampled_shift = self.shift;
         report.copies = copies;
+        report.cachelets = self.users.each_mut().map(take_count);
         self.keys.retain(|_, tracked| {
             tracked.idle = if tracked.row.reads + tracked.row.writes > 0 {
                 0
@@ -250,6 +260,7 @@ impl Meter {
             tracked.idle < IDLE_INTERVALS
         });
         for tracked in self.keys.values_mut().filter(|tracked| tracked.idle == 0) {
+            tracked.row.cachelets = tracked.seen.each_mut().map(|seen| take_count(&mut seen.users));
             report.rows.push(tracked.row);
             let (hash, size_bytes) = (tracked.row.hash, tracked.row.size_bytes);
             tracked.row = KeyRow {
@@ -287,6 +298,8 @@ impl Meter {
         let places = (self.budget_bytes >> self.shift).max(1);
         for (scope, group) in groups.into_iter().enumerate() {
             let group = group % GROUPS as u64;
+            self.users[scope].insert(group);
+            tracked.seen[scope].users.insert(group);
             let ghosts = &mut self.ghosts[scope];
             let count = (ghosts.len() + usize::from(!ghosts.contains_key(&group))).max(1);
             let budget_bytes = places / count as u64;
@@ -302,6 +315,11 @@ impl Meter {
             }
         }
     }
+}
+
+/// How many groups there are; the next ones are counted from now on.
+fn take_count(users: &mut BTreeSet<u64>) -> u32 {
+    std::mem::take(users).len() as u32
 }
 
 /// A number that changes when the value does. If the store does not have the value, only the source tells.

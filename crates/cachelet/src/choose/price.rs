@@ -52,8 +52,10 @@ const FULL: f64 = 0.9;
 pub struct Load {
     keys: Vec<KeyCounters>,
     interval_us: f64,
-    members: f64,
+    nodes: f64,
     clusters: f64,
+    /// Cachelets of all nodes, by scope.
+    cachelets: [f64; 3],
     /// Copies of all nodes.
     copies: f64,
     /// Operations of the sampled keys.
@@ -73,8 +75,12 @@ impl Load {
         Self {
             keys,
             interval_us: counters.interval_us as f64,
-            members: counters.reports.len().max(1) as f64,
+            nodes: counters.reports.len().max(1) as f64,
             clusters: clusters.len().max(1) as f64,
+            cachelets: [0, 1, 2].map(|scope| {
+                let of_node = |report: &super::Report| f64::from(report.cachelets[scope].max(1));
+                counters.reports.iter().map(of_node).sum::<f64>().max(1.0)
+            }),
             copies: counters.reports.iter().map(|report| report.copies).sum::<u64>() as f64,
             operations: operations as f64,
         }
@@ -102,7 +108,7 @@ impl Load {
             sharers: sums.sharers / operations,
             write_ratio: sums.write_ratio / operations,
             changed_ratio: sums.changed_ratio / operations,
-            elements: self.copies / self.members,
+            elements: self.copies / self.nodes,
             per_second: self.operations * 1e6 / self.interval_us.max(1.0),
             clusters: self.clusters,
             instances_ratio: sums.instances_ratio / operations,
@@ -224,13 +230,17 @@ struct Pricing<'a> {
     size: f64,
     reads: f64,
     writes: f64,
-    /// Nodes that use the key.
+    /// Cachelets that use the key.
     sharers: f64,
     /// The share of a value's copies that is still there when it is read again.
     resident: f64,
     reuse: Sums,
-    /// How likely the home is another node.
+    /// How likely the home is on another node.
     remote: f64,
+    /// How likely it is another cachelet of the same node.
+    beside: f64,
+    /// How likely two cachelets are on two nodes.
+    apart: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -254,12 +264,16 @@ impl<'a> Pricing<'a> {
     fn new(load: &'a Load, key: &'a KeyCounters, config: &'a Config, rates: &'a Rates) -> Self {
         let (scope, policy) = (config.scope as usize, config.replacement as usize);
         let mut reuse = Sums::default();
-        let (mut reads, mut writes) = (0.0, 0.0);
+        let (mut reads, mut writes, mut sharers) = (0.0, 0.0, 0.0);
         for (_, row) in &key.rows {
             reuse.add(&row.reuse[scope], policy);
             reads += f64::from(row.reads);
             writes += f64::from(row.writes);
+            sharers += f64::from(row.cachelets[scope].max(1));
         }
+        // Nodes are taken to have as many cachelets each.
+        let (nodes, cachelets) = (load.nodes, load.cachelets[scope]);
+        let of_node = cachelets / nodes;
         let resident = if reuse.repeated > 0.0 {
             reuse.resident / reuse.repeated
         } else {
@@ -273,10 +287,12 @@ impl<'a> Pricing<'a> {
             size: key.size_bytes(),
             reads,
             writes,
-            sharers: key.rows.len() as f64,
+            sharers,
             resident,
             reuse,
-            remote: 1.0 - 1.0 / load.members,
+            remote: 1.0 - 1.0 / nodes,
+            beside: 1.0 / nodes - 1.0 / cachelets,
+            apart: (cachelets - of_node) / (cachelets - 1.0).max(1.0),
         }
     }
 
@@ -302,13 +318,18 @@ impl<'a> Pricing<'a> {
         2.0 * (self.rates.hop_us + self.rates.message_us)
     }
 
+    /// The same between cachelets of one node.
+    fn beside_us(&self) -> f64 {
+        self.beside * 2.0 * self.rates.message_us
+    }
+
     fn value_us(&self) -> f64 {
         self.size * self.rates.node_us_per_byte
     }
 
     /// Asking the home, or the leader, for a value.
     fn home_us(&self) -> f64 {
-        self.asked_rounds() * self.round_us() + self.remote * self.value_us()
+        self.asked_rounds() * self.round_us() + self.beside_us() + self.remote * self.value_us()
     }
 
     /// How many round trips it takes to ask.
@@ -316,10 +337,9 @@ impl<'a> Pricing<'a> {
         if self.config.domain == Domain::Flat {
             return self.remote;
         }
-        let (clusters, members) = (self.load.clusters, self.load.members);
-        let per_cluster = members / clusters;
+        let (clusters, nodes) = (self.load.clusters, self.load.nodes);
         let is_apart = 1.0 - 1.0 / clusters;
-        let is_follower = 1.0 - 1.0 / per_cluster;
+        let is_follower = 1.0 - clusters / nodes;
         // The leader asks the home for the first reader of its cluster, and has a copy for the others.
         let readers = (self.sharers / clusters).max(1.0);
         self.remote + is_apart * is_follower / readers - is_apart * (1.0 - 1.0 / readers) * (1.0 - is_follower)
@@ -346,7 +366,7 @@ impl<'a> Pricing<'a> {
         let rest = self.reads - self.reuse.resident;
         let evicted = self.reuse.repeated - self.reuse.resident;
         let from_store = evicted * (1.0 - self.resident) + self.first_of_all();
-        self.reuse.resident * self.remote * self.round_us()
+        self.reuse.resident * (self.remote * self.round_us() + self.beside_us())
             + rest * self.home_us()
             + from_store * self.store_us()
             + self.blocked_us(self.reads)
@@ -369,7 +389,7 @@ impl<'a> Pricing<'a> {
         if self.writes == 0.0 {
             return 0.0;
         }
-        let to_home_us = self.remote * (self.round_us() + self.value_us());
+        let to_home_us = self.remote * (self.round_us() + self.value_us()) + self.beside_us();
         self.writes * (to_home_us + self.at_home_us()) + self.queued_us()
     }
 
@@ -390,6 +410,10 @@ impl<'a> Pricing<'a> {
 
     /// How long it takes until all holders have answered.
     fn told_us(&self) -> f64 {
+        if self.config.admission == Admission::Bypass {
+            // Nobody has a copy.
+            return 0.0;
+        }
         let others = (self.sharers - 1.0).max(0.0);
         let (holders, bytes_us) = match self.config.coherence.spread() {
             Spread::None => return 0.0,
@@ -402,13 +426,14 @@ impl<'a> Pricing<'a> {
         if holders < 0.01 {
             return 0.0;
         }
-        let message_us = self.rates.message_us + bytes_us;
+        let message_us = self.rates.message_us + self.apart * bytes_us;
+        let round_us = (holders * self.apart).min(1.0) * self.round_us();
         match self.config.domain {
-            Domain::Flat => holders.min(1.0) * self.round_us() + holders * message_us,
+            Domain::Flat => round_us + holders * message_us,
             Domain::Hierarchical => {
                 let clusters = holders.min(self.load.clusters);
-                let followers = self.load.members / self.load.clusters - 1.0;
-                (2.0 * self.round_us()) * holders.min(1.0) + (clusters + followers) * message_us
+                let followers = self.load.cachelets[self.config.scope as usize] / self.load.clusters - 1.0;
+                2.0 * round_us + (clusters + followers) * message_us
             }
         }
     }

@@ -1,8 +1,13 @@
 //! The part that prices miss: a linear model of the logarithm of measured by expected time, over the values of the
 //! dimensions in several contexts. It is LinUCB (Li et al., WWW'10) on a residual. Older observations count less.
 //!
+//! An error is one of all configurations until they are seen to differ: a value that was never observed is corrected as those of
+//! its dimension that were.
+//!
 //! The weights drift as a random walk and are followed by a Kalman filter (Kalman, 1960). An observation costs the
 //! square of the number of features. The covariance stays positive, also if a feature is not seen for long.
+
+use std::ops::Range;
 
 use super::price::Features;
 use crate::config::{Admission, Coherence, Config, Domain, Replacement, Scope, WritePolicy};
@@ -47,6 +52,8 @@ fn prior(index: usize) -> f64 {
 pub struct Residual {
     covariance: Vec<f64>,
     weights: Vec<f64>,
+    /// The values that were observed.
+    is_seen: [bool; VALUES],
 }
 
 impl Default for Residual {
@@ -58,6 +65,7 @@ impl Default for Residual {
         Self {
             covariance,
             weights: vec![0.0; FEATURES],
+            is_seen: [false; VALUES],
         }
     }
 }
@@ -68,8 +76,11 @@ impl Residual {
         if measured_us <= 0.0 || expected_us <= 0.0 {
             return;
         }
+        for (place, _) in places(config) {
+            self.is_seen[place] = true;
+        }
         let target = (measured_us / expected_us).ln().clamp(-3.0, 3.0);
-        let features = features(config, context);
+        let features = features(places(config).map(|(place, _)| (place, 1.0)), context);
         let product = self.times(&features);
         let variance = NOISE + dot(&features, &product);
         let error = target - dot(&features, &self.weights);
@@ -94,10 +105,25 @@ impl Residual {
     /// The factor by which a price is to be corrected.
     #[must_use]
     pub fn factor(&self, config: &Config, context: &Features) -> f64 {
-        let features = features(config, context);
+        let features = features(self.known_places(config), context);
         let variance = dot(&features, &self.times(&features)).max(0.0);
         let correction = dot(&features, &self.weights) - OPTIMISM * variance.sqrt();
         correction.clamp(-MOST, MOST).exp()
+    }
+
+    /// The places of a configuration's values, with their weights. The place of a value that was never observed is shared by
+    /// those of its dimension that were.
+    fn known_places(&self, config: &Config) -> Vec<(usize, f64)> {
+        let mut known = Vec::new();
+        for (place, dimension) in places(config) {
+            let seen: Vec<usize> = dimension.filter(|other| self.is_seen[*other]).collect();
+            if seen.is_empty() || self.is_seen[place] {
+                known.push((place, 1.0));
+            } else {
+                known.extend(seen.iter().map(|other| (*other, 1.0 / seen.len() as f64)));
+            }
+        }
+        known
     }
 
     fn times(&self, vector: &[f64]) -> Vec<f64> {
@@ -109,29 +135,35 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-fn features(config: &Config, context: &Features) -> Vec<f64> {
+/// The place of each of a configuration's values, with all places of its dimension. The first place is that of all configurations.
+fn places(config: &Config) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let values = [
+        (0, 1),
+        (config.scope as usize, Scope::ALL.len()),
+        (config.write as usize, WritePolicy::ALL.len()),
+        (config.replacement as usize, Replacement::ALL.len()),
+        (config.coherence as usize, Coherence::ALL.len()),
+        (config.domain as usize, Domain::ALL.len()),
+        (config.admission as usize, Admission::ALL.len()),
+    ];
+    values.into_iter().scan(0, |at, (value, count)| {
+        let dimension = *at..*at + count;
+        *at += count;
+        Some((dimension.start + value, dimension))
+    })
+}
+
+fn features(places: impl IntoIterator<Item = (usize, f64)>, context: &Features) -> Vec<f64> {
     let contexts = [
         1.0,
         (context.size_bytes + 1.0).log2() / 30.0,
         context.sharers.max(1.0).log2() / 6.0,
         context.write_ratio,
     ];
-    let mut at = 1;
-    let mut places = vec![0];
-    let mut place = |value: usize, count: usize| {
-        places.push(at + value);
-        at += count;
-    };
-    place(config.scope as usize, Scope::ALL.len());
-    place(config.write as usize, WritePolicy::ALL.len());
-    place(config.replacement as usize, Replacement::ALL.len());
-    place(config.coherence as usize, Coherence::ALL.len());
-    place(config.domain as usize, Domain::ALL.len());
-    place(config.admission as usize, Admission::ALL.len());
     let mut features = vec![0.0; FEATURES];
-    for place in places {
+    for (place, weight) in places {
         for (index, value) in contexts.iter().enumerate() {
-            features[place * CONTEXTS + index] = *value;
+            features[place * CONTEXTS + index] += weight * value;
         }
     }
     features
@@ -171,6 +203,33 @@ mod tests {
                 check(truth, rounds);
             }
         }
+    }
+
+    #[test]
+    fn an_error_is_one_of_all_configurations_until_they_differ() {
+        let mut model = Residual::default();
+        let context = Features {
+            size_bytes: 4_096.0,
+            sharers: 4.0,
+            write_ratio: 0.2,
+            ..Features::default()
+        };
+        let other = Config {
+            scope: Scope::Instance,
+            replacement: Replacement::Fifo,
+            ..Config::CONCORD
+        };
+        let factors = |model: &Residual| [Config::CONCORD, other].map(|config| model.factor(&config, &context));
+        for _ in 0..50 {
+            model.observe(&Config::CONCORD, &context, 2_000.0, 1_000.0);
+        }
+        let [own, theirs] = factors(&model);
+        assert!(own > 1.5 && (own - theirs).abs() < 1e-9, "{own}, {theirs}");
+        for _ in 0..50 {
+            model.observe(&other, &context, 1_000.0, 1_000.0);
+        }
+        let [own, theirs] = factors(&model);
+        assert!(theirs < own, "{own}, {theirs}");
     }
 
     #[test]

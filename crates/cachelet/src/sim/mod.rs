@@ -16,6 +16,8 @@ mod world;
 mod model;
 #[cfg(test)]
 mod schedule;
+#[cfg(test)]
+mod scopes;
 
 pub use coordinator::LEASE_US;
 pub use network::Costs;

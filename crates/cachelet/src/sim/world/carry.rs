@@ -86,10 +86,15 @@ impl World {
         let Some(target) = self.places.get(&to).copied() else {
             return;
         };
-        let busy_us = self.costs.message_us + bytes / self.costs.node_bytes_per_us;
+        let is_beside = self.nodes[place].machine == self.nodes[target].machine;
+        let (bytes_us, way_us) = if is_beside {
+            (0, 0)
+        } else {
+            (bytes / self.costs.node_bytes_per_us, self.costs.one_way_us)
+        };
         let node = &mut self.nodes[place];
-        node.sends_free_at_us = node.sends_free_at_us.max(self.now_us) + busy_us;
-        let arrives_in_us = node.sends_free_at_us - self.now_us + self.costs.one_way_us;
+        node.sends_free_at_us = node.sends_free_at_us.max(self.now_us) + self.costs.message_us + bytes_us;
+        let arrives_in_us = node.sends_free_at_us - self.now_us + way_us;
         let pair = (place.min(target), place.max(target));
         let is_cut = self
             .partitions

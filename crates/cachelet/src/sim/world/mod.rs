@@ -56,6 +56,8 @@ pub struct Faults {
 struct Node {
     cachelet: Cachelet,
     cluster: u32,
+    /// Nodes of one machine reach each other without the network.
+    machine: usize,
     is_alive: bool,
     paused_until_us: u64,
     clock_offset_us: u64,
@@ -255,6 +257,7 @@ impl World {
         self.nodes.push(Node {
             cachelet,
             cluster,
+            machine: place,
             is_alive: true,
             paused_until_us: 0,
             clock_offset_us: self.rng.below(1_000_000),
@@ -268,6 +271,12 @@ impl World {
         });
         self.schedule(0, Occurrence::Keepalive(place));
         place
+    }
+
+    /// Nodes of one machine reach each other without the network. A node is on a machine of its own unless it is said otherwise.
+    #[cfg(test)]
+    pub fn move_to_machine(&mut self, node: usize, machine: usize) {
+        self.nodes[node].machine = machine;
     }
 
     fn incarnate(&mut self, place: usize) -> Cachelet {
