@@ -164,6 +164,7 @@ mod tests {
             }),
             Arc::new(|_| {}),
             Arc::new(|_| {}),
+            Arc::new(|_| {}),
         );
         (memory, touched, pool)
     }

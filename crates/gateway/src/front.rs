@@ -20,6 +20,7 @@ use s3s::{Body, S3Request, S3Response, S3Result};
 use crate::access::{AccessTable, Deed, Entry, Placing, ServerKey, parse_access_key};
 use crate::coded::{CODE_QUESTION, ParitySlot};
 use crate::coherent::Caller;
+use crate::command::{command_of, outcome_of};
 use crate::config::Origin;
 use crate::deletion::Deletion;
 use crate::fill::Job;
@@ -179,11 +180,14 @@ impl S3Route for Route {
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
         self.shared.stats.requests.fetch_add(1, Ordering::Relaxed);
-        let answered = match self.enter(request).await {
-            Ok((visit, place)) => self.dispatch(visit, place).await,
-            Err(reply) => Err(reply),
+        let (visit, place) = match self.enter(request).await {
+            Ok(entered) => entered,
+            Err(reply) => return Ok(reply.into_response()),
         };
-        Ok(answered.unwrap_or_else(Reply::into_response))
+        let (tenant, command) = (Arc::clone(&visit.tenant), visit.command(&place));
+        let answered = self.dispatch(visit, place).await.unwrap_or_else(Reply::into_response);
+        tenant.executed(command, outcome_of(command, answered.status.unwrap_or_default()));
+        Ok(answered)
     }
 }
 
@@ -222,6 +226,12 @@ impl Visit {
     /// Whether this is the only query parameter.
     pub(crate) fn is_only(&self, name: &str) -> bool {
         self.query.len() == 1 && self.parameter(name).is_some()
+    }
+
+    /// The command that it is counted as.
+    fn command(&self, place: &str) -> &'static str {
+        let is_copy = self.request.headers.contains_key("x-amz-copy-source");
+        command_of(&self.request.method, place, &self.query, is_copy)
     }
 
     fn may(&self, bucket: &str, key: &str, deed: Deed) -> Result<(), Reply> {

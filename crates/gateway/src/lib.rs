@@ -16,6 +16,7 @@ mod chunked;
 pub mod client;
 mod coded;
 pub mod coherent;
+mod command;
 pub mod config;
 pub mod copies;
 mod deletion;

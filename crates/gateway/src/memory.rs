@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::access::Placing;
 use bytes::Bytes;
 use tidemark_store::{Attributes, Key, ShardGuard, TenantStore};
-use tidemark_types::{Clock, SystemClock, TenantId, UnixMs};
+use tidemark_types::{Clock, Outcome, SystemClock, TenantId, UnixMs};
 
 /// The database of a tenant that cached objects are in.
 const DATABASE: u8 = 15;
@@ -37,6 +37,9 @@ pub trait TenantMemory: Send + Sync + 'static {
 
     /// Counts bytes of bodies that went to clients and came from them.
     fn count(&self, in_bytes: u64, out_bytes: u64);
+
+    /// Counts a command of S3 that was answered.
+    fn executed(&self, command: &'static str, outcome: Outcome);
 
     /// The place that the tenant's objects are to be kept in.
     fn place(&self) -> Placing {
@@ -91,7 +94,7 @@ impl Altered {
         Self { place, ..self }
     }
 
-    /// Bytes of bodies are counted elsewhere.
+    /// Commands and bytes of bodies are counted elsewhere.
     pub(crate) fn uncounted(self) -> Self {
         Self {
             is_counted: false,
@@ -127,6 +130,12 @@ impl TenantMemory for Altered {
         }
     }
 
+    fn executed(&self, command: &'static str, outcome: Outcome) {
+        if self.is_counted {
+            self.memory.executed(command, outcome);
+        }
+    }
+
     fn place(&self) -> Placing {
         self.place
     }
@@ -143,6 +152,7 @@ pub struct StoreMemory {
     pub(crate) store: Arc<TenantStore>,
     pub(crate) touched: Tell<()>,
     moved: Tell<(u64, u64)>,
+    executed: Tell<(&'static str, Outcome)>,
     bill: Bill,
 }
 
@@ -155,13 +165,14 @@ impl fmt::Debug for StoreMemory {
 }
 
 impl StoreMemory {
-    /// Over a tenant's store. `touched` is called after each use, `moved` with bytes that came in and went out, `bill` with what
-    /// functions cost.
+    /// Over a tenant's store. `touched` is called after each use, `moved` with bytes that came in and went out, `executed` with
+    /// each command that was answered, `bill` with what functions cost.
     pub fn new(
         (id, name): (TenantId, &str),
         store: Arc<TenantStore>,
         touched: Tell<()>,
         moved: Tell<(u64, u64)>,
+        executed: Tell<(&'static str, Outcome)>,
         bill: Bill,
     ) -> Self {
         Self {
@@ -170,6 +181,7 @@ impl StoreMemory {
             store,
             touched,
             moved,
+            executed,
             bill,
         }
     }
@@ -209,6 +221,10 @@ impl TenantMemory for StoreMemory {
 
     fn count(&self, in_bytes: u64, out_bytes: u64) {
         (self.moved)((in_bytes, out_bytes));
+    }
+
+    fn executed(&self, command: &'static str, outcome: Outcome) {
+        (self.executed)((command, outcome));
     }
 
     fn bill(&self) -> Bill {

@@ -24,7 +24,7 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
-use tidemark_types::{TenantId, UnixMs, utc};
+use tidemark_types::{Outcome, TenantId, UnixMs, utc};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 
@@ -43,6 +43,7 @@ struct PlainMemory {
     id: TenantId,
     blocks: Mutex<std::collections::HashMap<Vec<u8>, Bytes>>,
     is_full: AtomicBool,
+    executed: Mutex<Vec<(&'static str, Outcome)>>,
 }
 
 impl TenantMemory for PlainMemory {
@@ -72,6 +73,10 @@ impl TenantMemory for PlainMemory {
     }
 
     fn count(&self, _: u64, _: u64) {}
+
+    fn executed(&self, command: &'static str, outcome: Outcome) {
+        self.executed.lock().push((command, outcome));
+    }
 
     fn bill(&self) -> Bill {
         Arc::new(|_| {})
@@ -135,6 +140,7 @@ fn two_tenants() -> (TwoTenants, Vec<Arc<PlainMemory>>) {
             id: TenantId(number),
             blocks: Mutex::default(),
             is_full: AtomicBool::new(false),
+            executed: Mutex::default(),
         });
         (name, memory)
     };

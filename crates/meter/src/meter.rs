@@ -443,12 +443,13 @@ impl Open {
         if self.estimated_ns.is_some() {
             return;
         }
-        if self.tally.is_none() && report.counters.operations == 0 {
+        let work = Work::of(report);
+        if self.tally.is_none() && work.operations == 0 {
             return;
         }
         let tally = self.tally.get_or_insert_default();
         let between_us = (before_ms * 1000, now_ms * 1000);
-        tally.observe(model, Work::of(report), Present::of(report), between_us);
+        tally.observe(model, work, Present::of(report), between_us);
         tally.estimate_after(model, interval);
     }
 

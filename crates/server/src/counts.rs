@@ -11,6 +11,7 @@ mod turn;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use tidemark_protocol::resp::command::{COMMANDS, Row};
 use tidemark_types::{CommandCount, Outcome};
 
@@ -22,8 +23,10 @@ pub(crate) use turn::{Before, TurnCounts};
 /// A thing that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
-    /// Commands executed, of both protocols.
+    /// Commands executed, of both protocols of this front.
     Commands,
+    /// Commands that another front executed.
+    NeighbourCommands,
     NetworkIn,
     NetworkOut,
     /// Time that workers spent on this tenant's commands, in nanoseconds, shared evenly within a group of connections.
@@ -131,6 +134,8 @@ pub(crate) struct TenantCounts {
     /// Commands of both protocols that missed, and those that failed.
     missed: PlaceCounts,
     failed: PlaceCounts,
+    /// Commands of other fronts, by the first time that each was executed.
+    neighbours: Mutex<Vec<CommandCount>>,
     /// Made at the first request.
     durations: OnceLock<Box<Durations>>,
 }
@@ -194,6 +199,7 @@ impl Default for TenantCounts {
             verbs: OnceLock::new(),
             missed: PlaceCounts::default(),
             failed: PlaceCounts::default(),
+            neighbours: Mutex::default(),
             durations: OnceLock::new(),
         }
     }
@@ -263,8 +269,29 @@ impl TenantCounts {
         let others = others.into_iter().flat_map(|(outcome, counts)| {
             places().map(move |(protocol, command, place)| count_of(protocol, command, outcome, counts.get(place)))
         });
-        let all = verbs.chain(commands).chain(others);
+        let neighbours = self.neighbours.lock().clone();
+        let all = verbs.chain(commands).chain(others).chain(neighbours);
         all.filter(|count| count.count > 0).collect()
+    }
+
+    /// Another front executed a command.
+    pub(crate) fn neighbour_executed(&self, protocol: &'static str, command: &'static str, outcome: Outcome) {
+        let mut neighbours = self.neighbours.lock();
+        let kind = (protocol, command, outcome);
+        match neighbours
+            .iter_mut()
+            .find(|one| (one.protocol, one.command, one.outcome) == kind)
+        {
+            Some(known) => known.count += 1,
+            None => neighbours.push(CommandCount {
+                protocol,
+                command,
+                outcome,
+                count: 1,
+            }),
+        }
+        drop(neighbours);
+        self.add(Count::NeighbourCommands, 1);
     }
 
     /// Commands of RESP since the tenant was created in this process.

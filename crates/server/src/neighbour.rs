@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidemark_store::TenantStore;
-use tidemark_types::TenantId;
+use tidemark_types::{Outcome, TenantId};
 
 use crate::counts::Count;
 use crate::tenant::Tenant;
@@ -68,6 +68,12 @@ impl NeighbourTenant {
         self.tenant.counts.add(Count::NetworkIn, in_bytes);
         self.tenant.counts.add(Count::NetworkOut, out_bytes);
         // They may be all that it does: its memory is not touched by objects that are kept elsewhere.
+        self.tenant.touch();
+    }
+
+    /// Counts a command of the other front's protocol that was executed. Protocols and commands are few.
+    pub fn count_command(&self, protocol: &'static str, command: &'static str, outcome: Outcome) {
+        self.tenant.counts.neighbour_executed(protocol, command, outcome);
         self.tenant.touch();
     }
 

@@ -205,7 +205,7 @@ impl Front for Sockets {
             incomplete: total(Count::ClosedIncomplete),
             memory: total(Count::ClosedForMemory),
         };
-        counters.operations = total(Count::Commands);
+        counters.operations = total(Count::Commands) + total(Count::NeighbourCommands);
         counters.shape.visits = total(Count::Visits);
         counters.shape.arrivals = total(Count::Arrivals);
         counters.function_invocations = total(Count::FunctionInvocations);

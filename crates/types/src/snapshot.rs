@@ -113,7 +113,7 @@ pub struct TenantSnapshot {
 /// How often a command was executed with an outcome. The count never falls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandCount {
-    /// `memcached` or `redis`.
+    /// `memcached`, `redis` or `s3`.
     pub protocol: &'static str,
     /// The command in lower case; a subcommand's as `client|list`.
     pub command: &'static str,

@@ -70,6 +70,7 @@ impl Memory {
                 Arc::new(|()| {}),
                 Arc::new(|_| {}),
                 Arc::new(|_| {}),
+                Arc::new(|_| {}),
             )
         };
         engine.starts(Arc::new(move |app: &str| (app == APP).then(&memory)));

@@ -3,6 +3,29 @@
 use super::*;
 
 #[test]
+fn requests_are_counted_by_command_and_outcome() {
+    let bench = bench("forever", false);
+    bench.origin.put("bucket/there", bytes(10, 1));
+    bench.get("/bucket/there", &[]);
+    bench.get("/bucket/nothing", &[]);
+    bench.send(&bench.ask(Method::HEAD, "/bucket/there"));
+    // A bucket that is not behind this address is refused to the tenant.
+    bench.get("/elsewhere/there", &[]);
+    let executed = bench.memories[0].executed.lock().clone();
+    let expected = [
+        ("get_object", Outcome::Ok),
+        ("get_object", Outcome::Miss),
+        ("head_object", Outcome::Ok),
+        ("get_object", Outcome::Miss),
+    ];
+    assert_eq!(executed, expected);
+    assert!(
+        bench.memories[1].executed.lock().is_empty(),
+        "the other tenant did nothing"
+    );
+}
+
+#[test]
 fn every_range_of_every_size_is_right_and_is_fetched_once() {
     let bench = bench("forever", false);
     for (name, length) in [

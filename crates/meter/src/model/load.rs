@@ -124,7 +124,7 @@ impl Present {
 /// The requests of a tenant, in counts that never fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Commands executed.
+    /// Commands executed at the sockets.
     pub operations: u64,
     /// Those of RESP.
     pub resp_operations: u64,
@@ -141,11 +141,15 @@ pub struct Work {
 impl Work {
     /// All that a tenant did until a snapshot.
     pub fn of(report: &TenantSnapshot) -> Self {
-        let resp = report.commands.iter().filter(|count| count.protocol == "redis");
+        let of = |protocol: &str| -> u64 {
+            let commands = report.commands.iter().filter(|count| count.protocol == protocol);
+            commands.map(|count| count.count).sum()
+        };
         let counters = &report.counters;
         Self {
-            operations: counters.operations,
-            resp_operations: resp.map(|count| count.count).sum(),
+            // Models are of the sockets' commands.
+            operations: counters.operations.saturating_sub(of("s3")),
+            resp_operations: of("redis"),
             gets: counters.gets,
             hits: counters.hits,
             sets: counters.sets,

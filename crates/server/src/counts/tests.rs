@@ -131,6 +131,27 @@ fn the_outcome_of_a_command_in_pieces_is_that_of_all() {
 }
 
 #[test]
+fn commands_of_another_front_are_counted_beside_the_own_ones() {
+    let tenant = TenantCounts::default();
+    tenant.add(Count::Commands, 4);
+    for outcome in [Outcome::Ok, Outcome::Miss, Outcome::Ok] {
+        tenant.neighbour_executed("s3", "get_object", outcome);
+    }
+    let counted: Vec<_> = tenant
+        .executed()
+        .iter()
+        .map(|count| (count.protocol, count.command, count.outcome, count.count))
+        .collect();
+    let expected = [
+        ("s3", "get_object", Outcome::Ok, 2),
+        ("s3", "get_object", Outcome::Miss, 1),
+    ];
+    assert_eq!(counted, expected);
+    let totals = [Count::Commands, Count::NeighbourCommands].map(|count| tenant.total(count));
+    assert_eq!(totals, [4, 3]);
+}
+
+#[test]
 fn errors_are_counted_by_code_and_by_command() {
     let counts = CommandCounts::default();
     let (get, set) = (&COMMANDS[0], &COMMANDS[1]);

@@ -170,6 +170,17 @@ fn an_application_s_copies_have_a_goal_a_curve_and_a_bill() {
     assert!(sum(&agent, "shop", "hits") > 0.9 * reads as f64);
     assert!(sum(&agent, "shop", "memory_byte_seconds") > (OBJECTS * OBJECT_BYTES) as f64);
     assert!(sum(&agent, "shop", "network_out_bytes") >= (reads as usize * OBJECT_BYTES) as f64);
+    // Requests are operations, by command and outcome.
+    assert!(runtime.block_on(shop.get("photos", "nothing", None)).is_err());
+    let executed = |command: &str| -> u64 {
+        let rows = agent.json(&["usage", "shop"]);
+        let rows = rows["rows"].as_array().unwrap().iter();
+        rows.map(|row| count(&row["commands"][command])).sum()
+    };
+    wait_for("the last operation", || executed("s3/get_object/miss") > 0);
+    assert_eq!(executed("s3/put_object"), OBJECTS as u64);
+    assert!(executed("s3/get_object") >= reads);
+    assert!(sum(&agent, "shop", "operations") >= (OBJECTS as u64 + reads) as f64);
     // An operator's limit is one of copies, too: they go, and what is read is right.
     agent.json(&["tenant", "set", "shop", "--hit-ratio", "none", "--cap", "1MiB"]);
     wait_until("copies to keep the cap", || {

@@ -27,13 +27,14 @@ impl Tenants for ServerTenants {
 /// The memory of the server's tenant of that name.
 pub(super) fn memory(tenants: &Neighbour, name: &str) -> Option<StoreMemory> {
     let tenant = tenants.tenant(name)?;
-    let (touched, moved) = (tenant.clone(), tenant.clone());
+    let (touched, moved, asked) = (tenant.clone(), tenant.clone(), tenant.clone());
     let (all, same, id) = (tenants.clone(), name.to_owned(), tenant.id());
     Some(StoreMemory::new(
         (id, name),
         Arc::clone(tenant.store()),
         Arc::new(move |()| touched.touch()),
         Arc::new(move |(in_bytes, out_bytes)| moved.count_network(in_bytes, out_bytes)),
+        Arc::new(move |(command, outcome)| asked.count_command("s3", command, outcome)),
         // By its name: a bill that is still to come does not keep a tenant that is removed.
         Arc::new(move |(invocations, mib_ms)| {
             if let Some(tenant) = all.tenant(&same).filter(|tenant| tenant.id() == id) {
