@@ -261,38 +261,16 @@ impl Domains {
 mod tests {
     use std::collections::BTreeSet;
 
-    use parking_lot::RwLock;
     use tidemark_cachelet::config::{Promise, Scope};
     use tidemark_gateway::access::Entry;
-    use tidemark_gateway::coherent::ObjectStore;
-    use tidemark_gateway::config::DEFAULT_FRESHNESS;
-    use tokio::sync::{Semaphore, mpsc};
 
     use super::*;
-    use crate::host::STORE_CALLS_MAX;
-    use crate::peers::{Peers, Secret};
-    use crate::tuning::StorePace;
-
-    fn shell(runtime: &tokio::runtime::Runtime) -> Arc<Shell> {
-        let origins = tidemark_gateway::Origins::parse("s3://b?endpoint=http://127.0.0.1:1", DEFAULT_FRESHNESS);
-        let (notes, _) = mpsc::unbounded_channel();
-        Arc::new(Shell {
-            store: ObjectStore::new(origins.unwrap(), None).unwrap(),
-            peers: Peers::new(Secret::new(&[0; 32]).unwrap(), runtime.handle().clone()),
-            addresses: RwLock::default(),
-            hosts: RwLock::default(),
-            notes,
-            runtime: runtime.handle().clone(),
-            calls: Arc::new(Semaphore::new(STORE_CALLS_MAX)),
-            pace: StorePace::default(),
-            engine: None,
-        })
-    }
+    use crate::host::tests::shell;
 
     #[test]
     fn a_grant_is_divided_among_the_cachelets_that_are_here() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let shell = shell(&runtime);
+        let shell = shell(&runtime, None);
         let config = Config {
             scope: Scope::Function,
             ..Config::CONCORD

@@ -502,6 +502,12 @@ impl Running {
     fn step(&mut self, now_us: u64, event: Event) -> Vec<Output> {
         let id = self.cachelet.id();
         let outputs = self.cachelet.step(now_us, event);
+        self.note(id, &outputs);
+        outputs
+    }
+
+    /// Notes which bytes memory is about to have by the actions of a step.
+    fn note(&mut self, id: CacheletId, outputs: &[Output]) {
         // From the end: bytes that a step both keeps and drops are there for what it asks for in between.
         for output in outputs.iter().rev() {
             match output {
@@ -510,7 +516,6 @@ impl Running {
                 _ => {}
             }
         }
-        outputs
     }
 
     fn operation(&mut self) -> OperationId {
@@ -528,8 +533,85 @@ fn settings(bodies: &Bodies) -> Settings {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use tidemark_cachelet::config::{Config, Promise};
+    use tidemark_gateway::StoreMemory;
+    use tidemark_gateway::config::DEFAULT_FRESHNESS;
+    use tidemark_store::{Hasher, KeeperInbox, Pool, TenantConfig, TenantStore};
+    use tidemark_types::{MIB, TenantId};
+
     use super::*;
+    use crate::peers::Secret;
+
+    /// What cachelets of an agent use that reaches nobody.
+    pub(crate) fn shell(runtime: &tokio::runtime::Runtime, engine: Option<Engine>) -> Arc<Shell> {
+        let origins = tidemark_gateway::Origins::parse("s3://b?endpoint=http://127.0.0.1:1", DEFAULT_FRESHNESS);
+        let (notes, _) = mpsc::unbounded_channel();
+        Arc::new(Shell {
+            store: ObjectStore::new(origins.unwrap(), None).unwrap(),
+            peers: Peers::new(Secret::new(&[0; 32]).unwrap(), runtime.handle().clone()),
+            addresses: RwLock::default(),
+            hosts: RwLock::default(),
+            notes,
+            runtime: runtime.handle().clone(),
+            calls: Arc::new(Semaphore::new(STORE_CALLS_MAX)),
+            pace: StorePace::default(),
+            engine,
+        })
+    }
+
+    /// A tenant's memory, and an engine with it.
+    fn memory(pool: &Pool) -> (Arc<TenantStore>, Engine) {
+        let config = TenantConfig::with_keeper(KeeperInbox::new(Box::new(|| {})), Hasher::with_seed(1));
+        let store = TenantStore::new(pool, config);
+        store.set_grant(16 * MIB, 0);
+        let (engine, of) = (Engine::default(), Arc::clone(&store));
+        engine.starts(Arc::new(move |_: &str| {
+            Some(StoreMemory::new(
+                TenantId(1),
+                Arc::clone(&of),
+                Arc::new(|()| {}),
+                Arc::new(|_| {}),
+                Arc::new(|_| {}),
+                Arc::new(|_| {}),
+            ))
+        }));
+        (store, engine)
+    }
+
+    #[test]
+    fn bytes_that_are_dropped_before_memory_has_them_are_given_back() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let pool = Pool::without_thread(32 * MIB, None).unwrap();
+        let (store, engine) = memory(&pool);
+        let view = View::empty(Config::CONCORD, Promise::default());
+        let host = Host::new(&shell(&runtime, Some(engine)), &"shop".into(), "shop", view, 16 * MIB);
+        let id = host.id();
+        let name = |number| BodyName {
+            key: Key::new("k"),
+            number,
+        };
+        let keep = |number| Output::Keep {
+            name: name(number),
+            value: Value::new(&[7; 5_000]),
+        };
+        let items = || store.counters().items;
+        // Two steps, whose actions are carried out in the other order.
+        let (first, second) = ([keep(1)], [Output::Drop(name(1))]);
+        host.running.lock().note(id, &first);
+        host.running.lock().note(id, &second);
+        host.carry_out(id, second.to_vec());
+        host.carry_out(id, first.to_vec());
+        assert_eq!((items(), host.running.lock().keeping.len()), (0, 0));
+        // And in their order.
+        let (first, second) = ([keep(2)], [Output::Drop(name(2))]);
+        host.running.lock().note(id, &first);
+        host.carry_out(id, first.to_vec());
+        assert_eq!((items(), host.running.lock().keeping.len()), (1, 0));
+        host.running.lock().note(id, &second);
+        host.carry_out(id, second.to_vec());
+        assert_eq!(items(), 0);
+    }
 
     #[test]
     fn incarnations_have_their_own_identities() {
