@@ -110,17 +110,16 @@ impl Decider {
     }
 
     /// Whether the document may be of a backup, and cachelets that it does not know may have leases of the time before. A change
-    /// that was begun since is none of a backup, as its epoch is above the revision. The members of the view are waited for by
-    /// themselves if they are there.
+    /// that was decided since is none of a backup. Its epoch does not tell: after a restore, epochs go on above the revision, and
+    /// a later backup has such ones. The members of the view are waited for by themselves if they are there.
     fn is_doubted(&self, state: &DomainState, now_us: u64) -> bool {
         let (Some(doubt), Some(document)) = (self.doubt, &state.document) else {
             return false;
         };
         let Document { view, change } = &document.value;
         let is_here = !view.members.is_empty() && view.ids().all(|id| state.members.contains_key(&id));
-        let is_old = |epoch: Epoch| epoch.0 <= doubt.revision;
         let is_late = now_us >= doubt.at_us + RESTORED_GUARD_US;
-        !is_late && (!is_here || change.as_ref().is_some_and(|change| is_old(change.view.epoch)))
+        !is_late && (!is_here || change.as_ref().is_some_and(|change| change.decided_at < doubt.revision))
     }
 
     /// Notes who is gone since when, and since when the view is in force.
@@ -143,22 +142,12 @@ impl Decider {
 
     fn known(&self, situation: &Situation<'_>, document: &Document, live: Vec<Member>) -> Known {
         let now_us = situation.now_us;
-        let is_restored = |since: u64| {
-            self.doubt.is_some_and(|Doubt { at_us, .. }| {
-                since + RESTORED_GUARD_US >= at_us && now_us < at_us + 2 * RESTORED_GUARD_US
-            })
-        };
-        let guard_us = |since| {
-            if is_restored(since) {
-                RESTORED_GUARD_US
-            } else {
-                GUARD_US
-            }
-        };
+        // A lease that this etcd knows nothing of was renewed before the doubt for the last time.
+        let is_doubtful = self.doubt.is_some_and(|doubt| now_us < doubt.at_us + RESTORED_GUARD_US);
         let surely = self
             .gone
             .iter()
-            .filter(|(_, since)| now_us >= **since + guard_us(**since));
+            .filter(|(_, since)| !is_doubtful && now_us >= **since + GUARD_US);
         let seen = situation.state.members.values().map(|member| Epoch(member.value.seen));
         Known {
             live,
@@ -356,8 +345,44 @@ mod tests {
         domain.settle(now_us);
         domain.settle(now_us + GUARD_US);
         assert_eq!(domain.members(), [1, 2]);
+        domain.settle(now_us + RESTORED_GUARD_US - 1);
+        assert_eq!(domain.members(), [1, 2]);
         domain.settle(now_us + RESTORED_GUARD_US);
         assert_eq!(domain.members(), [1]);
+    }
+
+    #[test]
+    fn a_lease_that_ends_while_etcd_is_doubted_is_not_waited_for_twice() {
+        let mut domain = Domain::of(&[1, 2]);
+        domain.settle(0);
+        let now_us = 10_000_000;
+        domain.doubt(now_us);
+        // The agent of the second one ended before this one began; its key stays until etcd ends the lease.
+        domain.settle(now_us);
+        let ended_us = now_us + LEASE_SECONDS * 1_000_000;
+        domain.state.members.remove(&CacheletId(2));
+        domain.settle(ended_us);
+        assert_eq!(domain.members(), [1, 2]);
+        domain.settle(ended_us + GUARD_US);
+        assert_eq!(domain.members(), [1]);
+    }
+
+    #[test]
+    fn a_change_of_a_backup_is_doubted_also_after_an_earlier_restore() {
+        let mut domain = Domain::of(&[1, 2]);
+        // Since an earlier restore, epochs are far above the revision.
+        domain.state.members.get_mut(&CacheletId(1)).unwrap().value.seen = 5_000;
+        domain.settle(0);
+        domain.app.config.coherence = Coherence::SequenceAtStore;
+        let changing = domain.ask(0, 1).unwrap();
+        domain.set(changing);
+        domain.drain();
+        assert!(domain.state.document.as_ref().unwrap().value.change.is_some());
+        // Restored once more, from a backup of now.
+        let now_us = 10_000_000;
+        domain.doubt(now_us);
+        assert!(domain.ask(0, now_us + RESTORED_GUARD_US - 1).is_none());
+        assert!(domain.ask(0, now_us + RESTORED_GUARD_US).is_some());
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub struct Document {
 pub struct Change {
     /// The view that will be in force.
     pub view: View,
+    /// The coordination engine's revision when it was decided. The write that begins it has a later one.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub decided_at: u64,
     /// How far it is.
     pub phase: Phase,
     /// Members of the view in force that serve nothing any more.
@@ -154,6 +157,7 @@ impl Document {
             view: self.view.clone(),
             change: Some(Change {
                 view,
+                decided_at: known.revision,
                 phase: Phase::Prepare,
                 drained: drained.clone(),
                 recovered: BTreeSet::new(),
