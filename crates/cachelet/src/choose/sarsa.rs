@@ -7,7 +7,8 @@
 //! transition off.
 //!
 //! A response time that stays long rewards nothing and punishes nothing. So experts try more while operations take much longer than
-//! they have taken under the same load, and first what they have not tried from there.
+//! they have taken under the same load: first what they have not tried from there, then what they have not seen since it became
+//! long. Until each has seen all of its values, none takes the long time for the usual one.
 
 use std::collections::BTreeMap;
 
@@ -100,6 +101,8 @@ pub struct Sarsa {
     before_us: Option<f64>,
     /// The shortest that operations took, by the load.
     shortest_us: BTreeMap<u64, f64>,
+    /// The load under which operations take long, and one bit for each value that an expert has seen since.
+    searched: Option<(u64, [u32; EXPERTS])>,
     intervals: u64,
     chance: u64,
 }
@@ -120,6 +123,7 @@ impl Sarsa {
             experts: std::array::from_fn(|_| expert()),
             before_us: None,
             shortest_us: BTreeMap::new(),
+            searched: None,
             intervals: 0,
             chance: mix(seed),
         }
@@ -144,23 +148,57 @@ impl Sarsa {
         if self.shortest_us.len() >= REMEMBERED && !self.shortest_us.contains_key(&load) {
             return false;
         }
-        let shortest_us = self.shortest_us.entry(load).or_insert(mean_us);
-        let is_long = mean_us > LONG * *shortest_us;
-        *shortest_us = mean_us.min(*shortest_us + FORGETTING * (mean_us - *shortest_us));
+        let shortest_us = *self.shortest_us.entry(load).or_insert(mean_us);
+        let is_long = mean_us > LONG * shortest_us;
+        self.note_search(load, is_long);
+        let is_searching = is_long && (0..EXPERTS).any(|expert| !self.unseen(expert).is_empty());
+        let forgetting = if is_searching { 0.0 } else { FORGETTING };
+        let shortest_us = mean_us.min(shortest_us + forgetting * (mean_us - shortest_us));
+        self.shortest_us.insert(load, shortest_us);
         is_long
     }
 
-    /// A value to try: one that was not tried from here, if there is any.
+    /// Notes that operations take long with the present values, or that they do not.
+    fn note_search(&mut self, load: u64, is_long: bool) {
+        if !is_long {
+            self.searched = None;
+            return;
+        }
+        let before = self.searched.filter(|(of, _)| *of == load);
+        let (_, mut seen) = before.unwrap_or((load, [0; EXPERTS]));
+        for (expert, seen) in seen.iter_mut().enumerate() {
+            *seen |= 1 << value_of(&self.config, expert);
+        }
+        self.searched = Some((load, seen));
+    }
+
+    /// The other values that an expert may have.
+    fn others(&self, expert: usize) -> impl Iterator<Item = usize> {
+        let now = value_of(&self.config, expert);
+        (0..count_of(expert)).filter(move |action| {
+            let changed = with_value(&self.config, expert, *action);
+            *action != now && is_permitted(&changed, self.promise, self.pins)
+        })
+    }
+
+    /// Those among them that it has not seen since operations take long.
+    fn unseen(&self, expert: usize) -> Vec<usize> {
+        let seen = self.searched.map_or(0, |(_, seen)| seen[expert]);
+        self.others(expert).filter(|action| seen & (1 << action) == 0).collect()
+    }
+
+    /// A value to try: one that was not tried from here, if there is any, or else one that was not seen for long.
     fn untried(&mut self, expert: usize, place: Place) -> usize {
         let known = &self.experts[expert].values;
-        let may_be = |action: usize| {
-            let changed = with_value(&self.config, expert, action);
-            is_permitted(&changed, self.promise, self.pins)
-        };
-        let is_new = |action: &usize| *action != place.1 && !known.contains_key(&(place, *action)) && may_be(*action);
-        let new: Vec<usize> = (0..count_of(expert)).filter(is_new).collect();
-        let chosen = self.below(if new.is_empty() { count_of(expert) } else { new.len() } as u64) as usize;
-        new.get(chosen).copied().unwrap_or(chosen)
+        let new: Vec<usize> = self
+            .others(expert)
+            .filter(|action| !known.contains_key(&(place, *action)))
+            .collect();
+        let unseen = self.unseen(expert);
+        let others = self.others(expert).collect();
+        let choice = [new, unseen, others].into_iter().find(|some| !some.is_empty());
+        let Some(choice) = choice else { return place.1 };
+        choice[self.below(choice.len() as u64) as usize]
     }
 
     fn suggest(&mut self, states: [u64; EXPERTS], is_long: bool) -> Vec<Suggestion> {
@@ -475,12 +513,13 @@ mod tests {
             durability: Durability::None,
             ..Promise::default()
         };
-        for seed in 1..=2 {
+        let [fast, slow] = [100, 10_000].map(counters);
+        for seed in 1..=12 {
             let mut sarsa = Sarsa::new(promise, Config::CONCORD, seed);
-            let (mut config, mut fast) = (Config::CONCORD, 0);
+            let (mut config, mut count) = (Config::CONCORD, 0);
             for interval in 0..6_000 {
                 let is_fast = config.replication == Replication::Coherence;
-                fast += u32::from(is_fast && interval >= 5_000);
+                count += u32::from(is_fast && interval >= 5_000);
                 // Long after all has been tried, the operator's hand.
                 if interval == 4_500 {
                     config = Config {
@@ -490,14 +529,29 @@ mod tests {
                     };
                     sarsa.adopted(0, config, None);
                 }
-                if let Some(switch) = sarsa.observe(0, &counters(if is_fast { 100 } else { 10_000 })) {
+                if let Some(switch) = sarsa.observe(0, if is_fast { &fast } else { &slow }) {
                     assert!(switch.config.is_valid(promise), "{switch:?}");
                     config = switch.config;
                     sarsa.adopted(0, config, None);
                 }
             }
-            assert!(fast > 700, "seed {seed}: {fast} of the last 1,000 intervals");
+            assert!(count > 700, "seed {seed}: {count} of the last 1,000 intervals");
         }
+    }
+
+    /// The usual time is not forgotten before every value has been seen: the last one may be what is fast.
+    #[test]
+    fn a_search_ends_when_all_values_were_seen() {
+        let mut sarsa = Sarsa::new(Promise::default(), Config::CONCORD, 1);
+        sarsa.shortest_us.insert(7, 100.0);
+        for _ in 0..5_000 {
+            assert!(sarsa.is_long(7, 10_000.0), "nothing else was tried");
+        }
+        let all = [u32::MAX; EXPERTS];
+        sarsa.searched = Some((7, all));
+        let longer = (0..5_000).take_while(|_| sarsa.is_long(7, 10_000.0)).count();
+        assert!((50..1_000).contains(&longer), "{longer} intervals");
+        assert_eq!(sarsa.searched, None);
     }
 
     #[test]
