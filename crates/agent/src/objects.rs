@@ -77,7 +77,7 @@ impl Objects {
         let now_us = now_us();
         let number = |name: &str| key_hash(&Key::new(name));
         let instance = served.instance.as_ref();
-        let access = Access {
+        let access = || Access {
             key: ended.key,
             size_bytes: ended.size_bytes,
             is_write: ended.is_write,
@@ -87,7 +87,7 @@ impl Objects {
             instance: instance.map_or(0, |instance| number(&instance.name)),
             took_us: now_us.saturating_sub(from_us),
         };
-        served.domain.counting.note(now_us, &access, &self.tuning.allowance);
+        served.domain.counting.note(now_us, access, &self.tuning.allowance);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::agent::Agent;
 use crate::counters::{Counts, MESSAGE_KINDS};
 use crate::domains::Domain;
 use crate::host::Host;
-use crate::tuning::Tuned;
+use crate::tuning::{Allowance, Tuned};
 
 /// Applications that metrics name; the others are counted together as `_other`.
 const LABELS_MAX: usize = 1_000;
@@ -30,9 +30,17 @@ pub fn node(agent: &Agent, now_us: u64) -> Value {
         "messages_lost_total": traffic.lost.load(Ordering::Relaxed),
         "message_bytes_out_total": traffic.bytes_out.load(Ordering::Relaxed),
         "chooser": agent.tuning.kind.map(|kind| kind.to_string()),
-        "choosing_cpu_seconds_total": agent.tuning.allowance.spent_ns() as f64 / 1e9,
-        "choosing_cpu_ratio": agent.tuning.allowance.ratio(),
-        "choosing_cpu_ratio_allowed": agent.tuning.allowance.share(),
+        "choosing": choosing(&agent.tuning.allowance),
+    })
+}
+
+/// The processor time that choosing took of this agent's, for all applications together.
+fn choosing(allowance: &Allowance) -> Value {
+    json!({
+        "cpu_seconds_total": allowance.spent_ns() as f64 / 1e9,
+        "agent_cpu_seconds_total": Allowance::all_ns() as f64 / 1e9,
+        "cpu_ratio": allowance.ratio(),
+        "cpu_ratio_allowed": allowance.share(),
     })
 }
 
@@ -76,6 +84,7 @@ pub fn app(agent: &Agent, name: &str) -> Option<Value> {
         "reason": record.reason,
         "chooser": agent.tuning.kind.map(|kind| kind.to_string()),
         "tuned": tuned,
+        "choosing": choosing(&agent.tuning.allowance),
         "epoch": view.map(|view| view.epoch.0),
         "config": view.map(|view| view.config),
         "trial": view.and_then(|view| view.trial),
@@ -237,10 +246,21 @@ pub fn metrics(agent: &Agent) -> String {
 
 /// The outcome of choosing, and the load that it saw, for the applications that this agent chooses for.
 fn chosen(text: &mut String, agent: &Agent, apps: &[(String, Counts, (u64, u64))]) {
-    let spent_seconds = agent.tuning.allowance.spent_ns() as f64 / 1e9;
-    let (name, help) = ("choosing_cpu_seconds_total", "Processor time that choosing took.");
-    family(text, name, "counter", help);
-    sample(text, name, &[], spent_seconds);
+    for (name, help, ns) in [
+        (
+            "choosing_cpu_seconds_total",
+            "Processor time that choosing took.",
+            agent.tuning.allowance.spent_ns(),
+        ),
+        (
+            "agent_cpu_seconds_total",
+            "Processor time of the agent, with choosing.",
+            Allowance::all_ns(),
+        ),
+    ] {
+        family(text, name, "counter", help);
+        sample(text, name, &[], ns as f64 / 1e9);
+    }
     let mirror = agent.seen.mirror.read();
     let known: Vec<(&str, &Tuned)> = apps
         .iter()

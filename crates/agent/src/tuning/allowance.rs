@@ -53,6 +53,12 @@ impl Allowance {
         done
     }
 
+    /// The same of work that waits in between: its own steps are counted.
+    pub async fn spend_waiting<F: Future>(&self, work: F) -> F::Output {
+        let mut work = std::pin::pin!(work);
+        std::future::poll_fn(|context| self.spend(|| work.as_mut().poll(context))).await
+    }
+
     /// Counts processor time, in nanoseconds.
     pub fn add(&self, ns: u64) {
         self.spent_ns.fetch_add(ns, Ordering::Relaxed);
@@ -61,6 +67,11 @@ impl Allowance {
     /// The time of choosing, in nanoseconds.
     pub fn spent_ns(&self) -> u64 {
         self.spent_ns.load(Ordering::Relaxed)
+    }
+
+    /// The time of the whole agent, in nanoseconds.
+    pub fn all_ns() -> u64 {
+        process_ns()
     }
 
     /// The part of choosing in the agent's time.
@@ -116,5 +127,29 @@ mod tests {
         let allowance = Allowance::default();
         let sum = allowance.spend(|| (0..200_000_u64).fold(0, |sum, value| tidemark_cachelet::types::mix(sum ^ value)));
         assert!(sum != 0 && allowance.spent_ns() > 0 && allowance.ratio() > 0.0);
+        assert!(Allowance::all_ns() >= allowance.spent_ns());
+    }
+
+    #[tokio::test]
+    async fn every_step_of_work_that_waits_is_counted_and_no_wait() {
+        let allowance = Allowance::default();
+        let step = || (0..200_000_u64).fold(0, |sum, value| tidemark_cachelet::types::mix(sum ^ value));
+        let (sum, first_ns) = allowance
+            .spend_waiting(async {
+                let first = step();
+                tokio::task::yield_now().await;
+                let first_ns = allowance.spent_ns();
+                (first ^ step() ^ 1, first_ns)
+            })
+            .await;
+        assert!(sum != 0 && first_ns > 0 && allowance.spent_ns() > first_ns);
+        let own = Allowance::default();
+        // Another task runs meanwhile: its time is not that of the one that waits.
+        own.spend_waiting(tokio::task::spawn_blocking(move || {
+            (0..50).fold(0, |sum, _| sum ^ step())
+        }))
+        .await
+        .unwrap();
+        assert!(own.spent_ns() < first_ns, "{} and {first_ns}", own.spent_ns());
     }
 }

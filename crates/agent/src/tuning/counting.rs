@@ -32,13 +32,13 @@ impl Counting {
     }
 
     /// Counts an operation that ended now.
-    pub fn note(&self, now_us: u64, access: &Access<'_>, allowance: &Allowance) {
+    pub fn note<'a>(&self, now_us: u64, access: impl FnOnce() -> Access<'a>, allowance: &Allowance) {
         let mut inner = self.inner.lock();
         inner.noted += 1;
         let is_timed = inner.noted.is_multiple_of(TIMED_EVERY);
         let from_ns = if is_timed { thread_ns() } else { 0 };
         if let Some(meter) = &mut inner.meter {
-            meter.note(now_us, access);
+            meter.note(now_us, &access());
         }
         if is_timed {
             allowance.add(TIMED_EVERY * thread_ns().saturating_sub(from_ns));
@@ -90,8 +90,9 @@ mod tests {
     };
 
     fn read(counting: &Counting, now_us: u64, allowance: &Allowance) {
-        let access = Access {
-            key: &Key::new("k"),
+        let key = Key::new("k");
+        let access = || Access {
+            key: &key,
             size_bytes: 10,
             is_write: false,
             version: None,
@@ -101,7 +102,7 @@ mod tests {
             took_us: 7,
         };
         if counting.is_on(now_us) {
-            counting.note(now_us, &access, allowance);
+            counting.note(now_us, access, allowance);
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tidemark_cachelet::choose::{Chooser, Counters, Gain, Kind, Pins, Rates, Switch};
 use tidemark_cachelet::config::{Config, Promise};
@@ -19,6 +20,12 @@ use super::tuned::{Expected, RANKED_MAX, Switched, Tuned};
 pub(super) const INTERVAL_US: u64 = 1_000_000;
 /// Answers that have not come by then do not come.
 const ANSWER_US: u64 = 500_000;
+/// While a switch comes into force it is looked at so often: that is how long its pause is known to be.
+const SWITCHING: Duration = Duration::from_millis(50);
+/// How long it is rested at most: somebody else may have changed the configuration, or choosing may have earned its time.
+pub(super) const REST_MAX: Duration = Duration::from_millis(500);
+/// What is due is looked at after so long at the earliest.
+const REST_MIN: Duration = Duration::from_millis(1);
 /// Round trips that are remembered of an agent: the shortest of them is what the network takes.
 const ROUND_TRIPS: usize = 16;
 /// How much of the last switch's pause is taken over.
@@ -44,6 +51,8 @@ pub(super) struct Led {
     gain: Gain,
     step: Step,
     round_trips_us: BTreeMap<SocketAddr, Vec<u64>>,
+    /// Whether a switch was written that is not in force yet.
+    is_awaited: bool,
     /// Since when a switch is under way.
     switching_since_us: Option<u64>,
     /// When the last interval ended.
@@ -97,6 +106,7 @@ impl Led {
             gain,
             step: Step::Resting,
             round_trips_us: BTreeMap::new(),
+            is_awaited: false,
             switching_since_us: None,
             ended_us: 0,
             intervals: 0,
@@ -122,8 +132,22 @@ impl Led {
             self.chooser.adopted(now_us, in_force.config, in_force.trial);
             self.intervals = 0;
             self.step = Step::Resting;
+            self.is_awaited = false;
         }
         self.in_force = in_force;
+    }
+
+    /// How long nothing is due, unless an answer comes.
+    pub(super) fn rest(&self, now_us: u64) -> Duration {
+        if self.is_awaited || self.switching_since_us.is_some() {
+            return SWITCHING;
+        }
+        let due_us = match &self.step {
+            Step::Resting => return REST_MAX,
+            Step::Counting { since_us } => since_us + INTERVAL_US,
+            Step::Asked(round) => round.asked_us + ANSWER_US,
+        };
+        Duration::from_micros(due_us.saturating_sub(now_us)).clamp(REST_MIN, REST_MAX)
     }
 
     /// The time of the question that is to be sent to all agents now. `may` says whether choosing may take more time.
@@ -212,6 +236,7 @@ impl Led {
 
     /// The switch is written: it will be in force.
     pub(super) fn switched(&mut self, at_seconds: u64, switch: &Switch, counters: &Counters) {
+        self.is_awaited = true;
         self.tuned.switched(Switched {
             at_seconds,
             from: self.in_force.config,
@@ -302,11 +327,15 @@ mod tests {
     fn a_decision_needs_two_questions_and_every_answer() {
         let (mut led, agents) = (led(), agents(2));
         assert_eq!(led.ask(0, &agents, false), None, "choosing has taken enough");
+        assert_eq!(led.rest(0), REST_MAX);
         assert_eq!(led.ask(0, &agents, true), Some(0));
+        assert_eq!(led.rest(ANSWER_US - 7_000), Duration::from_millis(7));
         answer(&mut led, 1_100, (1, 0), report(), false);
         assert_eq!(led.counters(1_100), None);
         answer(&mut led, 2_100, (2, 0), report(), false);
         assert_eq!(led.counters(2_100), None, "counting begins");
+        assert_eq!(led.rest(2_100), REST_MAX);
+        assert_eq!(led.rest(INTERVAL_US - 20_000), Duration::from_millis(20));
         assert_eq!(led.ask(INTERVAL_US - 1, &agents, true), None);
         assert_eq!(
             led.ask(INTERVAL_US, &agents, false),
@@ -341,6 +370,7 @@ mod tests {
     fn what_somebody_else_changed_is_begun_from() {
         let mut led = led();
         led.look(0, None);
+        assert_eq!(led.rest(0), SWITCHING);
         led.ask(1, &agents(1), true).unwrap();
         let pinned = InForce {
             config: Config {

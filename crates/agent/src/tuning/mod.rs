@@ -12,11 +12,12 @@ mod tuned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use tidemark_cachelet::choose::{Counters, Kind, Switch};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::change::change_app;
 use crate::clock::now_us;
@@ -35,8 +36,6 @@ pub use tuned::{Expected, RANKED_MAX, SWITCHES_MAX, Switched, Tuned};
 
 use led::{InForce, Led};
 
-/// How often it is looked at whether something is due.
-const LOOK: Duration = Duration::from_millis(50);
 /// Answers that wait. Beyond, they are lost, and the interval is given up.
 pub const ANSWERS_MAX: usize = 1_024;
 /// The gain is written anew after so long, if nothing else is to be written.
@@ -71,12 +70,12 @@ impl Tuning {
     /// Another agent asks or answers.
     pub fn receive(&self, told: Told, domains: &Domains, shell: &Shell) {
         match told {
-            Told::Ask(ask) => {
+            Told::Ask(ask) => self.allowance.spend(|| {
                 if let Some(counted) = self.count(&ask, domains, shell) {
                     let told = Told::Counted(Box::new(counted));
                     shell.peers.tell(ask.reply, &told);
                 }
-            }
+            }),
             // One that does not fit is missed, and its interval is given up.
             Told::Counted(counted) => drop(self.answers.try_send(*counted)),
         }
@@ -96,10 +95,7 @@ impl Tuning {
             budget_bytes,
             copies,
         };
-        let taken = self
-            .allowance
-            .spend(|| domain.counting.take(from_us, figures, &self.allowance));
-        let (report, is_complete) = taken;
+        let (report, is_complete) = domain.counting.take(from_us, figures, &self.allowance);
         Some(Counted {
             app: ask.app.clone(),
             from: self.node.address,
@@ -143,23 +139,42 @@ impl Tuner {
     /// Runs until the agent's runtime ends.
     pub async fn run(self) {
         let Some(kind) = self.tuning.kind else { return };
-        let Some(mut heard) = self.tuning.heard.lock().take() else {
+        let Some(heard) = self.tuning.heard.lock().take() else {
             return;
         };
+        self.tuning.allowance.spend_waiting(self.choose(kind, heard)).await;
+    }
+
+    async fn choose(&self, kind: Kind, mut heard: mpsc::Receiver<Counted>) {
         let mut leading: BTreeMap<String, Leading> = BTreeMap::new();
+        let mut look_at = Instant::now();
         loop {
             // Nobody else has the other end: it is closed with the agent.
-            let answer = tokio::time::timeout(LOOK, heard.recv()).await;
-            if let Ok(Some(counted)) = answer
-                && let Some(leads) = leading.get_mut(&counted.app)
-            {
-                leads.led.heard(now_us(), counted);
-            }
-            for domain in self.domains.all() {
-                if let Err(error) = self.turn(kind, &domain, &mut leading).await {
-                    tracing::debug!(app = %domain.app, "choosing waits: {error}");
+            match tokio::time::timeout_at(look_at, heard.recv()).await {
+                Ok(Some(counted)) => {
+                    let Some(leads) = leading.get_mut(&counted.app) else {
+                        continue;
+                    };
+                    let domain = self.domains.get(&counted.app);
+                    leads.led.heard(now_us(), counted);
+                    if let Some(domain) = domain {
+                        self.try_turn(kind, &domain, &mut leading).await;
+                    }
+                }
+                _ => {
+                    for domain in self.domains.all() {
+                        self.try_turn(kind, &domain, &mut leading).await;
+                    }
                 }
             }
+            let rests = leading.values().map(|leads| leads.led.rest(now_us()));
+            look_at = Instant::now() + rests.min().unwrap_or(led::REST_MAX);
+        }
+    }
+
+    async fn try_turn(&self, kind: Kind, domain: &Arc<Domain>, leading: &mut BTreeMap<String, Leading>) {
+        if let Err(error) = self.turn(kind, domain, leading).await {
+            tracing::debug!(app = %domain.app, "choosing waits: {error}");
         }
     }
 
@@ -247,11 +262,10 @@ impl Tuner {
     }
 
     async fn decide(&self, domain: &Arc<Domain>, leads: &mut Leading, counters: &Counters) -> Result<(), AgentError> {
-        let allowance = &self.tuning.allowance;
-        let before_ns = allowance.spent_ns();
+        let (allowance, from_ns) = (&self.tuning.allowance, allowance::thread_ns());
         let may = allowance.covers(leads.cost_ns);
-        let switch = allowance.spend(|| leads.led.decide(now_us(), counters, may));
-        leads.cost_ns = allowance.spent_ns() - before_ns;
+        let switch = leads.led.decide(now_us(), counters, may);
+        leads.cost_ns = allowance::thread_ns().saturating_sub(from_ns);
         let is_due = now_us() >= leads.written_us + WRITE_US;
         if let Some(switch) = &switch {
             self.switch(domain, leads, switch, counters).await?;

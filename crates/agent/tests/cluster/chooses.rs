@@ -146,6 +146,14 @@ fn what_it_did(nodes: &Nodes) {
     wait_for("every agent to show the same", || {
         nodes.shown(0)["tuned"] == nodes.shown(2)["tuned"]
     });
+    for place in 0..3 {
+        let choosing = nodes.shown(place)["choosing"].clone();
+        let seconds = |name: &str| choosing[name].as_f64().unwrap();
+        assert!(
+            seconds("cpu_seconds_total") > 0.0 && seconds("agent_cpu_seconds_total") > seconds("cpu_seconds_total"),
+            "{choosing}"
+        );
+    }
     let tuned = tuned(nodes);
     assert!(tuned["switches_total"].as_u64().unwrap() >= 3);
     let switches = tuned["switches"].as_array().unwrap();
@@ -171,7 +179,12 @@ fn what_it_did(nodes: &Nodes) {
         "small_reuse_ratio",
     ];
     let loads = loads.map(|name| format!("load_{name}{{app=\"shop\"}}"));
-    let others = ["switches_total{app=\"shop\"}", "choosing_cpu_seconds_total"].map(str::to_owned);
+    let others = [
+        "switches_total{app=\"shop\"}",
+        "choosing_cpu_seconds_total",
+        "agent_cpu_seconds_total",
+    ]
+    .map(str::to_owned);
     for name in loads.iter().chain(&others) {
         let of_all: Vec<_> = (0..3)
             .map(|place| tidemark_agent::show::metrics(nodes.agent(place)))

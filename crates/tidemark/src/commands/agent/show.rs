@@ -197,6 +197,14 @@ fn one(app: &Value) -> String {
     }
     lines.push(configuration(app));
     lines.extend(tuned(app));
+    let (choosing, seconds) = (&app["choosing"], |value: &Value| value.as_f64().unwrap_or_default());
+    lines.push(format!(
+        "choosing       took {:.3} s of {:.3} s of this agent's processor time ({:.2} %, at most {:.0} %)",
+        seconds(&choosing["cpu_seconds_total"]),
+        seconds(&choosing["agent_cpu_seconds_total"]),
+        100.0 * seconds(&choosing["cpu_ratio"]),
+        100.0 * seconds(&choosing["cpu_ratio_allowed"]),
+    ));
     for member in app["members"].as_array().into_iter().flatten() {
         lines.push(format!(
             "member         {} {} {}",
