@@ -275,6 +275,13 @@ impl Agent {
         known.or_else(|| Some(self.domains.get(app)?.record()))
     }
 
+    /// The number that an application has on all nodes.
+    pub fn number_of(&self, app: &str) -> Option<TenantId> {
+        let known = self.seen.mirror.read().apps().get(app).map(|at| at.value.access.tenant);
+        let number = known.or_else(|| Some(self.domains.get(app)?.number()))?;
+        Some(TenantId(number))
+    }
+
     /// Serves an application from now on; creates it if it is not there.
     ///
     /// # Errors

@@ -66,6 +66,11 @@ impl Domain {
         self.inner.read().record.clone()
     }
 
+    /// The application's number.
+    pub fn number(&self) -> u32 {
+        self.inner.read().record.access.tenant
+    }
+
     /// The configuration that is wanted.
     pub fn config(&self) -> Config {
         self.inner.read().record.config

@@ -7,7 +7,7 @@
 //! Any event may come first, twice, or late. An event about an instance that is not known makes it known. One about an
 //! instance that was removed is passed over.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -116,6 +116,8 @@ pub struct Instances {
 #[derive(Debug, Default)]
 struct Table {
     known: BTreeMap<String, Known>,
+    /// Their names by their addresses: each request asks for it.
+    at: HashMap<IpAddr, BTreeSet<String>>,
     removed: VecDeque<String>,
 }
 
@@ -147,8 +149,8 @@ impl Instances {
     /// The instance that an application's request from an address comes from, if there is one only.
     pub fn at(&self, app: &str, address: IpAddr) -> Option<Instance> {
         let table = self.table.lock();
-        let is_it = |known: &&Known| known.app.as_deref() == Some(app) && known.address == Some(address);
-        let mut found = table.known.values().filter(is_it);
+        let known = table.at.get(&address)?.iter().filter_map(|name| table.known.get(name));
+        let mut found = known.filter(|known| known.app.as_deref() == Some(app));
         let first = found.next()?;
         found.next().is_none().then(|| first.as_instance())?
     }
@@ -168,7 +170,13 @@ impl Table {
             if self.removed.len() >= REMOVED_MAX {
                 self.removed.pop_front();
             }
-            let was_known = self.known.remove(&event.instance).is_some();
+            let was_known = self.known.remove(&event.instance);
+            self.move_to(
+                &event.instance,
+                was_known.as_ref().and_then(|known| known.address),
+                None,
+            );
+            let was_known = was_known.is_some();
             if was_known {
                 self.removed.push_back(event.instance);
             }
@@ -212,8 +220,27 @@ impl Table {
             instance: known.instance,
         };
         let changed = before.as_ref() != Some(&after);
+        self.move_to(&name, before.and_then(|before| before.address), after.address);
         self.known.insert(name, after);
         Ok(changed)
+    }
+
+    /// An instance has another address, or the first one, or none any more.
+    fn move_to(&mut self, name: &str, from: Option<IpAddr>, to: Option<IpAddr>) {
+        if from == to {
+            return;
+        }
+        if let Some(from) = from
+            && let Some(names) = self.at.get_mut(&from)
+        {
+            names.remove(name);
+            if names.is_empty() {
+                self.at.remove(&from);
+            }
+        }
+        if let Some(to) = to {
+            self.at.entry(to).or_default().insert(name.to_owned());
+        }
     }
 }
 
@@ -290,6 +317,18 @@ mod tests {
         assert_eq!(instances.at("blog", address), None);
         instances.take(event(Happening::Created, "b", Some("shop"))).unwrap();
         assert_eq!(instances.at("shop", address), None);
+        // One moves away; the other one ends.
+        let elsewhere = "10.0.0.8".parse().unwrap();
+        let moved = LifeEvent {
+            address: Some(elsewhere),
+            ..event(Happening::Identified, "b", Some("shop"))
+        };
+        instances.take(moved).unwrap();
+        assert_eq!(instances.at("shop", address).unwrap().name, "a");
+        assert_eq!(instances.at("shop", elsewhere).unwrap().name, "b");
+        instances.take(event(Happening::Removed, "a", None)).unwrap();
+        assert_eq!(instances.at("shop", address), None);
+        assert_eq!(instances.table.lock().at.len(), 1, "addresses are forgotten");
     }
 
     #[test]

@@ -14,7 +14,6 @@ use tidemark_agent::{Agent, AgentConfig};
 use tidemark_control::{ControlHandle, SettingsPatch};
 use tidemark_gateway::access::{AccessTable, ServerKey};
 use tidemark_gateway::config::{DEFAULT_WORKERS, credentials_of};
-use tidemark_types::TenantId;
 use tokio::sync::watch;
 
 use super::RunArgs;
@@ -146,7 +145,7 @@ fn agency(agent: &Arc<Agent>, key: ServerKey) -> Agency {
     let (numbers, metrics) = (Arc::clone(agent), Arc::clone(agent));
     Agency {
         objects: agent.objects(),
-        number: Arc::new(move |name| numbers.app(name).map(|record| TenantId(record.access.tenant))),
+        number: Arc::new(move |name| numbers.number_of(name)),
         beside: Beside {
             path: PATH,
             router: tidemark_agent::api::router(Arc::clone(agent), key),
