@@ -109,7 +109,7 @@ impl Agent {
     pub fn start(config: &AgentConfig) -> Result<Self, AgentError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(config.workers.max(1))
-            .thread_name("tidemark-agent")
+            .thread_name("tidemark-s3")
             .enable_all()
             .build()?;
         let handle = runtime.handle().clone();
@@ -348,12 +348,11 @@ impl Agent {
         Ok(changed)
     }
 
-    /// Leaves the domains, within a limit of time, and ends the threads.
+    /// Leaves the domains, within a limit of time. Its threads go on: others may run on them.
     pub fn leave(&self, limit: Duration) {
-        let Some(runtime) = self.runtime.lock().take() else {
+        if self.has_ended.swap(true, Ordering::Relaxed) {
             return;
-        };
-        self.has_ended.store(true, Ordering::Relaxed);
+        }
         let following = self.budgets.lock().take();
         // It ends within its period; a panic in it has been reported.
         let _ = following.map(JoinHandle::join);
@@ -362,7 +361,7 @@ impl Agent {
         }
         let _ = self.shell.notes.send(Note::Look);
         let domains = Arc::clone(&self.domains);
-        runtime.block_on(async move {
+        self.handle.block_on(async move {
             let left = async {
                 while !domains.hosts().is_empty() {
                     tokio::time::sleep(LEAVE_LOOK).await;
@@ -372,7 +371,13 @@ impl Agent {
                 tracing::warn!("not all cachelets could leave their domains: the others wait until their leases end");
             }
         });
-        runtime.shutdown_background();
+    }
+
+    /// Ends its threads, after it has left.
+    pub fn end(&self) {
+        if let Some(runtime) = self.runtime.lock().take() {
+            runtime.shutdown_background();
+        }
     }
 
     /// Messages to and from other agents.
@@ -385,7 +390,7 @@ impl Agent {
         self.shell.engine.as_ref()
     }
 
-    /// Calls in the agent's own threads, from others.
+    /// The agent's threads, for calls from others and for others to run on.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }

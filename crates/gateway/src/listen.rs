@@ -18,7 +18,7 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, HttpError, HttpResponse};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Sleep;
 
@@ -69,7 +69,9 @@ pub enum StartError {
 /// The running gateway.
 #[derive(Debug)]
 pub struct Gateway {
-    runtime: Runtime,
+    /// Threads of its own; none if it runs on those of somebody else.
+    runtime: Option<Runtime>,
+    handle: Handle,
     address: SocketAddr,
     stop: watch::Sender<bool>,
     connections: Arc<Semaphore>,
@@ -95,10 +97,11 @@ impl Gateway {
         tenants: Arc<dyn Tenants>,
         coherent: Option<Arc<dyn Coherent>>,
     ) -> Result<Self, StartError> {
-        Self::start_with(config, tenants, coherent, || Ok(None))
+        Self::start_with(config, tenants, coherent, None, || Ok(None))
     }
 
-    /// The same with a place for large objects, which is made on the gateway's threads.
+    /// The same with a place for large objects, which is made on the gateway's threads. If those are somebody else's, they must
+    /// run until the gateway is drained.
     ///
     /// # Errors
     /// The same, or the place cannot be had.
@@ -106,6 +109,7 @@ impl Gateway {
         config: &Config,
         tenants: Arc<dyn Tenants>,
         coherent: Option<Arc<dyn Coherent>>,
+        threads: Option<Handle>,
         large: impl FnOnce() -> Result<Option<Arc<dyn LargePlace>>, String>,
     ) -> Result<Self, StartError> {
         let address = config.address;
@@ -115,13 +119,9 @@ impl Gateway {
         let address = listener.local_addr()?;
         let keys = Keys::open(&config.folder, tenants, config.peers.is_some())?;
         let client = OriginClient::new(config.credentials.clone())?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(config.workers.max(1))
-            .thread_name("tidemark-s3")
-            .enable_all()
-            .build()?;
+        let (runtime, handle) = threads_of(config, threads)?;
         let large = {
-            let _within = runtime.enter();
+            let _within = handle.enter();
             Large::new(large().map_err(StartError::Large)?)
         };
         let origins = config.origins.clone();
@@ -147,9 +147,10 @@ impl Gateway {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let service = (builder.build(), chunked::room());
         let accepting = accept(listener, service, Arc::clone(&connections), stopped);
-        runtime.spawn(accepting);
+        handle.spawn(accepting);
         Ok(Self {
             runtime,
+            handle,
             address,
             stop,
             connections,
@@ -176,16 +177,32 @@ impl Gateway {
     /// Ends it: no new connections, requests under way may take so long.
     pub fn drain(self, limit: Duration) {
         self.stop.send_replace(true);
-        self.runtime.block_on(async {
+        self.handle.block_on(async {
             let all = self.connections.acquire_many(CONNECTIONS_MAX as u32);
             let _ = tokio::time::timeout(limit, all).await;
         });
-        self.runtime.shutdown_background();
+        if let Some(runtime) = self.runtime {
+            runtime.shutdown_background();
+        }
     }
 }
 
 /// What answers requests, and the room for chunks that are checked first.
 type Service = (S3Service, Room);
+
+/// The threads that a gateway runs on: somebody else's, or its own.
+fn threads_of(config: &Config, threads: Option<Handle>) -> io::Result<(Option<Runtime>, Handle)> {
+    if let Some(handle) = threads {
+        return Ok((None, handle));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(config.workers.max(1))
+        .thread_name("tidemark-s3")
+        .enable_all()
+        .build()?;
+    let handle = runtime.handle().clone();
+    Ok((Some(runtime), handle))
+}
 
 async fn accept(listener: TcpListener, service: Service, connections: Arc<Semaphore>, stopped: watch::Receiver<bool>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {

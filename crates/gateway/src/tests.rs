@@ -198,7 +198,7 @@ fn bench_of(
     if let Some(peers) = &config.peers {
         std::fs::write(&peers.file, "").unwrap();
     }
-    let gateway = Gateway::start_with(&config, Arc::new(tenants), None, || Ok(large)).unwrap();
+    let gateway = Gateway::start_with(&config, Arc::new(tenants), None, None, || Ok(large)).unwrap();
     Bench {
         address: gateway.address(),
         gateway: Some(gateway),

@@ -113,7 +113,9 @@ impl Nodes {
 
     /// Leaves in order.
     pub(crate) fn leave(&mut self, place: usize) {
-        self.agents[place].take().unwrap().leave(Duration::from_secs(20));
+        let agent = self.agents[place].take().unwrap();
+        agent.leave(Duration::from_secs(20));
+        agent.end();
     }
 
     /// The operator's view of the application at a node.

@@ -13,7 +13,7 @@ use tidemark_agent::bodies::Engine;
 use tidemark_agent::{Agent, AgentConfig};
 use tidemark_control::{ControlHandle, SettingsPatch};
 use tidemark_gateway::access::{AccessTable, ServerKey};
-use tidemark_gateway::config::{DEFAULT_WORKERS, credentials_of};
+use tidemark_gateway::config::credentials_of;
 use tokio::sync::watch;
 
 use super::RunArgs;
@@ -49,7 +49,7 @@ pub(super) fn run(args: &RunArgs, data: Option<&Path>) -> anyhow::Result<()> {
         apps: args.domain.clone(),
         origins: s3.origins.clone(),
         credentials: credentials_of(|name| std::env::var(name).ok()),
-        workers: DEFAULT_WORKERS,
+        workers: s3.workers,
         budget_bytes: args.budget.0,
         chooser: args.chooser.0,
         choosing_percent: tidemark_agent::tuning::PERCENT,
@@ -74,6 +74,7 @@ pub(super) fn run(args: &RunArgs, data: Option<&Path>) -> anyhow::Result<()> {
     instances.start(&agent);
     running.say_ready(&options)?;
     let ended = running.wait(options, &sources, &machine, || agent.leave(LEAVE_LIMIT));
+    agent.end();
     drop(agent);
     ended
 }
@@ -145,6 +146,7 @@ fn agency(agent: &Arc<Agent>, key: ServerKey) -> Agency {
     let (numbers, metrics) = (Arc::clone(agent), Arc::clone(agent));
     Agency {
         objects: agent.objects(),
+        threads: agent.handle().clone(),
         number: Arc::new(move |name| numbers.number_of(name)),
         beside: Beside {
             path: PATH,

@@ -10,6 +10,7 @@ use tidemark_gateway::config::credentials_of;
 use tidemark_gateway::{Altered, Config, Gateway, LargePlace, StartError, StoreMemory, TenantMemory, Tenants};
 use tidemark_server::Neighbour;
 use tidemark_types::TenantId;
+use tokio::runtime::Handle;
 
 use super::functions::FunctionPlace;
 use crate::functions_file::FunctionsFile;
@@ -52,6 +53,8 @@ pub(in crate::commands) type NumberOf = Arc<dyn Fn(&str) -> Option<TenantId> + S
 pub(in crate::commands) struct Agency {
     /// Reads and writes of objects.
     pub(in crate::commands) objects: Arc<dyn Coherent>,
+    /// Its threads, on which the S3 address runs as well: an answer between them then wakes no other thread.
+    pub(in crate::commands) threads: Handle,
     /// The number that an application has on all nodes.
     pub(in crate::commands) number: NumberOf,
     /// Its paths of the admin API.
@@ -107,5 +110,6 @@ pub(super) fn start(
         Ok(Some(Arc::clone(place.get_or_init(|| started)) as _))
     };
     let coherent = agency.map(|agency| Arc::clone(&agency.objects));
-    Gateway::start_with(&config, Arc::clone(&tenants), coherent, large)
+    let threads = agency.map(|agency| agency.threads.clone());
+    Gateway::start_with(&config, Arc::clone(&tenants), coherent, threads, large)
 }
