@@ -568,7 +568,7 @@ pub(crate) mod tests {
         let (engine, of) = (Engine::default(), Arc::clone(&store));
         engine.starts(Arc::new(move |_: &str| {
             Some(StoreMemory::new(
-                TenantId(1),
+                (TenantId(1), "shop"),
                 Arc::clone(&of),
                 Arc::new(|()| {}),
                 Arc::new(|_| {}),
