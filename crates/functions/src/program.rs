@@ -148,7 +148,7 @@ impl Instance {
         let hello = self.hello(invocation).ok_or(io::ErrorKind::InvalidInput)?;
         write(&mut to, &Frame::Hello(Box::new(hello)), &Bytes::new()).await?;
         let (ahead, mut frames) = mpsc::channel(FRAMES_AHEAD);
-        let reading = tokio::spawn(Arc::clone(self).read_all(from, ahead));
+        let reading = tokio::spawn(Arc::clone(self).read_requests(from, ahead));
         let served = self.serve_frames(invocation, &mut frames, &mut to).await;
         close(&mut to).await;
         reading.abort();
@@ -198,7 +198,7 @@ impl Instance {
 
     /// Reads frames until the connection ends or nobody wants them. A frame holds the invocation from its first bytes on until it is
     /// answered.
-    async fn read_all(self: Arc<Self>, mut from: Receiving, to: mpsc::Sender<(Frame, Bytes)>) {
+    async fn read_requests(self: Arc<Self>, mut from: Receiving, to: mpsc::Sender<(Frame, Bytes)>) {
         while let Ok(length) = read_length(&mut from).await {
             self.lifetime.lock().hold();
             let frame = tokio::time::timeout(ARRIVAL_PATIENCE, read_rest(&mut from, length)).await;

@@ -104,7 +104,8 @@ impl Bounded {
                     let head = std::mem::take(&mut self.head);
                     self.chunk(head.into())?;
                 } else if self.head.len() > HEAD_BYTES_MAX {
-                    self.pass(std::mem::take(&mut self.head).into());
+                    let head = std::mem::take(&mut self.head);
+                    self.pass(head.into());
                 }
             }
             At::Data { left, is_cut } => {
@@ -207,7 +208,10 @@ impl HttpBody for Bounded {
                     Err(frame) => return Poll::Ready(Some(Ok(frame))),
                 },
                 // A line that is not whole is for the check to judge.
-                None if !this.head.is_empty() => this.pass(std::mem::take(&mut this.head).into()),
+                None if !this.head.is_empty() => {
+                    let head = std::mem::take(&mut this.head);
+                    this.pass(head.into());
+                }
                 end => return Poll::Ready(end),
             }
         }

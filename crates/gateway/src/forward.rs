@@ -14,7 +14,6 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, ETAG, HeaderValue, TRANSFE
 use hyper::{HeaderMap, Method, Response};
 use s3s::{Body, S3Response, TrailingHeaders};
 
-use crate::access::Placing;
 use crate::coded::ParitySlot;
 use crate::config::Origin;
 use crate::fill::Job;

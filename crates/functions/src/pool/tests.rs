@@ -131,7 +131,7 @@ fn functions_come_into_use_as_they_are_needed() {
 fn functions_that_are_not_needed_are_emptied() {
     let mut pool = Pool::new(30, 11_000, 3);
     (0..20_u8).for_each(|object| drop(put(&mut pool, [object; 16], 0, 10_000).unwrap()));
-    (0..16_u8).for_each(|object| drop(pool.forget(&[object; 16])));
+    assert!((0..16_u8).all(|object| pool.forget(&[object; 16])));
     assert_eq!(pool.shrink(), 20, "10 are filled to 55 %");
     let held = pool.in_use();
     assert!(held > 10, "some chunks lie beyond them");
@@ -141,7 +141,6 @@ fn functions_that_are_not_needed_are_emptied() {
         moves.len() > 3 && moves.iter().all(|one| one.from >= 10 && one.to < 10),
         "{moves:?}"
     );
-    assert_eq!(pool.moves(100), [], "they are on their way");
     let (failed, rest) = moves.split_first().unwrap();
     pool.stayed(failed);
     let forgotten = rest.iter().find(|one| one.key.content != failed.key.content).unwrap();
@@ -160,7 +159,7 @@ fn functions_that_are_not_needed_are_emptied() {
     assert_eq!((pool.in_use(), pool.used_bytes()), (10, 3 * 3 * 5_056));
     for object in 16..20_u8 {
         if let Some(stripe) = pool.look(&[object; 16], 0) {
-            let distinct: std::collections::HashSet<u16> = stripe.homes.iter().copied().collect();
+            let distinct: HashSet<u16> = stripe.homes.iter().copied().collect();
             assert!(
                 distinct.len() == 3 && stripe.homes.iter().all(|home| *home < 10),
                 "{stripe:?}"

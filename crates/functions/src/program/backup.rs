@@ -1,5 +1,6 @@
 //! Both sides of a backup in the function: see [`crate::backup`].
 
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::{FRAMES_AHEAD, Instance, close, connect, read_all, write};
+use super::{FRAMES_AHEAD, Instance, close, connect, write};
 use crate::backup::Sending;
 use crate::chunk::{Announced, ChunkKey, chunk_hash};
 use crate::event::{Invocation, read_token};
@@ -19,6 +20,15 @@ use crate::wire::{Frame, Join};
 const PEER_PATIENCE: Duration = Duration::from_secs(20);
 /// Chunks that a destination may announce: more than fit its memory.
 const ANNOUNCED_MAX: usize = 4 << 20;
+
+/// Reads frames until the connection ends or nobody wants them. The backup itself holds the invocation.
+async fn read_all(mut from: Receiving, to: mpsc::Sender<(Frame, Bytes)>) {
+    while let Ok(frame) = read_frame(&mut from).await {
+        if to.send(frame).await.is_err() {
+            pending::<()>().await;
+        }
+    }
+}
 
 impl Instance {
     /// The source: what the destination lacks is sent to it.

@@ -57,5 +57,6 @@ async fn an_invocation_does_not_end_while_a_chunk_arrives() {
     assert!(matches!(bye, Frame::Bye { .. }), "{bye:?}");
     let answer = invoking.await.unwrap().unwrap();
     let returned: Returned = serde_json::from_slice(&answer).unwrap();
-    assert_eq!((returned.chunks, returned.bytes), (1, MIB as u64));
+    assert_eq!(returned.chunks, 1);
+    assert!(returned.bytes >= MIB as u64);
 }
