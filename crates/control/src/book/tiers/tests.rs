@@ -111,7 +111,7 @@ fn money_is_planned_with_only_where_its_end_may_take_memory() {
 #[test]
 fn a_latency_and_money_leave_a_choice_of_what_is_least() {
     let us = Duration::from_micros;
-    let wanted = |latency, bought_us, minimise| {
+    let wanted = |latency, bought_us: Option<f64>, minimise| {
         let aim = Aim {
             latency,
             money: bought_us.map(|_| 1.0),
