@@ -42,7 +42,6 @@ use needs::{Need, Needs};
 pub(crate) use node::WORTH_PIECES_MAX;
 pub(crate) use preview::Previewed;
 use regrant::{Cause, Given};
-pub(crate) use seen::Seen;
 use sides::{Change, other_sides};
 pub(crate) use tenant::Tenant;
 use tiers::TiersState;

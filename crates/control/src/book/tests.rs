@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidemark_types::{
-    Clock as _, DataPlane as _, GIB, HitRatio, MIB, ManualClock, Permissions, PolicyChoice, SamplingThreshold,
+    Clock as _, DataPlane as _, GIB, HitRatio, MIB, ManualClock, Permissions, Policy, PolicyChoice, SamplingThreshold,
     SecretHash, Staleness, TenantLimits, Weight,
 };
 use tidemark_types::{TenantPlan, TenantState};

@@ -12,7 +12,7 @@ use tidemark_types::{GIB, HitRatio, MIB, ManualClock, Policy, PolicyChoice, Tena
 use super::*;
 use crate::fake::FakeDataPlane;
 use crate::grant::{grantable_bytes, pool_for};
-use crate::settings::MIN_POOL_BYTES;
+use crate::settings::{Change, Idling, MIN_POOL_BYTES, ServerPatch};
 use crate::state::StateFile;
 
 struct Scene {
