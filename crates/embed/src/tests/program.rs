@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
-use tidemark_types::UNIT_BYTES;
 
 use super::*;
 
@@ -17,7 +16,7 @@ pub(super) struct Notes {
     left: Mutex<Vec<Gone>>,
     emptied: Mutex<Vec<(String, u64, Left)>>,
     moved: Mutex<Vec<(String, MoveView)>>,
-    replaced: Mutex<Vec<(String, Fault)>>,
+    pub(super) replaced: Mutex<Vec<(String, Fault)>>,
 }
 
 impl Events for Notes {

@@ -1,6 +1,7 @@
 //! A program's own strategies of size and worth.
 
 use parking_lot::Mutex;
+use tidemark_types::UNIT_BYTES;
 
 use super::program::told;
 use super::*;
