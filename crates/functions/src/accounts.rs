@@ -32,7 +32,7 @@ impl Amount {
     }
 }
 
-/// Who is charged for a pool.
+/// The accounts that are charged for a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payers {
     /// Those who use it.

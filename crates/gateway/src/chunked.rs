@@ -75,7 +75,7 @@ struct Bounded {
     ready: VecDeque<Bytes>,
     /// For the chunk whose head is to be passed on.
     waiting: Option<Waiting>,
-    /// Of the chunk that is being passed on.
+    /// The room of the chunk that is being passed on.
     held: Option<OwnedSemaphorePermit>,
 }
 
@@ -233,7 +233,7 @@ mod tests {
         [format!("{bytes:x}\r\n").as_bytes(), &vec![b'x'; bytes], b"\r\n"].concat()
     }
 
-    /// What becomes of a body that comes in pieces of so many bytes.
+    /// The outcome of a body that comes in pieces of so many bytes.
     async fn passed(body: &[u8], piece_bytes: usize) -> Result<Vec<u8>, String> {
         let pieces: Vec<_> = body.chunks(piece_bytes).map(Bytes::copy_from_slice).collect();
         let pieces = pieces.into_iter().map(|piece| Ok::<_, BoxError>(Frame::data(piece)));

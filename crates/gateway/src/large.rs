@@ -32,7 +32,7 @@ pub type ReadingChunks = Pin<Box<dyn Future<Output = Option<Chunks>> + Send>>;
 
 /// A place for large objects.
 pub trait LargePlace: Send + Sync + 'static {
-    /// Where an object of a tenant with so many bytes is kept at least cost: here, in memory, or nowhere but at the origin.
+    /// The cheapest place for an object of a tenant with so many bytes: here, in memory, or nowhere but at the origin.
     fn cheapest(&self, payer: &dyn TenantMemory, size_bytes: u64) -> Placing;
 
     /// A range of a stripe, which lies within it; `None` if it cannot be had there.

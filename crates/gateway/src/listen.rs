@@ -187,7 +187,7 @@ impl Gateway {
     }
 }
 
-/// What answers requests, and the room for chunks that are checked first.
+/// The service that answers requests, and the room for chunks that are checked first.
 type Service = (S3Service, Room);
 
 /// The threads that a gateway runs on: somebody else's, or its own.

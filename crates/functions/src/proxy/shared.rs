@@ -1,4 +1,4 @@
-//! What the pools of a proxy share: address, secrets, limits, and the catalogue.
+//! The part that pools of a proxy share: address, secrets, limits, and the catalogue.
 //!
 //! The same object may be in several pools. Each has its own chunks of it.
 

@@ -22,7 +22,7 @@ struct World {
     dice: Dice,
     bench: Bench,
     place: Arc<Place>,
-    /// What the origin has, by key.
+    /// The objects that the origin has, by key.
     model: std::collections::BTreeMap<String, Bytes>,
     /// Whether the origin answers reads as it should.
     is_sound: bool,

@@ -145,7 +145,7 @@ fn tenants_have_functions_of_their_own_or_share_some() {
     );
 }
 
-/// What one tenant reads or loses changes nothing for another.
+/// One tenant's reads and losses change nothing for another.
 fn each_pool_is_on_its_own(
     server: &Server,
     clients: &[Client; 4],

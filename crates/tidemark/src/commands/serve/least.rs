@@ -38,7 +38,7 @@ pub(super) struct LeastBytes {
     tenants: Arc<Mutex<HashMap<u32, Seen>>>,
 }
 
-/// What is known of a tenant.
+/// The knowledge of a tenant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     moved_bytes: u64,
@@ -158,7 +158,7 @@ impl LeastBytes {
 mod tests {
     use super::*;
 
-    /// Of the shared pool.
+    /// The sizes for the shared pool.
     fn least(file: &str) -> LeastBytes {
         let file = FunctionsFile::parse(file).unwrap();
         LeastBytes::of(&file, &file.pools[0])
