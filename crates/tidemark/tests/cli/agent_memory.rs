@@ -177,7 +177,7 @@ fn an_application_s_copies_have_a_goal_a_curve_and_a_bill() {
         let rows = rows["rows"].as_array().unwrap().iter();
         rows.map(|row| count(&row["commands"][command])).sum()
     };
-    wait_for("the last operation", || executed("s3/get_object/miss") > 0);
+    wait_until("the last operation", || executed("s3/get_object/miss") > 0);
     assert_eq!(executed("s3/put_object"), OBJECTS as u64);
     assert!(executed("s3/get_object") >= reads);
     assert!(sum(&agent, "shop", "operations") >= (OBJECTS as u64 + reads) as f64);

@@ -6,7 +6,7 @@ use tidemark_functions::emulator::Emulator;
 use tidemark_gateway::Client;
 
 use super::deploy::scrape;
-use super::s3::{Bucket, client, emulator, functions_file, pattern, server_with, sum, until_it_is, until_it_is_let_in};
+use super::s3::{Bucket, client, emulator, functions_file, pattern, server_with, sum, until_it_is_let_in};
 use super::*;
 
 const MIB: usize = 1 << 20;
@@ -89,7 +89,7 @@ fn tenants_have_functions_of_their_own_or_share_some() {
     for ((client, name), object) in clients.iter().zip(names).zip(&objects) {
         runtime.block_on(client.put("photos", name, object.clone())).unwrap();
     }
-    until_it_is("the stripes are not stored", || {
+    wait_until("the stripes are stored", || {
         of_pools(&server, "totals", "written_stripes") == [4, 2, 2, 0]
     });
     for ((client, name), object) in clients.iter().zip(names).zip(&objects) {
@@ -119,7 +119,7 @@ fn tenants_have_functions_of_their_own_or_share_some() {
         let count = |row: &rusqlite::Row<'_>| row.get::<_, u64>(0);
         catalogue.query_row("SELECT COUNT(*) FROM stripes", [], count).unwrap()
     };
-    until_it_is("the catalogue is not written", || rows() == 4 + 2 + 4);
+    wait_until("the catalogue is written", || rows() == 4 + 2 + 4);
     server.signal(Signal::KILL);
     let (_, _, folder) = server.stop();
     let origin = format!("s3://photos?endpoint=http://{origin}");
@@ -155,7 +155,7 @@ fn each_pool_is_on_its_own(
 ) {
     // An object of another tenant's pool is read from the origin, and then from one's own.
     assert!(get(&clients[1], "one") == objects[0]);
-    until_it_is("the stripes are not stored", || {
+    wait_until("the stripes are stored", || {
         of_pools(server, "totals", "written_stripes") == [4, 2, 4, 0]
     });
     assert_eq!(of_pools(server, "now", "objects"), [2, 1, 2, 0]);
@@ -171,7 +171,7 @@ fn each_pool_is_on_its_own(
     assert!(taken >= 6, "{taken}");
     let misses = of_pools(server, "totals", "misses");
     assert!(get(&clients[0], "one") == objects[0]);
-    until_it_is("the stripes are not stored again", || {
+    wait_until("the stripes are stored again", || {
         of_pools(server, "totals", "written_stripes") == [4, 4, 4, 0]
     });
     assert!(get(&clients[0], "one") == objects[0]);
@@ -193,10 +193,10 @@ fn each_pays_for_its_own(server: &Server) {
         assert!(metrics.contains(&line), "{line}: {metrics}");
     }
     // Its functions are kept warm, though nothing was ever read from them.
-    until_it_is("the warm-ups of an unused pool are on no bill", || {
+    wait_until("the warm-ups of an unused pool are on its tenant's bill", || {
         sum(server, "idle", "invocations") > 0.0
     });
-    until_it_is("those who share do not pay", || {
+    wait_until("those who share pay", || {
         ["three", "four"]
             .iter()
             .all(|name| sum(server, name, "invocations") > 0.0)
