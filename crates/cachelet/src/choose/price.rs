@@ -428,12 +428,18 @@ impl<'a> Pricing<'a> {
         }
         let message_us = self.rates.message_us + self.apart * bytes_us;
         let round_us = (holders * self.apart).min(1.0) * self.round_us();
+        // The second phase is sent before the writer's answer.
+        let again_us = if self.config.coherence.spread() == Spread::Stage {
+            self.rates.message_us
+        } else {
+            0.0
+        };
         match self.config.domain {
-            Domain::Flat => round_us + holders * message_us,
+            Domain::Flat => round_us + holders * (message_us + again_us),
             Domain::Hierarchical => {
                 let clusters = holders.min(self.load.clusters);
                 let followers = self.load.cachelets[self.config.scope as usize] / self.load.clusters - 1.0;
-                2.0 * round_us + (clusters + followers) * message_us
+                2.0 * round_us + (clusters + followers) * message_us + clusters * again_us
             }
         }
     }
