@@ -29,13 +29,8 @@ fn open(folder: &Path) -> StateFile {
 
 /// A folder in memory where that is possible, for files that are opened or written thousands of times.
 fn quick_folder() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    let folder = if memory.is_dir() {
-        tempfile::tempdir_in(memory)
-    } else {
-        tempfile::tempdir()
-    };
-    folder.unwrap()
+    let memory = Some(Path::new("/dev/shm")).filter(|memory| memory.is_dir());
+    memory.map_or_else(tempfile::tempdir, tempfile::tempdir_in).unwrap()
 }
 
 /// Thousands that come and go leave nothing behind: the others take the same memory again.
@@ -51,8 +46,7 @@ fn tenants_that_come_and_go_leave_no_rows_and_no_bytes() {
             file.remove_tenant(tenant.id).unwrap();
         }
         let files = fs::read_dir(folder.path()).unwrap();
-        let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
-        bytes
+        files.map(|file| file.unwrap().metadata().unwrap().len()).sum::<u64>()
     };
     let bytes = come_and_go(500);
     assert!(come_and_go(1_500) <= bytes + bytes / 8, "{bytes} before");
@@ -443,8 +437,7 @@ fn check_harmed(folder: &Path, whole: &[u8], written: &str, (at, mask): (usize, 
     is_found
 }
 
-/// One bit of every byte is flipped, and all bits of those that are something. CI does so to one byte in five, `make soak` to all
-/// (`TIDEMARK_TEST_SCALE=full`).
+/// One bit of every byte is flipped, and all bits of those that are something; outside of `make soak` in one byte of five.
 #[test]
 fn a_flipped_bit_is_found_or_changes_nothing() {
     let folder = quick_folder();
