@@ -9,8 +9,7 @@ use rusqlite::Connection;
 use tidemark_types::{Policy, PolicyChoice, Weight};
 
 use super::*;
-use crate::settings::tests::full as settings;
-use crate::settings::{SETTINGS, Setting};
+use crate::settings::{SETTINGS, Setting, tests::full as settings};
 
 const NOW: UnixMs = UnixMs(1_700_000_000_000);
 
@@ -437,7 +436,7 @@ fn check_harmed(folder: &Path, whole: &[u8], written: &str, (at, mask): (usize, 
     is_found
 }
 
-/// One bit of every byte is flipped, and all bits of those that are something; outside of `make soak` in one byte of five.
+/// One bit of every byte is flipped, and all bits of those that are something; but in `make soak`, of one byte in five.
 #[test]
 fn a_flipped_bit_is_found_or_changes_nothing() {
     let folder = quick_folder();
