@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidemark_meter::spending::AtLimit;
 use tidemark_plan::tiers::{self, Change, Minimise, Pools, Range, Sizes, Target, solve};
-use tidemark_plan::{Prospect, reach};
+use tidemark_plan::{Load, Prospect, reach};
 use tidemark_types::{TenantId, UNIT_BYTES, UnixMs};
 
 use super::{Book, Tenant};
@@ -50,7 +50,7 @@ struct Aim {
 
 /// The mean latencies of a tenant's goal, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Wanted {
+struct GoalLatencies {
     /// The one that it asked for, where it did.
     goal_us: f64,
     /// The one that its sizes are judged by: what its money buys, where that decides.
@@ -60,9 +60,17 @@ struct Wanted {
 }
 
 impl Aim {
+    /// The load that it is judged by.
+    fn load_of(self, elastic: &Elastic, load: &Load) -> Load {
+        match self.latency {
+            Some(latency) => elastic.answers_within(load, latency),
+            None => elastic.waited_for(load),
+        }
+    }
+
     /// The latencies where the best that there is takes `best_us`, and the money buys `bought_us`.
-    fn wanted(self, best_us: f64, bought_us: Option<f64>) -> Option<Wanted> {
-        let exactly = |goal_us, asked_us| Wanted {
+    fn wanted(self, best_us: f64, bought_us: Option<f64>) -> Option<GoalLatencies> {
+        let exactly = |goal_us, asked_us| GoalLatencies {
             goal_us,
             asked_us,
             aim_us: asked_us,
@@ -73,7 +81,7 @@ impl Aim {
             (Some(goal_us), Some(bought_us)) if bought_us > goal_us || self.minimise == Minimise::Latency => {
                 Some(exactly(goal_us, bought_us))
             }
-            (Some(goal_us), bought_us) => Some(Wanted {
+            (Some(goal_us), bought_us) => Some(GoalLatencies {
                 goal_us,
                 asked_us: goal_us,
                 aim_us: aim_us(goal_us, best_us).max(bought_us.unwrap_or(0.0)),
@@ -110,7 +118,7 @@ struct Free {
 struct Party<'k> {
     id: TenantId,
     tenant: tiers::Tenant,
-    wanted: Wanted,
+    wanted: GoalLatencies,
     goal: tiers::Goal,
     /// Its money for an hour, where it asks for no more than that buys.
     budget: Option<f64>,
@@ -313,19 +321,12 @@ impl Book {
         let elastic = tenant.needs.elastic()?;
         let load = tenant.load_under(settings, question.now, self.hit_cost)?;
         let measured = Measured {
-            load: match aim.latency {
-                Some(latency) => elastic.answers_within(&load, latency),
-                None => elastic.waited_for(&load),
-            },
+            load: aim.load_of(elastic, &load),
             in_force_bytes: memory_bytes,
             ..known.measured.clone()
         };
         let program = measured.tenant(&known.composed, known.learnt, bounds)?;
-        let bought_us = aim.money.map(|money| {
-            let one = std::slice::from_ref(&program);
-            let best = solve(one, prices.held, Pools::ANY, Target::Spending(money)).sizes[0];
-            program.hull_latency_us(best)
-        });
+        let bought_us = aim.money.map(|money| bought_us(&program, money, prices));
         let best_us = measured.best_latency_us(&known.composed, known.learnt, bounds);
         let wanted = aim.wanted(best_us, bought_us)?;
         let prospect = Prospect {
@@ -334,17 +335,14 @@ impl Book {
             standard_error: measured.error_at(tenant.grant_bytes),
             is_final: question.now.since(elastic.known_since()) >= YOUNG_FOR,
         };
-        let plan = Tiers {
+        let mut plan = Tiers {
             memory_bytes,
             flash_bytes,
             goal_us: wanted.goal_us,
             ..Tiers::to_be_sized(&measured, prospect)
         };
         let reach_before = before.map(|plan| plan.reach).unwrap_or_default();
-        let plan = Tiers {
-            reach: reach(reach_before, plan.hit_goal(), Some(prospect)),
-            ..plan
-        };
+        plan.reach = reach(reach_before, plan.hit_goal(), Some(prospect));
         let above = i32::from(settings.priority.unwrap_or(DEFAULT_PRIORITY)) - i32::from(DEFAULT_PRIORITY);
         Some(Party {
             id,
@@ -418,6 +416,13 @@ impl Book {
             now,
         }
     }
+}
+
+/// The mean latency that this money for an hour buys a tenant, in microseconds.
+fn bought_us(tenant: &tiers::Tenant, money: f64, prices: TierPrices) -> f64 {
+    let one = std::slice::from_ref(tenant);
+    let best = solve(one, prices.held, Pools::ANY, Target::Spending(money)).sizes[0];
+    tenant.hull_latency_us(best)
 }
 
 /// Whether a tenant may not have these sizes any longer: others' goals may need them, or its own floors were raised.
