@@ -26,13 +26,17 @@ fn hit_ratio(node: &mut Node, name: &str) -> f64 {
     node.view(name).unwrap().hit_ratio.unwrap()
 }
 
+fn sizes_bytes(node: &mut Node, name: &str) -> (u64, u64) {
+    let view = node.view(name).unwrap();
+    (view.grant_bytes, view.flash_grant_bytes.unwrap())
+}
+
 /// Both sizes are within a quarter of what is expected, or three segments.
-fn is_near(expected_bytes: u64, (found_mib, what): (u64, &str)) {
-    let off = expected_bytes.abs_diff(found_mib * MIB);
+fn is_near(expected_bytes: u64, (found_bytes, what): (u64, &str)) {
+    let off = expected_bytes.abs_diff(found_bytes);
     assert!(
         off <= (expected_bytes / 4).max(3 * MIB),
-        "{what}: {found_mib} MiB where {} were foretold",
-        expected_bytes / MIB
+        "{what}: {found_bytes} bytes where {expected_bytes} were foretold"
     );
 }
 
@@ -55,9 +59,9 @@ fn what_both_tiers_would_get_is_what_they_come_to() {
         ("no goal", no_goal, 180),
     ] {
         let mut node = scene();
-        let before = sizes(&mut node, "shop");
+        let before = sizes_bytes(&mut node, "shop");
         let [blog, shop] = preview(&mut node, patch);
-        assert_eq!(before, sizes(&mut node, "shop"), "{what}: asking changes nothing");
+        assert_eq!(before, sizes_bytes(&mut node, "shop"), "{what}: asking changes nothing");
         is_near(shop.unchanged_bytes, (before.0, what));
         is_near(shop.unchanged_flash_bytes.unwrap(), (before.1, what));
         let moved = |now: u64, changed: u64| now.abs_diff(changed) > 4 * MIB;
@@ -69,7 +73,7 @@ fn what_both_tiers_would_get_is_what_they_come_to() {
         node.command(|control| control.set_tenant("shop", patch)).unwrap();
         node.run(Duration::from_secs(seconds));
         for (name, told) in [("shop", &shop), ("blog", &blog)] {
-            let (memory, flash) = sizes(&mut node, name);
+            let (memory, flash) = sizes_bytes(&mut node, name);
             let what = format!("{what}, {name}");
             is_near(told.changed_bytes, (memory, &what));
             is_near(told.changed_flash_bytes.unwrap(), (flash, &what));
