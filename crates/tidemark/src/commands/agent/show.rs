@@ -177,6 +177,18 @@ fn tuned(app: &Value) -> Vec<String> {
     lines
 }
 
+/// The processor time of choosing beside that of this node's agent.
+fn choosing(app: &Value) -> String {
+    let of = |name: &str| app["choosing"][name].as_f64().unwrap_or_default();
+    format!(
+        "choosing       took {:.3} s of {:.3} s of this agent's processor time ({:.2} %, at most {:.0} %)",
+        of("cpu_seconds_total"),
+        of("agent_cpu_seconds_total"),
+        100.0 * of("cpu_ratio"),
+        100.0 * of("cpu_ratio_allowed"),
+    )
+}
+
 fn one(app: &Value) -> String {
     let counts = &app["counts"];
     let mut lines = vec![
@@ -197,14 +209,7 @@ fn one(app: &Value) -> String {
     }
     lines.push(configuration(app));
     lines.extend(tuned(app));
-    let (choosing, seconds) = (&app["choosing"], |value: &Value| value.as_f64().unwrap_or_default());
-    lines.push(format!(
-        "choosing       took {:.3} s of {:.3} s of this agent's processor time ({:.2} %, at most {:.0} %)",
-        seconds(&choosing["cpu_seconds_total"]),
-        seconds(&choosing["agent_cpu_seconds_total"]),
-        100.0 * seconds(&choosing["cpu_ratio"]),
-        100.0 * seconds(&choosing["cpu_ratio_allowed"]),
-    ));
+    lines.push(choosing(app));
     for member in app["members"].as_array().into_iter().flatten() {
         lines.push(format!(
             "member         {} {} {}",
