@@ -125,6 +125,7 @@ fn hits_of_gets_are_told_from_others() {
 fn a_device_that_fails_is_told_also_of_tenants_that_were_not_touched_since() {
     let node = node();
     node.set(1, 1);
+    node.plane.tenant(b"a").unwrap().touch_store();
     let failed = || {
         let snapshot = node.plane.snapshot();
         (snapshot.pool.has_flash_failed, snapshot.tenants.len())
